@@ -1,0 +1,54 @@
+"""spgnn: exact full-graph training of graph neural networks as SpMM/GEMM chains.
+
+    graph = spgnn.load_graph("wordnet")
+    part = spgnn.part_graph(graph, k=4)
+    with spgnn.world() as comm:
+        dgraph = spgnn.distribute(graph, comm, partition=part)
+        history = spgnn.train(Stack(GCN(1024, 128, act="relu"), GCN(128, 45)), dgraph, epochs=100)
+
+Names are imported when first used, so that `import spgnn` starts neither torch nor MPI.
+"""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Graph": "graph",
+    "graph_from_coo": "graph",
+    "normalise": "graph",
+    "load_graph": "data",
+    "save_graph": "data",
+    "convert": "data",
+    "from_scipy": "data",
+    "from_networkx": "data",
+    "from_pyg": "data",
+    "from_dgl": "data",
+    "Partition": "partition",
+    "part_graph": "partition",
+    "load_partition": "partition",
+    "partitioner": "partition",
+    "measure": "analysis",
+    "VolumeReport": "analysis",
+    "world": "dist",
+    "Communicator": "dist",
+    "run_threads": "dist",
+    "distribute": "distgraph",
+    "DistGraph": "distgraph",
+    "train": "training",
+    "Trainer": "training",
+    "SpgnnError": "errors",
+}
+__all__ = [*_HOME, "__version__"]
+
+
+def __getattr__(name):
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    if name in ("analysis", "data", "dist", "distgraph", "layers", "partition", "spmm", "training", "errors", "graph", "config"):
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'spgnn' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted(__all__)

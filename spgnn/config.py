@@ -1,0 +1,145 @@
+"""Options as frozen dataclasses: one field is a TOML key, a command-line option and a keyword."""
+
+from __future__ import annotations
+
+import tomllib
+import typing
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from .errors import InputError, UsageError, nearest
+
+
+def option(default: Any, help: str, low: float | None = None, high: float | None = None, short: str | None = None):
+    """Return a dataclass field with its help text and bounds; the command line reads them too."""
+    return field(default=default, metadata={"help": help, "low": low, "high": high, "short": short})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """What one training run is: the options of `spgnn train`."""
+
+    model: Literal["gcn"] = option("gcn", "architecture")
+    hidden: int = option(128, "width of the hidden layers", low=1)
+    layers: int = option(2, "number of layers", low=1)
+    epochs: int = option(100, "passes over the graph", low=1)
+    lr: float = option(0.01, "learning rate", low=0)
+    optimizer: Literal["adam", "sgd"] = option("adam", "update rule")
+    weight_decay: float = option(0.0, "L2 penalty", low=0)
+    decay_layers: Literal["all", "first"] = option("all", "layers that weight decay acts on; first: Kipf & Welling's")
+    dropout: float = option(0.0, "probability that an input of a layer is zeroed", low=0, high=0.999)
+    input_dropout: bool = option(True, "dropout acts on the input features too")
+    norm: Literal["none", "layer"] = option("none", "normalisation of hidden activations")
+    residual: bool = option(False, "add a layer's input to its output where the widths agree")
+    bias: bool = option(True, "layers have a bias")
+    operator: Literal["gcn", "row", "none"] = option("gcn", "how the adjacency is normalised")
+    edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
+    feature_norm: Literal["none", "row"] = option("none", "row: features of a node sum to 1 (Kipf & Welling's)")
+    dtype: Literal["float32", "float64"] = option("float32", "type of activations and weights")
+    seed: int = option(0, "seed of weights, dropout, random split and partition", low=0)
+    split: str = option("given", "random, given, or the number of one of several given splits")
+    method: str = option("metis", "partitioner")
+    balance: float = option(1.03, "largest work of a part over the mean", low=1)
+    partition: str = option("", "folder that `spgnn partition` wrote, used instead of method")
+    scheme: Literal["auto", "columns", "broadcast"] = option("auto", "exchange scheme")
+    patience: int = option(0, "stop after so many epochs without a better validation score; 0: never", low=0)
+    eval_every: int = option(1, "epochs between evaluations", low=1)
+    threads: int = option(0, "threads a rank; 0: the cores of the host over its ranks", low=0)
+    out: str = option("", "folder for metrics, predictions and checkpoints")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionConfig:
+    """The options of `spgnn partition`."""
+
+    k: int = option(4, "number of parts", low=1, short="k")
+    method: str = option("metis", "partitioner")
+    objective: Literal["cut", "vol"] = option("cut", "what metis minimises: cut edges or total volume")
+    seed: int = option(0, "seed", low=0)
+    balance: float = option(1.03, "largest work of a part over the mean", low=1)
+    edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
+    out: str = option("", "folder to write")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureConfig:
+    """The options of `spgnn measure`; lists are comma-separated on the command line."""
+
+    k: str = option("4", "numbers of parts", short="k")
+    method: str = option("metis", "partitioners")
+    scheme: str = option("columns", "exchange schemes")
+    replication: str = option("1", "replication factors c")
+    widths: str = option("", "layer widths, input to output; default: features, 128, classes")
+    seed: int = option(0, "seed", low=0)
+    balance: float = option(1.03, "largest work of a part over the mean", low=1)
+    edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
+    partition: str = option("", "folder that `spgnn partition` wrote, used instead of k and method")
+
+
+def build(cls, values: dict[str, Any], where: str = "options"):
+    """Return cls(**values), each value checked against its field.
+
+    Raises: UsageError with the nearest known name for an unknown key, and the bounds or choices.
+    """
+    known = {f.name: f for f in fields(cls)}
+    hints = typing.get_type_hints(cls)
+    checked = {}
+    for name, value in values.items():
+        name = name.replace("-", "_")
+        if name not in known:
+            raise UsageError(f"{where}: unknown key {name!r}{nearest(name, known)}")
+        checked[name] = _check(where, name, value, hints[name], known[name].metadata)
+    return cls(**checked)
+
+
+def read_toml(cls, path: str | Path, overrides: dict[str, Any] | None = None):
+    """Return cls from a TOML file, with overrides on top.
+
+    Raises: InputError where the file is not TOML; UsageError for an unknown key or a bad value.
+    """
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as TOML: {error}") from None
+    values.pop("graph", None)
+    config = build(cls, values, str(path))
+    return replace(config, **_fields_of(build(cls, overrides or {}), overrides or {}))
+
+
+def to_toml(config, extra: dict[str, Any] | None = None) -> str:
+    """Return the TOML text of a config; reading it gives the same config."""
+    lines = [f"{key} = {_toml(value)}" for key, value in (extra or {}).items()]
+    return "\n".join(lines + [f"{f.name} = {_toml(getattr(config, f.name))}" for f in fields(config)]) + "\n"
+
+
+def _fields_of(config, names):
+    return {name.replace("-", "_"): getattr(config, name.replace("-", "_")) for name in names}
+
+
+def _check(where, name, value, hint, metadata):
+    if typing.get_origin(hint) is Literal:
+        choices = typing.get_args(hint)
+        if value not in choices:
+            raise UsageError(f"{where}: {name} = {value!r} is not known{nearest(value, choices)}")
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if hint is str and isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise UsageError(f"{where}: {name} = {value!r} is {type(value).__name__}; expected {hint.__name__}")
+    low, high = metadata["low"], metadata["high"]
+    if hint in (int, float) and not ((low is None or value >= low) and (high is None or value <= high)):
+        span = f"at least {low:g}" + (f" and at most {high:g}" if high is not None else "")
+        raise UsageError(f"{where}: {name} = {value:g}; expected {span}")
+    return value
+
+
+def _toml(value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+        return f'"{escaped}"'
+    return repr(value)

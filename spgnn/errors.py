@@ -1,0 +1,75 @@
+"""The exceptions that reach a user, each with the exit code of the process that it ends."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SpgnnError(Exception):
+    """An error with a message for a person: what was wrong, where, what was expected, the fix."""
+
+    exit_code = 1
+
+
+class UsageError(SpgnnError):
+    """An option, key or argument that does not exist or does not fit the others."""
+
+    exit_code = 2
+
+
+class InputError(SpgnnError):
+    """A file, array or graph that cannot be used."""
+
+    exit_code = 3
+
+
+class FormatError(InputError):
+    """A file that is not what its format says."""
+
+
+class GraphError(InputError):
+    """Arrays that do not make a graph."""
+
+
+class PartitionError(InputError):
+    """An owner array that does not fit the graph or the ranks."""
+
+
+class ShapeError(InputError):
+    """An array of another shape or dtype than the operation needs."""
+
+
+class CheckpointError(InputError):
+    """A checkpoint or run folder that cannot be loaded."""
+
+
+class ResourceError(SpgnnError):
+    """Memory, disk, compiler or launcher that is missing or too small."""
+
+    exit_code = 4
+
+
+class LaunchError(ResourceError):
+    """The processes that were started do not make one job."""
+
+
+class NumericalError(SpgnnError):
+    """A loss or gradient that is not finite."""
+
+    exit_code = 5
+
+
+class RankError(SpgnnError):
+    """Another rank failed; this rank stops with it."""
+
+    def __init__(self, message: str, exit_code: int = 1):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" for the known name nearest to name, or the list of known ones."""
+    known = sorted(known)
+    match = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    return f"; did you mean {match[0]!r}?" if match else f"; expected one of: {', '.join(known)}"

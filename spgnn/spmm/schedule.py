@@ -1,0 +1,77 @@
+"""The schedule: which product comes first in each layer and what travels, from sizes alone.
+
+Imports neither torch nor a communicator, so that volumes are predicted without either.
+Source: GraphSAINT (parallel), section 6.1, applied to communication; DESIGN, "The schedule".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import UsageError
+
+Order = Literal["spmm_first", "gemm_first"]
+
+# A sparse A X is kept when its nonzeros are at most this many times those of X and A together.
+SPARSE_FILL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlan:
+    """One layer Z = A H W: order of the chain, width that travels, exchanges an epoch, and why."""
+
+    layer: int  # 1 is the first
+    f_in: int
+    f_out: int
+    order: Order
+    is_kept: bool  # A X is computed once, before the first epoch
+    exchanges_forward: int
+    exchanges_backward: int
+    why: str
+
+    @property
+    def width(self) -> int:
+        """Columns of the rows that travel in one exchange."""
+        return self.f_in if self.order == "spmm_first" else self.f_out
+
+
+def plan_layers(
+    widths: Sequence[int], input_is_fixed: bool = True, sparse_input: bool = False, keep_sparse: bool = True
+) -> tuple[LayerPlan, ...]:
+    """Return a LayerPlan for each of the L = len(widths) - 1 layers of a chain A H W.
+
+    Args: widths          F, hidden ..., C.
+          input_is_fixed  False when something random or trainable touches X (input dropout).
+          sparse_input    X is CSR; keep_sparse: A X is worth keeping as CSR (see keeps_sparse).
+    """
+    if len(widths) < 2 or any(int(w) < 1 for w in widths):
+        raise UsageError(f"widths = {tuple(widths)}; expected at least two positive widths, input to output")
+    keeps = input_is_fixed and (keep_sparse or not sparse_input)
+    return tuple(
+        _plan_layer(l, int(widths[l - 1]), int(widths[l]), keeps and l == 1, sparse_input and l == 1)
+        for l in range(1, len(widths))
+    )
+
+
+def keeps_sparse(nnz_AX_bound: int, nnz_X: int, nnz_A: int) -> bool:
+    """A X stays sparse enough to be kept: nnz(AX) <= SPARSE_FILL (nnz(X) + nnz(A))."""
+    return nnz_AX_bound <= SPARSE_FILL * (nnz_X + nnz_A)
+
+
+def _plan_layer(layer: int, f_in: int, f_out: int, is_kept: bool, is_sparse: bool) -> LayerPlan:
+    if is_kept:
+        return LayerPlan(layer, f_in, f_out, "spmm_first", True, 0, 0, "A X is fixed: computed once and kept")
+    if is_sparse:
+        # X W with sparse X is cheap and narrow; A X would fill up.
+        return LayerPlan(layer, f_in, f_out, "gemm_first", False, 1, 1, "X is sparse: X W first")
+    if layer == 1:
+        # No gradient of the input: (A X) W needs no exchange in backward, A (X W) one of width f_out.
+        if f_in <= 2 * f_out:
+            return LayerPlan(layer, f_in, f_out, "spmm_first", False, 1, 0, f"{f_in} once <= {f_out} forward and back")
+        return LayerPlan(layer, f_in, f_out, "gemm_first", False, 1, 1, f"{f_out} forward and back < {f_in} once")
+    # At equal width the bytes and operations are equal; gemm_first lets bias and activation ride on the SpMM.
+    if f_in < f_out:
+        return LayerPlan(layer, f_in, f_out, "spmm_first", False, 1, 1, f"{f_in} < {f_out}")
+    return LayerPlan(layer, f_in, f_out, "gemm_first", False, 1, 1, f"{f_out} <= {f_in}")

@@ -1,0 +1,15 @@
+"""Fixtures of the whole suite."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real graphs; tests that need it are marked `data`."""
+    folder = os.environ.get("SPGNN_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("SPGNN_DATA does not name the folder of real graphs")
+    return Path(folder)

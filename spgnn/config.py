@@ -17,7 +17,16 @@ def option(default: Any, help: str, low: float | None = None, high: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainConfig:
+class SourceConfig:
+    """How GRAPH is read: what its own files do not say."""
+
+    format: str = option("", "format of GRAPH; guessed when left out")
+    features: str = option("", "features in a file of their own: .npy (N, F) or SciPy CSR .npz")
+    labels: str = option("", "labels in a file of their own: .npy (N,) or (N, classes)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig(SourceConfig):
     """What one training run is: the options of `spgnn train`."""
 
     model: Literal["gcn"] = option("gcn", "architecture")
@@ -50,7 +59,7 @@ class TrainConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionConfig:
+class PartitionConfig(SourceConfig):
     """The options of `spgnn partition`."""
 
     k: int = option(4, "number of parts", low=1, short="k")
@@ -63,7 +72,7 @@ class PartitionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureConfig:
+class MeasureConfig(SourceConfig):
     """The options of `spgnn measure`; lists are comma-separated on the command line."""
 
     k: str = option("4", "numbers of parts", short="k")

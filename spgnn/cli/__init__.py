@@ -1,0 +1,69 @@
+"""spgnn on the command line: argv -> config -> verb.
+
+Each command imports what it needs when it runs, so that help starts neither torch nor MPI.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from .. import __version__
+from .check import check
+from .convert import convert
+from .failure import explain, traceback_of
+from .info import info
+from .measure import measure
+from .partition import partition
+from .predict import predict
+from .train import train
+
+EXIT_CODES = "Exit codes: 0; 2 usage; 3 bad input; 4 resources; 5 numerical; 130 interrupted."
+
+
+class Commands(click.Group):
+    """A group that lists its commands in the order of a day's work."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__, prog_name="spgnn", message="%(prog)s %(version)s")
+def spgnn() -> None:
+    """Exact full-graph training of graph neural networks, on one machine or under MPI.
+
+    \b
+    A first run, on the graph that comes with it:
+      spgnn train wordnet --epochs 60
+      mpirun -n 4 spgnn train wordnet --epochs 60
+
+    Data goes to stdout, messages to stderr.
+    """
+
+
+for command in (train, predict, info, check, convert, partition, measure):
+    spgnn.add_command(command)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; an error becomes one message on stderr.
+
+    Under a launcher an error ends the whole job, see spgnn.dist.launch.
+    """
+    session: dict[str, bool] = {}
+    try:
+        code = spgnn.main(argv, prog_name="spgnn", standalone_mode=False, obj=session)
+        sys.stdout.flush()
+    except BaseException as error:
+        message, code = explain(error)
+        if session.get("debug"):
+            sys.stderr.write(traceback_of(error))
+        if message:
+            sys.stderr.write(message)
+        sys.stderr.flush()
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,31 @@
+"""Who owns which node. Imports neither torch nor a communicator."""
+
+from . import methods, metis  # noqa: F401  they register the built-in partitioners
+from .blocks import RowBlock, row_block, row_blocks
+from .gate import check_owner, fill_empty_parts
+from .metis_files import export_metis_parts, import_metis_parts
+from .metrics import exchange_metrics, metrics, rows_PP
+from .partition import Partition, partition_of
+from .registry import PARTITIONERS, part_graph, partitioner
+from .store import load_block, load_partition, save_partition
+
+__all__ = [
+    "PARTITIONERS",
+    "Partition",
+    "RowBlock",
+    "check_owner",
+    "exchange_metrics",
+    "export_metis_parts",
+    "fill_empty_parts",
+    "import_metis_parts",
+    "load_block",
+    "load_partition",
+    "metrics",
+    "part_graph",
+    "partition_of",
+    "partitioner",
+    "row_block",
+    "row_blocks",
+    "rows_PP",
+    "save_partition",
+]

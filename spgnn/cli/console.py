@@ -1,0 +1,210 @@
+"""Write results to stdout and messages to stderr: tables, JSON lines, progress, byte counts."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+SECONDS_BETWEEN_LINES = 3.0
+BAR_WIDTH = 28
+
+LABELS = {
+    "n": "nodes",
+    "nnz": "nonzeros",
+    "self_loops": "self-loops",
+    "isolated": "isolated nodes",
+    "dropped_lines": "dropped lines",
+    "sparse_features": "features are sparse",
+    "multilabel": "multi-label",
+    "labelled": "labelled nodes",
+    "train": "  train nodes",
+    "val": "  validation nodes",
+    "test": "  test nodes",
+    "epoch_s": "seconds an epoch",
+    "bytes_sent": "bytes sent",
+    "bytes_predicted": "bytes predicted",
+    "best_epoch": "best epoch",
+    "val_score": "validation",
+    "peak_rss_mb": "peak memory (MB)",
+    "out": "results in",
+}
+
+
+def say(message: str) -> None:
+    """Write one message line to stderr."""
+    sys.stderr.write(f"spgnn: {message}\n")
+    sys.stderr.flush()
+
+
+def write(text: str) -> None:
+    """Write lines of data to stdout."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def write_json(value: Mapping[str, Any]) -> None:
+    """Write one object on one line to stdout; a number that is not finite becomes null."""
+    write(json.dumps(_plain(value), allow_nan=False))
+
+
+def fields_table(title: str, values: Mapping[str, Any]) -> str:
+    """Return a title and one aligned line a key, in the words of a person."""
+    lines = [(LABELS.get(key, key.replace("_", " ")), value_text(value)) for key, value in values.items()]
+    left = max((len(label) for label, _ in lines), default=0)
+    return "\n".join([title] + [f"  {label:<{left}}  {text}" for label, text in lines])
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+    """Return rows as aligned columns; columns maps a key of the rows to its heading."""
+    cells = [list(columns.values())] + [[value_text(row[key]) for key in columns] for row in rows]
+    is_text = [all(isinstance(row[key], str) for row in rows) for key in columns]
+    widths = [max(len(line[c]) for line in cells) for c in range(len(columns))]
+    lines = (
+        "  ".join(cell.ljust(w) if text else cell.rjust(w) for cell, w, text in zip(line, widths, is_text))
+        for line in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def value_text(value: Any) -> str:
+    """Return a value as a person reads it: 117,659; 0.7312; yes; none."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if value is None or value == "":
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {value_text(v)}" for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(value_text(v) for v in value) or "none"
+    return str(value)
+
+
+def bytes_text(count: float) -> str:
+    """Return a byte count with its unit: 3.42 MB; powers of 1,000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            break
+        count /= 1000
+    else:
+        unit = "TB"
+    return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
+
+
+class Progress:
+    """Show how much is done: a bar on a terminal, otherwise a line every few seconds, on stderr.
+
+    Call it with (done, total); use it in `with`, which ends the bar.
+    """
+
+    def __init__(self, what: str, text=bytes_text):
+        self.what = what
+        self.text = text
+        self.is_terminal = sys.stderr.isatty()
+        self._next_s = time.monotonic() + (0.2 if self.is_terminal else SECONDS_BETWEEN_LINES)
+        self._bar = None
+        self._is_drawn = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        elif self._is_drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now < self._next_s:
+            return
+        share = min(done / total, 1.0) if total else 0.0
+        amount = f"{self.text(done)} of {self.text(total)}" if total else self.text(done)
+        if not self.is_terminal:
+            self._next_s = now + SECONDS_BETWEEN_LINES
+            say(f"{self.what}: {100 * share:.0f} %, {amount}" if total else f"{self.what}: {amount}")
+            return
+        self._next_s = now + 0.1
+        if find_spec("rich"):
+            self._draw_rich(share, amount)
+        else:
+            self._is_drawn = True
+            filled = int(share * BAR_WIDTH)
+            bar = "#" * filled + "." * (BAR_WIDTH - filled)
+            sys.stderr.write(f"\r\x1b[K{self.what} [{bar}] {100 * share:3.0f} % {amount}")
+            sys.stderr.flush()
+
+    def _draw_rich(self, share: float, amount: str) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as RichProgress
+
+            columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"), TimeRemainingColumn()
+            self._bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(self.what, total=1.0, amount=amount)
+        self._bar.update(self._task, completed=share, amount=amount)
+
+
+class EpochLines:
+    """Show epochs as they end: one line rewritten on a terminal, otherwise a line every few seconds.
+
+    Call it with an epoch's record: {epoch, loss, train, val, test, epoch_s, ...}.
+    """
+
+    def __init__(self, epochs: int):
+        self.epochs = epochs
+        self.is_terminal = sys.stderr.isatty()
+        self._next_s = 0.0
+        self._is_drawn = False
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        now = time.monotonic()
+        is_last = record.get("epoch") == self.epochs
+        if now < self._next_s and not is_last:
+            return
+        line = self.line(record)
+        if self.is_terminal:
+            self._next_s, self._is_drawn = now + 0.1, True
+            sys.stderr.write(f"\r\x1b[K{line}")
+            sys.stderr.flush()
+        else:
+            self._next_s = now + SECONDS_BETWEEN_LINES
+            say(line)
+
+    def line(self, record: Mapping[str, Any]) -> str:
+        """Return an epoch's line; a score that was not evaluated in this epoch is left out."""
+        parts = [f"epoch {record['epoch']:>{len(str(self.epochs))}} of {self.epochs}", f"loss {record['loss']:.4f}"]
+        parts += [f"{name} {record[name]:.4f}" for name in ("train", "val", "test") if record.get(name) is not None]
+        return "  ".join(parts + [f"{record['epoch_s']:.3f} s/epoch"])
+
+    def end(self) -> None:
+        """Leave the last line standing."""
+        if self._is_drawn:
+            sys.stderr.write("\n")
+            self._is_drawn = False
+
+
+def _plain(value: Any) -> Any:
+    """Return value with NumPy's numbers and arrays as Python's, and nan and inf as None."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

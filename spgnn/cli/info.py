@@ -1,0 +1,22 @@
+"""spgnn info: what a graph holds."""
+
+from __future__ import annotations
+
+import click
+
+from .console import fields_table, write, write_json
+from .options import GRAPH_HELP, graph_argument, output_options, source_options
+from .source import load
+
+
+@click.command(short_help="Show what a graph holds.", epilog=GRAPH_HELP)
+@graph_argument
+@source_options
+@output_options
+def info(graph: str, format: str, features: str, labels: str, as_json: bool) -> None:
+    """Show the sizes, features, labels and splits of GRAPH, its edges as they are stored."""
+    report = load(graph, format, features, labels).describe()
+    if as_json:
+        write_json(report)
+    else:
+        write(fields_table(graph, report))

@@ -1,0 +1,56 @@
+"""spgnn partition: GRAPH, k -> who owns which node, and one folder a part."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from ..config import PartitionConfig
+from ..errors import UsageError
+from .console import fields_table, say, write, write_json
+from .options import GRAPH_HELP, Sections, config_options, output_options
+from .source import load
+
+SECTIONS = {
+    "Partition": ("k", "method", "objective", "balance", "seed", "out"),
+    "Graph": ("edges", "format", "features", "labels"),
+}
+
+
+@click.command(cls=Sections, sections=SECTIONS, short_help="Cut a graph into k parts.", epilog=GRAPH_HELP)
+@config_options(PartitionConfig)
+@output_options
+def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
+    """Cut GRAPH into k parts and, with --out, write owner.npy and one folder a part.
+
+    `spgnn train --partition DIR` and `spgnn measure --partition DIR` use the folder.
+    owner.npy is in original node order.
+    """
+    from ..partition import part_graph
+
+    if config.method != "metis" and config.objective != "cut":
+        raise UsageError(f"--objective {config.objective} is an option of --method metis; {config.method} has none")
+    loaded = load(graph, config.format, config.features, config.labels).with_edges(config.edges)
+    options = {"objective": config.objective} if config.method == "metis" else {}
+    start = time.perf_counter()
+    part = part_graph(loaded, config.k, config.method, seed=config.seed, balance=config.balance, **options)
+    seconds = time.perf_counter() - start
+    report = {"k": config.k, "n": loaded.n_nodes, "nnz": loaded.nnz, "method": config.method} | dict(part.metrics)
+    report |= {"seconds": seconds, "peak_rss_mb": _peak_rss_mb()}
+    if config.out:
+        part.save(config.out, loaded)
+        report["out"] = config.out
+    if as_json:
+        write_json(report)
+    else:
+        write(fields_table(f"{graph}, {config.edges} edges", report))
+    if not config.out:
+        say("nothing was written; --out DIR keeps the parts")
+
+
+def _peak_rss_mb() -> float:
+    """Return this process's largest resident memory so far, in MB of 10^6 bytes."""
+    with open("/proc/self/status") as status:
+        peak_kib = next(line for line in status if line.startswith("VmHWM")).split()[1]
+    return int(peak_kib) * 1024 / 1e6

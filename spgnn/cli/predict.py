@@ -1,0 +1,30 @@
+"""spgnn predict: a run's best weights, GRAPH -> predictions in original node order."""
+
+from __future__ import annotations
+
+import click
+
+from .console import fields_table, write, write_json
+from .options import output_options
+
+
+@click.command(short_help="Predict with the weights of a run.")
+@click.argument("run", metavar="RUN")
+@click.option("--graph", default="", metavar="GRAPH", help="graph to predict on; the run's own when left out")
+@click.option("--out", default="", metavar="FILE", help="file to write, .npy; RUN/predictions.npy when left out")
+@output_options
+def predict(run: str, graph: str, out: str, as_json: bool) -> None:
+    """Predict every node's class with the best weights of RUN, the --out folder of `spgnn train`.
+
+    Runs on one process or on the ranks of mpirun or srun, as many as you like. The file is in
+    original node order.
+    """
+    from ..dist import world
+    from ..training import predict as predict_run
+
+    with world() as comm:
+        report = predict_run(run, comm, source=graph or None, out=out or None)
+        if comm.rank == 0 and as_json:
+            write_json(report)
+        elif comm.rank == 0:
+            write(fields_table(run, report))

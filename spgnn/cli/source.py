@@ -1,0 +1,18 @@
+"""Read the GRAPH that a command names, with its progress shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .console import Progress
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+
+
+def load(graph: str, format: str = "", features: str = "", labels: str = "") -> Graph:
+    """Return the Graph of a built-in name, a file or a folder; an empty option is left to be guessed."""
+    from ..data import load_graph
+
+    with Progress(f"reading {graph}") as progress:
+        return load_graph(graph, format=format or None, features=features or None, labels=labels or None, progress=progress)

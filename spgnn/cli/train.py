@@ -1,0 +1,64 @@
+"""spgnn train: GRAPH, TrainConfig -> weights, predictions, metrics; alone or under a launcher."""
+
+from __future__ import annotations
+
+import click
+
+from ..config import TrainConfig
+from .console import EpochLines, bytes_text, fields_table, say, write, write_json
+from .options import GRAPH_HELP, Sections, config_options, output_options
+
+SECTIONS = {
+    "Graph": ("edges", "operator", "feature_norm", "split", "format", "features", "labels"),
+    "Model": ("model", "hidden", "layers", "norm", "residual", "bias", "dropout", "input_dropout", "dtype"),
+    "Training": ("epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed"),
+    "Ranks": ("method", "balance", "partition", "scheme", "threads"),
+    "Files": ("config", "out"),
+}
+
+
+@click.command(cls=Sections, sections=SECTIONS, short_help="Train a model on all nodes at once.", epilog=GRAPH_HELP)
+@config_options(TrainConfig)
+@output_options
+def train(graph: str, config: TrainConfig, as_json: bool) -> None:
+    """Train a model on the whole of GRAPH, on one process or on the ranks of mpirun or srun.
+
+    \b
+      spgnn train wordnet --hidden 128 --epochs 100 --out runs/out/demo
+      mpirun -n 4 spgnn train wordnet --hidden 128 --epochs 100 --out runs/out/demo
+
+    The result does not depend on the number of ranks. --out DIR gets config.toml (train again
+    with --config DIR/config.toml), metrics.jsonl, summary.json, predictions.npy in original node
+    order, and checkpoints/.
+    """
+    from ..dist import world
+    from ..training import run
+
+    with world() as comm:
+        lines = EpochLines(config.epochs)
+        if comm.rank == 0:
+            say(f"{graph}: {config.model}, {config.layers} layers, hidden {config.hidden}, {_ranks(comm.size)}")
+        summary = run(graph, config, comm, report=lines if comm.rank == 0 else None)
+        lines.end()
+        if comm.rank == 0 and as_json:
+            write_json(summary)
+        elif comm.rank == 0:
+            write(fields_table(f"{graph} on {_ranks(comm.size)}", _readable(summary, config)))
+
+
+def _ranks(size: int) -> str:
+    return "1 rank" if size == 1 else f"{size} ranks"
+
+
+def _readable(summary: dict, config: TrainConfig) -> dict:
+    """Return what a person asks first: how good, how fast, how much was sent, where it lies."""
+    metric = summary["metric"]
+    return {
+        f"test {metric}": summary["test"],
+        f"validation {metric}": summary["val"],
+        "best epoch": summary["best_epoch"],
+        "epoch time": f"{summary['epoch_s']:.4f} s",
+        "bytes sent": f"{bytes_text(summary['bytes_sent'])} an epoch",
+        "peak memory": f"{summary['peak_rss_mb']:.0f} MB, the largest rank",
+        "results": config.out or "not kept; --out DIR keeps them",
+    }

@@ -1,0 +1,121 @@
+"""The formats that graphs come in: a reader registers under a name, detection asks each of them.
+
+    @reader("edges", detect=is_edge_list)
+    def read_edges(path, progress): ...
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import FormatError, InputError, UsageError, nearest
+from ..graph import Graph
+
+Progress = Callable[[int, int], None] | None  # called with (done_bytes, total_bytes)
+Read = Callable[[Path, Progress], Graph]
+Detect = Callable[[Path], bool]
+
+# What the readers of NumPy, zlib, gzip and zipfile raise on damaged bytes.
+DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+    NotImplementedError,
+    SyntaxError,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format: its name, its reader, and how a path is known to be of it."""
+
+    name: str
+    read: Read
+    detect: Detect
+
+    @property
+    def looks_for(self) -> str:
+        """The first docstring line of detect, else of read."""
+        text = self.detect.__doc__ or self.read.__doc__ or ""
+        return text.strip().split("\n")[0].rstrip(".")
+
+
+_registry: dict[str, Format] = {}
+
+
+def reader(name: str, detect: Detect) -> Callable[[Read], Read]:
+    """Register read(path, progress) -> Graph under name; detect(path) -> bool says whether a path is of it.
+
+    detect is called with any path, also one that does not exist (Planetoid's is a prefix). The first
+    line of its docstring is what an error says was looked for.
+    """
+
+    def register(read: Read) -> Read:
+        if name in _registry and _registry[name].read.__module__ != read.__module__:
+            raise UsageError(f"format {name!r} is already registered by {_registry[name].read.__module__}")
+        _registry[name] = Format(name, read, detect)
+        return read
+
+    return register
+
+
+def formats() -> dict[str, Format]:
+    """Return the known formats by name: the native folder and one for each file in data/readers."""
+    importlib.import_module(".native", __package__)
+    package = importlib.import_module(".readers", __package__)
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+    return dict(_registry)
+
+
+def detect_format(path: str | Path) -> str:
+    """Return the name of the format that path is of.
+
+    Raises: FormatError listing what was looked for, or the several formats that it could be.
+    """
+    path = Path(path)
+    known = formats()
+    try:
+        found = [f.name for f in known.values() if f.detect(path)]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise FormatError(f"{path}: could be {' or '.join(sorted(found))}; name one with --format")
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    looked = "\n".join(f"  {name:14} {known[name].looks_for}" for name in sorted(known))
+    raise FormatError(f"{path}: not a graph of a known format; looked for:\n{looked}\nname the format with --format")
+
+
+def read_graph(path: str | Path, format: str | None = None, progress: Progress = None) -> Graph:
+    """Read the graph at path in the named format, or in the one that is detected.
+
+    Raises: UsageError for an unknown format; FormatError for a file that is not what its format says.
+    """
+    path = Path(path)
+    known = formats()
+    if format is not None and format not in known:
+        raise UsageError(f"format {format!r} is not known{nearest(format, known)}")
+    name = format or detect_format(path)
+    try:
+        return known[name].read(path, progress)
+    except FileNotFoundError as error:
+        raise InputError(f"{error.filename or path}: no such file; {name} needs it") from error
+    except DAMAGE as error:
+        raise FormatError(f"{path}: cannot be read as {name}: {type(error).__name__}: {error}") from error

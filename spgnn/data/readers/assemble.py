@@ -1,0 +1,130 @@
+"""From the arrays of a file to a Graph: every check before any product, errors with the file named."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from ...errors import FormatError, GraphError
+from ...graph import NO_SPLIT, Graph, check_csr, graph_from_coo
+
+# A file without an entry a node may name this many nodes, or so many an edge.
+FREE_NODES = 1 << 20
+NODES_PER_EDGE = 64
+
+
+def check_node_count(path: Path, n_nodes: int, n_edges: int, what: str) -> None:
+    """Raise FormatError where n_nodes is absurd beside n_edges, before anything of that size is made."""
+    if n_nodes > max(FREE_NODES, NODES_PER_EDGE * (n_edges + 1)):
+        raise FormatError(
+            f"{path}: {what} makes {n_nodes} nodes for {n_edges} edges, most of them isolated; "
+            f"give the nodes ids 0, 1, 2, ... without large gaps"
+        )
+
+
+@contextmanager
+def naming(path: Path):
+    """Put the path before the message of a GraphError."""
+    try:
+        yield
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
+
+
+def coo_graph(path: Path, src, dst, n_nodes: int, weights=None, **fields) -> Graph:
+    """Return the Graph of the edges src -> dst; a GraphError names the file."""
+    check_node_count(path, n_nodes, len(src), f"node id {n_nodes - 1}")
+    with naming(path):
+        return graph_from_coo(src, dst, n_nodes, weights, name=graph_name(path), **fields)
+
+
+def csr_graph(path: Path, parts: tuple, **fields) -> Graph:
+    """Return the Graph of the CSR parts (data, indices, indptr, shape); duplicates become one edge."""
+    data, indices, indptr, shape = checked_parts(path, *parts, what="adjacency")
+    meta = fields.pop("meta", {})
+    if shape[0] != shape[1]:
+        raise FormatError(f"{path}: the adjacency has shape {shape}; expected as many rows as columns")
+    with naming(path):
+        if _rises_in_rows(indices, indptr):
+            A = sp.csr_array((as_float(data), indices, indptr), shape=shape)
+            return Graph(A, name=graph_name(path), meta={"duplicates": 0} | meta, **fields)
+        src = np.repeat(np.arange(shape[0]), np.diff(indptr))
+        return graph_from_coo(src, indices, shape[0], as_float(data), name=graph_name(path), meta=meta, **fields)
+
+
+def csr_features(path: Path, parts: tuple) -> sp.csr_array:
+    """Return the (N, F) CSR of the parts (data, indices, indptr, shape); duplicates are summed."""
+    data, indices, indptr, shape = checked_parts(path, *parts, what="features")
+    X = sp.csr_array((as_float(data), indices, indptr), shape=shape)
+    if not _rises_in_rows(indices, indptr):
+        X.sum_duplicates()
+    with naming(path):
+        check_csr(X, "features")
+    return X
+
+
+def checked_parts(path: Path, data, indices, indptr, shape, what: str) -> tuple:
+    """Return the CSR parts with integer types that fit, or raise FormatError: nothing of shape's size is made.
+
+    scipy checks neither order nor range of indptr and indices when it is given arrays.
+    """
+    shape = tuple(int(s) for s in np.atleast_1d(shape))
+    for name, array in (("data", data), ("indices", indices), ("indptr", indptr)):
+        if array.ndim != 1:
+            raise FormatError(f"{path}: {what}: {name} has shape {array.shape}; expected one dimension")
+        if name != "data" and array.dtype.kind not in "iu":
+            raise FormatError(f"{path}: {what}: {name} is {array.dtype}; expected integers")
+    if data.dtype.kind not in "biuf":
+        raise FormatError(f"{path}: {what}: data is {data.dtype}; expected numbers")
+    if len(shape) != 2 or min(shape) < 0 or max(shape) >= 2**62:
+        raise FormatError(f"{path}: {what} has shape {shape}; expected (rows, columns)")
+    if len(indptr) != shape[0] + 1:
+        raise FormatError(f"{path}: {what}: indptr has {len(indptr)} entries; expected rows + 1 = {shape[0] + 1}")
+    if len(data) != len(indices):
+        raise FormatError(f"{path}: {what}: {len(indices)} indices and {len(data)} values; expected as many of each")
+    if indptr[0] != 0 or indptr[-1] != len(indices) or np.any(indptr[1:] < indptr[:-1]):
+        raise FormatError(f"{path}: {what}: indptr must rise from 0 to {len(indices)}, got {indptr[0]} to {indptr[-1]}")
+    bad = (indices < 0) | (indices >= shape[1])
+    if bad.any():
+        e = int(np.argmax(bad))
+        row = int(np.searchsorted(indptr, e, side="right")) - 1
+        raise FormatError(f"{path}: {what}: row {row} has column {indices[e]}; expected 0 to {shape[1] - 1}")
+    index = np.int32 if max(max(shape), len(indices)) < 2**31 else np.int64
+    return data, indices.astype(index, copy=False), indptr.astype(np.int64, copy=False), shape
+
+
+def as_float(data: np.ndarray) -> np.ndarray:
+    """Return data as it is where it is float32 or float64, else as float32."""
+    return data if data.dtype in (np.float32, np.float64) else data.astype(np.float32)
+
+
+def split_of(path: Path, n_nodes: int, nodes_by_role: dict[int, np.ndarray]) -> np.ndarray:
+    """Return the split (N,) int8 of the node ids of each role; FormatError for an id out of range or in two roles."""
+    split = np.full(n_nodes, NO_SPLIT, np.int8)
+    for role, nodes in nodes_by_role.items():
+        bad = (nodes < 0) | (nodes >= n_nodes)
+        if bad.any():
+            raise FormatError(f"{path}: the split names node {nodes[np.argmax(bad)]}; expected 0 to {n_nodes - 1}")
+        taken = (split[nodes] != NO_SPLIT) & (split[nodes] != role)
+        if taken.any():
+            raise FormatError(f"{path}: node {nodes[np.argmax(taken)]} is in two parts of the split; expected one at most")
+        split[nodes] = role
+    return split
+
+
+def graph_name(path: Path) -> str:
+    """Return the file's name without its endings."""
+    name = path.name
+    for ending in (".gz", ".txt", ".tsv", ".csv", ".mtx", ".graph", ".npz", ".bin", ".i32", ".i64", ".edges", ".el"):
+        name = name.removesuffix(ending)
+    return name or path.name
+
+
+def _rises_in_rows(indices, indptr) -> bool:
+    rises = np.ones(len(indices), bool)
+    rises[1:] = indices[1:] > indices[:-1]
+    rises[indptr[:-1][indptr[:-1] < len(indices)]] = True
+    return bool(rises.all())

@@ -1,0 +1,140 @@
+"""Arrays of .npy and .npz files: sizes checked against the file before anything is allocated, pickles never read."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import FormatError
+from .text import opened
+
+# A small archive may unpack to this much, a larger one to so many times its size.
+FREE_BYTES = 1 << 28
+MAX_RATIO = 200
+MAX_HEADER_BYTES = 10_000
+KINDS = "biufSU"
+DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, SyntaxError, TypeError,
+          RuntimeError, NotImplementedError, OverflowError, IndexError)  # fmt: skip
+
+
+def member_names(path: Path) -> frozenset[str]:
+    """Return the names of the arrays in an .npz; empty where the file is no archive."""
+    try:
+        if not zipfile.is_zipfile(path):
+            return frozenset()
+        with zipfile.ZipFile(path) as archive:
+            return frozenset(name.removesuffix(".npy") for name in archive.namelist())
+    except DAMAGE:
+        return frozenset()
+
+
+def is_zip(path: Path) -> bool:
+    """The file exists and starts as a zip archive does."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+class Archive:
+    """The arrays of an .npz, each read when asked for: archive["name"].
+
+    Raises: FormatError for a damaged archive, a member that is missing, holds objects (a pickle:
+            never read), or would unpack to over 256 MiB and 200 times the size of the file.
+    """
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile):
+        self.path, self._zip, self._unpacked_bytes = path, archive, 0
+        self._file_bytes = path.stat().st_size
+        self.names = frozenset(name.removesuffix(".npy") for name in archive.namelist())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return the array called name."""
+        if name not in self.names:
+            raise FormatError(f"{self.path}: has no array {name!r}; it has {', '.join(sorted(self.names)[:12]) or 'none'}")
+        where = f"{self.path}: array {name!r}"
+        try:
+            info = self._zip.getinfo(f"{name}.npy")
+            self._check_member(where, info)
+            with self._zip.open(info) as member:
+                header_bytes, shape, dtype = _read_header(where, member)
+            need = header_bytes + math.prod(shape) * dtype.itemsize
+            if need != info.file_size:
+                raise FormatError(f"{where} is declared {dtype} {shape}, {need} bytes with its header, and holds {info.file_size}")
+            with self._zip.open(info) as member:
+                array = np.lib.format.read_array(member, allow_pickle=False, max_header_size=MAX_HEADER_BYTES)
+                member.read()  # to the end, where zipfile compares the checksum
+                return array
+        except DAMAGE as error:
+            raise FormatError(f"{where} cannot be read: {error}; was the file cut off or damaged?") from None
+
+    def _check_member(self, where: str, info: zipfile.ZipInfo) -> None:
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise FormatError(f"{where} is packed by method {info.compress_type}; expected none or deflate, as NumPy writes")
+        self._unpacked_bytes += info.file_size
+        if self._unpacked_bytes > max(FREE_BYTES, MAX_RATIO * self._file_bytes):
+            raise FormatError(
+                f"{where} would unpack to {info.file_size} bytes, the file has {self._file_bytes}; "
+                f"if that is right, save it again with numpy.savez, uncompressed"
+            )
+
+
+@contextmanager
+def open_npz(path: Path):
+    """Open an .npz as an Archive."""
+    with opened(path):
+        try:
+            archive = zipfile.ZipFile(path)
+        except DAMAGE as error:
+            raise FormatError(f"{path}: not an .npz archive: {error}; was the file cut off?") from None
+        with archive:
+            yield Archive(path, archive)
+
+
+def read_npy(path: Path, mmap: bool = False) -> np.ndarray:
+    """Return the array of an .npy, memory-mapped on request; its size is compared with the file's first."""
+    with opened(path) as file:
+        try:
+            header_bytes, shape, dtype = _read_header(str(path), file)
+            need, size = header_bytes + math.prod(shape) * dtype.itemsize, path.stat().st_size
+            if need != size:
+                raise FormatError(f"{path} is declared {dtype} {shape}, {need} bytes with its header, and holds {size}")
+            if mmap and math.prod(shape):
+                return np.load(path, mmap_mode="r", max_header_size=MAX_HEADER_BYTES)
+            file.seek(0)
+            return np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_BYTES)
+        except DAMAGE as error:
+            raise FormatError(f"{path}: not an .npy array: {error}; was the file cut off or damaged?") from None
+
+
+def shape_of(array: np.ndarray, path: Path) -> tuple:
+    """Return the two sizes that a `shape` array holds."""
+    if array.dtype.kind not in "iu" or array.shape != (2,):
+        raise FormatError(f"{path}: shape is {array.dtype} of shape {array.shape}; expected two integers")
+    return tuple(int(s) for s in array)
+
+
+def _read_header(where: str, file) -> tuple[int, tuple, np.dtype]:
+    """Return (header bytes, shape, dtype) of an .npy stream; FormatError for objects and odd types."""
+    version = np.lib.format.read_magic(file)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise FormatError(f"{where} is .npy version {version}; expected 1.0 or 2.0")
+    shape, _, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
+    if dtype.hasobject:
+        raise FormatError(f"{where} holds pickled objects, which are never loaded; save it as numbers")
+    if dtype.kind not in KINDS or dtype.subdtype is not None or dtype.fields is not None or dtype.itemsize == 0 and math.prod(shape):
+        raise FormatError(f"{where} holds {dtype}; expected numbers")
+    if dtype.kind == "f" and dtype.itemsize > 8:
+        raise FormatError(f"{where} holds {dtype}; expected float16, float32 or float64")
+    if any(size < 0 for size in shape):
+        raise FormatError(f"{where} has shape {shape}; sizes cannot be negative")
+    return file.tell(), shape, dtype

@@ -1,0 +1,129 @@
+"""Numbers of a block of text lines, all at once: where the tokens stand, then their values.
+
+Shapes: T tokens of the block, L its lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import FormatError
+
+SEPARATORS = b" \t,\r\n\v\f"
+MAX_DIGITS = 18  # what an int64 always holds
+MAX_NUMBER_BYTES = 40
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of `block`, whose first line is number first_line of path.
+
+    Args: start_T, end_T: byte offsets of the tokens; line_T: 0-based line of the block.
+    """
+
+    path: Path
+    first_line: int
+    buffer: np.ndarray
+    start_T: np.ndarray
+    end_T: np.ndarray
+    line_T: np.ndarray
+    n_lines: int
+
+    @cached_property
+    def count_L(self) -> np.ndarray:
+        """Tokens of each line, (L,)."""
+        return np.bincount(self.line_T, minlength=self.n_lines)
+
+    @cached_property
+    def place_T(self) -> np.ndarray:
+        """Place of each token in its line, from 0."""
+        first_L = np.cumsum(self.count_L) - self.count_L
+        return np.arange(len(self.line_T)) - first_L[self.line_T]
+
+    def keep(self, mask_T: np.ndarray) -> Tokens:
+        """Return these tokens where mask_T holds."""
+        return Tokens(
+            self.path, self.first_line, self.buffer, self.start_T[mask_T], self.end_T[mask_T], self.line_T[mask_T], self.n_lines
+        )
+
+    def comment_lines(self, marks: bytes) -> np.ndarray:
+        """Which lines start with a token that starts with one of marks, (L,) bool."""
+        is_comment = np.zeros(self.n_lines, bool)
+        first = self.place_T == 0
+        marked = np.isin(self.buffer[self.start_T[first]], np.frombuffer(marks, np.uint8))
+        is_comment[self.line_T[first][marked]] = True
+        return is_comment
+
+    def text(self, t: int) -> str:
+        """Return token t as a message shows it."""
+        raw = self.buffer[self.start_T[t] : min(self.end_T[t], self.start_T[t] + 30)].tobytes()
+        return repr(raw.decode("utf-8", "backslashreplace"))
+
+    def where(self, t: int) -> str:
+        """Return path:line of token t."""
+        return f"{self.path}:{self.first_line + int(self.line_T[t])}"
+
+    def where_line(self, l: int) -> str:
+        """Return path:line of line l of the block."""
+        return f"{self.path}:{self.first_line + int(l)}"
+
+    def integers(self, what: str) -> np.ndarray:
+        """Return the tokens as integers >= 0, (T,) int64; FormatError at the first that is none."""
+        length_T = self.end_T - self.start_T
+        value_T = np.zeros(len(length_T), np.int64)
+        is_bad = length_T > MAX_DIGITS
+        for place in range(min(int(length_T.max(initial=0)), MAX_DIGITS)):  # from the last digit on
+            has = length_T > place
+            digit = self.buffer[np.where(has, self.end_T - 1 - place, 0)].astype(np.int64) - ord("0")
+            is_bad |= has & ((digit < 0) | (digit > 9))
+            value_T += np.where(has & ~is_bad, digit, 0) * 10**place
+        if is_bad.any():
+            t = int(np.argmax(is_bad))
+            raise FormatError(f"{self.where(t)}: {what} is {self.text(t)}; expected an integer from 0 to 10^{MAX_DIGITS} - 1")
+        return value_T
+
+    def numbers(self, what: str) -> np.ndarray:
+        """Return the tokens as finite numbers, (T,) float64; FormatError at the first that is none."""
+        length_T = self.end_T - self.start_T
+        width = int(length_T.max(initial=1))
+        if width > MAX_NUMBER_BYTES:
+            t = int(np.argmax(length_T))
+            raise FormatError(f"{self.where(t)}: {what} is {self.text(t)}; expected a number of at most {MAX_NUMBER_BYTES} bytes")
+        place = np.arange(width)
+        inside = place < length_T[:, None]
+        chars = np.where(inside, self.buffer[np.where(inside, self.start_T[:, None] + place, 0)], 0).astype(np.uint8)
+        try:
+            value_T = chars.view(f"S{width}").ravel().astype(np.float64)
+        except ValueError:
+            t = next(t for t in range(len(length_T)) if not _is_number(chars[t].tobytes()))
+            raise FormatError(f"{self.where(t)}: {what} is {self.text(t)}; expected a number") from None
+        if not np.isfinite(value_T).all():
+            t = int(np.argmax(~np.isfinite(value_T)))
+            raise FormatError(f"{self.where(t)}: {what} is {self.text(t)}; expected a finite number")
+        return value_T
+
+
+def tokenise(block: bytes, path: Path, first_line: int) -> Tokens:
+    """Return the Tokens of a block of whole lines, separated by blanks, tabs or commas."""
+    buffer = np.frombuffer(block, np.uint8)
+    is_separator = np.zeros(256, bool)
+    is_separator[list(SEPARATORS)] = True
+    between = np.ones(len(buffer) + 2, bool)
+    between[1:-1] = is_separator[buffer]
+    edges = np.flatnonzero(between[1:] != between[:-1])
+    start_T, end_T = edges[0::2], edges[1::2]
+    newlines = np.flatnonzero(buffer == ord("\n"))
+    n_lines = len(newlines) + (not block.endswith(b"\n"))
+    return Tokens(path, first_line, buffer, start_T, end_T, np.searchsorted(newlines, start_T), n_lines)
+
+
+def _is_number(raw: bytes) -> bool:
+    try:
+        float(raw.rstrip(b"\0"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,79 @@
+"""The gate: no owner array goes further before it was checked here."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+
+from ..errors import PartitionError, UsageError
+
+
+def check_k(k) -> int:
+    """Return k as an int; UsageError unless it is an integer of 1 or more."""
+    try:
+        number = operator.index(k)
+    except TypeError:
+        number = 0
+    if number < 1 or number > np.iinfo(np.int32).max or isinstance(k, (bool, np.bool_)):
+        raise UsageError(f"k = {k!r}; the number of parts must be an integer from 1 to {np.iinfo(np.int32).max}")
+    return number
+
+
+def check_owner(owner_N, n_nodes: int, k: int, who: str = "partition") -> np.ndarray:
+    """Return owner_N as contiguous int32 (N,), or raise PartitionError naming the first node that is wrong.
+
+    Args:   owner_N  (N,) integers 0 to k-1; every part owns a node unless k > N.
+            who      the plug-in, file or argument it came from, named in messages.
+    Raises: PartitionError; UsageError where k < 1.
+    """
+    k = check_k(k)
+    owner_N = np.asarray(owner_N)
+    if owner_N.ndim != 1:
+        raise PartitionError(f"{who}: owner has shape {owner_N.shape}; expected one part number a node, ({n_nodes},)")
+    if len(owner_N) != n_nodes:
+        raise PartitionError(
+            f"{who}: owner has {len(owner_N)} entries, the graph has {n_nodes} nodes; "
+            f"was this partition made for another graph?"
+        )
+    if len(owner_N) and owner_N.dtype.kind not in "iu":
+        raise PartitionError(f"{who}: owner is {owner_N.dtype}; expected integers, 0 to {k - 1}")
+    bad = (owner_N < 0) | (owner_N >= k)
+    if bad.any():
+        node = int(np.argmax(bad))
+        raise PartitionError(f"{who}: node {node} has owner {owner_N[node]}; expected 0 to {k - 1}")
+    owner_N = np.ascontiguousarray(owner_N, dtype=np.int32)
+    if k <= n_nodes:
+        sizes_k = np.bincount(owner_N, minlength=k)
+        if not sizes_k.all():
+            raise PartitionError(
+                f"{who}: part {int(np.argmin(sizes_k))} owns no node ({int((sizes_k == 0).sum())} of {k} parts are empty); "
+                f"expected a node in each, as k <= {n_nodes} nodes; use a smaller k, or fill_empty_parts()"
+            )
+    return owner_N
+
+
+def fill_empty_parts(owner_N: np.ndarray, work_N: np.ndarray, k: int) -> np.ndarray:
+    """Return owner_N with a node in every part: each empty part takes the lightest node of the heaviest part.
+
+    Args:    owner_N (N,) integers 0 to k-1; work_N (N,) cost of a node; k <= N.
+    Returns: owner_N itself where no part is empty, else a copy. Ties go to the lowest id.
+    """
+    sizes_k = np.bincount(owner_N, minlength=k)
+    empty = np.flatnonzero(sizes_k == 0)
+    if len(empty) == 0:
+        return owner_N
+    assert k <= len(owner_N), "k > N leaves parts empty"
+    owner_N = owner_N.copy()
+    work_k = np.bincount(owner_N, weights=work_N, minlength=k)
+    # Nodes of a part, lightest first: a donor gives from the front, so that one sort serves all.
+    order = np.lexsort((np.arange(len(owner_N)), work_N, owner_N))
+    front = np.concatenate([[0], np.cumsum(sizes_k)[:-1]])
+    for part in empty:
+        donor = int(np.argmax(np.where(sizes_k > 1, work_k, -np.inf)))
+        node = order[front[donor]]
+        front[donor] += 1
+        owner_N[node] = part
+        sizes_k[donor] -= 1
+        work_k[donor] -= work_N[node]
+    return owner_N

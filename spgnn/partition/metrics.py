@@ -1,0 +1,105 @@
+"""What a partition costs: rows that travel, cut nonzeros, balance. From the matrix alone.
+
+Shapes: N nodes, k parts; q owns and sends, p reads.
+Source: sparsity-aware paper (ICPP'24), section 4.1, NnzCols(i, j); SDT-GNN, section IV, replication factor.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+
+def rows_PP(A: sp.csr_array, owner_N: np.ndarray, k: int) -> np.ndarray:
+    """Count what one SpMM moves: rows_PP[q, p] = |{j : owner[j] = q != p, A_ij != 0 for a row i of p}|.
+
+    A stored zero counts as a nonzero: the operator reads it.
+
+    Returns: (k, k) int64, zero diagonal; row q is what q sends, column p what p receives.
+    """
+    counts_kk = np.zeros((k, k), np.int64)
+    by_part, ends_k = _rows_by_part(A, owner_N, k)
+    seat = np.zeros(A.shape[1], np.int32 if A.nnz < 2**31 else np.int64)
+    start = 0
+    for p, end in enumerate(ends_k):
+        column = by_part.indices[by_part.indptr[start] : by_part.indptr[end]]
+        column = column[owner_N[column] != p]
+        # Of the equal columns one keeps its seat: a set in O(nnz), without a sort or a mask of N a part.
+        place = np.arange(len(column), dtype=seat.dtype)
+        seat[column] = place
+        once = column[seat[column] == place]
+        counts_kk[:, p] = np.bincount(owner_N[once], minlength=k)
+        start = end
+    return counts_kk
+
+
+def edge_cut(A: sp.csr_array, owner_N: np.ndarray) -> int:
+    """Count the cut nonzeros |{(i, j) : A_ij != 0, owner[i] != owner[j]}|; an edge stored both ways counts twice."""
+    cut, chunk = 0, 1 << 16
+    for start in range(0, A.shape[0], chunk):
+        indptr = A.indptr[start : start + chunk + 1]
+        readers = np.repeat(owner_N[start : start + chunk], np.diff(indptr))
+        cut += int(np.count_nonzero(readers != owner_N[A.indices[indptr[0] : indptr[-1]]]))
+    return cut
+
+
+def row_work(A: sp.csr_array) -> np.ndarray:
+    """Return the work of each row, nnz + 1, (N,) int64: what balance bounds."""
+    return np.diff(A.indptr).astype(np.int64) + 1
+
+
+def exchange_metrics(sent_PP: np.ndarray) -> dict:
+    """Return the totals of one exchange in which q sends sent_PP[q, p] rows to p.
+
+    max_over_mean_send is 1 where nothing is sent.
+    """
+    send, recv = sent_PP.sum(axis=1), sent_PP.sum(axis=0)
+    mean = float(send.mean())
+    return {
+        "total_rows": int(send.sum()),
+        "max_send_rows": int(send.max()),
+        "mean_send_rows": mean,
+        "max_over_mean_send": float(send.max() / mean) if mean else 1.0,
+        "max_recv_rows": int(recv.max()),
+        "messages": int(np.count_nonzero(sent_PP)),
+    }
+
+
+def metrics(A: sp.csr_array, owner_N: np.ndarray, k: int, sent_PP: np.ndarray | None = None) -> dict:
+    """Return the metrics of a partition, by their JSON names, for the scheme `columns`.
+
+    replication_factor = (N + total_rows) / N: nodes that a part owns or reads, over all parts, a node.
+    It is the papers' sum |V_i| / |V| with full neighbour lists kept, where A is symmetric.
+    nnz_imbalance, node_imbalance: largest over mean of sum (nnz of the row + 1), and of nodes.
+
+    Args: sent_PP  rows_PP(A, owner_N, k) where the caller has it.
+    """
+    n_nodes = A.shape[0]
+    exchange = exchange_metrics(rows_PP(A, owner_N, k) if sent_PP is None else sent_PP)
+    return exchange | {
+        "edge_cut": edge_cut(A, owner_N),
+        "replication_factor": (n_nodes + exchange["total_rows"]) / n_nodes if n_nodes else 1.0,
+        "nnz_imbalance": _imbalance(np.bincount(owner_N, weights=row_work(A), minlength=k)),
+        "node_imbalance": _imbalance(np.bincount(owner_N, minlength=k)),
+    }
+
+
+def _imbalance(load_k: np.ndarray) -> float:
+    mean = load_k.mean()
+    return float(load_k.max() / mean) if mean else 1.0
+
+
+def _rows_by_part(A: sp.csr_array, owner_N: np.ndarray, k: int):
+    # The pattern with the rows of part 0 first, then part 1, ...; one byte a nonzero stands for the weights.
+    ends_k = np.cumsum(np.bincount(owner_N, minlength=k))
+    if np.all(owner_N[1:] >= owner_N[:-1]):
+        return A, ends_k
+    pattern = sp.csr_array((np.ones(A.nnz, np.int8), A.indices, A.indptr), shape=A.shape)
+    return pattern[rows_in_order(owner_N, k)], ends_k
+
+
+def rows_in_order(owner_N: np.ndarray, k: int) -> np.ndarray:
+    """Return the nodes by part, by id inside a part: (N,) int64."""
+    # 16-bit keys are sorted by radix, O(N).
+    keys = owner_N.astype(np.uint16) if k <= 2**16 else owner_N
+    return np.argsort(keys, kind="stable").astype(np.int64, copy=False)

@@ -1,0 +1,145 @@
+"""Partition: who owns which node, and the relabelling that makes each part's rows contiguous.
+
+Shapes: N nodes, k parts. "Old" is the graph's own order, "new" the order by part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import PartitionError
+from ..graph import Graph
+from .gate import check_k, check_owner
+from .metrics import metrics, rows_in_order
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """owner_N[v] is the part of node v; made by part_graph, partition_of or load_partition.
+
+    Args:
+        owner_N:       (N,) int32, 0 to k-1, in the graph's own order.
+        k:             number of parts.
+        method, seed, balance, seconds:  how it was made, and the time that took.
+        metrics:       of `metrics`, for the scheme columns; empty where no graph was at hand.
+        graph_digest:  Graph.digest() of the graph it was made for; "" where none was at hand.
+    Raises: PartitionError naming the node that is wrong.
+    """
+
+    owner_N: np.ndarray
+    k: int
+    method: str = "given"
+    seed: int = 0
+    metrics: dict = field(default_factory=dict)
+    graph_digest: str = ""
+    balance: float = 1.03
+    seconds: float = 0.0
+
+    def __post_init__(self):
+        owner_N = check_owner(self.owner_N, len(self.owner_N), self.k, f"partition {self.method!r}").view()
+        owner_N.flags.writeable = False
+        object.__setattr__(self, "owner_N", owner_N)
+        object.__setattr__(self, "k", check_k(self.k))
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.owner_N)
+
+    @cached_property
+    def sizes_k(self) -> np.ndarray:
+        """Nodes of each part, (k,) int64."""
+        return np.bincount(self.owner_N, minlength=self.k).astype(np.int64)
+
+    @cached_property
+    def order_N(self) -> np.ndarray:
+        """new -> old, (N,) int64: the nodes of part 0 by rising id, then those of part 1, ..."""
+        return rows_in_order(self.owner_N, self.k)
+
+    @cached_property
+    def rank_N(self) -> np.ndarray:
+        """old -> new, (N,) int64: the inverse of order_N."""
+        rank_N = np.empty(self.n_nodes, np.int64)
+        rank_N[self.order_N] = np.arange(self.n_nodes)
+        return rank_N
+
+    def own(self, rank: int) -> np.ndarray:
+        """Return the nodes of a part, (n,) int64, rising."""
+        end = int(self.sizes_k[: rank + 1].sum())
+        return self.order_N[end - int(self.sizes_k[rank]) : end]
+
+    def permute(self, graph: Graph) -> Graph:
+        """Return the graph with node order_N[i] as node i: the rows of a part are contiguous."""
+        self.check_graph(graph)
+        return _relabelled(graph, self.order_N, self.rank_N)
+
+    def unpermute(self, graph: Graph) -> Graph:
+        """Return the graph that permute was given: unpermute(permute(graph)) = graph."""
+        self._check_length(graph)
+        return _relabelled(graph, self.rank_N, self.order_N)
+
+    def check_graph(self, graph: Graph) -> None:
+        """Raise PartitionError unless this partition was made for graph, by size and digest."""
+        self._check_length(graph)
+        if self.graph_digest and self.graph_digest != graph.digest():
+            raise PartitionError(
+                f"the partition was made for a graph with digest {self.graph_digest[:12]}, {graph.name} "
+                f"({graph.edges}) has {graph.digest()[:12]}; was this partition made for another graph, "
+                f"or with other --edges?"
+            )
+
+    def describe(self, graph: Graph) -> dict:
+        """Return what `spgnn partition` reports: k, n, nnz, method, the metrics, seconds."""
+        head = {"k": self.k, "n": graph.n_nodes, "nnz": graph.nnz, "method": self.method}
+        return head | (self.metrics or metrics(graph.A, self.owner_N, self.k)) | {"seconds": self.seconds}
+
+    def save(self, folder: str | Path, graph: Graph) -> None:
+        """Write owner.npy, manifest.json and one folder a part, see store.save_partition."""
+        from .store import save_partition
+
+        save_partition(self, folder, graph)
+
+    def _check_length(self, graph: Graph) -> None:
+        if self.n_nodes != graph.n_nodes:
+            raise PartitionError(
+                f"owner has {self.n_nodes} entries, {graph.name} has {graph.n_nodes} nodes; "
+                f"was this partition made for another graph?"
+            )
+
+
+def partition_of(
+    graph: Graph, owner_N, k: int | None = None, method: str = "given", seed: int = 0,
+    balance: float = 1.03, seconds: float = 0.0,
+) -> Partition:  # fmt: skip
+    """Return the Partition of an owner array: through the gate, metrics computed from the graph.
+
+    Args:   owner_N (N,) integers 0 to k-1; k, or 1 + the largest owner.
+    Raises: PartitionError naming method, node, got and expected.
+    """
+    owner_N = np.asarray(owner_N)
+    if k is None:
+        k = 1 + int(owner_N.max(initial=0)) if owner_N.dtype.kind in "iu" else 1
+    owner_N = check_owner(owner_N, graph.n_nodes, k, f"partition {method!r}").copy()
+    return Partition(
+        owner_N, k, method, seed, metrics(graph.A, owner_N, k), graph.digest(), balance, seconds
+    )  # fmt: skip
+
+
+def select_rows(M, nodes: np.ndarray):
+    """Return rows of a matrix or vector, dense or CSR, or None for None."""
+    if M is None:
+        return None
+    rows = M[nodes]
+    return sp.csr_array(rows) if sp.issparse(rows) else np.ascontiguousarray(rows)
+
+
+def _relabelled(graph: Graph, order_N: np.ndarray, rank_N: np.ndarray) -> Graph:
+    A = select_rows(graph.A, order_N)
+    A = sp.csr_array((A.data, rank_N[A.indices].astype(A.indices.dtype), A.indptr), shape=A.shape)
+    A.sort_indices()
+    fields = {name: select_rows(getattr(graph, name), order_N) for name in ("X", "y", "split")}
+    return replace(graph, A=A, **fields)

@@ -1,0 +1,83 @@
+"""part_graph and the partitioners by name; a user's own stands beside the built-in ones."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from ..errors import SpgnnError, PartitionError, UsageError, nearest
+from ..graph import Graph, check_csr
+from .gate import check_k
+from .partition import Partition, partition_of
+
+PARTITIONERS: dict[str, Callable[..., np.ndarray]] = {}
+_OWN = __name__.rpartition(".")[0]
+
+
+def partitioner(name: str) -> Callable:
+    """Register f(graph, k, *, seed, balance, **options) -> owner_N under a name that part_graph knows.
+
+        @partitioner("odd_even")
+        def odd_even(graph, k, *, seed, balance):
+            return np.arange(graph.n_nodes) % k
+
+    What it returns goes through the gate like any other. A name can be registered again, except a
+    built-in one.
+    """
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"a partitioner's name must be a string, got {name!r}; write @partitioner('name')")
+
+    def register(f: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+        if name in PARTITIONERS and PARTITIONERS[name].__module__.startswith(_OWN):
+            raise UsageError(f"partitioner {name!r} is built in; choose another name")
+        PARTITIONERS[name] = f
+        return f
+
+    return register
+
+
+def part_graph(
+    graph: Graph, k: int, method: str = "metis", seed: int = 0, balance: float = 1.03, **options
+) -> Partition:
+    """Choose who owns which node: a Partition of graph into k parts, checked and measured.
+
+    Args:   graph    used as it is; call with_edges first where its edges go both ways.
+            method   a name in PARTITIONERS: block, random, metis, or one of your own.
+            balance  largest work of a part, sum of (nnz of the row + 1), over the mean; 1 or more.
+            options  of the method, such as objective="vol" of metis.
+    Raises: UsageError for an unknown method or option; PartitionError where the result does not fit.
+    """
+    k = check_k(k)
+    if method not in PARTITIONERS:
+        raise UsageError(f"partitioner {method!r} is not known{nearest(method, PARTITIONERS)}")
+    if not isinstance(balance, (int, float)) or not (1 <= balance < math.inf):
+        raise UsageError(f"balance = {balance!r}; expected a number of 1 or more")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise UsageError(f"seed = {seed!r}; expected an integer of 0 or more")
+    f = PARTITIONERS[method]
+    _check_options(method, f, options)
+    check_csr(graph.A, graph.name)
+    start = time.perf_counter()
+    try:
+        owner_N = f(graph, k, seed=int(seed), balance=float(balance), **options)
+    except SpgnnError:
+        raise
+    except Exception as error:
+        raise PartitionError(f"partitioner {method!r} failed with {type(error).__name__}: {error}") from error
+    seconds = time.perf_counter() - start
+    return partition_of(graph, owner_N, k, method=method, seed=int(seed), balance=float(balance), seconds=seconds)
+
+
+def _check_options(method: str, f: Callable, options: dict) -> None:
+    parameters = inspect.signature(f).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("seed", "balance")]
+    for name in options:
+        if name not in known:
+            hint = nearest(name, known) if known else "; it has none"
+            raise UsageError(f"partitioner {method!r} has no option {name!r}{hint}")

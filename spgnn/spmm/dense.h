@@ -1,0 +1,120 @@
+// Row-wise passes over dense (n, C) matrices that a training step needs between its products.
+// Included once for each instruction set; plain loops that the compiler turns into vectors.
+
+// out = G where H > 0, else 0 (H null: out = G); sums[c] += out[:, c]. out may be null: sums alone.
+template <class T>
+void mask_rows(const T* G, const T* H, T* out, double* sums, int64_t begin, int64_t end, int64_t C) {
+    // Sums of 64 rows are kept in T, then added in double: fast, and independent of the thread count.
+    std::vector<T> part(C);
+    for (int64_t r = begin; r < end; r += 64) {
+        std::fill(part.begin(), part.end(), T(0));
+        T* __restrict s = part.data();
+        for (int64_t i = r; i < std::min(r + 64, end); ++i) {
+            const T* g = G + i * C;
+            if (out) {
+                const T* h = H + i * C;
+                T* __restrict o = out + i * C;
+                for (int64_t c = 0; c < C; ++c) {
+                    T x = h[c] > 0 ? g[c] : T(0);
+                    o[c] = x;
+                    s[c] += x;
+                }
+            } else {
+                for (int64_t c = 0; c < C; ++c) s[c] += g[c];
+            }
+        }
+        for (int64_t c = 0; c < C; ++c) sums[c] += s[c];
+    }
+}
+
+// A mixing function of 64 bits (the finaliser of splitmix64): every output bit depends on every input bit.
+static inline uint64_t mix(uint64_t x) {
+    x ^= x >> 30;
+    x *= 0xbf58476d1ce4e5b9ull;
+    x ^= x >> 27;
+    x *= 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
+// Two rounds of a 32-bit mixer on (row key, feature): vectors of 32-bit multiplies are cheap.
+static inline uint32_t mix32(uint32_t x) {
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x *= 0x846ca68bu;
+    return x ^ (x >> 16);
+}
+
+static inline uint32_t drop_bits(uint32_t low, uint32_t high, uint32_t feature) {
+    return mix32(mix32(feature * 0x9e3779b9u + low) ^ high);
+}
+
+// out[i, f] = X[i, f] scale where bits(key, node[i], f) >= threshold, else 0.
+template <class T>
+void drop_rows(const T* X, T* out, const int64_t* node, uint64_t key, uint32_t threshold, T scale, int64_t begin, int64_t end, int64_t F) {
+    for (int64_t i = begin; i < end; ++i) {
+        const uint64_t row = mix(key ^ mix(uint64_t(node[i]) + 0x9e3779b97f4a7c15ull));
+        const uint32_t low = uint32_t(row), high = uint32_t(row >> 32);
+        const T* x = X + i * F;
+        T* o = out + i * F;
+        for (int64_t f = 0; f < F; ++f) o[f] = drop_bits(low, high, uint32_t(f)) >= threshold ? x[f] * scale : T(0);
+    }
+}
+
+// The same for the stored entries of a CSR X: the mask of (node, feature) is the dense one's.
+template <class T, class I>
+void drop_csr(const int64_t* indptr, const I* indices, const T* X, T* out, const int64_t* node, uint64_t key, uint32_t threshold, T scale, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+        const uint64_t row = mix(key ^ mix(uint64_t(node[i]) + 0x9e3779b97f4a7c15ull));
+        const uint32_t low = uint32_t(row), high = uint32_t(row >> 32);
+        for (int64_t e = indptr[i]; e < indptr[i + 1]; ++e)
+            out[e] = drop_bits(low, high, uint32_t(indices[e])) >= threshold ? X[e] * scale : T(0);
+    }
+}
+
+// exp(x) for x <= 0, to 2 units in the last place: x = k ln 2 + r, a polynomial in r, exponent bits by k.
+static inline float exp_of(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    const float k = __builtin_floorf(x * 1.44269504f + 0.5f);
+    const float r = (x - k * 0.693359375f) + k * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    const int32_t bits = (int32_t(k) + 127) << 23;
+    float power;
+    __builtin_memcpy(&power, &bits, 4);
+    return p * power;
+}
+static inline double exp_of(double x) { return std::exp(x); }
+
+// Softmax cross-entropy of the rows with y >= 0: returns the sum of -log softmax(Z)[y] and writes
+// G = scale (softmax(Z) - onehot(y)), zero in the other rows.
+template <class T>
+double xent_rows(const T* Z, const int64_t* y, T scale, T* G, int64_t begin, int64_t end, int64_t C) {
+    double loss = 0;
+    for (int64_t i = begin; i < end; ++i) {
+        const T* z = Z + i * C;
+        T* __restrict g = G + i * C;
+        if (y[i] < 0) {
+            for (int64_t c = 0; c < C; ++c) g[c] = 0;
+            continue;
+        }
+        T top = z[0];
+        for (int64_t c = 1; c < C; ++c) top = z[c] > top ? z[c] : top;
+        for (int64_t c = 0; c < C; ++c) g[c] = exp_of(z[c] - top);
+        T sum = 0;
+        for (int64_t c = 0; c < C; ++c) sum += g[c];
+        const T factor = scale / sum;
+        for (int64_t c = 0; c < C; ++c) g[c] *= factor;
+        g[y[i]] -= scale;
+        // A NaN in the row must reach the loss: exp_of does not keep it.
+        loss += std::log(double(sum)) + double(top) - double(z[y[i]]);
+        for (int64_t c = 0; c < C; ++c)
+            if (!(z[c] == z[c])) loss = std::numeric_limits<double>::quiet_NaN();
+    }
+    return loss;
+}

@@ -1,0 +1,92 @@
+"""Which rows a rank owns and which it reads: own 0..n-1, then ghost n..n+g-1, one range, one cut.
+
+Shapes: N nodes, n own rows, g ghost rows, P ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """Own and ghost rows of one rank, in original node ids.
+
+    own_n      (n,) int64, ascending.
+    ghost_g    (g,) int64, ordered by owner, then by id.
+    ghosts_P   (P,) int64, ghosts of each owner; zero for this rank.
+    """
+
+    own_n: np.ndarray
+    ghost_g: np.ndarray
+    ghosts_P: np.ndarray
+
+    @property
+    def n(self) -> int:
+        return len(self.own_n)
+
+    @property
+    def g(self) -> int:
+        return len(self.ghost_g)
+
+    def split(self, A_nN: sp.csr_array) -> tuple[sp.csr_array, sp.csr_array]:
+        """Return A_oo (n, n) and A_og (n, g) of a row block whose columns are original ids.
+
+        Every column must be own or ghost.
+        """
+        columns = np.asarray(A_nN.indices, dtype=np.int64)
+        rows = np.repeat(np.arange(self.n), np.diff(A_nN.indptr))
+        own = find(self.own_n, columns)
+        by_id = np.argsort(self.ghost_g, kind="stable")
+        ghost = find(self.ghost_g[by_id], columns)
+        is_own = own >= 0
+        assert bool((is_own | (ghost >= 0)).all()), "a column is neither own nor ghost"
+        A_oo = _csr(A_nN.data[is_own], rows[is_own], own[is_own], (self.n, self.n))
+        is_ghost = ~is_own
+        A_og = _csr(A_nN.data[is_ghost], rows[is_ghost], by_id[ghost[is_ghost]] if self.g else ghost[:0], (self.n, self.g))
+        return A_oo, A_og
+
+
+def columns_map(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, rank: int, size: int) -> IndexMap:
+    """Return the map whose ghosts are the nonzero columns of the off-diagonal blocks, NnzCols(i, j).
+
+    Args:   owner_of  function of original ids (m,) to their ranks (m,).
+    Source: Mukhopadhyay et al. 2024, section 4.1.
+    """
+    columns = np.unique(np.asarray(A_nN.indices, dtype=np.int64))
+    ghost = columns[find(own_n, columns) < 0]
+    return _ordered(own_n, ghost, np.asarray(owner_of(ghost)), rank, size)
+
+
+def broadcast_map(own_n: np.ndarray, ids_N: np.ndarray, rows_P: np.ndarray, rank: int) -> IndexMap:
+    """Return the map whose ghosts are all rows of all other ranks: the sparsity-oblivious baseline."""
+    owner = np.repeat(np.arange(len(rows_P)), rows_P)
+    other = owner != rank
+    return _ordered(own_n, ids_N[other], owner[other], rank, len(rows_P))
+
+
+def find(ascending: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Return the position of each id in an ascending array, -1 where it is not there."""
+    if len(ascending) == 0:
+        return np.full(len(ids), -1, np.int64)
+    where = np.searchsorted(ascending, ids)
+    where[where == len(ascending)] = 0
+    return np.where(ascending[where] == ids, where, -1)
+
+
+def _ordered(own_n, ghost, owner, rank, size) -> IndexMap:
+    order = np.lexsort((ghost, owner))
+    counts = np.bincount(owner, minlength=size).astype(np.int64)
+    assert counts[rank] == 0, "a rank's own row is no ghost"
+    return IndexMap(np.asarray(own_n, dtype=np.int64), ghost[order].astype(np.int64), counts)
+
+
+def _csr(data, rows, columns, shape) -> sp.csr_array:
+    indptr = np.zeros(shape[0] + 1, np.int64)
+    np.cumsum(np.bincount(rows, minlength=shape[0]), out=indptr[1:])
+    A = sp.csr_array((data, columns, indptr), shape=shape)
+    A.sort_indices()
+    return A

@@ -1,0 +1,74 @@
+"""One rank's sparse block and its products, through the C++ kernels.
+
+Shapes: n rows, m columns, F width of the dense matrices.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from ..errors import ShapeError
+from . import _kernels  # after torch: both then share one OpenMP library
+
+
+class LocalCSR:
+    """A (n, m) CSR block with Y = A X and Y = A' G; the transpose is stored when first needed.
+
+    Args: A        scipy CSR with sorted indices; values of 1 throughout are not stored.
+          dtype    type of the products, torch.float32 or torch.float64.
+          threads  OpenMP threads, 0 for all.
+    """
+
+    def __init__(self, A: sp.csr_array, dtype: torch.dtype = torch.float32, threads: int = 0):
+        self.shape = A.shape
+        self.dtype = dtype
+        self.threads = threads
+        self.indptr = np.ascontiguousarray(A.indptr, dtype=np.int64)
+        index = np.int32 if A.shape[1] < 2**31 else np.int64
+        self.indices = np.ascontiguousarray(A.indices, dtype=index)
+        weights = np.ascontiguousarray(A.data, dtype=np.float64 if dtype == torch.float64 else np.float32)
+        self.weights = None if (weights == 1).all() else weights
+        self._transposed: LocalCSR | None = None
+
+    @property
+    def nnz(self) -> int:
+        return len(self.indices)
+
+    def to_scipy(self) -> sp.csr_array:
+        """Return the block as a scipy CSR."""
+        data = np.ones(self.nnz, np.float32) if self.weights is None else self.weights
+        return sp.csr_array((data, self.indices, self.indptr), shape=self.shape)
+
+    def transposed(self) -> LocalCSR:
+        """Return A' as a LocalCSR: A itself where A is symmetric."""
+        if self._transposed is None:
+            T = self.to_scipy().T.tocsr()
+            T.sort_indices()
+            same = self.shape[0] == self.shape[1] and np.array_equal(T.indptr, self.indptr)
+            same = same and np.array_equal(T.indices, self.indices)
+            same = same and (self.weights is None or np.array_equal(T.data, self.weights))
+            self._transposed = self if same else LocalCSR(T, self.dtype, self.threads)
+        return self._transposed
+
+    def apply(self, X_mF, out_nF, accumulate: bool = False, bias_F=None, relu: bool = False):
+        """out = A X (+ out) (+ bias), then ReLU where asked; out is written in place and returned."""
+        if X_mF.shape[0] != self.shape[1] or out_nF.shape != (self.shape[0], X_mF.shape[1]):
+            raise ShapeError(f"A is {self.shape}, X {tuple(X_mF.shape)}, out {tuple(out_nF.shape)}; expected (n, m) (m, F) (n, F)")
+        if X_mF.dtype != self.dtype or out_nF.dtype != self.dtype:
+            raise ShapeError(f"A is {self.dtype}, X {X_mF.dtype}, out {out_nF.dtype}; expected one dtype")
+        bias = None if bias_F is None else bias_F.detach().numpy()
+        X_mF = X_mF.detach().contiguous()
+        _kernels.spmm(self.indptr, self.indices, self.weights, X_mF.numpy(), out_nF.numpy(), accumulate, bias, relu, self.threads)
+        return out_nF
+
+    def adjoint(self, G_nF, out_mF, accumulate: bool = False):
+        """out = A' G (+ out)."""
+        return self.transposed().apply(G_nF, out_mF, accumulate)
+
+
+def take_rows(X_nF: torch.Tensor, rows: np.ndarray, out: torch.Tensor, threads: int = 0) -> torch.Tensor:
+    """out[i] = X[rows[i]]."""
+    _kernels.take_rows(X_nF.detach().numpy(), rows, out.numpy(), threads)
+    return out

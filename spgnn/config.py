@@ -47,8 +47,8 @@ class TrainConfig(SourceConfig):
     feature_norm: Literal["none", "row"] = option("none", "row: features of a node sum to 1 (Kipf & Welling's)")
     dtype: Literal["float32", "float64"] = option("float32", "type of activations and weights")
     seed: int = option(0, "seed of weights, dropout, random split and partition", low=0)
-    split: str = option("given", "random, given, or the number of one of several given splits")
-    method: str = option("metis", "partitioner")
+    split: str = option("auto", "random, given, the number of one of several given splits, or auto: given if there is one, else random")
+    method: str = option("metis", "partitioner: metis, block or random")
     balance: float = option(1.03, "largest work of a part over the mean", low=1)
     partition: str = option("", "folder that `spgnn partition` wrote, used instead of method")
     scheme: Literal["auto", "columns", "broadcast"] = option("auto", "exchange scheme")
@@ -63,7 +63,7 @@ class PartitionConfig(SourceConfig):
     """The options of `spgnn partition`."""
 
     k: int = option(4, "number of parts", low=1, short="k")
-    method: str = option("metis", "partitioner")
+    method: str = option("metis", "partitioner: metis, block or random")
     objective: Literal["cut", "vol"] = option("cut", "what metis minimises: cut edges or total volume")
     seed: int = option(0, "seed", low=0)
     balance: float = option(1.03, "largest work of a part over the mean", low=1)
@@ -76,8 +76,8 @@ class MeasureConfig(SourceConfig):
     """The options of `spgnn measure`; lists are comma-separated on the command line."""
 
     k: str = option("4", "numbers of parts", short="k")
-    method: str = option("metis", "partitioners")
-    scheme: str = option("columns", "exchange schemes")
+    method: str = option("metis", "partitioners: metis, block, random")
+    scheme: str = option("columns", "exchange schemes: columns, broadcast")
     replication: str = option("1", "replication factors c")
     widths: str = option("", "layer widths, input to output; default: features, 128, classes")
     seed: int = option(0, "seed", low=0)

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from .errors import GraphError, UsageError, nearest
 
-Edges = Literal["undirected", "directed", "reversed"]
+Edges = Literal["stored", "undirected", "directed", "reversed"]
 Norm = Literal["gcn", "row", "none"]
 EDGES = ("undirected", "directed", "reversed")
 NORMS = ("gcn", "row", "none")
@@ -26,7 +26,8 @@ UNLABELLED = -1
 class Graph:
     """A (N, N) CSR with X_NF, y_N and split_N: row i of A holds what node i reads.
 
-    An edge u -> v of a file is the nonzero A[u, v], as it came. `with_edges` chooses how it is used.
+    An edge u -> v of a file is the nonzero A[u, v], as it came. `with_edges` chooses how it is used;
+    what partitions, measures or trains a graph for which nothing was chosen adds the reverse edges.
 
     Args:
         A:      (N, N) scipy CSR, indices sorted, no duplicates, finite; weights float32 or float64.
@@ -34,7 +35,7 @@ class Graph:
         y:      (N,) integer classes, -1 where there is none; or (N, C) 0/1 for multi-label; or None.
         split:  (N,) int8, or (N, S) with S splits side by side: 0 train, 1 val, 2 test, -1 none; or None.
         name:   what messages call it.
-        edges:  how A stands to the file: "directed" (as it came), "undirected" or "reversed".
+        edges:  "stored" as it came, nothing chosen; "directed" (as it came), "undirected" or "reversed".
     Raises: GraphError naming the first node that is wrong.
     """
 
@@ -43,7 +44,7 @@ class Graph:
     y: np.ndarray | None = None
     split: np.ndarray | None = None
     name: str = "graph"
-    edges: Edges = "directed"
+    edges: Edges = "stored"
     meta: dict = field(default_factory=dict)
 
     def __post_init__(self):
@@ -87,10 +88,16 @@ class Graph:
             raise UsageError(f"edges={edges!r} is not known{nearest(edges, EDGES)}")
         if edges == self.edges:
             return self
-        if self.edges != "directed":
+        if self.edges not in ("stored", "directed"):
             raise UsageError(f"the graph's edges were already made {self.edges!r}; load it again to use them {edges!r}")
+        if edges == "directed" or (edges == "undirected" and self.is_symmetric):
+            return replace(self, edges=edges)
         A = self.A.T.tocsr() if edges == "reversed" else symmetrised(self.A)
         return replace(self, A=_canonical(A), edges=edges)
+
+    def in_use(self) -> Graph:
+        """Return the graph as it is used: with its reverse edges, unless with_edges chose otherwise."""
+        return self.with_edges("undirected") if self.edges == "stored" else self
 
     def normalise(self, how: Norm = "gcn") -> sp.csr_array:
         """Return the operator of this graph, see `normalise`."""
@@ -187,6 +194,8 @@ def graph_from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields)
     if bad.any():
         e = int(np.argmax(bad))
         raise GraphError(f"edge {e} is {src[e]} -> {dst[e]}; node ids must be 0 to {n - 1}")
+    # bincount takes signed ids only; no edges at all may come as an empty float array.
+    src, dst = (ids if ids.dtype.kind == "i" else ids.astype(np.int64) for ids in (src, dst))
     if weights is None:
         data = np.ones(len(src), np.float32)
     else:
@@ -201,8 +210,8 @@ def graph_from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields)
     starts = np.flatnonzero(first)
     if len(starts) < len(src):
         data = np.maximum.reduceat(data, starts)
-    index = _index_dtype(n)
-    indptr = np.zeros(n + 1, np.int64)
+    index = _index_dtype(max(n, len(starts)))  # one dtype for both: scipy would widen the narrower
+    indptr = np.zeros(n + 1, index)
     np.cumsum(np.bincount(src[starts], minlength=n), out=indptr[1:])
     A = sp.csr_array((data, dst[starts].astype(index), indptr), shape=(n, n))
     meta = {"duplicates": int(len(src) - len(starts))} | fields.pop("meta", {})
@@ -224,11 +233,11 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
     dtype = A.data.dtype if A.data.dtype == np.float64 else np.float32
     if how == "row":
         sums = np.asarray(A.sum(axis=1, dtype=np.float64)).ravel()
-        left, right = _inverse(sums), None
+        left, right = inverse_or_zero(sums), None
     else:
         A = with_self_loops(A)
-        left = _inverse(np.sqrt(np.maximum(np.asarray(A.sum(axis=1, dtype=np.float64)).ravel(), 0)))
-        right = _inverse(np.sqrt(np.maximum(np.asarray(A.sum(axis=0, dtype=np.float64)).ravel(), 0)))
+        left = inverse_or_zero(np.sqrt(np.maximum(np.asarray(A.sum(axis=1, dtype=np.float64)).ravel(), 0)))
+        right = inverse_or_zero(np.sqrt(np.maximum(np.asarray(A.sum(axis=0, dtype=np.float64)).ravel(), 0)))
     data = A.data * np.repeat(left, np.diff(A.indptr))
     if right is not None:
         data *= right[A.indices]
@@ -351,5 +360,5 @@ def _index_dtype(n: int):
     return np.int32 if n < 2**31 else np.int64
 
 
-def _inverse(x: np.ndarray) -> np.ndarray:
+def inverse_or_zero(x: np.ndarray) -> np.ndarray:
     return np.divide(1.0, x, out=np.zeros_like(x), where=x > 0)

@@ -60,18 +60,29 @@ def keeps_sparse(nnz_AX_bound: int, nnz_X: int, nnz_A: int) -> bool:
     return nnz_AX_bound <= SPARSE_FILL * (nnz_X + nnz_A)
 
 
-def _plan_layer(layer: int, f_in: int, f_out: int, is_kept: bool, is_sparse: bool) -> LayerPlan:
+def chain_order(f_in: int, f_out: int, is_kept: bool = False, is_sparse: bool = False, is_hidden: bool = True) -> Order:
+    """Return which product of A H W comes first; is_hidden: the gradient of H is needed.
+
+    The width that travels is min(f_in, f_out). An input without gradient needs no exchange in
+    backward when A H comes first, and two of width f_out when H W does.
+    """
     if is_kept:
-        return LayerPlan(layer, f_in, f_out, "spmm_first", True, 0, 0, "A X is fixed: computed once and kept")
+        return "spmm_first"
     if is_sparse:
-        # X W with sparse X is cheap and narrow; A X would fill up.
-        return LayerPlan(layer, f_in, f_out, "gemm_first", False, 1, 1, "X is sparse: X W first")
-    if layer == 1:
-        # No gradient of the input: (A X) W needs no exchange in backward, A (X W) one of width f_out.
-        if f_in <= 2 * f_out:
-            return LayerPlan(layer, f_in, f_out, "spmm_first", False, 1, 0, f"{f_in} once <= {f_out} forward and back")
-        return LayerPlan(layer, f_in, f_out, "gemm_first", False, 1, 1, f"{f_out} forward and back < {f_in} once")
-    # At equal width the bytes and operations are equal; gemm_first lets bias and activation ride on the SpMM.
-    if f_in < f_out:
-        return LayerPlan(layer, f_in, f_out, "spmm_first", False, 1, 1, f"{f_in} < {f_out}")
-    return LayerPlan(layer, f_in, f_out, "gemm_first", False, 1, 1, f"{f_out} <= {f_in}")
+        return "gemm_first"
+    if not is_hidden:
+        return "spmm_first" if f_in <= 2 * f_out else "gemm_first"
+    # At equal width bytes and operations are equal; then bias and activation ride on the SpMM.
+    return "spmm_first" if f_in < f_out else "gemm_first"
+
+
+def _plan_layer(layer: int, f_in: int, f_out: int, is_kept: bool, is_sparse: bool) -> LayerPlan:
+    order = chain_order(f_in, f_out, is_kept, is_sparse, is_hidden=layer > 1)
+    if is_kept:
+        return LayerPlan(layer, f_in, f_out, order, True, 0, 0, "A X is fixed: computed once and kept")
+    if is_sparse:
+        return LayerPlan(layer, f_in, f_out, order, False, 1, 1, "X is sparse: X W is narrow, A X would fill up")
+    if layer == 1 and order == "spmm_first":
+        return LayerPlan(layer, f_in, f_out, order, False, 1, 0, f"{f_in} once <= {f_out} forward and back")
+    why = f"{f_in} < {f_out}" if order == "spmm_first" else f"{f_out} <= {f_in}"
+    return LayerPlan(layer, f_in, f_out, order, False, 1, 1, why)

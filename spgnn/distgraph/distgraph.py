@@ -1,0 +1,58 @@
+"""DistGraph: a graph with each rank holding its own rows, and the operator that layers use.
+
+Shapes: N nodes, n own rows, F features, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..dist import Communicator
+from ..spmm.operator import DistSpMM
+from ..spmm.rows import SparseRows
+
+
+@dataclass(frozen=True, eq=False)
+class DistGraph:
+    """One rank's share of a graph: rows of A, X, y and split of its own nodes.
+
+    A        the operator, (N, N) spread over the ranks; X (n, F) tensor or SparseRows, or None.
+    y_n      (n,) int64, -1 where there is no label, or (n, C) float; None without labels.
+    split_n  (n,) int8, or (n, S), or None.
+    """
+
+    comm: Communicator
+    A: DistSpMM
+    X: torch.Tensor | SparseRows | None
+    y_n: torch.Tensor | None
+    split_n: np.ndarray | None
+    n_nodes: int
+    n_classes: int
+    name: str
+    scheme: str
+    method: str
+    nnz: int  # of the operator, all ranks
+
+    @property
+    def node_n(self) -> np.ndarray:
+        """Original ids of the own nodes, ascending."""
+        return self.A.node_n
+
+    @property
+    def n_features(self) -> int:
+        return 0 if self.X is None else self.X.shape[1]
+
+    @property
+    def is_multilabel(self) -> bool:
+        return self.y_n is not None and self.y_n.ndim == 2
+
+    def collect(self, values_n: np.ndarray) -> np.ndarray:
+        """Return the rows of all ranks in original node order, (N, ...). Collective."""
+        ids_N = self.comm.all_gather(self.node_n)
+        gathered = self.comm.all_gather(np.ascontiguousarray(values_n))
+        out = np.empty_like(gathered)
+        out[ids_N] = gathered
+        return out

@@ -1,0 +1,193 @@
+"""distribute: from a graph, or a folder of parts, to the rows, the operator and the plan of each rank.
+
+Shapes: N nodes, n own rows, C classes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from ..dist import Communicator
+from ..errors import InputError, PartitionError, UsageError, agree, nearest
+from ..graph import NORMS, Graph, inverse_or_zero, with_self_loops
+from ..partition import Partition, RowBlock, load_block, load_partition, part_graph, partition_of, row_block
+from ..spmm.buffers import BufferPool
+from ..spmm.indexmap import IndexMap, broadcast_map, columns_map
+from ..spmm.operator import DistSpMM
+from ..spmm.plan import ExchangePlan
+from ..spmm.rows import SparseRows
+from ..spmm.scaling import scaled_blocks
+from .distgraph import DistGraph
+from .scatter import scatter_blocks
+
+SCHEMES = ("columns", "broadcast")
+
+
+def distribute(
+    source: Graph | str | Path | None,
+    comm: Communicator,
+    partition: Partition | np.ndarray | str | Path | None = None,
+    *,
+    scheme: str = "auto",
+    replication: int = 1,
+    operator: str = "gcn",
+    feature_norm: str = "none",
+    dtype: torch.dtype = torch.float32,
+    method: str = "metis",
+    seed: int = 0,
+    balance: float = 1.03,
+    keep: bool = True,
+    threads: int = 0,
+) -> DistGraph:
+    """Give each rank its rows of the graph and make the operator and its exchange plan.
+
+    Args:
+        source       a Graph on all ranks, of which each keeps its rows; or on rank 0 alone (None on the
+                     others), which sends each rank its rows; or a folder that `Partition.save` wrote,
+                     of which each rank maps its own part only.
+        partition    Partition, owner array (N,), or such a folder; without one `method` makes it on rank 0.
+        scheme       columns, broadcast, or auto (columns).
+        operator     gcn: D^-1/2 (A + I) D^-1/2; row: D^-1 A; none: A.
+        feature_norm row: the features of a node are divided by their sum; none.
+        dtype        torch.float32 or torch.float64.
+        keep         compute A X once and keep it: X must then never change.
+        threads      kernel threads of this rank, 0 for all.
+    Raises: PartitionError where partition and graph or ranks do not fit; UsageError for unknown names.
+    Collective.
+    """
+    if scheme == "auto":
+        scheme = "columns"
+    if scheme not in SCHEMES:
+        raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, SCHEMES)}")
+    if operator not in NORMS:
+        raise UsageError(f"operator {operator!r} is not known{nearest(operator, NORMS)}")
+    if replication != 1:
+        raise UsageError(f"replication = {replication}; only 1 (1D) is there")
+    comm.phase = "partition and load"
+    block, owner_of, name, method = _own_block(source, comm, partition, method, seed, balance)
+    comm.phase = "distribute"
+    pool = BufferPool()
+    A = _operator(block, owner_of, comm, scheme, operator, dtype, pool, threads)
+    X = _features(block.X_nF, feature_norm, pool, dtype, threads)
+    nnz = np.array([A.nnz])
+    comm.all_reduce(nnz)
+    dgraph = DistGraph(
+        comm, A, X, _labels(block.y_n, dtype), block.split_n, block.n_nodes, _class_count(block.y_n, comm), name, scheme, method, int(nnz[0])
+    )
+    if keep and X is not None:
+        A.keep(X)
+    return dgraph
+
+
+def _own_block(source, comm, partition, method, seed, balance):
+    """Return this rank's RowBlock, the function id -> owner, the graph's name and the method."""
+    folder = partition if isinstance(partition, (str, Path)) else source if isinstance(source, (str, Path)) else None
+    if folder is not None:
+        return _together(comm, _from_folder, folder, source, comm)
+    has_graph = comm.all_gather_json(source is not None)
+    if not has_graph[0]:
+        agree(comm, InputError("distribute needs the graph on rank 0") if comm.rank == 0 else None)
+    graph, part = _together(comm, _partitioned, source, comm, partition, method, seed, balance)
+    name, method = comm.all_gather_json([graph.name, part.method] if comm.rank == 0 else None)[0]
+    owner_N = _owner_of_root(part, comm)
+    if all(has_graph):
+        block = _together(comm, row_block, graph, part or Partition(owner_N, comm.size), comm.rank)
+    else:
+        block = scatter_blocks(comm, graph, part)
+    return block, lambda ids: owner_N[ids], name, method
+
+
+def _together(comm, function, *args):
+    """Return function(*args); where it fails on one rank, all ranks raise."""
+    error = result = None
+    try:
+        result = function(*args)
+    except Exception as caught:  # handed to all ranks, which raise together
+        error = caught
+    agree(comm, error)
+    return result
+
+
+def _partitioned(source, comm, partition, method, seed, balance):
+    """Return the graph as it is used and its partition; on rank 0 alone where a partitioner has to run."""
+    graph = None if source is None else source.in_use()
+    if partition is not None and graph is not None:
+        part = partition if isinstance(partition, Partition) else partition_of(graph, partition, k=comm.size)
+        _check_ranks(part.k, comm)
+        return graph, part
+    if comm.rank != 0:
+        return graph, None  # one rank computes it: the others would only do the same work again
+    if comm.size == 1:
+        return graph, Partition(np.zeros(graph.n_nodes, np.int32), 1, method="none")
+    return graph, part_graph(graph, comm.size, method=method, seed=seed, balance=balance)
+
+
+def _owner_of_root(part, comm) -> np.ndarray:
+    n_nodes = comm.all_gather_json(None if part is None else part.n_nodes)[0]
+    owner_N = np.empty(n_nodes, np.int32)
+    if comm.rank == 0:
+        owner_N[:] = part.owner_N
+    return comm.broadcast(owner_N)
+
+
+def _from_folder(folder, source, comm: Communicator):
+    part = load_partition(folder)
+    _check_ranks(part.k, comm)
+    if isinstance(source, Graph):
+        part.check_graph(source.in_use())
+    return load_block(folder, comm.rank), lambda ids: part.owner_N[ids], Path(folder).name, part.method
+
+
+def _check_ranks(k: int, comm: Communicator) -> None:
+    if k != comm.size:
+        raise PartitionError(f"the partition has {k} parts and there are {comm.size} ranks; start {k} ranks or make one with -k {comm.size}")
+
+
+def _operator(block: RowBlock, owner_of, comm, scheme, operator, dtype, pool, threads) -> DistSpMM:
+    A_nN = sp.csr_array(block.A_nN)
+    if comm.size == 1:
+        index, plan = IndexMap(block.own_n, np.empty(0, np.int64), np.zeros(1, np.int64)), None
+    else:
+        if scheme == "broadcast":
+            ids_N = comm.all_gather(block.own_n)
+            rows_P = comm.all_gather(np.array([len(block.own_n)], np.int64))
+            index = broadcast_map(block.own_n, ids_N, rows_P, comm.rank)
+        else:
+            index = columns_map(block.own_n, A_nN, owner_of, comm.rank, comm.size)
+        plan = ExchangePlan(comm, index, pool, threads)
+    A_oo, A_og = index.split(A_nN)
+    if operator == "gcn":
+        A_oo = with_self_loops(A_oo)
+    A_oo, A_og = scaled_blocks(A_oo, A_og, plan, operator)
+    return DistSpMM(A_oo, A_og, plan, block.own_n, comm, pool, dtype, threads)
+
+
+def _features(X_nF, feature_norm, pool, dtype, threads):
+    if X_nF is None:
+        return None
+    if feature_norm == "row":
+        scale_n = inverse_or_zero(np.asarray(X_nF.sum(axis=1), dtype=np.float64).ravel())
+        X_nF = sp.csr_array(sp.diags_array(scale_n) @ X_nF) if sp.issparse(X_nF) else X_nF * scale_n[:, None]
+    if sp.issparse(X_nF):
+        return SparseRows(sp.csr_array(X_nF), pool, dtype, threads)
+    X = pool.empty(*X_nF.shape, dtype=dtype)
+    X.numpy()[:] = X_nF
+    return X
+
+
+def _labels(y_n, dtype):
+    if y_n is None:
+        return None
+    return torch.from_numpy(np.array(y_n, dtype=np.int64)) if y_n.ndim == 1 else torch.from_numpy(np.array(y_n)).to(dtype)
+
+
+def _class_count(y_n, comm) -> int:
+    if y_n is None:
+        return 0
+    count = np.array([y_n.shape[1] if y_n.ndim == 2 else int(y_n.max(initial=-1)) + 1], np.int64)
+    comm.all_reduce(count, "max")
+    return int(count[0])

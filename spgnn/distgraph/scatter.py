@@ -1,0 +1,63 @@
+"""Rank 0 has read the graph; every other rank receives its row block and never holds the whole.
+
+Shapes: N nodes, n own rows, F features, P ranks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..dist import Communicator
+from ..graph import Graph
+from ..partition import Partition, RowBlock
+
+
+def scatter_blocks(comm: Communicator, graph: Graph | None, part: Partition | None) -> RowBlock:
+    """Return this rank's RowBlock of the graph that rank 0 holds. Collective."""
+    is_root = comm.rank == 0
+    fields = ("X", "y", "split")
+    about = None
+    if is_root:
+        about = {"n_nodes": graph.n_nodes, "n_features": graph.n_features, "sparse": sp.issparse(graph.X)}
+        about |= {name: getattr(graph, name) is not None for name in fields}
+    about = comm.all_gather_json(about)[0]
+    order_N = part.order_N if is_root else None
+    sizes_P = part.sizes_k.astype(np.int64) if is_root else np.zeros(comm.size, np.int64)
+    comm.broadcast(sizes_P)
+    own_n = _scatter_rows(comm, order_N, sizes_P)
+    A_nN = _scatter_csr(comm, sp.csr_array(graph.A[order_N]) if is_root else None, sizes_P, about["n_nodes"])
+    X_nF = None
+    if about["X"] and about["sparse"]:
+        X_nF = _scatter_csr(comm, sp.csr_array(graph.X[order_N]) if is_root else None, sizes_P, about["n_features"])
+    elif about["X"]:
+        X_nF = _scatter_rows(comm, graph.X[order_N] if is_root else None, sizes_P)
+    y_n = _scatter_rows(comm, graph.y[order_N] if is_root else None, sizes_P) if about["y"] else None
+    split_n = _scatter_rows(comm, graph.split[order_N] if is_root else None, sizes_P) if about["split"] else None
+    return RowBlock(own_n, A_nN, X_nF, y_n, split_n, n_nodes=about["n_nodes"], k=comm.size, rank=comm.rank)
+
+
+def _scatter_csr(comm, M, sizes_P, n_columns: int) -> sp.csr_array:
+    lengths = _scatter_rows(comm, np.diff(M.indptr).astype(np.int64) if M is not None else None, sizes_P)
+    nnz_P = np.zeros(comm.size, np.int64)
+    if M is not None:
+        ends = np.cumsum(sizes_P)
+        nnz_P[:] = np.asarray(M.indptr)[ends] - np.asarray(M.indptr)[ends - sizes_P]
+    comm.broadcast(nnz_P)
+    indices = _scatter_rows(comm, M.indices if M is not None else None, nnz_P)
+    data = _scatter_rows(comm, M.data if M is not None else None, nnz_P)
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    return sp.csr_array((data, indices, indptr), shape=(len(lengths), n_columns))
+
+
+def _scatter_rows(comm, rows, rows_P) -> np.ndarray:
+    """Return this rank's stretch of the rows that rank 0 holds, rank after rank."""
+    is_root = comm.rank == 0
+    about = comm.all_gather_json([rows.dtype.str, list(rows.shape[1:])] if is_root else None)[0]
+    dtype, shape = np.dtype(about[0]), tuple(about[1])
+    send = np.ascontiguousarray(rows) if is_root else np.empty((0, *shape), dtype)
+    recv = np.empty((int(rows_P[comm.rank]), *shape), dtype)
+    none_P = np.zeros(comm.size, np.int64)
+    from_root_P = none_P.copy()
+    from_root_P[0] = rows_P[comm.rank]
+    return comm.all_to_all(send, rows_P if is_root else none_P, recv, from_root_P)

@@ -1,0 +1,48 @@
+"""The graph convolution of Kipf & Welling 2017."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from .layer import Layer, activation
+
+
+class GCN(Layer):
+    """Z = act(A H W + b), then layer norm and + H where asked.
+
+    Args:   f_in, f_out  widths F and C.
+            act          name of an activation, or None.
+            bias         add b.
+            norm         None, or "layer": normalise each row before the activation.
+            residual     add H; needs f_in = f_out, else it is left out.
+    Source: Kipf & Welling 2017, eq. (2), with A = D^-1/2 (A + I) D^-1/2.
+    """
+
+    def __init__(self, f_in: int, f_out: int, act: str | None = None, bias: bool = True, norm: str | None = None, residual: bool = False):
+        super().__init__(f_in, f_out)
+        self.act_name = act or "none"
+        self.act = activation(act)
+        self.W_FC = self.weight(f_in, f_out)
+        self.b_C = self.weight(f_out) if bias else None
+        self.norm = nn.LayerNorm(f_out) if norm == "layer" else None
+        self.residual = residual and f_in == f_out
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw W; b = 0; layer norm starts as the identity."""
+        super().initialise(generator)
+        if self.norm is not None:
+            self.norm.reset_parameters()
+
+    def forward(self, A, H_nF):
+        fuse_relu = self.act_name == "relu" and self.norm is None and not self.residual
+        Z_nC = A.chain(H_nF, self.W_FC, self.b_C, relu=fuse_relu)  # eq. (2)
+        if fuse_relu:
+            return Z_nC
+        if self.norm is not None:
+            Z_nC = self.norm(Z_nC)
+        Z_nC = self.act(Z_nC)
+        return Z_nC + H_nF if self.residual and torch.is_tensor(H_nF) else Z_nC
+
+    def extra_repr(self) -> str:
+        return f"{self.f_in} -> {self.f_out}, act={self.act_name}"

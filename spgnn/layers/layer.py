@@ -1,0 +1,65 @@
+"""Layer: parameters and an equation on A."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from ..errors import UsageError, nearest
+
+ACTIVATIONS = {
+    "none": lambda Z: Z,
+    "relu": torch.relu,
+    "elu": nn.functional.elu,
+    "gelu": nn.functional.gelu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+}
+
+
+class Layer(nn.Module):
+    """Base of layers: `forward(self, A, H)` returns the rows of own nodes from those of own nodes.
+
+    A @ H multiplies with the whole graph's operator, whoever owns its rows, and is differentiable:
+
+        class Residual(Layer):
+            def __init__(self, F):
+                super().__init__(F, F)
+                self.W_FF = self.weight(F, F)
+
+            def forward(self, A, H_nF):
+                return torch.relu(A @ (H_nF @ self.W_FF) + H_nF)
+    """
+
+    def __init__(self, f_in: int, f_out: int):
+        super().__init__()
+        self.f_in, self.f_out = f_in, f_out
+
+    def weight(self, *shape: int) -> nn.Parameter:
+        """Return a parameter that `initialise` draws: Glorot uniform for matrices, zero for vectors."""
+        return nn.Parameter(torch.zeros(shape))
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw the weights: U(-a, a), a = sqrt(6 / (fan_in + fan_out)); vectors are zero.
+
+        Drawn in float64 and rounded, so that every dtype starts from the same weights.
+        Source: Glorot & Bengio 2010, eq. (16).
+        """
+        for parameter in self.parameters():
+            if parameter.ndim < 2:
+                parameter.zero_()
+                continue
+            bound = math.sqrt(6 / (parameter.shape[0] + parameter.shape[1]))
+            draw = torch.empty(parameter.shape, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
+            parameter.copy_(draw)
+
+
+def activation(act: str | None):
+    """Return the function called `act`; None is the identity."""
+    name = act or "none"
+    if name not in ACTIVATIONS:
+        raise UsageError(f"activation {act!r} is not known{nearest(name, ACTIVATIONS)}")
+    return ACTIVATIONS[name]

@@ -1,0 +1,72 @@
+"""Stack: layers one after the other, with dropout between them."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ..errors import ShapeError
+from ..spmm.autograd import dropout, dropout_key
+from .layer import Layer
+
+
+class Stack(nn.Module):
+    """H_l = layer_l(A, dropout(H_(l-1))), H_0 = X.
+
+    Args: layers         Layer or any module with forward(A, H).
+          dropout        rate on the input of every layer in training.
+          input_dropout  the rate acts on X too.
+    """
+
+    def __init__(self, *layers: nn.Module, dropout: float = 0.0, input_dropout: bool = True):
+        super().__init__()
+        for number, (first, second) in enumerate(zip(layers, layers[1:]), start=1):
+            got, expected = getattr(second, "f_in", None), getattr(first, "f_out", None)
+            if None not in (got, expected) and got != expected:
+                raise ShapeError(f"layer {number + 1} reads {got} columns, layer {number} writes {expected}")
+        self.layers = nn.ModuleList(layers)
+        self.dropout = dropout
+        self.input_dropout = input_dropout
+        self.is_trained = False  # then `train` goes on from these weights
+        self.register_load_state_dict_post_hook(lambda module, keys: setattr(module, "is_trained", True))
+        self.initialise(0)
+
+    def initialise(self, seed: int) -> None:
+        """Draw all weights anew from one seed, layer after layer."""
+        generator = torch.Generator().manual_seed(seed)
+        for layer in self.layers:
+            if isinstance(layer, Layer):
+                layer.initialise(generator)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether a training pass differs from an evaluation of the same weights."""
+        return self.dropout > 0
+
+    @property
+    def widths(self) -> tuple[int, ...] | None:
+        """F, hidden ..., C where every layer is a chain A H W, else None."""
+        if not all(hasattr(layer, "W_FC") for layer in self.layers):
+            return None
+        return (self.layers[0].f_in, *(layer.f_out for layer in self.layers))
+
+    @property
+    def input_is_fixed(self) -> bool:
+        """Nothing random touches X."""
+        return self.dropout == 0 or not self.input_dropout
+
+    def forward(self, A, X, seed: int = 0, epoch: int = 0) -> torch.Tensor:
+        """Return the logits of the own nodes (n, C); dropout acts in training mode alone."""
+        return self._run(A, X, self.layers, seed, epoch)
+
+    def embed(self, A, X) -> torch.Tensor:
+        """Return the input of the last layer (n, F): the embeddings of the own nodes."""
+        return self._run(A, X, self.layers[:-1], 0, 0)
+
+    def _run(self, A, H, layers, seed, epoch):
+        for number, layer in enumerate(layers, start=1):
+            A_l = A.at(number)
+            if self.training and self.dropout and (number > 1 or self.input_dropout):
+                H = dropout(A_l, H, self.dropout, dropout_key(seed, epoch, number))
+            H = layer(A_l, H)
+        return H

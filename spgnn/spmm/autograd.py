@@ -1,0 +1,147 @@
+"""Gradients through A: of A H, of the chain A H W + bias, of sparse rows times W, of dropout.
+
+Shapes: n own rows, F in, C out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from . import _kernels
+from .rows import DenseRows, SparseRows
+from .schedule import chain_order
+
+
+class Matmul(torch.autograd.Function):
+    """Z = A H; dH = A' dZ."""
+
+    @staticmethod
+    def forward(ctx, A, H_nF):
+        ctx.A = A
+        return A.apply(H_nF)
+
+    @staticmethod
+    def backward(ctx, G_nF):
+        return None, ctx.A.adjoint(G_nF)
+
+
+class RowsTimes(torch.autograd.Function):
+    """Z = S W with sparse S; dW = S' dZ."""
+
+    @staticmethod
+    def forward(ctx, S, W_FC):
+        ctx.S = S
+        return S.times(W_FC)
+
+    @staticmethod
+    def backward(ctx, G_nC):
+        return None, ctx.S.transposed_times(G_nC)
+
+
+def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
+    """Return relu(A H W + bias), in the order that the schedule gives for these sizes."""
+    kept = A.product_with(H)
+    is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
+    order = chain_order(*W_FC.shape, is_kept=kept is not None, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden)
+    if order == "spmm_first":
+        rows = kept if kept is not None else H if isinstance(H, SparseRows) else None
+        return SpMMFirst.apply(A, rows, H if rows is None else None, W_FC, bias_C, relu)
+    sparse = isinstance(H, SparseRows)
+    return GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, bias_C, relu)
+
+
+class SpMMFirst(torch.autograd.Function):
+    """Z = relu((A H) W + b); dW = (A H)' dZ; dH = A' (dZ W'). `kept` is A H where it is known."""
+
+    @staticmethod
+    def forward(ctx, A, kept, H_nF, W_FC, bias_C, relu):
+        S = kept if kept is not None else DenseRows(A.apply(H_nF), A.pool)
+        Z_nC = S.times(W_FC, bias_C, relu)
+        ctx.A, ctx.S, ctx.relu = A, S, relu
+        ctx.save_for_backward(W_FC, Z_nC if relu else None)
+        return Z_nC
+
+    @staticmethod
+    def backward(ctx, G_nC):
+        A, S, (W_FC, Z_nC) = ctx.A, ctx.S, ctx.saved_tensors
+        G_nC, dbias_C = _through_relu(A, G_nC, Z_nC)
+        dW_FC = S.transposed_times(G_nC)
+        ctx.S = None
+        dH_nF = A.adjoint(_times_transposed(A, G_nC, W_FC)) if ctx.needs_input_grad[2] else None
+        return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
+
+
+class GEMMFirst(torch.autograd.Function):
+    """Z = relu(A (H W) + b); U = A' dZ; dW = H' U; dH = U W'."""
+
+    @staticmethod
+    def forward(ctx, A, sparse, H_nF, W_FC, bias_C, relu):
+        S = sparse if sparse is not None else DenseRows(H_nF.detach(), A.pool)
+        Z_nC = A.apply(S.times(W_FC), bias_C, relu)
+        ctx.A, ctx.sparse, ctx.relu = A, sparse, relu
+        ctx.save_for_backward(H_nF, W_FC, Z_nC if relu else None)
+        return Z_nC
+
+    @staticmethod
+    def backward(ctx, G_nC):
+        A, (H_nF, W_FC, Z_nC) = ctx.A, ctx.saved_tensors
+        G_nC, dbias_C = _through_relu(A, G_nC, Z_nC)
+        U_nC = A.adjoint(G_nC)
+        del G_nC
+        S = ctx.sparse if ctx.sparse is not None else DenseRows(H_nF, A.pool)
+        dW_FC = S.transposed_times(U_nC)
+        dH_nF = _times_transposed(A, U_nC, W_FC) if ctx.needs_input_grad[2] else None
+        return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
+
+
+class Dropout(torch.autograd.Function):
+    """out = H mask / (1 - rate); the mask is made again in backward, so nothing is kept for it."""
+
+    @staticmethod
+    def forward(ctx, H_nF, A, rate, key):
+        ctx.A, ctx.rate, ctx.key = A, rate, key
+        return _drop(H_nF.detach(), A, rate, key)
+
+    @staticmethod
+    def backward(ctx, G_nF):
+        return _drop(G_nF, ctx.A, ctx.rate, ctx.key), None, None, None
+
+
+def dropout(A, H, rate: float, key: int):
+    """Return H with entries zeroed where hash(key, original node id, feature) / 2^32 < rate, the rest / (1 - rate).
+
+    The mask depends on neither the owner of a node nor the number of ranks.
+    Args: H (n, F) tensor or SparseRows on the own rows of A; key from `dropout_key`.
+    """
+    if rate == 0:
+        return H
+    if isinstance(H, SparseRows):
+        return H.dropout(rate, key, A.node_n)
+    return Dropout.apply(H, A, rate, key)
+
+
+def dropout_key(seed: int, epoch: int, layer: int) -> int:
+    """Return 64 bits that differ for every (seed, epoch, layer)."""
+    return int(np.random.SeedSequence((seed, epoch, layer)).generate_state(1, np.uint64)[0])
+
+
+def _drop(H_nF, A, rate, key):
+    H_nF = H_nF.contiguous()
+    out = A.pool.empty(*H_nF.shape, dtype=H_nF.dtype)
+    _kernels.drop(H_nF.numpy(), out.numpy(), A.node_n, key, rate, A.threads)
+    return out
+
+
+def _through_relu(A, G_nC, Z_nC):
+    """Return G where Z > 0 (or G, without Z) and its column sums, in one pass."""
+    G_nC = G_nC.contiguous()
+    masked = None if Z_nC is None else A.pool.empty(*G_nC.shape, dtype=G_nC.dtype)
+    Z, out = (None, None) if Z_nC is None else (Z_nC.numpy(), masked.numpy())
+    sums = _kernels.mask_sum(G_nC.numpy(), Z, out, A.threads)
+    return G_nC if masked is None else masked, torch.from_numpy(sums).to(G_nC.dtype)
+
+
+def _times_transposed(A, G_nC, W_FC):
+    out = A.pool.empty(G_nC.shape[0], W_FC.shape[0], dtype=G_nC.dtype)
+    return torch.mm(G_nC, W_FC.t(), out=out)

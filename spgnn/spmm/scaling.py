@@ -1,0 +1,45 @@
+"""The normalised operator of a row block: the same numbers as `graph.normalise`, on any ranks.
+
+Shapes: n own rows, g ghost rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from ..graph import Norm, inverse_or_zero
+
+
+def scaled_blocks(A_oo: sp.csr_array, A_og: sp.csr_array, plan, how: Norm) -> tuple[sp.csr_array, sp.csr_array]:
+    """Return D_r^-1/2 A D_c^-1/2 (gcn), D_r^-1 A (row) or A (none) in two blocks of float64.
+
+    Row sums D_r are local; column sums D_c are added up at the owners and fetched for the ghosts.
+    For gcn, A_oo must have its self-loops already. Collective for gcn where plan is not None.
+    """
+    A_oo, A_og = A_oo.astype(np.float64), A_og.astype(np.float64)
+    if how == "none":
+        return A_oo, A_og
+    rows_n = _sums(A_oo, 1) + _sums(A_og, 1)
+    if how == "row":
+        return _scale(A_oo, inverse_or_zero(rows_n), None), _scale(A_og, inverse_or_zero(rows_n), None)
+    columns_n1 = torch.from_numpy(_sums(A_oo, 0)[:, None].copy())
+    columns_g1 = torch.from_numpy(_sums(A_og, 0)[:, None].copy())
+    if plan is not None:
+        plan.push_add(columns_g1, columns_n1)
+        columns_g1 = plan.pull(columns_n1)
+    left_n = inverse_or_zero(np.sqrt(np.maximum(rows_n, 0)))
+    right_n, right_g = (inverse_or_zero(np.sqrt(np.maximum(c.numpy().ravel(), 0))) for c in (columns_n1, columns_g1))
+    return _scale(A_oo, left_n, right_n), _scale(A_og, left_n, right_g)
+
+
+def _sums(A, axis: int) -> np.ndarray:
+    return np.asarray(A.sum(axis=axis)).ravel()
+
+
+def _scale(A, left_n, right_m) -> sp.csr_array:
+    data = A.data * np.repeat(left_n, np.diff(A.indptr))
+    if right_m is not None:
+        data *= right_m[A.indices]
+    return sp.csr_array((data, A.indices, A.indptr), shape=A.shape)

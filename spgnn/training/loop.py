@@ -1,0 +1,255 @@
+"""The full-graph loop: forward, loss, backward, one all-reduce, step; scores from the same pass.
+
+Shapes: n own rows, C classes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..config import TrainConfig, build
+from ..distgraph import DistGraph
+from ..errors import GraphError, NumericalError
+from ..layers import Stack
+from ..spmm.schedule import plan_layers
+from .loss import binary_cross_entropy, cross_entropy
+from .metrics import SPLITS, count, per_class, scores
+from .splits import split_of
+
+
+@dataclass(slots=True)
+class History:
+    """What a training did: one record an epoch, and the best epoch by validation score."""
+
+    records: list[dict] = field(default_factory=list)
+    best_epoch: int = 0
+    val: float = float("nan")
+    test: float = float("nan")
+    train: float = float("nan")
+    metric: str = "accuracy"
+    scores: dict = field(default_factory=dict)  # split -> accuracy, micro_f1, macro_f1 at the best epoch
+    per_class: list = field(default_factory=list)  # of the test split, at the best epoch
+    epoch_s: float = 0.0  # median seconds of a training epoch, evaluation aside
+    bytes_sent: int = 0  # counted, one training epoch, all ranks
+    bytes_predicted: int | None = None  # the same from the plan; None for layers it does not know
+    setup_bytes: int = 0
+
+
+class Trainer:
+    """One model on one DistGraph: `fit()` runs all epochs, `step` one, `logits` evaluates.
+
+    Args: model    Stack, or any module called as model(A, X); its weights become rank 0's.
+          dgraph   of `distribute`.
+          config   TrainConfig; model, hidden and the other keys that describe the Stack are not read.
+    Collective, as every method.
+    """
+
+    def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig):
+        self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
+        if dgraph.X is None:
+            raise GraphError(f"{dgraph.name} has no features; give them with --features FILE")
+        if dgraph.y_n is None:
+            raise GraphError(f"{dgraph.name} has no labels; give them with --labels FILE")
+        self.split_n = split_of(dgraph, config.split, config.seed)
+        self._count_rows()
+        model.to(dgraph.A.dtype)
+        if isinstance(model, Stack) and not model.is_trained:
+            model.initialise(config.seed)
+        for parameter in model.parameters():
+            self.comm.broadcast(parameter.detach())
+        self.optimizer = make_optimizer(model, config)
+        self.history = History(metric="micro_f1" if dgraph.is_multilabel else "accuracy")
+        self.best_state: dict[str, torch.Tensor] = self._state()
+
+    def step(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
+        """Run one training epoch and return the global loss.
+
+        on_logits sees the logits before the weights change; where it returns True the step is left out.
+        """
+        loss, Z_nC = self._forward(epoch)
+        if on_logits is not None and on_logits(Z_nC.detach()):
+            return None
+        del Z_nC
+        loss.backward()
+        del loss
+        self._sum_gradients()
+        self.optimizer.step()
+        return self._global_loss(epoch)
+
+    @torch.no_grad()
+    def logits(self) -> torch.Tensor:
+        """Return the logits of the own nodes (n, C) in evaluation mode."""
+        self.model.eval()
+        return self.model(self.dgraph.A, self.dgraph.X)
+
+    def fit(self, report: Callable[[dict], Any] | None = None) -> History:
+        """Train; keep the weights of the best validation score; return the History.
+
+        A model without dropout is scored from the next epoch's forward pass, which computes the very
+        logits that an evaluation would; the last epoch is evaluated by itself.
+        """
+        config, comm = self.config, self.comm
+        is_random = getattr(self.model, "is_random", True)
+        waiting: dict | None = None  # a record whose scores come with the next forward pass
+        stopped = False
+
+        def score_waiting(Z_nC) -> bool:
+            return waiting is not None and self._finish(waiting, Z_nC, report)
+
+        for epoch in range(1, config.epochs + 1):
+            comm.phase = f"epoch {epoch}"
+            start_bytes, start = self._sent_bytes(), time.perf_counter()
+            scoring = 0.0
+
+            def timed(Z_nC) -> bool:
+                nonlocal scoring
+                begin = time.perf_counter()
+                stop = score_waiting(Z_nC)
+                scoring = time.perf_counter() - begin
+                return stop
+
+            loss = self.step(epoch, None if is_random else timed)
+            if loss is None:
+                stopped = True
+                break
+            record = {"epoch": epoch, "loss": loss, "train": None, "val": None, "test": None}
+            record["epoch_s"] = time.perf_counter() - start - scoring
+            record["bytes_sent"] = self._all_ranks(self._sent_bytes() - start_bytes)
+            due = epoch % config.eval_every == 0 or epoch == config.epochs
+            waiting = record if due else None
+            if not due:
+                self._append(record, report)
+            elif is_random:
+                waiting = None
+                if self._finish(record, self.logits(), report):
+                    stopped = True
+                    break
+        if waiting is not None and not stopped:
+            self._finish(waiting, self.logits(), report)
+        return self._close()
+
+    def _forward(self, epoch: int):
+        dgraph = self.dgraph
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        Z_nC = self._call(epoch)
+        if dgraph.is_multilabel:
+            loss = binary_cross_entropy(Z_nC, dgraph.y_n, self._train_rows, self.n_train)
+        else:
+            loss = cross_entropy(Z_nC, self._y_train_n, self.n_train, dgraph.A.pool, dgraph.A.threads)
+        self._own_loss = float(loss.detach())
+        return loss, Z_nC
+
+    def _call(self, epoch: int) -> torch.Tensor:
+        if isinstance(self.model, Stack):
+            return self.model(self.dgraph.A, self.dgraph.X, seed=self.config.seed, epoch=epoch)
+        return self.model(self.dgraph.A, self.dgraph.X)
+
+    def _sum_gradients(self) -> None:
+        """Add the gradients of all weights over the ranks, in one all-reduce."""
+        if self.comm.size == 1:
+            return
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        flat = torch.cat([(p.grad if p.grad is not None else torch.zeros_like(p)).ravel() for p in parameters])
+        self.comm.all_reduce(flat)
+        for parameter, gradient in zip(parameters, flat.split([p.numel() for p in parameters])):
+            parameter.grad = gradient.view_as(parameter)
+
+    def _global_loss(self, epoch: int) -> float:
+        loss = np.array([self._own_loss])
+        self.comm.all_reduce(loss)
+        if not np.isfinite(loss[0]):
+            raise NumericalError(
+                f"epoch {epoch}: the loss is {loss[0]}; expected a finite number. Lower --lr (now {self.config.lr:g}) or normalise the features"
+            )
+        return float(loss[0])
+
+    def _finish(self, record: dict, Z_nC, report) -> bool:
+        """Score a record, keep the weights if they are the best, and return whether to stop."""
+        counts = count(Z_nC, self.dgraph.y_n, self.split_n, self.dgraph.n_classes, self.comm)
+        multilabel, history = self.dgraph.is_multilabel, self.history
+        by_split = {name: scores(counts[s], multilabel) for s, name in enumerate(SPLITS)}
+        for name in SPLITS:
+            record[name] = by_split[name][history.metric]
+        self._append(record, report)
+        # Without validation nodes the newest weights count as the best.
+        if not record["val"] <= history.val:
+            history.best_epoch, history.scores = record["epoch"], by_split
+            history.train, history.val, history.test = (record[name] for name in SPLITS)
+            history.per_class = per_class(counts[2], multilabel)
+            self.best_state = self._state()
+        return 0 < self.config.patience <= record["epoch"] - history.best_epoch
+
+    def _append(self, record: dict, report) -> None:
+        self.history.records.append(record)
+        if report is not None:
+            report(record)
+
+    def _close(self) -> History:
+        history = self.history
+        history.epoch_s = float(np.median([r["epoch_s"] for r in history.records[1:] or history.records]))
+        history.bytes_sent = int(np.median([r["bytes_sent"] for r in history.records]))
+        history.bytes_predicted = self._predicted_bytes()
+        history.setup_bytes = self._all_ranks(int(self.comm.traffic.sent_bytes(label="layer 1 setup").sum()))
+        if isinstance(self.model, Stack):
+            self.model.is_trained = True
+        self.model.load_state_dict(self.best_state)
+        return history
+
+    def _count_rows(self) -> None:
+        y_n, split_n = self.dgraph.y_n, self.split_n
+        self._train_rows = torch.from_numpy(split_n == 0)
+        self._y_train_n = None if y_n.ndim == 2 else torch.where(self._train_rows, y_n, -1)
+        rows = self._train_rows if y_n.ndim == 2 else self._y_train_n >= 0
+        self.n_train = self._all_ranks(int(rows.sum()))
+        if self.n_train == 0:
+            raise GraphError(f"{self.dgraph.name}: no training node has a label; the split has to put some into train")
+
+    def _predicted_bytes(self) -> int | None:
+        """Bytes of one training epoch from the plan: rows x width x itemsize of each exchange."""
+        A, widths = self.dgraph.A, getattr(self.model, "widths", None)
+        if widths is None:
+            return None
+        rows = self._all_ranks(0 if A.plan is None else A.plan.sent_rows)
+        sparse = getattr(self.dgraph.X, "is_sparse", False)
+        plans = plan_layers(widths, self.model.input_is_fixed and A.kept is not None, sparse)
+        return sum(rows * p.width * A.dtype.itemsize * (p.exchanges_forward + p.exchanges_backward) for p in plans)
+
+    def _sent_bytes(self) -> int:
+        return int(self.comm.traffic.sent_bytes().sum())
+
+    def _all_ranks(self, value: int) -> int:
+        total = np.array([value], np.int64)
+        self.comm.all_reduce(total)
+        return int(total[0])
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
+
+def train(model: torch.nn.Module, dgraph: DistGraph, *, report: Callable[[dict], Any] | None = None, **options) -> History:
+    """Train a model on all nodes at once; it ends with the weights of the best validation score.
+
+    Args:   options  fields of TrainConfig: epochs, lr, seed, optimizer, weight_decay, patience, split ...
+            report   called on every rank with the record of each epoch.
+    Raises: UsageError for an unknown option; NumericalError when the loss is not finite.
+    Collective.
+    """
+    return Trainer(model, dgraph, build(TrainConfig, options)).fit(report)
+
+
+def make_optimizer(model: torch.nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Return SGD or Adam; decay_layers = "first" puts the L2 penalty on the first layer alone."""
+    layers = getattr(model, "layers", None)
+    groups = [{"params": list(model.parameters()), "weight_decay": config.weight_decay}]
+    if config.decay_layers == "first" and layers is not None and len(layers) > 1:
+        rest = [p for layer in layers[1:] for p in layer.parameters()]
+        groups = [{"params": list(layers[0].parameters()), "weight_decay": config.weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    maker = torch.optim.Adam if config.optimizer == "adam" else torch.optim.SGD
+    return maker(groups, lr=config.lr)

@@ -1,0 +1,43 @@
+"""Losses over the labelled nodes of all ranks: a sum over own rows, divided by the global count.
+
+Shapes: n own rows, C classes.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..spmm import _kernels
+
+
+class SoftmaxCrossEntropy(torch.autograd.Function):
+    """loss = -1/M sum over labelled i of log softmax(Z_i)[y_i]; dZ = (softmax(Z) - onehot(y)) / M.
+
+    M is the number of labelled nodes on all ranks; the value is this rank's part of the sum.
+    Value and gradient are made in one pass over Z.
+    """
+
+    @staticmethod
+    def forward(ctx, Z_nC, y_n, count: int, pool, threads: int):
+        Z_nC = Z_nC.contiguous()
+        G_nC = pool.empty(*Z_nC.shape, dtype=Z_nC.dtype)
+        total = _kernels.softmax_xent(Z_nC.numpy(), y_n.numpy(), 1.0 / max(count, 1), G_nC.numpy(), threads)
+        ctx.save_for_backward(G_nC)
+        return torch.tensor(total / max(count, 1), dtype=torch.float64)
+
+    @staticmethod
+    def backward(ctx, G):
+        (G_nC,) = ctx.saved_tensors
+        return (G_nC if float(G) == 1.0 else G_nC * G.to(G_nC.dtype)), None, None, None, None
+
+
+def cross_entropy(Z_nC, y_n, count: int, pool, threads: int = 0) -> torch.Tensor:
+    """Return this rank's part of the mean softmax cross-entropy; rows with y = -1 do not count."""
+    return SoftmaxCrossEntropy.apply(Z_nC, y_n, count, pool, threads)
+
+
+def binary_cross_entropy(Z_nC, Y_nC, rows_n, count: int) -> torch.Tensor:
+    """Return this rank's part of the mean over count rows and C classes of the logistic loss."""
+    Z, Y = Z_nC[rows_n], Y_nC[rows_n]
+    total = torch.nn.functional.binary_cross_entropy_with_logits(Z, Y, reduction="sum")
+    return total.double() / max(count * Z_nC.shape[1], 1)

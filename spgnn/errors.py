@@ -60,6 +60,10 @@ class NumericalError(SpgnnError):
     exit_code = 5
 
 
+class CollectiveError(SpgnnError):
+    """The ranks called different collectives, or the same one with buffers that do not fit."""
+
+
 class RankError(SpgnnError):
     """Another rank failed; this rank stops with it."""
 
@@ -73,3 +77,38 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     match = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"; did you mean {match[0]!r}?" if match else f"; expected one of: {', '.join(known)}"
+
+
+def agree(comm, error: Exception | None) -> None:
+    """Raise on all ranks if any rank has an error; return on all ranks if none has.
+
+    A rank with an error raises its own; the others raise RankError that names the first such rank,
+    its message and its exit code. Collective.
+    """
+    mine = None if error is None else {"message": str(error) or type(error).__name__, "exit_code": exit_code_of(error)}
+    failed = [(rank, theirs) for rank, theirs in enumerate(comm.all_gather_json(mine)) if theirs is not None]
+    if error is not None:
+        raise error
+    if failed:
+        rank, theirs = failed[0]
+        raise RankError(f"rank {rank} failed: {theirs['message']}", theirs["exit_code"])
+
+
+def together(comm, function, *args, root: int | None = None):
+    """Return function(*args); where it fails on one rank, all ranks raise (see agree).
+
+    With root, that rank alone calls it and the others return None. Collective.
+    """
+    error = result = None
+    if root is None or comm.rank == root:
+        try:
+            result = function(*args)
+        except Exception as caught:  # handed to all ranks, which raise together
+            error = caught
+    agree(comm, error)
+    return result
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the exit code of the process that error ends."""
+    return error.exit_code if isinstance(error, SpgnnError) else 1

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 
 from ..dist import Communicator
-from ..errors import InputError, PartitionError, UsageError, agree, nearest
+from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
 from ..graph import NORMS, Graph, inverse_or_zero, with_self_loops
 from ..partition import Partition, RowBlock, load_block, load_partition, part_graph, partition_of, row_block
 from ..spmm.buffers import BufferPool
@@ -87,29 +87,18 @@ def _own_block(source, comm, partition, method, seed, balance):
     """Return this rank's RowBlock, the function id -> owner, the graph's name and the method."""
     folder = partition if isinstance(partition, (str, Path)) else source if isinstance(source, (str, Path)) else None
     if folder is not None:
-        return _together(comm, _from_folder, folder, source, comm)
+        return together(comm, _from_folder, folder, source, comm)
     has_graph = comm.all_gather_json(source is not None)
     if not has_graph[0]:
         agree(comm, InputError("distribute needs the graph on rank 0") if comm.rank == 0 else None)
-    graph, part = _together(comm, _partitioned, source, comm, partition, method, seed, balance)
+    graph, part = together(comm, _partitioned, source, comm, partition, method, seed, balance)
     name, method = comm.all_gather_json([graph.name, part.method] if comm.rank == 0 else None)[0]
     owner_N = _owner_of_root(part, comm)
     if all(has_graph):
-        block = _together(comm, row_block, graph, part or Partition(owner_N, comm.size), comm.rank)
+        block = together(comm, row_block, graph, part or Partition(owner_N, comm.size), comm.rank)
     else:
         block = scatter_blocks(comm, graph, part)
     return block, lambda ids: owner_N[ids], name, method
-
-
-def _together(comm, function, *args):
-    """Return function(*args); where it fails on one rank, all ranks raise."""
-    error = result = None
-    try:
-        result = function(*args)
-    except Exception as caught:  # handed to all ranks, which raise together
-        error = caught
-    agree(comm, error)
-    return result
 
 
 def _partitioned(source, comm, partition, method, seed, balance):

@@ -199,6 +199,7 @@ class Trainer:
         history.setup_bytes = self._all_ranks(int(self.comm.traffic.sent_bytes(label="layer 1 setup").sum()))
         if isinstance(self.model, Stack):
             self.model.is_trained = True
+        self.last_state = self._state()
         self.model.load_state_dict(self.best_state)
         return history
 

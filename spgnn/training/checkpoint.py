@@ -1,0 +1,109 @@
+"""Checkpoints: safetensors and a JSON manifest in a folder that is written aside and renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from ..errors import CheckpointError
+
+WEIGHTS, MANIFEST = "model.safetensors", "manifest.json"
+KEPT = 2
+
+
+def save_checkpoint(folder: Path, epoch: int, state: dict[str, torch.Tensor], manifest: dict) -> Path:
+    """Write folder/epoch-000060 and remove all but the best and the newest; return its path.
+
+    Args: state     weights by name; manifest: JSON values, `val` is what "best" means.
+    A kill at any moment leaves complete checkpoints only.
+    """
+    final = folder / f"epoch-{epoch:06d}"
+    aside = folder / f".epoch-{epoch:06d}.{os.getpid()}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        save_file({name: value.detach().contiguous().clone() for name, value in state.items()}, aside / WEIGHTS)
+        write_json(aside / MANIFEST, {"format": 1, "epoch": epoch} | manifest)
+        _sync(aside / WEIGHTS)
+        if final.exists():
+            shutil.rmtree(final)
+        os.rename(aside, final)
+        _sync(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    best = best_checkpoint(folder)
+    newest = _checkpoints(folder)[-1]
+    for old in _checkpoints(folder):
+        if old not in (best, newest, final):
+            shutil.rmtree(old)
+    return final
+
+
+def load_checkpoint(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
+    """Return the weights and the manifest of one checkpoint folder.
+
+    Raises: CheckpointError naming the file.
+    """
+    manifest = read_json(folder / MANIFEST)
+    try:
+        return load_file(folder / WEIGHTS), manifest
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder / WEIGHTS}: cannot be read: {error}") from None
+
+
+def best_checkpoint(folder: Path) -> Path:
+    """Return the checkpoint with the best validation score, the newest without one."""
+    found = _checkpoints(folder)
+    if not found:
+        raise CheckpointError(f"{folder}: no checkpoint; expected epoch-NNNNNN/{WEIGHTS}, as `spgnn train --out` writes it")
+    vals = [read_json(path / MANIFEST).get("val") for path in found]
+    return max(zip(found, vals), key=lambda pair: (-1.0 if pair[1] is None else pair[1], pair[0].name))[0]
+
+
+def read_json(path: Path) -> dict:
+    """Return the object of a JSON file.
+
+    Raises: CheckpointError naming the file.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: holds {type(value).__name__}; expected an object")
+    return value
+
+
+def write_json(path: Path, value: dict) -> None:
+    """Write a JSON file aside, sync and rename it. NaN becomes null."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(json.dumps(finite(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    _sync(aside)
+    os.replace(aside, path)
+
+
+def finite(value):
+    """Return the value with NaN and infinities as None, which JSON can say."""
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(entry) for entry in value]
+    return None if isinstance(value, float) and value - value != 0 else value
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("epoch-*") if path.is_dir())
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,81 @@
+"""predict: a run's best weights on its graph, or on another with the same features."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ..config import TrainConfig, read_toml
+from ..errors import CheckpointError, ResourceError, together
+from ..partition import load_partition
+from .checkpoint import best_checkpoint, finite, load_checkpoint
+from .metrics import SPLITS, count, scores
+from .model import build_model
+from .session import distribute_source, predicted, set_threads, write_array
+from .splits import split_of
+
+
+def predict(run_dir: str, comm, source: str | None = None, out: str | None = None, embeddings: str | None = None) -> dict:
+    """Predict every node with the best weights of a run; write the classes in original node order.
+
+    Args:    run_dir     the folder that `spgnn train --out` wrote.
+             source      GRAPH; the run's own when left out.
+             out         .npy to write, run_dir/predictions.npy when left out; embeddings: .npy for the
+                         inputs of the last layer (N, hidden).
+    Returns: report with the file, sizes, and scores where the graph has labels.
+    Collective; the number of ranks is free.
+    """
+    folder = Path(run_dir)
+    config, graph, state, widths = together(comm, _read, folder)
+    if config.partition and (source is not None or load_partition(config.partition).k != comm.size):
+        config = replace(config, partition="")
+    dgraph = distribute_source(source or graph, config, comm, set_threads(comm, config.threads))
+    model = together(comm, _model, config, widths, state, dgraph)
+    with torch.no_grad():
+        Z_nC = model(dgraph.A, dgraph.X)
+        H_nF = model.embed(dgraph.A, dgraph.X) if embeddings else None
+    target = Path(out) if out else folder / "predictions.npy"
+    report = {"predictions": str(target), "n": dgraph.n_nodes, "classes": widths[-1], "ranks": comm.size}
+    predictions_N = dgraph.collect(predicted(Z_nC, dgraph.is_multilabel))
+    together(comm, _write, target, predictions_N, root=0)
+    if embeddings:
+        embeddings_NF = dgraph.collect(H_nF.numpy())
+        together(comm, _write, Path(embeddings), embeddings_NF, root=0)
+        report["embeddings"] = embeddings
+    if dgraph.y_n is not None and dgraph.n_classes <= widths[-1]:
+        counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), widths[-1], comm)
+        report |= {name: scores(counts[s], dgraph.is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
+    return finite(report)
+
+
+def _read(folder: Path):
+    if not (folder / "config.toml").is_file():
+        raise CheckpointError(f"{folder}: no config.toml; expected the --out folder of `spgnn train`")
+    config = read_toml(TrainConfig, folder / "config.toml")
+    graph = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph", "")
+    state, manifest = load_checkpoint(best_checkpoint(folder / "checkpoints"))
+    widths = manifest.get("widths")
+    if not widths:
+        raise CheckpointError(f"{folder}: the checkpoint does not tell its layer widths; train again")
+    return config, graph, state, widths
+
+
+def _model(config: TrainConfig, widths, state, dgraph):
+    if dgraph.n_features != widths[0]:
+        raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {widths[0]}")
+    model = build_model(config, widths[0], widths[-1])
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise CheckpointError(f"the weights do not fit the options in config.toml: {error}") from None
+    return model.to(dgraph.A.dtype).eval()
+
+
+def _write(path: Path, array) -> None:
+    try:
+        write_array(path, array)
+    except OSError as problem:
+        raise ResourceError(f"{path}: {problem.strerror or problem}") from None

@@ -1,0 +1,194 @@
+"""run: one training from a GRAPH and options to a folder of results."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import __version__
+from ..config import TrainConfig, to_toml
+from ..data import load_graph
+from ..distgraph import DistGraph, distribute
+from ..errors import ResourceError, together
+from ..graph import Graph
+from .checkpoint import finite, save_checkpoint, write_json
+from .loop import Trainer
+from .model import build_model
+
+CHECKPOINT_S = 30.0  # seconds between checkpoints of a long training
+
+
+def run(source: str, config: TrainConfig, comm, report: Callable[[dict], Any] | None = None) -> dict:
+    """Train on GRAPH and return the summary; with config.out, write the files of the run there.
+
+    Files: config.toml, env.json, metrics.jsonl (an object an epoch), summary.json, predictions.npy
+           (original node order), checkpoints/ (best and newest).
+    Args:  source  built-in name, file or folder; with config.partition it only names the graph.
+           report  called on this rank with the record of each epoch.
+    Collective.
+    """
+    threads = set_threads(comm, config.threads)
+    folder = _open_folder(source, config, comm, threads)
+    dgraph = distribute_source(source, config, comm, threads)
+    comm.phase = "set up training"
+    if dgraph.n_classes == 0 or dgraph.X is None:
+        model = torch.nn.Identity()  # Trainer says what is missing
+    else:
+        model = build_model(config, dgraph.n_features, dgraph.n_classes)
+    trainer = Trainer(model, dgraph, config)
+    log = _Log(folder, trainer, report)
+    history = trainer.fit(log.record)
+    comm.phase = "write results"
+    log.close()
+    summary = _summary(config, trainer, history)
+    predictions_N = dgraph.collect(predicted(trainer.logits(), dgraph.is_multilabel))
+    if folder is not None:
+        together(comm, _write_results, folder, summary, predictions_N, history, root=0)
+    return summary
+
+
+def set_threads(comm, threads: int = 0) -> int:
+    """Give this rank its threads: those asked for, else the host's cores over its ranks. Collective."""
+    hosts = comm.all_gather_json(socket.gethostname())
+    ranks_here = hosts.count(hosts[comm.rank])
+    threads = threads or max(1, len(os.sched_getaffinity(0)) // ranks_here)
+    torch.set_num_threads(threads)
+    return threads
+
+
+def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) -> DistGraph:
+    """Read GRAPH on rank 0, or each rank its own part of config.partition, and distribute it. Collective."""
+    comm.phase = "load"
+    graph = None if config.partition else together(comm, _load, source, config, root=0)
+    return distribute(
+        config.partition or graph,
+        comm,
+        scheme=config.scheme,
+        operator=config.operator,
+        feature_norm=config.feature_norm,
+        dtype=getattr(torch, config.dtype),
+        method=config.method,
+        seed=config.seed,
+        balance=config.balance,
+        threads=threads,
+    )
+
+
+def _load(source: str, config: TrainConfig) -> Graph:
+    graph = load_graph(source, format=config.format or None, features=config.features or None, labels=config.labels or None)
+    return graph.with_edges(config.edges)
+
+
+def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
+    """Return the predicted class of each own node (n,) int64, or 0/1 for each class (n, C) int8."""
+    if is_multilabel:
+        return (Z_nC > 0).numpy().astype(np.int8)
+    return Z_nC.argmax(dim=1).numpy() if len(Z_nC) else np.empty(0, np.int64)
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Write an .npy file aside and rename it."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.npy")
+    np.save(aside, array, allow_pickle=False)
+    os.replace(aside, path)
+
+
+class _Log:
+    """Writes metrics.jsonl line by line and, in a long training, a checkpoint now and then; rank 0 alone writes."""
+
+    def __init__(self, folder: Path | None, trainer: Trainer, report):
+        self.folder = folder if trainer.comm.rank == 0 else None
+        self.trainer, self.report = trainer, report
+        self.file = None if self.folder is None else open(self.folder / "metrics.jsonl", "w", encoding="utf-8")
+        self.saved_at, self.saved_epoch = time.monotonic(), -1
+
+    def record(self, record: dict) -> None:
+        if self.file is not None:
+            self.file.write(json.dumps(finite(record)) + "\n")
+            self.file.flush()
+            if time.monotonic() - self.saved_at > CHECKPOINT_S:
+                self.save_best()
+                self.saved_at = time.monotonic()
+        if self.report is not None:
+            self.report(record)
+
+    def save_best(self) -> None:
+        history = self.trainer.history
+        if history.best_epoch > self.saved_epoch:
+            self._save(history.best_epoch, history.val, history.test, self.trainer.best_state)
+            self.saved_epoch = history.best_epoch
+
+    def close(self) -> None:
+        if self.file is None:
+            return
+        self.file.close()
+        self.save_best()
+        last = self.trainer.history.records[-1]
+        if last["epoch"] > self.saved_epoch:
+            self._save(last["epoch"], last["val"], last["test"], self.trainer.last_state)
+
+    def _save(self, epoch: int, val, test, state) -> None:
+        trainer = self.trainer
+        manifest = {"val": val, "test": test, "metric": trainer.history.metric, "widths": trainer.model.widths}
+        save_checkpoint(self.folder / "checkpoints", epoch, state, manifest)
+
+
+def _open_folder(source: str, config: TrainConfig, comm, threads: int) -> Path | None:
+    if not config.out:
+        return None
+    folder = Path(config.out)
+
+    def write() -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "config.toml").write_text(to_toml(config, {"graph": str(source)}), encoding="utf-8")
+            write_json(folder / "env.json", environment(comm, threads))
+        except OSError as problem:
+            raise ResourceError(f"--out {config.out}: {problem.strerror or problem}; choose a folder that can be written") from None
+
+    together(comm, write, root=0)
+    return folder
+
+
+def environment(comm, threads: int) -> dict:
+    """Return where and with what a run was made."""
+    return {
+        "spgnn": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": threads,
+        "ranks": comm.size,
+        "communicator": type(comm).__name__,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _summary(config: TrainConfig, trainer: Trainer, history) -> dict:
+    dgraph, comm = trainer.dgraph, trainer.comm
+    peak_mb = np.array([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024])
+    comm.all_reduce(peak_mb, "max")
+    names = ("best_epoch", "train", "val", "test", "metric", "epoch_s", "bytes_sent", "bytes_predicted", "setup_bytes")
+    return finite(
+        {"graph": dgraph.name, "n": dgraph.n_nodes, "nnz": dgraph.nnz, "model": config.model}
+        | {name: getattr(history, name) for name in names}
+        | {"epochs": len(history.records), "peak_rss_mb": float(peak_mb[0]), "ranks": comm.size}
+        | {"scheme": dgraph.scheme, "replication": 1, "method": dgraph.method, "seed": config.seed, "scores": history.scores}
+    )
+
+
+def _write_results(folder: Path, summary: dict, predictions_N: np.ndarray, history) -> None:
+    write_array(folder / "predictions.npy", predictions_N)
+    write_json(folder / "summary.json", summary | {"per_class": history.per_class})

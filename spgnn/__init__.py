@@ -9,6 +9,7 @@
 Names are imported when first used, so that `import spgnn` starts neither torch nor MPI.
 """
 
+import os
 from importlib import import_module
 
 __version__ = "0.1.0"
@@ -52,3 +53,8 @@ def __getattr__(name):
 
 def __dir__():
     return sorted(__all__)
+
+
+# What launchers set: a script's error before spgnn.world() must end its ranks too, see dist/protect.py.
+if not {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_STEP_ID"}.isdisjoint(os.environ):
+    import_module(".dist.protect", __name__).this_job()

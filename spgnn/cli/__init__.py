@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import click
 
 from .. import __version__
+from ..errors import UsageError
 from .check import check
 from .convert import convert
-from .failure import explain, traceback_of
+from .failure import explaining
 from .info import info
 from .measure import measure
 from .partition import partition
@@ -31,10 +32,14 @@ class Commands(click.Group):
 
 
 @click.group(
-    cls=Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    cls=Commands,
+    epilog=EXIT_CODES,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, prog_name="spgnn", message="%(prog)s %(version)s")
-def spgnn() -> None:
+@click.pass_context
+def spgnn(ctx: click.Context) -> None:
     """Exact full-graph training of graph neural networks, on one machine or under MPI.
 
     \b
@@ -44,6 +49,9 @@ def spgnn() -> None:
 
     Data goes to stdout, messages to stderr.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(UsageError.exit_code)
 
 
 for command in (train, predict, info, check, convert, partition, measure):
@@ -53,17 +61,22 @@ for command in (train, predict, info, check, convert, partition, measure):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; an error becomes one message on stderr.
 
-    Under a launcher an error ends the whole job, see spgnn.dist.launch.
+    Under a launcher an error ends the whole job, see spgnn.dist.protect.
     """
-    session: dict[str, bool] = {}
     try:
-        code = spgnn.main(argv, prog_name="spgnn", standalone_mode=False, obj=session)
-        sys.stdout.flush()
+        with explaining():
+            code = spgnn.main(argv, prog_name="spgnn", standalone_mode=False)
+            sys.stdout.flush()
+        return code or 0
     except BaseException as error:
-        message, code = explain(error)
-        if session.get("debug"):
-            sys.stderr.write(traceback_of(error))
-        if message:
-            sys.stderr.write(message)
-        sys.stderr.flush()
-    return code if isinstance(code, int) else 0
+        return _fail(error)
+
+
+def _fail(error: BaseException) -> int:
+    # Imported here: it brings NumPy, which help does not need.
+    from ..dist import run_protected
+
+    def body():
+        raise error
+
+    return run_protected(body)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import click
 
-from .console import fields_table, write, write_json
-from .options import graph_argument, output_options
+from .console import Progress, fields_table, write, write_json
+from .options import GRAPH_HELP, OneProcess, graph_argument, output_options
 
 
-@click.command(short_help="Check every array and checksum of a graph.")
+@click.command(cls=OneProcess, short_help="Check every array and checksum of a graph.", epilog=GRAPH_HELP)
 @graph_argument
+@click.option("--format", default="", metavar="NAME", help="format of GRAPH; guessed when left out")
 @output_options
-def check(graph: str, as_json: bool) -> None:
-    """Check every array of GRAPH, and the checksums of a native folder; exit code 3 where one is wrong."""
+def check(graph: str, format: str, as_json: bool) -> None:
+    """Check every array of GRAPH, and the checksums of a native folder.
+
+    Exit code 0 where all is sound; 3 where something is not, with the first thing that is wrong.
+    """
     from ..data import check as check_graph
 
-    report = check_graph(graph)
+    with Progress(f"checking {graph}") as progress:
+        report = check_graph(graph, format=format or None, progress=progress)
     if as_json:
         write_json(report)
     else:

@@ -25,11 +25,6 @@ LABELS = {
     "train": "  train nodes",
     "val": "  validation nodes",
     "test": "  test nodes",
-    "epoch_s": "seconds an epoch",
-    "bytes_sent": "bytes sent",
-    "bytes_predicted": "bytes predicted",
-    "best_epoch": "best epoch",
-    "val_score": "validation",
     "peak_rss_mb": "peak memory (MB)",
     "out": "results in",
 }
@@ -61,8 +56,8 @@ def fields_table(title: str, values: Mapping[str, Any]) -> str:
 
 def rows_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
     """Return rows as aligned columns; columns maps a key of the rows to its heading."""
-    cells = [list(columns.values())] + [[value_text(row[key]) for key in columns] for row in rows]
-    is_text = [all(isinstance(row[key], str) for row in rows) for key in columns]
+    cells = [list(columns.values())] + [[_cell(row[key]) for key in columns] for row in rows]
+    is_text = [any(row[key][:1].isalpha() for row in rows if isinstance(row[key], str)) for key in columns]
     widths = [max(len(line[c]) for line in cells) for c in range(len(columns))]
     lines = (
         "  ".join(cell.ljust(w) if text else cell.rjust(w) for cell, w, text in zip(line, widths, is_text))
@@ -82,7 +77,7 @@ def value_text(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.4g}"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     if isinstance(value, Mapping):
         return ", ".join(f"{k} {value_text(v)}" for k, v in value.items())
     if isinstance(value, (list, tuple)):
@@ -195,6 +190,11 @@ class EpochLines:
         if self._is_drawn:
             sys.stderr.write("\n")
             self._is_drawn = False
+
+
+def _cell(value: Any) -> str:
+    """Return a value as a column of a table shows it: all numbers of a column with as many decimals."""
+    return f"{value:,.3f}" if isinstance(value, float) else value_text(value)
 
 
 def _plain(value: Any) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from .console import Progress, fields_table, say, write, write_json
-from .options import output_options, source_options
+from .options import OneProcess, output_options, source_options
 
 
-@click.command(short_help="Read a graph and write it as a native folder.")
+@click.command(cls=OneProcess, short_help="Read a graph and write it as a native folder.")
 @click.argument("src", metavar="SRC")
 @click.argument("dst", metavar="DST")
 @source_options
@@ -17,7 +17,9 @@ from .options import output_options, source_options
 def convert(src: str, dst: str, format: str, features: str, labels: str, split: str, as_json: bool) -> None:
     """Read the graph SRC in any known format and write the native folder DST.
 
-    SRC is a file, a folder, or Planetoid's common prefix (planetoid/ind.cora). The edges are
+    SRC is a file, a folder, or Planetoid's common prefix (planetoid/ind.cora). Its format is one of
+    planetoid, gnn-benchmark, graphsaint, ogb, heterophilous, edges, mtx, metis, scipy, binary,
+    native; it is guessed when --format is left out. The edges are
     stored as they came. DST is complete or absent: it is written aside and then renamed.
 
     Prints what the import found: nodes, nonzeros, duplicates, self-loops, isolated nodes,

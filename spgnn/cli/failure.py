@@ -1,61 +1,66 @@
-"""Explain an error to a person: one message, one exit code."""
+"""Give every error the message and exit code of one of spgnn's own; spgnn.dist reports it and ends the job."""
 
 from __future__ import annotations
 
 import errno
-import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
-from ..errors import InputError, ResourceError, SpgnnError, UsageError
+from ..errors import InputError, RankError, ResourceError, SpgnnError, UsageError, nearest
 
-INTERRUPTED = 130
-UNEXPECTED = 1
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
-def explain(error: BaseException) -> tuple[str, int]:
-    """Return the message of an error, with its end of line, and the exit code."""
+class CommandError(SpgnnError):
+    """An error as the command line shows it: "error: " and its message, with its exit code."""
+
+    def __init__(self, error: SpgnnError):
+        super().__init__(f"error: {error}")
+        self.exit_code = error.exit_code
+
+
+@contextmanager
+def explaining() -> Iterator[None]:
+    """Raise every error of the block as the command line shows it; RankError stays, another rank has shown it."""
+    try:
+        yield
+    except BaseException as error:
+        found = explained(error)
+        if isinstance(found, SpgnnError) and not isinstance(found, (CommandError, RankError)):
+            raise CommandError(found) from error
+        if found is error:
+            raise
+        raise found from error
+
+
+def explained(error: BaseException) -> BaseException:
+    """Return an error of click, Python or torch as one of spgnn's, which has an exit code; else error itself."""
     match error:
-        case click.exceptions.NoArgsIsHelpError():
-            return error.ctx.get_help() + "\n", UsageError.exit_code
-        case click.exceptions.Exit():
-            return "", error.exit_code
         case click.UsageError():
-            return _usage(error), UsageError.exit_code
-        case KeyboardInterrupt() | click.Abort():
-            return "spgnn: interrupted\n", INTERRUPTED
-        case SystemExit():
-            return "", error.code if isinstance(error.code, int) else int(error.code is not None)
-        case SpgnnError():
-            return _line(str(error)), error.exit_code
-        case BrokenPipeError():
-            return "", 0
+            return UsageError(_usage(error))
+        case click.Abort():
+            return KeyboardInterrupt()
+        case SystemExit(code=1):
+            return BrokenPipeError()  # click's exit when the reader of stdout has gone; nothing else here leaves so
+        case SpgnnError() | SystemExit() | KeyboardInterrupt() | BrokenPipeError():
+            return error
         case MemoryError():
-            return _line(f"out of memory: {error or 'an allocation failed'}"), ResourceError.exit_code
+            return ResourceError(f"out of memory: {str(error) or 'an allocation failed'}")
         case OSError():
-            code = ResourceError.exit_code if error.errno in FULL else InputError.exit_code
-            where = f"{error.filename}: " if error.filename else ""
-            return _line(f"{where}{error.strerror or error}"), code
+            message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            return ResourceError(message) if error.errno in FULL else InputError(message)
+        case RuntimeError() if "can't allocate memory" in str(error):
+            return ResourceError(f"out of memory: {error}")  # torch has no class of its own for it
         case _:
-            # torch has no class of its own for a failed allocation.
-            if "can't allocate memory" in str(error):
-                return _line(f"out of memory: {error}"), ResourceError.exit_code
-            return _line(f"unexpected {type(error).__name__}: {error}; --debug shows where"), UNEXPECTED
-
-
-def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an error, its causes included."""
-    return "".join(traceback.format_exception(error))
-
-
-def _line(message: str) -> str:
-    return f"spgnn: error: {message}\n"
+            return SpgnnError(f"unexpected {type(error).__name__}: {error}; --debug shows where")
 
 
 def _usage(error: click.UsageError) -> str:
     message = error.format_message().rstrip(".")
-    if isinstance(error, click.exceptions.NoSuchOption) and error.possibilities:
-        message = f"no such option {error.option_name}; did you mean {' or '.join(sorted(error.possibilities))}?"
+    if isinstance(error, click.NoSuchOption) and error.ctx:
+        known = [flag for param in error.ctx.command.get_params(error.ctx) for flag in param.opts]
+        message = f"no such option {error.option_name}{nearest(error.option_name, known)}"
     command = error.ctx.command_path if error.ctx else "spgnn"
-    return _line(f"{message[:1].lower()}{message[1:]}") + f"`{command} --help` shows what it takes.\n"
+    return f"{message[:1].lower()}{message[1:]} (`{command} --help` shows what it takes)"

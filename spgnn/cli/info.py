@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from .console import fields_table, write, write_json
-from .options import GRAPH_HELP, graph_argument, output_options, source_options
+from .options import GRAPH_HELP, OneProcess, graph_argument, output_options, source_options
 from .source import load
 
 
-@click.command(short_help="Show what a graph holds.", epilog=GRAPH_HELP)
+@click.command(cls=OneProcess, short_help="Show what a graph holds.", epilog=GRAPH_HELP)
 @graph_argument
 @source_options
 @output_options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -10,11 +10,12 @@ import click
 from ..config import MeasureConfig
 from ..errors import UsageError
 from .console import bytes_text, rows_table, say, write, write_json
-from .options import GRAPH_HELP, Sections, config_options, output_options
+from .options import GRAPH_HELP, OneProcess, config_options, output_options
 from .source import load
 
 if TYPE_CHECKING:
     from ..graph import Graph
+    from ..partition import Partition
 
 SECTIONS = {
     "What to measure": ("k", "method", "partition", "scheme", "replication", "widths", "seed", "balance"),
@@ -39,7 +40,7 @@ COLUMNS = {
 PAPER_WIDTHS = (300, 16, 24)
 
 
-@click.command(cls=Sections, sections=SECTIONS, short_help="Predict what a partition sends.", epilog=GRAPH_HELP)
+@click.command(cls=OneProcess, sections=SECTIONS, short_help="Predict what a partition sends.", epilog=GRAPH_HELP)
 @config_options(MeasureConfig)
 @output_options
 def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
@@ -53,33 +54,36 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     of the rank with most; "imbalance" is the largest work of a part over the mean.
     """
     from ..analysis import measure as measure_volume
-    from ..partition import load_partition, part_graph
 
-    loaded = load(graph, config.format, config.features, config.labels).with_edges(config.edges)
-    widths = _integers("widths", config.widths) if config.widths else _default_widths(loaded)
+    widths = _integers("widths", config.widths) if config.widths else ()
     schemes, replications = _words("scheme", config.scheme), _integers("replication", config.replication)
-    if config.partition:
-        makers = [lambda: load_partition(config.partition)]
-    else:
-        makers = [
-            lambda k=k, method=method: part_graph(loaded, k, method, seed=config.seed, balance=config.balance)
-            for k in _integers("k", config.k)
-            for method in _words("method", config.method)
-        ]
+    cuts = [(k, method) for k in _integers("k", config.k) for method in _words("method", config.method)]
+    loaded = load(graph, config.format, config.features, config.labels).with_edges(config.edges)
+    widths = widths or _default_widths(loaded)
+    features = _sparse_features(loaded) if widths[0] == loaded.n_features else {}
     lines = []
-    for make in makers:
-        start = time.perf_counter()
-        part = make()
-        seconds = time.perf_counter() - start
+    for part in _partitions(loaded, cuts, config):
         for scheme in schemes:
             for replication in replications:
-                report = measure_volume(loaded, part, scheme=scheme, widths=widths, replication=replication).to_dict()
-                lines.append(report | {"seconds": seconds})
+                report = measure_volume(loaded, part, scheme, widths, replication, **features)
+                lines.append(report.to_dict())
                 if as_json:
                     write_json(lines[-1])
     if not as_json:
-        write(f"{graph}, {config.edges} edges: {loaded.n_nodes:,} nodes, {loaded.nnz:,} nonzeros; widths {widths}")
+        sizes = f"{loaded.n_nodes:,} nodes, {loaded.nnz:,} nonzeros"
+        write(f"{graph}, {config.edges} edges: {sizes}; widths {', '.join(map(str, widths))}")
         write(rows_table([line | {"epoch_bytes": bytes_text(line["bytes_per_epoch"])} for line in lines], COLUMNS))
+
+
+def _partitions(graph: Graph, cuts: list[tuple[int, str]], config: MeasureConfig) -> Iterator[Partition]:
+    """Yield the partition of --partition, or one for each (k, method)."""
+    from ..partition import load_partition, part_graph
+
+    if config.partition:
+        yield load_partition(config.partition, graph)
+        return
+    for k, method in cuts:
+        yield part_graph(graph, k, method, seed=config.seed, balance=config.balance)
 
 
 def _default_widths(graph: Graph) -> tuple[int, ...]:
@@ -87,6 +91,22 @@ def _default_widths(graph: Graph) -> tuple[int, ...]:
         return graph.n_features, 128, graph.n_classes
     say(f"{graph.name} has no {'features' if not graph.n_features else 'labels'}; --widths {','.join(map(str, PAPER_WIDTHS))}")
     return PAPER_WIDTHS
+
+
+def _sparse_features(graph: Graph) -> dict[str, bool]:
+    """Return what the schedule asks of sparse features: is A X, self-loops added as by gcn, worth keeping?"""
+    import numpy as np
+    import scipy.sparse as sp
+
+    from ..graph import with_self_loops
+    from ..spmm.schedule import keeps_sparse
+
+    if not sp.issparse(graph.X):
+        return {}
+    A = with_self_loops(graph.A)
+    # nnz(A X) <= sum over A_ij of nnz(X_j).
+    bound = int(np.bincount(A.indices, minlength=graph.n_nodes) @ np.diff(graph.X.indptr))
+    return {"sparse_input": True, "keep_sparse": keeps_sparse(bound, graph.X.nnz, A.nnz)}
 
 
 def _words(name: str, text: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import tomllib
 import typing
 from collections.abc import Callable, Mapping
@@ -22,6 +23,18 @@ GRAPH is one of:
   a file            edge list, MatrixMarket, METIS, .npz ...; Planetoid's common prefix
 """
 
+METAVARS = {
+    "features": "FILE",
+    "labels": "FILE",
+    "partition": "DIR",
+    "out": "DIR",
+    "split": "WHICH",
+    "k": "4,16,...",
+    "method": "NAME",
+    "replication": "1,2,...",
+    "widths": "300,16,...",
+}
+
 
 class Sections(click.Command):
     """A command whose help lists its options under headings.
@@ -35,13 +48,23 @@ class Sections(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         named = {name for names in self.sections.values() for name in names}
-        groups = self.sections | {"Options": tuple(p.name for p in self.get_params(ctx) if p.name not in named)}
+        params = {p.name: p for p in self.get_params(ctx) if isinstance(p, click.Option)}
+        groups = self.sections | {"Options": tuple(name for name in params if name not in named)}
         for heading, names in groups.items():
-            records = [p.get_help_record(ctx) for p in self.get_params(ctx) if p.name in names]
-            records = [record for record in records if record is not None]
-            if records:
-                with formatter.section(heading):
-                    formatter.write_dl(records)
+            with formatter.section(heading):
+                formatter.write_dl([params[name].get_help_record(ctx) for name in names])
+
+
+class OneProcess(Sections):
+    """A command for one process: under a launcher each rank would do the same and write over the others."""
+
+    def invoke(self, ctx: click.Context):
+        from ..dist.launchers import find_launcher
+
+        launcher = find_launcher(os.environ)
+        if launcher is not None and launcher.size > 1:
+            raise UsageError(f"{ctx.command_path} is one process, {launcher.name} started {launcher.size}; run it without a launcher")
+        return super().invoke(ctx)
 
 
 def graph_argument(command: Callable) -> Callable:
@@ -106,7 +129,7 @@ def _option(f: Field, hint: type) -> Callable:
     elif hint in (int, float):
         kind, metavar = (click.IntRange(low, high), "N") if hint is int else (click.FloatRange(low, high), "X")
     elif hint is str:
-        metavar = "TEXT"
+        metavar = METAVARS.get(f.name, "NAME")
     return click.option(
         *flags, f.name, type=kind, default=f.default, metavar=metavar, help=f.metadata["help"], show_default=f.default != ""
     )
@@ -120,6 +143,20 @@ def _graph_in(config: str | None) -> str:
     return graph
 
 
+def _graph_in(config: str | None) -> str:
+    """Return the `graph` of a TOML file, which the config.toml of a run has."""
+    graph = tomllib.loads(Path(config).read_text(encoding="utf-8")).get("graph") if config else None
+    if not isinstance(graph, str) or not graph:
+        raise UsageError("GRAPH is missing: a built-in name such as wordnet, a file or a folder")
+    return graph
+
+
 def _set_debug(ctx: click.Context, _, value: bool) -> None:
     if value:
         ctx.find_root().obj["debug"] = True
+
+
+def _set_debug(_, __, value: bool) -> None:
+    if value:
+        # spgnn.dist reads it, on this rank and wherever an error ends the job.
+        os.environ["SPGNN_DEBUG"] = "1"

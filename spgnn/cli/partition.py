@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import click
 
 from ..config import PartitionConfig
 from ..errors import UsageError
 from .console import fields_table, say, write, write_json
-from .options import GRAPH_HELP, Sections, config_options, output_options
+from .options import GRAPH_HELP, OneProcess, config_options, output_options
 from .source import load
 
 SECTIONS = {
@@ -18,7 +16,7 @@ SECTIONS = {
 }
 
 
-@click.command(cls=Sections, sections=SECTIONS, short_help="Cut a graph into k parts.", epilog=GRAPH_HELP)
+@click.command(cls=OneProcess, sections=SECTIONS, short_help="Cut a graph into k parts.", epilog=GRAPH_HELP)
 @config_options(PartitionConfig)
 @output_options
 def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
@@ -33,11 +31,8 @@ def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
         raise UsageError(f"--objective {config.objective} is an option of --method metis; {config.method} has none")
     loaded = load(graph, config.format, config.features, config.labels).with_edges(config.edges)
     options = {"objective": config.objective} if config.method == "metis" else {}
-    start = time.perf_counter()
     part = part_graph(loaded, config.k, config.method, seed=config.seed, balance=config.balance, **options)
-    seconds = time.perf_counter() - start
-    report = {"k": config.k, "n": loaded.n_nodes, "nnz": loaded.nnz, "method": config.method} | dict(part.metrics)
-    report |= {"seconds": seconds, "peak_rss_mb": _peak_rss_mb()}
+    report = part.describe(loaded) | {"peak_rss_mb": _peak_rss_mb()}
     if config.out:
         part.save(config.out, loaded)
         report["out"] = config.out

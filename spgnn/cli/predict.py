@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .console import fields_table, write, write_json
+from .failure import explaining
 from .options import output_options
 
 
@@ -12,19 +13,21 @@ from .options import output_options
 @click.argument("run", metavar="RUN")
 @click.option("--graph", default="", metavar="GRAPH", help="graph to predict on; the run's own when left out")
 @click.option("--out", default="", metavar="FILE", help="file to write, .npy; RUN/predictions.npy when left out")
+@click.option("--embeddings", default="", metavar="FILE", help="write the inputs of the last layer too, .npy (N, hidden)")
 @output_options
-def predict(run: str, graph: str, out: str, as_json: bool) -> None:
+def predict(run: str, graph: str, out: str, embeddings: str, as_json: bool) -> None:
     """Predict every node's class with the best weights of RUN, the --out folder of `spgnn train`.
 
-    Runs on one process or on the ranks of mpirun or srun, as many as you like. The file is in
+    Runs on one process or on the ranks of mpirun or srun, as many as you like. The files are in
     original node order.
     """
     from ..dist import world
     from ..training import predict as predict_run
 
-    with world() as comm:
-        report = predict_run(run, comm, source=graph or None, out=out or None)
+    with world() as comm, explaining():
+        report = predict_run(run, comm, source=graph or None, out=out or None, embeddings=embeddings or None)
         if comm.rank == 0 and as_json:
             write_json(report)
         elif comm.rank == 0:
-            write(fields_table(run, report))
+            scores = {name: f"{name} accuracy" for name in ("train", "val", "test")}
+            write(fields_table(run, {scores.get(key, key): value for key, value in report.items()}))

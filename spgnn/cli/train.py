@@ -6,6 +6,7 @@ import click
 
 from ..config import TrainConfig
 from .console import EpochLines, bytes_text, fields_table, say, write, write_json
+from .failure import explaining
 from .options import GRAPH_HELP, Sections, config_options, output_options
 
 SECTIONS = {
@@ -34,7 +35,7 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> None:
     from ..dist import world
     from ..training import run
 
-    with world() as comm:
+    with world() as comm, explaining():
         lines = EpochLines(config.epochs)
         if comm.rank == 0:
             say(f"{graph}: {config.model}, {config.layers} layers, hidden {config.hidden}, {_ranks(comm.size)}")
@@ -52,13 +53,16 @@ def _ranks(size: int) -> str:
 
 def _readable(summary: dict, config: TrainConfig) -> dict:
     """Return what a person asks first: how good, how fast, how much was sent, where it lies."""
-    metric = summary["metric"]
+    metric, sent = summary["metric"], f"{bytes_text(summary['bytes_sent'])} an epoch"
+    if summary["bytes_predicted"] is not None:
+        is_equal = summary["bytes_predicted"] == summary["bytes_sent"]
+        sent += ", as predicted" if is_equal else f"; {bytes_text(summary['bytes_predicted'])} were predicted"
     return {
         f"test {metric}": summary["test"],
         f"validation {metric}": summary["val"],
         "best epoch": summary["best_epoch"],
         "epoch time": f"{summary['epoch_s']:.4f} s",
-        "bytes sent": f"{bytes_text(summary['bytes_sent'])} an epoch",
+        "bytes sent": sent,
         "peak memory": f"{summary['peak_rss_mb']:.0f} MB, the largest rank",
         "results": config.out or "not kept; --out DIR keeps them",
     }

@@ -14,29 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import FormatError, InputError, UsageError, nearest
+from ..errors import FormatError, InputError, ResourceError, UsageError, nearest
 from ..graph import Graph
 
 Progress = Callable[[int, int], None] | None  # called with (done_bytes, total_bytes)
 Read = Callable[[Path, Progress], Graph]
 Detect = Callable[[Path], bool]
 
-# What the readers of NumPy, zlib, gzip and zipfile raise on damaged bytes.
-DAMAGE = (
-    OSError,
-    EOFError,
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    MemoryError,
-    NotImplementedError,
-    SyntaxError,
-    zlib.error,
-    zipfile.BadZipFile,
-)
+# What NumPy, zlib and zipfile raise on damaged bytes, where a reader did not see it coming.
+DAMAGE = (OSError, EOFError, ValueError, LookupError, OverflowError, RecursionError, zlib.error, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +59,7 @@ def reader(name: str, detect: Detect) -> Callable[[Read], Read]:
     return register
 
 
-def formats() -> dict[str, Format]:
+def known_formats() -> dict[str, Format]:
     """Return the known formats by name: the native folder and one for each file in data/readers."""
     importlib.import_module(".native", __package__)
     package = importlib.import_module(".readers", __package__)
@@ -88,9 +74,9 @@ def detect_format(path: str | Path) -> str:
     Raises: FormatError listing what was looked for, or the several formats that it could be.
     """
     path = Path(path)
-    known = formats()
+    known = known_formats()
     try:
-        found = [f.name for f in known.values() if f.detect(path)]
+        found = [name for name, format in known.items() if format.detect(path)]
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(found) == 1:
@@ -109,7 +95,7 @@ def read_graph(path: str | Path, format: str | None = None, progress: Progress =
     Raises: UsageError for an unknown format; FormatError for a file that is not what its format says.
     """
     path = Path(path)
-    known = formats()
+    known = known_formats()
     if format is not None and format not in known:
         raise UsageError(f"format {format!r} is not known{nearest(format, known)}")
     name = format or detect_format(path)
@@ -117,5 +103,7 @@ def read_graph(path: str | Path, format: str | None = None, progress: Progress =
         return known[name].read(path, progress)
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or path}: no such file; {name} needs it") from error
+    except MemoryError as error:
+        raise ResourceError(f"{path}: does not fit into memory: {error}") from error
     except DAMAGE as error:
         raise FormatError(f"{path}: cannot be read as {name}: {type(error).__name__}: {error}") from error

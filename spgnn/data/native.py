@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
-import shutil
+import typing
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import FormatError, GraphError, InputError, ResourceError, UsageError
-from ..graph import EDGES, Graph
-from .arrays import map_npy
+from ..errors import FormatError, GraphError, InputError
+from ..graph import Edges, Graph
 from .formats import Progress, reader
+from .readers.npz import read_npy
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "spgnn-graph", 1
@@ -41,7 +39,7 @@ ARRAYS = {
 
 
 def has_manifest(path: Path) -> bool:
-    """A folder with manifest.json and indptr.npy (native)."""
+    """a folder with manifest.json and indptr.npy, as convert writes."""
     return (path / MANIFEST).is_file() and (path / "indptr.npy").exists()
 
 
@@ -68,9 +66,9 @@ def load_native(path: str | Path, verify: bool = False, progress: Progress = Non
     """
     path = Path(path)
     manifest = read_manifest(path)
+    arrays = {name: _map(path, name, entry) for name, entry in manifest["files"].items()}
     if verify:
         _verify(path, manifest["files"], progress)
-    arrays = {name: _map(path, name, entry) for name, entry in manifest["files"].items()}
     n, nnz = manifest["n"], manifest["nnz"]
     _expect(path, "indptr", arrays["indptr"].shape, (n + 1,), f"n = {n}")
     _expect(path, "indices", arrays["indices"].shape, (nnz,), f"nnz = {nnz}")
@@ -90,43 +88,6 @@ def load_native(path: str | Path, verify: bool = False, progress: Progress = Non
         )
     except GraphError as error:
         raise FormatError(f"{path}: {error}") from error
-
-
-def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> None:
-    """Write graph as a native folder: aside, fsynced, manifest last, then renamed into place.
-
-    Args:   progress(done_bytes, total_bytes). A native graph that stands at path is replaced.
-    Raises: UsageError where path is something else; ResourceError when the disk does not take it.
-    """
-    path = writable(path)
-    arrays = _arrays(graph)
-    total_bytes = sum(array.nbytes for array in arrays.values())
-    aside = path.with_name(f".{path.name}.new-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        aside.mkdir(parents=True)
-        files, done_bytes = {}, 0
-        for name, array in arrays.items():
-            files[name] = _write(aside / f"{name}.npy", array, progress, done_bytes, total_bytes)
-            done_bytes += array.nbytes
-        text = json.dumps(_manifest(graph, files), indent=1, default=_plain) + "\n"
-        _write_bytes(aside / MANIFEST, text.encode())
-        _fsync(aside)
-        _replace(aside, path)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def writable(path: str | Path) -> Path:
-    """Return the absolute path; raise UsageError if something other than a native graph is there."""
-    path = Path(path).resolve()
-    if path.is_dir():
-        if any(path.iterdir()) and not is_native(path):
-            raise UsageError(f"{path}: is a folder that is no native graph; it is not overwritten. Name another folder")
-    elif path.exists():
-        raise UsageError(f"{path}: is a file; a native graph is a folder. Name another path")
-    return path
 
 
 def read_manifest(path: Path) -> dict:
@@ -159,8 +120,8 @@ def _check_manifest(where: Path, manifest) -> None:
         value = manifest.get(key)
         if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and value < 0):
             raise FormatError(f"{where}: {key} = {str(value)[:80]!r}; expected {kind.__name__}")
-    if manifest["edges"] not in EDGES:
-        raise FormatError(f"{where}: edges = {manifest['edges']!r}; expected one of {', '.join(EDGES)}")
+    if manifest["edges"] not in typing.get_args(Edges):
+        raise FormatError(f"{where}: edges = {manifest['edges']!r}; expected one of {', '.join(typing.get_args(Edges))}")
     files = manifest["files"]
     for name, entry in files.items():
         if name not in ARRAYS:
@@ -180,7 +141,7 @@ def _map(path: Path, name: str, entry: dict) -> np.ndarray:
     file = path / f"{name}.npy"
     if not file.is_file():
         raise FormatError(f"{file}: missing; the manifest names it")
-    array = map_npy(file)
+    array = read_npy(file, mmap=True)
     found = {"bytes": file.stat().st_size, "dtype": array.dtype.str, "shape": list(array.shape)}
     expected = {key: entry[key] for key in found}
     if found != expected:
@@ -204,9 +165,11 @@ def _features(path: Path, arrays: dict, n: int, n_features: int):
 
 
 def _csr(path: Path, data, indices, indptr, shape, what: str) -> sp.csr_array:
-    # scipy's constructor looks at indptr[0] and indptr[-1] only; Graph checks the rest before any product.
-    if indptr[0] != 0 or indptr[-1] != len(indices):
+    # scipy's constructor looks at indptr[0] and indptr[-1] only; Graph checks the indices before any product.
+    if indptr[0] != 0 or indptr[-1] != len(indices) or np.any(indptr[1:] < indptr[:-1]):
         raise FormatError(f"{path}: {what}: indptr must rise from 0 to {len(indices)}, got {indptr[0]} to {indptr[-1]}")
+    if indices.dtype == np.int32 and len(indices) < 2**31:
+        indptr = indptr.astype(np.int32)  # of two widths scipy copies the narrower: the mapped indices
     return sp.csr_array((data, indices, indptr), shape=shape)
 
 
@@ -216,11 +179,9 @@ def _expect(path: Path, name: str, found: tuple, expected: tuple, why: str) -> N
 
 
 def _verify(path: Path, files: dict, progress: Progress) -> None:
-    done_bytes, total_bytes = 0, sum((path / f"{name}.npy").stat().st_size for name in files if (path / f"{name}.npy").is_file())
+    done_bytes, total_bytes = 0, sum(entry["bytes"] for entry in files.values())
     for name, entry in files.items():
         file, sha = path / f"{name}.npy", hashlib.sha256()
-        if not file.is_file():
-            raise FormatError(f"{file}: missing; the manifest names it")
         with file.open("rb") as stream:
             while chunk := stream.read(CHUNK_BYTES):
                 sha.update(chunk)
@@ -229,53 +190,3 @@ def _verify(path: Path, files: dict, progress: Progress) -> None:
                     progress(done_bytes, total_bytes)
         if sha.hexdigest() != entry["sha256"]:
             raise FormatError(f"{file}: SHA-256 is {sha.hexdigest()}, the manifest says {entry['sha256']}; convert it again")
-
-
-def _arrays(graph: Graph) -> dict[str, np.ndarray]:
-    A = graph.A
-    arrays = {"indptr": A.indptr.astype(np.int64, copy=False), "indices": A.indices}
-    if np.any(A.data != 1):
-        arrays["weights"] = A.data if A.data.dtype in (np.float32, np.float64) else A.data.astype(np.float32)
-    if sp.issparse(graph.X):
-        X = graph.X
-        arrays |= zip(SPARSE_X, (X.indptr.astype(np.int64, copy=False), X.indices, X.data))
-    elif graph.X is not None:
-        arrays["features"] = graph.X
-    if graph.y is not None:
-        arrays["labels"] = graph.y
-    if graph.split is not None:
-        arrays["split"] = graph.split
-    return arrays
-
-
-def _manifest(graph: Graph, files: dict) -> dict:
-    head = {"format": FORMAT, "version": VERSION, "name": graph.name, "n": graph.n_nodes, "nnz": graph.nnz}
-    sizes = {"n_features": graph.n_features, "n_classes": graph.n_classes, "multilabel": graph.is_multilabel}
-    return head | sizes | {"directed": not graph.is_symmetric, "edges": graph.edges, "meta": graph.meta, "files": files}
-
-
-def _plain(value):
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tolist()
-    if isinstance(value, Path):
-        return str(value)
-    raise GraphError(f"meta holds a {type(value).__name__}; expected what JSON can hold")
-
-
-def _write(file: Path, array: np.ndarray, progress: Progress, done_bytes: int, total_bytes: int) -> dict:
-    sha = hashlib.sha256()
-    header = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
-    rows = max(1, CHUNK_BYTES // max(1, array.nbytes // max(1, len(array))))
-    with file.open("wb") as stream:
-        np.lib.format.write_array_header_1_0(_Tee(stream, sha), header)
-        for start in range(0, len(array), rows):
-            chunk = np.ascontiguousarray(array[start : start + rows]).tobytes()
-            stream.write(chunk)
-            sha.update(chunk)
-            done_bytes += len(chunk)
-            if progress:
-                progress(done_bytes, total_bytes)
-        stream.flush()
-        os.fsync(stream.fileno())
-        size_bytes = stream.tell()
-    return {"bytes": size_bytes, "dtype": array.dtype.str, "shape": list(array.shape), "sha256": sha.hexdigest()}

@@ -45,7 +45,7 @@ class Layer(nn.Module):
     def initialise(self, generator: torch.Generator) -> None:
         """Draw the weights: U(-a, a), a = sqrt(6 / (fan_in + fan_out)); vectors are zero.
 
-        Drawn in float64 and rounded, so that every dtype starts from the same weights.
+        Drawn in float32 whatever the dtype, so that all dtypes start from the same weights.
         Source: Glorot & Bengio 2010, eq. (16).
         """
         for parameter in self.parameters():
@@ -53,7 +53,7 @@ class Layer(nn.Module):
                 parameter.zero_()
                 continue
             bound = math.sqrt(6 / (parameter.shape[0] + parameter.shape[1]))
-            draw = torch.empty(parameter.shape, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
+            draw = torch.empty(parameter.shape, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
             parameter.copy_(draw)
 
 

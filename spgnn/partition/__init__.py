@@ -2,7 +2,7 @@
 
 from . import methods, metis  # noqa: F401  they register the built-in partitioners
 from .blocks import RowBlock, row_block, row_blocks
-from .gate import check_owner, fill_empty_parts
+from .gate import check_owner, count_parts, fill_empty_parts
 from .metis_files import export_metis_parts, import_metis_parts
 from .metrics import exchange_metrics, metrics, rows_PP
 from .partition import Partition, partition_of
@@ -14,6 +14,7 @@ __all__ = [
     "Partition",
     "RowBlock",
     "check_owner",
+    "count_parts",
     "exchange_metrics",
     "export_metis_parts",
     "fill_empty_parts",

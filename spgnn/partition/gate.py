@@ -9,15 +9,25 @@ import numpy as np
 from ..errors import PartitionError, UsageError
 
 
+# What parts send each other is a (k, k) table of int64: 512 MB at this k.
+MAX_PARTS = 2**13
+
+
 def check_k(k) -> int:
-    """Return k as an int; UsageError unless it is an integer of 1 or more."""
+    """Return k as an int; UsageError unless it is an integer from 1 to MAX_PARTS."""
     try:
         number = operator.index(k)
     except TypeError:
         number = 0
-    if number < 1 or number > np.iinfo(np.int32).max or isinstance(k, (bool, np.bool_)):
-        raise UsageError(f"k = {k!r}; the number of parts must be an integer from 1 to {np.iinfo(np.int32).max}")
+    if not 1 <= number <= MAX_PARTS or isinstance(k, (bool, np.bool_)):
+        raise UsageError(f"k = {k!r}; the number of parts must be an integer from 1 to {MAX_PARTS}")
     return number
+
+
+def count_parts(owner_N) -> int:
+    """Return 1 + the largest owner, at least 1: the k of an owner array that comes without one."""
+    owner_N = np.asarray(owner_N)
+    return 1 + max(int(owner_N.max(initial=0)), 0) if owner_N.dtype.kind in "iu" else 1
 
 
 def check_owner(owner_N, n_nodes: int, k: int, who: str = "partition") -> np.ndarray:

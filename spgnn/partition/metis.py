@@ -41,7 +41,7 @@ def metis(
     _check_fits(pattern, int(work_N.sum()), pymetis._internal._idx_type_width())
     options = pymetis.Options(
         objtype=OBJECTIVES.index(objective),
-        seed=seed % 2**31,
+        seed=1 + seed % (2**31 - 1),  # to METIS 0 and 1 are one seed
         ufactor=max(1, round((balance - 1) * 1000)),  # METIS: load <= (1 + ufactor/1000) mean
     )
     try:

@@ -95,11 +95,10 @@ def _rows_by_part(A: sp.csr_array, owner_N: np.ndarray, k: int):
     if np.all(owner_N[1:] >= owner_N[:-1]):
         return A, ends_k
     pattern = sp.csr_array((np.ones(A.nnz, np.int8), A.indices, A.indptr), shape=A.shape)
-    return pattern[rows_in_order(owner_N, k)], ends_k
+    return pattern[rows_in_order(owner_N)], ends_k
 
 
-def rows_in_order(owner_N: np.ndarray, k: int) -> np.ndarray:
+def rows_in_order(owner_N: np.ndarray) -> np.ndarray:
     """Return the nodes by part, by id inside a part: (N,) int64."""
-    # 16-bit keys are sorted by radix, O(N).
-    keys = owner_N.astype(np.uint16) if k <= 2**16 else owner_N
-    return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
+    # Part numbers fit in 16 bits (gate.MAX_PARTS), and 16-bit keys are sorted by radix, O(N).
+    return np.argsort(owner_N.astype(np.uint16), kind="stable").astype(np.int64, copy=False)

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from ..errors import PartitionError
 from ..graph import Graph
-from .gate import check_k, check_owner
+from .gate import check_k, check_owner, count_parts
 from .metrics import metrics, rows_in_order
 
 
@@ -58,7 +58,7 @@ class Partition:
     @cached_property
     def order_N(self) -> np.ndarray:
         """new -> old, (N,) int64: the nodes of part 0 by rising id, then those of part 1, ..."""
-        return rows_in_order(self.owner_N, self.k)
+        return rows_in_order(self.owner_N)
 
     @cached_property
     def rank_N(self) -> np.ndarray:
@@ -74,26 +74,28 @@ class Partition:
 
     def permute(self, graph: Graph) -> Graph:
         """Return the graph with node order_N[i] as node i: the rows of a part are contiguous."""
-        self.check_graph(graph)
+        self.check_length(graph)
         return _relabelled(graph, self.order_N, self.rank_N)
 
     def unpermute(self, graph: Graph) -> Graph:
         """Return the graph that permute was given: unpermute(permute(graph)) = graph."""
-        self._check_length(graph)
+        self.check_length(graph)
         return _relabelled(graph, self.rank_N, self.order_N)
 
     def check_graph(self, graph: Graph) -> None:
         """Raise PartitionError unless this partition was made for graph, by size and digest."""
-        self._check_length(graph)
-        if self.graph_digest and self.graph_digest != graph.digest():
+        self.check_length(graph)
+        graph = graph.in_use()
+        digest = graph.digest() if self.graph_digest else ""
+        if digest != self.graph_digest:
             raise PartitionError(
-                f"the partition was made for a graph with digest {self.graph_digest[:12]}, {graph.name} "
-                f"({graph.edges}) has {graph.digest()[:12]}; was this partition made for another graph, "
-                f"or with other --edges?"
+                f"the partition was made for a graph with digest {self.graph_digest[:12]}, {graph.name} with "
+                f"{graph.edges} edges has {digest[:12]}; was this partition made for another graph, or with other --edges?"
             )
 
     def describe(self, graph: Graph) -> dict:
         """Return what `spgnn partition` reports: k, n, nnz, method, the metrics, seconds."""
+        graph = graph.in_use()
         head = {"k": self.k, "n": graph.n_nodes, "nnz": graph.nnz, "method": self.method}
         return head | (self.metrics or metrics(graph.A, self.owner_N, self.k)) | {"seconds": self.seconds}
 
@@ -103,7 +105,8 @@ class Partition:
 
         save_partition(self, folder, graph)
 
-    def _check_length(self, graph: Graph) -> None:
+    def check_length(self, graph: Graph) -> None:
+        """Raise PartitionError unless graph has as many nodes as this partition."""
         if self.n_nodes != graph.n_nodes:
             raise PartitionError(
                 f"owner has {self.n_nodes} entries, {graph.name} has {graph.n_nodes} nodes; "
@@ -120,13 +123,10 @@ def partition_of(
     Args:   owner_N (N,) integers 0 to k-1; k, or 1 + the largest owner.
     Raises: PartitionError naming method, node, got and expected.
     """
-    owner_N = np.asarray(owner_N)
-    if k is None:
-        k = 1 + int(owner_N.max(initial=0)) if owner_N.dtype.kind in "iu" else 1
+    k = count_parts(owner_N) if k is None else k
     owner_N = check_owner(owner_N, graph.n_nodes, k, f"partition {method!r}").copy()
-    return Partition(
-        owner_N, k, method, seed, metrics(graph.A, owner_N, k), graph.digest(), balance, seconds
-    )  # fmt: skip
+    graph = graph.in_use()
+    return Partition(owner_N, k, method, seed, metrics(graph.A, owner_N, k), graph.digest(), balance, seconds)
 
 
 def select_rows(M, nodes: np.ndarray):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..errors import SpgnnError, PartitionError, UsageError, nearest
+from ..errors import PartitionError, SpgnnError, UsageError, nearest
 from ..graph import Graph, check_csr
 from .gate import check_k
 from .partition import Partition, partition_of
@@ -45,7 +45,7 @@ def part_graph(
 ) -> Partition:
     """Choose who owns which node: a Partition of graph into k parts, checked and measured.
 
-    Args:   graph    used as it is; call with_edges first where its edges go both ways.
+    Args:   graph    with its reverse edges, unless with_edges chose otherwise.
             method   a name in PARTITIONERS: block, random, metis, or one of your own.
             balance  largest work of a part, sum of (nnz of the row + 1), over the mean; 1 or more.
             options  of the method, such as objective="vol" of metis.
@@ -61,6 +61,7 @@ def part_graph(
     f = PARTITIONERS[method]
     _check_options(method, f, options)
     check_csr(graph.A, graph.name)
+    graph = graph.in_use()
     start = time.perf_counter()
     try:
         owner_N = f(graph, k, seed=int(seed), balance=float(balance), **options)

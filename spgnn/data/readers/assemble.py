@@ -38,26 +38,29 @@ def coo_graph(path: Path, src, dst, n_nodes: int, weights=None, **fields) -> Gra
     """Return the Graph of the edges src -> dst; a GraphError names the file."""
     check_node_count(path, n_nodes, len(src), f"node id {n_nodes - 1}")
     with naming(path):
-        return graph_from_coo(src, dst, n_nodes, weights, name=graph_name(path), **fields)
+        return graph_from_coo(src, dst, n_nodes, weights, **{"name": graph_name(path)} | fields)
 
 
 def csr_graph(path: Path, parts: tuple, **fields) -> Graph:
     """Return the Graph of the CSR parts (data, indices, indptr, shape); duplicates become one edge."""
     data, indices, indptr, shape = checked_parts(path, *parts, what="adjacency")
-    meta = fields.pop("meta", {})
+    fields = {"name": graph_name(path)} | fields
     if shape[0] != shape[1]:
         raise FormatError(f"{path}: the adjacency has shape {shape}; expected as many rows as columns")
+    check_node_count(path, shape[0], len(indices), "the shape")
     with naming(path):
         if _rises_in_rows(indices, indptr):
             A = sp.csr_array((as_float(data), indices, indptr), shape=shape)
-            return Graph(A, name=graph_name(path), meta={"duplicates": 0} | meta, **fields)
+            return Graph(A, meta={"duplicates": 0}, **fields)
         src = np.repeat(np.arange(shape[0]), np.diff(indptr))
-        return graph_from_coo(src, indices, shape[0], as_float(data), name=graph_name(path), meta=meta, **fields)
+        return graph_from_coo(src, indices, shape[0], as_float(data), **fields)
 
 
 def csr_features(path: Path, parts: tuple) -> sp.csr_array:
     """Return the (N, F) CSR of the parts (data, indices, indptr, shape); duplicates are summed."""
     data, indices, indptr, shape = checked_parts(path, *parts, what="features")
+    if shape[1] > max(FREE_NODES, NODES_PER_EDGE * (len(indices) + 1)):
+        raise FormatError(f"{path}: features are {shape[1]} wide with {len(indices)} nonzeros; is the shape right?")
     X = sp.csr_array((as_float(data), indices, indptr), shape=shape)
     if not _rises_in_rows(indices, indptr):
         X.sum_duplicates()

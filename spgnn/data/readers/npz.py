@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tokenize
 import zipfile
 import zlib
 from contextlib import contextmanager
@@ -14,12 +15,12 @@ from ...errors import FormatError
 from .text import opened
 
 # A small archive may unpack to this much, a larger one to so many times its size.
-FREE_BYTES = 1 << 28
+FREE_BYTES = 1 << 26
 MAX_RATIO = 200
 MAX_HEADER_BYTES = 10_000
 KINDS = "biufSU"
 DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, SyntaxError, TypeError,
-          RuntimeError, NotImplementedError, OverflowError, IndexError)  # fmt: skip
+          RuntimeError, NotImplementedError, OverflowError, IndexError, tokenize.TokenError)  # fmt: skip
 
 
 def member_names(path: Path) -> frozenset[str]:
@@ -45,7 +46,7 @@ class Archive:
     """The arrays of an .npz, each read when asked for: archive["name"].
 
     Raises: FormatError for a damaged archive, a member that is missing, holds objects (a pickle:
-            never read), or would unpack to over 256 MiB and 200 times the size of the file.
+            never read), or would unpack to over 64 MiB and 200 times the size of the file.
     """
 
     def __init__(self, path: Path, archive: zipfile.ZipFile):
@@ -72,7 +73,7 @@ class Archive:
             with self._zip.open(info) as member:
                 array = np.lib.format.read_array(member, allow_pickle=False, max_header_size=MAX_HEADER_BYTES)
                 member.read()  # to the end, where zipfile compares the checksum
-                return array
+                return _native(array)
         except DAMAGE as error:
             raise FormatError(f"{where} cannot be read: {error}; was the file cut off or damaged?") from None
 
@@ -108,9 +109,9 @@ def read_npy(path: Path, mmap: bool = False) -> np.ndarray:
             if need != size:
                 raise FormatError(f"{path} is declared {dtype} {shape}, {need} bytes with its header, and holds {size}")
             if mmap and math.prod(shape):
-                return np.load(path, mmap_mode="r", max_header_size=MAX_HEADER_BYTES)
+                return _native(np.load(path, mmap_mode="r", max_header_size=MAX_HEADER_BYTES))
             file.seek(0)
-            return np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_BYTES)
+            return _native(np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_BYTES))
         except DAMAGE as error:
             raise FormatError(f"{path}: not an .npy array: {error}; was the file cut off or damaged?") from None
 
@@ -131,10 +132,17 @@ def _read_header(where: str, file) -> tuple[int, tuple, np.dtype]:
     shape, _, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
     if dtype.hasobject:
         raise FormatError(f"{where} holds pickled objects, which are never loaded; save it as numbers")
-    if dtype.kind not in KINDS or dtype.subdtype is not None or dtype.fields is not None or dtype.itemsize == 0 and math.prod(shape):
+    if dtype.kind not in KINDS or dtype.subdtype is not None or dtype.fields is not None or dtype.itemsize == 0:
         raise FormatError(f"{where} holds {dtype}; expected numbers")
     if dtype.kind == "f" and dtype.itemsize > 8:
         raise FormatError(f"{where} holds {dtype}; expected float16, float32 or float64")
     if any(size < 0 for size in shape):
         raise FormatError(f"{where} has shape {shape}; sizes cannot be negative")
     return file.tell(), shape, dtype
+
+
+def _native(array: np.ndarray) -> np.ndarray:
+    """Return the array in this machine's byte order; booleans as 0 and 1, whatever bytes the file has."""
+    if array.dtype.kind == "b":
+        return np.asarray(array.view(np.uint8)) != 0
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

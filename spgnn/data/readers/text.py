@@ -12,10 +12,10 @@ from ...errors import FormatError, InputError
 
 GZIP_MAGIC = b"\x1f\x8b"
 BLOCK_BYTES = 1 << 22
-MAX_LINE_BYTES = 1 << 26
+MAX_LINE_BYTES = 1 << 23
 # gzip makes at most 1032 bytes of one; real graph files stay below 50.
 MAX_RATIO = 200
-FREE_BYTES = 1 << 28
+FREE_BYTES = 1 << 26
 
 
 def is_gzip(path: Path) -> bool:
@@ -58,15 +58,17 @@ def opened(path: Path):
 def line_blocks(path: Path, progress=None, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[bytes, int]]:
     """Yield (block, number of its first line, from 1): whole lines, about block_bytes at a time.
 
-    Raises: FormatError for an empty file, damaged gzip, a line over 64 MiB, or a gzip file that
-            unpacks to more than 256 MiB and 200 times its size.
+    Raises: FormatError for an empty file, damaged gzip, a line over 8 MiB and the file's size, or a
+            gzip file that unpacks to more than 64 MiB and 200 times its size.
     """
-    line, rest = 1, b""
+    line, rest, longest = 1, b"", None
     for piece in _unpacked(path, progress, block_bytes):
         block = rest + piece
         cut = block.rfind(b"\n") + 1
-        if len(block) - cut > MAX_LINE_BYTES:
-            raise FormatError(f"{path}:{line + block.count(10)}: a line of over {MAX_LINE_BYTES >> 20} MiB; is this a text file?")
+        longest = longest or max(MAX_LINE_BYTES, path.stat().st_size)
+        if len(block) - cut > longest:
+            at = line + block.count(b"\n")
+            raise FormatError(f"{path}:{at}: a line of over {longest >> 20} MiB; is this a text file?")
         block, rest = block[:cut], block[cut:]
         if block:
             yield block, line
@@ -75,15 +77,11 @@ def line_blocks(path: Path, progress=None, block_bytes: int = BLOCK_BYTES) -> It
         yield rest, line
 
 
-def read_text(path: Path) -> bytes:
-    """Return the whole file unpacked, under the bounds of line_blocks."""
-    return b"".join(_unpacked(path, None, BLOCK_BYTES))
-
-
 def read_json(path: Path):
     """Return the value of a JSON file; FormatError with its line where it is none."""
     try:
-        return json.loads(read_text(path))
+        with opened(path) as file:
+            return json.loads(file.read())
     except (ValueError, RecursionError) as error:
         where = f"{path}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else str(path)
         raise FormatError(f"{where}: not JSON: {error}; was the file cut off?") from None

@@ -16,6 +16,7 @@ from ...errors import FormatError
 SEPARATORS = b" \t,\r\n\v\f"
 MAX_DIGITS = 18  # what an int64 always holds
 MAX_NUMBER_BYTES = 40
+CHUNK_TOKENS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,24 @@ class Tokens:
         is_comment[self.line_T[first][marked]] = True
         return is_comment
 
+    def columns(self, counts: tuple[int, ...], what: str) -> list[Tokens]:
+        """Return the tokens of each column; FormatError at the first line whose count is not the first line's.
+
+        Args: counts: how many columns there may be; () for any number. Lines without a token do not count.
+        """
+        has = self.count_L > 0
+        if not has.any():
+            return []
+        width = int(self.count_L[np.argmax(has)])
+        if counts and width not in counts:
+            l = int(np.argmax(has))
+            raise FormatError(f"{self.where_line(l)}: {width} columns; expected {' or '.join(map(str, counts))}: {what}")
+        is_odd = has & (self.count_L != width)
+        if is_odd.any():
+            l = int(np.argmax(is_odd))
+            raise FormatError(f"{self.where_line(l)}: {self.count_L[l]} columns; expected {width} as in the lines before: {what}")
+        return [self.keep(self.place_T == column) for column in range(width)]
+
     def text(self, t: int) -> str:
         """Return token t as a message shows it."""
         raw = self.buffer[self.start_T[t] : min(self.end_T[t], self.start_T[t] + 30)].tobytes()
@@ -93,18 +112,26 @@ class Tokens:
         if width > MAX_NUMBER_BYTES:
             t = int(np.argmax(length_T))
             raise FormatError(f"{self.where(t)}: {what} is {self.text(t)}; expected a number of at most {MAX_NUMBER_BYTES} bytes")
-        place = np.arange(width)
-        inside = place < length_T[:, None]
-        chars = np.where(inside, self.buffer[np.where(inside, self.start_T[:, None] + place, 0)], 0).astype(np.uint8)
-        try:
-            value_T = chars.view(f"S{width}").ravel().astype(np.float64)
-        except ValueError:
-            t = next(t for t in range(len(length_T)) if not _is_number(chars[t].tobytes()))
-            raise FormatError(f"{self.where(t)}: {what} is {self.text(t)}; expected a number") from None
+        value_T = np.empty(len(length_T))
+        for first in range(0, len(length_T), CHUNK_TOKENS):
+            chunk = slice(first, first + CHUNK_TOKENS)
+            chars = self._characters(chunk, width)
+            try:
+                value_T[chunk] = chars.view(f"S{width}").ravel().astype(np.float64)
+            except ValueError:
+                t = first + next(t for t in range(len(chars)) if not _is_number(chars[t].tobytes()))
+                raise FormatError(f"{self.where(t)}: {what} is {self.text(t)}; expected a number") from None
         if not np.isfinite(value_T).all():
             t = int(np.argmax(~np.isfinite(value_T)))
             raise FormatError(f"{self.where(t)}: {what} is {self.text(t)}; expected a finite number")
         return value_T
+
+    def _characters(self, chunk: slice, width: int) -> np.ndarray:
+        """Return the bytes of the tokens in chunk, zeros behind them, (tokens, width) uint8."""
+        place = np.arange(width)
+        start, end = self.start_T[chunk, None], self.end_T[chunk, None]
+        inside = start + place < end
+        return np.where(inside, self.buffer[np.where(inside, start + place, 0)], np.uint8(0))
 
 
 def tokenise(block: bytes, path: Path, first_line: int) -> Tokens:

@@ -1,0 +1,30 @@
+"""Graph, and normalise() that makes the operator of it."""
+
+from .checks import check_csr, check_graph
+from .graph import EDGES, Edges, Graph, graph_from_coo
+from .normal import NORMS, Norm, inverse_or_zero, normalise, with_self_loops
+from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, labelled, random_split
+from .structure import is_symmetric, symmetrised
+
+__all__ = [
+    "EDGES",
+    "NORMS",
+    "NO_SPLIT",
+    "TEST",
+    "TRAIN",
+    "UNLABELLED",
+    "VAL",
+    "Edges",
+    "Graph",
+    "Norm",
+    "check_csr",
+    "check_graph",
+    "graph_from_coo",
+    "inverse_or_zero",
+    "is_symmetric",
+    "labelled",
+    "normalise",
+    "random_split",
+    "symmetrised",
+    "with_self_loops",
+]

@@ -1,0 +1,89 @@
+"""What makes arrays a graph: every check is O(size) and copies nothing.
+
+Shapes: N nodes, E nonzeros, F features, C classes, S splits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import GraphError
+
+
+def check_graph(graph) -> None:
+    """Raise GraphError unless the arrays make a graph: O(E + size of X), no copy."""
+    A = graph.A
+    if not (sp.issparse(A) and A.format == "csr"):
+        raise GraphError(f"A must be a scipy CSR, got {type(A).__name__}; see spgnn.load_graph and graph_from_coo")
+    check_csr(A, "A")
+    if A.shape[0] != A.shape[1]:
+        raise GraphError(f"A must be square, got {A.shape}")
+    n = A.shape[0]
+    if sp.issparse(graph.X):
+        check_csr(graph.X, "X")
+    if graph.X is not None:
+        if graph.X.ndim != 2 or graph.X.shape[0] != n:
+            raise GraphError(f"features have shape {graph.X.shape}, the graph has {n} nodes; expected ({n}, F)")
+        if not sp.issparse(graph.X):
+            _check_finite(graph.X, "features")
+    if graph.y is not None:
+        if graph.y.ndim not in (1, 2) or graph.y.shape[0] != n:
+            raise GraphError(f"labels have shape {graph.y.shape}, the graph has {n} nodes; expected ({n},) or ({n}, classes)")
+        _check_labels(graph.y)
+    if graph.split is not None:
+        s = graph.split
+        if s.ndim not in (1, 2) or s.shape[0] != n or s.dtype != np.int8:
+            raise GraphError(f"split is {s.dtype} of shape {s.shape}; expected int8 ({n},) or ({n}, S)")
+        bad = (s < -1) | (s > 2)
+        if bad.any():
+            raise GraphError(f"node {int(np.argwhere(bad)[0][0])} has split {int(s[bad][0])}; expected 0 train, 1 val, 2 test, -1 none")
+
+
+def check_csr(A, what: str) -> None:
+    """Raise GraphError unless indptr rises from 0 to nnz, indices are in range and sorted, data finite.
+
+    scipy itself does not check: a product with a bad index reads outside its arrays.
+    """
+    indptr, indices, (rows, cols) = A.indptr, A.indices, A.shape
+    if len(indptr) != rows + 1:
+        raise GraphError(f"{what}: indptr has {len(indptr)} entries, expected rows + 1 = {rows + 1}")
+    if len(indices) != len(A.data):
+        raise GraphError(f"{what}: {len(indices)} indices and {len(A.data)} values; expected as many of each")
+    if rows == 0:
+        return
+    if indptr[0] != 0 or indptr[-1] != len(indices) or (rows and np.any(np.diff(indptr) < 0)):
+        raise GraphError(f"{what}: indptr must rise from 0 to {len(indices)}, got {indptr[0]} to {indptr[-1]}")
+    if len(indices):
+        low, high = int(indices.min()), int(indices.max())
+        if low < 0 or high >= cols:
+            e = int(np.argmax((indices < 0) | (indices >= cols)))
+            row = int(np.searchsorted(indptr, e, side="right")) - 1
+            raise GraphError(f"{what}: row {row} has column {int(indices[e])}; expected 0 to {cols - 1}")
+        falls = np.diff(indices.astype(np.int64, copy=False)) <= 0
+        ends = indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < len(indices))] - 1
+        falls[ends] = False
+        if falls.any():
+            row = int(np.searchsorted(indptr, int(np.argmax(falls)), side="right")) - 1
+            raise GraphError(f"{what}: row {row} has columns out of order or twice; use sort_indices and sum_duplicates")
+        _check_finite(A.data, f"{what}: weights")
+
+
+def _check_finite(values: np.ndarray, what: str) -> None:
+    for start in range(0, len(values), 1 << 20):
+        chunk = values[start : start + (1 << 20)]
+        if chunk.dtype.kind not in "fiub":
+            raise GraphError(f"{what} are {chunk.dtype}; expected numbers")
+        if chunk.dtype.kind == "f" and not np.isfinite(chunk).all():
+            where = np.argwhere(~np.isfinite(chunk))[0]
+            raise GraphError(f"{what}: entry {start + int(where[0])} is {chunk[tuple(where)]}; expected finite numbers")
+
+
+def _check_labels(y: np.ndarray) -> None:
+    if y.dtype.kind not in "iub":
+        raise GraphError(f"labels are {y.dtype}; expected integers")
+    low, high = (-1, max(len(y), 2) * 1000) if y.ndim == 1 else (0, 1)
+    bad = (y < low) | (y > high)
+    if bad.any():
+        where = np.argwhere(bad)[0]
+        raise GraphError(f"node {int(where[0])} has label {int(y[tuple(where)])}; expected {low} to {high}")

@@ -1,0 +1,167 @@
+"""Graph: a sparse matrix with features, labels and splits.
+
+Shapes: N nodes, E stored nonzeros, F features, C classes, S splits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import GraphError, UsageError, nearest
+from .checks import check_graph
+from .normal import Norm, normalise
+from .split import labelled, random_split
+from .structure import canonical, csr_from_coo, is_symmetric, symmetrised
+
+Edges = Literal["stored", "undirected", "directed", "reversed"]
+EDGES = ("undirected", "directed", "reversed")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A (N, N) CSR with X_NF, y_N and split_N: row i of A holds what node i reads.
+
+    An edge u -> v of a file is the nonzero A[u, v], as it came. `with_edges` chooses how it is used;
+    what partitions, measures or trains a graph for which nothing was chosen adds the reverse edges.
+
+    Args:
+        A:      (N, N) scipy CSR, indices sorted, no duplicates, finite; weights float32 or float64.
+        X:      (N, F) float array, or scipy CSR (N, F), or None.
+        y:      (N,) integer classes, -1 where there is none; or (N, C) 0/1 for multi-label; or None.
+        split:  (N,) int8, or (N, S) with S splits side by side: 0 train, 1 val, 2 test, -1 none; or None.
+        name:   what messages call it.
+        edges:  "stored" as it came, nothing chosen; "directed" (as it came), "undirected" or "reversed".
+    Raises: GraphError naming the first node that is wrong.
+    """
+
+    A: sp.csr_array
+    X: np.ndarray | sp.csr_array | None = None
+    y: np.ndarray | None = None
+    split: np.ndarray | None = None
+    name: str = "graph"
+    edges: Edges = "stored"
+    meta: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        check_graph(self)
+
+    @property
+    def n_nodes(self) -> int:
+        return self.A.shape[0]
+
+    @property
+    def nnz(self) -> int:
+        return self.A.nnz
+
+    @property
+    def n_features(self) -> int:
+        return 0 if self.X is None else self.X.shape[1]
+
+    @property
+    def is_multilabel(self) -> bool:
+        return self.y is not None and self.y.ndim == 2
+
+    @property
+    def n_classes(self) -> int:
+        if self.y is None:
+            return 0
+        if self.is_multilabel:
+            return self.y.shape[1]
+        return int(self.y.max(initial=-1)) + 1
+
+    @property
+    def is_symmetric(self) -> bool:
+        """A equals its transpose, weights included."""
+        return is_symmetric(self.A)
+
+    def with_edges(self, edges: Edges) -> Graph:
+        """Return the graph with its edges used as they came, both ways, or reversed.
+
+        undirected: max(A, A') where both are stored, else the one that is; self-loops stay.
+        """
+        if edges not in EDGES:
+            raise UsageError(f"edges={edges!r} is not known{nearest(edges, EDGES)}")
+        if edges == self.edges:
+            return self
+        if self.edges not in ("stored", "directed"):
+            raise UsageError(f"the graph's edges were already made {self.edges!r}; load it again to use them {edges!r}")
+        if edges == "directed" or (edges == "undirected" and self.is_symmetric):
+            return replace(self, edges=edges)
+        A = self.A.T.tocsr() if edges == "reversed" else symmetrised(self.A)
+        return replace(self, A=canonical(A), edges=edges)
+
+    def in_use(self) -> Graph:
+        """Return the graph as it is used: with its reverse edges, unless with_edges chose otherwise."""
+        return self.with_edges("undirected") if self.edges == "stored" else self
+
+    def normalise(self, how: Norm = "gcn") -> sp.csr_array:
+        """Return the operator of this graph, see `normalise`."""
+        return normalise(self.A, how)
+
+    def split_N(self, index: int = 0) -> np.ndarray:
+        """Return split number index, (N,) int8."""
+        if self.split is None:
+            raise GraphError(f"{self.name} has no split; use --split random")
+        if self.split.ndim == 1:
+            if index != 0:
+                raise UsageError(f"{self.name} has one split; --split {index} does not exist")
+            return self.split
+        if not 0 <= index < self.split.shape[1]:
+            raise UsageError(f"{self.name} has splits 0 to {self.split.shape[1] - 1}; --split {index} does not exist")
+        return np.ascontiguousarray(self.split[:, index])
+
+    def with_random_split(self, seed: int = 0, fractions=(0.6, 0.2, 0.2)) -> Graph:
+        """Return the graph with a seeded split of its labelled nodes."""
+        return replace(self, split=random_split(self.y, seed, fractions))
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the structure (sizes, indptr, indices, weights), 64 hex digits."""
+        sha = hashlib.sha256(np.int64([self.n_nodes, self.nnz]).tobytes())
+        for array, dtype in ((self.A.indptr, np.int64), (self.A.indices, np.int64), (self.A.data, np.float64)):
+            for start in range(0, len(array), 1 << 22):
+                sha.update(np.ascontiguousarray(array[start : start + (1 << 22)], dtype=dtype).tobytes())
+        return sha.hexdigest()
+
+    def describe(self) -> dict:
+        """Return what an import reports: sizes, self-loops, isolated nodes, symmetry, labels, split."""
+        A = self.A
+        counts_in = np.bincount(A.indices, minlength=self.n_nodes)
+        rows = np.repeat(np.arange(self.n_nodes), np.diff(A.indptr))
+        loops = rows == A.indices
+        degree = np.diff(A.indptr) + counts_in
+        loop_count = np.bincount(rows[loops], minlength=self.n_nodes)
+        out = {
+            "name": self.name,
+            "n": self.n_nodes,
+            "nnz": self.nnz,
+            "self_loops": int(loops.sum()),
+            "isolated": int(np.count_nonzero(degree - 2 * loop_count == 0)),
+            "symmetric": self.is_symmetric,
+            "weighted": bool(self.nnz and np.any(A.data != 1)),
+            "features": self.n_features,
+            "sparse_features": sp.issparse(self.X),
+            "classes": self.n_classes,
+            "multilabel": self.is_multilabel,
+            "labelled": int(np.count_nonzero(labelled(self.y))) if self.y is not None else 0,
+            "splits": 0 if self.split is None else (1 if self.split.ndim == 1 else self.split.shape[1]),
+        }
+        if self.split is not None:
+            first = self.split_N(0)
+            out |= {"train": int((first == 0).sum()), "val": int((first == 1).sum()), "test": int((first == 2).sum())}
+        return out | {k: v for k, v in self.meta.items() if k in ("duplicates", "dropped_lines", "source", "format")}
+
+
+def graph_from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields) -> Graph:
+    """Return the Graph of the edges src[e] -> dst[e]; duplicates become one edge.
+
+    Args:   src, dst (E,) integer node ids; n_nodes, or 1 + the largest id; weights (E,), of which
+            the largest counts where an edge stands several times; fields: X, y, split, name, meta.
+    Raises: GraphError naming the first edge that is wrong.
+    """
+    A, duplicates = csr_from_coo(src, dst, n_nodes, weights)
+    return Graph(A, meta={"duplicates": duplicates} | fields.pop("meta", {}), **fields)

@@ -1,0 +1,209 @@
+"""A partition on disk: owner.npy, manifest.json, and a folder a part with what that rank loads.
+
+    manifest.json   sizes, method, seed, balance, digest of the graph, metrics, dtype and shape of every file
+    owner.npy       (N,) int32, original order
+    part-00000/     own, indptr, indices, weights, features | features_{indptr,indices,data}, labels, split
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tokenize
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import PartitionError, ResourceError, UsageError
+from ..graph import Graph
+from .blocks import RowBlock, check_rank, row_blocks
+from .metrics import metrics
+from .partition import Partition
+
+FORMAT, VERSION = "spgnn-partition", 1
+
+
+def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> None:
+    """Write a partition and its row blocks; the folder appears whole or not at all.
+
+    Raises: PartitionError where it was made for another graph; UsageError where folder is something
+            else than a partition; ResourceError where the disk refuses.
+    """
+    graph = graph.in_use()
+    partition.check_graph(graph)
+    if not partition.graph_digest:
+        measured = metrics(graph.A, partition.owner_N, partition.k)
+        partition = replace(partition, graph_digest=graph.digest(), metrics=measured)
+    with _written_aside(Path(folder)) as aside:
+        _write(aside / "owner.npy", partition.owner_N)
+        parts = []
+        for block in row_blocks(graph, partition):
+            part = aside / _part_name(block.rank)
+            part.mkdir()
+            files = _arrays(block)
+            for name, array in files.items():
+                _write(part / f"{name}.npy", array)
+            _sync_folder(part)
+            parts.append({name: {"dtype": a.dtype.str, "shape": a.shape} for name, a in files.items()})
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "n_nodes": graph.n_nodes,
+            "nnz": graph.nnz,
+            "k": partition.k,
+            "method": partition.method,
+            "seed": partition.seed,
+            "balance": partition.balance,
+            "seconds": partition.seconds,
+            "graph": graph.name,
+            "edges": graph.edges,
+            "graph_digest": partition.graph_digest,
+            "metrics": partition.metrics,
+            "owner_sha256": _sha256(partition.owner_N),
+            "n_features": graph.n_features,
+            "parts": parts,
+        }
+        with open(aside / "manifest.json", "w", encoding="utf-8") as file:
+            json.dump(manifest, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def load_partition(folder: str | Path, graph: Graph | None = None) -> Partition:
+    """Read owner.npy and the manifest; with a graph, check that they were made for it.
+
+    Raises: PartitionError naming the file, what it holds and what was expected.
+    """
+    folder = Path(folder)
+    manifest = _read_manifest(folder)
+    owner = np.array(_map(folder / "owner.npy", "<i4", [manifest["n_nodes"]]))
+    if _sha256(owner) != manifest["owner_sha256"]:
+        raise PartitionError(f"{folder / 'owner.npy'}: the SHA-256 differs from the manifest's; write the partition again")
+    keys = ("k", "method", "seed", "metrics", "graph_digest", "balance", "seconds")
+    partition = Partition(owner, **{key: manifest[key] for key in keys})
+    if graph is not None:
+        partition.check_graph(graph)
+    return partition
+
+
+def load_block(folder: str | Path, rank: int) -> RowBlock:
+    """Memory-map what one rank owns, read-only; no other part is opened.
+
+    Raises: PartitionError naming the file; UsageError where there is no such part.
+    """
+    folder = Path(folder)
+    manifest = _read_manifest(folder)
+    n_nodes, k = manifest["n_nodes"], manifest["k"]
+    check_rank(rank, k)
+    part = folder / _part_name(rank)
+    try:
+        listed = {name: (entry["dtype"], entry["shape"]) for name, entry in manifest["parts"][rank].items()}
+        files = {name: _map(part / f"{name}.npy", dtype, shape) for name, (dtype, shape) in listed.items()}
+        own_n = files["own"]
+        A_nN = _csr([files[name] for name in ("weights", "indices", "indptr")], (len(own_n), n_nodes))
+        X_nF = files.get("features")
+        if "features_data" in files:
+            X = [files[f"features_{name}"] for name in ("data", "indices", "indptr")]
+            X_nF = _csr(X, (len(own_n), manifest["n_features"]))
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise PartitionError(f"{folder / 'manifest.json'}: part {rank} is not described as expected: {error!r}") from None
+    except ValueError as error:
+        raise PartitionError(f"{part}: the arrays do not make a row block: {error}") from None
+    return RowBlock(own_n, A_nN, X_nF, files.get("labels"), files.get("split"), n_nodes=n_nodes, k=k, rank=rank)
+
+
+def _part_name(rank: int) -> str:
+    return f"part-{rank:05d}"
+
+
+def _arrays(block: RowBlock) -> dict[str, np.ndarray]:
+    A, X = block.A_nN, block.X_nF
+    arrays = {"own": block.own_n, "indptr": A.indptr, "indices": A.indices, "weights": A.data}
+    if sp.issparse(X):
+        arrays |= {"features_indptr": X.indptr, "features_indices": X.indices, "features_data": X.data}
+    arrays |= {"features": None if sp.issparse(X) else X, "labels": block.y_n, "split": block.split_n}
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def _csr(arrays: list[np.ndarray], shape: tuple[int, int]) -> sp.csr_array:
+    # scipy keeps the maps as they are, without a copy, because indices and indptr share a dtype.
+    return sp.csr_array(tuple(arrays), shape=shape, copy=False)
+
+
+def _map(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
+    # Mapping refuses an object array and a header that declares more than the file holds.
+    try:
+        array = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError, OverflowError, SyntaxError, TypeError, tokenize.TokenError) as error:
+        raise PartitionError(f"{path}: cannot be read: {error}; write the partition again") from None
+    if array.dtype.str != dtype or list(array.shape) != list(shape):
+        raise PartitionError(f"{path}: holds {array.dtype.str} {array.shape}; the manifest says {dtype} {tuple(shape)}")
+    return array
+
+
+def _read_manifest(folder: Path) -> dict:
+    path = folder / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise PartitionError(f"{path}: cannot be read: {error}; expected a folder that `spgnn partition --out` wrote") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise PartitionError(f"{path}: is not the manifest of a partition; expected \"format\": \"{FORMAT}\"")
+    if manifest.get("version") != VERSION:
+        raise PartitionError(f"{path}: has version {manifest.get('version')!r}; this spgnn reads version {VERSION}")
+    kinds = {"n_nodes": int, "k": int, "n_features": int, "method": str, "seed": int, "metrics": dict, "parts": list,
+             "graph_digest": str, "owner_sha256": str, "balance": (int, float), "seconds": (int, float)}  # fmt: skip
+    for key, kind in kinds.items():
+        if not isinstance(manifest.get(key), kind) or (kind is int and manifest[key] < 0):
+            raise PartitionError(f"{path}: {key} is {manifest.get(key)!r}; write the partition again")
+    return manifest
+
+
+@contextmanager
+def _written_aside(folder: Path) -> Iterator[Path]:
+    """Yield a new folder beside `folder`, and rename it to `folder` once the block ends well."""
+    is_taken = folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
+    if is_taken and not (folder / "manifest.json").is_file():
+        raise UsageError(f"{folder} exists and is not a partition; choose another --out")
+    if is_taken:
+        _read_manifest(folder)
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+    try:
+        aside.mkdir(parents=True)
+        yield aside
+        _sync_folder(aside)
+        if folder.exists():
+            folder.rename(old)
+        aside.rename(folder)
+        _sync_folder(folder.parent)
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be written: {error}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _write(path: Path, array: np.ndarray) -> None:
+    with open(path, "wb") as file:
+        np.save(file, np.ascontiguousarray(array), allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sha256(array: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array)).hexdigest()

@@ -1,0 +1,178 @@
+"""measure() predicts an epoch: rows of each exchange times the width that travels."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from spgnn.analysis import measure
+from spgnn.errors import PartitionError, UsageError
+from spgnn.graph import graph_from_coo
+from spgnn.partition import Partition, part_graph, rows_PP
+
+DESIGN_KEYS = (
+    "k n nnz method scheme replication total_rows max_send_rows mean_send_rows max_over_mean_send max_recv_rows "
+    "messages edge_cut replication_factor nnz_imbalance node_imbalance seconds exchanges bytes_per_epoch"
+).split()
+
+
+def directed(n=50, seed=0):
+    rng = np.random.default_rng(seed)
+    return graph_from_coo(rng.integers(0, n, 3 * n), rng.integers(0, n, 3 * n), n, edges="directed")
+
+
+def test_two_layers_with_a_fixed_input_exchange_twice_at_the_width_of_the_classes():
+    graph = directed()
+    part = part_graph(graph, 4)
+    report = measure(graph, part, "columns", (300, 16, 24))
+    rows = int(rows_PP(graph.A, part.owner_N, 4).sum())
+    assert report.exchanges == [
+        {"layer": 2, "direction": "forward", "width": 16, "rows": rows, "bytes": rows * 16 * 4},
+        {"layer": 2, "direction": "backward", "width": 16, "rows": rows, "bytes": rows * 16 * 4},
+    ]
+    assert report.bytes_per_epoch == 2 * rows * 16 * 4
+
+
+@pytest.mark.parametrize("L", [1, 2, 3, 5])
+def test_L_layers_cost_2_L_minus_1_exchanges(L):
+    graph = directed()
+    report = measure(graph, part_graph(graph, 3), widths=(8,) * (L + 1))
+    assert len(report.exchanges) == 2 * (L - 1)
+
+
+def test_an_input_with_dropout_is_exchanged_every_epoch():
+    graph = directed()
+    options = {"widths": (32, 16, 24), "input_is_fixed": False, "itemsize": 8}
+    report = measure(graph, part_graph(graph, 3), **options)
+    assert [(e["layer"], e["direction"], e["width"]) for e in report.exchanges] == [
+        (1, "forward", 32), (2, "forward", 16), (2, "backward", 16),
+    ]  # fmt: skip
+    assert report.bytes_per_epoch == report.total_rows * (32 + 16 + 16) * 8
+    sparse = measure(graph, part_graph(graph, 3), sparse_input=True, **options)
+    assert [(e["layer"], e["direction"], e["width"]) for e in sparse.exchanges if e["layer"] == 1] == [
+        (1, "forward", 16), (1, "backward", 16),
+    ]  # fmt: skip
+
+
+def test_the_backward_exchange_sends_what_the_forward_one_received():
+    graph = directed()
+    report = measure(graph, part_graph(graph, 4, "random"), widths=(9, 5, 7))
+    forward, backward = report.bytes_PP(2, "forward"), report.bytes_PP(2, "backward")
+    np.testing.assert_array_equal(forward, report.rows_PP * 5 * 4)
+    np.testing.assert_array_equal(backward, forward.T)
+    assert np.any(backward != forward), "a symmetric case shows nothing"
+    assert report.bytes_PP(1).sum() == 0
+    assert report.bytes_PP().sum() == report.bytes_per_epoch
+
+
+def test_broadcast_sends_every_own_row_to_every_other_part():
+    graph = directed(50)
+    part = part_graph(graph, 4, "random")
+    report = measure(graph, part, "broadcast", (9, 5, 7))
+    expected = np.repeat(part.sizes_k[:, None], 4, axis=1) - np.diag(part.sizes_k)
+    np.testing.assert_array_equal(report.rows_PP, expected)
+    assert report.total_rows == 3 * 50 and report.max_recv_rows == 50 - part.sizes_k.min()
+    columns = measure(graph, part, "columns", (9, 5, 7))
+    assert report.replication_factor == columns.replication_factor and report.edge_cut == columns.edge_cut
+    assert columns.total_rows < report.total_rows
+
+
+def test_an_empty_part_sends_no_message():
+    graph = directed(5)
+    for scheme in ("columns", "broadcast"):
+        report = measure(graph, part_graph(graph, 9), scheme, (4, 4, 4))
+        assert report.rows_PP[5:].sum() == 0
+    assert report.messages == 5 * 8
+
+
+def test_each_evaluation_adds_the_forward_exchanges_once_more():
+    graph = directed()
+    none, two = (measure(graph, part_graph(graph, 3), widths=(8, 8, 8, 8), evaluations=n) for n in (0, 2))
+    assert two.bytes_per_epoch == 3 * none.bytes_per_epoch - 2 * none.bytes_PP(direction="backward").sum()
+    np.testing.assert_array_equal(two.bytes_PP(2, "forward"), 3 * none.bytes_PP(2, "forward"))
+
+
+def test_the_report_has_exactly_the_json_keys_of_the_design_and_is_json():
+    graph = directed()
+    part = part_graph(graph, 3, "block")
+    report = measure(graph, part, widths=(8, 8, 4)).to_dict()
+    assert list(report) == DESIGN_KEYS
+    assert json.loads(json.dumps(report)) == report
+    assert part.metrics.items() <= report.items()
+
+
+def test_the_printed_report_shows_rows_and_bytes():
+    graph = directed()
+    text = str(measure(graph, part_graph(graph, 3, "block"), widths=(8, 8, 4)))
+    assert text.startswith("block, k = 3, columns: 50 nodes")
+    assert "layer 2 backward" in text and "an epoch:" in text
+
+
+def test_an_owner_array_is_measured_as_a_partition_is():
+    graph = directed()
+    part = part_graph(graph, 3)
+    by_array, by_part = (measure(graph, p, widths=(8, 8, 4)).to_dict() for p in (part.owner_N, part))
+    assert by_array == by_part | {"method": "given", "seconds": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"replication": 2}, UsageError, "replication = 2 is not available; expected 1, with schemes columns, broadcast"),
+        ({"scheme": "colums"}, UsageError, "'colums' is not known; did you mean 'columns'"),
+        ({"widths": (5,)}, UsageError, "at least two positive widths"),
+        ({"widths": (5, 0)}, UsageError, "at least two positive widths"),
+        ({"itemsize": 0}, UsageError, "itemsize = 0"),
+        ({"partition": np.zeros(7, int)}, PartitionError, "7 entries, the graph has 50 nodes; was this partition made"),
+        ({"partition": Partition(np.zeros(7, int), 1)}, PartitionError, "7 entries, graph has 50 nodes; was this"),
+        ({"partition": np.array([0, 5] * 25)}, PartitionError, "part 1 owns no node"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_would(options, error, message):
+    with pytest.raises(error, match=message):
+        measure(**{"graph": directed(), "partition": np.arange(50) % 2, "widths": (8, 4)} | options)
+
+
+@pytest.mark.parametrize("direction", ["sideways", "forwards"])
+def test_bytes_of_a_direction_or_layer_that_is_not_there_are_refused(direction):
+    graph = directed()
+    report = measure(graph, part_graph(graph, 2), widths=(8, 8, 4))
+    with pytest.raises(UsageError, match="is not known"):
+        report.bytes_PP(1, direction)
+    with pytest.raises(UsageError, match="layer 3 does not exist; expected 1 to 2"):
+        report.bytes_PP(3)
+
+
+@pytest.mark.slow
+def test_partition_and_analysis_work_with_neither_torch_nor_mpi():
+    script = (
+        "import sys\n"
+        "sys.modules['torch'] = sys.modules['mpi4py'] = None\n"
+        "import numpy as np, spgnn\n"
+        "graph = spgnn.graph_from_coo(np.arange(9), np.arange(1, 10))\n"
+        "for method in ('block', 'random', 'metis'):\n"
+        "    print(spgnn.measure(graph, spgnn.part_graph(graph, 2, method), widths=(4, 4, 4)))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_metis_parts_of_arxiv_send_a_quarter_of_what_broadcast_does(data_dir):
+    import scipy.sparse as sp
+
+    from spgnn.graph import Graph
+
+    with np.load(data_dir / "arxiv_graphsaint" / "adj_full.npz") as file:
+        A = sp.csr_array((np.ones(len(file["indices"]), np.float32), file["indices"], file["indptr"]), shape=file["shape"])
+    A.sum_duplicates()
+    graph = Graph(A).with_edges("undirected")
+    part = part_graph(graph, 16)
+    columns, broadcast = (measure(graph, part, scheme, (128, 16, 40)) for scheme in ("columns", "broadcast"))
+    assert part.metrics["nnz_imbalance"] <= 1.032
+    assert columns.total_rows < broadcast.total_rows / 4

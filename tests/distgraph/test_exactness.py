@@ -1,0 +1,140 @@
+"""P-invariance: loss, gradients, logits and trained weights equal the dense float64 model (TARGETS 13)."""
+
+import numpy as np
+import pytest
+import torch
+from graphs import dense_operator, random_graph
+from worlds import parallel
+
+from spgnn.distgraph import distribute
+from spgnn.layers import GCN, Layer, Stack
+from spgnn.spmm.reference import DenseOperator
+from spgnn.training import train
+from spgnn.training.loop import Trainer
+from spgnn.config import TrainConfig
+
+RANKS = [1, 2, 3, 4, 7, 16]
+THREADS = [1, 2, 3, 7]
+
+
+def relative(a, b):
+    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300))
+
+
+class Residual(Layer):
+    """A layer of a user's own, on A @ H."""
+
+    def __init__(self, f):
+        super().__init__(f, f)
+        self.W_FF = self.weight(f, f)
+
+    def forward(self, A, H_nF):
+        return torch.relu(A @ (H_nF @ self.W_FF) + H_nF)
+
+
+def make(name, f=6, c=3):
+    if name == "wide":  # both orders of the chain occur
+        return Stack(GCN(f, 9, act="relu"), GCN(9, 4, act="relu"), GCN(4, 8, act="tanh", norm="layer"), GCN(8, c))
+    if name == "residual":
+        return Stack(GCN(f, f, act="relu"), GCN(f, f, act="elu", residual=True, bias=False), GCN(f, c))
+    return Stack(GCN(f, f), Residual(f), GCN(f, c))
+
+
+def dense_gradients(graph, model, how):
+    """Loss, logits and gradients of the one-process dense model."""
+    X = graph.X.toarray() if hasattr(graph.X, "toarray") else graph.X
+    model = model.double()
+    Z = model(DenseOperator(dense_operator(graph, how)), torch.from_numpy(np.asarray(X, dtype=np.float64)))
+    rows = (graph.split == 0) & (graph.y >= 0)
+    loss = torch.nn.functional.cross_entropy(Z[rows], torch.from_numpy(graph.y[rows]))
+    loss.backward()
+    return float(loss.detach()), Z.detach().numpy(), [p.grad.numpy() for p in model.parameters()]
+
+
+@parallel(THREADS, mpi=RANKS)
+@pytest.mark.parametrize("scheme", ["columns", "broadcast"])
+@pytest.mark.parametrize("method", ["block", "random", "metis"])
+@pytest.mark.parametrize("use", ["directed", "undirected"])
+def test_loss_logits_and_gradients_equal_the_dense_model(comm, scheme, method, use):
+    for model_name in ("wide", "residual", "own"):
+        for sparse, how in ((False, "gcn"), (True, "gcn"), (False, "row")):
+            if sparse and model_name == "residual":
+                continue
+            graph = random_graph(n=30, edges=120, sparse=sparse, weighted=True, use=use)
+            dgraph = distribute(graph, comm, scheme=scheme, method=method, operator=how, dtype=torch.float64)
+            trainer = Trainer(make(model_name), dgraph, TrainConfig(lr=0.0, optimizer="sgd", split="given"))
+            loss = trainer.step(1)
+            expected_loss, Z, gradients = dense_gradients(graph, make(model_name), how)
+            assert abs(loss - expected_loss) <= 1e-10 * expected_loss
+            assert relative(dgraph.collect(trainer.logits().detach().numpy()), Z) <= 1e-10
+            for parameter, gradient in zip(trainer.model.parameters(), gradients):
+                assert relative(parameter.grad.numpy(), gradient) <= 1e-10
+
+
+@parallel(THREADS, mpi=[2, 4])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_training_with_dropout_and_weight_decay_is_the_same_on_any_ranks(comm, optimizer, sparse):
+    from spgnn.dist import SelfCommunicator
+
+    graph = random_graph(n=50, edges=200, sparse=sparse, use="undirected")
+    options = dict(epochs=8, lr=0.05, weight_decay=1e-2, optimizer=optimizer, seed=4, decay_layers="first")
+
+    def trained(comm, **more):
+        model = Stack(GCN(6, 8, act="relu"), GCN(8, 3), dropout=0.4)
+        history = train(model, distribute(graph, comm, dtype=torch.float64, **more), **options)
+        return history, [p.detach().numpy() for p in model.parameters()]
+
+    alone, weights = trained(SelfCommunicator())
+    for scheme in ("columns", "broadcast"):
+        history, spread = trained(comm, method="random", scheme=scheme)
+        np.testing.assert_allclose([r["loss"] for r in history.records], [r["loss"] for r in alone.records], rtol=1e-10)
+        for key in ("train", "val", "test"):
+            assert [r[key] for r in history.records] == [r[key] for r in alone.records]
+        assert (history.best_epoch, history.test) == (alone.best_epoch, alone.test)
+        assert all(relative(a, b) <= 1e-9 for a, b in zip(spread, weights))
+
+
+@parallel([1, 2, 3], mpi=[3])
+def test_two_runs_with_one_seed_are_equal_bit_by_bit(comm):
+    graph = random_graph(n=50, edges=200, use="undirected")
+
+    def losses():
+        model = Stack(GCN(6, 8, act="relu"), GCN(8, 3), dropout=0.4)
+        return [r["loss"] for r in train(model, distribute(graph, comm), epochs=5, seed=2).records]
+
+    assert losses() == losses()
+
+
+@parallel([1, 4], mpi=[])
+def test_float32_stays_within_1e_5_of_float64(comm):
+    graph = random_graph(n=60, edges=300, use="undirected")
+    curves = []
+    for dtype in (torch.float32, torch.float64):
+        model = Stack(GCN(6, 16, act="relu"), GCN(16, 3))
+        history = train(model, distribute(graph, comm, method="random", dtype=dtype), epochs=10, optimizer="sgd", lr=0.1)
+        curves.append([r["loss"] for r in history.records])
+    np.testing.assert_allclose(curves[0], curves[1], rtol=1e-5)
+
+
+@parallel([2, 3, 7], mpi=[2, 4, 7])
+@pytest.mark.parametrize("scheme", ["columns", "broadcast"])
+@pytest.mark.parametrize("use", ["directed", "undirected"])
+def test_measure_predicts_the_bytes_between_every_pair_of_ranks(comm, scheme, use):
+    from spgnn.analysis import measure
+    from spgnn.partition import part_graph
+
+    graph = random_graph(n=50, edges=250, use=use)
+    part = part_graph(graph, comm.size, method="random")
+    widths = (6, 9, 5, 3)
+    report = measure(graph, part, scheme=scheme, widths=widths, itemsize=8)
+    dgraph = distribute(graph, comm, part, scheme=scheme, dtype=torch.float64)
+    model = Stack(*[GCN(f, c, act="relu") for f, c in zip(widths, widths[1:])])
+    comm.traffic.reset()
+    history = train(model, dgraph, epochs=1)
+    for exchange in report.exchanges:
+        layer, direction = exchange["layer"], exchange["direction"]
+        counted = comm.traffic.sent_bytes(label=f"layer {layer} {direction}")
+        np.testing.assert_array_equal(counted, report.bytes_PP(layer, direction)[comm.rank])
+    assert {(e["layer"], e["direction"]) for e in report.exchanges} == {(l, d) for l in (2, 3) for d in ("forward", "backward")}
+    assert history.bytes_sent == history.bytes_predicted == report.bytes_per_epoch

@@ -1,0 +1,37 @@
+"""Small graphs of every kind that the operator tests run over."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from spgnn.graph import Graph, graph_from_coo
+
+
+def random_graph(n=40, edges=160, f=6, classes=3, seed=0, sparse=False, weighted=False, use="directed") -> Graph:
+    """A directed graph with an isolated node, self-loops, unlabelled nodes and a split."""
+    rng = np.random.default_rng(seed)
+    src, dst = rng.integers(0, max(n - 1, 1), (2, edges if n > 1 else 0))
+    X = rng.standard_normal((n, f))
+    if sparse:
+        X = sp.csr_array(X * (rng.random((n, f)) < 0.2))
+    y = rng.integers(0, classes, n)
+    y[rng.random(n) < 0.1] = -1
+    y[0] = classes - 1
+    split = rng.choice(np.array([0, 0, 0, 1, 2, -1], np.int8), n)
+    split[0] = 0
+    weights = rng.random(len(src)) + 0.5 if weighted else None
+    graph = graph_from_coo(src, dst, n, weights=weights, X=X, y=y, split=split)
+    return graph.with_edges(use)
+
+
+def dense_operator(graph: Graph, how: str = "gcn") -> np.ndarray:
+    """D_r^-1/2 (A + I) D_c^-1/2, D^-1 A or A by plain dense arithmetic."""
+    A = graph.A.toarray().astype(np.float64)
+    inverse = lambda x: np.divide(1.0, x, out=np.zeros_like(x), where=x > 0)
+    if how == "row":
+        return inverse(A.sum(1))[:, None] * A
+    if how == "gcn":
+        stored = sp.csr_array(graph.A)
+        stored.data = np.ones_like(stored.data)
+        A = A + np.diag(1.0 - np.diag(stored.toarray()))
+        A = inverse(np.sqrt(A.sum(1)))[:, None] * A * inverse(np.sqrt(A.sum(0)))[None, :]
+    return A

@@ -1,0 +1,257 @@
+"""A partition on disk: what was saved is what a rank loads, and nothing else is accepted."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spgnn.analysis import measure
+from spgnn.errors import InputError, PartitionError, ResourceError, UsageError
+from spgnn.graph import graph_from_coo
+from spgnn.partition import Partition, load_block, load_partition, part_graph, partition_of, row_block, row_blocks, store
+
+
+def make_graph(n=40, features="dense", y="classes", seed=1):
+    rng = np.random.default_rng(seed)
+    X = (rng.random((n, 6)) * (rng.random((n, 6)) < 0.4)).astype(np.float32)
+    fields = {
+        "X": {"dense": X, "sparse": sp.csr_array(X), "none": None}[features],
+        "y": {"classes": rng.integers(-1, 3, n), "multi": rng.integers(0, 2, (n, 4)), "none": None}[y],
+        "split": None if y == "none" else rng.integers(-1, 3, n).astype(np.int8),
+    }
+    return graph_from_coo(rng.integers(0, n, 5 * n), rng.integers(0, n, 5 * n), n, rng.random(5 * n), edges="directed", **fields)
+
+
+def dense(M):
+    return M.toarray() if sp.issparse(M) else M
+
+
+def is_mapped(array):
+    while array is not None:
+        if isinstance(array, np.memmap):
+            return True
+        array = getattr(array, "base", None)
+    return False
+
+
+@pytest.fixture
+def saved(tmp_path):
+    graph = make_graph()
+    part_graph(graph, 3).save(tmp_path / "parts", graph)
+    return graph, tmp_path / "parts"
+
+
+@pytest.mark.parametrize(("features", "y"), [("dense", "classes"), ("sparse", "multi"), ("none", "none")])
+@pytest.mark.parametrize(("n", "k"), [(40, 1), (40, 3), (6, 9)])
+def test_the_row_blocks_on_disk_are_the_rows_of_the_graph(tmp_path, features, y, n, k):
+    graph = make_graph(n, features, y)
+    part = part_graph(graph, k)
+    part.save(tmp_path / "parts", graph)
+    for rank, block in enumerate(row_blocks(graph, part)):
+        loaded = load_block(tmp_path / "parts", rank)
+        own_n = np.flatnonzero(part.owner_N == rank)
+        for one in (block, loaded):
+            np.testing.assert_array_equal(one.own_n, own_n)
+            assert one.own_n.dtype == np.int64 and (one.n_nodes, one.k, one.rank) == (n, k, rank)
+            assert one.A_nN.shape == (len(own_n), n)
+            for got, whole in ((one.A_nN, graph.A), (one.X_nF, graph.X), (one.y_n, graph.y), (one.split_n, graph.split)):
+                assert (got is None) == (whole is None) and sp.issparse(got) == sp.issparse(whole)
+                if whole is not None:
+                    np.testing.assert_array_equal(dense(got), dense(whole)[own_n])
+                    assert got.dtype == whole.dtype
+
+
+def test_a_block_is_mapped_not_read_and_opens_no_other_part(saved):
+    graph, folder = saved
+    for other in ("part-00000", "part-00002", "owner.npy"):
+        (folder / other).rename(folder / f"gone-{other}")
+    block = load_block(folder, 1)
+    for array in (block.own_n, block.A_nN.data, block.A_nN.indices, block.A_nN.indptr, block.X_nF, block.y_n):
+        assert is_mapped(array)
+
+
+def test_a_partition_comes_back_with_all_it_knew(saved):
+    graph, folder = saved
+    made, loaded = part_graph(graph, 3), load_partition(folder, graph)
+    np.testing.assert_array_equal(loaded.owner_N, made.owner_N)
+    for name in ("k", "method", "seed", "balance", "metrics", "graph_digest"):
+        assert getattr(loaded, name) == getattr(made, name)
+    np.testing.assert_array_equal(np.load(folder / "owner.npy"), made.owner_N)
+
+
+def test_a_partition_of_unknown_origin_is_measured_when_it_is_saved(tmp_path):
+    graph = make_graph()
+    Partition(np.arange(40) % 2, 2).save(tmp_path / "parts", graph)
+    loaded = load_partition(tmp_path / "parts", graph)
+    assert loaded.graph_digest == graph.digest() and loaded.metrics["total_rows"] > 0
+
+
+def test_another_graph_is_refused_with_the_question_to_ask(saved):
+    graph, folder = saved
+    with pytest.raises(PartitionError, match="40 entries, .* 41 nodes; was this partition made for another graph?"):
+        load_partition(folder, make_graph(41))
+    with pytest.raises(PartitionError, match="was this partition made for another graph"):
+        load_partition(folder, make_graph(seed=2))
+    with pytest.raises(PartitionError, match="was this partition made for another graph"):
+        part_graph(graph, 3).save(folder, make_graph(seed=2))
+    with pytest.raises(PartitionError, match="was this partition made for another graph"):
+        list(row_blocks(make_graph(seed=2), load_partition(folder)))
+
+
+@pytest.mark.parametrize("rank", [-1, 3])
+def test_a_part_that_does_not_exist_names_the_number_of_ranks_to_start(saved, rank):
+    graph, folder = saved
+    with pytest.raises(UsageError, match="has 3 parts, 0 to 2; start 3 ranks"):
+        load_block(folder, rank)
+    with pytest.raises(UsageError, match="has 3 parts, 0 to 2; start 3 ranks"):
+        row_block(graph, load_partition(folder), rank)
+
+
+def test_a_changed_owner_array_is_noticed(saved):
+    _, folder = saved
+    owner_N = np.load(folder / "owner.npy")
+    np.save(folder / "owner.npy", owner_N[::-1].copy())
+    with pytest.raises(PartitionError, match="SHA-256 differs"):
+        load_partition(folder)
+
+
+def test_spoiled_rows_are_noticed_before_a_kernel_reads_them(saved):
+    _, folder = saved
+    path = folder / "part-00001" / "indices.npy"
+    indices = np.load(path)
+    indices[0] = 1_000_000
+    np.save(path, indices)
+    with pytest.raises(PartitionError, match="part 1: A: row 0 has column 1000000; expected 0 to 39"):
+        load_block(folder, 1)
+
+
+@pytest.mark.parametrize("spoiled", [np.arange(3), np.arange(13.0)])
+def test_an_array_of_another_type_or_length_than_the_manifest_says_is_refused(saved, spoiled):
+    _, folder = saved
+    np.save(folder / "part-00001" / "labels.npy", spoiled)
+    with pytest.raises(PartitionError, match=r"labels.npy: holds .*; the manifest says <i8 \(1[0-9],\)"):
+        load_block(folder, 1)
+
+
+def test_a_header_that_declares_more_than_the_file_holds_is_refused_before_allocation(saved):
+    _, folder = saved
+    path = folder / "part-00001" / "weights.npy"
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (2**50,)})
+    with pytest.raises(PartitionError, match="weights.npy: cannot be read"):
+        load_block(folder, 1)
+
+
+def test_an_object_array_is_never_unpickled(saved, tmp_path):
+    _, folder = saved
+    trap = tmp_path / "sprung"
+
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(trap),)
+
+    np.save(folder / "part-00000" / "labels.npy", np.array([Trap()], object), allow_pickle=True)
+    with pytest.raises(PartitionError, match="labels.npy"):
+        load_block(folder, 0)
+    assert not trap.exists()
+
+
+@pytest.mark.slow
+def test_any_single_damage_to_a_file_gives_a_right_load_or_a_clear_error(saved):
+    _, folder = saved
+    rng = np.random.default_rng(0)
+    for name in ("manifest.json", "owner.npy", "part-00000/indptr.npy", "part-00000/own.npy", "part-00000/features.npy"):
+        whole = (folder / name).read_bytes()
+        for _ in range(60):
+            data = bytearray(whole)
+            if rng.random() < 0.3:
+                data = data[: rng.integers(len(data))]
+            else:
+                data[rng.integers(len(data))] = rng.integers(256)
+            (folder / name).write_bytes(bytes(data))
+            try:
+                load_partition(folder)
+                load_block(folder, 0)
+            except (InputError, UsageError):
+                pass
+        (folder / name).write_bytes(whole)
+
+
+def test_saving_again_replaces_a_partition_but_never_another_folder(saved, tmp_path):
+    graph, folder = saved
+    part_graph(graph, 2, "block").save(folder, graph)
+    assert load_partition(folder).k == 2 and not (folder / "part-00002").exists()
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1").write_text("precious")
+    with pytest.raises(UsageError, match="exists and is not a partition"):
+        part_graph(graph, 2).save(tmp_path / "thesis", graph)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_text('{"format": "spgnn-graph"}')
+    with pytest.raises(PartitionError, match="not the manifest of a partition"):
+        part_graph(graph, 2).save(tmp_path / "other", graph)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "parts", "thesis"]
+
+
+def test_a_save_that_fails_half_way_leaves_the_old_partition_and_no_litter(saved, tmp_path, monkeypatch):
+    graph, folder = saved
+    write, calls = store._write, []
+
+    def disk_full(path, array):
+        calls.append(path)
+        if len(calls) > 5:
+            raise OSError(28, "No space left on device")
+        write(path, array)
+
+    monkeypatch.setattr(store, "_write", disk_full)
+    with pytest.raises(ResourceError, match="No space left"):
+        part_graph(graph, 2).save(folder, graph)
+    assert load_partition(folder).k == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["parts"]
+
+
+@pytest.mark.slow
+def test_a_killed_save_leaves_no_folder_that_loads(tmp_path):
+    script = (
+        "import os, sys, numpy as np\n"
+        "from spgnn.graph import graph_from_coo\n"
+        "from spgnn.partition import part_graph, store\n"
+        "graph = graph_from_coo(np.arange(9), np.arange(1, 10))\n"
+        "store._sync_folder = lambda path: os.kill(os.getpid(), 9)\n"
+        "part_graph(graph, 2, 'block').save(sys.argv[1], graph)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "parts")], env=os.environ | {"PYTHONPATH": os.getcwd()})
+    assert done.returncode == -9
+    with pytest.raises(PartitionError, match="expected a folder that `spgnn partition --out` wrote"):
+        load_partition(tmp_path / "parts")
+
+
+def test_the_manifest_tells_how_the_partition_was_made(saved):
+    graph, folder = saved
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert {"method": "metis", "seed": 0, "balance": 1.03, "graph_digest": graph.digest(), "n_nodes": 40}.items() <= manifest.items()
+    assert manifest["metrics"] == part_graph(graph, 3).metrics
+
+
+def test_an_owner_array_is_a_partition_when_its_graph_is_there():
+    part = partition_of(make_graph(), np.arange(40) % 4)
+    assert part.k == 4 and part.method == "given" and part.metrics["node_imbalance"] == 1
+
+
+def test_a_graph_whose_edges_nobody_chose_is_cut_measured_and_saved_with_its_reverse_edges(tmp_path):
+    stored = graph_from_coo(np.arange(11), np.arange(1, 12))
+    both = stored.with_edges("undirected")
+    part = part_graph(stored, 3)
+    assert part.graph_digest == both.digest() and part.metrics == part_graph(both, 3).metrics
+    part.save(tmp_path / "parts", stored)
+    for graph in (stored, both):
+        part.check_graph(graph)
+        assert part.describe(graph)["nnz"] == 22
+        assert measure(graph, part, widths=(4, 4)).nnz == 22
+        assert sum(block.A_nN.nnz for block in row_blocks(graph, part)) == 22
+    assert sum(load_block(tmp_path / "parts", rank).A_nN.nnz for rank in range(3)) == 22
+    with pytest.raises(PartitionError, match="directed edges has .*or with other --edges"):
+        part.check_graph(stored.with_edges("directed"))

@@ -1,0 +1,229 @@
+"""Partitioners: block, random, metis and a user's own, all through one gate."""
+
+import numpy as np
+import pytest
+
+from spgnn.errors import PartitionError, UsageError
+from spgnn.graph import graph_from_coo
+from spgnn.partition import PARTITIONERS, check_owner, fill_empty_parts, metrics, part_graph, partition_of, partitioner
+from spgnn.partition.metis import neighbours
+
+
+def ring(n):
+    return graph_from_coo(np.arange(n), (np.arange(n) + 1) % n, n, edges="directed")
+
+
+def random_directed(n, edges, seed=0):
+    rng = np.random.default_rng(seed)
+    return graph_from_coo(rng.integers(0, n, edges), rng.integers(0, n, edges), n, edges="directed")
+
+
+@pytest.fixture
+def register():
+    """Register a partitioner for one test only."""
+    known = dict(PARTITIONERS)
+    yield partitioner
+    PARTITIONERS.clear()
+    PARTITIONERS.update(known)
+
+
+@pytest.mark.parametrize("method", ["block", "random", "metis"])
+@pytest.mark.parametrize("k", [1, 2, 7, 29, 30, 31, 100])
+def test_every_part_owns_a_node_unless_there_are_more_parts_than_nodes(method, k):
+    part = part_graph(random_directed(30, 90), k, method)
+    assert part.owner_N.dtype == np.int32 and part.k == k
+    assert np.count_nonzero(part.sizes_k) == min(k, 30)
+
+
+@pytest.mark.parametrize("method", ["block", "random", "metis"])
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_graph_of_no_or_one_node_is_partitioned(method, n):
+    assert len(part_graph(graph_from_coo([], [], n), 3, method).owner_N) == n
+
+
+@pytest.mark.parametrize("method", ["block", "random", "metis"])
+def test_the_same_seed_gives_the_same_partition_and_the_metrics_are_the_graphs(method):
+    graph = random_directed(200, 800)
+    first, second = (part_graph(graph, 5, method, seed=3) for _ in range(2))
+    np.testing.assert_array_equal(first.owner_N, second.owner_N)
+    assert first.metrics == metrics(graph.A, first.owner_N, 5)
+    assert first.graph_digest == graph.digest()
+
+
+@pytest.mark.parametrize("method", ["random", "metis"])
+def test_another_seed_gives_another_partition(method):
+    graph = random_directed(200, 800)
+    owners = [part_graph(graph, 5, method, seed=seed).owner_N for seed in (0, 1)]
+    assert np.any(owners[0] != owners[1])
+
+
+def test_block_cuts_contiguous_rows_of_equal_work():
+    graph = random_directed(500, 4000)
+    part = part_graph(graph, 8, "block")
+    assert np.all(np.diff(part.owner_N) >= 0)
+    assert part.metrics["nnz_imbalance"] < 1.05
+
+
+@pytest.mark.parametrize("hub", [0, 19])
+def test_block_leaves_a_row_to_every_part_where_one_row_has_all_the_work(hub):
+    graph = graph_from_coo(np.full(20, hub), np.arange(20), 20)
+    assert part_graph(graph, 6, "block").sizes_k.min() == 1
+
+
+def test_random_deals_sizes_that_differ_by_at_most_one():
+    sizes_k = part_graph(ring(103), 7, "random").sizes_k
+    assert sizes_k.max() - sizes_k.min() == 1
+
+
+@pytest.mark.parametrize("objective", ["cut", "vol"])
+def test_metis_finds_the_two_rings_of_a_graph_of_two_rings(objective):
+    src = np.concatenate([np.arange(50), 50 + np.arange(50)])
+    dst = np.concatenate([(np.arange(50) + 1) % 50, 50 + (np.arange(50) + 1) % 50])
+    part = part_graph(graph_from_coo(src, dst), 2, "metis", objective=objective)
+    assert part.metrics["total_rows"] == 0 and part.metrics["node_imbalance"] == 1
+
+
+def test_metis_keeps_the_balance_it_was_given():
+    graph = random_directed(2000, 8000)
+    assert part_graph(graph, 4, balance=1.03).metrics["nnz_imbalance"] <= 1.031
+
+
+def test_metis_balances_the_work_of_the_rows_and_not_their_number():
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 60, 3000), rng.integers(0, 60, 3000)
+    chain = np.arange(60, 1000)
+    graph = graph_from_coo(np.concatenate([src, chain]), np.concatenate([dst, chain + 1]), 1001)
+    got = part_graph(graph, 2).metrics
+    assert got["nnz_imbalance"] < 1.04 and got["node_imbalance"] > 1.2
+
+
+def test_metis_objectives_are_two_different_searches():
+    graph = random_directed(2000, 8000)
+    owners = [part_graph(graph, 8, objective=objective).owner_N for objective in ("cut", "vol")]
+    assert np.any(owners[0] != owners[1])
+
+
+def test_metis_leaves_parts_empty_and_they_are_filled_with_the_lightest_nodes():
+    import pymetis
+
+    graph = graph_from_coo(np.arange(63), np.arange(1, 64), 64)
+    lists = neighbours(graph.A)
+    raw = pymetis.part_graph(60, pymetis.CSRAdjacency(lists.indptr, lists.indices), recursive=False)
+    assert len(set(raw.vertex_part)) < 60, "METIS fills all parts here: choose another graph for this test"
+    assert part_graph(graph, 60).sizes_k.min() >= 1
+
+
+def test_metis_sees_a_symmetric_pattern_without_self_loops_only():
+    graph = graph_from_coo([0, 1, 2, 2], [1, 1, 0, 3], 5, weights=[1.0, 2.0, -3.0, 3.0])
+    lists = neighbours(graph.A)
+    np.testing.assert_array_equal(lists.toarray() != 0, np.array(
+        [[0, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 0, 0, 1, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]], bool))  # fmt: skip
+    assert lists.indices.dtype == np.int64 and lists.indptr.dtype == np.int64
+
+
+def test_metis_cuts_a_graph_without_edges():
+    assert part_graph(graph_from_coo([], [], 10), 3).sizes_k.min() >= 1
+
+
+def test_a_graph_whose_arrays_were_spoiled_later_is_refused_before_metis():
+    graph = ring(10)
+    graph.A.indices[3] = -1
+    with pytest.raises(Exception, match="row 3 has column -1; expected 0 to 9"):
+        part_graph(graph, 2)
+
+
+def test_filling_takes_the_lightest_node_of_the_heaviest_part():
+    owner_N = np.array([0, 0, 0, 1, 1, 1])
+    work_N = np.array([5, 9, 9, 1, 2, 3])
+    np.testing.assert_array_equal(fill_empty_parts(owner_N, work_N, 3), [2, 0, 0, 1, 1, 1])
+    np.testing.assert_array_equal(owner_N, [0, 0, 0, 1, 1, 1])
+
+
+def test_filling_can_give_every_node_a_part_of_its_own():
+    assert sorted(fill_empty_parts(np.zeros(9, int), np.arange(9), 9)) == list(range(9))
+
+
+def test_a_partitioner_of_ones_own_is_used_with_its_options(register):
+    @register("stripes")
+    def stripes(graph, k, *, seed, balance, width=1):
+        return np.arange(graph.n_nodes) // width % k
+
+    part = part_graph(ring(12), 3, "stripes", width=2)
+    np.testing.assert_array_equal(part.owner_N, [0, 0, 1, 1, 2, 2] * 2)
+    assert part.method == "stripes" and part.metrics["edge_cut"] == 6
+
+
+def test_a_partitioner_sees_the_reverse_edges_unless_others_were_chosen(register):
+    seen = []
+    register("look")(lambda graph, k, *, seed, balance: seen.append(graph.nnz) or np.zeros(graph.n_nodes, int))
+    stored = graph_from_coo(np.arange(11), np.arange(1, 12))
+    for graph in (stored, stored.with_edges("directed")):
+        part_graph(graph, 1, "look")
+    assert seen == [22, 11]
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda n: np.zeros(n + 1, int), "'bad': owner has 13 entries, the graph has 12 nodes"),
+        (lambda n: np.zeros(n), "'bad': owner is float64; expected integers, 0 to 2"),
+        (lambda n: np.arange(n), "'bad': node 3 has owner 3; expected 0 to 2"),
+        (lambda n: -(np.arange(n) == 5).astype(int), "'bad': node 5 has owner -1; expected 0 to 2"),
+        (lambda n: np.arange(n) % 2, "'bad': part 2 owns no node"),
+        (lambda n: np.zeros((n, 1), int), r"'bad': owner has shape \(12, 1\)"),
+        (lambda n: None, r"'bad': owner has shape \(\)"),
+        (lambda n: 1 // 0, "'bad' failed with ZeroDivisionError"),
+        (lambda n: np.full(n, 2**63, np.uint64), "node 0 has owner 9223372036854775808; expected 0 to 2"),
+    ],
+)
+def test_nonsense_from_a_plug_in_is_named_with_node_got_and_expected(register, result, message):
+    register("bad")(lambda graph, k, *, seed, balance: result(graph.n_nodes))
+    with pytest.raises(PartitionError, match=message):
+        part_graph(ring(12), 3, "bad")
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, True, "two", None, 8193, 2**40])
+def test_a_k_that_is_no_positive_integer_is_a_usage_error(k):
+    with pytest.raises(UsageError, match="k = "):
+        part_graph(ring(4), k)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "metsi"}, "'metsi' is not known; did you mean 'metis'"),
+        ({"objectiv": "vol"}, "no option 'objectiv'; did you mean 'objective'"),
+        ({"objective": "volume"}, "'volume' is not known; did you mean 'vol'"),
+        ({"method": "block", "objective": "vol"}, "'block' has no option 'objective'; it has none"),
+        ({"balance": 0.9}, "balance = 0.9"),
+        ({"balance": float("nan")}, "balance = nan"),
+        ({"seed": -1}, "seed = -1"),
+        ({"seed": 0.5}, "seed = 0.5"),
+    ],
+)
+def test_options_that_do_not_exist_or_fit_are_usage_errors(options, message):
+    with pytest.raises(UsageError, match=message):
+        part_graph(ring(8), 2, **options)
+
+
+def test_a_built_in_name_cannot_be_taken_and_ones_own_can_be_defined_again(register):
+    with pytest.raises(UsageError, match="'metis' is built in"):
+        register("metis")(lambda graph, k, *, seed, balance: None)
+    for value in (0, 1):
+        register("mine")(lambda graph, k, *, seed, balance, value=value: np.full(graph.n_nodes, value) * (k - 1))
+    assert part_graph(ring(3), 1, "mine").k == 1
+
+
+def test_the_gate_turns_any_integer_type_into_int32_and_leaves_the_input_alone():
+    given = np.array([1, 0, 1], np.uint8)
+    owner_N = check_owner(given, 3, 2)
+    assert owner_N.dtype == np.int32 and given.dtype == np.uint8
+
+
+def test_a_partition_does_not_change_when_the_array_it_came_from_does():
+    given = np.array([0, 1, 1, 0], np.int32)
+    part = partition_of(ring(4), given)
+    given[0] = 1
+    assert part.owner_N[0] == 0
+    with pytest.raises(ValueError, match="read-only"):
+        part.owner_N[0] = 1

@@ -1,0 +1,170 @@
+"""Every kernel equals its slow reference, on every instruction set, at every width that has a path of its own."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from spgnn.errors import ShapeError
+from spgnn.spmm import _kernels, reference
+from spgnn.spmm.local import LocalCSR, take_rows
+
+WIDTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 41, 64, 100, 128, 129, 255, 256, 257, 300, 602]
+ISAS = _kernels.instruction_sets()
+
+
+def tolerance(dtype):
+    return {"rtol": 2e-5, "atol": 2e-5} if dtype == np.float32 else {"rtol": 1e-12, "atol": 1e-12}
+
+
+def random_csr(n, m, density, dtype, seed=0):
+    A = sp.random_array((n, m), density=density, format="csr", dtype=dtype, rng=np.random.default_rng(seed))
+    A.sort_indices()
+    return A
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_spmm_equals_the_loop_at_every_width(isa, dtype, index):
+    A = random_csr(9, 13, 0.4, dtype)
+    rng = np.random.default_rng(1)
+    for F in WIDTHS:
+        X = rng.standard_normal((13, F)).astype(dtype)
+        bias = rng.standard_normal(F).astype(dtype)
+        for weights in (A.data, None):
+            for accumulate in (False, True):
+                for b in (None, bias):
+                    # What overwrites must not read: the output is poisoned.
+                    Y = np.full((9, F), 0.5 if accumulate else np.nan, dtype)
+                    expected = reference.spmm(A.indptr, A.indices, weights, X, Y if accumulate else None, b, relu=True)
+                    _kernels.spmm(A.indptr.astype(np.int64), A.indices.astype(index), weights, X, Y, accumulate, b, True, 2, isa)
+                    np.testing.assert_allclose(Y, expected, **tolerance(dtype))
+
+
+def test_spmm_is_the_same_bit_for_bit_for_any_number_of_threads():
+    A = random_csr(3000, 3000, 0.01, np.float32)
+    X = np.random.default_rng(0).standard_normal((3000, 41)).astype(np.float32)
+    results = []
+    for threads in (1, 2, 5):
+        Y = np.empty((3000, 41), np.float32)
+        _kernels.spmm(A.indptr.astype(np.int64), A.indices.astype(np.int32), A.data, X, Y, threads=threads)
+        results.append(Y)
+    assert all(np.array_equal(results[0], other) for other in results[1:])
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (1, 1), (4, 3)])
+def test_spmm_of_empty_and_tiny_blocks(shape):
+    A = sp.csr_array(shape, dtype=np.float32)
+    Y = torch.full((shape[0], 6), float("nan"))
+    LocalCSR(A).apply(torch.ones(shape[1], 6), Y)
+    assert torch.equal(Y, torch.zeros(shape[0], 6))
+
+
+def test_one_row_that_holds_all_nonzeros():
+    A = sp.csr_array((np.ones(5000, np.float32), (np.full(5000, 3), np.arange(5000))), shape=(10, 5000))
+    X = torch.ones(5000, 17, dtype=torch.float64)
+    Y = LocalCSR(A, torch.float64).apply(X, torch.empty(10, 17, dtype=torch.float64))
+    assert torch.equal(Y.sum(dim=1), torch.tensor([0, 0, 0, 5000.0 * 17] + [0] * 6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("n, m", [(30, 30), (30, 50), (50, 30)])
+def test_adjoint_passes_the_dot_test(n, m):
+    A = LocalCSR(random_csr(n, m, 0.2, np.float64), torch.float64)
+    x, y = torch.randn(m, 7, dtype=torch.float64), torch.randn(n, 7, dtype=torch.float64)
+    left = (A.apply(x, torch.empty(n, 7, dtype=torch.float64)) * y).sum()
+    right = (x * A.adjoint(y, torch.empty(m, 7, dtype=torch.float64))).sum()
+    assert abs(left - right) < 1e-10 * abs(left)
+
+
+def test_a_symmetric_block_is_its_own_transpose_and_a_directed_one_is_not():
+    A = random_csr(20, 20, 0.2, np.float64)
+    symmetric = sp.csr_array(A + A.T)
+    block = LocalCSR(symmetric, torch.float64)
+    assert block.transposed() is block
+    directed = LocalCSR(A, torch.float64)
+    assert directed.transposed() is not directed
+
+
+def test_apply_refuses_shapes_and_dtypes_that_do_not_fit():
+    A = LocalCSR(random_csr(4, 6, 0.5, np.float32))
+    with pytest.raises(ShapeError, match="expected"):
+        A.apply(torch.ones(5, 2), torch.empty(4, 2))
+    with pytest.raises(ShapeError, match="one dtype"):
+        A.apply(torch.ones(6, 2, dtype=torch.float64), torch.empty(4, 2))
+
+
+def test_the_kernel_refuses_an_index_array_of_another_length():
+    with pytest.raises(ValueError, match="indptr must end"):
+        _kernels.spmm(np.array([0, 5]), np.zeros(2, np.int32), None, np.ones((3, 2), np.float32), np.empty((1, 2), np.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_take_rows_copies_rows_in_any_order(dtype):
+    X = torch.arange(33, dtype=dtype).reshape(11, 3)
+    rows = np.array([10, 0, 0, 7], np.int64)
+    assert torch.equal(take_rows(X, rows, torch.empty(4, 3, dtype=dtype)), X[rows])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_mask_sum_masks_and_adds_columns_in_one_pass(isa, dtype):
+    rng = np.random.default_rng(0)
+    G, H = rng.standard_normal((2, 1000, 37)).astype(dtype)
+    out = np.full_like(G, np.nan)
+    sums = _kernels.mask_sum(G, H, out, 2, isa)
+    np.testing.assert_array_equal(out, np.where(H > 0, G, 0))
+    np.testing.assert_allclose(sums, np.where(H > 0, G, 0).sum(0, dtype=np.float64), **tolerance(dtype))
+    np.testing.assert_allclose(_kernels.mask_sum(G, None, None, 2, isa), G.sum(0, dtype=np.float64), **tolerance(dtype))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.9])
+def test_dropout_equals_the_reference_mask_dense_and_sparse(isa, dtype, rate):
+    node = np.array([0, 5, 123456789012, 7], np.int64)
+    X = np.random.default_rng(0).standard_normal((4, 21)).astype(dtype)
+    keep = reference.drop_mask(node, 21, 2**63 + 11, rate)
+    out = np.empty_like(X)
+    _kernels.drop(X, out, node, 2**63 + 11, rate, 1, isa)
+    expected = np.where(keep, X * dtype(1 / (1 - rate)), 0)
+    np.testing.assert_allclose(out, expected, rtol=1e-6)
+    S = sp.csr_array(X * (X > 0.2))
+    values = np.empty_like(S.data)
+    _kernels.drop_sparse(S.indptr.astype(np.int64), S.indices.astype(np.int32), S.data, values, node, 2**63 + 11, rate, 1, isa)
+    dense = sp.csr_array((values, S.indices, S.indptr), shape=S.shape).toarray()
+    np.testing.assert_allclose(dense, np.where(X > 0.2, expected, 0), rtol=1e-6)
+
+
+def test_dropout_drops_the_asked_share_without_bias_between_nodes_or_features():
+    X = np.ones((2000, 200), np.float32)
+    out = np.empty_like(X)
+    _kernels.drop(X, out, np.arange(2000), 1, 0.4)
+    kept = out > 0
+    assert abs(kept.mean() - 0.6) < 0.003
+    # Five standard deviations of a binomial share.
+    assert np.abs(kept.mean(0) - 0.6).max() < 5 * np.sqrt(0.24 / 2000)
+    assert np.abs(kept.mean(1) - 0.6).max() < 5 * np.sqrt(0.24 / 200)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("C", [1, 2, 7, 16, 40, 129])
+def test_softmax_xent_equals_torch_in_value_and_gradient(isa, dtype, C):
+    rng = np.random.default_rng(0)
+    Z = (rng.standard_normal((300, C)) * 8).astype(dtype)
+    Z[0] = 1000.0  # equal, large logits
+    Z[1, 0] = -1000.0
+    y = rng.integers(-1, C, 300)
+    G = np.full_like(Z, np.nan)
+    loss = _kernels.softmax_xent(Z, y, 0.25, G, 2, isa)
+    expected, gradient = reference.softmax_xent(Z, y, 0.25)
+    assert abs(loss - expected) <= (1e-5 if dtype == np.float32 else 1e-12) * max(expected, 1)
+    np.testing.assert_allclose(G, gradient, atol=2e-7 if dtype == np.float32 else 1e-14)
+
+
+def test_softmax_xent_lets_a_nan_through():
+    Z = np.zeros((3, 4), np.float32)
+    Z[1, 2] = np.nan
+    assert np.isnan(_kernels.softmax_xent(Z, np.array([0, 1, 2]), 1.0, np.empty_like(Z)))

@@ -1,0 +1,116 @@
+"""pull and push_add are adjoint; the operator on any ranks equals the dense one; bytes are as predicted."""
+
+import numpy as np
+import pytest
+import torch
+from graphs import dense_operator, random_graph
+from worlds import parallel
+
+from spgnn.distgraph import distribute
+from spgnn.errors import PartitionError, ShapeError
+
+RANKS = [1, 2, 3, 4, 7, 16]
+THREADS = [1, 2, 3, 7]
+
+
+def owners(graph, size, kind):
+    rng = np.random.default_rng(3)
+    n = graph.n_nodes
+    if kind == "block":
+        return (np.arange(n) * size // max(n, 1)).astype(np.int32)
+    if kind == "random":
+        return rng.permutation(np.arange(n) % size).astype(np.int32)
+    return np.maximum(0, np.arange(n) - n + size).astype(np.int32)  # one node a rank, the rest on rank 0
+
+
+def dist(graph, comm, kind="random", **options):
+    from spgnn.partition import Partition
+
+    part = Partition(owners(graph, comm.size, kind), comm.size, method=kind)
+    return distribute(graph, comm, part, dtype=torch.float64, **options)
+
+
+@parallel(THREADS, mpi=RANKS)
+@pytest.mark.parametrize("scheme", ["columns", "broadcast"])
+@pytest.mark.parametrize("kind", ["block", "random", "lopsided"])
+@pytest.mark.parametrize("how", ["gcn", "row", "none"])
+def test_the_product_and_its_adjoint_equal_the_dense_ones(comm, scheme, kind, how):
+    for seed, weighted, use in ((0, False, "directed"), (1, True, "directed"), (2, False, "undirected"), (3, True, "reversed")):
+        graph = random_graph(seed=seed, weighted=weighted, use=use)
+        dgraph = dist(graph, comm, kind, scheme=scheme, operator=how)
+        A_NN = dense_operator(graph, how)
+        H = np.random.default_rng(seed).standard_normal((graph.n_nodes, 5))
+        H_nF = torch.from_numpy(H[dgraph.node_n])
+        Z = dgraph.collect(dgraph.A.apply(H_nF).numpy())
+        np.testing.assert_allclose(Z, A_NN @ H, rtol=1e-12, atol=1e-12)
+        U = dgraph.collect(dgraph.A.adjoint(H_nF).numpy())
+        np.testing.assert_allclose(U, A_NN.T @ H, rtol=1e-12, atol=1e-12)
+
+
+@parallel(THREADS, mpi=[2, 7])
+@pytest.mark.parametrize("scheme", ["columns", "broadcast"])
+def test_pull_fetches_the_ghosts_and_push_add_is_its_adjoint(comm, scheme):
+    graph = random_graph(use="directed")
+    dgraph = dist(graph, comm, scheme=scheme)
+    plan = dgraph.A.plan
+    if plan is None:
+        return
+    n, g = plan.n, plan.g
+    generator = torch.Generator().manual_seed(comm.rank)
+    x = torch.randn(n, 4, dtype=torch.float64, generator=generator)
+    y = torch.randn(g, 4, dtype=torch.float64, generator=generator)
+    both = np.array([float((plan.pull(x) * y).sum()), float((x * plan.push_add(y, torch.zeros_like(x))).sum())])
+    comm.all_reduce(both)
+    assert abs(both[0] - both[1]) < 1e-10 * max(abs(both[0]), 1)
+    ids = torch.from_numpy(dgraph.node_n[:, None].astype(np.float64))
+    ghosts = plan.pull(ids).numpy().ravel().astype(np.int64)
+    owner = owners(graph, comm.size, "random")
+    assert np.array_equal(ghosts, ghosts[np.lexsort((ghosts, owner[ghosts]))])
+    if scheme == "columns":
+        read = np.unique(graph.A[dgraph.node_n].indices)
+        assert set(ghosts) == set(read) - set(dgraph.node_n)
+
+
+@parallel([2, 3], mpi=[])
+def test_pull_refuses_a_matrix_of_another_height(comm):
+    dgraph = dist(random_graph(), comm)
+    with pytest.raises(ShapeError, match="one row for each own node"):
+        dgraph.A.plan.pull(torch.ones(dgraph.A.n + 1, 2, dtype=torch.float64))
+    comm.barrier()
+
+
+@parallel([1, 2, 5, 7], mpi=[7, 16])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_graphs_smaller_than_the_ranks(comm, n):
+    graph = random_graph(n=n, edges=n)
+    dgraph = dist(graph, comm)
+    H = np.arange(n * 2, dtype=np.float64).reshape(n, 2)
+    Z = dgraph.collect(dgraph.A.apply(torch.from_numpy(H[dgraph.node_n])).numpy())
+    np.testing.assert_allclose(Z, dense_operator(graph) @ H)
+
+
+@parallel([2], mpi=[])
+def test_a_partition_of_another_size_is_refused_on_all_ranks(comm):
+    with pytest.raises(PartitionError, match="2 ranks"):
+        from spgnn.partition import Partition
+
+        distribute(random_graph(), comm, Partition(owners(random_graph(), 3, "random"), 3))
+
+
+@parallel([1, 2, 3], mpi=[3])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_sent_by_rank_0_equal_rows_that_each_rank_cuts(comm, sparse):
+    from spgnn.partition import Partition
+
+    graph = random_graph(sparse=sparse, weighted=True)
+    part = Partition(owners(graph, comm.size, "random"), comm.size)
+    cut = distribute(graph, comm, part, dtype=torch.float64)
+    sent = distribute(graph if comm.rank == 0 else None, comm, part if comm.rank == 0 else None, dtype=torch.float64)
+    assert np.array_equal(cut.node_n, sent.node_n) and np.array_equal(cut.split_n, sent.split_n)
+    assert torch.equal(cut.y_n, sent.y_n)
+    for block in ("A_oo", "A_og"):
+        one, two = getattr(cut.A, block), getattr(sent.A, block)
+        assert np.array_equal(one.indptr, two.indptr) and np.array_equal(one.indices, two.indices)
+        assert np.array_equal(one.to_scipy().data, two.to_scipy().data)
+    X, Y = (d.X.csr.to_scipy().toarray() if sparse else d.X.numpy() for d in (cut, sent))
+    assert np.array_equal(X, Y)

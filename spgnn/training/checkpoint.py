@@ -58,12 +58,13 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
 
 
 def best_checkpoint(folder: Path) -> Path:
-    """Return the checkpoint with the best validation score, the newest without one."""
+    """Return the checkpoint with the best validation score, the first of equals; the newest without scores."""
     found = _checkpoints(folder)
     if not found:
         raise CheckpointError(f"{folder}: no checkpoint; expected epoch-NNNNNN/{WEIGHTS}, as `spgnn train --out` writes it")
     vals = [read_json(path / MANIFEST).get("val") for path in found]
-    return max(zip(found, vals), key=lambda pair: (-1.0 if pair[1] is None else pair[1], pair[0].name))[0]
+    scored = [val for val in vals if val is not None]
+    return found[vals.index(max(scored))] if scored else found[-1]
 
 
 def read_json(path: Path) -> dict:

@@ -1,0 +1,134 @@
+# shellcheck shell=bash
+# Sourced by runs/quickstart and runs/test: makes .venv in the repository, installs
+# spgnn and what it needs into it, and puts it first on PATH. Quick when nothing changed.
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+venv="$root/.venv"
+stamp="$venv/spgnn.stamp"
+
+say() { printf 'spgnn: %s\n' "$*" >&2; }
+
+fail() {
+    say "error: $*"
+    exit 4
+}
+
+# Print the first Python of at least 3.11: $PYTHON, then python3, then those with a version in their name.
+find_python() {
+    local candidate
+    for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
+        if [[ -n $candidate ]] && command -v "$candidate" >/dev/null 2>&1 &&
+            "$candidate" -c 'import os, sys; sys.version_info < (3, 11) and sys.exit(1); print(os.path.realpath(sys.executable))' 2>/dev/null; then
+            # The real path: inside an activated .venv, python3 is a link that --clear would remove.
+            return 0
+        fi
+    done
+    return 1
+}
+
+# Print the first C++ compiler that links OpenMP.
+find_compiler() {
+    local candidate
+    for candidate in "${CXX:-}" g++ c++ clang++; do
+        # CXX may carry options, so it is split into words on purpose.
+        # shellcheck disable=SC2086
+        if [[ -n $candidate ]] && command -v ${candidate%% *} >/dev/null 2>&1 &&
+            printf '#include <omp.h>\nint main() { return omp_get_max_threads() < 1; }\n' |
+            $candidate -x c++ -std=c++17 -fopenmp -o /dev/null - >/dev/null 2>&1; then
+            printf '%s\n' "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+is_own_venv() {
+    [[ -x $venv/bin/python && -f $venv/bin/pip && $("$venv/bin/python" -VV 2>&1) == $("$1" -VV) ]] &&
+        head -n 3 "$venv/bin/pip" | grep -qF "$venv/bin/"
+}
+
+has_headers() {
+    local include
+    include="$("$1" -c 'import sysconfig; print(sysconfig.get_path("include"))')" && [[ -f $include/Python.h ]]
+}
+
+has_venv() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
+
+# Print the Debian packages that are missing, on one line.
+missing_packages() {
+    local packages=() python
+    if python="$(find_python)"; then
+        has_venv "$python" || packages+=("$(package_of "$python" venv)")
+        has_headers "$python" || packages+=("$(package_of "$python" dev)")
+    else
+        packages+=(python3 python3-venv python3-dev)
+    fi
+    find_compiler >/dev/null || packages+=(g++)
+    printf '%s\n' "${packages[*]}"
+}
+
+# The package of a part of Python: python3-venv for python3, python3.12-venv for a python3.12 beside it.
+package_of() {
+    local name
+    name="$(basename "$1")"
+    printf '%s-%s\n' "$([[ $name == python3* ]] && printf '%s' "$name" || printf 'python3')" "$2"
+}
+
+# Install what is missing where that is allowed; otherwise say in one line what to install.
+need_tools() {
+    local packages
+    packages="$(missing_packages)"
+    [[ -z $packages ]] && return 0
+    if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null 2>&1; then
+        say "installing $packages"
+        # shellcheck disable=SC2086
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages; } >&2 ||
+            fail "cannot install $packages; spgnn needs Python 3.11 or later and a C++ compiler with OpenMP"
+        packages="$(missing_packages)"
+        [[ -z $packages ]] && return 0
+    fi
+    fail "Python 3.11 or later with venv and headers, and a C++ compiler with OpenMP, are needed; install them: apt-get install $packages"
+}
+
+# Print what the installation depends on: the place, the interpreter, the metadata and the C++ sources.
+fingerprint() {
+    local python="$1"
+    {
+        printf '%s\n' "$root" "$python"
+        "$python" -VV
+        cd "$root" || return
+        find spgnn -name '*.cpp' -o -name '*.h' -o -name '*.cu' | LC_ALL=C sort | xargs cat setup.py setup.cfg pyproject.toml runs/constraints.txt
+    } | sha256sum | cut -d ' ' -f 1
+}
+
+has_extensions() { [[ -n $(find "$root/spgnn" -name '_*.so' -print -quit) ]]; }
+
+install_spgnn() {
+    local python wanted
+    python="$(find_python)" || python=""
+    if [[ -n $python && -x $venv/bin/python ]]; then
+        wanted="$(fingerprint "$python")"
+        if [[ -f $stamp && $(<"$stamp") == "$wanted" ]] && has_extensions && "$venv/bin/python" -c ''; then
+            return 0
+        fi
+    fi
+    need_tools
+    python="$(find_python)"
+    CXX="$(find_compiler)"
+    export CXX
+    wanted="$(fingerprint "$python")"
+    say "setting up $venv (some minutes the first time)"
+    rm -f "$stamp"
+    # An environment of another place or interpreter, or half a one, is not mended.
+    is_own_venv "$python" || "$python" -m venv --clear "$venv" >&2 || fail "cannot make $venv, see above"
+    local pip=("$venv/bin/python" -m pip --disable-pip-version-check install --quiet -c "$root/runs/constraints.txt")
+    # torch first: it is by far the largest, and an interrupted set-up keeps it.
+    say "installing torch"
+    "${pip[@]}" torch >&2 || fail "torch cannot be installed into $venv, see above"
+    say "building and installing spgnn"
+    "${pip[@]}" -e "${root}[mpi,plot,cli,dev]" >&2 || fail "spgnn cannot be installed into $venv, see above"
+    printf '%s\n' "$wanted" >"$stamp"
+}
+
+install_spgnn
+export PATH="$venv/bin:$PATH"

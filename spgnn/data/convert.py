@@ -1,0 +1,57 @@
+"""convert: any graph to a native folder; check: is it what it says; both return what they saw."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from ..graph import Graph
+from .formats import Progress
+from .load import load_graph
+from .native import has_manifest, load_native, read_manifest
+from .save import save_graph, writable
+
+
+def convert(
+    src, dst, format: str | None = None, features=None, labels=None, split=None, progress: Progress = None
+) -> dict:
+    """Read src as `load_graph` does, write it as the native folder dst, and return the report of it.
+
+    Returns: nodes, nonzeros, duplicates, self_loops, isolated, symmetric, weighted, dropped_lines, features,
+             sparse_features, classes, multilabel, labelled, splits, train, val, test, seconds, out.
+    Raises:  UsageError where dst is something other than a native graph, before src is read.
+    """
+    start = time.perf_counter()
+    dst = writable(dst)
+    graph = load_graph(src, format, features, labels, split, progress)
+    save_graph(graph, dst)
+    return report(graph) | {"seconds": round(time.perf_counter() - start, 3), "out": str(dst)}
+
+
+def check(source, format: str | None = None, progress: Progress = None) -> dict:
+    """Read everything that source holds, checksums too where it is a native folder, and return the report of it.
+
+    Returns: as `convert`, with `files`: how many files were held against their SHA-256.
+    Raises:  FormatError or GraphError naming the first thing that is wrong.
+    """
+    start = time.perf_counter()
+    if format in (None, "native") and isinstance(source, (str, Path)) and has_manifest(Path(source)):
+        graph = load_native(source, verify=True, progress=progress)
+        seen = {"format": "native", "files": len(read_manifest(Path(source))["files"])}
+    else:
+        graph, seen = load_graph(source, format, progress=progress), {"files": 0}
+    return report(graph) | seen | {"seconds": round(time.perf_counter() - start, 3)}
+
+
+def report(graph: Graph) -> dict:
+    """Return what an import tells: sizes, what was dropped, how the edges and nodes look."""
+    seen = graph.describe()
+    head = {
+        "name": seen.pop("name"),
+        "format": seen.pop("format", "memory"),
+        "nodes": seen.pop("n"),
+        "nonzeros": seen.pop("nnz"),
+        "duplicates": seen.pop("duplicates", 0),
+        "dropped_lines": seen.pop("dropped_lines", 0),
+    }
+    return head | seen

@@ -1,0 +1,41 @@
+"""Binary edge file: pairs (u, v) of little-endian integers, .i32 and .bin of 32 bits, .i64 of 64, no header."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import FormatError
+from ..formats import reader
+from .assemble import check_node_count, coo_graph
+from .text import opened
+
+DTYPES = {".bin": "<i4", ".i32": "<i4", ".i64": "<i8"}
+
+
+def is_binary(path: Path) -> bool:
+    """a file .i32, .i64 or .bin of integer pairs."""
+    return path.is_file() and path.suffix.lower() in DTYPES
+
+
+@reader("binary", detect=is_binary)
+def read_binary(path: Path, progress=None):
+    """Read pairs u, v -> A[u, v], memory-mapped; the name tells the type: .i32 and .bin int32, .i64 int64."""
+    dtype = np.dtype(DTYPES.get(path.suffix.lower(), "<i4"))
+    with opened(path):
+        size = path.stat().st_size
+    if size % (2 * dtype.itemsize):
+        raise FormatError(f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} an edge")
+    edges = np.memmap(path, dtype, mode="r").reshape(-1, 2)
+    n_nodes = 0
+    for start in range(0, len(edges), 1 << 22):
+        block = edges[start : start + (1 << 22)]
+        if block.min() < 0:
+            e = start + int(np.argmax((block < 0).any(axis=1)))
+            raise FormatError(f"{path}: edge {e}, byte {e * 2 * dtype.itemsize}, is {edges[e, 0]} -> {edges[e, 1]}; expected ids from 0")
+        n_nodes = max(n_nodes, int(block.max()) + 1)
+        if progress:
+            progress(min(size, (start + len(block)) * 2 * dtype.itemsize), size)
+    check_node_count(path, n_nodes, len(edges), f"node id {n_nodes - 1}")
+    return coo_graph(path, edges[:, 0], edges[:, 1], n_nodes)

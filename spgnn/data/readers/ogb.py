@@ -1,0 +1,93 @@
+"""OGB's raw folder of one node-level graph: raw/*.csv.gz and split/*/{train,valid,test}.csv.gz, without ogb.
+
+Source: Hu et al. 2020, Open Graph Benchmark, the layout of its node property prediction data sets.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import FormatError
+from ...graph import TEST, TRAIN, VAL
+from ..formats import reader
+from .assemble import coo_graph, split_of
+from .text import line_blocks
+from .tokens import tokenise
+
+SPLIT_FILES = {"train": TRAIN, "valid": VAL, "test": TEST}
+
+
+def is_ogb(path: Path) -> bool:
+    """a folder with raw/edge.csv.gz."""
+    return path.is_dir() and _table(path / "raw", "edge") is not None
+
+
+@reader("ogb", detect=is_ogb)
+def read_ogb(path: Path, progress=None):
+    """Read an OGB raw folder: edges as they came, the first split by name, features and labels where they are.
+
+    Raises: FormatError for a table whose rows are not one a node, or counts that are not num-*-list's.
+    """
+    if (edge_path := _table(path / "raw", "edge")) is None:
+        raise FormatError(f"{path / 'raw' / 'edge.csv.gz'}: no such file; expected the folder that holds raw/ and split/")
+    n_nodes, n_edges = (_count(path, name) for name in ("num-node-list", "num-edge-list"))
+    if n_nodes is None:
+        raise FormatError(f"{path / 'raw' / 'num-node-list.csv.gz'}: no such file; it tells the number of nodes")
+    y = _node_rows(path, "node-label", n_nodes, is_integer=True)
+    X = _node_rows(path, "node-feat", n_nodes, is_integer=False)
+    edges = _read_table(edge_path, progress, counts=(2,))
+    if n_edges not in (None, len(edges)):
+        raise FormatError(f"{edge_path}: {len(edges)} edges; num-edge-list declares {n_edges}")
+    src, dst = (edges[:, 0], edges[:, 1]) if len(edges) else (np.zeros(0, np.int64),) * 2
+    if y is not None and y.shape[1] == 1:
+        y = y[:, 0]
+    return coo_graph(path, src, dst, n_nodes, X=X, y=y, split=_split(path, n_nodes))
+
+
+def _table(folder: Path, name: str) -> Path | None:
+    """Return folder/name.csv.gz or folder/name.csv, whichever is there."""
+    return next((p for p in (folder / f"{name}.csv.gz", folder / f"{name}.csv") if p.is_file()), None)
+
+
+def _read_table(path: Path, progress=None, counts=(), is_integer=True) -> np.ndarray:
+    """Return a table of numbers, (rows, columns): int64, or float32."""
+    blocks = []
+    for block, line in line_blocks(path, progress):
+        tokens = tokenise(block, path, line)
+        width = len(tokens.columns(counts, "numbers"))
+        if not width:
+            continue
+        if blocks and width != blocks[0].shape[1]:
+            raise FormatError(f"{path}:{line}: {width} columns; expected {blocks[0].shape[1]} as in the lines before")
+        values = tokens.integers("entry") if is_integer else tokens.numbers("entry").astype(np.float32)
+        blocks.append(values.reshape(-1, width))
+    return np.concatenate(blocks) if blocks else np.zeros((0, 1), np.int64)
+
+
+def _count(path: Path, name: str) -> int | None:
+    if (table := _table(path / "raw", name)) is None:
+        return None
+    counts = _read_table(table)
+    if counts.shape != (1, 1):
+        raise FormatError(f"{table}: {counts.shape[0]} rows; expected one number: a folder of one graph")
+    return int(counts[0, 0])
+
+
+def _node_rows(path: Path, name: str, n_nodes: int, is_integer: bool) -> np.ndarray | None:
+    if (table := _table(path / "raw", name)) is None:
+        return None
+    rows = _read_table(table, is_integer=is_integer)
+    if len(rows) != n_nodes:
+        raise FormatError(f"{table}: {len(rows)} rows; expected {n_nodes}, one a node as num-node-list declares")
+    return rows
+
+
+def _split(path: Path, n_nodes: int) -> np.ndarray | None:
+    """Return the split of the first folder in split/ that has its three tables."""
+    for folder in sorted((path / "split").glob("*/")):
+        tables = {role: _table(folder, name) for name, role in SPLIT_FILES.items()}
+        if all(tables.values()):
+            return split_of(folder, n_nodes, {role: _read_table(table, counts=(1,)).ravel() for role, table in tables.items()})
+    return None

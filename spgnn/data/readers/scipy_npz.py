@@ -1,0 +1,80 @@
+"""SciPy .npz: csr, csc or coo as scipy.sparse.save_npz writes them; A[u, v] is the edge u -> v."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import FormatError
+from ..formats import reader
+from .assemble import as_float, checked_parts, coo_graph, csr_features, csr_graph
+from .npz import Archive, member_names, open_npz, shape_of
+
+
+def is_scipy_npz(path: Path) -> bool:
+    """an .npz with the arrays format, shape and data, as scipy.sparse.save_npz writes."""
+    return path.is_file() and {"format", "shape", "data"} <= member_names(path)
+
+
+@reader("scipy", detect=is_scipy_npz)
+def read_scipy_npz(path: Path, progress=None):
+    """Read a SciPy .npz as a graph; its indices are checked, which scipy.sparse.load_npz does not do."""
+    with open_npz(path) as arrays:
+        form = _form(arrays)
+        if form == "csr":
+            graph = csr_graph(path, _compressed_parts(arrays))
+        else:
+            graph = _other_graph(path, arrays, form)
+    if progress:
+        progress(1, 1)
+    return graph
+
+
+def read_csr_features(path: Path):
+    """Return the (N, F) CSR of a SciPy .npz: the features of `--features F.npz`."""
+    with open_npz(path) as arrays:
+        if (form := _form(arrays)) != "csr":
+            raise FormatError(f"{path}: features are {form}; expected csr")
+        return csr_features(path, _compressed_parts(arrays))
+
+
+def read_csr_adjacency(path: Path, **fields):
+    """Return the Graph of a SciPy .npz in CSR, with the fields X, y, split, name given."""
+    with open_npz(path) as arrays:
+        if (form := _form(arrays)) != "csr":
+            raise FormatError(f"{path}: the adjacency is {form}; expected csr")
+        parts = _compressed_parts(arrays)
+    return csr_graph(path, parts, **fields)
+
+
+def _other_graph(path, arrays, form):
+    shape = shape_of(arrays["shape"], path)
+    if shape[0] != shape[1]:
+        raise FormatError(f"{path}: the matrix has shape {shape}; expected as many rows as columns")
+    if form == "coo":
+        row, col, data = arrays["row"], arrays["col"], arrays["data"]
+        if data.dtype.kind not in "biuf" or data.ndim != 1:
+            raise FormatError(f"{path}: data is {data.dtype} of shape {data.shape}; expected numbers (entries,)")
+        for name, ids in (("row", row), ("col", col)):
+            if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) != len(data):
+                raise FormatError(f"{path}: {name} is {ids.dtype} of shape {ids.shape}; expected integers ({len(data)},)")
+            if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < shape[0]:
+                raise FormatError(f"{path}: {name} goes from {ids.min()} to {ids.max()}; expected 0 to {shape[0] - 1}")
+        return coo_graph(path, row.astype(np.int64), col.astype(np.int64), shape[0], as_float(data))
+    data, indices, indptr, _ = _compressed_parts(arrays)
+    data, row, indptr, _ = checked_parts(path, data, indices, indptr, shape[::-1], what="adjacency, by columns")
+    return coo_graph(path, row, np.repeat(np.arange(shape[1]), np.diff(indptr)), shape[0], as_float(data))
+
+
+def _form(arrays: Archive) -> str:
+    raw = arrays["format"]
+    form = raw.item() if raw.shape == () else None
+    form = form.decode("latin-1") if isinstance(form, bytes) else form
+    if form not in ("csr", "csc", "coo"):
+        raise FormatError(f"{arrays.path}: sparse format {form!r}; expected csr, csc or coo")
+    return form
+
+
+def _compressed_parts(arrays: Archive) -> tuple:
+    return arrays["data"], arrays["indices"], arrays["indptr"], shape_of(arrays["shape"], arrays.path)

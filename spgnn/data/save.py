@@ -1,0 +1,165 @@
+"""Write a native folder: aside, fsynced, manifest.json last, then renamed into place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import GraphError, ResourceError, UsageError
+from ..graph import Graph
+from .formats import Progress
+from .native import CHUNK_BYTES, FORMAT, MANIFEST, SPARSE_X, VERSION, is_native
+
+
+def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> None:
+    """Write graph as a native folder at path; a native graph that stands there is replaced.
+
+    Args:   progress(done_bytes, total_bytes).
+    Raises: UsageError where path is something else; ResourceError when the disk does not take it.
+    A kill leaves at path what was there, and beside it a hidden folder `.NAME.new-*` that can go.
+    """
+    path = writable(path)
+    arrays = _arrays(graph)
+    manifest = _manifest(graph)
+    total_bytes = sum(array.nbytes for array in arrays.values())
+    aside = path.with_name(f".{path.name}.new-{os.getpid()}-{secrets.token_hex(4)}")
+    done_bytes = 0
+    try:
+        aside.mkdir(parents=True)
+        for name, array in arrays.items():
+            with _File(aside / f"{name}.npy") as file:
+                file.write_header(array)
+                for chunk in _chunks(array):
+                    file.write(chunk)
+                    done_bytes += len(chunk)
+                    if progress:
+                        progress(done_bytes, total_bytes)
+            manifest["files"][name] = file.entry(array)
+        with _File(aside / MANIFEST) as file:
+            file.write(json.dumps(manifest, indent=1, default=_plain).encode())
+        _fsync_folder(aside)
+        _replace(aside, path)
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def writable(path: str | Path) -> Path:
+    """Return the absolute path; raise UsageError if something other than a native graph is there."""
+    path = Path(path).resolve()
+    if path.is_dir():
+        if any(path.iterdir()) and not is_native(path):
+            raise UsageError(f"{path}: is a folder but no native graph, so it is not overwritten; name another folder")
+    elif path.exists():
+        raise UsageError(f"{path}: is a file; a native graph is a folder, name another path")
+    return path
+
+
+class _File:
+    """A new file that is hashed while it is written, and fsynced when it is closed."""
+
+    def __init__(self, path: Path):
+        self.stream = path.open("xb")
+        self.sha = hashlib.sha256()
+        self.size_bytes = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        with self.stream as stream:
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def write(self, chunk: bytes) -> None:
+        self.stream.write(chunk)
+        self.sha.update(chunk)
+        self.size_bytes += len(chunk)
+
+    def write_header(self, array: np.ndarray) -> None:
+        header = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
+        np.lib.format.write_array_header_1_0(self, header)
+
+    def entry(self, array: np.ndarray) -> dict:
+        """Return what the manifest says of this array."""
+        digest = self.sha.hexdigest()
+        return {"bytes": self.size_bytes, "dtype": array.dtype.str, "shape": list(array.shape), "sha256": digest}
+
+
+def _chunks(array: np.ndarray):
+    rows = max(1, CHUNK_BYTES * len(array) // max(1, array.nbytes))
+    for start in range(0, len(array), rows):
+        yield array[start : start + rows].tobytes()
+
+
+def _replace(aside: Path, path: Path) -> None:
+    old = None
+    if path.is_dir() and any(path.iterdir()):
+        # A folder that is not empty cannot be renamed over: the old one steps aside, whole, and goes last.
+        old = path.with_name(aside.name.replace(".new-", ".old-"))
+        path.rename(old)
+    aside.rename(path)
+    _fsync_folder(path.parent)
+    if old is not None:
+        shutil.rmtree(old)
+
+
+def _fsync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _arrays(graph: Graph) -> dict[str, np.ndarray]:
+    A, X = graph.A, graph.X
+    arrays = {"indptr": A.indptr.astype(np.int64, copy=False), "indices": _narrow(A.indices, A.shape[1])}
+    if np.any(A.data != 1):
+        arrays["weights"] = A.data if A.data.dtype in (np.float32, np.float64) else A.data.astype(np.float32)
+    if sp.issparse(X):
+        arrays |= zip(SPARSE_X, (X.indptr.astype(np.int64, copy=False), _narrow(X.indices, X.shape[1]), X.data))
+    elif X is not None:
+        arrays["features"] = X
+    if graph.y is not None:
+        arrays["labels"] = graph.y
+    if graph.split is not None:
+        arrays["split"] = graph.split
+    return arrays
+
+
+def _narrow(indices: np.ndarray, width: int) -> np.ndarray:
+    return indices.astype(np.int32 if width < 2**31 else np.int64, copy=False)
+
+
+def _manifest(graph: Graph) -> dict:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": graph.name,
+        "n": graph.n_nodes,
+        "nnz": graph.nnz,
+        "n_features": graph.n_features,
+        "n_classes": graph.n_classes,
+        "multilabel": graph.is_multilabel,
+        "directed": not graph.is_symmetric,
+        "edges": graph.edges,
+        "meta": graph.meta,
+        "files": {},
+    }
+
+
+def _plain(value):
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    raise GraphError(f"meta holds a {type(value).__name__}; expected what JSON can hold")

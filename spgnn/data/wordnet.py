@@ -1,0 +1,99 @@
+"""The built-in graph: WordNet 3.0's synsets and pointers, from a packaged file that runs/build_wordnet makes.
+
+Shapes: N synsets in file order (noun, verb, adj, adv), P typed pointers, F words, M (synset, word) pairs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import lzma
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import FormatError, InputError, UsageError, nearest
+from ..graph import Graph, graph_from_coo
+
+PACKAGED = Path(__file__).parent / "wordnet" / "wordnet.npz.xz"
+SHA256 = "af2feecfc0f6c0684f62e618adc00e135d88664eb10f797fe6f8c6fa116ca9d8"
+# Pointer symbols of wninput(5WN): "@" hypernym, "~" hyponym, "!" antonym, "+" derivation, ...
+TYPES = tuple("! #m #p #s $ %m %p %s & * + -c -r -u ;c ;r ;u < = > @ @i \\ ^ ~ ~i".split())
+
+
+def load_wordnet(pointers: tuple[str, ...] | None = None) -> Graph:
+    """Return WordNet: synsets, pointers as directed edges, lexicographer file as label, gloss words as X (N, F) CSR.
+
+    Args:   pointers: the types that count, of TYPES, such as ("@", "~"); None: all.
+    Raises: UsageError for a type that does not exist; FormatError if the packaged file is damaged.
+    """
+    arrays = read_packaged()
+    src, dst, kind = pointers_of(arrays)
+    if pointers is not None:
+        unknown = [p for p in pointers if p not in TYPES]
+        if unknown:
+            raise UsageError(f"wordnet has no pointers of type {unknown[0]!r}{nearest(unknown[0], TYPES)}")
+        keep = np.isin(kind, [TYPES.index(p) for p in pointers])
+        src, dst = src[keep], dst[keep]
+    n, word_counts = len(arrays["labels"]), arrays["word_counts"]
+    nodes = unpack(arrays["word_gaps"], word_counts, 0)
+    indptr = np.concatenate([[0], np.cumsum(word_counts)])
+    X = sp.csc_array((np.ones(len(nodes), np.float32), nodes, indptr), shape=(n, len(word_counts))).tocsr()
+    fields = {"X": X, "y": arrays["labels"].astype(np.int64), "split": arrays["split"]}
+    return graph_from_coo(src, dst, n, name="wordnet", meta={"duplicates": 0}, **fields)
+
+
+def pointers_of(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return src and dst (P,) and the type of each pointer, (P,) uint8 index into TYPES."""
+    counts = arrays["pointer_counts"]
+    nodes = np.arange(len(counts))
+    return np.repeat(nodes, counts), unpack(arrays["pointer_gaps"], counts, nodes), arrays["pointer_types"]
+
+
+def read_packaged(path: Path = PACKAGED) -> dict[str, np.ndarray]:
+    """Return the packaged arrays, held against SHA256; `words` (F,) names the columns of X.
+
+    Raises: FormatError if they are not the ones that this version was made with.
+    """
+    try:
+        with np.load(io.BytesIO(lzma.decompress(path.read_bytes())), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}; install spgnn again") from error
+    except (lzma.LZMAError, zipfile.BadZipFile, ValueError, EOFError) as error:
+        raise FormatError(f"{path}: damaged: {error}; install spgnn again") from error
+    if digest(arrays) != SHA256:
+        raise FormatError(f"{path}: SHA-256 of the arrays is {digest(arrays)}, expected {SHA256}; install spgnn again")
+    return arrays
+
+
+def digest(arrays: dict[str, np.ndarray]) -> str:
+    """Return the SHA-256 of names, dtypes, shapes and values, 64 hex digits."""
+    sha = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        sha.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        sha.update(np.ascontiguousarray(array).tobytes())
+    return sha.hexdigest()
+
+
+def pack(values: np.ndarray, counts: np.ndarray, base) -> np.ndarray:
+    """Return the gaps between the values of each group, the first from base: (4, E) uint8, the bytes of int32 apart.
+
+    Args: values (E,), groups one after another, counts (G,) their sizes, base (G,) or one for all.
+    """
+    gaps = np.diff(values, prepend=0)
+    filled = counts > 0
+    first = (np.cumsum(counts) - counts)[filled]
+    gaps[first] = values[first] - np.broadcast_to(base, counts.shape)[filled]
+    return np.ascontiguousarray(gaps.astype("<i4").view(np.uint8).reshape(-1, 4).T)
+
+
+def unpack(planes: np.ndarray, counts: np.ndarray, base) -> np.ndarray:
+    """Return the values that `pack` packed, (E,) int64."""
+    gaps = np.ascontiguousarray(planes.T).view("<i4").ravel().astype(np.int64)
+    counts = counts.astype(np.int64)
+    sums = np.concatenate([[0], np.cumsum(gaps)])
+    before = sums[np.cumsum(counts) - counts]
+    return sums[1:] + np.repeat(np.broadcast_to(base, counts.shape) - before, counts)

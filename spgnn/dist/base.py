@@ -1,0 +1,113 @@
+"""BaseCommunicator: the checks, headers and counts that every backend shares, around its own transport."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import UsageError
+from . import buffers
+from .communicator import Op, Request
+from .traffic import Traffic
+
+
+class BaseCommunicator:
+    """Communicator whose transport is in five methods of the subclass.
+
+    `_reduce(head, x, op, wait)` and `_exchange(head, send, send_rows, recv, recv_rows, wait)` return a
+    Request, one that has ended if wait; `_gather(head, x)`, `_broadcast(head, x, root)`, `_split(head, color,
+    key)` and `_meet(head)` wait.
+    Each first compares head, what this rank calls, with the other ranks' (buffers.check_headers).
+    """
+
+    def __init__(self, rank: int, size: int, traffic: Traffic | None = None):
+        self.rank = rank
+        self.size = size
+        self.traffic = Traffic(size) if traffic is None else traffic
+        self.phase = "set-up"
+
+    def all_reduce(self, x, op: Op = "sum"):
+        self._checked_reduce(x, op, wait=True)
+        return x
+
+    def start_all_reduce(self, x, op: Op = "sum") -> Request:
+        return self._checked_reduce(x, op, wait=False)
+
+    def _checked_reduce(self, x, op: Op, wait: bool) -> Request:
+        array = buffers.as_target(x, "x", self.rank)
+        buffers.check_op(array, op, self.rank)
+        self.traffic.count_collective("all_reduce", array.nbytes)
+        head = buffers.header("all_reduce", self.size, array, array.shape, buffers.OPS.index(op))
+        return self._reduce(head, array, op, wait)
+
+    def all_gather(self, x) -> np.ndarray:
+        array = buffers.as_rows(x, "x", self.rank)
+        self.traffic.count_collective("all_gather", array.nbytes)
+        return self._gather(self._head_of_rows("all_gather", array), array)[0]
+
+    def all_gather_json(self, value: Any) -> list[Any]:
+        text = json.dumps(value).encode()
+        array = np.frombuffer(text, np.uint8)
+        self.traffic.count_collective("all_gather_json", array.nbytes)
+        joined, counts = self._gather(self._head_of_rows("all_gather_json", array), array)
+        ends = np.cumsum(counts)
+        return [json.loads(joined[end - n : end].tobytes()) for n, end in zip(counts, ends)]
+
+    def all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]):
+        self._checked_exchange(send, send_rows, recv, recv_rows, wait=True)
+        return recv
+
+    def start_all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request:
+        return self._checked_exchange(send, send_rows, recv, recv_rows, wait=False)
+
+    def _checked_exchange(self, send, send_rows, recv, recv_rows, wait: bool) -> Request:
+        send, send_rows, recv, recv_rows = buffers.check_exchange(
+            send, send_rows, recv, recv_rows, self.rank, self.size
+        )
+        sent_bytes = send_rows * buffers.row_bytes(send)
+        sent_bytes[self.rank] = 0
+        self.traffic.count_sent("all_to_all", sent_bytes)
+        head = buffers.header("all_to_all", self.size, send, send.shape[1:])
+        return self._exchange(buffers.with_rows(head, send_rows), send, send_rows, recv, recv_rows, wait)
+
+    def broadcast(self, x, root: int = 0):
+        if not 0 <= root < self.size:
+            raise UsageError(f"rank {self.rank}: broadcast from root {root}; the ranks are 0 to {self.size - 1}")
+        check = buffers.as_array if root == self.rank else buffers.as_target
+        array = check(x, "x", self.rank)
+        self.traffic.count_collective("broadcast", array.nbytes)
+        self._broadcast(buffers.header("broadcast", self.size, array, array.shape, root), array, root)
+        return x
+
+    def barrier(self) -> None:
+        self._meet(buffers.header("barrier", self.size))
+
+    def split(self, color: int | None, key: int | None = None):
+        if color is not None and color < 0:
+            raise UsageError(f"rank {self.rank}: split color {color}; expected 0 or more, or None")
+        return self._split(buffers.header("split", self.size), color, self.rank if key is None else key)
+
+    def _head_of_rows(self, kind: str, array: np.ndarray) -> np.ndarray:
+        return buffers.with_rows(buffers.header(kind, self.size, array, array.shape[1:]), len(array))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(rank {self.rank} of {self.size})"
+
+
+class Done:
+    """A request that has ended."""
+
+    def test(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        return None
+
+
+def copy_own_rows(send, send_rows, recv, recv_rows, rank: int) -> None:
+    """Copy the rows that rank sends to itself from send to recv."""
+    start, to = int(send_rows[:rank].sum()), int(recv_rows[:rank].sum())
+    recv[to : to + recv_rows[rank]] = send[start : start + send_rows[rank]]

@@ -1,0 +1,156 @@
+"""Buffers and headers: what a rank brings to a collective, checked here and compared over the ranks.
+
+A header is 8 int64 that say what one rank calls: kind, dtype, op or root, the row shape, and the
+rows for one peer. Ranks that differ are told apart by it before a byte of data is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import CollectiveError, ShapeError, UsageError, nearest
+
+KINDS = ("all_reduce", "all_gather", "all_gather_json", "all_to_all", "broadcast", "barrier", "split", "close")
+OPS = ("sum", "max", "min")
+DTYPES = tuple(
+    np.dtype(name)
+    for name in ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64")
+)
+REDUCIBLE = tuple(np.dtype(name) for name in ("bool", "int8", "uint8", "int32", "int64", "float32", "float64"))
+HEADER = 8
+_COUNT = 7  # index of the rows for a peer
+
+
+def as_array(x, what: str, rank: int) -> np.ndarray:
+    """Return the numpy array whose memory x is.
+
+    Raises: ShapeError naming what and the rank, if x is no C-contiguous CPU buffer of a known dtype.
+    """
+    if hasattr(x, "detach"):  # a torch tensor, without importing torch
+        if x.device.type != "cpu":
+            raise ShapeError(f"rank {rank}: {what} is on {x.device}; this communicator takes CPU buffers; use x.cpu()")
+        try:
+            x = x.detach().numpy()
+        except TypeError as error:
+            raise ShapeError(f"rank {rank}: {what}: {error}; send a view of a type that numpy has") from None
+    if not isinstance(x, np.ndarray):
+        raise ShapeError(f"rank {rank}: {what} is {type(x).__name__}; expected a numpy array or a CPU torch tensor")
+    if x.dtype not in DTYPES:
+        raise ShapeError(f"rank {rank}: {what} is {x.dtype}; expected one of: {', '.join(map(str, DTYPES))}")
+    if not x.flags.c_contiguous:
+        raise ShapeError(f"rank {rank}: {what} of shape {x.shape} is not C-contiguous; pass np.ascontiguousarray of it")
+    return x
+
+
+def as_target(x, what: str, rank: int) -> np.ndarray:
+    """Return as_array(x) for a buffer that is written."""
+    array = as_array(x, what, rank)
+    if not array.flags.writeable:
+        raise ShapeError(f"rank {rank}: {what} is read-only and would be written; pass a copy")
+    return array
+
+
+def as_rows(x, what: str, rank: int) -> np.ndarray:
+    """Return as_array(x) for a buffer that has rows."""
+    array = as_array(x, what, rank)
+    if array.ndim == 0:
+        raise ShapeError(f"rank {rank}: {what} is a scalar; expected rows along axis 0")
+    return array
+
+
+def check_op(x: np.ndarray, op: str, rank: int) -> None:
+    """Raise unless x can be reduced by op."""
+    if op not in OPS:
+        raise UsageError(f"rank {rank}: all_reduce op {op!r} is not known{nearest(op, OPS)}")
+    if x.dtype not in REDUCIBLE:
+        raise ShapeError(f"rank {rank}: all_reduce of {x.dtype}; expected one of: {', '.join(map(str, REDUCIBLE))}")
+    if x.dtype == bool and op == "sum":
+        raise ShapeError(f"rank {rank}: all_reduce sum of bool; use op='max' (any) or 'min' (all), or count in int64")
+
+
+def check_exchange(send, send_rows, recv, recv_rows, rank: int, size: int):
+    """Return (send, send_rows, recv, recv_rows) of an all_to_all as arrays, int64 the counts.
+
+    Raises: ShapeError unless the counts are one a rank, not negative, and add up to the buffers' rows.
+    """
+    send, recv = as_rows(send, "send", rank), as_target(as_rows(recv, "recv", rank), "recv", rank)
+    rows = []
+    for what, buffer, counts in (("send", send, send_rows), ("recv", recv, recv_rows)):
+        counts = np.asarray(counts)
+        if counts.shape != (size,) or counts.dtype.kind not in "iu" or (counts < 0).any():
+            raise ShapeError(f"rank {rank}: {what}_rows = {counts.tolist()}; expected {size} counts, none negative")
+        if counts.sum() != len(buffer):
+            raise ShapeError(f"rank {rank}: {what}_rows add up to {counts.sum()}, {what} has {len(buffer)} rows")
+        rows.append(counts.astype(np.int64))
+    if send.dtype != recv.dtype or send.shape[1:] != recv.shape[1:]:
+        raise ShapeError(
+            f"rank {rank}: send has {send.dtype} rows of shape {send.shape[1:]}, recv {recv.dtype} of {recv.shape[1:]}"
+        )
+    if rows[0][rank] != rows[1][rank]:
+        raise ShapeError(f"rank {rank}: sends {rows[0][rank]} rows to itself and expects {rows[1][rank]}")
+    if np.may_share_memory(send, recv):
+        raise ShapeError(f"rank {rank}: send and recv share memory; pass two buffers")
+    return send, rows[0], recv, rows[1]
+
+
+def row_bytes(x: np.ndarray) -> int:
+    """Return the bytes of one row of x."""
+    return int(np.prod(x.shape[1:], dtype=np.int64)) * x.itemsize
+
+
+def header(kind: str, size: int, x: np.ndarray | None = None, shape: Sequence[int] = (), detail: int = 0) -> np.ndarray:
+    """Return (size, 8) int64, what this rank calls, the same for each peer; the rows column is 0."""
+    fields = [KINDS.index(kind), -1 if x is None else DTYPES.index(x.dtype), detail, len(shape), 0, 0, 0, 0]
+    lead = tuple(shape[:2])
+    fields[4 : 4 + len(lead)] = lead
+    fields[6] = int(np.prod(shape[2:], dtype=np.int64)) if len(shape) > 2 else 0
+    return np.tile(np.array(fields, np.int64), (size, 1))
+
+
+def with_rows(head: np.ndarray, rows: np.ndarray | int) -> np.ndarray:
+    """Set the rows column of a header: what goes to each peer; return the header."""
+    head[:, _COUNT] = rows
+    return head
+
+
+def rows_of(heads: np.ndarray) -> np.ndarray:
+    """Return the rows that each peer announced, (size,)."""
+    return heads[:, _COUNT]
+
+
+def check_headers(heads: np.ndarray, rank: int, recv_rows: np.ndarray | None = None) -> None:
+    """Raise CollectiveError naming the first rank whose call differs from this rank's.
+
+    Args: heads (size, 8), what each rank announced to this one; recv_rows what this one expects of each.
+    """
+    differs = (heads[:, :_COUNT] != heads[rank, :_COUNT]).any(axis=1)
+    if differs.any():
+        q = int(np.argmax(differs))
+        raise CollectiveError(
+            f"the ranks do not call the same collective: rank {rank} calls {describe(heads[rank])}, "
+            f"rank {q} calls {describe(heads[q])}; is a collective inside a branch that not all ranks take?"
+        )
+    if recv_rows is not None and (heads[:, _COUNT] != recv_rows).any():
+        q = int(np.argmax(heads[:, _COUNT] != recv_rows))
+        raise CollectiveError(
+            f"all_to_all: rank {q} sends {heads[q, _COUNT]} rows to rank {rank}, which expects {recv_rows[q]}; "
+            f"send_rows on rank {q} and recv_rows on rank {rank} must agree"
+        )
+
+
+def describe(head: np.ndarray) -> str:
+    """Return what a header says, for a message."""
+    kind, dtype, detail, ndim = KINDS[head[0]], head[1], head[2], head[3]
+    if kind == "close":
+        return "no more: it has left spgnn.world()"
+    if dtype < 0:
+        return kind
+    text = f"{kind}({DTYPES[dtype]}"
+    if kind in ("all_reduce", "broadcast"):
+        shape = "x".join(str(d) for d in head[4 : 4 + min(ndim, 3)]) if ndim else "scalar"
+        text += f", shape {shape}" + (f", op {OPS[detail]}" if kind == "all_reduce" else f", root {detail}")
+    else:
+        text += ", rows of shape " + ("x".join(str(d) for d in head[4 : 4 + min(ndim, 3)]) if ndim else "scalar")
+    return text + ")"

@@ -1,0 +1,79 @@
+"""Communicator and Request: what every backend offers, and nothing that only one of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from .traffic import Traffic
+
+Op = Literal["sum", "max", "min"]
+
+
+@runtime_checkable
+class Request(Protocol):
+    """An exchange that was started; the buffers belong to it until it has ended."""
+
+    def test(self) -> bool:
+        """Return whether the exchange has ended, and move it on; never waits."""
+
+    def wait(self) -> None:
+        """Wait until the exchange has ended; the receive buffer is then filled.
+
+        Raises: CollectiveError if the ranks did not call the same collective with fitting buffers.
+        """
+
+
+@runtime_checkable
+class Communicator(Protocol):
+    """Ranks 0 to size - 1 that call the same collectives in the same order.
+
+    A buffer is a C-contiguous numpy array or CPU torch tensor (its memory is used, detached) of a
+    dtype of `buffers.DTYPES`. Rows are entries along axis 0; counts may be zero. Every method but
+    `abort` is collective. Ranks that differ in the collective, dtype, row shape, op, root or counts
+    raise CollectiveError, in `wait` for the started ones.
+    """
+
+    rank: int
+    size: int
+    traffic: Traffic
+    phase: str  # what this rank is doing; named when it fails
+
+    def all_reduce(self, x, op: Op = "sum"):
+        """x = op over the ranks of x, in place; return x. bool takes max (any) and min (all)."""
+
+    def all_gather(self, x) -> np.ndarray:
+        """Return the rows of all ranks, in rank order; the counts may differ."""
+
+    def all_gather_json(self, value: Any) -> list[Any]:
+        """Return the JSON value of each rank, in rank order."""
+
+    def all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]):
+        """Send the next send_rows[q] rows of send to rank q, for each q; fill recv likewise; return recv.
+
+        Args: send (sum(send_rows), ...), recv (sum(recv_rows), ...), of one dtype and row shape.
+        Sends send_rows[q] * row bytes to each q; rows to oneself are copied and not counted.
+        """
+
+    def broadcast(self, x, root: int = 0):
+        """x = x of root, in place; return x."""
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+
+    def split(self, color: int | None, key: int | None = None) -> Communicator | None:
+        """Return the communicator of the ranks with this color, ordered by (key, rank); None for None.
+
+        Its traffic is its own, and is counted in this communicator's too, under this one's ranks.
+        """
+
+    def start_all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request:
+        """Start all_to_all; both buffers stay untouched until the request has ended."""
+
+    def start_all_reduce(self, x, op: Op = "sum") -> Request:
+        """Start all_reduce; x stays untouched until the request has ended."""
+
+    def abort(self, exit_code: int, message: str) -> None:
+        """End every rank of the job with exit_code, naming this rank, its phase and the message. Not collective."""

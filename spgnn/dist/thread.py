@@ -1,0 +1,261 @@
+"""ThreadCommunicator: ranks as threads of one process, for tests and notebooks; run_threads starts them.
+
+Ranks meet: each deposits a header and a copy of its buffer under the number of its collective, and
+goes on when all have. A rank that raises, returns or stays away releases those that wait for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..errors import CollectiveError, RankError, UsageError, exit_code_of
+from . import buffers
+from .base import BaseCommunicator
+from .traffic import Traffic
+
+_REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+def run_threads(size: int, body: Callable, *args, timeout: float = 60) -> list[Any]:
+    """Return [body(comm, *args) of each rank], the ranks being threads of this process.
+
+    Args:   timeout  seconds that a rank waits for the others in one collective, and that the last
+                     ranks get once the first has ended.
+    Raises: the first error that a rank raised, with a note that names the rank; RankError for a rank
+            that did not end in time.
+    """
+    if size < 1:
+        raise UsageError(f"run_threads of {size} ranks; expected at least 1")
+    world = _World(size, timeout)
+    group = _Group(world, list(range(size)))
+    results: list[Any] = [None] * size
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = body(ThreadCommunicator(group, rank), *args)
+        except BaseException as error:  # a rank's SystemExit is its failure too; raised again by the caller
+            world.fail(rank, error)
+        else:
+            world.finish(rank)
+
+    for rank in range(size):
+        threading.Thread(target=run, args=(rank,), name=f"rank {rank}", daemon=True).start()
+    late = world.wait_all()
+    if world.first_error is not None:
+        rank, error = world.first_error
+        error.add_note(f"raised on rank {rank} of {size}, phase: {world.phases[rank]}")
+        raise error
+    if late:
+        where = ", ".join(f"rank {r} (phase: {world.phases[r]})" for r in late)
+        raise RankError(f"{where} did not end within {timeout:g} s of the other ranks")
+    return results
+
+
+class _World:
+    """What all threads of a job share: one lock, who has failed or returned, and the phases."""
+
+    def __init__(self, size: int, timeout: float):
+        self.timeout = timeout
+        self.changed = threading.Condition()
+        self.phases = ["set-up"] * size
+        self.ended: set[int] = set()
+        self.first_error: tuple[int, BaseException] | None = None
+
+    def fail(self, rank: int, error: BaseException) -> None:
+        """Record that rank ended with error; release all that wait."""
+        with self.changed:
+            # RankError on a rank that was released comes second, whoever is scheduled first.
+            if self.first_error is None or (
+                isinstance(self.first_error[1], RankError) and not isinstance(error, RankError)
+            ):
+                self.first_error = (rank, error)
+            self.ended.add(rank)
+            self.changed.notify_all()
+
+    def finish(self, rank: int) -> None:
+        """Record that rank returned."""
+        with self.changed:
+            self.ended.add(rank)
+            self.changed.notify_all()
+
+    def wait_all(self) -> list[int]:
+        """Wait until all ranks have ended, or timeout after the first has; return the late ones."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.ended)
+            self.changed.wait_for(lambda: len(self.ended) == len(self.phases), self.timeout)
+            return sorted(set(range(len(self.phases))) - self.ended)
+
+
+class _Group:
+    """The meetings of one communicator; ranks (size,) are its members as ranks of the world."""
+
+    def __init__(self, world: _World, ranks: list[int]):
+        self.world = world
+        self.ranks = ranks
+        self.meetings: dict[int, dict[int, tuple]] = {}  # number of the collective -> rank -> (head, payload)
+        self.taken: dict[int, int] = {}
+        self.parts: dict[tuple[int, int], _Group] = {}
+
+    def deposit(self, number: int, rank: int, head: np.ndarray, payload) -> None:
+        with self.world.changed:
+            self.meetings.setdefault(number, {})[rank] = (head, payload)
+            self.world.changed.notify_all()
+
+    def is_complete(self, number: int) -> bool:
+        return len(self.meetings[number]) == len(self.ranks)
+
+    def collect(self, number: int, rank: int) -> list[tuple]:
+        """Wait for all members; return their (head, payload) in rank order.
+
+        Raises: RankError if a rank failed; CollectiveError if a member has returned or stays away.
+        """
+        world = self.world
+        with world.changed:
+            world.changed.wait_for(lambda: self.is_complete(number) or self._gone(number), world.timeout)
+            meeting = self.meetings[number]
+            if not self.is_complete(number):
+                self._raise_incomplete(number, rank)
+            entries = [meeting[q] for q in range(len(self.ranks))]
+            self.taken[number] = self.taken.get(number, 0) + 1
+            if self.taken[number] == len(self.ranks):
+                del self.meetings[number], self.taken[number]
+        return entries
+
+    def _missing(self, number: int) -> list[int]:
+        return [r for q, r in enumerate(self.ranks) if q not in self.meetings[number]]
+
+    def _gone(self, number: int) -> bool:
+        return self.world.first_error is not None or any(r in self.world.ended for r in self._missing(number))
+
+    def _raise_incomplete(self, number: int, rank: int):
+        world, missing = self.world, self._missing(number)
+        if world.first_error is not None:
+            failed, error = world.first_error
+            raise RankError(f"rank {failed} failed: {type(error).__name__}: {error}", exit_code_of(error))
+        call = buffers.describe(self.meetings[number][rank][0][rank])
+        returned = [r for r in missing if r in world.ended]
+        if returned:
+            raise CollectiveError(
+                f"rank {self.ranks[rank]} waits in {call} for rank {returned[0]}, which has returned; "
+                f"is a collective inside a branch that not all ranks take?"
+            )
+        where = ", ".join(f"rank {r} (phase: {world.phases[r]})" for r in missing)
+        raise CollectiveError(f"rank {self.ranks[rank]} waited {world.timeout:g} s in {call} for {where}")
+
+
+class _ThreadRequest:
+    """One started collective of one rank; finish(entries) moves the data when all have met."""
+
+    def __init__(self, group: _Group, number: int, rank: int, finish: Callable[[list[tuple]], None]):
+        self._group, self._number, self._rank, self._finish = group, number, rank, finish
+        self._is_done = False
+
+    def test(self) -> bool:
+        if not self._is_done:
+            with self._group.world.changed:
+                ready = self._group.is_complete(self._number) or self._group.world.first_error is not None
+            if ready:
+                self.wait()
+        return self._is_done
+
+    def wait(self) -> None:
+        if not self._is_done:
+            self._finish(self._group.collect(self._number, self._rank))
+            self._is_done = True
+
+
+class ThreadCommunicator(BaseCommunicator):
+    """One rank of run_threads."""
+
+    def __init__(self, group: _Group, rank: int, traffic: Traffic | None = None):
+        self._group = group
+        self._number = 0
+        super().__init__(rank, len(group.ranks), traffic)
+
+    @property
+    def phase(self) -> str:
+        return self._group.world.phases[self._group.ranks[self.rank]]
+
+    @phase.setter
+    def phase(self, text: str) -> None:
+        self._group.world.phases[self._group.ranks[self.rank]] = text
+
+    def abort(self, exit_code: int, message: str) -> None:
+        raise RankError(f"rank {self.rank} aborted (phase: {self.phase}): {message}", exit_code)
+
+    def _start(self, head, payload, finish, recv_rows=None, wait=True) -> _ThreadRequest:
+        number, self._number = self._number, self._number + 1
+        self._group.deposit(number, self.rank, head, payload)
+
+        def checked(entries):
+            buffers.check_headers(np.stack([other[self.rank] for other, _ in entries]), self.rank, recv_rows)
+            finish([theirs for _, theirs in entries])
+
+        request = _ThreadRequest(self._group, number, self.rank, checked)
+        if wait:
+            request.wait()
+        return request
+
+    def _meet(self, head, payload=None) -> list:
+        payloads: list = []
+        self._start(head, payload, payloads.extend)
+        return payloads
+
+    def _reduce(self, head, x, op, wait):
+        mine = x.copy()
+
+        def finish(payloads):
+            _check_untouched(x, mine, "x", self.rank)
+            total = payloads[0].copy()
+            for theirs in payloads[1:]:  # in rank order: every rank gets the same bits
+                _REDUCE[op](total, theirs, out=total)
+            x[...] = total
+
+        return self._start(head, mine, finish, wait=wait)
+
+    def _exchange(self, head, send, send_rows, recv, recv_rows, wait):
+        mine, starts = send.copy(), np.concatenate([[0], np.cumsum(send_rows)])
+        recv_starts = np.concatenate([[0], np.cumsum(recv_rows)])
+        if recv.dtype.kind == "f":
+            recv.fill(np.nan)  # what is read before the request has ended shows
+
+        def finish(payloads):
+            _check_untouched(send, mine, "send", self.rank)
+            for q, (theirs, their_starts) in enumerate(payloads):
+                recv[recv_starts[q] : recv_starts[q + 1]] = theirs[their_starts[self.rank] : their_starts[self.rank + 1]]
+
+        return self._start(head, (mine, starts), finish, recv_rows, wait)
+
+    def _gather(self, head, x):
+        rows = self._meet(head, x.copy())
+        return np.concatenate(rows), [len(r) for r in rows]
+
+    def _broadcast(self, head, x, root):
+        payloads = self._meet(head, x.copy() if self.rank == root else None)
+        if self.rank != root:
+            x[...] = payloads[root]
+
+    def _split(self, head, color, key):
+        number = self._number
+        choices = self._meet(head, (color, key))
+        if color is None:
+            return None
+        members = sorted((k, q) for q, (c, k) in enumerate(choices) if c == color)
+        peers = [q for _, q in members]
+        with self._group.world.changed:
+            part = self._group.parts.setdefault(
+                (number, color), _Group(self._group.world, [self._group.ranks[q] for q in peers])
+            )
+        phase = self.phase
+        comm = ThreadCommunicator(part, peers.index(self.rank), Traffic(len(peers), self.traffic, peers))
+        comm.phase = phase
+        return comm
+
+
+def _check_untouched(buffer: np.ndarray, copy: np.ndarray, what: str, rank: int) -> None:
+    if not np.array_equal(buffer.reshape(-1).view(np.uint8), copy.reshape(-1).view(np.uint8)):
+        raise CollectiveError(f"rank {rank}: {what} was changed before its request had ended; wait first")

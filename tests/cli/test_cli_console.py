@@ -1,0 +1,130 @@
+"""What is written is what a person or a script can read."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from spgnn.cli import console
+from spgnn.cli.console import EpochLines, Progress, bytes_text, fields_table, rows_table, value_text, write_json
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that a test moves by hand."""
+    now = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_json_is_one_line_with_numpy_numbers_and_null_for_what_is_not_finite(capsys):
+    write_json({"n": np.int64(3), "x": np.float32(0.5), "bad": float("nan"), "rows": np.eye(2, dtype=int), "more": [np.inf], "ok": True})
+    line = capsys.readouterr().out
+    assert line.count("\n") == 1
+    assert json.loads(line) == {"n": 3, "x": 0.5, "bad": None, "rows": [[1, 0], [0, 1]], "more": [None], "ok": True}
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [(117659, "117,659"), (0.73124, "0.7312"), (True, "yes"), (None, "none"), ("", "none"), (np.int32(1000), "1,000"),
+     ({"a": 1}, "a 1"), ([1, 2], "1, 2"), ([], "none"), (123456.7, "123,457")],
+)  # fmt: skip
+def test_a_value_is_written_for_a_person(value, text):
+    assert value_text(value) == text
+
+
+@pytest.mark.parametrize(
+    "count, text", [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (3_420_000, "3.42 MB"), (5e9, "5 GB"), (7e12, "7 TB"), (2e15, "2e+03 TB")]
+)
+def test_bytes_have_their_unit(count, text):
+    assert bytes_text(count) == text
+
+
+def test_a_table_of_rows_aligns_words_left_and_numbers_right():
+    rows = [{"k": 4, "method": "metis", "rows": 1234567}, {"k": 16, "method": "block", "rows": 8}]
+    assert rows_table(rows, {"k": "k", "method": "method", "rows": "rows sent"}).splitlines() == [
+        " k  method  rows sent",
+        " 4  metis   1,234,567",
+        "16  block           8",
+    ]
+
+
+def test_a_table_of_fields_names_them_in_words():
+    assert fields_table("star", {"n": 1000, "self_loops": 0}).splitlines() == ["star", "  nodes       1,000", "  self-loops  0"]
+
+
+def test_progress_is_a_line_every_few_seconds_where_there_is_no_terminal(clock, capsys):
+    with Progress("reading a") as progress:
+        for clock[0] in np.arange(0, 10, 0.5):
+            progress(int(clock[0] * 1e6), 10_000_000)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[0] == "spgnn: reading a: 30 %, 3 MB of 10 MB"
+    assert len(err.splitlines()) == 3
+
+
+def test_a_reading_that_is_over_at_once_shows_no_progress(clock, capsys):
+    with Progress("reading a") as progress:
+        progress(5, 5)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("has_rich", [True, False])
+def test_progress_on_a_terminal_is_a_bar_that_is_gone_afterwards(clock, monkeypatch, has_rich):
+    if has_rich:
+        pytest.importorskip("rich")
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(console, "find_spec", lambda name: has_rich)
+    with Progress("reading a") as progress:
+        clock[0] = 1.0
+        progress(5_000_000, 10_000_000)
+    text = stream.getvalue()
+    assert "reading a" in text and "5 MB of 10 MB" in text
+    assert "spgnn:" not in text and not text.endswith("\n")
+
+
+def test_progress_of_an_unknown_total_shows_what_is_done(clock, capsys):
+    with Progress("reading a") as progress:
+        clock[0] = 4.0
+        progress(2_000_000, 0)
+    assert capsys.readouterr().err == "spgnn: reading a: 2 MB\n"
+
+
+def record(epoch, **scores):
+    return {"epoch": epoch, "loss": 1 / epoch, "epoch_s": 0.25, "train": None, "val": None, "test": None} | scores
+
+
+def test_the_first_and_the_last_epoch_are_shown_and_one_every_few_seconds(clock, capsys):
+    lines = EpochLines(100)
+    for epoch in range(1, 101):
+        clock[0] += 0.1
+        lines(record(epoch, train=0.5, val=0.4, test=0.3))
+    lines.end()
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == "spgnn: epoch   1 of 100  loss 1.0000  train 0.5000  val 0.4000  test 0.3000  0.250 s/epoch"
+    assert shown[-1].startswith("spgnn: epoch 100 of 100")
+    assert 3 < len(shown) < 7
+
+
+def test_a_score_that_was_not_evaluated_is_left_out(clock, capsys):
+    EpochLines(2)(record(1))
+    assert capsys.readouterr().err == "spgnn: epoch 1 of 2  loss 1.0000  0.250 s/epoch\n"
+
+
+def test_epochs_on_a_terminal_rewrite_one_line(clock, monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    lines = EpochLines(2)
+    lines(record(1))
+    clock[0] = 1.0
+    lines(record(2))
+    lines.end()
+    assert stream.getvalue().count("\r") == 2 and stream.getvalue().count("\n") == 1

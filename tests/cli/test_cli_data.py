@@ -1,0 +1,101 @@
+"""convert, check and info: a file in, a native folder and a report out."""
+
+import json
+
+import numpy as np
+import pytest
+
+from spgnn import cli
+
+
+def run(capsys, *argv):
+    """Return (exit code, stdout, stderr) of one command line."""
+    code = cli.main([str(word) for word in argv])
+    return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def edge_list(tmp_path):
+    """A path of three nodes with one edge twice and one self-loop."""
+    path = tmp_path / "path.txt"
+    path.write_text("# a path\n0 1\n1 2\n1 2\n2 2\n")
+    return path
+
+
+def test_convert_prints_what_the_import_found_and_writes_a_graph_that_loads(edge_list, tmp_path, capsys):
+    code, out, err = run(capsys, "convert", edge_list, tmp_path / "native")
+    assert code == 0
+    lines = dict(line.strip().rsplit("  ", 1) for line in out.splitlines()[1:])
+    found = {key.strip(): value for key, value in lines.items()}
+    assert (found["nodes"], found["nonzeros"], found["duplicates"], found["self-loops"]) == ("3", "3", "1", "1")
+    assert "spgnn info" in err
+    code, out, _ = run(capsys, "info", tmp_path / "native", "--json")
+    assert code == 0
+    assert (json.loads(out)["n"], json.loads(out)["nnz"]) == (3, 3)
+
+
+def test_convert_json_is_one_object_on_stdout(edge_list, tmp_path, capsys):
+    code, out, _ = run(capsys, "convert", edge_list, tmp_path / "native", "--json")
+    assert code == 0 and out.count("\n") == 1
+    assert json.loads(out)["duplicates"] == 1
+
+
+def test_features_labels_and_split_of_their_own_files_go_into_the_folder(edge_list, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.eye(3, 5, dtype=np.float32))
+    np.save(tmp_path / "y.npy", np.array([0, 1, 1]))
+    np.save(tmp_path / "s.npy", np.array([0, 1, 2], np.int8))
+    parts = ["--features", tmp_path / "x.npy", "--labels", tmp_path / "y.npy"]
+    code, _, _ = run(capsys, "convert", edge_list, tmp_path / "native", *parts, "--split", tmp_path / "s.npy")
+    assert code == 0
+    _, out, _ = run(capsys, "info", tmp_path / "native", "--json")
+    report = json.loads(out)
+    assert (report["features"], report["classes"], report["train"], report["test"]) == (5, 2, 1, 1)
+    _, out, _ = run(capsys, "info", edge_list, *parts, "--json")
+    assert (json.loads(out)["features"], json.loads(out)["classes"]) == (5, 2)
+
+
+def test_check_finds_one_changed_byte(edge_list, tmp_path, capsys):
+    native = tmp_path / "native"
+    run(capsys, "convert", edge_list, native)
+    code, out, _ = run(capsys, "check", native)
+    assert code == 0 and "is sound" in out
+    file = native / "indices.npy"
+    content = bytearray(file.read_bytes())
+    content[-4] ^= 1
+    file.write_bytes(content)
+    code, out, err = run(capsys, "check", native)
+    assert (code, out) == (3, "")
+    assert "indices" in err
+
+
+@pytest.mark.parametrize("command", ["info", "check", "partition", "measure"])
+def test_a_graph_that_is_not_there_exits_with_3_and_names_it(command, tmp_path, capsys):
+    code, out, err = run(capsys, command, tmp_path / "absent")
+    assert (code, out) == (3, "")
+    assert err.startswith("spgnn: error: ") and "absent" in err and err.count("\n") == 1
+
+
+def test_a_misspelt_built_in_name_is_answered_with_the_right_one(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, "info", "wordnte")
+    assert code == 3 and "did you mean 'wordnet'?" in err
+
+
+def test_an_unknown_format_exits_with_2_and_names_the_nearest(edge_list, capsys):
+    code, _, err = run(capsys, "info", edge_list, "--format", "metsi")
+    assert code == 2 and "did you mean 'metis'?" in err
+
+
+def test_a_bad_line_of_a_file_is_named_with_its_number(tmp_path, capsys):
+    path = tmp_path / "bad.txt"
+    path.write_text("0 1\n1 x\n")
+    code, _, err = run(capsys, "info", path, "--format", "edges")
+    assert code == 3 and f"{path}:2" in err
+
+
+def test_convert_does_not_write_over_a_folder_that_is_no_graph(edge_list, tmp_path, capsys):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("x")
+    code, _, err = run(capsys, "convert", edge_list, tmp_path / "thesis")
+    assert code == 2 and "not overwritten" in err
+    assert (tmp_path / "thesis" / "chapter.tex").exists()

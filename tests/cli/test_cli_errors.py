@@ -1,0 +1,118 @@
+"""An error is one message on stderr and an exit code; a traceback only with --debug."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spgnn import cli
+from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    "error, message, code",
+    [
+        (UsageError("x = 1"), "x = 1", 2),
+        (GraphError("node 3 is wrong"), "node 3 is wrong", 3),
+        (ResourceError("no disk"), "no disk", 4),
+        (NumericalError("loss is nan"), "loss is nan", 5),
+        (MemoryError(), "out of memory: an allocation failed", 4),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), "out of memory: Default", 4),
+        (OSError(errno.ENOSPC, "No space left on device", "a/b"), "a/b: No space left on device", 4),
+        (FileNotFoundError(errno.ENOENT, "No such file", "a/b"), "a/b: No such file", 3),
+        (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied", 3),
+        (ValueError("odd"), "unexpected ValueError: odd; --debug shows where", 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_each_error_has_its_message_and_exit_code(error, message, code, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("spgnn.data.load_graph", fail)
+    assert cli.main(["info", "star"]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.strip().startswith(f"spgnn: error: {message}") and err.strip().count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    "error, message, code", [(KeyboardInterrupt(), "spgnn: interrupted", 130), (RankError("rank 1 failed: no", 3), "spgnn: rank 1 failed: no", 3)]
+)
+def test_an_interrupt_and_the_error_of_another_rank_are_not_this_ranks_errors(error, message, code, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("spgnn.data.load_graph", fail)
+    assert cli.main(["info", "star"]) == code
+    assert capsys.readouterr().err.strip() == message
+
+
+def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, capsys):
+    explained = pytest.importorskip("spgnn.dist.launchers")
+    launcher = explained.Launcher("mpirun", 0, 4)
+    monkeypatch.setattr("spgnn.dist.launchers.find_launcher", lambda env: launcher)
+    assert cli.main(["info", "star"]) == 2
+    assert "spgnn info is one process, mpirun started 4; run it without a launcher" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv, said",
+    [
+        (["train", "--hiden", "3"], "no such option --hiden; did you mean '--hidden'?"),
+        (["train", "star:n=4", "--hidden", "0"], "0 is not in the range x>=1"),
+        (["train", "star:n=4", "--hidden", "wide"], "'wide' is not a valid integer"),
+        (["train", "star:n=4", "--lr", "nan"], "lr = nan; expected at least 0"),
+        (["train", "star:n=4", "--optimizer", "adm"], "'adm' is not one of 'adam', 'sgd'"),
+        (["train"], "GRAPH is missing"),
+        (["trian"], "no such command 'trian'. Did you mean 'train'?"),
+        (["info"], "missing argument 'GRAPH'"),
+        (["measure", "star:n=4", "-k", "4,x"], "--k '4,x'; expected positive integers separated by commas"),
+        (["measure", "star:n=4", "-k", ","], "--k is empty"),
+        (["partition", "star:n=4", "--method", "block", "--objective", "vol"], "--objective vol is an option of --method metis"),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_says_what_was_expected(argv, said, capsys):
+    assert cli.main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("spgnn: error: ") and said in err
+    assert "Traceback" not in err
+
+
+def test_an_unknown_key_of_a_toml_file_exits_with_2_and_names_the_nearest(tmp_path, capsys):
+    path = tmp_path / "run.toml"
+    path.write_text("hiden = 3\n")
+    assert cli.main(["train", "star:n=4", "--config", str(path)]) == 2
+    assert "run.toml: unknown key 'hiden'; did you mean 'hidden'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["train", "partition", "measure"])
+def test_a_file_that_is_not_toml_exits_with_3(command, tmp_path, capsys):
+    path = tmp_path / "run.toml"
+    path.write_text("hidden =")
+    assert cli.main([command, "star:n=4", "--config", str(path)]) == 3
+    assert "run.toml: cannot be read as TOML" in capsys.readouterr().err
+
+
+def test_debug_shows_the_traceback_and_still_the_message(tmp_path, capsys):
+    assert cli.main(["info", str(tmp_path / "absent"), "--debug"]) == 3
+    err = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in err
+    assert err.splitlines()[-1].startswith("spgnn: error: ")
+
+
+@pytest.mark.slow
+def test_a_reader_of_the_output_that_leaves_early_gets_no_message():
+    code = "import sys; from spgnn.cli import main; sys.exit(main(['train', '--help']))"
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    run = subprocess.run([sys.executable, "-c", code], stdout=write_end, stderr=subprocess.PIPE, text=True, env=env, timeout=60)
+    os.close(write_end)
+    assert (run.returncode, run.stderr) == (141, "")

@@ -1,0 +1,92 @@
+"""Help is quick, complete, and starts neither torch nor MPI."""
+
+import os
+import subprocess
+import sys
+import typing
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from spgnn import cli
+from spgnn.config import MeasureConfig, PartitionConfig, TrainConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = ("train", "predict", "info", "check", "convert", "partition", "measure")
+RUN = """
+import sys, time
+from spgnn.cli import main
+code = main()
+modules = [name for name in ("torch", "scipy", "numpy", "mpi4py") if name in sys.modules]
+print(time.process_time(), *modules, file=sys.stderr)
+sys.exit(code)
+"""
+CONFIGS = {"train": TrainConfig, "partition": PartitionConfig, "measure": MeasureConfig}
+
+
+def options_of(command: str) -> dict:
+    return {param.name: param for param in cli.spgnn.commands[command].params}
+
+
+@pytest.mark.parametrize("argv", [["--help"], *([c, "--help"] for c in COMMANDS), ["--version"]])
+def test_help_takes_under_half_a_second_and_imports_no_library_of_numbers(argv):
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.run([sys.executable, "-c", RUN, *argv], capture_output=True, text=True, env=env, timeout=60)
+    seconds, *modules = run.stderr.splitlines()[-1].split()
+    assert modules == []
+    # Processor seconds from the start of the interpreter: other tests may keep the machine busy.
+    assert float(seconds) < 0.5
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_json_debug_and_help(command, capsys):
+    assert cli.main([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(flag in text for flag in ("--json", "--debug", "--help"))
+
+
+@pytest.mark.parametrize("command", CONFIGS)
+def test_every_field_of_the_config_is_an_option_with_its_default_choices_and_help(command, capsys):
+    cls, options = CONFIGS[command], options_of(command)
+    hints = typing.get_type_hints(cls)
+    for field in fields(cls):
+        option = options[field.name]
+        assert "--" + field.name.replace("_", "-") in option.opts
+        assert option.default == field.default
+        assert option.help == field.metadata["help"]
+        if typing.get_origin(hints[field.name]) is typing.Literal:
+            assert tuple(option.type.choices) == typing.get_args(hints[field.name])
+        if hints[field.name] in (int, float):
+            assert (option.type.min, option.type.max) == (field.metadata["low"], field.metadata["high"])
+
+
+@pytest.mark.parametrize("command", CONFIGS)
+def test_help_lists_every_option_once_under_a_heading(command, capsys):
+    cli.main([command, "--help"])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  -")]
+    listed = [word.rstrip(",") for words in lines for word in words[:3] if word.startswith("--") and "no-" not in word]
+    expected = [opt for p in options_of(command).values() for opt in p.opts if opt.startswith("--")] + ["--help"]
+    assert sorted(listed) == sorted(expected)
+
+
+@pytest.mark.parametrize("command", CONFIGS)
+def test_headings_name_no_option_that_is_not_there(command):
+    sections = cli.spgnn.commands[command].sections
+    named = [name for names in sections.values() for name in names]
+    assert len(named) == len(set(named))
+    assert {f.name for f in fields(CONFIGS[command])} <= set(named) <= set(options_of(command))
+
+
+def test_convert_help_names_every_format(capsys):
+    from spgnn.data import known_formats
+
+    cli.main(["convert", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(f"{name}," in text or f"{name};" in text for name in known_formats())
+
+
+def test_without_a_command_help_is_shown_and_the_exit_code_is_2(capsys):
+    assert cli.main([]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "Commands:" in err

@@ -1,0 +1,150 @@
+"""train and predict: the command line gives the config to training and shows what comes back."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import spgnn.training
+from spgnn import cli
+from spgnn.config import TrainConfig
+from spgnn.errors import NumericalError
+
+SUMMARY = {
+    "best_epoch": 2, "val": 0.5, "test": 0.625, "metric": "accuracy", "epoch_s": 0.25, "bytes_sent": 3_420_000,
+    "bytes_predicted": 3_420_000, "peak_rss_mb": 321.5, "ranks": 1, "scheme": "columns", "replication": 1, "method": "metis",
+}  # fmt: skip
+
+
+def stand_in(monkeypatch, function):
+    """Let the command line find function where training has its own of that name, without importing torch."""
+    monkeypatch.setitem(vars(spgnn.training), function.__name__, function)
+
+
+@pytest.fixture
+def training(monkeypatch):
+    """A training that records its arguments and reports two epochs."""
+    calls = {}
+
+    def run(source, config, comm, report=None):
+        calls.update(source=source, config=config, size=comm.size)
+        for epoch in (1, 2):
+            report({"epoch": epoch, "loss": 1.0 / epoch, "train": 0.5, "val": 0.5, "test": 0.625, "epoch_s": 0.25, "bytes_sent": 9})
+        return dict(SUMMARY)
+
+    def predict(run_dir, comm, source=None, out=None, embeddings=None):
+        calls.update(run_dir=run_dir, source=source, out=out, embeddings=embeddings)
+        return {"nodes": 4, "out": out or "predictions.npy"}
+
+    stand_in(monkeypatch, run)
+    stand_in(monkeypatch, predict)
+    return calls
+
+
+def test_train_gives_training_the_options_of_the_command_line(training, capsys):
+    argv = ["train", "wordnet", "--hidden", "16", "--no-bias", "--dtype", "float64", "--weight-decay", "5e-4", "--features", "f.npy"]
+    assert cli.main(argv) == 0
+    assert training["source"] == "wordnet"
+    assert training["config"] == TrainConfig(hidden=16, bias=False, dtype="float64", weight_decay=5e-4, features="f.npy")
+
+
+def test_a_saved_run_is_repeated_from_its_config_alone_and_the_command_line_goes_on_top(training, tmp_path, capsys):
+    path = tmp_path / "config.toml"
+    path.write_text('graph = "star:n=4"\nhidden = 16\nepochs = 7\n')
+    assert cli.main(["train", "--config", str(path), "--epochs", "2"]) == 0
+    assert training["source"] == "star:n=4"
+    assert training["config"] == TrainConfig(hidden=16, epochs=2)
+    assert cli.main(["train", "wordnet", "--config", str(path)]) == 0
+    assert training["source"] == "wordnet"
+
+
+def test_train_shows_epochs_on_stderr_and_the_result_on_stdout(training, capsys):
+    assert cli.main(["train", "wordnet", "--epochs", "2", "--out", "runs/out/a"]) == 0
+    out, err = capsys.readouterr()
+    assert "epoch 2 of 2  loss 0.5000  train 0.5000  val 0.5000  test 0.6250  0.250 s/epoch" in err
+    lines = {line.split("  ")[1]: line.split("  ")[-1].strip() for line in out.splitlines()[1:]}
+    assert lines["test accuracy"] == "0.625"
+    assert lines["epoch time"] == "0.2500 s"
+    assert lines["bytes sent"] == "3.42 MB an epoch, as predicted"
+    assert lines["results"] == "runs/out/a"
+
+
+def test_train_says_how_to_keep_results_that_were_not_asked_for(training, capsys):
+    cli.main(["train", "wordnet", "--epochs", "2"])
+    assert "not kept; --out DIR keeps them" in capsys.readouterr().out
+
+
+def test_train_json_is_the_summary_alone(training, capsys):
+    assert cli.main(["train", "wordnet", "--epochs", "2", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1 and json.loads(out) == SUMMARY
+
+
+def test_an_error_of_training_keeps_its_exit_code(monkeypatch, capsys):
+    def run(source, config, comm, report=None):
+        raise NumericalError("epoch 3: loss is nan; lower --lr")
+
+    stand_in(monkeypatch, run)
+    assert cli.main(["train", "wordnet"]) == 5
+    assert capsys.readouterr().err.splitlines()[-1] == "spgnn: error: epoch 3: loss is nan; lower --lr"
+
+
+def test_predict_takes_the_run_a_graph_and_a_file(training, capsys):
+    assert cli.main(["predict", "runs/out/a", "--graph", "wordnet", "--out", "p.npy", "--json"]) == 0
+    assert (training["run_dir"], training["source"], training["out"]) == ("runs/out/a", "wordnet", "p.npy")
+    assert json.loads(capsys.readouterr().out) == {"nodes": 4, "out": "p.npy"}
+
+
+def test_predict_shows_scores_as_scores(monkeypatch, capsys):
+    def predict(run_dir, comm, source=None, out=None, embeddings=None):
+        return {"predictions": "p.npy", "n": 1000, "train": 0.5, "val": 0.25, "test": 0.125}
+
+    stand_in(monkeypatch, predict)
+    assert cli.main(["predict", "runs/out/a"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["runs/out/a", "predictions p.npy", "nodes 1,000", "train accuracy 0.5", "val accuracy 0.25", "test accuracy 0.125"]
+
+
+def test_predict_leaves_out_what_was_left_out(training, capsys):
+    assert cli.main(["predict", "runs/out/a"]) == 0
+    assert (training["source"], training["out"], training["embeddings"]) == (None, None, None)
+
+
+@pytest.mark.slow
+def test_a_training_from_a_command_line_is_predicted_again_to_the_letter(tmp_path, capsys):
+    pytest.importorskip("torch")
+    argv = ["train", "sbm:n=60,seed=1", "--hidden", "8", "--epochs", "3", "--out", str(tmp_path / "run"), "--json"]
+    assert cli.main(argv) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["ranks"] == 1 and summary["bytes_sent"] == summary["bytes_predicted"] == 0
+    assert cli.main(["predict", str(tmp_path / "run"), "--out", str(tmp_path / "again.npy"), "--json"]) == 0
+    assert np.array_equal(np.load(tmp_path / "again.npy"), np.load(tmp_path / "run" / "predictions.npy"))
+    assert json.loads(capsys.readouterr().out)["test"] == summary["test"]
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "argv, code, said",
+    [
+        (["train", "wordnet", "--hiden", "3"], 2, "no such option --hiden; did you mean '--hidden'?"),
+        (["train", "absent"], 3, "absent: no such file or folder"),
+        (["train", "path:n=9"], 3, "has no features"),
+        (["info", "wordnet"], 2, "spgnn info is one process"),
+    ],
+)
+def test_an_error_under_mpirun_is_one_line_that_names_a_rank_and_ends_the_job(argv, code, said):
+    mpirun = Path(sys.executable).with_name("mpirun")
+    if not mpirun.exists():
+        pytest.skip("no mpirun beside this Python")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "SPGNN_DEBUG"))}
+    env |= {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "1"}
+    command = [mpirun, "-n", "3", sys.executable, "-m", "spgnn", *argv]
+    found = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+    assert (found.returncode, found.stdout) == (code, "")
+    errors = [line for line in found.stderr.splitlines() if "error: " in line]
+    assert len(errors) == 1 and said in errors[0] and errors[0].startswith("spgnn: rank ")

@@ -1,0 +1,150 @@
+"""partition and measure: parts on disk, rows and bytes in a table or as JSON."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spgnn import cli
+
+PARTITION_KEYS = {
+    "k", "n", "nnz", "method", "total_rows", "max_send_rows", "mean_send_rows", "max_over_mean_send", "max_recv_rows",
+    "messages", "edge_cut", "replication_factor", "nnz_imbalance", "node_imbalance", "seconds", "peak_rss_mb",
+}  # fmt: skip
+MEASURE_KEYS = (PARTITION_KEYS - {"peak_rss_mb"}) | {"scheme", "replication", "exchanges", "bytes_per_epoch"}
+GRAPH = "path:n=12"
+
+
+def run(capsys, *argv):
+    """Return (exit code, stdout, stderr) of one command line."""
+    code = cli.main([str(word) for word in argv])
+    return code, *capsys.readouterr()
+
+
+def test_partition_json_has_the_keys_that_scripts_read(capsys):
+    code, out, err = run(capsys, "partition", GRAPH, "-k", 3, "--method", "block", "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert set(report) == PARTITION_KEYS
+    # Three blocks of a path: two ends meet at each of two cuts, one row goes each way.
+    assert (report["k"], report["n"], report["total_rows"], report["edge_cut"]) == (3, 12, 4, 4)
+    assert report["peak_rss_mb"] > 10
+    assert "--out DIR keeps" in err
+
+
+def test_partition_writes_owners_in_original_order_that_measure_takes(tmp_path, capsys):
+    code, out, _ = run(capsys, "partition", GRAPH, "-k", 3, "--method", "random", "--seed", 5, "--out", tmp_path / "p", "--json")
+    assert code == 0 and json.loads(out)["out"] == str(tmp_path / "p")
+    owner_N = np.load(tmp_path / "p" / "owner.npy")
+    assert np.bincount(owner_N).tolist() == [4, 4, 4]
+    code, out, _ = run(capsys, "measure", GRAPH, "--partition", tmp_path / "p", "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert (report["k"], report["method"]) == (3, "random")
+
+
+@pytest.mark.parametrize("command", ["partition", "measure"])
+def test_edges_are_used_both_ways_unless_told_otherwise(command, capsys):
+    def nnz(*argv):
+        return json.loads(run(capsys, command, "random_directed:n=30", "--method", "block", "--json", *argv)[1])["nnz"]
+
+    assert nnz() == nnz("--edges", "undirected") > nnz("--edges", "directed") == nnz("--edges", "reversed")
+
+
+@pytest.mark.parametrize("other", [["random_directed:n=30,seed=1"], ["random_directed:n=30", "--edges", "directed"], ["path:n=31"]])
+def test_a_partition_of_another_graph_or_other_edges_is_refused(other, tmp_path, capsys):
+    run(capsys, "partition", "random_directed:n=30", "-k", 3, "--method", "block", "--out", tmp_path / "p")
+    code, _, err = run(capsys, "measure", *other, "--partition", tmp_path / "p")
+    assert code == 3 and "made for another graph" in err
+
+
+def test_measure_prints_one_json_line_for_each_combination(capsys):
+    argv = ["-k", "2,3", "--method", "block,random", "--scheme", "broadcast,columns", "--widths", "8,4,2", "--json"]
+    code, out, _ = run(capsys, "measure", GRAPH, *argv)
+    assert code == 0
+    reports = [json.loads(line) for line in out.splitlines()]
+    assert all(set(report) == MEASURE_KEYS for report in reports)
+    found = [(r["k"], r["method"], r["scheme"]) for r in reports]
+    assert found == [(k, m, s) for k in (2, 3) for m in ("block", "random") for s in ("broadcast", "columns")]
+
+
+def test_measure_counts_the_bytes_of_the_widths(capsys):
+    code, out, _ = run(capsys, "measure", GRAPH, "-k", 3, "--method", "block", "--widths", "8,4,2", "--json")
+    report = json.loads(out)
+    # A X is kept, so layer 2 alone exchanges: 4 rows of width 2 in float32, forward and backward.
+    assert report["bytes_per_epoch"] == 2 * 4 * 2 * 4
+    assert [e["layer"] for e in report["exchanges"]] == [2, 2]
+
+
+@pytest.mark.parametrize("nnz_of_a_node, exchanges", [(1, 2), (40, 4)])
+def test_measure_knows_whether_sparse_features_are_kept_multiplied(nnz_of_a_node, exchanges, tmp_path, capsys):
+    # On a complete graph of 20 nodes A X has up to 20 times the nonzeros of X: kept while X is small beside A.
+    X = sp.csr_array((np.arange(20 * 50).reshape(20, 50) % 50 < nnz_of_a_node).astype(np.float32))
+    sp.save_npz(tmp_path / "x.npz", X)
+    argv = ["-k", 2, "--method", "block", "--features", tmp_path / "x.npz", "--widths", "50,4,2", "--json"]
+    code, out, _ = run(capsys, "measure", "complete:n=20", *argv)
+    assert code == 0 and len(json.loads(out)["exchanges"]) == exchanges
+
+
+def test_measure_shows_an_aligned_table(capsys):
+    code, out, _ = run(capsys, "measure", GRAPH, "-k", "2,3", "--method", "block", "--widths", "8,4,2")
+    assert code == 0
+    title, head, *lines = out.splitlines()
+    assert title == "path:n=12, undirected edges: 12 nodes, 22 nonzeros; widths 8, 4, 2"
+    assert head.split()[:4] == ["k", "method", "scheme", "c"]
+    assert len(lines) == 2 and len({line.index("columns") for line in lines}) == 1
+
+
+def test_measure_takes_a_papers_widths_for_a_graph_without_features_and_says_so(capsys):
+    code, out, err = run(capsys, "measure", GRAPH, "--method", "block")
+    assert code == 0 and "widths 300, 16, 24" in out
+    assert "has no features" in err
+
+
+@pytest.mark.parametrize(
+    "argv, said",
+    [
+        (["partition", GRAPH, "--method", "blok"], "did you mean 'block'?"),
+        (["measure", GRAPH, "--method", "blok"], "did you mean 'block'?"),
+        (["measure", GRAPH, "--scheme", "colums"], "did you mean 'columns'?"),
+        (["measure", GRAPH, "--replication", "2"], "replication"),
+        (["measure", GRAPH, "--widths", "8"], "at least two"),
+    ],
+)
+def test_an_unknown_name_exits_with_2(argv, said, capsys):
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_a_toml_file_gives_the_options_of_measure(tmp_path, capsys):
+    path = tmp_path / "measure.toml"
+    path.write_text(f'graph = "{GRAPH}"\nk = "2,3"\nmethod = "block"\nwidths = "8,4,2"\n')
+    code, out, _ = run(capsys, "measure", "--config", path, "--json")
+    assert code == 0 and [json.loads(line)["k"] for line in out.splitlines()] == [2, 3]
+
+
+@pytest.mark.slow
+def test_the_commands_for_data_import_neither_torch_nor_mpi(tmp_path):
+    code = f"""
+import sys
+from spgnn.cli import main
+native = {str(tmp_path / "native")!r}
+(open({str(tmp_path / "edges.txt")!r}, "w")).write("0 1\\n1 2\\n")
+codes = [
+    main(["convert", {str(tmp_path / "edges.txt")!r}, native]),
+    main(["check", native]),
+    main(["info", native]),
+    main(["partition", {GRAPH!r}, "--out", {str(tmp_path / "parts")!r}]),
+    main(["measure", {GRAPH!r}]),
+]
+print(codes, [name for name in ("torch", "mpi4py") if name in sys.modules], file=sys.stderr)
+"""
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
+    assert found.stderr.splitlines()[-1] == "[0, 0, 0, 0, 0] []"

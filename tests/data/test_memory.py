@@ -1,0 +1,228 @@
+"""Graphs of other libraries: scipy and NetworkX for real, PyG and DGL as objects with the same attributes."""
+
+import subprocess
+import sys
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spgnn.data import from_coo, from_dgl, from_networkx, from_pyg, from_scipy, load_graph
+from spgnn.errors import GraphError, InputError
+from spgnn.graph import graph_from_coo
+
+EDGES = np.array([[0, 1, 1, 3], [1, 2, 2, 0]])
+
+
+class Tensor:
+    """What spgnn uses of a torch tensor."""
+
+    is_sparse, layout = False, "torch.strided"
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        return self.values
+
+
+class Data:
+    """What spgnn uses of torch_geometric.data.Data."""
+
+    def __init__(self, **fields):
+        self.__dict__.update(fields)
+
+
+class DGLGraph:
+    """What spgnn uses of dgl.DGLGraph."""
+
+    is_homogeneous = True
+
+    def __init__(self, n, **fields):
+        self.n, self.ndata, self.edata = n, fields, {"w": Tensor([1.0, 2.0, 3.0, 4.0])}
+
+    def edges(self):
+        return Tensor(EDGES[0]), Tensor(EDGES[1])
+
+    def num_nodes(self):
+        return self.n
+
+
+Data.__module__, DGLGraph.__module__ = "torch_geometric.data.data", "dgl.heterograph"
+
+
+def mask(*nodes, n=5):
+    return Tensor(np.isin(np.arange(n), nodes))
+
+
+def test_coo_arrays_are_a_graph():
+    graph = load_graph((EDGES[0], EDGES[1]))
+    assert (graph.n_nodes, graph.nnz, graph.meta["duplicates"]) == (4, 3, 1)
+    assert graph.A[3, 0] == 1 and graph.A[0, 3] == 0
+    assert load_graph(EDGES).digest() == from_coo(*EDGES.tolist()).digest() == graph.digest()
+
+
+@pytest.mark.parametrize("format", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
+@pytest.mark.parametrize("make", [sp.csr_array, sp.csr_matrix])
+def test_scipy_of_every_format_gives_the_same_graph(format, make):
+    expected = graph_from_coo([0, 2, 1], [1, 2, 0], 4, np.float32([0.5, 2, 3]))
+    graph = load_graph(make(expected.A).asformat(format))
+    assert graph.digest() == expected.digest() and graph.A.data.dtype == np.float32
+
+
+def test_scipy_duplicates_are_summed_and_counted():
+    A = sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    graph = from_scipy(A)
+    assert graph.A[0, 1] == 2 and graph.meta["duplicates"] == 1
+    assert A.nnz == 3
+
+
+def test_scipy_matrix_handed_in_is_not_changed():
+    A = sp.csr_array((np.ones(3), np.array([2, 0, 1]), np.array([0, 3, 3, 3])), shape=(3, 3))
+    assert from_scipy(A).A.indices.tolist() == [0, 1, 2]
+    assert A.indices.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "dtype, values, stored",
+    [
+        (np.float64, [1, 1], np.float32),
+        (np.float64, [1, 0.1], np.float64),
+        (np.int64, [1, 7], np.float32),
+        (np.int64, [1, 2**24 + 1], np.float64),
+        (bool, [True, True], np.float32),
+    ],
+)
+def test_weights_keep_their_value_in_the_narrowest_float(dtype, values, stored):
+    graph = from_scipy(sp.csr_array((np.array(values, dtype), ([0, 1], [1, 0])), shape=(2, 2)))
+    assert graph.A.data.dtype == stored and graph.A.data.tolist() == values
+
+
+def test_scipy_with_bad_indices_is_refused_before_scipy_uses_it():
+    A = sp.csr_array((np.ones(2), np.array([0, 1]), np.array([0, 1, 2])), shape=(2, 2))
+    A.indices[1] = 10**6
+    with pytest.raises(GraphError, match="index 1000000; expected 0 to 1"):
+        from_scipy(A)
+    A.indices[1] = 1
+    A.indptr[1] = 5
+    with pytest.raises(GraphError, match="indptr must rise"):
+        from_scipy(A)
+    with pytest.raises(GraphError, match="as many rows as columns"):
+        from_scipy(sp.csr_array((2, 3)))
+    with pytest.raises(GraphError, match="complex128; expected real"):
+        from_scipy(sp.csr_array((2, 2), dtype=complex))
+
+
+def test_networkx_undirected_edges_stand_both_ways_and_loops_once():
+    G = nx.Graph([("b", "a"), ("a", "c"), ("c", "c")])
+    graph = load_graph(G)
+    assert graph.is_symmetric and (graph.n_nodes, graph.nnz, graph.meta["duplicates"]) == (3, 5, 0)
+    assert np.array_equal(graph.A.toarray(), nx.to_numpy_array(G))
+
+
+def test_networkx_directed_multigraph_with_weights_and_attributes():
+    G = nx.MultiDiGraph(name="roads")
+    G.add_nodes_from([(0, {"f": [1.0, 2.0], "c": 1}), (1, {"f": [3.0, 4.0], "c": 0}), (9, {"f": [0.0, 0.0], "c": 2})])
+    G.add_edge(0, 1, weight=2.5)
+    G.add_edge(0, 1, weight=1.5)
+    G.add_edge(1, 9)
+    graph = from_networkx(G, features="f", labels="c")
+    assert graph.A.toarray().tolist() == [[0, 2.5, 0], [0, 0, 1], [0, 0, 0]]
+    assert (graph.name, graph.meta["duplicates"], graph.y.tolist()) == ("roads", 1, [1, 0, 2])
+    assert graph.X.tolist() == [[1, 2], [3, 4], [0, 0]]
+
+
+def test_networkx_of_known_sizes():
+    assert load_graph(nx.karate_club_graph()).nnz == 2 * 78
+    assert load_graph(nx.empty_graph(3)).describe()["isolated"] == 3
+    assert load_graph(nx.empty_graph(0)).n_nodes == 0
+
+
+def test_networkx_errors_name_the_attribute():
+    G = nx.path_graph(3)
+    with pytest.raises(GraphError, match="3 nodes have no attribute 'x', the first is 0"):
+        from_networkx(G, features="x")
+    nx.set_edge_attributes(G, "heavy", "weight")
+    with pytest.raises(GraphError, match="'weight' is no number"):
+        from_networkx(G)
+
+
+def test_pyg_data_with_features_labels_and_masks():
+    data = Data(
+        edge_index=Tensor(EDGES),
+        edge_weight=Tensor([1.0, 2.0, 3.0, 4.0]),
+        x=Tensor(np.eye(5, dtype=np.float32)),
+        y=Tensor([[0], [1], [2], [0], [1]]),
+        num_nodes=5,
+        train_mask=mask(0, 1),
+        val_mask=mask(2),
+        test_mask=mask(3),
+    )
+    graph = load_graph(data)
+    assert (graph.n_nodes, graph.A[1, 2], graph.A[3, 0]) == (5, 3, 4)
+    assert graph.X.shape == (5, 5) and graph.y.tolist() == [0, 1, 2, 0, 1]
+    assert graph.split.tolist() == [0, 0, 1, 2, -1]
+
+
+def test_pyg_masks_of_several_splits_and_float_multilabels():
+    masks = {"train_mask": Tensor(np.eye(3, 2, dtype=bool)), "test_mask": Tensor(~np.eye(3, 2, dtype=bool))}
+    data = Data(edge_index=Tensor([[0], [1]]), num_nodes=3, y=Tensor(np.float32([[1, 0], [1, 1], [0, 0]])), **masks)
+    graph = from_pyg(data)
+    assert graph.split.tolist() == [[0, 2], [2, 0], [2, 2]]
+    assert graph.is_multilabel and graph.y.dtype.kind == "i"
+
+
+def test_pyg_transposed_adjacency_keeps_the_direction():
+    class SparseTensor:
+        def sparse_sizes(self):
+            return 4, 4
+
+        def coo(self):  # of the transpose: row = target, col = source
+            return Tensor(EDGES[1]), Tensor(EDGES[0]), None
+
+    graph = from_pyg(Data(adj_t=SparseTensor(), num_nodes=4))
+    assert graph.digest() == from_coo(*EDGES).digest()
+
+
+def test_pyg_subclasses_are_known_and_isolated_nodes_kept():
+    Mine = type("Mine", (Data,), {"__module__": "my.code"})
+    assert load_graph(Mine(edge_index=Tensor(EDGES), num_nodes=9)).n_nodes == 9
+
+
+def test_pyg_errors():
+    with pytest.raises(GraphError, match="node 1 is in val_mask and in another"):
+        from_pyg(Data(edge_index=Tensor(EDGES), num_nodes=5, train_mask=mask(0, 1), val_mask=mask(1)))
+    with pytest.raises(GraphError, match="neither edge_index nor adj_t"):
+        from_pyg(Data(num_nodes=5))
+    with pytest.raises(GraphError, match="expected \\(2, E\\)"):
+        from_pyg(Data(edge_index=Tensor(EDGES.T), num_nodes=5))
+    with pytest.raises(GraphError, match="to_homogeneous"):
+        from_pyg(type("HeteroData", (), {})())
+
+
+def test_dgl_graph_with_features_labels_masks_and_weights():
+    g = DGLGraph(5, feat=Tensor(np.eye(5)), label=Tensor([0, 1, 2, 0, 1]), train_mask=mask(0), val_mask=mask(1), test_mask=mask(4))
+    graph = load_graph(g)
+    assert graph.X.shape == (5, 5) and graph.y.tolist() == [0, 1, 2, 0, 1] and graph.split.tolist() == [0, 1, -1, -1, 2]
+    assert graph.nnz == 3 and np.all(graph.A.data == 1)
+    assert from_dgl(g, weight="w").A[1, 2] == 3
+    with pytest.raises(GraphError, match="edata has no 'weight'; it has w"):
+        from_dgl(g, weight="weight")
+
+
+def test_an_object_of_an_unknown_kind_is_refused():
+    with pytest.raises(InputError, match="cannot make a graph of a builtins.dict"):
+        load_graph({"edges": []})
+
+
+@pytest.mark.slow
+def test_no_other_library_is_imported():
+    code = "import sys, spgnn.data; print({'torch', 'networkx', 'torch_geometric', 'dgl', 'mpi4py'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

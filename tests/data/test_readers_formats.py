@@ -1,0 +1,154 @@
+"""Every format, as its own tools write it, is detected and read to the graph that was written."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import tiny_files as tiny
+
+from spgnn.data.formats import detect_format, known_formats, read_graph
+from spgnn.errors import FormatError, InputError
+
+DIRECTED = [key for key in tiny.WRITERS if key[0] not in ("metis", "planetoid")]
+WEIGHTED = {("edges", "csv"), ("mtx", "plain"), ("scipy", "csr"), ("scipy", "csc"), ("scipy", "coo")}
+ENTIRE = [key for key in DIRECTED if key[0] in ("gnn-benchmark", "heterophilous", "graphsaint", "ogb")]
+
+
+def edges_of(graph):
+    A = graph.A.tocoo()
+    return sorted(zip(A.row.tolist(), A.col.tolist()))
+
+
+def written(tmp_path, key):
+    return read_graph(tiny.WRITERS[key](tmp_path))
+
+
+def dense(X):
+    return X.toarray() if sp.issparse(X) else X
+
+
+@pytest.mark.parametrize("key", tiny.WRITERS, ids=" ".join)
+def test_each_file_is_detected_as_its_own_format_only(tmp_path, key):
+    assert detect_format(tiny.WRITERS[key](tmp_path)) == key[0]
+
+
+@pytest.mark.parametrize("key", DIRECTED, ids=" ".join)
+def test_edges_and_weights_are_those_of_the_file(tmp_path, key):
+    graph = written(tmp_path, key)
+    # These three say nothing of an isolated last node.
+    n = tiny.N - 1 if key[0] == "binary" or key == ("edges", "csv") else tiny.N
+    expected = tiny.adjacency(tiny.WEIGHTS if key in WEIGHTED else None)[:n, :n]
+    assert graph.A.shape == (n, n)
+    np.testing.assert_array_equal(graph.A.toarray(), expected.toarray())
+    assert graph.A.data.dtype in (np.float32, np.float64)
+
+
+@pytest.mark.parametrize("key", ENTIRE, ids=" ".join)
+def test_features_labels_and_split_are_those_of_the_file(tmp_path, key):
+    graph = written(tmp_path, key)
+    np.testing.assert_array_equal(dense(graph.X), tiny.X)
+    np.testing.assert_array_equal(graph.y, np.eye(3)[tiny.Y] if key[1] == "multi-label" else tiny.Y)
+    if key[0] != "gnn-benchmark":
+        np.testing.assert_array_equal(graph.split_N(0), tiny.SPLIT)
+
+
+def test_sparse_features_stay_sparse(tmp_path):
+    for i, key in enumerate([("gnn-benchmark", "sparse"), ("graphsaint", "classes"), ("planetoid", "python 2")]):
+        (tmp_path / str(i)).mkdir()
+        assert sp.issparse(written(tmp_path / str(i), key).X)
+
+
+def test_ten_splits_stand_side_by_side(tmp_path):
+    graph = written(tmp_path, ("heterophilous", "2 splits"))
+    assert graph.split.shape == (tiny.N, 2) and graph.split.dtype == np.int8
+    np.testing.assert_array_equal(graph.split_N(1), np.roll(tiny.SPLIT, 1))
+
+
+def test_metis_reads_neighbours_and_edge_weights_and_ignores_node_weights(tmp_path):
+    plain = read_graph(tiny.write_metis(tmp_path))
+    assert plain.n_nodes == 5
+    assert edges_of(plain) == [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1), (2, 3), (3, 2)]
+    weighted = read_graph(tiny.write_metis_weighted(tmp_path))
+    expected = [[0, 5, 0, 0], [5, 0, 6, 0], [0, 6, 0, 7], [0, 0, 7, 0]]
+    np.testing.assert_array_equal(weighted.A.toarray(), expected)
+    assert weighted.meta["node_weights"] == "ignored"
+
+
+def test_planetoid_places_test_rows_and_leaves_a_missing_node_empty(tmp_path):
+    graph = read_graph(tiny.write_planetoid(tmp_path))
+    assert graph.n_nodes == 10 and graph.meta["duplicates"] == 1
+    assert edges_of(graph) == [(0, 1), (1, 0), (2, 8), (3, 6), (6, 3), (8, 2), (9, 9)]
+    rows = dense(graph.X)[[8, 6, 9, 7]]
+    np.testing.assert_array_equal(rows, [[0, 8, 0], [6, 0, 0], [0, 0, 9], [0, 0, 0]])
+    np.testing.assert_array_equal(graph.y, [*tiny.Y, 0, -1, 2, 1])
+    np.testing.assert_array_equal(graph.split, [0, 0, 1, 1, 1, 1, 2, -1, 2, 2])
+
+
+def test_planetoid_written_by_this_python_reads_the_same(tmp_path):
+    old = read_graph(tiny.write_planetoid(tmp_path))
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        graph = read_graph(tiny.write_planetoid(tmp_path, lambda value: pickle.dumps(value, protocol)))
+        assert graph.digest() == old.digest()
+        np.testing.assert_array_equal(dense(graph.X), dense(old.X))
+
+
+def test_names_kept_as_pickled_objects_are_skipped_unread(tmp_path):
+    graph = written(tmp_path, ("gnn-benchmark", "sparse"))  # its node_names are objects
+    assert graph.n_nodes == tiny.N
+
+
+@pytest.mark.parametrize("key", tiny.WRITERS, ids=" ".join)
+def test_progress_ends_at_the_total(tmp_path, key):
+    seen = []
+    read_graph(tiny.WRITERS[key](tmp_path), progress=lambda done, total: seen.append((done, total)))
+    assert seen and seen[-1][0] == seen[-1][1] > 0
+    assert all(done <= total for done, total in seen)
+
+
+def files_of(path):
+    if path.is_dir():
+        return sorted(p for p in path.rglob("*") if p.is_file())
+    return [path] if path.is_file() else sorted(path.parent.glob(path.name + ".*"))
+
+
+@pytest.mark.parametrize("key", tiny.WRITERS, ids=" ".join)
+def test_an_empty_file_is_named(tmp_path, key):
+    path = tiny.WRITERS[key](tmp_path)
+    for file in files_of(path):
+        if file.name.startswith("num-edge-list"):
+            continue
+        kept = file.read_bytes()
+        file.write_bytes(b"")
+        with pytest.raises(InputError, match=f"{file.name}.*empty|{file.name}.*rows"):
+            known_formats()[key[0]].read(path, None)
+        file.write_bytes(kept)
+
+
+@pytest.mark.parametrize("key", tiny.WRITERS, ids=" ".join)
+def test_a_file_cut_at_any_place_is_refused_or_still_a_graph(tmp_path, key):
+    path = tiny.WRITERS[key](tmp_path)
+    read = known_formats()[key[0]].read
+    whole = read(path, None)
+    for file in files_of(path):
+        raw = file.read_bytes()
+        for cut in range(1, len(raw), max(1, len(raw) // 12)):
+            file.write_bytes(raw[:cut])
+            try:
+                assert read(path, None).nnz <= whole.nnz
+            except InputError as error:
+                assert str(error).startswith(str(tmp_path))
+        file.write_bytes(raw)
+
+
+def test_a_folder_that_is_no_graph_is_refused_with_what_was_looked_for(tmp_path):
+    (tmp_path / "notes.md").write_text("nothing here")
+    with pytest.raises(FormatError, match="adj_full.npz"):
+        read_graph(tmp_path)
+
+
+def test_a_missing_part_of_a_folder_is_named(tmp_path):
+    path = tiny.write_graphsaint(tmp_path)
+    (path / "role.json").unlink()
+    with pytest.raises(FormatError, match="role.json: no such file"):
+        read_graph(path)

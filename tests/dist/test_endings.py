@@ -1,0 +1,123 @@
+"""Kill tests: one rank of three fails, and the whole job ends in seconds, named once."""
+
+import re
+import sys
+
+import pytest
+from worlds import launch
+
+BODY = '''
+import ctypes, os, signal, sys, time
+import numpy as np
+import spgnn
+from spgnn.errors import InputError
+
+how, where = sys.argv[1:3]
+
+def fail():
+    if how == "raise": raise ZeroDivisionError("boom")
+    if how == "input": raise InputError("graph.txt:7: node -3 is negative")
+    if how == "exit": sys.exit(3)
+    if how == "kill": os.kill(os.getpid(), signal.SIGKILL)
+    if how == "segv": ctypes.string_at(0)
+    if how == "os._exit": os._exit(3)
+    if how == "leave": sys.exit(0)
+
+def main():
+    rank = int(os.environ["PMI_RANK"])
+    if where == "before" and rank == 1: fail()
+    with spgnn.world() as comm:
+        comm.phase = "loading the graph"
+        if where == "set-up" and comm.rank == 1: fail()
+        x = np.zeros(100)
+        for epoch in range(30):
+            comm.phase = f"epoch {epoch}"
+            if where == "epoch" and epoch == 7 and comm.rank == 1: fail()
+            comm.all_reduce(x)
+            time.sleep(0.01)
+    if where == "after":
+        if comm.rank == 1: fail()
+        time.sleep(60)
+    print("end", flush=True)
+'''
+PROGRAM = {
+    "script": BODY + "\nmain()\n",
+    "protected": BODY + "\nfrom spgnn.dist import run_protected\nsys.exit(run_protected(main))\n",
+}
+CAUSE = {
+    "raise": (1, "ZeroDivisionError: boom"),
+    "input": (3, "graph.txt:7: node -3 is negative"),
+    "exit": (3, r"sys\.exit\(3\)"),
+    "kill": (None, "killed by SIGKILL"),
+    "segv": (None, "killed by SIGSEGV"),
+    "os._exit": (None, "the process left with exit code 3 in the middle of the job"),
+}
+PHASE = {"before": "set-up", "set-up": "loading the graph", "epoch": "epoch 7", "after": "after spgnn.world"}
+
+
+def run(tmp_path, how, where, program="script", run_by=(), **env):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM[program])
+    ended = launch(3, [sys.executable, *run_by, path, how, where], limit_s=30, env=env)
+    assert not ended.is_late and ended.seconds < 15, f"{ended.seconds:.1f} s\n{ended.err}"
+    assert ended.left == []
+    return ended
+
+
+def named(ended) -> list[str]:
+    return [line for line in ended.err.splitlines() if line.startswith("spgnn: ")]
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program, run_by", [("script", ()), ("script", ("-m", "mpi4py")), ("protected", ())], ids=["plain", "mpi4py", "cli"]
+)
+@pytest.mark.parametrize("where", ["set-up", "epoch"])
+@pytest.mark.parametrize("how", ["raise", "exit", "kill"])
+def test_a_rank_that_fails_ends_the_job_and_is_named_once(tmp_path, how, where, program, run_by):
+    ended = run(tmp_path, how, where, program, run_by)
+    code, cause = CAUSE[how]
+    assert ended.code == code if code else ended.code != 0
+    (line,) = named(ended)
+    assert re.search(rf"^spgnn: rank 1: {cause}.* \[phase: {PHASE[where]}; host \S+, pid \d+\]", line)
+    assert "end" not in ended.out
+    assert ("Traceback" in ended.err) == (how == "raise" and program == "script")
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how, where",
+    [("segv", "epoch"), ("os._exit", "epoch"), ("input", "set-up"), ("input", "before"), ("exit", "before"),
+     ("raise", "after"), ("exit", "after"), ("kill", "after")],
+)  # fmt: skip
+def test_other_ends_of_one_rank_do_too(tmp_path, how, where):
+    ended = run(tmp_path, how, where)
+    code, cause = CAUSE[how]
+    assert ended.code == code if code else ended.code != 0
+    (line,) = named(ended)
+    assert re.search(rf"^spgnn: rank 1: {cause}.* \[phase: {PHASE[where]}", line)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_rank_that_leaves_early_is_missed_by_the_others(tmp_path):
+    ended = run(tmp_path, "leave", "epoch")
+    assert ended.code != 0
+    (line,) = named(ended)
+    assert "rank 1 calls no more: it has left spgnn.world()" in line
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_traceback_of_an_own_error_needs_debug(tmp_path):
+    assert "Traceback" not in run(tmp_path, "input", "epoch").err
+    assert "Traceback" in run(tmp_path, "input", "epoch", SPGNN_DEBUG="1").err
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_job_that_ends_well_says_nothing(tmp_path):
+    ended = run(tmp_path, "none", "none")
+    assert (ended.code, ended.out, ended.err) == (0, "end\n" * 3, "")

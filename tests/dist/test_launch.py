@@ -1,0 +1,63 @@
+"""world() and what a launcher leaves in the environment."""
+
+import subprocess
+import sys
+
+import pytest
+from worlds import ROOT
+
+from spgnn.dist.launchers import find_launcher
+
+
+@pytest.mark.parametrize(
+    "env, expected",
+    [
+        ({}, None),
+        ({"PMI_RANK": "1", "PMI_SIZE": "4", "PMI_FD": "9"}, (1, 4, 9)),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, (0, 2, -1)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),  # a batch script that has not called srun
+        ({"SLURM_PROCID": "3", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, (3, 8, -1)),
+        ({"PMIX_RANK": "2", "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "8"}, (2, 8, -1)),
+        ({"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_FD": "9", "SLURM_STEP_ID": "0"}, (5, 8, -1)),  # Slurm's own PMI
+        ({"PMI_RANK": "5", "PMI_SIZE": "8", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, (5, 8, -1)),
+    ],
+)
+def test_a_launcher_is_known_by_its_variables(env, expected):
+    found = find_launcher(env)
+    assert (None if found is None else (found.rank, found.size, found.pmi_fd)) == expected
+
+
+def run(code, **env):
+    import os
+
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "SLURM"))} | env
+    env["PYTHONPATH"] = str(ROOT)
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=30)
+
+
+SCRIPT = "import sys, spgnn\nwith spgnn.world() as comm: print(comm, 'mpi4py' in sys.modules)"
+
+
+def test_a_process_that_no_launcher_started_is_a_world_of_one_without_mpi():
+    ended = run(SCRIPT)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "SelfCommunicator(rank 0 of 1) False\n", "")
+
+
+@pytest.mark.slow
+def test_jobs_of_one_are_refused_with_the_fix():
+    pytest.importorskip("mpi4py")
+    ended = run(SCRIPT, SLURM_STEP_ID="0", SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="3")
+    assert ended.returncode == 4 and ended.stdout == ""
+    assert "srun started 3 processes, but MPI makes jobs of 1 of them" in ended.stderr
+    assert "--mpi=pmi2" in ended.stderr and "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
+def test_an_mpi_that_is_missing_is_a_clear_error():
+    hidden = "import sys; sys.modules['mpi4py'] = None\n"
+    ended = run(hidden + SCRIPT, PMI_RANK="0", PMI_SIZE="2")
+    assert ended.returncode == 4
+    assert "started 2 ranks, but MPI cannot be loaded" in ended.stderr and "pip install" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    alone = run(hidden + SCRIPT, PMI_RANK="0", PMI_SIZE="1")
+    assert (alone.returncode, alone.stdout) == (0, "SelfCommunicator(rank 0 of 1) True\n")

@@ -1,0 +1,91 @@
+"""Layers are their equations; a Stack chains them; weights depend on the seed alone."""
+
+import numpy as np
+import pytest
+import torch
+from graphs import dense_operator, random_graph
+
+from spgnn.errors import ShapeError, UsageError
+from spgnn.layers import ACTIVATIONS, GCN, Layer, Stack
+from spgnn.spmm.reference import DenseOperator
+
+GRAPH = random_graph(n=20, edges=60)
+A = DenseOperator(dense_operator(GRAPH))
+X = torch.from_numpy(GRAPH.X)
+
+
+@pytest.mark.parametrize("act", [None, *ACTIVATIONS])
+@pytest.mark.parametrize("bias", [True, False])
+def test_gcn_is_act_of_a_h_w_plus_b(act, bias):
+    layer = GCN(6, 4, act=act, bias=bias).double()
+    layer.initialise(torch.Generator().manual_seed(1))
+    if bias:
+        layer.b_C.data.copy_(torch.arange(4.0))
+    expected = A.A @ X @ layer.W_FC
+    expected = ACTIVATIONS[act or "none"](expected + layer.b_C if bias else expected)
+    assert torch.allclose(layer(A, X), expected, rtol=1e-12)
+    assert (layer.b_C is None) == (not bias)
+
+
+def test_layer_norm_comes_before_the_activation_and_the_residual_after():
+    layer = GCN(6, 6, act="relu", norm="layer", residual=True).double()
+    layer.initialise(torch.Generator().manual_seed(1))
+    Z = A.A @ X @ layer.W_FC
+    Z = (Z - Z.mean(1, keepdim=True)) / torch.sqrt(Z.var(1, unbiased=False, keepdim=True) + 1e-5)
+    assert torch.allclose(layer(A, X), torch.relu(Z) + X, rtol=1e-10)
+
+
+def test_the_residual_is_left_out_where_the_widths_differ():
+    layer = GCN(6, 3, residual=True).double()
+    assert layer(A, X).shape == (20, 3) and not layer.residual
+
+
+def test_a_layer_of_ones_own_takes_an_equation():
+    class Own(Layer):
+        def __init__(self):
+            super().__init__(6, 6)
+            self.W_FF = self.weight(6, 6)
+
+        def forward(self, A, H):
+            return torch.relu(A @ (H @ self.W_FF) + H)
+
+    model = Stack(Own(), GCN(6, 2)).double()
+    assert float(model.layers[0].W_FF.detach().abs().sum()) > 0
+    assert model(A, X).shape == (20, 2) and model.widths is None
+
+
+def test_weights_depend_on_the_seed_and_not_on_the_dtype():
+    one, two, other = (Stack(GCN(6, 5), GCN(5, 5), GCN(5, 5)) for _ in range(3))
+    two.double()
+    for model, seed in ((one, 3), (two, 3), (other, 4)):
+        model.initialise(seed)
+    state, double, changed = one.state_dict(), two.state_dict(), other.state_dict()
+    assert all(torch.equal(state[k].double(), double[k]) for k in state)
+    assert not torch.equal(state["layers.0.W_FC"], changed["layers.0.W_FC"])
+    assert not torch.equal(state["layers.1.W_FC"], state["layers.2.W_FC"])
+    bound = np.sqrt(6 / 11)
+    assert 0.8 * bound < float(state["layers.0.W_FC"].abs().max()) <= bound
+
+
+def test_a_stack_whose_widths_do_not_fit_names_the_layers():
+    with pytest.raises(ShapeError, match="layer 2 reads 5 columns, layer 1 writes 4"):
+        Stack(GCN(6, 4), GCN(5, 2))
+
+
+def test_an_unknown_activation_is_named_with_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'relu'"):
+        GCN(2, 2, act="rellu")
+
+
+def test_loading_weights_marks_a_stack_as_trained():
+    model, other = Stack(GCN(6, 2)), Stack(GCN(6, 2))
+    other.initialise(9)
+    assert not model.is_trained
+    model.load_state_dict(other.state_dict())
+    assert model.is_trained
+
+
+def test_embeddings_are_the_input_of_the_last_layer():
+    model = Stack(GCN(6, 5, act="relu"), GCN(5, 2)).double().eval()
+    H = model.embed(A, X)
+    assert torch.allclose(model.layers[1](A, H), model(A, X))

@@ -1,0 +1,115 @@
+"""Options are one thing in three places: a dataclass field, a TOML key, a command-line option."""
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spgnn.config import MeasureConfig, PartitionConfig, TrainConfig, build, read_toml, to_toml
+from spgnn.errors import InputError, UsageError
+
+CONFIGS = (TrainConfig, PartitionConfig, MeasureConfig)
+
+
+@pytest.mark.parametrize("cls", CONFIGS)
+def test_every_field_has_a_help_text_and_a_default_that_passes_its_own_check(cls):
+    assert all(f.metadata["help"] for f in fields(cls))
+    default = cls()
+    assert build(cls, {f.name: getattr(default, f.name) for f in fields(cls)}) == default
+
+
+@pytest.mark.parametrize("cls", CONFIGS)
+def test_the_toml_text_of_a_config_gives_the_same_config(cls, tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(to_toml(cls(), extra={"graph": "wordnet"}))
+    assert read_toml(cls, path) == cls()
+
+
+@given(
+    out=st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20),
+    lr=st.floats(0, 1e300, allow_nan=False),
+    hidden=st.integers(1, 2**40),
+    bias=st.booleans(),
+)
+def test_any_value_survives_toml(tmp_path_factory, out, lr, hidden, bias):
+    config = build(TrainConfig, {"out": out, "lr": lr, "hidden": hidden, "bias": bias})
+    path = tmp_path_factory.mktemp("toml") / "run.toml"
+    path.write_text(to_toml(config), encoding="utf-8")
+    assert read_toml(TrainConfig, path) == config
+
+
+def test_what_stands_on_the_command_line_goes_on_top_of_the_file(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("hidden = 64\nlr = 1\nweight-decay = 5e-4\n")
+    config = read_toml(TrainConfig, path, {"hidden": 32})
+    assert (config.hidden, config.lr, config.weight_decay, config.layers) == (32, 1.0, 5e-4, 2)
+
+
+def test_a_value_of_the_command_line_that_is_the_default_still_goes_on_top(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("hidden = 64\n")
+    assert read_toml(TrainConfig, path, {"hidden": 128}).hidden == 128
+
+
+@pytest.mark.parametrize("key, meant", [("hiden", "hidden"), ("weight_decy", "weight_decay"), ("optimiser", "optimizer")])
+def test_an_unknown_key_is_refused_with_the_nearest_name_and_its_place(tmp_path, key, meant):
+    path = tmp_path / "run.toml"
+    path.write_text(f"{key} = 1\n")
+    with pytest.raises(UsageError, match=f"run.toml: unknown key '{key}'; did you mean '{meant}'"):
+        read_toml(TrainConfig, path)
+
+
+@pytest.mark.parametrize(
+    "values, said",
+    [
+        ({"hidden": 0}, "hidden = 0; expected at least 1"),
+        ({"dropout": 1.0}, "dropout = 1; expected at least 0 and at most 0.999"),
+        ({"lr": float("nan")}, "lr = nan; expected at least 0"),
+        ({"lr": -0.1}, "lr = -0.1; expected at least 0"),
+        ({"hidden": 1.5}, "hidden = 1.5 is float; expected int"),
+        ({"hidden": True}, "hidden = True is bool; expected int"),
+        ({"bias": 1}, "bias = 1 is int; expected bool"),
+        ({"out": 1.5}, "out = 1.5 is float; expected str"),
+        ({"model": "gnc"}, "model = 'gnc' is not known; did you mean 'gcn'"),
+        ({"dtype": ["float32"]}, "dtype"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_was_expected(values, said):
+    with pytest.raises(UsageError) as error:
+        build(TrainConfig, values)
+    assert said in str(error.value)
+
+
+def test_an_integer_is_a_float_and_a_split_number_is_a_name():
+    config = build(TrainConfig, {"lr": 1, "split": 3})
+    assert isinstance(config.lr, float) and config.split == "3"
+
+
+@pytest.mark.parametrize("text", ["hidden =", "= 3", "[hidden", "\x00", "hidden = 1\nhidden = 2"])
+def test_a_file_that_is_not_toml_is_bad_input(tmp_path, text):
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match="run.toml: cannot be read as TOML"):
+        read_toml(TrainConfig, path)
+
+
+def test_a_missing_or_binary_file_is_bad_input(tmp_path):
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    for name in ("binary.toml", "absent.toml", "."):
+        with pytest.raises(InputError, match="cannot be read as TOML"):
+            read_toml(TrainConfig, tmp_path / name)
+
+
+def test_a_table_in_the_file_is_an_unknown_key(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("[train]\nhidden = 3\n")
+    with pytest.raises(UsageError, match="unknown key 'train'"):
+        read_toml(TrainConfig, path)
+
+
+def test_a_config_is_frozen_and_replaceable():
+    config = TrainConfig()
+    with pytest.raises(AttributeError):
+        config.hidden = 3
+    assert replace(config, hidden=3).hidden == 3

@@ -1,0 +1,84 @@
+"""The set-up scripts: valid, runnable from anywhere, and clear where a tool is missing."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPTS = ("runs/setup.sh", "runs/test", "runs/quickstart", ".ci/run")
+# What the scripts call, beside Python, a compiler and apt-get.
+TOOLS = ("bash", "env", "basename", "cat", "cut", "dirname", "find", "grep", "head", "id", "rm", "sha256sum", "sort", "xargs", "nproc")
+
+
+@pytest.fixture
+def bare_machine(tmp_path):
+    """A checkout of the scripts and a PATH with only TOOLS and a Python on it."""
+    for name in (*SCRIPTS, "runs/constraints.txt"):
+        (tmp_path / "repo" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / "repo" / name)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in TOOLS:
+        (tools / name).symlink_to(shutil.which(name))
+    return tmp_path / "repo", tools
+
+
+def python_of(tools: Path, version: str, includes: str = "/nowhere") -> None:
+    """Put a python3 on the PATH that only answers what the set-up asks it."""
+    major, minor = version.split(".")
+    (tools / "python3").write_text(
+        "#!/bin/bash\n"
+        f'case "$*" in *version_info*) (({minor} < 11)) && exit 1; echo "$0" ;; *ensurepip*) ;; *include*) echo {includes} ;; esac\n'
+    )
+    (tools / "python3").chmod(0o755)
+
+
+def run(script: Path, tools: Path, cwd: Path) -> subprocess.CompletedProcess:
+    return subprocess.run(["bash", str(script)], env={"PATH": str(tools)}, cwd=cwd, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_is_valid_bash_and_stops_at_the_first_error(name):
+    assert subprocess.run(["bash", "-n", ROOT / name], timeout=60).returncode == 0
+    text = (ROOT / name).read_text()
+    if name != "runs/setup.sh":
+        assert os.access(ROOT / name, os.X_OK)
+        assert text.startswith("#!/usr/bin/env bash\n") and "\nset -euo pipefail\n" in text
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_names_no_host_and_no_absolute_path_of_a_machine(name):
+    text = (ROOT / name).read_text()
+    assert not re.findall(r"https?://|--index-url|--extra-index-url|--find-links|/home/|/root/|/tmp/|/work/", text)
+
+
+@pytest.mark.parametrize("name", ["runs/test", "runs/quickstart", ".ci/run"])
+def test_a_missing_compiler_is_one_line_that_says_what_to_install(bare_machine, tmp_path, name):
+    repo, tools = bare_machine
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "Python.h").touch()
+    python_of(tools, "3.12", tmp_path / "include")
+    found = run(repo / name, tools, tmp_path)
+    assert found.returncode == 4
+    assert found.stdout == ""
+    assert found.stderr.count("\n") == 1
+    assert "C++ compiler" in found.stderr and found.stderr.endswith("apt-get install g++\n")
+
+
+def test_missing_headers_are_named_together_with_the_compiler(bare_machine, tmp_path):
+    repo, tools = bare_machine
+    python_of(tools, "3.12")
+    assert run(repo / "runs/test", tools, tmp_path).stderr.endswith("apt-get install python3-dev g++\n")
+
+
+def test_a_python_that_is_too_old_is_as_good_as_none(bare_machine, tmp_path):
+    repo, tools = bare_machine
+    python_of(tools, "3.9")
+    found = run(repo / "runs/test", tools, tmp_path)
+    assert found.returncode == 4
+    assert "Python 3.11 or later" in found.stderr
+    assert found.stderr.endswith("apt-get install python3 python3-venv python3-dev g++\n")

@@ -1,0 +1,72 @@
+"""Scores equal scikit-learn's on the whole graph, however its nodes are spread."""
+
+import numpy as np
+import pytest
+import torch
+from worlds import parallel
+
+from spgnn.training.loss import binary_cross_entropy, cross_entropy
+from spgnn.training.metrics import count, per_class, scores
+from spgnn.spmm.buffers import BufferPool
+
+sk = pytest.importorskip("sklearn.metrics")
+
+
+def share(comm, *arrays):
+    return [a[comm.rank :: comm.size] for a in arrays]
+
+
+@parallel([1, 3], mpi=[])
+@pytest.mark.parametrize("C", [2, 3, 7])
+def test_single_label_scores_equal_scikit_learns(comm, C):
+    rng = np.random.default_rng(C)
+    Z, y, split = rng.standard_normal((200, C)), rng.integers(-1, C, 200), rng.integers(-1, 3, 200).astype(np.int8)
+    z, t, s = share(comm, Z, y, split)
+    counts = count(torch.from_numpy(z), torch.from_numpy(t), s, C, comm)
+    for number in range(3):
+        rows = (split == number) & (y >= 0)
+        truth, guess = y[rows], Z[rows].argmax(1)
+        got = scores(counts[number], False)
+        assert got["accuracy"] == pytest.approx(sk.accuracy_score(truth, guess))
+        assert got["micro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="micro"))
+        assert got["macro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="macro"))
+        f1 = [entry["f1"] for entry in per_class(counts[number], False)]
+        np.testing.assert_allclose(f1, sk.f1_score(truth, guess, average=None, labels=range(C)))
+
+
+@parallel([1, 3], mpi=[])
+@pytest.mark.parametrize("C", [2, 3, 5])
+def test_multi_label_scores_equal_scikit_learns(comm, C):
+    rng = np.random.default_rng(C)
+    Z, Y, split = rng.standard_normal((200, C)), rng.integers(0, 2, (200, C)).astype(np.float64), rng.integers(-1, 3, 200).astype(np.int8)
+    z, t, s = share(comm, Z, Y, split)
+    counts = count(torch.from_numpy(z), torch.from_numpy(t), s, C, comm)
+    for number in range(3):
+        truth, guess = Y[split == number], Z[split == number] > 0
+        got = scores(counts[number], True)
+        assert got["micro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="micro"))
+        assert got["macro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="macro"))
+
+
+def test_an_empty_split_has_no_score():
+    assert np.isnan(scores(np.zeros((3, 3), np.int64), False)["accuracy"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cross_entropy_counts_labelled_rows_alone(dtype):
+    Z = torch.randn(50, 4, dtype=dtype, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    y = torch.arange(50) % 5 - 1
+    loss = cross_entropy(Z, y, 40, BufferPool())
+    loss.backward()
+    other = Z.detach().clone().requires_grad_()
+    expected = torch.nn.functional.cross_entropy(other, y, ignore_index=-1)
+    expected.backward()
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
+    assert torch.allclose(Z.grad, other.grad, atol=1e-7)
+
+
+def test_binary_cross_entropy_is_the_mean_over_rows_and_classes():
+    Z, Y = torch.randn(10, 3), torch.randint(0, 2, (10, 3)).float()
+    rows = torch.arange(10) < 6
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(Z[rows], Y[rows])
+    assert float(binary_cross_entropy(Z, Y, rows, 6)) == pytest.approx(float(expected), rel=1e-6)

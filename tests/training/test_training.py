@@ -1,0 +1,210 @@
+"""The loop: what it records, when it stops, what it keeps, and the files of a run."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from graphs import random_graph
+from worlds import parallel
+
+from spgnn.config import TrainConfig, read_toml
+from spgnn.data import save_graph
+from spgnn.dist import SelfCommunicator, run_threads
+from spgnn.distgraph import distribute
+from spgnn.errors import CheckpointError, GraphError, NumericalError, ResourceError, UsageError
+from spgnn.layers import GCN, Stack
+from spgnn.training import predict, run, train
+from spgnn.training.checkpoint import best_checkpoint, load_checkpoint, save_checkpoint
+from spgnn.training.loop import Trainer
+from dataclasses import replace as with_fields
+
+
+def learnable(n=80, seed=0, multilabel=False):
+    """Labels that the features tell, on a graph that joins like to like."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+    src = rng.integers(0, n, 600)
+    dst = rng.integers(0, n, 600)
+    same = y[src] == y[dst]
+    from spgnn.graph import graph_from_coo, random_split
+
+    X = np.eye(3)[y] + rng.standard_normal((n, 3))
+    labels = np.eye(3, dtype=np.int8)[y] if multilabel else y
+    return graph_from_coo(src[same], dst[same], n, X=X, y=labels, split=random_split(y, seed)).with_edges("undirected")
+
+
+def model():
+    return Stack(GCN(3, 8, act="relu"), GCN(8, 3))
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+@pytest.mark.parametrize("optimizer, lr", [("adam", 0.05), ("sgd", 1.0)])
+def test_training_learns_what_can_be_learnt(multilabel, optimizer, lr):
+    dgraph = distribute(learnable(multilabel=multilabel), SelfCommunicator())
+    history = train(model(), dgraph, epochs=60, lr=lr, optimizer=optimizer)
+    assert history.test > 0.85 and history.metric == ("micro_f1" if multilabel else "accuracy")
+    assert history.records[-1]["loss"] < 0.5 * history.records[0]["loss"]
+
+
+def test_scores_of_an_epoch_are_those_of_its_weights_with_and_without_dropout():
+    graph = learnable()
+    for dropout in (0.0, 0.5):
+        trainer = Trainer(Stack(GCN(3, 8, act="relu"), GCN(8, 3), dropout=dropout), distribute(graph, SelfCommunicator()), TrainConfig(epochs=4, lr=0.1))
+        expected = []
+        shadow = Trainer(Stack(GCN(3, 8, act="relu"), GCN(8, 3), dropout=dropout), distribute(graph, SelfCommunicator()), TrainConfig(epochs=4, lr=0.1))
+        for epoch in range(1, 5):
+            shadow.step(epoch)
+            guess = shadow.logits().argmax(1).numpy()
+            expected.append(float((guess == graph.y)[graph.split == 2].mean()))
+        history = trainer.fit()
+        assert [r["test"] for r in history.records] == pytest.approx(expected)
+        assert [r["epoch"] for r in history.records] == [1, 2, 3, 4]
+
+
+def test_the_model_ends_with_the_weights_of_the_best_validation_score():
+    trainer = Trainer(model(), distribute(learnable(), SelfCommunicator()), TrainConfig(epochs=30, lr=0.3))
+    history = trainer.fit()
+    assert history.val == max(r["val"] for r in history.records)
+    guess = trainer.logits().argmax(1).numpy()
+    graph = learnable()
+    assert float((guess == graph.y)[graph.split == 1].mean()) == pytest.approx(history.val)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_patience_stops_so_many_epochs_after_the_best(dropout):
+    stack = Stack(GCN(3, 8, act="relu"), GCN(8, 3), dropout=dropout)
+    history = train(stack, distribute(learnable(), SelfCommunicator()), epochs=500, lr=0.1, patience=7)
+    assert len(history.records) == history.best_epoch + 7 < 500
+
+
+def test_eval_every_scores_some_epochs_and_always_the_last():
+    history = train(model(), distribute(learnable(), SelfCommunicator()), epochs=8, eval_every=3)
+    assert [r["epoch"] for r in history.records if r["val"] is not None] == [3, 6, 8]
+    assert [r["epoch"] for r in history.records] == list(range(1, 9))
+
+
+def test_a_second_training_goes_on_from_the_first():
+    stack = model()
+    dgraph = distribute(learnable(), SelfCommunicator())
+    first = train(stack, dgraph, epochs=20, lr=0.05)
+    second = train(stack, dgraph, epochs=1, lr=0.05)
+    assert second.records[0]["loss"] < 0.8 * first.records[0]["loss"]
+
+
+def test_weight_decay_on_the_first_layer_leaves_the_others():
+    config = TrainConfig(weight_decay=0.1, decay_layers="first")
+    trainer = Trainer(model(), distribute(learnable(), SelfCommunicator()), config)
+    decays = {id(p): group["weight_decay"] for group in trainer.optimizer.param_groups for p in group["params"]}
+    assert [decays[id(p)] for p in trainer.model.parameters()] == [0.1, 0.1, 0.0, 0.0]
+
+
+@parallel([1, 2], mpi=[])
+def test_a_loss_that_is_not_finite_ends_all_ranks_with_the_epoch_named(comm):
+    dgraph = distribute(learnable(), comm)
+    with pytest.raises(NumericalError, match="epoch .*lower --lr|epoch .*Lower --lr"):
+        train(model(), dgraph, epochs=50, lr=1e30, optimizer="sgd")
+
+
+def test_missing_features_labels_or_training_nodes_are_named():
+    graph = learnable()
+    for field, message in (("X", "no features"), ("y", "no labels")):
+        broken = with_fields(graph, **{field: None})
+        with pytest.raises(GraphError, match=message):
+            train(model(), distribute(broken, SelfCommunicator()))
+    none = with_fields(graph, split=np.full(80, 2, np.int8))
+    with pytest.raises(GraphError, match="no training node"):
+        train(model(), distribute(none, SelfCommunicator()))
+
+
+def test_an_unknown_option_of_train_names_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'epochs'"):
+        train(model(), distribute(learnable(), SelfCommunicator()), epoch=3)
+
+
+def test_splits_given_numbered_random_and_auto(tmp_path):
+    graph = learnable()
+    many = with_fields(graph, split=np.stack([graph.split, graph.split[::-1]], axis=1))
+    for split, expected in (("0", graph.split), ("1", graph.split[::-1]), ("auto", graph.split), ("given", graph.split)):
+        trainer = Trainer(model(), distribute(many, SelfCommunicator()), TrainConfig(split=split))
+        assert np.array_equal(trainer.split_n, expected)
+    with pytest.raises(UsageError, match="splits 0 to 1"):
+        Trainer(model(), distribute(many, SelfCommunicator()), TrainConfig(split="2"))
+    bare = with_fields(graph, split=None)
+    with pytest.raises(GraphError, match="--split random"):
+        Trainer(model(), distribute(bare, SelfCommunicator()), TrainConfig(split="given"))
+
+
+@parallel([2, 3], mpi=[])
+def test_a_random_split_is_the_same_on_any_ranks(comm):
+    from spgnn.graph import random_split
+
+    graph = with_fields(learnable(), split=None)
+    trainer = Trainer(model(), distribute(graph, comm, method="random"), TrainConfig(seed=5))
+    assert np.array_equal(trainer.dgraph.collect(trainer.split_n), random_split(graph.y, 5))
+
+
+@pytest.mark.slow
+def test_a_run_writes_its_files_and_predicts_the_same_on_other_ranks(tmp_path):
+    save_graph(learnable(), tmp_path / "graph")
+    out = tmp_path / "out"
+    config = TrainConfig(hidden=8, epochs=12, lr=0.05, out=str(out))
+    summary = run_threads(3, lambda comm: run(str(tmp_path / "graph"), config, comm))[0]
+    assert read_toml(TrainConfig, out / "config.toml") == config
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [set(line) for line in lines] == [{"epoch", "loss", "train", "val", "test", "epoch_s", "bytes_sent"}] * 12
+    stored = json.loads((out / "summary.json").read_text())
+    keys = "best_epoch val test metric epoch_s bytes_sent bytes_predicted peak_rss_mb ranks scheme replication method"
+    assert set(keys.split()) <= set(stored) and stored["test"] == summary["test"]
+    assert stored["bytes_sent"] == stored["bytes_predicted"] == lines[3]["bytes_sent"] > 0
+    predictions = np.load(out / "predictions.npy")
+    graph = learnable()
+    assert float((predictions == graph.y)[graph.split == 2].mean()) == pytest.approx(summary["test"])
+    for ranks in (1, 2):
+        report = run_threads(ranks, lambda comm: predict(str(out), comm, out=str(tmp_path / "p.npy"), embeddings=str(tmp_path / "e.npy")))[0]
+        assert np.array_equal(np.load(tmp_path / "p.npy"), predictions)
+        assert np.load(tmp_path / "e.npy").shape == (80, 8) and report["test"] == pytest.approx(summary["test"])
+    assert 1 <= len(list((out / "checkpoints").iterdir())) <= 2
+    assert not [p for p in out.rglob(".*")]
+
+
+@pytest.mark.slow
+def test_a_run_from_a_folder_of_parts_equals_one_from_the_graph(tmp_path):
+    from spgnn.partition import part_graph
+
+    graph = learnable()
+    save_graph(graph, tmp_path / "graph")
+    part_graph(graph, 3, method="random").save(tmp_path / "parts", graph)
+    losses = []
+    for partition in ("", str(tmp_path / "parts")):
+        config = TrainConfig(hidden=8, epochs=5, out=str(tmp_path / "out"), partition=partition, method="random", dtype="float64")
+        run_threads(3, lambda comm: run(str(tmp_path / "graph"), config, comm))
+        losses.append([json.loads(line)["loss"] for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
+
+
+def test_an_out_folder_that_cannot_be_written_is_a_resource_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    save_graph(learnable(), tmp_path / "graph")
+    with pytest.raises(ResourceError, match="--out"):
+        run(str(tmp_path / "graph"), TrainConfig(out=str(tmp_path / "file" / "out")), SelfCommunicator())
+
+
+def test_checkpoints_keep_the_best_and_the_newest(tmp_path):
+    for epoch, val in ((1, 0.5), (2, 0.9), (3, 0.7), (4, 0.6)):
+        save_checkpoint(tmp_path, epoch, {"W": torch.full((2,), float(epoch))}, {"val": val})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["epoch-000002", "epoch-000004"]
+    state, manifest = load_checkpoint(best_checkpoint(tmp_path))
+    assert manifest["epoch"] == 2 and torch.equal(state["W"], torch.full((2,), 2.0))
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    path = save_checkpoint(tmp_path, 1, {"W": torch.zeros(2)}, {"val": 0.1})
+    (path / "model.safetensors").write_bytes(b"12")
+    with pytest.raises(CheckpointError, match="model.safetensors"):
+        load_checkpoint(path)
+    (path / "manifest.json").write_text("[")
+    with pytest.raises(CheckpointError, match="manifest.json"):
+        load_checkpoint(path)
+    with pytest.raises(CheckpointError, match="no config.toml"):
+        predict(str(tmp_path), SelfCommunicator())

@@ -1,0 +1,287 @@
+"""One test body, run on thread ranks and on MPI ranks.
+
+    from worlds import parallel
+
+    @parallel([1, 2, 3, 7], mpi=[1, 2, 4, 16])      # mpi left out: the same sizes; mpi=[]: threads only
+    @pytest.mark.parametrize("scheme", ["columns", "broadcast"])
+    def test_pull_copies_the_ghost_rows(comm, scheme, tmp_path):
+        ...                                         # plain asserts; every rank runs the whole body
+
+It becomes the items [thread-1] ... [mpi-16]. All selected bodies of one file and size share one
+`mpirun` (marked `mpi`; skipped with the reason where there is none), so torch starts once a rank.
+Arguments: parametrized literals, `tmp_path` (one folder, all ranks) and `data_dir`. A failure shows
+the ranks and their tracebacks. `launch(n, argv)` runs any program under mpirun with a time limit.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PATHS = ("tmp_path", "data_dir")
+BATCHES = pytest.StashKey[dict]()
+THREAD_LIMIT_S, BATCH_LIMIT_S, GRACE_S = 60, 240, 2
+
+
+@dataclass(frozen=True)
+class World:
+    """How many ranks of which kind one test item has."""
+
+    kind: str
+    size: int
+
+
+def parallel(sizes: Sequence[int], mpi: Sequence[int] | None = None, timeout: float = THREAD_LIMIT_S) -> Callable:
+    """Return the decorator that runs body(comm, ...) on thread ranks of each size, and on MPI ranks."""
+    worlds = [pytest.param(World("thread", n), id=f"thread-{n}") for n in sizes]
+    worlds += [
+        pytest.param(World("mpi", n), id=f"mpi-{n}", marks=pytest.mark.mpi) for n in (sizes if mpi is None else mpi)
+    ]
+
+    def decorate(body: Callable) -> Callable:
+        names = list(inspect.signature(body).parameters)[1:]
+
+        def test(request, world, **arguments):
+            if world.kind == "mpi":
+                _report(_batch(request, world.size)[request.node.name])
+            else:
+                from spgnn.dist import run_threads
+
+                run_threads(world.size, lambda comm: body(comm, **arguments), timeout=timeout)
+
+        test.__name__, test.__qualname__, test.__doc__ = body.__name__, body.__qualname__, body.__doc__
+        test.__module__, test.body, test.pytestmark = body.__module__, body, list(getattr(body, "pytestmark", []))
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        test.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in ("request", "world", *names)])
+        return pytest.mark.parametrize("world", worlds)(test)
+
+    return decorate
+
+
+def mpirun() -> Path:
+    """Return the launcher beside this interpreter, or of the PATH; skip the test where there is none."""
+    beside = Path(sys.prefix) / "bin" / "mpirun"
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    if found is None:
+        pytest.skip("no mpirun beside this interpreter or on PATH; pip install mpi4py mpich")
+    if importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("mpi4py is not installed; pip install mpi4py mpich")
+    return Path(found)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """How a launched program ended; left: command lines of its processes that outlived the launcher by GRACE_S."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+    is_late: bool
+    left: list[str]
+
+
+def launch(n: int, argv: Sequence, limit_s: float = 60, env: dict[str, str] | None = None, cwd=ROOT) -> Launched:
+    """Run argv on n ranks (0: without a launcher); end what is left of it after limit_s."""
+    command = [str(mpirun()), "-n", str(n)] if n else []
+    job = f"SPGNN_TEST_JOB={uuid.uuid4().hex}"
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        start = time.monotonic()
+        process = subprocess.Popen(
+            [*command, *map(str, argv)],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, start_new_session=True,
+            env=_environment(job, env or {}),
+        )  # fmt: skip
+        is_late = False
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            is_late = True
+            os.killpg(process.pid, signal.SIGTERM)  # the launcher ends its ranks, which are sessions of their own
+            try:
+                process.wait(3)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        seconds = time.monotonic() - start
+        while (left := _processes(job)) and time.monotonic() - start - seconds < GRACE_S:
+            time.sleep(0.02)
+        for pid in left:
+            _kill(pid)
+        out.seek(0), err.seek(0)
+        text, errors = out.read().decode(errors="replace"), err.read().decode(errors="replace")
+    return Launched(process.returncode, text, errors, seconds, is_late, list(left.values()))
+
+
+def _environment(job: str, env: dict[str, str]) -> dict[str, str]:
+    paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    name, value = job.split("=")
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(p for p in paths if p),
+        "OMP_NUM_THREADS": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        name: value,
+    } | env  # fmt: skip
+
+
+def _processes(job: str) -> dict[int, str]:
+    """Return pid -> command line of the processes whose environment has job."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if job.encode() in (folder / "environ").read_bytes():
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:  # it has just ended, or is another user's
+            continue
+    return {pid: line for pid, line in found.items() if line}
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _batch(request, size: int) -> dict[str, dict]:
+    """Return name of the item -> result, of all selected MPI items of this file and size."""
+    batches = request.config.stash.setdefault(BATCHES, {})
+    key = (str(request.path), size)
+    if key not in batches:
+        world = World("mpi", size)
+        items = [i for i in request.session.items if i.path == request.path and _world_of(i) == world]
+        folder = request.getfixturevalue("tmp_path_factory").mktemp("mpi")
+        batches[key] = _run_batch(request.path, size, [_case(item, folder) for item in items], folder)
+    return batches[key]
+
+
+def _world_of(item) -> World | None:
+    return item.callspec.params.get("world") if hasattr(item, "callspec") else None
+
+
+def _case(item, folder: Path) -> dict:
+    values, paths = {}, {}
+    for name in list(inspect.signature(item.obj.body).parameters)[1:]:
+        if name in item.callspec.params:
+            values[name] = item.callspec.params[name]
+        elif name == "tmp_path":
+            paths[name] = str(folder / f"case{abs(hash(item.name))}")
+        elif name == "data_dir":
+            paths[name] = os.environ.get("SPGNN_DATA", "")
+        else:
+            pytest.fail(f"{item.name}: the argument {name!r} cannot be passed to MPI ranks; see tests/worlds.py")
+    return {"name": item.name, "body": item.originalname, "values": repr(values), "paths": paths}
+
+
+def _run_batch(path: Path, size: int, cases: list[dict], folder: Path) -> dict[str, dict]:
+    """Run cases under mpirun; start again behind a case that ended the job."""
+    results: dict[str, dict] = {}
+    while cases:
+        job = folder / f"job{len(results)}"
+        job.mkdir()
+        (job / "cases.json").write_text(json.dumps({"path": str(path), "cases": cases}))
+        ended = launch(size, [sys.executable, Path(__file__), job], BATCH_LIMIT_S)
+        ranks = [_lines(job / f"rank{r}.jsonl") for r in range(size)]
+        done = 0
+        for case in cases:
+            states = [[line for line in lines if line["name"] == case["name"]] for lines in ranks]
+            done += 1
+            is_last = done == len(cases) or not _passed(states)
+            results[case["name"]] = {"states": states, "ended": ended, "is_last": is_last}
+            if is_last:
+                break
+        cases = cases[done:]
+    return results
+
+
+def _lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _passed(states: list[list[dict]]) -> bool:
+    return all(lines and lines[-1]["state"] in ("passed", "skipped") for lines in states)
+
+
+def _report(result: dict) -> None:
+    """Pass, skip or fail this item as its ranks did."""
+    states, ended = result["states"], result["ended"]
+    if _passed(states):
+        if result["is_last"] and (ended.code or ended.left):
+            pytest.fail(f"all passed, then mpirun gave {ended.code}, left {ended.left}:\n{ended.err}", pytrace=False)
+        if states[0][-1]["state"] == "skipped":
+            pytest.skip(states[0][-1]["message"])
+        return
+    failures = [f"rank {r}: {s[-1]['message']}" for r, s in enumerate(states) if s and s[-1]["state"] == "failed"]
+    running = [r for r, s in enumerate(states) if not s or s[-1]["state"] == "started"]
+    limit = f"; time limit of {BATCH_LIMIT_S} s reached" if ended.is_late else ""
+    failures.append(f"ranks that did not end: {running}{limit}; mpirun's exit code {ended.code}")
+    pytest.fail("\n".join([*failures, ended.out[-2000:], ended.err[-4000:]]), pytrace=False)
+
+
+def run_cases(job: Path) -> None:
+    """Run the cases of a job folder on this rank of spgnn.world(), and write what became of each."""
+    import spgnn
+
+    request = json.loads((job / "cases.json").read_text())
+    path = Path(request["path"])
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    with spgnn.world() as comm, open(job / f"rank{comm.rank}.jsonl", "a", buffering=1) as log:
+        for case in request["cases"]:
+            write = lambda state, message="": log.write(
+                json.dumps({"name": case["name"], "state": state, "message": message}) + "\n"
+            )
+            comm.phase = case["name"]
+            comm.traffic.reset()
+            write("started")
+            try:
+                getattr(module, case["body"]).body(comm, **_arguments(case, comm))
+            except pytest.skip.Exception as skipped:
+                write("skipped", str(skipped))
+            except BaseException as error:  # whatever ends a body ends the job, once it is written down
+                write("failed", "".join(traceback.format_exception(error)))
+                time.sleep(0.2)  # the others' own failures of the same case
+                raise
+            else:
+                write("passed")
+            comm.barrier()
+
+
+def _arguments(case: dict, comm) -> dict:
+    arguments = ast.literal_eval(case["values"])
+    for name, text in case["paths"].items():
+        if name == "data_dir" and not (text and Path(text).is_dir()):
+            pytest.skip("SPGNN_DATA does not name the folder of real graphs")
+        if name == "tmp_path" and comm.rank == 0:
+            Path(text).mkdir(exist_ok=True)
+        arguments[name] = Path(text)
+    comm.barrier()
+    return arguments
+
+
+if __name__ == "__main__":
+    import worlds
+
+    worlds.run_cases(Path(sys.argv[1]))

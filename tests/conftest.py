@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# Small products on thread ranks: more OpenMP threads than cores only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:

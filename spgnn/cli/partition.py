@@ -25,6 +25,7 @@ def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
     `spgnn train --partition DIR` and `spgnn measure --partition DIR` use the folder.
     owner.npy is in original node order.
     """
+    from ..machine import peak_rss_mb
     from ..partition import part_graph
 
     if config.method != "metis" and config.objective != "cut":
@@ -32,7 +33,7 @@ def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
     loaded = load(graph, config.format, config.features, config.labels).with_edges(config.edges)
     options = {"objective": config.objective} if config.method == "metis" else {}
     part = part_graph(loaded, config.k, config.method, seed=config.seed, balance=config.balance, **options)
-    report = part.describe(loaded) | {"peak_rss_mb": _peak_rss_mb()}
+    report = part.describe(loaded) | {"peak_rss_mb": peak_rss_mb()}
     if config.out:
         part.save(config.out, loaded)
         report["out"] = config.out
@@ -42,10 +43,3 @@ def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
         write(fields_table(f"{graph}, {config.edges} edges", report))
     if not config.out:
         say("nothing was written; --out DIR keeps the parts")
-
-
-def _peak_rss_mb() -> float:
-    """Return this process's largest resident memory so far, in MB of 10^6 bytes."""
-    with open("/proc/self/status") as status:
-        peak_kib = next(line for line in status if line.startswith("VmHWM")).split()[1]
-    return int(peak_kib) * 1024 / 1e6

@@ -38,6 +38,7 @@ class Peer:
             except OSError:
                 message = b""
             if not message:
+                self.talk.close()
                 self.talk = None
             elif message.startswith(b"\0"):
                 self.said = message
@@ -47,10 +48,20 @@ class Peer:
     def answer(self, word: bytes) -> None:
         """Answer ASK or WAIT."""
         self.said = b""
+        if self.talk is not None:
+            try:
+                self.talk.send(word, socket.MSG_DONTWAIT)
+            except OSError:  # it has just died: its life tells
+                return
+
+    def has_ended(self) -> bool:
+        """Return whether the process has closed its life."""
         try:
-            self.talk.send(word, socket.MSG_DONTWAIT)
-        except (OSError, AttributeError):  # it has just died: its life tells
-            return
+            return not self.life.recv(1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
 
 class Guard:
@@ -70,15 +81,12 @@ class Guard:
             ready = [number for number, _ in self.poll.poll()]  # in the order in which they became so
             for peer in self.peers.values():
                 peer.listen()
-            for number in ready:
-                if number == self.listener.fileno():
-                    self._accept()
-                elif number in self.peers and self.peers[number].is_alive:
-                    self._end(self.peers[number])
+            for peer in [self.peers[number] for number in ready if number in self.peers]:
+                if peer.is_alive and peer.has_ended():
+                    self._end(peer)
+            if self.listener.fileno() in ready:
+                self._accept()
             self._answer()
-            for number in ready:  # talks that have closed
-                if number not in self.peers and number != self.listener.fileno():
-                    self._forget_closed(number)
         return self.has_failed
 
     def _accept(self) -> None:
@@ -87,7 +95,63 @@ class Guard:
         if kind == b"life":
             self.peers[connection.fileno()] = Peer(int(rank), int(pid), connection)
         else:
-            peer = next(p for p in self.peers.values() if p.rank == int(rank))
-            peer.talk = connection
+            next(p for p in self.peers.values() if p.rank == int(rank)).talk = connection
             connection.send(UP)
         self.poll.register(connection.fileno(), select.EPOLLIN)
+
+    def _end(self, peer: Peer) -> None:
+        """Report the death of peer, unless it said goodbye or another was first."""
+        peer.is_alive = False
+        self.poll.unregister(peer.life.fileno())
+        if not self.has_failed and peer.said not in (CLEAN, FAILED):
+            self.has_failed = True
+            sys.stderr.write(report_line(peer.rank, cause(peer.pid), peer.phase, self.host, peer.pid))
+            sys.stderr.flush()
+
+    def _answer(self) -> None:
+        """Let the first rank that asks speak, and the others go on once it has."""
+        for peer in self.peers.values():
+            if peer.said == ASK and not self.has_failed:
+                self.has_failed, self.speaker = True, peer
+                peer.answer(SPEAK)
+        if self.has_failed and (self.speaker is None or self.speaker.said == FAILED or not self.speaker.is_alive):
+            for peer in self.peers.values():
+                if peer.said in (ASK, WAIT):
+                    peer.answer(QUIET)
+
+
+def cause(pid: int) -> str:
+    """Return how process pid ended, as long as its parent has not asked for it."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            status = int(file.read().rpartition(")")[2].split()[49])  # field 52 of proc(5)
+    except (OSError, ValueError, IndexError):
+        return "killed, or it left without a word (the launcher has already taken its exit status)"
+    if status & 0x7F:
+        number = status & 0x7F
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        why = " (by a person, the batch system, or the kernel when memory ran out)" if name == "SIGKILL" else ""
+        return f"killed by {name}{why}"
+    return f"the process left with exit code {status >> 8} in the middle of the job"
+
+
+def report_line(rank: int, message: str, phase: str, host: str, pid: int) -> str:
+    """Return the line that names a failed rank."""
+    return f"spgnn: rank {rank}: {message} [phase: {phase or 'set-up'}; host {host}, pid {pid}]\n"
+
+
+def main() -> None:
+    host, files = sys.argv[2], sys.argv[3:]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as listener:
+        has_failed = Guard(listener, host).run()
+    for file in files if has_failed else ():
+        try:
+            os.unlink(file)
+        except FileNotFoundError:
+            continue
+
+
+if __name__ == "__main__":
+    main()

@@ -58,10 +58,14 @@ def shared_files() -> list[str]:
 
 
 def abort_world(exit_code: int) -> None:
-    """End all ranks by MPI_Abort, without its own words on stderr; return where MPI has one rank or none."""
-    if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.size > 1:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        MPI.COMM_WORLD.Abort(exit_code)
+    """End all ranks by MPI_Abort, without its own words on stderr; of one rank alone, only MPI ends."""
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        return
+    if MPI.COMM_WORLD.size == 1:
+        MPI.Finalize()
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    MPI.COMM_WORLD.Abort(exit_code)
 
 
 class MpiCommunicator(BaseCommunicator):

@@ -1,8 +1,8 @@
 """Protection: one rank that fails ends the whole job, in seconds, and is named once.
 
 A Job is this process's part in what a launcher started. What Python can see (exceptions, sys.exit)
-it reports itself and ends with MPI's Abort; what it cannot see (SIGKILL, segfaults, os._exit) its
-guard reports, and the launcher ends the others.
+it reports itself and ends with MPI's Abort; what it cannot see (SIGKILL, segfaults, os._exit) the
+guard of the host reports, and the launcher ends the others.
 """
 
 from __future__ import annotations
@@ -12,25 +12,21 @@ import atexit
 import fcntl
 import functools
 import os
-import select
 import socket
 import stat
-import subprocess
 import sys
-import tempfile
 import termios
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 
 from ..errors import RankError, SpgnnError, exit_code_of
 from . import guard
+from .guardline import PATIENCE_S, GuardLine
 from .launchers import Launcher, find_launcher
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as a shell says it
-_PATIENCE_S = 1.0  # how long a rank that need not speak waits for the one that does
 
 
 def run_protected(body: Callable[[], int | None], *, debug: bool = False) -> int:
@@ -62,50 +58,26 @@ def this_job() -> Job:
 
 
 class Job:
-    """This process in its job: rank, phase, guard, and the ledger of who was reported on this host."""
+    """This process in its job: its rank, its phase, and its line to the guard of the host."""
 
     def __init__(self, launcher: Launcher | None):
         self.launcher = launcher
         self.rank = 0 if launcher is None else launcher.rank
         self.phase = "set-up"
-        self._ledger = -1
-        self._pipe = -1
-        self._guard: subprocess.Popen | None = None
-        self._is_joined = False
+        self._line: GuardLine | None = None
 
     def join(self, rank: int, token: str, barrier: Callable[[], None], files: list[str]) -> None:
-        """Share a ledger with the ranks of this host and start the guard. Collective.
-
-        Args: token    one for the job, on all ranks; barrier is called once.
-              files    what to remove if the job does not end as it should.
-        """
-        if self._is_joined:
-            barrier()
-            return
-        self.rank, self._is_joined = rank, True
-        atexit.register(self._leave)
-        path = Path(tempfile.gettempdir()) / f"spgnn-{token}"
-        try:
-            self._ledger = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-        except OSError:
-            self._ledger = -1  # then every rank that fails speaks
-        self._start_guard(files)
-        barrier()
-        path.unlink(missing_ok=True)  # all have it open, or never will
+        """Start the guard of this host, once, see GuardLine. Collective."""
+        if self._line is None:
+            self.rank = rank
+            self._line = GuardLine(rank, token, barrier, files)
+            atexit.register(self._line.leave)
 
     def set_phase(self, phase: str) -> None:
         """Record what this rank does; the guard names it."""
         self.phase = " ".join(phase.split())
-        self._tell(self.phase)
-
-    def _leave(self) -> None:
-        """Send the guard home: this process ends as it should."""
-        self._tell(guard.CLEAN)
-        if self._guard is not None:
-            try:
-                self._guard.wait(_PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                self._guard.kill()
+        if self._line is not None:
+            self._line.tell(self.phase.encode())
 
     def fail(self, error: BaseException) -> int:
         """Report error, once a host, and end the job with its exit code.
@@ -132,7 +104,8 @@ class Job:
                 continue
         for fd in (1, 2):
             _wait_until_read(fd)
-        self._tell(guard.FAILED)
+        if self._line is not None:
+            self._line.tell(guard.FAILED)
         if "mpi4py.MPI" in sys.modules:
             from .mpi import abort_world
 
@@ -148,39 +121,8 @@ class Job:
         sys.excepthook = lambda kind, error, trace: self.fail(error)
         sys.exit = leave_process
 
-    def _start_guard(self, files: list[str]) -> None:
-        pipe, self._pipe = os.pipe()
-        ready, is_up = os.pipe()
-        os.set_blocking(self._pipe, False)
-        numbers = [pipe, is_up, self._ledger, self.rank, os.getpid()]
-        command = [sys.executable, "-I", "-S", guard.__file__, *map(str, numbers), socket.gethostname(), *files]
-        try:
-            self._guard = subprocess.Popen(
-                command,
-                pass_fds=[fd for fd in (pipe, is_up, self._ledger) if fd >= 0],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            select.select([ready], [], [], _PATIENCE_S)  # or a rank that dies now is named second
-        except OSError:
-            os.close(self._pipe)
-            self._pipe = -1  # a rank that is killed is then named by the launcher alone
-        for fd in (pipe, ready, is_up):
-            os.close(fd)
-
-    def _tell(self, line: str) -> None:
-        if self._pipe >= 0:
-            try:
-                os.write(self._pipe, f"{line}\n".encode()[:4096])
-            except OSError:  # full or gone: the guard is a help, not a need
-                return
-
     def _report(self, error: BaseException, message: str) -> None:
-        if self._must_wait(error) and self._was_reported():
-            return
-        if not guard.is_first(self._ledger):
-            self._was_reported()
+        if not self._may_speak(error):
             return
         if _shows_traceback(error):
             traceback.print_exception(error)
@@ -189,27 +131,23 @@ class Job:
         else:
             sys.stderr.write(guard.report_line(self.rank, message, self.phase, socket.gethostname(), os.getpid()))
         sys.stderr.flush()
-        guard.close_ledger(self._ledger)
 
-    def _must_wait(self, error: BaseException) -> bool:
-        """Another rank has more to say: the one that RankError names, or rank 0 before there is a ledger."""
-        return isinstance(error, RankError) or (self._ledger < 0 and self.rank > 0)
-
-    def _was_reported(self) -> bool:
-        """Wait a moment for another rank's report; return whether it came."""
+    def _may_speak(self, error: BaseException) -> bool:
+        """Return whether no other rank of this host has been reported; wait for one that has more to say."""
         if self.launcher is None:
-            return False
-        end = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < end:
-            if self._ledger >= 0 and os.fstat(self._ledger).st_size:
-                return True
-            time.sleep(0.01)
-        return False
+            return True
+        if self._line is not None and self._line.is_up:
+            if isinstance(error, RankError) and self._line.ask(guard.WAIT) == guard.QUIET:
+                return False
+            return self._line.ask(guard.ASK) != guard.QUIET
+        if self.rank > 0 or isinstance(error, RankError):
+            time.sleep(PATIENCE_S)  # rank 0, or the rank that failed, ends the job meanwhile
+        return True
 
 
 def _wait_until_read(fd: int) -> None:
     """Wait until the launcher has read what stands in fd, if it is a pipe: hydra drops it at an abort."""
-    end, unread = time.monotonic() + _PATIENCE_S, array.array("i", [0])
+    end, unread = time.monotonic() + PATIENCE_S, array.array("i", [0])
     try:
         while stat.S_ISFIFO(os.fstat(fd).st_mode) and time.monotonic() < end:
             fcntl.ioctl(fd, termios.FIONREAD, unread)

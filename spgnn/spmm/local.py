@@ -28,7 +28,8 @@ class LocalCSR:
         self.indptr = np.ascontiguousarray(A.indptr, dtype=np.int64)
         index = np.int32 if A.shape[1] < 2**31 else np.int64
         self.indices = np.ascontiguousarray(A.indices, dtype=index)
-        weights = np.ascontiguousarray(A.data, dtype=np.float64 if dtype == torch.float64 else np.float32)
+        self.numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
+        weights = np.ascontiguousarray(A.data, dtype=self.numpy_dtype)
         self.weights = None if (weights == 1).all() else weights
         self._transposed: LocalCSR | None = None
 
@@ -38,7 +39,8 @@ class LocalCSR:
 
     def to_scipy(self) -> sp.csr_array:
         """Return the block as a scipy CSR."""
-        data = np.ones(self.nnz, np.float32) if self.weights is None else self.weights
+        # Of this dtype on every rank, also where one rank happens to hold nothing but ones.
+        data = np.ones(self.nnz, self.numpy_dtype) if self.weights is None else self.weights
         return sp.csr_array((data, self.indices, self.indptr), shape=self.shape)
 
     def transposed(self) -> LocalCSR:

@@ -77,7 +77,7 @@ class SparseRows:
     def dropout(self, rate: float, key: int, node_n: np.ndarray) -> SparseRows:
         """Return S with stored entries zeroed as the dense mask of (key, node, feature) has it."""
         csr = self.csr
-        values = np.ones(csr.nnz, np.float32 if self.dtype == torch.float32 else np.float64) if csr.weights is None else csr.weights
+        values = csr.to_scipy().data
         dropped = np.empty_like(values)
         _kernels.drop_sparse(csr.indptr, csr.indices, values, dropped, node_n, key, rate, csr.threads)
         return SparseRows(sp.csr_array((dropped, csr.indices, csr.indptr), shape=csr.shape), self.pool, self.dtype, csr.threads)

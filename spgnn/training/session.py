@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import resource
 import socket
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from ..data import load_graph
 from ..distgraph import DistGraph, distribute
 from ..errors import ResourceError, together
 from ..graph import Graph
+from ..machine import cores, peak_rss_mb
 from .checkpoint import finite, save_checkpoint, write_json
 from .loop import Trainer
 from .model import build_model
@@ -61,7 +61,7 @@ def set_threads(comm, threads: int = 0) -> int:
     """Give this rank its threads: those asked for, else the host's cores over its ranks. Collective."""
     hosts = comm.all_gather_json(socket.gethostname())
     ranks_here = hosts.count(hosts[comm.rank])
-    threads = threads or max(1, len(os.sched_getaffinity(0)) // ranks_here)
+    threads = threads or max(1, cores() // ranks_here)
     torch.set_num_threads(threads)
     return threads
 
@@ -168,7 +168,7 @@ def environment(comm, threads: int) -> dict:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "platform": platform.platform(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "threads": threads,
         "ranks": comm.size,
         "communicator": type(comm).__name__,
@@ -178,7 +178,7 @@ def environment(comm, threads: int) -> dict:
 
 def _summary(config: TrainConfig, trainer: Trainer, history) -> dict:
     dgraph, comm = trainer.dgraph, trainer.comm
-    peak_mb = np.array([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024])
+    peak_mb = np.array([peak_rss_mb()])
     comm.all_reduce(peak_mb, "max")
     names = ("best_epoch", "train", "val", "test", "metric", "epoch_s", "bytes_sent", "bytes_predicted", "setup_bytes")
     return finite(

@@ -1,5 +1,7 @@
 """What every backend does, as one body on thread ranks and on MPI ranks."""
 
+import time
+
 import numpy as np
 import pytest
 from worlds import parallel
@@ -13,8 +15,8 @@ SHAPES = [(), (1,), (3,), (2, 3), (0,)]
 
 
 def rows_between(rank, q, seed=0):
-    """Rows that rank sends to q: some zero, others by direction."""
-    return (3 * rank + 5 * q + seed) % 4
+    """Rows that rank sends to q, itself too: some zero, others by direction."""
+    return (3 * rank + 6 * q + seed) % 4
 
 
 def rows_of(rank, q, n, shape, dtype):
@@ -244,3 +246,16 @@ def test_agree_raises_on_all_ranks_or_on_none(comm):
     if comm.rank != last:
         assert f"rank {last} failed" in str(caught.value)
     comm.barrier()
+
+
+@parallel([], mpi=[2, 3])
+def test_a_started_exchange_travels_while_the_rank_computes(comm):
+    n = 300_000  # above what MPI sends before the receiver has come
+    send = np.full((comm.size * n,), comm.rank + 1.0)
+    recv = np.zeros_like(send)
+    request = comm.start_all_to_all(send, [n] * comm.size, recv, [n] * comm.size)
+    end = time.monotonic() + 20
+    while not recv[n - 1 :: n].all() and time.monotonic() < end:
+        time.sleep(0.01)  # no call of the communicator
+    assert recv[n - 1 :: n].tolist() == [q + 1.0 for q in range(comm.size)]
+    request.wait()

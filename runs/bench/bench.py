@@ -1,0 +1,98 @@
+"""What the benchmarks share: graphs, medians, the machine's line, peers' numbers, the table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+TUNED = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    """Return the parser with what all benchmarks take."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--graph", default="arxiv", help="arxiv (in SPGNN_DATA), rmat (2^17 nodes x 32), or a symmetric SciPy CSR .npz")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=7, help="timed repetitions; the median counts")
+    parser.add_argument("--peers", metavar="FILE", help="JSON lines that the peers' scripts printed")
+    parser.add_argument("--json", action="store_true", help="print JSON lines, no table")
+    return parser
+
+
+def adjacency(name: str) -> sp.csr_array:
+    """Return a symmetric 0/1 CSR without self-loops."""
+    if name.endswith(".npz"):
+        return sp.csr_array(sp.load_npz(name))
+    from spgnn import load_graph
+
+    if name == "arxiv":
+        folder = os.environ.get("SPGNN_DATA")
+        if not folder:
+            sys.exit("set SPGNN_DATA to the folder of real graphs, or give --graph FILE.npz")
+        graph = load_graph(Path(folder) / "arxiv_graphsaint")
+    else:
+        graph = load_graph("rmat:scale=17,degree=32,seed=0" if name == "rmat" else name)
+    A = graph.with_edges("undirected").A
+    A = sp.csr_array(A - sp.diags_array(A.diagonal()))
+    A.eliminate_zeros()
+    A.data[:] = 1
+    return sp.csr_array((A.data.astype(np.float32), A.indices, A.indptr), shape=A.shape)
+
+
+def median_s(function: Callable[[], object], repeat: int) -> float:
+    """Return the median seconds of repeat calls, after one that does not count."""
+    function()
+    seconds = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
+
+
+def machine(threads: int) -> str:
+    """Return the line that says where the figures come from."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as info:
+            model = next(line.split(":", 1)[1].strip() for line in info if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    import torch
+
+    return f"{model}, {os.cpu_count()} cores, {threads} threads, Python {platform.python_version()}, torch {torch.__version__}"
+
+
+def read_peers(path: str | None) -> list[dict]:
+    """Return the objects of a file of JSON lines; other lines are passed over."""
+    if path is None:
+        return []
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.lstrip().startswith("{")]
+
+
+def run_peer(argv: list[str], tuned: bool = False) -> list[dict]:
+    """Run a peer's script in its own interpreter and return the JSON lines that it prints."""
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH",)} | (TUNED if tuned else {})
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=1800)
+    if done.returncode:
+        print(f"{' '.join(argv)}\n{done.stderr.strip()[-2000:]}", file=sys.stderr)
+        return []
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def table(title: str, header: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table with a title line."""
+    widths = [max(len(str(row[c])) for row in [header, *rows]) for c in range(len(header))]
+    line = lambda row: "| " + " | ".join(str(cell).rjust(w) for cell, w in zip(row, widths)) + " |"
+    return "\n".join([title, "", line(header), "|" + "|".join("-" * (w + 1) + ":" for w in widths) + "|", *map(line, rows)])

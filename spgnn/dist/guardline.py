@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from . import guard
 
+START_S = 5.0  # how long a rank waits for its guard to come up, which takes 0.03-0.04 s
 PATIENCE_S = 1.0  # how long a rank waits for the guard, or for another rank that has more to say
 
 
@@ -35,6 +36,7 @@ class GuardLine:
             for kind, line in (("life", life), ("talk", talk)):
                 line.send(f"{kind} {rank} {os.getpid()}".encode())
             if talk.recv(64) == guard.UP:
+                talk.settimeout(PATIENCE_S)
                 self._life, self._talk = life, talk
 
     @property
@@ -80,6 +82,6 @@ class GuardLine:
 
 def _connect(address: str) -> socket.socket:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    line.settimeout(PATIENCE_S)
+    line.settimeout(START_S)
     line.connect(address)
     return line

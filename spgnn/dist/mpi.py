@@ -8,13 +8,16 @@ sends another beyond `max_bytes` follows in pieces, point to point: some MPIs fa
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
+import time
 
 import numpy as np
 from mpi4py import MPI
 
 from ..errors import CollectiveError, SpgnnError
+from ..machine import cores
 from . import buffers
 from .base import BaseCommunicator, copy_own_rows
 from .progress import Progress
@@ -27,6 +30,7 @@ _TYPES = {
     "bool": MPI.UINT8_T, "int8": MPI.INT8_T, "uint8": MPI.UINT8_T, "int32": MPI.INT32_T, "int64": MPI.INT64_T,
     "float32": MPI.FLOAT, "float64": MPI.DOUBLE,
 }  # fmt: skip
+YIELDS, PAUSE_S = 200, 5e-5  # where ranks share cores: give the core away so often, then sleep
 _TAIL = 7  # tag of the pieces beyond max_bytes
 
 
@@ -42,6 +46,7 @@ def library() -> str:
 
 def connect_world(job: Job) -> MpiCommunicator:
     """Return the communicator of all ranks, known to job. Collective."""
+    shares_cores()
     token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
     MPI.COMM_WORLD.Bcast([token, MPI.BYTE], 0)
     job.join(MPI.COMM_WORLD.rank, token.tobytes().hex(), MPI.COMM_WORLD.Barrier, shared_files())
@@ -168,14 +173,14 @@ class MpiCommunicator(BaseCommunicator):
         for done in range(0, counts_u.max(initial=0), step):
             now = np.clip(counts_u - done, 0, step)
             piece = mine[done * unit : (done + now[self.rank]) * unit]
-            self._data.Allgatherv([piece, now[self.rank], datatype], [into, (now, starts + done), datatype])
+            wait_for([self._data.Iallgatherv([piece, now[self.rank], datatype], [into, (now, starts + done), datatype])])
         return out, counts
 
     def _broadcast(self, head, x, root):
         self._meet(head)
         flat = _bytes(x)
         for start in range(0, len(flat), self.max_bytes):
-            self._data.Bcast([flat[start : start + self.max_bytes], MPI.BYTE], root)
+            wait_for([self._data.Ibcast([flat[start : start + self.max_bytes], MPI.BYTE], root)])
 
     def _split(self, head, color, key):
         self._meet(head)
@@ -200,7 +205,7 @@ class MpiCommunicator(BaseCommunicator):
         heads = np.empty_like(head)
         met = self._headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])
         if wait:
-            met.Wait()
+            wait_for([met])
             buffers.check_headers(heads, self.rank, recv_rows)
         request = MpiRequest(self.rank, heads, met, post(), recv_rows, self._progress)
         if wait:
@@ -264,16 +269,36 @@ class MpiRequest:
             return
         if self._progress is not None:
             self._progress.remove(self)
-        self._met.Wait()
+        wait_for([self._met])
         # Before the data: where ranks differ, that would hang or fail with less to say.
         buffers.check_headers(self.heads, self._rank, self._recv_rows)
         try:
             if self._error is not None:
                 raise self._error
-            MPI.Request.Waitall(self._data)
+            wait_for(self._data)
         except MPI.Exception as error:
             raise CollectiveError(f"rank {self._rank}: MPI failed: {error.Get_error_string()}") from error
         self._is_done = True
+
+
+@functools.cache
+def shares_cores() -> bool:
+    """Whether this host has more ranks than cores. Collective at its first call."""
+    here = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+    ranks = here.size
+    here.Free()
+    return ranks > cores()
+
+
+def wait_for(requests: list) -> None:
+    """Wait for MPI requests. Where ranks share cores, let the others run: MPI's own wait would spin."""
+    if not shares_cores():
+        MPI.Request.Waitall(requests)
+        return
+    tries = 0
+    while not MPI.Request.Testall(requests):
+        tries += 1
+        time.sleep(0 if tries < YIELDS else PAUSE_S)
 
 
 def _bytes(x: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ Source: Zeng et al. 2020, the layout of their data sets.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import numpy as np
 from ...errors import FormatError
 from ...graph import TEST, TRAIN, VAL
 from ..formats import reader
-from .assemble import as_float, graph_name, split_of
-from .npz import open_npz, read_npy
+from .assemble import as_float, graph_name, naming, split_of
+from .npz import read_npy
 from .scipy_npz import read_csr_adjacency, read_csr_features
 from .text import read_json
 
@@ -32,19 +33,15 @@ def read_graphsaint(path: Path, progress=None):
     for name in ("adj_full.npz", "role.json", "class_map.json"):
         if not (path / name).is_file():
             raise FormatError(f"{path / name}: no such file; a GraphSAINT folder has adj_full.npz, role.json, class_map.json")
-    n_nodes = _n_nodes(path / "adj_full.npz")
+    graph = read_csr_adjacency(path / "adj_full.npz")
+    n_nodes = graph.n_nodes
     y = _labels(path / "class_map.json", n_nodes)
     split = split_of(path / "role.json", n_nodes, _roles(path / "role.json"))
     X = _features(path, n_nodes)
-    graph = read_csr_adjacency(path / "adj_full.npz", X=X, y=y, split=split, name=graph_name(path))
     if progress:
         progress(1, 1)
-    return graph
-
-
-def _n_nodes(path: Path) -> int:
-    with open_npz(path) as arrays:
-        return len(arrays["indptr"]) - 1
+    with naming(path):
+        return replace(graph, X=X, y=y, split=split, name=graph_name(path))
 
 
 def _features(path: Path, n_nodes: int):

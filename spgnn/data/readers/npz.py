@@ -75,7 +75,7 @@ class Archive:
                 member.read()  # to the end, where zipfile compares the checksum
                 return _native(array)
         except DAMAGE as error:
-            raise FormatError(f"{where} cannot be read: {error}; was the file cut off or damaged?") from None
+            raise FormatError(f"{where} cannot be read: {str(error)[:200]}; was the file cut off or damaged?") from None
 
     def _check_member(self, where: str, info: zipfile.ZipInfo) -> None:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -95,7 +95,7 @@ def open_npz(path: Path):
         try:
             archive = zipfile.ZipFile(path)
         except DAMAGE as error:
-            raise FormatError(f"{path}: not an .npz archive: {error}; was the file cut off?") from None
+            raise FormatError(f"{path}: not an .npz archive: {str(error)[:200]}; was the file cut off?") from None
         with archive:
             yield Archive(path, archive)
 
@@ -113,7 +113,7 @@ def read_npy(path: Path, mmap: bool = False) -> np.ndarray:
             file.seek(0)
             return _native(np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_BYTES))
         except DAMAGE as error:
-            raise FormatError(f"{path}: not an .npy array: {error}; was the file cut off or damaged?") from None
+            raise FormatError(f"{path}: not an .npy array: {str(error)[:200]}; was the file cut off or damaged?") from None
 
 
 def shape_of(array: np.ndarray, path: Path) -> tuple:

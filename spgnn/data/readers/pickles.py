@@ -66,7 +66,7 @@ def load_pickle(path: Path):
     except Refused as error:
         raise FormatError(f"{path}: byte {at}: the pickle asks for {error}; it was not executed") from None
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise FormatError(f"{path}: byte {at}: damaged pickle: {type(error).__name__}: {error}; was the file cut off?") from None
+        raise FormatError(f"{path}: byte {at}: damaged pickle: {str(error)[:200]}; was the file cut off?") from None
     raise FormatError(f"{path}: the pickle has no end; was the file cut off?")
 
 
@@ -244,18 +244,26 @@ def _build(target, state) -> None:
         state = {_text(key): value for key, value in _as(dict, state).items()}
         shape = state["_shape"] if "_shape" in state else state["shape"]
         arrays = [_finished(_as(Array, state[name])) for name in ("data", "indices", "indptr")]
-        target.parts = (*arrays, tuple(_as(int, size) for size in _as(tuple, shape)))
+        target.parts = (*arrays, _sizes(shape))
     else:
         raise Refused(f"a state for {type(target).__name__}")
 
 
 def _filled(raw, dtype, shape, is_fortran) -> np.ndarray:
     """Return the array of these bytes, once they are as many as shape and dtype say."""
-    dtype, shape = _as(DType, dtype).dtype, tuple(_as(int, size) for size in _as(tuple, shape))
-    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(_as(bytes, raw)):
+    dtype, shape = _as(DType, dtype).dtype, _sizes(shape)
+    if math.prod(shape) * dtype.itemsize != len(_as(bytes, raw)):
         raise ValueError(f"{len(raw)} bytes for an array {dtype} {shape}")
     array = np.frombuffer(raw, dtype).reshape(shape, order="F" if is_fortran else "C")
     return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _sizes(shape) -> tuple:
+    """Return a shape of at most 32 sizes, each of 62 bits."""
+    sizes = tuple(_as(int, size) for size in _as(tuple, shape))
+    if len(sizes) > 32 or not all(0 <= size < 2**62 for size in sizes):
+        raise ValueError("a shape that no array has")
+    return sizes
 
 
 def _finished(value):

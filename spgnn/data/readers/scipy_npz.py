@@ -39,13 +39,13 @@ def read_csr_features(path: Path):
         return csr_features(path, _compressed_parts(arrays))
 
 
-def read_csr_adjacency(path: Path, **fields):
-    """Return the Graph of a SciPy .npz in CSR, with the fields X, y, split, name given."""
+def read_csr_adjacency(path: Path):
+    """Return the Graph of a SciPy .npz in CSR."""
     with open_npz(path) as arrays:
         if (form := _form(arrays)) != "csr":
             raise FormatError(f"{path}: the adjacency is {form}; expected csr")
         parts = _compressed_parts(arrays)
-    return csr_graph(path, parts, **fields)
+    return csr_graph(path, parts)
 
 
 def _other_graph(path, arrays, form):

@@ -80,7 +80,7 @@ class Tokens:
     def text(self, t: int) -> str:
         """Return token t as a message shows it."""
         raw = self.buffer[self.start_T[t] : min(self.end_T[t], self.start_T[t] + 30)].tobytes()
-        return repr(raw.decode("utf-8", "backslashreplace"))
+        return repr(raw.decode("utf-8", "replace"))
 
     def where(self, t: int) -> str:
         """Return path:line of token t."""

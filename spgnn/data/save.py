@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
-import shutil
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import GraphError, ResourceError, UsageError
+from ..aside import new_folder
+from ..errors import GraphError, UsageError
 from ..graph import Graph
 from .formats import Progress
 from .native import CHUNK_BYTES, FORMAT, MANIFEST, SPARSE_X, VERSION, is_native
@@ -29,10 +28,8 @@ def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> Non
     arrays = _arrays(graph)
     manifest = _manifest(graph)
     total_bytes = sum(array.nbytes for array in arrays.values())
-    aside = path.with_name(f".{path.name}.new-{os.getpid()}-{secrets.token_hex(4)}")
     done_bytes = 0
-    try:
-        aside.mkdir(parents=True)
+    with new_folder(path) as aside:
         for name, array in arrays.items():
             with _File(aside / f"{name}.npy") as file:
                 file.write_header(array)
@@ -44,12 +41,6 @@ def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> Non
             manifest["files"][name] = file.entry(array)
         with _File(aside / MANIFEST) as file:
             file.write(json.dumps(manifest, indent=1, default=_plain).encode())
-        _fsync_folder(aside)
-        _replace(aside, path)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def writable(path: str | Path) -> Path:
@@ -98,26 +89,6 @@ def _chunks(array: np.ndarray):
     rows = max(1, CHUNK_BYTES * len(array) // max(1, array.nbytes))
     for start in range(0, len(array), rows):
         yield array[start : start + rows].tobytes()
-
-
-def _replace(aside: Path, path: Path) -> None:
-    old = None
-    if path.is_dir() and any(path.iterdir()):
-        # A folder that is not empty cannot be renamed over: the old one steps aside, whole, and goes last.
-        old = path.with_name(aside.name.replace(".new-", ".old-"))
-        path.rename(old)
-    aside.rename(path)
-    _fsync_folder(path.parent)
-    if old is not None:
-        shutil.rmtree(old)
-
-
-def _fsync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _arrays(graph: Graph) -> dict[str, np.ndarray]:

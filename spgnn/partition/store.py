@@ -10,17 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import tokenize
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import PartitionError, ResourceError, UsageError
+from ..aside import new_folder, sync
+from ..errors import PartitionError, UsageError
 from ..graph import Graph
 from .blocks import RowBlock, check_rank, row_blocks
 from .metrics import metrics
@@ -40,7 +38,9 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> No
     if not partition.graph_digest:
         measured = metrics(graph.A, partition.owner_N, partition.k)
         partition = replace(partition, graph_digest=graph.digest(), metrics=measured)
-    with _written_aside(Path(folder)) as aside:
+    folder = Path(folder)
+    _check_free(folder)
+    with new_folder(folder) as aside:
         _write(aside / "owner.npy", partition.owner_N)
         parts = []
         for block in row_blocks(graph, partition):
@@ -49,7 +49,7 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> No
             files = _arrays(block)
             for name, array in files.items():
                 _write(part / f"{name}.npy", array)
-            _sync_folder(part)
+            sync(part)
             parts.append({name: {"dtype": a.dtype.str, "shape": a.shape} for name, a in files.items()})
         manifest = {
             "format": FORMAT,
@@ -165,29 +165,12 @@ def _read_manifest(folder: Path) -> dict:
     return manifest
 
 
-@contextmanager
-def _written_aside(folder: Path) -> Iterator[Path]:
-    """Yield a new folder beside `folder`, and rename it to `folder` once the block ends well."""
-    is_taken = folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
-    if is_taken and not (folder / "manifest.json").is_file():
-        raise UsageError(f"{folder} exists and is not a partition; choose another --out")
-    if is_taken:
+def _check_free(folder: Path) -> None:
+    """Raise unless folder is absent, empty, or a partition that may be replaced."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        if not (folder / "manifest.json").is_file():
+            raise UsageError(f"{folder} exists and is not a partition; choose another --out")
         _read_manifest(folder)
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-    try:
-        aside.mkdir(parents=True)
-        yield aside
-        _sync_folder(aside)
-        if folder.exists():
-            folder.rename(old)
-        aside.rename(folder)
-        _sync_folder(folder.parent)
-    except OSError as error:
-        raise ResourceError(f"{folder}: cannot be written: {error}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _write(path: Path, array: np.ndarray) -> None:
@@ -195,14 +178,6 @@ def _write(path: Path, array: np.ndarray) -> None:
         np.save(file, np.ascontiguousarray(array), allow_pickle=False)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _sha256(array: np.ndarray) -> str:

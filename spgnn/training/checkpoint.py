@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from ..aside import new_file, new_folder, sync
 from ..errors import CheckpointError
 
 WEIGHTS, MANIFEST = "model.safetensors", "manifest.json"
@@ -24,19 +25,10 @@ def save_checkpoint(folder: Path, epoch: int, state: dict[str, torch.Tensor], ma
     A kill at any moment leaves complete checkpoints only.
     """
     final = folder / f"epoch-{epoch:06d}"
-    aside = folder / f".epoch-{epoch:06d}.{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
+    with new_folder(final) as aside:
         save_file({name: value.detach().contiguous().clone() for name, value in state.items()}, aside / WEIGHTS)
+        sync(aside / WEIGHTS)
         write_json(aside / MANIFEST, {"format": 1, "epoch": epoch} | manifest)
-        _sync(aside / WEIGHTS)
-        if final.exists():
-            shutil.rmtree(final)
-        os.rename(aside, final)
-        _sync(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     best = best_checkpoint(folder)
     newest = _checkpoints(folder)[-1]
     for old in _checkpoints(folder):
@@ -83,10 +75,14 @@ def read_json(path: Path) -> dict:
 
 def write_json(path: Path, value: dict) -> None:
     """Write a JSON file aside, sync and rename it. NaN becomes null."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(json.dumps(finite(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    _sync(aside)
-    os.replace(aside, path)
+    with new_file(path) as aside:
+        aside.write_text(json.dumps(finite(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Write an .npy file aside, sync and rename it."""
+    with new_file(path) as aside, open(aside, "wb") as file:
+        np.save(file, array, allow_pickle=False)
 
 
 def finite(value):
@@ -100,11 +96,3 @@ def finite(value):
 
 def _checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("epoch-*") if path.is_dir())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 
 from ..config import TrainConfig, read_toml
-from ..errors import CheckpointError, ResourceError, together
+from ..errors import CheckpointError, together
 from ..partition import load_partition
-from .checkpoint import best_checkpoint, finite, load_checkpoint
+from .checkpoint import best_checkpoint, finite, load_checkpoint, write_array
 from .metrics import SPLITS, count, scores
 from .model import build_model
-from .session import distribute_source, predicted, set_threads, write_array
+from .session import distribute_source, predicted, set_threads
 from .splits import split_of
 
 
@@ -40,10 +40,10 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
     target = Path(out) if out else folder / "predictions.npy"
     report = {"predictions": str(target), "n": dgraph.n_nodes, "classes": widths[-1], "ranks": comm.size}
     predictions_N = dgraph.collect(predicted(Z_nC, dgraph.is_multilabel))
-    together(comm, _write, target, predictions_N, root=0)
+    together(comm, write_array, target, predictions_N, root=0)
     if embeddings:
         embeddings_NF = dgraph.collect(H_nF.numpy())
-        together(comm, _write, Path(embeddings), embeddings_NF, root=0)
+        together(comm, write_array, Path(embeddings), embeddings_NF, root=0)
         report["embeddings"] = embeddings
     if dgraph.y_n is not None and dgraph.n_classes <= widths[-1]:
         counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), widths[-1], comm)
@@ -72,10 +72,3 @@ def _model(config: TrainConfig, widths, state, dgraph):
     except RuntimeError as error:
         raise CheckpointError(f"the weights do not fit the options in config.toml: {error}") from None
     return model.to(dgraph.A.dtype).eval()
-
-
-def _write(path: Path, array) -> None:
-    try:
-        write_array(path, array)
-    except OSError as problem:
-        raise ResourceError(f"{path}: {problem.strerror or problem}") from None

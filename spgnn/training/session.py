@@ -21,7 +21,7 @@ from ..distgraph import DistGraph, distribute
 from ..errors import ResourceError, together
 from ..graph import Graph
 from ..machine import cores, peak_rss_mb
-from .checkpoint import finite, save_checkpoint, write_json
+from .checkpoint import finite, save_checkpoint, write_array, write_json
 from .loop import Trainer
 from .model import build_model
 
@@ -94,13 +94,6 @@ def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
     if is_multilabel:
         return (Z_nC > 0).numpy().astype(np.int8)
     return Z_nC.argmax(dim=1).numpy() if len(Z_nC) else np.empty(0, np.int64)
-
-
-def write_array(path: Path, array: np.ndarray) -> None:
-    """Write an .npy file aside and rename it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.npy")
-    np.save(aside, array, allow_pickle=False)
-    os.replace(aside, path)
 
 
 class _Log:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-NUMBERS = [b"0", b"-1", b"1", b"2147483647", b"2147483648", b"4294967296", b"9223372036854775807", b"18446744073709551616",
+NUMBERS = [b"0", b"-1", b"1", b"7", b"100000000", b"300000000", b"999999999", b"3000000000", b"999999999999", b"123456789012345678",
+           b"2147483647", b"2147483648", b"4294967296", b"9223372036854775807", b"18446744073709551616",
            b"1" + b"0" * 30, b"1" + b"0" * 5000, b"nan", b"inf", b"-inf", b"1e400", b"0.5", b"1e-320", b"x", b"", b"NaN", b"null",
            b"[]", b"true", b"0x10", b"1_0", b"\xd9\xa3"]  # fmt: skip
 EXTREMES = [0, 1, -1, 2**31 - 1, -(2**31), 2**16, 10**6, 2**24]
@@ -139,7 +140,7 @@ def _header(raw, rng):
     """Edit one of the first three lines."""
     lines = raw.split(b"\n", 3)
     place = int(rng.integers(min(3, len(lines))))
-    lines[place] = [_number, _flip, _delete, _duplicate][rng.integers(4)](lines[place] or b"0", rng)
+    lines[place] = [_number, _number, _number, _flip, _delete, _duplicate][rng.integers(6)](lines[place] or b"0", rng)
     return b"\n".join(lines)
 
 

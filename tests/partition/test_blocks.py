@@ -220,7 +220,7 @@ def test_a_killed_save_leaves_no_folder_that_loads(tmp_path):
         "from spgnn.graph import graph_from_coo\n"
         "from spgnn.partition import part_graph, store\n"
         "graph = graph_from_coo(np.arange(9), np.arange(1, 10))\n"
-        "store._sync_folder = lambda path: os.kill(os.getpid(), 9)\n"
+        "store.sync = lambda path: os.kill(os.getpid(), 9)\n"
         "part_graph(graph, 2, 'block').save(sys.argv[1], graph)\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "parts")], env=os.environ | {"PYTHONPATH": os.getcwd()})

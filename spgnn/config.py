@@ -51,7 +51,7 @@ class TrainConfig(SourceConfig):
     method: str = option("metis", "partitioner: metis, block or random")
     balance: float = option(1.03, "largest work of a part over the mean", low=1)
     partition: str = option("", "folder that `spgnn partition` wrote, used instead of method")
-    scheme: Literal["auto", "columns", "broadcast"] = option("auto", "exchange scheme")
+    scheme: Literal["auto", "columns", "broadcast"] = option("auto", "exchange scheme; auto: columns")
     patience: int = option(0, "stop after so many epochs without a better validation score; 0: never", low=0)
     eval_every: int = option(1, "epochs between evaluations", low=1)
     threads: int = option(0, "threads a rank; 0: the cores of the host over its ranks", low=0)

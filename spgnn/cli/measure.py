@@ -51,7 +51,8 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
       spgnn measure wordnet -k 4,16 --method block,metis --scheme broadcast,columns
 
     Rows are counted for one product with the adjacency matrix. "max sent" and "max read" are
-    of the rank with most; "imbalance" is the largest work of a part over the mean.
+    of the rank with most; "c" is the replication, "imbalance" the largest work of a part over the
+    mean, "seconds" what making the partition took.
     """
     from ..analysis import measure as measure_volume
 

@@ -15,14 +15,16 @@ struct Product {
     int64_t nnz;
 };
 
-// How many nonzeros ahead the rows of X are asked for: their addresses are known long before.
-static constexpr int64_t AHEAD = 16;
+// Bytes of X that are asked for ahead of their use, and the most nonzeros that this may be: the
+// addresses are known long before, narrow rows need many of them in flight, and all must stay in L1.
+static constexpr int64_t AHEAD_BYTES = 32768, AHEAD_MOST = 64;
 
 // Columns [col, col + (NV - 1) lanes] and, as the last vector, the lanes that start at col + last.
 template <class V, int NV, bool WEIGHTED, class T, class I>
 static inline void row_tile(const Product<T, I>& p, int64_t row, int64_t col, int64_t last) {
     constexpr int UNROLL = NV == 1 ? 4 : NV == 2 ? 2 : 1;  // independent sums hide the add's latency
-    constexpr int LINES = (NV * V::count * sizeof(T) + 63) / 64;
+    constexpr int64_t BYTES = NV * V::count * sizeof(T), AHEAD = std::min(AHEAD_MOST, std::max<int64_t>(8, AHEAD_BYTES / BYTES));
+    constexpr int LINES = (BYTES + 63) / 64;
     typename V::reg sum[UNROLL][NV] = {};
     T* y = p.Y + row * p.ldy + col;
     const int64_t begin = p.indptr[row], end = p.indptr[row + 1];

@@ -52,7 +52,7 @@ def csr_graph(path: Path, parts: tuple, **fields) -> Graph:
         if _rises_in_rows(indices, indptr):
             A = sp.csr_array((as_float(data), indices, indptr), shape=shape)
             return Graph(A, meta={"duplicates": 0}, **fields)
-        src = np.repeat(np.arange(shape[0]), np.diff(indptr))
+        src = np.repeat(np.arange(shape[0], dtype=indices.dtype), np.diff(indptr))
         return graph_from_coo(src, indices, shape[0], as_float(data), **fields)
 
 

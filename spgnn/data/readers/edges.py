@@ -59,7 +59,7 @@ def read_edges(path: Path, progress=None):
         if columns:
             width = len(columns)
             weight = columns[2].numbers("weight") if width == 3 else None
-            blocks.append((_narrow(columns[0].integers("source")), _narrow(columns[1].integers("target")), weight))
+            blocks.append((columns[0].ids("source"), columns[1].ids("target"), weight))
     n_declared, n_edges = map(int, header.groups()) if header else (0, 0)
     n_read = sum(len(src) for src, _, _ in blocks)
     if n_read < n_edges:
@@ -88,11 +88,6 @@ def _is_title(tokens: Tokens) -> bool:
         return False
     starts = tokens.buffer[tokens.start_T[tokens.line_T == tokens.line_T[0]]].tobytes()
     return all(chr(c).isalpha() or chr(c) in "\"'_" for c in starts)
-
-
-def _narrow(ids: np.ndarray) -> np.ndarray:
-    """Return ids as int32 where they fit."""
-    return ids.astype(np.int32) if ids.max(initial=0) < 2**31 else ids
 
 
 def _joined(arrays: list) -> np.ndarray | None:

@@ -51,8 +51,8 @@ def read_metis(path: Path, progress=None):
         if beyond.any():
             raise FormatError(f"{tokens.where(int(np.argmax(beyond)))}: a line for a node after the {n_nodes} that the header declares")
         ids, values = _neighbours(tokens, n_nodes, skip, has_weights)
-        src.append(node_L[ids.line_T])
-        dst.append(ids.integers("neighbour") - 1)
+        dst.append(ids.ids("neighbour") - 1)
+        src.append(node_L[ids.line_T].astype(dst[-1].dtype if n_nodes < 2**31 else np.int64))
         if has_weights:
             weight.append(values.numbers("edge weight"))
     if header is None:

@@ -48,7 +48,7 @@ def read_mtx(path: Path, progress=None):
             raise FormatError(f"{path}: more entries than the {n_entries} that its size line declares")
     if n_read < n_entries:
         raise FormatError(f"{path}: {n_read} entries; its size line declares {n_entries}; was the file cut off?")
-    src, dst, weight = (np.concatenate([np.zeros(0, kind), *x]) for x, kind in ((src, np.int64), (dst, np.int64), (weight, np.float32)))
+    src, dst, weight = (np.concatenate([np.zeros(0, kind), *x]) for x, kind in ((src, np.int32), (dst, np.int32), (weight, np.float32)))
     if is_symmetric:
         off = src != dst
         src, dst, weight = (np.concatenate([a, b[off]]) for a, b in ((src, dst), (dst, src), (weight, weight)))
@@ -85,7 +85,7 @@ def _read_header(path: Path, block: bytes, line: int) -> tuple:
 
 def _node_ids(tokens: Tokens, n_nodes: int, what: str) -> np.ndarray:
     """Return the 1-based tokens as 0-based ids."""
-    ids = tokens.integers(what) - 1
+    ids = tokens.ids(what) - 1
     bad = (ids < 0) | (ids >= n_nodes)
     if bad.any():
         t = int(np.argmax(bad))

@@ -15,7 +15,7 @@ from ...errors import FormatError
 from .text import opened
 
 # A small archive may unpack to this much, a larger one to so many times its size.
-FREE_BYTES = 1 << 26
+FREE_BYTES = 1 << 25
 MAX_RATIO = 200
 MAX_HEADER_BYTES = 10_000
 KINDS = "biufSU"
@@ -46,7 +46,7 @@ class Archive:
     """The arrays of an .npz, each read when asked for: archive["name"].
 
     Raises: FormatError for a damaged archive, a member that is missing, holds objects (a pickle:
-            never read), or would unpack to over 64 MiB and 200 times the size of the file.
+            never read), or would unpack to over 32 MiB and 200 times the size of the file.
     """
 
     def __init__(self, path: Path, archive: zipfile.ZipFile):

@@ -56,7 +56,7 @@ def _read_table(path: Path, progress=None, counts=(), is_integer=True) -> np.nda
     blocks = []
     for block, line in line_blocks(path, progress):
         tokens = tokenise(block, path, line)
-        width = len(tokens.columns(counts, "numbers"))
+        width = tokens.width(counts, "numbers")
         if not width:
             continue
         if blocks and width != blocks[0].shape[1]:

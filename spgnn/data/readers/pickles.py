@@ -134,12 +134,19 @@ def _appends(stack):
 
 def _setitem(stack):
     value, key = stack.pop(), stack.pop()
-    _as(dict, stack[-1])[key] = value
+    _as(dict, stack[-1])[_key(key)] = value
 
 
 def _setitems(stack):
     items = _since_mark(stack)
-    _as(dict, stack[-1]).update(zip(items[0::2], items[1::2], strict=True))
+    _as(dict, stack[-1]).update(zip(map(_key, items[0::2]), items[1::2], strict=True))
+
+
+def _key(value):
+    """Return a key of a dict; the hash of tuples that share tuples would take for ever."""
+    if not isinstance(value, (int, float, str, bytes)):
+        raise TypeError(f"{type(value).__name__} as a key of a dict")
+    return value
 
 
 _CONTAINERS = {

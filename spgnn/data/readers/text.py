@@ -15,7 +15,7 @@ BLOCK_BYTES = 1 << 22
 MAX_LINE_BYTES = 1 << 23
 # gzip makes at most 1032 bytes of one; real graph files stay below 50.
 MAX_RATIO = 200
-FREE_BYTES = 1 << 26
+FREE_BYTES = 1 << 25
 
 
 def is_gzip(path: Path) -> bool:
@@ -59,7 +59,7 @@ def line_blocks(path: Path, progress=None, block_bytes: int = BLOCK_BYTES) -> It
     """Yield (block, number of its first line, from 1): whole lines, about block_bytes at a time.
 
     Raises: FormatError for an empty file, damaged gzip, a line over 8 MiB and the file's size, or a
-            gzip file that unpacks to more than 64 MiB and 200 times its size.
+            gzip file that unpacks to more than 32 MiB and 200 times its size.
     """
     line, rest, longest = 1, b"", None
     for piece in _unpacked(path, progress, block_bytes):

@@ -45,11 +45,10 @@ class Tokens:
         first_L = np.cumsum(self.count_L) - self.count_L
         return np.arange(len(self.line_T)) - first_L[self.line_T]
 
-    def keep(self, mask_T: np.ndarray) -> Tokens:
-        """Return these tokens where mask_T holds."""
-        return Tokens(
-            self.path, self.first_line, self.buffer, self.start_T[mask_T], self.end_T[mask_T], self.line_T[mask_T], self.n_lines
-        )
+    def keep(self, which_T: np.ndarray | slice) -> Tokens:
+        """Return some of these tokens, by a mask or a slice."""
+        kept = (array[which_T] for array in (self.start_T, self.end_T, self.line_T))
+        return Tokens(self.path, self.first_line, self.buffer, *kept, self.n_lines)
 
     def comment_lines(self, marks: bytes) -> np.ndarray:
         """Which lines start with a token that starts with one of marks, (L,) bool."""
@@ -59,14 +58,14 @@ class Tokens:
         is_comment[self.line_T[first][marked]] = True
         return is_comment
 
-    def columns(self, counts: tuple[int, ...], what: str) -> list[Tokens]:
-        """Return the tokens of each column; FormatError at the first line whose count is not the first line's.
+    def width(self, counts: tuple[int, ...], what: str) -> int:
+        """Return how many tokens every line has; FormatError at the first line that has others.
 
-        Args: counts: how many columns there may be; () for any number. Lines without a token do not count.
+        Args: counts: what is admitted; () for any number. Lines without a token do not count: 0 where all are.
         """
         has = self.count_L > 0
         if not has.any():
-            return []
+            return 0
         width = int(self.count_L[np.argmax(has)])
         if counts and width not in counts:
             l = int(np.argmax(has))
@@ -75,7 +74,12 @@ class Tokens:
         if is_odd.any():
             l = int(np.argmax(is_odd))
             raise FormatError(f"{self.where_line(l)}: {self.count_L[l]} columns; expected {width} as in the lines before: {what}")
-        return [self.keep(self.place_T == column) for column in range(width)]
+        return width
+
+    def columns(self, counts: tuple[int, ...], what: str) -> list[Tokens]:
+        """Return the tokens of each column, see width."""
+        width = self.width(counts, what)
+        return [self.keep(slice(column, None, width)) for column in range(width)]
 
     def text(self, t: int) -> str:
         """Return token t as a message shows it."""
@@ -104,6 +108,11 @@ class Tokens:
             t = int(np.argmax(is_bad))
             raise FormatError(f"{self.where(t)}: {what} is {self.text(t)}; expected an integer from 0 to 10^{MAX_DIGITS} - 1")
         return value_T
+
+    def ids(self, what: str) -> np.ndarray:
+        """Return integers(what) as int32 where they fit, else int64."""
+        value_T = self.integers(what)
+        return value_T.astype(np.int32) if value_T.max(initial=0) < 2**31 - 1 else value_T
 
     def numbers(self, what: str) -> np.ndarray:
         """Return the tokens as finite numbers, (T,) float64; FormatError at the first that is none."""

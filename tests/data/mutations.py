@@ -42,7 +42,7 @@ def mutate_case(home: Path, form: str, rng, marker: Path) -> tuple[str, bool]:
 def _mutations(file: Path, form: str, marker: Path):
     """Return (kind, [(name, mutation, is it seen by a checksum)])."""
     raw = file.read_bytes()[:4]
-    text = [("number", _number), ("header", _header), ("lines", _lines), ("separator", _separator), ("number", _number)]
+    text = [("number", _number), ("header", _header), ("lines", _lines), ("separator", _separator), ("declared", _declared), ("declared", _declared)]
     if raw[:2] == b"\x1f\x8b":
         inside = [(name, _regzip(mutate), False) for name, mutate in BYTES[:5] + text * 2]
         # A flip may hit gzip's own header, where nothing of the text changes; the text itself is held by its CRC.
@@ -141,6 +141,15 @@ def _header(raw, rng):
     lines = raw.split(b"\n", 3)
     place = int(rng.integers(min(3, len(lines))))
     lines[place] = [_number, _number, _number, _flip, _delete, _duplicate][rng.integers(6)](lines[place] or b"0", rng)
+    return b"\n".join(lines)
+
+
+def _declared(raw, rng):
+    """Put another size in the place of one of the first line that holds nothing but sizes, or `Nodes: N Edges: E`."""
+    lines = raw.split(b"\n", 4)
+    sizes = [i for i, line in enumerate(lines[:4]) if line[:1].isdigit() or b"Nodes:" in line]
+    if sizes:
+        lines[sizes[0]] = _number(lines[sizes[0]], rng)
     return b"\n".join(lines)
 
 

@@ -113,6 +113,14 @@ def test_an_array_that_declares_more_than_its_bytes_is_refused(tmp_path):
         loaded(tmp_path, raw)
 
 
+def test_a_key_whose_hash_takes_for_ever_is_refused(tmp_path):
+    nested = ()
+    for _ in range(64):
+        nested = (nested, nested)
+    with pytest.raises(FormatError, match="tuple as a key"):
+        loaded(tmp_path, b"\x80\x02}" + pickle.dumps(nested, 2)[2:-1] + b"Ns.")
+
+
 def test_neighbour_lists_shared_to_blow_up_are_refused(tmp_path):
     prefix = tiny.write_planetoid(tmp_path)
     shared = list(range(1000))
@@ -129,6 +137,7 @@ def test_any_bytes_give_a_value_or_a_format_error(tmp_path_factory, raw):
         pass
 
 
+@pytest.mark.slow
 @given(st.recursive(st.integers() | st.floats(allow_nan=False) | st.booleans() | st.none(), lambda x: st.lists(x) | st.dictionaries(st.integers(), x)))
 def test_any_plain_value_comes_back_as_it_was(tmp_path_factory, value):
     assert loaded(tmp_path_factory.mktemp("any"), pickle.dumps(value, 2)) == value

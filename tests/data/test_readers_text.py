@@ -86,7 +86,9 @@ def test_matrix_market_is_held_against_its_header(tmp_path, content, message):
 def test_matrix_market_symmetric_stores_both_ways_and_the_diagonal_once(tmp_path):
     path = tmp_path / "s.mtx"
     path.write_text("%%MatrixMarket matrix coordinate integer symmetric\n3 3 2\n2 1 5\n3 3 7\n")
-    np.testing.assert_array_equal(read_graph(path).A.toarray(), [[0, 5, 0], [5, 0, 0], [0, 0, 7]])
+    graph = read_graph(path)
+    np.testing.assert_array_equal(graph.A.toarray(), [[0, 5, 0], [5, 0, 0], [0, 0, 7]])
+    assert graph.meta["duplicates"] == 0
 
 
 @pytest.mark.parametrize(
@@ -212,6 +214,8 @@ def test_windows_lines_a_byte_order_mark_and_a_title_are_read(tmp_path):
     path.write_bytes(b"\xef\xbb\xbfsource,target\r\n0,1\r\n1,2")
     graph = read_graph(path)
     assert graph.nnz == 2 and graph.meta["dropped_lines"] == 1
+    path.write_bytes(b"\xef\xbb\xbf0,1\n1,2")
+    assert read_graph(path).nnz == 2
 
 
 def test_ids_with_gaps_stay_ids_and_a_header_adds_isolated_nodes(tmp_path):

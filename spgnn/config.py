@@ -107,6 +107,8 @@ def read_toml(cls, path: str | Path, overrides: dict[str, Any] | None = None):
 
     Raises: InputError where the file is not TOML; UsageError for an unknown key or a bad value.
     """
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file; expected TOML, as config.toml of a run")
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -97,7 +97,7 @@ def test_a_file_that_is_not_toml_is_bad_input(tmp_path, text):
 def test_a_missing_or_binary_file_is_bad_input(tmp_path):
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     for name in ("binary.toml", "absent.toml", "."):
-        with pytest.raises(InputError, match="cannot be read as TOML"):
+        with pytest.raises(InputError, match="cannot be read as TOML|no such file"):
             read_toml(TrainConfig, tmp_path / name)
 
 

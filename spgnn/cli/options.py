@@ -143,19 +143,6 @@ def _graph_in(config: str | None) -> str:
     return graph
 
 
-def _graph_in(config: str | None) -> str:
-    """Return the `graph` of a TOML file, which the config.toml of a run has."""
-    graph = tomllib.loads(Path(config).read_text(encoding="utf-8")).get("graph") if config else None
-    if not isinstance(graph, str) or not graph:
-        raise UsageError("GRAPH is missing: a built-in name such as wordnet, a file or a folder")
-    return graph
-
-
-def _set_debug(ctx: click.Context, _, value: bool) -> None:
-    if value:
-        ctx.find_root().obj["debug"] = True
-
-
 def _set_debug(_, __, value: bool) -> None:
     if value:
         # spgnn.dist reads it, on this rank and wherever an error ends the job.

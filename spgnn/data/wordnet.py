@@ -42,7 +42,7 @@ def load_wordnet(pointers: tuple[str, ...] | None = None) -> Graph:
     indptr = np.concatenate([[0], np.cumsum(word_counts)])
     X = sp.csc_array((np.ones(len(nodes), np.float32), nodes, indptr), shape=(n, len(word_counts))).tocsr()
     fields = {"X": X, "y": arrays["labels"].astype(np.int64), "split": arrays["split"]}
-    return graph_from_coo(src, dst, n, name="wordnet", meta={"duplicates": 0}, **fields)
+    return graph_from_coo(src, dst, n, name="wordnet", **fields)
 
 
 def pointers_of(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ from .traffic import Traffic
 
 
 class BaseCommunicator:
-    """Communicator whose transport is in five methods of the subclass.
+    """Communicator whose transport is in six methods of the subclass.
 
     `_reduce(head, x, op, wait)` and `_exchange(head, send, send_rows, recv, recv_rows, wait)` return a
     Request, one that has ended if wait; `_gather(head, x)`, `_broadcast(head, x, root)`, `_split(head, color,

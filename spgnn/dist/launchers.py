@@ -11,7 +11,7 @@ from dataclasses import dataclass
 _KNOWN = (
     ("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("MVAPICH's mpirun", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("hydra's mpirun or another PMI launcher", "PMI_RANK", "PMI_SIZE"),
+    ("mpirun (PMI)", "PMI_RANK", "PMI_SIZE"),
     ("srun", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"),
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )

@@ -14,7 +14,7 @@ import torch
 from ..dist import Communicator
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
 from ..graph import NORMS, Graph, inverse_or_zero, with_self_loops
-from ..partition import Partition, RowBlock, load_block, load_partition, part_graph, partition_of, row_block
+from ..partition import PARTITIONERS, Partition, RowBlock, load_block, load_partition, part_graph, partition_of, row_block
 from ..spmm.buffers import BufferPool
 from ..spmm.indexmap import IndexMap, broadcast_map, columns_map
 from ..spmm.operator import DistSpMM
@@ -108,6 +108,8 @@ def _partitioned(source, comm, partition, method, seed, balance):
         part = partition if isinstance(partition, Partition) else partition_of(graph, partition, k=comm.size)
         _check_ranks(part.k, comm)
         return graph, part
+    if method not in PARTITIONERS:  # also where one rank needs none
+        raise UsageError(f"partitioner {method!r} is not known{nearest(method, PARTITIONERS)}")
     if comm.rank != 0:
         return graph, None  # one rank computes it: the others would only do the same work again
     if comm.size == 1:
@@ -128,12 +130,12 @@ def _from_folder(folder, source, comm: Communicator):
     _check_ranks(part.k, comm)
     if isinstance(source, Graph):
         part.check_graph(source.in_use())
-    return load_block(folder, comm.rank), lambda ids: part.owner_N[ids], Path(folder).name, part.method
+    return load_block(folder, comm.rank), lambda ids: part.owner_N[ids], part.graph_name or Path(folder).name, part.method
 
 
 def _check_ranks(k: int, comm: Communicator) -> None:
     if k != comm.size:
-        raise PartitionError(f"the partition has {k} parts and there are {comm.size} ranks; start {k} ranks or make one with -k {comm.size}")
+        raise PartitionError(f"the partition has k = {k} parts, the job {comm.size} rank(s); start {k} or make a partition with k = {comm.size}")
 
 
 def _operator(block: RowBlock, owner_of, comm, scheme, operator, dtype, pool, threads) -> DistSpMM:

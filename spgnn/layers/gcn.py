@@ -19,6 +19,8 @@ class GCN(Layer):
     Source: Kipf & Welling 2017, eq. (2), with A = D^-1/2 (A + I) D^-1/2.
     """
 
+    is_chain = True
+
     def __init__(self, f_in: int, f_out: int, act: str | None = None, bias: bool = True, norm: str | None = None, residual: bool = False):
         super().__init__(f_in, f_out)
         self.act_name = act or "none"

@@ -33,6 +33,8 @@ class Layer(nn.Module):
                 return torch.relu(A @ (H_nF @ self.W_FF) + H_nF)
     """
 
+    is_chain = False  # one A.chain(H, W, ...) of shape (f_in, f_out) and no other product with A: its bytes are predicted
+
     def __init__(self, f_in: int, f_out: int):
         super().__init__()
         self.f_in, self.f_out = f_in, f_out

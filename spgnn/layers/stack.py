@@ -46,7 +46,7 @@ class Stack(nn.Module):
     @property
     def widths(self) -> tuple[int, ...] | None:
         """F, hidden ..., C where every layer is a chain A H W, else None."""
-        if not all(hasattr(layer, "W_FC") for layer in self.layers):
+        if not all(getattr(layer, "is_chain", False) for layer in self.layers):
             return None
         return (self.layers[0].f_in, *(layer.f_out for layer in self.layers))
 

@@ -27,7 +27,7 @@ class Partition:
         k:             number of parts.
         method, seed, balance, seconds:  how it was made, and the time that took.
         metrics:       of `metrics`, for the scheme columns; empty where no graph was at hand.
-        graph_digest:  Graph.digest() of the graph it was made for; "" where none was at hand.
+        graph_digest, graph_name, edges:  of the graph it was made for; "" where none was at hand.
     Raises: PartitionError naming the node that is wrong.
     """
 
@@ -39,6 +39,8 @@ class Partition:
     graph_digest: str = ""
     balance: float = 1.03
     seconds: float = 0.0
+    graph_name: str = ""
+    edges: str = ""
 
     def __post_init__(self):
         owner_N = check_owner(self.owner_N, len(self.owner_N), self.k, f"partition {self.method!r}").view()

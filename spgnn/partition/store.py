@@ -86,7 +86,8 @@ def load_partition(folder: str | Path, graph: Graph | None = None) -> Partition:
     if _sha256(owner) != manifest["owner_sha256"]:
         raise PartitionError(f"{folder / 'owner.npy'}: the SHA-256 differs from the manifest's; write the partition again")
     keys = ("k", "method", "seed", "metrics", "graph_digest", "balance", "seconds")
-    partition = Partition(owner, **{key: manifest[key] for key in keys})
+    made_for = {"graph_name": str(manifest.get("graph", "")), "edges": str(manifest.get("edges", ""))}
+    partition = Partition(owner, **{key: manifest[key] for key in keys}, **made_for)
     if graph is not None:
         partition.check_graph(graph)
     return partition

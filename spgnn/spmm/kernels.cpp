@@ -263,6 +263,7 @@ double softmax_xent(const Array<T>& Z, const Array<int64_t>& y, double scale, Ar
     const int64_t n = Z.shape(0), C = Z.shape(1);
     const T* z = Z.data();
     const int64_t* label = y.data();
+    for (int64_t i = 0; i < n; ++i) require(label[i] < C, "softmax_xent: a label is not below the number of columns");
     T* g = G.mutable_data();
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);

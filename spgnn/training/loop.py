@@ -15,7 +15,7 @@ import torch
 
 from ..config import TrainConfig, build
 from ..distgraph import DistGraph
-from ..errors import GraphError, NumericalError
+from ..errors import GraphError, NumericalError, ShapeError
 from ..layers import Stack
 from ..spmm.schedule import plan_layers
 from .loss import binary_cross_entropy, cross_entropy
@@ -56,6 +56,9 @@ class Trainer:
             raise GraphError(f"{dgraph.name} has no features; give them with --features FILE")
         if dgraph.y_n is None:
             raise GraphError(f"{dgraph.name} has no labels; give them with --labels FILE")
+        f_in = getattr(model.layers[0], "f_in", None) if isinstance(model, Stack) else None
+        if f_in not in (None, dgraph.n_features):
+            raise ShapeError(f"{dgraph.name} has {dgraph.n_features} features; layer 1 reads {f_in}")
         self.split_n = split_of(dgraph, config.split, config.seed)
         self._count_rows()
         model.to(dgraph.A.dtype)
@@ -139,6 +142,8 @@ class Trainer:
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         Z_nC = self._call(epoch)
+        if Z_nC.shape != (dgraph.A.n, dgraph.n_classes):  # the same on all ranks
+            raise ShapeError(f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {dgraph.n_classes} classes; the last layer writes one a class")
         if dgraph.is_multilabel:
             loss = binary_cross_entropy(Z_nC, dgraph.y_n, self._train_rows, self.n_train)
         else:

@@ -16,11 +16,12 @@ import torch
 
 from .. import __version__
 from ..config import TrainConfig, to_toml
-from ..data import load_graph
+from ..data import is_built_in, load_graph
 from ..distgraph import DistGraph, distribute
-from ..errors import ResourceError, together
+from ..errors import PartitionError, ResourceError, UsageError, together
 from ..graph import Graph
 from ..machine import cores, peak_rss_mb
+from ..partition import load_partition
 from .checkpoint import finite, save_checkpoint, write_array, write_json
 from .loop import Trainer
 from .model import build_model
@@ -69,6 +70,8 @@ def set_threads(comm, threads: int = 0) -> int:
 def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) -> DistGraph:
     """Read GRAPH on rank 0, or each rank its own part of config.partition, and distribute it. Collective."""
     comm.phase = "load"
+    if config.partition:
+        together(comm, _check_parts, source, config, root=0)
     graph = None if config.partition else together(comm, _load, source, config, root=0)
     return distribute(
         config.partition or graph,
@@ -94,6 +97,15 @@ def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
     if is_multilabel:
         return (Z_nC > 0).numpy().astype(np.int8)
     return Z_nC.argmax(dim=1).numpy() if len(Z_nC) else np.empty(0, np.int64)
+
+
+def _check_parts(source: str, config: TrainConfig) -> None:
+    """Raise where the folder of parts was made for another graph or other edges, as far as names tell."""
+    part = load_partition(config.partition)
+    if is_built_in(source) and part.graph_name not in (source, source.partition(":")[0]):
+        raise PartitionError(f"{config.partition} was made for {part.graph_name!r}, not for {source!r}; name that graph, or make parts of this one")
+    if part.edges != config.edges:
+        raise UsageError(f"{config.partition} was made with --edges {part.edges}; got --edges {config.edges}")
 
 
 class _Log:

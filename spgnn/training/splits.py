@@ -26,5 +26,6 @@ def split_of(dgraph: DistGraph, split: str, seed: int) -> np.ndarray:
         raise UsageError(f"split = {split!r} is not known; expected random, given, auto or the number of a split")
     number, splits = (0 if split in ("auto", "given") else int(split)), 1 if given_n.ndim == 1 else given_n.shape[1]
     if number >= splits:
-        raise UsageError(f"{dgraph.name} has splits 0 to {splits - 1}; split {number} does not exist")
+        has = "one split, 0" if splits == 1 else f"splits 0 to {splits - 1}"
+        raise UsageError(f"{dgraph.name} has {has}; split {number} does not exist")
     return np.ascontiguousarray(given_n if given_n.ndim == 1 else given_n[:, number])

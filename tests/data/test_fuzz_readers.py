@@ -13,7 +13,6 @@ import tiny_files as tiny
 
 import spgnn.data
 from spgnn.data.formats import read_graph
-from spgnn.graph import Graph
 
 SCRIPT = Path(__file__).resolve().parents[2] / "runs" / "fuzz_readers"
 

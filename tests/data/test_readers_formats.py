@@ -103,7 +103,7 @@ def test_planetoid_written_by_this_python_reads_the_same(tmp_path):
         ("allx", np.eye(6), "ind.tiny.allx: holds ndarray; expected a scipy CSR"),
         ("tx", sp.csr_matrix(np.ones((3, 2))), "ind.tiny.tx: shape (3, 2); expected (3, 3)"),
         ("tx", sp.csr_matrix(np.full((3, 3), np.nan)), "ind.tiny.tx: features"),
-        ("graph", {0: [1], 1: [10]}, "edge 1 is 1 -> 10; node ids must be 0 to 9"),
+        ("graph", {u: [10] * (u == 1) for u in range(10)}, "edge 0 is 1 -> 10; node ids must be 0 to 9"),
         ("graph", {0: [1], 1: (0,)}, "expected a dict of node: [neighbours]"),
         ("graph", {0: [1.0]}, "a neighbour is not an integer"),
         ("test.index", b"8\n6\n", "test.index: 2 ids; expected 3"),

@@ -210,6 +210,13 @@ def test_heterophilous_arrays_must_fit_each_other(tmp_path, changes, message):
     assert message in refusal(rewrite(tiny.write_heterophilous(tmp_path), **changes))
 
 
+def test_graphsaint_matrices_must_be_csr(tmp_path):
+    path = tiny.write_graphsaint(tmp_path)
+    for name, message in (("feats_csr", "features are csc; expected csr"), ("adj_full", "the adjacency is csc; expected csr")):
+        rewrite(path / f"{name}.npz", format=np.array(b"csc"))
+        assert message in refusal(path)
+
+
 def test_graphsaint_features_must_fit(tmp_path):
     path = tiny.write_graphsaint(tmp_path, multilabel=True)
     for X, message in [

@@ -44,14 +44,15 @@ def test_a_layer_of_ones_own_takes_an_equation():
     class Own(Layer):
         def __init__(self):
             super().__init__(6, 6)
-            self.W_FF = self.weight(6, 6)
+            self.W_FC = self.weight(6, 6)
 
         def forward(self, A, H):
-            return torch.relu(A @ (H @ self.W_FF) + H)
+            return torch.relu(A @ (H @ self.W_FC) + H)
 
     model = Stack(Own(), GCN(6, 2)).double()
-    assert float(model.layers[0].W_FF.detach().abs().sum()) > 0
-    assert model(A, X).shape == (20, 2) and model.widths is None
+    assert model.widths is None  # its bytes are not predicted, whatever its weight is called
+    assert float(model.layers[0].W_FC.detach().abs().sum()) > 0
+    assert model(A, X).shape == (20, 2)
 
 
 def test_weights_depend_on_the_seed_and_not_on_the_dtype():

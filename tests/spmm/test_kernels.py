@@ -168,3 +168,8 @@ def test_softmax_xent_lets_a_nan_through():
     Z = np.zeros((3, 4), np.float32)
     Z[1, 2] = np.nan
     assert np.isnan(_kernels.softmax_xent(Z, np.array([0, 1, 2]), 1.0, np.empty_like(Z)))
+
+
+def test_softmax_xent_refuses_a_label_beyond_the_columns():
+    with pytest.raises(ValueError, match="a label is not below"):
+        _kernels.softmax_xent(np.zeros((3, 4), np.float32), np.array([0, 4, 2]), 1.0, np.empty((3, 4), np.float32))

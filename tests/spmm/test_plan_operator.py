@@ -91,7 +91,7 @@ def test_graphs_smaller_than_the_ranks(comm, n):
 
 @parallel([2], mpi=[])
 def test_a_partition_of_another_size_is_refused_on_all_ranks(comm):
-    with pytest.raises(PartitionError, match="2 ranks"):
+    with pytest.raises(PartitionError, match="the job 2 rank"):
         from spgnn.partition import Partition
 
         distribute(random_graph(), comm, Partition(owners(random_graph(), 3, "random"), 3))

@@ -1,6 +1,7 @@
 """The loop: what it records, when it stops, what it keeps, and the files of a run."""
 
 import json
+from dataclasses import replace as with_fields
 
 import numpy as np
 import pytest
@@ -12,12 +13,11 @@ from spgnn.config import TrainConfig, read_toml
 from spgnn.data import save_graph
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.distgraph import distribute
-from spgnn.errors import CheckpointError, GraphError, NumericalError, ResourceError, UsageError
+from spgnn.errors import CheckpointError, GraphError, NumericalError, PartitionError, ResourceError, ShapeError, UsageError
 from spgnn.layers import GCN, Stack
 from spgnn.training import predict, run, train
 from spgnn.training.checkpoint import best_checkpoint, load_checkpoint, save_checkpoint
 from spgnn.training.loop import Trainer
-from dataclasses import replace as with_fields
 
 
 def learnable(n=80, seed=0, multilabel=False):
@@ -208,3 +208,28 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
         load_checkpoint(path)
     with pytest.raises(CheckpointError, match="no config.toml"):
         predict(str(tmp_path), SelfCommunicator())
+
+
+@parallel([1, 2], mpi=[])
+def test_widths_that_do_not_fit_the_graph_are_named_on_all_ranks(comm):
+    dgraph = distribute(learnable(), comm, method="random")
+    with pytest.raises(ShapeError, match="3 features; layer 1 reads 4"):
+        train(Stack(GCN(4, 3)), dgraph)
+    with pytest.raises(ShapeError, match="returns 2 columns, graph has 3 classes"):
+        train(Stack(GCN(3, 2)), dgraph)
+
+
+def test_a_partitioner_that_does_not_exist_is_refused_on_one_rank_too():
+    with pytest.raises(UsageError, match="did you mean 'metis'"):
+        distribute(learnable(), SelfCommunicator(), method="mettis")
+
+
+def test_parts_of_another_graph_or_other_edges_are_refused(tmp_path):
+    from spgnn.partition import part_graph
+
+    part_graph(learnable(), 1, method="block").save(tmp_path / "parts", learnable())
+    with pytest.raises(PartitionError, match="not for 'wordnet'"):
+        run("wordnet", TrainConfig(partition=str(tmp_path / "parts")), SelfCommunicator())
+    with pytest.raises(UsageError, match="--edges undirected; got --edges directed"):
+        run("mine", TrainConfig(partition=str(tmp_path / "parts"), edges="directed"), SelfCommunicator())
+    assert run("mine", TrainConfig(partition=str(tmp_path / "parts"), epochs=1), SelfCommunicator())["graph"] == "graph"

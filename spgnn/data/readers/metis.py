@@ -93,7 +93,8 @@ def _neighbours(tokens: Tokens, n_nodes: int, skip: int, has_weights: bool) -> t
     is_odd = (tokens.count_L > 0) & ((left_L < 0) | (has_weights & (left_L % 2 == 1)))
     if is_odd.any():
         l = int(np.argmax(is_odd))
-        raise FormatError(f"{tokens.where_line(l)}: {tokens.count_L[l]} numbers; expected {skip} and then " + ("pairs" if has_weights else "neighbours"))
+        rest = "pairs" if has_weights else "neighbours"
+        raise FormatError(f"{tokens.where_line(l)}: {tokens.count_L[l]} numbers; expected {skip} and then {rest}")
     place_T = tokens.place_T - skip
     ids = tokens.keep((place_T >= 0) & ((place_T % 2 == 0) | (not has_weights)))
     neighbour = ids.integers("neighbour")

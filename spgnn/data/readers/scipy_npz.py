@@ -59,8 +59,6 @@ def _other_graph(path, arrays, form):
         for name, ids in (("row", row), ("col", col)):
             if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) != len(data):
                 raise FormatError(f"{path}: {name} is {ids.dtype} of shape {ids.shape}; expected integers ({len(data)},)")
-            if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < shape[0]:
-                raise FormatError(f"{path}: {name} goes from {ids.min()} to {ids.max()}; expected 0 to {shape[0] - 1}")
         return coo_graph(path, row, col, shape[0], as_float(data))
     data, indices, indptr, _ = _compressed_parts(arrays)
     data, row, indptr, _ = checked_parts(path, data, indices, indptr, shape[::-1], what="adjacency, by columns")

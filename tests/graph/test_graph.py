@@ -1,0 +1,123 @@
+"""Graphs are checked at the door; normalise and with_edges equal plain dense arithmetic."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from graphs import dense_operator, random_graph
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spgnn.errors import GraphError, UsageError
+from spgnn.graph import Graph, graph_from_coo, normalise, random_split
+
+
+@st.composite
+def edge_lists(draw):
+    n = draw(st.integers(1, 8))
+    pairs = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1), st.floats(0.5, 2.0)), max_size=25))
+    src, dst, weights = (np.array(column) for column in zip(*pairs)) if pairs else (np.empty(0, int), np.empty(0, int), np.empty(0))
+    return n, src, dst, weights
+
+
+@given(edge_lists())
+def test_of_duplicate_edges_the_heaviest_counts(edges):
+    n, src, dst, weights = edges
+    expected = np.zeros((n, n))
+    for u, v, w in zip(src, dst, weights):
+        expected[u, v] = max(expected[u, v], w)
+    graph = graph_from_coo(src, dst, n, weights=weights)
+    np.testing.assert_array_equal(graph.A.toarray(), expected)
+    assert graph.meta["duplicates"] == len(src) - np.count_nonzero(expected)
+
+
+@given(edge_lists())
+def test_undirected_is_the_maximum_of_both_directions_and_reversed_the_transpose(edges):
+    n, src, dst, weights = edges
+    graph = graph_from_coo(src, dst, n, weights=weights)
+    A = graph.A.toarray()
+    np.testing.assert_array_equal(graph.with_edges("undirected").A.toarray(), np.maximum(A, A.T))
+    np.testing.assert_array_equal(graph.with_edges("reversed").A.toarray(), A.T)
+    np.testing.assert_array_equal(graph.with_edges("directed").A.toarray(), A)
+    np.testing.assert_array_equal(graph.in_use().A.toarray(), np.maximum(A, A.T))
+    assert graph.with_edges("directed").in_use().edges == "directed"
+
+
+@given(edge_lists(), st.sampled_from(["gcn", "row", "none"]))
+def test_normalise_equals_dense_arithmetic_on_directed_weighted_graphs(edges, how):
+    n, src, dst, weights = edges
+    graph = graph_from_coo(src, dst, n, weights=weights)
+    np.testing.assert_allclose(normalise(graph.A, how).toarray(), dense_operator(graph, how), rtol=1e-12, atol=0)
+
+
+def test_gcn_of_an_undirected_graph_is_kipf_and_wellings():
+    graph = random_graph(use="undirected")
+    A = graph.A.toarray()
+    np.fill_diagonal(A, np.where(np.diag(A) == 0, 1, np.diag(A)))
+    d = 1 / np.sqrt(A.sum(1))
+    np.testing.assert_allclose(graph.normalise("gcn").toarray(), d[:, None] * A * d, rtol=1e-6)
+
+
+def test_row_normalisation_leaves_isolated_nodes_zero():
+    mean = graph_from_coo([0, 0], [1, 2], 4).normalise("row").toarray()
+    np.testing.assert_allclose(mean, [[0, 0.5, 0.5, 0]] + [[0] * 4] * 3)
+
+
+def test_edges_chosen_once_are_not_chosen_again():
+    graph = random_graph(use="undirected")
+    assert graph.with_edges("undirected") is graph
+    with pytest.raises(UsageError, match="already made 'undirected'"):
+        graph.with_edges("reversed")
+
+
+def broken(**change):
+    parts = {"A": graph_from_coo([0, 1], [1, 2], 3).A, "X": np.ones((3, 2)), "y": np.array([0, 1, -1]), "split": np.zeros(3, np.int8)}
+    return lambda: Graph(**parts | change)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (broken(A=np.eye(3)), "must be a scipy CSR"),
+        (broken(A=sp.csr_array((2, 3))), "square"),
+        (broken(A=sp.csr_array((np.array([1.0]), np.array([7]), np.array([0, 1, 1, 1])), shape=(3, 3))), "row 0 has column 7"),
+        (broken(A=sp.csr_array((np.array([1.0, 1]), np.array([2, 1]), np.array([0, 2, 2, 2])), shape=(3, 3))), "row 0 has columns out of order"),
+        (broken(A=sp.csr_array((np.array([np.nan]), np.array([1]), np.array([0, 1, 1, 1])), shape=(3, 3))), "entry 0 is nan"),
+        (broken(X=np.ones((2, 2))), r"expected \(3, F\)"),
+        (broken(X=np.array([[1.0], [np.inf], [1]])), "entry 1 is inf"),
+        (broken(y=np.array([0, -2, 1])), "node 1 has label -2"),
+        (broken(y=np.array([0.0, 1, 1])), "expected integers"),
+        (broken(y=np.array([[0, 2], [0, 0], [1, 1]])), "node 0 has label 2"),
+        (broken(split=np.array([0, 1, 5], np.int8)), "node 2 has split 5"),
+        (broken(split=np.zeros(3)), "expected int8"),
+        (lambda: graph_from_coo([0, 5], [1, 1], 3), "edge 1 is 5 -> 1"),
+        (lambda: graph_from_coo([0, -1], [1, 1]), "edge 1 is -1 -> 1"),
+        (lambda: graph_from_coo([0.5], [1]), "must hold integers"),
+        (lambda: graph_from_coo([0], [1, 2]), "one length"),
+        (lambda: random_split(None), "needs labels"),
+    ],
+)
+def test_arrays_that_make_no_graph_are_named(make, message):
+    with pytest.raises(GraphError, match=message):
+        make()
+
+
+def test_a_random_split_has_the_shares_and_leaves_unlabelled_nodes_out():
+    y = np.where(np.arange(1000) % 10 == 0, -1, 1)
+    split = random_split(y, seed=3)
+    assert [(split == s).sum() for s in (0, 1, 2, -1)] == [540, 180, 180, 100]
+    assert np.all(split[y < 0] == -1) and np.array_equal(split, random_split(y, seed=3))
+    assert not np.array_equal(split, random_split(y, seed=4))
+
+
+def test_describe_counts_loops_isolated_nodes_and_splits():
+    graph = graph_from_coo([0, 1, 2, 2], [1, 0, 2, 2], 5, y=np.array([0, 1, -1, 0, 0]), split=np.array([0, 1, 2, -1, 0], np.int8))
+    about = graph.describe()
+    expected = {"n": 5, "nnz": 3, "self_loops": 1, "isolated": 3, "symmetric": True, "labelled": 4, "classes": 2, "train": 2, "val": 1, "test": 1}
+    assert expected.items() <= about.items() and about["duplicates"] == 1
+
+
+def test_the_digest_tells_structures_apart_and_not_index_types():
+    A = random_graph().A
+    wide = sp.csr_array(A.shape, dtype=A.dtype)
+    wide.data, wide.indices, wide.indptr = A.data, A.indices.astype(np.int64), A.indptr.astype(np.int64)
+    assert Graph(A).digest() == Graph(wide).digest() != random_graph(seed=1).digest()

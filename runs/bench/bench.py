@@ -82,8 +82,9 @@ def read_peers(path: str | None) -> list[dict]:
 
 
 def run_peer(argv: list[str], tuned: bool = False) -> list[dict]:
-    """Run a peer's script in its own interpreter and return the JSON lines that it prints."""
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH",)} | (TUNED if tuned else {})
+    """Run a script in its own interpreter and return the JSON lines that it prints."""
+    is_ours = argv[0] == sys.executable
+    env = {k: v for k, v in os.environ.items() if is_ours or k != "PYTHONPATH"} | (TUNED if tuned else {})
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=1800)
     if done.returncode:
         print(f"{' '.join(argv)}\n{done.stderr.strip()[-2000:]}", file=sys.stderr)

@@ -145,7 +145,9 @@ def measure(
     k, owner_N = partition.k, partition.owner_N
     read_PP = columns_PP(graph.A, owner_N, k)
     rows_PP = read_PP if scheme == "columns" else SCHEMES[scheme](graph.A, owner_N, k)
-    exchanges = _exchanges(layers, int(rows_PP.sum()), itemsize, evaluations)
+    # An evaluation has no dropout, so that it meets the A X that distribute keeps.
+    evaluation = plan_layers(widths, True, sparse_input, keep_sparse)
+    exchanges = _exchanges(layers, evaluation * evaluations, int(rows_PP.sum()), itemsize)
     head = {"k": k, "n": graph.n_nodes, "nnz": graph.nnz, "method": partition.method}
     return VolumeReport(
         **head,
@@ -161,11 +163,12 @@ def measure(
     )
 
 
-def _exchanges(layers: tuple[LayerPlan, ...], rows: int, itemsize: int, evaluations: int) -> list[dict]:
+def _exchanges(layers: tuple[LayerPlan, ...], evaluated: tuple[LayerPlan, ...], rows: int, itemsize: int) -> list[dict]:
     # In the order of an epoch: forward through the layers, backward, then the evaluations.
     forward = [(plan, "forward") for plan in layers for _ in range(plan.exchanges_forward)]
     backward = [(plan, "backward") for plan in reversed(layers) for _ in range(plan.exchanges_backward)]
+    evaluate = [(plan, "forward") for plan in evaluated for _ in range(plan.exchanges_forward)]
     return [
         {"layer": p.layer, "direction": d, "width": p.width, "rows": rows, "bytes": rows * p.width * itemsize}
-        for p, d in forward + backward + forward * evaluations
+        for p, d in forward + backward + evaluate
     ]

@@ -12,8 +12,8 @@ from .options import GRAPH_HELP, Sections, config_options, output_options
 SECTIONS = {
     "Graph": ("edges", "operator", "feature_norm", "split", "format", "features", "labels"),
     "Model": ("model", "hidden", "layers", "norm", "residual", "bias", "dropout", "input_dropout", "dtype"),
-    "Training": ("epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed"),
-    "Ranks": ("method", "balance", "partition", "scheme", "threads"),
+    "Training": ("epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed", "mode", "sampler"),
+    "Ranks": ("method", "balance", "partition", "scheme", "replication", "wire", "device", "threads"),
     "Files": ("config", "out"),
 }
 

@@ -8,6 +8,7 @@ guard of the host reports, and the launcher ends the others.
 from __future__ import annotations
 
 import array
+import builtins
 import atexit
 import fcntl
 import functools
@@ -119,7 +120,7 @@ class Job:
             raise _exit_of(self, code)
 
         sys.excepthook = lambda kind, error, trace: self.fail(error)
-        sys.exit = leave_process
+        sys.exit = builtins.exit = builtins.quit = leave_process
 
     def _report(self, error: BaseException, message: str) -> None:
         if not self._may_speak(error):

@@ -35,6 +35,7 @@ class DistGraph:
     scheme: str
     method: str
     nnz: int  # of the operator, all ranks
+    setup_bytes: int = 0  # that this rank sent to make the kept A X
 
     @property
     def node_n(self) -> np.ndarray:

@@ -13,7 +13,7 @@ import torch
 
 from ..dist import Communicator
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
-from ..graph import NORMS, Graph, inverse_or_zero, with_self_loops
+from ..graph import NORMS, Graph, with_self_loops
 from ..partition import PARTITIONERS, Partition, RowBlock, load_block, load_partition, part_graph, partition_of, row_block
 from ..spmm.buffers import BufferPool
 from ..spmm.indexmap import IndexMap, broadcast_map, columns_map
@@ -65,6 +65,8 @@ def distribute(
         raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, SCHEMES)}")
     if operator not in NORMS:
         raise UsageError(f"operator {operator!r} is not known{nearest(operator, NORMS)}")
+    if dtype not in (torch.float32, torch.float64):
+        raise UsageError(f"dtype {dtype} is not there; expected torch.float32 or torch.float64")
     if replication != 1:
         raise UsageError(f"replication = {replication}; only 1 (1D) is there")
     comm.phase = "partition and load"
@@ -75,12 +77,23 @@ def distribute(
     X = _features(block.X_nF, feature_norm, pool, dtype, threads)
     nnz = np.array([A.nnz])
     comm.all_reduce(nnz)
-    dgraph = DistGraph(
-        comm, A, X, _labels(block.y_n, dtype), block.split_n, block.n_nodes, _class_count(block.y_n, comm), name, scheme, method, int(nnz[0])
-    )
+    before_bytes = comm.traffic.sent_bytes().sum()
     if keep and X is not None:
         A.keep(X)
-    return dgraph
+    return DistGraph(
+        comm=comm,
+        A=A,
+        X=X,
+        y_n=_labels(block.y_n, dtype),
+        split_n=block.split_n,
+        n_nodes=block.n_nodes,
+        n_classes=_class_count(block.y_n, comm),
+        name=name,
+        scheme=scheme,
+        method=method,
+        nnz=int(nnz[0]),
+        setup_bytes=int(comm.traffic.sent_bytes().sum() - before_bytes),
+    )
 
 
 def _own_block(source, comm, partition, method, seed, balance):
@@ -107,6 +120,7 @@ def _partitioned(source, comm, partition, method, seed, balance):
     if partition is not None and graph is not None:
         part = partition if isinstance(partition, Partition) else partition_of(graph, partition, k=comm.size)
         _check_ranks(part.k, comm)
+        part.check_length(graph)
         return graph, part
     if method not in PARTITIONERS:  # also where one rank needs none
         raise UsageError(f"partitioner {method!r} is not known{nearest(method, PARTITIONERS)}")
@@ -150,7 +164,7 @@ def _operator(block: RowBlock, owner_of, comm, scheme, operator, dtype, pool, th
         else:
             index = columns_map(block.own_n, A_nN, owner_of, comm.rank, comm.size)
         plan = ExchangePlan(comm, index, pool, threads)
-    A_oo, A_og = index.split(A_nN)
+    A_oo, A_og = index.split(A_nN) if plan is not None else (A_nN, sp.csr_array((A_nN.shape[0], 0), dtype=A_nN.dtype))
     if operator == "gcn":
         A_oo = with_self_loops(A_oo)
     A_oo, A_og = scaled_blocks(A_oo, A_og, plan, operator)
@@ -161,10 +175,14 @@ def _features(X_nF, feature_norm, pool, dtype, threads):
     if X_nF is None:
         return None
     if feature_norm == "row":
-        scale_n = inverse_or_zero(np.asarray(X_nF.sum(axis=1), dtype=np.float64).ravel())
+        sums_n = np.asarray(X_nF.sum(axis=1, dtype=np.float64)).ravel()
+        scale_n = np.divide(1.0, sums_n, out=np.zeros_like(sums_n), where=sums_n != 0)
         X_nF = sp.csr_array(sp.diags_array(scale_n) @ X_nF) if sp.issparse(X_nF) else X_nF * scale_n[:, None]
     if sp.issparse(X_nF):
         return SparseRows(sp.csr_array(X_nF), pool, dtype, threads)
+    numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
+    if X_nF.dtype == numpy_dtype and X_nF.flags.c_contiguous and X_nF.flags.writeable:
+        return torch.from_numpy(X_nF)  # the caller's memory: X may not change anyway
     X = pool.empty(*X_nF.shape, dtype=dtype)
     X.numpy()[:] = X_nF
     return X
@@ -179,6 +197,6 @@ def _labels(y_n, dtype):
 def _class_count(y_n, comm) -> int:
     if y_n is None:
         return 0
-    count = np.array([y_n.shape[1] if y_n.ndim == 2 else int(y_n.max(initial=-1)) + 1], np.int64)
+    count = np.array([y_n.shape[1] if y_n.ndim == 2 else int(y_n.max()) + 1 if len(y_n) else 0], np.int64)
     comm.all_reduce(count, "max")
     return int(count[0])

@@ -32,7 +32,9 @@ def scatter_blocks(comm: Communicator, graph: Graph | None, part: Partition | No
         X_nF = _scatter_csr(comm, sp.csr_array(graph.X[order_N]) if is_root else None, sizes_P, about["n_features"])
     elif about["X"]:
         X_nF = _scatter_rows(comm, graph.X[order_N] if is_root else None, sizes_P)
-    y_n = _scatter_rows(comm, graph.y[order_N] if is_root else None, sizes_P) if about["y"] else None
+    # Labels may have any integer type; these two travel.
+    y_N = graph.y[order_N].astype(np.int64 if graph.y.ndim == 1 else np.int8) if is_root and about["y"] else None
+    y_n = _scatter_rows(comm, y_N, sizes_P) if about["y"] else None
     split_n = _scatter_rows(comm, graph.split[order_N] if is_root else None, sizes_P) if about["split"] else None
     return RowBlock(own_n, A_nN, X_nF, y_n, split_n, n_nodes=about["n_nodes"], k=comm.size, rank=comm.rank)
 

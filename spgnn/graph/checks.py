@@ -21,6 +21,8 @@ def check_graph(graph) -> None:
         raise GraphError(f"A must be square, got {A.shape}")
     n = A.shape[0]
     if sp.issparse(graph.X):
+        if graph.X.format != "csr":
+            raise GraphError(f"sparse features are {graph.X.format}; expected CSR, see .tocsr()")
         check_csr(graph.X, "X")
     if graph.X is not None:
         if graph.X.ndim != 2 or graph.X.shape[0] != n:

@@ -72,7 +72,7 @@ class Graph:
             return 0
         if self.is_multilabel:
             return self.y.shape[1]
-        return int(self.y.max(initial=-1)) + 1
+        return int(self.y.max()) + 1 if len(self.y) else 0
 
     @property
     def is_symmetric(self) -> bool:

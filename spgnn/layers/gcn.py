@@ -44,7 +44,12 @@ class GCN(Layer):
         if self.norm is not None:
             Z_nC = self.norm(Z_nC)
         Z_nC = self.act(Z_nC)
-        return Z_nC + H_nF if self.residual and torch.is_tensor(H_nF) else Z_nC
+        return Z_nC + _dense(H_nF) if self.residual else Z_nC
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, act={self.act_name}"
+
+
+def _dense(H_nF) -> torch.Tensor:
+    """Return sparse rows as a tensor: no larger than Z, as F = C where they are added to it."""
+    return H_nF if torch.is_tensor(H_nF) else torch.from_numpy(H_nF.csr.to_scipy().toarray())

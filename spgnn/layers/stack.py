@@ -41,7 +41,9 @@ class Stack(nn.Module):
     @property
     def is_random(self) -> bool:
         """Whether a training pass differs from an evaluation of the same weights."""
-        return self.dropout > 0
+        # A layer of one's own may hold modules that draw, such as nn.Dropout.
+        own = [layer for layer in self.layers if not getattr(layer, "is_chain", False)]
+        return self.dropout > 0 or any(list(layer.children()) for layer in own)
 
     @property
     def widths(self) -> tuple[int, ...] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from ..errors import UsageError
 from . import _kernels
 from .rows import DenseRows, SparseRows
 from .schedule import chain_order
@@ -45,10 +46,12 @@ def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
     is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
     order = chain_order(*W_FC.shape, is_kept=kept is not None, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden)
     if order == "spmm_first":
-        rows = kept if kept is not None else H if isinstance(H, SparseRows) else None
-        return SpMMFirst.apply(A, rows, H if rows is None else None, W_FC, bias_C, relu)
-    sparse = isinstance(H, SparseRows)
-    return GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, bias_C, relu)
+        Z_nC = SpMMFirst.apply(A, kept, None if kept is not None else H, W_FC, bias_C, relu)
+    else:
+        sparse = isinstance(H, SparseRows)
+        Z_nC = GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, bias_C, relu)
+    Z_nC.is_chain_relu = relu
+    return Z_nC
 
 
 class SpMMFirst(torch.autograd.Function):
@@ -58,17 +61,17 @@ class SpMMFirst(torch.autograd.Function):
     def forward(ctx, A, kept, H_nF, W_FC, bias_C, relu):
         S = kept if kept is not None else DenseRows(A.apply(H_nF), A.pool)
         Z_nC = S.times(W_FC, bias_C, relu)
-        ctx.A, ctx.S, ctx.relu = A, S, relu
-        ctx.save_for_backward(W_FC, Z_nC if relu else None)
+        ctx.A, ctx.S, ctx.relu_of = A, S, _Once(Z_nC if relu else None)
+        ctx.save_for_backward(W_FC, _relu_input(H_nF))
         return Z_nC
 
     @staticmethod
     def backward(ctx, G_nC):
-        A, S, (W_FC, Z_nC) = ctx.A, ctx.S, ctx.saved_tensors
-        G_nC, dbias_C = _through_relu(A, G_nC, Z_nC)
+        A, S, (W_FC, relu_nF) = ctx.A, ctx.S, ctx.saved_tensors
+        G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take())
         dW_FC = S.transposed_times(G_nC)
-        ctx.S = None
         dH_nF = A.adjoint(_times_transposed(A, G_nC, W_FC)) if ctx.needs_input_grad[2] else None
+        dH_nF = _masked_in_place(A, dH_nF, relu_nF)
         return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
 
 
@@ -79,19 +82,21 @@ class GEMMFirst(torch.autograd.Function):
     def forward(ctx, A, sparse, H_nF, W_FC, bias_C, relu):
         S = sparse if sparse is not None else DenseRows(H_nF.detach(), A.pool)
         Z_nC = A.apply(S.times(W_FC), bias_C, relu)
-        ctx.A, ctx.sparse, ctx.relu = A, sparse, relu
-        ctx.save_for_backward(H_nF, W_FC, Z_nC if relu else None)
+        ctx.A, ctx.sparse, ctx.is_relu_input = A, sparse, _relu_input(H_nF) is not None
+        ctx.relu_of = _Once(Z_nC if relu else None)
+        ctx.save_for_backward(H_nF, W_FC)
         return Z_nC
 
     @staticmethod
     def backward(ctx, G_nC):
-        A, (H_nF, W_FC, Z_nC) = ctx.A, ctx.saved_tensors
-        G_nC, dbias_C = _through_relu(A, G_nC, Z_nC)
+        A, (H_nF, W_FC) = ctx.A, ctx.saved_tensors
+        G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take())
         U_nC = A.adjoint(G_nC)
         del G_nC
         S = ctx.sparse if ctx.sparse is not None else DenseRows(H_nF, A.pool)
         dW_FC = S.transposed_times(U_nC)
         dH_nF = _times_transposed(A, U_nC, W_FC) if ctx.needs_input_grad[2] else None
+        dH_nF = _masked_in_place(A, dH_nF, H_nF if ctx.is_relu_input else None)
         return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
 
 
@@ -134,12 +139,48 @@ def _drop(H_nF, A, rate, key):
 
 
 def _through_relu(A, G_nC, Z_nC):
-    """Return G where Z > 0 (or G, without Z) and its column sums, in one pass."""
+    """Return G where Z > 0 (or G, without Z) and its column sums, in one pass; nothing to do where that was done."""
+    known = getattr(G_nC, "masked_by", None)
+    if known is not None and Z_nC is not None and known[0] == Z_nC.data_ptr():
+        return G_nC, known[1]
     G_nC = G_nC.contiguous()
     masked = None if Z_nC is None else A.pool.empty(*G_nC.shape, dtype=G_nC.dtype)
-    Z, out = (None, None) if Z_nC is None else (Z_nC.numpy(), masked.numpy())
-    sums = _kernels.mask_sum(G_nC.numpy(), Z, out, A.threads)
-    return G_nC if masked is None else masked, torch.from_numpy(sums).to(G_nC.dtype)
+    return (G_nC if masked is None else masked), _mask_sum(A, G_nC, Z_nC, masked)
+
+
+class _Once:
+    """Holds the output of a chain until its backward has masked by it: a buffer less for what follows."""
+
+    def __init__(self, Z_nC):
+        self.Z_nC = None if Z_nC is None else Z_nC.detach()
+        self.is_taken = False
+
+    def take(self):
+        if self.is_taken:
+            raise UsageError("backward ran twice through one forward pass of a chain A H W; call the model again")
+        Z_nC, self.Z_nC, self.is_taken = self.Z_nC, None, True
+        return Z_nC
+
+
+def _relu_input(H_nF):
+    """Return H where it is the ReLU of the chain below, so that its gradient may be masked by it at once."""
+    return H_nF if getattr(H_nF, "is_chain_relu", False) else None
+
+
+def _masked_in_place(A, dH_nF, relu_nF):
+    """Mask this layer's own dH by the ReLU that made H, and note it for the chain below.
+
+    The mask is linear and may be applied twice: where H has other readers, their gradients are added
+    into a new tensor without the note, and the chain below masks the sum again. Saves a buffer and a pass.
+    """
+    if dH_nF is not None and relu_nF is not None:
+        dH_nF.masked_by = (relu_nF.data_ptr(), _mask_sum(A, dH_nF, relu_nF, dH_nF))
+    return dH_nF
+
+
+def _mask_sum(A, G_nC, Z_nC, out_nC) -> torch.Tensor:
+    Z, out = (None, None) if Z_nC is None else (Z_nC.numpy(), out_nC.numpy())
+    return torch.from_numpy(_kernels.mask_sum(G_nC.numpy(), Z, out, A.threads)).to(G_nC.dtype)
 
 
 def _times_transposed(A, G_nC, W_FC):

@@ -1,7 +1,7 @@
 // Row-wise passes over dense (n, C) matrices that a training step needs between its products.
 // Included once for each instruction set; plain loops that the compiler turns into vectors.
 
-// out = G where H > 0, else 0 (H null: out = G); sums[c] += out[:, c]. out may be null: sums alone.
+// out = 0 where H <= 0, else G (H null: out = G); sums[c] += out[:, c]. out may be null: sums alone.
 template <class T>
 void mask_rows(const T* G, const T* H, T* out, double* sums, int64_t begin, int64_t end, int64_t C) {
     // Sums of 64 rows are kept in T, then added in double: fast, and independent of the thread count.
@@ -15,7 +15,7 @@ void mask_rows(const T* G, const T* H, T* out, double* sums, int64_t begin, int6
                 const T* h = H + i * C;
                 T* __restrict o = out + i * C;
                 for (int64_t c = 0; c < C; ++c) {
-                    T x = h[c] > 0 ? g[c] : T(0);
+                    T x = h[c] <= 0 ? T(0) : g[c];
                     o[c] = x;
                     s[c] += x;
                 }
@@ -103,11 +103,14 @@ double xent_rows(const T* Z, const int64_t* y, T scale, T* G, int64_t begin, int
             for (int64_t c = 0; c < C; ++c) g[c] = 0;
             continue;
         }
-        T top = z[0];
+        T top = z[0], sum = 0;  // without `reduction` both are chains of dependent operations
+#pragma omp simd reduction(max : top)
         for (int64_t c = 1; c < C; ++c) top = z[c] > top ? z[c] : top;
-        for (int64_t c = 0; c < C; ++c) g[c] = exp_of(z[c] - top);
-        T sum = 0;
-        for (int64_t c = 0; c < C; ++c) sum += g[c];
+#pragma omp simd reduction(+ : sum)
+        for (int64_t c = 0; c < C; ++c) {
+            g[c] = exp_of(z[c] - top);
+            sum += g[c];
+        }
         const T factor = scale / sum;
         for (int64_t c = 0; c < C; ++c) g[c] *= factor;
         g[y[i]] -= scale;

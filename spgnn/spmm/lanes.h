@@ -25,5 +25,5 @@ struct Lanes<T, 0> {  // one scalar
 
 template <class V>
 static inline typename V::reg positive(typename V::reg x) {
-    return x > typename V::reg{} ? x : typename V::reg{};
+    return x < typename V::reg{} ? typename V::reg{} : x;  // NaN stays, as in torch.relu
 }

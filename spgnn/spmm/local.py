@@ -5,11 +5,14 @@ Shapes: n rows, m columns, F width of the dense matrices.
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import scipy.sparse as sp
 import torch
 
 from ..errors import ShapeError
+from ..graph import check_csr
 from . import _kernels  # after torch: both then share one OpenMP library
 
 
@@ -22,6 +25,7 @@ class LocalCSR:
     """
 
     def __init__(self, A: sp.csr_array, dtype: torch.dtype = torch.float32, threads: int = 0):
+        check_csr(A, "LocalCSR")
         self.shape = A.shape
         self.dtype = dtype
         self.threads = threads
@@ -32,6 +36,7 @@ class LocalCSR:
         weights = np.ascontiguousarray(A.data, dtype=self.numpy_dtype)
         self.weights = None if (weights == 1).all() else weights
         self._transposed: LocalCSR | None = None
+        self._order: np.ndarray | None = None  # where the transpose's weights stand in these
 
     @property
     def nnz(self) -> int:
@@ -47,12 +52,23 @@ class LocalCSR:
         """Return A' as a LocalCSR: A itself where A is symmetric."""
         if self._transposed is None:
             T = self.to_scipy().T.tocsr()
-            T.sort_indices()
             same = self.shape[0] == self.shape[1] and np.array_equal(T.indptr, self.indptr)
             same = same and np.array_equal(T.indices, self.indices)
             same = same and (self.weights is None or np.array_equal(T.data, self.weights))
             self._transposed = self if same else LocalCSR(T, self.dtype, self.threads)
         return self._transposed
+
+    def with_weights(self, weights: np.ndarray) -> LocalCSR:
+        """Return the same pattern with other weights (nnz,); the order of the transpose is not found again."""
+        pattern = self.transposed()
+        if self._order is None:
+            self._order = sp.csr_array((np.arange(self.nnz), self.indices, self.indptr), shape=self.shape).T.tocsr().data
+        other = copy(self)
+        other.weights = weights
+        other._transposed = copy(pattern)
+        other._transposed.weights = weights[self._order]
+        other._transposed._transposed = other
+        return other
 
     def apply(self, X_mF, out_nF, accumulate: bool = False, bias_F=None, relu: bool = False):
         """out = A X (+ out) (+ bias), then ReLU where asked; out is written in place and returned."""

@@ -119,8 +119,8 @@ class DistSpMM:
 
     def apply(self, H_nF: torch.Tensor, bias_F=None, relu: bool = False) -> torch.Tensor:
         """Return relu(A_oo H + A_og pull(H) + bias). Collective."""
-        if H_nF.shape[0] != self.n:
-            raise ShapeError(f"rank {self.comm.rank}: H has {H_nF.shape[0]} rows, this rank owns {self.n}")
+        if H_nF.ndim != 2 or H_nF.shape[0] != self.n:
+            raise ShapeError(f"rank {self.comm.rank}: H has shape {tuple(H_nF.shape)}; expected ({self.n}, F), a row for each own node")
         Z_nF = self.pool.empty(self.n, H_nF.shape[1], dtype=self.dtype)
         if self.plan is None:
             return self.A_oo.apply(H_nF, Z_nF, bias_F=bias_F, relu=relu)

@@ -80,4 +80,4 @@ class SparseRows:
         values = csr.to_scipy().data
         dropped = np.empty_like(values)
         _kernels.drop_sparse(csr.indptr, csr.indices, values, dropped, node_n, key, rate, csr.threads)
-        return SparseRows(sp.csr_array((dropped, csr.indices, csr.indptr), shape=csr.shape), self.pool, self.dtype, csr.threads)
+        return SparseRows(csr.with_weights(dropped), self.pool, self.dtype, csr.threads)

@@ -15,7 +15,6 @@ from ..aside import new_file, new_folder, sync
 from ..errors import CheckpointError
 
 WEIGHTS, MANIFEST = "model.safetensors", "manifest.json"
-KEPT = 2
 
 
 def save_checkpoint(folder: Path, epoch: int, state: dict[str, torch.Tensor], manifest: dict) -> Path:

@@ -15,12 +15,17 @@ import torch
 
 from ..config import TrainConfig, build
 from ..distgraph import DistGraph
-from ..errors import GraphError, NumericalError, ShapeError
+from ..errors import GraphError, NumericalError, ShapeError, UsageError
 from ..layers import Stack
 from ..spmm.schedule import plan_layers
 from .loss import binary_cross_entropy, cross_entropy
 from .metrics import SPLITS, count, per_class, scores
+from .optimizer import make_optimizer
 from .splits import split_of
+
+
+# The options that training itself reads; the others describe the graph, the model or the files.
+READ = frozenset({"epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed", "split"})
 
 
 @dataclass(slots=True)
@@ -44,7 +49,8 @@ class History:
 class Trainer:
     """One model on one DistGraph: `fit()` runs all epochs, `step` one, `logits` evaluates.
 
-    Args: model    Stack, or any module called as model(A, X); its weights become rank 0's.
+    Args: model    Stack, or any module called as model(A, X). A Stack that was neither trained nor loaded
+                   (is_trained) is drawn anew from config.seed; then all ranks take rank 0's weights.
           dgraph   of `distribute`.
           config   TrainConfig; model, hidden and the other keys that describe the Stack are not read.
     Collective, as every method.
@@ -52,7 +58,7 @@ class Trainer:
 
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig):
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
-        if dgraph.X is None:
+        if dgraph.n_features == 0:
             raise GraphError(f"{dgraph.name} has no features; give them with --features FILE")
         if dgraph.y_n is None:
             raise GraphError(f"{dgraph.name} has no labels; give them with --labels FILE")
@@ -98,6 +104,7 @@ class Trainer:
         logits that an evaluation would; the last epoch is evaluated by itself.
         """
         config, comm = self.config, self.comm
+        self.history = History(metric=self.history.metric)
         is_random = getattr(self.model, "is_random", True)
         waiting: dict | None = None  # a record whose scores come with the next forward pass
         stopped = False
@@ -140,7 +147,7 @@ class Trainer:
     def _forward(self, epoch: int):
         dgraph = self.dgraph
         self.model.train()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         Z_nC = self._call(epoch)
         if Z_nC.shape != (dgraph.A.n, dgraph.n_classes):  # the same on all ranks
             raise ShapeError(f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {dgraph.n_classes} classes; the last layer writes one a class")
@@ -158,10 +165,13 @@ class Trainer:
 
     def _sum_gradients(self) -> None:
         """Add the gradients of all weights over the ranks, in one all-reduce."""
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        for parameter in parameters:
+            if parameter.grad is None:  # on one rank as on several: weight decay acts on it
+                parameter.grad = torch.zeros_like(parameter)
         if self.comm.size == 1:
             return
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        flat = torch.cat([(p.grad if p.grad is not None else torch.zeros_like(p)).ravel() for p in parameters])
+        flat = torch.cat([p.grad.ravel() for p in parameters])
         self.comm.all_reduce(flat)
         for parameter, gradient in zip(parameters, flat.split([p.numel() for p in parameters])):
             parameter.grad = gradient.view_as(parameter)
@@ -177,6 +187,7 @@ class Trainer:
 
     def _finish(self, record: dict, Z_nC, report) -> bool:
         """Score a record, keep the weights if they are the best, and return whether to stop."""
+        self._check_finite(record["epoch"], Z_nC)
         counts = count(Z_nC, self.dgraph.y_n, self.split_n, self.dgraph.n_classes, self.comm)
         multilabel, history = self.dgraph.is_multilabel, self.history
         by_split = {name: scores(counts[s], multilabel) for s, name in enumerate(SPLITS)}
@@ -191,6 +202,12 @@ class Trainer:
             self.best_state = self._state()
         return 0 < self.config.patience <= record["epoch"] - history.best_epoch
 
+    def _check_finite(self, epoch: int, Z_nC) -> None:
+        bad = np.array([0 if torch.isfinite(Z_nC.sum()) else 1], np.int64)  # a NaN or infinity is in the sum
+        self.comm.all_reduce(bad, "max")
+        if bad[0]:
+            raise NumericalError(f"epoch {epoch}: the logits are not finite. Lower --lr (now {self.config.lr:g}) or normalise the features")
+
     def _append(self, record: dict, report) -> None:
         self.history.records.append(record)
         if report is not None:
@@ -201,7 +218,7 @@ class Trainer:
         history.epoch_s = float(np.median([r["epoch_s"] for r in history.records[1:] or history.records]))
         history.bytes_sent = int(np.median([r["bytes_sent"] for r in history.records]))
         history.bytes_predicted = self._predicted_bytes()
-        history.setup_bytes = self._all_ranks(int(self.comm.traffic.sent_bytes(label="layer 1 setup").sum()))
+        history.setup_bytes = self._all_ranks(self.dgraph.setup_bytes)
         if isinstance(self.model, Stack):
             self.model.is_trained = True
         self.last_state = self._state()
@@ -247,15 +264,7 @@ def train(model: torch.nn.Module, dgraph: DistGraph, *, report: Callable[[dict],
     Raises: UsageError for an unknown option; NumericalError when the loss is not finite.
     Collective.
     """
+    unread = [name for name in options if name not in READ and name in TrainConfig.__dataclass_fields__]
+    if unread:
+        raise UsageError(f"train does not read {unread[0]!r}; give it to distribute, to the layers, or to `spgnn train`")
     return Trainer(model, dgraph, build(TrainConfig, options)).fit(report)
-
-
-def make_optimizer(model: torch.nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Return SGD or Adam; decay_layers = "first" puts the L2 penalty on the first layer alone."""
-    layers = getattr(model, "layers", None)
-    groups = [{"params": list(model.parameters()), "weight_decay": config.weight_decay}]
-    if config.decay_layers == "first" and layers is not None and len(layers) > 1:
-        rest = [p for layer in layers[1:] for p in layer.parameters()]
-        groups = [{"params": list(layers[0].parameters()), "weight_decay": config.weight_decay}, {"params": rest, "weight_decay": 0.0}]
-    maker = torch.optim.Adam if config.optimizer == "adam" else torch.optim.SGD
-    return maker(groups, lr=config.lr)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ..config import TrainConfig, read_toml
-from ..errors import CheckpointError, together
+from ..errors import CheckpointError, UsageError, together
 from ..partition import load_partition
 from .checkpoint import best_checkpoint, finite, load_checkpoint, write_array
 from .metrics import SPLITS, count, scores
@@ -29,7 +29,9 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
     Collective; the number of ranks is free.
     """
     folder = Path(run_dir)
-    config, graph, state, widths = together(comm, _read, folder)
+    config, graph, state, widths, is_multilabel = together(comm, _read, folder)
+    if source is not None:  # another graph has features, labels and splits of its own
+        config = replace(config, format="", features="", labels="", split="auto")
     if config.partition and (source is not None or load_partition(config.partition).k != comm.size):
         config = replace(config, partition="")
     dgraph = distribute_source(source or graph, config, comm, set_threads(comm, config.threads))
@@ -37,15 +39,17 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
     with torch.no_grad():
         Z_nC = model(dgraph.A, dgraph.X)
         H_nF = model.embed(dgraph.A, dgraph.X) if embeddings else None
+    if embeddings and len(widths) == 2:
+        raise UsageError("a model of one layer has no embeddings: the input of its last layer is X")
     target = Path(out) if out else folder / "predictions.npy"
     report = {"predictions": str(target), "n": dgraph.n_nodes, "classes": widths[-1], "ranks": comm.size}
-    predictions_N = dgraph.collect(predicted(Z_nC, dgraph.is_multilabel))
+    predictions_N = dgraph.collect(predicted(Z_nC, is_multilabel))
     together(comm, write_array, target, predictions_N, root=0)
     if embeddings:
         embeddings_NF = dgraph.collect(H_nF.numpy())
         together(comm, write_array, Path(embeddings), embeddings_NF, root=0)
         report["embeddings"] = embeddings
-    if dgraph.y_n is not None and dgraph.n_classes <= widths[-1]:
+    if _can_score(dgraph, widths[-1], is_multilabel, own_graph=source is None):
         counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), widths[-1], comm)
         report |= {name: scores(counts[s], dgraph.is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
     return finite(report)
@@ -60,7 +64,14 @@ def _read(folder: Path):
     widths = manifest.get("widths")
     if not widths:
         raise CheckpointError(f"{folder}: the checkpoint does not tell its layer widths; train again")
-    return config, graph, state, widths
+    return config, graph, state, widths, manifest.get("metric") == "micro_f1"
+
+
+def _can_score(dgraph, n_classes: int, is_multilabel: bool, own_graph: bool) -> bool:
+    """Whether labels of the model's kind are there, in a split that was not made up for another graph."""
+    if dgraph.y_n is None or dgraph.is_multilabel != is_multilabel or not (own_graph or dgraph.split_n is not None):
+        return False
+    return dgraph.n_classes == n_classes if is_multilabel else dgraph.n_classes <= n_classes
 
 
 def _model(config: TrainConfig, widths, state, dgraph):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -156,6 +157,10 @@ def _open_folder(source: str, config: TrainConfig, comm, threads: int) -> Path |
     def write() -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            # Of an earlier run nothing may stay: predict would take its weights.
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+            for stale in ("metrics.jsonl", "summary.json", "predictions.npy"):
+                (folder / stale).unlink(missing_ok=True)
             (folder / "config.toml").write_text(to_toml(config, {"graph": str(source)}), encoding="utf-8")
             write_json(folder / "env.json", environment(comm, threads))
         except OSError as problem:

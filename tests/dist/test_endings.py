@@ -18,6 +18,7 @@ def fail():
     if how == "raise": raise ZeroDivisionError("boom")
     if how == "input": raise InputError("graph.txt:7: node -3 is negative")
     if how == "exit": sys.exit(3)
+    if how == "quit": exit(3)
     if how == "kill": os.kill(os.getpid(), signal.SIGKILL)
     if how == "segv": ctypes.string_at(0)
     if how == "os._exit": os._exit(3)
@@ -49,6 +50,7 @@ CAUSE = {
     "raise": (1, "ZeroDivisionError: boom"),
     "input": (3, "graph.txt:7: node -3 is negative"),
     "exit": (3, r"sys\.exit\(3\)"),
+    "quit": (3, r"sys\.exit\(3\)"),
     "kill": (None, f"(killed by SIGKILL|{UNKNOWN})"),
     "segv": (None, f"(killed by SIGSEGV|{UNKNOWN})"),
     "os._exit": (None, f"(the process left with exit code 3 in the middle of the job|{UNKNOWN})"),
@@ -60,7 +62,7 @@ def run(tmp_path, how, where, program="script", run_by=(), **env):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM[program])
     ended = launch(3, [sys.executable, *run_by, path, how, where], limit_s=30, env=env)
-    assert not ended.is_late and ended.seconds < 15, f"{ended.seconds:.1f} s\n{ended.err}"
+    assert not ended.is_late and ended.seconds < 10, f"{ended.seconds:.1f} s\n{ended.err}"
     assert ended.left == []
     return ended
 
@@ -90,7 +92,7 @@ def test_a_rank_that_fails_ends_the_job_and_is_named_once(tmp_path, how, where, 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "how, where",
-    [("segv", "epoch"), ("os._exit", "epoch"), ("input", "set-up"), ("input", "before"), ("exit", "before"),
+    [("segv", "epoch"), ("os._exit", "epoch"), ("input", "set-up"), ("input", "before"), ("exit", "before"), ("quit", "before"), ("quit", "after"),
      ("raise", "after"), ("exit", "after"), ("kill", "after")],
 )  # fmt: skip
 def test_other_ends_of_one_rank_do_too(tmp_path, how, where):

@@ -114,6 +114,57 @@ def test_float32_stays_within_1e_5_of_float64(comm):
     np.testing.assert_allclose(curves[0], curves[1], rtol=1e-5)
 
 
+@parallel([1, 3], mpi=[])
+def test_a_residual_of_sparse_features_equals_the_dense_one(comm):
+    from dataclasses import replace
+
+    graph = random_graph(sparse=True, use="undirected")
+    losses = []
+    for X in (graph.X, graph.X.toarray()):
+        stack = Stack(GCN(6, 6, act="relu", residual=True), GCN(6, 3))
+        dgraph = distribute(replace(graph, X=X), comm, method="random", dtype=torch.float64)
+        losses.append([r["loss"] for r in train(stack, dgraph, epochs=3).records])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
+
+
+@parallel([3], mpi=[])
+@pytest.mark.parametrize("kind", ["uint8", "uint16", "uint32"])
+def test_labels_of_any_integer_type_travel(comm, kind):
+    from dataclasses import replace
+
+    graph = random_graph(use="undirected")
+    graph = replace(graph, y=np.maximum(graph.y, 0).astype(kind))
+    dgraph = distribute(graph if comm.rank == 0 else None, comm, method="random")
+    assert np.array_equal(dgraph.collect(dgraph.y_n.numpy()), graph.y) and dgraph.n_classes == 3
+
+
+@parallel([2], mpi=[])
+def test_a_partition_of_another_length_is_refused_with_the_graph_on_one_rank(comm):
+    from spgnn.errors import PartitionError, RankError
+    from spgnn.partition import Partition
+
+    part = Partition(np.arange(30) % 2, 2)
+    with pytest.raises((PartitionError, RankError), match="30"):
+        distribute(random_graph() if comm.rank == 0 else None, comm, part)
+
+
+@parallel([2, 3], mpi=[3])
+@pytest.mark.parametrize("input_dropout", [True, False])
+def test_measure_predicts_the_bytes_of_evaluations_too(comm, input_dropout):
+    from spgnn.analysis import measure
+    from spgnn.partition import part_graph
+
+    graph = random_graph(n=50, edges=250, use="undirected")
+    part = part_graph(graph, comm.size, method="random")
+    report = measure(graph, part, widths=(6, 9, 3), itemsize=8, input_is_fixed=not input_dropout, evaluations=1)
+    dgraph = distribute(graph, comm, part, dtype=torch.float64)
+    comm.traffic.reset()
+    train(Stack(GCN(6, 9, act="relu"), GCN(9, 3), dropout=0.2, input_dropout=input_dropout), dgraph, epochs=1)
+    sent = np.array([comm.traffic.sent_bytes("all_to_all").sum()])
+    comm.all_reduce(sent)
+    assert sent[0] == report.bytes_per_epoch
+
+
 @parallel([2, 3, 7], mpi=[2, 4, 7])
 @pytest.mark.parametrize("scheme", ["columns", "broadcast"])
 @pytest.mark.parametrize("use", ["directed", "undirected"])

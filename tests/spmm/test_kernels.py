@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from spgnn.errors import ShapeError
+from spgnn.errors import GraphError, ShapeError
 from spgnn.spmm import _kernels, reference
 from spgnn.spmm.local import LocalCSR, take_rows
 
@@ -173,3 +173,27 @@ def test_softmax_xent_lets_a_nan_through():
 def test_softmax_xent_refuses_a_label_beyond_the_columns():
     with pytest.raises(ValueError, match="a label is not below"):
         _kernels.softmax_xent(np.zeros((3, 4), np.float32), np.array([0, 4, 2]), 1.0, np.empty((3, 4), np.float32))
+
+
+def test_a_block_with_a_bad_index_is_refused_before_any_product():
+    A = sp.csr_array((np.ones(1, np.float32), np.array([9]), np.array([0, 1])), shape=(1, 3))
+    with pytest.raises(GraphError, match="row 0 has column 9"):
+        LocalCSR(A)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_the_fused_relu_keeps_nan_as_torchs_does(isa):
+    X = np.array([[np.nan, -1.0, 2.0] * 11], np.float32)
+    Y = np.empty_like(X)
+    _kernels.spmm(np.array([0, 1]), np.zeros(1, np.int32), None, X, Y, relu=True, isa=isa)
+    np.testing.assert_array_equal(Y, torch.relu(torch.from_numpy(X)).numpy())
+
+
+def test_other_weights_on_one_pattern_keep_the_transpose_right():
+    A = random_csr(20, 30, 0.3, np.float64)
+    block = LocalCSR(A, torch.float64)
+    for seed in (1, 2):
+        A.data = np.random.default_rng(seed).random(A.nnz)
+        other = block.with_weights(A.data.copy())
+        np.testing.assert_array_equal(other.to_scipy().toarray(), A.toarray())
+        np.testing.assert_array_equal(other.transposed().to_scipy().toarray(), A.toarray().T)

@@ -95,7 +95,7 @@ def test_a_second_training_goes_on_from_the_first():
 def test_weight_decay_on_the_first_layer_leaves_the_others():
     config = TrainConfig(weight_decay=0.1, decay_layers="first")
     trainer = Trainer(model(), distribute(learnable(), SelfCommunicator()), config)
-    decays = {id(p): group["weight_decay"] for group in trainer.optimizer.param_groups for p in group["params"]}
+    decays = {id(p): decay for parameters, decay in trainer.optimizer.groups for p in parameters}
     assert [decays[id(p)] for p in trainer.model.parameters()] == [0.1, 0.1, 0.0, 0.0]
 
 
@@ -103,7 +103,7 @@ def test_weight_decay_on_the_first_layer_leaves_the_others():
 def test_a_loss_that_is_not_finite_ends_all_ranks_with_the_epoch_named(comm):
     dgraph = distribute(learnable(), comm)
     with pytest.raises(NumericalError, match="epoch .*lower --lr|epoch .*Lower --lr"):
-        train(model(), dgraph, epochs=50, lr=1e30, optimizer="sgd")
+        train(model(), dgraph, epochs=200, lr=1e6, optimizer="sgd")
 
 
 def test_missing_features_labels_or_training_nodes_are_named():
@@ -233,3 +233,99 @@ def test_parts_of_another_graph_or_other_edges_are_refused(tmp_path):
     with pytest.raises(UsageError, match="--edges undirected; got --edges directed"):
         run("mine", TrainConfig(partition=str(tmp_path / "parts"), edges="directed"), SelfCommunicator())
     assert run("mine", TrainConfig(partition=str(tmp_path / "parts"), epochs=1), SelfCommunicator())["graph"] == "graph"
+
+
+@pytest.mark.slow
+def test_a_second_run_into_one_folder_leaves_nothing_of_the_first(tmp_path):
+    save_graph(learnable(), tmp_path / "graph")
+    out = tmp_path / "out"
+    for epochs, hidden in ((20, 8), (2, 4)):
+        run(str(tmp_path / "graph"), TrainConfig(hidden=hidden, epochs=epochs, lr=0.05, out=str(out)), SelfCommunicator())
+    predictions = np.load(out / "predictions.npy")
+    predict(str(out), SelfCommunicator())
+    assert np.array_equal(np.load(out / "predictions.npy"), predictions)
+    assert all(path.name <= "epoch-000002" for path in (out / "checkpoints").iterdir())
+
+
+@pytest.mark.slow
+def test_a_multi_label_run_predicts_every_class_of_a_graph_without_labels(tmp_path):
+    graph = learnable(multilabel=True)
+    save_graph(graph, tmp_path / "graph")
+    save_graph(with_fields(graph, y=None, split=None), tmp_path / "bare")
+    run(str(tmp_path / "graph"), TrainConfig(hidden=8, epochs=5, out=str(tmp_path / "out")), SelfCommunicator())
+    own = predict(str(tmp_path / "out"), SelfCommunicator(), out=str(tmp_path / "own.npy"))
+    bare = predict(str(tmp_path / "out"), SelfCommunicator(), source=str(tmp_path / "bare"), out=str(tmp_path / "bare.npy"))
+    assert "test" in own and "test" not in bare
+    assert np.array_equal(np.load(tmp_path / "own.npy"), np.load(tmp_path / "bare.npy")) and np.load(tmp_path / "own.npy").shape == (80, 3)
+
+
+@pytest.mark.slow
+def test_a_run_on_features_of_its_own_file_predicts_another_graph_with_its_own(tmp_path):
+    graph = learnable()
+    np.save(tmp_path / "X.npy", graph.X[::-1])
+    save_graph(graph, tmp_path / "graph")
+    config = TrainConfig(hidden=8, epochs=3, features=str(tmp_path / "X.npy"), out=str(tmp_path / "out"), layers=1)
+    run(str(tmp_path / "graph"), config, SelfCommunicator())
+    with_file = predict(str(tmp_path / "out"), SelfCommunicator())
+    without = predict(str(tmp_path / "out"), SelfCommunicator(), source=str(tmp_path / "graph"), out=str(tmp_path / "p.npy"))
+    assert with_file["test"] != without["test"]
+    with pytest.raises(UsageError, match="one layer has no embeddings"):
+        predict(str(tmp_path / "out"), SelfCommunicator(), embeddings=str(tmp_path / "e.npy"))
+
+
+def test_weights_that_become_infinite_in_the_last_epoch_are_no_result():
+    with pytest.raises(NumericalError, match="logits are not finite"):
+        train(model(), distribute(learnable(), SelfCommunicator()), epochs=1, lr=1e6, optimizer="sgd", weight_decay=1e300)
+
+
+def test_options_that_training_does_not_read_are_refused():
+    dgraph = distribute(learnable(), SelfCommunicator())
+    for name, value in (("dropout", 0.5), ("out", "x"), ("scheme", "broadcast"), ("dtype", "float64")):
+        with pytest.raises(UsageError, match=f"does not read '{name}'"):
+            train(model(), dgraph, **{name: value})
+
+
+@parallel([1, 2], mpi=[])
+def test_a_weight_without_a_gradient_decays_alike_on_any_ranks(comm):
+    class Unused(GCN):
+        def __init__(self):
+            super().__init__(3, 3)
+            self.extra = torch.nn.Parameter(torch.ones(4))
+
+        def initialise(self, generator):
+            super().initialise(generator)
+            self.extra.data.fill_(1.0)
+
+    layer = Unused()
+    train(Stack(layer), distribute(learnable(), comm, method="random"), epochs=3, optimizer="sgd", lr=0.1, weight_decay=0.5)
+    assert float(layer.extra[0].detach()) < 1.0
+
+
+def test_a_layer_with_dropout_of_its_own_is_scored_without_it():
+    class Own(GCN):
+        is_chain = False
+
+        def __init__(self):
+            super().__init__(3, 3)
+            self.drop = torch.nn.Dropout(0.9)
+
+        def forward(self, A, H):
+            return self.drop(super().forward(A, H))
+
+    trainer = Trainer(Stack(Own()), distribute(learnable(), SelfCommunicator()), TrainConfig(epochs=3))
+    assert trainer.model.is_random
+    history = trainer.fit()
+    guess = trainer.logits().argmax(1).numpy()
+    graph = learnable()
+    assert float((guess == graph.y)[graph.split == 1].mean()) == pytest.approx(history.val)
+
+
+@parallel([2], mpi=[])
+def test_setup_bytes_are_those_of_one_graph(comm):
+    sent = [train(model(), distribute(learnable(), comm, method="block"), epochs=1).setup_bytes for _ in range(3)]
+    assert sent[0] == sent[1] == sent[2] > 0
+
+
+def test_fitting_twice_starts_a_new_history():
+    trainer = Trainer(model(), distribute(learnable(), SelfCommunicator()), TrainConfig(epochs=3))
+    assert [len(trainer.fit().records) for _ in range(2)] == [3, 3]

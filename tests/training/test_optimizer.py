@@ -1,0 +1,30 @@
+"""The optimizer moves weights as torch.optim's classes do."""
+
+import pytest
+import torch
+
+from spgnn.config import TrainConfig
+from spgnn.layers import GCN, Stack
+from spgnn.training.optimizer import make_optimizer
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adam"])
+@pytest.mark.parametrize("decay_layers", ["all", "first"])
+def test_weights_move_as_with_torchs_classes(rule, decay_layers):
+    config = TrainConfig(optimizer=rule, lr=0.1, weight_decay=0.3, decay_layers=decay_layers)
+    ours, theirs = (Stack(GCN(3, 4), GCN(4, 2)).double() for _ in range(2))
+    layers = theirs.layers
+    decay = 0.3 if decay_layers == "all" else 0.0
+    groups = [{"params": list(layers[0].parameters()), "weight_decay": 0.3}, {"params": list(layers[1].parameters()), "weight_decay": decay}]
+    reference = (torch.optim.SGD if rule == "sgd" else torch.optim.Adam)(groups, lr=0.1)
+    optimizer = make_optimizer(ours, config)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        for p, q in zip(ours.parameters(), theirs.parameters()):
+            p.grad = torch.randn(p.shape, dtype=p.dtype, generator=generator)
+            q.grad = p.grad.clone()
+        optimizer.step()
+        reference.step()
+    assert all(torch.allclose(p, q, rtol=1e-14) for p, q in zip(ours.parameters(), theirs.parameters()))
+    optimizer.zero_grad()
+    assert all(p.grad is None for p in ours.parameters())

@@ -107,7 +107,10 @@ def _own_block(source, comm, partition, method, seed, balance):
     graph, part = together(comm, _partitioned, source, comm, partition, method, seed, balance)
     name, method = comm.all_gather_json([graph.name, part.method] if comm.rank == 0 else None)[0]
     owner_N = _owner_of_root(part, comm)
-    if all(has_graph):
+    if comm.size == 1:
+        own_N = np.arange(graph.n_nodes)
+        block = RowBlock(own_N, graph.A, graph.X, graph.y, graph.split, n_nodes=graph.n_nodes, k=1, rank=0)
+    elif all(has_graph):
         block = together(comm, row_block, graph, part or Partition(owner_N, comm.size), comm.rank)
     else:
         block = scatter_blocks(comm, graph, part)

@@ -97,6 +97,11 @@ class DistSpMM:
             first.pass_name = "setup"
             self.kept = DenseRows(first.apply(X), self.pool)
 
+    def prepare_adjoint(self) -> None:
+        """Make the transposes that backward needs, before buffers fill the memory."""
+        self.A_oo.transposed()
+        self.A_og.transposed()
+
     def product_with(self, H):
         """Return the kept rows A H where H is the fixed input, else None."""
         return self.kept if H is self.X else None

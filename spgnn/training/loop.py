@@ -67,6 +67,7 @@ class Trainer:
             raise ShapeError(f"{dgraph.name} has {dgraph.n_features} features; layer 1 reads {f_in}")
         self.split_n = split_of(dgraph, config.split, config.seed)
         self._count_rows()
+        dgraph.A.prepare_adjoint()
         model.to(dgraph.A.dtype)
         if isinstance(model, Stack) and not model.is_trained:
             model.initialise(config.seed)

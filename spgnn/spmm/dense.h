@@ -72,24 +72,71 @@ void drop_csr(const int64_t* indptr, const I* indices, const T* X, T* out, const
     }
 }
 
-// exp(x) for x <= 0, to 2 units in the last place: x = k ln 2 + r, a polynomial in r, exponent bits by k.
-static inline float exp_of(float x) {
-    x = x < -87.0f ? -87.0f : x;
-    const float k = __builtin_floorf(x * 1.44269504f + 0.5f);
-    const float r = (x - k * 0.693359375f) + k * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
+// exp(x) for x <= 0 in every lane, to 2 units in the last place: x = k ln 2 + r, a polynomial in r,
+// exponent bits by k. NaN stays. Adding 1.5 * 2^23 rounds to the nearest integer, in the low bits.
+template <class V>
+static inline typename V::reg exp_lanes(typename V::reg x) {
+    typedef int32_t bits __attribute__((vector_size(sizeof(x))));
+    const typename V::reg least = V::all(-87.0f), magic = V::all(12582912.0f);
+    x = x < least ? least : x;
+    const typename V::reg t = x * 1.44269504f + magic, k = t - magic;
+    const typename V::reg r = (x - k * 0.693359375f) + k * 2.12194440e-4f;
+    typename V::reg p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    const int32_t bits = (int32_t(k) + 127) << 23;
-    float power;
-    __builtin_memcpy(&power, &bits, 4);
-    return p * power;
+    return p * (typename V::reg)(((bits)t - (bits)magic + 127) << 23);
 }
-static inline double exp_of(double x) { return std::exp(x); }
+
+// Combine the lanes of v by halves.
+template <class V, class T, class Op>
+static inline T fold(typename V::reg v, Op op) {
+    T a[V::count];
+    V::store(a, v);
+    for (int half = V::count / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; ++i) a[i] = op(a[i], a[i + half]);
+    return a[0];
+}
+
+// g = exp(z - max z), top = max z; returns the sum of g. At least one vector wide: the last overlaps.
+static inline float exp_row(const float* z, float* g, int64_t C, float& top) {
+    typedef Lanes<float, SPGNN_BYTES> V;
+    constexpr int64_t L = V::count;
+    const int64_t whole = C / L * L, last = C - L;
+    typename V::reg m = V::load(z + last), sum = V::all(0.0f);
+    for (int64_t c = 0; c < whole; c += L) {
+        const typename V::reg x = V::load(z + c);
+        m = x > m ? x : m;
+    }
+    top = fold<V, float>(m, [](float a, float b) { return b > a ? b : a; });
+    for (int64_t c = 0; c < whole; c += L) {
+        const typename V::reg e = exp_lanes<V>(V::load(z + c) - top);
+        V::store(g + c, e);
+        sum += e;
+    }
+    float total = fold<V, float>(sum, [](float a, float b) { return a + b; });
+    if (whole < C) {
+        V::store(g + last, exp_lanes<V>(V::load(z + last) - top));
+        for (int64_t c = whole; c < C; ++c) total += g[c];
+    }
+    return total;
+}
+
+template <class T>
+static inline T exp_row_plain(const T* z, T* g, int64_t C, T& top) {
+    top = z[0];
+    for (int64_t c = 1; c < C; ++c) top = z[c] > top ? z[c] : top;
+    T sum = 0;
+    for (int64_t c = 0; c < C; ++c) sum += g[c] = std::exp(z[c] - top);
+    return sum;
+}
+
+static inline float exp_of_row(const float* z, float* g, int64_t C, float& top) {
+    return C * int64_t(sizeof(float)) >= SPGNN_BYTES ? exp_row(z, g, C, top) : exp_row_plain(z, g, C, top);
+}
+static inline double exp_of_row(const double* z, double* g, int64_t C, double& top) { return exp_row_plain(z, g, C, top); }
 
 // Softmax cross-entropy of the rows with y >= 0: returns the sum of -log softmax(Z)[y] and writes
 // G = scale (softmax(Z) - onehot(y)), zero in the other rows.
@@ -103,14 +150,8 @@ double xent_rows(const T* Z, const int64_t* y, T scale, T* G, int64_t begin, int
             for (int64_t c = 0; c < C; ++c) g[c] = 0;
             continue;
         }
-        T top = z[0], sum = 0;  // without `reduction` both are chains of dependent operations
-#pragma omp simd reduction(max : top)
-        for (int64_t c = 1; c < C; ++c) top = z[c] > top ? z[c] : top;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t c = 0; c < C; ++c) {
-            g[c] = exp_of(z[c] - top);
-            sum += g[c];
-        }
+        T top;
+        const T sum = exp_of_row(z, g, C, top);
         const T factor = scale / sum;
         for (int64_t c = 0; c < C; ++c) g[c] *= factor;
         g[y[i]] -= scale;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 import typing
 from dataclasses import dataclass, field, fields, replace
@@ -33,7 +34,7 @@ class TrainConfig(SourceConfig):
     hidden: int = option(128, "width of the hidden layers", low=1)
     layers: int = option(2, "number of layers", low=1)
     epochs: int = option(100, "passes over the graph", low=1)
-    lr: float = option(0.01, "learning rate", low=0, high=1e6)
+    lr: float = option(0.01, "learning rate", low=0)
     optimizer: Literal["adam", "sgd"] = option("adam", "update rule")
     weight_decay: float = option(0.0, "L2 penalty", low=0)
     decay_layers: Literal["all", "first"] = option("all", "layers that weight decay acts on; first: Kipf & Welling's")
@@ -145,6 +146,8 @@ def _check(where, name, value, hint, metadata):
         value = str(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise UsageError(f"{where}: {name} = {value!r} is {type(value).__name__}; expected {hint.__name__}")
+    if hint is float and not math.isfinite(value):
+        raise UsageError(f"{where}: {name} = {value}; expected a finite number")
     low, high = metadata["low"], metadata["high"]
     if hint in (int, float) and not ((low is None or value >= low) and (high is None or value <= high)):
         span = f"at least {low:g}" + (f" and at most {high:g}" if high is not None else "")

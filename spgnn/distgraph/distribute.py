@@ -180,7 +180,11 @@ def _features(X_nF, feature_norm, pool, dtype, threads):
     if feature_norm == "row":
         sums_n = np.asarray(X_nF.sum(axis=1, dtype=np.float64)).ravel()
         scale_n = np.divide(1.0, sums_n, out=np.zeros_like(sums_n), where=sums_n != 0)
-        X_nF = sp.csr_array(sp.diags_array(scale_n) @ X_nF) if sp.issparse(X_nF) else X_nF * scale_n[:, None]
+        if sp.issparse(X_nF):
+            scaled = X_nF.data * np.repeat(scale_n, np.diff(X_nF.indptr))
+            X_nF = sp.csr_array((scaled, X_nF.indices, X_nF.indptr), shape=X_nF.shape)
+        else:
+            X_nF = X_nF * scale_n[:, None]
     if sp.issparse(X_nF):
         return SparseRows(sp.csr_array(X_nF), pool, dtype, threads)
     numpy_dtype = np.float64 if dtype == torch.float64 else np.float32

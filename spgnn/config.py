@@ -146,10 +146,9 @@ def _check(where, name, value, hint, metadata):
         value = str(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise UsageError(f"{where}: {name} = {value!r} is {type(value).__name__}; expected {hint.__name__}")
-    if hint is float and not math.isfinite(value):
-        raise UsageError(f"{where}: {name} = {value}; expected a finite number")
     low, high = metadata["low"], metadata["high"]
-    if hint in (int, float) and not ((low is None or value >= low) and (high is None or value <= high)):
+    is_within = hint is not float or math.isfinite(value)
+    if hint in (int, float) and not (is_within and (low is None or value >= low) and (high is None or value <= high)):
         span = f"at least {low:g}" + (f" and at most {high:g}" if high is not None else "")
         raise UsageError(f"{where}: {name} = {value:g}; expected {span}")
     return value

@@ -37,8 +37,10 @@ KIPF_WELLING = {
 # Test accuracy in percent, their table 2.
 PUBLISHED = {"cora": 81.5, "citeseer": 70.3, "pubmed": 79.0}
 MISS = 0.7  # points below the published mean that still count as reached
-# Largest difference of a curve that counts as none: relative for the loss, absolute for accuracies.
-LIMITS = {"float32": 1e-6, "float64": 1e-12}
+# Largest relative difference of a loss that counts as none, and of the last test accuracy. In float32 the
+# sums of other ranks round otherwise, and once a hidden unit is on the other side of 0 the losses part by 1e-6.
+LIMITS = {"float32": 1e-5, "float64": 1e-12}
+SAME_TEST = 1e-6
 
 # Test accuracy of seeds 0 to 4: 0.7447, 0.7427, 0.7435, 0.7440, 0.7440.
 ARXIV = {"layers": 2, "hidden": 256, "norm": "layer", "dropout": 0.8, "input_dropout": False}

@@ -17,55 +17,57 @@ struct Product {
 
 // Bytes of X that are asked for ahead of their use, and the most nonzeros that this may be: the
 // addresses are known long before, narrow rows need many of them in flight, and all must stay in L1.
-static constexpr int64_t AHEAD_BYTES = 32768, AHEAD_MOST = 64;
+static constexpr int64_t AHEAD_BYTES = 8192, AHEAD_MOST = 128;
 
-// Columns [col, col + (NV - 1) lanes] and, as the last vector, the lanes that start at col + last.
+// Columns [col, col + (NV - 1) lanes] of rows [begin, end) and, as the last vector, the lanes that start
+// at col + last. Not inlined: each tile has the registers to itself, whatever stands around it.
 template <class V, int NV, bool WEIGHTED, class T, class I>
-static inline void row_tile(const Product<T, I>& p, int64_t row, int64_t col, int64_t last) {
-    constexpr int UNROLL = NV == 1 ? 4 : NV == 2 ? 2 : 1;  // independent sums hide the add's latency
+__attribute__((noinline)) static void rows_tile(const Product<T, I>& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
+    constexpr int UNROLL = NV == 1 ? 2 : 1;  // independent sums hide the add's latency
     constexpr int64_t BYTES = NV * V::count * sizeof(T), AHEAD = std::min(AHEAD_MOST, std::max<int64_t>(8, AHEAD_BYTES / BYTES));
-    constexpr int LINES = (BYTES + 63) / 64;
-    typename V::reg sum[UNROLL][NV] = {};
-    T* y = p.Y + row * p.ldy + col;
-    const int64_t begin = p.indptr[row], end = p.indptr[row + 1];
-    const T* X = p.X + col;
-    auto add = [&](int u, int64_t e) __attribute__((always_inline)) {
-        if (e + AHEAD < p.nnz) {
-            const char* next = reinterpret_cast<const char*>(X + int64_t(p.indices[e + AHEAD]) * p.ldx);
-            for (int line = 0; line < LINES; ++line) __builtin_prefetch(next + 64 * line);
+    const int64_t *__restrict indptr = p.indptr, ldx = p.ldx, foreseen = p.nnz - AHEAD;
+    const I* __restrict indices = p.indices;
+    const T *__restrict X = p.X + col, *__restrict weights = p.weights, *bias = p.bias ? p.bias + col : nullptr;
+    const int64_t final_byte = (last + V::count) * sizeof(T) - 1;  // of a row; it may lie in one line more
+    const bool accumulate = p.accumulate, relu = p.relu;
+    for (int64_t row = begin; row < end; ++row) {
+        typename V::reg sum[UNROLL][NV] = {};
+        T* y = p.Y + row * p.ldy + col;
+        const int64_t stop = indptr[row + 1];
+        auto add = [&](int u, int64_t e) __attribute__((always_inline)) {
+            const T* x = X + int64_t(indices[e]) * ldx;
+            for (int v = 0; v < NV; ++v) {
+                const auto part = V::load(x + (v < NV - 1 ? v * V::count : last));
+                if (WEIGHTED) sum[u][v] += V::all(weights[e]) * part;
+                else sum[u][v] += part;
+            }
+        };
+        auto ask = [&](int64_t e) __attribute__((always_inline)) {
+            const char* next = reinterpret_cast<const char*>(X + int64_t(indices[e]) * ldx);
+            for (int64_t byte = 0; byte < BYTES - 64; byte += 64) __builtin_prefetch(next + byte);
+            if (BYTES > 64) __builtin_prefetch(next + BYTES / 64 * 64 - 64);
+            __builtin_prefetch(next + final_byte);
+        };
+        int64_t e = indptr[row];
+        for (; e + UNROLL <= stop; e += UNROLL)
+            for (int u = 0; u < UNROLL; ++u) {
+                if (e < foreseen - u) ask(e + u + AHEAD);
+                add(u, e + u);
+            }
+        for (; e < stop; ++e) {
+            if (e < foreseen) ask(e + AHEAD);
+            add(0, e);
         }
-        const T* x = X + int64_t(p.indices[e]) * p.ldx;
-        for (int v = 0; v < NV - 1; ++v) {
-            if (WEIGHTED) sum[u][v] += V::all(p.weights[e]) * V::load(x + v * V::count);
-            else sum[u][v] += V::load(x + v * V::count);
-        }
-        if (WEIGHTED) sum[u][NV - 1] += V::all(p.weights[e]) * V::load(x + last);
-        else sum[u][NV - 1] += V::load(x + last);
-    };
-    int64_t e = begin;
-    for (; e + UNROLL <= end; e += UNROLL)
-        for (int u = 0; u < UNROLL; ++u) add(u, e + u);
-    for (; e < end; ++e) add(0, e);
-    for (int u = 1; u < UNROLL; ++u)
-        for (int v = 0; v < NV; ++v) sum[0][v] += sum[u][v];
-    if (p.accumulate) {  // every lane is read before any is written: the last two vectors may overlap
-        for (int v = 0; v < NV - 1; ++v) sum[0][v] += V::load(y + v * V::count);
-        sum[0][NV - 1] += V::load(y + last);
+        for (int u = 1; u < UNROLL; ++u)
+            for (int v = 0; v < NV; ++v) sum[0][v] += sum[u][v];
+        if (accumulate)  // every lane is read before any is written: the last two vectors may overlap
+            for (int v = 0; v < NV; ++v) sum[0][v] += V::load(y + (v < NV - 1 ? v * V::count : last));
+        if (bias)
+            for (int v = 0; v < NV; ++v) sum[0][v] += V::load(bias + (v < NV - 1 ? v * V::count : last));
+        if (relu)
+            for (int v = 0; v < NV; ++v) sum[0][v] = positive<V>(sum[0][v]);
+        for (int v = 0; v < NV; ++v) V::store(y + (v < NV - 1 ? v * V::count : last), sum[0][v]);
     }
-    if (p.bias) {
-        const T* b = p.bias + col;
-        for (int v = 0; v < NV - 1; ++v) sum[0][v] += V::load(b + v * V::count);
-        sum[0][NV - 1] += V::load(b + last);
-    }
-    if (p.relu)
-        for (int v = 0; v < NV; ++v) sum[0][v] = positive<V>(sum[0][v]);
-    for (int v = 0; v < NV - 1; ++v) V::store(y + v * V::count, sum[0][v]);
-    V::store(y + last, sum[0][NV - 1]);
-}
-
-template <class V, int NV, bool WEIGHTED, class T, class I>
-static void rows_tile(const Product<T, I>& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
-    for (int64_t row = begin; row < end; ++row) row_tile<V, NV, WEIGHTED>(p, row, col, last);
 }
 
 // Choose the tile with `vectors` accumulators at run time.

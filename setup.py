@@ -15,11 +15,19 @@ setup(
     ext_modules=[
         Pybind11Extension(
             "spgnn.spmm._kernels",
-            ["spgnn/spmm/kernels.cpp"],
-            depends=["spgnn/spmm/rows.h", "spgnn/spmm/lanes.h", "spgnn/spmm/dense.h"],
+            [f"spgnn/spmm/{name}.cpp" for name in ("kernels", "spmm", "dense", "wire")],
+            depends=[f"spgnn/spmm/{name}.h" for name in ("parallel", "storage", "isa", "lanes", "rows", "dense", "wire")],
             cxx_std=17,
             extra_compile_args=COMPILE,
             extra_link_args=["-fopenmp"],
+        ),
+        Pybind11Extension(
+            "spgnn.partition._loops",
+            ["spgnn/partition/loops.cpp"],
+            depends=["spgnn/partition/cover.h"],
+            cxx_std=17,
+            extra_compile_args=["-O3", "-Wall", "-pthread"],
+            extra_link_args=["-pthread"],
         ),
     ],
     cmdclass={"build_ext": build_ext},

@@ -17,6 +17,9 @@ def option(default: Any, help: str, low: float | None = None, high: float | None
     return field(default=default, metadata={"help": help, "low": low, "high": high, "short": short})
 
 
+Wire = Literal["float32", "bfloat16", "float16", "int8"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig:
     """How GRAPH is read: what its own files do not say."""
@@ -46,21 +49,29 @@ class TrainConfig(SourceConfig):
     operator: Literal["gcn", "row", "none"] = option("gcn", "how the adjacency is normalised")
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     feature_norm: Literal["none", "row"] = option("none", "row: features of a node sum to 1 (Kipf & Welling's)")
-    dtype: Literal["float32", "float64"] = option("float32", "type of activations and weights")
+    dtype: Literal["float32", "float64", "bfloat16"] = option("float32", "type of activations; weights of bfloat16 ones are float32")
     seed: int = option(0, "seed of weights, dropout, random split and partition", low=0)
     split: str = option("auto", "random, given, the number of one of several given splits, or auto: given if there is one, else random")
     method: str = option("metis", "partitioner: metis, block or random")
     balance: float = option(1.03, "largest work of a part over the mean", low=1)
     partition: str = option("", "folder that `spgnn partition` wrote, used instead of method")
-    scheme: Literal["auto", "columns", "broadcast"] = option("auto", "exchange scheme; auto: columns")
-    replication: int = option(1, "replication factor c of 1.5D; 1 is 1D", low=1, high=1)
-    wire: Literal["float32"] = option("float32", "type of the rows that travel; float32: the activations' own")
+    scheme: Literal["auto", "cover", "columns", "broadcast"] = option("auto", "exchange scheme; auto: what the cost model finds faster")
+    replication: int = option(1, "replication factor c of 1.5D, whose square divides the number of ranks; 1 is 1D", low=1)
+    wire: Wire = option("float32", "type of the rows that travel forward; float32: the activations' own")
+    wire_gradients: Wire = option("float32", "type of the rows that travel backward; float32: the activations' own")
+    order: Literal["auto", "spmm_first"] = option("auto", "order of each chain A H W; auto: the narrower product travels")
+    keep: bool = option(True, "compute A X once where nothing changes X")
+    prune: Literal["auto", "always", "never"] = option("auto", "training steps compute only the rows that reach a training node")
     mode: Literal["full"] = option("full", "full: all nodes at once")
     sampler: Literal["none"] = option("none", "subgraph sampler")
+    machine: str = option("laptop", "machine of the cost model that scheme auto asks: a name or FILE.toml of spgnn doctor")
     device: Literal["cpu"] = option("cpu", "where the products run")
     patience: int = option(0, "stop after so many epochs without a better validation score; 0: never", low=0)
     eval_every: int = option(1, "epochs between evaluations", low=1)
     threads: int = option(0, "threads a rank; 0: the cores of the host over its ranks", low=0)
+    watchdog: float = option(600.0, "seconds without progress after which the job is ended; 0: never", low=0)
+    log_view: bool = option(False, "print calls, seconds and balance of each phase at the end")
+    trace: str = option("", "file for a timeline of all ranks, in Chrome's trace format")
     out: str = option("", "folder for metrics, predictions and checkpoints")
 
 
@@ -81,15 +92,54 @@ class PartitionConfig(SourceConfig):
 class MeasureConfig(SourceConfig):
     """The options of `spgnn measure`; lists are comma-separated on the command line."""
 
-    k: str = option("4", "numbers of parts", short="k")
+    k: str = option("4", "numbers of parts; ranks are k times the replication", short="k")
     method: str = option("metis", "partitioners: metis, block, random")
-    scheme: str = option("columns", "exchange schemes: columns, broadcast")
-    replication: str = option("1", "replication factors c")
+    scheme: str = option("columns", "exchange schemes: broadcast, columns, cover")
+    replication: str = option("1", "replication factors c of 1.5D, each a divisor of k")
     widths: str = option("", "layer widths, input to output; default: features, 128, classes")
+    order: Literal["auto", "spmm_first"] = option("auto", "order of each chain A H W; auto: the narrower product travels")
+    keep: bool = option(True, "compute A X once where nothing changes X")
+    prune: bool = option(False, "training steps compute only the rows that reach a training node")
+    wire: Wire = option("float32", "type of the rows that travel forward")
+    wire_gradients: Wire = option("float32", "type of the rows that travel backward")
+    simulate: bool = option(False, "print the seconds of an epoch on a machine")
+    machine: str = option("perlmutter-like", "of the simulation: a machine that comes along, or a file of `spgnn doctor --calibrate`")
+    overlap: bool = option(True, "of the simulation: exchanges run behind the own block's product")
     seed: int = option(0, "seed", low=0)
     balance: float = option(1.03, "largest work of a part over the mean", low=1)
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     partition: str = option("", "folder that `spgnn partition` wrote, used instead of k and method")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanConfig(SourceConfig):
+    """The options of `spgnn plan`; lists are comma-separated on the command line."""
+
+    ranks: str = option("4", "numbers of ranks P")
+    method: str = option("metis", "partitioners: metis, block, random")
+    scheme: str = option("cover,columns,broadcast", "exchange schemes")
+    replication: str = option("1,2", "replication factors c; one that does not fit a number of ranks is left out")
+    machine: str = option("", "machine file of `spgnn doctor --calibrate`, or the name of one that comes along; default: this host, as laptop")
+    ranks_per_host: int = option(0, "ranks on each host; 0: as the machine file has it", low=0)
+    memory: float = option(0.0, "GB of memory of a host; 0: as the machine file has it", low=0)
+    hidden: int = option(128, "width of the hidden layers", low=1)
+    layers: int = option(2, "number of layers", low=1)
+    widths: str = option("", "layer widths, input to output, in place of hidden and layers")
+    dropout: float = option(0.0, "as train has it", low=0, high=0.999)
+    input_dropout: bool = option(True, "dropout acts on the input features too")
+    norm: Literal["none", "layer"] = option("none", "normalisation of hidden activations")
+    residual: bool = option(False, "add a layer's input to its output where the widths agree")
+    dtype: Literal["float32", "float64", "bfloat16"] = option("float32", "type of activations")
+    wire: Wire = option("float32", "type of the rows that travel forward")
+    wire_gradients: Wire = option("float32", "type of the rows that travel backward")
+    order: Literal["auto", "spmm_first"] = option("auto", "order of each chain A H W; auto: the narrower product travels")
+    keep: bool = option(True, "compute A X once where nothing changes X")
+    prune: bool = option(False, "training steps compute only the rows that reach a training node")
+    overlap: bool = option(True, "exchanges run behind the own block's product")
+    edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
+    seed: int = option(0, "seed of the partitioners", low=0)
+    balance: float = option(1.03, "largest work of a part over the mean", low=1)
+    partition: str = option("", "folder that `spgnn partition` wrote, used instead of method: each rank then reads its own part only")
 
 
 def build(cls, values: dict[str, Any], where: str = "options"):

@@ -60,6 +60,12 @@ class NumericalError(SpgnnError):
     exit_code = 5
 
 
+class WatchdogError(SpgnnError):
+    """A job in which nothing has moved for too long."""
+
+    exit_code = 70
+
+
 class CollectiveError(SpgnnError):
     """The ranks called different collectives, or the same one with buffers that do not fit."""
 

@@ -4,11 +4,41 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
+from collections import Counter
+from collections.abc import Iterable
+from fractions import Fraction
+
+
+def core_ids() -> list[int]:
+    """Return the numbers of the cores that this process may run on, ascending."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def cores() -> int:
     """Return the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(core_ids())
+
+
+def share_of_cores(mine: Iterable[int], of_each: Iterable[Iterable[int]]) -> Fraction:
+    """Return sum of 1 / (processes that may run on c) over the cores c of mine.
+
+    Args: of_each  the cores of each process of this host, this one included.
+    Processes that the launcher has bound to cores of their own keep all of them.
+    """
+    users = Counter(core for ids in of_each for core in ids)
+    return sum((Fraction(1, users[core]) for core in mine), Fraction(0))
+
+
+def host_id() -> str:
+    """Return what tells this host from all others: its name and, as names may repeat, Linux's boot id."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii", errors="replace") as file:
+            return f"{socket.gethostname()} {file.read().strip()}"
+    except OSError:
+        return socket.gethostname()
 
 
 def peak_rss_mb() -> float:
@@ -21,3 +51,34 @@ def peak_rss_mb() -> float:
             return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024 / 1e6
     except (OSError, StopIteration):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def rss_bytes() -> int:
+    """Return the resident memory of this process now."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        return int(next(line for line in status if line.startswith("VmRSS")).split()[1]) * 1024
+
+
+def memory_bytes() -> int:
+    """Return the memory of this host, or of the container where that has less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        limit = _read(path)
+        if limit.isdigit():
+            total = min(total, int(limit))
+    return total
+
+
+def cache_bytes() -> int:
+    """Return the size of the largest cache of a core; 8 MiB where the system does not tell."""
+    sizes = [_read(f"/sys/devices/system/cpu/cpu0/cache/index{level}/size") for level in range(5)]
+    known = [int(size[:-1]) << {"K": 10, "M": 20, "G": 30}[size[-1]] for size in sizes if size[:-1].isdigit() and size[-1] in "KMG"]
+    return max(known, default=8 << 20)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

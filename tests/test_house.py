@@ -21,7 +21,7 @@ FLOORS = (
     ("layers", "samplers"),
     ("spmm",),
     ("dist", "partition", "data", "graph"),
-    ("errors", "config", "machine", "aside"),
+    ("errors", "config", "machine", "aside", "timeline"),
 )
 LEVEL = {part: level for level, parts in enumerate(FLOORS) for part in parts}
 # (part that may not import, what it may not import): volumes are predicted without torch or a communicator.

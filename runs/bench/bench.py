@@ -15,13 +15,14 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+FOLDERS = {"arxiv": "arxiv_graphsaint", "flickr": "flickr_graphsaint"}  # in SPGNN_DATA
 TUNED = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
 
 
 def options(description: str) -> argparse.ArgumentParser:
     """Return the parser with what all benchmarks take."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--graph", default="arxiv", help="arxiv (in SPGNN_DATA), rmat (2^17 nodes x 32), or a symmetric SciPy CSR .npz")
+    parser.add_argument("--graph", default="arxiv", help="arxiv or flickr (in SPGNN_DATA), rmat (2^17 nodes x 32), or a symmetric SciPy CSR .npz")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=7, help="timed repetitions; the median counts")
     parser.add_argument("--peers", metavar="FILE", help="JSON lines that the peers' scripts printed")
@@ -35,11 +36,11 @@ def adjacency(name: str) -> sp.csr_array:
         return sp.csr_array(sp.load_npz(name))
     from spgnn import load_graph
 
-    if name == "arxiv":
+    if name in FOLDERS:
         folder = os.environ.get("SPGNN_DATA")
         if not folder:
             sys.exit("set SPGNN_DATA to the folder of real graphs, or give --graph FILE.npz")
-        graph = load_graph(Path(folder) / "arxiv_graphsaint")
+        graph = load_graph(Path(folder) / FOLDERS[name])
     else:
         graph = load_graph("rmat:scale=17,degree=32,seed=0" if name == "rmat" else name)
     A = graph.with_edges("undirected").A

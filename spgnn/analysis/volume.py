@@ -1,13 +1,13 @@
 """measure(): the bytes that every rank sends to every other in an epoch, from the partition alone.
 
-Shapes: N nodes, k parts, P = k ranks; q sends, p receives. Imports neither torch nor a communicator.
-Source: sparsity-aware paper (ICPP'24), Algorithm 1 (columns) and its baseline (broadcast).
+Shapes: N nodes, k parts, P = k c ranks; q sends, p receives. Imports neither torch nor a communicator.
+Source: sparsity-aware paper (ICPP'24), sections 4.1 and 4.2; DESIGN, "Exchange schemes" and "The schedule".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,94 +15,10 @@ import scipy.sparse as sp
 from ..errors import UsageError, nearest
 from ..graph import Graph
 from ..partition import Partition, check_owner, count_parts, exchange_metrics, metrics
-from ..partition import rows_PP as columns_PP
-from ..spmm.schedule import LayerPlan, plan_layers
-
-DIRECTIONS = ("forward", "backward")
-
-
-def broadcast_PP(A: sp.csr_array, owner_N: np.ndarray, k: int) -> np.ndarray:
-    """Count every own row once for each other part: rows_PP[q, p] = n_q for p != q; (k, k) int64."""
-    rows_PP = np.repeat(np.bincount(owner_N, minlength=k).astype(np.int64)[:, None], k, axis=1)
-    np.fill_diagonal(rows_PP, 0)
-    return rows_PP
-
-
-# What q sends p in one forward exchange, by scheme; backward sends the transpose.
-SCHEMES: dict[str, Callable[[sp.csr_array, np.ndarray, int], np.ndarray]] = {
-    "columns": columns_PP,
-    "broadcast": broadcast_PP,
-}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class VolumeReport:
-    """What one epoch sends, and the partition's metrics; print(report) shows the table.
-
-    rows_PP[q, p] is what q sends p in one forward exchange. `total_rows` to `messages` are of that
-    exchange under this scheme; `replication_factor` is the partition's, whatever the scheme;
-    `seconds` is what making the partition took. Each entry of `exchanges` is {layer, direction,
-    width, rows, bytes}, all ranks together; bytes_per_epoch is their sum.
-    """
-
-    k: int
-    n: int
-    nnz: int
-    method: str
-    scheme: str
-    replication: int
-    total_rows: int
-    max_send_rows: int
-    mean_send_rows: float
-    max_over_mean_send: float
-    max_recv_rows: int
-    messages: int
-    edge_cut: int
-    replication_factor: float
-    nnz_imbalance: float
-    node_imbalance: float
-    seconds: float
-    exchanges: list[dict]
-    bytes_per_epoch: int
-    rows_PP: np.ndarray = field(repr=False)
-    itemsize: int
-    layers: tuple[LayerPlan, ...] = field(repr=False)
-
-    def bytes_PP(self, layer: int | None = None, direction: str | None = None) -> np.ndarray:
-        """Return the bytes that q sends p in an epoch, (k, k) int64: of a layer, a direction, or all.
-
-        Raises: UsageError for a layer or direction that does not exist. A layer that exchanges
-                nothing, such as the first with A X kept, gives zeros.
-        """
-        if layer is not None and not 1 <= layer <= len(self.layers):
-            raise UsageError(f"layer {layer} does not exist; expected 1 to {len(self.layers)}")
-        if direction is not None and direction not in DIRECTIONS:
-            raise UsageError(f"direction {direction!r} is not known{nearest(direction, DIRECTIONS)}")
-        total_PP = np.zeros_like(self.rows_PP)
-        for exchange in self.exchanges:
-            if layer in (None, exchange["layer"]) and direction in (None, exchange["direction"]):
-                sent_PP = self.rows_PP if exchange["direction"] == "forward" else self.rows_PP.T
-                total_PP += sent_PP * (exchange["width"] * self.itemsize)
-        return total_PP
-
-    def to_dict(self) -> dict:
-        """Return the JSON object of `spgnn measure`: the keys of DESIGN and no others."""
-        hidden = ("rows_PP", "itemsize", "layers")
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in hidden}
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.method}, k = {self.k}, {self.scheme}: {self.n:,} nodes, {self.nnz:,} nonzeros",
-            f"  one exchange: {self.total_rows:,} rows in {self.messages:,} messages; largest send "
-            f"{self.max_send_rows:,} ({self.max_over_mean_send:.2f} x the mean), largest receive {self.max_recv_rows:,}",
-            f"  partition: {self.edge_cut:,} cut nonzeros, replication {self.replication_factor:.2f}, "
-            f"work {self.nnz_imbalance:.3f} and nodes {self.node_imbalance:.3f} x the mean",
-        ]
-        lines += [
-            f"  layer {e['layer']} {e['direction']:<8}  {e['rows']:>12,} rows x {e['width']:<5} {e['bytes']:>16,} bytes"
-            for e in self.exchanges
-        ]
-        return "\n".join([*lines, f"  an epoch: {self.bytes_per_epoch:,} bytes"])
+from ..partition import rows_PP as columns_kk
+from ..spmm.schedule import LayerPlan, plan_layers, row_bytes
+from .exchanges import SCHEMES, Product, grid_of, on_ranks, product, reached_rows, sums_PP, work_of
+from .report import Exchange, LayerVolume, VolumeReport
 
 
 def measure(
@@ -117,58 +33,152 @@ def measure(
     input_is_fixed: bool = True,
     sparse_input: bool = False,
     keep_sparse: bool = True,
+    train_N: np.ndarray | None = None,
+    order: Literal["auto", "spmm_first"] = "auto",
+    keep: bool = True,
+    input_gradient: bool = False,
+    wire: str = "float32",
+    wire_gradients: str = "float32",
 ) -> VolumeReport:
-    """Predict the bytes of one training epoch: rows_PP x width x itemsize, summed over its exchanges.
+    """Predict the bytes of one training epoch: rows_PP x bytes of a row, summed over its exchanges.
 
-    Args:   graph      with its reverse edges, unless with_edges chose otherwise; the self-loops that
-                       normalise("gcn") adds send nothing.
-            partition  a Partition, or an owner array (N,) of which the largest entry is k - 1.
-            widths     F, hidden ..., C.
-            itemsize   bytes of an entry of H: 4 float32, 8 float64.
-            evaluations  forward passes an epoch beside the training step's.
-            input_is_fixed, sparse_input, keep_sparse  see plan_layers.
-    Raises: UsageError for a scheme or replication that is not there, or widths that make no layer;
+    Args:   graph        with its reverse edges, unless with_edges chose otherwise; the self-loops that
+                         normalise("gcn") adds send nothing.
+            partition    a Partition, or an owner array (N,) of which the largest entry is k - 1.
+            scheme       broadcast, columns or cover.
+            widths       F, hidden ..., C.
+            replication  c of 1.5D: P = k c ranks, each part on c of them.
+            itemsize     bytes of an entry of H: 2 bfloat16, 4 float32, 8 float64.
+            evaluations  forward passes an epoch beside the training step's; they compute all rows.
+            input_is_fixed, sparse_input, keep_sparse, order  see plan_layers.
+            train_N      (N,) bool: a training step computes only the rows that reach these nodes (row
+                         pruning); None: all rows.
+            keep         False: A X is computed in every epoch, as the published systems do.
+            input_gradient  count layer 1's backward exchange, as if X had a gradient; needs keep=False.
+            wire, wire_gradients  type of the rows that travel forward and backward; sums over process rows
+                         keep the activations' own.
+    Raises: UsageError for a scheme, replication or option that does not fit, or widths that make no layer;
             PartitionError where the partition does not fit the graph.
     """
     if scheme not in SCHEMES:
         raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, SCHEMES)}")
-    if replication != 1:
-        raise UsageError(f"replication = {replication!r} is not available; expected 1, with schemes {', '.join(SCHEMES)}")
     if itemsize < 1 or evaluations < 0:
         raise UsageError(f"itemsize = {itemsize}, evaluations = {evaluations}; expected at least 1 and 0")
-    layers = plan_layers(widths, input_is_fixed, sparse_input, keep_sparse)
+    for name in (wire, wire_gradients):
+        row_bytes(1, itemsize, name)
+    if input_gradient and keep:
+        raise UsageError("input_gradient counts an exchange that a kept A X does not have; expected keep=False with it")
+    fixed = input_is_fixed and keep
+    layers = plan_layers(widths, fixed, sparse_input, keep_sparse, order=order)
+    # An evaluation has no dropout, so that it meets the A X that distribute keeps.
+    evaluated = plan_layers(widths, keep, sparse_input, keep_sparse, order=order)
     graph = graph.in_use()
     if not isinstance(partition, Partition):
         k = count_parts(partition)
         partition = Partition(check_owner(partition, graph.n_nodes, k, "measure: the owner array"), k)
     partition.check_length(graph)
-    k, owner_N = partition.k, partition.owner_N
-    read_PP = columns_PP(graph.A, owner_N, k)
-    rows_PP = read_PP if scheme == "columns" else SCHEMES[scheme](graph.A, owner_N, k)
-    # An evaluation has no dropout, so that it meets the A X that distribute keeps.
-    evaluation = plan_layers(widths, True, sparse_input, keep_sparse)
-    exchanges = _exchanges(layers, evaluation * evaluations, int(rows_PP.sum()), itemsize)
-    head = {"k": k, "n": graph.n_nodes, "nnz": graph.nnz, "method": partition.method}
+    A, k, owner_N = graph.A, partition.k, partition.owner_N
+    grid = grid_of(k, replication)
+
+    every = product(A, owner_N, k, scheme)
+    steps = [every] * len(layers)
+    if train_N is not None:
+        steps = [product(A, owner_N, k, scheme, rows_N) for rows_N in reached_rows(A, _mask(train_N, graph), len(layers))]
+    tables = {id(counted): _Tables(counted, grid) for counted in (every, *steps)}
+    sent = _epoch(layers, [tables[id(step)] for step in steps], input_gradient, itemsize, wire, wire_gradients)
+    evaluation = [e for e in _epoch(evaluated, [tables[id(every)]] * len(layers), False, itemsize, wire, wire) if e.direction == "forward"]
+    sent += evaluation * evaluations
+
+    rows_PP, work = tables[id(every)].rows_PP, work_of(every, grid)
+    read_kk = every.rows_kk if scheme == "columns" else columns_kk(A, owner_N, k)
+    exchanges = [exchange.to_dict() for exchange in sent]
     return VolumeReport(
-        **head,
+        k=k,
+        n=graph.n_nodes,
+        nnz=graph.nnz,
+        method=partition.method,
         scheme=scheme,
         replication=replication,
-        **metrics(graph.A, owner_N, k, read_PP) | exchange_metrics(rows_PP),
+        **metrics(A, owner_N, k, read_kk) | exchange_metrics(rows_PP),
         seconds=partition.seconds,
         exchanges=exchanges,
         bytes_per_epoch=sum(e["bytes"] for e in exchanges),
+        work_imbalance=float(work.total_P.max() / work.total_P.mean()) if work.total_P.any() else 1.0,
+        layers=tuple(
+            _volume(plan, step, exchanges, replication, _left_nnz(graph, plan, sparse_input), input_gradient)
+            for plan, step in zip(layers, steps)
+        ),
         rows_PP=rows_PP,
         itemsize=itemsize,
-        layers=layers,
+        work=work,
+        sent=tuple(sent),
     )
 
 
-def _exchanges(layers: tuple[LayerPlan, ...], evaluated: tuple[LayerPlan, ...], rows: int, itemsize: int) -> list[dict]:
-    # In the order of an epoch: forward through the layers, backward, then the evaluations.
-    forward = [(plan, "forward") for plan in layers for _ in range(plan.exchanges_forward)]
-    backward = [(plan, "backward") for plan in reversed(layers) for _ in range(plan.exchanges_backward)]
-    evaluate = [(plan, "forward") for plan in evaluated for _ in range(plan.exchanges_forward)]
-    return [
-        {"layer": p.layer, "direction": d, "width": p.width, "rows": rows, "bytes": rows * p.width * itemsize}
-        for p, d in forward + backward + evaluate
-    ]
+class _Tables:
+    """What the ranks send for one product: rows, and sums over process rows forward and backward, (P, P)."""
+
+    def __init__(self, counted: Product, grid):
+        self.rows_PP = on_ranks(counted.rows_kk, grid)
+        self.sums = {"forward": sums_PP(counted.out_k, grid, "forward"), "backward": sums_PP(counted.in_k, grid, "backward")}
+        self.c = grid.c
+
+    def exchanges(self, plan: LayerPlan, direction: str, rows_bytes: int, sum_bytes: int) -> list[Exchange]:
+        rows_PP = self.rows_PP if direction == "forward" else self.rows_PP.T
+        rows = Exchange(plan.layer, direction, "rows", plan.width, rows_bytes, rows_PP)
+        if self.c == 1:
+            return [rows]
+        return [rows, Exchange(plan.layer, direction, "sum", plan.width, sum_bytes, self.sums[direction])]
+
+
+def _epoch(layers, tables: list[_Tables], input_gradient: bool, itemsize: int, wire: str, wire_gradients: str) -> list[Exchange]:
+    """Return the exchanges of a training step in order: forward through the layers, then backward."""
+    sent = []
+    for direction, plans, kind in (("forward", layers, wire), ("backward", layers[::-1], wire_gradients)):
+        for plan in plans:
+            backward = max(plan.exchanges_backward, plan.layer == 1 and input_gradient)
+            for _ in range(plan.exchanges_forward if direction == "forward" else backward):
+                # Partial results of bfloat16 are float32 until they are added up.
+                sum_bytes = plan.width * (max(itemsize, 4) if direction == "forward" else itemsize)
+                sent += tables[plan.layer - 1].exchanges(plan, direction, row_bytes(plan.width, itemsize, kind), sum_bytes)
+    return sent
+
+
+def _volume(plan: LayerPlan, step: Product, exchanges: list[dict], c: int, left_N: np.ndarray | None, input_gradient: bool) -> LayerVolume:
+    own = [e for e in exchanges if e["layer"] == plan.layer]
+    nnz, rows = int(step.nnz_kk.sum()), int(step.out_k.sum())
+    has_input_gradient = plan.layer > 1 or input_gradient
+    products = 0 if plan.is_kept else 1 + max(plan.exchanges_backward, has_input_gradient)
+    dense_rows = rows if plan.order == "spmm_first" else int(step.in_k.sum())
+    dense = (dense_rows * plan.f_in if left_N is None else int(left_N.sum())) * plan.f_out
+    return LayerVolume(
+        layer=plan.layer,
+        f_in=plan.f_in,
+        f_out=plan.f_out,
+        order=plan.order,
+        is_kept=plan.is_kept,
+        width=plan.width,
+        rows=rows,
+        rows_sent=sum(e["rows"] for e in own),
+        bytes=sum(e["bytes"] for e in own),
+        multiply_adds=products * nnz * plan.width + (2 + has_input_gradient) * dense * c,
+        why=plan.why,
+    )
+
+
+def _left_nnz(graph: Graph, plan: LayerPlan, sparse_input: bool) -> np.ndarray | None:
+    """Return the nonzeros of each row of the sparse left factor, X or (a bound) A X kept; None where it is dense."""
+    if not sparse_input or plan.layer > 1 or not sp.issparse(graph.X):
+        return None
+    nnz_N = np.diff(graph.X.indptr).astype(np.int64)
+    if not plan.is_kept:
+        return nnz_N
+    ones = sp.csr_array((np.ones(graph.nnz, np.int64), graph.A.indices, graph.A.indptr), shape=graph.A.shape)
+    return np.minimum(ones @ nnz_N + nnz_N, plan.f_in)
+
+
+def _mask(train_N: np.ndarray, graph: Graph) -> np.ndarray:
+    train_N = np.asarray(train_N)
+    if train_N.shape != (graph.n_nodes,) or train_N.dtype != bool:
+        raise UsageError(f"train_N is {train_N.dtype} of shape {train_N.shape}; expected one bool a node, ({graph.n_nodes},)")
+    return train_N

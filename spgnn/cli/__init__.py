@@ -14,10 +14,12 @@ from .. import __version__
 from ..errors import UsageError
 from .check import check
 from .convert import convert
+from .doctor import doctor
 from .failure import explaining
 from .info import info
 from .measure import measure
 from .partition import partition
+from .plan import plan
 from .predict import predict
 from .train import train
 
@@ -54,7 +56,7 @@ def spgnn(ctx: click.Context) -> None:
         ctx.exit(UsageError.exit_code)
 
 
-for command in (train, predict, info, check, convert, partition, measure):
+for command in (train, predict, info, check, convert, partition, measure, plan, doctor):
     spgnn.add_command(command)
 
 

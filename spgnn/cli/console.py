@@ -36,6 +36,12 @@ def say(message: str) -> None:
     sys.stderr.flush()
 
 
+def write_error(text: str) -> None:
+    """Write a table to stderr, where it is not in the way of data."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
 def write(text: str) -> None:
     """Write lines of data to stdout."""
     sys.stdout.write(text + "\n")

@@ -1,8 +1,9 @@
-"""spgnn measure: GRAPH, partitions, schemes -> bytes of every exchange, before anything runs."""
+"""spgnn measure: GRAPH, partitions, schemes -> bytes of every exchange, before anything runs; seconds on a machine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -10,15 +11,19 @@ import click
 from ..config import MeasureConfig
 from ..errors import UsageError
 from .console import bytes_text, rows_table, say, write, write_json
-from .options import GRAPH_HELP, OneProcess, config_options, output_options
+from .options import GRAPH_HELP, OneProcess, config_options, integers, output_options, words
 from .source import load
 
 if TYPE_CHECKING:
+    from ..analysis import VolumeReport
+    from ..analysis.plan import PlanLine
     from ..graph import Graph
     from ..partition import Partition
 
 SECTIONS = {
-    "What to measure": ("k", "method", "partition", "scheme", "replication", "widths", "seed", "balance"),
+    "What to measure": ("k", "method", "partition", "scheme", "replication", "seed", "balance"),
+    "Model": ("widths", "order", "keep", "prune", "wire", "wire_gradients"),
+    "Simulation": ("simulate", "machine", "overlap"),
     "Graph": ("edges", "format", "features", "labels"),
 }
 COLUMNS = {
@@ -27,14 +32,31 @@ COLUMNS = {
     "scheme": "scheme",
     "replication": "c",
     "total_rows": "rows sent",
+    "sum_rows": "rows summed",
     "max_send_rows": "max sent",
     "max_over_mean_send": "max/mean",
     "max_recv_rows": "max read",
     "messages": "messages",
     "edge_cut": "edge cut",
-    "nnz_imbalance": "imbalance",
+    "work_imbalance": "imbalance",
     "epoch_bytes": "bytes/epoch",
     "seconds": "seconds",
+}
+SIMULATED = {
+    "ranks": "ranks",
+    "k": "k",
+    "method": "method",
+    "scheme": "scheme",
+    "replication": "c",
+    "epoch_bytes": "bytes/epoch",
+    "memory": "memory/rank",
+    "epoch_s": "epoch ms",
+    "spmm": "SpMM",
+    "dense": "dense",
+    "exchange": "exchange",
+    "hidden": "hidden",
+    "sums": "sums",
+    "all_reduce": "all-reduce",
 }
 # The widths of the ICPP'24 paper's runs, for a graph without features or labels.
 PAPER_WIDTHS = (300, 16, 24)
@@ -48,32 +70,85 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
 
     \b
     Lists are separated by commas; there is one line for each combination:
-      spgnn measure wordnet -k 4,16 --method block,metis --scheme broadcast,columns
+      spgnn measure wordnet -k 4,16 --method block,metis --scheme broadcast,columns,cover
+      spgnn measure wordnet -k 64,256 --replication 1,2,4 --simulate --machine perlmutter-like
 
-    Rows are counted for one product with the adjacency matrix. "max sent" and "max read" are
-    of the rank with most; "c" is the replication, "imbalance" the largest work of a part over the
-    mean, "seconds" what making the partition took.
+    Rows are counted for one product with the adjacency matrix, bytes for an epoch. -k is the number
+    of parts; with replication c (1.5D) each is on c ranks, k c in all, and c divides k; "rows summed"
+    travel between those c. "max sent" and "max read" are of the rank with most; "imbalance" is the
+    largest number of nonzeros that a rank multiplies over the mean, "seconds" what making the
+    partition took. With --simulate: milliseconds of an epoch on a machine, by what takes them;
+    "hidden" is the part of the exchange behind products.
     """
-    from ..analysis import measure as measure_volume
+    from ..analysis import layer_table
+    from ..analysis.exchanges import grid_of
 
-    widths = _integers("widths", config.widths) if config.widths else ()
-    schemes, replications = _words("scheme", config.scheme), _integers("replication", config.replication)
-    cuts = [(k, method) for k in _integers("k", config.k) for method in _words("method", config.method)]
-    loaded = load(graph, config.format, config.features, config.labels).with_edges(config.edges)
+    widths = integers("widths", config.widths) if config.widths else ()
+    schemes, replications = words("scheme", config.scheme), integers("replication", config.replication)
+    cuts = [(k, method) for k in integers("k", config.k) for method in words("method", config.method)]
+    if not config.partition:
+        for k, c in [(k, c) for k, _ in cuts for c in replications]:
+            grid_of(k, c)  # before anything is read or cut
+    loaded = load(graph, config.format, config.features, config.labels)
     widths = widths or _default_widths(loaded)
-    features = _sparse_features(loaded) if widths[0] == loaded.n_features else {}
-    lines = []
-    for part in _partitions(loaded, cuts, config):
+    if widths[0] != loaded.n_features:
+        loaded = replace(loaded, X=None)  # of other features than the graph's nothing is known
+    one, used = _measurer(loaded, widths, config)
+    lines, report = [], None
+    for part in _partitions(used, cuts, config):
         for scheme in schemes:
             for replication in replications:
-                report = measure_volume(loaded, part, scheme, widths, replication, **features)
-                lines.append(report.to_dict())
+                report, simulated = one(part, scheme, replication)
+                lines.append(report.to_dict() | simulated)
                 if as_json:
                     write_json(lines[-1])
-    if not as_json:
-        sizes = f"{loaded.n_nodes:,} nodes, {loaded.nnz:,} nonzeros"
-        write(f"{graph}, {config.edges} edges: {sizes}; widths {', '.join(map(str, widths))}")
-        write(rows_table([line | {"epoch_bytes": bytes_text(line["bytes_per_epoch"])} for line in lines], COLUMNS))
+    if as_json:
+        return
+    write(f"{graph}, {config.edges} edges: {used.n_nodes:,} nodes, {used.nnz:,} nonzeros; widths {', '.join(map(str, widths))}")
+    if config.simulate:
+        write(f"simulated on {lines[0]['simulated']['machine']}")
+        write(rows_table([_simulated(line) for line in lines], SIMULATED))
+        return
+    columns = {name: text for name, text in COLUMNS.items() if name != "sum_rows" or max(replications) > 1}
+    write(rows_table([_readable(line) for line in lines], columns))
+    if len(lines) == 1:
+        write("\n" + "\n".join(layer_table(report.layers)))
+
+
+def _measurer(loaded: Graph, widths: tuple[int, ...], config: MeasureConfig):
+    """Return the function (part, scheme, c) -> (VolumeReport, what was simulated), and the graph as it is used."""
+    from ..analysis import measure as measure_volume
+    from ..analysis.plan import Model, PlannedGraph, plan_line
+    from ..spmm.machines import load_machine
+
+    names = ("order", "keep", "prune", "wire", "wire_gradients", "overlap")
+    model = Model(widths=widths, **{name: getattr(config, name) for name in names})
+    planned = PlannedGraph(loaded, config.edges)
+    machine = load_machine(config.machine) if config.simulate else None
+    options = {name: getattr(config, name) for name in names if name not in ("prune", "overlap")}
+    options |= {"train_N": planned.train_N} if config.prune else {}
+    options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
+
+    def one(part: Partition, scheme: str, c: int) -> tuple[VolumeReport, dict]:
+        if machine is None:
+            return measure_volume(planned.graph, part, scheme, widths, c, **options), {}
+        line: PlanLine = plan_line(planned, part, scheme, c, model, machine, from_parts=True)
+        names = ("ranks", "hosts", "epoch_s", "epoch_parts_s", "memory_mb")
+        return line.report, {"simulated": {"machine": machine.name} | {name: line.to_dict()[name] for name in names}}
+
+    return one, planned.graph
+
+
+def _readable(line: dict) -> dict:
+    sums = [e["rows"] for e in line["exchanges"] if e["kind"] == "sum" and e["direction"] == "forward"]
+    return line | {"epoch_bytes": bytes_text(line["bytes_per_epoch"]), "sum_rows": max(sums, default=0)}
+
+
+def _simulated(line: dict) -> dict:
+    simulated, parts = line["simulated"], line["simulated"]["epoch_parts_s"]
+    parts = parts | {"epoch_s": simulated["epoch_s"], "dense": parts["gemm"] + parts["passes"] + parts["calls"]}
+    milliseconds = {name: f"{1e3 * seconds:.3f}" for name, seconds in parts.items()}
+    return _readable(line) | milliseconds | {"ranks": simulated["ranks"], "memory": bytes_text(int(1e6 * simulated["memory_mb"]))}
 
 
 def _partitions(graph: Graph, cuts: list[tuple[int, str]], config: MeasureConfig) -> Iterator[Partition]:
@@ -93,32 +168,3 @@ def _default_widths(graph: Graph) -> tuple[int, ...]:
     say(f"{graph.name} has no {'features' if not graph.n_features else 'labels'}; --widths {','.join(map(str, PAPER_WIDTHS))}")
     return PAPER_WIDTHS
 
-
-def _sparse_features(graph: Graph) -> dict[str, bool]:
-    """Return what the schedule asks of sparse features: is A X, self-loops added as by gcn, worth keeping?"""
-    import numpy as np
-    import scipy.sparse as sp
-
-    from ..graph import with_self_loops
-    from ..spmm.schedule import keeps_sparse
-
-    if not sp.issparse(graph.X):
-        return {}
-    A = with_self_loops(graph.A)
-    # nnz(A X) <= sum over A_ij of nnz(X_j).
-    bound = int(np.bincount(A.indices, minlength=graph.n_nodes) @ np.diff(graph.X.indptr))
-    return {"sparse_input": True, "keep_sparse": keeps_sparse(bound, graph.X.nnz, A.nnz)}
-
-
-def _words(name: str, text: str) -> list[str]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words:
-        raise UsageError(f"--{name} is empty; expected names separated by commas")
-    return words
-
-
-def _integers(name: str, text: str) -> tuple[int, ...]:
-    words = _words(name, text)
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise UsageError(f"--{name} {text!r}; expected positive integers separated by commas, such as 4,16")
-    return tuple(int(word) for word in words)

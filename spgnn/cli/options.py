@@ -28,11 +28,14 @@ METAVARS = {
     "labels": "FILE",
     "partition": "DIR",
     "out": "DIR",
+    "trace": "FILE",
     "split": "WHICH",
     "k": "4,16,...",
     "method": "NAME",
     "replication": "1,2,...",
     "widths": "300,16,...",
+    "ranks": "4,16,...",
+    "machine": "NAME|FILE",
 }
 
 
@@ -114,6 +117,22 @@ def config_options(cls: type) -> Callable:
 def flag(name: str) -> str:
     """Return the long flag of a field: weight_decay -> --weight-decay."""
     return "--" + name.replace("_", "-")
+
+
+def words(name: str, text: str) -> list[str]:
+    """Return the words of a list option, separated by commas."""
+    found = [word.strip() for word in text.split(",") if word.strip()]
+    if not found:
+        raise UsageError(f"{flag(name)} is empty; expected names separated by commas")
+    return found
+
+
+def integers(name: str, text: str) -> tuple[int, ...]:
+    """Return the positive integers of a list option, separated by commas."""
+    found = words(name, text)
+    if not all(word.isdecimal() and int(word) > 0 for word in found):
+        raise UsageError(f"{flag(name)} {text!r}; expected positive integers separated by commas, such as 4,16")
+    return tuple(int(word) for word in found)
 
 
 def _option(f: Field, hint: type) -> Callable:

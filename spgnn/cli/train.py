@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..config import TrainConfig
-from .console import EpochLines, bytes_text, fields_table, say, write, write_json
+from .console import EpochLines, bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
 from .options import GRAPH_HELP, Sections, config_options, output_options
 
@@ -13,8 +13,10 @@ SECTIONS = {
     "Graph": ("edges", "operator", "feature_norm", "split", "format", "features", "labels"),
     "Model": ("model", "hidden", "layers", "norm", "residual", "bias", "dropout", "input_dropout", "dtype"),
     "Training": ("epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed", "mode", "sampler"),
-    "Ranks": ("method", "balance", "partition", "scheme", "replication", "wire", "device", "threads"),
+    "Schedule": ("order", "keep", "prune"),
+    "Ranks": ("method", "balance", "partition", "scheme", "machine", "replication", "wire", "wire_gradients", "device", "threads"),
     "Files": ("config", "out"),
+    "Watching": ("log_view", "trace", "watchdog"),
 }
 
 
@@ -39,7 +41,7 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> None:
         lines = EpochLines(config.epochs)
         if comm.rank == 0:
             say(f"{graph}: {config.model}, {config.layers} layers, hidden {config.hidden}, {_ranks(comm.size)}")
-        summary = run(graph, config, comm, report=lines if comm.rank == 0 else None)
+        summary = run(graph, config, comm, report=lines if comm.rank == 0 else None, show=write_error)
         lines.end()
         if comm.rank == 0 and as_json:
             write_json(summary)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,6 +100,9 @@ class BaseCommunicator:
 
 class Done:
     """A request that has ended."""
+
+    def __init__(self):
+        self.ended_s = time.monotonic()
 
     def test(self) -> bool:
         return True

@@ -32,7 +32,7 @@ def as_array(x, what: str, rank: int) -> np.ndarray:
         if x.device.type != "cpu":
             raise ShapeError(f"rank {rank}: {what} is on {x.device}; this communicator takes CPU buffers; use x.cpu()")
         try:
-            x = x.detach().numpy()
+            x = _bits_of(x).numpy().view(np.uint16) if str(x.dtype) == "torch.bfloat16" else x.detach().numpy()
         except TypeError as error:
             raise ShapeError(f"rank {rank}: {what}: {error}; send a view of a type that numpy has") from None
     if not isinstance(x, np.ndarray):
@@ -42,6 +42,11 @@ def as_array(x, what: str, rank: int) -> np.ndarray:
     if not x.flags.c_contiguous:
         raise ShapeError(f"rank {rank}: {what} of shape {x.shape} is not C-contiguous; pass np.ascontiguousarray of it")
     return x
+
+
+def _bits_of(x):
+    """Return a bfloat16 tensor, a type that numpy lacks, as the int16 tensor of the same memory."""
+    return x.detach().view(x.new_empty(0).short().dtype)
 
 
 def as_target(x, what: str, rank: int) -> np.ndarray:

@@ -16,6 +16,8 @@ Op = Literal["sum", "max", "min"]
 class Request(Protocol):
     """An exchange that was started; the buffers belong to it until it has ended."""
 
+    ended_s: float | None  # time.monotonic() at which it was seen to have ended
+
     def test(self) -> bool:
         """Return whether the exchange has ended, and move it on; never waits."""
 

@@ -17,9 +17,10 @@ import numpy as np
 from mpi4py import MPI
 
 from ..errors import CollectiveError, SpgnnError
-from ..machine import cores
+from ..machine import core_ids
 from . import buffers
 from .base import BaseCommunicator, copy_own_rows
+from .mpiline import MpiLine
 from .progress import Progress
 from .protect import Job
 from .traffic import Traffic
@@ -42,6 +43,12 @@ def world_size() -> int:
 def library() -> str:
     """Return the name and version of the MPI library."""
     return " ".join(MPI.Get_library_version().split()[:3])
+
+
+def thread_level() -> str:
+    """Return what MPI lets threads do: single, funneled, serialized or multiple."""
+    names = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized"}
+    return names.get(MPI.Query_thread(), "multiple")
 
 
 def connect_world(job: Job) -> MpiCommunicator:
@@ -127,6 +134,10 @@ class MpiCommunicator(BaseCommunicator):
         self._data.Free()
         if self._progress is not None and self._is_root:
             self._progress.close()
+
+    def open_line(self) -> MpiLine | None:
+        """Return a line for the watchdogs of these ranks, None where MPI lets one thread call only. Collective."""
+        return MpiLine(self._headers.Dup()) if thread_level() == "multiple" else None
 
     def _reduce(self, head, x, op, wait):
         flat = x.reshape(-1)
@@ -244,14 +255,17 @@ class MpiRequest:
         self._met, self._data = met, data
         self._is_done = False
         self._error: MPI.Exception | None = None
+        self.ended_s: float | None = None
 
     def advance(self) -> bool:
         """Test; return whether MPI has ended it. An error of MPI is kept for `wait`."""
         try:
-            return MPI.Request.Testall([self._met, *self._data])
+            has_ended = MPI.Request.Testall([self._met, *self._data])
         except MPI.Exception as error:
-            self._error = error
-            return True
+            self._error, has_ended = error, True
+        if has_ended and self.ended_s is None:
+            self.ended_s = time.monotonic()
+        return has_ended
 
     def test(self) -> bool:
         if not self._is_done:
@@ -279,15 +293,20 @@ class MpiRequest:
         except MPI.Exception as error:
             raise CollectiveError(f"rank {self._rank}: MPI failed: {error.Get_error_string()}") from error
         self._is_done = True
+        self.ended_s = self.ended_s or time.monotonic()
 
 
 @functools.cache
 def shares_cores() -> bool:
-    """Whether this host has more ranks than cores. Collective at its first call."""
+    """Whether a rank of this host has less than a core to itself. Collective at its first call."""
     here = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
-    ranks = here.size
+    mine = core_ids()
+    is_mine = np.zeros((here.size, here.allreduce(mine[-1], MPI.MAX) + 1), np.uint8)
+    is_mine[here.rank, mine] = 1
+    here.Allgather(MPI.IN_PLACE, is_mine)
     here.Free()
-    return ranks > cores()
+    shares = (is_mine / np.maximum(is_mine.sum(axis=0), 1)).sum(axis=1)  # share_of_cores of each rank
+    return bool(shares.min() < 1 - 1e-9)
 
 
 def wait_for(requests: list) -> None:

@@ -7,6 +7,7 @@ goes on when all have. A rank that raises, returns or stays away releases those 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -96,20 +97,20 @@ class _Group:
     def __init__(self, world: _World, ranks: list[int]):
         self.world = world
         self.ranks = ranks
-        self.meetings: dict[int, dict[int, tuple]] = {}  # number of the collective -> rank -> (head, payload)
+        self.meetings: dict[int, dict[int, tuple]] = {}  # number of the collective -> rank -> (head, payload, time)
         self.taken: dict[int, int] = {}
         self.parts: dict[tuple[int, int], _Group] = {}
 
     def deposit(self, number: int, rank: int, head: np.ndarray, payload) -> None:
         with self.world.changed:
-            self.meetings.setdefault(number, {})[rank] = (head, payload)
+            self.meetings.setdefault(number, {})[rank] = (head, payload, time.monotonic())
             self.world.changed.notify_all()
 
     def is_complete(self, number: int) -> bool:
         return len(self.meetings[number]) == len(self.ranks)
 
     def collect(self, number: int, rank: int) -> list[tuple]:
-        """Wait for all members; return their (head, payload) in rank order.
+        """Wait for all members; return their (head, payload, time of arrival) in rank order.
 
         Raises: RankError if a rank failed; CollectiveError if a member has returned or stays away.
         """
@@ -153,6 +154,7 @@ class _ThreadRequest:
     def __init__(self, group: _Group, number: int, rank: int, finish: Callable[[list[tuple]], None]):
         self._group, self._number, self._rank, self._finish = group, number, rank, finish
         self._is_done = False
+        self.ended_s: float | None = None
 
     def test(self) -> bool:
         if not self._is_done:
@@ -164,7 +166,9 @@ class _ThreadRequest:
 
     def wait(self) -> None:
         if not self._is_done:
-            self._finish(self._group.collect(self._number, self._rank))
+            entries = self._group.collect(self._number, self._rank)
+            self.ended_s = max(arrived_s for _, _, arrived_s in entries)  # of the last rank
+            self._finish(entries)
             self._is_done = True
 
 
@@ -192,8 +196,8 @@ class ThreadCommunicator(BaseCommunicator):
         self._group.deposit(number, self.rank, head, payload)
 
         def checked(entries):
-            buffers.check_headers(np.stack([other[self.rank] for other, _ in entries]), self.rank, recv_rows)
-            finish([theirs for _, theirs in entries])
+            buffers.check_headers(np.stack([other[self.rank] for other, _, _ in entries]), self.rank, recv_rows)
+            finish([theirs for _, theirs, _ in entries])
 
         request = _ThreadRequest(self._group, number, self.rank, checked)
         if wait:

@@ -58,7 +58,7 @@ class Traffic:
 
     def count_sent(self, kind: str, bytes_P: np.ndarray, label: str | None = None) -> None:
         """Add bytes_P[q] to what was sent to rank q, as one message where it is not zero."""
-        label = self._label() if label is None else label
+        label = self.open_label() if label is None else label
         counts = self._sent.setdefault((kind, label), np.zeros((2, self.size), np.int64))
         counts[0] += bytes_P
         counts[1] += bytes_P > 0
@@ -69,15 +69,16 @@ class Traffic:
 
     def count_collective(self, kind: str, n_bytes: int, label: str | None = None) -> None:
         """Add n_bytes to a collective that has no peer."""
-        label = self._label() if label is None else label
+        label = self.open_label() if label is None else label
         self._collective[kind, label] = self._collective.get((kind, label), 0) + n_bytes
         if self._parent is not None:
             self._parent.count_collective(kind, n_bytes, label)
 
-    def _label(self) -> str:
+    def open_label(self) -> str:
+        """Return the label that is counted under now, "" for none."""
         if self._labels:
             return self._labels[-1]
-        return "" if self._parent is None else self._parent._label()
+        return "" if self._parent is None else self._parent.open_label()
 
     def _sum(self, kind, label) -> np.ndarray:
         total = np.zeros((2, self.size), np.int64)

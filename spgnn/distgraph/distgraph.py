@@ -35,6 +35,7 @@ class DistGraph:
     scheme: str
     method: str
     nnz: int  # of the operator, all ranks
+    replication: int = 1  # c of 1.5D: ranks that hold the same rows
     setup_bytes: int = 0  # that this rank sent to make the kept A X
 
     @property
@@ -50,10 +51,16 @@ class DistGraph:
     def is_multilabel(self) -> bool:
         return self.y_n is not None and self.y_n.ndim == 2
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the rows of this rank count: of the c ranks with the same rows, those of the first do."""
+        return self.A.layout.is_counted
+
     def collect(self, values_n: np.ndarray) -> np.ndarray:
         """Return the rows of all ranks in original node order, (N, ...). Collective."""
-        ids_N = self.comm.all_gather(self.node_n)
-        gathered = self.comm.all_gather(np.ascontiguousarray(values_n))
+        rows = slice(None) if self.is_counted else slice(0, 0)
+        ids_N = self.comm.all_gather(self.node_n[rows])
+        gathered = self.comm.all_gather(np.ascontiguousarray(values_n[rows]))
         out = np.empty_like(gathered)
         out[ids_N] = gathered
         return out

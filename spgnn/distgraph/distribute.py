@@ -12,19 +12,21 @@ import scipy.sparse as sp
 import torch
 
 from ..dist import Communicator
+from ..dist.consistency import check_same
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
-from ..graph import NORMS, Graph, with_self_loops
+from ..graph import NORMS, Graph
 from ..partition import PARTITIONERS, Partition, RowBlock, load_block, load_partition, part_graph, partition_of, row_block
-from ..spmm.buffers import BufferPool
-from ..spmm.indexmap import IndexMap, broadcast_map, columns_map
-from ..spmm.operator import DistSpMM
-from ..spmm.plan import ExchangePlan
+from ..spmm.buffers import BufferPool, sum_dtype
+from ..spmm.layout import Layout, make_layout
 from ..spmm.rows import SparseRows
-from ..spmm.scaling import scaled_blocks
+from ..spmm.wire import Wire
+from .assemble import assemble
 from .distgraph import DistGraph
+from .facts import block_facts, folder_facts, graph_facts, option_facts
 from .scatter import scatter_blocks
 
-SCHEMES = ("columns", "broadcast")
+SCHEMES = ("cover", "columns", "broadcast")
+DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
 def distribute(
@@ -41,6 +43,10 @@ def distribute(
     seed: int = 0,
     balance: float = 1.03,
     keep: bool = True,
+    order: str = "auto",
+    wire: str = "float32",
+    wire_gradients: str = "float32",
+    machine: str = "laptop",
     threads: int = 0,
 ) -> DistGraph:
     """Give each rank its rows of the graph and make the operator and its exchange plan.
@@ -50,30 +56,36 @@ def distribute(
                      others), which sends each rank its rows; or a folder that `Partition.save` wrote,
                      of which each rank maps its own part only.
         partition    Partition, owner array (N,), or such a folder; without one `method` makes it on rank 0.
-        scheme       columns, broadcast, or auto (columns).
+        scheme       cover, columns, broadcast, or auto: what the cost model finds faster.
+        replication  c of 1.5D: the partition has P/c parts, each held by c ranks.
         operator     gcn: D^-1/2 (A + I) D^-1/2; row: D^-1 A; none: A.
         feature_norm row: the features of a node are divided by their sum; none.
-        dtype        torch.float32 or torch.float64.
+        dtype        torch.float32, torch.float64 or torch.bfloat16.
         keep         compute A X once and keep it: X must then never change.
+        order        of every chain A H W: auto, or spmm_first.
+        wire, wire_gradients  types of the rows that travel forward and backward: float32 (as they are),
+                     bfloat16, float16 or int8. All but the first are not exact.
+        machine      name or file of the cost model that scheme auto asks.
         threads      kernel threads of this rank, 0 for all.
     Raises: PartitionError where partition and graph or ranks do not fit; UsageError for unknown names.
     Collective.
     """
-    if scheme == "auto":
-        scheme = "columns"
-    if scheme not in SCHEMES:
-        raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, SCHEMES)}")
+    options = dict(scheme=scheme, replication=replication, operator=operator, feature_norm=feature_norm, dtype=dtype, method=method, seed=seed)
+    check_same(comm, option_facts(source, partition, options | dict(balance=balance, keep=keep, order=order, wire=wire, wire_gradients=wire_gradients)))
+    if scheme != "auto" and scheme not in SCHEMES:
+        raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, ('auto', *SCHEMES))}")
     if operator not in NORMS:
         raise UsageError(f"operator {operator!r} is not known{nearest(operator, NORMS)}")
-    if dtype not in (torch.float32, torch.float64):
-        raise UsageError(f"dtype {dtype} is not there; expected torch.float32 or torch.float64")
-    if replication != 1:
-        raise UsageError(f"replication = {replication}; only 1 (1D) is there")
-    comm.phase = "partition and load"
-    block, owner_of, name, method = _own_block(source, comm, partition, method, seed, balance)
-    comm.phase = "distribute"
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype {dtype} is not there; expected {' or '.join(map(str, DTYPES))}")
     pool = BufferPool()
-    A = _operator(block, owner_of, comm, scheme, operator, dtype, pool, threads)
+    layout = make_layout(comm, replication, scheme, dtype, pool, threads, (Wire(wire), Wire(wire_gradients)))
+    comm.phase = "partition and load"
+    block, owner_of, name, method = _own_block(source, layout, partition, method, seed, balance)
+    check_same(comm, block_facts(block))
+    comm.phase = "distribute"
+    A = assemble(block, owner_of, layout, operator, machine)
+    A.order = order
     X = _features(block.X_nF, feature_norm, pool, dtype, threads)
     nnz = np.array([A.nnz])
     comm.all_reduce(nnz)
@@ -89,49 +101,55 @@ def distribute(
         n_nodes=block.n_nodes,
         n_classes=_class_count(block.y_n, comm),
         name=name,
-        scheme=scheme,
+        scheme=layout.scheme,
         method=method,
         nnz=int(nnz[0]),
+        replication=replication,
         setup_bytes=int(comm.traffic.sent_bytes().sum() - before_bytes),
     )
 
 
-def _own_block(source, comm, partition, method, seed, balance):
-    """Return this rank's RowBlock, the function id -> owner, the graph's name and the method."""
+def _own_block(source, layout: Layout, partition, method, seed, balance):
+    """Return this rank's RowBlock, the function id -> block, the graph's name and the method."""
+    comm, k = layout.comm, layout.grid.rows
     folder = partition if isinstance(partition, (str, Path)) else source if isinstance(source, (str, Path)) else None
     if folder is not None:
-        return together(comm, _from_folder, folder, source, comm)
+        check_same(comm, together(comm, folder_facts, folder))
+        return together(comm, _from_folder, folder, source, layout)
     has_graph = comm.all_gather_json(source is not None)
     if not has_graph[0]:
         agree(comm, InputError("distribute needs the graph on rank 0") if comm.rank == 0 else None)
-    graph, part = together(comm, _partitioned, source, comm, partition, method, seed, balance)
+    if comm.size > 1 and all(has_graph):
+        check_same(comm, graph_facts(source, partition, comm.rank))
+    graph, part = together(comm, _partitioned, source, layout, partition, method, seed, balance)
     name, method = comm.all_gather_json([graph.name, part.method] if comm.rank == 0 else None)[0]
     owner_N = _owner_of_root(part, comm)
     if comm.size == 1:
         own_N = np.arange(graph.n_nodes)
         block = RowBlock(own_N, graph.A, graph.X, graph.y, graph.split, n_nodes=graph.n_nodes, k=1, rank=0)
     elif all(has_graph):
-        block = together(comm, row_block, graph, part or Partition(owner_N, comm.size), comm.rank)
+        block = together(comm, row_block, graph, part or Partition(owner_N, k), layout.block)
     else:
-        block = scatter_blocks(comm, graph, part)
+        block = scatter_blocks(layout, graph, part)
     return block, lambda ids: owner_N[ids], name, method
 
 
-def _partitioned(source, comm, partition, method, seed, balance):
+def _partitioned(source, layout: Layout, partition, method, seed, balance):
     """Return the graph as it is used and its partition; on rank 0 alone where a partitioner has to run."""
+    comm, k = layout.comm, layout.grid.rows
     graph = None if source is None else source.in_use()
     if partition is not None and graph is not None:
-        part = partition if isinstance(partition, Partition) else partition_of(graph, partition, k=comm.size)
-        _check_ranks(part.k, comm)
+        part = partition if isinstance(partition, Partition) else partition_of(graph, partition, k=k)
+        _check_ranks(part.k, layout)
         part.check_length(graph)
         return graph, part
     if method not in PARTITIONERS:  # also where one rank needs none
         raise UsageError(f"partitioner {method!r} is not known{nearest(method, PARTITIONERS)}")
     if comm.rank != 0:
         return graph, None  # one rank computes it: the others would only do the same work again
-    if comm.size == 1:
+    if k == 1:
         return graph, Partition(np.zeros(graph.n_nodes, np.int32), 1, method="none")
-    return graph, part_graph(graph, comm.size, method=method, seed=seed, balance=balance)
+    return graph, part_graph(graph, k, method=method, seed=seed, balance=balance)
 
 
 def _owner_of_root(part, comm) -> np.ndarray:
@@ -142,36 +160,20 @@ def _owner_of_root(part, comm) -> np.ndarray:
     return comm.broadcast(owner_N)
 
 
-def _from_folder(folder, source, comm: Communicator):
+def _from_folder(folder, source, layout: Layout):
     part = load_partition(folder)
-    _check_ranks(part.k, comm)
+    _check_ranks(part.k, layout)
     if isinstance(source, Graph):
         part.check_graph(source.in_use())
-    return load_block(folder, comm.rank), lambda ids: part.owner_N[ids], part.graph_name or Path(folder).name, part.method
+    return load_block(folder, layout.block), lambda ids: part.owner_N[ids], part.graph_name or Path(folder).name, part.method
 
 
-def _check_ranks(k: int, comm: Communicator) -> None:
-    if k != comm.size:
-        raise PartitionError(f"the partition has k = {k} parts, the job {comm.size} rank(s); start {k} or make a partition with k = {comm.size}")
-
-
-def _operator(block: RowBlock, owner_of, comm, scheme, operator, dtype, pool, threads) -> DistSpMM:
-    A_nN = sp.csr_array(block.A_nN)
-    if comm.size == 1:
-        index, plan = IndexMap(block.own_n, np.empty(0, np.int64), np.zeros(1, np.int64)), None
-    else:
-        if scheme == "broadcast":
-            ids_N = comm.all_gather(block.own_n)
-            rows_P = comm.all_gather(np.array([len(block.own_n)], np.int64))
-            index = broadcast_map(block.own_n, ids_N, rows_P, comm.rank)
-        else:
-            index = columns_map(block.own_n, A_nN, owner_of, comm.rank, comm.size)
-        plan = ExchangePlan(comm, index, pool, threads)
-    A_oo, A_og = index.split(A_nN) if plan is not None else (A_nN, sp.csr_array((A_nN.shape[0], 0), dtype=A_nN.dtype))
-    if operator == "gcn":
-        A_oo = with_self_loops(A_oo)
-    A_oo, A_og = scaled_blocks(A_oo, A_og, plan, operator)
-    return DistSpMM(A_oo, A_og, plan, block.own_n, comm, pool, dtype, threads)
+def _check_ranks(k: int, layout: Layout) -> None:
+    P, c = layout.comm.size, layout.grid.c
+    if k != layout.grid.rows:
+        fits = f"start {k * c} or make a partition with k = {P // c}"
+        copies = f", {c} to a part" if c > 1 else ""
+        raise PartitionError(f"the partition has k = {k} parts, the job {P} rank(s){copies}; {fits}")
 
 
 def _features(X_nF, feature_norm, pool, dtype, threads):
@@ -187,18 +189,17 @@ def _features(X_nF, feature_norm, pool, dtype, threads):
             X_nF = X_nF * scale_n[:, None]
     if sp.issparse(X_nF):
         return SparseRows(sp.csr_array(X_nF), pool, dtype, threads)
-    numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
-    if X_nF.dtype == numpy_dtype and X_nF.flags.c_contiguous and X_nF.flags.writeable:
+    if X_nF.dtype.name == str(dtype).removeprefix("torch.") and X_nF.flags.c_contiguous and X_nF.flags.writeable:
         return torch.from_numpy(X_nF)  # the caller's memory: X may not change anyway
-    X = pool.empty(*X_nF.shape, dtype=dtype)
+    X = pool.empty(*X_nF.shape, dtype=sum_dtype(dtype))
     X.numpy()[:] = X_nF
-    return X
+    return X if X.dtype == dtype else pool.copy(X, dtype)
 
 
 def _labels(y_n, dtype):
     if y_n is None:
         return None
-    return torch.from_numpy(np.array(y_n, dtype=np.int64)) if y_n.ndim == 1 else torch.from_numpy(np.array(y_n)).to(dtype)
+    return torch.from_numpy(np.array(y_n, dtype=np.int64)) if y_n.ndim == 1 else torch.from_numpy(np.array(y_n)).to(sum_dtype(dtype))
 
 
 def _class_count(y_n, comm) -> int:

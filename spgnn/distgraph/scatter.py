@@ -8,22 +8,22 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from ..dist import Communicator
 from ..graph import Graph
 from ..partition import Partition, RowBlock
+from ..spmm.layout import Layout
 
 
-def scatter_blocks(comm: Communicator, graph: Graph | None, part: Partition | None) -> RowBlock:
-    """Return this rank's RowBlock of the graph that rank 0 holds. Collective."""
-    is_root = comm.rank == 0
+def scatter_blocks(layout: Layout, graph: Graph | None, part: Partition | None) -> RowBlock:
+    """Return this rank's RowBlock of the graph that rank 0 holds; the ranks of a process row get the same. Collective."""
+    comm, is_root = layout.comm, layout.comm.rank == 0
     fields = ("X", "y", "split")
     about = None
     if is_root:
         about = {"n_nodes": graph.n_nodes, "n_features": graph.n_features, "sparse": sp.issparse(graph.X)}
         about |= {name: getattr(graph, name) is not None for name in fields}
     about = comm.all_gather_json(about)[0]
-    order_N = part.order_N if is_root else None
-    sizes_P = part.sizes_k.astype(np.int64) if is_root else np.zeros(comm.size, np.int64)
+    order_N = _once_a_rank(part, layout.grid.c) if is_root else None
+    sizes_P = np.repeat(part.sizes_k.astype(np.int64), layout.grid.c) if is_root else np.zeros(comm.size, np.int64)
     comm.broadcast(sizes_P)
     own_n = _scatter_rows(comm, order_N, sizes_P)
     A_nN = _scatter_csr(comm, sp.csr_array(graph.A[order_N]) if is_root else None, sizes_P, about["n_nodes"])
@@ -36,7 +36,15 @@ def scatter_blocks(comm: Communicator, graph: Graph | None, part: Partition | No
     y_N = graph.y[order_N].astype(np.int64 if graph.y.ndim == 1 else np.int8) if is_root and about["y"] else None
     y_n = _scatter_rows(comm, y_N, sizes_P) if about["y"] else None
     split_n = _scatter_rows(comm, graph.split[order_N] if is_root else None, sizes_P) if about["split"] else None
-    return RowBlock(own_n, A_nN, X_nF, y_n, split_n, n_nodes=about["n_nodes"], k=comm.size, rank=comm.rank)
+    return RowBlock(own_n, A_nN, X_nF, y_n, split_n, n_nodes=about["n_nodes"], k=layout.grid.rows, rank=layout.block)
+
+
+def _once_a_rank(part: Partition, c: int) -> np.ndarray:
+    """Return the rows of all ranks, part after part, each part c times."""
+    if c == 1:
+        return part.order_N
+    parts = np.split(part.order_N, np.cumsum(part.sizes_k)[:-1])
+    return np.concatenate([rows for own in parts for rows in [own] * c])
 
 
 def _scatter_csr(comm, M, sizes_P, n_columns: int) -> sp.csr_array:

@@ -44,7 +44,7 @@ class GCN(Layer):
         if self.norm is not None:
             Z_nC = self.norm(Z_nC)
         Z_nC = self.act(Z_nC)
-        return Z_nC + _dense(H_nF) if self.residual else Z_nC
+        return Z_nC + _dense(A.select(H_nF)) if self.residual else Z_nC
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, act={self.act_name}"

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ..errors import ShapeError
-from ..spmm.autograd import dropout, dropout_key
+from ..spmm.autograd import dropout, dropout_key, mixed_precision
 from .layer import Layer
 
 
@@ -67,8 +67,9 @@ class Stack(nn.Module):
 
     def _run(self, A, H, layers, seed, epoch):
         for number, layer in enumerate(layers, start=1):
-            A_l = A.at(number)
+            A_l = A.at(number, is_last=number == len(self.layers))
             if self.training and self.dropout and (number > 1 or self.input_dropout):
                 H = dropout(A_l, H, self.dropout, dropout_key(seed, epoch, number))
-            H = layer(A_l, H)
+            with mixed_precision(A.dtype):
+                H = layer(A_l, H)
         return H

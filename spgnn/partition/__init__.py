@@ -2,6 +2,7 @@
 
 from . import methods, metis  # noqa: F401  they register the built-in partitioners
 from .blocks import RowBlock, row_block, row_blocks
+from .cover import Covers, cover_PP, cover_tables, minimum_covers
 from .gate import check_owner, count_parts, fill_empty_parts
 from .metis_files import export_metis_parts, import_metis_parts
 from .metrics import exchange_metrics, metrics, rows_PP
@@ -10,11 +11,14 @@ from .registry import PARTITIONERS, part_graph, partitioner
 from .store import load_block, load_partition, save_partition
 
 __all__ = [
+    "Covers",
     "PARTITIONERS",
     "Partition",
     "RowBlock",
     "check_owner",
     "count_parts",
+    "cover_PP",
+    "cover_tables",
     "exchange_metrics",
     "export_metis_parts",
     "fill_empty_parts",
@@ -22,6 +26,7 @@ __all__ = [
     "load_block",
     "load_partition",
     "metrics",
+    "minimum_covers",
     "part_graph",
     "partition_of",
     "partitioner",

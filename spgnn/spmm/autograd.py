@@ -1,15 +1,19 @@
 """Gradients through A: of A H, of the chain A H W + bias, of sparse rows times W, of dropout.
 
+Where A works in bfloat16, so do H, Z and their gradients; weights, bias and their gradients stay float32.
 Shapes: n own rows, F in, C out.
 """
 
 from __future__ import annotations
+
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 
 from ..errors import UsageError
 from . import _kernels
+from .buffers import array_of, sum_dtype
 from .rows import DenseRows, SparseRows
 from .schedule import chain_order
 
@@ -20,7 +24,7 @@ class Matmul(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A, H_nF):
         ctx.A = A
-        return A.apply(H_nF)
+        return A.apply(H_nF, dtype=A.out_dtype)
 
     @staticmethod
     def backward(ctx, G_nF):
@@ -44,7 +48,9 @@ def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
     """Return relu(A H W + bias), in the order that the schedule gives for these sizes."""
     kept = A.product_with(H)
     is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
-    order = chain_order(*W_FC.shape, is_kept=kept is not None, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden)
+    order = A.order if A.order == "spmm_first" else chain_order(*W_FC.shape, is_kept=kept is not None, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden)
+    if order == "spmm_first" and kept is None and isinstance(H, SparseRows):
+        raise UsageError("order = spmm_first multiplies A with X first, and X is sparse: use order = auto, or keep A X and no input dropout")
     if order == "spmm_first":
         Z_nC = SpMMFirst.apply(A, kept, None if kept is not None else H, W_FC, bias_C, relu)
     else:
@@ -59,8 +65,8 @@ class SpMMFirst(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, A, kept, H_nF, W_FC, bias_C, relu):
-        S = kept if kept is not None else DenseRows(A.apply(H_nF), A.pool)
-        Z_nC = S.times(W_FC, bias_C, relu)
+        S = kept if kept is not None else DenseRows(A.apply(_stored(A, H_nF)), A.layout)
+        Z_nC = S.times(W_FC, bias_C, relu, A.out_dtype)
         ctx.A, ctx.S, ctx.relu_of = A, S, _Once(Z_nC if relu else None)
         ctx.save_for_backward(W_FC, _relu_input(H_nF))
         return Z_nC
@@ -69,6 +75,7 @@ class SpMMFirst(torch.autograd.Function):
     def backward(ctx, G_nC):
         A, S, (W_FC, relu_nF) = ctx.A, ctx.S, ctx.saved_tensors
         G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take())
+        G_nC = _stored(A, G_nC)
         dW_FC = S.transposed_times(G_nC)
         dH_nF = A.adjoint(_times_transposed(A, G_nC, W_FC)) if ctx.needs_input_grad[2] else None
         dH_nF = _masked_in_place(A, dH_nF, relu_nF)
@@ -80,8 +87,8 @@ class GEMMFirst(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, A, sparse, H_nF, W_FC, bias_C, relu):
-        S = sparse if sparse is not None else DenseRows(H_nF.detach(), A.pool)
-        Z_nC = A.apply(S.times(W_FC), bias_C, relu)
+        S = sparse if sparse is not None else DenseRows(_stored(A, H_nF), A.layout)
+        Z_nC = A.apply(S.times(W_FC), bias_C, relu, A.out_dtype)
         ctx.A, ctx.sparse, ctx.is_relu_input = A, sparse, _relu_input(H_nF) is not None
         ctx.relu_of = _Once(Z_nC if relu else None)
         ctx.save_for_backward(H_nF, W_FC)
@@ -93,7 +100,7 @@ class GEMMFirst(torch.autograd.Function):
         G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take())
         U_nC = A.adjoint(G_nC)
         del G_nC
-        S = ctx.sparse if ctx.sparse is not None else DenseRows(H_nF, A.pool)
+        S = ctx.sparse if ctx.sparse is not None else DenseRows(_stored(A, H_nF), A.layout)
         dW_FC = S.transposed_times(U_nC)
         dH_nF = _times_transposed(A, U_nC, W_FC) if ctx.needs_input_grad[2] else None
         dH_nF = _masked_in_place(A, dH_nF, H_nF if ctx.is_relu_input else None)
@@ -131,10 +138,15 @@ def dropout_key(seed: int, epoch: int, layer: int) -> int:
     return int(np.random.SeedSequence((seed, epoch, layer)).generate_state(1, np.uint64)[0])
 
 
+def mixed_precision(dtype: torch.dtype):
+    """Return the context in which torch's own products, as in a user's H @ self.W, cast weights to bfloat16 where that is the dtype."""
+    return torch.autocast("cpu", torch.bfloat16) if dtype == torch.bfloat16 else nullcontext()
+
+
 def _drop(H_nF, A, rate, key):
     H_nF = H_nF.contiguous()
     out = A.pool.empty(*H_nF.shape, dtype=H_nF.dtype)
-    _kernels.drop(H_nF.numpy(), out.numpy(), A.node_n, key, rate, A.threads)
+    _kernels.drop(array_of(H_nF), array_of(out), A.node_n, key, rate, A.threads)
     return out
 
 
@@ -173,16 +185,22 @@ def _masked_in_place(A, dH_nF, relu_nF):
     The mask is linear and may be applied twice: where H has other readers, their gradients are added
     into a new tensor without the note, and the chain below masks the sum again. Saves a buffer and a pass.
     """
-    if dH_nF is not None and relu_nF is not None:
+    if dH_nF is not None and relu_nF is not None and dH_nF.dtype == relu_nF.dtype:
         dH_nF.masked_by = (relu_nF.data_ptr(), _mask_sum(A, dH_nF, relu_nF, dH_nF))
     return dH_nF
 
 
 def _mask_sum(A, G_nC, Z_nC, out_nC) -> torch.Tensor:
-    Z, out = (None, None) if Z_nC is None else (Z_nC.numpy(), out_nC.numpy())
-    return torch.from_numpy(_kernels.mask_sum(G_nC.numpy(), Z, out, A.threads)).to(G_nC.dtype)
+    Z, out = (None, None) if Z_nC is None else (array_of(Z_nC), array_of(out_nC))
+    return torch.from_numpy(_kernels.mask_sum(array_of(G_nC), Z, out, A.threads)).to(sum_dtype(G_nC.dtype))
 
 
 def _times_transposed(A, G_nC, W_FC):
     out = A.pool.empty(G_nC.shape[0], W_FC.shape[0], dtype=G_nC.dtype)
-    return torch.mm(G_nC, W_FC.t(), out=out)
+    return A.layout.ops.gemm(G_nC, W_FC.to(G_nC.dtype).t(), out)
+
+
+def _stored(A, H_nF):
+    """Return H in the type that A works in."""
+    H_nF = H_nF.detach()
+    return H_nF if H_nF.dtype == A.dtype else A.pool.copy(H_nF, A.dtype)

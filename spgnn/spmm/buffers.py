@@ -17,7 +17,16 @@ import torch
 PAGE = 4096  # also the alignment: a vector load must not straddle two cache lines
 SMALL = 1 << 15  # bytes under which torch's own allocator is as good
 
-NUMPY = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64, torch.int32: np.int32}
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """Return the numpy array over a tensor's memory; bfloat16, which numpy lacks, as the uint16 of its bits."""
+    tensor = tensor.detach()
+    return tensor.view(torch.int16).numpy().view(np.uint16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the type of weights, sums and loss beside matrices of a type: float32 for bfloat16."""
+    return torch.float32 if dtype == torch.bfloat16 else dtype
 
 
 class BufferPool:
@@ -35,14 +44,14 @@ class BufferPool:
         size = -(-nbytes // PAGE) * PAGE
         free = self._free[size]
         block = free.pop() if free else self._new_block(size)
-        array = block[:nbytes].view(NUMPY[dtype]).reshape(shape)
+        array = block[:nbytes].view()
         # torch holds `array` until its storage dies; the callback then gives the block back.
         weakref.finalize(array, free.append, block).atexit = False
-        return torch.from_numpy(array)
+        return torch.from_numpy(array).view(dtype).view(shape)
 
-    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy of a tensor in memory of the pool."""
-        return self.empty(*tensor.shape, dtype=tensor.dtype).copy_(tensor)
+    def copy(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return a copy of a tensor in memory of the pool, of another type where one is given."""
+        return self.empty(*tensor.shape, dtype=dtype or tensor.dtype).copy_(tensor)
 
     def trim(self) -> None:
         """Give all free blocks back to the system."""

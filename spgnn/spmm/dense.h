@@ -2,28 +2,44 @@
 // Included once for each instruction set; plain loops that the compiler turns into vectors.
 
 // out = 0 where H <= 0, else G (H null: out = G); sums[c] += out[:, c]. out may be null: sums alone.
-template <class T>
-void mask_rows(const T* G, const T* H, T* out, double* sums, int64_t begin, int64_t end, int64_t C) {
+template <class S>
+void mask_rows(const S* G, const S* H, S* out, double* sums, int64_t begin, int64_t end, int64_t C) {
     // Sums of 64 rows are kept in T, then added in double: fast, and independent of the thread count.
+    typedef typename Compute<S>::type T;
     std::vector<T> part(C);
     for (int64_t r = begin; r < end; r += 64) {
         std::fill(part.begin(), part.end(), T(0));
         T* __restrict s = part.data();
         for (int64_t i = r; i < std::min(r + 64, end); ++i) {
-            const T* g = G + i * C;
+            const S* g = G + i * C;
             if (out) {
-                const T* h = H + i * C;
-                T* __restrict o = out + i * C;
+                const S* h = H + i * C;
+                S* __restrict o = out + i * C;
                 for (int64_t c = 0; c < C; ++c) {
-                    T x = h[c] <= 0 ? T(0) : g[c];
+                    const S x = widen(h[c]) <= 0 ? S(0) : g[c];
                     o[c] = x;
-                    s[c] += x;
+                    s[c] += widen(x);
                 }
             } else {
-                for (int64_t c = 0; c < C; ++c) s[c] += g[c];
+                for (int64_t c = 0; c < C; ++c) s[c] += widen(g[c]);
             }
         }
         for (int64_t c = 0; c < C; ++c) sums[c] += s[c];
+    }
+}
+
+// out = Z + bias (null: none), then ReLU where asked; in place where out is Z.
+template <class S, class D, class T>
+void finish_rows(const S* Z, D* out, const T* bias, bool relu, int64_t begin, int64_t end, int64_t C) {
+    for (int64_t i = begin; i < end; ++i) {
+        const S* z = Z + i * C;
+        D* o = out + i * C;
+#pragma GCC ivdep
+        for (int64_t c = 0; c < C; ++c) {
+            T x = bias ? widen(z[c]) + bias[c] : T(widen(z[c]));
+            x = relu && x < 0 ? T(0) : x;
+            narrow(x, o[c]);
+        }
     }
 }
 
@@ -50,14 +66,14 @@ static inline uint32_t drop_bits(uint32_t low, uint32_t high, uint32_t feature) 
 }
 
 // out[i, f] = X[i, f] scale where bits(key, node[i], f) >= threshold, else 0.
-template <class T>
-void drop_rows(const T* X, T* out, const int64_t* node, uint64_t key, uint32_t threshold, T scale, int64_t begin, int64_t end, int64_t F) {
+template <class S, class T>
+void drop_rows(const S* X, S* out, const int64_t* node, uint64_t key, uint32_t threshold, T scale, int64_t begin, int64_t end, int64_t F) {
     for (int64_t i = begin; i < end; ++i) {
         const uint64_t row = mix(key ^ mix(uint64_t(node[i]) + 0x9e3779b97f4a7c15ull));
         const uint32_t low = uint32_t(row), high = uint32_t(row >> 32);
-        const T* x = X + i * F;
-        T* o = out + i * F;
-        for (int64_t f = 0; f < F; ++f) o[f] = drop_bits(low, high, uint32_t(f)) >= threshold ? x[f] * scale : T(0);
+        const S* x = X + i * F;
+        S* o = out + i * F;
+        for (int64_t f = 0; f < F; ++f) narrow(drop_bits(low, high, uint32_t(f)) >= threshold ? widen(x[f]) * scale : T(0), o[f]);
     }
 }
 

@@ -32,6 +32,15 @@ class IndexMap:
     def g(self) -> int:
         return len(self.ghost_g)
 
+    def of_owners(self, owners: range) -> tuple[IndexMap, slice]:
+        """Return the map with the ghosts of these owners alone, and where they stand among the ghosts."""
+        ends = np.cumsum(self.ghosts_P)
+        chosen = np.zeros_like(self.ghosts_P)
+        chosen[owners.start : owners.stop] = self.ghosts_P[owners.start : owners.stop]
+        start = int(ends[owners.start - 1]) if owners.start else 0
+        where = slice(start, start + int(chosen.sum()))
+        return IndexMap(self.own_n, self.ghost_g[where], chosen), where
+
     def split(self, A_nN: sp.csr_array) -> tuple[sp.csr_array, sp.csr_array]:
         """Return A_oo (n, n) and A_og (n, g) of a row block whose columns are original ids.
 
@@ -44,9 +53,9 @@ class IndexMap:
         ghost = find(self.ghost_g[by_id], columns)
         is_own = own >= 0
         assert bool((is_own | (ghost >= 0)).all()), "a column is neither own nor ghost"
-        A_oo = _csr(A_nN.data[is_own], rows[is_own], own[is_own], (self.n, self.n))
+        A_oo = csr_of(A_nN.data[is_own], rows[is_own], own[is_own], (self.n, self.n))
         is_ghost = ~is_own
-        A_og = _csr(A_nN.data[is_ghost], rows[is_ghost], by_id[ghost[is_ghost]] if self.g else ghost[:0], (self.n, self.g))
+        A_og = csr_of(A_nN.data[is_ghost], rows[is_ghost], by_id[ghost[is_ghost]] if self.g else ghost[:0], (self.n, self.g))
         return A_oo, A_og
 
 
@@ -84,7 +93,11 @@ def _ordered(own_n, ghost, owner, rank, size) -> IndexMap:
     return IndexMap(np.asarray(own_n, dtype=np.int64), ghost[order].astype(np.int64), counts)
 
 
-def _csr(data, rows, columns, shape) -> sp.csr_array:
+def csr_of(data, rows, columns, shape) -> sp.csr_array:
+    """Return the CSR of distinct entries, its indices sorted."""
+    if np.any(np.diff(rows) < 0):
+        order = np.argsort(rows, kind="stable")
+        data, rows, columns = data[order], rows[order], columns[order]
     indptr = np.zeros(shape[0] + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=shape[0]), out=indptr[1:])
     A = sp.csr_array((data, columns, indptr), shape=shape)

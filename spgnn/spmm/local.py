@@ -14,13 +14,15 @@ import torch
 from ..errors import ShapeError
 from ..graph import check_csr
 from . import _kernels  # after torch: both then share one OpenMP library
+from .buffers import array_of, sum_dtype
 
 
 class LocalCSR:
     """A (n, m) CSR block with Y = A X and Y = A' G; the transpose is stored when first needed.
 
     Args: A        scipy CSR with sorted indices; values of 1 throughout are not stored.
-          dtype    type of the products, torch.float32 or torch.float64.
+          dtype    torch.float32, float64 or bfloat16. Of bfloat16 products, weights and sums are float32,
+                   and each of the two matrices may be float32 or bfloat16.
           threads  OpenMP threads, 0 for all.
     """
 
@@ -32,6 +34,7 @@ class LocalCSR:
         self.indptr = np.ascontiguousarray(A.indptr, dtype=np.int64)
         index = np.int32 if A.shape[1] < 2**31 else np.int64
         self.indices = np.ascontiguousarray(A.indices, dtype=index)
+        self.dtypes = {dtype, sum_dtype(dtype)}
         self.numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
         weights = np.ascontiguousarray(A.data, dtype=self.numpy_dtype)
         self.weights = None if (weights == 1).all() else weights
@@ -70,23 +73,28 @@ class LocalCSR:
         other._transposed._transposed = other
         return other
 
-    def apply(self, X_mF, out_nF, accumulate: bool = False, bias_F=None, relu: bool = False):
-        """out = A X (+ out) (+ bias), then ReLU where asked; out is written in place and returned."""
+    def apply(self, X_mF, out_nF, accumulate: bool = False, bias_F=None, relu: bool = False, add_nF=None):
+        """out = A X (+ out) (+ add) (+ bias), then ReLU where asked; out is written in place and returned.
+
+        Args: add_nF  (n, F) of the sums' type: what is added before a bfloat16 out is rounded.
+        """
         if X_mF.shape[0] != self.shape[1] or out_nF.shape != (self.shape[0], X_mF.shape[1]):
             raise ShapeError(f"A is {self.shape}, X {tuple(X_mF.shape)}, out {tuple(out_nF.shape)}; expected (n, m) (m, F) (n, F)")
-        if X_mF.dtype != self.dtype or out_nF.dtype != self.dtype:
-            raise ShapeError(f"A is {self.dtype}, X {X_mF.dtype}, out {out_nF.dtype}; expected one dtype")
-        bias = None if bias_F is None else bias_F.detach().numpy()
-        X_mF = X_mF.detach().contiguous()
-        _kernels.spmm(self.indptr, self.indices, self.weights, X_mF.numpy(), out_nF.numpy(), accumulate, bias, relu, self.threads)
+        if not {X_mF.dtype, out_nF.dtype} <= self.dtypes:
+            raise ShapeError(f"A is {self.dtype}, X {X_mF.dtype}, out {out_nF.dtype}; expected one dtype, or float32 beside bfloat16")
+        if add_nF is not None and (add_nF.shape != out_nF.shape or add_nF.dtype != sum_dtype(self.dtype)):
+            raise ShapeError(f"add is {tuple(add_nF.shape)} {add_nF.dtype}; expected {tuple(out_nF.shape)} {sum_dtype(self.dtype)}")
+        bias, add = (None if x is None else x.detach().numpy() for x in (bias_F, add_nF))
+        X, out = array_of(X_mF.contiguous()), array_of(out_nF)
+        _kernels.spmm(self.indptr, self.indices, self.weights, X, out, accumulate, bias, relu, self.threads, add=add)
         return out_nF
 
-    def adjoint(self, G_nF, out_mF, accumulate: bool = False):
-        """out = A' G (+ out)."""
-        return self.transposed().apply(G_nF, out_mF, accumulate)
+    def adjoint(self, G_nF, out_mF, accumulate: bool = False, add_mF=None):
+        """out = A' G (+ out) (+ add)."""
+        return self.transposed().apply(G_nF, out_mF, accumulate, add_nF=add_mF)
 
 
 def take_rows(X_nF: torch.Tensor, rows: np.ndarray, out: torch.Tensor, threads: int = 0) -> torch.Tensor:
     """out[i] = X[rows[i]]."""
-    _kernels.take_rows(X_nF.detach().numpy(), rows, out.numpy(), threads)
+    _kernels.take_rows(array_of(X_nF), rows, array_of(out), threads)
     return out

@@ -46,14 +46,17 @@ def softmax_xent(Z_nC, y_n, scale: float) -> tuple[float, np.ndarray]:
 class DenseOperator:
     """A as a dense (N, N) float64 matrix with the operator's interface: the one-process model."""
 
-    layer = None
+    layer, dtype = None, torch.float64
 
     def __init__(self, A_NN):
         self.A = torch.as_tensor(np.asarray(A_NN), dtype=torch.float64)
         self.node_n = np.arange(self.A.shape[0])
 
-    def at(self, layer: int) -> DenseOperator:
+    def at(self, layer: int, is_last: bool = False) -> DenseOperator:
         return self
+
+    def select(self, H_NF):
+        return H_NF
 
     def __matmul__(self, H_NF):
         return self.A @ H_NF

@@ -1,16 +1,19 @@
-// Y = A X (+ Y) (+ bias) (then ReLU), A in CSR, X and Y row-major: one tile of columns of one row.
-// Included once for each instruction set; needs lanes.h.
+// Y = A X (+ Y) (+ add) (+ bias) (then ReLU), A in CSR, X and Y row-major: one tile of columns of one row.
+// Included once for each instruction set; needs storage.h and lanes.h.
 
-template <class T, class I>
+template <class SX, class SY, class I>
 struct Product {
+    typedef SX Source;
+    typedef typename Compute<SX>::type T;  // of weights, sums and bias, whatever X and Y are stored in
     const int64_t* indptr;
     const I* indices;
     const T* weights;  // null: every nonzero is 1
-    const T* X;
+    const SX* X;
     int64_t ldx;
-    T* Y;
+    SY* Y;
     int64_t ldy;
     const T* bias;  // null: none
+    const T* add;   // rows as Y has them; null: none
     bool accumulate, relu;
     int64_t nnz;
 };
@@ -21,21 +24,22 @@ static constexpr int64_t AHEAD_BYTES = 8192, AHEAD_MOST = 128;
 
 // Columns [col, col + (NV - 1) lanes] of rows [begin, end) and, as the last vector, the lanes that start
 // at col + last. Not inlined: each tile has the registers to itself, whatever stands around it.
-template <class V, int NV, bool WEIGHTED, class T, class I>
-__attribute__((noinline)) static void rows_tile(const Product<T, I>& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
+template <class V, int NV, bool WEIGHTED, class P>
+__attribute__((noinline)) static void rows_tile(const P& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
     constexpr int UNROLL = NV == 1 ? 2 : 1;  // independent sums hide the add's latency
-    constexpr int64_t BYTES = NV * V::count * sizeof(T), AHEAD = std::min(AHEAD_MOST, std::max<int64_t>(8, AHEAD_BYTES / BYTES));
+    constexpr int64_t SIZE = sizeof(typename P::Source), BYTES = NV * V::count * SIZE, AHEAD = std::min(AHEAD_MOST, std::max<int64_t>(8, AHEAD_BYTES / BYTES));
     const int64_t *__restrict indptr = p.indptr, ldx = p.ldx, foreseen = p.nnz - AHEAD;
-    const I* __restrict indices = p.indices;
-    const T *__restrict X = p.X + col, *__restrict weights = p.weights, *bias = p.bias ? p.bias + col : nullptr;
-    const int64_t final_byte = (last + V::count) * sizeof(T) - 1;  // of a row; it may lie in one line more
+    const auto* __restrict indices = p.indices;
+    const auto* __restrict X = p.X + col;
+    const typename P::T *__restrict weights = p.weights, *bias = p.bias ? p.bias + col : nullptr;
+    const int64_t final_byte = (last + V::count) * SIZE - 1;  // of a row; it may lie in one line more
     const bool accumulate = p.accumulate, relu = p.relu;
     for (int64_t row = begin; row < end; ++row) {
         typename V::reg sum[UNROLL][NV] = {};
-        T* y = p.Y + row * p.ldy + col;
+        auto* y = p.Y + row * p.ldy + col;
         const int64_t stop = indptr[row + 1];
         auto add = [&](int u, int64_t e) __attribute__((always_inline)) {
-            const T* x = X + int64_t(indices[e]) * ldx;
+            const auto* x = X + int64_t(indices[e]) * ldx;
             for (int v = 0; v < NV; ++v) {
                 const auto part = V::load(x + (v < NV - 1 ? v * V::count : last));
                 if (WEIGHTED) sum[u][v] += V::all(weights[e]) * part;
@@ -62,6 +66,10 @@ __attribute__((noinline)) static void rows_tile(const Product<T, I>& p, int64_t 
             for (int v = 0; v < NV; ++v) sum[0][v] += sum[u][v];
         if (accumulate)  // every lane is read before any is written: the last two vectors may overlap
             for (int v = 0; v < NV; ++v) sum[0][v] += V::load(y + (v < NV - 1 ? v * V::count : last));
+        if (p.add) {
+            const auto* a = p.add + row * p.ldy + col;
+            for (int v = 0; v < NV; ++v) sum[0][v] += V::load(a + (v < NV - 1 ? v * V::count : last));
+        }
         if (bias)
             for (int v = 0; v < NV; ++v) sum[0][v] += V::load(bias + (v < NV - 1 ? v * V::count : last));
         if (relu)
@@ -71,8 +79,8 @@ __attribute__((noinline)) static void rows_tile(const Product<T, I>& p, int64_t 
 }
 
 // Choose the tile with `vectors` accumulators at run time.
-template <class V, int NV, bool WEIGHTED, class T, class I>
-static inline void choose_tile(int vectors, const Product<T, I>& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
+template <class V, int NV, bool WEIGHTED, class P>
+static inline void choose_tile(int vectors, const P& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
     if constexpr (NV > 1) {
         if (vectors < NV) return choose_tile<V, NV - 1, WEIGHTED>(vectors, p, begin, end, col, last);
     }
@@ -80,8 +88,8 @@ static inline void choose_tile(int vectors, const Product<T, I>& p, int64_t begi
 }
 
 // Rows [begin, end) at `width` columns from `col` on, at least one vector wide.
-template <class V, int TILE, bool WEIGHTED, class T, class I>
-static inline void tile_columns(const Product<T, I>& p, int64_t begin, int64_t end, int64_t width) {
+template <class V, int TILE, bool WEIGHTED, class P>
+static inline void tile_columns(const P& p, int64_t begin, int64_t end, int64_t width) {
     constexpr int64_t lanes = V::count;
     const int64_t vectors = (width + lanes - 1) / lanes, tiles = (vectors + TILE - 1) / TILE;
     for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal size
@@ -91,8 +99,9 @@ static inline void tile_columns(const Product<T, I>& p, int64_t begin, int64_t e
     }
 }
 
-template <bool WEIGHTED, class T, class I>
-static void rows_weighted(const Product<T, I>& p, int64_t begin, int64_t end, int64_t width) {
+template <bool WEIGHTED, class P>
+static void rows_weighted(const P& p, int64_t begin, int64_t end, int64_t width) {
+    typedef typename P::T T;
     if (width * int64_t(sizeof(T)) >= SPGNN_BYTES) tile_columns<Lanes<T, SPGNN_BYTES>, SPGNN_TILE, WEIGHTED>(p, begin, end, width);
     else if (SPGNN_BYTES > 32 && width * sizeof(T) >= 32) tile_columns<Lanes<T, std::min(32, SPGNN_BYTES)>, 2, WEIGHTED>(p, begin, end, width);
     else if (SPGNN_BYTES > 16 && width * sizeof(T) >= 16) tile_columns<Lanes<T, 16>, 2, WEIGHTED>(p, begin, end, width);
@@ -100,8 +109,8 @@ static void rows_weighted(const Product<T, I>& p, int64_t begin, int64_t end, in
 }
 
 // Rows [begin, end) of Y.
-template <class T, class I>
-void rows(const Product<T, I>& p, int64_t begin, int64_t end, int64_t width) {
+template <class P>
+void rows(const P& p, int64_t begin, int64_t end, int64_t width) {
     if (p.weights) rows_weighted<true>(p, begin, end, width);
     else rows_weighted<false>(p, begin, end, width);
 }

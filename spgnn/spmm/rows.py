@@ -10,39 +10,57 @@ import scipy.sparse as sp
 import torch
 
 from . import _kernels
-from .buffers import BufferPool
+from .buffers import BufferPool, array_of, sum_dtype
 from .local import LocalCSR
+
+CHUNK = 1 << 15  # rows of S' G that are multiplied at once in bfloat16: a block of both stays in cache
 
 
 class DenseRows:
-    """S (n, F) as a tensor."""
+    """S (n, F) as a tensor; the layout has buffers, threads and the GEMM.
+
+    Weights are float32 beside bfloat16 rows: cast for the product, their gradient summed in float32.
+    """
 
     is_sparse = False
 
-    def __init__(self, tensor: torch.Tensor, pool: BufferPool):
+    def __init__(self, tensor: torch.Tensor, layout):
         self.tensor = tensor
-        self.pool = pool
+        self.layout = layout
 
     @property
     def shape(self):
         return self.tensor.shape
 
-    def times(self, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
-        """Return relu(S W + bias)."""
-        Z = self.pool.empty(self.tensor.shape[0], W_FC.shape[1], dtype=self.tensor.dtype)
-        if bias_C is None:
-            torch.mm(self.tensor, W_FC, out=Z)
-        else:
-            torch.addmm(bias_C, self.tensor, W_FC, out=Z)
-        return Z.relu_() if relu else Z
+    def times(self, W_FC, bias_C=None, relu: bool = False, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return relu(S W + bias) in a dtype, that of S when left out."""
+        S, gemm, pool = self.tensor, self.layout.ops.gemm, self.layout.pool
+        Z = pool.empty(S.shape[0], W_FC.shape[1], dtype=S.dtype)
+        if S.dtype != torch.bfloat16:
+            gemm(S, W_FC, Z, bias_C)
+            return Z.relu_() if relu else Z
+        gemm(S, W_FC.to(S.dtype), Z)
+        if bias_C is None and not relu and dtype in (None, Z.dtype):
+            return Z
+        # torch adds a bias of bfloat16, and takes half as long again for it.
+        out = Z if dtype in (None, Z.dtype) else pool.empty(*Z.shape, dtype=dtype)
+        bias = None if bias_C is None else bias_C.detach().numpy()
+        _kernels.finish(array_of(Z), array_of(out), bias, relu, self.layout.threads)
+        return out
 
     def transposed_times(self, G_nC) -> torch.Tensor:
         """Return S' G (F, C), the gradient of W."""
-        return torch.mm(self.tensor.t(), G_nC)
+        S, gemm = self.tensor, self.layout.ops.gemm
+        if S.dtype != torch.bfloat16:
+            return gemm(S.t(), G_nC)
+        total = torch.zeros(S.shape[1], G_nC.shape[1], dtype=sum_dtype(S.dtype))
+        for S_chunk, G_chunk in zip(S.split(CHUNK), G_nC.split(CHUNK)):
+            total += gemm(S_chunk.t(), G_chunk)
+        return total
 
 
 class SparseRows:
-    """S (n, F) as CSR: bag-of-words features, or their product with A."""
+    """S (n, F) as CSR: bag-of-words features, or their product with A. Values of bfloat16 rows are float32."""
 
     is_sparse = True
 
@@ -58,20 +76,24 @@ class SparseRows:
     def dtype(self) -> torch.dtype:
         return self.csr.dtype
 
+    def rows(self, chosen: np.ndarray) -> SparseRows:
+        """Return S[chosen]."""
+        return SparseRows(sp.csr_array(self.csr.to_scipy()[chosen]), self.pool, self.dtype, self.csr.threads)
+
     def __matmul__(self, W_FC: torch.Tensor) -> torch.Tensor:
         """Return S W (n, C), differentiable in W."""
         from .autograd import RowsTimes
 
         return RowsTimes.apply(self, W_FC)
 
-    def times(self, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
-        """Return relu(S W + bias)."""
-        Z = self.pool.empty(self.csr.shape[0], W_FC.shape[1], dtype=self.dtype)
+    def times(self, W_FC, bias_C=None, relu: bool = False, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return relu(S W + bias) in a dtype, that of S when left out."""
+        Z = self.pool.empty(self.csr.shape[0], W_FC.shape[1], dtype=dtype or self.dtype)
         return self.csr.apply(W_FC, Z, bias_F=bias_C, relu=relu)
 
     def transposed_times(self, G_nC) -> torch.Tensor:
         """Return S' G (F, C), the gradient of W."""
-        out = torch.empty(self.csr.shape[1], G_nC.shape[1], dtype=self.dtype)
+        out = torch.empty(self.csr.shape[1], G_nC.shape[1], dtype=sum_dtype(self.dtype))
         return self.csr.adjoint(G_nC, out)
 
     def dropout(self, rate: float, key: int, node_n: np.ndarray) -> SparseRows:

@@ -12,16 +12,21 @@ import torch
 from ..graph import Norm, inverse_or_zero
 
 
-def scaled_blocks(A_oo: sp.csr_array, A_og: sp.csr_array, plan, how: Norm) -> tuple[sp.csr_array, sp.csr_array]:
+def row_sums(A_oo: sp.csr_array, A_og: sp.csr_array) -> np.ndarray:
+    """Return the sums D_r of the rows of both blocks, (n,) float64."""
+    return _sums(A_oo, 1) + _sums(A_og, 1)
+
+
+def scaled_blocks(A_oo: sp.csr_array, A_og: sp.csr_array, rows_n, plan, how: Norm) -> tuple[sp.csr_array, sp.csr_array]:
     """Return D_r^-1/2 A D_c^-1/2 (gcn), D_r^-1 A (row) or A (none) in two blocks of float64.
 
-    Row sums D_r are local; column sums D_c are added up at the owners and fetched for the ghosts.
+    Args: rows_n  D_r, the sums of whole rows; the blocks may be some of their columns (1.5D).
+    Column sums D_c are added up at the owners and fetched for the ghosts.
     For gcn, A_oo must have its self-loops already. Collective for gcn where plan is not None.
     """
     A_oo, A_og = A_oo.astype(np.float64), A_og.astype(np.float64)
     if how == "none":
         return A_oo, A_og
-    rows_n = _sums(A_oo, 1) + _sums(A_og, 1)
     if how == "row":
         return _scale(A_oo, inverse_or_zero(rows_n), None), _scale(A_og, inverse_or_zero(rows_n), None)
     columns_n1 = torch.from_numpy(_sums(A_oo, 0)[:, None].copy())
@@ -35,7 +40,7 @@ def scaled_blocks(A_oo: sp.csr_array, A_og: sp.csr_array, plan, how: Norm) -> tu
 
 
 def _sums(A, axis: int) -> np.ndarray:
-    return np.asarray(A.sum(axis=axis)).ravel()
+    return np.asarray(A.sum(axis=axis, dtype=np.float64)).ravel()
 
 
 def _scale(A, left_n, right_m) -> sp.csr_array:

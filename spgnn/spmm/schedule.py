@@ -7,10 +7,10 @@ Source: GraphSAINT (parallel), section 6.1, applied to communication; DESIGN, "T
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..errors import UsageError
+from ..errors import UsageError, nearest
 
 Order = Literal["spmm_first", "gemm_first"]
 
@@ -38,21 +38,38 @@ class LayerPlan:
 
 
 def plan_layers(
-    widths: Sequence[int], input_is_fixed: bool = True, sparse_input: bool = False, keep_sparse: bool = True
+    widths: Sequence[int],
+    input_is_fixed: bool = True,
+    sparse_input: bool = False,
+    keep_sparse: bool = True,
+    order: Literal["auto", "spmm_first"] = "auto",
 ) -> tuple[LayerPlan, ...]:
     """Return a LayerPlan for each of the L = len(widths) - 1 layers of a chain A H W.
 
     Args: widths          F, hidden ..., C.
           input_is_fixed  False when something random or trainable touches X (input dropout).
           sparse_input    X is CSR; keep_sparse: A X is worth keeping as CSR (see keeps_sparse).
+          order           spmm_first: A H first in every layer, as the published systems do; auto: what is best.
     """
     if len(widths) < 2 or any(int(w) < 1 for w in widths):
         raise UsageError(f"widths = {tuple(widths)}; expected at least two positive widths, input to output")
     keeps = input_is_fixed and (keep_sparse or not sparse_input)
-    return tuple(
+    plans = tuple(
         _plan_layer(l, int(widths[l - 1]), int(widths[l]), keeps and l == 1, sparse_input and l == 1)
         for l in range(1, len(widths))
     )
+    return plans if order == "auto" else tuple(_spmm_first(plan) for plan in plans)
+
+
+def row_bytes(width: int, itemsize: int, wire: str) -> int:
+    """Return the bytes of a row that travels; float32: the activations' own type; int8: with a float32 scale.
+
+    Raises: UsageError for an unknown wire type.
+    """
+    sizes = {"float32": width * itemsize, "bfloat16": 2 * width, "float16": 2 * width, "int8": width + 4}
+    if wire not in sizes:
+        raise UsageError(f"wire type {wire!r} is not known{nearest(wire, sizes)}")
+    return sizes[wire]
 
 
 def keeps_sparse(nnz_AX_bound: int, nnz_X: int, nnz_A: int) -> bool:
@@ -86,3 +103,9 @@ def _plan_layer(layer: int, f_in: int, f_out: int, is_kept: bool, is_sparse: boo
         return LayerPlan(layer, f_in, f_out, order, False, 1, 0, f"{f_in} once <= {f_out} forward and back")
     why = f"{f_in} < {f_out}" if order == "spmm_first" else f"{f_out} <= {f_in}"
     return LayerPlan(layer, f_in, f_out, order, False, 1, 1, why)
+
+
+def _spmm_first(plan: LayerPlan) -> LayerPlan:
+    if plan.is_kept:
+        return plan
+    return replace(plan, order="spmm_first", exchanges_backward=int(plan.layer > 1), why="A H first everywhere, as asked")

@@ -14,18 +14,22 @@ import numpy as np
 import torch
 
 from ..config import TrainConfig, build
+from ..dist.consistency import check_same
 from ..distgraph import DistGraph
 from ..errors import GraphError, NumericalError, ShapeError, UsageError
 from ..layers import Stack
-from ..spmm.schedule import plan_layers
+from ..spmm.autograd import mixed_precision
+from ..spmm.buffers import sum_dtype
+from .facts import training_facts
 from .loss import binary_cross_entropy, cross_entropy
 from .metrics import SPLITS, count, per_class, scores
 from .optimizer import make_optimizer
 from .splits import split_of
+from .step import StepRows
 
 
 # The options that training itself reads; the others describe the graph, the model or the files.
-READ = frozenset({"epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed", "split"})
+READ = frozenset({"epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed", "split", "prune"})
 
 
 @dataclass(slots=True)
@@ -65,10 +69,12 @@ class Trainer:
         f_in = getattr(model.layers[0], "f_in", None) if isinstance(model, Stack) else None
         if f_in not in (None, dgraph.n_features):
             raise ShapeError(f"{dgraph.name} has {dgraph.n_features} features; layer 1 reads {f_in}")
+        check_same(self.comm, training_facts(model, config))
         self.split_n = split_of(dgraph, config.split, config.seed)
+        self.rows = StepRows(dgraph, model, config, self.split_n)
         self._count_rows()
-        dgraph.A.prepare_adjoint()
-        model.to(dgraph.A.dtype)
+        self.rows.prepare_adjoint()
+        model.to(sum_dtype(dgraph.A.dtype))
         if isinstance(model, Stack) and not model.is_trained:
             model.initialise(config.seed)
         for parameter in model.parameters():
@@ -96,7 +102,8 @@ class Trainer:
     def logits(self) -> torch.Tensor:
         """Return the logits of the own nodes (n, C) in evaluation mode."""
         self.model.eval()
-        return self.model(self.dgraph.A, self.dgraph.X)
+        with mixed_precision(self.dgraph.A.dtype):
+            return self.model(self.dgraph.A, self.dgraph.X)
 
     def fit(self, report: Callable[[dict], Any] | None = None) -> History:
         """Train; keep the weights of the best validation score; return the History.
@@ -106,7 +113,7 @@ class Trainer:
         """
         config, comm = self.config, self.comm
         self.history = History(metric=self.history.metric)
-        is_random = getattr(self.model, "is_random", True)
+        is_apart = self.rows.is_pruned or getattr(self.model, "is_random", True)  # scores need a pass of their own
         waiting: dict | None = None  # a record whose scores come with the next forward pass
         stopped = False
 
@@ -125,7 +132,7 @@ class Trainer:
                 scoring = time.perf_counter() - begin
                 return stop
 
-            loss = self.step(epoch, None if is_random else timed)
+            loss = self.step(epoch, None if is_apart else timed)
             if loss is None:
                 stopped = True
                 break
@@ -136,7 +143,7 @@ class Trainer:
             waiting = record if due else None
             if not due:
                 self._append(record, report)
-            elif is_random:
+            elif is_apart:
                 waiting = None
                 if self._finish(record, self.logits(), report):
                     stopped = True
@@ -150,19 +157,20 @@ class Trainer:
         self.model.train()
         self.optimizer.zero_grad()
         Z_nC = self._call(epoch)
-        if Z_nC.shape != (dgraph.A.n, dgraph.n_classes):  # the same on all ranks
+        if Z_nC.shape != (len(self._y_n), dgraph.n_classes):  # the same on all ranks
             raise ShapeError(f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {dgraph.n_classes} classes; the last layer writes one a class")
         if dgraph.is_multilabel:
-            loss = binary_cross_entropy(Z_nC, dgraph.y_n, self._train_rows, self.n_train)
+            loss = binary_cross_entropy(Z_nC, self._y_n, self._train_rows, self.n_train)
         else:
-            loss = cross_entropy(Z_nC, self._y_train_n, self.n_train, dgraph.A.pool, dgraph.A.threads)
-        self._own_loss = float(loss.detach())
+            loss = cross_entropy(Z_nC, self._y_n, self.n_train, dgraph.A.pool, dgraph.A.threads)
+        self._own_loss = float(loss.detach()) if dgraph.is_counted else 0.0
         return loss, Z_nC
 
     def _call(self, epoch: int) -> torch.Tensor:
         if isinstance(self.model, Stack):
-            return self.model(self.dgraph.A, self.dgraph.X, seed=self.config.seed, epoch=epoch)
-        return self.model(self.dgraph.A, self.dgraph.X)
+            return self.model(self.rows.A, self.rows.X, seed=self.config.seed, epoch=epoch)
+        with mixed_precision(self.dgraph.A.dtype):
+            return self.model(self.rows.A, self.rows.X)
 
     def _sum_gradients(self) -> None:
         """Add the gradients of all weights over the ranks, in one all-reduce."""
@@ -173,6 +181,8 @@ class Trainer:
         if self.comm.size == 1:
             return
         flat = torch.cat([p.grad.ravel() for p in parameters])
+        if not self.dgraph.is_counted:  # of the ranks that hold the same rows, one counts
+            flat.zero_()
         self.comm.all_reduce(flat)
         for parameter, gradient in zip(parameters, flat.split([p.numel() for p in parameters])):
             parameter.grad = gradient.view_as(parameter)
@@ -189,7 +199,7 @@ class Trainer:
     def _finish(self, record: dict, Z_nC, report) -> bool:
         """Score a record, keep the weights if they are the best, and return whether to stop."""
         self._check_finite(record["epoch"], Z_nC)
-        counts = count(Z_nC, self.dgraph.y_n, self.split_n, self.dgraph.n_classes, self.comm)
+        counts = count(Z_nC, self.dgraph.y_n, self._scored_n, self.dgraph.n_classes, self.comm)
         multilabel, history = self.dgraph.is_multilabel, self.history
         by_split = {name: scores(counts[s], multilabel) for s, name in enumerate(SPLITS)}
         for name in SPLITS:
@@ -227,23 +237,30 @@ class Trainer:
         return history
 
     def _count_rows(self) -> None:
-        y_n, split_n = self.dgraph.y_n, self.split_n
-        self._train_rows = torch.from_numpy(split_n == 0)
-        self._y_train_n = None if y_n.ndim == 2 else torch.where(self._train_rows, y_n, -1)
-        rows = self._train_rows if y_n.ndim == 2 else self._y_train_n >= 0
+        y_n, dgraph = self.dgraph.y_n, self.dgraph
+        is_train_n = torch.from_numpy(self.split_n == 0)
+        if y_n.ndim == 2:
+            self._y_n, self._train_rows = self.rows.of(y_n), self.rows.of(is_train_n)
+        else:
+            self._y_n = self.rows.of(torch.where(is_train_n, y_n, -1))
+            self._train_rows = self._y_n >= 0
+        # Rows that several ranks hold are counted on one of them.
+        self._scored_n = self.split_n if dgraph.is_counted else np.full_like(self.split_n, -1)
+        rows = self._train_rows if dgraph.is_counted else self._train_rows[:0]
         self.n_train = self._all_ranks(int(rows.sum()))
         if self.n_train == 0:
             raise GraphError(f"{self.dgraph.name}: no training node has a label; the split has to put some into train")
 
     def _predicted_bytes(self) -> int | None:
-        """Bytes of one training epoch from the plan: rows x width x itemsize of each exchange."""
-        A, widths = self.dgraph.A, getattr(self.model, "widths", None)
-        if widths is None:
+        """Return the bytes of one training epoch from the plans of its layers, all ranks."""
+        if self.rows.plans is None:
             return None
-        rows = self._all_ranks(0 if A.plan is None else A.plan.sent_rows)
-        sparse = getattr(self.dgraph.X, "is_sparse", False)
-        plans = plan_layers(widths, self.model.input_is_fixed and A.kept is not None, sparse)
-        return sum(rows * p.width * A.dtype.itemsize * (p.exchanges_forward + p.exchanges_backward) for p in plans)
+        own = 0
+        for plan in self.rows.plans:
+            A = self.rows.layer(plan.layer)
+            own += plan.exchanges_forward * A.sent_bytes(plan.width, "forward")
+            own += plan.exchanges_backward * A.sent_bytes(plan.width, "backward")
+        return self._all_ranks(own)
 
     def _sent_bytes(self) -> int:
         return int(self.comm.traffic.sent_bytes().sum())

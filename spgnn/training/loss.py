@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from ..spmm import _kernels
+from ..spmm.buffers import sum_dtype
 
 
 class SoftmaxCrossEntropy(torch.autograd.Function):
@@ -33,11 +34,11 @@ class SoftmaxCrossEntropy(torch.autograd.Function):
 
 def cross_entropy(Z_nC, y_n, count: int, pool, threads: int = 0) -> torch.Tensor:
     """Return this rank's part of the mean softmax cross-entropy; rows with y = -1 do not count."""
-    return SoftmaxCrossEntropy.apply(Z_nC, y_n, count, pool, threads)
+    return SoftmaxCrossEntropy.apply(Z_nC.to(sum_dtype(Z_nC.dtype)), y_n, count, pool, threads)
 
 
 def binary_cross_entropy(Z_nC, Y_nC, rows_n, count: int) -> torch.Tensor:
     """Return this rank's part of the mean over count rows and C classes of the logistic loss."""
-    Z, Y = Z_nC[rows_n], Y_nC[rows_n]
+    Z, Y = Z_nC[rows_n].to(sum_dtype(Z_nC.dtype)), Y_nC[rows_n]
     total = torch.nn.functional.binary_cross_entropy_with_logits(Z, Y, reduction="sum")
     return total.double() / max(count * Z_nC.shape[1], 1)

@@ -11,6 +11,7 @@ import torch
 from ..config import TrainConfig, read_toml
 from ..errors import CheckpointError, UsageError, together
 from ..partition import load_partition
+from ..spmm.buffers import sum_dtype
 from .checkpoint import best_checkpoint, finite, load_checkpoint, write_array
 from .metrics import SPLITS, count, scores
 from .model import build_model
@@ -46,7 +47,7 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
     predictions_N = dgraph.collect(predicted(Z_nC, is_multilabel))
     together(comm, write_array, target, predictions_N, root=0)
     if embeddings:
-        embeddings_NF = dgraph.collect(H_nF.numpy())
+        embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).numpy())
         together(comm, write_array, Path(embeddings), embeddings_NF, root=0)
         report["embeddings"] = embeddings
     if _can_score(dgraph, widths[-1], is_multilabel, own_graph=source is None):
@@ -82,4 +83,4 @@ def _model(config: TrainConfig, widths, state, dgraph):
         model.load_state_dict(state)
     except RuntimeError as error:
         raise CheckpointError(f"the weights do not fit the options in config.toml: {error}") from None
-    return model.to(dgraph.A.dtype).eval()
+    return model.to(sum_dtype(dgraph.A.dtype)).eval()

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import shutil
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,27 +17,44 @@ import torch
 from .. import __version__
 from ..config import TrainConfig, to_toml
 from ..data import is_built_in, load_graph
+from ..dist.consistency import check_same
+from ..dist.threads import share_of_threads
 from ..distgraph import DistGraph, distribute
 from ..errors import PartitionError, ResourceError, UsageError, together
 from ..graph import Graph
 from ..machine import cores, peak_rss_mb
 from ..partition import load_partition
 from .checkpoint import finite, save_checkpoint, write_array, write_json
+from .facts import run_facts
 from .loop import Trainer
 from .model import build_model
+from .observe import observed, time_operations
 
 CHECKPOINT_S = 30.0  # seconds between checkpoints of a long training
 
 
-def run(source: str, config: TrainConfig, comm, report: Callable[[dict], Any] | None = None) -> dict:
+def run(
+    source: str,
+    config: TrainConfig,
+    comm,
+    report: Callable[[dict], Any] | None = None,
+    show: Callable[[str], None] | None = None,
+) -> dict:
     """Train on GRAPH and return the summary; with config.out, write the files of the run there.
 
     Files: config.toml, env.json, metrics.jsonl (an object an epoch), summary.json, predictions.npy
            (original node order), checkpoints/ (best and newest).
     Args:  source  built-in name, file or folder; with config.partition it only names the graph.
            report  called on this rank with the record of each epoch.
+           show    called on rank 0 with the table of config.log_view.
     Collective.
     """
+    check_same(comm, run_facts(source, config))
+    with observed(config, comm, show) as (comm, recorder):
+        return _run(source, config, comm, report, recorder)
+
+
+def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
     threads = set_threads(comm, config.threads)
     folder = _open_folder(source, config, comm, threads)
     dgraph = distribute_source(source, config, comm, threads)
@@ -48,6 +64,7 @@ def run(source: str, config: TrainConfig, comm, report: Callable[[dict], Any] | 
     else:
         model = build_model(config, dgraph.n_features, dgraph.n_classes)
     trainer = Trainer(model, dgraph, config)
+    time_operations(recorder, trainer)
     log = _Log(folder, trainer, report)
     history = trainer.fit(log.record)
     comm.phase = "write results"
@@ -60,10 +77,9 @@ def run(source: str, config: TrainConfig, comm, report: Callable[[dict], Any] | 
 
 
 def set_threads(comm, threads: int = 0) -> int:
-    """Give this rank its threads: those asked for, else the host's cores over its ranks. Collective."""
-    hosts = comm.all_gather_json(socket.gethostname())
-    ranks_here = hosts.count(hosts[comm.rank])
-    threads = threads or max(1, cores() // ranks_here)
+    """Give this rank its threads: those asked for, else its share of the host's cores. Collective."""
+    share = share_of_threads(comm)
+    threads = threads or share
     torch.set_num_threads(threads)
     return threads
 
@@ -78,12 +94,18 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
         config.partition or graph,
         comm,
         scheme=config.scheme,
+        replication=config.replication,
         operator=config.operator,
         feature_norm=config.feature_norm,
         dtype=getattr(torch, config.dtype),
         method=config.method,
         seed=config.seed,
         balance=config.balance,
+        keep=config.keep,
+        order=config.order,
+        wire=config.wire,
+        wire_gradients=config.wire_gradients,
+        machine=config.machine,
         threads=threads,
     )
 
@@ -195,7 +217,7 @@ def _summary(config: TrainConfig, trainer: Trainer, history) -> dict:
         {"graph": dgraph.name, "n": dgraph.n_nodes, "nnz": dgraph.nnz, "model": config.model}
         | {name: getattr(history, name) for name in names}
         | {"epochs": len(history.records), "peak_rss_mb": float(peak_mb[0]), "ranks": comm.size}
-        | {"scheme": dgraph.scheme, "replication": 1, "method": dgraph.method, "seed": config.seed, "scores": history.scores}
+        | {"scheme": dgraph.scheme, "replication": dgraph.replication, "method": dgraph.method, "seed": config.seed, "scores": history.scores}
     )
 
 

@@ -30,8 +30,8 @@ def test_two_layers_with_a_fixed_input_exchange_twice_at_the_width_of_the_classe
     report = measure(graph, part, "columns", (300, 16, 24))
     rows = int(rows_PP(graph.A, part.owner_N, 4).sum())
     assert report.exchanges == [
-        {"layer": 2, "direction": "forward", "width": 16, "rows": rows, "bytes": rows * 16 * 4},
-        {"layer": 2, "direction": "backward", "width": 16, "rows": rows, "bytes": rows * 16 * 4},
+        {"layer": 2, "direction": "forward", "width": 16, "rows": rows, "bytes": rows * 16 * 4, "kind": "rows"},
+        {"layer": 2, "direction": "backward", "width": 16, "rows": rows, "bytes": rows * 16 * 4, "kind": "rows"},
     ]
     assert report.bytes_per_epoch == 2 * rows * 16 * 4
 
@@ -95,11 +95,11 @@ def test_each_evaluation_adds_the_forward_exchanges_once_more():
     np.testing.assert_array_equal(two.bytes_PP(2, "forward"), 3 * none.bytes_PP(2, "forward"))
 
 
-def test_the_report_has_exactly_the_json_keys_of_the_design_and_is_json():
+def test_the_report_has_the_json_keys_of_the_design_and_two_more_and_is_json():
     graph = directed()
     part = part_graph(graph, 3, "block")
     report = measure(graph, part, widths=(8, 8, 4)).to_dict()
-    assert list(report) == DESIGN_KEYS
+    assert list(report) == [*DESIGN_KEYS, "work_imbalance", "layers"]
     assert json.loads(json.dumps(report)) == report
     assert part.metrics.items() <= report.items()
 
@@ -121,7 +121,11 @@ def test_an_owner_array_is_measured_as_a_partition_is():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"replication": 2}, UsageError, "replication = 2 is not available; expected 1, with schemes columns, broadcast"),
+        ({"replication": 3}, UsageError, "3 does not fit k = 2 parts: P = k c = 6 ranks, and c.2 must divide P; those that work: 1, 2"),
+        ({"replication": 0}, UsageError, "replication 0 does not fit k = 2"),
+        ({"wire": "int4"}, UsageError, "'int4' is not known; did you mean 'int8'"),
+        ({"input_gradient": True}, UsageError, "expected keep=False"),
+        ({"train_N": np.arange(50)}, UsageError, "expected one bool a node"),
         ({"scheme": "colums"}, UsageError, "'colums' is not known; did you mean 'columns'"),
         ({"widths": (5,)}, UsageError, "at least two positive widths"),
         ({"widths": (5, 0)}, UsageError, "at least two positive widths"),

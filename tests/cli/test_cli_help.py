@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from spgnn import cli
-from spgnn.config import MeasureConfig, PartitionConfig, TrainConfig
+from spgnn.config import MeasureConfig, PartitionConfig, PlanConfig, TrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("train", "predict", "info", "check", "convert", "partition", "measure")
+COMMANDS = ("train", "predict", "info", "check", "convert", "partition", "measure", "plan", "doctor")
 RUN = """
 import sys, time
 from spgnn.cli import main
@@ -22,7 +22,7 @@ modules = [name for name in ("torch", "scipy", "numpy", "mpi4py") if name in sys
 print(time.process_time(), *modules, file=sys.stderr)
 sys.exit(code)
 """
-CONFIGS = {"train": TrainConfig, "partition": PartitionConfig, "measure": MeasureConfig}
+CONFIGS = {"train": TrainConfig, "partition": PartitionConfig, "measure": MeasureConfig, "plan": PlanConfig}
 
 
 def options_of(command: str) -> dict:

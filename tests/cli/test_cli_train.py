@@ -30,7 +30,7 @@ def training(monkeypatch):
     """A training that records its arguments and reports two epochs."""
     calls = {}
 
-    def run(source, config, comm, report=None):
+    def run(source, config, comm, report=None, show=None):
         calls.update(source=source, config=config, size=comm.size)
         for epoch in (1, 2):
             report({"epoch": epoch, "loss": 1.0 / epoch, "train": 0.5, "val": 0.5, "test": 0.625, "epoch_s": 0.25, "bytes_sent": 9})
@@ -85,7 +85,7 @@ def test_train_json_is_the_summary_alone(training, capsys):
 
 
 def test_an_error_of_training_keeps_its_exit_code(monkeypatch, capsys):
-    def run(source, config, comm, report=None):
+    def run(source, config, comm, report=None, show=None):
         raise NumericalError("epoch 3: loss is nan; lower --lr")
 
     stand_in(monkeypatch, run)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ PARTITION_KEYS = {
     "k", "n", "nnz", "method", "total_rows", "max_send_rows", "mean_send_rows", "max_over_mean_send", "max_recv_rows",
     "messages", "edge_cut", "replication_factor", "nnz_imbalance", "node_imbalance", "seconds", "peak_rss_mb",
 }  # fmt: skip
-MEASURE_KEYS = (PARTITION_KEYS - {"peak_rss_mb"}) | {"scheme", "replication", "exchanges", "bytes_per_epoch"}
+MEASURE_KEYS = (PARTITION_KEYS - {"peak_rss_mb"}) | {
+    "scheme", "replication", "exchanges", "bytes_per_epoch", "work_imbalance", "layers",
+}  # fmt: skip
 GRAPH = "path:n=12"
 
 
@@ -100,6 +103,68 @@ def test_measure_shows_an_aligned_table(capsys):
     assert len(lines) == 2 and len({line.index("columns") for line in lines}) == 1
 
 
+def test_measure_tells_1d_and_one_and_a_half_dimensions_apart(capsys):
+    argv = ["-k", "4", "--method", "block", "--scheme", "cover", "--widths", "8,4,2"]
+    code, out, _ = run(capsys, "measure", GRAPH, *argv, "--replication", "1,2")
+    assert code == 0
+    head, one, two = out.splitlines()[1:]
+    where = head.index("rows summed") + len("rows summed")
+    assert one[:where].split()[-1] == "0" and two[:where].split()[-1] == str(2 * 12)  # halves of 3 rows to and fro
+    assert "rows summed" not in run(capsys, "measure", GRAPH, *argv)[1]
+
+
+def test_measure_of_one_combination_shows_the_layers(capsys):
+    code, out, _ = run(capsys, "measure", GRAPH, "--method", "block", "--widths", "8,4,2")
+    title, _, _, blank, head, first, second = out.splitlines()
+    assert code == 0 and blank == "" and head.split()[:3] == ["layer", "order", "widths"]
+    assert "(A X) W, kept" in first and second.endswith("2 <= 4")
+
+
+def test_measure_counts_pruned_rows_and_narrower_types(capsys):
+    def sent(*argv):
+        return json.loads(run(capsys, "measure", "sbm:n=400,degree=3", "--method", "block", "--json", *argv)[1])["bytes_per_epoch"]
+
+    assert sent() > sent("--prune") > 0
+    assert sent() == 2 * sent("--wire", "bfloat16", "--wire-gradients", "float16")
+
+
+def test_pruning_without_training_nodes_is_refused(capsys):
+    code, out, err = run(capsys, "measure", GRAPH, "--prune")
+    assert (code, out) == (3, "") and "path has no split" in err
+
+
+def test_the_baseline_of_the_papers_has_options(capsys):
+    argv = ["measure", GRAPH, "-k", "3", "--method", "block", "--widths", "8,4,2", "--json"]
+    report = json.loads(run(capsys, *argv, "--order", "spmm_first", "--no-keep")[1])
+    assert [(e["layer"], e["width"]) for e in report["exchanges"]] == [(1, 8), (2, 4), (2, 4)]
+
+
+def test_measure_simulates_an_epoch_on_a_machine(capsys):
+    argv = ["measure", GRAPH, "-k", "4", "--method", "block", "--widths", "8,4,2", "--replication", "1,2", "--simulate"]
+    code, out, _ = run(capsys, *argv, "--json")
+    assert code == 0
+    one, two = (json.loads(line) for line in out.splitlines())
+    assert (one["simulated"]["ranks"], two["simulated"]["ranks"]) == (4, 8)
+    for line in (one, two):
+        parts = line["simulated"]["epoch_parts_s"]
+        assert line["simulated"]["epoch_s"] == pytest.approx(sum(parts.values()) - 2 * parts["hidden"])
+        assert line["simulated"]["machine"] == "perlmutter-like"
+        assert set(line) == MEASURE_KEYS | {"simulated"}
+    assert one["simulated"]["epoch_parts_s"]["sums"] == 0 < two["simulated"]["epoch_parts_s"]["sums"]
+    code, out, _ = run(capsys, *argv, "--machine", "ethernet-1g")
+    lines = out.splitlines()
+    assert code == 0 and lines[1] == "simulated on ethernet-1g"
+    assert lines[2].split()[:2] == ["ranks", "k"] and [line.split()[0] for line in lines[3:]] == ["4", "8"]
+
+
+@pytest.mark.slow
+def test_a_thousand_ranks_are_simulated_in_seconds(capsys):
+    start = time.perf_counter()
+    code, out, _ = run(capsys, "measure", "rmat:scale=12", "-k", "1024", "--method", "random", "--scheme", "columns,cover", "--simulate", "--json")
+    assert code == 0 and [json.loads(line)["simulated"]["ranks"] for line in out.splitlines()] == [1024, 1024]
+    assert time.perf_counter() - start < 20
+
+
 def test_measure_takes_a_papers_widths_for_a_graph_without_features_and_says_so(capsys):
     code, out, err = run(capsys, "measure", GRAPH, "--method", "block")
     assert code == 0 and "widths 300, 16, 24" in out
@@ -112,7 +177,10 @@ def test_measure_takes_a_papers_widths_for_a_graph_without_features_and_says_so(
         (["partition", GRAPH, "--method", "blok"], "did you mean 'block'?"),
         (["measure", GRAPH, "--method", "blok"], "did you mean 'block'?"),
         (["measure", GRAPH, "--scheme", "colums"], "did you mean 'columns'?"),
-        (["measure", GRAPH, "--replication", "2"], "replication"),
+        (["measure", GRAPH, "--replication", "1,3"], "replication 3 does not fit k = 4 parts: P = k c = 12 ranks, and c^2 must divide P; those that work: 1, 2, 4"),
+        (["measure", GRAPH, "-k", "8192", "--replication", "8192"], "P = k c = 67108864 ranks; expected at most 8192"),
+        (["measure", GRAPH, "--simulate", "--machine", "perlmuter-like"], "did you mean 'perlmutter-like'?"),
+        (["measure", GRAPH, "--wire", "int4"], "'int4' is not one of"),
         (["measure", GRAPH, "--widths", "8"], "at least two"),
     ],
 )

@@ -51,21 +51,52 @@ def dense_gradients(graph, model, how):
     return float(loss.detach()), Z.detach().numpy(), [p.grad.numpy() for p in model.parameters()]
 
 
+def gradients_are_the_dense_ones(comm, graph, model_name, how, prune="never", **options):
+    dgraph = distribute(graph, comm, operator=how, dtype=torch.float64, **options)
+    config = TrainConfig(lr=0.0, optimizer="sgd", split="given", prune=prune)
+    trainer = Trainer(make(model_name), dgraph, config)
+    loss = trainer.step(1)
+    expected_loss, Z, gradients = dense_gradients(graph, make(model_name), how)
+    assert abs(loss - expected_loss) <= 1e-10 * expected_loss
+    assert relative(dgraph.collect(trainer.logits().detach().numpy()), Z) <= 1e-10
+    for parameter, gradient in zip(trainer.model.parameters(), gradients):
+        assert relative(parameter.grad.numpy(), gradient) <= 1e-10
+    return trainer
+
+
+@parallel([4, 8, 16], mpi=[4, 8])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+@pytest.mark.parametrize("method", ["random", "metis"])
+@pytest.mark.parametrize("use", ["directed", "undirected"])
+def test_on_a_grid_too_and_replicated_rows_count_once(comm, scheme, method, use):
+    for c in [c for c in (2, 4) if comm.size % (c * c) == 0]:
+        for model_name, sparse, how, keep in (("wide", False, "gcn", True), ("own", True, "gcn", True), ("residual", False, "row", False)):
+            graph = random_graph(n=30, edges=120, sparse=sparse, weighted=True, use=use)
+            gradients_are_the_dense_ones(comm, graph, model_name, how, scheme=scheme, method=method, replication=c, keep=keep)
+
+
+@parallel([1, 2, 3, 8], mpi=[3, 8])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("use", ["directed", "undirected"])
+def test_pruned_steps_give_the_same_gradients_and_evaluations_all_rows(comm, scheme, keep, use):
+    for model_name, sparse, how in (("wide", False, "gcn"), ("wide", True, "row"), ("residual", False, "row"), ("residual", True, "gcn")):
+        graph = random_graph(n=40, edges=60, sparse=sparse, weighted=True, use=use)
+        graph.split[:] = np.where(np.arange(40) % 9 == 0, 0, 1)
+        for c in [1, 2] if comm.size == 8 else [1]:
+            options = dict(scheme=scheme, method="random", replication=c, keep=keep)
+            trainer = gradients_are_the_dense_ones(comm, graph, model_name, how, prune="always", **options)
+            assert trainer.rows.is_pruned and trainer.rows.X is not None
+
+
 @parallel(THREADS, mpi=RANKS)
-@pytest.mark.parametrize("scheme", ["columns", "broadcast"])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("method", ["block", "random", "metis"])
 @pytest.mark.parametrize("use", ["directed", "undirected"])
 def test_loss_logits_and_gradients_equal_the_dense_model(comm, scheme, method, use):
     for model_name, sparse, how in (("wide", False, "gcn"), ("own", True, "gcn"), ("residual", False, "row")):
         graph = random_graph(n=30, edges=120, sparse=sparse, weighted=True, use=use)
-        dgraph = distribute(graph, comm, scheme=scheme, method=method, operator=how, dtype=torch.float64)
-        trainer = Trainer(make(model_name), dgraph, TrainConfig(lr=0.0, optimizer="sgd", split="given"))
-        loss = trainer.step(1)
-        expected_loss, Z, gradients = dense_gradients(graph, make(model_name), how)
-        assert abs(loss - expected_loss) <= 1e-10 * expected_loss
-        assert relative(dgraph.collect(trainer.logits().detach().numpy()), Z) <= 1e-10
-        for parameter, gradient in zip(trainer.model.parameters(), gradients):
-            assert relative(parameter.grad.numpy(), gradient) <= 1e-10
+        gradients_are_the_dense_ones(comm, graph, model_name, how, scheme=scheme, method=method)
 
 
 @parallel(THREADS, mpi=[2, 4])
@@ -83,8 +114,9 @@ def test_a_training_with_dropout_and_weight_decay_is_the_same_on_any_ranks(comm,
         return history, [p.detach().numpy() for p in model.parameters()]
 
     alone, weights = trained(SelfCommunicator())
-    for scheme in ("columns", "broadcast"):
-        history, spread = trained(comm, method="random", scheme=scheme)
+    grids = [c for c in (1, 2, 4) if comm.size % (c * c) == 0]
+    for scheme, c in [(s, c) for s in ("cover", "columns", "broadcast") for c in grids]:
+        history, spread = trained(comm, method="random", scheme=scheme, replication=c)
         np.testing.assert_allclose([r["loss"] for r in history.records], [r["loss"] for r in alone.records], rtol=1e-10)
         for key in ("train", "val", "test"):
             assert [r[key] for r in history.records] == [r[key] for r in alone.records]
@@ -159,30 +191,7 @@ def test_measure_predicts_the_bytes_of_evaluations_too(comm, input_dropout):
     report = measure(graph, part, widths=(6, 9, 3), itemsize=8, input_is_fixed=not input_dropout, evaluations=1)
     dgraph = distribute(graph, comm, part, dtype=torch.float64)
     comm.traffic.reset()
-    train(Stack(GCN(6, 9, act="relu"), GCN(9, 3), dropout=0.2, input_dropout=input_dropout), dgraph, epochs=1)
+    train(Stack(GCN(6, 9, act="relu"), GCN(9, 3), dropout=0.2, input_dropout=input_dropout), dgraph, epochs=1, prune="never")
     sent = np.array([comm.traffic.sent_bytes("all_to_all").sum()])
     comm.all_reduce(sent)
     assert sent[0] == report.bytes_per_epoch
-
-
-@parallel([2, 3, 7], mpi=[2, 4, 7])
-@pytest.mark.parametrize("scheme", ["columns", "broadcast"])
-@pytest.mark.parametrize("use", ["directed", "undirected"])
-def test_measure_predicts_the_bytes_between_every_pair_of_ranks(comm, scheme, use):
-    from spgnn.analysis import measure
-    from spgnn.partition import part_graph
-
-    graph = random_graph(n=50, edges=250, use=use)
-    part = part_graph(graph, comm.size, method="random")
-    widths = (6, 9, 5, 3)
-    report = measure(graph, part, scheme=scheme, widths=widths, itemsize=8)
-    dgraph = distribute(graph, comm, part, scheme=scheme, dtype=torch.float64)
-    model = Stack(*[GCN(f, c, act="relu") for f, c in zip(widths, widths[1:])])
-    comm.traffic.reset()
-    history = train(model, dgraph, epochs=1)
-    for exchange in report.exchanges:
-        layer, direction = exchange["layer"], exchange["direction"]
-        counted = comm.traffic.sent_bytes(label=f"layer {layer} {direction}")
-        np.testing.assert_array_equal(counted, report.bytes_PP(layer, direction)[comm.rank])
-    assert {(e["layer"], e["direction"]) for e in report.exchanges} == {(l, d) for l in (2, 3) for d in ("forward", "backward")}
-    assert history.bytes_sent == history.bytes_predicted == report.bytes_per_epoch

@@ -13,6 +13,9 @@ RANKS = [1, 2, 3, 4, 7, 16]
 THREADS = [1, 2, 3, 7]
 
 
+GRIDS = [4, 8, 16]  # ranks, of which 2 or 4 may hold the same rows
+
+
 def owners(graph, size, kind):
     rng = np.random.default_rng(3)
     n = graph.n_nodes
@@ -26,12 +29,13 @@ def owners(graph, size, kind):
 def dist(graph, comm, kind="random", **options):
     from spgnn.partition import Partition
 
-    part = Partition(owners(graph, comm.size, kind), comm.size, method=kind)
+    k = comm.size // options.get("replication", 1)
+    part = Partition(owners(graph, k, kind), k, method=kind)
     return distribute(graph, comm, part, dtype=torch.float64, **options)
 
 
 @parallel(THREADS, mpi=RANKS)
-@pytest.mark.parametrize("scheme", ["columns", "broadcast"])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("kind", ["block", "random", "lopsided"])
 @pytest.mark.parametrize("how", ["gcn", "row", "none"])
 def test_the_product_and_its_adjoint_equal_the_dense_ones(comm, scheme, kind, how):
@@ -45,6 +49,24 @@ def test_the_product_and_its_adjoint_equal_the_dense_ones(comm, scheme, kind, ho
         np.testing.assert_allclose(Z, A_NN @ H, rtol=1e-12, atol=1e-12)
         U = dgraph.collect(dgraph.A.adjoint(H_nF).numpy())
         np.testing.assert_allclose(U, A_NN.T @ H, rtol=1e-12, atol=1e-12)
+
+
+@parallel(GRIDS, mpi=[4, 16])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+@pytest.mark.parametrize("how", ["gcn", "row"])
+def test_the_product_on_a_grid_equals_the_dense_one_on_every_copy(comm, scheme, how):
+    for c in [c for c in (2, 4) if comm.size % (c * c) == 0]:
+        for seed, kind, use in ((0, "random", "directed"), (2, "lopsided", "undirected")):
+            graph = random_graph(seed=seed, weighted=True, use=use)
+            dgraph = dist(graph, comm, kind, scheme=scheme, operator=how, replication=c)
+            A_NN = dense_operator(graph, how)
+            H = np.random.default_rng(seed).standard_normal((graph.n_nodes, 5))
+            H_nF, rows = torch.from_numpy(H[dgraph.node_n]), dgraph.node_n
+            bias = torch.arange(5.0, dtype=torch.float64) - 2
+            Z_nF = dgraph.A.apply(H_nF, bias, relu=True).numpy()
+            np.testing.assert_allclose(Z_nF, np.maximum(A_NN @ H + bias.numpy(), 0)[rows], rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(dgraph.A.adjoint(H_nF).numpy(), (A_NN.T @ H)[rows], rtol=1e-12, atol=1e-12)
+            assert len(dgraph.collect(Z_nF)) == graph.n_nodes
 
 
 @parallel(THREADS, mpi=[2, 7])

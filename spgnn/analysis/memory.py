@@ -1,0 +1,253 @@
+"""Predict the peak memory of every rank of a training, part by part, from sizes alone.
+
+The buffers of an epoch are replayed: the same requests in the same order as spmm/operator.py and
+spmm/autograd.py make, on a pool that takes blocks of one size back and hands them out again.
+Shapes: N nodes, n own rows, g ghost rows, s sent rows, F in, C out, P ranks. Bytes throughout.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+PAGE, SMALL = 4096, 1 << 15  # of spmm.buffers
+# Seen with the system's allocator, see docs/plan.md: bytes a nonzero while rank 0 adds reverse edges, and while it
+# partitions and hands the rows out; what of that stays in the allocator's lists; libraries that start with training.
+EDGES_A_NONZERO, PARTITION_A_NONZERO, LEFT_A_NONZERO = 62, 72, 22
+TRAINING_BYTES = 28e6
+MPI_BYTES = 16e6
+
+
+@dataclass(frozen=True, slots=True)
+class RankSizes:
+    """What one rank holds: rows and nonzeros of its blocks, rows of an exchange, nonzeros of sparse X and A X."""
+
+    n: int
+    own_nnz: int
+    ghost_nnz: int
+    g: int = 0
+    s: int = 0
+    sender_nnz: int = 0
+    x_nnz: int | None = None  # None: X is dense
+    kept_nnz: int | None = None  # of A X where it is kept sparse
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSizes:
+    """One layer as the schedule has it: widths, order, whether A X is kept, whether its output is a ReLU."""
+
+    f_in: int
+    f_out: int
+    order: str
+    is_kept: bool
+    is_relu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSizes:
+    """The graph that rank 0 reads: nodes, nonzeros as stored and as used, bytes of features and labels."""
+
+    n: int
+    stored_nnz: int
+    nnz: int
+    x_bytes: int
+    y_bytes: int
+    is_symmetrised: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Predicted bytes of a rank by what takes them; peak is the larger of loading and training."""
+
+    parts: dict[str, int] = field(default_factory=dict)
+    loading: int = 0
+
+    @property
+    def training(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def peak(self) -> int:
+        return max(self.training, self.loading)
+
+    @property
+    def largest(self) -> str:
+        """Return the part that takes most: what to shrink first."""
+        if self.loading > self.training:
+            return "reading and partitioning the graph on rank 0"
+        return max(self.parts, key=self.parts.__getitem__)
+
+
+def rank_memory(
+    sizes: RankSizes,
+    layers: Sequence[LayerSizes],
+    *,
+    n_ranks: int,
+    n_nodes: int,
+    process_bytes: float,
+    itemsize: int = 4,
+    dropout: bool = False,
+    input_dropout: bool = True,
+    extra_outputs: int = 0,
+    is_symmetric: bool = True,
+    root: GraphSizes | None = None,
+    index_bytes: int = 4,
+) -> RankMemory:
+    """Return the predicted memory of one rank.
+
+    Args: sizes          of this rank; layers of the model, input to output.
+          process_bytes  of Python and torch before any graph: Machine.process_bytes.
+          extra_outputs  further (n, C) tensors that a hidden layer keeps: layer norm 2, residual 1.
+          is_symmetric   the own block is its own transpose.
+          root           the graph that this rank reads and hands out, for rank 0 without --partition.
+    """
+    s = sizes
+    wide = layers[0].f_in
+    parts = {"process": int(process_bytes + TRAINING_BYTES + (MPI_BYTES if n_ranks > 1 else 0))}
+    nonzero = index_bytes + max(itemsize, 4)
+    copies = 1 if is_symmetric else 2
+    own = copies * (s.own_nnz * nonzero + 8 * s.n)
+    others = 2 * (s.ghost_nnz + s.sender_nnz) * nonzero + 8 * (s.n + s.g + 3 * s.s)
+    parts["operator"] = own + others
+    if s.x_nnz is None:
+        parts["features"] = s.n * wide * itemsize * (2 if layers[0].is_kept else 1)
+    else:
+        # X, its transpose for the gradient or A X with its own, and what making that leaves.
+        parts["features"] = s.x_nnz * nonzero + 8 * s.n + 2 * nonzero * (s.x_nnz if s.kept_nnz is None else s.kept_nnz)
+        parts["features"] += 0 if s.kept_nnz is None else nonzero * s.kept_nnz
+    parts["activations and exchange buffers"] = epoch_buffers(s, layers, itemsize, dropout, input_dropout, extra_outputs)
+    weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
+    parts["weights and optimiser"] = 8 * weights * max(itemsize, 4)
+    parts["labels, scores, predictions"] = 60 * s.n + 24 * n_nodes
+    loading = 0
+    if root is not None:
+        graph = root.nnz * 8 + root.n * 8 + root.x_bytes + root.y_bytes
+        stored = root.stored_nnz * 8 + root.n * 8 if root.is_symmetrised else 0
+        edges = EDGES_A_NONZERO * root.nnz if root.is_symmetrised else 0
+        partition = PARTITION_A_NONZERO * root.nnz if n_ranks > 1 else 0
+        left = LEFT_A_NONZERO * root.nnz
+        parts["left over from loading"] = left
+        loading = parts["process"] - int(TRAINING_BYTES) + graph + max(edges + stored, partition + stored)
+    return RankMemory({name: int(value) for name, value in parts.items()}, int(loading))
+
+
+def epoch_buffers(
+    sizes: RankSizes,
+    layers: Sequence[LayerSizes],
+    itemsize: int = 4,
+    dropout: bool = False,
+    input_dropout: bool = True,
+    extra_outputs: int = 0,
+) -> int:
+    """Return the bytes that the buffer pool of an operator holds after the first epoch and an evaluation."""
+    pool = _Pool(itemsize)
+    n, g, s = sizes.n, sizes.g, sizes.s
+    kept: list[list] = []  # what each layer keeps for backward
+    for l, layer in enumerate(layers, start=1):
+        F, C, mine, dropped = layer.f_in, layer.f_out, [], None
+        if dropout and (l > 1 or (input_dropout and sizes.x_nnz is None)):
+            dropped = pool.take(n, F)
+        if layer.is_kept:
+            Z = pool.take(n, C)
+        elif layer.order == "spmm_first":
+            mine.append(_applied(pool, n, g, s, F))
+            Z = pool.take(n, C)
+        else:
+            U = pool.take(n, C)
+            Z = _applied(pool, n, g, s, C)
+            pool.give(U)
+        if dropped is not None and layer.order == "gemm_first":
+            mine.append(dropped)
+        else:
+            pool.give(dropped)
+        mine += [pool.take(n, C) for _ in range(extra_outputs if l < len(layers) else 0)]
+        mine.append(Z)
+        kept.append(mine)
+    G = pool.take(n, layers[-1].f_out)  # gradient of the loss, which keeps no logits
+    pool.give(kept[-1].pop())
+    for l in range(len(layers), 0, -1):
+        layer = layers[l - 1]
+        F, C = layer.f_in, layer.f_out
+        given = G  # held by autograd until the layer's backward has ended
+        if l < len(layers):
+            if dropout:  # without it the layer above has masked its gradient in place
+                G = pool.take(n, C)
+            pool.give(kept[l - 1].pop())
+        masked = G if G is not given else None
+        if layer.order == "gemm_first" and not layer.is_kept:
+            U = _adjoint(pool, n, g, s, C)
+            pool.give(masked)
+            G = pool.take(n, F) if l > 1 else None
+            pool.give(U)
+        elif l > 1:
+            T = pool.take(n, F)
+            G = _adjoint(pool, n, g, s, F)
+            pool.give(T)
+            pool.give(masked)
+        pool.give(given)
+        for block in kept[l - 1]:
+            pool.give(block)
+        if dropout and l > 1:
+            dropped = pool.take(n, F)
+            pool.give(G)
+            G = dropped
+    return pool.held
+
+
+def largest_rank(memories: Sequence[RankMemory]) -> tuple[int, RankMemory]:
+    """Return the rank with the largest peak, and its memory."""
+    rank = int(np.argmax([m.peak for m in memories]))
+    return rank, memories[rank]
+
+
+def _applied(pool: _Pool, n: int, g: int, s: int, F: int) -> tuple[int, ...]:
+    """Z = A H: the packed rows, the ghost rows, the result."""
+    packed, ghosts = pool.take(s, F), pool.take(g, F)
+    Z = _summed(pool, n, F, is_sum=g > 0)
+    pool.give(packed)
+    pool.give(ghosts)
+    return Z
+
+
+def _adjoint(pool: _Pool, n: int, g: int, s: int, F: int) -> tuple[int, ...]:
+    """dH = A' G: the ghosts' gradients, those received from readers, the result."""
+    ghosts, received = pool.take(g, F), pool.take(s, F)
+    out = _summed(pool, n, F, is_sum=s > 0)
+    pool.give(ghosts)
+    pool.give(received)
+    return out
+
+
+def _summed(pool: _Pool, n: int, F: int, is_sum: bool) -> tuple[int, ...]:
+    """Return the block of a result; in bfloat16 one with several parts is added up in float32 first."""
+    wide = pool.take(n, F, 4) if is_sum and pool.itemsize == 2 else ()
+    result = pool.take(n, F)
+    pool.give(wide)
+    return result
+
+
+class _Pool:
+    """spmm.buffers.BufferPool without memory: blocks by size, small ones not counted."""
+
+    def __init__(self, itemsize: int):
+        self.itemsize = itemsize
+        self.free: Counter[int] = Counter()
+        self.held = 0
+
+    def take(self, rows: int, width: int, itemsize: int = 0) -> tuple[int, ...]:
+        size = rows * width * (itemsize or self.itemsize)
+        if size < SMALL:
+            return ()
+        size = -(-size // PAGE) * PAGE
+        if self.free[size]:
+            self.free[size] -= 1
+        else:
+            self.held += size
+        return (size,)
+
+    def give(self, block: tuple[int, ...] | None) -> None:
+        for size in block or ():
+            self.free[size] += 1

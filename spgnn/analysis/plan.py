@@ -1,0 +1,275 @@
+"""What a training will need and take on a machine: memory of every rank, bytes, seconds, before it runs.
+
+Shapes: N nodes, n own rows, k parts, P = k c ranks. Imports neither torch nor a communicator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import GraphError
+from ..graph import Graph, with_self_loops
+from ..partition import Partition
+from ..spmm.cost import EpochTime, LayerWork, Product, epoch_seconds
+from ..spmm.machines import Machine
+from ..spmm.schedule import keeps_sparse, row_bytes
+from .exchanges import Work, grid_of
+from .memory import GraphSizes, LayerSizes, RankMemory, RankSizes, largest_rank, rank_memory
+from .report import VolumeReport
+from .volume import measure
+
+MOST_RANKS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What is trained: widths F, hidden ..., C and the options that bytes, memory or seconds depend on."""
+
+    widths: tuple[int, ...]
+    itemsize: int = 4
+    dropout: float = 0.0
+    input_dropout: bool = True
+    norm: bool = False
+    residual: bool = False
+    wire: str = "float32"
+    wire_gradients: str = "float32"
+    order: str = "auto"
+    keep: bool = True
+    prune: bool = False
+    overlap: bool = True
+
+    @property
+    def input_is_fixed(self) -> bool:
+        return self.dropout == 0 or not self.input_dropout
+
+
+class PlannedGraph:
+    """A graph and what the plan asks of it, each found once.
+
+    Args: stored  as it was read; edges how it is used.
+    """
+
+    def __init__(self, stored: Graph, edges: str = "undirected"):
+        self.graph = stored.with_edges(edges)
+        self.is_symmetric = edges == "undirected"
+        A, X = self.graph.A, self.graph.X
+        x_bytes = 0 if X is None else 8 * X.nnz + 8 * len(X.indptr) if sp.issparse(X) else X.nbytes
+        y_bytes = 0 if stored.y is None else stored.y.nbytes
+        self.sizes = GraphSizes(stored.n_nodes, stored.nnz, A.nnz, x_bytes, y_bytes, self.graph.A is not stored.A)
+
+    @property
+    def has_sparse_input(self) -> bool:
+        return sp.issparse(self.graph.X)
+
+    @cached_property
+    def keeps_sparse(self) -> bool:
+        """A X of sparse X is worth keeping, as distribute decides it."""
+        nnz_N = np.diff(self.graph.X.indptr)
+        A = with_self_loops(self.graph.A)
+        bound = int(np.bincount(A.indices, minlength=self.graph.n_nodes) @ nnz_N)
+        return keeps_sparse(bound, self.graph.X.nnz, A.nnz)
+
+    @cached_property
+    def left_N(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Nonzeros of each row of X, and of A X where it is kept, (N,) int64."""
+        X = self.graph.X
+        x_N = np.diff(X.indptr).astype(np.int64)
+        if not self.keeps_sparse:
+            return x_N, None
+        A = with_self_loops(self.graph.A)
+        ones = lambda M: sp.csr_array((np.ones(M.nnz, np.float32), M.indices, M.indptr), shape=M.shape)
+        return x_N, np.diff((ones(A) @ ones(X)).indptr).astype(np.int64)
+
+    @cached_property
+    def train_N(self) -> np.ndarray:
+        if self.graph.split is None:
+            raise GraphError(f"{self.graph.name} has no split, and row pruning needs its training nodes; leave --prune away")
+        return self.graph.split_N() == 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLine:
+    """One way to run: what it sends, needs and takes."""
+
+    ranks: int
+    hosts: int
+    report: VolumeReport
+    epoch: EpochTime
+    evaluation_s: float
+    memory: RankMemory  # of the rank that needs most
+    rank: int  # which one
+    host_bytes: int  # of the ranks of the host that needs most, together
+    available_bytes: int  # of a host
+
+    @property
+    def fits(self) -> bool:
+        return self.host_bytes <= self.available_bytes
+
+    def to_dict(self) -> dict:
+        """Return the JSON object of `spgnn plan`."""
+        r = self.report
+        return {
+            "ranks": self.ranks, "hosts": self.hosts, "method": r.method, "scheme": r.scheme, "replication": r.replication,
+            "bytes_per_epoch": r.bytes_per_epoch, "total_rows": r.total_rows, "work_imbalance": r.work_imbalance,
+            "epoch_s": self.epoch.epoch_s, "evaluation_s": self.evaluation_s,
+            "epoch_parts_s": {name: s for name, s in self.epoch.to_dict().items() if name != "epoch_s"},
+            "memory_mb": self.memory.peak / 1e6, "memory_rank": self.rank, "memory_largest": self.memory.largest,
+            "memory_parts_mb": {name: b / 1e6 for name, b in self.memory.parts.items()} | {"loading": self.memory.loading / 1e6},
+            "host_mb": self.host_bytes / 1e6, "available_mb": self.available_bytes / 1e6, "fits": self.fits,
+        }  # fmt: skip
+
+
+def plan_line(planned: PlannedGraph, part: Partition, scheme: str, c: int, model: Model, machine: Machine, from_parts: bool = False) -> PlanLine:
+    """Predict a training on the parts of a partition, each held by c ranks.
+
+    Args:   from_parts  each rank reads its own folder (--partition), no rank the whole graph.
+    Raises: UsageError for a scheme or c that does not fit.
+    """
+    sparse = {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
+    report = measure(
+        planned.graph,
+        part,
+        scheme,
+        model.widths,
+        c,
+        model.itemsize,
+        input_is_fixed=model.input_is_fixed,
+        train_N=planned.train_N if model.prune else None,
+        order=model.order,
+        keep=model.keep,
+        wire=model.wire,
+        wire_gradients=model.wire_gradients,
+        **sparse,
+    )
+    size = part.k * c
+    work = _with_loops(report.work, part, c)
+    layers = layer_works(planned, part, report, work, model)
+    memories = rank_memories(planned, part, report, work, model, machine, from_parts)
+    rank, largest = largest_rank(memories)
+    peaks_H = np.bincount(machine.host_of(np.arange(size)), weights=[m.peak for m in memories])
+    time = lambda training: epoch_seconds(machine, layers, itemsize=model.itemsize, overlap=model.overlap, training=training)
+    hosts = machine.hosts(size)
+    return PlanLine(size, hosts, report, time(True), time(False).epoch_s, largest, rank, int(peaks_H.max()), int(machine.memory_bytes))
+
+
+def layer_works(planned: PlannedGraph, part: Partition, report: VolumeReport, work: Work, model: Model) -> list[LayerWork]:
+    """Return what each layer of a training step multiplies and sends, rank by rank.
+
+    With row pruning the nonzeros of a layer are taken in the share of its rows.
+    """
+    c, size = report.replication, part.k * report.replication
+    n_P = np.repeat(part.sizes_k, c).astype(np.float64)
+    got_P = report.rows_PP.sum(axis=0)
+    works = []
+    for layer in report.layers:
+        share = layer.rows / max(report.n, 1)
+        is_first = layer.layer == 1
+        sent = {(e.direction, e.kind): e for e in report.sent if e.layer == layer.layer}
+
+        def product(direction: str, wire: str, share=share, layer=layer, sent=sent) -> Product:
+            rows, sums = sent.get((direction, "rows")), sent.get((direction, "sum"))
+            none_PP = np.zeros((size, size), np.int64)
+            return Product(
+                width=layer.width,
+                own_P=work.own_P * share,
+                ghost_P=work.ghost_P * share,
+                sender_P=work.sender_P * share,
+                out_P=n_P * share,
+                table_P=n_P + got_P,
+                rows_PP=none_PP if rows is None else rows.rows_PP,
+                row_bytes=row_bytes(layer.width, model.itemsize, wire),
+                sum_PP=None if sums is None else sums.rows_PP,
+                sum_bytes=layer.width * model.itemsize,
+            )
+
+        has_backward = not layer.is_kept and (not is_first or layer.order == "gemm_first")
+        works.append(
+            LayerWork(
+                layer.f_in,
+                layer.f_out,
+                layer.order,
+                None if layer.is_kept else product("forward", model.wire),
+                product("backward", model.wire_gradients) if has_backward else None,
+                n_P * share,
+                _left_P(planned, part, c, layer.is_kept) if is_first and planned.has_sparse_input else None,
+                is_first,
+            )
+        )
+    return works
+
+
+def rank_memories(planned, part: Partition, report: VolumeReport, work: Work, model: Model, machine: Machine, from_parts: bool) -> list[RankMemory]:
+    """Return the predicted memory of every rank."""
+    c, size = report.replication, part.k * report.replication
+    n_P, sent_P, got_P = np.repeat(part.sizes_k, c), report.rows_PP.sum(axis=1), report.rows_PP.sum(axis=0)
+    x_P = kept_P = [None] * size
+    if planned.has_sparse_input:
+        x_P = _left_P(planned, part, c, False)
+        if report.layers[0].is_kept:
+            kept_P = _left_P(planned, part, c, True)
+    plain = not (model.norm or model.residual)
+    layers = [
+        LayerSizes(layer.f_in, layer.f_out, layer.order, layer.is_kept, plain and layer.layer < len(report.layers)) for layer in report.layers
+    ]
+    integer = lambda x: None if x is None else int(x)
+    return [
+        rank_memory(
+            RankSizes(
+                int(n_P[r]), int(work.own_P[r]), int(work.ghost_P[r]), int(got_P[r]), int(sent_P[r]), int(work.sender_P[r]),
+                integer(x_P[r]), integer(kept_P[r]),
+            ),  # fmt: skip
+            layers,
+            n_ranks=size,
+            n_nodes=report.n,
+            process_bytes=machine.process_bytes,
+            itemsize=model.itemsize,
+            dropout=model.dropout > 0,
+            input_dropout=model.input_dropout,
+            extra_outputs=2 * model.norm + model.residual,
+            is_symmetric=planned.is_symmetric,
+            root=None if from_parts or r else planned.sizes,
+        )
+        for r in range(size)
+    ]
+
+
+def ranks_that_fit(line: PlanLine, machine: Machine) -> int | None:
+    """Return the least number of ranks, of twice as many each, at which a host has the memory; None: no number does.
+
+    What depends on the rows of a rank is taken to halve with each step; the process and the graph that rank 0
+    reads do not.
+    """
+    parts = line.memory.parts
+    whole = parts["process"] + parts["weights and optimiser"] + parts.get("left over from loading", 0)
+    ranks, rows = line.ranks, line.memory.training - whole
+    while ranks <= MOST_RANKS:
+        a_rank = whole + rows * line.ranks / ranks
+        root = max(a_rank, line.memory.loading)
+        if root + (min(ranks, machine.ranks_per_host) - 1) * a_rank <= line.available_bytes:
+            return ranks
+        ranks *= 2
+    return None
+
+
+def fastest(lines: Sequence[PlanLine]) -> PlanLine | None:
+    """Return the line of those that fit with the least epoch time, of equal ones the first."""
+    return min((line for line in lines if line.fits), key=lambda line: line.epoch.epoch_s, default=None)
+
+
+def _with_loops(work: Work, part: Partition, c: int) -> Work:
+    """Return the work with the self-loop that gcn adds to every row, where the own block is multiplied."""
+    own_P, q = work.own_P.copy(), np.arange(part.k)
+    own_P[q * c + q // grid_of(part.k, c).n_stages] += part.sizes_k
+    return Work(own_P, work.ghost_P, work.sender_P)
+
+
+def _left_P(planned: PlannedGraph, part: Partition, c: int, is_kept: bool) -> np.ndarray:
+    """Return the nonzeros of each rank's rows of X, or of A X, (P,)."""
+    x_N, kept_N = planned.left_N
+    nnz_N = kept_N if is_kept else x_N
+    return np.repeat(np.bincount(part.owner_N, weights=nnz_N, minlength=part.k), c)

@@ -1,0 +1,110 @@
+"""spgnn doctor: what this machine, launcher and MPI are good for, and what to mend; a machine file for `plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import ResourceError
+from .console import say, write, write_json
+from .failure import explaining
+from .options import Sections, output_options
+
+if TYPE_CHECKING:
+    from ..analysis.health import Check
+    from ..spmm.machines import Machine
+
+MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
+
+
+@click.command(cls=Sections, short_help="Check launcher, threads, MPI and speed.")
+@click.option("--calibrate", metavar="FILE", default="", help="measure longer and write a machine file: spgnn plan --machine FILE")
+@click.option("--full", is_flag=True, help="also send more than 2^31 bytes between two ranks, which needs 9 GB")
+@click.option("--threads", type=click.IntRange(0), default=0, metavar="N", show_default=True, help="threads a rank; 0: the cores of the host over its ranks")
+@output_options
+def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
+    """Look at launcher, ranks, threads, MPI, memory, links and speed; say what is wrong and how to mend it.
+
+    \b
+      spgnn doctor
+      mpirun -n 4 spgnn doctor --calibrate here.toml
+      spgnn plan wordnet --ranks 4,16 --machine here.toml
+
+    Start it as you start training: rates and links are measured with all ranks at work. The exit code is 4
+    where a check fails.
+    """
+    from ..analysis.health import check_kernels, check_large_counts, check_launcher, check_memory, check_mpi, check_threads
+    from ..dist import world
+    from ..errors import together
+
+    with world() as comm, explaining():
+        comm.phase = "doctor"
+        kernels = together(comm, check_kernels)
+        checks = [check_launcher(comm), check_mpi(comm), check_memory(comm), kernels]
+        machine, guessed = None, []
+        if kernels.state != "fail":
+            from ..analysis.probe import calibrate as measure_machine
+            from ..training.session import set_threads
+
+            threads = set_threads(comm, threads)
+            checks.append(check_threads(comm, threads))
+            checks.append(check_large_counts(comm, full))
+            name = Path(calibrate).stem or "measured"
+            machine, guessed = measure_machine(comm, name, threads, repeat=15 if calibrate else 5)
+            checks += _speed(machine, guessed, comm.size)
+        if comm.rank == 0:
+            _show(checks, machine, as_json)
+        if calibrate:
+            together(comm, _write, calibrate, machine, guessed, comm.size, root=0)
+        return ResourceError.exit_code if any(check.state == "fail" for check in checks) else 0
+
+
+def _speed(machine: Machine, guessed: list[str], size: int) -> list[Check]:
+    """Return what was measured as checks, and what it says about options."""
+    from ..analysis.health import Check
+
+    m, checks = machine, []
+    rates = f"float32 {m.gemm_float32 / 1e9:.3g}, float64 {m.gemm_float64 / 1e9:.3g}, bfloat16 {m.gemm_bfloat16 / 1e9:.3g} GFLOP/s a rank"
+    slow = m.gemm_bfloat16 < m.gemm_float32
+    checks.append(Check("dense products", "ok", rates + ("; --dtype bfloat16 only saves memory and bytes here" if slow else "")))
+    found = f"rows at {m.spmm_cached / 1e9:.3g} GB/s from the cache, {m.spmm_memory / 1e9:.3g} GB/s from memory, {1e9 * m.nonzero_s:.2g} ns a nonzero"
+    checks.append(Check("sparse products", "ok", found))
+    checks.append(Check("memory passes", "ok", f"{m.stream / 1e9:.3g} GB/s a rank; a call costs {1e6 * m.call_s:.3g} us"))
+    if size > 1 and "local_latency_s" not in guessed:
+        slow = m.local_latency_s > 1e-3
+        found = f"{1e6 * m.local_latency_s:.3g} us, {m.local_bandwidth / 1e9:.3g} GB/s"
+        fix = "as many ranks as cores, or fewer: they wait for each other's cores" if slow else ""
+        checks.append(Check("links inside a host", "warn" if slow else "ok", found, fix))
+    if "latency_s" not in guessed:
+        found = f"{1e6 * m.latency_s:.3g} us, {m.bandwidth / 1e9:.3g} GB/s a rank, {m.card_bandwidth / 1e9:.3g} GB/s a host"
+        slow = m.bandwidth < 20e6
+        checks.append(Check("links between hosts", "warn" if slow else "ok", found, "the fast network: is MPI on the slow one? (UCX_NET_DEVICES, FI_PROVIDER)" if slow else ""))
+    return checks
+
+
+def _show(checks: list[Check], machine: Machine | None, as_json: bool) -> None:
+    if as_json:
+        for check in checks:
+            write_json(check.to_dict())
+        return
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        write(f"{MARKS[check.state]}  {check.name:<{width}}  {check.found}")
+        if check.fix:
+            write(f"{'':4}  {'':<{width}}  fix: {check.fix}")
+
+
+def _write(path: str, machine: Machine | None, guessed: list[str], size: int) -> None:
+    if machine is None:
+        raise ResourceError(f"--calibrate {path}: nothing was measured, as the kernels do not work")
+    comment = f"Measured by `spgnn doctor --calibrate` on {size} rank(s)."
+    if guessed:
+        comment += f"\nNot measured, taken from `laptop`: {', '.join(guessed)}."
+        say(f"{path}: {', '.join(guessed)} were not measured: start it on several {'hosts' if 'local_latency_s' not in guessed else 'ranks'} for them")
+    try:
+        Path(path).write_text(machine.to_toml(comment), encoding="utf-8")
+    except OSError as problem:
+        raise ResourceError(f"--calibrate {path}: {problem.strerror or problem}; choose a file that can be written") from None
+    say(f"{path} written; `spgnn plan GRAPH --machine {path}` reads it")

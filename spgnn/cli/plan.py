@@ -1,0 +1,176 @@
+"""spgnn plan: GRAPH, ranks, partitioners, schemes -> memory, bytes and seconds of a training, before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from ..config import PlanConfig
+from ..errors import ResourceError, UsageError
+from .console import bytes_text, rows_table, say, write, write_json
+from .options import GRAPH_HELP, OneProcess, config_options, integers, output_options, words
+from .source import load
+
+if TYPE_CHECKING:
+    from ..analysis.plan import Model, PlanLine
+    from ..graph import Graph
+    from ..partition import Partition
+    from ..spmm.machines import Machine
+
+SECTIONS = {
+    "What to compare": ("ranks", "method", "scheme", "replication", "partition", "seed", "balance"),
+    "Machine": ("machine", "ranks_per_host", "memory", "overlap"),
+    "Model": ("hidden", "layers", "widths", "norm", "residual", "dropout", "input_dropout", "dtype"),
+    "Schedule": ("wire", "wire_gradients", "order", "keep", "prune"),
+    "Graph": ("edges", "format", "features", "labels"),
+}
+COLUMNS = {
+    "mark": "",
+    "ranks": "ranks",
+    "hosts": "hosts",
+    "method": "method",
+    "scheme": "scheme",
+    "replication": "c",
+    "bytes": "bytes/epoch",
+    "epoch": "epoch s",
+    "products": "products",
+    "waiting": "waiting",
+    "memory": "memory/rank",
+    "host": "memory/host",
+    "verdict": "",
+}
+ITEMSIZE = {"bfloat16": 2, "float32": 4, "float64": 8}
+
+
+@click.command(cls=OneProcess, sections=SECTIONS, short_help="Predict memory, bytes and time of a training.", epilog=GRAPH_HELP)
+@config_options(PlanConfig)
+@output_options
+def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
+    """Predict what training on GRAPH needs and takes, for each number of ranks, partitioner, scheme and c.
+
+    \b
+      spgnn plan wordnet --ranks 2,4,16 --method block,metis --machine ethernet-1g
+      spgnn plan wordnet --ranks 4 --machine here.toml      (of `spgnn doctor --calibrate here.toml`)
+
+    "c" is the replication, "products" the seconds of sparse and dense products, "waiting" those of
+    exchanges and sums that no product hides, memory that of the rank and host with most. * marks the
+    fastest that fits. Where none fits, the exit code is 4 and the arithmetic is shown.
+    """
+    from ..analysis.plan import Model, PlannedGraph, fastest, plan_line
+
+    machine = _machine(config)
+    loaded = load(graph, config.format, config.features, config.labels)
+    widths = _widths(loaded, config)
+    names = ("dropout", "input_dropout", "residual", "wire", "wire_gradients", "order", "keep", "prune", "overlap")
+    model = Model(widths=widths, itemsize=ITEMSIZE[config.dtype], norm=config.norm != "none", **{name: getattr(config, name) for name in names})
+    planned, schemes = PlannedGraph(loaded, config.edges), words("scheme", config.scheme)
+    lines = [
+        plan_line(planned, part, scheme, c, model, machine, from_parts=bool(config.partition))
+        for part, c in _partitions(planned.graph, config)
+        for scheme in (schemes if part.k * c > 1 else schemes[:1])  # one rank sends nothing
+    ]
+    best = fastest(lines)
+    if as_json:
+        for line in lines:
+            write_json(line.to_dict() | {"fastest": line is best})
+    else:
+        write(f"{graph}, {config.edges} edges: {planned.graph.n_nodes:,} nodes, {planned.graph.nnz:,} nonzeros; widths {', '.join(map(str, widths))}")
+        write(f"{machine.name}: {machine.ranks_per_host} rank(s) a host, {bytes_text(machine.memory_bytes)} of memory")
+        write(rows_table([_row(line, line is best) for line in lines], COLUMNS))
+    if best is None:
+        raise ResourceError(_refusal(min(lines, key=lambda line: line.host_bytes), machine))
+
+
+def _machine(config: PlanConfig) -> Machine:
+    """Return the machine of --machine, or this host with laptop's rates a core, and what the options change in it."""
+    from ..machine import cache_bytes, cores, memory_bytes
+    from ..spmm.machines import load_machine
+
+    machine = load_machine(config.machine or "laptop")
+    if not config.machine:
+        say("rates of `laptop`, with this host's cores and memory; `spgnn doctor --calibrate FILE` measures this host's, --machine FILE reads them")
+        machine = replace(machine, name="this host", ranks_per_host=cores(), memory_bytes=memory_bytes(), cache_bytes=cache_bytes() / cores())
+    if config.ranks_per_host:
+        machine = machine.placed(config.ranks_per_host)
+    return replace(machine, memory_bytes=1e9 * config.memory) if config.memory else machine
+
+
+def _widths(graph: Graph, config: PlanConfig) -> tuple[int, ...]:
+    if config.widths:
+        return integers("widths", config.widths)
+    if not graph.n_features or not graph.n_classes:
+        what = "features" if not graph.n_features else "labels"
+        raise UsageError(f"{graph.name} has no {what}, which give the widths; give them with --widths 128,16,40, or --{what} FILE")
+    return graph.n_features, *[config.hidden] * (config.layers - 1), graph.n_classes
+
+
+def _partitions(graph: Graph, config: PlanConfig) -> Iterator[tuple[Partition, int]]:
+    """Yield the partition into P / c parts and c, for each P, method and each c whose square divides P."""
+    from ..dist.grid import ProcessGrid, valid_replications
+    from ..partition import load_partition, part_graph
+
+    wanted = integers("replication", config.replication)
+    if config.partition:
+        part = load_partition(config.partition, graph)
+        for c in [c for c in wanted if part.k % c == 0] or [ProcessGrid(part.k, wanted[0]).c]:
+            yield part, c
+        return
+    known: dict[tuple[int, str], Partition] = {}
+    for size in integers("ranks", config.ranks):
+        fitting = [c for c in wanted if c in valid_replications(size)]
+        for c in fitting or [ProcessGrid(size, wanted[0]).c]:  # which refuses, and names those that fit
+            for method in words("method", config.method):
+                k = size // c
+                if (k, method) not in known:
+                    known[k, method] = part_graph(graph, k, method, seed=config.seed, balance=config.balance)
+                yield known[k, method], c
+
+
+def _row(line: PlanLine, is_best: bool) -> dict:
+    epoch = line.epoch
+    return {
+        "mark": "*" if is_best else " ",
+        "ranks": line.ranks,
+        "hosts": line.hosts,
+        "method": line.report.method,
+        "scheme": line.report.scheme,
+        "replication": line.report.replication,
+        "bytes": bytes_text(line.report.bytes_per_epoch),
+        "epoch": f"{epoch.epoch_s:.4f}",
+        "products": f"{epoch.spmm + epoch.gemm + epoch.passes + epoch.calls:.4f}",
+        "waiting": f"{epoch.exchange - epoch.hidden + epoch.sums + epoch.all_reduce:.4f}",
+        "memory": bytes_text(line.memory.peak),
+        "host": bytes_text(line.host_bytes),
+        "verdict": " " if line.fits else "does not fit",
+    }
+
+
+def _refusal(line: PlanLine, machine: Machine) -> str:
+    """Return why not even the smallest of the lines fits: needed, available, the largest part, and what would fit."""
+    from ..analysis.plan import ranks_that_fit
+
+    memory, here = line.memory, min(line.ranks, machine.ranks_per_host)
+    parts = sorted(memory.parts.items(), key=lambda part: -part[1])
+    sums = " + ".join(f"{bytes_text(size)} {name}" for name, size in parts if size >= 0.005 * memory.training)
+    text = (
+        f"no run fits: the smallest ({line.report.method}, {line.report.scheme}, c = {line.report.replication}) needs "
+        f"{bytes_text(line.host_bytes)} on a host with {here} of {line.ranks} rank(s), available {bytes_text(line.available_bytes)}; "
+        f"rank {line.rank}: {sums} = {bytes_text(memory.training)}"
+    )
+    if memory.loading > memory.training:
+        text += f", and {bytes_text(memory.loading)} while it reads and partitions the graph"
+    text += f"; most goes to {memory.largest}"
+    enough = ranks_that_fit(line, machine)
+    if enough is None or enough == line.ranks:
+        return f"{text}; more ranks do not help: " + _other_ways(line, here)
+    return f"{text}; {enough} ranks on {machine.hosts(enough)} host(s) would fit"
+
+
+def _other_ways(line: PlanLine, here: int) -> str:
+    if line.memory.loading > line.memory.training:
+        return "`spgnn partition GRAPH --out DIR` where there is memory, then --partition DIR: no rank then reads the whole graph"
+    fewer = "fewer ranks a host (--ranks-per-host), " if here > 1 else ""
+    return f"take {fewer}hosts with more memory, or --dtype bfloat16"

@@ -1,0 +1,63 @@
+"""ProcessGrid: P ranks as P/c block rows, each held by c ranks.
+
+Shapes: P ranks, R = P/c block rows, c replication, s = P/c^2 stages.
+Source: Mukhopadhyay et al. 2024, Algorithm 2; Koanantakool et al. 2016.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGrid:
+    """Rank r = i c + j: process row i holds block row i, process column j multiplies the blocks of stages(j).
+
+    c = 1 is 1D: one process column, whose stages are all blocks.
+    Raises: UsageError unless c^2 divides P.
+    """
+
+    size: int
+    c: int = 1
+
+    def __post_init__(self):
+        if self.c < 1 or self.size % (self.c * self.c):
+            works = ", ".join(str(c) for c in valid_replications(self.size))
+            raise UsageError(f"replication {self.c} does not fit {self.size} rank(s): its square has to divide them; those that work: {works}")
+
+    @property
+    def rows(self) -> int:
+        """Block rows R = P/c: the parts of the partition."""
+        return self.size // self.c
+
+    @property
+    def n_stages(self) -> int:
+        """Blocks that one process column multiplies, s = P/c^2."""
+        return self.rows // self.c
+
+    def row_of(self, rank: int) -> int:
+        return rank // self.c
+
+    def column_of_rank(self, rank: int) -> int:
+        return rank % self.c
+
+    def stages(self, j: int) -> range:
+        """Return the blocks that process column j multiplies with."""
+        return range(j * self.n_stages, (j + 1) * self.n_stages)
+
+    def column_of(self, q: int) -> int:
+        """Return the process column that multiplies with block q."""
+        return q // self.n_stages
+
+    def slices(self, n: int) -> np.ndarray:
+        """Return the bounds of the c slices of n rows that the ranks of a process row add up, (c + 1,)."""
+        return np.arange(self.c + 1) * n // self.c
+
+
+def valid_replications(size: int) -> list[int]:
+    """Return the c whose square divides P."""
+    return [c for c in range(1, int(size**0.5) + 1) if size % (c * c) == 0]

@@ -1,0 +1,57 @@
+"""assemble: from a row block to the operator of this rank, with its ghosts, its scaling and its scheme.
+
+Shapes: N nodes, n own rows, g ghost rows, P ranks, R block rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..graph import with_self_loops
+from ..partition import RowBlock
+from ..spmm.blocks import Blocks
+from ..spmm.indexmap import IndexMap, broadcast_map, columns_map
+from ..spmm.layout import Layout
+from ..spmm.operator import DistSpMM, make_operator
+from ..spmm.plan import ExchangePlan
+from ..spmm.scaling import row_sums, scaled_blocks
+from .choice import choose_scheme
+
+
+def assemble(block: RowBlock, owner_of, layout: Layout, operator: str, machine: str) -> DistSpMM:
+    """Return the normalised operator of the block row that this rank holds; scheme auto is decided here. Collective.
+
+    Args: owner_of  function of original ids to their block rows; operator: gcn, row or none.
+          machine   of the cost model, for scheme auto.
+    """
+    A_nN = sp.csr_array(block.A_nN)
+    index = _index(block, A_nN, owner_of, layout)
+    if layout.comm.size == 1:
+        A_oo, A_og = A_nN, sp.csr_array((A_nN.shape[0], 0), dtype=A_nN.dtype)
+    else:
+        A_oo, A_og = index.split(A_nN)
+    if operator == "gcn":
+        A_oo = with_self_loops(A_oo)
+    rows_n = row_sums(A_oo, A_og)
+    if layout.row_sum is not None:  # 1.5D: this process column multiplies some blocks of the row
+        A_oo = A_oo if layout.block in layout.owners else sp.csr_array(A_oo.shape, dtype=A_oo.dtype)
+        part = Blocks(A_oo, A_og, index).of_owners(layout.owners)
+        A_og, index = part.A_og, part.index
+    base = None if layout.comm.size == 1 else ExchangePlan(layout.column, index, layout.pool, layout.threads, layout)
+    A_oo, A_og = scaled_blocks(A_oo, A_og, rows_n, base, operator)
+    blocks, covers = Blocks(A_oo, A_og, index), None
+    if layout.scheme == "auto":
+        layout.scheme, layout.why, covers = choose_scheme(blocks, layout, machine)
+    return make_operator(blocks, layout, base, covers)
+
+
+def _index(block: RowBlock, A_nN: sp.csr_array, owner_of, layout: Layout) -> IndexMap:
+    own_n, R = block.own_n, layout.grid.rows
+    if layout.comm.size == 1:
+        return IndexMap(own_n, np.empty(0, np.int64), np.zeros(1, np.int64))
+    if layout.scheme == "broadcast":
+        ids_N = layout.column.all_gather(own_n)
+        rows_R = layout.column.all_gather(np.array([len(own_n)], np.int64))
+        return broadcast_map(own_n, ids_N, rows_R, layout.block)
+    return columns_map(own_n, A_nN, owner_of, layout.block, R)

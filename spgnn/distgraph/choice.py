@@ -1,0 +1,52 @@
+"""What scheme = "auto" takes: the exchange that the cost model finds faster, on all ranks the same.
+
+Shapes: P ranks, R block rows.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+
+from ..partition import Covers
+from ..spmm.blocks import Blocks
+from ..spmm.cost import Product, cheaper_scheme
+from ..spmm.covered import covers_of
+from ..spmm.layout import Layout
+from ..spmm.machines import Machine, load_machine
+
+WIDTH = 64  # columns that the comparison is made for; both schemes' times grow alike with it
+
+
+def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers | None]:
+    """Return cover or columns, why in a sentence, and the covers that were made for it. Collective.
+
+    Args: machine  a name or file of the cost model; the ranks on a host are those of the job.
+    """
+    if layout.comm.size == 1:
+        return "columns", "columns: one rank exchanges nothing", None
+    covers = covers_of(blocks.A_og, blocks.index, layout.threads)
+    columns_PP, cover_PP, moved_PP = (_table(counts_R, layout) for counts_R in (blocks.index.ghosts_P, covers.sizes_B, covers.moved_B))
+    own = np.array([[blocks.A_oo.nnz, blocks.A_og.nnz, blocks.A_oo.shape[0], blocks.A_og.shape[1]]], np.int64)
+    own_P, ghost_P, rows_P, ghosts_P = layout.comm.all_gather(own).T
+    shared = {"width": WIDTH, "own_P": own_P, "out_P": rows_P, "row_bytes": WIDTH * layout.dtype.itemsize}
+    columns = Product(ghost_P=ghost_P, table_P=rows_P + ghosts_P, rows_PP=columns_PP, **shared)
+    moved_P = moved_PP.sum(axis=0)
+    cover = Product(
+        ghost_P=ghost_P - moved_P, table_P=rows_P + cover_PP.sum(axis=0), rows_PP=cover_PP, sender_P=moved_PP.sum(axis=1), **shared
+    )
+    return *cheaper_scheme(columns, cover, _here(layout, machine), layout.dtype.itemsize), covers
+
+
+def _table(from_R: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return what rank q sends rank p, (P, P), of what each rank gets from the blocks of its process column."""
+    P, c = layout.comm.size, layout.grid.c
+    own = np.zeros((1, P), np.int64)
+    own[0, layout.column_number :: c] = from_R
+    return layout.comm.all_gather(own).T
+
+
+def _here(layout: Layout, machine: str) -> Machine:
+    hosts = layout.comm.all_gather_json(socket.gethostname())
+    return load_machine(machine).placed(max(hosts.count(host) for host in hosts))

@@ -1,0 +1,58 @@
+"""What has to be the same on all ranks before a graph is distributed, as facts for `check_same`."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..dist.consistency import digest, versions
+from ..graph import Graph
+from ..partition import Partition, RowBlock
+
+
+def option_facts(source, partition, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of `distribute` and the kinds of its sources."""
+    kinds = {"option.source": "folder" if isinstance(source, (str, Path)) else "graph"}
+    kinds["option.partition"] = "folder" if isinstance(partition, (str, Path)) else "array or method"
+    return kinds | {f"option.{name}": str(value) for name, value in options.items()} | versions()
+
+
+def graph_facts(graph: Graph, partition: Partition | np.ndarray | None, rank: int) -> dict[str, Any]:
+    """Return sizes and digests of a graph that every rank holds, and of the partition given with it.
+
+    Ranks other than 0 need not be given the partition, and then say nothing of it.
+    """
+    A, X = graph.A, graph.X
+    facts = {"graph.name": graph.name, "graph.edges": graph.edges, "graph.nodes": graph.n_nodes, "graph.nnz": graph.nnz}
+    facts["graph.A"] = digest(A.indptr.astype(np.int64), A.indices.astype(np.int64), A.data)
+    facts["graph.X"] = _described(X) + digest(*((X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data) if sp.issparse(X) else (X,)))
+    facts["graph.y"] = _described(graph.y) + digest(graph.y)
+    facts["graph.split"] = _described(graph.split) + digest(graph.split)
+    owner_N = getattr(partition, "owner_N", partition)
+    nothing = None if rank else "none"
+    facts["partition.k"] = getattr(partition, "k", nothing)
+    facts["partition.owner"] = nothing if owner_N is None else digest(np.asarray(owner_N).astype(np.int64))
+    return facts
+
+
+def folder_facts(folder: str | Path) -> dict[str, Any]:
+    """Return the digest of the manifest of a folder of parts: it holds those of everything else."""
+    path = Path(folder) / "manifest.json"
+    return {"partition.manifest": hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else "missing"}
+
+
+def block_facts(block: RowBlock) -> dict[str, Any]:
+    """Return what the row blocks of one graph have in common."""
+    widths = {"y": block.y_n, "split": block.split_n}
+    facts = {f"graph.columns of {name}": "none" if rows is None else rows.shape[1:] for name, rows in widths.items()}
+    X = block.X_nF
+    facts["graph.features"] = "none" if X is None else f"{'sparse' if sp.issparse(X) else 'dense'}, {X.shape[1]} columns"
+    return facts | {"graph.nodes": block.n_nodes, "partition.k": block.k}
+
+
+def _described(array) -> str:
+    return "" if array is None else f"{array.dtype} {'x'.join(map(str, array.shape))} "

@@ -1,0 +1,238 @@
+"""The cost model: seconds of an epoch from what every rank multiplies and sends. Imports no torch.
+
+A message of b bytes takes alpha + b / beta; nonzeros, flops and passes over memory are divided by measured
+rates. Exchanges synchronise, so every step counts with its slowest rank.
+
+Shapes: P ranks; q sends, p receives. Units: seconds, bytes, flop/s, bytes/s.
+Source: sparsity-aware paper (ICPP'24), sections 4.1 and 4.2, T_comm; here from the real counts of every pair
+of ranks in place of P cut_P(G), and with links inside a host and the network card of a host apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from ..errors import UsageError
+from .machines import Machine, load_machine
+from .schedule import Order
+
+__all__ = [
+    "EpochTime", "LayerWork", "Machine", "Product",
+    "all_reduce_seconds", "cheaper_scheme", "epoch_seconds", "exchange_seconds", "gemm_flops", "gemm_seconds", "load_machine", "product_seconds", "spmm_seconds",
+]  # fmt: skip
+
+# A dense product as narrow as EDGE columns takes twice as long a flop as a wide one, see docs/plan.md.
+EDGE = 8
+# Calls of kernels, of torch and of Python that a layer and an epoch make, whatever their sizes.
+CALLS_A_LAYER, CALLS_AN_EPOCH = 16, 20
+# Passes over memory beside the products: mask and column sums of a layer's gradient; loss and its gradient; Adam.
+PASSES_A_LAYER, PASSES_A_LOSS, PASSES_A_STEP = 3, 9, 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """One product with A on every rank, and what travels for it.
+
+    width      columns of the dense operand.
+    own_P      nonzeros multiplied while rows travel; ghost_P when they have arrived; sender_P before they
+               are sent (partial sums of `cover`), (P,).
+    out_P      rows that a rank writes, (P,); table_P rows that it reads from, of its own and of others.
+    rows_PP    rows that q sends p, row_bytes each.
+    sum_PP     rows of the sum over process rows that q sends p, sum_bytes each; None in 1D.
+    hits_P     share of the reads that find their row in the cache; None: as if all rows were read alike.
+    """
+
+    width: int
+    own_P: np.ndarray
+    ghost_P: np.ndarray
+    out_P: np.ndarray
+    table_P: np.ndarray
+    rows_PP: np.ndarray
+    row_bytes: int
+    sender_P: np.ndarray | None = None
+    sum_PP: np.ndarray | None = None
+    sum_bytes: int = 0
+    hits_P: np.ndarray | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerWork:
+    """One layer Z = A H W of an epoch.
+
+    order      which product comes first; forward, backward: the products with A, None where there is none.
+    rows_P     rows of the dense products, (P,).
+    left_P     nonzeros of the left factor S of S W where it is sparse (X, or A X kept), (P,); else None.
+    is_first   the gradient of its input is not needed.
+    """
+
+    f_in: int
+    f_out: int
+    order: Order
+    forward: Product | None
+    backward: Product | None
+    rows_P: np.ndarray
+    left_P: np.ndarray | None = None
+    is_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTime:
+    """Seconds of one training epoch by what takes them; exchange is all of it, hidden the part behind products."""
+
+    spmm: float = 0.0
+    gemm: float = 0.0
+    passes: float = 0.0
+    exchange: float = 0.0
+    hidden: float = 0.0
+    sums: float = 0.0
+    all_reduce: float = 0.0
+    calls: float = 0.0
+    epoch_s: float = field(default=0.0)
+
+    def to_dict(self) -> dict[str, float]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def exchange_seconds(machine: Machine, bytes_PP: np.ndarray) -> float:
+    """Return the seconds of one exchange: alpha a message, bytes over the busiest link.
+
+    Of a rank the larger of what it sends and receives counts; ranks of one host share its network card;
+    links inside a host run beside it.
+    """
+    host_P = machine.host_of(np.arange(len(bytes_PP)))
+    is_remote = host_P[:, None] != host_P[None, :]
+    remote_PP, local_PP = np.where(is_remote, bytes_PP, 0), np.where(is_remote, 0, bytes_PP)
+    np.fill_diagonal(local_PP, 0)
+    alpha_P = machine.latency_s * _larger(remote_PP > 0) + machine.local_latency_s * _larger(local_PP > 0)
+    by_host = np.zeros((host_P[-1] + 1,) * 2)
+    np.add.at(by_host, (host_P[:, None], host_P[None, :]), remote_PP)
+    card_P = _larger(by_host)[host_P] / machine.card_bandwidth
+    beta_P = np.maximum(np.maximum(_larger(remote_PP) / machine.bandwidth, card_P), _larger(local_PP) / machine.local_bandwidth)
+    return float((alpha_P + beta_P).max())
+
+
+def all_reduce_seconds(machine: Machine, size: int, n_bytes: float) -> float:
+    """Return 2 log2(P) alpha + 2 (P - 1) / P bytes / beta. Source: Rabenseifner 2004."""
+    if size == 1:
+        return 0.0
+    hosts = int(machine.host_of(size - 1)) + 1
+    alpha = machine.latency_s if hosts > 1 else machine.local_latency_s
+    beta = min(machine.bandwidth, machine.card_bandwidth) if hosts > 1 else machine.local_bandwidth
+    return 2 * math.ceil(math.log2(size)) * alpha + 2 * (size - 1) / size * n_bytes / beta
+
+
+def spmm_seconds(machine: Machine, nnz, width: int, table_rows, itemsize: int = 4, hits=None):
+    """Return nnz (t0 + row bytes / beta), beta the cache's for rows found there and the memory's for others.
+
+    hits: share of the reads found in the cache; None: cache_bytes over the bytes of the table of rows.
+    """
+    row_bytes = width * itemsize
+    if hits is None:
+        hits = np.minimum(1.0, machine.cache_bytes / np.maximum(np.asarray(table_rows, np.float64) * row_bytes, 1.0))
+    return np.asarray(nnz) * (machine.nonzero_s + row_bytes * (hits / machine.spmm_cached + (1 - hits) / machine.spmm_memory))
+
+
+def gemm_seconds(machine: Machine, rows, f_in: int, f_out: int, itemsize: int = 4):
+    """Return 2 n F C (1 + EDGE / min(F, C)) flops at the rate of their type, and a pass over the n (F + C) entries."""
+    rows = np.asarray(rows, np.float64)
+    return rows * (gemm_flops(f_in, f_out) / machine.gemm_rate(itemsize) + (f_in + f_out) * itemsize / machine.stream)
+
+
+def gemm_flops(f_in: int, f_out: int) -> float:
+    """Return the flops that a row of a dense product counts as: narrow ones run slower."""
+    return 2.0 * f_in * f_out * (1 + EDGE / min(f_in, f_out))
+
+
+def product_seconds(machine: Machine, product: Product, itemsize: int = 4, overlap: bool = True) -> EpochTime:
+    """Return the seconds of one product with A: send-side sums, then own block beside the exchange, then the rest.
+
+    With overlap the exchange and the own block take the larger of their times, else their sum.
+    """
+    of = lambda nnz_P: spmm_seconds(machine, nnz_P, product.width, product.table_P, itemsize, product.hits_P)
+    sent_P = product.rows_PP.sum(axis=1) + product.rows_PP.sum(axis=0)
+    written_P = product.width * itemsize * (2 * sent_P + product.out_P) / machine.stream  # packed, read; result
+    before = 0.0 if product.sender_P is None else float(of(product.sender_P).max())
+    own, ghost = float((of(product.own_P) + written_P).max()), float(of(product.ghost_P).max())
+    exchange = exchange_seconds(machine, product.rows_PP * product.row_bytes)
+    sums = 0.0 if product.sum_PP is None else exchange_seconds(machine, product.sum_PP * product.sum_bytes)
+    hidden = min(own, exchange) if overlap else 0.0
+    spmm = before + own + ghost
+    return EpochTime(spmm=spmm, exchange=exchange, hidden=hidden, sums=sums, epoch_s=spmm + exchange - hidden + sums)
+
+
+def epoch_seconds(
+    machine: Machine, layers: Sequence[LayerWork], *, itemsize: int = 4, overlap: bool = True, training: bool = True
+) -> EpochTime:
+    """Return the seconds of one training epoch, or of one evaluation: the sum over its steps.
+
+    Args: layers    of an epoch, input to output.
+          itemsize  bytes of an activation: 2 bfloat16, 4 float32, 8 float64.
+          overlap   exchanges run behind the own block's product.
+          training  with backward, all-reduce and the optimiser's step.
+    """
+    if not layers:
+        raise UsageError("epoch_seconds: no layer; expected at least one")
+    machine = machine.with_ranks(len(layers[0].rows_P))
+    parts = dict.fromkeys((f.name for f in fields(EpochTime)), 0.0)
+    for layer in layers:
+        for product in (layer.forward, layer.backward if training else None):
+            if product is not None:
+                time = product_seconds(machine, product, itemsize, overlap)
+                for name in ("spmm", "exchange", "hidden", "sums"):
+                    parts[name] += getattr(time, name)
+        key, seconds = _dense(machine, layer, itemsize, training)
+        parts[key] += seconds
+        passes = PASSES_A_LAYER if training else 0
+        parts["passes"] += float((layer.rows_P * layer.f_out).max()) * itemsize * passes / machine.stream
+    last = layers[-1]
+    if training:
+        weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
+        master = max(itemsize, 4)  # weights of bfloat16 activations are float32
+        parts["passes"] += float(last.rows_P.max()) * last.f_out * itemsize * PASSES_A_LOSS / machine.stream
+        parts["passes"] += weights * master * PASSES_A_STEP / machine.stream
+        parts["all_reduce"] = all_reduce_seconds(machine, len(last.rows_P), weights * master)
+    parts["calls"] = machine.call_s * (CALLS_A_LAYER * len(layers) + CALLS_AN_EPOCH) * (1.0 if training else 0.4)
+    names = ("spmm", "gemm", "passes", "exchange", "sums", "all_reduce", "calls")
+    return EpochTime(**parts | {"epoch_s": sum(parts[name] for name in names) - parts["hidden"]})
+
+
+def cheaper_scheme(columns: Product, cover: Product, machine: Machine, itemsize: int = 4, overlap: bool = True) -> tuple[str, str]:
+    """Return the scheme whose product takes fewer seconds, and why in a sentence: what scheme="auto" asks.
+
+    `cover` moves work from the reader to the owner, so that fewer bytes may still take longer. On a tie
+    `columns` stands. The answer depends on nothing but the arguments: give all ranks the same.
+    """
+    machine = machine.with_ranks(len(columns.own_P))
+    times = [product_seconds(machine, product, itemsize, overlap) for product in (columns, cover)]
+    bytes_ = [_larger(product.rows_PP * product.row_bytes).max() for product in (columns, cover)]
+    work = [int(_work(product).max()) for product in (columns, cover)]
+    name = "cover" if times[1].epoch_s < times[0].epoch_s else "columns"
+    facts = [
+        f"{who} {1e3 * time.epoch_s:.3g} ms (busiest rank {n / 1e6:.3g} MB, {w:,} nonzeros)"
+        for who, time, n, w in zip(("columns", "cover"), times, bytes_, work)
+    ]
+    return name, f"{name}: one product of width {columns.width} on {machine.name} takes {' and '.join(facts)}"
+
+
+def _dense(machine: Machine, layer: LayerWork, itemsize: int, training: bool) -> tuple[str, float]:
+    """Return the phase and seconds of H W, of dW = H' G, and of dH = G W' where it is needed."""
+    gemm_P = gemm_seconds(machine, layer.rows_P, layer.f_in, layer.f_out, itemsize)
+    if layer.left_P is None:
+        return "gemm", float(gemm_P.max()) * (1 + training * (1 if layer.is_first else 2))
+    # S W reads rows of W, dW = S' G those of G.
+    tables = [layer.f_in, layer.rows_P] if training else [layer.f_in]
+    return "spmm", sum(float(spmm_seconds(machine, layer.left_P, layer.f_out, table, itemsize).max()) for table in tables)
+
+
+def _work(product: Product) -> np.ndarray:
+    work_P = product.own_P + product.ghost_P
+    return work_P if product.sender_P is None else work_P + product.sender_P
+
+
+def _larger(x_PP: np.ndarray) -> np.ndarray:
+    """Return the larger of what each row sends and each column receives, (P,)."""
+    return np.maximum(x_PP.sum(axis=1), x_PP.sum(axis=0))

@@ -1,0 +1,130 @@
+"""Machine: the constants of the cost model, from a TOML file. Imports no torch.
+
+Rates are of one rank while `ranks_per_host` of them work; `spgnn doctor --calibrate FILE` measures them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import InputError, UsageError, nearest
+
+FOLDER = Path(__file__).parent
+# Rates that ranks on the cores of one host divide among them.
+SHARED = ("gemm_float32", "gemm_bfloat16", "gemm_float64", "spmm_cached", "spmm_memory", "cache_bytes", "stream")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Equal hosts on one network, ranks placed in blocks: rank r on host r // ranks_per_host.
+
+    Bytes, bytes/s, flop/s and seconds. `latency_s`, `bandwidth`: between hosts, of one rank;
+    `card_bandwidth`: of all ranks of a host together; `local_...`: between two ranks of a host.
+    `spmm_cached`, `spmm_memory`: bytes/s of dense rows that a sparse product reads from the cache and from
+    memory; `stream`: bytes/s of a pass over memory; `call_s`: what a call costs whatever its size.
+    """
+
+    name: str
+    ranks_per_host: int
+    shares_cores: bool  # fewer ranks on a host then have more of its cores each; a GPU a rank: false
+    memory_bytes: float  # of a host
+    process_bytes: float  # of a rank, before any graph: Python and torch, MPI apart
+    latency_s: float
+    bandwidth: float
+    card_bandwidth: float
+    local_latency_s: float
+    local_bandwidth: float
+    gemm_float32: float
+    gemm_bfloat16: float
+    gemm_float64: float
+    spmm_cached: float
+    spmm_memory: float
+    nonzero_s: float
+    cache_bytes: float
+    stream: float
+    call_s: float
+
+    def __post_init__(self):
+        for f in fields(self):
+            value = getattr(self, f.name)
+            kind = {"str": str, "bool": bool, "int": int}.get(str(f.type), (int, float))
+            if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+                raise InputError(f"{f.name} = {value!r}; expected {_expected(f.name, str(f.type))}")
+            if isinstance(value, (int, float)) and not (math.isfinite(value) and (value > 0 or isinstance(value, bool))):
+                raise InputError(f"{f.name} = {value!r}; expected {_expected(f.name, str(f.type))}")
+
+    def host_of(self, rank):
+        """Return the host of a rank, or of each of an array of ranks."""
+        return np.asarray(rank) // self.ranks_per_host
+
+    def hosts(self, size: int) -> int:
+        """Return the hosts that P ranks fill."""
+        return -(-size // self.ranks_per_host)
+
+    def with_ranks(self, size: int) -> Machine:
+        """Return the machine as P ranks find it: where they are fewer than a host takes, each has more of its cores."""
+        return self.placed(min(size, self.ranks_per_host))
+
+    def placed(self, ranks_per_host: int) -> Machine:
+        """Return the machine with another number of ranks a host: they share its cores, or have a device each."""
+        if ranks_per_host < 1:
+            raise UsageError(f"ranks_per_host = {ranks_per_host}; expected 1 or more")
+        share = self.ranks_per_host / ranks_per_host if self.shares_cores else 1.0
+        changed = {name: getattr(self, name) * share for name in SHARED}
+        return replace(self, ranks_per_host=ranks_per_host, nonzero_s=self.nonzero_s / share, **changed)
+
+    def gemm_rate(self, itemsize: int) -> float:
+        """Return the flop/s of a dense product of entries of itemsize bytes."""
+        return {2: self.gemm_bfloat16, 8: self.gemm_float64}.get(itemsize, self.gemm_float32)
+
+    def to_toml(self, comment: str = "") -> str:
+        """Return the text of a machine file; load_machine reads it back."""
+        lines = [f"# {line}" for line in comment.splitlines()]
+        return "\n".join([*lines, *(f"{f.name} = {_toml(getattr(self, f.name))}" for f in fields(self))]) + "\n"
+
+
+def machine_names() -> list[str]:
+    """Return the names of the machines that come with spgnn."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load_machine(name: str | Path) -> Machine:
+    """Return the machine of a name that comes with spgnn, or of a TOML file.
+
+    Raises: UsageError for an unknown name; InputError naming the file and the key that is wrong.
+    """
+    path = FOLDER / f"{name}.toml" if str(name) in machine_names() else Path(name)
+    if not path.is_file():
+        if str(name).endswith(".toml") or len(path.parts) > 1:
+            raise InputError(f"{name}: no such file; `spgnn doctor --calibrate {name}` makes one")
+        raise UsageError(f"machine {str(name)!r} is not known{nearest(str(name), machine_names())}; a FILE.toml of `spgnn doctor --calibrate` works too")
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as TOML: {error}") from None
+    known = [f.name for f in fields(Machine)]
+    for key in values:
+        if key not in known:
+            raise InputError(f"{path}: unknown key {key!r}{nearest(key, known)}")
+    if missing := [key for key in known if key not in values]:
+        raise InputError(f"{path}: {', '.join(missing)} missing; `spgnn doctor --calibrate FILE` writes all keys")
+    try:
+        return Machine(**values)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _expected(name: str, kind: str) -> str:
+    return {"str": "a name", "bool": "true or false", "int": "an integer of 1 or more"}.get(kind, "a number above 0")
+
+
+def _toml(value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value) if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else str(value)

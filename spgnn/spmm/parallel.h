@@ -1,0 +1,56 @@
+// What all kernels share: the instruction set and threads chosen for a call, and rows cut in chunks.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace py = pybind11;
+
+template <class T>
+using Array = py::array_t<T, py::array::c_style>;
+
+int best_isa();  // 0 base, 1 avx2, 2 avx512
+int chosen_isa(const std::string& name);
+
+inline int chosen_threads(int threads) {
+#ifdef _OPENMP
+    return threads > 0 ? threads : omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+inline void require(bool holds, const char* message) {
+    if (!holds) throw std::invalid_argument(message);
+}
+
+template <class Body>
+void over_chunks(const std::vector<int64_t>& bounds, int threads, const Body& body) {
+    const int64_t chunks = int64_t(bounds.size()) - 1;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (chunks > 1 && threads > 1)
+    for (int64_t c = 0; c < chunks; ++c)
+        if (bounds[c] < bounds[c + 1]) body(bounds[c], bounds[c + 1], c);
+}
+
+inline std::vector<int64_t> even(int64_t n, int64_t step) {
+    std::vector<int64_t> bounds;
+    for (int64_t i = 0; i < n; i += step) bounds.push_back(i);
+    bounds.push_back(n);
+    return bounds;
+}
+
+inline int64_t rows_a_chunk(int64_t width) { return std::max<int64_t>(64, (1 << 16) / std::max<int64_t>(width, 1) / 64 * 64); }
+
+void define_spmm(py::module_& m);
+void define_dense(py::module_& m);
+void define_wire(py::module_& m);

@@ -1,0 +1,97 @@
+"""Row pruning: in a training step a layer computes only the rows that reach a labelled node.
+
+Layer L gives the rows T_L of the training nodes; T_(l-1) = T_l and the columns of A[T_l].
+Shapes: n own rows, g ghost rows, L layers.
+Source: DESIGN, "The schedule".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .operator import DistSpMM, make_operator
+from .rows import DenseRows, SparseRows
+
+
+def needed_rows(A: DistSpMM, train_n: np.ndarray, n_layers: int) -> list[np.ndarray]:
+    """Return the masks T_0 ... T_L of the own rows, each (n,) bool. Collective.
+
+    Args: train_n (n,) bool, the rows of the loss, the same on all ranks of a process row.
+    """
+    masks = [np.asarray(train_n, dtype=bool)]
+    for _ in range(n_layers):
+        masks.append(masks[-1] | _read_by(A, masks[-1]))
+    return masks[::-1]
+
+
+def _read_by(A: DistSpMM, rows_n: np.ndarray) -> np.ndarray:
+    """Return which own rows the rows of the mask read, on whichever rank they are."""
+    marks_n1 = _columns(A.blocks.A_oo, rows_n)[:, None].astype(np.float32)
+    if A.plan is not None:
+        marks_g1 = _columns(A.blocks.A_og, rows_n)[:, None].astype(np.float32)
+        marks_n1 = A.plan.push_add(torch.from_numpy(marks_g1), torch.from_numpy(marks_n1)).numpy()
+    read_n = marks_n1.ravel() > 0.5  # int8 marks come with what error feedback kept of the last ones
+    return read_n if A.row_sum is None else A.row_sum.comm.all_reduce(read_n, "max")
+
+
+def _columns(block, rows_n) -> np.ndarray:
+    read = np.zeros(block.shape[1], bool)
+    read[block.indices[np.repeat(rows_n, np.diff(block.indptr))]] = True
+    return read
+
+
+class PrunedSpMM:
+    """The operators of one training step: A[T_l, T_(l-1)] for layer l. Layers get them by `at`.
+
+    Args:   masks    of needed_rows.
+            is_kept  layer 1 takes A X as it is kept: nothing touches X in training.
+    X       the input of the model: T_0 of X, or all of X where A X is kept.
+    """
+
+    def __init__(self, A: DistSpMM, X, masks: list[np.ndarray], is_kept: bool):
+        self.masks, self.full = masks, A
+        self.pool, self.node_n = A.pool, A.node_n
+        self.X = X if is_kept else _rows(X, masks[0])
+        self.layers = [self._kept_layer(A, X, masks[1])] if is_kept else []
+        for out_n, in_n in list(zip(masks[1:], masks))[len(self.layers) :]:
+            layer = _restricted(A, out_n, in_n)
+            layer.selected = np.flatnonzero(out_n[in_n])
+            layer.order = A.order
+            self.layers.append(layer)
+        if not is_kept:
+            self.layers[0].X = self.X
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.full.dtype
+
+    def at(self, layer: int, is_last: bool = False) -> DistSpMM:
+        """Return the operator of a layer."""
+        return self.layers[layer - 1].at(layer, is_last)
+
+    def prepare_adjoint(self) -> None:
+        for layer in self.layers:
+            layer.prepare_adjoint()
+
+    def _kept_layer(self, A: DistSpMM, X, out_n) -> DistSpMM:
+        layer = A.at(1)
+        layer.X, layer.selected = X, np.flatnonzero(out_n)
+        layer.kept = A.kept.rows(layer.selected) if isinstance(A.kept, SparseRows) else DenseRows(_rows(A.kept.tensor, out_n), A.layout)
+        return layer
+
+
+def _rows(X, mask: np.ndarray):
+    chosen = np.flatnonzero(mask)
+    return X.rows(chosen) if isinstance(X, SparseRows) else X[torch.from_numpy(chosen)]
+
+
+def _restricted(A: DistSpMM, out_n: np.ndarray, in_n: np.ndarray) -> DistSpMM:
+    """Return A[out, in] with its own plan. Collective."""
+    if A.plan is None:
+        ghost_g = np.zeros(0, bool)
+    elif A.layout.scheme == "broadcast":  # all rows that layer l - 1 computes
+        ghost_g = A.plan.pull(torch.from_numpy(in_n[:, None].astype(np.float32))).numpy().ravel() > 0.5
+    else:
+        ghost_g = _columns(A.blocks.A_og, out_n)
+    return make_operator(A.blocks.restricted(out_n, in_n, ghost_g), A.layout)

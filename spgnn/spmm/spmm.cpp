@@ -1,0 +1,103 @@
+// CSR times row-major dense, and rows taken from a matrix.
+
+#include "parallel.h"
+#define SPGNN_LOOPS "rows.h"
+#include "isa.h"
+
+namespace {
+
+// Row boundaries of chunks with nearly equal work, where a row costs its nonzeros + 4.
+std::vector<int64_t> balanced(const int64_t* indptr, int64_t n, int64_t chunks) {
+    chunks = std::max<int64_t>(1, std::min(chunks, n));
+    std::vector<int64_t> bounds(chunks + 1, n);
+    const int64_t total = indptr[n] + 4 * n;
+    bounds[0] = 0;
+    for (int64_t c = 1; c < chunks; ++c) {
+        const int64_t goal = total * c / chunks;
+        int64_t low = bounds[c - 1], high = n;
+        while (low < high) {
+            const int64_t mid = (low + high) / 2;
+            if (indptr[mid] + 4 * mid < goal) low = mid + 1;
+            else high = mid;
+        }
+        bounds[c] = low;
+    }
+    return bounds;
+}
+
+template <class SX, class SY, class I>
+void spmm(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<SX>& X, Array<SY>& Y, bool accumulate, const py::object& bias, bool relu, int threads, const std::string& isa_name, const py::object& add) {
+    typedef typename Compute<SX>::type T;
+    require(X.ndim() == 2 && Y.ndim() == 2 && X.shape(1) == Y.shape(1), "spmm: X and Y must be matrices of one width");
+    require(indptr.ndim() == 1 && indptr.shape(0) == Y.shape(0) + 1, "spmm: indptr must have rows of Y + 1 entries");
+    const int64_t n = Y.shape(0), width = Y.shape(1), nnz = indptr.data()[n];
+    require(nnz == indices.shape(0), "spmm: indptr must end at the number of indices");
+    Array<T> w, b, a;
+    if (!weights.is_none()) {
+        w = py::cast<Array<T>>(weights);
+        require(w.shape(0) == nnz, "spmm: one weight a nonzero");
+    }
+    if (!bias.is_none()) {
+        b = py::cast<Array<T>>(bias);
+        require(b.shape(0) == width, "spmm: one bias a column");
+    }
+    if (!add.is_none()) {
+        a = py::cast<Array<T>>(add);
+        require(a.ndim() == 2 && a.shape(0) == n && a.shape(1) == width, "spmm: add must have the shape of Y");
+    }
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    const int64_t* starts = indptr.data();
+    const I* columns = indices.data();
+    const T *ww = weights.is_none() ? nullptr : w.data(), *bb = bias.is_none() ? nullptr : b.data(), *aa = add.is_none() ? nullptr : a.data();
+    const SX* x = X.data();
+    SY* y = Y.mutable_data();
+    py::gil_scoped_release unlocked;
+    const auto bounds = balanced(starts, n, nnz * width < (1 << 15) ? 1 : 64 * threads);
+    over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t) {
+#ifdef SPGNN_DISPATCH
+        if (isa == 2) return avx512::rows(avx512::Product<SX, SY, I>{starts, columns, ww, x, width, y, width, bb, aa, accumulate, relu, nnz}, begin, end, width);
+        if (isa == 1) return avx2::rows(avx2::Product<SX, SY, I>{starts, columns, ww, x, width, y, width, bb, aa, accumulate, relu, nnz}, begin, end, width);
+#endif
+        base::rows(base::Product<SX, SY, I>{starts, columns, ww, x, width, y, width, bb, aa, accumulate, relu, nnz}, begin, end, width);
+    });
+}
+
+// out[i] = X[rows[i]], bytes copied whatever the type.
+void take_rows(const py::array& X, const Array<int64_t>& rows, py::array& out, int threads) {
+    require(X.ndim() == 2 && out.ndim() == 2 && X.shape(1) == out.shape(1) && X.itemsize() == out.itemsize(), "take_rows: X and out must have one width and type");
+    require((X.flags() & py::array::c_style) && (out.flags() & py::array::c_style), "take_rows: row-major arrays");
+    require(rows.shape(0) == out.shape(0), "take_rows: one row of out an index");
+    const int64_t n = rows.shape(0), bytes = X.shape(1) * X.itemsize();
+    const int64_t* index = rows.data();
+    const char* x = static_cast<const char*>(X.data());
+    char* y = static_cast<char*>(out.mutable_data());
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    over_chunks(even(n, rows_a_chunk(bytes / 4)), threads, [&](int64_t begin, int64_t end, int64_t) {
+        for (int64_t i = begin; i < end; ++i) {
+            if (i + 8 < end) __builtin_prefetch(x + index[i + 8] * bytes);
+            std::copy_n(x + index[i] * bytes, bytes, y + i * bytes);
+        }
+    });
+}
+
+template <class SX, class SY>
+void define_product(py::module_& m) {
+    const auto define = [&](auto function) {
+        m.def("spmm", function, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("X").noconvert(), py::arg("Y").noconvert(), py::arg("accumulate") = false, py::arg("bias") = py::none(), py::arg("relu") = false, py::arg("threads") = 0, py::arg("isa") = "", py::arg("add") = py::none());
+    };
+    define(&spmm<SX, SY, int32_t>);
+    define(&spmm<SX, SY, int64_t>);
+}
+
+}  // namespace
+
+void define_spmm(py::module_& m) {
+    define_product<float, float>(m);
+    define_product<double, double>(m);
+    define_product<bfloat16, bfloat16>(m);
+    define_product<bfloat16, float>(m);
+    define_product<float, bfloat16>(m);
+    m.def("take_rows", &take_rows, py::arg("X").noconvert(), py::arg("rows").noconvert(), py::arg("out").noconvert(), py::arg("threads") = 0);
+}

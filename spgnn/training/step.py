@@ -1,0 +1,93 @@
+"""StepRows: the operator, input and rows of the loss of a training step, pruned where that saves work.
+
+Shapes: n own rows, L layers, F and C widths of a layer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..config import TrainConfig
+from ..distgraph import DistGraph
+from ..errors import UsageError
+from ..spmm.pruning import PrunedSpMM, needed_rows
+from ..spmm.schedule import LayerPlan, plan_layers
+
+SAVES = 0.95  # pruning has to take less than this share of the work, or the second operator is not worth its memory
+
+
+class StepRows:
+    """What a training step computes with.
+
+    A, X      operator and input of the model: those of the DistGraph, or pruned ones.
+    rows      own rows that the logits of a step stand for, (n_L,) indices; None: all.
+    plans     of the layers, None where the model is no chain of A H W; why: of pruning or not.
+    Raises: UsageError where prune = "always" and the layers do not allow it.
+    Collective to make.
+    """
+
+    def __init__(self, dgraph: DistGraph, model, config: TrainConfig, split_n: np.ndarray):
+        self.A, self.X, self.rows = dgraph.A, dgraph.X, None
+        self.plans = layer_plans(dgraph, model)
+        self.is_pruned, self.why = False, "all rows: prune = never"
+        if config.prune == "never":
+            return
+        if self.plans is None:
+            self.why = "all rows: a layer is not a chain A H W"
+            if config.prune == "always":
+                raise UsageError("prune = always needs layers that are chains A H W, such as GCN; a layer of one's own reads rows that are not known")
+            return
+        train_n = (split_n == 0) & _has_label(dgraph.y_n)
+        masks = needed_rows(dgraph.A, train_n, len(self.plans))
+        full, pruned = self._work(dgraph, [np.ones_like(m) for m in masks]), self._work(dgraph, masks)
+        # Each step is three products a layer; without randomness the scores come with the next step's logits.
+        evaluation = full / config.eval_every
+        cost = 3 * full + (evaluation if getattr(model, "is_random", True) else 0)
+        saved = 3 * pruned + evaluation
+        share = f"{pruned / max(full, 1):.0%} of the multiply-adds of all rows"
+        if config.prune == "auto" and saved > SAVES * cost:
+            self.why = f"all rows: those that reach a training node take {share}, and scores would need a pass of their own"
+            return
+        self.is_pruned, self.why = True, f"rows that reach a training node: {share}"
+        self.A = PrunedSpMM(dgraph.A, dgraph.X, masks, self.plans[0].is_kept)
+        self.X, self.rows = self.A.X, np.flatnonzero(train_n)
+
+    def layer(self, number: int):
+        """Return the operator of a layer."""
+        return self.A.layers[number - 1] if self.is_pruned else self.A
+
+    def of(self, values_n: torch.Tensor) -> torch.Tensor:
+        """Return the values of the rows that the logits stand for."""
+        return values_n if self.rows is None else values_n[torch.from_numpy(self.rows)]
+
+    def prepare_adjoint(self) -> None:
+        self.A.prepare_adjoint()
+
+    def _work(self, dgraph: DistGraph, masks: list[np.ndarray]) -> float:
+        """Return the multiply-adds of one forward pass over these rows, all ranks."""
+        lengths_n = np.diff(dgraph.A.blocks.A_oo.indptr) + np.diff(dgraph.A.blocks.A_og.indptr)
+        total = np.zeros(1)
+        for plan, in_n, out_n in zip(self.plans, masks, masks[1:]):
+            total += multiply_adds(plan, int(lengths_n[out_n].sum()), int(in_n.sum()), int(out_n.sum()))
+        dgraph.comm.all_reduce(total)
+        return float(total[0])
+
+
+def layer_plans(dgraph: DistGraph, model) -> tuple[LayerPlan, ...] | None:
+    """Return the schedule of a model's layers, None where one of them is not a chain A H W."""
+    widths = getattr(model, "widths", None)
+    if widths is None:
+        return None
+    sparse = getattr(dgraph.X, "is_sparse", False)
+    return plan_layers(widths, model.input_is_fixed and dgraph.A.kept is not None, sparse, order=dgraph.A.order)
+
+
+def multiply_adds(plan: LayerPlan, nnz: int, n_in: int, n_out: int) -> int:
+    """Return the multiply-adds of A H W in the plan's order, the first product left out where it is kept."""
+    dense = (n_out if plan.order == "spmm_first" else n_in) * plan.f_in * plan.f_out
+    return dense + (0 if plan.is_kept else nnz * plan.width)
+
+
+def _has_label(y_n: torch.Tensor) -> np.ndarray:
+    return np.ones(len(y_n), bool) if y_n.ndim == 2 else (y_n >= 0).numpy()

@@ -1,0 +1,92 @@
+"""rank_memory: the buffers of an epoch as the pool really holds them, and what each size adds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from spgnn.analysis.memory import GraphSizes, LayerSizes, RankSizes, epoch_buffers, largest_rank, rank_memory
+
+SIZES = RankSizes(n=3000, own_nnz=20_000, ghost_nnz=2000, g=500, s=400)
+
+
+def layers(widths, kept=True):
+    orders = ["spmm_first" if l == 0 or f < c else "gemm_first" for l, (f, c) in enumerate(zip(widths, widths[1:]))]
+    last = len(widths) - 2
+    return [LayerSizes(f, c, o, kept and l == 0, l < last) for l, (f, c, o) in enumerate(zip(widths, widths[1:], orders))]
+
+
+def memory(sizes=SIZES, widths=(64, 32, 8), **changes):
+    options = dict(n_ranks=2, n_nodes=6000, process_bytes=250e6)
+    return rank_memory(sizes, layers(widths), **options | changes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("widths", [(40, 64, 16), (40, 24, 48), (40, 64, 64, 16), (40, 8, 16, 8, 12), (40, 16)])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_replayed_buffers_are_those_that_the_pool_holds_after_two_epochs(widths, dropout):
+    import scipy.sparse as sp
+    import torch
+
+    from spgnn.config import TrainConfig
+    from spgnn.dist import SelfCommunicator
+    from spgnn.distgraph import distribute
+    from spgnn.graph import Graph
+    from spgnn.layers import GCN, Stack
+    from spgnn.training import Trainer
+
+    n, rng = 3000, np.random.default_rng(0)
+    A = sp.csr_array(sp.random_array((n, n), density=0.002, format="csr", rng=rng, dtype=np.float32))
+    X, y = rng.standard_normal((n, widths[0]), dtype=np.float32), rng.integers(0, widths[-1], n)
+    y[0] = widths[-1] - 1
+    dgraph = distribute(Graph(A, X=X, y=y, split=np.zeros(n, np.int8)), SelfCommunicator())
+    torch.manual_seed(0)
+    stack = [GCN(f, c, act="relu" if l < len(widths) - 2 else None) for l, (f, c) in enumerate(zip(widths, widths[1:]))]
+    trainer = Trainer(Stack(*stack, dropout=dropout, input_dropout=False), dgraph, TrainConfig(prune="never"))
+    before = dgraph.A.pool.held_bytes
+    for epoch in (1, 2):
+        trainer.step(epoch)
+    held = dgraph.A.pool.held_bytes - before
+    predicted = epoch_buffers(RankSizes(n, A.nnz, 0), layers(widths), dropout=dropout > 0, input_dropout=False)
+    assert predicted == pytest.approx(held, rel=0.02), (predicted, held)
+
+
+def test_the_parts_add_up_and_the_largest_is_named():
+    found = memory()
+    assert found.training == sum(found.parts.values()) == found.peak
+    assert found.largest == "process"
+    wide = memory(widths=(64, 40_000, 8))
+    assert wide.largest == "activations and exchange buffers"
+
+
+@pytest.mark.parametrize("field", ["n", "own_nnz", "ghost_nnz", "g", "s", "sender_nnz"])
+def test_every_size_of_a_rank_takes_memory(field):
+    more = replace(SIZES, **{field: 50 * getattr(SIZES, field) + 50_000})
+    assert memory(more).peak > memory().peak
+
+
+def test_double_precision_doubles_the_buffers_and_bfloat16_halves_those_of_one_rank():
+    alone = replace(SIZES, ghost_nnz=0, g=0, s=0)
+    sizes = [epoch_buffers(alone, layers((64, 32, 16, 8)), itemsize) for itemsize in (2, 4, 8)]
+    assert sizes[2] == pytest.approx(2 * sizes[1], rel=0.02) and sizes[0] == pytest.approx(sizes[1] / 2, rel=0.05)
+
+
+def test_rank_0_needs_the_whole_graph_for_a_while_unless_each_rank_reads_its_part():
+    graph = GraphSizes(n=10**6, stored_nnz=10**7, nnz=2 * 10**7, x_bytes=10**9, y_bytes=8 * 10**6, is_symmetrised=True)
+    root, other = memory(root=graph), memory()
+    assert root.loading > 1e9 + 8 * 2e7 and root.peak == root.loading
+    assert root.largest == "reading and partitioning the graph on rank 0"
+    assert other.loading == 0
+    rank, worst = largest_rank([root, other])
+    assert (rank, worst) == (0, root)
+
+
+def test_a_directed_graph_stores_the_transpose_of_the_own_block():
+    assert memory(is_symmetric=False).parts["operator"] > memory().parts["operator"]
+
+
+def test_sparse_features_take_their_nonzeros():
+    sparse = memory(replace(SIZES, x_nnz=10_000))
+    kept = memory(replace(SIZES, x_nnz=10_000, kept_nnz=90_000))
+    assert sparse.parts["features"] < kept.parts["features"] < 5e6
+    assert memory(widths=(10_000, 32, 8)).parts["features"] > 1e8

@@ -1,0 +1,119 @@
+"""plan_line: a partition, a model and a machine become bytes, seconds and memory of every rank."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spgnn.analysis import measure
+from spgnn.analysis.plan import Model, PlannedGraph, fastest, plan_line, ranks_that_fit
+from spgnn.errors import GraphError
+from spgnn.graph import Graph, graph_from_coo
+from spgnn.partition import part_graph
+from spgnn.spmm.machines import load_machine
+
+MACHINE = load_machine("ethernet-1g")
+
+
+def stored(n=400, f=20, classes=5, sparse=False) -> Graph:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, f), dtype=np.float32)
+    if sparse:
+        X = sp.csr_array(X * (rng.random((n, f)) < 0.1))
+    return graph_from_coo(rng.integers(0, n, 5 * n), rng.integers(0, n, 5 * n), n, X=X, y=rng.integers(0, classes, n))
+
+
+def line(k=4, scheme="columns", c=1, machine=MACHINE, planned=None, **model):
+    planned = planned or PlannedGraph(stored())
+    part = part_graph(planned.graph, k, "block")
+    return plan_line(planned, part, scheme, c, Model(widths=(20, 16, 5), **model), machine)
+
+
+def test_the_bytes_are_those_that_measure_predicts():
+    planned = PlannedGraph(stored())
+    part = part_graph(planned.graph, 4, "block")
+    for scheme, c in (("broadcast", 1), ("columns", 2), ("cover", 1)):
+        found = plan_line(planned, part, scheme, c, Model(widths=(20, 16, 5)), MACHINE)
+        assert found.report.bytes_per_epoch == measure(planned.graph, part, scheme, (20, 16, 5), c).bytes_per_epoch
+        assert found.ranks == 4 * c
+
+
+def test_fewer_bytes_take_less_time_where_the_network_is_slow():
+    slow = replace(MACHINE, bandwidth=1e5, card_bandwidth=1e5)
+    broadcast, columns, cover = (line(scheme=s, machine=slow) for s in ("broadcast", "columns", "cover"))
+    assert broadcast.report.bytes_per_epoch > columns.report.bytes_per_epoch >= cover.report.bytes_per_epoch
+    assert broadcast.epoch.epoch_s > columns.epoch.epoch_s >= cover.epoch.epoch_s
+    assert fastest([broadcast, columns, cover]).report.scheme == "cover"
+    assert line(machine=slow, wire="bfloat16").epoch.exchange < columns.epoch.exchange
+
+
+def test_one_rank_exchanges_nothing_and_needs_most_memory():
+    one, four = line(1), line(4)
+    assert one.epoch.exchange == one.report.bytes_per_epoch == 0
+    big = PlannedGraph(stored(20_000))
+    assert line(1, planned=big).memory.parts["features"] > 3 * line(4, planned=big).memory.parts["features"]
+
+
+def test_replicated_rows_are_held_and_multiplied_c_times():
+    one, two = line(4), line(4, c=2)
+    assert (one.ranks, two.ranks) == (4, 8)
+    assert two.memory.parts["features"] == one.memory.parts["features"]
+    assert two.epoch.sums > 0 == one.epoch.sums
+
+
+def test_sparse_features_are_counted_as_the_operator_keeps_them():
+    planned = PlannedGraph(stored(sparse=True))
+    found = line(planned=planned)
+    x_N, kept_N = planned.left_N
+    A, X = planned.graph.A + sp.eye_array(400), planned.graph.X
+    assert x_N.sum() == X.nnz
+    assert planned.keeps_sparse and kept_N.sum() == np.count_nonzero((abs(A) @ abs(X)).toarray())
+    assert found.report.layers[0].is_kept
+
+
+def test_a_host_fits_all_its_ranks_or_the_line_does_not_fit():
+    shared = replace(MACHINE, ranks_per_host=2)
+    found = line(machine=shared)
+    assert found.hosts == 2 and found.host_bytes > 1.9 * found.memory.peak * 0.9
+    tight = replace(shared, memory_bytes=0.9 * found.host_bytes)
+    assert not line(machine=tight).fits and found.fits
+    assert fastest([line(machine=tight)]) is None
+
+
+def test_more_ranks_fit_until_what_every_rank_needs_is_too_much():
+    big = PlannedGraph(stored(50_000))
+    need = line(1, planned=big)
+    whole = need.memory.parts["process"]
+    small = replace(MACHINE, memory_bytes=whole + 0.6 * (need.host_bytes - whole))
+    # Half of the rows does not fit beside what rank 0 reads, more ranks leave it less of them.
+    assert ranks_that_fit(line(1, planned=big, machine=small), small) in (2, 4, 8)
+    hopeless = replace(MACHINE, memory_bytes=0.9 * whole)
+    assert ranks_that_fit(line(1, planned=big, machine=hopeless), hopeless) is None
+
+
+def test_parts_on_disk_spare_rank_0_the_whole_graph():
+    planned = PlannedGraph(stored(50_000))
+    part = part_graph(planned.graph, 4, "block")
+    model = Model(widths=(20, 16, 5))
+    reads, parts = (plan_line(planned, part, "columns", 1, model, MACHINE, from_parts=p) for p in (False, True))
+    assert reads.rank == 0 and parts.memory.loading == 0
+    assert parts.memory.peak < reads.memory.peak
+
+
+def test_pruning_needs_a_split():
+    with pytest.raises(GraphError, match="has no split"):
+        line(prune=True)
+    split = np.where(np.arange(400) < 4, 0, 2).astype(np.int8)
+    pruned = PlannedGraph(replace(stored(), split=split))
+    few, all_ = (line(planned=pruned, prune=p) for p in (True, False))
+    assert few.epoch.gemm < all_.epoch.gemm and few.report.bytes_per_epoch < all_.report.bytes_per_epoch
+
+
+@pytest.mark.parametrize("widths", [(20, 8, 12, 5), (20, 16, 16, 5)])
+def test_an_evaluation_takes_less_than_a_training_step(widths):
+    planned = PlannedGraph(stored())
+    part = part_graph(planned.graph, 2, "block")
+    for dropout in (0.0, 0.5):
+        found = plan_line(planned, part, "columns", 1, Model(widths=widths, dropout=dropout), MACHINE)
+        assert 0 < found.evaluation_s < found.epoch.epoch_s

@@ -1,0 +1,63 @@
+"""spgnn doctor on one process and under mpirun, and the machine file that it writes."""
+
+import json
+import sys
+
+import pytest
+from worlds import launch
+
+from spgnn import cli
+from spgnn.spmm.machines import load_machine
+
+CHECKS = ["launcher", "MPI", "memory", "kernels", "threads", "large messages", "dense products", "sparse products", "memory passes"]
+
+
+def run(capsys, *argv):
+    """Return (exit code, stdout, stderr) of one command line."""
+    code = cli.main([str(word) for word in argv])
+    return code, *capsys.readouterr()
+
+
+@pytest.mark.slow
+def test_one_process_is_looked_at_and_calibrated(tmp_path, capsys):
+    path = tmp_path / "here.toml"
+    code, out, err = run(capsys, "doctor", "--threads", "1", "--calibrate", path, "--json")
+    assert code == 0
+    checks = [json.loads(line) for line in out.splitlines()]
+    assert [check["name"] for check in checks] == CHECKS
+    assert all(set(check) == {"name", "state", "found", "fix"} for check in checks)
+    assert load_machine(path).name == "here"
+    assert "latency_s" in path.read_text().splitlines()[1] and "not measured" in err
+    code, out, _ = run(capsys, "plan", "sbm:n=200", "--widths", "8,4", "--method", "block", "--ranks", "2", "--machine", path)
+    assert code == 0 and out.splitlines()[1].startswith("here: 1 rank(s) a host")
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_ranks_of_a_launcher_are_looked_at_together():
+    done = launch(2, [sys.executable, "-m", "spgnn", "doctor", "--threads", "1", "--json"])
+    assert done.code == 0, done.err
+    checks = {check["name"]: check for check in map(json.loads, done.out.splitlines())}
+    assert set(CHECKS) < set(checks) and checks["large messages"]["state"] == "ok"
+    assert "links inside a host" in checks and "2 rank(s) on 1 host(s)" in checks["launcher"]["found"]
+
+
+@pytest.mark.slow
+def test_a_check_that_fails_is_the_exit_code_and_names_the_fix(monkeypatch, capsys):
+    from spgnn.analysis import health
+
+    monkeypatch.setattr(health, "check_kernels", lambda: health.Check("kernels", "fail", "no compiler", "apt-get install g++"))
+    code, out, _ = run(capsys, "doctor")
+    assert code == 4
+    assert "FAIL  kernels" in out and "fix: apt-get install g++" in out
+    assert "sparse products" not in out
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_written_is_refused(tmp_path, monkeypatch, capsys):
+    from spgnn.analysis import probe
+
+    machine = load_machine("laptop")
+    monkeypatch.setattr(probe, "calibrate", lambda *_, **__: (machine, []))
+    code, _, err = run(capsys, "doctor", "--calibrate", tmp_path / "no" / "folder.toml")
+    assert code == 4 and "choose a file that can be written" in err

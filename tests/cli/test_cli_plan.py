@@ -1,0 +1,124 @@
+"""spgnn plan: a table or JSON of what would run, and a refusal with its arithmetic."""
+
+import json
+
+import numpy as np
+import pytest
+
+from spgnn import cli
+
+KEYS = {
+    "ranks", "hosts", "method", "scheme", "replication", "bytes_per_epoch", "total_rows", "work_imbalance", "epoch_s",
+    "evaluation_s", "epoch_parts_s", "memory_mb", "memory_rank", "memory_largest", "memory_parts_mb", "host_mb",
+    "available_mb", "fits", "fastest",
+}  # fmt: skip
+GRAPH = "sbm:n=400,seed=1"
+PLAN = ["plan", GRAPH, "--widths", "16,8,4", "--method", "block", "--machine", "ethernet-1g"]
+
+
+def run(capsys, *argv):
+    """Return (exit code, stdout, stderr) of one command line."""
+    code = cli.main([str(word) for word in argv])
+    return code, *capsys.readouterr()
+
+
+def test_every_combination_has_a_line_and_one_is_the_fastest(capsys):
+    code, out, _ = run(capsys, *PLAN, "--ranks", "1,2,4", "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and all(set(line) == KEYS for line in lines)
+    found = [(line["ranks"], line["replication"], line["scheme"]) for line in lines]
+    schemes = ("cover", "columns", "broadcast")
+    assert found == [(1, 1, "cover"), *[(2, 1, s) for s in schemes], *[(4, c, s) for c in (1, 2) for s in schemes]]
+    best = [line for line in lines if line["fastest"]]
+    assert len(best) == 1 and best[0]["epoch_s"] == min(line["epoch_s"] for line in lines)
+    for line in lines:
+        parts = line["epoch_parts_s"]
+        assert line["epoch_s"] == pytest.approx(sum(parts.values()) - 2 * parts["hidden"])
+
+
+def test_the_table_marks_the_fastest_and_names_the_machine(capsys):
+    code, out, _ = run(capsys, *PLAN, "--ranks", "4")
+    title, machine, head, *lines = out.splitlines()
+    assert code == 0 and "400 nodes" in title and "widths 16, 8, 4" in title
+    assert machine == "ethernet-1g: 1 rank(s) a host, 16 GB of memory"
+    assert head.split()[:5] == ["ranks", "hosts", "method", "scheme", "c"]
+    assert [line[0] for line in lines].count("*") == 1
+
+
+def test_a_run_that_cannot_fit_is_refused_with_the_arithmetic(capsys):
+    code, out, err = run(capsys, *PLAN, "--ranks", "2", "--memory", "0.2")
+    assert code == 4
+    assert all(line.endswith("does not fit") for line in out.splitlines()[3:])
+    assert "no run fits: the smallest (block, columns, c = 1) needs" in err and "available 200 MB" in err
+    assert "MB process" in err and "most goes to process" in err
+    assert "more ranks do not help" in err
+
+
+def test_a_refusal_names_the_ranks_that_would_fit(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.zeros((40_000, 100), np.float32))
+    np.save(tmp_path / "y.npy", np.arange(40_000) % 4)
+    argv = ["plan", "path:n=40000", "--features", tmp_path / "x.npy", "--labels", tmp_path / "y.npy"]
+    argv += ["--method", "block", "--machine", "ethernet-1g", "--hidden", "2000", "--ranks", "1", "--scheme", "columns"]
+    code, _, err = run(capsys, *argv, "--memory", "0.7")
+    assert code == 4 and "most goes to activations and exchange buffers" in err
+    ranks = int(err.split(" ranks on ")[0].split()[-1])
+    assert ranks > 1 and f"{ranks} ranks on {ranks} host(s) would fit" in err
+    argv[argv.index("--ranks") + 1] = ranks
+    assert run(capsys, *argv, "--memory", "0.7")[0] == 0
+
+
+def test_ranks_on_one_host_share_its_memory_and_its_cores(capsys):
+    lines = [json.loads(run(capsys, *PLAN, "--ranks", "4", "--ranks-per-host", n, "--json")[1].splitlines()[0]) for n in (1, 4)]
+    assert [line["hosts"] for line in lines] == [4, 1]
+    assert lines[1]["host_mb"] > 3 * lines[0]["host_mb"]
+    assert lines[1]["epoch_parts_s"]["gemm"] > lines[0]["epoch_parts_s"]["gemm"]
+
+
+def test_a_partition_on_disk_is_planned_as_it_is(tmp_path, capsys):
+    run(capsys, "partition", GRAPH, "-k", 2, "--method", "random", "--out", tmp_path / "p")
+    code, out, _ = run(capsys, *PLAN, "--partition", tmp_path / "p", "--scheme", "columns", "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [(line["ranks"], line["method"], line["replication"]) for line in lines] == [(2, "random", 1), (4, "random", 2)]
+    assert all(line["memory_parts_mb"]["loading"] == 0 for line in lines)
+
+
+def test_without_a_machine_this_host_is_taken_and_said_so(capsys):
+    argv = [word for word in PLAN if word not in ("--machine", "ethernet-1g")]
+    code, out, err = run(capsys, *argv, "--ranks", "2", "--scheme", "columns")
+    assert code == 0 and "this host:" in out
+    assert "`spgnn doctor --calibrate FILE` measures this host's" in err
+
+
+@pytest.mark.parametrize(
+    "argv, code, said",
+    [
+        (["--machine", "ethernet"], 2, "did you mean 'ethernet-1g'"),
+        (["--machine", "none/of.toml"], 3, "none/of.toml: no such file"),
+        (["--ranks", "6", "--replication", "2"], 2, "those that work: 1"),
+        (["--ranks", "none"], 2, "--ranks 'none'; expected positive integers"),
+        (["--scheme", "colums"], 2, "did you mean 'columns'"),
+        (["--scheme", ","], 2, "--scheme is empty"),
+        (["--widths", "16"], 2, "at least two positive widths"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_would(capsys, argv, code, said):
+    found, out, err = run(capsys, *PLAN, *argv)
+    assert (found, out) == (code, "") and said in err
+
+
+def test_a_graph_without_features_is_asked_for_widths(capsys):
+    code, _, err = run(capsys, "plan", "path:n=9")
+    assert code == 2 and "has no features" in err and "--widths 128,16,40, or --features FILE" in err
+
+
+@pytest.mark.slow
+def test_a_plan_starts_neither_torch_nor_mpi():
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    code = f"import sys; from spgnn.cli import main; main({PLAN!r}); print([m for m in ('torch', 'mpi4py') if m in sys.modules], file=sys.stderr)"
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
+    assert found.stderr.splitlines()[-1] == "[]"

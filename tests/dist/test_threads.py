@@ -1,0 +1,57 @@
+"""How many threads a rank starts: its share of the cores of its host."""
+
+import pytest
+from worlds import parallel
+
+from spgnn.dist import threads
+from spgnn.dist.threads import share_of_threads
+from spgnn.machine import core_ids, host_id, share_of_cores
+
+
+class Ranks:
+    """Stands for a communicator whose rank 0 is this process and whose others have these (host, cores)."""
+
+    def __init__(self, others):
+        self.others = others
+
+    def all_gather_json(self, mine):
+        return [mine, *([host, f"{sum(1 << c for c in cores):x}"] for host, cores in self.others)]
+
+
+def test_a_host_is_known_by_more_than_its_name(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "localhost")
+    assert host_id().startswith("localhost") and len(host_id().split()[-1]) == 36
+
+
+@pytest.mark.parametrize(
+    "mine, others_here, expected",
+    [
+        (range(8), [], 8),
+        (range(8), [range(8)] * 3, 2),  # the launcher has bound no one
+        (range(8), [range(8)] * 2, 2),
+        (range(2), [range(2)] * 7, 1),
+        (range(4), [range(4, 8), range(8, 12), range(12, 16)], 4),  # bound to cores of their own: all of them
+        (range(12), [range(12)] * 5, 2),  # 12/6, exactly
+        ([0, 1, 2, 3], [[2, 3]], 3),
+    ],
+)
+@pytest.mark.parametrize("elsewhere", [0, 5])
+def test_ranks_share_the_cores_of_their_host(monkeypatch, mine, others_here, expected, elsewhere):
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    monkeypatch.setattr(threads, "core_ids", lambda: list(mine))
+    others = [(host_id(), cores) for cores in others_here] + [("another host", mine)] * elsewhere
+    assert share_of_threads(Ranks(others)) == expected
+
+
+@pytest.mark.parametrize("asked, expected", [("4", 4), ("16", 8), ("0", 1), ("", 8)])
+def test_slurm_s_cpus_per_task_are_the_most(monkeypatch, asked, expected):
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", asked)
+    monkeypatch.setattr(threads, "core_ids", lambda: list(range(8)))
+    assert share_of_threads(Ranks([])) == expected
+
+
+@parallel([1, 3], mpi=[1, 2])
+def test_ranks_of_one_host_have_together_no_more_threads_than_cores(comm):
+    share = share_of_threads(comm)
+    assert share == max(1, len(core_ids()) // comm.size)
+    assert share_of_cores(core_ids(), [core_ids()] * comm.size) * comm.size == len(core_ids())

@@ -1,0 +1,219 @@
+"""The watchdog ends a job in which nothing moves with code 70, and says who holds it up."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from worlds import launch
+
+from spgnn.dist import SelfCommunicator, run_threads
+from spgnn.dist.observed import ObservedCommunicator
+from spgnn.dist.watchdog import GRACE_S, Watchdog, verdict, watched
+from spgnn.errors import WatchdogError
+
+PROGRAM = """
+import os, signal, sys, time
+import numpy as np
+import spgnn
+from spgnn.dist.watchdog import watched
+
+how, limit = sys.argv[1], float(sys.argv[2])
+with spgnn.world() as comm, watched(comm, limit) as comm:
+    ones = np.ones(comm.size, np.int64)
+    for epoch in range(1, 12):
+        comm.phase = f"epoch {epoch}"
+        if epoch == 7 and comm.rank == 1:
+            if how == "stop": os.kill(os.getpid(), signal.SIGSTOP)
+            if how == "sleep": time.sleep(60)
+            if how == "busy":
+                for part in range(5):
+                    comm.phase = f"reading part {part}"
+                    time.sleep(0.7 * limit)
+        if how == "stop":
+            comm.start_all_to_all(np.zeros((comm.size, 3)), ones, np.empty((comm.size, 3)), ones).wait()
+        comm.all_reduce(np.zeros(100, np.float32))
+        time.sleep(0.1)
+print("end", flush=True)
+"""
+
+
+class Wire:
+    """Lines between watchdogs of one process; a rank in `stopped` neither looks nor answers."""
+
+    def __init__(self, size):
+        self.boxes = [[] for _ in range(size)]
+        self.lines = [self.Line(self, rank) for rank in range(size)]
+
+    class Line:
+        def __init__(self, wire, rank):
+            self.wire, self.rank = wire, rank
+
+        def send(self, rank, message):
+            self.wire.boxes[rank].append(message)
+
+        def receive(self):
+            come, self.wire.boxes[self.rank] = self.wire.boxes[self.rank], []
+            return come
+
+
+def dogs_of(size, limit_s=10.0):
+    wire, ended = Wire(size), []
+    return [Watchdog(r, range(size), wire.lines[r], limit_s, end=lambda error, r=r: ended.append((r, str(error)))) for r in range(size)], ended
+
+
+def look(dogs, seconds, stopped=(), do=lambda at: None):
+    """Let all dogs look every half second."""
+    for at in np.arange(0.5, seconds + 0.1, 0.5):
+        do(at)
+        for dog in dogs:
+            if dog.rank not in stopped:
+                dog.look(0.5)
+
+
+def test_a_stopped_rank_is_named_with_what_it_did_last():
+    dogs, ended = dogs_of(3)
+    for dog in dogs:
+        dog.phase("epoch 7")
+        dog.enter("all_reduce", np.zeros(4, np.float32))
+        if dog.rank == 1:
+            dog.leave("all_reduce")
+            dog.phase("epoch 8")
+    look(dogs, 3)
+    look(dogs, 10 + 3 * GRACE_S, stopped=[1])
+    rank, message = ended[0]
+    assert rank == 0  # one rank speaks
+    assert re.search(r"nothing has moved for 10 s: rank 1 gives no sign of life .*; \d+ s ago it was .*phase epoch 8", message)
+    assert "ranks 0, 2 wait in all_reduce(float32, shape 4), phase epoch 7" in message
+
+
+def test_a_rank_that_computes_too_long_is_named_with_its_place():
+    dogs, ended = dogs_of(3)
+    for dog in dogs:
+        dog.phase("epoch 7")
+        if dog.rank != 2:
+            dog.enter("all_reduce", np.zeros(4))
+    look(dogs, 20)
+    assert re.search(r"rank 2 is computing or reading at \w+.py:\d+ \(\w+\), phase epoch 7; ranks 0, 1 wait in all_reduce", ended[0][1])
+
+
+def test_a_rank_that_moves_now_and_then_is_waited_for():
+    dogs, ended = dogs_of(3)
+    for dog in dogs[:2]:
+        dog.enter("barrier")
+    look(dogs, 100, do=lambda at: at % 9 == 0 and dogs[2].phase(f"part {at}"))
+    assert ended == []
+    look(dogs, 30)
+    assert "rank 2 is computing or reading" in ended[0][1] and "phase part 99" in ended[0][1]
+
+
+def test_a_job_that_was_stopped_as_a_whole_goes_on():
+    dogs, ended = dogs_of(2)
+    for dog in dogs:
+        dog.enter("barrier")
+    look(dogs, 9)  # then everything, the watchdogs too, stands still for an hour
+    for dog in dogs:
+        dog.leave("barrier")
+    look(dogs, 9)
+    assert ended == []
+
+
+def test_ranks_that_wait_for_each_other_are_both_named():
+    answers = {r: {"call": call, "phase": "epoch 2", "idle_s": 9} for r, call in enumerate(["barrier", "all_reduce(float32, shape 4)"])}
+    assert "rank 1 waits in all_reduce(float32, shape 4), phase epoch 2; rank 0 waits in barrier" in verdict(answers, [0, 1], 5)
+
+
+def test_what_a_watchdog_tells_is_short():
+    (dog,), _ = dogs_of(1)
+    dog.phase("x" * 10_000)
+    assert len(json.dumps(dog.state())) < 1000
+
+
+def test_one_rank_alone_is_watched_too():
+    ended = []
+    with watched(SelfCommunicator(), 600) as comm:
+        assert isinstance(comm, ObservedCommunicator)
+        comm.phase = "epoch 1"
+    (dog,), ended = dogs_of(1)
+    dog.phase("epoch 1")
+    look([dog], 30)
+    assert ended[0][1].startswith("watchdog: nothing has moved for 10 s: rank 0 is computing or reading")
+
+
+def test_without_a_limit_and_on_thread_ranks_there_is_none():
+    comm = SelfCommunicator()
+    with watched(comm, 0) as same:
+        assert same is comm
+
+    def body(comm):
+        with watched(comm, 600) as same:
+            assert same is comm
+
+    run_threads(2, body)
+
+
+def test_its_exit_code_is_70():
+    assert WatchdogError.exit_code == 70
+
+
+def run(tmp_path, how, limit):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    ended = launch(3, [sys.executable, path, how, limit], limit_s=40)
+    assert not ended.is_late, ended.err
+    assert ended.left == []
+    return ended
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how, who",
+    [
+        ("stop", r"rank 1 gives no sign of life .*; ranks 0, 2 wait in wait of a started exchange\(float64, shape 3x3\), phase epoch 7"),
+        ("sleep", r"rank 1 is computing or reading at program.py:\d+ .*phase epoch 7; ranks 0, 2 wait in all_reduce\(float32, shape 100\)"),
+    ],
+)
+def test_a_stalled_job_ends_with_70_and_names_rank_and_operation(tmp_path, how, who):
+    ended = run(tmp_path, how, 1)
+    assert ended.code == 70, ended.err
+    assert ended.seconds < 20
+    (line,) = [line for line in ended.err.splitlines() if line.startswith("spgnn: ")]
+    assert re.search(f"^spgnn: rank [02]: watchdog: nothing has moved for 1 s: {who}", line), line
+    assert "end" not in ended.out
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_long_computation_that_moves_is_not_ended(tmp_path):
+    ended = run(tmp_path, "busy", 1)
+    assert (ended.code, ended.out.count("end"), ended.err) == (0, 3, "")
+
+
+TRAINING = """
+import os, signal, sys, threading
+from spgnn.cli import main
+
+def stop_when_training():
+    from spgnn.dist.protect import this_job
+    while not this_job().phase.startswith("epoch"):
+        pass
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+if os.environ["PMI_RANK"] == "1":
+    threading.Thread(target=stop_when_training, daemon=True).start()
+sys.argv = "spgnn train sbm:n=300,seed=1 --hidden 8 --epochs 1000000 --watchdog 1 --json".split()
+sys.exit(main())
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_training_of_which_a_rank_is_stopped_ends_with_70(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(TRAINING)
+    ended = launch(2, [sys.executable, path], limit_s=40)
+    assert (ended.code, ended.left, ended.out) == (70, [], ""), ended.err
+    (line,) = [line for line in ended.err.splitlines() if "watchdog" in line]
+    assert re.search(r"rank 1 gives no sign of life .*; rank 0 waits in \w+.*, phase epoch \d+", line), line

@@ -1,0 +1,89 @@
+"""The recipe of the ICPP'24 paper's figures: its cost of the published programs, and a small run from end to end."""
+
+import importlib.machinery
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[1] / "runs" / "papers" / "icpp24"
+sys.path.insert(0, str(FOLDER))
+
+from published import broadcast_seconds, published_epoch, spgnn_epoch  # noqa: E402
+
+from spgnn import load_graph  # noqa: E402
+from spgnn.analysis.exchanges import grid_of, product  # noqa: E402
+from spgnn.partition import part_graph  # noqa: E402
+from spgnn.spmm.machines import load_machine  # noqa: E402
+
+MACHINE = load_machine("perlmutter-like")
+WIDTHS = (300, 16, 16, 24)
+SMALL = {
+    "rmat": ("rmat:scale=9,degree=8", WIDTHS, 14_249_639),
+    "communities": ("sbm:n=512,classes=32,degree=12,inside=0.999,features=0", WIDTHS, 8_745_542),
+}
+
+
+def counted(graph, k, scheme, method):
+    return product(graph.A, part_graph(graph, k, method).owner_N, k, scheme)
+
+
+def test_broadcasts_take_the_logarithm_of_the_ranks_and_the_bytes_over_the_cards_of_a_host():
+    one_host = broadcast_seconds(MACHINE, np.full(4, 1e9), grid_of(4, 1))
+    assert one_host == pytest.approx(4 * 2 * MACHINE.local_latency_s + 4e9 / MACHINE.local_bandwidth)
+    four = broadcast_seconds(MACHINE, np.full(16, 1e9), grid_of(16, 1))
+    assert four == pytest.approx(16 * 4 * MACHINE.latency_s + 16e9 / MACHINE.card_bandwidth)
+    # c = 4 on 16 ranks: each process column has one rank, and one card, of each host, and broadcasts one block of four.
+    assert broadcast_seconds(MACHINE, np.full(4, 1e9), grid_of(4, 4)) == pytest.approx(2 * MACHINE.latency_s + 1e9 / MACHINE.bandwidth)
+    assert broadcast_seconds(MACHINE, np.full(1, 1e9), grid_of(1, 1)) == 0
+
+
+def test_broadcasting_does_not_scale_and_parts_of_communities_do():
+    graph = load_graph(SMALL["communities"][0]).with_edges("undirected")
+    times = {
+        (scheme, method, k): published_epoch(MACHINE, counted(graph, k, scheme, method), 1, WIDTHS, 17_000, scheme == "broadcast").exchange
+        for scheme, method in (("broadcast", "random"), ("columns", "random"), ("columns", "metis"))
+        for k in (4, 16, 32)
+    }
+    assert times["broadcast", "random", 32] > times["broadcast", "random", 16] > times["broadcast", "random", 4]
+    assert times["columns", "metis", 32] < times["columns", "random", 32] / 14
+
+
+def test_copies_of_a_graph_multiply_what_a_machine_without_latency_takes():
+    from dataclasses import replace
+
+    graph = load_graph(SMALL["rmat"][0]).with_edges("undirected")
+    machine = replace(MACHINE, latency_s=1e-30, local_latency_s=1e-30, cache_bytes=1.0)
+    for scheme, c in (("broadcast", 1), ("columns", 2), ("cover", 1)):
+        one, ten = (published_epoch(machine, counted(graph, 8, scheme, "metis"), c, WIDTHS, copies, scheme == "broadcast") for copies in (1, 10))
+        assert ten.exchange == pytest.approx(10 * one.exchange) and ten.sums == pytest.approx(10 * one.sums)
+        assert ten.spmm == pytest.approx(10 * one.spmm, rel=1e-4)
+
+
+def test_the_schedule_makes_an_epoch_shorter_on_the_same_parts():
+    graph = load_graph(SMALL["rmat"][0]).with_edges("undirected")
+    one = counted(graph, 16, "cover", "metis")
+    published, ours = published_epoch(MACHINE, one, 1, WIDTHS, 1000), spgnn_epoch(MACHINE, one, 1, WIDTHS, 1000)
+    assert ours.epoch_s < published.epoch_s / 3 and published.hidden == 0 < ours.hidden
+
+
+@pytest.mark.slow
+def test_the_recipe_writes_four_pictures_and_the_tables(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    loader = importlib.machinery.SourceFileLoader("icpp24_figures", str(FOLDER / "figures"))
+    figures = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(figures)
+    monkeypatch.setattr(figures, "GRAPHS", SMALL)
+    monkeypatch.setattr(sys, "argv", ["figures", "--graphs", "rmat,communities", "--ranks", "4,16,32", "--out", str(tmp_path)])
+    assert figures.main() == 0
+    for number in (3, 4, 6, 7):
+        assert (tmp_path / f"figure{number}.png").stat().st_size > 10_000
+    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert {(r["graph"], r["c"], r["ranks"]) for r in records} == {
+        (graph, c, ranks) for graph in SMALL for c, ranks in ((1, 4), (1, 16), (1, 32), (2, 4), (2, 16), (2, 32), (4, 16), (4, 32))
+    }
+    text = capsys.readouterr().out
+    assert text.count("Figure 7: rmat") == 2 and "Table 2: communities" in text

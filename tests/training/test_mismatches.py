@@ -1,0 +1,189 @@
+"""One rank that differs, in options, versions, graph, partition, model, counts or order: all ranks stop, and say what differs."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from graphs import random_graph
+from worlds import parallel
+
+from spgnn.config import TrainConfig
+from spgnn.dist.consistency import check_counts, check_same, versions
+from spgnn.distgraph import distribute
+from spgnn.errors import CollectiveError, GraphError, LaunchError, PartitionError, SpgnnError, UsageError, together
+from spgnn.layers import GCN, Layer, Stack
+from spgnn.partition import part_graph
+from spgnn.training import run, train
+
+SOURCE = "sbm:n=60,seed=1"
+
+
+def changed(array, at=0):
+    other = np.array(array)
+    other[at] += 1
+    return other
+
+
+def run_with(comm, odd, source=SOURCE, **options):
+    config = TrainConfig(epochs=2, hidden=4)
+    run(source if odd else SOURCE, replace(config, **options) if odd else config, comm)
+
+
+def distribute_with(comm, odd, partition=None, **fields):
+    graph = random_graph(use="undirected")
+    if odd and fields:
+        graph = replace(graph, **{name: change(getattr(graph, name)) for name, change in fields.items()})
+    distribute(graph, comm, partition=partition, method="block")
+
+
+def without_an_edge(A):
+    A = A.copy()
+    row = int(np.argmax(np.diff(A.indptr)))
+    at = A.indptr[row]
+    A.indices, A.data = np.delete(A.indices, at), np.delete(A.data, at)
+    A.indptr = A.indptr - (np.arange(len(A.indptr)) > row)
+    return A
+
+
+def owner(comm, odd):
+    owner_N = np.arange(40) % comm.size
+    return changed(owner_N, at=3) % comm.size if odd else owner_N
+
+
+def folders(comm, odd, tmp_path):
+    graph = random_graph(use="undirected")
+    for seed in range(2):
+        if comm.rank == 0:
+            part_graph(graph, comm.size, method="random", seed=seed).save(tmp_path / f"parts{seed}", graph)
+    comm.barrier()
+    distribute(tmp_path / f"parts{int(odd)}", comm)
+
+
+def trained(comm, odd, make=lambda odd: Stack(GCN(6, 4, act="relu"), GCN(4, 3)), **options):
+    dgraph = distribute(random_graph(use="undirected"), comm, method="block")
+    train(make(odd), dgraph, **({"epochs": 2} | (options if odd else {})))
+
+
+class Talking(Layer):
+    """A layer that calls collectives of its own."""
+
+    def __init__(self, calls):
+        super().__init__(6, 3)
+        self.W_FC, self.calls = self.weight(6, 3), calls
+
+    def forward(self, A, H):
+        for call in self.calls:
+            call()
+        return A @ (H @ self.W_FC)
+
+
+def talking(comm, odd, usual, other):
+    trained(comm, odd, make=lambda odd: Stack(Talking(other if odd else usual)))
+
+
+def wrong_counts(comm, odd):
+    send_P, recv_P = np.full(comm.size, 2), np.full(comm.size, 2)
+    if odd:
+        send_P[0] = 3
+    comm.all_to_all(np.zeros((send_P.sum(), 4)), send_P, np.zeros((recv_P.sum(), 4)), recv_P)
+
+
+def wrong_plan(comm, odd):
+    check_counts(comm, np.full(comm.size, 2 + odd), np.full(comm.size, 2), "rows of layer 1")
+
+
+x = lambda *shape, dtype=np.float64: np.zeros(shape, dtype)
+ODD = "on ranks? .* and .* on rank 1"
+CASES = {
+    "option lr": (lambda c, odd, _: run_with(c, odd, lr=0.5), UsageError, rf"option.lr is 0.01 {ODD}"),
+    "option epochs": (lambda c, odd, _: run_with(c, odd, epochs=3), UsageError, rf"option.epochs is 2 {ODD}"),
+    "option hidden": (lambda c, odd, _: run_with(c, odd, hidden=5), UsageError, rf"option.hidden is 4 {ODD}"),
+    "option seed": (lambda c, odd, _: run_with(c, odd, seed=9), UsageError, rf"option.seed is 0 {ODD}"),
+    "option scheme": (lambda c, odd, _: run_with(c, odd, scheme="broadcast"), UsageError, rf"option.scheme is .auto. {ODD}"),
+    "option dtype": (lambda c, odd, _: run_with(c, odd, dtype="float64"), UsageError, rf"option.dtype is .float32. {ODD}"),
+    "option log_view": (lambda c, odd, _: run_with(c, odd, log_view=True), UsageError, rf"option.log_view is false {ODD}"),
+    "another GRAPH": (lambda c, odd, _: run_with(c, odd, source="sbm:n=60,seed=2"), UsageError, rf"option.graph is .sbm:n=60,seed=1. {ODD}"),
+    "versions": (
+        lambda c, odd, _: check_same(c, versions() | ({"version.torch": "1.0"} if odd else {})),
+        LaunchError, rf"version.torch is .* {ODD}",
+    ),
+    "an edge less": (lambda c, odd, _: distribute_with(c, odd, A=without_an_edge), GraphError, rf"graph.nnz is \d+ {ODD}.*graph.A is"),
+    "a weight": (
+        lambda c, odd, _: distribute_with(c, odd, A=lambda A: A * np.float32(1.5)),
+        GraphError, rf"^the ranks differ: graph.A is .* {ODD}",
+    ),
+    "a feature": (lambda c, odd, _: distribute_with(c, odd, X=lambda X: changed(X, (39, 5))), GraphError, rf"graph.X is .* {ODD}"),
+    "features of another type": (
+        lambda c, odd, _: distribute_with(c, odd, X=lambda X: X.astype(np.float32)),
+        GraphError, rf"graph.X is .float64 40x6 .* {ODD}",
+    ),
+    "a label": (lambda c, odd, _: distribute_with(c, odd, y=lambda y: changed(y) % 3), GraphError, rf"graph.y is .* {ODD}"),
+    "a split": (lambda c, odd, _: distribute_with(c, odd, split=lambda s: 1 - s.clip(0, 1)), GraphError, rf"graph.split is .* {ODD}"),
+    "a node's owner": (lambda c, odd, _: distribute_with(c, odd, owner(c, odd)), PartitionError, rf"partition.owner is .* {ODD}"),
+    "another folder of parts": (folders, PartitionError, rf"partition.manifest is .* {ODD}"),
+    "dtype of the operator": (
+        lambda c, odd, _: distribute(random_graph(use="undirected"), c, dtype=torch.float64 if odd else torch.float32),
+        UsageError, rf"option.dtype is .torch.float32. {ODD}",
+    ),
+    "train's lr": (lambda c, odd, _: trained(c, odd, lr=0.5), UsageError, rf"option.lr is 0.01 {ODD}"),
+    "a width of the model": (
+        lambda c, odd, _: trained(c, odd, make=lambda odd: Stack(GCN(6, 4 + odd), GCN(4 + odd, 3))),
+        UsageError, rf"option.weights of layers.0.W_FC is .torch.float32 \(6, 4\). {ODD}",
+    ),
+    "an activation": (
+        lambda c, odd, _: trained(c, odd, make=lambda odd: Stack(GCN(6, 4, act="tanh" if odd else "relu"), GCN(4, 3))),
+        UsageError, rf"option.model is .* {ODD}",
+    ),
+    "order of collectives": (
+        lambda c, odd, _: talking(c, odd, [c.barrier, lambda: c.all_reduce(x(2))], [lambda: c.all_reduce(x(2)), c.barrier]),
+        CollectiveError, r"calls barrier, rank . calls all_reduce|calls all_reduce\(float64, shape 2, op sum\), rank . calls barrier",
+    ),
+    "a collective more": (
+        lambda c, odd, _: talking(c, odd, [], [c.barrier]),
+        CollectiveError, "do not call the same collective",
+    ),
+    "dtype of a buffer": (
+        lambda c, odd, _: c.all_reduce(x(4, dtype=np.float32 if odd else np.float64)),
+        CollectiveError, r"all_reduce\(float(32|64), shape 4.*all_reduce\(float(64|32), shape 4",
+    ),
+    "shape of a buffer": (lambda c, odd, _: c.all_reduce(x(4 + odd)), CollectiveError, r"shape [45].*shape [54]"),
+    "op": (lambda c, odd, _: c.all_reduce(x(4), "max" if odd else "sum"), CollectiveError, "op (max|sum).*op (sum|max)"),
+    "root": (lambda c, odd, _: c.broadcast(x(4), root=int(odd)), CollectiveError, "root [01].*root [10]"),
+    "counts of an exchange": (
+        lambda c, odd, _: together(c, wrong_counts, c, odd),
+        SpgnnError, "rank 1 sends 3 rows to rank 0, which expects 2",
+    ),
+    "counts of a plan": (lambda c, odd, _: wrong_plan(c, odd), PartitionError, "rank 1 sends 3 rows to rank ., which expects 2"),
+}  # fmt: skip
+
+
+def stops(comm, case, tmp_path):
+    body, error, told = CASES[case]
+    with pytest.raises(SpgnnError) as caught:
+        body(comm, comm.rank == 1, tmp_path)
+    assert isinstance(caught.value, error)
+    assert re.search(told, str(caught.value)), str(caught.value)
+
+
+@parallel([3], mpi=[])
+@pytest.mark.parametrize("case", CASES)
+def test_a_rank_that_differs_stops_all_and_is_named(comm, case, tmp_path):
+    stops(comm, case, tmp_path)
+
+
+@parallel([], mpi=[3])
+@pytest.mark.parametrize("case", ["option lr", "a feature", "a node's owner", "another folder of parts", "order of collectives", "dtype of a buffer"])
+def test_it_does_so_under_mpi(comm, case, tmp_path):
+    stops(comm, case, tmp_path)
+
+
+@parallel([3], mpi=[])
+def test_the_same_on_all_ranks_runs(comm, tmp_path):
+    for case in ("option lr", "a feature", "a node's owner", "another folder of parts", "train's lr", "order of collectives", "counts of a plan"):
+        CASES[case][0](comm, False, tmp_path)
+
+
+def test_there_are_at_least_twenty_of_them():
+    assert len(CASES) >= 20

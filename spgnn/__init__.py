@@ -43,6 +43,7 @@ _HOME = {
     "distribute": "distgraph",
     "DistGraph": "distgraph",
     "train": "training",
+    "explain": "training",
     "Trainer": "training",
     "SpgnnError": "errors",
 }

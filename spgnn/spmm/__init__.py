@@ -14,6 +14,7 @@ _HOME = {
     "SpMM": "operator",
     "SparseRows": "rows",
     "DenseRows": "rows",
+    "Wire": "wire",
     "dropout": "autograd",
     "plan_layers": "schedule",
     "LayerPlan": "schedule",

@@ -1,5 +1,6 @@
 // Includes SPGNN_LOOPS, a header of loops, once for each instruction set, in namespaces base, avx2 and
 // avx512: one build for every machine, the best that the processor has is chosen at run time.
+// Needs parallel.h.
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +9,7 @@
 
 #include "storage.h"
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define SPGNN_DISPATCH 1
+#ifdef SPGNN_DISPATCH
 #include <immintrin.h>
 #endif
 

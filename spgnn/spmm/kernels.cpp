@@ -4,10 +4,6 @@
 
 #include <pybind11/stl.h>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define SPGNN_DISPATCH 1
-#endif
-
 int best_isa() {
 #ifdef SPGNN_DISPATCH
     __builtin_cpu_init();

@@ -14,6 +14,10 @@
 #include <omp.h>
 #endif
 
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define SPGNN_DISPATCH 1
+#endif
+
 namespace py = pybind11;
 
 template <class T>

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from spgnn.analysis import measure
-from spgnn.analysis.plan import Model, PlannedGraph, fastest, plan_line, ranks_that_fit
+from spgnn.analysis.plan import Model, PlannedGraph, _with_loops, fastest, layer_works, plan_line, ranks_that_fit
 from spgnn.errors import GraphError
 from spgnn.graph import Graph, graph_from_coo
 from spgnn.partition import part_graph
@@ -60,6 +60,18 @@ def test_replicated_rows_are_held_and_multiplied_c_times():
     assert (one.ranks, two.ranks) == (4, 8)
     assert two.memory.parts["features"] == one.memory.parts["features"]
     assert two.epoch.sums > 0 == one.epoch.sums
+
+
+@pytest.mark.parametrize("scheme, c", [("columns", 1), ("cover", 2), ("broadcast", 2)])
+def test_every_nonzero_is_multiplied_once_and_each_self_loop_where_the_own_block_is(scheme, c):
+    planned = PlannedGraph(stored())
+    part, model = part_graph(planned.graph, 4, "block"), Model(widths=(20, 16, 5))
+    report = measure(planned.graph, part, scheme, model.widths, c)
+    work = _with_loops(report.work, part, c)
+    assert work.total_P.sum() == planned.graph.nnz + 400
+    np.testing.assert_array_equal(work.own_P > 0, report.work.own_P > 0)
+    (layer,) = [layer for layer in layer_works(planned, part, report, work, model) if layer.forward]
+    assert sum(x.sum() for x in (layer.forward.own_P, layer.forward.ghost_P, layer.forward.sender_P)) == work.total_P.sum()
 
 
 def test_sparse_features_are_counted_as_the_operator_keeps_them():

@@ -24,10 +24,14 @@ def environment(folder: Path) -> dict:
     return json.loads((folder / "env.json").read_text())
 
 
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
 def by_slurm(*train, tasks=4, nodes=1, output: Path) -> list:
     """The command that submits runs/launch/slurm and waits for it; output gets its stdout and stderr."""
     sizes = ["--nodes", nodes, "--ntasks-per-node", tasks // nodes]
-    return ["sbatch", "--wait", "--quiet", "--output", output, *sizes, ROOT / "runs/launch/slurm", *train]
+    return [sys.executable, HERE / "submit.py", "--output", output, *sizes, ROOT / "runs/launch/slurm", *train]
 
 
 def by_mpirun(*train) -> list:
@@ -54,7 +58,8 @@ def test_four_ranks_train_wordnet_to_the_curve_of_one_process(alone, commands, t
         command = by_slurm(*train, nodes=hosts, output=tmp_path / "log")
     else:
         command = by_mpirun(*train)
-    ok(on_hosts(command, hosts=hosts, slurm=launcher == "srun", PATH=commands))
+    ended = on_hosts(command, hosts=hosts, slurm=launcher == "srun", PATH=commands)
+    assert (ended.code, ended.left) == (0, []), ended.err + _text(tmp_path / "log")
     found = curve(tmp_path / "run")
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=TOLERANCE[dtype], atol=0)
     if dtype == "float64":
@@ -74,7 +79,7 @@ def test_a_killed_rank_ends_the_job_and_is_named(commands, tmp_path, launcher):
         command = by_mpirun(*train)
     killer = [sys.executable, HERE / "kill_rank.py", "3", out / "metrics.jsonl", *command]  # rank 3 is on the second host
     ended = on_hosts(killer, slurm=launcher == "srun", PATH=commands)
-    said = ended.err + (log.read_text() if log.exists() else "")
+    said = ended.err + _text(log)
     assert ended.code not in (0, 1) and not ended.is_late and not ended.left, said
     assert float(re.search(r"ended ([\d.]+) s after", ended.out).group(1)) < 10
     named = re.findall(r"spgnn: rank (\d+): killed by SIGKILL .*\[phase: (.*); host (h\d), pid \d+\]", said)

@@ -1,0 +1,99 @@
+"""Seconds of an epoch as the ICPP'24 paper's programs run it, and as spgnn does, from exact counts of pairs of ranks.
+
+The published training has A H first in every layer, nothing kept, no overlap, and ships G of each layer backward
+(A G serves the gradients of W and of H, X's too). "oblivious" broadcasts each block row in turn.
+Shapes: P = k c ranks, R copies of the graph.
+Source: sections 4.1, 4.2 and 6.2 of the paper; its code, CAGNET.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from spgnn.analysis.exchanges import Product as Counted
+from spgnn.analysis.exchanges import Work, grid_of, on_ranks, sums_PP, work_of
+from spgnn.dist.grid import ProcessGrid
+from spgnn.spmm.cost import EpochTime, LayerWork, Product, epoch_seconds
+from spgnn.spmm.machines import Machine
+from spgnn.spmm.schedule import plan_layers
+
+ITEMSIZE = 4
+
+
+def published_epoch(machine: Machine, counted: Counted, c: int, widths: tuple[int, ...], copies: int = 1, is_oblivious: bool = False) -> EpochTime:
+    """Return the time of the published training: `columns` or `cover` by all-to-all, oblivious by broadcasts.
+
+    Args: counted  one product, of which the rows are those of the scheme (oblivious: not looked at).
+          copies   the graph is that many copies side by side, each cut alike: all counts times copies.
+    """
+    grid, layers, exchange = grid_of(len(counted.rows_kk), c), [], 0.0
+    for f_in, f_out in zip(widths, widths[1:]):
+        forward = _product(counted, grid, f_in, copies, "forward", is_oblivious)
+        # A is symmetric: backward is the same algorithm with G, section 4.1.
+        backward = _product(counted, grid, f_out, copies, "forward", is_oblivious)
+        layers.append(LayerWork(f_in, f_out, "spmm_first", forward, backward, _rows_P(counted, c, copies)))
+        if is_oblivious:
+            exchange += sum(broadcast_seconds(machine, copies * counted.in_k * f * ITEMSIZE, grid) for f in (f_in, f_out))
+    time = epoch_seconds(machine, layers, itemsize=ITEMSIZE, overlap=False)
+    return replace(time, exchange=time.exchange + exchange, epoch_s=time.epoch_s + exchange)
+
+
+def spgnn_epoch(machine: Machine, counted: Counted, c: int, widths: tuple[int, ...], copies: int = 1) -> EpochTime:
+    """Return the time of spgnn's training: the narrower width travels, A X kept, exchanges behind the own block."""
+    grid, layers = grid_of(len(counted.rows_kk), c), []
+    for plan in plan_layers(widths):
+        forward, backward = (_product(counted, grid, plan.width, copies, direction) for direction in ("forward", "backward"))
+        rows_P = _rows_P(counted, c, copies)
+        products = (None, None) if plan.is_kept else (forward, backward)
+        layers.append(LayerWork(plan.f_in, plan.f_out, plan.order, *products, rows_P, is_first=plan.layer == 1))
+    return epoch_seconds(machine, layers, itemsize=ITEMSIZE, overlap=True)
+
+
+def broadcast_seconds(machine: Machine, bytes_k: np.ndarray, grid: ProcessGrid) -> float:
+    """Return the seconds in which every block row goes to all ranks of its process column, one after the other.
+
+    A broadcast takes ceil(log2 ranks) latencies ("which scale logarithmically", section 7.1) and its bytes over the
+    network cards of those ranks of a host that take part: NCCL cuts a message among them. Process columns run
+    beside each other.
+    """
+    ranks = grid.rows
+    if ranks == 1:
+        return 0.0
+    is_one_host = machine.hosts(grid.size) == 1
+    here = max(1, min(machine.ranks_per_host, grid.size) // grid.c)
+    cards = min(machine.local_bandwidth, machine.card_bandwidth * here / machine.ranks_per_host)
+    bandwidth = machine.local_bandwidth if is_one_host else cards
+    latency_s = math.ceil(math.log2(ranks)) * (machine.local_latency_s if is_one_host else machine.latency_s)
+    columns = [bytes_k[list(grid.stages(j))] for j in range(grid.c)]
+    return max(len(column) * latency_s + float(column.sum()) / bandwidth for column in columns)
+
+
+def _product(counted: Counted, grid: ProcessGrid, width: int, copies: int, direction: str, is_oblivious: bool = False) -> Product:
+    work: Work = work_of(counted, grid)
+    rows_PP = on_ranks(counted.rows_kk, grid) * (0 if is_oblivious else copies)
+    rows_PP = rows_PP if direction == "forward" else rows_PP.T
+    out_P = _rows_P(counted, grid.c, copies)
+    own_k = counted.in_k * copies
+    sums = counted.out_k if direction == "forward" else counted.in_k
+    own_P = work.own_P.copy()
+    q = np.arange(grid.rows)
+    own_P[q * grid.c + q // grid.n_stages] += counted.in_k  # the self-loops of gcn
+    return Product(
+        width=width,
+        own_P=own_P * copies,
+        ghost_P=work.ghost_P * copies,
+        sender_P=work.sender_P * copies,
+        out_P=out_P,
+        table_P=np.full(grid.size, own_k.sum()) if is_oblivious else out_P + rows_PP.sum(axis=0),
+        rows_PP=rows_PP,
+        row_bytes=width * ITEMSIZE,
+        sum_PP=sums_PP(sums, grid, direction) * copies if grid.c > 1 else None,
+        sum_bytes=width * ITEMSIZE,
+    )
+
+
+def _rows_P(counted: Counted, c: int, copies: int) -> np.ndarray:
+    return np.repeat(counted.out_k, c) * copies

@@ -1,0 +1,91 @@
+"""explain: what a training will compute and send in each layer, and why, from sizes alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..config import TrainConfig, build
+from ..distgraph import DistGraph
+from ..errors import UsageError
+from ..spmm.schedule import LayerPlan
+from .loop import Trainer
+from .step import multiply_adds
+
+ORDERS = {"spmm_first": "(A H) W", "gemm_first": "A (H W)"}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The schedule of a training; print it to read it.
+
+    layers  a dict each: layer f_in f_out order kept width rows rows_sent bytes_forward bytes_backward
+            multiply_adds why; rows are those that a training step computes, the other counts those of
+            forward and backward. All ranks together; what c ranks compute alike counts c times.
+    """
+
+    graph: str
+    scheme: str
+    rows: str
+    layers: list[dict]
+
+    def __str__(self) -> str:
+        lines = [self.graph, f"  scheme   {self.scheme}", f"  rows     {self.rows}"]
+        for layer in self.layers:
+            product = "(A X) W, A X kept" if layer["kept"] else ORDERS[layer["order"]]
+            sent = layer["bytes_forward"] + layer["bytes_backward"]
+            lines += [
+                f"  layer {layer['layer']}  {layer['f_in']} -> {layer['f_out']}: {product}, because {layer['why']}",
+                f"           {layer['rows']:,} rows, {layer['multiply_adds']:,} multiply-adds; "
+                f"{layer['rows_sent']:,} rows of width {layer['width']} sent, {sent:,} bytes",
+            ]
+        return "\n".join(lines)
+
+
+def explain(model: torch.nn.Module, dgraph: DistGraph, **options) -> Explanation:
+    """Return what `train(model, dgraph, **options)` will compute and send in each layer, and why.
+
+    Raises: UsageError where a layer is not a chain A H W. Collective.
+    """
+    return explanation_of(Trainer(model, dgraph, build(TrainConfig, options)))
+
+
+def explanation_of(trainer: Trainer) -> Explanation:
+    """Return the Explanation of a Trainer. Collective."""
+    rows, dgraph = trainer.rows, trainer.dgraph
+    if rows.plans is None:
+        raise UsageError("explain knows layers that are chains A H W, such as GCN; a layer of one's own multiplies with A as it likes")
+    graph = f"{dgraph.name} on {dgraph.comm.size} rank(s), {dgraph.method} parts, replication {dgraph.replication}"
+    layers = [_explained(trainer, plan) for plan in rows.plans]
+    return Explanation(graph, dgraph.A.layout.why or f"{dgraph.scheme}: as asked", rows.why, layers)
+
+
+def _explained(trainer: Trainer, plan: LayerPlan) -> dict:
+    A, dgraph = trainer.rows.layer(plan.layer), trainer.dgraph
+    rows_out, rows_in = A.n if A.selected is None else len(A.selected), A.m
+    forward = plan.exchanges_forward * A.sent_bytes(plan.width, "forward")
+    backward = plan.exchanges_backward * A.sent_bytes(plan.width, "backward")
+    sent = (plan.exchanges_forward + plan.exchanges_backward) * A.sent_rows
+    own = multiply_adds(plan, A.multiplied_nnz, rows_in, rows_out)
+    dense = (rows_out if plan.order == "spmm_first" else rows_in) * plan.f_in * plan.f_out
+    products = 0 if plan.is_kept or (plan.layer == 1 and plan.exchanges_backward == 0) else A.multiplied_nnz * plan.width
+    total = own + products + dense * (2 if plan.layer > 1 else 1)  # dW, and dH but for the first layer
+    sums = np.array([rows_out if dgraph.is_counted else 0, sent, forward, backward, total], np.int64)
+    dgraph.comm.all_reduce(sums)
+    rows, rows_sent, bytes_forward, bytes_backward, work = map(int, sums)
+    return {
+        "layer": plan.layer, "f_in": plan.f_in, "f_out": plan.f_out, "order": plan.order, "kept": plan.is_kept, "width": plan.width,
+        "rows": rows, "rows_sent": rows_sent, "bytes_forward": bytes_forward, "bytes_backward": bytes_backward,
+        "multiply_adds": work, "why": plan.why + _not_kept(dgraph.A, plan),
+    }  # fmt: skip
+
+
+def _not_kept(A, plan: LayerPlan) -> str:
+    """Return why the first product is made in every epoch, where it is."""
+    if plan.layer > 1 or plan.is_kept:
+        return ""
+    if A.X is None:
+        return "; A X is not kept: X may change (keep = False)"
+    return "; A X is not kept: it would fill up" if A.kept is None else "; A X is not kept: dropout acts on X"

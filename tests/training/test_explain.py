@@ -1,0 +1,73 @@
+"""explain tells what the training then does: rows, order, bytes."""
+
+import numpy as np
+import pytest
+import torch
+from graphs import random_graph
+from worlds import parallel
+
+from spgnn.analysis import measure
+from spgnn.dist import SelfCommunicator
+from spgnn.distgraph import distribute
+from spgnn.errors import UsageError
+from spgnn.layers import GCN, Layer, Stack
+from spgnn.partition import part_graph
+from spgnn.training import explain, train
+
+
+def graph_with_few_labels():
+    graph = random_graph(n=60, edges=90, use="undirected")
+    graph.split[:] = np.where(np.arange(60) % 20 == 0, 0, 1)
+    return graph
+
+
+def stack():
+    return Stack(GCN(6, 9, act="relu"), GCN(9, 3))
+
+
+@parallel([1, 2, 4], mpi=[4])
+@pytest.mark.parametrize("scheme", ["auto", "cover", "columns"])
+def test_its_bytes_are_those_that_are_sent_and_its_rows_those_of_measure(comm, scheme):
+    graph = graph_with_few_labels()
+    part = part_graph(graph, comm.size, method="random")
+    dgraph = distribute(graph, comm, part, scheme=scheme, dtype=torch.float64)
+    told = explain(stack(), dgraph)
+    history = train(stack(), dgraph, epochs=2)
+    assert sum(l["bytes_forward"] + l["bytes_backward"] for l in told.layers) == history.bytes_sent == history.bytes_predicted
+    report = measure(graph, part, dgraph.scheme, (6, 9, 3), itemsize=8, train_N=(graph.split == 0) & (graph.y >= 0))
+    assert [l["rows"] for l in told.layers] == [l.rows for l in report.layers]
+    assert [l["order"] for l in told.layers] == [l.order for l in report.layers]
+    assert told.layers[0]["kept"] and "training node" in str(told) and "because" in str(told)
+
+
+def test_it_says_why_rows_are_not_pruned_and_why_a_product_is_not_kept():
+    graph = random_graph(use="undirected")
+    told = explain(stack(), distribute(graph, SelfCommunicator()))
+    assert told.rows.startswith("all rows") and told.layers[0]["why"].startswith("A X is fixed")
+    dropped = Stack(GCN(6, 9, act="relu"), GCN(9, 3), dropout=0.5)
+    told = explain(dropped, distribute(graph, SelfCommunicator()), prune="never")
+    assert not told.layers[0]["kept"] and told.rows == "all rows: prune = never"
+    assert "dropout acts on X" in told.layers[0]["why"]
+    told = explain(stack(), distribute(graph, SelfCommunicator(), keep=False))
+    assert "X may change" in told.layers[0]["why"]
+
+
+def test_auto_prunes_where_few_nodes_train_and_does_not_where_most_do():
+    few = graph_with_few_labels()
+    assert explain(stack(), distribute(few, SelfCommunicator())).layers[-1]["rows"] == int(((few.split == 0) & (few.y >= 0)).sum())
+    most = random_graph(n=60, edges=300, use="undirected")
+    most.split[:] = 0
+    assert explain(stack(), distribute(most, SelfCommunicator())).layers[-1]["rows"] == 60
+
+
+class Own(Layer):
+    def forward(self, A, H_nF):
+        return A @ H_nF
+
+
+def test_layers_of_ones_own_are_not_explained_nor_pruned():
+    graph = random_graph(use="undirected")
+    with pytest.raises(UsageError, match="chains"):
+        explain(Stack(Own(6, 6), GCN(6, 3)), distribute(graph, SelfCommunicator()))
+    with pytest.raises(UsageError, match="prune = always"):
+        train(Stack(Own(6, 6), GCN(6, 3)), distribute(graph, SelfCommunicator()), prune="always")

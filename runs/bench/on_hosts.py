@@ -1,4 +1,4 @@
-"""What the benchmarks on two hosts share: arxiv with 128 random features in two parts, and a training on them."""
+"""What the benchmarks on two hosts share: a graph in METIS parts, and a training on them."""
 
 from __future__ import annotations
 
@@ -15,28 +15,26 @@ N_FEATURES = 128
 SPGNN = [sys.executable, "-m", "spgnn"]
 
 
-def arxiv() -> Path:
-    """Return the folder of ogbn-arxiv, in SPGNN_DATA."""
-    folder = os.environ.get("SPGNN_DATA")
-    if not folder:
-        sys.exit("set SPGNN_DATA to the folder of real graphs")
-    return Path(folder) / "arxiv_graphsaint"
+def cut(graph: str, folder: Path, hosts: int) -> list:
+    """Write the METIS parts of a graph; return the words by which `spgnn train` names graph and parts.
+
+    Args: graph  arxiv (in SPGNN_DATA; with 128 seeded random features), or what `spgnn train` takes.
+    """
+    source = [graph]
+    if graph == "arxiv":
+        data = os.environ.get("SPGNN_DATA") or sys.exit("set SPGNN_DATA to the folder of real graphs")
+        source = [Path(data) / "arxiv_graphsaint", "--features", folder / "X.npy"]
+        n = len(json.loads((source[0] / "class_map.json").read_text()))
+        np.save(folder / "X.npy", np.random.default_rng(0).standard_normal((n, N_FEATURES), dtype=np.float32))
+    run([*SPGNN, "partition", *source, "-k", hosts, "--out", folder / "parts", "--json"])
+    return [source[0], "--partition", folder / "parts"]
 
 
-def cut(folder: Path, hosts: int) -> Path:
-    """Write 128 seeded random features and the METIS parts of arxiv; return the folder of parts."""
-    n = len(json.loads((arxiv() / "class_map.json").read_text()))
-    X = np.random.default_rng(0).standard_normal((n, N_FEATURES), dtype=np.float32)
-    np.save(folder / "X.npy", X)
-    run([*SPGNN, "partition", arxiv(), "-k", hosts, "--features", folder / "X.npy", "--out", folder / "parts", "--json"])
-    return folder / "parts"
-
-
-def train(parts: Path, rate: str, hosts: int, *options) -> dict:
-    """Train on the parts, one rank a host; return the summary and `wire_bytes`, what left the first host's card."""
+def train(parts: list, rate: str, hosts: int, *options) -> dict:
+    """Train on what cut() returned, one rank a host; return the summary and `wire_bytes`, sent by the first host's card."""
     card = "/sys/class/net/eth0/statistics/tx_bytes"
     launch = f'cat {card}; mpirun -f "$HOSTFILE" -ppn 1 -n {hosts} "$@"; code=$?; cat {card}; exit $code'
-    command = [*SPGNN, "train", arxiv(), "--partition", parts, "--json", *options]
+    command = [*SPGNN, "train", *parts, "--json", *options]
     lines = run([WITH_HOSTS, "--hosts", hosts, "--rate", rate, "--", "sh", "-c", launch, "sh", *command]).splitlines()
     return json.loads(lines[1]) | {"wire_bytes": int(lines[2]) - int(lines[0])}
 

@@ -46,10 +46,12 @@ class LocalCSR:
         return len(self.indices)
 
     def to_scipy(self) -> sp.csr_array:
-        """Return the block as a scipy CSR."""
+        """Return the block as a scipy CSR over the same arrays."""
         # Of this dtype on every rank, also where one rank happens to hold nothing but ones.
         data = np.ones(self.nnz, self.numpy_dtype) if self.weights is None else self.weights
-        return sp.csr_array((data, self.indices, self.indptr), shape=self.shape)
+        # Of one type with indptr, or scipy copies the indices.
+        indptr = self.indptr.astype(self.indices.dtype) if self.nnz < 2**31 else self.indptr
+        return sp.csr_array((data, self.indices, indptr), shape=self.shape)
 
     def transposed(self) -> LocalCSR:
         """Return A' as a LocalCSR: A itself where A is symmetric."""

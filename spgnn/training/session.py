@@ -125,7 +125,8 @@ def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
 def _check_parts(source: str, config: TrainConfig) -> None:
     """Raise where the folder of parts was made for another graph or other edges, as far as names tell."""
     part = load_partition(config.partition)
-    if is_built_in(source) and part.graph_name not in (source, source.partition(":")[0]):
+    kind, made_for = source.partition(":")[0], part.graph_name.partition("-")[0]  # rmat:scale=10 is named rmat-10-16
+    if is_built_in(source) and made_for != kind:
         raise PartitionError(f"{config.partition} was made for {part.graph_name!r}, not for {source!r}; name that graph, or make parts of this one")
     if part.edges != config.edges:
         raise UsageError(f"{config.partition} was made with --edges {part.edges}; got --edges {config.edges}")

@@ -39,14 +39,20 @@ class StepRows:
                 raise UsageError("prune = always needs layers that are chains A H W, such as GCN; a layer of one's own reads rows that are not known")
             return
         train_n = (split_n == 0) & _has_label(dgraph.y_n)
-        masks = needed_rows(dgraph.A, train_n, len(self.plans))
-        full, pruned = self._work(dgraph, [np.ones_like(m) for m in masks]), self._work(dgraph, masks)
+        n_layers, everything = len(self.plans), np.ones_like(train_n)
+        full = self._work(dgraph, [everything] * (n_layers + 1))
         # Each step is three products a layer; without randomness the scores come with the next step's logits.
         evaluation = full / config.eval_every
-        cost = 3 * full + (evaluation if getattr(model, "is_random", True) else 0)
-        saved = 3 * pruned + evaluation
+        most = SAVES * (3 * full + (evaluation if getattr(model, "is_random", True) else 0)) - evaluation
+        # No layer has fewer rows than the last: where that is too much already, the rest need not be known.
+        at_least = self._work(dgraph, [train_n] * (n_layers + 1))
+        if config.prune == "auto" and 3 * at_least > most:
+            self.why = f"all rows: those that train take {at_least / max(full, 1):.0%} of the multiply-adds of all rows or more"
+            return
+        masks = needed_rows(dgraph.A, train_n, n_layers)
+        pruned = self._work(dgraph, masks)
         share = f"{pruned / max(full, 1):.0%} of the multiply-adds of all rows"
-        if config.prune == "auto" and saved > SAVES * cost:
+        if config.prune == "auto" and 3 * pruned > most:
             self.why = f"all rows: those that reach a training node take {share}, and scores would need a pass of their own"
             return
         self.is_pruned, self.why = True, f"rows that reach a training node: {share}"

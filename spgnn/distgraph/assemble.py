@@ -38,7 +38,8 @@ def assemble(block: RowBlock, owner_of, layout: Layout, operator: str, machine: 
         A_oo = A_oo if layout.block in layout.owners else sp.csr_array(A_oo.shape, dtype=A_oo.dtype)
         part = Blocks(A_oo, A_og, index).of_owners(layout.owners)
         A_og, index = part.A_og, part.index
-    base = None if layout.comm.size == 1 else ExchangePlan(layout.column, index, layout.pool, layout.threads, layout)
+    # Degrees and masks travel as they are, whatever the wire.
+    base = None if layout.comm.size == 1 else ExchangePlan(layout.column, index, layout.pool, layout.threads)
     A_oo, A_og = scaled_blocks(A_oo, A_og, rows_n, base, operator)
     blocks, covers = Blocks(A_oo, A_og, index), None
     if layout.scheme == "auto":

@@ -13,6 +13,7 @@ import torch
 
 from ..dist import Communicator
 from ..dist.consistency import check_same
+from ..dist.threads import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
 from ..graph import NORMS, Graph
 from ..partition import PARTITIONERS, Partition, RowBlock, load_block, load_partition, part_graph, partition_of, row_block
@@ -66,7 +67,7 @@ def distribute(
         wire, wire_gradients  types of the rows that travel forward and backward: float32 (as they are),
                      bfloat16, float16 or int8. All but the first are not exact.
         machine      name or file of the cost model that scheme auto asks.
-        threads      kernel threads of this rank, 0 for all.
+        threads      kernel threads of this rank; 0: its share of the host's cores, which torch keeps to as well.
     Raises: PartitionError where partition and graph or ranks do not fit; UsageError for unknown names.
     Collective.
     """
@@ -78,6 +79,9 @@ def distribute(
         raise UsageError(f"operator {operator!r} is not known{nearest(operator, NORMS)}")
     if dtype not in DTYPES:
         raise UsageError(f"dtype {dtype} is not there; expected {' or '.join(map(str, DTYPES))}")
+    share = share_of_threads(comm)
+    threads = threads or min(share, torch.get_num_threads())  # fewer, where a user has told torch so
+    torch.set_num_threads(threads)
     pool = BufferPool()
     layout = make_layout(comm, replication, scheme, dtype, pool, threads, (Wire(wire), Wire(wire_gradients)))
     comm.phase = "partition and load"

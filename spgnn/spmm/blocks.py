@@ -51,7 +51,7 @@ class Stage:
 def make_stages(blocks: Blocks, layout: Layout, base: ExchangePlan | None, covers: Covers | None = None) -> list[Stage]:
     """Return a Stage for each group of owners of the layout: together they are the product with A_og. Collective.
 
-    Args: base    the plan of all ghosts, taken where it is the one that a single group would make.
+    Args: base    the plan of all ghosts, whose rows a single group would fetch too.
           covers  of all owners, where they are known.
     """
     comm, pool, threads = layout.column, layout.pool, layout.threads
@@ -62,7 +62,7 @@ def make_stages(blocks: Blocks, layout: Layout, base: ExchangePlan | None, cover
             known = covers if len(layout.stages) == 1 else None
             plan, A = covered_plan(comm, part.index, part.A_og, layout, known)
         else:
-            plan = base if base is not None and len(layout.stages) == 1 else ExchangePlan(comm, part.index, pool, threads, layout)
+            plan = base.under(layout) if base is not None and len(layout.stages) == 1 else ExchangePlan(comm, part.index, pool, threads, layout)
             A = part.A_og
         check_counts(plan.comm, plan.send_rows_P, plan.recv_rows_P, f"rows of blocks {owners.start} to {owners.stop - 1}")
         stages.append(Stage(plan, LocalCSR(A, layout.dtype, threads)))

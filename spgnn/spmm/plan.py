@@ -47,6 +47,10 @@ class ExchangePlan:
         plan._set_up(comm, B, B.shape[1], pool, layout)
         return plan
 
+    def under(self, layout) -> ExchangePlan:
+        """Return the same plan with the operations and wires of a layout. Not collective."""
+        return self.packed(self.comm, self.pack, self.send_rows_P, self.recv_rows_P, self.pool, layout)
+
     def _set_up(self, comm, pack: Selection | LocalCSR, n: int, pool: BufferPool, layout) -> None:
         self.comm, self.pack, self.n, self.pool = comm, pack, n, pool
         self.g = int(self.recv_rows_P.sum())

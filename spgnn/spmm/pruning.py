@@ -31,7 +31,7 @@ def _read_by(A: DistSpMM, rows_n: np.ndarray) -> np.ndarray:
     if A.plan is not None:
         marks_g1 = _columns(A.blocks.A_og, rows_n)[:, None].astype(np.float32)
         marks_n1 = A.plan.push_add(torch.from_numpy(marks_g1), torch.from_numpy(marks_n1)).numpy()
-    read_n = marks_n1.ravel() > 0.5  # int8 marks come with what error feedback kept of the last ones
+    read_n = marks_n1.ravel() > 0
     return read_n if A.row_sum is None else A.row_sum.comm.all_reduce(read_n, "max")
 
 
@@ -91,7 +91,7 @@ def _restricted(A: DistSpMM, out_n: np.ndarray, in_n: np.ndarray) -> DistSpMM:
     if A.plan is None:
         ghost_g = np.zeros(0, bool)
     elif A.layout.scheme == "broadcast":  # all rows that layer l - 1 computes
-        ghost_g = A.plan.pull(torch.from_numpy(in_n[:, None].astype(np.float32))).numpy().ravel() > 0.5
+        ghost_g = A.plan.pull(torch.from_numpy(in_n[:, None].astype(np.float32))).numpy().ravel() > 0
     else:
         ghost_g = _columns(A.blocks.A_og, out_n)
     return make_operator(A.blocks.restricted(out_n, in_n, ghost_g), A.layout)

@@ -55,3 +55,13 @@ def test_ranks_of_one_host_have_together_no_more_threads_than_cores(comm):
     share = share_of_threads(comm)
     assert share == max(1, len(core_ids()) // comm.size)
     assert share_of_cores(core_ids(), [core_ids()] * comm.size) * comm.size == len(core_ids())
+
+
+@parallel([1, 2], mpi=[2])
+def test_a_rank_that_names_no_threads_takes_no_more_than_its_share(comm):
+    import torch
+
+    import spgnn
+
+    dgraph = spgnn.distribute(spgnn.load_graph("path:n=8"), comm, method="block")
+    assert dgraph.A.threads == torch.get_num_threads() <= share_of_threads(comm)

@@ -195,3 +195,18 @@ def test_measure_predicts_the_bytes_of_evaluations_too(comm, input_dropout):
     sent = np.array([comm.traffic.sent_bytes("all_to_all").sum()])
     comm.all_reduce(sent)
     assert sent[0] == report.bytes_per_epoch
+
+
+@parallel([3, 4], mpi=[])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+def test_a_narrow_wire_changes_neither_the_operator_nor_the_rows_that_are_pruned(comm, scheme):
+    graph = random_graph(n=40, edges=80, weighted=True, use="directed")
+    graph.split[:] = np.where(np.arange(40) % 9 == 0, 0, 1)
+    plain, narrow = (
+        distribute(graph, comm, method="random", scheme=scheme, dtype=torch.float64, wire=wire, wire_gradients=wire) for wire in ("float32", "int8")
+    )
+    for block in ("A_oo", "A_og"):
+        np.testing.assert_array_equal(getattr(plain.A.blocks, block).toarray(), getattr(narrow.A.blocks, block).toarray())
+    config = TrainConfig(split="given", prune="always")
+    masks = [Trainer(make("wide"), dgraph, config).rows.A.masks for dgraph in (plain, narrow)]
+    assert all(np.array_equal(a, b) for a, b in zip(*masks))

@@ -1,0 +1,72 @@
+"""The scripts of runs/launch and runs/cluster: valid, of no one machine, and started with the right numbers."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LAUNCH = ("runs/launch/mpirun", "runs/launch/hosts", "runs/launch/slurm")
+SCRIPTS = (*LAUNCH, "runs/cluster_test", "runs/cluster/with_hosts", "runs/cluster/on_host")
+
+
+@pytest.fixture
+def started(tmp_path):
+    """run(script, *arguments, **environment): what the script asks mpirun or srun for, as words."""
+    for name in ("mpirun", "srun"):
+        (tmp_path / name).write_text(f'#!/bin/sh\nprintf "%s\\n" {name} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+
+    def run(script, *arguments, **environment):
+        env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"} | environment
+        done = subprocess.run([ROOT / script, *arguments], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize("name", [*SCRIPTS, "runs/cluster/slurm.sh"])
+def test_a_script_is_valid_bash_that_names_no_machine(name):
+    assert subprocess.run(["bash", "-n", ROOT / name], timeout=60).returncode == 0
+    text = (ROOT / name).read_text()
+    assert not re.findall(r"https?://|/home/|/root/|/tmp/|/work/", text)
+    if name in SCRIPTS:
+        assert os.access(ROOT / name, os.X_OK)
+        assert text.startswith("#!/usr/bin/env bash\n") and "\nset -euo pipefail\n" in text
+
+
+def test_mpirun_starts_ranks_and_passes_arguments_on(started):
+    assert started("runs/launch/mpirun", "--epochs", "3", RANKS="6")[:5] == ["mpirun", "-n", "6", "spgnn", "train"]
+    assert started("runs/launch/mpirun", "--epochs", "3")[-2:] == ["--epochs", "3"]
+
+
+def test_hosts_counts_the_hosts_of_the_file_but_not_its_comments(started, tmp_path):
+    (tmp_path / "three").write_text("# ours\nn1\nn2:8\n\n  # not yet: n4\nn3\n")
+    words = started("runs/launch/hosts", HOSTFILE="three", RANKS_PER_HOST="4")
+    assert words[:8] == ["mpirun", "-f", "three", "-ppn", "4", "-n", "12", "spgnn"]
+
+
+def test_slurm_passes_the_cpus_of_a_task_on_and_ends_with_a_dead_rank(started):
+    words = started("runs/launch/slurm", "--epochs", "3", SLURM_CPUS_PER_TASK="7")
+    assert words[0] == "srun" and {"--mpi=pmi2", "--kill-on-bad-exit=1", "--cpus-per-task=7"} < set(words)
+    assert "#SBATCH --ntasks-per-node=4\n" in (ROOT / "runs/launch/slurm").read_text()
+
+
+@pytest.mark.parametrize("internal", ["--inside", "--one-host"])
+@pytest.mark.parametrize("outside", ["", "of this machine"])
+def test_with_hosts_changes_nothing_outside_its_namespaces(internal, outside):
+    """`!` makes no host name: nothing is changed even where this fails."""
+    env = {"PATH": os.environ["PATH"]} | ({"OUTSIDE_NET": os.readlink("/proc/self/ns/net")} if outside else {})
+    done = subprocess.run([ROOT / "runs/cluster/with_hosts", internal, "!", "2", "none"], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 4 and f"{internal} is for itself alone" in done.stderr
+
+
+@pytest.mark.slow
+def test_cluster_tests_are_collected_only_when_asked_for():
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/cluster"]
+    env = {k: v for k, v in os.environ.items() if k != "SPGNN_CLUSTER"}
+    assert "test_launches" not in subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60).stdout

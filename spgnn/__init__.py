@@ -12,7 +12,7 @@ Names are imported when first used, so that `import spgnn` starts neither torch 
 import os
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "Graph": "graph",

@@ -204,7 +204,7 @@ def environment(comm, threads: int) -> dict:
         "cores": cores(),
         "threads": threads,
         "ranks": comm.size,
-        "communicator": type(comm).__name__,
+        "communicator": repr(comm).partition("(")[0],
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 

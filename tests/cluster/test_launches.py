@@ -20,10 +20,6 @@ def curve(folder: Path) -> dict[str, list]:
     return {name: [record[name] for record in records] for name in ("loss", "val", "test")}
 
 
-def environment(folder: Path) -> dict:
-    return json.loads((folder / "env.json").read_text())
-
-
 def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
@@ -66,7 +62,6 @@ def test_four_ranks_train_wordnet_to_the_curve_of_one_process(alone, commands, t
         assert (found["val"], found["test"]) == (expected["val"], expected["test"])
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["ranks"] == 4 and summary["bytes_sent"] == summary["bytes_predicted"] > 0
-    assert environment(tmp_path / "run")["communicator"] == "MpiCommunicator"
 
 
 @pytest.mark.parametrize("launcher", ["srun", "mpirun"])

@@ -184,7 +184,8 @@ def layer_works(planned: PlannedGraph, part: Partition, report: VolumeReport, wo
                 rows_PP=none_PP if rows is None else rows.rows_PP,
                 row_bytes=row_bytes(layer.width, model.itemsize, wire),
                 sum_PP=None if sums is None else sums.rows_PP,
-                sum_bytes=layer.width * model.itemsize,
+                # Partial results of bfloat16 are float32 until they are added up.
+                sum_bytes=layer.width * (max(model.itemsize, 4) if direction == "forward" else model.itemsize),
             )
 
         has_backward = not layer.is_kept and (not is_first or layer.order == "gemm_first")

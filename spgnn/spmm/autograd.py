@@ -66,7 +66,7 @@ class SpMMFirst(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A, kept, H_nF, W_FC, bias_C, relu):
         S = kept if kept is not None else DenseRows(A.apply(_stored(A, H_nF)), A.layout)
-        Z_nC = S.times(W_FC, bias_C, relu, A.out_dtype)
+        Z_nC = _left(A, S, S.times, W_FC, bias_C, relu, A.out_dtype)
         ctx.A, ctx.S, ctx.relu_of = A, S, _Once(Z_nC if relu else None)
         ctx.save_for_backward(W_FC, _relu_input(H_nF))
         return Z_nC
@@ -76,7 +76,7 @@ class SpMMFirst(torch.autograd.Function):
         A, S, (W_FC, relu_nF) = ctx.A, ctx.S, ctx.saved_tensors
         G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take())
         G_nC = _stored(A, G_nC)
-        dW_FC = S.transposed_times(G_nC)
+        dW_FC = _left(A, S, S.transposed_times, G_nC)
         dH_nF = A.adjoint(_times_transposed(A, G_nC, W_FC)) if ctx.needs_input_grad[2] else None
         dH_nF = _masked_in_place(A, dH_nF, relu_nF)
         return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
@@ -88,7 +88,7 @@ class GEMMFirst(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A, sparse, H_nF, W_FC, bias_C, relu):
         S = sparse if sparse is not None else DenseRows(_stored(A, H_nF), A.layout)
-        Z_nC = A.apply(S.times(W_FC), bias_C, relu, A.out_dtype)
+        Z_nC = A.apply(_left(A, S, S.times, W_FC), bias_C, relu, A.out_dtype)
         ctx.A, ctx.sparse, ctx.is_relu_input = A, sparse, _relu_input(H_nF) is not None
         ctx.relu_of = _Once(Z_nC if relu else None)
         ctx.save_for_backward(H_nF, W_FC)
@@ -101,7 +101,7 @@ class GEMMFirst(torch.autograd.Function):
         U_nC = A.adjoint(G_nC)
         del G_nC
         S = ctx.sparse if ctx.sparse is not None else DenseRows(_stored(A, H_nF), A.layout)
-        dW_FC = S.transposed_times(U_nC)
+        dW_FC = _left(A, S, S.transposed_times, U_nC)
         dH_nF = _times_transposed(A, U_nC, W_FC) if ctx.needs_input_grad[2] else None
         dH_nF = _masked_in_place(A, dH_nF, H_nF if ctx.is_relu_input else None)
         return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
@@ -146,7 +146,7 @@ def mixed_precision(dtype: torch.dtype):
 def _drop(H_nF, A, rate, key):
     H_nF = H_nF.contiguous()
     out = A.pool.empty(*H_nF.shape, dtype=H_nF.dtype)
-    _kernels.drop(array_of(H_nF), array_of(out), A.node_n, key, rate, A.threads)
+    A.ops.run("dropout", _kernels.drop, array_of(H_nF), array_of(out), A.node_n, key, rate, A.threads)
     return out
 
 
@@ -192,12 +192,18 @@ def _masked_in_place(A, dH_nF, relu_nF):
 
 def _mask_sum(A, G_nC, Z_nC, out_nC) -> torch.Tensor:
     Z, out = (None, None) if Z_nC is None else (array_of(Z_nC), array_of(out_nC))
-    return torch.from_numpy(_kernels.mask_sum(array_of(G_nC), Z, out, A.threads)).to(sum_dtype(G_nC.dtype))
+    sums = A.ops.run("activation", _kernels.mask_sum, array_of(G_nC), Z, out, A.threads)
+    return torch.from_numpy(sums).to(sum_dtype(G_nC.dtype))
 
 
 def _times_transposed(A, G_nC, W_FC):
     out = A.pool.empty(G_nC.shape[0], W_FC.shape[0], dtype=G_nC.dtype)
     return A.layout.ops.gemm(G_nC, W_FC.to(G_nC.dtype).t(), out)
+
+
+def _left(A, S, function, *args) -> torch.Tensor:
+    """Return a product with the left factor S; sparse ones are a phase of their own, dense ones are GEMMs."""
+    return A.ops.run("sparse X W", function, *args) if S.is_sparse else function(*args)
 
 
 def _stored(A, H_nF):

@@ -137,7 +137,8 @@ class Flight:
         else:
             width = wire.row_bytes(F, rows.element_size())
             self.send, self.recv = (pool.empty(n, width, dtype=torch.uint8) for n in (rows.shape[0], received))
-            wire.encode(rows, self.send, plan.residual((kind,), *rows.shape) if wire.has_residual else None)
+            residual = plan.residual((kind,), *rows.shape) if wire.has_residual else None
+            plan.layout.ops.run("wire", wire.encode, rows, self.send, residual)
         self.request = plan.layout.ops.start(plan.comm, self.send, send_rows_P, self.recv, recv_rows_P)
 
     def finish(self) -> torch.Tensor:
@@ -145,7 +146,8 @@ class Flight:
         self.plan.layout.ops.wait(self.request)
         if self.wire.is_plain:
             return self.recv
-        return self.wire.decode(self.recv, self.plan.pool.empty(len(self.recv), self.like.shape[1], dtype=self.like.dtype))
+        rows = self.plan.pool.empty(len(self.recv), self.like.shape[1], dtype=self.like.dtype)
+        return self.plan.layout.ops.run("wire", self.wire.decode, self.recv, rows)
 
 
 class Selection:

@@ -43,6 +43,9 @@ class TimedOperations(Operations):
     def gemm(self, a, b, out=None, bias=None):
         return self._spanned(GEMM, super().gemm, a, b, out, bias, flops=2 * a.shape[0] * a.shape[1] * b.shape[1])
 
+    def run(self, phase, function, *args):
+        return self._spanned(phase, function, *args)
+
     def start(self, comm, send, send_rows, recv, recv_rows):
         flight = _Flight(self.traffic.open_label(), self.recorder.clock(), *sent(comm, send, send_rows))
         flight.request = self._spanned(START, super().start, comm, send, send_rows, recv, recv_rows)

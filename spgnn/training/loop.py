@@ -162,7 +162,7 @@ class Trainer:
         if dgraph.is_multilabel:
             loss = binary_cross_entropy(Z_nC, self._y_n, self._train_rows, self.n_train)
         else:
-            loss = cross_entropy(Z_nC, self._y_n, self.n_train, dgraph.A.pool, dgraph.A.threads)
+            loss = dgraph.A.ops.run("loss", cross_entropy, Z_nC, self._y_n, self.n_train, dgraph.A.pool, dgraph.A.threads)
         self._own_loss = float(loss.detach()) if dgraph.is_counted else 0.0
         return loss, Z_nC
 

@@ -115,7 +115,7 @@ class MeasureConfig(SourceConfig):
 class PlanConfig(SourceConfig):
     """The options of `spgnn plan`; lists are comma-separated on the command line."""
 
-    ranks: str = option("4", "numbers of ranks P")
+    ranks: str = option("", "numbers of ranks P; default: 4, or what fits --partition")
     method: str = option("metis", "partitioners: metis, block, random")
     scheme: str = option("cover,columns,broadcast", "exchange schemes")
     replication: str = option("1,2", "replication factors c; one that does not fit a number of ranks is left out")

@@ -6,6 +6,7 @@ A process is a rank; its threads are `compute` and, in as many lanes as fly at o
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,11 @@ from ..timeline import EXCHANGE, Recorder, Span
 
 def check_path(path: str | Path) -> None:
     """Raise UsageError unless a file can be made there: before hours of training, not after."""
-    if not Path(path).resolve().parent.is_dir() or Path(path).is_dir():
-        raise UsageError(f"--trace {path}: expected a file in a folder that exists")
+    target = Path(path)
+    if not target.resolve().parent.is_dir() or (target.exists() and not target.is_file()) or target.is_symlink():
+        raise UsageError(f"--trace {path}: expected a file in a folder that exists, no device and no link")
+    if not os.access(target.resolve().parent, os.W_OK):
+        raise UsageError(f"--trace {path}: the folder cannot be written; choose another")
 
 
 def write_trace(comm, recorder: Recorder, path: str | Path) -> None:

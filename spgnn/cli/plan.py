@@ -115,11 +115,15 @@ def _partitions(graph: Graph, config: PlanConfig) -> Iterator[tuple[Partition, i
     wanted = integers("replication", config.replication)
     if config.partition:
         part = load_partition(config.partition, graph)
-        for c in [c for c in wanted if part.k % c == 0] or [ProcessGrid(part.k, wanted[0]).c]:
-            yield part, c
+        ranks = integers("ranks", config.ranks) if config.ranks else ()
+        fitting = [c for c in wanted if part.k % c == 0 and (not ranks or part.k * c in ranks)]
+        if not fitting:
+            asked = f"on {config.ranks} ranks with" if ranks else "with"
+            raise UsageError(f"{config.partition} has k = {part.k} parts, which do not run {asked} replication {config.replication}: P = k c, and c divides k")
+        yield from ((part, c) for c in fitting)
         return
     known: dict[tuple[int, str], Partition] = {}
-    for size in integers("ranks", config.ranks):
+    for size in integers("ranks", config.ranks or "4"):
         fitting = [c for c in wanted if c in valid_replications(size)]
         for c in fitting or [ProcessGrid(size, wanted[0]).c]:  # which refuses, and names those that fit
             for method in words("method", config.method):

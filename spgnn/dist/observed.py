@@ -31,9 +31,6 @@ class ObservedCommunicator:
         self._observers = observers
         self.rank, self.size, self.traffic = comm.rank, comm.size, comm.traffic
 
-    def __repr__(self) -> str:
-        return repr(self._comm)
-
     @property
     def phase(self) -> str:
         return self._comm.phase

@@ -9,12 +9,13 @@ import socket
 
 import numpy as np
 
+from ..errors import together
 from ..partition import Covers
 from ..spmm.blocks import Blocks
 from ..spmm.cost import Product, cheaper_scheme
 from ..spmm.covered import covers_of
 from ..spmm.layout import Layout
-from ..spmm.machines import Machine, load_machine
+from ..spmm.machines import load_machine
 
 WIDTH = 64  # columns that the comparison is made for; both schemes' times grow alike with it
 
@@ -22,7 +23,7 @@ WIDTH = 64  # columns that the comparison is made for; both schemes' times grow 
 def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers | None]:
     """Return cover or columns, why in a sentence, and the covers that were made for it. Collective.
 
-    Args: machine  a name or file of the cost model; the ranks on a host are those of the job.
+    Args: machine  a name or file of the cost model, read on rank 0; the ranks on a host are those of the job.
     """
     if layout.comm.size == 1:
         return "columns", "columns: one rank exchanges nothing", None
@@ -36,7 +37,14 @@ def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, st
     cover = Product(
         ghost_P=ghost_P - moved_P, table_P=rows_P + cover_PP.sum(axis=0), rows_PP=cover_PP, sender_P=moved_PP.sum(axis=1), **shared
     )
-    return *cheaper_scheme(columns, cover, _here(layout, machine), layout.dtype.itemsize), covers
+    hosts = layout.comm.all_gather_json(socket.gethostname())
+    here = together(layout.comm, load_machine, machine, root=0)  # another host may have another file of that name
+    decided = None
+    if here is not None:
+        here = here.placed(max(hosts.count(host) for host in hosts))
+        decided = cheaper_scheme(columns, cover, here, layout.dtype.itemsize)
+    name, why = layout.comm.all_gather_json(decided)[0]
+    return name, why, covers
 
 
 def _table(from_R: np.ndarray, layout: Layout) -> np.ndarray:
@@ -45,8 +53,3 @@ def _table(from_R: np.ndarray, layout: Layout) -> np.ndarray:
     own = np.zeros((1, P), np.int64)
     own[0, layout.column_number :: c] = from_R
     return layout.comm.all_gather(own).T
-
-
-def _here(layout: Layout, machine: str) -> Machine:
-    hosts = layout.comm.all_gather_json(socket.gethostname())
-    return load_machine(machine).placed(max(hosts.count(host) for host in hosts))

@@ -72,7 +72,7 @@ def distribute(
     Collective.
     """
     options = dict(scheme=scheme, replication=replication, operator=operator, feature_norm=feature_norm, dtype=dtype, method=method, seed=seed)
-    check_same(comm, option_facts(source, partition, options | dict(balance=balance, keep=keep, order=order, wire=wire, wire_gradients=wire_gradients)))
+    check_same(comm, option_facts(source, partition, options | dict(balance=balance, keep=keep, order=order, wire=wire, wire_gradients=wire_gradients, machine=machine)))
     if scheme != "auto" and scheme not in SCHEMES:
         raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, ('auto', *SCHEMES))}")
     if operator not in NORMS:
@@ -177,6 +177,7 @@ def _check_ranks(k: int, layout: Layout) -> None:
     if k != layout.grid.rows:
         fits = f"start {k * c} or make a partition with k = {P // c}"
         copies = f", {c} to a part" if c > 1 else ""
+        fits = fits if k % c == 0 else f"make a partition with k = {P // c}"
         raise PartitionError(f"the partition has k = {k} parts, the job {P} rank(s){copies}; {fits}")
 
 
@@ -195,9 +196,8 @@ def _features(X_nF, feature_norm, pool, dtype, threads):
         return SparseRows(sp.csr_array(X_nF), pool, dtype, threads)
     if X_nF.dtype.name == str(dtype).removeprefix("torch.") and X_nF.flags.c_contiguous and X_nF.flags.writeable:
         return torch.from_numpy(X_nF)  # the caller's memory: X may not change anyway
-    X = pool.empty(*X_nF.shape, dtype=sum_dtype(dtype))
-    X.numpy()[:] = X_nF
-    return X if X.dtype == dtype else pool.copy(X, dtype)
+    X = pool.empty(*X_nF.shape, dtype=dtype)
+    return X.copy_(torch.from_numpy(np.asarray(X_nF)))
 
 
 def _labels(y_n, dtype):

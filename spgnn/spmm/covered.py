@@ -58,7 +58,9 @@ def covered_plan(
     raw_own, sums_own = find(index.own_n, wanted), find(index.own_n, np.asarray(theirs.indices, dtype=np.int64))
     agree(comm, misdirected(comm.rank, raw_own, wanted) or misdirected(comm.rank, sums_own, theirs.indices))
     B = LocalCSR(_packing(raw_own, send_raw_P, theirs, sums_own, send_sums_P, index.n), layout.dtype, layout.threads)
-    return ExchangePlan.packed(comm, B, send_raw_P + send_sums_P, recv_P, layout.pool, layout), A_nr
+    plan = ExchangePlan.packed(comm, B, send_raw_P + send_sums_P, recv_P, layout.pool, layout)
+    plan.moved_nnz, plan.sums_read = len(sums_own), len(covers.rows)
+    return plan, A_nr
 
 
 def _handed_over(A_og, rows, is_moved, owner_g, covers: Covers, index: IndexMap) -> sp.csr_array:

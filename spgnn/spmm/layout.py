@@ -40,6 +40,7 @@ class Layout:
     wires: tuple[Wire, Wire] = field(default_factory=lambda: (Wire("float32"), Wire("float32")))
     ops: Operations = field(default_factory=Operations)
     why: str = ""  # of the scheme, where auto took it
+    feedback: dict[tuple, torch.Tensor] | None = None  # what lossy wires left out, a product each; None: nothing is kept
 
     def use(self, ops: Operations) -> None:
         """Have all products and exchanges done by ops, such as one that times them."""

@@ -116,8 +116,8 @@ class DistSpMM:
     @property
     def multiplied_nnz(self) -> int:
         """Nonzeros that this rank multiplies in one product: with `cover`, some of its own and some of others."""
-        packed = sum(s.plan.pack.nnz for s in self.stages if isinstance(s.plan.pack, LocalCSR))
-        return self.A_oo.nnz + sum(s.A.nnz for s in self.stages) + packed
+        moved = sum(s.plan.moved_nnz - s.plan.sums_read for s in self.stages)
+        return self.A_oo.nnz + sum(s.A.nnz for s in self.stages) + moved
 
     def at(self, layer: int, is_last: bool = False) -> DistSpMM:
         """Return the same operator, its exchanges counted under `layer` and the pass that it is in."""

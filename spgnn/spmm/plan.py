@@ -55,7 +55,7 @@ class ExchangePlan:
         self.comm, self.pack, self.n, self.pool = comm, pack, n, pool
         self.g = int(self.recv_rows_P.sum())
         self.layout = layout or Plain()
-        self._residuals: dict[tuple, torch.Tensor] = {}
+        self.moved_nnz = self.sums_read = 0  # `cover`: nonzeros multiplied for readers, and sums that owners made
 
     @property
     def sent_rows(self) -> int:
@@ -106,12 +106,18 @@ class ExchangePlan:
         packed = sp.csr_array(X_nF[self.send_index])
         return exchange_csr(self.comm, packed, self.send_rows_P, self.recv_rows_P)
 
-    def residual(self, key: tuple, rows: int, width: int) -> torch.Tensor:
-        """Return what a lossy wire left out the last time, (rows, F) float32; zero at first."""
-        key = (*key, self.comm.traffic.open_label(), width)
-        if key not in self._residuals:
-            self._residuals[key] = torch.zeros(rows, width)
-        return self._residuals[key]
+    def residual(self, direction: str, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return what a lossy wire left out the last time in the same product, (rows, F) float32; zero at first.
+
+        None outside of training steps, and where the layout keeps none: there one label may stand for several products.
+        """
+        kept, label = self.layout.feedback, self.comm.traffic.open_label()
+        if kept is None or not label.endswith(("forward", "backward")):
+            return None
+        key = (id(self), direction, label, tuple(rows.shape))
+        if key not in kept:
+            kept[key] = torch.zeros(rows.shape)
+        return kept[key]
 
     def _check(self, H, rows: int, what: str) -> None:
         if H.ndim != 2 or H.shape[0] != rows:
@@ -123,6 +129,7 @@ class Plain:
 
     def __init__(self):
         self.ops, self.wires = Operations(), (Wire("float32"), Wire("float32"))
+        self.feedback: dict[tuple, torch.Tensor] | None = None
 
 
 class Flight:
@@ -137,7 +144,7 @@ class Flight:
         else:
             width = wire.row_bytes(F, rows.element_size())
             self.send, self.recv = (pool.empty(n, width, dtype=torch.uint8) for n in (rows.shape[0], received))
-            residual = plan.residual((kind,), *rows.shape) if wire.has_residual else None
+            residual = plan.residual(kind, rows) if wire.has_residual else None
             plan.layout.ops.run("wire", wire.encode, rows, self.send, residual)
         self.request = plan.layout.ops.start(plan.comm, self.send, send_rows_P, self.recv, recv_rows_P)
 

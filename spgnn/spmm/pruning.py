@@ -72,7 +72,8 @@ class PrunedSpMM:
 
     def prepare_adjoint(self) -> None:
         for layer in self.layers:
-            layer.prepare_adjoint()
+            if layer.kept is None:  # a kept product has no backward through A
+                layer.prepare_adjoint()
 
     def _kept_layer(self, A: DistSpMM, X, out_n) -> DistSpMM:
         layer = A.at(1)

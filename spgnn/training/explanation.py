@@ -1,7 +1,8 @@
-"""explain: what a training will compute and send in each layer, and why, from sizes alone."""
+"""explain: what a training will compute and send in each layer, and why; the model stays as it is."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..distgraph import DistGraph
 from ..errors import UsageError
 from ..spmm.schedule import LayerPlan
 from .loop import Trainer
-from .step import multiply_adds
+from .step import left_factor, multiply_adds
 
 ORDERS = {"spmm_first": "(A H) W", "gemm_first": "A (H W)"}
 
@@ -49,7 +50,7 @@ def explain(model: torch.nn.Module, dgraph: DistGraph, **options) -> Explanation
 
     Raises: UsageError where a layer is not a chain A H W. Collective.
     """
-    return explanation_of(Trainer(model, dgraph, build(TrainConfig, options)))
+    return explanation_of(Trainer(deepcopy(model), dgraph, build(TrainConfig, options)))
 
 
 def explanation_of(trainer: Trainer) -> Explanation:
@@ -68,10 +69,11 @@ def _explained(trainer: Trainer, plan: LayerPlan) -> dict:
     forward = plan.exchanges_forward * A.sent_bytes(plan.width, "forward")
     backward = plan.exchanges_backward * A.sent_bytes(plan.width, "backward")
     sent = (plan.exchanges_forward + plan.exchanges_backward) * A.sent_rows
-    own = multiply_adds(plan, A.multiplied_nnz, rows_in, rows_out)
-    dense = (rows_out if plan.order == "spmm_first" else rows_in) * plan.f_in * plan.f_out
+    left = left_factor(A, trainer.rows.X, plan)
+    entries = (rows_out if plan.order == "spmm_first" else rows_in) * plan.f_in if left is None else left.csr.nnz
+    own = multiply_adds(plan, A.multiplied_nnz, entries)
     products = 0 if plan.is_kept or (plan.layer == 1 and plan.exchanges_backward == 0) else A.multiplied_nnz * plan.width
-    total = own + products + dense * (2 if plan.layer > 1 else 1)  # dW, and dH but for the first layer
+    total = own + products + entries * plan.f_out * (2 if plan.layer > 1 else 1)  # dW, and dH but for the first layer
     sums = np.array([rows_out if dgraph.is_counted else 0, sent, forward, backward, total], np.int64)
     dgraph.comm.all_reduce(sums)
     rows, rows_sent, bytes_forward, bytes_backward, work = map(int, sums)

@@ -72,6 +72,8 @@ class Trainer:
         check_same(self.comm, training_facts(model, config))
         self.split_n = split_of(dgraph, config.split, config.seed)
         self.rows = StepRows(dgraph, model, config, self.split_n)
+        # Error feedback starts from nothing, and needs to know which product of a layer it is in.
+        dgraph.A.layout.feedback = None if self.rows.plans is None else {}
         self._count_rows()
         self.rows.prepare_adjoint()
         model.to(sum_dtype(dgraph.A.dtype))

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from ..config import TrainConfig, read_toml
+from ..dist.grid import valid_replications
 from ..errors import CheckpointError, UsageError, together
 from ..partition import load_partition
 from ..spmm.buffers import sum_dtype
@@ -33,7 +34,9 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
     config, graph, state, widths, is_multilabel = together(comm, _read, folder)
     if source is not None:  # another graph has features, labels and splits of its own
         config = replace(config, format="", features="", labels="", split="auto")
-    if config.partition and (source is not None or load_partition(config.partition).k != comm.size):
+    if config.replication not in valid_replications(comm.size):
+        config = replace(config, replication=1)
+    if config.partition and (source is not None or not together(comm, _fits, config, comm.size)):
         config = replace(config, partition="")
     dgraph = distribute_source(source or graph, config, comm, set_threads(comm, config.threads))
     model = together(comm, _model, config, widths, state, dgraph)
@@ -54,6 +57,11 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
         counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), widths[-1], comm)
         report |= {name: scores(counts[s], dgraph.is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
     return finite(report)
+
+
+def _fits(config: TrainConfig, size: int) -> bool:
+    """Whether the parts that the run was made with are still there, and as many as these ranks need."""
+    return Path(config.partition).is_dir() and load_partition(config.partition).k * config.replication == size
 
 
 def _read(folder: Path):

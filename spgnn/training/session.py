@@ -18,12 +18,14 @@ from .. import __version__
 from ..config import TrainConfig, to_toml
 from ..data import is_built_in, load_graph
 from ..dist.consistency import check_same
+from ..dist.grid import ProcessGrid
 from ..dist.threads import share_of_threads
 from ..distgraph import DistGraph, distribute
 from ..errors import PartitionError, ResourceError, UsageError, together
 from ..graph import Graph
 from ..machine import cores, peak_rss_mb
 from ..partition import load_partition
+from ..spmm.machines import load_machine
 from .checkpoint import finite, save_checkpoint, write_array, write_json
 from .facts import run_facts
 from .loop import Trainer
@@ -55,6 +57,8 @@ def run(
 
 
 def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
+    ProcessGrid(comm.size, config.replication)  # both say what is wrong with them before anything is read
+    together(comm, load_machine, config.machine, root=0)
     threads = set_threads(comm, config.threads)
     folder = _open_folder(source, config, comm, threads)
     dgraph = distribute_source(source, config, comm, threads)

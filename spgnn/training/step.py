@@ -12,6 +12,7 @@ from ..config import TrainConfig
 from ..distgraph import DistGraph
 from ..errors import UsageError
 from ..spmm.pruning import PrunedSpMM, needed_rows
+from ..spmm.rows import SparseRows
 from ..spmm.schedule import LayerPlan, plan_layers
 
 SAVES = 0.95  # pruning has to take less than this share of the work, or the second operator is not worth its memory
@@ -75,7 +76,10 @@ class StepRows:
         lengths_n = np.diff(dgraph.A.blocks.A_oo.indptr) + np.diff(dgraph.A.blocks.A_og.indptr)
         total = np.zeros(1)
         for plan, in_n, out_n in zip(self.plans, masks, masks[1:]):
-            total += multiply_adds(plan, int(lengths_n[out_n].sum()), int(in_n.sum()), int(out_n.sum()))
+            left = left_factor(dgraph.A, dgraph.X, plan)
+            rows = out_n if plan.order == "spmm_first" else in_n
+            entries = int(rows.sum()) * plan.f_in if left is None else int(np.diff(left.csr.indptr)[rows].sum())
+            total += multiply_adds(plan, int(lengths_n[out_n].sum()), entries)
         dgraph.comm.all_reduce(total)
         return float(total[0])
 
@@ -89,10 +93,18 @@ def layer_plans(dgraph: DistGraph, model) -> tuple[LayerPlan, ...] | None:
     return plan_layers(widths, model.input_is_fixed and dgraph.A.kept is not None, sparse, order=dgraph.A.order)
 
 
-def multiply_adds(plan: LayerPlan, nnz: int, n_in: int, n_out: int) -> int:
-    """Return the multiply-adds of A H W in the plan's order, the first product left out where it is kept."""
-    dense = (n_out if plan.order == "spmm_first" else n_in) * plan.f_in * plan.f_out
-    return dense + (0 if plan.is_kept else nnz * plan.width)
+def left_factor(A, X, plan: LayerPlan) -> SparseRows | None:
+    """Return the sparse S of a layer's product S W: X, or A X where that is kept; None where S is dense."""
+    S = (A.kept if plan.is_kept else X) if plan.layer == 1 else None
+    return S if isinstance(S, SparseRows) else None
+
+
+def multiply_adds(plan: LayerPlan, nnz: int, entries: int) -> int:
+    """Return the multiply-adds of A H W in the plan's order, the first product left out where it is kept.
+
+    Args: nnz of the rows of A; entries of the left factor of the product with W, n F where it is dense.
+    """
+    return entries * plan.f_out + (0 if plan.is_kept else nnz * plan.width)
 
 
 def _has_label(y_n: torch.Tensor) -> np.ndarray:

@@ -18,7 +18,7 @@ def pid_of(rank: int) -> int | None:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             is_rank = f"PMI_RANK={rank}".encode() in (folder / "environ").read_bytes().split(b"\0")
-            if is_rank and b"\0-m\0spgnn\0train\0" in (folder / "cmdline").read_bytes():
+            if is_rank and b"spgnn\0train\0" in (folder / "cmdline").read_bytes():
                 return int(folder.name)
         except OSError:
             continue

@@ -30,13 +30,14 @@ def stack():
 def test_its_bytes_are_those_that_are_sent_and_its_rows_those_of_measure(comm, scheme):
     graph = graph_with_few_labels()
     part = part_graph(graph, comm.size, method="random")
-    dgraph = distribute(graph, comm, part, scheme=scheme, dtype=torch.float64)
+    dgraph = distribute(graph, comm, part, scheme=scheme, operator="none", dtype=torch.float64)  # which adds no self-loops
     told = explain(stack(), dgraph)
     history = train(stack(), dgraph, epochs=2)
     assert sum(l["bytes_forward"] + l["bytes_backward"] for l in told.layers) == history.bytes_sent == history.bytes_predicted
     report = measure(graph, part, dgraph.scheme, (6, 9, 3), itemsize=8, train_N=(graph.split == 0) & (graph.y >= 0))
     assert [l["rows"] for l in told.layers] == [l.rows for l in report.layers]
     assert [l["order"] for l in told.layers] == [l.order for l in report.layers]
+    assert [l["multiply_adds"] for l in told.layers] == [l.multiply_adds for l in report.layers]
     assert told.layers[0]["kept"] and "training node" in str(told) and "because" in str(told)
 
 
@@ -71,3 +72,22 @@ def test_layers_of_ones_own_are_not_explained_nor_pruned():
         explain(Stack(Own(6, 6), GCN(6, 3)), distribute(graph, SelfCommunicator()))
     with pytest.raises(UsageError, match="prune = always"):
         train(Stack(Own(6, 6), GCN(6, 3)), distribute(graph, SelfCommunicator()), prune="always")
+
+
+@parallel([1, 2], mpi=[])
+def test_sparse_features_count_by_their_nonzeros(comm):
+    graph = random_graph(n=60, edges=90, sparse=True, use="undirected")
+    part = part_graph(graph, comm.size, method="random")
+    dgraph = distribute(graph, comm, part, scheme="cover", dtype=torch.float64)
+    told = explain(stack(), dgraph, prune="never")
+    left = np.array([(dgraph.A.kept or dgraph.X).csr.nnz])
+    comm.all_reduce(left)
+    assert told.layers[0]["kept"] and told.layers[0]["multiply_adds"] == 2 * int(left[0]) * 9  # A X W, and its gradient
+
+
+def test_it_leaves_the_model_as_it_is():
+    model = stack()
+    with torch.no_grad():
+        model.layers[0].W_FC.fill_(2.0)
+    explain(model, distribute(random_graph(use="undirected"), SelfCommunicator()))
+    assert (model.layers[0].W_FC == 2.0).all()

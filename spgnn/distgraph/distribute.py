@@ -197,7 +197,10 @@ def _features(X_nF, feature_norm, pool, dtype, threads):
     if X_nF.dtype.name == str(dtype).removeprefix("torch.") and X_nF.flags.c_contiguous and X_nF.flags.writeable:
         return torch.from_numpy(X_nF)  # the caller's memory: X may not change anyway
     X = pool.empty(*X_nF.shape, dtype=dtype)
-    return X.copy_(torch.from_numpy(np.asarray(X_nF)))
+    if dtype == torch.bfloat16:
+        return X.copy_(torch.from_numpy(np.array(X_nF, dtype=np.float32)))
+    X.numpy()[:] = X_nF
+    return X
 
 
 def _labels(y_n, dtype):

@@ -17,11 +17,11 @@ from ..graph import Graph, with_self_loops
 from ..partition import Partition
 from ..spmm.cost import EpochTime, LayerWork, Product, epoch_seconds
 from ..spmm.machines import Machine
-from ..spmm.schedule import keeps_sparse, row_bytes
+from ..spmm.schedule import row_bytes
 from .exchanges import Work, grid_of
 from .memory import GraphSizes, LayerSizes, RankMemory, RankSizes, largest_rank, rank_memory
 from .report import VolumeReport
-from .volume import measure
+from .volume import measure, stays_sparse
 
 MOST_RANKS = 1 << 16
 
@@ -69,10 +69,7 @@ class PlannedGraph:
     @cached_property
     def keeps_sparse(self) -> bool:
         """A X of sparse X is worth keeping, as distribute decides it."""
-        nnz_N = np.diff(self.graph.X.indptr)
-        A = with_self_loops(self.graph.A)
-        bound = int(np.bincount(A.indices, minlength=self.graph.n_nodes) @ nnz_N)
-        return keeps_sparse(bound, self.graph.X.nnz, A.nnz)
+        return stays_sparse(self.graph)
 
     @cached_property
     def left_N(self) -> tuple[np.ndarray, np.ndarray | None]:

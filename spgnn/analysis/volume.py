@@ -13,10 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import UsageError, nearest
-from ..graph import Graph
+from ..graph import Graph, with_self_loops
 from ..partition import Partition, check_owner, count_parts, exchange_metrics, metrics
 from ..partition import rows_PP as columns_kk
-from ..spmm.schedule import LayerPlan, plan_layers, row_bytes
+from ..spmm.schedule import LayerPlan, keeps_sparse, plan_layers, row_bytes
 from .exchanges import SCHEMES, Product, grid_of, on_ranks, product, reached_rows, sums_PP, work_of
 from .report import Exchange, LayerVolume, VolumeReport
 
@@ -31,8 +31,8 @@ def measure(
     *,
     evaluations: int = 0,
     input_is_fixed: bool = True,
-    sparse_input: bool = False,
-    keep_sparse: bool = True,
+    sparse_input: bool | None = None,
+    keep_sparse: bool | None = None,
     train_N: np.ndarray | None = None,
     order: Literal["auto", "spmm_first"] = "auto",
     keep: bool = True,
@@ -50,7 +50,8 @@ def measure(
             replication  c of 1.5D: P = k c ranks, each part on c of them.
             itemsize     bytes of an entry of H: 2 bfloat16, 4 float32, 8 float64.
             evaluations  forward passes an epoch beside the training step's; they compute all rows.
-            input_is_fixed, sparse_input, keep_sparse, order  see plan_layers.
+            input_is_fixed, sparse_input, keep_sparse, order  see plan_layers; what is left out is the graph's:
+                         whether its X is sparse, and whether A X, self-loops added as by gcn, is worth keeping.
             train_N      (N,) bool: a training step computes only the rows that reach these nodes (row
                          pruning); None: all rows.
             keep         False: A X is computed in every epoch, as the published systems do.
@@ -68,11 +69,15 @@ def measure(
         row_bytes(1, itemsize, name)
     if input_gradient and keep:
         raise UsageError("input_gradient counts an exchange that a kept A X does not have; expected keep=False with it")
+    graph = graph.in_use()
+    if sparse_input is None:
+        sparse_input = sp.issparse(graph.X) and len(widths) > 0 and widths[0] == graph.n_features
+    if keep_sparse is None:
+        keep_sparse = not sparse_input or not sp.issparse(graph.X) or stays_sparse(graph)
     fixed = input_is_fixed and keep
     layers = plan_layers(widths, fixed, sparse_input, keep_sparse, order=order)
     # An evaluation has no dropout, so that it meets the A X that distribute keeps.
     evaluated = plan_layers(widths, keep, sparse_input, keep_sparse, order=order)
-    graph = graph.in_use()
     if not isinstance(partition, Partition):
         k = count_parts(partition)
         partition = Partition(check_owner(partition, graph.n_nodes, k, "measure: the owner array"), k)
@@ -164,6 +169,13 @@ def _volume(plan: LayerPlan, step: Product, exchanges: list[dict], c: int, left_
         multiply_adds=products * nnz * plan.width + (2 + has_input_gradient) * dense * c,
         why=plan.why,
     )
+
+
+def stays_sparse(graph: Graph) -> bool:
+    """Return whether A X of sparse X, self-loops added as by gcn, is worth keeping, as distribute decides it."""
+    A = with_self_loops(graph.A)
+    bound = int(np.bincount(A.indices, minlength=graph.n_nodes) @ np.diff(graph.X.indptr))
+    return keeps_sparse(bound, graph.X.nnz, A.nnz)
 
 
 def _left_nnz(graph: Graph, plan: LayerPlan, sparse_input: bool) -> np.ndarray | None:

@@ -29,6 +29,24 @@ setup(
             extra_compile_args=["-O3", "-Wall", "-pthread"],
             extra_link_args=["-pthread"],
         ),
+        Pybind11Extension(
+            "spgnn.partition._volume",
+            ["spgnn/partition/volume.cpp"],
+            depends=["spgnn/partition/cover.h"]
+            + [f"spgnn/partition/volume_{name}.h" for name in ("cover", "cycle", "isa", "levels", "loads", "refine", "scores", "state")],
+            cxx_std=17,
+            # The same scores on every machine: no fused multiply-add.
+            extra_compile_args=["-O3", "-Wall", "-Wno-psabi", "-pthread", "-ffp-contract=off"],
+            extra_link_args=["-pthread"],
+        ),
+        Pybind11Extension(
+            "spgnn.partition.stream._stream",
+            ["spgnn/partition/stream/stream.cpp"],
+            depends=[f"spgnn/partition/stream/{name}.h" for name in ("edges", "refine", "replicas", "spring", "text", "vertexcut")],
+            cxx_std=17,
+            # Scores decide by comparing doubles: the same on every machine, so no fused multiply-add.
+            extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],
+        ),
     ],
     cmdclass={"build_ext": build_ext},
 )

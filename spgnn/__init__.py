@@ -29,6 +29,8 @@ _HOME = {
     "part_graph": "partition",
     "load_partition": "partition",
     "partitioner": "partition",
+    "part_stream": "partition",
+    "streaming_partitioner": "partition",
     "measure": "analysis",
     "VolumeReport": "analysis",
     "world": "dist",

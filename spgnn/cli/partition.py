@@ -11,9 +11,11 @@ from .options import GRAPH_HELP, OneProcess, config_options, output_options
 from .source import load
 
 SECTIONS = {
-    "Partition": ("k", "method", "objective", "balance", "seed", "out"),
+    "Partition": ("k", "method", "objective", "effort", "start", "send", "receive", "balance", "seed", "out"),
     "Graph": ("edges", "format", "features", "labels"),
 }
+# An option of some methods only, and which.
+OPTIONS = {"objective": ("metis", "volume"), "effort": ("volume",), "start": ("volume",), "send": ("volume",), "receive": ("volume",)}
 
 
 @click.command(cls=OneProcess, sections=SECTIONS, short_help="Cut a graph into k parts.", epilog=GRAPH_HELP)
@@ -28,10 +30,11 @@ def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
     from ..machine import peak_rss_mb
     from ..partition import part_graph
 
-    if config.method != "metis" and config.objective != "cut":
-        raise UsageError(f"--objective {config.objective} is an option of --method metis; {config.method} has none")
+    options = {name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(PartitionConfig(), name)}
+    for name, value in options.items():
+        if config.method not in OPTIONS[name]:
+            raise UsageError(f"--{name} {value} is an option of --method {' and '.join(OPTIONS[name])}; {config.method} has none")
     loaded = load(graph, config.format, config.features, config.labels).with_edges(config.edges)
-    options = {"objective": config.objective} if config.method == "metis" else {}
     part = part_graph(loaded, config.k, config.method, seed=config.seed, balance=config.balance, **options)
     report = part.describe(loaded) | {"peak_rss_mb": peak_rss_mb()}
     if config.out:

@@ -1,6 +1,6 @@
 """Who owns which node. Imports neither torch nor a communicator."""
 
-from . import methods, metis  # noqa: F401  they register the built-in partitioners
+from . import methods, metis, volume  # noqa: F401  they register the built-in partitioners
 from .blocks import RowBlock, row_block, row_blocks
 from .cover import Covers, cover_PP, cover_tables, minimum_covers
 from .gate import check_owner, count_parts, fill_empty_parts
@@ -9,16 +9,19 @@ from .metrics import exchange_metrics, metrics, rows_PP
 from .partition import Partition, partition_of
 from .registry import PARTITIONERS, part_graph, partitioner
 from .store import load_block, load_partition, save_partition
+from .stream import StreamPartition, edge_stream, part_stream, streaming_partitioner
 
 __all__ = [
     "Covers",
     "PARTITIONERS",
     "Partition",
+    "StreamPartition",
     "RowBlock",
     "check_owner",
     "count_parts",
     "cover_PP",
     "cover_tables",
+    "edge_stream",
     "exchange_metrics",
     "export_metis_parts",
     "fill_empty_parts",
@@ -28,10 +31,12 @@ __all__ = [
     "metrics",
     "minimum_covers",
     "part_graph",
+    "part_stream",
     "partition_of",
     "partitioner",
     "row_block",
     "row_blocks",
     "rows_PP",
     "save_partition",
+    "streaming_partitioner",
 ]

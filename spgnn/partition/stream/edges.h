@@ -1,0 +1,193 @@
+// What every pass over an edge stream shares: edges as they come, checks, hashes, least loaded parts.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <new>
+#include <queue>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace spgnn::stream {
+
+using Id = uint32_t;
+constexpr Id NONE = std::numeric_limits<Id>::max();
+constexpr int64_t MOST_NODES = (int64_t(1) << 31) - 1;
+
+// Large vectors straight from the system, in huge pages where it has them: nodes come in random order, and each costs a
+// page walk; and what is freed is the system's again at once, which malloc does not promise.
+template <class T>
+struct Pages {
+    using value_type = T;
+    static constexpr size_t LARGE = size_t(1) << 20;
+
+    Pages() = default;
+    template <class U>
+    Pages(const Pages<U>&) {}
+
+    T* allocate(size_t n) {
+        const size_t bytes = n * sizeof(T);
+        if (bytes < LARGE) return static_cast<T*>(::operator new(bytes));
+        void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+        madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+        return static_cast<T*>(memory);
+    }
+
+    void deallocate(T* memory, size_t n) {
+        const size_t bytes = n * sizeof(T);
+        bytes < LARGE ? ::operator delete(memory) : void(munmap(memory, bytes));
+    }
+
+    bool operator==(const Pages&) const { return true; }
+    bool operator!=(const Pages&) const { return false; }
+};
+
+template <class T>
+using Large = std::vector<T, Pages<T>>;
+
+// A chunk of the stream: size pairs (u, v), one after the other.
+template <class Index>
+struct Edges {
+    const Index* ids;
+    int64_t size;
+    Index u(int64_t e) const { return ids[2 * e]; }
+    Index v(int64_t e) const { return ids[2 * e + 1]; }
+};
+
+[[noreturn]] inline void refuse(int64_t edge, int64_t u, int64_t v, const std::string& expected) {
+    throw std::invalid_argument("edge " + std::to_string(edge) + " of the stream is " + std::to_string(u) + " -> " + std::to_string(v) +
+                                "; expected " + expected);
+}
+
+// The largest id, after all were found to be 0 to limit - 1; -1 of an empty chunk. before: edges of earlier chunks.
+template <class Index>
+int64_t largest_id(const Edges<Index>& edges, int64_t limit, int64_t before) {
+    using Unsigned = std::make_unsigned_t<Index>;
+    Unsigned largest = 0;  // a negative id is a large unsigned one
+    for (int64_t i = 0; i < 2 * edges.size; ++i) largest = std::max(largest, Unsigned(edges.ids[i]));
+    if (edges.size && uint64_t(largest) >= uint64_t(limit)) {
+        for (int64_t e = 0; e < edges.size; ++e)
+            if (uint64_t(Unsigned(edges.u(e))) >= uint64_t(limit) || uint64_t(Unsigned(edges.v(e))) >= uint64_t(limit))
+                refuse(before + e, edges.u(e), edges.v(e), "ids from 0 to " + std::to_string(limit - 1));
+    }
+    return edges.size ? int64_t(largest) : -1;
+}
+
+// Steele, Lea & Flood 2014, splitmix64: the hash of all that is drawn here.
+inline uint64_t mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15ull;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
+inline uint64_t hash(uint64_t seed, uint64_t value) { return mix(mix(seed) ^ value); }
+
+// Count and order-dependent hash of a stream: two passes over the same edges have the same, however they are cut in chunks.
+class Fingerprint {
+  public:
+    template <class Index>
+    void add(const Edges<Index>& edges) {
+        int64_t e = 0;
+        for (; e < edges.size && (count_ + e) % LANES; ++e) step(lane_[(count_ + e) % LANES], edges, e);
+        uint64_t lane[LANES];
+        std::copy(lane_, lane_ + LANES, lane);
+        for (; e + LANES <= edges.size; e += LANES)
+            for (int l = 0; l < LANES; ++l) step(lane[l], edges, e + l);
+        std::copy(lane, lane + LANES, lane_);
+        for (; e < edges.size; ++e) step(lane_[(count_ + e) % LANES], edges, e);
+        count_ += edges.size;
+    }
+
+    int64_t count() const { return count_; }
+
+    uint64_t value() const {
+        uint64_t all = mix(uint64_t(count_));
+        for (uint64_t lane : lane_) all = mix(all ^ lane);
+        return all;
+    }
+
+  private:
+    static constexpr int LANES = 4;
+    int64_t count_ = 0;
+    uint64_t lane_[LANES] = {1, 2, 3, 4};
+
+    template <class Index>
+    static void step(uint64_t& lane, const Edges<Index>& edges, int64_t e) {
+        lane = lane * 0x9e3779b97f4a7c15ull + uint64_t(edges.u(e)) * 0xbf58476d1ce4e5b9ull + uint64_t(edges.v(e)) + 1;
+    }
+};
+
+// d(v) = edges of the stream that touch v, self-loops not counted; N grows with the ids unless it is given.
+class Degrees {
+  public:
+    // n < 0: not known; most: the number of nodes at which the ids are refused.
+    Degrees(int64_t n, int64_t most) : is_known_(n >= 0), limit_(n >= 0 ? n : std::min(most, MOST_NODES)) {
+        if (n > MOST_NODES) throw std::invalid_argument("2^31 nodes or more are too many");
+        degree.resize(std::max<int64_t>(n, 0));
+    }
+
+    template <class Index>
+    void add(const Edges<Index>& edges) {
+        const int64_t n = largest_id(edges, limit_, seen) + 1;
+        if (n > int64_t(degree.size())) {
+            if (n > int64_t(degree.capacity())) degree.reserve(std::min(limit_, std::max(n, int64_t(degree.size()) * 3 / 2)));
+            degree.resize(n);
+        }
+        uint32_t* d = degree.data();
+        for (int64_t e = 0; e < edges.size; ++e) {
+            const Id u = Id(edges.u(e)), v = Id(edges.v(e));
+            const uint32_t counts = u != v;
+            d[u] += counts;
+            d[v] += counts;
+        }
+        seen += edges.size;
+    }
+
+    bool is_known() const { return is_known_; }
+
+    Large<uint32_t> degree;
+    int64_t seen = 0;
+
+  private:
+    bool is_known_;
+    int64_t limit_;
+};
+
+// The loads of k parts that only grow, and the least of them; ties go to the lowest part.
+class Loads {
+  public:
+    explicit Loads(int64_t k) : load_(k) {
+        for (int64_t p = 0; p < k; ++p) queue_.push({0, p});
+    }
+
+    int64_t operator[](int64_t p) const { return load_[p]; }
+    int64_t parts() const { return int64_t(load_.size()); }
+
+    int64_t least() {
+        while (queue_.top().first != load_[queue_.top().second]) {
+            const int64_t p = queue_.top().second;
+            queue_.pop();
+            queue_.push({load_[p], p});
+        }
+        return queue_.top().second;
+    }
+
+    void add(int64_t p, int64_t weight) { load_[p] += weight; }
+
+  private:
+    std::vector<int64_t> load_;
+    std::priority_queue<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t, int64_t>>, std::greater<>> queue_;
+};
+
+}  // namespace spgnn::stream

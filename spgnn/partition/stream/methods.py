@@ -1,0 +1,140 @@
+"""part_stream: from an edge stream to who owns which node, and what each part needs beside its own.
+
+Shapes: N nodes, E edges of the stream, k parts; q owns and sends, p reads.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...errors import PartitionError, SpgnnError, UsageError, nearest
+from ..gate import check_k, check_owner
+from ..metrics import exchange_metrics
+from . import _stream
+from .passes import Passes, Progress
+from .registry import STREAMING, own_parts
+from .sources import edge_stream
+
+BALANCE = 1.05  # the paper's beta
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamPartition:
+    """Who owns which node of a stream, and how that was found.
+
+    Args:
+        owner_N:    (N,) int32, 0 to k - 1; node v is id v, or ids_N[v] where the stream was relabelled.
+        rows_PP:    (k, k) int64: nodes of q that p holds copies of, after `hops`; None where hops = 0.
+        seconds:    of each pass by its name; total_s of all with what is between.
+        details:    of the method: sizes of clusters, replicas of the vertex cut, nodes moved in each round.
+    """
+
+    owner_N: np.ndarray
+    k: int
+    method: str
+    n_edges: int
+    seed: int = 0
+    balance: float = BALANCE
+    hops: int = 0
+    rows_PP: np.ndarray | None = None
+    ids_N: np.ndarray | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    total_s: float = 0.0
+    details: dict = field(default_factory=dict)
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.owner_N)
+
+    @property
+    def sizes_k(self) -> np.ndarray:
+        """Nodes of each part, (k,) int64."""
+        return np.bincount(self.owner_N, minlength=self.k).astype(np.int64)
+
+    @property
+    def replication_factor(self) -> float:
+        """(N + copies) / N: sum |V_i| / |V| of the papers, V_i with all neighbours of its own nodes."""
+        if self.rows_PP is None:
+            raise UsageError("the halo was not measured; use part_stream(..., hops=1)")
+        return 1 + float(self.rows_PP.sum()) / self.n_nodes if self.n_nodes else 1.0
+
+    def describe(self) -> dict:
+        """Return what is reported: sizes, method, metrics, seconds."""
+        sizes_k = self.sizes_k
+        mean = sizes_k.mean()
+        report = {"k": self.k, "n": self.n_nodes, "edges": self.n_edges, "method": self.method}
+        report["node_imbalance"] = float(sizes_k.max() / mean) if mean else 1.0
+        if self.rows_PP is not None:
+            report |= exchange_metrics(self.rows_PP) | {"replication_factor": self.replication_factor, "hops": self.hops}
+        for key in ("clusters", "merged_clusters"):
+            if key in self.details:
+                report[key] = int(np.size(self.details[key])) if np.ndim(self.details[key]) else int(self.details[key])
+        return report | {"seconds": self.total_s}
+
+
+def part_stream(
+    source, k: int, method: str = "spring", seed: int = 0, balance: float = BALANCE, *, hops: int = 0,
+    n_nodes: int | None = None, format: str | None = None, relabel: bool = False, progress: Progress = None, **options,
+) -> StreamPartition:  # fmt: skip
+    """Choose who owns which node of an edge stream in O(N) memory, whatever E is.
+
+    Args:   source   see edge_stream; each edge once or in both directions, in any order. Duplicates count as they come,
+                     self-loops not at all; a node without an edge gets a part too.
+            method   a name in STREAMING: spring, spring+, dbh, greedy, hdrf, 2psl, or one of your own.
+            balance  largest number of nodes of a part over N/k, of the methods that bound it.
+            hops     h: go over the stream h times more and count the copies that full neighbour lists within h hops need.
+            n_nodes  N where ids up to N - 1 may be missing from the stream.
+            relabel  ids are any integers of 0 or more, with gaps: number the distinct ones, see StreamPartition.ids_N.
+    Raises: UsageError for an unknown method or option; InputError for a bad id; PartitionError where the stream changes
+            between passes, or where a plug-in's result does not fit.
+    """
+    k = check_k(k)
+    _check(method, seed, balance, hops, options)
+    passes = Passes(edge_stream(source, n_nodes, format), relabel, progress)
+    start = time.perf_counter()
+    try:
+        owner_N, details = own_parts(STREAMING[method], passes, k, seed=int(seed), balance=float(balance), **options)
+    except SpgnnError:
+        raise
+    except Exception as error:
+        raise PartitionError(f"partitioner {method!r} failed with {type(error).__name__}: {error}") from error
+    owner_N = check_owner(owner_N, passes.n_nodes, k, f"partition {method!r}")
+    rows_PP = halo(passes, owner_N, k, hops) if hops else None
+    total_s = time.perf_counter() - start
+    return StreamPartition(
+        owner_N, k, method, passes.n_edges, int(seed), float(balance), hops, rows_PP, passes.ids_N, passes.seconds, total_s, details
+    )
+
+
+def halo(passes: Passes, owner_N: np.ndarray, k: int, hops: int = 1) -> np.ndarray:
+    """Count the copies that full neighbour lists need: [q, p] nodes of q within hops edges of a node of p; (k, k) int64.
+
+    hops = 1 is rows_PP of the graph with its reverse edges. ceil(k / 64) words of 8 bytes a node, twice that for more hops.
+    """
+    parts = _stream.Halo(owner_N, k)
+    for hop in range(hops):
+        parts.next_hop()
+        passes.run(f"halo {hop + 1}", parts.add)
+    return parts.rows()
+
+
+def _check(method: str, seed: int, balance: float, hops: int, options: dict) -> None:
+    if method not in STREAMING:
+        raise UsageError(f"streaming partitioner {method!r} is not known{nearest(method, STREAMING)}")
+    if isinstance(balance, bool) or not isinstance(balance, (int, float)) or not 1 <= balance < math.inf:
+        raise UsageError(f"balance = {balance!r}; expected a number of 1 or more")
+    for name, value in (("seed", seed), ("hops", hops)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+            raise UsageError(f"{name} = {value!r}; expected an integer of 0 or more")
+    parameters = inspect.signature(STREAMING[method]).parameters.values()
+    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("seed", "balance")]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    for name in options:
+        if name not in known:
+            raise UsageError(f"partitioner {method!r} has no option {name!r}{nearest(name, known) if known else '; it has none'}")

@@ -1,0 +1,108 @@
+"""Passes over one stream: consumers see every chunk, and a stream that is not the same each time is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from ...data.readers.assemble import FREE_NODES, NODES_PER_EDGE
+from ...errors import InputError, PartitionError, UsageError
+from ...machine import memory_bytes
+from . import _stream
+from .sources import EdgeStream
+
+BYTES_PER_NODE = 32  # what any of the methods needs at least
+
+Progress = Callable[[str, int, int], None] | None  # called with (pass, edges done, edges in all or 0)
+
+
+class Passes:
+    """The passes of one partitioning; n_nodes and n_edges are known after the first that goes over all edges.
+
+    Args: relabel  the ids are any integers: the distinct ones are numbered 0 to N - 1 by rising id, which costs one
+                   more pass and 17 to 34 bytes a node; ids_N then holds them.
+    """
+
+    def __init__(self, stream: EdgeStream, relabel: bool = False, progress: Progress = None):
+        self.stream = stream
+        self.progress = progress
+        self.n_nodes = stream.n_nodes
+        self.n_edges = stream.n_edges
+        self.ids_N: np.ndarray | None = None
+        self.seconds: dict[str, float] = {}
+        self._first: tuple[int, int] | None = None
+        self._numbering = None
+        if relabel:
+            if stream.n_nodes is not None:
+                raise UsageError("relabel and n_nodes do not go together: relabelled nodes are those of the stream")
+            numbering = _stream.Numbering()
+            self.run("ids", numbering.add)
+            self.ids_N = numbering.finish()
+            self.n_nodes = len(self.ids_N)
+            self._numbering = numbering
+
+    @property
+    def most_nodes(self) -> int:
+        """The number of nodes that is absurd for so many edges, or too large for this host's memory."""
+        edges = self.stream.most_edges if self.n_edges is None else self.n_edges
+        return min(max(FREE_NODES, NODES_PER_EDGE * (edges + 1)), max(memory_bytes() // BYTES_PER_NODE, FREE_NODES))
+
+    def run(self, what: str, *adds: Callable[[np.ndarray], None]) -> None:
+        """Give every chunk to each of adds.
+
+        Raises: PartitionError where the edges are not those of the first pass; InputError for an id that cannot be.
+        """
+        start = time.perf_counter()
+        seen = _stream.Fingerprint()
+        for chunk in self.stream.chunks():
+            try:
+                seen.add(chunk)
+                if self._numbering is not None:
+                    chunk = self._numbering.numbers(chunk, seen.count - len(chunk))
+                for add in adds:
+                    add(chunk)
+            except ValueError as error:
+                self._explain(what, error)
+            if self.progress is not None:
+                self.progress(what, seen.count, self.n_edges or 0)
+        self._check_same(what, seen)
+        self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
+
+    def degrees(self) -> np.ndarray:
+        """Return the degree of each node, (N,) uint32, from a pass of its own; N is known from here on."""
+        counts = _stream.Degrees(-1 if self.n_nodes is None else self.n_nodes, self.most_nodes)
+        self.run("degrees", counts.add)
+        degrees_N = counts.take()
+        self.learn_nodes(len(degrees_N))
+        return degrees_N
+
+    def learn_nodes(self, n_nodes: int) -> None:
+        """Take note of N, found by a pass; InputError where it is absurd for so few edges."""
+        if self.stream.n_nodes is None and self.ids_N is None and n_nodes > self.most_nodes:
+            raise InputError(
+                f"{self.stream.name}: node id {n_nodes - 1} makes {n_nodes} nodes for {self.n_edges} edges, most of them "
+                f"isolated; use relabel=True, or give n_nodes"
+            )
+        self.n_nodes = n_nodes
+
+    def _check_same(self, what: str, seen) -> None:
+        now = (seen.count, seen.value)
+        if self._first is None:
+            self._first = now
+            if self.stream.n_edges is not None and seen.count != self.stream.n_edges:
+                raise InputError(f"{self.stream.name}: {seen.count} edges came, expected {self.stream.n_edges}; was the file cut while it was read?")
+            self.n_edges = seen.count
+        elif now != self._first:
+            how = f"{seen.count} edges, {self._first[0]} before" if seen.count != self._first[0] else "other edges, or another order"
+            raise PartitionError(
+                f"{self.stream.name}: the stream changed between passes (pass {what!r}: {how}); "
+                f"each pass must give the same edges in the same order"
+            )
+
+    def _explain(self, what: str, error: ValueError) -> None:
+        if self._first is not None:
+            raise PartitionError(f"{self.stream.name}: the stream changed between passes (pass {what!r}): {error}") from None
+        hint = "" if " -> -" in str(error) or " is -" in str(error) else "; use relabel=True for ids with large gaps"
+        raise InputError(f"{self.stream.name}: {error}{hint}") from None

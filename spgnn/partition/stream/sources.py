@@ -1,0 +1,272 @@
+"""Edge streams: chunks of (m, 2) ids from a file, an array, an iterator or a graph, as often as they are asked for.
+
+Shapes: N nodes, E edges of the stream, m edges of a chunk.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...data.readers.binary import DTYPES
+from ...data.readers.text import line_blocks, text_bytes_bound
+from ...errors import FormatError, InputError, UsageError, nearest
+from ...graph import Graph
+from . import _stream
+
+CHUNK = 1 << 16  # edges: 512 kB of int32 pairs, within a core's L2
+TEXT_ENDINGS = (".txt", ".tsv", ".csv", ".el", ".edges", ".edgelist", ".wel")
+FORMATS = ("text", "binary", "parquet", "npy")
+MOST_EDGES = 2**50
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgeStream:
+    """Edges u, v in some order, one or both directions, that can be passed over again.
+
+    Args:
+        name:        what messages call it.
+        chunks:      () -> iterator of (m, 2) C-contiguous int32 or int64.
+        n_nodes:     N where the source knows it, else None: 1 + the largest id.
+        n_edges:     E where the source knows it, else None.
+        most_edges:  what E cannot exceed: with it, ids with absurd gaps are refused before memory is taken for them.
+    """
+
+    name: str
+    chunks: Callable[[], Iterator[np.ndarray]]
+    n_nodes: int | None = None
+    n_edges: int | None = None
+    most_edges: int = MOST_EDGES
+
+
+def edge_stream(source, n_nodes: int | None = None, format: str | None = None) -> EdgeStream:
+    """Return the EdgeStream of a source.
+
+    Args:   source   text file (.txt, .tsv, .csv; gz), binary pairs (.bin and .i32 int32, .i64 int64), .npy or .parquet;
+                     (E, 2) or (2, E) integers, a memmap too; a Graph; an iterable of (u, v) or of (m, 2) chunks, or a
+                     function that returns one. What can be iterated only once is first written to a temporary file.
+            n_nodes  N, if ids up to N - 1 may be missing from the stream.
+            format   text, binary, parquet or npy, where the name of a file does not tell.
+    Raises: InputError for what is none of these, UsageError for an unknown format.
+    """
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"stream format {format!r} is not known{nearest(format, FORMATS)}")
+    if n_nodes is not None and (isinstance(n_nodes, bool) or not isinstance(n_nodes, (int, np.integer)) or n_nodes < 0):
+        raise UsageError(f"n_nodes = {n_nodes!r}; expected an integer of 0 or more")
+    stream = _stream_of(source, format)
+    if n_nodes is None:
+        return stream
+    return EdgeStream(stream.name, stream.chunks, int(n_nodes), stream.n_edges, stream.most_edges)
+
+
+def _stream_of(source, format: str | None) -> EdgeStream:
+    if isinstance(source, EdgeStream):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        return _file(Path(source), format)
+    if isinstance(source, Graph):
+        return _graph(source)
+    if isinstance(source, np.memmap) and source.filename is not None and source.flags.c_contiguous:
+        mapped = _mapped(source)
+        if mapped is not None:
+            return mapped
+    if isinstance(source, np.ndarray):
+        return _array(source, "array")
+    if callable(source):
+        return EdgeStream("iterator", lambda: _gathered(source()))
+    if isinstance(source, Iterator):
+        return _spooled(source)
+    if isinstance(source, Iterable):
+        return EdgeStream("iterator", lambda: _gathered(iter(source)))
+    raise InputError(
+        f"cannot stream edges from a {type(source).__module__}.{type(source).__qualname__}; expected a file, (E, 2) integers, "
+        f"a Graph, or an iterable of pairs or of (m, 2) arrays"
+    )
+
+
+def _file(path: Path, format: str | None) -> EdgeStream:
+    name = path.name.lower().removesuffix(".gz")
+    if format is None:
+        ending = Path(name).suffix
+        format = "text" if ending in TEXT_ENDINGS else "binary" if ending in DTYPES else ending[1:]
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    if format == "text":
+        return EdgeStream(str(path), lambda: _text(path), most_edges=text_bytes_bound(path) // 4 + 1)
+    if format == "binary":
+        return _pairs(path, np.dtype(DTYPES.get(path.suffix.lower(), "<i4")))
+    if format == "npy":
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        return _mapped(array) or _array(array, str(path))
+    if format == "parquet":
+        return EdgeStream(str(path), lambda: _parquet(path))
+    raise FormatError(f"{path}: not a stream of a known format; expected {', '.join(TEXT_ENDINGS)}, {', '.join(DTYPES)}, .npy or .parquet")
+
+
+def _pairs(path: Path, dtype: np.dtype, offset: int = 0, n_edges: int | None = None) -> EdgeStream:
+    """Pairs of integers from byte offset on, read into one buffer: mapped pages would count as this process's memory."""
+    size = path.stat().st_size - offset
+    if n_edges is None:
+        if size % (2 * dtype.itemsize):
+            raise FormatError(f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} an edge")
+        n_edges = size // (2 * dtype.itemsize)
+
+    def chunks():
+        buffer = np.empty((CHUNK, 2), dtype)
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            left = n_edges
+            while left:
+                want = memoryview(buffer[: min(left, CHUNK)]).cast("B")
+                got = 0
+                while got < len(want) and (n := file.readinto(want[got:])):
+                    got += n
+                m = got // (2 * dtype.itemsize)
+                if m == 0:
+                    return
+                left -= m
+                yield buffer[:m]
+
+    return EdgeStream(str(path), chunks, n_edges=n_edges, most_edges=n_edges)
+
+
+def _mapped(array: np.ndarray) -> EdgeStream | None:
+    """The file behind an (E, 2) memmap of int32 or int64; None for other layouts, which are copied chunk by chunk."""
+    is_pairs = array.ndim == 2 and array.shape[1] == 2 and array.dtype in (np.dtype("<i4"), np.dtype("<i8"))
+    start = getattr(array, "offset", None)
+    if not is_pairs or start is None or array.base is None or isinstance(array.base, np.memmap):
+        return None
+    return _pairs(Path(array.filename), array.dtype, start, len(array))
+
+
+def _array(array: np.ndarray, name: str) -> EdgeStream:
+    if array.ndim != 2 or 2 not in array.shape:
+        raise InputError(f"{name}: edges have shape {array.shape}; expected (E, 2) or (2, E)")
+    edges = array if array.shape[1] == 2 else array.T
+    n_edges = len(edges)
+
+    def chunks():
+        for start in range(0, n_edges, CHUNK):
+            yield as_chunk(edges[start : start + CHUNK], name)
+
+    as_chunk(edges[:0], name)
+    return EdgeStream(name, chunks, n_edges=n_edges, most_edges=n_edges)
+
+
+def _graph(graph: Graph) -> EdgeStream:
+    """The nonzeros A_ij as j, i, row after row: what each node reads, in the order of the nodes."""
+    A = graph.in_use().A
+
+    def chunks():
+        for start in range(0, A.nnz, CHUNK):
+            stop = min(start + CHUNK, A.nnz)
+            first, last = np.searchsorted(A.indptr, (start, stop - 1), side="right") - 1
+            bounds = np.clip(A.indptr[first : last + 2], start, stop)
+            chunk = np.empty((stop - start, 2), A.indices.dtype)
+            chunk[:, 0] = A.indices[start:stop]
+            chunk[:, 1] = np.repeat(np.arange(first, last + 1, dtype=chunk.dtype), np.diff(bounds))
+            yield as_chunk(chunk, graph.name)
+
+    return EdgeStream(graph.name, chunks, graph.n_nodes, A.nnz, A.nnz)
+
+
+def _text(path: Path):
+    is_first = True
+    for block, line in line_blocks(path):
+        if is_first:
+            block, dropped = _without_title(block)
+            line += dropped
+            is_first = False
+        edges, bad_line, expected, start, stop = _stream.read_lines(block)
+        if bad_line >= 0:
+            text = block[start : min(stop, start + 60)].decode("utf-8", "replace").strip()
+            raise FormatError(f"{path}:{line + bad_line}: {text!r}; expected {expected}")
+        for start in range(0, len(edges), CHUNK):
+            yield edges[start : start + CHUNK]
+
+
+def _without_title(block: bytes) -> tuple[bytes, int]:
+    """Drop a byte order mark, and a first line that is the names of columns."""
+    block = block.removeprefix(b"\xef\xbb\xbf")
+    head, _, rest = block.partition(b"\n")
+    names = head.replace(b",", b" ").split()
+    is_title = bool(names) and all(chr(name[0]).isalpha() or name[:1] in b"\"'_" for name in names)
+    return (rest, 1) if is_title else (block, 0)
+
+
+def _parquet(path: Path):
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(f"{path}: Parquet needs pyarrow; install it, or write the edges as .csv, .bin or .npy") from None
+    file = parquet.ParquetFile(path)
+    if len(file.schema_arrow) < 2:
+        raise FormatError(f"{path}: {len(file.schema_arrow)} columns; expected source and target as the first two")
+    for batch in file.iter_batches(CHUNK, columns=file.schema_arrow.names[:2]):
+        if batch.column(0).null_count or batch.column(1).null_count:
+            raise FormatError(f"{path}: an id is null; expected integers")
+        yield as_chunk(np.column_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns]), str(path))
+
+
+def _gathered(items: Iterator):
+    """Chunks of an iterator of chunks or of single pairs."""
+    pairs = []
+    for item in items:
+        if isinstance(item, np.ndarray) and item.ndim == 2:
+            if pairs:
+                yield _of_pairs(pairs)
+                pairs = []
+            if 2 not in item.shape:
+                raise InputError(f"iterator: a chunk has shape {item.shape}; expected (m, 2)")
+            edges = item if item.shape[1] == 2 else item.T
+            for start in range(0, len(edges), CHUNK):
+                yield as_chunk(edges[start : start + CHUNK], "iterator")
+        else:
+            pairs.append(item)
+            if len(pairs) == CHUNK:
+                yield _of_pairs(pairs)
+                pairs = []
+    if pairs:
+        yield _of_pairs(pairs)
+
+
+def _of_pairs(pairs: list) -> np.ndarray:
+    try:
+        array = np.array(pairs)
+    except (ValueError, OverflowError, TypeError):
+        array = np.zeros(0)
+    if array.ndim != 2 or array.shape[1] != 2:
+        raise InputError(f"iterator: its items are such as {pairs[0]!r}; expected pairs (u, v), or arrays (m, 2)")
+    return as_chunk(array, "iterator")
+
+
+def _spooled(items: Iterator) -> EdgeStream:
+    """The edges of what can be iterated only once, from a temporary file without a name."""
+    file = tempfile.TemporaryFile(prefix="spgnn-edges-")
+    n_edges = 0
+    for chunk in _gathered(items):
+        file.write(np.ascontiguousarray(chunk, np.int64).data)
+        n_edges += len(chunk)
+    file.flush()
+
+    def chunks():
+        for start in range(0, n_edges, CHUNK):
+            m = min(CHUNK, n_edges - start)
+            yield np.frombuffer(os.pread(file.fileno(), 16 * m, 16 * start), np.int64).reshape(-1, 2)
+
+    return EdgeStream("iterator", chunks, n_edges=n_edges, most_edges=n_edges)
+
+
+def as_chunk(edges: np.ndarray, name: str) -> np.ndarray:
+    """Return (m, 2) edges as C-contiguous int32 or int64; InputError where they are no integers."""
+    if edges.dtype.kind not in "iu":
+        raise InputError(f"{name}: ids are {edges.dtype}; expected integers")
+    if edges.dtype == np.uint64 and edges.size and edges.max() > np.iinfo(np.int64).max:
+        raise InputError(f"{name}: id {edges.max()} does not fit into 64 bits with a sign")
+    wanted = np.int32 if edges.dtype.itemsize < 4 or edges.dtype == np.int32 else np.int64
+    return np.ascontiguousarray(edges, wanted)

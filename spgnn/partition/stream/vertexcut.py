@@ -1,0 +1,71 @@
+"""dbh, greedy, hdrf, 2psl: vertex cuts as training partitions, one replica of each node its target.
+
+An edge goes to a part and its ends are replicated there. Of a node's replicas one is drawn as the target, which owns it;
+the full neighbour lists are those of the graph, or of the pass that `halo` makes.
+Source: CATGNN, section 3.2; the papers that vertexcut.h names. Memory: ceil(k / 64) words of 8 bytes a node, and 4 to 16.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import UsageError
+from . import _stream
+from .passes import Passes
+from .registry import builtin
+
+CAPACITY = 1.05  # edges of a part of 2PS-L over |E| / k
+
+
+@builtin("dbh")
+def dbh(passes: Passes, k: int, *, seed: int, balance: float) -> tuple[np.ndarray, dict]:
+    """Put each edge where its end of lower degree hashes to; balance has no say."""
+    cut = _stream.DegreeHash(passes.degrees(), k, seed)
+    passes.run("edges", cut.add)
+    return _targets(cut, seed)
+
+
+@builtin("greedy")
+def greedy(passes: Passes, k: int, *, seed: int, balance: float) -> tuple[np.ndarray, dict]:
+    """Put each edge where its ends are, by PowerGraph's four rules; balance has no say."""
+    cut = _stream.Greedy(passes.degrees(), k)
+    passes.run("edges", cut.add)
+    return _targets(cut, seed)
+
+
+@builtin("hdrf")
+def hdrf(
+    passes: Passes, k: int, *, seed: int, balance: float, weight: float = 1.0, epsilon: float = 1.0
+) -> tuple[np.ndarray, dict]:
+    """Put each edge where g(u, p) + g(v, p) + weight (max - load) / (epsilon + max - min) is largest; balance has no say.
+
+    Args: weight  lambda of the paper.
+    """
+    if not (weight >= 0 and epsilon > 0):
+        raise UsageError(f"weight = {weight!r}, epsilon = {epsilon!r}; expected 0 or more, and above 0")
+    if passes.n_nodes is None:
+        passes.degrees()
+    cut = _stream.Hdrf(passes.n_nodes, k, weight, epsilon)
+    passes.run("edges", cut.add)
+    return _targets(cut, seed)
+
+
+@builtin("2psl")
+def two_phase(passes: Passes, k: int, *, seed: int, balance: float, capacity: float = CAPACITY) -> tuple[np.ndarray, dict]:
+    """Cluster the stream, place clusters, then each edge in one of the two parts of its ends' clusters: 2PS-L.
+
+    Args: capacity  edges of a part over |E| / k (alpha); balance, of nodes, has no say.
+    """
+    if not capacity >= 1:
+        raise UsageError(f"capacity = {capacity!r}; expected 1 or more")
+    cut = _stream.TwoPhase(passes.degrees(), k, capacity, seed)
+    passes.run("clusters", cut.cluster)
+    cut.place_clusters()
+    passes.run("inner edges", cut.add_inner)
+    passes.run("other edges", cut.add_other)
+    owner_N, details = _targets(cut, seed)
+    return owner_N, details | {"clusters": cut.clusters}
+
+
+def _targets(cut, seed: int) -> tuple[np.ndarray, dict]:
+    return cut.owners(seed), {"cut_replicas": cut.replicas, "edges_k": cut.load}

@@ -1,0 +1,74 @@
+// Scores of all parts for one vertex, k <= 64; included once for each instruction set, in a namespace of
+// its own, with SPGNN_LANES floats in a register. Every set adds the same numbers in the same order.
+
+typedef float Lanes __attribute__((vector_size(SPGNN_LANES * 4)));
+typedef float Loose __attribute__((vector_size(SPGNN_LANES * 4), aligned(4), may_alias));
+typedef int32_t Bits __attribute__((vector_size(SPGNN_LANES * 4)));
+
+// sum + value in the lanes whose bit is set
+static inline Lanes add_where(Lanes sum, Lanes value, uint64_t bits) {
+#if SPGNN_LANES == 16
+    return _mm512_mask_add_ps(sum, __mmask16(bits), sum, value);
+#else
+#if SPGNN_LANES == 8
+    const Bits one{1, 2, 4, 8, 16, 32, 64, 128};
+#else
+    const Bits one{1, 2, 4, 8};
+#endif
+    return sum + (Lanes)((Bits)value & ((one & int32_t(bits)) != 0));
+#endif
+}
+
+// score[x] = what v in part x saves against rows of all its nets for x alone; returns the parts that its nets touch.
+template <int PARTS, bool READERS>
+static inline uint64_t scores_of(const Level& level, const Masks::Net* nets, const Prices& prices, int32_t v, int a, float* score) {
+    constexpr int V = PARTS / SPGNN_LANES;
+    const auto at = [](const std::vector<float>& of, int j) { return *reinterpret_cast<const Loose*>(of.data() + j * SPGNN_LANES); };
+    Lanes sum[V] = {};
+    float read[2] = {0, 0}, pairs[2] = {0, 0};
+    uint64_t touched = 0;
+    const int32_t* net_of = level.reads.data();
+    for (int64_t i = level.read_start[v], end = level.read_start[v + 1]; i < end; ++i) {
+        if (i + 8 < end) __builtin_prefetch(nets + net_of[i + 8]);
+        const Masks::Net& net = nets[net_of[i]];
+        // Parts that have the row without v: v counts nowhere where it is the only reader of its part.
+        const uint64_t have = (net.readers & ~(net.single & uint64_t(1) << a)) | uint64_t(1) << net.part;
+        touched |= have;
+        const float price = prices.by_owner[net.kind][net.part];
+        const Lanes value = Lanes{} + net.weight * price;
+        for (int j = 0; j < V; ++j) {
+            Lanes saved = value;
+            if (READERS) saved = net.weight * (price + at(prices.by_reader[net.kind], j));
+            sum[j] = add_where(sum[j], saved, have >> (j * SPGNN_LANES));
+        }
+        if (READERS) read[net.kind] += net.weight;
+    }
+    for (int64_t e = level.own_start[v]; e < level.own_start[v + 1]; ++e) {
+        const Masks::Net& net = nets[e];
+        touched |= net.readers;
+        pairs[net.kind] += net.weight * float(__builtin_popcountll(net.readers));
+        for (int j = 0; j < V; ++j) {
+            Lanes saved = net.weight * at(prices.by_owner[net.kind], j);
+            if (READERS) saved = net.weight * (at(prices.by_owner[net.kind], j) + at(prices.by_reader[net.kind], j));
+            sum[j] = add_where(sum[j], saved, net.readers >> (j * SPGNN_LANES));
+        }
+    }
+    for (int j = 0; j < V; ++j) {
+        Lanes paid = pairs[0] * at(prices.by_owner[0], j);
+        if (READERS) {
+            paid = paid + pairs[1] * at(prices.by_owner[1], j);
+            paid = paid + (read[0] * at(prices.by_reader[0], j) + read[1] * at(prices.by_reader[1], j));
+        }
+        *reinterpret_cast<Loose*>(score + j * SPGNN_LANES) = sum[j] - paid;
+    }
+    return touched;
+}
+
+static uint64_t scores(const Level& level, const Masks::Net* nets, const Prices& prices, int k, int32_t v, int a, float* score) {
+    const auto call = [&](auto parts) {
+        return prices.readers ? scores_of<parts.value, true>(level, nets, prices, v, a, score)
+                              : scores_of<parts.value, false>(level, nets, prices, v, a, score);
+    };
+    if (k <= 16) return call(std::integral_constant<int, 16>());
+    return k <= 32 ? call(std::integral_constant<int, 32>()) : call(std::integral_constant<int, 64>());
+}

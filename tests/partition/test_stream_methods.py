@@ -1,0 +1,219 @@
+"""Each streaming partitioner equals its slow reference on 200 random small graphs."""
+
+import numpy as np
+import pytest
+import streaming as slow
+
+from spgnn.graph import graph_from_coo
+from spgnn.partition import PARTITIONERS, part_graph, rows_PP
+from spgnn.partition.gate import fill_empty_parts
+from spgnn.partition.stream import STREAMING, Passes, _stream, edge_stream, part_stream
+from spgnn.partition.stream.spring import node_cap, round_limits
+
+METHODS = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
+GRAPHS = 200
+
+
+def random_edges(seed, most_nodes=90):
+    """Edges of a graph with hubs, isolated nodes, self-loops and duplicates; once, or in both directions."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, most_nodes))
+    m = int(rng.integers(0, 4 * n))
+    edges = np.minimum(rng.geometric(rng.choice([0.05, 0.1, 0.3]), (m, 2)) - 1, n - 1) if seed % 2 else rng.integers(0, n, (m, 2))
+    if seed % 3 == 0:
+        edges = np.concatenate([edges, edges[:, ::-1]])
+    return np.ascontiguousarray(edges, [np.int32, np.int64][seed % 2]), n, int(rng.integers(1, 9))
+
+
+def filled(owner, n, k):
+    owner = np.array(owner, np.int32)
+    return fill_empty_parts(owner, np.ones(n, np.int64), k) if k <= n else owner
+
+
+@pytest.mark.parametrize("options", [{}, {"threshold": 0.5}, {"threshold": 2.0}, {"degrees": "online", "threshold": 1.0}], ids=str)
+def test_spring_is_the_algorithm(options):
+    for seed in range(GRAPHS):
+        edges, n, k = random_edges(seed)
+        balance = (1.0, 1.05, 1.5)[seed % 3]
+        part = part_stream(edges, k, balance=balance, n_nodes=n, **options)
+        owner, before, after = slow.spring(edges.tolist(), n, k, balance, options.get("threshold", 0.1), options.get("degrees") == "online")
+        assert part.details["clusters"].tolist() == before, seed
+        assert part.details["merged_clusters"].tolist() == after, seed
+        np.testing.assert_array_equal(part.owner_N, filled(owner, n, k), err_msg=f"{seed}")
+
+
+def test_spring_takes_degrees_that_are_given():
+    for seed in range(40):
+        edges, n, k = random_edges(seed)
+        given = np.random.default_rng(seed).integers(0, 9, n)
+        part = part_stream(edges, k, n_nodes=n, degrees=given, threshold=1.0)
+        owner, _, after = slow.spring(edges.tolist(), n, k, 1.05, 1.0, degrees=given.tolist())
+        assert part.details["merged_clusters"].tolist() == after
+        np.testing.assert_array_equal(part.owner_N, filled(owner, n, k))
+
+
+def test_spring_plus_is_spring_and_its_rounds():
+    for seed in range(GRAPHS):
+        edges, n, k = random_edges(seed)
+        balance, rounds = (1.0, 1.05, 1.5)[seed % 3], seed % 6
+        part = part_stream(edges, k, "spring+", seed=seed, balance=balance, n_nodes=n, rounds=rounds)
+        start, _, _ = slow.spring(edges.tolist(), n, k, balance)
+        limits = [round_limits(t, rounds, n, k, balance) for t in range(rounds)]
+        owner, moved = slow.refine(edges.tolist(), n, k, start, limits, node_cap(n, k, balance), seed)
+        assert part.details["moved"] == moved, seed
+        np.testing.assert_array_equal(part.owner_N, filled(owner, n, k), err_msg=f"{seed}")
+
+
+def test_a_sketch_that_is_full_pays_as_misra_and_gries_do():
+    rng = np.random.default_rng(0)
+    limits = [(6, 512, 205), (5, 100, 0), (3, 0, 2000)]
+    for seed in range(20):
+        n, k = 60, 20
+        edges = rng.integers(0, n, (600, 2))
+        start = rng.integers(0, k, n).astype(np.int32)
+        check_rounds(edges, n, k, start, limits, 4, seed)
+
+
+@pytest.mark.slow
+def test_a_hub_of_more_than_65535_edges_halves_its_counts():
+    rng = np.random.default_rng(0)
+    n, k = 500, 6
+    edges = np.stack([np.zeros(150_000, int), rng.integers(1, n, 150_000)], axis=1)
+    start = rng.choice(k, n, p=[0.55, 0.4, 0.02, 0.01, 0.01, 0.01]).astype(np.int32)
+    for owner in (0, 1):
+        start[0] = owner
+        check_rounds(edges, n, k, start, [(n, 0, 0)], n, 0)
+
+
+def check_rounds(edges, n, k, start, limits, cap, seed):
+    refine = _stream.Refine(np.array(slow.degrees_of(edges.tolist(), n), np.uint32), start, k, seed)
+    moved = []
+    for limit in limits:
+        refine.begin(*limit)
+        refine.add(edges)
+        moved.append(refine.moved)
+    owner, counts = slow.refine(edges.tolist(), n, k, start.tolist(), limits, cap, seed)
+    assert moved == counts and sum(moved)
+    np.testing.assert_array_equal(refine.owners(cap), owner)
+
+
+def cut_of(method, edges, n, k, seed):
+    """The cut and the part of each edge, of the fast version in chunks of 7."""
+    d = np.array(slow.degrees_of(edges.tolist(), n), np.uint32)
+    chunks = np.array_split(edges, range(7, len(edges), 7))
+    parts = [np.full(len(chunk), -9, np.int32) for chunk in chunks]
+    cut = {
+        "dbh": lambda: _stream.DegreeHash(d, k, seed),
+        "greedy": lambda: _stream.Greedy(d, k),
+        "hdrf": lambda: _stream.Hdrf(n, k, 1.0, 1.0),
+        "2psl": lambda: _stream.TwoPhase(d, k, 1.05, seed),
+    }[method]()
+    if method != "2psl":
+        for chunk, out in zip(chunks, parts):
+            cut.add(chunk, out)
+        return cut, np.concatenate(parts)
+    for chunk in chunks:
+        cut.cluster(chunk)
+    cut.place_clusters()
+    others = [out.copy() for out in parts]
+    for chunk, out in zip(chunks, parts):
+        cut.add_inner(chunk, out)
+    for chunk, out in zip(chunks, others):
+        cut.add_other(chunk, out)
+    return cut, np.maximum(np.concatenate(parts), np.concatenate(others))
+
+
+@pytest.mark.parametrize("method", ["dbh", "greedy", "hdrf", "2psl"])
+def test_vertex_cuts_are_those_of_their_papers(method):
+    reference = {
+        "dbh": lambda e, n, k, seed: slow.dbh(e, n, k, seed),
+        "greedy": lambda e, n, k, seed: slow.greedy(e, n, k),
+        "hdrf": lambda e, n, k, seed: slow.hdrf(e, n, k),
+        "2psl": lambda e, n, k, seed: slow.two_phase(e, n, k, seed),
+    }[method]
+    for seed in range(GRAPHS):
+        edges, n, k = random_edges(seed)
+        cut, parts = cut_of(method, edges, n, k, seed)
+        expected, expected_parts = reference(edges.tolist(), n, k, seed)
+        assert parts.tolist() == expected_parts, seed
+        assert cut.load.tolist() == expected.load
+        assert cut.replicas == sum(map(len, expected.replicas))
+        owner = slow.targets(expected.replicas, n, k, seed)
+        assert cut.owners(seed).tolist() == owner
+        np.testing.assert_array_equal(part_stream(edges, k, method, seed=seed, n_nodes=n).owner_N, filled(owner, n, k))
+
+
+def test_more_than_64_parts_fill_more_than_one_word():
+    rng = np.random.default_rng(3)
+    edges = rng.integers(0, 300, (3000, 2))
+    for method, reference in (("greedy", lambda e: slow.greedy(e, 300, 130)), ("hdrf", lambda e: slow.hdrf(e, 300, 130))):
+        assert cut_of(method, edges, 300, 130, 0)[1].tolist() == reference(edges.tolist())[1]
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_the_halo_holds_all_neighbours_within_the_hops(hops):
+    for seed in range(GRAPHS // 4):
+        edges, n, k = random_edges(seed)
+        part = part_stream(edges, k, n_nodes=n, hops=hops)
+        assert part.rows_PP.tolist() == slow.halo(edges.tolist(), part.owner_N.tolist(), k, hops), seed
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_hop_is_what_the_graph_says(method):
+    rng = np.random.default_rng(1)
+    edges = rng.integers(0, 400, (1500, 2))
+    graph = graph_from_coo(edges[:, 0], edges[:, 1], 400).with_edges("undirected")
+    part = part_stream(edges, 70, method, hops=1, n_nodes=400)
+    np.testing.assert_array_equal(part.rows_PP, rows_PP(graph.A, part.owner_N, 70))
+    assert part.describe()["total_rows"] == part.rows_PP.sum()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("k", [1, 2, 29, 30, 31, 100])
+def test_every_part_owns_a_node_unless_there_are_more_parts_than_nodes(method, k):
+    edges = np.random.default_rng(0).integers(0, 25, (60, 2))
+    graph = graph_from_coo(edges[:, 0], edges[:, 1], 30)
+    used = np.count_nonzero(part_graph(graph, k, method).sizes_k)
+    assert used == k if k <= 30 else 1 <= used <= 30
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_graph_is_the_stream_of_what_each_row_reads(method):
+    edges = np.random.default_rng(2).integers(0, 300, (900, 2))
+    graph = graph_from_coo(edges[:, 0], edges[:, 1], 310).with_edges("undirected")
+    A = graph.A.tocoo()
+    pairs = np.stack([A.col, A.row], axis=1)
+    from_graph = part_graph(graph, 6, method, seed=4, balance=1.05)
+    np.testing.assert_array_equal(from_graph.owner_N, part_stream(pairs, 6, method, seed=4, n_nodes=310).owner_N)
+    np.testing.assert_array_equal(from_graph.owner_N, part_stream(graph, 6, method, seed=4).owner_N)
+
+
+@pytest.mark.parametrize("method", ["spring", "spring+"])
+@pytest.mark.parametrize("balance", [1.0, 1.03, 1.2])
+def test_the_balance_of_nodes_is_kept(method, balance):
+    for seed in range(10):
+        edges = np.random.default_rng(seed).integers(0, 2000, (5000, 2))
+        part = part_stream(edges, 7, method, balance=balance, n_nodes=2000, threshold=3.0)
+        assert part.sizes_k.max() <= max(balance * 2000 / 7, -(-2000 // 7))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_chunks_and_types_make_no_difference(method):
+    edges = np.random.default_rng(5).integers(0, 200, (900, 2))
+    owners = [
+        part_stream(source, 5, method, n_nodes=200).owner_N
+        for source in (edges, edges.astype(np.int32), edges.T.astype(np.uint8), list(np.array_split(edges, 13)), list(map(tuple, edges)))
+    ]
+    for owner_N in owners[1:]:
+        np.testing.assert_array_equal(owner_N, owners[0])
+
+
+def test_all_methods_stand_beside_the_in_memory_ones():
+    assert set(METHODS) <= set(STREAMING) and set(METHODS) <= set(PARTITIONERS)
+
+
+@pytest.mark.parametrize("degrees", ["exact", "online"])
+def test_an_online_pass_knows_the_nodes_that_it_has_seen(degrees):
+    part = part_stream(np.array([[0, 5], [5, 9]]), 2, degrees=degrees)
+    assert part.n_nodes == 10 and part.n_edges == 2
+    assert Passes(edge_stream(np.zeros((3, 2), int))).n_edges == 3

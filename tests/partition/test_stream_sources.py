@@ -1,0 +1,307 @@
+"""Edge streams of every kind, bad input, streams that change, and partitioners of one's own."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from spgnn.errors import FormatError, InputError, PartitionError, SpgnnError, UsageError
+from spgnn.graph import graph_from_coo
+from spgnn.partition import PARTITIONERS, part_graph, part_stream
+from spgnn.partition.stream import STREAMING, _stream, edge_stream, sources, streaming_partitioner
+
+EDGES = np.random.default_rng(0).integers(0, 50, (300, 2))
+METHODS = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
+
+
+def edges_of(source, **options) -> np.ndarray:
+    """What a stream gives, twice over."""
+    stream = edge_stream(source, **options)
+    first, second = (np.concatenate([chunk.copy() for chunk in stream.chunks()] or [np.zeros((0, 2), int)]) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert stream.n_edges in (None, len(first))
+    return first
+
+
+def lines(edges, separator=" ") -> str:
+    return "".join(f"{u}{separator}{v}\n" for u, v in edges)
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(sources, "CHUNK", 64)
+
+
+@pytest.mark.parametrize("name, separator", [("e.txt", " "), ("e.tsv", "\t"), ("e.csv", ","), ("e.csv", ", "), ("e.el", "  ")])
+@pytest.mark.parametrize("packed", [False, True])
+def test_text_is_streamed(tmp_path, name, separator, packed):
+    text = ("# Nodes: 50 Edges: 300\n\n" + lines(EDGES, separator)).encode()
+    path = tmp_path / (name + ".gz" * packed)
+    path.write_bytes(gzip.compress(text) if packed else text)
+    np.testing.assert_array_equal(edges_of(path), EDGES)
+
+
+def test_a_title_a_weight_a_missing_last_newline_and_windows_line_ends_do_no_harm(tmp_path):
+    (tmp_path / "e.csv").write_bytes("\ufeffsource,target,w\r\n1,2,0.5\r\n% a comment\r\n3,4,-1e3".encode())
+    np.testing.assert_array_equal(edges_of(tmp_path / "e.csv"), [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize(
+    "text, where, expected",
+    [
+        ("0 1\n2 -3\n", ":2: '2 -3'", "0 or more"),
+        ("0 1\n\n1 x\n", ":3: '1 x'", "10\\^18"),
+        ("0 1\n1\n", ":2: '1'", "2 or 3 columns"),
+        ("0 1 2 3\n", ":1: '0 1 2 3'", "2 or 3 columns"),
+        ("# c\n0 1.5\n", ":2: '0 1.5'", "10\\^18"),
+        ("0 9999999999999999999\n", ":1:", "10\\^18"),
+        ("a b\n0 1\n0 b\n", ":3: '0 b'", "10\\^18"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, text, where, expected):
+    (tmp_path / "e.txt").write_text(text)
+    with pytest.raises(FormatError, match=f"e.txt{where}.*{expected}"):
+        part_stream(tmp_path / "e.txt", 1)
+
+
+@pytest.mark.parametrize("name, dtype", [("e.bin", "<i4"), ("e.i32", "<i4"), ("e.i64", "<i8")])
+def test_binary_pairs_are_streamed(tmp_path, name, dtype):
+    EDGES.astype(dtype).tofile(tmp_path / name)
+    np.testing.assert_array_equal(edges_of(tmp_path / name), EDGES)
+
+
+def test_binary_files_are_whole_edges_and_are_not_cut_while_read(tmp_path):
+    path = tmp_path / "e.bin"
+    path.write_bytes(b"\0" * 12)
+    with pytest.raises(FormatError, match="12 bytes; expected a multiple of 8"):
+        edge_stream(path)
+    EDGES.astype("<i4").tofile(path)
+    stream = edge_stream(path)
+    path.write_bytes(path.read_bytes()[:80])
+    with pytest.raises(InputError, match="10 edges came, expected 300"):
+        part_stream(stream, 2)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
+@pytest.mark.parametrize("is_rows", [True, False])
+def test_npy_files_and_memmaps_are_streamed(tmp_path, dtype, is_rows):
+    array = (EDGES if is_rows else EDGES.T).astype(dtype)
+    np.save(tmp_path / "e.npy", array)
+    mapped = np.load(tmp_path / "e.npy", mmap_mode="r")
+    np.testing.assert_array_equal(edges_of(tmp_path / "e.npy"), EDGES)
+    np.testing.assert_array_equal(edges_of(mapped), EDGES)
+    if is_rows:
+        np.testing.assert_array_equal(edges_of(mapped[5:]), EDGES[5:])
+        np.testing.assert_array_equal(edges_of(mapped[::3]), EDGES[::3])
+
+
+def test_parquet_is_streamed_where_pyarrow_is(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"src": EDGES[:, 0], "dst": EDGES[:, 1], "w": np.ones(300)}), tmp_path / "e.parquet")
+    np.testing.assert_array_equal(edges_of(tmp_path / "e.parquet"), EDGES)
+
+
+def test_iterators_are_streamed_once_or_many_times():
+    pairs = [tuple(map(int, edge)) for edge in EDGES]
+    for source in (pairs, iter(pairs), lambda: iter(pairs), (chunk for chunk in np.array_split(EDGES, 7)), [EDGES[:9].T, *pairs[9:]]):
+        np.testing.assert_array_equal(edges_of(source), EDGES)
+
+
+def test_a_graph_streams_what_each_row_reads():
+    graph = graph_from_coo(EDGES[:, 0], EDGES[:, 1], 60)
+    A = graph.with_edges("undirected").A.tocoo()
+    np.testing.assert_array_equal(edges_of(graph), np.stack([A.col, A.row], axis=1))
+
+
+@pytest.mark.parametrize(
+    "source, error",
+    [
+        ([(0, 1), (2,)], "items are such as"),
+        ([(0, 1, 2)], "items are such as"),
+        ([(0.5, 1)], "ids are float64"),
+        ([np.zeros((3, 3), int)], r"shape \(3, 3\)"),
+        (np.zeros((4, 3), int), r"shape \(4, 3\); expected \(E, 2\)"),
+        (np.zeros((4, 2)), "ids are float64"),
+        (np.array([[2**63, 1]], np.uint64), "does not fit into 64 bits"),
+        (7, "cannot stream edges from a builtins.int"),
+        ("no/such/file.txt", "no such file"),
+        (__file__, "not a stream of a known format"),
+    ],
+)
+def test_what_is_no_stream_of_edges_is_refused(source, error):
+    with pytest.raises(InputError, match=error):
+        part_stream(source, 1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "edges, error",
+    [
+        ([[0, 1], [3, -2]], "edge 1 of the stream is 3 -> -2"),
+        ([[0, 1], [2**40, 2]], f"edge 1 of the stream is {2**40} -> 2.*relabel=True"),
+        ([[0, 1], [2**62, 2]], "relabel=True"),
+        ([[0, 1], [2**31 - 1, 2]], "relabel=True"),
+    ],
+)
+def test_a_bad_id_is_named(method, edges, error):
+    with pytest.raises(InputError, match=error):
+        part_stream(np.array(edges), 1, method)
+    with pytest.raises(InputError, match="relabel=True"):
+        part_stream([(0, 1), (0, 2**33)], 1, method)
+    with pytest.raises(InputError, match="edge 0 of the stream is 0 -> 5; expected ids from 0 to 4"):
+        part_stream([(0, 5)], 1, method, n_nodes=5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ids_with_any_gaps_are_numbered_when_asked(method):
+    ids = np.sort(np.random.default_rng(1).integers(0, 2**62, 50))
+    part = part_stream(ids[EDGES], 3, method, relabel=True, hops=1)
+    plain = part_stream(EDGES, 3, method, n_nodes=50, hops=1)
+    np.testing.assert_array_equal(part.ids_N, ids)
+    np.testing.assert_array_equal(part.owner_N, plain.owner_N)
+    np.testing.assert_array_equal(part.rows_PP, plain.rows_PP)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("source", [np.zeros((0, 2), int), [], np.array([[0, 0]] * 5), np.array([[3, 3]])])
+def test_nothing_but_isolated_nodes_is_partitioned(method, source):
+    part = part_stream(source, 2, method, hops=1)
+    assert part.n_nodes == (int(np.max(source)) + 1 if len(source) else 0)
+    assert part.rows_PP.sum() == 0 and part.describe()["replication_factor"] == 1
+
+
+@pytest.mark.parametrize("options, error", [
+    ({"k": 0}, "k = 0"), ({"k": -3}, "k = -3"), ({"k": 2.5}, "k = 2.5"), ({"k": 10**6}, "k = 1000000"), ({"balance": 0.5}, "balance"),
+    ({"balance": float("nan")}, "balance"), ({"seed": -1}, "seed"), ({"hops": -1}, "hops"), ({"method": "sprnig"}, "did you mean 'spring'"),
+    ({"thresold": 1}, "did you mean 'threshold'"), ({"threshold": 0}, "threshold"), ({"n_nodes": -1}, "n_nodes"), ({"format": "xml"}, "xml"),
+    ({"method": "spring+", "rounds": -1}, "rounds"), ({"method": "2psl", "capacity": 0.5}, "capacity"), ({"method": "hdrf", "weight": -1}, "weight"),
+    ({"degrees": "guessed"}, "degrees"), ({"relabel": True, "n_nodes": 50}, "do not go together"),
+])  # fmt: skip
+def test_a_bad_option_is_refused(options, error):
+    with pytest.raises(UsageError, match=error):
+        part_stream(EDGES, **({"k": 2} | options))
+
+
+@pytest.mark.parametrize("degrees", [[1, 2], np.full(50, -1), np.ones(50), np.ones((50, 1), int)])
+def test_degrees_that_do_not_fit_are_refused(degrees):
+    with pytest.raises(PartitionError, match="degrees"):
+        part_stream(EDGES, 2, degrees=degrees, n_nodes=50)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("change", ["fewer", "more", "other", "order", "ids", "negative"])
+def test_a_stream_that_changes_between_passes_is_refused(method, change):
+    later = {
+        "fewer": EDGES[:-1],
+        "more": np.concatenate([EDGES, EDGES[:1]]),
+        "other": np.concatenate([EDGES[:-1], EDGES[-1:, ::-1]]),
+        "order": EDGES[::-1],
+        "ids": EDGES + 1000,
+        "negative": EDGES - 60,
+    }[change]
+    passes = iter([EDGES])
+    with pytest.raises(PartitionError, match="the stream changed between passes"):
+        part_stream(lambda: iter([next(passes, later)]), 3, method)
+
+
+def test_a_fingerprint_sees_order_and_direction_and_not_chunks():
+    def value(*chunks):
+        fingerprint = _stream.Fingerprint()
+        for chunk in chunks:
+            fingerprint.add(np.ascontiguousarray(chunk))
+        return fingerprint.count, fingerprint.value
+
+    whole = value(EDGES)
+    assert whole == value(EDGES[:1], EDGES[1:6], EDGES[6:]) == value(*np.array_split(EDGES.astype(np.int32), 11))
+    swapped = EDGES.copy()
+    swapped[[3, 7]] = swapped[[7, 3]]
+    assert len({whole, value(EDGES[::-1]), value(EDGES[:, ::-1]), value(swapped), value(EDGES[:-1])}) == 5
+
+
+@pytest.fixture
+def register():
+    """Register a streaming partitioner for one test only."""
+    before = dict(PARTITIONERS), dict(STREAMING)
+    yield streaming_partitioner
+    for registry, known in zip((PARTITIONERS, STREAMING), before):
+        registry.clear()
+        registry.update(known)
+
+
+def modulo(answer=None, passes=1):
+    class Modulo:
+        def start(self, n_nodes, k, *, seed, balance, shift=0):
+            self.n_nodes, self.k, self.shift, self.edges, self.numbers = n_nodes, k, shift, 0, set()
+
+        def add(self, edges, number):
+            self.edges += len(edges)
+            self.numbers.add(number)
+
+        def finish(self):
+            assert self.edges == 300 * passes and self.numbers == set(range(passes))
+            return (np.arange(self.n_nodes) + self.shift) % self.k if answer is None else answer
+
+    Modulo.passes = passes
+    return Modulo
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_a_class_with_three_methods_is_a_partitioner_everywhere(register, passes):
+    register("modulo")(modulo(passes=passes))
+    assert part_stream(EDGES, 3, "modulo", shift=2, n_nodes=50).owner_N[0] == 2
+    graph = graph_from_coo(EDGES[:, 0], EDGES[:, 1], 50, edges="directed")
+    if graph.nnz == 300:
+        assert part_graph(graph, 3, "modulo").owner_N[4] == 1
+    with pytest.raises(UsageError, match="did you mean 'shift'"):
+        part_stream(EDGES, 3, "modulo", shfit=2)
+
+
+@pytest.mark.parametrize("answer, error", [
+    (np.zeros(49, int), "49 entries"), (np.full(50, 3), "owner 3"), (np.full(50, -1), "owner -1"), (np.zeros(50), "float64"),
+    (np.zeros((50, 1), int), "shape"), ("nonsense", "returned str"), ([[1], [2, 3]], "failed with ValueError"), (np.array(["a"] * 50), "<U1"),
+])  # fmt: skip
+def test_what_a_plug_in_returns_goes_through_the_gate(register, answer, error):
+    register("nonsense")(modulo(answer))
+    with pytest.raises(PartitionError, match=error):
+        part_stream(EDGES, 3, "nonsense", n_nodes=50)
+
+
+def test_a_plug_in_that_fails_is_named_and_one_that_lacks_a_method_is_refused(register):
+    class Failing(modulo()):
+        def add(self, edges, number):
+            raise ValueError("no")
+
+    register("failing")(Failing)
+    with pytest.raises(PartitionError, match="'failing' failed.*ValueError: no"):
+        part_stream(EDGES, 3, "failing")
+    with pytest.raises(UsageError, match="lacks add, finish"):
+        register("half")(type("Half", (), {"start": lambda self, n_nodes, k: None}))
+    with pytest.raises(UsageError, match="passes = 0"):
+        register("none")(modulo(passes=0))
+    with pytest.raises(UsageError, match="built in"):
+        register("spring")(modulo())
+
+
+def test_a_plug_in_cannot_write_into_the_stream(register):
+    class Spoiling(modulo(passes=2)):
+        def add(self, edges, number):
+            super().add(edges, number)
+            edges[:] = 0
+
+    register("spoiling")(Spoiling)
+    edges = EDGES.copy()
+    part_stream(edges, 3, "spoiling")
+    np.testing.assert_array_equal(edges, EDGES)
+
+
+def test_random_bytes_as_text_are_streamed_or_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        alphabet = np.frombuffer(b"0123456789 \n\n\t,-#%.ex", np.uint8)
+        (tmp_path / "e.txt").write_bytes(rng.choice(alphabet, int(rng.integers(1, 60))).tobytes())
+        try:
+            part_stream(tmp_path / "e.txt", 2, hops=1)
+        except SpgnnError:
+            pass

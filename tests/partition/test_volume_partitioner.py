@@ -1,0 +1,128 @@
+"""The partitioner `volume`: what it promises about balance, volume and the largest send."""
+
+import numpy as np
+import pytest
+
+from spgnn.data import load_graph
+from spgnn.errors import PartitionError, UsageError
+from spgnn.graph import graph_from_coo
+from spgnn.partition import _volume, cover_PP, exchange_metrics, metrics, part_graph
+
+from graphs import random_graph
+
+
+@pytest.fixture(scope="module")
+def rmat():
+    return load_graph("rmat:scale=11,degree=8,seed=0")
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 29, 30, 31, 100])
+def test_every_part_owns_a_node_unless_there_are_more_parts_than_nodes(k):
+    part = part_graph(random_graph(30, 90), k, "volume")
+    assert part.owner_N.dtype == np.int32 and np.count_nonzero(part.sizes_k) == min(k, 30)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_a_graph_of_hardly_a_node_is_partitioned(n):
+    assert len(part_graph(graph_from_coo([], [], n), 3, "volume").owner_N) == n
+
+
+def test_a_graph_without_edges_is_partitioned():
+    assert part_graph(graph_from_coo([], [], 40), 3, "volume").sizes_k.min() >= 1
+
+
+@pytest.mark.parametrize("use", ["undirected", "directed"])
+@pytest.mark.parametrize(("k", "send"), [(8, True), (70, False)])
+def test_it_sends_less_than_its_start_and_keeps_the_balance(rmat, k, send, use):
+    graph = rmat.with_edges(use)
+    start = part_graph(graph, k, "metis").metrics
+    part = part_graph(graph, k, "volume", send=send)
+    assert part.metrics == metrics(graph.in_use().A, part.owner_N, k)
+    assert part.metrics["total_rows"] < start["total_rows"]
+    heaviest = (np.diff(graph.in_use().A.indptr).max() + 1) / ((graph.in_use().nnz + graph.n_nodes) / k)
+    assert part.metrics["nnz_imbalance"] <= max(1.03, heaviest)
+
+
+def test_the_send_price_lowers_the_largest_send_and_costs_volume(rmat):
+    free, held = (part_graph(rmat, 16, "volume", send=send).metrics for send in (False, True))
+    assert held["max_over_mean_send"] < min(1.1, free["max_over_mean_send"])
+    assert free["total_rows"] < held["total_rows"]
+
+
+def test_the_receive_price_lowers_the_largest_receive(rmat):
+    graph = rmat.with_edges("directed")
+    free, held = (part_graph(graph, 16, "volume", receive=receive).metrics for receive in (False, True))
+    assert held["max_recv_rows"] < free["max_recv_rows"]
+
+
+@pytest.mark.parametrize("use", ["undirected", "directed"])
+def test_the_objective_cover_sends_less_with_covers(rmat, use):
+    graph = rmat.with_edges(use)
+    A = graph.in_use().A
+    sent = {}
+    for objective in ("columns", "cover"):
+        part = part_graph(graph, 8, "volume", objective=objective)
+        sent[objective] = exchange_metrics(cover_PP(A, part.owner_N, 8))
+        assert part.metrics["nnz_imbalance"] <= 1.04
+    assert sent["cover"]["total_rows"] < sent["columns"]["total_rows"]
+    assert sent["cover"]["max_over_mean_send"] < 1.15
+
+
+def test_the_same_seed_gives_the_same_parts_on_any_threads_and_instruction_set(rmat):
+    A = rmat.in_use().A
+    T = A.T.tocsr()
+    start = (np.arange(A.shape[0]) % 16).astype(np.int32)
+    arguments = (T.indptr.astype(np.int64), T.indices.astype(np.int32), 1, np.diff(A.indptr).astype(np.int64) + 1, start, 16, 1.03)
+    want = _volume.refine(*arguments, 3, False, 1, {})
+    np.testing.assert_array_equal(want, _volume.refine(*arguments, 3, False, 3, {}))
+    np.testing.assert_array_equal(want, _volume.refine(*arguments, 3, True, 2, {}))
+    for isa in range(_volume.best_isa()):
+        np.testing.assert_array_equal(want, _volume.refine(*arguments, 3, False, 1, {"isa": isa}))
+    assert np.any(want != _volume.refine(*arguments, 4, False, 1, {}))
+
+
+def test_any_partition_is_a_start(rmat):
+    given = np.arange(rmat.n_nodes) % 8
+    from_random, from_given = part_graph(rmat, 8, "volume", start="random"), part_graph(rmat, 8, "volume", start=given)
+    for part in (from_random, from_given):
+        assert part.metrics["nnz_imbalance"] <= 1.031 and part.sizes_k.min() >= 1
+    assert from_given.metrics["total_rows"] < 0.9 * metrics(rmat.in_use().A, given, 8)["total_rows"]
+
+
+def test_more_effort_sends_less(rmat):
+    rows = [np.mean([part_graph(rmat, 16, "volume", seed=s, effort=effort).metrics["total_rows"] for s in range(3)]) for effort in (0.1, 2)]
+    assert rows[1] < rows[0]
+
+
+def test_a_node_heavier_than_a_part_does_not_stop_it():
+    hub = graph_from_coo(np.zeros(400, int), np.arange(1, 401), 401)
+    part = part_graph(hub, 8, "volume")
+    assert part.sizes_k.min() >= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"objective": "colums"}, UsageError, "'colums' is not known; did you mean 'columns'"),
+        ({"effort": 0}, UsageError, "effort = 0; expected a number above 0"),
+        ({"effort": float("nan")}, UsageError, "effort = nan"),
+        ({"effort": True}, UsageError, "effort = True"),
+        ({"receive": "yes"}, UsageError, "receive = 'yes'; expected True or False"),
+        ({"start": "metsi"}, UsageError, "start = 'metsi' is not known; did you mean 'metis'"),
+        ({"start": "volume"}, UsageError, "start = 'volume' is not known"),
+        ({"start": np.zeros(3, int)}, PartitionError, "owner has 3 entries, the graph has 40 nodes"),
+        ({"start": np.full(40, 7)}, PartitionError, "node 0 has owner 7; expected 0 to 3"),
+        ({"start": np.zeros(40)}, PartitionError, "owner is float64"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(options, error, message):
+    with pytest.raises(error, match=message):
+        part_graph(random_graph(40, 160), 4, "volume", **options)
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.parametrize(("folder", "most"), [("arxiv_graphsaint", 356_184), ("flickr_graphsaint", 349_909)])
+def test_real_graphs_are_below_metis_vol_with_the_send_held(data_dir, folder, most):
+    got = part_graph(load_graph(data_dir / folder), 64, "volume").metrics
+    assert got["total_rows"] <= 0.97 * most and got["max_over_mean_send"] <= 1.07 and got["nnz_imbalance"] <= 1.031

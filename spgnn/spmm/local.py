@@ -13,8 +13,8 @@ import torch
 
 from ..errors import ShapeError
 from ..graph import check_csr
-from . import _kernels  # after torch: both then share one OpenMP library
-from .buffers import array_of, sum_dtype
+from .backend import kernels_of
+from .buffers import sum_dtype
 
 
 class LocalCSR:
@@ -63,15 +63,15 @@ class LocalCSR:
             self._transposed = self if same else LocalCSR(T, self.dtype, self.threads)
         return self._transposed
 
-    def with_weights(self, weights: np.ndarray) -> LocalCSR:
-        """Return the same pattern with other weights (nnz,); the order of the transpose is not found again."""
+    def with_weights(self, weights: np.ndarray | torch.Tensor) -> LocalCSR:
+        """Return the same pattern with other weights (nnz,), a device's for products there; the order of the transpose is not found again."""
         pattern = self.transposed()
         if self._order is None:
             self._order = sp.csr_array((np.arange(self.nnz), self.indices, self.indptr), shape=self.shape).T.tocsr().data
         other = copy(self)
         other.weights = weights
         other._transposed = copy(pattern)
-        other._transposed.weights = weights[self._order]
+        other._transposed.weights = weights[self._order] if isinstance(weights, np.ndarray) else weights[torch.from_numpy(self._order)]
         other._transposed._transposed = other
         return other
 
@@ -86,9 +86,7 @@ class LocalCSR:
             raise ShapeError(f"A is {self.dtype}, X {X_mF.dtype}, out {out_nF.dtype}; expected one dtype, or float32 beside bfloat16")
         if add_nF is not None and (add_nF.shape != out_nF.shape or add_nF.dtype != sum_dtype(self.dtype)):
             raise ShapeError(f"add is {tuple(add_nF.shape)} {add_nF.dtype}; expected {tuple(out_nF.shape)} {sum_dtype(self.dtype)}")
-        bias, add = (None if x is None else x.detach().numpy() for x in (bias_F, add_nF))
-        X, out = array_of(X_mF.contiguous()), array_of(out_nF)
-        _kernels.spmm(self.indptr, self.indices, self.weights, X, out, accumulate, bias, relu, self.threads, add=add)
+        kernels_of(out_nF).spmm(self, X_mF, out_nF, accumulate, bias_F, relu, add_nF)
         return out_nF
 
     def adjoint(self, G_nF, out_mF, accumulate: bool = False, add_mF=None):
@@ -98,5 +96,5 @@ class LocalCSR:
 
 def take_rows(X_nF: torch.Tensor, rows: np.ndarray, out: torch.Tensor, threads: int = 0) -> torch.Tensor:
     """out[i] = X[rows[i]]."""
-    _kernels.take_rows(array_of(X_nF), rows, array_of(out), threads)
+    kernels_of(out).take_rows(X_nF, rows, out, threads)
     return out

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from ..spmm import _kernels
+from ..spmm.backend import kernels_of
 from ..spmm.buffers import sum_dtype
 
 
@@ -22,9 +22,9 @@ class SoftmaxCrossEntropy(torch.autograd.Function):
     def forward(ctx, Z_nC, y_n, count: int, pool, threads: int):
         Z_nC = Z_nC.contiguous()
         G_nC = pool.empty(*Z_nC.shape, dtype=Z_nC.dtype)
-        total = _kernels.softmax_xent(Z_nC.numpy(), y_n.numpy(), 1.0 / max(count, 1), G_nC.numpy(), threads)
+        total = kernels_of(Z_nC).softmax_xent(Z_nC, y_n, 1.0 / max(count, 1), G_nC, threads)
         ctx.save_for_backward(G_nC)
-        return torch.tensor(total / max(count, 1), dtype=torch.float64)
+        return total / max(count, 1)
 
     @staticmethod
     def backward(ctx, G):

@@ -111,6 +111,7 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
         wire_gradients=config.wire_gradients,
         machine=config.machine,
         threads=threads,
+        device=config.device,
     )
 
 
@@ -122,8 +123,8 @@ def _load(source: str, config: TrainConfig) -> Graph:
 def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
     """Return the predicted class of each own node (n,) int64, or 0/1 for each class (n, C) int8."""
     if is_multilabel:
-        return (Z_nC > 0).numpy().astype(np.int8)
-    return Z_nC.argmax(dim=1).numpy() if len(Z_nC) else np.empty(0, np.int64)
+        return (Z_nC > 0).cpu().numpy().astype(np.int8)
+    return Z_nC.argmax(dim=1).cpu().numpy() if len(Z_nC) else np.empty(0, np.int64)
 
 
 def _check_parts(source: str, config: TrainConfig) -> None:

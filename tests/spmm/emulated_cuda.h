@@ -21,7 +21,7 @@
 #define __device__
 #define __global__
 #define __shared__ static
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 
 struct uint2 { alignas(8) unsigned x; unsigned y; };
 struct uint4 { alignas(16) unsigned x; unsigned y, z, w; };

@@ -39,12 +39,12 @@ class CupyLauncher:
 
         self.device, self._cupy = device, cupy
         self._functions: dict[str, object] = {}
-        self._current = CurrentStream(device)
+        self.current = CurrentStream(device)
 
     def launch(self, source: str, name: str, grid: tuple[int, int], block: tuple[int, int], args: Sequence) -> None:
         with self._cupy.cuda.Device(self.device.index):
             function = self._functions.get(name) or self._compile(source, name)
-            with self._current():
+            with self.current():
                 function(grid, block, tuple(args))
 
     def _compile(self, source: str, name: str):

@@ -42,7 +42,7 @@ __device__ inline void finish_pack(T* sum, const S* y, const T* add, const T* bi
 }
 
 template <class SX, class SY, class I, int V, int G, int E, int NV, bool WEIGHTED>
-__global__ void __launch_bounds__(256) spmm_items(const Item* __restrict__ items, i64 count, const I* __restrict__ indices, const typename Compute<SX>::type* __restrict__ weights, const SX* __restrict__ X, SY* Y, typename Compute<SX>::type* partial, const typename Compute<SX>::type* bias, const typename Compute<SX>::type* add, i32 F, i32 flags) {
+__global__ void __launch_bounds__(256, 3) spmm_items(const Item* __restrict__ items, i64 count, const I* __restrict__ indices, const typename Compute<SX>::type* __restrict__ weights, const SX* __restrict__ X, SY* Y, typename Compute<SX>::type* partial, const typename Compute<SX>::type* bias, const typename Compute<SX>::type* add, i32 F, i32 flags) {
     typedef typename Compute<SX>::type T;
     typedef Pack<SX, V> P;
     // Loads under way at once in a lane: about 64 bytes of X, 8 at the most.

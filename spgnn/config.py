@@ -127,6 +127,8 @@ class PlanConfig(SourceConfig):
     machine: str = option("", "machine file of `spgnn doctor --calibrate`, or the name of one that comes along; default: this host, as laptop")
     ranks_per_host: int = option(0, "ranks on each host; 0: as the machine file has it", low=0)
     memory: float = option(0.0, "GB of memory of a host; 0: as the machine file has it", low=0)
+    device: Literal["cpu", "cuda"] = option("cpu", "as train has it; cuda: the memory of a GPU for each rank is predicted too")
+    device_memory: float = option(0.0, "GB of memory of a GPU; 0: that of the one here", low=0)
     hidden: int = option(128, "width of the hidden layers", low=1)
     layers: int = option(2, "number of layers", low=1)
     widths: str = option("", "layer widths, input to output, in place of hidden and layers")

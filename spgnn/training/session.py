@@ -27,6 +27,7 @@ from ..machine import cores, peak_rss_mb
 from ..partition import load_partition
 from ..spmm.machines import load_machine
 from .checkpoint import finite, save_checkpoint, write_array, write_json
+from .device import device_facts, explaining_memory, set_up_device
 from .facts import run_facts
 from .loop import Trainer
 from .model import build_model
@@ -57,6 +58,7 @@ def run(
 
 
 def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
+    set_up_device(config)
     ProcessGrid(comm.size, config.replication)  # both say what is wrong with them before anything is read
     together(comm, load_machine, config.machine, root=0)
     threads = set_threads(comm, config.threads)
@@ -70,11 +72,12 @@ def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
     trainer = Trainer(model, dgraph, config)
     time_operations(recorder, trainer)
     log = _Log(folder, trainer, report)
-    history = trainer.fit(log.record)
-    comm.phase = "write results"
-    log.close()
-    summary = _summary(config, trainer, history)
-    predictions_N = dgraph.collect(predicted(trainer.logits(), dgraph.is_multilabel))
+    with explaining_memory(trainer):
+        history = trainer.fit(log.record)
+        comm.phase = "write results"
+        log.close()
+        summary = _summary(config, trainer, history)
+        predictions_N = dgraph.collect(predicted(trainer.logits(), dgraph.is_multilabel))
     if folder is not None:
         together(comm, _write_results, folder, summary, predictions_N, history, root=0)
     return summary
@@ -224,6 +227,7 @@ def _summary(config: TrainConfig, trainer: Trainer, history) -> dict:
         | {name: getattr(history, name) for name in names}
         | {"epochs": len(history.records), "peak_rss_mb": float(peak_mb[0]), "ranks": comm.size}
         | {"scheme": dgraph.scheme, "replication": dgraph.replication, "method": dgraph.method, "seed": config.seed, "scores": history.scores}
+        | device_facts(dgraph.A.device)
     )
 
 

@@ -49,6 +49,7 @@ class LocalCSR:
         """Return the block as a scipy CSR over the same arrays."""
         # Of this dtype on every rank, also where one rank happens to hold nothing but ones.
         data = np.ones(self.nnz, self.numpy_dtype) if self.weights is None else self.weights
+        data = data.cpu().numpy() if torch.is_tensor(data) else data
         # Of one type with indptr, or scipy copies the indices.
         indptr = self.indptr.astype(self.indices.dtype) if self.nnz < 2**31 else self.indptr
         return sp.csr_array((data, self.indices, indptr), shape=self.shape)
@@ -71,7 +72,7 @@ class LocalCSR:
         other = copy(self)
         other.weights = weights
         other._transposed = copy(pattern)
-        other._transposed.weights = weights[self._order] if isinstance(weights, np.ndarray) else weights[torch.from_numpy(self._order)]
+        other._transposed.weights = weights[kernels_of(weights).upload(self._order) if torch.is_tensor(weights) else self._order]
         other._transposed._transposed = other
         return other
 

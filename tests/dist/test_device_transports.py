@@ -13,11 +13,13 @@ import fake_cupy
 import spgnn
 from graphs import random_graph
 from spgnn.dist import run_threads
+from spgnn.dist.addresses import AddressTransport
 from spgnn.dist.device import DeviceCommunicator, on_device
 from spgnn.dist.nccl import NcclTransport
 from spgnn.dist.staged import StagedTransport
 from spgnn.errors import CollectiveError, ShapeError
 from spgnn.layers import GCN, Stack
+from worlds import parallel
 
 NAN = float("nan")
 
@@ -151,6 +153,38 @@ def test_counts_that_do_not_fit_are_refused_before_anything_is_sent():
             device.all_reduce(torch.ones(4, 4).t()[:2])
 
     run_threads(2, body)
+
+
+def by_address(comm, settled=None):
+    settle = (lambda: None) if settled is None else lambda: settled.append(1)
+    return DeviceCommunicator(comm, AddressTransport(comm, settle), is_tensor)
+
+
+@parallel([], mpi=[1, 3])
+@pytest.mark.parametrize("width", [0, 3])
+def test_rows_arrive_from_addresses_by_mpi(comm, width):
+    size, settled = comm.size, []
+    device = by_address(comm, settled)
+    send_rows, recv_rows = rows_from(comm.rank, size), [rows_from(q, size)[comm.rank] for q in range(size)]
+    send = torch.arange(sum(send_rows) * width, dtype=torch.float32).view(-1, width) if width else torch.ones(sum(send_rows), 0)
+    expected, recv = np.empty((sum(recv_rows), width), np.float32), torch.full((sum(recv_rows), width), NAN)
+    comm.all_to_all(send.numpy(), send_rows, expected, recv_rows)
+    counted = comm.traffic.sent_bytes().copy()
+    device.start_all_to_all(send, send_rows, recv, recv_rows).wait()
+    np.testing.assert_array_equal(recv.numpy(), expected)
+    assert (comm.traffic.sent_bytes() == 2 * counted).all() and settled == [1]
+
+
+@parallel([], mpi=[4])
+def test_a_training_by_addresses_gives_the_losses_and_bytes_of_the_cpu(comm):
+    def train(comm):
+        dgraph = spgnn.distribute(random_graph(n=60, edges=400), comm, method="random", dtype=torch.float64, replication=2)
+        history = spgnn.train(Stack(GCN(6, 8, act="relu"), GCN(8, 3)), dgraph, epochs=3)
+        return [r["loss"] for r in history.records], history.bytes_sent
+
+    expected, got = train(comm), train(by_address(comm))
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-12)
+    assert got[1] == expected[1]
 
 
 def test_what_lies_on_the_cpu_is_no_device_tensor():

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.slow
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
 TOLERANCE = {F32: 1e-5, F64: 1e-12, BF16: 1e-2, F16: 2e-3}
 # (type of X, of out, columns): packs of 1, 2, 4 and 8, groups of 1 to 32 lanes, up to 4 packs a lane, several tiles.
-SHAPES = [(F32, F32, F) for F in (1, 2, 16, 41, 64, 128, 256, 300, 602, 1024)]
-SHAPES += [(BF16, BF16, F) for F in (8, 47, 64, 512)] + [(BF16, F32, 64), (F32, BF16, 64)]
-SHAPES += [(F16, F16, F) for F in (16, 48)] + [(F64, F64, F) for F in (6, 64)]
+SHAPES = [(F32, F32, F) for F in (1, 16, 41, 128, 256, 300, 602)]
+SHAPES += [(BF16, BF16, F) for F in (47, 64, 512)] + [(BF16, F32, 64), (F32, BF16, 64)]
+SHAPES += [(F16, F16, 16), (F64, F64, 6)]
 LENGTHS = [0, 1, 3, 0, 17, 260, 700, 5, 16, 40, 2, 257, 0]  # short, long, cut in two and three, and empty rows
 HOST = HostKernels()
 
@@ -48,7 +48,7 @@ def difference(got, expected) -> float:
     return float(np.abs(got.double().numpy() - expected).max() / max(np.abs(expected).max(), 1e-30))
 
 
-@pytest.fixture(scope="module", params=[0, 1, 7], ids=["ascending", "descending", "shuffled"])
+@pytest.fixture(scope="module", params=[1, 7], ids=["descending", "shuffled"])
 def kernels(request):
     """Emulated kernels whose threads run in this order; all instances compiled at once."""
     recorder = RecordingLauncher()

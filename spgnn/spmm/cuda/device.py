@@ -21,6 +21,7 @@ from typing import Protocol
 import torch
 
 from ...dist import Communicator
+from ...dist.addresses import AddressTransport
 from ...dist.device import DeviceCommunicator
 from ...dist.staged import StagedTransport
 from ...errors import ResourceError, UsageError, agree, nearest
@@ -104,13 +105,15 @@ def number_on(everywhere: Sequence[tuple[str, int]], rank: int) -> int:
     return before % count
 
 
-TRANSPORTS = ("auto", "nccl", "staged")
+TRANSPORTS = ("auto", "nccl", "mpi", "staged")
 
 
 def device_communicator(comm: Communicator, placement: Placement, transport: str = "") -> Communicator:
-    """Return comm, or what also moves tensors of the device: by NCCL where each rank has a device of its own. Collective.
+    """Return comm, or what also moves tensors of the device. Collective.
 
-    Args: transport  nccl, staged or auto; default: SPGNN_TRANSPORT, auto where that is not set.
+    Args: transport  nccl, mpi, staged, or auto; default: SPGNN_TRANSPORT, auto where that is not set. auto takes
+                     NCCL where each rank has a device of its own and CuPy finds it, else MPI where it says that
+                     it takes device addresses, else the memory of the host.
     """
     if placement.device.type == "cpu":
         return comm
@@ -119,9 +122,29 @@ def device_communicator(comm: Communicator, placement: Placement, transport: str
     if name == "nccl" and placement.shares_anywhere:
         error = UsageError("SPGNN_TRANSPORT = nccl: NCCL needs a device for each rank, and some ranks share one; use as many ranks as devices, or staged")
     agree(comm, error)
-    if comm.size == 1 or name == "staged" or (name == "auto" and placement.shares_anywhere):
+    if comm.size == 1:
         return DeviceCommunicator(comm, StagedTransport(comm))
-    from ...dist.nccl import NcclTransport
+    if name == "auto":
+        name = _best(comm, placement)
+    if name == "nccl":
+        from ...dist.nccl import NcclTransport
 
-    current = CurrentStream(placement.device)
-    return DeviceCommunicator(comm, NcclTransport(comm, placement.device.index, current))
+        return DeviceCommunicator(comm, NcclTransport(comm, placement.device.index, CurrentStream(placement.device)))
+    if name == "mpi":
+        settle = lambda: torch.cuda.current_stream(placement.device).synchronize()
+        return DeviceCommunicator(comm, AddressTransport(comm, settle))
+    return DeviceCommunicator(comm, StagedTransport(comm))
+
+
+def _best(comm: Communicator, placement: Placement) -> str:
+    """Return the fastest transport that all ranks have. Collective."""
+    from cupy.cuda import nccl
+
+    takes_addresses = hasattr(getattr(comm, "unobserved", comm), "start_addresses")
+    if takes_addresses:
+        from ...dist.mpi import is_cuda_aware
+
+        takes_addresses = is_cuda_aware()
+    found = comm.all_gather_json([bool(nccl.available) and not placement.shares_anywhere, takes_addresses])
+    has_nccl, has_mpi = (all(column) for column in zip(*found))
+    return "nccl" if has_nccl else "mpi" if has_mpi else "staged"

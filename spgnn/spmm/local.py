@@ -5,6 +5,7 @@ Shapes: n rows, m columns, F width of the dense matrices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 
 import numpy as np
@@ -64,15 +65,18 @@ class LocalCSR:
             self._transposed = self if same else LocalCSR(T, self.dtype, self.threads)
         return self._transposed
 
-    def with_weights(self, weights: np.ndarray | torch.Tensor) -> LocalCSR:
-        """Return the same pattern with other weights (nnz,), a device's for products there; the order of the transpose is not found again."""
+    def with_weights(self, weights: np.ndarray | torch.Tensor, upload: Callable = lambda order: order) -> LocalCSR:
+        """Return the same pattern with other weights (nnz,); the order of the transpose is not found again.
+
+        Args: upload  for weights of a device: brings the order there.
+        """
         pattern = self.transposed()
         if self._order is None:
             self._order = sp.csr_array((np.arange(self.nnz), self.indices, self.indptr), shape=self.shape).T.tocsr().data
         other = copy(self)
         other.weights = weights
         other._transposed = copy(pattern)
-        other._transposed.weights = weights[kernels_of(weights).upload(self._order) if torch.is_tensor(weights) else self._order]
+        other._transposed.weights = weights[upload(self._order)]
         other._transposed._transposed = other
         return other
 

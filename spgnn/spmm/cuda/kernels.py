@@ -122,7 +122,7 @@ class CudaKernels:
         args = (pointer(self.upload(A.indptr)), pointer(indices), pointer(weights), pointer(dropped), pointer(self.upload(node_n)))
         args += (np.uint64(key), threshold(rate), scale, np.int64(n))
         self._over_rows("dense", f"drop_csr<{NAMES[dtype]}, {INDICES[indices.dtype]}>", n, WARP, args)
-        return A.with_weights(dropped)
+        return A.with_weights(dropped, self.upload)
 
     def softmax_xent(self, Z_nC, y_n, scale: float, G_nC, threads: int = 0) -> torch.Tensor:
         """Return the sum of -log softmax(Z)[y] over rows with y >= 0, () float64; G = scale times its gradient."""

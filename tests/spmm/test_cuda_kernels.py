@@ -20,11 +20,11 @@ TOLERANCE = {F32: 1e-5, F64: 1e-12, BF16: 1e-2, F16: 2e-3}
 SHAPES = [(F32, F32, F) for F in (1, 16, 41, 128, 256, 300, 602)]
 SHAPES += [(BF16, BF16, F) for F in (47, 64, 512)] + [(BF16, F32, 64), (F32, BF16, 64)]
 SHAPES += [(F16, F16, 16), (F64, F64, 6)]
-LENGTHS = [0, 1, 3, 0, 17, 260, 700, 5, 16, 40, 2, 257, 0]  # short, long, cut in two and three, and empty rows
+LENGTHS = [0, 1, 3, 0, 17, 260, 2500, 5, 16, 40, 2, 257, 0]  # short, long, cut in two and in ten, and empty rows
 HOST = HostKernels()
 
 
-def matrix(lengths=LENGTHS, m=900, seed=0, is_weighted=True, index=np.int32) -> sp.csr_array:
+def matrix(lengths=LENGTHS, m=2600, seed=0, is_weighted=True, index=np.int32) -> sp.csr_array:
     rng = np.random.default_rng(seed)
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     indices = np.concatenate([np.sort(rng.choice(m, length, replace=False)) for length in lengths]).astype(index)
@@ -56,10 +56,10 @@ def kernels(request):
     for x_dtype, y_dtype, F in SHAPES:
         for is_weighted in (True, False):
             A = LocalCSR(matrix(is_weighted=is_weighted), BF16 if BF16 in (x_dtype, y_dtype) else x_dtype)
-            recorded.spmm(A, torch.empty(900, F, dtype=x_dtype), torch.empty(len(LENGTHS), F, dtype=y_dtype))
+            recorded.spmm(A, torch.empty(2600, F, dtype=x_dtype), torch.empty(len(LENGTHS), F, dtype=y_dtype))
     wide = LocalCSR(matrix())
     wide.indices = wide.indices.astype(np.int64)
-    recorded.spmm(wide, torch.empty(900, 16), torch.empty(len(LENGTHS), 16))
+    recorded.spmm(wide, torch.empty(2600, 16), torch.empty(len(LENGTHS), 16))
     kernels = emulated_kernels(request.param)
     for source, names in recorder.names_by_source().items():
         kernels.launcher.load(source, names)
@@ -71,7 +71,7 @@ def test_spmm_equals_the_float64_product_at_every_width_and_type(kernels):
     for x_dtype, y_dtype, F in SHAPES:
         stored = BF16 if BF16 in (x_dtype, y_dtype) else x_dtype
         sums = F64 if stored == F64 else F32
-        X = torch.from_numpy(rng.standard_normal((900, F))).to(x_dtype)
+        X = torch.from_numpy(rng.standard_normal((2600, F))).to(x_dtype)
         for is_weighted in (True, False):
             A = LocalCSR(matrix(is_weighted=is_weighted), stored)
             product = A.to_scipy().astype(np.float64) @ X.double().numpy()
@@ -89,7 +89,7 @@ def test_spmm_equals_the_float64_product_at_every_width_and_type(kernels):
 
 
 def test_spmm_touches_no_memory_but_its_arguments(kernels):
-    A, X, out = LocalCSR(matrix()), torch.randn(900, 41), torch.empty(len(LENGTHS), 41)
+    A, X, out = LocalCSR(matrix()), torch.randn(2600, 41), torch.empty(len(LENGTHS), 41)
     bias, add = torch.randn(41), torch.randn(out.shape)
     kernels.prepare(A)
     plan, items_M, joins_J = kernels._plan(A)
@@ -105,7 +105,7 @@ def test_spmm_touches_no_memory_but_its_arguments(kernels):
 
 
 def test_spmm_gives_the_same_bits_whatever_the_order_of_threads():
-    A, X = LocalCSR(matrix()), torch.randn(900, 16, generator=torch.Generator().manual_seed(0))
+    A, X = LocalCSR(matrix()), torch.randn(2600, 16, generator=torch.Generator().manual_seed(0))
     results = []
     for order in (0, 1, 5, 9):
         out = torch.empty(len(LENGTHS), 16)
@@ -115,15 +115,15 @@ def test_spmm_gives_the_same_bits_whatever_the_order_of_threads():
 
 
 def test_an_unaligned_matrix_is_read_in_smaller_words(kernels):
-    A, storage = LocalCSR(matrix()), torch.randn(900 * 64 + 1)
-    X, out = storage[1:].view(900, 64), torch.full((len(LENGTHS), 64), float("nan"))
+    A, storage = LocalCSR(matrix()), torch.randn(2600 * 64 + 1)
+    X, out = storage[1:].view(2600, 64), torch.full((len(LENGTHS), 64), float("nan"))
     kernels.spmm(A, X, out)
     assert difference(out, A.to_scipy().astype(np.float64) @ X.double().numpy()) < 1e-5
     assert ", 1, 32, 1, 2, true>" in kernels.launcher.names[-2]
 
 
 def test_rows_that_nothing_is_added_to_stay_as_they_are(kernels):
-    A, X = LocalCSR(matrix(is_weighted=False)), torch.randn(900, 16)
+    A, X = LocalCSR(matrix(is_weighted=False)), torch.randn(2600, 16)
     out = torch.full((len(LENGTHS), 16), float("nan"))
     kernels.spmm(A, X, out, accumulate=True)
     assert out.isnan().all()
@@ -141,7 +141,7 @@ def test_spmm_of_empty_and_tiny_blocks(kernels, shape):
 
 
 def test_indices_of_64_bits_read_the_same_rows(kernels):
-    A, X = LocalCSR(matrix()), torch.randn(900, 16)
+    A, X = LocalCSR(matrix()), torch.randn(2600, 16)
     wide, out, other = LocalCSR(matrix()), torch.empty(len(LENGTHS), 16), torch.empty(len(LENGTHS), 16)
     wide.indices = wide.indices.astype(np.int64)
     kernels.spmm(A, X, out)
@@ -150,7 +150,7 @@ def test_indices_of_64_bits_read_the_same_rows(kernels):
 
 
 def test_a_nan_in_a_row_reaches_its_readers_alone(kernels):
-    A, X = LocalCSR(matrix()), torch.randn(900, 16)
+    A, X = LocalCSR(matrix()), torch.randn(2600, 16)
     X[5, 3] = float("nan")
     out = torch.empty(len(LENGTHS), 16)
     kernels.spmm(A, X, out, relu=True)
@@ -160,7 +160,7 @@ def test_a_nan_in_a_row_reaches_its_readers_alone(kernels):
 
 def test_float64_stands_alone(kernels):
     with pytest.raises(ShapeError, match="float64 stands alone"):
-        kernels.spmm(LocalCSR(matrix()), torch.ones(900, 4, dtype=F64), torch.empty(len(LENGTHS), 4))
+        kernels.spmm(LocalCSR(matrix()), torch.ones(2600, 4, dtype=F64), torch.empty(len(LENGTHS), 4))
 
 
 @pytest.mark.parametrize("dtype, F", [(F32, 4), (F32, 3), (BF16, 5), (F64, 2), (torch.uint8, 9)])

@@ -143,6 +143,15 @@ def mixed_precision(A):
     return torch.autocast(A.device.type, torch.bfloat16) if A.dtype == torch.bfloat16 else nullcontext()
 
 
+def on_this_thread(A):
+    """Return the context in which backward runs on the thread that calls it, for graphs on a device too.
+
+    Torch has one thread a device for that. Ranks that are threads of one process and share a device would wait
+    in it for each other, and MPI would be called from the side.
+    """
+    return nullcontext() if A.device.type == "cpu" else torch.autograd.set_multithreading_enabled(False)
+
+
 def _drop(H_nF, A, rate, key):
     H_nF = H_nF.contiguous()
     out = A.pool.empty(*H_nF.shape, dtype=H_nF.dtype)

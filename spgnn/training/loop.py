@@ -18,7 +18,7 @@ from ..dist.consistency import check_same
 from ..distgraph import DistGraph
 from ..errors import GraphError, NumericalError, ShapeError, UsageError
 from ..layers import Stack
-from ..spmm.autograd import mixed_precision
+from ..spmm.autograd import mixed_precision, on_this_thread
 from ..spmm.buffers import sum_dtype
 from .facts import training_facts
 from .loss import binary_cross_entropy, cross_entropy
@@ -94,7 +94,8 @@ class Trainer:
         if on_logits is not None and on_logits(Z_nC.detach()):
             return None
         del Z_nC
-        loss.backward()
+        with on_this_thread(self.dgraph.A):
+            loss.backward()
         del loss
         self._sum_gradients()
         self.optimizer.step()

@@ -80,6 +80,18 @@ def test_an_unknown_device_is_refused():
         place(SelfCommunicator(), "tpu")
 
 
+def test_backward_on_a_device_runs_on_the_thread_of_its_rank():
+    from types import SimpleNamespace
+
+    from spgnn.spmm.autograd import on_this_thread
+
+    is_multithreaded = torch._C._is_multithreading_enabled
+    with on_this_thread(SimpleNamespace(device=torch.device("cuda", 0))):
+        assert not is_multithreaded()
+    with on_this_thread(SimpleNamespace(device=torch.device("cpu"))):
+        assert is_multithreaded()
+
+
 @pytest.fixture
 def trainer():
     dgraph = spgnn.distribute(random_graph(), SelfCommunicator())

@@ -147,7 +147,7 @@ def test_library_code_neither_prints_nor_unpickles_nor_draws_unseeded(path):
 def test_no_file_is_longer_than_350_lines(folder):
     long = {
         path.relative_to(ROOT).as_posix(): lines
-        for pattern in ("*.py", "*.cpp", "*.h")
+        for pattern in ("*.py", "*.cpp", "*.h", "*.cu", "*.cuh")
         for path in (ROOT / folder).rglob(pattern)
         if (lines := len(path.read_text().splitlines())) > LONGEST and "out" not in path.relative_to(ROOT).parts
     }

@@ -20,7 +20,8 @@ def spmm_instances() -> list[str]:
     names = []
     for kind, V in itertools.product(SIZES, (1, 2, 4, 8)):
         if V == 1 or V * SIZES[kind] == 16:
-            for G, E, NV in [(4, 8, 1), (32, 1, 1), (32, 1, 2 if V == 8 else 4)]:
+            shapes = [(4, 8, 1), (32, 1, 1), (32, 1, 2 if V == 8 else 4)]
+            for G, E, NV in shapes if kind in ("float", "bfloat16") else shapes[2:]:
                 names.append(f"spmm_items<{kind}, {kind}, int, {V}, {G}, {E}, {NV}, true>")
     names += ["spmm_items<float, float, long long, 4, 32, 1, 2, false>", "spmm_items<bfloat16, float, int, 8, 32, 1, 1, true>"]
     names += ["spmm_items<float, bfloat16, int, 4, 32, 1, 1, false>", "spmm_items<float, float, int, 4, 16, 2, 1, false>"]

@@ -56,8 +56,16 @@ def test_one_rank_trains_as_on_the_cpu(case, monkeypatch):
     np.testing.assert_allclose(got[1], expected[1], rtol=10 * tolerance, atol=10 * tolerance)
 
 
-@pytest.mark.parametrize("case", ["float64", "dropout", "pruned", "wires"])
-@pytest.mark.parametrize("ranks, options", [(3, {"scheme": "cover"}), (2, {"scheme": "columns"}), (4, {"scheme": "cover", "replication": 2})])
+@pytest.mark.parametrize(
+    "case, ranks, options",
+    [
+        ("float64", 3, {"scheme": "cover"}),
+        ("dropout", 4, {"scheme": "cover", "replication": 2}),
+        ("pruned", 2, {"scheme": "cover"}),
+        ("wires", 2, {"scheme": "columns"}),
+        ("bfloat16", 2, {"scheme": "cover"}),
+    ],
+)
 def test_ranks_that_stage_through_the_host_train_as_on_the_cpu(case, ranks, options, monkeypatch):
     case_options, tolerance = CASES[case]
     options = options | case_options

@@ -40,7 +40,7 @@ FORBIDDEN = {
     ("layers", "mpi4py"),
 }
 # What may import a library that all others stay clear of.
-ONLY = {"mpi4py": {"dist/mpi.py"}, "cupy": {"dist/nccl.py"}}
+ONLY = {"mpi4py": {"dist/mpi.py"}, "cupy": {"dist/nccl.py"}, "cupy_backends": set()}
 PLANETOID = {"data/readers/pickles.py", "data/readers/planetoid.py"}
 
 
@@ -93,8 +93,9 @@ def import_faults(name: str, text: str) -> list[str]:
         for forbidden_part, forbidden in FORBIDDEN:
             if part == forbidden_part and (module == forbidden or module.startswith(forbidden + ".")):
                 faults.append(f"{where}: {part} stays clear of {forbidden}")
-        if parts[0] in ONLY and name not in ONLY[parts[0]] and not (parts[0] == "cupy" and part == "spmm"):
-            faults.append(f"{where}: only {', '.join(sorted(ONLY[parts[0]]))} imports {parts[0]}")
+        is_cuda_side = parts[0] in ("cupy", "cupy_backends") and name.startswith("spmm/cuda/")
+        if parts[0] in ONLY and name not in ONLY[parts[0]] and not is_cuda_side:
+            faults.append(f"{where}: only {', '.join(sorted(ONLY[parts[0]])) or 'spmm/cuda'} imports {parts[0]}")
     return faults
 
 
@@ -173,6 +174,7 @@ def test_no_module_is_called_utils():
         ("data/formats.py", "from torch import nn", "stays clear of torch"),
         ("partition/metis.py", "from ..dist import world", "stays clear of spgnn.dist"),
         ("layers/gcn.py", "from ..dist.mpi import Mpi", "stays clear of spgnn.dist"),
+        ("spmm/plan.py", "def f():\n    import cupy", "only dist/nccl.py imports cupy"),
         ("dist/launch.py", "from mpi4py import MPI", "only dist/mpi.py"),
     ],
 )
@@ -185,6 +187,7 @@ def test_a_wrong_import_is_found(name, text, fault):
     [
         ("layers/gcn.py", "from ..spmm import plan\nimport torch"),
         ("dist/mpi.py", "def f():\n    from mpi4py import MPI"),
+        ("spmm/cuda/launcher.py", "def f():\n    import cupy"),
         ("data/formats.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
         ("training/loop.py", "from ..distgraph import DistGraph\nfrom .loss import loss"),
         ("graph.py", "from .errors import GraphError"),
@@ -216,7 +219,7 @@ def test_a_forbidden_call_is_found(text):
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["spgnn", "spgnn.dist", "spgnn.cli", "spgnn.data", "spgnn.partition"])
 def test_importing_it_starts_neither_torch_nor_mpi(module):
-    code = f"import {module}, sys; print([m for m in ('torch', 'mpi4py') if m in sys.modules])"
+    code = f"import {module}, sys; print([m for m in ('torch', 'mpi4py', 'cupy') if m in sys.modules])"
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=60
     )

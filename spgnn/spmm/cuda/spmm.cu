@@ -24,7 +24,7 @@ template <int V, class S, class T>
 __device__ inline void finish_pack(T* sum, const S* y, const T* add, const T* bias, i32 flags) {
     if (flags & ACCUMULATE) {
         u32 words[Pack<S, V>::REGISTERS];
-        Pack<S, V>::load(y, words);
+        Pack<S, V>::load(y, words, false);  // this kernel writes it
 #pragma unroll
         for (int k = 0; k < V; ++k) sum[k] += entry(words, k, y);
     }

@@ -66,24 +66,30 @@ __device__ inline void narrow(double x, double& y) { y = x; }
 __device__ inline void narrow(float x, bfloat16& y) { y.bits = bfloat16_bits(x); }
 __device__ inline void narrow(float x, float16& y) { y.bits = u16(half_bits(x)); }
 
-// A word of 2, 4, 8 or 16 bytes as 32-bit registers, read by the read-only path, written past the cache:
-// the rows of X are read again, those of Y are not.
+// One word of memory; the read-only path is for what the whole kernel leaves as it is.
+template <class W>
+__device__ inline W loaded(const W* p, bool is_constant) {
+    return is_constant ? __ldg(p) : *p;
+}
+
+// A word of 2, 4, 8 or 16 bytes as 32-bit registers, written past the cache: the rows of X are read
+// again, those of Y are not.
 template <int BYTES>
 struct Word;
 template <>
 struct Word<2> {
-    __device__ static inline void load(const void* p, u32* w) { w[0] = __ldg((const u16*)p); }
+    __device__ static inline void load(const void* p, u32* w, bool is_constant) { w[0] = loaded((const u16*)p, is_constant); }
     __device__ static inline void store(void* p, const u32* w) { __stcs((u16*)p, u16(w[0])); }
 };
 template <>
 struct Word<4> {
-    __device__ static inline void load(const void* p, u32* w) { w[0] = __ldg((const u32*)p); }
+    __device__ static inline void load(const void* p, u32* w, bool is_constant) { w[0] = loaded((const u32*)p, is_constant); }
     __device__ static inline void store(void* p, const u32* w) { __stcs((u32*)p, w[0]); }
 };
 template <>
 struct Word<8> {
-    __device__ static inline void load(const void* p, u32* w) {
-        const uint2 x = __ldg((const uint2*)p);
+    __device__ static inline void load(const void* p, u32* w, bool is_constant) {
+        const uint2 x = loaded((const uint2*)p, is_constant);
         w[0] = x.x, w[1] = x.y;
     }
     __device__ static inline void store(void* p, const u32* w) {
@@ -94,8 +100,8 @@ struct Word<8> {
 };
 template <>
 struct Word<16> {
-    __device__ static inline void load(const void* p, u32* w) {
-        const uint4 x = __ldg((const uint4*)p);
+    __device__ static inline void load(const void* p, u32* w, bool is_constant) {
+        const uint4 x = loaded((const uint4*)p, is_constant);
         w[0] = x.x, w[1] = x.y, w[2] = x.z, w[3] = x.w;
     }
     __device__ static inline void store(void* p, const u32* w) {
@@ -125,9 +131,9 @@ template <class S, int V>
 struct Pack {
     typedef typename Compute<S>::type T;
     static constexpr int BYTES = V * int(sizeof(S)), WORD = BYTES < 16 ? BYTES : 16, REGISTERS = (BYTES + 3) / 4;
-    __device__ static inline void load(const S* p, u32* w) {  // of what no one writes meanwhile
+    __device__ static inline void load(const S* p, u32* w, bool is_constant = true) {
 #pragma unroll
-        for (int b = 0; b < BYTES; b += WORD) Word<WORD>::load((const char*)p + b, w + b / 4);
+        for (int b = 0; b < BYTES; b += WORD) Word<WORD>::load((const char*)p + b, w + b / 4, is_constant);
     }
     __device__ static inline void store(S* p, const T* x) {
         u32 w[REGISTERS];

@@ -51,7 +51,7 @@ def explained(error: BaseException) -> BaseException:
         case OSError():
             message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             return ResourceError(message) if error.errno in FULL else InputError(message)
-        case RuntimeError() if "can't allocate memory" in str(error):
+        case RuntimeError() if "can't allocate memory" in str(error) or "out of memory" in str(error):
             return ResourceError(f"out of memory: {error}")  # torch has no class of its own for it
         case _:
             return SpgnnError(f"unexpected {type(error).__name__}: {error}; --debug shows where")

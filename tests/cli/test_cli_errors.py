@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
         (NumericalError("loss is nan"), "loss is nan", 5),
         (MemoryError(), "out of memory: an allocation failed", 4),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), "out of memory: Default", 4),
+        (RuntimeError("CUDA out of memory. Tried to allocate 9 GiB"), "out of memory: CUDA", 4),
         (OSError(errno.ENOSPC, "No space left on device", "a/b"), "a/b: No space left on device", 4),
         (FileNotFoundError(errno.ENOENT, "No such file", "a/b"), "a/b: No such file", 3),
         (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied", 3),

@@ -12,7 +12,7 @@ import torch
 import fake_cupy
 import spgnn
 from graphs import random_graph
-from spgnn.dist import run_threads
+from spgnn.dist import Communicator, run_threads
 from spgnn.dist.addresses import AddressTransport
 from spgnn.dist.device import DeviceCommunicator, on_device
 from spgnn.dist.nccl import NcclTransport
@@ -91,6 +91,7 @@ def test_sums_and_maxima_are_over_all_ranks(way, dtype):
 def test_a_broadcast_reaches_all_and_arrays_go_as_before(way):
     def body(comm):
         device, x = way(comm), torch.full((4, 2), float(comm.rank))
+        assert isinstance(device, Communicator)
         device.broadcast(x, root=2)
         assert (x == 2).all()
         assert device.all_gather(torch.tensor([comm.rank])).tolist() == [0, 1, 2]

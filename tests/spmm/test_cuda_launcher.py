@@ -1,5 +1,6 @@
 """What CuPy is asked for when a kernel is launched, of a stand-in; how rows are shared out over warps."""
 
+import inspect
 import sys
 from types import SimpleNamespace
 
@@ -9,8 +10,10 @@ import torch
 
 from spgnn.errors import ResourceError, UsageError
 from spgnn.spmm import backend
+from spgnn.spmm.cuda.kernels import CudaKernels
 from spgnn.spmm.cuda.launcher import CupyLauncher
 from spgnn.spmm.cuda.plan import LONG, SHORT, common_pack, launches, row_plan, tiling
+from spgnn.spmm.host import HostKernels
 
 
 class CompileException(Exception):
@@ -79,6 +82,12 @@ def test_the_kernels_of_a_device_are_chosen_by_name(cupy, monkeypatch):
     with pytest.raises(UsageError, match="did you mean 'cusparse'"):
         backend.kernels_on(torch.device("cuda", 5))
     assert backend.kernels_on(torch.device("cpu")) is backend.HOST
+
+
+def test_the_kernels_of_cpu_and_device_are_called_alike():
+    for name, method in vars(HostKernels).items():
+        if not name.startswith("_"):
+            assert inspect.signature(method).parameters.keys() == inspect.signature(getattr(CudaKernels, name)).parameters.keys()
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -91,11 +91,12 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
             grid_of(k, c)  # before anything is read or cut
     loaded = load(graph, config.format, config.features, config.labels)
     widths = widths or _default_widths(loaded)
+    features = loaded.X  # which a partitioner may look at
     if widths[0] != loaded.n_features:
         loaded = replace(loaded, X=None)  # of other features than the graph's nothing is known
     one, used = _measurer(loaded, widths, config)
     lines, report = [], None
-    for part in _partitions(used, cuts, config):
+    for part in _partitions(replace(used, X=features), cuts, config):
         for scheme in schemes:
             for replication in replications:
                 report, simulated = one(part, scheme, replication)

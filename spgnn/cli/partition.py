@@ -11,11 +11,15 @@ from .options import GRAPH_HELP, OneProcess, config_options, output_options
 from .source import load
 
 SECTIONS = {
-    "Partition": ("k", "method", "objective", "effort", "start", "send", "receive", "balance", "seed", "out"),
+    "Partition": ("k", "method", "objective", "effort", "start", "send", "receive", "c", "floor", "fanout", "similarity", "balance", "seed", "out"),
     "Graph": ("edges", "format", "features", "labels"),
 }
 # An option of some methods only, and which.
-OPTIONS = {"objective": ("metis", "volume"), "effort": ("volume",), "start": ("volume",), "send": ("volume",), "receive": ("volume",)}
+OPTIONS = {
+    "objective": ("metis", "volume"),
+    **dict.fromkeys(("effort", "start", "send", "receive"), ("volume",)),
+    **dict.fromkeys(("c", "floor", "fanout", "similarity"), ("entropy",)),
+}
 
 
 @click.command(cls=OneProcess, sections=SECTIONS, short_help="Cut a graph into k parts.", epilog=GRAPH_HELP)

@@ -1,6 +1,6 @@
 """Who owns which node. Imports neither torch nor a communicator."""
 
-from . import methods, metis, volume  # noqa: F401  they register the built-in partitioners
+from . import entropy, methods, metis, volume  # noqa: F401  they register the built-in partitioners
 from .blocks import RowBlock, row_block, row_blocks
 from .cover import Covers, cover_PP, cover_tables, minimum_covers
 from .gate import check_owner, count_parts, fill_empty_parts

@@ -3,6 +3,7 @@
 from . import entropy, methods, metis, volume  # noqa: F401  they register the built-in partitioners
 from .blocks import RowBlock, row_block, row_blocks
 from .cover import Covers, cover_PP, cover_tables, minimum_covers
+from .entropies import label_entropies
 from .gate import check_owner, count_parts, fill_empty_parts
 from .metis_files import export_metis_parts, import_metis_parts
 from .metrics import exchange_metrics, metrics, rows_PP
@@ -26,6 +27,7 @@ __all__ = [
     "export_metis_parts",
     "fill_empty_parts",
     "import_metis_parts",
+    "label_entropies",
     "load_block",
     "load_partition",
     "metrics",

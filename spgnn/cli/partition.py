@@ -32,7 +32,7 @@ def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
     owner.npy is in original node order.
     """
     from ..machine import peak_rss_mb
-    from ..partition import part_graph
+    from ..partition import label_entropies, part_graph
 
     options = {name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(PartitionConfig(), name)}
     for name, value in options.items():
@@ -41,11 +41,14 @@ def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
     loaded = load(graph, config.format, config.features, config.labels).with_edges(config.edges)
     part = part_graph(loaded, config.k, config.method, seed=config.seed, balance=config.balance, **options)
     report = part.describe(loaded) | {"peak_rss_mb": peak_rss_mb()}
+    entropies_k = None
+    if loaded.y is not None:
+        entropies_k, report["label_entropy"] = label_entropies(loaded.y, part.owner_N, part.k)
     if config.out:
         part.save(config.out, loaded)
         report["out"] = config.out
     if as_json:
-        write_json(report)
+        write_json(report | ({} if entropies_k is None else {"label_entropies": entropies_k.tolist()}))
     else:
         write(fields_table(f"{graph}, {config.edges} edges", report))
     if not config.out:

@@ -64,6 +64,31 @@ def test_block_cuts_contiguous_rows_of_equal_work():
     assert part.metrics["nnz_imbalance"] < 1.05
 
 
+def slow_block(work, k):
+    """Ends of k blocks: each at the row where the work so far is nearest to its share, and one row a block at least."""
+    n, so_far = len(work), [sum(work[:i]) for i in range(len(work) + 1)]
+    ends = []
+    for p in range(1, k):
+        share = so_far[-1] * p / k
+        nearest = min(range(n + 1), key=lambda i: (abs(so_far[i] - share), -i))
+        ends.append(max(nearest, ends[-1] + 1 if ends else 1))
+    return [min(end, n - k + p) for p, end in enumerate(ends, 1)]
+
+
+def test_block_and_random_are_what_they_say_on_200_random_graphs():
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(2, 40))
+        graph = random_directed(n, int(rng.integers(0, 4 * n)), seed)
+        k = int(rng.integers(1, n + 1))
+        work = [1 + int(graph.A.indptr[i + 1] - graph.A.indptr[i]) for i in range(n)]
+        ends = [0, *slow_block(work, k), n]
+        expected = [p for p in range(k) for _ in range(ends[p], ends[p + 1])]
+        assert part_graph(graph, k, "block").owner_N.tolist() == expected, seed
+        order = np.random.default_rng(seed).permutation(n).tolist()
+        assert part_graph(graph, k, "random", seed=seed).owner_N.tolist() == [order.index(v) % k for v in range(n)]
+
+
 @pytest.mark.parametrize("hub", [0, 19])
 def test_block_leaves_a_row_to_every_part_where_one_row_has_all_the_work(hub):
     graph = graph_from_coo(np.full(20, hub), np.arange(20), 20)

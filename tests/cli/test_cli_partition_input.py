@@ -35,13 +35,15 @@ def test_a_k_that_is_no_number_of_parts_exits_with_2(capsys, tmp_path, k, said):
 
 
 @pytest.mark.parametrize("text, said", [
-    ("0 1\n2 -3\n", "edges.txt:2: '2 -3'"), ("0 1\n1 x\n", "edges.txt:2: '1 x'"), ("0 1\n1\n", "edges.txt:2: '1'"), ("0 1.5\n", "edges.txt:1: '0 1.5'"),
-    ("0 9999999999999999999\n", "edges.txt:1:"), ("0 2147483648\n1 2\n", "2147483648"), ("0 1099511627776\n1 2\n", "1099511627776"),
+    ("0 1\n2 -3\n", "edges.txt:2: target is '-3'; expected an integer from 0"), ("0 1\n1 x\n", "edges.txt:2: target is 'x'"),
+    ("0 1\n1\n", "edges.txt:2: 1 columns; expected 2"), ("0 1.5\n", "edges.txt:1: target is '1.5'"), ("0 9999999999999999999\n", "edges.txt:1: target is"),
+    ("0 2147483648\n1 2\n", "node id 2147483648 makes 2147483649 nodes for 2 edges"), ("0 1099511627776\n1 2\n", "node id 1099511627776 makes"),
+    ("# nothing\n", "holds no edge; expected lines of source, target"), ("", "the file is empty"),
 ])  # fmt: skip
 def test_a_line_that_is_no_edge_of_a_graph_exits_with_3_and_is_named(capsys, tmp_path, text, said):
     code, out, err = partition(capsys, edges(tmp_path, text), "-k", 2, "--method", "spring", "--out", tmp_path / "parts")
     assert (code, out) == (3, "") and said in err
-    assert "Traceback" not in err and err.count("spgnn: error: ") == 1 and not (tmp_path / "parts").exists()
+    assert err.splitlines()[-1].startswith("spgnn: error: ") and err.count("\n") == 1 and not (tmp_path / "parts").exists()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -59,13 +61,6 @@ def test_more_parts_than_nodes_leave_parts_empty(capsys, tmp_path, method):
     assert code == 0, err
     assert json.loads(out)["k"] == 5 and set(np.load(tmp_path / "parts" / "owner.npy")) <= set(range(5))
     assert sorted(path.name for path in (tmp_path / "parts").glob("part-*")) == [f"part-{p:05d}" for p in range(5)]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_graph_of_no_node_is_partitioned_or_refused_in_one_line(capsys, tmp_path, method):
-    code, out, err = partition(capsys, edges(tmp_path, "# nothing\n"), "-k", 2, "--method", method, "--json")
-    assert code in (0, 3) and "Traceback" not in err
-    assert json.loads(out)["n"] == 0 if code == 0 else err.count("spgnn: error: ") == 1
 
 
 @pytest.mark.parametrize("result, said", [

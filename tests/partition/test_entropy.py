@@ -44,6 +44,7 @@ def random_graph(seed):
     return graph_from_coo(src, dst, n, X=X).with_edges(["directed", "undirected"][seed % 2])
 
 
+@pytest.mark.slow
 def test_the_weights_are_algorithm_1_on_200_random_graphs(monkeypatch):
     for seed in range(200):
         graph = random_graph(seed)

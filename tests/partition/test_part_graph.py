@@ -35,10 +35,12 @@ def test_every_part_owns_a_node_unless_there_are_more_parts_than_nodes(method, k
     assert np.count_nonzero(part.sizes_k) == min(k, 30)
 
 
-@pytest.mark.parametrize("method", ["block", "random", "metis"])
-@pytest.mark.parametrize("n", [0, 1])
-def test_a_graph_of_no_or_one_node_is_partitioned(method, n):
-    assert len(part_graph(graph_from_coo([], [], n), 3, method).owner_N) == n
+@pytest.mark.parametrize("method", sorted(PARTITIONERS))
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_a_graph_of_no_or_one_node_or_without_edges_is_partitioned(method, n):
+    for k in (1, 2, 3):
+        owner_N = part_graph(graph_from_coo([], [], n, X=np.ones((n, 2))), k, method).owner_N
+        assert len(owner_N) == n and len(set(owner_N)) == min(n, k)
 
 
 @pytest.mark.parametrize("method", ["block", "random", "metis"])
@@ -75,6 +77,7 @@ def slow_block(work, k):
     return [min(end, n - k + p) for p, end in enumerate(ends, 1)]
 
 
+@pytest.mark.slow
 def test_block_and_random_are_what_they_say_on_200_random_graphs():
     for seed in range(200):
         rng = np.random.default_rng(seed)

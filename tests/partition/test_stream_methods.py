@@ -174,6 +174,7 @@ def test_vertex_cuts_with_options_are_those_of_their_papers(method, options):
         np.testing.assert_array_equal(part.owner_N, filled(slow.targets(expected.replicas, n, k, seed), n, k))
 
 
+@pytest.mark.slow
 def test_what_is_reported_is_what_a_count_by_hand_gives():
     for seed in range(GRAPHS):
         edges, n, k = random_edges(seed)

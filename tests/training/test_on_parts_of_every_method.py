@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
-from spgnn import load_graph
+from spgnn import distribute, load_graph
 from spgnn.dist import SelfCommunicator, run_threads
-from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Stack
 from spgnn.partition import PARTITIONERS
 from spgnn.training import train
@@ -16,7 +16,7 @@ GRAPH = "sbm:n=200,classes=4,features=8,seed=1"
 
 
 def curve(comm, dtype, method, **options) -> tuple[list[float], float, int, int]:
-    dgraph = distribute(load_graph(GRAPH), comm, method=method, dtype=dtype, **options)
+    dgraph = distribute(load_graph(GRAPH), comm, method=method, dtype=getattr(torch, dtype), **options)
     history = train(Stack(GCN(8, 16, act="relu"), GCN(16, 4), dropout=0.3), dgraph, epochs=6, seed=2)
     return [r["loss"] for r in history.records], history.test, history.bytes_sent, history.bytes_predicted
 
@@ -26,8 +26,7 @@ def alone():
     return {dtype: curve(SelfCommunicator(), dtype, "block") for dtype in LIMITS}
 
 
-@pytest.mark.parametrize("scheme", ["columns", "cover"])
-@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("dtype, scheme", [("float32", "cover"), ("float64", "columns")])
 @pytest.mark.parametrize("method", BUILT_IN)
 def test_the_curve_is_that_of_one_process_and_the_bytes_are_those_predicted(alone, method, dtype, scheme):
     for losses, test, sent, predicted in run_threads(4, lambda comm: curve(comm, dtype, method, scheme=scheme)):

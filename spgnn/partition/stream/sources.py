@@ -201,9 +201,18 @@ def _without_title(block: bytes) -> tuple[bytes, int]:
 
 def _parquet(path: Path):
     try:
-        from pyarrow import parquet
+        from pyarrow import ArrowException
     except ImportError:
         raise InputError(f"{path}: Parquet needs pyarrow; install it, or write the edges as .csv, .bin or .npy") from None
+    try:
+        yield from _parquet_batches(path)
+    except (ArrowException, OSError) as error:
+        raise FormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}") from None
+
+
+def _parquet_batches(path: Path):
+    from pyarrow import parquet
+
     file = parquet.ParquetFile(path)
     if len(file.schema_arrow) < 2:
         raise FormatError(f"{path}: {len(file.schema_arrow)} columns; expected source and target as the first two")

@@ -1,4 +1,4 @@
-"""What the recipes of SDT-GNN and CATGNN share: graphs, one partition measured, seconds and memory in processes of their own.
+"""What the recipes of SDT-GNN and CATGNN share: graphs, one partition measured, seconds, and memory in processes of their own.
 
 Shapes: N nodes, k parts (p in the papers).
 """
@@ -121,10 +121,11 @@ def speed(args: argparse.Namespace, k: int) -> tuple[list[dict], str]:
     """Return seconds of the streaming methods side by side: the fastest of some runs, which take turns."""
     records, methods = [], [method for method in STREAMED if method in args.methods or method == "spring"]
     for name, path in edge_files(args):
-        runs = [{method: alone(path, method, k)["seconds"] for method in methods} for _ in range(args.repeat)]
-        records += [{"table": "speed", "graph": name, "k": k, "method": m, "seconds": min(run[m] for run in runs)} for m in methods]
+        runs = [{method: part_stream(path, k, method).total_s for method in methods} for _ in range(args.repeat)]
+        facts = {"table": "speed", "graph": name, "nnz": path.stat().st_size // 8, "k": k}
+        records += [facts | {"method": m, "seconds": min(run[m] for run in runs)} for m in methods]
     of = {(r["graph"], r["method"]): r["seconds"] for r in records}
-    rows = [[name, *(f"{of[name, m]:.3f} ({of[name, m] / of[name, 'spring']:.1f})" for m in methods)] for name in args.graphs]
+    rows = [[name, *(f"{of[name, m]:.4f} ({of[name, m] / of[name, 'spring']:.1f})" for m in methods)] for name in args.graphs]
     title = f"Seconds of partitioning an edge file, p = {k} (over spring's), fastest of {args.repeat}, one core"
     return records, table(title, ["graph", *methods], rows)
 
@@ -134,7 +135,7 @@ def memory(args: argparse.Namespace, k: int, methods: Sequence[str]) -> list[dic
     records = []
     for name, path in edge_files(args):
         file_mb = path.stat().st_size / 1e6
-        records += [{"table": "memory", "graph": name, "k": k, "method": m, "mb": alone(path, m, k)["mb"], "file_mb": file_mb} for m in methods]
+        records += [{"table": "memory", "graph": name, "k": k, "method": m, "mb": alone(path, m, k), "file_mb": file_mb} for m in methods]
     return records
 
 
@@ -164,8 +165,8 @@ def write_pairs(graph: Graph, path: Path) -> None:
             np.stack([A.indices[ptr[0] : ptr[-1]], rows], axis=1).astype("<i4").tofile(file)
 
 
-def alone(path: Path, method: str, k: int) -> dict:
-    """Return seconds and peak memory above the interpreter's (MB) of a method in a process of its own, on one core.
+def alone(path: Path, method: str, k: int) -> float:
+    """Return the peak memory of a method above the interpreter's, MB, in a process of its own, on one core.
 
     The edges come from a file of int32 pairs; a method that is not a stream's first loads them as a graph.
     """
@@ -177,19 +178,19 @@ def alone(path: Path, method: str, k: int) -> dict:
     if done.returncode:
         print(f"{method} on {path.name}: {done.stderr.strip()[-500:]}", file=sys.stderr)
         sys.exit(4)
-    return json.loads(done.stdout)
+    return float(done.stdout)
 
 
-def run_alone(path: str, method: str, k: int) -> dict:
-    """Partition once; return seconds of the partitioner, and MB above what the interpreter with its libraries has."""
+def run_alone(path: str, method: str, k: int) -> float:
+    """Partition once; return the peak memory above what the interpreter with its libraries has, MB."""
     if method not in STREAMED:
         import pymetis  # noqa: F401  before memory is looked at
     before = rss_bytes()
     if method in STREAMED:
-        seconds = part_stream(path, k, method).total_s
+        part_stream(path, k, method)
     else:
-        seconds = part_graph(load_graph(path), k, method).seconds
-    return {"seconds": seconds, "mb": peak_rss_mb() - before / 1e6}
+        part_graph(load_graph(path), k, method)
+    return peak_rss_mb() - before / 1e6
 
 
 def parse(description: str, parts: Sequence[str], graphs: dict[str, str], out: str) -> argparse.Namespace:
@@ -228,4 +229,4 @@ def records_of(rows: list[Row], what: str = "replication") -> list[dict]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_alone(sys.argv[1], sys.argv[2], int(sys.argv[3]))))
+    print(run_alone(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -288,7 +288,7 @@ def test_a_class_with_three_methods_is_a_partitioner_everywhere(register, passes
 
 @pytest.mark.parametrize("answer, error", [
     (np.zeros(49, int), "49 entries"), (np.full(50, 3), "owner 3"), (np.full(50, -1), "owner -1"), (np.zeros(50), "float64"),
-    (np.zeros((50, 1), int), "shape"), ("nonsense", "returned str"), ([[1], [2, 3]], "failed with ValueError"), (np.array(["a"] * 50), "<U1"),
+    (np.zeros((50, 1), int), "shape"), ("nonsense", "returned str"), (np.full(50, np.nan), "float64"), ([None] * 50, "object"), ({}, "returned dict"), ([[1], [2, 3]], "failed with ValueError"), (np.array(["a"] * 50), "<U1"),
 ])  # fmt: skip
 def test_what_a_plug_in_returns_goes_through_the_gate(register, answer, error):
     register("nonsense")(modulo(answer))
@@ -304,6 +304,11 @@ def test_a_plug_in_that_fails_is_named_and_one_that_lacks_a_method_is_refused(re
     register("failing")(Failing)
     with pytest.raises(PartitionError, match="'failing' failed.*ValueError: no"):
         part_stream(EDGES, 3, "failing")
+    for method, answer in (("start", 1 / 3), ("finish", None)):
+        fails = {method: lambda self, *args, answer=answer, **options: answer if answer is None else 1 // 0}
+        register("failing")(type("Failing", (modulo(),), fails))
+        with pytest.raises(PartitionError, match="'failing' failed with ZeroDivisionError" if answer else r"'failing': finish\(\) returned NoneType"):
+            part_stream(EDGES, 3, "failing")
     with pytest.raises(UsageError, match="lacks add, finish"):
         register("half")(type("Half", (), {"start": lambda self, n_nodes, k: None}))
     with pytest.raises(UsageError, match="passes = 0"):

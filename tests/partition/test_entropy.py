@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from spgnn.errors import GraphError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import entropy, part_graph
+from spgnn.partition import entropy, load_block, part_graph
 from spgnn.partition.entropy import dots, edge_weights
 from spgnn.partition.metis import neighbours
 
@@ -96,6 +96,16 @@ def test_features_are_read_and_never_written():
     assert graph.X.tobytes() == before.tobytes()
     np.testing.assert_array_equal(first.owner_N, second.owner_N)
     assert np.any(part_graph(graph, 4, "entropy", seed=4).owner_N != first.owner_N)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_parts_on_disk_have_the_features_as_they_came(tmp_path, sparse):
+    graph = mixed(80, sparse=sparse)
+    part = part_graph(graph, 3, "entropy")
+    part.save(tmp_path / "parts", graph)
+    dense = lambda X: X.toarray() if sp.issparse(X) else np.asarray(X)
+    for p in range(3):
+        np.testing.assert_array_equal(dense(load_block(tmp_path / "parts", p).X_nF), dense(mixed(80).X[part.own(p)]))
 
 
 @pytest.mark.parametrize("k", [1, 2, 7, 29, 30, 31])

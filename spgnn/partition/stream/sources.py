@@ -89,11 +89,20 @@ def _stream_of(source, format: str | None) -> EdgeStream:
     )
 
 
+def is_read_fast(source, format: str | None = None) -> bool:
+    """Whether a pass costs little more than reading: not of text, Parquet or an iterator."""
+    if isinstance(source, (str, os.PathLike)):
+        return (format or _format_of(Path(source))) in ("binary", "npy")
+    return isinstance(source, (np.ndarray, Graph))
+
+
+def _format_of(path: Path) -> str:
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    return "text" if ending in TEXT_ENDINGS else "binary" if ending in DTYPES else ending[1:]
+
+
 def _file(path: Path, format: str | None) -> EdgeStream:
-    name = path.name.lower().removesuffix(".gz")
-    if format is None:
-        ending = Path(name).suffix
-        format = "text" if ending in TEXT_ENDINGS else "binary" if ending in DTYPES else ending[1:]
+    format = format or _format_of(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if format == "text":

@@ -169,6 +169,14 @@ def test_nodes_without_an_edge_are_told_by_the_header_the_features_or_n_nodes(tm
         part_to_folder(tmp_path / "e.txt", 2, tmp_path / "d", memory=MEMORY)
 
 
+def test_weights_that_are_not_read_are_told(tmp_path):
+    notes = []
+    for text in ("0 1\n1 2\n", "u,v,w\n0,1,0.5\n1,2,0.5\n"):
+        (tmp_path / "e.csv").write_text(text)
+        part_to_folder(tmp_path / "e.csv", 2, tmp_path / "parts", memory=MEMORY, note=notes.append)
+    assert len(notes) == 1 and "third column" in notes[0]
+
+
 def test_owners_of_ones_own_are_kept(tmp_path):
     draw(tmp_path, 60, 200, seed=5)
     owner_N = np.arange(60) % 3

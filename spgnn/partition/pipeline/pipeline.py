@@ -33,7 +33,7 @@ from ..store import check_free, part_name, sha256_of, write_manifest
 from ..stream.methods import BALANCE, check_options, choose_owners
 from ..stream.passes import Passes
 from ..stream.registry import STREAMING
-from ..stream.sources import EdgeStream, edge_stream, is_read_fast
+from ..stream.sources import EdgeStream, edge_stream, has_third_column, is_read_fast
 from . import _pipeline, rows
 from .deal import deal, deal_ids
 from .halo import HaloRows, grow_halo
@@ -91,6 +91,8 @@ def part_to_folder(
         "options": {name: repr(value) for name, value in sorted(options.items())},
     } | {name: identity(value) for name, value in (("features", features), ("labels", labels), ("split", split))}  # fmt: skip
     run = _Run(stream, source, format, k, method, seed, balance, edges, hops, owner, relabel, tables, limit, progress or (lambda *_: None), options)
+    if note and has_third_column(source, format):
+        note(f"the third column of {source} is not read: every edge weighs 1")
     with Work(out, key, note) as work:
         try:
             if work.new.exists():

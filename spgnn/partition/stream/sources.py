@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...data.readers.binary import DTYPES
-from ...data.readers.text import line_blocks, text_bytes_bound
+from ...data.readers.text import line_blocks, peek, text_bytes_bound
 from ...errors import FormatError, InputError, UsageError, nearest
 from ...graph import Graph
 from . import _stream
@@ -94,6 +94,14 @@ def is_read_fast(source, format: str | None = None) -> bool:
     if isinstance(source, (str, os.PathLike)):
         return (format or _format_of(Path(source))) in ("binary", "npy")
     return isinstance(source, (np.ndarray, Graph))
+
+
+def has_third_column(source, format: str | None = None) -> bool:
+    """Whether the first edge of a text file has a weight, which a stream leaves out."""
+    if not isinstance(source, (str, os.PathLike)) or (format or _format_of(Path(source))) != "text":
+        return False
+    lines = (line.replace(b",", b" ").split() for line in peek(Path(source)).splitlines() if line[:1] not in b"#%")
+    return any(len(words) == 3 and words[0].isdigit() for words in lines)
 
 
 def _format_of(path: Path) -> str:

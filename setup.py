@@ -47,6 +47,13 @@ setup(
             # Scores decide by comparing doubles: the same on every machine, so no fused multiply-add.
             extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],
         ),
+        Pybind11Extension(
+            "spgnn.partition.pipeline._pipeline",
+            ["spgnn/partition/pipeline/pipeline.cpp"],
+            depends=["spgnn/partition/stream/edges.h"] + [f"spgnn/partition/pipeline/{name}.h" for name in ("halo", "rows")],
+            cxx_std=17,
+            extra_compile_args=["-O3", "-Wall"],
+        ),
     ],
     cmdclass={"build_ext": build_ext},
 )

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from .errors import InputError, UsageError, nearest
 
 
-def option(default: Any, help: str, low: float | None = None, high: float | None = None, short: str | None = None):
+def option(default: Any, help: str, low: float | None = None, high: float | None = None, short: str | None = None, metavar: str = ""):
     """Return a dataclass field with its help text and bounds; the command line reads them too."""
-    return field(default=default, metadata={"help": help, "low": low, "high": high, "short": short})
+    return field(default=default, metadata={"help": help, "low": low, "high": high, "short": short, "metavar": metavar})
 
 
 Wire = Literal["float32", "bfloat16", "float16", "int8"]
@@ -80,7 +80,7 @@ class PartitionConfig(SourceConfig):
     """The options of `spgnn partition`."""
 
     k: int = option(4, "number of parts", low=1, short="k")
-    method: str = option("metis", "partitioner: metis, volume, entropy, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
+    method: str = option("", "partitioner: metis (default), volume, entropy, block, random, or a streaming one: spring (default with --memory), spring+, dbh, greedy, hdrf, 2psl")
     objective: str = option("", "metis: cut (default) or vol; volume: the scheme it minimises, columns (default) or cover")
     effort: float = option(1.0, "of volume: sweeps, 2 takes twice as long", low=0)
     start: str = option("metis", "of volume: the partitioner that it refines")
@@ -94,6 +94,11 @@ class PartitionConfig(SourceConfig):
     balance: float = option(1.03, "largest work of a part over the mean", low=1)
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     out: str = option("", "folder to write")
+    split: str = option("", "split in a file of its own: .npy (N,) or (N, S): 0 train, 1 val, 2 test, -1 none", metavar="FILE")
+    memory: str = option("", "out of core, with a streaming method: the most memory to take, such as 2GB", metavar="SIZE")
+    hops: int = option(1, "with --memory: hops of the halo that each part keeps of its neighbours; 0: none", low=0, high=127)
+    nodes: int = option(0, "with --memory: number of nodes, where the last ones have no edge; 0: as the files say", low=0)
+    relabel: bool = option(False, "with --memory: ids have gaps or exceed 2^31; number them by rising value, see ids.npy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

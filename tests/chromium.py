@@ -1,18 +1,20 @@
 """A headless Chromium that opens a page and tells what it saw: pictures, requests, messages on the console.
 
 Spoken to over --remote-debugging-pipe: JSON objects on file descriptors 3 and 4, each ended by a NUL; no driver needed.
-All its traffic goes to a proxy that is a bare listening socket here, so that any request that leaves is seen.
+All its traffic goes to a proxy here that refuses everything and remembers it, so that any request that leaves is seen.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -36,7 +38,8 @@ class Browser:
     def __init__(self, folder: Path, patience_s: float = 90.0):
         self.patience_s = patience_s
         self.proxy = socket.create_server(("127.0.0.1", 0))
-        self.proxy.setblocking(False)
+        self._asked: list[str] = []
+        threading.Thread(target=self._refuse, daemon=True).start()
         to_child, self._out = os.pipe()
         self._in, from_child = os.pipe()
         argv = [chromium(), *FLAGS, f"--user-data-dir={folder}", f"--proxy-server=127.0.0.1:{self.proxy.getsockname()[1]}", "--proxy-bypass-list=<-loopback>"]
@@ -67,6 +70,7 @@ class Browser:
             self._process.wait()
         os.close(self._in)
         os.close(self._out)
+        self.proxy.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept
         self.proxy.close()
 
     def open(self, url: str, width: int = 1280, height: int = 900) -> None:
@@ -94,14 +98,20 @@ class Browser:
         return [url for url in urls if not url.startswith("data:")]
 
     def connections(self) -> list[str]:
-        """Return the first line of what came to the proxy: the browser has no other way out."""
-        lines = []
-        while select.select([self.proxy], [], [], 0)[0]:
-            connection = self.proxy.accept()[0]
-            with connection:
+        """Return the first line of each request that came to the proxy since the last call; there is no other way out."""
+        asked, self._asked = self._asked, []
+        return asked
+
+    def _refuse(self) -> None:
+        while True:
+            try:
+                connection = self.proxy.accept()[0]
+            except OSError:
+                return  # closed: the browser has ended
+            with connection, contextlib.suppress(OSError):
                 connection.settimeout(5)
-                lines.append(connection.recv(4096).decode("latin-1").partition("\r")[0])
-        return lines
+                self._asked.append(connection.recv(4096).decode("latin-1").partition("\r")[0])
+                connection.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
     def complaints(self) -> list[str]:
         """Return errors and warnings of the console, exceptions and violations of the page's policy."""

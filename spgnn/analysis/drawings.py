@@ -13,21 +13,22 @@ from .placing import place_labels
 from .study import Case, Cut, Study
 
 SENT = {
-    "total_mb": ("sent by all ranks", "MB in one SpMM"),
-    "max_send_mb": ("sent by the rank that sends most", "MB in one SpMM"),
+    "total_mb": ("sent by all ranks", " in one SpMM"),
+    "max_send_mb": ("sent by the rank that sends most", " in one SpMM"),
     "max_over_mean_send": ("imbalance of sending", "largest / mean"),
 }
 OF_METHODS = SENT | {"replication_factor": ("replication factor, halo included", "copies of a node")}
 OF_SCHEMES = SENT | {"work_imbalance": ("imbalance of work", "nonzeros multiplied, largest / mean")}
-LOADS = {"sent": "rows sent", "received": "rows received", "work": "nonzeros multiplied"}
+LOADS = {"sent": "rows sent", "received": "rows received", "work": "nonzeros"}
 
 
 def heatmap(study: Study, scheme: str, k: int | None = None, replication: int = 1):
     """Draw what each rank sends each other in one SpMM, a panel a method, one scale for all, in MB."""
     cases = _of(study, scheme, study.one_k(k), replication)
-    row_mb = _row_bytes(study, cases[0]) / 1e6
-    tables = [case.rows_PP * row_mb for case in cases]
-    figure, axes = style.panels(len(tables), 4, 2.75, 3.0)
+    row_mb = _row_bytes(cases[0]) / 1e6
+    factor, unit = style.byte_unit(max(float(case.rows_PP.max()) for case in cases) * row_mb)
+    tables = [case.rows_PP * row_mb * factor for case in cases]
+    figure, axes = style.panels(len(tables), 4, 2.75, 2.85)
     norm, ranks = _norm(tables), len(tables[0])
     for axis, case, table in zip(axes, cases, tables):
         shown = np.ma.masked_where(table == 0, table)
@@ -36,17 +37,15 @@ def heatmap(study: Study, scheme: str, k: int | None = None, replication: int = 
         axis.plot([-0.5, ranks - 0.5], [-0.5, ranks - 0.5], color=style.QUIET, linewidth=0.8, zorder=0)
         if ranks <= 8:
             _write_cells(axis, table, norm)
-        style.finish(axis, title=f"{case.record['method']}: {style.number(table.sum())} MB")
+        style.finish(axis, title=f"{case.record['method']}: {_amount(case)}")
         style.frame(axis)
         ticks = np.arange(0, ranks, max(1, -(-ranks // 8)))
         axis.set_xticks(ticks)
         axis.set_yticks(ticks)
     _label_outer(axes, 4, "received by rank", "sent by rank")
     bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.8 if len(tables) > 4 else 1.0, pad=0.02, aspect=28)
-    bar.set_label("MB from one rank to another; white: nothing", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
-    _plain_bar(bar)
-    style.headline(figure, f"Who sends whom: {_what(study, cases[0])}", _one_spmm(study, cases[0]))
+    _label_bar(bar, f"{unit} from rank to rank; white: nothing")
+    style.headline(figure, f"Who sends whom: {_what(study, cases[0])}", _one_spmm(cases[0]))
     return figure
 
 
@@ -69,7 +68,7 @@ def loads(study: Study, scheme: str, k: int | None = None, replication: int = 1)
             ratio = values[0] / mean if mean else 1.0
             axis.set_title(f"largest {style.number(values[0])} = {ratio:.2f} x mean", loc="right", fontsize=7.5, color=style.INK)
             axis.tick_params(labelbottom=place == len(cases) - 1)
-        row[0].set_ylabel(name, fontsize=9.5, fontweight="bold")
+        row[0].set_ylabel(name.replace(":", ":\n"), fontsize=9.5, fontweight="bold")
     for axis in axes[-1]:
         axis.set_xlabel("ranks, the largest first", fontsize=9)
         axis.xaxis.get_major_locator().set_params(integer=True)
@@ -98,15 +97,16 @@ def tradeoff(study: Study, scheme: str, key: str = "max_send_mb", replication: i
     colours = style.styles(study.values("method"))
     across = {1: 1, 3: 3}.get(len(ks), 2)
     figure, axes = style.panels(len(ks), across, {1: 7.5, 2: 5.2, 3: 4.0}[across], 3.7)
+    factor, unit = style.byte_unit(max(r[key] for records in shown for r in records))
     for axis, k, records in zip(axes, ks, shown):
-        points = [(max(r["seconds"], 1e-4), max(r[key], 1e-6)) for r in records]
+        points = [(max(r["seconds"], 1e-4), max(factor * r[key], 1e-6)) for r in records]
         front = sorted(p for p in points if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points))
         axis.step(*zip(*front), where="post", color=style.QUIET, linewidth=5, alpha=0.7, zorder=1, solid_capstyle="round")
         for record, point in zip(records, points):
             colour, marker, _ = colours[record["method"]]
             axis.loglog(*point, color=colour, marker=marker, markersize=8, linestyle="none", zorder=3)
         axis.margins(0.16, 0.14)
-        style.finish(axis, "seconds to cut", f"{SENT[key][0]} (MB)", f"k = {k}")
+        style.finish(axis, "seconds to cut", f"{SENT[key][0]} ({unit})", f"k = {k}")
         style.plain_log(axis, "x")
         style.plain_log(axis, "y")
         place_labels(axis, points, [r["method"] for r in records], [colours[r["method"]][0] for r in records])
@@ -120,7 +120,7 @@ def spy(study: Study, k: int | None = None):
     k = study.one_k(k)
     cuts = _cuts(study, k)
     tables = [study.stored_BB, *(cut.density_BB for cut in cuts)]
-    figure, axes = style.panels(len(tables), 4, 2.75, 3.0)
+    figure, axes = style.panels(len(tables), 4, 2.75, 2.85)
     cut_of = {record["method"]: record["edge_cut"] for record in study.records if record["k"] == k}
     norm, n = _norm(tables), study.graph["n"]
     for axis, table, cut in zip(axes, tables, [None, *cuts]):
@@ -135,11 +135,9 @@ def spy(study: Study, k: int | None = None):
         axis.set_xticklabels(["0", f"{n:,}"])
         axis.set_yticklabels(["0", f"{n:,}"], rotation=90, va="center")
     bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.8 if len(tables) > 4 else 1.0, pad=0.02, aspect=28)
-    bar.set_label(f"nonzeros in a square of {n / len(study.stored_BB):,.0f} x {n / len(study.stored_BB):,.0f} nodes", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
-    _plain_bar(bar)
+    _label_bar(bar, f"nonzeros in {n / len(study.stored_BB):,.0f} x {n / len(study.stored_BB):,.0f} nodes")
     style.headline(figure, f"The matrix before and after reordering: {study.graph['name']}, {study.graph['nnz']:,} nonzeros, k = {k}",
-                   "rows and columns by part, borders between parts in orange; off-diagonal blocks are what is cut")  # fmt: skip
+                   "rows and columns by part; off-diagonal blocks are what is cut")  # fmt: skip
     return figure
 
 
@@ -204,19 +202,20 @@ def _sweep(study: Study, cases: list[Case], across: str, colours: dict, swept: d
     # The legend in the order in which the lines end at the right.
     last = {case.record[across]: case.record["max_send_mb"] for case in sorted(cases, key=lambda case: case.record["k"])}
     for axis, (key, (quantity, unit)) in zip(axes, swept.items()):
+        factor, prefix = style.byte_unit(max(case.record[key] for case in cases)) if key.endswith("_mb") else (1.0, "")
         for name in sorted(last, key=lambda name: -last[name]):
-            points = sorted((c.record["k"], c.record[key]) for c in cases if c.record[across] == name)
+            points = sorted((c.record["k"], factor * c.record[key]) for c in cases if c.record[across] == name)
             points = [(k, y) for k, y in points if y > 0]
             colour, marker, line = colours[name]
             hollow = "none" if line != "-" else colour
             axis.loglog(*zip(*points), color=colour, marker=marker, linestyle=line, linewidth=1.5, markersize=6, markerfacecolor=hollow, label=name)
-        style.finish(axis, "parts k", unit, quantity)
+        style.finish(axis, "parts k", prefix + unit, quantity)
         axis.margins(0.06, 0.08)
         style.plain_log(axis, "x", ks)
         style.plain_log(axis, "y")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", fontsize=9, frameon=False, title="largest send first", title_fontsize=8)
-    style.headline(figure, title, _one_spmm(study, cases[0]))
+    style.headline(figure, title, _one_spmm(cases[0]))
     return figure
 
 
@@ -231,7 +230,12 @@ def _cuts(study: Study, k: int) -> list[Cut]:
     return [cut for cut in study.cuts if cut.k == k]
 
 
-def _row_bytes(study: Study, case: Case) -> float:
+def _amount(case: Case) -> str:
+    factor, unit = style.byte_unit(case.record["total_mb"])
+    return f"{style.number(factor * case.record['total_mb'])} {unit}"
+
+
+def _row_bytes(case: Case) -> float:
     rows = case.record["total_rows"]
     return case.record["total_mb"] * 1e6 / rows if rows else 0.0
 
@@ -245,10 +249,16 @@ def _norm(tables: list[np.ndarray]):
     return LogNorm(least, max(top, least * 1.01)) if top > 30 * least else Normalize(0, top or 1.0)
 
 
-def _plain_bar(bar) -> None:
-    from matplotlib.ticker import FuncFormatter
+def _label_bar(bar, text: str) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.number(value)))
+    bar.set_label(text, fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    if bar.ax.get_yscale() == "log":
+        style.plain_log(bar.ax, "y")
+    else:
+        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.number(value)))
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _write_cells(axis, table: np.ndarray, norm) -> None:
@@ -269,12 +279,13 @@ def _label_outer(axes, across: int, x: str, y: str) -> None:
 
 
 def _draw_borders(axis, places: np.ndarray, n: int) -> None:
-    if len(places) >= 24:  # lines would cover what they divide: ticks outside alone
-        axis.vlines(places, -0.03 * n, -0.005 * n, color="#D55E00", linewidth=0.5, clip_on=False)
-        axis.hlines(places, -0.03 * n, -0.005 * n, color="#D55E00", linewidth=0.5, clip_on=False)
-        return
-    axis.vlines(places, 0, n, color="#D55E00", linewidth=0.7, alpha=0.8)
-    axis.hlines(places, 0, n, color="#D55E00", linewidth=0.7, alpha=0.8)
+    axis.autoscale(False)
+    if len(places) < 24:
+        axis.vlines(places, 0, n, color="#D55E00", linewidth=0.7, alpha=0.8)
+        axis.hlines(places, 0, n, color="#D55E00", linewidth=0.7, alpha=0.8)
+    elif len(places) < 96:  # lines would cover what they divide: ticks outside alone; more of those run together
+        axis.vlines(places, -0.03 * n, -0.008 * n, color="#D55E00", linewidth=0.5, clip_on=False)
+        axis.hlines(places, -0.03 * n, -0.008 * n, color="#D55E00", linewidth=0.5, clip_on=False)
 
 
 def _what(study: Study, case: Case) -> str:
@@ -286,6 +297,6 @@ def _grid(c: int) -> str:
     return f", 1.5D with c = {c}" if c > 1 else ""
 
 
-def _one_spmm(study: Study, case: Case) -> str:
+def _one_spmm(case: Case) -> str:
     width = case.record["width"]
-    return f"one SpMM, {width} columns, {_row_bytes(study, case) / width:.0f} bytes an entry"
+    return f"one SpMM, {width:,} columns, {_row_bytes(case) / width:.0f} bytes an entry"

@@ -15,6 +15,7 @@ from . import style
 from .page import Page
 
 SCORES = {"train": "#0072B2", "val": "#E69F00", "test": "#009E73"}
+CLASSES = {"f1": "F1", "support": "nodes"}
 NAMES = {"val": "validation"}
 READING = {
     "learning": ("Learning", "Loss should fall and flatten. Scores of validation and test that fall while training's still rises mean that the model learns its training nodes by heart. The dashed line is the epoch whose weights were kept."),
@@ -77,7 +78,7 @@ def run_page(run: Run) -> Page:
         page.picture(draw(), f"{heading}. {reading}")
     if summary.get("per_class"):
         page.section("Classes", "Scores of each class at the best epoch.")
-        page.folded("Show all", json.dumps(summary["per_class"], indent=1))
+        page.table(summary["per_class"], {name: CLASSES.get(name, name) for name in summary["per_class"][0]})
     page.section("Options and environment", "spgnn train --config config.toml --out DIR repeats the run.")
     page.folded("config.toml", _text(run.folder / "config.toml"))
     page.facts(run.environment)
@@ -102,7 +103,7 @@ def draw_learning(run: Run):
         right.axvline(best, color=style.INK, linewidth=0.9, linestyle=(0, (4, 2)))
     style.finish(right, "epoch", run.summary.get("metric") or "score", "scores" + (f"; kept: epoch {best:,}" if best is not None else ""))
     if right.lines:
-        right.legend(fontsize=8.5, frameon=False, loc="lower right", title="at the last epoch", title_fontsize=8)
+        right.legend(fontsize=8.5, frameon=False, loc="best", title="at the last epoch", title_fontsize=8)
     for axis in (left, right):
         style.thousands(axis, "x")
     style.headline(figure, f"Learning: {run.config.get('graph', run.folder.name)}")

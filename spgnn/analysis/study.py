@@ -17,7 +17,7 @@ from ..errors import InputError, SpgnnError, UsageError, nearest
 from ..graph import Graph
 from ..partition import PARTITIONERS, Partition, label_entropies, part_graph, part_stream, partition_of
 from ..partition.stream.registry import STREAMING
-from .exchanges import SCHEMES, grid_of
+from .exchanges import SCHEMES, grid_of, sums_PP
 from .report import VolumeReport
 from .volume import measure, stays_sparse
 
@@ -144,7 +144,7 @@ def study(
             for scheme in schemes:
                 for c in replications:
                     report = measure(graph, part, scheme, widths, c, **fixed)
-                    cases.append(Case(record_of(report, width, cuts[-1]), report.rows_PP, report.work.total_P))
+                    cases.append(Case(record_of(report, width, cuts[-1], summed_rows(part, c)), report.rows_PP, report.work.total_P))
             if progress is not None:
                 progress(f"k = {k}, {method}: {part.seconds:.2f} s")
     if not cases:
@@ -185,7 +185,12 @@ def cut(graph: Graph, k: int, name: str, seed: int, balance: float, options: dic
     return partition_of(graph, made.owner_N, k, name, seed, balance, made.total_s), made.details
 
 
-def record_of(report: VolumeReport, width: int, cut: Cut) -> dict:
+def summed_rows(part: Partition, c: int) -> int:
+    """Return the rows that ranks send each other to add up the c partial results of each part in one SpMM."""
+    return int(sums_PP(part.sizes_k, grid_of(part.k, c), "forward").sum()) if c > 1 else 0
+
+
+def record_of(report: VolumeReport, width: int, cut: Cut, sum_rows: int) -> dict:
     """Return the object of `spgnn measure`, Table 2's figures for one SpMM of `width` columns, and what the cut has.
 
     *_mb                      MB of 10^6 bytes.
@@ -194,7 +199,7 @@ def record_of(report: VolumeReport, width: int, cut: Cut) -> dict:
     label_entropy             bits, averaged over the parts by labelled nodes; _min and _max of a part; None without labels.
     """
     record = report.to_dict()
-    return record | sent_mb(record, width, report.itemsize) | {
+    return record | sent_mb(record, width, report.itemsize, sum_rows) | {
         "replication_without_halo": cut.replicas,
         "label_entropy": cut.entropy,
         "label_entropy_min": None if cut.entropies_k is None else float(cut.entropies_k.min()),
@@ -202,8 +207,11 @@ def record_of(report: VolumeReport, width: int, cut: Cut) -> dict:
     }  # fmt: skip
 
 
-def sent_mb(record: dict, width: int, itemsize: int) -> dict:
-    """Return what one SpMM of `width` columns sends, in MB, from the rows of a record of measure: Table 2."""
+def sent_mb(record: dict, width: int, itemsize: int, sum_rows: int) -> dict:
+    """Return what one SpMM of `width` columns sends, in MB, from the rows of a record of measure: Table 2.
+
+    sum_mb is what 1.5D adds: sums over process rows, which the other figures do not have.
+    """
     mb = width * itemsize / 1e6
     return {
         "width": width,
@@ -211,6 +219,7 @@ def sent_mb(record: dict, width: int, itemsize: int) -> dict:
         "average_send_mb": record["mean_send_rows"] * mb,
         "max_send_mb": record["max_send_rows"] * mb,
         "max_recv_mb": record["max_recv_rows"] * mb,
+        "sum_mb": sum_rows * mb,
         "send_imbalance_percent": 100 * (record["max_over_mean_send"] - 1),
     }
 

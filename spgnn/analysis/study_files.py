@@ -99,7 +99,8 @@ def _with_mb(record: dict) -> dict:
     if "total_mb" in record:
         return record
     width = max((layer["f_in"] for layer in record.get("layers", ())), default=1)
-    return record | sent_mb(record, width, 4)
+    sums = [e["rows"] for e in record.get("exchanges", ()) if e.get("kind") == "sum" and e["direction"] == "forward"]
+    return record | sent_mb(record, width, 4, max(sums, default=0))
 
 
 def make_folder(folder: str | Path) -> Path:

@@ -27,18 +27,18 @@ def pictures(study: Study, k: int | None = None) -> dict[str, Callable[[], objec
     Args: k  of the pictures of single partitions; None: see Study.one_k. Lines of `spgnn measure` allow sweeps alone.
     """
     k = study.one_k(k)
-    scheme = "columns" if "columns" in study.values("scheme") else study.values("scheme")[0]
+    scheme = next(scheme for scheme in ("columns", "cover", "broadcast") if scheme in study.values("scheme"))
     c = min(study.values("replication"))
     methods = study.values("method")
     method = next((name for name in ("volume", "metis") if name in methods), methods[0])
-    drawn: dict[str, Callable[[], object]] = {
-        "sweep": lambda: drawings.sweep(study, scheme, c),
-        "tradeoff": lambda: drawings.tradeoff(study, scheme, replication=c),
-    }
+    drawn: dict[str, Callable[[], object]] = {}
+    if len(study.values("k")) > 1:
+        drawn["sweep"] = lambda: drawings.sweep(study, scheme, c)
+    drawn["tradeoff"] = lambda: drawings.tradeoff(study, scheme, replication=c)
     if all(case.rows_PP is not None for case in study.cases):
         drawn["heatmap"] = lambda: drawings.heatmap(study, scheme, k, c)
         drawn["loads"] = lambda: drawings.loads(study, scheme, k, c)
-    if len(study.values("scheme")) > 1:
+    if len(study.values("scheme")) > 1 and len(study.values("k")) > 1:
         drawn["sweep_schemes"] = lambda: drawings.sweep_schemes(study, method, c)
     if study.cuts:
         drawn["spy"] = lambda: drawings.spy(study, k)

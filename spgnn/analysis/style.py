@@ -50,7 +50,7 @@ def panels(count: int, across: int, width: float, height: float):
     """Return a figure and count axes, at most `across` in a row, each of so many inches."""
     across = min(across, count)
     down = -(-count // across)
-    figure = new_figure(width * across, height * down)
+    figure = new_figure(width * across, height * down + 0.5)  # the headline
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for axis in axes[count:]:
         axis.set_axis_off()
@@ -71,8 +71,10 @@ def finish(axis, x: str = "", y: str = "", title: str = "") -> None:
 def shades():
     """Return the colours of densities, from light to dark: more is darker, in grey too."""
     from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
 
-    return colormaps["YlGnBu"].resampled(32)
+    # Its lightest yellow is left out: on white it cannot be told from nothing.
+    return ListedColormap(colormaps["YlGnBu"]([0.12 + 0.88 * i / 31 for i in range(32)]))
 
 
 def frame(axis) -> None:
@@ -88,14 +90,20 @@ def headline(figure, title: str, below: str = "") -> None:
 
 def plain_log(axis, letter: str, ticks=None) -> None:
     """Show numbers of a logarithmic axis as 1, 20, 3,000, at the ticks given or at 1, 2 and 5 of each decade."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     own = axis.xaxis if letter == "x" else axis.yaxis
     low, high = axis.get_xlim() if letter == "x" else axis.get_ylim()
-    subs = (1, 2, 3, 5, 7) if high < 8 * low else (1, 2, 5) if high < 300 * low else (1,)
-    own.set_major_locator(LogLocator(subs=subs) if ticks is None else FixedLocator(ticks))
+    text = number
+    if ticks is not None:
+        own.set_major_locator(FixedLocator(ticks))
+    elif high < 2 * low:  # less than an octave is as good as linear
+        own.set_major_locator(MaxNLocator(5))
+        text = "{:,.5g}".format
+    else:
+        own.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7) if high < 8 * low else (1, 2, 5) if high < 300 * low else (1,)))
     own.set_minor_locator(NullLocator())
-    own.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    own.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
 def thousands(axis, letter: str) -> None:
@@ -105,6 +113,11 @@ def thousands(axis, letter: str) -> None:
     own = axis.xaxis if letter == "x" else axis.yaxis
     own.set_major_locator(MaxNLocator(4))
     own.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+
+
+def byte_unit(largest_mb: float) -> tuple[float, str]:
+    """Return the unit in which amounts up to so many MB read well, and how many of it a MB is."""
+    return (1e3, "kB") if largest_mb < 0.5 else (1e-3, "GB") if largest_mb >= 2e4 else (1.0, "MB")
 
 
 def number(value: float) -> str:
@@ -136,5 +149,5 @@ def png_bytes(figure) -> bytes:
 
     drawn, packed = BytesIO(), BytesIO()
     figure.savefig(drawn, format="png", facecolor="white")
-    Image.open(drawn).convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(packed, format="png", optimize=True)
+    Image.open(drawn).convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(packed, format="png", optimize=True)
     return packed.getvalue()

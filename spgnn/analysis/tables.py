@@ -15,6 +15,7 @@ TABLE_2 = {
     "max_send_mb": "max, MB",
     "send_imbalance_percent": "imbalance, %",
     "max_recv_mb": "max received, MB",
+    "sum_mb": "summed over process rows, MB",
     "messages": "messages",
     "bytes_per_epoch": "bytes an epoch",
 }
@@ -58,7 +59,7 @@ def volumes(study: Study) -> tuple[list[dict], dict[str, str]]:
     """Return the table of what is sent: a row for each case, sorted by k, scheme and c."""
     order = {scheme: i for i, scheme in enumerate(study.values("scheme"))}
     rows = sorted(study.records, key=lambda r: (r["k"], order[r["scheme"]], r["replication"]))
-    return rows, TABLE_2
+    return rows, {key: text for key, text in TABLE_2.items() if key != "sum_mb" or max(study.values("replication")) > 1}
 
 
 def least(study: Study) -> tuple[list[dict], dict[str, str]]:

@@ -78,15 +78,10 @@ def median_s(function: Callable[[], object], repeat: int) -> float:
 
 def machine(threads: int) -> str:
     """Return the line that says where the figures come from."""
-    model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as info:
-            model = next(line.split(":", 1)[1].strip() for line in info if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
+    from spgnn.machine import cpu_name
     import torch
 
-    return f"{model}, {os.cpu_count()} cores, {threads} threads, Python {platform.python_version()}, torch {torch.__version__}"
+    return f"{cpu_name()}, {os.cpu_count()} cores, {threads} threads, Python {platform.python_version()}, torch {torch.__version__}"
 
 
 def read_peers(path: str | None) -> list[dict]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from published_streaming import BALANCE, BASELINES
-from recipes import RECIPES, REPO, chosen, data_folder, parser
+from recipes import RECIPES, REPO, chosen, data_folder
 
 from bench import machine, table
 
@@ -193,9 +193,8 @@ def run_alone(path: str, method: str, k: int) -> float:
     return peak_rss_mb() - before / 1e6
 
 
-def parse(description: str, parts: Sequence[str], graphs: dict[str, str], out: str) -> argparse.Namespace:
-    """Return the arguments that both recipes take; end with code 2 at a bad one."""
-    options = parser(description, ranks=False)
+def parse(options: argparse.ArgumentParser, parts: Sequence[str], graphs: dict[str, str]) -> argparse.Namespace:
+    """Return the arguments that both recipes take, and those that options has; end with code 2 at a bad one."""
     options.add_argument("--only", default=",".join(parts), help="which tables; default: %(default)s")
     options.add_argument("--graphs", default=",".join(graphs), help=f"some of {','.join(GRAPHS)}; default: %(default)s")
     options.add_argument("-k", default="4,8,16", help="numbers of parts; default: %(default)s")
@@ -203,7 +202,6 @@ def parse(description: str, parts: Sequence[str], graphs: dict[str, str], out: s
     options.add_argument("--balance", type=float, default=BALANCE, help="largest number of nodes of a part over the mean; of the in-memory methods, work; default: %(default)s")
     options.add_argument("--repeat", type=int, default=3, help="runs of each method where seconds are compared; the fastest counts; default: %(default)s")
     options.add_argument("--json", action="store_true", help="print JSON lines, no tables")
-    options.set_defaults(out=REPO / "runs" / "out" / out)
     args = options.parse_args()
     for option, what, names in (("only", "table", parts), ("graphs", "graph", tuple(GRAPHS)), ("methods", "method", METHODS)):
         setattr(args, option, chosen(getattr(args, option), names, what))

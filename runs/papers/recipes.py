@@ -74,13 +74,13 @@ RECIPES = {
 }
 
 
-def parser(description: str, ranks: bool = True) -> argparse.ArgumentParser:
-    """Return the parser with what all recipes take, and --ranks for those that train."""
+def parser(description: str, ranks: bool = True, out: str = "papers") -> argparse.ArgumentParser:
+    """Return the parser with what all recipes take, and --ranks for those that train; runs lie in runs/out/OUT."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--data", type=Path, default=os.environ.get("SPGNN_DATA"), help="folder of real graphs; default: SPGNN_DATA")
     if ranks:
         made.add_argument("--ranks", default="1", help="numbers of ranks, comma-separated; above 1 under mpirun; default: %(default)s")
-    made.add_argument("--out", type=Path, default=REPO / "runs" / "out" / "papers", help="folder of the runs; default: runs/out/papers")
+    made.add_argument("--out", type=Path, default=REPO / "runs" / "out" / out, help=f"folder of the runs; default: runs/out/{out}")
     return made
 
 

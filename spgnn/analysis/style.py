@@ -97,11 +97,11 @@ def plain_log(axis, letter: str, ticks=None) -> None:
     text = number
     if ticks is not None:
         own.set_major_locator(FixedLocator(ticks))
-    elif high < 2 * low:  # less than an octave is as good as linear
+    elif high < 4 * low:  # two octaves are as good as linear
         own.set_major_locator(MaxNLocator(5))
         text = "{:,.5g}".format
     else:
-        own.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7) if high < 8 * low else (1, 2, 5) if high < 300 * low else (1,)))
+        own.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7) if high < 8 * low else (1, 2, 5) if high < 3000 * low else (1,)))
     own.set_minor_locator(NullLocator())
     own.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 

@@ -38,10 +38,10 @@ LEAST = {
     "replication": "c",
     "total_method": "least volume",
     "total_mb": "MB",
-    "total_share": "of the largest, %",
+    "total_share": "% of the worst",
     "send_method": "least at the busiest rank",
     "max_send_mb": "MB",
-    "send_share": "of the largest, %",
+    "send_share": "% of the worst",
 }
 CLUSTERS = {
     "k": "k",

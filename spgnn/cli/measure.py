@@ -85,7 +85,6 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     """
     from ..analysis import layer_table
     from ..analysis.exchanges import grid_of
-    from ..partition import label_entropies
 
     widths = integers("widths", config.widths) if config.widths else ()
     schemes, replications = words("scheme", config.scheme), integers("replication", config.replication)
@@ -101,11 +100,10 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     one, used = _measurer(loaded, widths, config)
     lines, report = [], None
     for part in _partitions(replace(used, X=features), cuts, config):
-        entropy = None if loaded.y is None else label_entropies(loaded.y, part.owner_N, part.k)[1]
         for scheme in schemes:
             for replication in replications:
                 report, simulated = one(part, scheme, replication)
-                lines.append(report.to_dict() | {"label_entropy": entropy} | simulated)
+                lines.append(report.to_dict() | _label_entropy(loaded, part) | simulated)
                 if as_json:
                     write_json(lines[-1])
     if as_json:
@@ -145,6 +143,12 @@ def _measurer(loaded: Graph, widths: tuple[int, ...], config: MeasureConfig):
         return line.report, {"simulated": {"machine": machine.name} | {name: line.to_dict()[name] for name in names}}
 
     return one, planned.graph
+
+
+def _label_entropy(graph: Graph, part: Partition) -> dict:
+    from ..partition import label_entropies
+
+    return {"label_entropy": None if graph.y is None else label_entropies(graph.y, part.owner_N, part.k)[1]}
 
 
 def _readable(line: dict) -> dict:

@@ -63,7 +63,7 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
         raise UsageError(f"--method {method} needs the graph in memory; with --memory choose one of {', '.join(STREAMING)}, or leave out --memory")
     for name in OPTIONS:
         if getattr(config, name) != getattr(PartitionConfig(), name):
-            raise UsageError(f"{flag(name)} is an option of {' and '.join(OPTIONS[name])}, which need the graph in memory; leave out --memory")
+            raise UsageError(f"{flag(name)} is an option of {' or '.join(OPTIONS[name])}, which needs the graph in memory; leave out --memory")
     files = {name: getattr(config, name) or None for name in ("features", "labels", "split", "format")}
     try:
         with Passes(graph) as progress:

@@ -24,7 +24,7 @@ setup(
         Pybind11Extension(
             "spgnn.partition._loops",
             ["spgnn/partition/loops.cpp"],
-            depends=["spgnn/partition/cover.h", "spgnn/partition/locality.h"],
+            depends=[f"spgnn/partition/{name}.h" for name in ("cover", "locality", "similarity")],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall", "-pthread"],
             extra_link_args=["-pthread"],
@@ -46,6 +46,13 @@ setup(
             cxx_std=17,
             # Scores decide by comparing doubles: the same on every machine, so no fused multiply-add.
             extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],
+        ),
+        Pybind11Extension(
+            "spgnn.partition.pipeline._pipeline",
+            ["spgnn/partition/pipeline/pipeline.cpp"],
+            depends=["spgnn/partition/stream/edges.h"] + [f"spgnn/partition/pipeline/{name}.h" for name in ("halo", "rows")],
+            cxx_std=17,
+            extra_compile_args=["-O3", "-Wall"],
         ),
     ],
     cmdclass={"build_ext": build_ext},

@@ -24,7 +24,7 @@ setup(
         Pybind11Extension(
             "spgnn.partition._loops",
             ["spgnn/partition/loops.cpp"],
-            depends=["spgnn/partition/cover.h"],
+            depends=["spgnn/partition/cover.h", "spgnn/partition/locality.h"],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall", "-pthread"],
             extra_link_args=["-pthread"],

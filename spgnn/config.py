@@ -61,6 +61,7 @@ class TrainConfig(SourceConfig):
     wire_gradients: Wire = option("float32", "type of the rows that travel backward; float32: the activations' own")
     order: Literal["auto", "spmm_first"] = option("auto", "order of each chain A H W; auto: the narrower product travels")
     keep: bool = option(True, "compute A X once where nothing changes X")
+    locality: bool = option(True, "order own rows so that products read from caches more often")
     prune: Literal["auto", "always", "never"] = option("auto", "training steps compute only the rows that reach a training node")
     mode: Literal["full"] = option("full", "full: all nodes at once")
     sampler: Literal["none"] = option("none", "subgraph sampler")

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cover.h"
+#include "locality.h"
 
 namespace py = pybind11;
 
@@ -120,18 +121,41 @@ py::array_t<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<Index
     return table;
 }
 
+// The cheapest of the orders in locality.h, empty where none costs at most `enough` of what the rows as they stand do;
+// what reading costs as they stand, and in that order.
+template <class Index>
+py::tuple local_order(const Array<int64_t>& indptr, const Array<Index>& indices, double enough) {
+    const int64_t n = indptr.size() - 1, *starts = indptr.data();
+    const Index* columns = indices.data();
+    std::vector<int32_t> best;
+    int64_t now = 0, least = 0;
+    {
+        py::gil_scoped_release free;
+        check_csr(indptr, indices, n);
+        now = least = reading_cost(starts, columns, n, nullptr);
+        auto compare = [&](std::vector<int32_t> order) {
+            const int64_t cost = reading_cost(starts, columns, n, order.data());
+            if (double(cost) <= enough * double(now) && cost < least) least = cost, best = std::move(order);
+        };
+        compare(by_degree(starts, n));
+        compare(Communities().order(starts, columns, n));
+    }
+    return py::make_tuple(vector_of(best), now, least);
+}
+
 template <class Index>
 void define(py::module_& m) {
     m.def("range_covers", &range_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("columns"),
           py::arg("bounds").noconvert(), py::arg("threads"));
     m.def("pair_covers", &pair_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("owner").noconvert(),
           py::arg("order").noconvert(), py::arg("ends").noconvert(), py::arg("threads"));
+    m.def("local_order", &local_order<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("enough"));
 }
 
 }  // namespace
 
 PYBIND11_MODULE(_loops, m) {
-    m.doc() = "Loops of spgnn.partition; call them through spgnn.partition.cover, which makes their arguments.";
+    m.doc() = "Loops of spgnn.partition; call them through spgnn.partition's cover and locality, which make their arguments.";
     define<int32_t>(m);
     define<int64_t>(m);
 }

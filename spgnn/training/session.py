@@ -115,6 +115,7 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
         balance=config.balance,
         keep=config.keep,
         order=config.order,
+        locality=config.locality,
         wire=config.wire,
         wire_gradients=config.wire_gradients,
         machine=config.machine,

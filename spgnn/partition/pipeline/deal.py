@@ -10,11 +10,12 @@ import numpy as np
 from ..store import part_name
 from .npy import NpyFile, header_bytes, read_slice
 from .tables import Dense, Sparse
+from .work import Work
 
 ID_ROWS = 1 << 20
 
 
-def deal_ids(work, owner_N: np.ndarray, k: int) -> dict:
+def deal_ids(work: Work, owner_N: np.ndarray, k: int) -> dict:
     """Write own.npy of each part: its nodes, rising, int64."""
     files = [NpyFile(work.new / part_name(p) / "own.npy", np.int64) for p in range(k)]
     for start in range(0, len(owner_N), ID_ROWS):
@@ -26,7 +27,7 @@ def deal_ids(work, owner_N: np.ndarray, k: int) -> dict:
     return {}
 
 
-def deal(work, table: Dense | Sparse, name: str, owner_N: np.ndarray, k: int, block_bytes: int, with_halo: bool, progress) -> dict:
+def deal(work: Work, table: Dense | Sparse, name: str, owner_N: np.ndarray, k: int, block_bytes: int, with_halo: bool, progress) -> dict:
     """Write NAME.npy of each part, or NAME_{indptr,indices,data}.npy; with_halo: halo_NAME too, in the order of halo.npy."""
     kind = _SparseFiles if isinstance(table, Sparse) else _DenseFiles
     own = [kind(work.new / part_name(p), name, table) for p in range(k)]

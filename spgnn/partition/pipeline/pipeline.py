@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...aside import sync
 from ...data.readers.assemble import graph_name
 from ...errors import InputError, ResourceError, UsageError, nearest
 from ...graph.graph import EDGES
@@ -253,6 +254,8 @@ class _Run:
             "hops": self.hops,
             "parts": [self._files(work.new / part_name(p)) for p in range(self.k)],
         }
+        for folder in (*(work.new / part_name(p) for p in range(self.k)), work.new):
+            sync(folder)
         write_manifest(work.new, manifest)
         head = {"k": self.k, "n": self.n_nodes, "nnz": manifest["nnz"], "edges": read["n_edges"], "method": method}
         return head | found | {"hops": self.hops}

@@ -19,12 +19,13 @@ from ..stream.passes import Passes
 from ..stream.sources import EdgeStream
 from . import _pipeline
 from .npy import NpyFile, header_bytes, read_slice
+from .work import Work
 
 READ_ENTRIES = 1 << 17  # of a bucket's file at a time
 COPY = "edges.i32"
 
 
-def read_edges(work, stream: EdgeStream, path: Path | None, edges: str, *, relabel: bool, copies: bool, progress) -> dict:
+def read_edges(work: Work, stream: EdgeStream, path: Path | None, edges: str, *, relabel: bool, copies: bool, progress) -> dict:
     """Go over the stream once: check it, count the entries of each row, and copy it where it is slow to read.
 
     Keeps: counts.npy (N,) uint32; edges.i32 where copies; new/ids.npy (N,) int64 where relabel.
@@ -67,7 +68,7 @@ def _node_count(stream: EdgeStream, path: Path | None, passes: Passes, found: in
     return max(nodes, found)
 
 
-def spill_edges(work, passes: Passes, owner_N: np.ndarray, k: int, edges: str, bucket_entries: int, spill_entries: int) -> dict:
+def spill_edges(work: Work, passes: Passes, owner_N: np.ndarray, k: int, edges: str, bucket_entries: int, spill_entries: int) -> dict:
     """Go over the stream and put each nonzero into the file of its bucket, a range of rows of one part.
 
     Keeps: bucket-* files of row << 32 | column, rows numbered part after part; counts.npy in that order.
@@ -106,7 +107,7 @@ def spill_edges(work, passes: Passes, owner_N: np.ndarray, k: int, edges: str, b
     return {"bounds": list(map(int, bounds)), "sizes": sizes.tolist(), "part_ends": part_ends.tolist()}
 
 
-def sort_part(work, spilled: dict, part: int, owner_N: np.ndarray, reads, k: int, bucket_entries: int) -> dict:
+def sort_part(work: Work, spilled: dict, part: int, owner_N: np.ndarray, reads, k: int, bucket_entries: int) -> dict:
     """Write the rows of one part from its buckets: indptr, indices, weights, and the halo of the first hop.
 
     Returns: nnz, cut nonzeros, rows read from each part, and their sum g.
@@ -138,7 +139,7 @@ def sort_part(work, spilled: dict, part: int, owner_N: np.ndarray, reads, k: int
     return {"nnz": indices.rows, "cut": reads.cut, "sent": sent_k.tolist(), "halo": len(halo_g)}
 
 
-def _sorted_bucket(work, spilled: dict, b: int, n_nodes: int, bucket_entries: int):
+def _sorted_bucket(work: Work, spilled: dict, b: int, n_nodes: int, bucket_entries: int):
     """Yield (lengths, columns) of the rows of a bucket; of one wide row piece by piece, its length last."""
     first, last = spilled["bounds"][b], spilled["bounds"][b + 1]
     if last - first == 1 and spilled["sizes"][b] > bucket_entries:
@@ -159,7 +160,7 @@ def _sorted_bucket(work, spilled: dict, b: int, n_nodes: int, bucket_entries: in
         raise PartitionError(f"{_bucket(work, b)}: {error}") from None
 
 
-def _fill(work, spilled: dict, b: int, rows) -> None:
+def _fill(work: Work, spilled: dict, b: int, rows) -> None:
     path, left = _bucket(work, b), spilled["sizes"][b]
     if left == 0:
         return
@@ -175,7 +176,7 @@ def _fill(work, spilled: dict, b: int, rows) -> None:
             left -= len(entries)
 
 
-def drop_buckets(work, spilled: dict, part: int) -> None:
+def drop_buckets(work: Work, spilled: dict, part: int) -> None:
     """Remove the buckets of a part that is written."""
     bounds, ends = spilled["bounds"], spilled["part_ends"]
     for b in range(np.searchsorted(bounds, ends[part - 1] if part else 0), len(bounds) - 1):
@@ -184,7 +185,7 @@ def drop_buckets(work, spilled: dict, part: int) -> None:
         _bucket(work, b).unlink(missing_ok=True)
 
 
-def _bucket(work, b: int) -> Path:
+def _bucket(work: Work, b: int) -> Path:
     return work.folder / f"bucket-{b:06d}"
 
 

@@ -16,8 +16,6 @@ from ...data.readers.assemble import as_float, checked_parts
 from ...data.readers.npz import is_zip, npy_layout, open_npz, shape_of
 from ...errors import FormatError, InputError
 
-LEAST_ROWS = 1
-
 
 class Dense:
     """(N, ...) numbers of an .npy file or an array; blocks() yields (first row, rows), converted and checked.
@@ -48,7 +46,7 @@ class Dense:
 
     def blocks(self, block_bytes: int) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (first row, (m, *tail) array); it is the caller's."""
-        step = max(block_bytes // self.row_bytes, LEAST_ROWS)
+        step = max(block_bytes // self.row_bytes, 1)
         for start in range(0, self.rows, step):
             yield start, self._stored(start, self._read(start, min(start + step, self.rows)))
 

@@ -1,5 +1,6 @@
 """Build the C++ extensions; everything else about the package stands in setup.cfg."""
 
+import os
 import platform
 
 from pybind11.setup_helpers import Pybind11Extension, build_ext
@@ -56,4 +57,5 @@ setup(
         ),
     ],
     cmdclass={"build_ext": build_ext},
+    options={"build_ext": {"parallel": os.cpu_count()}},
 )

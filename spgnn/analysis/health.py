@@ -127,21 +127,51 @@ def check_memory(comm: Communicator) -> Check:
 def check_kernels(threads: int = 0) -> Check:
     """The compiled kernels load, and give what scipy gives."""
     try:
-        import scipy.sparse as sp
         import torch
 
-        from ..spmm.local import LocalCSR
+        worst = _product_error(torch.device("cpu"), threads)
     except ImportError as error:
         return Check("kernels", "fail", str(error), "pip install . in the source folder builds them; it needs a C++ compiler: apt-get install g++")
+    if not worst < 1e-4:
+        return Check("kernels", "fail", f"the product with a sparse matrix is off by {worst:.2g}", "build again: pip install --force-reinstall .")
+    return Check("kernels", "ok", f"sparse products are right, torch {torch.__version__}")
+
+
+def check_device(comm: Communicator, driver=None) -> Check:
+    """What --device cuda finds on each rank, and that its kernels compile and multiply; none is no fault."""
+    import torch
+
+    from ..spmm.cuda.device import CudaDriver
+
+    driver = CudaDriver() if driver is None else driver
+    problem = driver.problem()
+    found, state = f"none for --device cuda: {problem}", "ok"
+    if problem is None:
+        device = torch.device("cuda", comm.rank % driver.count())
+        name, memory = torch.cuda.get_device_name(device), torch.cuda.get_device_properties(device).total_memory
+        worst = _product_error(device)
+        found, state = f"{driver.count()} of {name}, {memory / 1e9:.3g} GB; sparse products are off by {worst:.1g}", "ok" if worst < 1e-4 else "fail"
+    everywhere = comm.all_gather_json([found, state])
+    found, state = next((told for told in everywhere if told[1] == "fail"), everywhere[0])
+    differ = len({told for told, _ in everywhere}) > 1 and state == "ok"
+    if differ:
+        return Check("device", "warn", "; ".join(sorted({told for told, _ in everywhere})), "the same devices and libraries for all ranks")
+    return Check("device", state, found, "SPGNN_SPMM=cusparse goes without the kernels that fail; docs/gpu.md" if state == "fail" else "")
+
+
+def _product_error(device, threads: int = 0) -> float:
+    """Return the largest difference of a small sparse product on a device from scipy's."""
+    import scipy.sparse as sp
+    import torch
+
+    from ..spmm.local import LocalCSR
+
     rng = np.random.default_rng(0)
     A = sp.csr_array(sp.random_array((200, 150), density=0.05, format="csr", rng=rng, dtype=np.float32))
     A.sort_indices()
     X = rng.standard_normal((150, 33)).astype(np.float32)
-    got = LocalCSR(A, threads=threads).apply(torch.from_numpy(X), torch.empty(200, 33)).numpy()
-    worst = float(np.abs(got - A @ X).max())
-    if not worst < 1e-4:
-        return Check("kernels", "fail", f"the product with a sparse matrix is off by {worst:.2g}", "build again: pip install --force-reinstall .")
-    return Check("kernels", "ok", f"sparse products are right, torch {torch.__version__}")
+    got = LocalCSR(A, threads=threads).apply(torch.from_numpy(X).to(device), torch.empty(200, 33, device=device)).cpu().numpy()
+    return float(np.abs(got - A @ X).max())
 
 
 def _travels(comm: Communicator, size: int) -> bool:

@@ -18,6 +18,7 @@ from ..partition import Partition
 from ..spmm.cost import EpochTime, LayerWork, Product, epoch_seconds
 from ..spmm.machines import Machine
 from ..spmm.schedule import row_bytes
+from .device_memory import DeviceNeed, device_memory, without_activations
 from .exchanges import Work, grid_of
 from .memory import GraphSizes, LayerSizes, RankMemory, RankSizes, largest_rank, rank_memory
 from .report import VolumeReport
@@ -102,10 +103,11 @@ class PlanLine:
     rank: int  # which one
     host_bytes: int  # of the ranks of the host that needs most, together
     available_bytes: int  # of a host
+    device: DeviceNeed | None = None  # of --device cuda
 
     @property
     def fits(self) -> bool:
-        return self.host_bytes <= self.available_bytes
+        return self.host_bytes <= self.available_bytes and (self.device is None or self.device.fits)
 
     def to_dict(self) -> dict:
         """Return the JSON object of `spgnn plan`."""
@@ -118,13 +120,17 @@ class PlanLine:
             "memory_mb": self.memory.peak / 1e6, "memory_rank": self.rank, "memory_largest": self.memory.largest,
             "memory_parts_mb": {name: b / 1e6 for name, b in self.memory.parts.items()} | {"loading": self.memory.loading / 1e6},
             "host_mb": self.host_bytes / 1e6, "available_mb": self.available_bytes / 1e6, "fits": self.fits,
-        }  # fmt: skip
+        } | ({} if self.device is None else {
+            "device_mb": self.device.memory.training / 1e6, "device_available_mb": self.device.available_bytes / 1e6,
+            "device_parts_mb": {name: b / 1e6 for name, b in self.device.memory.parts.items()},
+        })  # fmt: skip
 
 
-def plan_line(planned: PlannedGraph, part: Partition, scheme: str, c: int, model: Model, machine: Machine, from_parts: bool = False) -> PlanLine:
+def plan_line(planned: PlannedGraph, part: Partition, scheme: str, c: int, model: Model, machine: Machine, from_parts: bool = False, device_bytes: float = 0) -> PlanLine:
     """Predict a training on the parts of a partition, each held by c ranks.
 
-    Args:   from_parts  each rank reads its own folder (--partition), no rank the whole graph.
+    Args:   from_parts    each rank reads its own folder (--partition), no rank the whole graph.
+            device_bytes  memory of the device that each rank has; 0: there are none.
     Raises: UsageError for a scheme or c that does not fit.
     """
     sparse = {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
@@ -146,12 +152,19 @@ def plan_line(planned: PlannedGraph, part: Partition, scheme: str, c: int, model
     size = part.k * c
     work = _with_loops(report.work, part, c)
     layers = layer_works(planned, part, report, work, model)
-    memories = rank_memories(planned, part, report, work, model, machine, from_parts)
+    sizes_P, layer_sizes = rank_sizes(planned, part, report, work, model)
+    memories = rank_memories(planned, sizes_P, layer_sizes, report, model, machine, from_parts)
+    device = None
+    if device_bytes:
+        memories = [without_activations(memory) for memory in memories]
+        needs = [device_memory(s, layer_sizes, n_ranks=size, **_buffer_options(planned, model)) for s in sizes_P]
+        most = int(np.argmax([need.training for need in needs]))
+        device = DeviceNeed(needs[most], most, int(device_bytes))
     rank, largest = largest_rank(memories)
     peaks_H = np.bincount(machine.host_of(np.arange(size)), weights=[m.peak for m in memories])
     time = lambda training: epoch_seconds(machine, layers, itemsize=model.itemsize, overlap=model.overlap, training=training)
     hosts = machine.hosts(size)
-    return PlanLine(size, hosts, report, time(True), time(False).epoch_s, largest, rank, int(peaks_H.max()), int(machine.memory_bytes))
+    return PlanLine(size, hosts, report, time(True), time(False).epoch_s, largest, rank, int(peaks_H.max()), int(machine.memory_bytes), device)
 
 
 def layer_works(planned: PlannedGraph, part: Partition, report: VolumeReport, work: Work, model: Model) -> list[LayerWork]:
@@ -201,8 +214,8 @@ def layer_works(planned: PlannedGraph, part: Partition, report: VolumeReport, wo
     return works
 
 
-def rank_memories(planned, part: Partition, report: VolumeReport, work: Work, model: Model, machine: Machine, from_parts: bool) -> list[RankMemory]:
-    """Return the predicted memory of every rank."""
+def rank_sizes(planned, part: Partition, report: VolumeReport, work: Work, model: Model) -> tuple[list[RankSizes], list[LayerSizes]]:
+    """Return what every rank holds, and the layers as memory is predicted from them."""
     c, size = report.replication, part.k * report.replication
     n_P, sent_P, got_P = np.repeat(part.sizes_k, c), report.rows_PP.sum(axis=1), report.rows_PP.sum(axis=0)
     x_P = kept_P = [None] * size
@@ -215,25 +228,36 @@ def rank_memories(planned, part: Partition, report: VolumeReport, work: Work, mo
         LayerSizes(layer.f_in, layer.f_out, layer.order, layer.is_kept, plain and layer.layer < len(report.layers)) for layer in report.layers
     ]
     integer = lambda x: None if x is None else int(x)
-    return [
-        rank_memory(
-            RankSizes(
-                int(n_P[r]), int(work.own_P[r]), int(work.ghost_P[r]), int(got_P[r]), int(sent_P[r]), int(work.sender_P[r]),
-                integer(x_P[r]), integer(kept_P[r]),
-            ),  # fmt: skip
-            layers,
-            n_ranks=size,
-            n_nodes=report.n,
-            process_bytes=machine.process_bytes,
-            itemsize=model.itemsize,
-            dropout=model.dropout > 0,
-            input_dropout=model.input_dropout,
-            extra_outputs=2 * model.norm + model.residual,
-            is_symmetric=planned.is_symmetric,
-            root=None if from_parts or r else planned.sizes,
-        )
+    sizes_P = [
+        RankSizes(
+            int(n_P[r]), int(work.own_P[r]), int(work.ghost_P[r]), int(got_P[r]), int(sent_P[r]), int(work.sender_P[r]),
+            integer(x_P[r]), integer(kept_P[r]),
+        )  # fmt: skip
         for r in range(size)
     ]
+    return sizes_P, layers
+
+
+def rank_memories(planned, sizes_P, layers, report: VolumeReport, model: Model, machine: Machine, from_parts: bool) -> list[RankMemory]:
+    """Return the predicted memory of every rank."""
+    return [
+        rank_memory(
+            sizes,
+            layers,
+            n_ranks=len(sizes_P),
+            n_nodes=report.n,
+            process_bytes=machine.process_bytes,
+            root=None if from_parts or r else planned.sizes,
+            **_buffer_options(planned, model),
+        )
+        for r, sizes in enumerate(sizes_P)
+    ]
+
+
+def _buffer_options(planned, model: Model) -> dict:
+    """Return what the memory of a host and of a device depend on alike."""
+    options = {"itemsize": model.itemsize, "dropout": model.dropout > 0, "input_dropout": model.input_dropout}
+    return options | {"extra_outputs": 2 * model.norm + model.residual, "is_symmetric": planned.is_symmetric}
 
 
 def ranks_that_fit(line: PlanLine, machine: Machine) -> int | None:

@@ -35,7 +35,7 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
     Start it as you start training: rates and links are measured with all ranks at work. The exit code is 4
     where a check fails.
     """
-    from ..analysis.health import check_kernels, check_large_counts, check_launcher, check_memory, check_mpi, check_threads
+    from ..analysis.health import check_device, check_kernels, check_large_counts, check_launcher, check_memory, check_mpi, check_threads
     from ..dist import world
     from ..errors import together
 
@@ -49,6 +49,7 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
             from ..training.session import set_threads
 
             threads = set_threads(comm, threads)
+            checks.append(check_device(comm))
             checks.append(check_threads(comm, threads))
             checks.append(check_large_counts(comm, full))
             name = Path(calibrate).stem or "measured"

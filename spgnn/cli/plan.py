@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SECTIONS = {
     "What to compare": ("ranks", "method", "scheme", "replication", "partition", "seed", "balance"),
-    "Machine": ("machine", "ranks_per_host", "memory", "overlap"),
+    "Machine": ("machine", "ranks_per_host", "memory", "device", "device_memory", "overlap"),
     "Model": ("hidden", "layers", "widths", "norm", "residual", "dropout", "input_dropout", "dtype"),
     "Schedule": ("wire", "wire_gradients", "order", "keep", "prune"),
     "Graph": ("edges", "format", "features", "labels"),
@@ -40,6 +40,7 @@ COLUMNS = {
     "waiting": "waiting",
     "memory": "memory/rank",
     "host": "memory/host",
+    "device": "memory/device",
     "verdict": "",
 }
 ITEMSIZE = {"bfloat16": 2, "float32": 4, "float64": 8}
@@ -61,14 +62,14 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
     """
     from ..analysis.plan import Model, PlannedGraph, fastest, plan_line
 
-    machine = _machine(config)
+    machine, device_bytes = _machine(config), _device_bytes(config)
     loaded = load(graph, config.format, config.features, config.labels)
     widths = _widths(loaded, config)
     names = ("dropout", "input_dropout", "residual", "wire", "wire_gradients", "order", "keep", "prune", "overlap")
     model = Model(widths=widths, itemsize=ITEMSIZE[config.dtype], norm=config.norm != "none", **{name: getattr(config, name) for name in names})
     planned, schemes = PlannedGraph(loaded, config.edges), words("scheme", config.scheme)
     lines = [
-        plan_line(planned, part, scheme, c, model, machine, from_parts=bool(config.partition))
+        plan_line(planned, part, scheme, c, model, machine, from_parts=bool(config.partition), device_bytes=device_bytes)
         for part, c in _partitions(planned.graph, config)
         for scheme in (schemes if part.k * c > 1 else schemes[:1])  # one rank sends nothing
     ]
@@ -79,9 +80,10 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
     else:
         write(f"{graph}, {config.edges} edges: {planned.graph.n_nodes:,} nodes, {planned.graph.nnz:,} nonzeros; widths {', '.join(map(str, widths))}")
         write(f"{machine.name}: {machine.ranks_per_host} rank(s) a host, {bytes_text(machine.memory_bytes)} of memory")
-        write(rows_table([_row(line, line is best) for line in lines], COLUMNS))
+        columns = {key: heading for key, heading in COLUMNS.items() if key != "device" or device_bytes}
+        write(rows_table([_row(line, line is best) for line in lines], columns))
     if best is None:
-        raise ResourceError(_refusal(min(lines, key=lambda line: line.host_bytes), machine))
+        raise ResourceError(_refusal(min(lines, key=_needed), machine))
 
 
 def _machine(config: PlanConfig) -> Machine:
@@ -96,6 +98,19 @@ def _machine(config: PlanConfig) -> Machine:
     if config.ranks_per_host:
         machine = machine.placed(config.ranks_per_host)
     return replace(machine, memory_bytes=1e9 * config.memory) if config.memory else machine
+
+
+def _device_bytes(config: PlanConfig) -> float:
+    """Return the memory of a device, 0 for --device cpu. Raises: UsageError where it is neither given nor here."""
+    if config.device == "cpu":
+        return 0
+    if config.device_memory:
+        return 1e9 * config.device_memory
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UsageError("--device cuda: there is no device here to ask for its memory; give it with --device-memory GB")
+    return torch.cuda.get_device_properties(0).total_memory
 
 
 def _widths(graph: Graph, config: PlanConfig) -> tuple[int, ...]:
@@ -148,6 +163,7 @@ def _row(line: PlanLine, is_best: bool) -> dict:
         "waiting": f"{epoch.exchange - epoch.hidden + epoch.sums + epoch.all_reduce:.4f}",
         "memory": bytes_text(line.memory.peak),
         "host": bytes_text(line.host_bytes),
+        "device": "" if line.device is None else bytes_text(line.device.memory.training),
         "verdict": " " if line.fits else "does not fit",
     }
 
@@ -156,6 +172,8 @@ def _refusal(line: PlanLine, machine: Machine) -> str:
     """Return why not even the smallest of the lines fits: needed, available, the largest part, and what would fit."""
     from ..analysis.plan import ranks_that_fit
 
+    if line.device is not None and not line.device.fits:
+        return _device_refusal(line)
     memory, here = line.memory, min(line.ranks, machine.ranks_per_host)
     parts = sorted(memory.parts.items(), key=lambda part: -part[1])
     sums = " + ".join(f"{bytes_text(size)} {name}" for name, size in parts if size >= 0.005 * memory.training)
@@ -171,6 +189,22 @@ def _refusal(line: PlanLine, machine: Machine) -> str:
     if enough is None or enough == line.ranks:
         return f"{text}; more ranks do not help: " + _other_ways(line, here)
     return f"{text}; {enough} ranks on {machine.hosts(enough)} host(s) would fit"
+
+
+def _needed(line: PlanLine) -> int:
+    return line.host_bytes if line.device is None else line.device.memory.training
+
+
+def _device_refusal(line: PlanLine) -> str:
+    need, parts = line.device, line.ranks // line.report.replication
+    text = (
+        f"no run fits: rank {need.rank} of the smallest ({line.report.method}, {line.report.scheme}, c = {line.report.replication}) needs "
+        f"{need.arithmetic()} of a device with {bytes_text(need.available_bytes)}"
+    )
+    enough = need.parts_that_fit(parts)
+    if enough is None:
+        return f"{text}; more parts do not help: take devices with more memory, or --dtype bfloat16"
+    return f"{text}; {enough} parts, each on a device of its own, would fit"
 
 
 def _other_ways(line: PlanLine, here: int) -> str:

@@ -81,6 +81,17 @@ def check_exchange(send, send_rows, recv, recv_rows, rank: int, size: int):
     Raises: ShapeError unless the counts are one a rank, not negative, and add up to the buffers' rows.
     """
     send, recv = as_rows(send, "send", rank), as_target(as_rows(recv, "recv", rank), "recv", rank)
+    send_rows, recv_rows = check_rows(send, send_rows, recv, recv_rows, rank, size)
+    if np.may_share_memory(send, recv):
+        raise ShapeError(f"rank {rank}: send and recv share memory; pass two buffers")
+    return send, send_rows, recv, recv_rows
+
+
+def check_rows(send, send_rows, recv, recv_rows, rank: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the counts of an all_to_all as int64; send and recv are arrays or tensors, wherever they lie.
+
+    Raises: ShapeError unless the counts are one a rank, not negative, and add up to the buffers' rows.
+    """
     rows = []
     for what, buffer, counts in (("send", send, send_rows), ("recv", recv, recv_rows)):
         counts = np.asarray(counts)
@@ -95,9 +106,7 @@ def check_exchange(send, send_rows, recv, recv_rows, rank: int, size: int):
         )
     if rows[0][rank] != rows[1][rank]:
         raise ShapeError(f"rank {rank}: sends {rows[0][rank]} rows to itself and expects {rows[1][rank]}")
-    if np.may_share_memory(send, recv):
-        raise ShapeError(f"rank {rank}: send and recv share memory; pass two buffers")
-    return send, rows[0], recv, rows[1]
+    return rows[0], rows[1]
 
 
 def row_bytes(x: np.ndarray) -> int:

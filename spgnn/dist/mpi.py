@@ -8,6 +8,7 @@ sends another beyond `max_bytes` follows in pieces, point to point: some MPIs fa
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import secrets
@@ -43,6 +44,12 @@ def world_size() -> int:
 def library() -> str:
     """Return the name and version of the MPI library."""
     return " ".join(MPI.Get_library_version().split()[:3])
+
+
+def is_cuda_aware() -> bool:
+    """Whether the MPI library says that it takes addresses of CUDA devices; one that does not know the question does not."""
+    query = getattr(ctypes.CDLL(MPI.__file__), "MPIX_Query_cuda_support", None)
+    return query is not None and bool(query())
 
 
 def thread_level() -> str:
@@ -149,11 +156,20 @@ class MpiCommunicator(BaseCommunicator):
 
     def _exchange(self, head, send, send_rows, recv, recv_rows, wait):
         copy_own_rows(send, send_rows, recv, recv_rows, self.rank)
-        unit, scale = self._unit(send)
+        return self._exchange_bytes(head, _bytes(send), send_rows, _bytes(recv), recv_rows, *self._unit(send), wait)
+
+    def start_addresses(self, send: int, send_rows: np.ndarray, recv: int, recv_rows: np.ndarray, row_bytes: int) -> MpiRequest:
+        """Start an all_to_all of rows at addresses, of a device where is_cuda_aware; rows to oneself stay behind. Counts nothing."""
+        row = np.empty((0, row_bytes), np.uint8)
+        head = buffers.with_rows(buffers.header("all_to_all", self.size, row, row.shape[1:]), send_rows)
+        out, into = (MPI.buffer.fromaddress(at, int(rows.sum()) * row_bytes) for at, rows in ((send, send_rows), (recv, recv_rows)))
+        return self._exchange_bytes(head, out, send_rows, into, recv_rows, *self._unit(row), wait=False)
+
+    def _exchange_bytes(self, head, out, send_rows, into, recv_rows, unit: int, scale: int, wait: bool) -> MpiRequest:
         most = self.max_bytes // unit
         counts, starts = _of_others(send_rows * scale, self.rank)
         recv_counts, recv_starts = _of_others(recv_rows * scale, self.rank)
-        datatype, out, into = self._row_type(unit), _bytes(send), _bytes(recv)
+        datatype = self._row_type(unit)
 
         def post():
             firsts = [

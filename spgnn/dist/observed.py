@@ -27,7 +27,7 @@ class ObservedCommunicator:
     """The same ranks, collectives and traffic as `comm`; splits are observed too."""
 
     def __init__(self, comm: Communicator, *observers: Observer):
-        self._comm = comm
+        self._comm = self.unobserved = comm
         self._observers = observers
         self.rank, self.size, self.traffic = comm.rank, comm.size, comm.traffic
 

@@ -17,7 +17,8 @@ from ..dist.threads import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
 from ..graph import NORMS, Graph
 from ..partition import PARTITIONERS, Partition, RowBlock, load_block, load_partition, part_graph, partition_of, row_block, select_rows
-from ..spmm.buffers import BufferPool, sum_dtype
+from ..spmm.buffers import make_pool, sum_dtype
+from ..spmm.cuda.device import device_communicator, place
 from ..spmm.layout import Layout, make_layout
 from ..spmm.rows import SparseRows
 from ..spmm.wire import Wire
@@ -50,6 +51,7 @@ def distribute(
     wire_gradients: str = "float32",
     machine: str = "laptop",
     threads: int = 0,
+    device: str = "cpu",
 ) -> DistGraph:
     """Give each rank its rows of the graph and make the operator and its exchange plan.
 
@@ -71,11 +73,13 @@ def distribute(
                      bfloat16, float16 or int8. All but the first are not exact.
         machine      name or file of the cost model that scheme auto asks.
         threads      kernel threads of this rank; 0: its share of the host's cores, which torch keeps to as well.
-    Raises: PartitionError where partition and graph or ranks do not fit; UsageError for unknown names.
+        device       cpu, or cuda: the rank's products, activations and exchanges are on a device of its host.
+    Raises: PartitionError where partition and graph or ranks do not fit; UsageError for unknown names;
+            ResourceError where there is no device.
     Collective.
     """
     options = dict(scheme=scheme, replication=replication, operator=operator, feature_norm=feature_norm, dtype=dtype, method=method, seed=seed)
-    check_same(comm, option_facts(source, partition, options | dict(balance=balance, keep=keep, order=order, locality=locality, wire=wire, wire_gradients=wire_gradients, machine=machine)))
+    check_same(comm, option_facts(source, partition, options | dict(balance=balance, keep=keep, order=order, locality=locality, wire=wire, wire_gradients=wire_gradients, machine=machine, device=device)))
     if scheme != "auto" and scheme not in SCHEMES:
         raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, ('auto', *SCHEMES))}")
     if operator not in NORMS:
@@ -85,7 +89,8 @@ def distribute(
     share = share_of_threads(comm)
     threads = threads or min(share, torch.get_num_threads())  # fewer, where a user has told torch so
     torch.set_num_threads(threads)
-    pool = BufferPool()
+    placement = place(comm, device)
+    comm, pool = device_communicator(comm, placement), make_pool(placement.device)
     layout = make_layout(comm, replication, scheme, dtype, pool, threads, (Wire(wire), Wire(wire_gradients)))
     comm.phase = "partition and load"
     block, owner_of, name, method = _own_block(source, layout, partition, method, seed, balance)
@@ -198,6 +203,8 @@ def _features(X_nF, feature_norm, pool, dtype, threads):
             X_nF = X_nF * scale_n[:, None]
     if sp.issparse(X_nF):
         return SparseRows(sp.csr_array(X_nF), pool, dtype, threads)
+    if pool.device.type != "cpu":
+        return torch.from_numpy(np.require(X_nF, requirements=("C", "W"))).to(pool.device, dtype)
     if X_nF.dtype.name == str(dtype).removeprefix("torch.") and X_nF.flags.c_contiguous and X_nF.flags.writeable:
         return torch.from_numpy(X_nF)  # the caller's memory: X may not change anyway
     X = pool.empty(*X_nF.shape, dtype=dtype)

@@ -70,6 +70,6 @@ class Stack(nn.Module):
             A_l = A.at(number, is_last=number == len(self.layers))
             if self.training and self.dropout and (number > 1 or self.input_dropout):
                 H = dropout(A_l, H, self.dropout, dropout_key(seed, epoch, number))
-            with mixed_precision(A.dtype):
+            with mixed_precision(A_l):
                 H = layer(A_l, H)
         return H

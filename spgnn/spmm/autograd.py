@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from ..errors import UsageError
-from . import _kernels
-from .buffers import array_of, sum_dtype
+from .backend import kernels_of
+from .buffers import sum_dtype
 from .rows import DenseRows, SparseRows
 from .schedule import chain_order
 
@@ -138,15 +138,24 @@ def dropout_key(seed: int, epoch: int, layer: int) -> int:
     return int(np.random.SeedSequence((seed, epoch, layer)).generate_state(1, np.uint64)[0])
 
 
-def mixed_precision(dtype: torch.dtype):
-    """Return the context in which torch's own products, as in a user's H @ self.W, cast weights to bfloat16 where that is the dtype."""
-    return torch.autocast("cpu", torch.bfloat16) if dtype == torch.bfloat16 else nullcontext()
+def mixed_precision(A):
+    """Return the context in which torch's own products, as in a user's H @ self.W, cast weights to bfloat16 where that is A's dtype."""
+    return torch.autocast(A.device.type, torch.bfloat16) if A.dtype == torch.bfloat16 else nullcontext()
+
+
+def on_this_thread(A):
+    """Return the context in which backward runs on the thread that calls it, for graphs on a device too.
+
+    Torch has one thread a device for that. Ranks that are threads of one process and share a device would wait
+    in it for each other, and MPI would be called from the side.
+    """
+    return nullcontext() if A.device.type == "cpu" else torch.autograd.set_multithreading_enabled(False)
 
 
 def _drop(H_nF, A, rate, key):
     H_nF = H_nF.contiguous()
     out = A.pool.empty(*H_nF.shape, dtype=H_nF.dtype)
-    A.ops.run("dropout", _kernels.drop, array_of(H_nF), array_of(out), A.node_n, key, rate, A.threads)
+    A.ops.run("dropout", kernels_of(out).drop, H_nF, out, A.node_n, key, rate, A.threads)
     return out
 
 
@@ -191,9 +200,7 @@ def _masked_in_place(A, dH_nF, relu_nF):
 
 
 def _mask_sum(A, G_nC, Z_nC, out_nC) -> torch.Tensor:
-    Z, out = (None, None) if Z_nC is None else (array_of(Z_nC), array_of(out_nC))
-    sums = A.ops.run("activation", _kernels.mask_sum, array_of(G_nC), Z, out, A.threads)
-    return torch.from_numpy(sums).to(sum_dtype(G_nC.dtype))
+    return A.ops.run("activation", kernels_of(G_nC).mask_sum, G_nC, Z_nC, out_nC, A.threads)
 
 
 def _times_transposed(A, G_nC, W_FC):

@@ -32,12 +32,14 @@ def sum_dtype(dtype: torch.dtype) -> torch.dtype:
 class BufferPool:
     """Hands out uninitialised CPU tensors and takes their memory back when they die."""
 
+    device = torch.device("cpu")
+
     def __init__(self):
         self._free: dict[int, list[np.ndarray]] = defaultdict(list)
         self.held_bytes = 0
 
-    def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Return an uninitialised row-major tensor, page-aligned when it is large."""
+    def empty(self, *shape: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> torch.Tensor:
+        """Return an uninitialised row-major tensor, page-aligned when it is large; device: there is one, the CPU."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes < SMALL:
             return torch.empty(shape, dtype=dtype)
@@ -64,3 +66,32 @@ class BufferPool:
         self.held_bytes += size
         start = -raw.ctypes.data % PAGE
         return raw[start : start + size]
+
+
+class DevicePool:
+    """The same on a device, where torch's allocator keeps blocks and hands them out again, in the order of the stream."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that torch holds of the device, in use or not."""
+        return torch.cuda.memory_reserved(self.device)
+
+    def empty(self, *shape: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> torch.Tensor:
+        """Return an uninitialised row-major tensor; device: the CPU's for rows that stay there."""
+        return torch.empty(shape, dtype=dtype, device=self.device if device is None else device)
+
+    def copy(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return a copy of a tensor on the device, of another type where one is given."""
+        return self.empty(*tensor.shape, dtype=dtype or tensor.dtype).copy_(tensor)
+
+    def trim(self) -> None:
+        """Give all free blocks back to the device."""
+        torch.cuda.empty_cache()
+
+
+def make_pool(device: torch.device) -> BufferPool | DevicePool:
+    """Return the pool of a device."""
+    return BufferPool() if device.type == "cpu" else DevicePool(device)

@@ -5,6 +5,7 @@ Shapes: n rows, m columns, F width of the dense matrices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 
 import numpy as np
@@ -13,8 +14,8 @@ import torch
 
 from ..errors import ShapeError
 from ..graph import check_csr
-from . import _kernels  # after torch: both then share one OpenMP library
-from .buffers import array_of, sum_dtype
+from .backend import kernels_of
+from .buffers import sum_dtype
 
 
 class LocalCSR:
@@ -49,6 +50,7 @@ class LocalCSR:
         """Return the block as a scipy CSR over the same arrays."""
         # Of this dtype on every rank, also where one rank happens to hold nothing but ones.
         data = np.ones(self.nnz, self.numpy_dtype) if self.weights is None else self.weights
+        data = data.cpu().numpy() if torch.is_tensor(data) else data
         # Of one type with indptr, or scipy copies the indices.
         indptr = self.indptr.astype(self.indices.dtype) if self.nnz < 2**31 else self.indptr
         return sp.csr_array((data, self.indices, indptr), shape=self.shape)
@@ -63,15 +65,18 @@ class LocalCSR:
             self._transposed = self if same else LocalCSR(T, self.dtype, self.threads)
         return self._transposed
 
-    def with_weights(self, weights: np.ndarray) -> LocalCSR:
-        """Return the same pattern with other weights (nnz,); the order of the transpose is not found again."""
+    def with_weights(self, weights: np.ndarray | torch.Tensor, upload: Callable = lambda order: order) -> LocalCSR:
+        """Return the same pattern with other weights (nnz,); the order of the transpose is not found again.
+
+        Args: upload  for weights of a device: brings the order there.
+        """
         pattern = self.transposed()
         if self._order is None:
             self._order = sp.csr_array((np.arange(self.nnz), self.indices, self.indptr), shape=self.shape).T.tocsr().data
         other = copy(self)
         other.weights = weights
         other._transposed = copy(pattern)
-        other._transposed.weights = weights[self._order]
+        other._transposed.weights = weights[upload(self._order)]
         other._transposed._transposed = other
         return other
 
@@ -86,9 +91,7 @@ class LocalCSR:
             raise ShapeError(f"A is {self.dtype}, X {X_mF.dtype}, out {out_nF.dtype}; expected one dtype, or float32 beside bfloat16")
         if add_nF is not None and (add_nF.shape != out_nF.shape or add_nF.dtype != sum_dtype(self.dtype)):
             raise ShapeError(f"add is {tuple(add_nF.shape)} {add_nF.dtype}; expected {tuple(out_nF.shape)} {sum_dtype(self.dtype)}")
-        bias, add = (None if x is None else x.detach().numpy() for x in (bias_F, add_nF))
-        X, out = array_of(X_mF.contiguous()), array_of(out_nF)
-        _kernels.spmm(self.indptr, self.indices, self.weights, X, out, accumulate, bias, relu, self.threads, add=add)
+        kernels_of(out_nF).spmm(self, X_mF, out_nF, accumulate, bias_F, relu, add_nF)
         return out_nF
 
     def adjoint(self, G_nF, out_mF, accumulate: bool = False, add_mF=None):
@@ -98,5 +101,5 @@ class LocalCSR:
 
 def take_rows(X_nF: torch.Tensor, rows: np.ndarray, out: torch.Tensor, threads: int = 0) -> torch.Tensor:
     """out[i] = X[rows[i]]."""
-    _kernels.take_rows(array_of(X_nF), rows, array_of(out), threads)
+    kernels_of(out).take_rows(X_nF, rows, out, threads)
     return out

@@ -18,6 +18,7 @@ import torch
 from ..errors import ShapeError
 from ..partition import Covers
 from .autograd import Matmul, apply_chain
+from .backend import kernels_on
 from .blocks import Blocks, Stage, make_stages
 from .buffers import sum_dtype
 from .layout import Layout
@@ -72,6 +73,11 @@ class DistSpMM:
     def ops(self) -> Operations:
         """What does the products and exchanges; see Layout.use."""
         return self.layout.ops
+
+    @property
+    def device(self) -> torch.device:
+        """Where H lies and the products run."""
+        return self.pool.device
 
     @property
     def n(self) -> int:
@@ -142,10 +148,11 @@ class DistSpMM:
             self.kept = DenseRows(first.apply(X), self.layout)
 
     def prepare_adjoint(self) -> None:
-        """Make the transposes that backward needs, before buffers fill the memory."""
-        self.A_oo.transposed()
-        for stage in self.stages:
-            stage.A.transposed()
+        """Make the transposes that backward needs, and copy all to the device, before buffers fill the memory."""
+        kernels = kernels_on(self.device)
+        for A in (self.A_oo, *(stage.A for stage in self.stages)):
+            kernels.prepare(A)
+            kernels.prepare(A.transposed())
 
     def product_with(self, H):
         """Return the kept rows A H where H is the fixed input, else None."""
@@ -155,7 +162,7 @@ class DistSpMM:
         """Return the rows of H that stand beside the rows of A H: all, but for pruned layers."""
         if self.selected is None:
             return H
-        return H.rows(self.selected) if isinstance(H, SparseRows) else H[torch.from_numpy(self.selected)]
+        return H.rows(self.selected) if isinstance(H, SparseRows) else H[torch.from_numpy(self.selected).to(H.device)]
 
     def __matmul__(self, H):
         """Return A H on own rows, differentiable in H."""

@@ -88,7 +88,7 @@ class ExchangePlan:
     def start_pull(self, H_nF: torch.Tensor) -> Flight:
         """Pack and start the exchange of pull; finish() returns H_gF. Collective."""
         self._check(H_nF, self.n, "own")
-        packed = self.pool.empty(self.sent_rows, H_nF.shape[1], dtype=H_nF.dtype)
+        packed = self.pool.empty(self.sent_rows, H_nF.shape[1], dtype=H_nF.dtype, device=H_nF.device)
         self.layout.ops.pack(self.pack, H_nF.contiguous(), packed)
         return Flight(self, packed, self.send_rows_P, self.recv_rows_P, self.layout.wires[0], "pull")
 
@@ -116,7 +116,7 @@ class ExchangePlan:
             return None
         key = (id(self), direction, label, tuple(rows.shape))
         if key not in kept:
-            kept[key] = torch.zeros(rows.shape)
+            kept[key] = torch.zeros(rows.shape, device=rows.device)
         return kept[key]
 
     def _check(self, H, rows: int, what: str) -> None:
@@ -140,10 +140,10 @@ class Flight:
         pool, F = plan.pool, rows.shape[1]
         received = int(recv_rows_P.sum())
         if wire.is_plain:
-            self.send, self.recv = rows, pool.empty(received, F, dtype=rows.dtype)
+            self.send, self.recv = rows, pool.empty(received, F, dtype=rows.dtype, device=rows.device)
         else:
             width = wire.row_bytes(F, rows.element_size())
-            self.send, self.recv = (pool.empty(n, width, dtype=torch.uint8) for n in (rows.shape[0], received))
+            self.send, self.recv = (pool.empty(n, width, dtype=torch.uint8, device=rows.device) for n in (rows.shape[0], received))
             residual = plan.residual(kind, rows) if wire.has_residual else None
             plan.layout.ops.run("wire", wire.encode, rows, self.send, residual)
         self.request = plan.layout.ops.start(plan.comm, self.send, send_rows_P, self.recv, recv_rows_P)
@@ -153,7 +153,7 @@ class Flight:
         self.plan.layout.ops.wait(self.request)
         if self.wire.is_plain:
             return self.recv
-        rows = self.plan.pool.empty(len(self.recv), self.like.shape[1], dtype=self.like.dtype)
+        rows = self.plan.pool.empty(len(self.recv), self.like.shape[1], dtype=self.like.dtype, device=self.like.device)
         return self.plan.layout.ops.run("wire", self.wire.decode, self.recv, rows)
 
 

@@ -66,6 +66,10 @@ class PrunedSpMM:
     def dtype(self) -> torch.dtype:
         return self.full.dtype
 
+    @property
+    def device(self) -> torch.device:
+        return self.full.device
+
     def at(self, layer: int, is_last: bool = False) -> DistSpMM:
         """Return the operator of a layer."""
         return self.layers[layer - 1].at(layer, is_last)
@@ -84,7 +88,7 @@ class PrunedSpMM:
 
 def _rows(X, mask: np.ndarray):
     chosen = np.flatnonzero(mask)
-    return X.rows(chosen) if isinstance(X, SparseRows) else X[torch.from_numpy(chosen)]
+    return X.rows(chosen) if isinstance(X, SparseRows) else X[torch.from_numpy(chosen).to(X.device)]
 
 
 def _restricted(A: DistSpMM, out_n: np.ndarray, in_n: np.ndarray) -> DistSpMM:

@@ -46,7 +46,7 @@ def softmax_xent(Z_nC, y_n, scale: float) -> tuple[float, np.ndarray]:
 class DenseOperator:
     """A as a dense (N, N) float64 matrix with the operator's interface: the one-process model."""
 
-    layer, dtype = None, torch.float64
+    layer, dtype, device = None, torch.float64, torch.device("cpu")
 
     def __init__(self, A_NN):
         self.A = torch.as_tensor(np.asarray(A_NN), dtype=torch.float64)

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from . import _kernels
-from .buffers import BufferPool, array_of, sum_dtype
+from .backend import kernels_of, kernels_on
+from .buffers import BufferPool, sum_dtype
 from .local import LocalCSR
 
 CHUNK = 1 << 15  # rows of S' G that are multiplied at once in bfloat16: a block of both stays in cache
@@ -44,8 +44,7 @@ class DenseRows:
             return Z
         # torch adds a bias of bfloat16, and takes half as long again for it.
         out = Z if dtype in (None, Z.dtype) else pool.empty(*Z.shape, dtype=dtype)
-        bias = None if bias_C is None else bias_C.detach().numpy()
-        _kernels.finish(array_of(Z), array_of(out), bias, relu, self.layout.threads)
+        kernels_of(out).finish(Z, out, bias_C, relu, self.layout.threads)
         return out
 
     def transposed_times(self, G_nC) -> torch.Tensor:
@@ -53,7 +52,7 @@ class DenseRows:
         S, gemm = self.tensor, self.layout.ops.gemm
         if S.dtype != torch.bfloat16:
             return gemm(S.t(), G_nC)
-        total = torch.zeros(S.shape[1], G_nC.shape[1], dtype=sum_dtype(S.dtype))
+        total = torch.zeros(S.shape[1], G_nC.shape[1], dtype=sum_dtype(S.dtype), device=S.device)
         for S_chunk, G_chunk in zip(S.split(CHUNK), G_nC.split(CHUNK)):
             total += gemm(S_chunk.t(), G_chunk)
         return total
@@ -93,13 +92,10 @@ class SparseRows:
 
     def transposed_times(self, G_nC) -> torch.Tensor:
         """Return S' G (F, C), the gradient of W."""
-        out = torch.empty(self.csr.shape[1], G_nC.shape[1], dtype=sum_dtype(self.dtype))
+        out = torch.empty(self.csr.shape[1], G_nC.shape[1], dtype=sum_dtype(self.dtype), device=G_nC.device)
         return self.csr.adjoint(G_nC, out)
 
     def dropout(self, rate: float, key: int, node_n: np.ndarray) -> SparseRows:
         """Return S with stored entries zeroed as the dense mask of (key, node, feature) has it."""
-        csr = self.csr
-        values = csr.to_scipy().data
-        dropped = np.empty_like(values)
-        _kernels.drop_sparse(csr.indptr, csr.indices, values, dropped, node_n, key, rate, csr.threads)
-        return SparseRows(csr.with_weights(dropped), self.pool, self.dtype, csr.threads)
+        dropped = kernels_on(self.pool.device).drop_csr(self.csr, node_n, key, rate)
+        return SparseRows(dropped, self.pool, self.dtype, self.csr.threads)

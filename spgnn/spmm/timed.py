@@ -22,10 +22,11 @@ class TimedOperations(Operations):
     """The same operations, recorded: 2 nnz F flops of a product with A, 2 n F C of a GEMM, rows sent to others.
 
     Args: traffic  of all ranks; its open label says which layer and direction a span is of.
+          settle   waits for what was launched, so that a span on a device is its work; nothing overlaps then.
     """
 
-    def __init__(self, recorder: Recorder, traffic: Traffic):
-        self.recorder, self.traffic = recorder, traffic
+    def __init__(self, recorder: Recorder, traffic: Traffic, settle: Callable[[], None] | None = None):
+        self.recorder, self.traffic, self.settle = recorder, traffic, settle
 
     def own_spmm(self, A, X_mF, out_nF, **options):
         return self._spanned(OWN, super().own_spmm, A, X_mF, out_nF, flops=spmm_flops(A, X_mF), **options)
@@ -65,7 +66,10 @@ class TimedOperations(Operations):
 
     def _spanned(self, phase: str, function: Callable, *args, flops: int = 0, **options):
         with self.recorder.span(phase, self.traffic.open_label(), flops=flops):
-            return function(*args, **options)
+            result = function(*args, **options)
+            if self.settle is not None:
+                self.settle()
+            return result
 
 
 class _Flight:

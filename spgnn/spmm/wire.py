@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import ShapeError, UsageError
-from . import _kernels
-from .buffers import array_of
+from .backend import kernels_of
 from .schedule import row_bytes
 
 
@@ -50,14 +49,13 @@ class Wire:
               out_mB   (m, B) uint8; residual_mF (m, F) float32, zero at first, read and written.
         """
         self._check(rows_mF, out_mB)
-        residual = None if residual_mF is None else residual_mF.numpy()
-        _kernels.encode(self.name, array_of(rows_mF), out_mB.numpy(), residual, self.threads)
+        kernels_of(out_mB).encode(self.name, rows_mF, out_mB, residual_mF, self.threads)
         return out_mB
 
     def decode(self, bytes_mB: torch.Tensor, out_mF: torch.Tensor) -> torch.Tensor:
         """Read rows that came in: out (m, F), float32, float64 or bfloat16."""
         self._check(out_mF, bytes_mB)
-        _kernels.decode(self.name, bytes_mB.numpy(), array_of(out_mF), self.threads)
+        kernels_of(out_mF).decode(self.name, bytes_mB, out_mF, self.threads)
         return out_mF
 
     def _check(self, rows_mF, bytes_mB) -> None:

@@ -18,7 +18,7 @@ from ..dist.consistency import check_same
 from ..distgraph import DistGraph
 from ..errors import GraphError, NumericalError, ShapeError, UsageError
 from ..layers import Stack
-from ..spmm.autograd import mixed_precision
+from ..spmm.autograd import mixed_precision, on_this_thread
 from ..spmm.buffers import sum_dtype
 from .facts import training_facts
 from .loss import binary_cross_entropy, cross_entropy
@@ -76,7 +76,7 @@ class Trainer:
         dgraph.A.layout.feedback = None if self.rows.plans is None else {}
         self._count_rows()
         self.rows.prepare_adjoint()
-        model.to(sum_dtype(dgraph.A.dtype))
+        model.to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype))
         if isinstance(model, Stack) and not model.is_trained:
             model.initialise(config.seed)
         for parameter in model.parameters():
@@ -94,7 +94,8 @@ class Trainer:
         if on_logits is not None and on_logits(Z_nC.detach()):
             return None
         del Z_nC
-        loss.backward()
+        with on_this_thread(self.dgraph.A):
+            loss.backward()
         del loss
         self._sum_gradients()
         self.optimizer.step()
@@ -104,7 +105,7 @@ class Trainer:
     def logits(self) -> torch.Tensor:
         """Return the logits of the own nodes (n, C) in evaluation mode."""
         self.model.eval()
-        with mixed_precision(self.dgraph.A.dtype):
+        with mixed_precision(self.dgraph.A):
             return self.model(self.dgraph.A, self.dgraph.X)
 
     def fit(self, report: Callable[[dict], Any] | None = None) -> History:
@@ -165,13 +166,13 @@ class Trainer:
             loss = binary_cross_entropy(Z_nC, self._y_n, self._train_rows, self.n_train)
         else:
             loss = dgraph.A.ops.run("loss", cross_entropy, Z_nC, self._y_n, self.n_train, dgraph.A.pool, dgraph.A.threads)
-        self._own_loss = float(loss.detach()) if dgraph.is_counted else 0.0
+        self._own_loss = loss.detach() if dgraph.is_counted else 0.0
         return loss, Z_nC
 
     def _call(self, epoch: int) -> torch.Tensor:
         if isinstance(self.model, Stack):
             return self.model(self.rows.A, self.rows.X, seed=self.config.seed, epoch=epoch)
-        with mixed_precision(self.dgraph.A.dtype):
+        with mixed_precision(self.dgraph.A):
             return self.model(self.rows.A, self.rows.X)
 
     def _sum_gradients(self) -> None:
@@ -190,7 +191,7 @@ class Trainer:
             parameter.grad = gradient.view_as(parameter)
 
     def _global_loss(self, epoch: int) -> float:
-        loss = np.array([self._own_loss])
+        loss = np.array([float(self._own_loss)])  # a device is waited for here, not before backward
         self.comm.all_reduce(loss)
         if not np.isfinite(loss[0]):
             raise NumericalError(
@@ -246,6 +247,7 @@ class Trainer:
         else:
             self._y_n = self.rows.of(torch.where(is_train_n, y_n, -1))
             self._train_rows = self._y_n >= 0
+        self._y_n, self._train_rows = (rows.to(dgraph.A.device) for rows in (self._y_n, self._train_rows))
         # Rows that several ranks hold are counted on one of them.
         self._scored_n = self.split_n if dgraph.is_counted else np.full_like(self.split_n, -1)
         rows = self._train_rows if dgraph.is_counted else self._train_rows[:0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from ..spmm import _kernels
+from ..spmm.backend import kernels_of
 from ..spmm.buffers import sum_dtype
 
 
@@ -22,14 +22,16 @@ class SoftmaxCrossEntropy(torch.autograd.Function):
     def forward(ctx, Z_nC, y_n, count: int, pool, threads: int):
         Z_nC = Z_nC.contiguous()
         G_nC = pool.empty(*Z_nC.shape, dtype=Z_nC.dtype)
-        total = _kernels.softmax_xent(Z_nC.numpy(), y_n.numpy(), 1.0 / max(count, 1), G_nC.numpy(), threads)
+        total = kernels_of(Z_nC).softmax_xent(Z_nC, y_n, 1.0 / max(count, 1), G_nC, threads)
         ctx.save_for_backward(G_nC)
-        return torch.tensor(total / max(count, 1), dtype=torch.float64)
+        return total / max(count, 1)
 
     @staticmethod
     def backward(ctx, G):
         (G_nC,) = ctx.saved_tensors
-        return (G_nC if float(G) == 1.0 else G_nC * G.to(G_nC.dtype)), None, None, None, None
+        # On a device looking at G would wait for all of the forward pass.
+        is_one = not G.is_cuda and float(G) == 1.0
+        return (G_nC if is_one else G_nC * G.to(G_nC.dtype)), None, None, None, None
 
 
 def cross_entropy(Z_nC, y_n, count: int, pool, threads: int = 0) -> torch.Tensor:

@@ -52,7 +52,7 @@ def per_class(counts: np.ndarray, is_multilabel: bool) -> list[dict[str, float]]
 
 
 def _confusion(Z_nC, y_n, split_n, C):
-    predicted = Z_nC.detach().argmax(dim=1).numpy() if len(Z_nC) else np.empty(0, np.int64)
+    predicted = Z_nC.detach().argmax(dim=1).cpu().numpy() if len(Z_nC) else np.empty(0, np.int64)
     y, counts = y_n.numpy(), np.zeros((3, C, C), np.int64)
     counted = (split_n >= 0) & (y >= 0)
     key = (split_n[counted].astype(np.int64) * C + y[counted]) * C + predicted[counted]
@@ -60,7 +60,7 @@ def _confusion(Z_nC, y_n, split_n, C):
 
 
 def _positives(Z_nC, Y_nC, split_n):
-    predicted, truth = (Z_nC.detach() > 0).numpy(), Y_nC.numpy() > 0.5
+    predicted, truth = (Z_nC.detach() > 0).cpu().numpy(), Y_nC.numpy() > 0.5
     out = []
     for split in range(3):
         p, t = predicted[split_n == split], truth[split_n == split]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+
+import torch
 
 from ..analysis.logview import log_view
 from ..analysis.trace import check_path, write_own_trace, write_trace
@@ -53,7 +56,9 @@ def time_operations(recorder: Recorder | None, trainer: Trainer) -> None:
     """Record what a trainer and its operator do; without a recorder nothing is touched."""
     if recorder is None:
         return
-    trainer.dgraph.A.layout.use(TimedOperations(recorder, trainer.comm.traffic))
+    A = trainer.dgraph.A
+    settle = None if A.device.type == "cpu" else partial(torch.cuda.synchronize, A.device)
+    A.layout.use(TimedOperations(recorder, trainer.comm.traffic, settle))
     trainer.optimizer.step = recorder.wrap(trainer.optimizer.step, "optimiser")
     trainer.logits = recorder.wrap(trainer.logits, "other", stage=EVALUATION)
     trainer._finish = recorder.wrap(trainer._finish, "scores", stage=EVALUATION)

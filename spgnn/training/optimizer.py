@@ -35,7 +35,8 @@ class Optimizer:
                     parameter.sub_(gradient + decay * parameter if decay else gradient, alpha=self.lr)
             else:
                 options = dict(amsgrad=False, beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=decay, eps=1e-8, maximize=False)
-                adam(parameters, gradients, means, squares, [], steps, foreach=False, **options)
+                on_device = all(p.is_cuda for p in parameters)  # then a launch for all weights, not one for each
+                adam(parameters, gradients, means, squares, [], steps, foreach=on_device, **options)
 
     def zero_grad(self) -> None:
         """Forget all gradients."""

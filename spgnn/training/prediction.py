@@ -34,6 +34,7 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
     config, graph, state, widths, is_multilabel = together(comm, _read, folder)
     if source is not None:  # another graph has features, labels and splits of its own
         config = replace(config, format="", features="", labels="", split="auto")
+    config = replace(config, device="cpu")  # one pass, and where the run was trained may be elsewhere
     if config.replication not in valid_replications(comm.size):
         config = replace(config, replication=1)
     if config.partition and (source is not None or not together(comm, _fits, config, comm.size)):
@@ -50,7 +51,7 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
     predictions_N = dgraph.collect(predicted(Z_nC, is_multilabel))
     together(comm, write_array, target, predictions_N, root=0)
     if embeddings:
-        embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).numpy())
+        embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
         together(comm, write_array, Path(embeddings), embeddings_NF, root=0)
         report["embeddings"] = embeddings
     if _can_score(dgraph, widths[-1], is_multilabel, own_graph=source is None):
@@ -91,4 +92,4 @@ def _model(config: TrainConfig, widths, state, dgraph):
         model.load_state_dict(state)
     except RuntimeError as error:
         raise CheckpointError(f"the weights do not fit the options in config.toml: {error}") from None
-    return model.to(sum_dtype(dgraph.A.dtype)).eval()
+    return model.to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype)).eval()

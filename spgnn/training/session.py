@@ -28,6 +28,7 @@ from ..machine import cores, peak_rss_mb
 from ..partition import is_partition, load_partition
 from ..spmm.machines import load_machine
 from .checkpoint import finite, save_checkpoint, write_array, write_json
+from .device import device_facts, explaining_memory, set_up_device
 from .facts import run_facts
 from .loop import Trainer
 from .model import build_model
@@ -58,6 +59,7 @@ def run(
 
 
 def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
+    set_up_device(config)
     ProcessGrid(comm.size, config.replication)  # both say what is wrong with them before anything is read
     together(comm, load_machine, config.machine, root=0)
     threads = set_threads(comm, config.threads)
@@ -71,11 +73,12 @@ def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
     trainer = Trainer(model, dgraph, config)
     time_operations(recorder, trainer)
     log = _Log(folder, trainer, report)
-    history = trainer.fit(log.record)
-    comm.phase = "write results"
-    log.close()
-    summary = _summary(config, trainer, history)
-    predictions_N = dgraph.collect(predicted(trainer.logits(), dgraph.is_multilabel))
+    with explaining_memory(trainer):
+        history = trainer.fit(log.record)
+        comm.phase = "write results"
+        log.close()
+        summary = _summary(config, trainer, history)
+        predictions_N = dgraph.collect(predicted(trainer.logits(), dgraph.is_multilabel))
     if folder is not None:
         together(comm, _write_results, folder, summary, predictions_N, history, root=0)
     return summary
@@ -120,6 +123,7 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
         wire_gradients=config.wire_gradients,
         machine=config.machine,
         threads=threads,
+        device=config.device,
     )
 
 
@@ -131,8 +135,8 @@ def _load(source: str, config: TrainConfig) -> Graph:
 def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
     """Return the predicted class of each own node (n,) int64, or 0/1 for each class (n, C) int8."""
     if is_multilabel:
-        return (Z_nC > 0).numpy().astype(np.int8)
-    return Z_nC.argmax(dim=1).numpy() if len(Z_nC) else np.empty(0, np.int64)
+        return (Z_nC > 0).cpu().numpy().astype(np.int8)
+    return Z_nC.argmax(dim=1).cpu().numpy() if len(Z_nC) else np.empty(0, np.int64)
 
 
 def _check_parts(source: str, config: TrainConfig) -> None:
@@ -232,6 +236,7 @@ def _summary(config: TrainConfig, trainer: Trainer, history) -> dict:
         | {name: getattr(history, name) for name in names}
         | {"epochs": len(history.records), "peak_rss_mb": float(peak_mb[0]), "ranks": comm.size}
         | {"scheme": dgraph.scheme, "replication": dgraph.replication, "method": dgraph.method, "seed": config.seed, "scores": history.scores}
+        | device_facts(dgraph.A.device)
     )
 
 

@@ -5,8 +5,8 @@ import pytest
 from worlds import parallel
 
 from spgnn.analysis import health
-from spgnn.analysis.health import check_kernels, check_large_counts, check_launcher, check_memory, check_mpi, check_threads
-from spgnn.dist import SelfCommunicator
+from spgnn.analysis.health import check_device, check_kernels, check_large_counts, check_launcher, check_memory, check_mpi, check_threads
+from spgnn.dist import SelfCommunicator, run_threads
 
 
 def test_a_process_alone_is_fine_and_told_how_to_see_more(monkeypatch):
@@ -110,3 +110,24 @@ def test_a_calibration_measures_the_links_and_gives_all_ranks_one_machine(comm):
     texts = comm.all_gather_json(machine.to_toml())
     assert len(set(texts)) == 1
     assert np.isfinite(machine.local_bandwidth)
+
+
+def test_no_device_is_no_fault_and_says_what_is_missing():
+    class NoDriver:
+        def problem(self):
+            return "no driver: install one"
+
+    check = check_device(SelfCommunicator(), NoDriver())
+    assert (check.state, check.found) == ("ok", "none for --device cuda: no driver: install one")
+
+
+def test_ranks_with_other_devices_are_a_warning():
+    class OneOf:
+        def __init__(self, rank):
+            self.rank = rank
+
+        def problem(self):
+            return f"rank {self.rank} has none"
+
+    found = run_threads(2, lambda comm: check_device(comm, OneOf(comm.rank)))
+    assert [check.state for check in found] == ["warn", "warn"] and "rank 0 has none; none for --device cuda: rank 1" in found[0].found

@@ -9,7 +9,7 @@ from worlds import launch
 from spgnn import cli
 from spgnn.spmm.machines import load_machine
 
-CHECKS = ["launcher", "MPI", "memory", "kernels", "threads", "large messages", "dense products", "sparse products", "memory passes"]
+CHECKS = ["launcher", "MPI", "memory", "kernels", "device", "threads", "large messages", "dense products", "sparse products", "memory passes"]
 
 
 def run(capsys, *argv):

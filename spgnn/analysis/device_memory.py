@@ -1,0 +1,92 @@
+"""Predict the memory that a training takes on the device of a rank, part by part, from sizes alone.
+
+The operator lies there as items, indices and weights (spmm/cuda/plan.py); the buffers of an epoch are those of
+the CPU, which memory.epoch_buffers replays. Bytes throughout. Shapes: n own rows, g ghost rows, s sent rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .memory import LayerSizes, RankMemory, RankSizes, epoch_buffers
+
+CONTEXT_BYTES = 700e6  # of CUDA, cuBLAS and CuPy before any tensor; an assumption: not measured on a device yet
+NCCL_BYTES = 400e6  # of its channels, likewise
+ITEM_BYTES, LONG = 16, 256  # of spmm/cuda/plan.py
+MOST_PARTS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNeed:
+    """What the rank that needs most takes of its device, and what a rank may have of one."""
+
+    memory: RankMemory
+    rank: int
+    available_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        return self.memory.training <= self.available_bytes
+
+    def parts_that_fit(self, parts: int) -> int | None:
+        """Return the least number of parts, of twice as many each, whose rank fits; None: no number does.
+
+        What depends on the rows of a rank is taken to halve with each step.
+        """
+        whole = sum(self.memory.parts[name] for name in FIXED)
+        rows, k = self.memory.training - whole, parts
+        while k <= MOST_PARTS:
+            if whole + rows * parts / k <= self.available_bytes:
+                return k
+            k *= 2
+        return None
+
+    def arithmetic(self) -> str:
+        """Return 1.2 GB operator + ... = 3 GB, the largest first."""
+        largest_first = sorted(self.memory.parts.items(), key=lambda part: -part[1])
+        sums = " + ".join(f"{size / 1e9:.3g} GB {name}" for name, size in largest_first if size >= 0.005 * self.memory.training)
+        return f"{sums} = {self.memory.training / 1e9:.3g} GB"
+
+
+FIXED = ("CUDA itself", "weights and optimiser")
+
+
+def device_memory(
+    sizes: RankSizes,
+    layers: Sequence[LayerSizes],
+    *,
+    n_ranks: int,
+    itemsize: int = 4,
+    dropout: bool = False,
+    input_dropout: bool = True,
+    extra_outputs: int = 0,
+    is_symmetric: bool = True,
+) -> RankMemory:
+    """Return the predicted bytes of one rank on its device; arguments as of rank_memory."""
+    s, nonzero = sizes, 4 + max(itemsize, 4)
+    widest = max(max(layer.f_in, layer.f_out) for layer in layers)
+    copies = 1 if is_symmetric else 2
+    operator = copies * (s.own_nnz * nonzero + ITEM_BYTES * s.n)
+    # Ghost block and sent rows, each with its transpose; rows that are sent as they are need an index alone.
+    operator += 2 * (s.ghost_nnz + s.sender_nnz) * nonzero + ITEM_BYTES * (2 * s.n + s.g) + (ITEM_BYTES + 12) * s.s
+    operator += (s.own_nnz + s.ghost_nnz) // LONG * widest * max(itemsize, 4)  # sums of the items of long rows
+    if s.x_nnz is None:
+        features = s.n * layers[0].f_in * itemsize * (2 if layers[0].is_kept else 1)
+    else:
+        features = 2 * (s.x_nnz if s.kept_nnz is None else s.kept_nnz) * nonzero + 2 * ITEM_BYTES * s.n
+    weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
+    parts = {
+        "CUDA itself": CONTEXT_BYTES + (NCCL_BYTES if n_ranks > 1 else 0),
+        "operator": operator,
+        "features": features,
+        "activations and exchange buffers": epoch_buffers(s, layers, itemsize, dropout, input_dropout, extra_outputs),
+        "weights and optimiser": 6 * weights * max(itemsize, 4),
+        "labels and masks": 20 * s.n,
+    }
+    return RankMemory({name: int(size) for name, size in parts.items()})
+
+
+def without_activations(memory: RankMemory) -> RankMemory:
+    """Return the memory of the host of a rank whose activations are on a device."""
+    return replace(memory, parts=memory.parts | {"activations and exchange buffers": 0})

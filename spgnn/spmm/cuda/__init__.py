@@ -1,0 +1,5 @@
+"""The CUDA side of spmm: kernels compiled at run time by CuPy, which nothing imports before a device is asked for."""
+
+from .kernels import CudaKernels
+
+__all__ = ["CudaKernels"]

@@ -1,0 +1,142 @@
+// Row-wise passes over dense (n, C) matrices between the products: activation, bias, dropout, loss.
+// A block has blockDim.y rows at a time, blockDim.x lanes to a row; sums are added in a fixed order.
+#include "storage.cuh"
+
+// out = 0 where H <= 0, else G; partial[chunk, c] = the column sums of ROWS rows. H null: sums alone.
+// Up to 64 rows a lane are added in T, then in double, as on the CPU.
+template <class S>
+__global__ void __launch_bounds__(256) mask_sum(const S* G, const S* H, S* out, double* __restrict__ partial, i64 n, i32 C, i32 rows) {
+    typedef typename Compute<S>::type T;
+    __shared__ double parts[256];
+    const i32 c = blockIdx.y * blockDim.x + threadIdx.x;
+    const i64 begin = i64(blockIdx.x) * rows, end = begin + rows < n ? begin + rows : n;
+    double sum = 0;
+    if (c < C)
+        for (i64 first = begin + threadIdx.y; first < end; first += 64 * blockDim.y) {
+            T part = T(0);
+            const i64 last = first + 64 * blockDim.y < end ? first + 64 * blockDim.y : end;
+            for (i64 r = first; r < last; r += blockDim.y) {
+                S x = G[r * C + c];
+                if (H) {
+                    if (widen(H[r * C + c]) <= 0) narrow(T(0), x);
+                    out[r * C + c] = x;
+                }
+                part += widen(x);
+            }
+            sum += part;
+        }
+    parts[threadIdx.y * blockDim.x + threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y || c >= C) return;
+    for (int y = 1; y < blockDim.y; ++y) sum += parts[y * blockDim.x + threadIdx.x];
+    partial[i64(blockIdx.x) * C + c] = sum;
+}
+
+// sums[c] = partial[0, c] + partial[1, c] + ...
+template <class T>
+__global__ void __launch_bounds__(256) add_chunks(const double* __restrict__ partial, T* __restrict__ sums, i64 chunks, i32 C) {
+    __shared__ double parts[256];
+    const i32 c = blockIdx.y * blockDim.x + threadIdx.x;
+    double sum = 0;
+    if (c < C)
+        for (i64 chunk = threadIdx.y; chunk < chunks; chunk += blockDim.y) sum += partial[chunk * C + c];
+    parts[threadIdx.y * blockDim.x + threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y || c >= C) return;
+    for (int y = 1; y < blockDim.y; ++y) sum += parts[y * blockDim.x + threadIdx.x];
+    sums[c] = T(sum);
+}
+
+// out = Z + bias (null: none), then ReLU where asked; in place where out is Z.
+template <class S, class D>
+__global__ void __launch_bounds__(256) finish(const S* Z, D* out, const typename Compute<S>::type* bias, i32 relu, i64 n, i32 C) {
+    typedef typename Compute<S>::type T;
+    const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
+    if (r >= n) return;
+    for (i32 c = threadIdx.x; c < C; c += blockDim.x) {
+        const T x = bias ? T(widen(Z[r * C + c]) + bias[c]) : T(widen(Z[r * C + c]));
+        narrow(relu ? positive(x) : x, out[r * C + c]);
+    }
+}
+
+// out[i, f] = X[i, f] scale where bits(key, node[i], f) >= threshold, else 0.
+template <class S>
+__global__ void __launch_bounds__(256) drop(const S* X, S* out, const i64* __restrict__ node, u64 key, u32 threshold, typename Compute<S>::type scale, i64 n, i32 F) {
+    typedef typename Compute<S>::type T;
+    const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
+    if (r >= n) return;
+    const u64 row = row_key(key, node[r]);
+    for (i32 f = threadIdx.x; f < F; f += blockDim.x) narrow(drop_bits(row, u32(f)) >= threshold ? T(widen(X[r * F + f]) * scale) : T(0), out[r * F + f]);
+}
+
+// The same for the stored entries of a CSR X; X null: entries of 1.
+template <class T, class I>
+__global__ void __launch_bounds__(256) drop_csr(const i64* __restrict__ indptr, const I* __restrict__ indices, const T* X, T* out, const i64* __restrict__ node, u64 key, u32 threshold, T scale, i64 n) {
+    const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
+    if (r >= n) return;
+    const u64 row = row_key(key, node[r]);
+    for (i64 e = indptr[r] + threadIdx.x; e < indptr[r + 1]; e += blockDim.x) out[e] = drop_bits(row, u32(indices[e])) >= threshold ? (X ? X[e] * scale : scale) : T(0);
+}
+
+template <class T>
+__device__ inline T exp_of(T x);
+template <>
+__device__ inline float exp_of(float x) { return expf(x); }
+template <>
+__device__ inline double exp_of(double x) { return exp(x); }
+
+template <class T>
+__device__ inline T over_warp_max(T x) {
+#pragma unroll
+    for (int apart = 16; apart; apart /= 2) {
+        const T other = __shfl_xor_sync(0xffffffffu, x, apart);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+
+template <class T>
+__device__ inline T over_warp_sum(T x) {
+#pragma unroll
+    for (int apart = 16; apart; apart /= 2) x += __shfl_xor_sync(0xffffffffu, x, apart);
+    return x;
+}
+
+// Softmax cross-entropy of the rows with y >= 0, a warp a row (blockDim.x = 32, blockDim.y = 8):
+// losses[block] = the sum of -log softmax(Z)[y] of its rows; G = scale (softmax(Z) - onehot(y)), zero in the
+// other rows. A label beyond the columns makes the loss NaN.
+template <class T>
+__global__ void __launch_bounds__(256) softmax_xent(const T* Z, const i64* __restrict__ y, T scale, T* __restrict__ G, double* __restrict__ losses, i64 n, i32 C) {
+    __shared__ double parts[8];
+    const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
+    const int lane = threadIdx.x;
+    double loss = 0;
+    if (r < n) {
+        const T* z = Z + r * C;
+        T* g = G + r * C;
+        const i64 label = y[r];
+        if (label < 0) {
+            for (i32 c = lane; c < C; c += 32) g[c] = T(0);
+        } else {
+            T top = z[0];
+            for (i32 c = lane; c < C; c += 32) top = z[c] > top ? z[c] : top;
+            top = over_warp_max(top);
+            T sum = T(0);
+            for (i32 c = lane; c < C; c += 32) {
+                const T e = exp_of(z[c] - top);
+                g[c] = e;
+                sum += e;
+            }
+            sum = over_warp_sum(sum);
+            const T factor = scale / sum;
+            for (i32 c = lane; c < C; c += 32) g[c] = g[c] * factor - (c == label ? scale : T(0));
+            // A NaN in the row is in sum; 0 / 0 is one.
+            loss = label < C ? log(double(sum)) + double(top) - double(z[label]) : double(T(0)) / double(T(0));
+        }
+    }
+    if (lane == 0) parts[threadIdx.y] = loss;
+    __syncthreads();
+    if (lane || threadIdx.y) return;
+    for (int w = 1; w < 8; ++w) loss += parts[w];
+    losses[blockIdx.x] = loss;
+}

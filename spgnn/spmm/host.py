@@ -1,0 +1,63 @@
+"""HostKernels: the C++ kernels on CPU tensors; what cuda.CudaKernels is for a device.
+
+Shapes: n, m rows, F, C columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from . import _kernels  # after torch: both then share one OpenMP library
+from .buffers import array_of, sum_dtype
+
+
+class HostKernels:
+    """Kernels on the memory of this process; out is written in place."""
+
+    def prepare(self, A) -> None:
+        """Nothing has to be copied."""
+
+    def spmm(self, A, X_mF, out_nF, accumulate=False, bias_F=None, relu=False, add_nF=None) -> None:
+        """out = A X (+ out) (+ add) (+ bias), then ReLU; A a LocalCSR."""
+        bias, add = (None if x is None else x.detach().numpy() for x in (bias_F, add_nF))
+        X, out = array_of(X_mF.contiguous()), array_of(out_nF)
+        _kernels.spmm(A.indptr, A.indices, A.weights, X, out, accumulate, bias, relu, A.threads, add=add)
+
+    def take_rows(self, X_nF, rows_m: np.ndarray, out_mF, threads: int = 0) -> None:
+        """out[i] = X[rows[i]]."""
+        _kernels.take_rows(array_of(X_nF), rows_m, array_of(out_mF), threads)
+
+    def mask_sum(self, G_nC, H_nC, out_nC, threads: int = 0) -> torch.Tensor:
+        """out = G where H > 0, else 0 (H None: nothing is written); return the column sums, (C,)."""
+        H, out = (None, None) if H_nC is None else (array_of(H_nC), array_of(out_nC))
+        return torch.from_numpy(_kernels.mask_sum(array_of(G_nC), H, out, threads)).to(sum_dtype(G_nC.dtype))
+
+    def finish(self, Z_nC, out_nC, bias_C=None, relu=False, threads: int = 0) -> None:
+        """out = Z (+ bias), then ReLU, rounded to the type of out."""
+        bias = None if bias_C is None else bias_C.detach().numpy()
+        _kernels.finish(array_of(Z_nC), array_of(out_nC), bias, relu, threads)
+
+    def drop(self, X_nF, out_nF, node_n: np.ndarray, key: int, rate: float, threads: int = 0) -> None:
+        """out = X mask / (1 - rate), the mask of (key, node, feature)."""
+        _kernels.drop(array_of(X_nF), array_of(out_nF), node_n, key, rate, threads)
+
+    def drop_csr(self, A, node_n: np.ndarray, key: int, rate: float):
+        """Return the LocalCSR with stored entries zeroed by the dense mask of (key, node, feature)."""
+        values = A.to_scipy().data
+        dropped = np.empty_like(values)
+        _kernels.drop_sparse(A.indptr, A.indices, values, dropped, node_n, key, rate, A.threads)
+        return A.with_weights(dropped)
+
+    def softmax_xent(self, Z_nC, y_n, scale: float, G_nC, threads: int = 0) -> torch.Tensor:
+        """Return the sum of -log softmax(Z)[y] over rows with y >= 0, () float64; G = scale times its gradient."""
+        return torch.tensor(_kernels.softmax_xent(Z_nC.numpy(), y_n.numpy(), scale, G_nC.numpy(), threads), dtype=torch.float64)
+
+    def encode(self, name: str, X_nF, out_nB, residual_nF=None, threads: int = 0) -> None:
+        """Write rows as they travel; see Wire.encode."""
+        residual = None if residual_nF is None else residual_nF.numpy()
+        _kernels.encode(name, array_of(X_nF), out_nB.numpy(), residual, threads)
+
+    def decode(self, name: str, bytes_nB, out_nF, threads: int = 0) -> None:
+        """Read rows that came in; see Wire.decode."""
+        _kernels.decode(name, bytes_nB.numpy(), array_of(out_nF), threads)

@@ -1,0 +1,52 @@
+"""The memory of a device: parts that add up, fewer rows need less, and what would fit does."""
+
+import json
+
+import pytest
+
+from spgnn import cli
+from spgnn.analysis.device_memory import DeviceNeed, device_memory
+from spgnn.analysis.memory import LayerSizes, RankSizes
+
+LAYERS = [LayerSizes(128, 256, "spmm_first", True, True), LayerSizes(256, 40, "gemm_first", False, False)]
+SIZES = RankSizes(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=15_000)
+PLAN = ["plan", "sbm:n=400,seed=1", "--widths", "16,8,4", "--method", "block", "--machine", "ethernet-1g", "--ranks", "2"]
+
+
+def test_the_operator_is_counted_by_items_indices_and_weights():
+    one = device_memory(RankSizes(1000, 5000, 0), LAYERS, n_ranks=1).parts["operator"]
+    assert one == 5000 * 8 + 16 * 1000 + 16 * 2 * 1000 + 5000 // 256 * 256 * 4
+    directed = device_memory(RankSizes(1000, 5000, 0), LAYERS, n_ranks=1, is_symmetric=False).parts["operator"]
+    assert directed - one == 5000 * 8 + 16 * 1000
+
+
+def test_bfloat16_halves_features_and_activations_but_for_sums():
+    wide, narrow = (device_memory(RankSizes(100_000, 2_000_000, 0), LAYERS, n_ranks=1, itemsize=size).parts for size in (4, 2))
+    assert narrow["features"] * 2 == wide["features"]
+    assert narrow["activations and exchange buffers"] == pytest.approx(wide["activations and exchange buffers"] / 2, rel=0.01)
+    assert narrow["operator"] == wide["operator"]
+
+
+def test_parts_that_fit_do_and_half_as_many_do_not():
+    memory = device_memory(SIZES, LAYERS, n_ranks=2)
+    need = DeviceNeed(memory, 0, int(1.3e9))
+    enough = need.parts_that_fit(2)
+    whole = memory.parts["CUDA itself"] + memory.parts["weights and optimiser"]
+    rows = memory.training - whole
+    assert enough > 2 and whole + rows * 2 / enough <= 1.3e9 < whole + rows * 4 / enough
+    assert DeviceNeed(memory, 0, int(1e8)).parts_that_fit(2) is None
+    assert f"= {memory.training / 1e9:.3g} GB" in need.arithmetic()
+
+
+def test_plan_says_what_a_device_needs(capsys):
+    assert cli.main([*PLAN, "--device", "cuda", "--device-memory", "80", "--json"]) == 0
+    for line in map(json.loads, capsys.readouterr().out.splitlines()):
+        assert line["device_available_mb"] == 80_000 and line["device_mb"] == pytest.approx(sum(line["device_parts_mb"].values()))
+        assert line["memory_parts_mb"]["activations and exchange buffers"] == 0
+
+
+def test_plan_refuses_a_device_that_is_too_small_with_the_arithmetic(capsys):
+    assert cli.main([*PLAN, "--device", "cuda", "--device-memory", "0.5"]) == 4
+    out, err = capsys.readouterr()
+    assert "memory/device" in out and "does not fit" in out
+    assert "needs 1.1 GB CUDA itself" in err and "of a device with 500 MB" in err and "more parts do not help" in err

@@ -1,0 +1,191 @@
+"""Device tensors move by NCCL and through the host as arrays do: same rows, same sums, same bytes counted.
+
+NCCL is a stand-in for ranks that are threads (fake_cupy.py): what is checked is what dist/nccl.py asks of it.
+"""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import fake_cupy
+import spgnn
+from graphs import random_graph
+from spgnn.dist import run_threads
+from spgnn.dist.addresses import AddressTransport
+from spgnn.dist.device import DeviceCommunicator, on_device
+from spgnn.dist.nccl import NcclTransport
+from spgnn.dist.staged import StagedTransport
+from spgnn.errors import CollectiveError, ShapeError
+from spgnn.layers import GCN, Stack
+from worlds import parallel
+
+NAN = float("nan")
+
+
+@pytest.fixture(autouse=True)
+def cupy(monkeypatch):
+    for name, module in (("cupy", fake_cupy), ("cupy.cuda", fake_cupy.cuda)):
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+def is_tensor(x) -> bool:
+    return hasattr(x, "detach")
+
+
+def by_nccl(comm, limit_s=20.0):
+    stream = fake_cupy.HostStream()
+    return DeviceCommunicator(comm, NcclTransport(comm, 0, lambda: stream, limit_s), is_tensor)
+
+
+def by_host(comm):
+    return DeviceCommunicator(comm, StagedTransport(comm), is_tensor)
+
+
+WAYS = pytest.mark.parametrize("way", [by_nccl, by_host])
+
+
+def rows_from(rank: int, size: int) -> list[int]:
+    """How many rows a rank sends to each, some none and some to itself."""
+    return [(rank * 3 + q * 2) % 4 for q in range(size)]
+
+
+@WAYS
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_rows_arrive_as_by_arrays_and_count_as_many_bytes(way, size):
+    def body(comm):
+        device = way(comm)
+        send_rows, recv_rows = rows_from(comm.rank, size), [rows_from(q, size)[comm.rank] for q in range(size)]
+        send = torch.arange(sum(send_rows) * 3, dtype=torch.float32).view(-1, 3) + 1000 * comm.rank
+        expected, recv = np.empty((sum(recv_rows), 3), np.float32), torch.full((sum(recv_rows), 3), NAN)
+        comm.all_to_all(send.numpy(), send_rows, expected, recv_rows)
+        counted = comm.traffic.sent_bytes().copy()
+        request = device.start_all_to_all(send, send_rows, recv, recv_rows)
+        if len(recv):
+            assert recv.isnan().all()  # nothing has come before it is waited for
+        request.wait()
+        request.wait()
+        assert request.test() and request.ended_s is not None
+        np.testing.assert_array_equal(recv.numpy(), expected)
+        assert (comm.traffic.sent_bytes() == 2 * counted).all()
+
+    run_threads(size, body)
+
+
+@WAYS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.uint8])
+def test_sums_and_maxima_are_over_all_ranks(way, dtype):
+    def body(comm):
+        device, x = way(comm), torch.arange(5).to(dtype) + comm.rank
+        device.all_reduce(x)
+        assert x.tolist() == [3 * i + 3 for i in range(5)]
+        device.start_all_reduce(y := torch.tensor([comm.rank]).to(dtype), "max").wait()
+        assert y.item() == 2
+        assert comm.traffic.collective_bytes("all_reduce") == 6 * dtype.itemsize
+
+    run_threads(3, body)
+
+
+@WAYS
+def test_a_broadcast_reaches_all_and_arrays_go_as_before(way):
+    def body(comm):
+        device, x = way(comm), torch.full((4, 2), float(comm.rank))
+        device.broadcast(x, root=2)
+        assert (x == 2).all()
+        assert device.all_gather(torch.tensor([comm.rank])).tolist() == [0, 1, 2]
+        assert device.all_reduce(np.array([comm.rank]))[0] == 3
+        assert device.all_gather_json(comm.rank) == [0, 1, 2]
+        device.barrier()
+
+    run_threads(3, body)
+
+
+@WAYS
+def test_split_ranks_exchange_among_themselves_and_count_in_the_whole(way):
+    def body(comm):
+        device = way(comm)
+        part = device.split(comm.rank % 2, -comm.rank)
+        assert (part.size, part.rank) == (2, 1 - comm.rank // 2)
+        recv = torch.full((2,), NAN)
+        part.all_to_all(torch.tensor([comm.rank, comm.rank]).float(), [1, 1], recv, [1, 1])
+        assert sorted(recv.tolist()) == [comm.rank % 2, comm.rank % 2 + 2]
+        assert comm.traffic.sent_bytes().sum() == 4 and comm.traffic.sent_bytes()[(comm.rank + 2) % 4] == 4
+        assert device.split(None if comm.rank else 0) is None or comm.rank == 0
+
+    run_threads(4, body)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks, options", [(3, {"scheme": "cover"}), (4, {"replication": 2}), (2, {"scheme": "broadcast"})])
+def test_a_training_by_nccl_gives_the_losses_and_bytes_of_the_cpu(ranks, options):
+    def train(comm):
+        dgraph = spgnn.distribute(random_graph(n=60, edges=400), comm, method="random", dtype=torch.float64, **options)
+        history = spgnn.train(Stack(GCN(6, 8, act="relu"), GCN(8, 3)), dgraph, epochs=4)
+        return [r["loss"] for r in history.records], history.bytes_sent, history.bytes_predicted
+
+    expected = run_threads(ranks, train)[0]
+    losses, sent, predicted = run_threads(ranks, lambda comm: train(by_nccl(comm)))[0]
+    np.testing.assert_allclose(losses, expected[0], rtol=1e-12)
+    assert sent == predicted == expected[1]
+
+
+def test_a_rank_that_stays_away_is_found_by_the_time_limit():
+    def body(comm):
+        device = by_nccl(comm, limit_s=0.2)
+        if comm.rank == 0:
+            with pytest.raises(CollectiveError, match=r"rank 0, phase epoch 3: all_reduce \(sums\) by NCCL has not ended for 0.2 s"):
+                device.phase = "epoch 3"
+                with comm.traffic.label("sums"):
+                    device.all_reduce(torch.ones(2))
+            with pytest.raises(CollectiveError, match=r"NCCL failed in all_reduce \(sums\): aborted"):
+                device.all_reduce(torch.ones(2))
+
+    run_threads(2, body)
+
+
+def test_counts_that_do_not_fit_are_refused_before_anything_is_sent():
+    def body(comm):
+        device = by_nccl(comm)
+        with pytest.raises(ShapeError, match="add up to 3"):
+            device.start_all_to_all(torch.ones(2, 1), [1, 2], torch.ones(2, 1), [1, 1])
+        with pytest.raises(CollectiveError, match="contiguous"):
+            device.all_reduce(torch.ones(4, 4).t()[:2])
+
+    run_threads(2, body)
+
+
+def by_address(comm, settled=None):
+    settle = (lambda: None) if settled is None else lambda: settled.append(1)
+    return DeviceCommunicator(comm, AddressTransport(comm, settle), is_tensor)
+
+
+@parallel([], mpi=[1, 3])
+@pytest.mark.parametrize("width", [0, 3])
+def test_rows_arrive_from_addresses_by_mpi(comm, width):
+    size, settled = comm.size, []
+    device = by_address(comm, settled)
+    send_rows, recv_rows = rows_from(comm.rank, size), [rows_from(q, size)[comm.rank] for q in range(size)]
+    send = torch.arange(sum(send_rows) * width, dtype=torch.float32).view(-1, width) if width else torch.ones(sum(send_rows), 0)
+    expected, recv = np.empty((sum(recv_rows), width), np.float32), torch.full((sum(recv_rows), width), NAN)
+    comm.all_to_all(send.numpy(), send_rows, expected, recv_rows)
+    counted = comm.traffic.sent_bytes().copy()
+    device.start_all_to_all(send, send_rows, recv, recv_rows).wait()
+    np.testing.assert_array_equal(recv.numpy(), expected)
+    assert (comm.traffic.sent_bytes() == 2 * counted).all() and settled == [1]
+
+
+@parallel([], mpi=[4])
+def test_a_training_by_addresses_gives_the_losses_and_bytes_of_the_cpu(comm):
+    def train(comm):
+        dgraph = spgnn.distribute(random_graph(n=60, edges=400), comm, method="random", dtype=torch.float64, replication=2)
+        history = spgnn.train(Stack(GCN(6, 8, act="relu"), GCN(8, 3)), dgraph, epochs=3)
+        return [r["loss"] for r in history.records], history.bytes_sent
+
+    expected, got = train(comm), train(by_address(comm))
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-12)
+    assert got[1] == expected[1]
+
+
+def test_what_lies_on_the_cpu_is_no_device_tensor():
+    assert not on_device(torch.ones(2)) and not on_device(np.ones(2)) and on_device(torch.ones(2, device="meta"))

@@ -1,0 +1,70 @@
+"""The CUDA sources compile for the architectures that are named, without spills, where a compiler is."""
+
+import itertools
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from emulated_cuda import PASSES
+from spgnn.spmm.cuda.launcher import OPTIONS, source_text
+from spgnn.spmm.cuda.plan import WARP
+
+ARCHITECTURES = ("80", "90")
+SIZES = {"float": 4, "double": 8, "bfloat16": 2, "float16": 2}
+
+
+def spmm_instances() -> list[str]:
+    """Single and whole packs of each type, with few lanes on several nonzeros, all lanes, and most packs a lane."""
+    names = []
+    for kind, V in itertools.product(SIZES, (1, 2, 4, 8)):
+        if V == 1 or V * SIZES[kind] == 16:
+            for G, E, NV in [(4, 8, 1), (32, 1, 1), (32, 1, 2 if V == 8 else 4)]:
+                names.append(f"spmm_items<{kind}, {kind}, int, {V}, {G}, {E}, {NV}, true>")
+    names += ["spmm_items<float, float, long long, 4, 32, 1, 2, false>", "spmm_items<bfloat16, float, int, 8, 32, 1, 1, true>"]
+    names += ["spmm_items<float, bfloat16, int, 4, 32, 1, 1, false>", "spmm_items<float, float, int, 4, 16, 2, 1, false>"]
+    return names + [f"spmm_join<{s}, {'double' if s == 'double' else 'float'}>" for s in SIZES] + ["spmm_join<bfloat16, float>"]
+
+
+INSTANCES = {"spmm": [*dict.fromkeys([*spmm_instances(), *PASSES["spmm"]])], "dense": PASSES["dense"], "wire": PASSES["wire"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("source", INSTANCES)
+def test_nvcc_makes_machine_code_without_spills(source, architecture, tmp_path):
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc")
+    table = ",\n".join(f"(void*)&{name}" for name in INSTANCES[source])
+    text = f"{source_text(source)}\nvoid* instances[] = {{{table}}};\n"
+    (tmp_path / "kernels.cu").write_text(text)
+    options = [*OPTIONS, f"-arch=sm_{architecture}", "-ftz=true", "-cubin", "-Xptxas", "-v", "-Werror", "all-warnings"]
+    done = subprocess.run(["nvcc", *options, "kernels.cu", "-o", "kernels.cubin"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(re.findall(r"Compiling entry function", done.stderr)) == len(INSTANCES[source])
+    stacks = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
+    assert len(stacks) == len(INSTANCES[source]) and set(stacks) == {("0", "0", "0")}
+    assert max(int(n) for n in re.findall(r"Used (\d+) registers", done.stderr)) <= 80  # three blocks of 256 on a multiprocessor
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", INSTANCES)
+def test_nvrtc_compiles_what_cupy_hands_it(source):
+    nvrtc = pytest.importorskip("cupy_backends.cuda.libs.nvrtc", reason="no CuPy", exc_type=ImportError)
+    names = INSTANCES[source][:: len(INSTANCES[source]) // 8 or 1]
+    program = nvrtc.createProgram(source_text(source), f"{source}.cu", (), ())
+    for name in names:
+        nvrtc.addNameExpression(program, name)
+    try:
+        nvrtc.compileProgram(program, (*OPTIONS, "-arch=sm_90", "-ftz=true"))
+    except Exception as error:
+        pytest.fail(f"{error}\n{nvrtc.getProgramLog(program)}")
+    assert all(nvrtc.getLoweredName(program, name) for name in names)
+
+
+def test_the_items_of_an_instance_fill_whole_warps():
+    for name in INSTANCES["spmm"]:
+        if name.startswith("spmm_items"):
+            G, E = map(int, name.split(", ")[4:6])
+            assert G * E == WARP or E == 1

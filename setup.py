@@ -1,5 +1,6 @@
 """Build the C++ extensions; everything else about the package stands in setup.cfg."""
 
+import os
 import platform
 
 from pybind11.setup_helpers import Pybind11Extension, build_ext
@@ -24,7 +25,7 @@ setup(
         Pybind11Extension(
             "spgnn.partition._loops",
             ["spgnn/partition/loops.cpp"],
-            depends=["spgnn/partition/cover.h"],
+            depends=[f"spgnn/partition/{name}.h" for name in ("cover", "locality", "similarity")],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall", "-pthread"],
             extra_link_args=["-pthread"],
@@ -47,6 +48,14 @@ setup(
             # Scores decide by comparing doubles: the same on every machine, so no fused multiply-add.
             extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],
         ),
+        Pybind11Extension(
+            "spgnn.partition.pipeline._pipeline",
+            ["spgnn/partition/pipeline/pipeline.cpp"],
+            depends=["spgnn/partition/stream/edges.h"] + [f"spgnn/partition/pipeline/{name}.h" for name in ("halo", "rows")],
+            cxx_std=17,
+            extra_compile_args=["-O3", "-Wall"],
+        ),
     ],
     cmdclass={"build_ext": build_ext},
+    options={"build_ext": {"parallel": os.cpu_count()}},
 )

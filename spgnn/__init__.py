@@ -30,6 +30,7 @@ _HOME = {
     "load_partition": "partition",
     "partitioner": "partition",
     "part_stream": "partition",
+    "part_to_folder": "partition",
     "streaming_partitioner": "partition",
     "measure": "analysis",
     "VolumeReport": "analysis",

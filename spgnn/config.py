@@ -12,9 +12,9 @@ from typing import Any, Literal
 from .errors import InputError, UsageError, nearest
 
 
-def option(default: Any, help: str, low: float | None = None, high: float | None = None, short: str | None = None):
+def option(default: Any, help: str, low: float | None = None, high: float | None = None, short: str | None = None, metavar: str = ""):
     """Return a dataclass field with its help text and bounds; the command line reads them too."""
-    return field(default=default, metadata={"help": help, "low": low, "high": high, "short": short})
+    return field(default=default, metadata={"help": help, "low": low, "high": high, "short": short, "metavar": metavar})
 
 
 Wire = Literal["float32", "bfloat16", "float16", "int8"]
@@ -52,7 +52,7 @@ class TrainConfig(SourceConfig):
     dtype: Literal["float32", "float64", "bfloat16"] = option("float32", "type of activations; weights of bfloat16 ones are float32")
     seed: int = option(0, "seed of weights, dropout, random split and partition", low=0)
     split: str = option("auto", "random, given, the number of one of several given splits, or auto: given if there is one, else random")
-    method: str = option("metis", "partitioner: metis, volume, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
+    method: str = option("metis", "partitioner: metis, volume, entropy, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
     balance: float = option(1.03, "largest work of a part over the mean", low=1)
     partition: str = option("", "folder that `spgnn partition` wrote, used instead of method")
     scheme: Literal["auto", "cover", "columns", "broadcast"] = option("auto", "exchange scheme; auto: what the cost model finds faster")
@@ -61,6 +61,7 @@ class TrainConfig(SourceConfig):
     wire_gradients: Wire = option("float32", "type of the rows that travel backward; float32: the activations' own")
     order: Literal["auto", "spmm_first"] = option("auto", "order of each chain A H W; auto: the narrower product travels")
     keep: bool = option(True, "compute A X once where nothing changes X")
+    locality: bool = option(True, "order own rows so that products read from caches more often")
     prune: Literal["auto", "always", "never"] = option("auto", "training steps compute only the rows that reach a training node")
     mode: Literal["full"] = option("full", "full: all nodes at once")
     sampler: Literal["none"] = option("none", "subgraph sampler")
@@ -81,16 +82,25 @@ class PartitionConfig(SourceConfig):
     """The options of `spgnn partition`."""
 
     k: int = option(4, "number of parts", low=1, short="k")
-    method: str = option("metis", "partitioner: metis, volume, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
+    method: str = option("", "partitioner: metis (default), volume, entropy, block, random, or a streaming one: spring (default with --memory), spring+, dbh, greedy, hdrf, 2psl")
     objective: str = option("", "metis: cut (default) or vol; volume: the scheme it minimises, columns (default) or cover")
     effort: float = option(1.0, "of volume: sweeps, 2 takes twice as long", low=0)
     start: str = option("metis", "of volume: the partitioner that it refines")
     send: bool = option(True, "of volume: hold the largest send down, not the total alone")
     receive: bool = option(False, "of volume: hold the largest receive down too")
+    c: float = option(1.0, "of entropy: weight of the similarity of features against that of degrees", low=0, short="c")
+    floor: int = option(1, "of entropy: least weight of an edge", low=1)
+    fanout: int = option(25, "of entropy: neighbours that are sampled a node, which degrees are held against", low=1)
+    similarity: Literal["cosine", "dot"] = option("cosine", "of entropy: how features are compared")
     seed: int = option(0, "seed", low=0)
     balance: float = option(1.03, "largest work of a part over the mean", low=1)
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     out: str = option("", "folder to write")
+    split: str = option("", "split in a file of its own: .npy (N,) or (N, S): 0 train, 1 val, 2 test, -1 none", metavar="FILE")
+    memory: str = option("", "out of core, with a streaming method: the most memory to take, such as 2GB", metavar="SIZE")
+    hops: int = option(1, "with --memory: hops of the halo that each part keeps of its neighbours; 0: none", low=0, high=127)
+    nodes: int = option(0, "with --memory: number of nodes, where the last ones have no edge; 0: as the files say", low=0)
+    relabel: bool = option(False, "with --memory: ids have gaps or exceed 2^31; number them by rising value, see ids.npy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +108,7 @@ class MeasureConfig(SourceConfig):
     """The options of `spgnn measure`; lists are comma-separated on the command line."""
 
     k: str = option("4", "numbers of parts; ranks are k times the replication", short="k")
-    method: str = option("metis", "partitioners: metis, volume, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
+    method: str = option("metis", "partitioners: metis, volume, entropy, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
     scheme: str = option("columns", "exchange schemes: broadcast, columns, cover")
     replication: str = option("1", "replication factors c of 1.5D, each a divisor of k")
     widths: str = option("", "layer widths, input to output; default: features, 128, classes")
@@ -121,7 +131,7 @@ class PlanConfig(SourceConfig):
     """The options of `spgnn plan`; lists are comma-separated on the command line."""
 
     ranks: str = option("", "numbers of ranks P; default: 4, or what fits --partition")
-    method: str = option("metis", "partitioners: metis, volume, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
+    method: str = option("metis", "partitioners: metis, volume, entropy, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
     scheme: str = option("cover,columns,broadcast", "exchange schemes")
     replication: str = option("1,2", "replication factors c; one that does not fit a number of ranks is left out")
     machine: str = option("", "machine file of `spgnn doctor --calibrate`, or the name of one that comes along; default: this host, as laptop")

@@ -50,6 +50,21 @@ def adjacency(name: str) -> sp.csr_array:
     return sp.csr_array((A.data.astype(np.float32), A.indices, A.indptr), shape=A.shape)
 
 
+def draw_rmat(path: str, scale: int, degree: int, seed: int = 0) -> None:
+    """Write 2^scale degree edges, drawn bit by bit from [[0.57, 0.19], [0.19, 0.05]], ids scrambled, chunk by chunk."""
+    rng = np.random.default_rng(seed)
+    mask = (1 << scale) - 1
+    with open(path, "wb") as file:
+        for _ in range(degree):
+            edges = np.zeros((1 << scale, 2), np.int64)
+            for _ in range(scale):
+                drawn = rng.random(1 << scale, np.float32)
+                edges[:, 0] = edges[:, 0] << 1 | (drawn >= 0.76)
+                edges[:, 1] = edges[:, 1] << 1 | ((drawn >= 0.57) & (drawn < 0.76) | (drawn >= 0.95))
+            # An odd factor permutes the ids: hubs are not neighbours in memory.
+            (edges * 0x9E3779B1 & mask).astype(np.int32).tofile(file)
+
+
 def median_s(function: Callable[[], object], repeat: int) -> float:
     """Return the median seconds of repeat calls, after one that does not count."""
     function()
@@ -63,15 +78,10 @@ def median_s(function: Callable[[], object], repeat: int) -> float:
 
 def machine(threads: int) -> str:
     """Return the line that says where the figures come from."""
-    model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as info:
-            model = next(line.split(":", 1)[1].strip() for line in info if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
+    from spgnn.machine import cpu_name
     import torch
 
-    return f"{model}, {os.cpu_count()} cores, {threads} threads, Python {platform.python_version()}, torch {torch.__version__}"
+    return f"{cpu_name()}, {os.cpu_count()} cores, {threads} threads, Python {platform.python_version()}, torch {torch.__version__}"
 
 
 def read_peers(path: str | None) -> list[dict]:

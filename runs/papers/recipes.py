@@ -74,12 +74,13 @@ RECIPES = {
 }
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """Return the parser with what all recipes take."""
+def parser(description: str, ranks: bool = True, out: str = "papers") -> argparse.ArgumentParser:
+    """Return the parser with what all recipes take, and --ranks for those that train; runs lie in runs/out/OUT."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--data", type=Path, default=os.environ.get("SPGNN_DATA"), help="folder of real graphs; default: SPGNN_DATA")
-    made.add_argument("--ranks", default="1", help="numbers of ranks, comma-separated; above 1 under mpirun; default: %(default)s")
-    made.add_argument("--out", type=Path, default=REPO / "runs" / "out" / "papers", help="folder of the runs; default: runs/out/papers")
+    if ranks:
+        made.add_argument("--ranks", default="1", help="numbers of ranks, comma-separated; above 1 under mpirun; default: %(default)s")
+    made.add_argument("--out", type=Path, default=REPO / "runs" / "out" / out, help=f"folder of the runs; default: runs/out/{out}")
     return made
 
 
@@ -91,12 +92,12 @@ def data_folder(args: argparse.Namespace) -> Path:
     return args.data
 
 
-def chosen(names: str, known: Sequence[str]) -> list[str]:
+def chosen(names: str, known: Sequence[str], what: str = "graph") -> list[str]:
     """Return the names of a comma-separated list; end with code 2 at one that is not known."""
     listed = names.split(",")
     for name in listed:
         if name not in known:
-            print(f"graph {name!r} is not known; expected some of {','.join(known)}", file=sys.stderr)
+            print(f"{what} {name!r} is not known; expected some of {','.join(known)}", file=sys.stderr)
             sys.exit(2)
     return listed
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import InputError, ResourceError
+from ..errors import InputError
+from .style import new_figure
 from .trace import read_trace
 
 # In the order of the legend. Colours that stay apart for the colour-blind (Okabe & Ito 2008).
@@ -32,10 +33,6 @@ def draw_epoch(trace: str | Path, picture: str | Path, epoch: int | None = None,
     Args:   epoch  by default the kept epoch of median length, the first aside.
     Raises: InputError where the trace has no such epoch; ResourceError without matplotlib.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ResourceError("drawing needs matplotlib: pip install 'spgnn[plot]'") from None
     events = read_trace(trace)
     epochs = epochs_of(events)
     if not epochs:
@@ -47,7 +44,7 @@ def draw_epoch(trace: str | Path, picture: str | Path, epoch: int | None = None,
     shown = [event for event in events if event["ts"] < end and event["ts"] + event["dur"] > start]
     ranks = sorted({event["pid"] for event in shown})
 
-    figure = Figure(figsize=(11, 1.3 + 0.72 * len(ranks)), dpi=150, layout="constrained")
+    figure = new_figure(11, 1.3 + 0.72 * len(ranks))
     axes = figure.add_subplot()
     pitch = BAR + FLIGHT + GAP
     for row, rank in enumerate(ranks):

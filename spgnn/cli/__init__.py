@@ -21,6 +21,7 @@ from .measure import measure
 from .partition import partition
 from .plan import plan
 from .predict import predict
+from .report import report
 from .train import train
 
 EXIT_CODES = "Exit codes: 0; 2 usage; 3 bad input; 4 resources; 5 numerical; 130 interrupted."
@@ -56,7 +57,7 @@ def spgnn(ctx: click.Context) -> None:
         ctx.exit(UsageError.exit_code)
 
 
-for command in (train, predict, info, check, convert, partition, measure, plan, doctor):
+for command in (train, predict, report, info, check, convert, partition, measure, plan, doctor):
     spgnn.add_command(command)
 
 
@@ -65,9 +66,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Under a launcher an error ends the whole job, see spgnn.dist.protect.
     """
+    return run_command(spgnn, "spgnn", argv)
+
+
+def run_command(command: click.Command, name: str, argv: Sequence[str] | None = None) -> int:
+    """Run a command, such as that of a script in runs/, as main does."""
     try:
         with explaining():
-            code = spgnn.main(argv, prog_name="spgnn", standalone_mode=False)
+            code = command.main(argv, prog_name=name, standalone_mode=False)
             sys.stdout.flush()
         return code or 0
     except BaseException as error:

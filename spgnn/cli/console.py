@@ -159,6 +159,34 @@ class Progress:
         self._bar.update(self._task, completed=share, amount=amount)
 
 
+class Passes:
+    """Show one Progress after another: call it with (pass, done, total); use it in `with`, which ends the last."""
+
+    def __init__(self, what: str):
+        self.what = what
+        self._name, self._done, self._bar = "", 0, None
+
+    def __enter__(self) -> Passes:
+        return self
+
+    def __exit__(self, *error) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(*error)
+            self._bar = None
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        if self._bar is None or name != self._name or done < self._done:
+            self.__exit__(None, None, None)
+            self._name, self._bar = name, Progress(f"{self.what}: {name}", text=lambda count: f"{count:,}")
+        self._done = done
+        self._bar(done, total)
+
+    def note(self, line: str) -> None:
+        """Write a line of text between two bars."""
+        self.__exit__(None, None, None)
+        say(line)
+
+
 class EpochLines:
     """Show epochs as they end: one line rewritten on a terminal, otherwise a line every few seconds.
 

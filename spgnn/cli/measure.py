@@ -38,6 +38,8 @@ COLUMNS = {
     "max_recv_rows": "max read",
     "messages": "messages",
     "edge_cut": "edge cut",
+    "replication_factor": "copies",
+    "label_entropy": "entropy",
     "work_imbalance": "imbalance",
     "epoch_bytes": "bytes/epoch",
     "seconds": "seconds",
@@ -75,9 +77,10 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
 
     Rows are counted for one product with the adjacency matrix, bytes for an epoch. -k is the number
     of parts; with replication c (1.5D) each is on c ranks, k c in all, and c divides k; "rows summed"
-    travel between those c. "max sent" and "max read" are of the rank with most; "imbalance" is the
-    largest number of nonzeros that a rank multiplies over the mean, "seconds" what making the
-    partition took. With --simulate: milliseconds of an epoch on a machine, by what takes them;
+    travel between those c. "max sent" and "max read" are of the rank with most; "copies" is the
+    replication factor, halo included, "entropy" that of the labels of a part, in bits, on average;
+    "imbalance" is the largest number of nonzeros that a rank multiplies over the mean, "seconds" what
+    making the partition took. With --simulate: milliseconds of an epoch on a machine, by what takes them;
     "hidden" is the part of the exchange behind products.
     """
     from ..analysis import layer_table
@@ -91,15 +94,16 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
             grid_of(k, c)  # before anything is read or cut
     loaded = load(graph, config.format, config.features, config.labels)
     widths = widths or _default_widths(loaded)
+    features = loaded.X  # which a partitioner may look at
     if widths[0] != loaded.n_features:
         loaded = replace(loaded, X=None)  # of other features than the graph's nothing is known
     one, used = _measurer(loaded, widths, config)
     lines, report = [], None
-    for part in _partitions(used, cuts, config):
+    for part in _partitions(replace(used, X=features), cuts, config):
         for scheme in schemes:
             for replication in replications:
                 report, simulated = one(part, scheme, replication)
-                lines.append(report.to_dict() | simulated)
+                lines.append(report.to_dict() | _label_entropy(loaded, part) | simulated)
                 if as_json:
                     write_json(lines[-1])
     if as_json:
@@ -109,7 +113,9 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
         write(f"simulated on {lines[0]['simulated']['machine']}")
         write(rows_table([_simulated(line) for line in lines], SIMULATED))
         return
-    columns = {name: text for name, text in COLUMNS.items() if name != "sum_rows" or max(replications) > 1}
+    left_out = {"sum_rows"} if max(replications) == 1 else set()
+    left_out |= {"label_entropy"} if loaded.y is None else set()
+    columns = {name: text for name, text in COLUMNS.items() if name not in left_out}
     write(rows_table([_readable(line) for line in lines], columns))
     if len(lines) == 1:
         write("\n" + "\n".join(layer_table(report.layers)))
@@ -137,6 +143,12 @@ def _measurer(loaded: Graph, widths: tuple[int, ...], config: MeasureConfig):
         return line.report, {"simulated": {"machine": machine.name} | {name: line.to_dict()[name] for name in names}}
 
     return one, planned.graph
+
+
+def _label_entropy(graph: Graph, part: Partition) -> dict:
+    from ..partition import label_entropies
+
+    return {"label_entropy": None if graph.y is None else label_entropies(graph.y, part.owner_N, part.k)[1]}
 
 
 def _readable(line: dict) -> dict:

@@ -148,7 +148,7 @@ def _option(f: Field, hint: type) -> Callable:
     elif hint in (int, float):
         kind, metavar = (click.IntRange(low, high), "N") if hint is int else (click.FloatRange(low, high), "X")
     elif hint is str:
-        metavar = METAVARS.get(f.name, "NAME")
+        metavar = f.metadata["metavar"] or METAVARS.get(f.name, "NAME")
     return click.option(
         *flags, f.name, type=kind, default=f.default, metavar=metavar, help=f.metadata["help"], show_default=f.default != ""
     )

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from ..config import PartitionConfig
 from ..errors import UsageError
-from .console import fields_table, say, write, write_json
-from .options import GRAPH_HELP, OneProcess, config_options, output_options
+from .console import Passes, fields_table, say, write, write_json
+from .options import GRAPH_HELP, OneProcess, config_options, flag, output_options
 from .source import load
 
 SECTIONS = {
-    "Partition": ("k", "method", "objective", "effort", "start", "send", "receive", "balance", "seed", "out"),
-    "Graph": ("edges", "format", "features", "labels"),
+    "Partition": ("k", "method", "objective", "effort", "start", "send", "receive", "c", "floor", "fanout", "similarity", "balance", "seed", "out"),
+    "Graph": ("edges", "format", "features", "labels", "split"),
+    "Out of core": ("memory", "hops", "nodes", "relabel"),
 }
 # An option of some methods only, and which.
-OPTIONS = {"objective": ("metis", "volume"), "effort": ("volume",), "start": ("volume",), "send": ("volume",), "receive": ("volume",)}
+OPTIONS = {
+    "objective": ("metis", "volume"),
+    **dict.fromkeys(("effort", "start", "send", "receive"), ("volume",)),
+    **dict.fromkeys(("c", "floor", "fanout", "similarity"), ("entropy",)),
+}
 
 
 @click.command(cls=OneProcess, sections=SECTIONS, short_help="Cut a graph into k parts.", epilog=GRAPH_HELP)
@@ -24,25 +31,71 @@ OPTIONS = {"objective": ("metis", "volume"), "effort": ("volume",), "start": ("v
 def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
     """Cut GRAPH into k parts and, with --out, write owner.npy and one folder a part.
 
-    `spgnn train --partition DIR` and `spgnn measure --partition DIR` use the folder.
+    `spgnn train DIR` and `spgnn measure GRAPH --partition DIR` use the folder.
     owner.npy is in original node order.
-    """
-    from ..machine import peak_rss_mb
-    from ..partition import part_graph
 
-    options = {name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(PartitionConfig(), name)}
-    for name, value in options.items():
-        if config.method not in OPTIONS[name]:
-            raise UsageError(f"--{name} {value} is an option of --method {' and '.join(OPTIONS[name])}; {config.method} has none")
-    loaded = load(graph, config.format, config.features, config.labels).with_edges(config.edges)
-    part = part_graph(loaded, config.k, config.method, seed=config.seed, balance=config.balance, **options)
-    report = part.describe(loaded) | {"peak_rss_mb": peak_rss_mb()}
-    if config.out:
-        part.save(config.out, loaded)
-        report["out"] = config.out
+    \b
+    With --memory GRAPH is an edge file larger than memory, text (gz), binary or Parquet:
+      spgnn partition edges.bin -k 32 --features X.npy --labels y.npy --out parts --memory 2GB
+      mpirun -n 32 spgnn train parts
+    Edges and features are passed over, never loaded. The same command after a kill goes on where
+    that one was; DIR appears whole or not at all.
+    """
+    report = _out_of_core(graph, config) if config.memory else _in_memory(graph, config)
     if as_json:
         write_json(report)
     else:
+        report.pop("label_entropies", None)
         write(fields_table(f"{graph}, {config.edges} edges", report))
     if not config.out:
         say("nothing was written; --out DIR keeps the parts")
+
+
+def _out_of_core(graph: str, config: PartitionConfig) -> dict:
+    from ..machine import peak_rss_mb
+    from ..partition import part_to_folder
+    from ..partition.stream import STREAMING
+
+    if not config.out:
+        raise UsageError("--memory needs --out DIR: what is out of core has to lie somewhere")
+    method = config.method or "spring"
+    if method not in STREAMING:
+        raise UsageError(f"--method {method} needs the graph in memory; with --memory choose one of {', '.join(STREAMING)}, or leave out --memory")
+    for name in OPTIONS:
+        if getattr(config, name) != getattr(PartitionConfig(), name):
+            raise UsageError(f"{flag(name)} is an option of {' or '.join(OPTIONS[name])}, which needs the graph in memory; leave out --memory")
+    files = {name: getattr(config, name) or None for name in ("features", "labels", "split", "format")}
+    try:
+        with Passes(graph) as progress:
+            report = part_to_folder(
+                graph, config.k, config.out, method, config.seed, config.balance, memory=config.memory, edges=config.edges,
+                hops=config.hops, n_nodes=config.nodes or None, relabel=config.relabel, progress=progress, note=progress.note, **files,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        say(f"{config.out}: interrupted; the same command goes on from here, or remove .{Path(config.out).name}.partial beside it")
+        raise
+    return report | {"peak_rss_mb": peak_rss_mb(), "out": config.out}
+
+
+def _in_memory(graph: str, config: PartitionConfig) -> dict:
+    from ..machine import peak_rss_mb
+    from ..partition import label_entropies, part_graph
+
+    for name in ("hops", "nodes", "relabel"):
+        if getattr(config, name) != getattr(PartitionConfig(), name):
+            raise UsageError(f"{flag(name)} goes with --memory, out of core")
+    method = config.method or "metis"
+    options = {name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(PartitionConfig(), name)}
+    for name, value in options.items():
+        if method not in OPTIONS[name]:
+            raise UsageError(f"--{name} {value} is an option of --method {' and '.join(OPTIONS[name])}; {method} has none")
+    loaded = load(graph, config.format, config.features, config.labels, config.split).with_edges(config.edges)
+    part = part_graph(loaded, config.k, method, seed=config.seed, balance=config.balance, **options)
+    report = part.describe(loaded) | {"peak_rss_mb": peak_rss_mb()}
+    if loaded.y is not None:
+        entropies_k, report["label_entropy"] = label_entropies(loaded.y, part.owner_N, part.k)
+        report["label_entropies"] = entropies_k.tolist()
+    if config.out:
+        part.save(config.out, loaded)
+        report["out"] = config.out
+    return report

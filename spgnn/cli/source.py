@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from ..graph import Graph
 
 
-def load(graph: str, format: str = "", features: str = "", labels: str = "") -> Graph:
+def load(graph: str, format: str = "", features: str = "", labels: str = "", split: str = "") -> Graph:
     """Return the Graph of a built-in name, a file or a folder; an empty option is left to be guessed."""
     from ..data import load_graph
 
     with Progress(f"reading {graph}") as progress:
-        return load_graph(graph, format=format or None, features=features or None, labels=labels or None, progress=progress)
+        return load_graph(graph, format=format or None, features=features or None, labels=labels or None, split=split or None, progress=progress)

@@ -13,7 +13,7 @@ SECTIONS = {
     "Graph": ("edges", "operator", "feature_norm", "split", "format", "features", "labels"),
     "Model": ("model", "hidden", "layers", "norm", "residual", "bias", "dropout", "input_dropout", "dtype"),
     "Training": ("epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed", "mode", "sampler"),
-    "Schedule": ("order", "keep", "prune"),
+    "Schedule": ("order", "keep", "prune", "locality"),
     "Ranks": ("method", "balance", "partition", "scheme", "machine", "replication", "wire", "wire_gradients", "device", "tf32", "threads"),
     "Files": ("config", "out"),
     "Watching": ("log_view", "trace", "watchdog"),

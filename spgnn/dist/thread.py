@@ -104,7 +104,8 @@ class _Group:
     def deposit(self, number: int, rank: int, head: np.ndarray, payload) -> None:
         with self.world.changed:
             self.meetings.setdefault(number, {})[rank] = (head, payload, time.monotonic())
-            self.world.changed.notify_all()
+            if self.is_complete(number):  # the last one alone wakes the others
+                self.world.changed.notify_all()
 
     def is_complete(self, number: int) -> bool:
         return len(self.meetings[number]) == len(self.ranks)

@@ -5,11 +5,13 @@ Shapes: N nodes, n own rows, g ghost rows, P ranks, R block rows.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.sparse as sp
 
 from ..graph import with_self_loops
-from ..partition import RowBlock
+from ..partition import RowBlock, in_order, local_order
 from ..spmm.blocks import Blocks
 from ..spmm.indexmap import IndexMap, broadcast_map, columns_map
 from ..spmm.layout import Layout
@@ -19,11 +21,16 @@ from ..spmm.scaling import row_sums, scaled_blocks
 from .choice import choose_scheme
 
 
-def assemble(block: RowBlock, owner_of, layout: Layout, operator: str, machine: str) -> DistSpMM:
-    """Return the normalised operator of the block row that this rank holds; scheme auto is decided here. Collective.
+def assemble(
+    block: RowBlock, owner_of, layout: Layout, operator: str, machine: str, locality: bool
+) -> tuple[DistSpMM, np.ndarray | None]:
+    """Return the normalised operator of the block row that this rank holds, and the order of its rows. Collective.
+
+    Scheme auto is decided here. The order is new to old, (n,), or None for that of the block.
 
     Args: owner_of  function of original ids to their block rows; operator: gcn, row or none.
           machine   of the cost model, for scheme auto.
+          locality  own rows may be reordered.
     """
     A_nN = sp.csr_array(block.A_nN)
     index = _index(block, A_nN, owner_of, layout)
@@ -31,6 +38,10 @@ def assemble(block: RowBlock, owner_of, layout: Layout, operator: str, machine: 
         A_oo, A_og = A_nN, sp.csr_array((A_nN.shape[0], 0), dtype=A_nN.dtype)
     else:
         A_oo, A_og = index.split(A_nN)
+    order_n = local_order(A_oo) if locality else None
+    if order_n is not None:
+        A_oo, A_og = in_order(A_oo, order_n), sp.csr_array(A_og[order_n])
+        index = replace(index, own_n=index.own_n[order_n])
     if operator == "gcn":
         A_oo = with_self_loops(A_oo)
     rows_n = row_sums(A_oo, A_og)
@@ -44,7 +55,7 @@ def assemble(block: RowBlock, owner_of, layout: Layout, operator: str, machine: 
     blocks, covers = Blocks(A_oo, A_og, index), None
     if layout.scheme == "auto":
         layout.scheme, layout.why, covers = choose_scheme(blocks, layout, machine)
-    return make_operator(blocks, layout, base, covers)
+    return make_operator(blocks, layout, base, covers), order_n
 
 
 def _index(block: RowBlock, A_nN: sp.csr_array, owner_of, layout: Layout) -> IndexMap:

@@ -40,7 +40,7 @@ class DistGraph:
 
     @property
     def node_n(self) -> np.ndarray:
-        """Original ids of the own nodes, ascending."""
+        """Original ids of the own nodes, in the order of all rows here: by id, or as `locality` put them."""
         return self.A.node_n
 
     @property

@@ -16,7 +16,7 @@ from ..dist.consistency import check_same
 from ..dist.threads import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
 from ..graph import NORMS, Graph
-from ..partition import PARTITIONERS, Partition, RowBlock, load_block, load_partition, part_graph, partition_of, row_block
+from ..partition import PARTITIONERS, Partition, RowBlock, load_block, load_partition, part_graph, partition_of, row_block, select_rows
 from ..spmm.buffers import make_pool, sum_dtype
 from ..spmm.cuda.device import device_communicator, place
 from ..spmm.layout import Layout, make_layout
@@ -46,6 +46,7 @@ def distribute(
     balance: float = 1.03,
     keep: bool = True,
     order: str = "auto",
+    locality: bool = True,
     wire: str = "float32",
     wire_gradients: str = "float32",
     machine: str = "laptop",
@@ -66,6 +67,8 @@ def distribute(
         dtype        torch.float32, torch.float64 or torch.bfloat16.
         keep         compute A X once and keep it: X must then never change.
         order        of every chain A H W: auto, or spmm_first.
+        locality     own rows may stand in another order than by id, where products then read X from caches more
+                     often (`partition.local_order`); node_n tells which. A copy of the rows is made.
         wire, wire_gradients  types of the rows that travel forward and backward: float32 (as they are),
                      bfloat16, float16 or int8. All but the first are not exact.
         machine      name or file of the cost model that scheme auto asks.
@@ -76,7 +79,7 @@ def distribute(
     Collective.
     """
     options = dict(scheme=scheme, replication=replication, operator=operator, feature_norm=feature_norm, dtype=dtype, method=method, seed=seed)
-    check_same(comm, option_facts(source, partition, options | dict(balance=balance, keep=keep, order=order, wire=wire, wire_gradients=wire_gradients, machine=machine, device=device)))
+    check_same(comm, option_facts(source, partition, options | dict(balance=balance, keep=keep, order=order, locality=locality, wire=wire, wire_gradients=wire_gradients, machine=machine, device=device)))
     if scheme != "auto" and scheme not in SCHEMES:
         raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, ('auto', *SCHEMES))}")
     if operator not in NORMS:
@@ -93,9 +96,10 @@ def distribute(
     block, owner_of, name, method = _own_block(source, layout, partition, method, seed, balance)
     check_same(comm, block_facts(block))
     comm.phase = "distribute"
-    A = assemble(block, owner_of, layout, operator, machine)
+    A, order_n = assemble(block, owner_of, layout, operator, machine, locality)
+    X_nF, y_n, split_n = (rows if order_n is None else select_rows(rows, order_n) for rows in (block.X_nF, block.y_n, block.split_n))
     A.order = order
-    X = _features(block.X_nF, feature_norm, pool, dtype, threads)
+    X = _features(X_nF, feature_norm, pool, dtype, threads)
     nnz = np.array([A.nnz])
     comm.all_reduce(nnz)
     before_bytes = comm.traffic.sent_bytes().sum()
@@ -105,10 +109,10 @@ def distribute(
         comm=comm,
         A=A,
         X=X,
-        y_n=_labels(block.y_n, dtype),
-        split_n=block.split_n,
+        y_n=_labels(y_n, dtype),
+        split_n=split_n,
         n_nodes=block.n_nodes,
-        n_classes=_class_count(block.y_n, comm),
+        n_classes=_class_count(y_n, comm),
         name=name,
         scheme=layout.scheme,
         method=method,

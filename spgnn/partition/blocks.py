@@ -54,6 +54,39 @@ class RowBlock:
             raise PartitionError(str(error)) from None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Halo:
+    """Nodes of other parts within some hops of the own ones.
+
+    Args:
+        node_g:   (g,) int64, original ids, rising; hop_g: (g,) int8, 1 and more.
+        A_gN:     (g, N) CSR, original ids: the rows of those that are not of the last hop, others empty; None for one hop.
+        X_gF:     (g, F) dense or CSR, or None.
+    Raises: PartitionError where the arrays do not fit each other.
+    """
+
+    node_g: np.ndarray
+    hop_g: np.ndarray
+    A_gN: sp.csr_array | None
+    X_gF: np.ndarray | sp.csr_array | None
+    n_nodes: int
+    rank: int
+
+    def __post_init__(self):
+        g, who = len(self.node_g), f"halo of part {self.rank}"
+        if g and (np.any(np.diff(self.node_g) <= 0) or self.node_g[0] < 0 or self.node_g[-1] >= self.n_nodes):
+            raise PartitionError(f"{who}: ids must rise and lie in 0 to {self.n_nodes - 1}")
+        for what, rows in (("hops", self.hop_g), ("A", self.A_gN), ("features", self.X_gF)):
+            if rows is not None and rows.shape[0] != g:
+                raise PartitionError(f"{who}: {what} has {rows.shape[0]} rows; expected {g}")
+        try:
+            for what, M in (("A", self.A_gN), ("features", self.X_gF)):
+                if sp.issparse(M):
+                    check_csr(M, f"{who}: {what}")
+        except GraphError as error:
+            raise PartitionError(str(error)) from None
+
+
 def row_block(graph: Graph, partition: Partition, rank: int) -> RowBlock:
     """Cut the rows of one part out of a graph that is in memory; only its size is checked."""
     check_rank(rank, partition.k)

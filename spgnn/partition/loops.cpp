@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "cover.h"
+#include "locality.h"
+#include "similarity.h"
 
 namespace py = pybind11;
 
@@ -120,18 +122,82 @@ py::array_t<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<Index
     return table;
 }
 
+// The cheapest of the orders in locality.h, empty where none costs at most `enough` of what the rows as they stand do;
+// what reading costs as they stand, and in that order.
+template <class Index>
+py::tuple local_order(const Array<int64_t>& indptr, const Array<Index>& indices, double enough) {
+    const int64_t n = indptr.size() - 1, *starts = indptr.data();
+    const Index* columns = indices.data();
+    std::vector<int32_t> best;
+    int64_t now = 0, least = 0;
+    {
+        py::gil_scoped_release free;
+        check_csr(indptr, indices, n);
+        now = least = reading_cost(starts, columns, n, nullptr);
+        auto compare = [&](std::vector<int32_t> order) {
+            const int64_t cost = reading_cost(starts, columns, n, order.data());
+            if (double(cost) <= enough * double(now) && cost < least) least = cost, best = std::move(order);
+        };
+        compare(by_degree(starts, n));
+        compare(Communities().order(starts, columns, n));
+    }
+    return py::make_tuple(vector_of(best), now, least);
+}
+
+// x_i . x_j for each nonzero (i, j) of a pattern with sorted int64 indices; x (n, f).
+template <class Real>
+py::array_t<double> dense_dots(const Array<int64_t>& indptr, const Array<int64_t>& indices, const Array<Real>& x, int threads) {
+    py::array_t<double> dots(indices.size());
+    double* out = dots.mutable_data();
+    py::gil_scoped_release free;
+    check(x.ndim() == 2 && x.shape(0) == indptr.size() - 1, "x must have a row for each row of the pattern");
+    check_csr(indptr, indices, x.shape(0));
+    spgnn::dense_dots(indptr.data(), indices.data(), x.shape(0), x.data(), x.shape(1), out, threads);
+    return dots;
+}
+
+// The same for x in CSR.
+template <class Index, class Real>
+py::array_t<double> sparse_dots(const Array<int64_t>& indptr, const Array<int64_t>& indices, const Array<int64_t>& x_indptr,
+                                const Array<Index>& x_indices, const Array<Real>& x_data, int64_t features, int threads) {
+    py::array_t<double> dots(indices.size());
+    double* out = dots.mutable_data();
+    py::gil_scoped_release free;
+    check(x_indptr.size() == indptr.size() && x_data.size() == x_indices.size(), "x must have a row for each row of the pattern");
+    check_csr(indptr, indices, indptr.size() - 1);
+    check_csr(x_indptr, x_indices, features);
+    spgnn::sparse_dots(indptr.data(), indices.data(), indptr.size() - 1, x_indptr.data(), x_indices.data(), x_data.data(), features, out, threads);
+    return dots;
+}
+
+template <class Index, class Real>
+void define_sparse_dots(py::module_& m) {
+    m.def("sparse_dots", &sparse_dots<Index, Real>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("x_indptr").noconvert(),
+          py::arg("x_indices").noconvert(), py::arg("x_data").noconvert(), py::arg("features"), py::arg("threads"));
+}
+
+template <class Real>
+void define_dots(py::module_& m) {
+    m.def("dense_dots", &dense_dots<Real>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("x").noconvert(), py::arg("threads"));
+    define_sparse_dots<int32_t, Real>(m);
+    define_sparse_dots<int64_t, Real>(m);
+}
+
 template <class Index>
 void define(py::module_& m) {
     m.def("range_covers", &range_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("columns"),
           py::arg("bounds").noconvert(), py::arg("threads"));
     m.def("pair_covers", &pair_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("owner").noconvert(),
           py::arg("order").noconvert(), py::arg("ends").noconvert(), py::arg("threads"));
+    m.def("local_order", &local_order<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("enough"));
 }
 
 }  // namespace
 
 PYBIND11_MODULE(_loops, m) {
-    m.doc() = "Loops of spgnn.partition; call them through spgnn.partition.cover, which makes their arguments.";
+    m.doc() = "Loops of spgnn.partition; call them through spgnn.partition's cover, entropy and locality, which make their arguments.";
     define<int32_t>(m);
     define<int64_t>(m);
+    define_dots<float>(m);
+    define_dots<double>(m);
 }

@@ -34,11 +34,23 @@ def metis(
         raise UsageError(f"metis: objective = {objective!r} is not known{nearest(objective, OBJECTIVES)}")
     if k == 1 or k >= graph.n_nodes:
         return np.arange(graph.n_nodes) % k
+    return kway(graph.name, neighbours(graph.A), k, row_work(graph.A), seed=seed, balance=balance, objective=objective)
+
+
+def kway(
+    name: str, pattern: sp.csr_array, k: int, load_N: np.ndarray, weights_E: np.ndarray | None = None, *, seed: int, balance: float,
+    objective: str = "cut",
+) -> np.ndarray:  # fmt: skip
+    """Return METIS's k parts of a pattern of `neighbours`, a node in each: load of a part at most balance times the mean.
+
+    Args:   name       of the graph, for messages.
+            load_N     (N,) int64 above 0; weights_E  (E,) int64 above 0, that of (i, j) and of (j, i) the same.
+    Raises: ResourceError where METIS fails, or its integers are too short.
+    """
     import pymetis
 
-    work_N = row_work(graph.A)
-    pattern = neighbours(graph.A)
-    _check_fits(pattern, int(work_N.sum()), pymetis._internal._idx_type_width())
+    weight = int(weights_E.sum()) if weights_E is not None else 0
+    _check_fits(pattern, max(int(load_N.sum()), weight), pymetis._internal._idx_type_width())
     options = pymetis.Options(
         objtype=OBJECTIVES.index(objective),
         seed=1 + seed % (2**31 - 1),  # to METIS 0 and 1 are one seed
@@ -46,13 +58,13 @@ def metis(
     )
     try:
         adjacency = pymetis.CSRAdjacency(pattern.indptr, pattern.indices)
-        _, owner_N = pymetis.part_graph(k, adjacency, vweights=work_N, recursive=False, options=options)
+        _, owner_N = pymetis.part_graph(k, adjacency, vweights=load_N, eweights=weights_E, recursive=False, options=options)
     except (RuntimeError, MemoryError) as error:
         raise ResourceError(
-            f"METIS failed on {graph.name} ({graph.n_nodes} nodes, {pattern.nnz} neighbours, k = {k}): {error}; "
+            f"METIS failed on {name} ({pattern.shape[0]} nodes, {pattern.nnz} neighbours, k = {k}): {error}; "
             f"it needs about {(pattern.nnz * 8 * 10) >> 20} MB: use a smaller k or --method block"
         ) from None
-    return fill_empty_parts(np.asarray(owner_N), work_N, k)
+    return fill_empty_parts(np.asarray(owner_N), load_N, k)
 
 
 def neighbours(A: sp.csr_array) -> sp.csr_array:
@@ -83,9 +95,9 @@ def _check_pattern(pattern: sp.csr_array) -> None:
         raise PartitionError("metis: the neighbour lists are not symmetric; check the graph with spgnn check")
 
 
-def _check_fits(pattern: sp.csr_array, work: int, index_bits: int) -> None:
-    if index_bits < 64 and max(pattern.nnz, work) >= 2 ** (index_bits - 1):
+def _check_fits(pattern: sp.csr_array, weight: int, index_bits: int) -> None:
+    if index_bits < 64 and max(pattern.nnz, weight) >= 2 ** (index_bits - 1):
         raise ResourceError(
-            f"this pymetis counts in {index_bits} bits; the graph has {pattern.nnz} neighbours and work {work}; "
+            f"this pymetis counts in {index_bits} bits; the graph has {pattern.nnz} neighbours and weight {weight}; "
             f"install a pymetis with 64-bit indices, or use --method block"
         )

@@ -74,13 +74,20 @@ def metrics(A: sp.csr_array, owner_N: np.ndarray, k: int, sent_PP: np.ndarray | 
 
     Args: sent_PP  rows_PP(A, owner_N, k) where the caller has it.
     """
-    n_nodes = A.shape[0]
-    exchange = exchange_metrics(rows_PP(A, owner_N, k) if sent_PP is None else sent_PP)
+    sent_PP = rows_PP(A, owner_N, k) if sent_PP is None else sent_PP
+    work_k = np.bincount(owner_N, weights=row_work(A), minlength=k)
+    return metrics_of_counts(sent_PP, edge_cut(A, owner_N), work_k, np.bincount(owner_N, minlength=k))
+
+
+def metrics_of_counts(sent_PP: np.ndarray, cut: int, work_k: np.ndarray, sizes_k: np.ndarray) -> dict:
+    """Return the same from the rows that parts send, the cut nonzeros, and the work and nodes of each part."""
+    n_nodes = int(sizes_k.sum())
+    exchange = exchange_metrics(sent_PP)
     return exchange | {
-        "edge_cut": edge_cut(A, owner_N),
+        "edge_cut": cut,
         "replication_factor": (n_nodes + exchange["total_rows"]) / n_nodes if n_nodes else 1.0,
-        "nnz_imbalance": _imbalance(np.bincount(owner_N, weights=row_work(A), minlength=k)),
-        "node_imbalance": _imbalance(np.bincount(owner_N, minlength=k)),
+        "nnz_imbalance": _imbalance(work_k),
+        "node_imbalance": _imbalance(sizes_k),
     }
 
 

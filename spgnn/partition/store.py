@@ -11,6 +11,8 @@ import hashlib
 import json
 import os
 import tokenize
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +22,7 @@ import scipy.sparse as sp
 from ..aside import new_folder, sync
 from ..errors import PartitionError, UsageError
 from ..graph import Graph
-from .blocks import RowBlock, check_rank, row_blocks
+from .blocks import Halo, RowBlock, check_rank, row_blocks
 from .metrics import metrics
 from .partition import Partition
 
@@ -39,12 +41,12 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> No
         measured = metrics(graph.A, partition.owner_N, partition.k)
         partition = replace(partition, graph_digest=graph.digest(), metrics=measured)
     folder = Path(folder)
-    _check_free(folder)
+    check_free(folder)
     with new_folder(folder) as aside:
         _write(aside / "owner.npy", partition.owner_N)
         parts = []
         for block in row_blocks(graph, partition):
-            part = aside / _part_name(block.rank)
+            part = aside / part_name(block.rank)
             part.mkdir()
             files = _arrays(block)
             for name, array in files.items():
@@ -52,8 +54,6 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> No
             sync(part)
             parts.append({name: {"dtype": a.dtype.str, "shape": a.shape} for name, a in files.items()})
         manifest = {
-            "format": FORMAT,
-            "version": VERSION,
             "n_nodes": graph.n_nodes,
             "nnz": graph.nnz,
             "k": partition.k,
@@ -65,14 +65,19 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> No
             "edges": graph.edges,
             "graph_digest": partition.graph_digest,
             "metrics": partition.metrics,
-            "owner_sha256": _sha256(partition.owner_N),
+            "owner_sha256": sha256_of(partition.owner_N),
             "n_features": graph.n_features,
             "parts": parts,
         }
-        with open(aside / "manifest.json", "w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
+        write_manifest(aside, manifest)
+
+
+def write_manifest(folder: Path, entries: dict) -> None:
+    """Write manifest.json, the file that makes a folder a partition."""
+    with open(folder / "manifest.json", "w", encoding="utf-8") as file:
+        json.dump({"format": FORMAT, "version": VERSION} | entries, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def load_partition(folder: str | Path, graph: Graph | None = None) -> Partition:
@@ -83,11 +88,11 @@ def load_partition(folder: str | Path, graph: Graph | None = None) -> Partition:
     folder = Path(folder)
     manifest = _read_manifest(folder)
     owner = np.array(_map(folder / "owner.npy", "<i4", [manifest["n_nodes"]]))
-    if _sha256(owner) != manifest["owner_sha256"]:
+    if sha256_of(owner) != manifest["owner_sha256"]:
         raise PartitionError(f"{folder / 'owner.npy'}: the SHA-256 differs from the manifest's; write the partition again")
-    keys = ("k", "method", "seed", "metrics", "graph_digest", "balance", "seconds")
+    keys = ("k", "method", "seed", "metrics", "graph_digest", "balance")
     made_for = {"graph_name": str(manifest.get("graph", "")), "edges": str(manifest.get("edges", ""))}
-    partition = Partition(owner, **{key: manifest[key] for key in keys}, **made_for)
+    partition = Partition(owner, **{key: manifest[key] for key in keys}, seconds=manifest.get("seconds", 0.0), **made_for)
     if graph is not None:
         partition.check_graph(graph)
     return partition
@@ -98,28 +103,54 @@ def load_block(folder: str | Path, rank: int) -> RowBlock:
 
     Raises: PartitionError naming the file; UsageError where there is no such part.
     """
+    with _part(folder, rank) as (files, manifest):
+        own_n, n_nodes = files["own"], manifest["n_nodes"]
+        A_nN = _csr(files, "", "weights", (len(own_n), n_nodes))
+        X_nF = _features(files, "features", len(own_n), manifest)
+        return RowBlock(own_n, A_nN, X_nF, files.get("labels"), files.get("split"), n_nodes=n_nodes, k=manifest["k"], rank=rank)
+
+
+def load_halo(folder: str | Path, rank: int) -> Halo | None:
+    """Memory-map the halo of one part, or return None where the folder has none: part_to_folder(..., hops=1) writes it.
+
+    Raises: PartitionError naming the file; UsageError where there is no such part.
+    """
+    with _part(folder, rank) as (files, manifest):
+        if "halo" not in files:
+            return None
+        node_g, n_nodes = files["halo"], manifest["n_nodes"]
+        hop_g = files.get("halo_hops", np.broadcast_to(np.int8(1), len(node_g)))
+        A_gN = _csr(files, "halo_", "weights", (len(node_g), n_nodes)) if "halo_indptr" in files else None
+        return Halo(node_g, hop_g, A_gN, _features(files, "halo_features", len(node_g), manifest), n_nodes, rank)
+
+
+@contextmanager
+def _part(folder: str | Path, rank: int) -> Iterator[tuple[dict[str, np.ndarray], dict]]:
+    """Yield the mapped arrays of a part and the manifest; what does not fit in the block is a PartitionError."""
     folder = Path(folder)
     manifest = _read_manifest(folder)
-    n_nodes, k = manifest["n_nodes"], manifest["k"]
-    check_rank(rank, k)
-    part = folder / _part_name(rank)
+    check_rank(rank, manifest["k"])
+    part = folder / part_name(rank)
     try:
         listed = {name: (entry["dtype"], entry["shape"]) for name, entry in manifest["parts"][rank].items()}
-        files = {name: _map(part / f"{name}.npy", dtype, shape) for name, (dtype, shape) in listed.items()}
-        own_n = files["own"]
-        A_nN = _csr([files[name] for name in ("weights", "indices", "indptr")], (len(own_n), n_nodes))
-        X_nF = files.get("features")
-        if "features_data" in files:
-            X = [files[f"features_{name}"] for name in ("data", "indices", "indptr")]
-            X_nF = _csr(X, (len(own_n), manifest["n_features"]))
+        yield {name: _map(part / f"{name}.npy", dtype, shape) for name, (dtype, shape) in listed.items()}, manifest
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise PartitionError(f"{folder / 'manifest.json'}: part {rank} is not described as expected: {error!r}") from None
     except ValueError as error:
         raise PartitionError(f"{part}: the arrays do not make a row block: {error}") from None
-    return RowBlock(own_n, A_nN, X_nF, files.get("labels"), files.get("split"), n_nodes=n_nodes, k=k, rank=rank)
 
 
-def _part_name(rank: int) -> str:
+def is_partition(path: str | Path) -> bool:
+    """path is a folder that save_partition or part_to_folder wrote: its manifest says so."""
+    try:
+        _read_manifest(Path(path))
+    except PartitionError:
+        return False
+    return True
+
+
+def part_name(rank: int) -> str:
+    """Return the name of the folder of a part."""
     return f"part-{rank:05d}"
 
 
@@ -132,9 +163,13 @@ def _arrays(block: RowBlock) -> dict[str, np.ndarray]:
     return {name: array for name, array in arrays.items() if array is not None}
 
 
-def _csr(arrays: list[np.ndarray], shape: tuple[int, int]) -> sp.csr_array:
+def _features(files: dict[str, np.ndarray], name: str, n: int, manifest: dict):
+    return _csr(files, f"{name}_", "data", (n, manifest["n_features"])) if f"{name}_data" in files else files.get(name)
+
+
+def _csr(files: dict[str, np.ndarray], prefix: str, values: str, shape: tuple[int, int]) -> sp.csr_array:
     # scipy keeps the maps as they are, without a copy, because indices and indptr share a dtype.
-    return sp.csr_array(tuple(arrays), shape=shape, copy=False)
+    return sp.csr_array(tuple(files[prefix + name] for name in (values, "indices", "indptr")), shape=shape, copy=False)
 
 
 def _map(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
@@ -159,14 +194,15 @@ def _read_manifest(folder: Path) -> dict:
     if manifest.get("version") != VERSION:
         raise PartitionError(f"{path}: has version {manifest.get('version')!r}; this spgnn reads version {VERSION}")
     kinds = {"n_nodes": int, "k": int, "n_features": int, "method": str, "seed": int, "metrics": dict, "parts": list,
-             "graph_digest": str, "owner_sha256": str, "balance": (int, float), "seconds": (int, float)}  # fmt: skip
+             "graph_digest": str, "owner_sha256": str, "balance": (int, float)}  # fmt: skip
+    kinds |= {"seconds": (int, float)} if "seconds" in manifest else {}
     for key, kind in kinds.items():
         if not isinstance(manifest.get(key), kind) or (kind is int and manifest[key] < 0):
             raise PartitionError(f"{path}: {key} is {manifest.get(key)!r}; write the partition again")
     return manifest
 
 
-def _check_free(folder: Path) -> None:
+def check_free(folder: Path) -> None:
     """Raise unless folder is absent, empty, or a partition that may be replaced."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         if not (folder / "manifest.json").is_file():
@@ -181,5 +217,6 @@ def _write(path: Path, array: np.ndarray) -> None:
         os.fsync(file.fileno())
 
 
-def _sha256(array: np.ndarray) -> str:
+def sha256_of(array: np.ndarray) -> str:
+    """Return the SHA-256 of an array's bytes, 64 hex digits."""
     return hashlib.sha256(np.ascontiguousarray(array)).hexdigest()

@@ -21,8 +21,6 @@ using namespace spgnn;
 template <class T>
 using Array = py::array_t<T, py::array::c_style>;
 
-constexpr int MOST_PARTS = 1 << 13;
-
 void check(bool holds, const char* message) {
     if (!holds) throw std::invalid_argument(message);
 }

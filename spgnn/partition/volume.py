@@ -26,7 +26,8 @@ from .registry import PARTITIONERS, partitioner
 
 OBJECTIVES = ("columns", "cover")
 MASKS = 64  # parts whose sets fit a machine word
-FEW, TRIES = 0.05, 4  # rows a node below which the best of some tries is taken
+FEW, TRIES = 0.05, 6  # rows a node below which the best of some tries is taken
+OF_TRIES = {"coarsest": 15, "most_work": 0.1}  # whole stretches of a border move, not single nodes
 COVER_ROUNDS = 2
 COVER_SWEEPS = {"levels": 0, "last_sweeps": 8}
 
@@ -42,7 +43,7 @@ def volume(
 
     Args: objective  scheme whose rows are counted: "columns", or "cover" (minimum covers).
           effort     sweeps, 1 as published; 2 takes twice as long and saves about 1 % of the volume.
-          send       hold the largest send down; False: the total alone.
+          send       hold the largest send down; False: the total alone, with twice the sweeps.
           receive    hold the largest receive down too: the backward send of a directed graph. Both
                      objectives of a symmetric graph under cover are one, so there it changes nothing.
           start      name of a partitioner, run with its defaults, or owner_N (N,) integers.
@@ -65,13 +66,13 @@ def volume(
     def refine(nets, owner_N, seed=seed, per_vertex=1, **settings):
         return _volume.refine(*nets, per_vertex, work_N, owner_N, k, balance, seed, k > MASKS, cores(), settings)
 
-    def attempt(seed):
-        owner_N = refine(_arrays(readers), _start(graph, k, seed, balance, start), seed, **sides, **sweeps(effort))
+    def attempt(seed, **settings):
+        owner_N = refine(_arrays(readers), _start(graph, k, seed, balance, start), seed, **sides, **sweeps(effort if send else 2 * effort), **settings)
         return owner_N, exchange_metrics(rows_PP(graph.A, owner_N, k))
 
     owner_N, rows = attempt(seed)
     if rows["total_rows"] < FEW * graph.n_nodes:  # a mesh: cheap, and the luck of the start weighs
-        others = [attempt(seed + 1_000_003 * i) for i in range(1, TRIES)]
+        others = [attempt(seed + 1_000_003 * i, **OF_TRIES) for i in range(1, TRIES)]
         owner_N, _ = min([(owner_N, rows), *others], key=lambda found: _cost(found[1], send))
     if objective == "columns":
         return owner_N

@@ -11,6 +11,8 @@
 
 namespace spgnn {
 
+constexpr int MOST_PARTS = 1 << 13;
+
 struct Schedule {
     int levels = 8;               // at most; coarsening ends below `coarsest` vertices a part
     int coarsest = 160;
@@ -30,12 +32,7 @@ class Refiner {
     Loads loads;
 
     Refiner(int k, double balance, uint64_t seed, const Schedule& schedule, const Pressure& pressure, int isa)
-        : loads(k, pressure), k_(k), balance_(balance), seed_(seed), plan_(schedule), scores_(k, isa), over_(k), noise_(NOISES + k) {
-        for (size_t i = 0; i < noise_.size(); ++i) {
-            const double u = (double(mixed(i) >> 11) + 0.5) * 0x1p-53;
-            noise_[i] = float(-std::log(-std::log(u)));
-        }
-    }
+        : loads(k, pressure), k_(k), balance_(balance), seed_(seed), plan_(schedule), scores_(k, isa), over_(k) {}
 
     void start(Level& level) {
         level_ = &level;
@@ -89,7 +86,6 @@ class Refiner {
         }
         for (int round = 0; round < 8 && evict(); ++round) {
         }
-
     }
 
     const Scores& scores_for(int32_t v) {
@@ -108,9 +104,19 @@ class Refiner {
     Scores scores_;
     Level* level_ = nullptr;
     std::vector<float> over_;          // rows that a unit of work costs in a part
-    std::vector<float> noise_;         // Gumbel
+    const std::vector<float>& noise_ = gumbel();
     std::vector<int32_t> wake_;        // sweep in which a vertex is looked at again
     std::vector<std::pair<uint64_t, int32_t>> blocks_;
+
+    // Made once: a vertex and sweep draw k noises that stand together.
+    static const std::vector<float>& gumbel() {
+        static const std::vector<float> noise = [] {
+            std::vector<float> of(NOISES + MOST_PARTS);
+            for (size_t i = 0; i < of.size(); ++i) of[i] = float(-std::log(-std::log((double(mixed(i) >> 11) + 0.5) * 0x1p-53)));
+            return of;
+        }();
+        return noise;
+    }
 
     float overload(int p) const {
         const double of_mean = loads.work[p] / loads.mean_work;

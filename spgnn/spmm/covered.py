@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from ..dist import Communicator
 from ..errors import agree
 from ..partition import Covers, minimum_covers
-from .indexmap import IndexMap, csr_of, find
+from .indexmap import IndexMap, csr_of
 from .local import LocalCSR
 from .plan import ExchangePlan, exchange_csr, misdirected, told_counts
 
@@ -55,7 +55,7 @@ def covered_plan(
     wanted = np.empty(int(send_raw_P.sum()), np.int64)
     comm.all_to_all(np.ascontiguousarray(index.ghost_g[covers.columns_g]), raw_P, wanted, send_raw_P)
     theirs = exchange_csr(comm, S_sN, sums_P, send_sums_P)
-    raw_own, sums_own = find(index.own_n, wanted), find(index.own_n, np.asarray(theirs.indices, dtype=np.int64))
+    raw_own, sums_own = index.find_own(wanted), index.find_own(np.asarray(theirs.indices, dtype=np.int64))
     agree(comm, misdirected(comm.rank, raw_own, wanted) or misdirected(comm.rank, sums_own, theirs.indices))
     B = LocalCSR(_packing(raw_own, send_raw_P, theirs, sums_own, send_sums_P, index.n), layout.dtype, layout.threads)
     plan = ExchangePlan.packed(comm, B, send_raw_P + send_sums_P, recv_P, layout.pool, layout)

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 class IndexMap:
     """Own and ghost rows of one rank, in original node ids.
 
-    own_n      (n,) int64, ascending.
+    own_n      (n,) int64, in any order: that of the rows on this rank.
     ghost_g    (g,) int64, ordered by owner, then by id.
     ghosts_P   (P,) int64, ghosts of each owner; zero for this rank.
     """
@@ -31,6 +31,14 @@ class IndexMap:
     @property
     def g(self) -> int:
         return len(self.ghost_g)
+
+    def find_own(self, ids: np.ndarray) -> np.ndarray:
+        """Return the row of each original id on this rank, -1 where it is not an own one."""
+        if np.all(self.own_n[1:] > self.own_n[:-1]):
+            return find(self.own_n, ids)
+        order_n = np.argsort(self.own_n)
+        where = find(self.own_n[order_n], ids)
+        return np.where(where >= 0, order_n[where], -1)
 
     def of_owners(self, owners: range) -> tuple[IndexMap, slice]:
         """Return the map with the ghosts of these owners alone, and where they stand among the ghosts."""

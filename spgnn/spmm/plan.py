@@ -14,7 +14,7 @@ import torch
 from ..dist import Communicator
 from ..errors import PartitionError, ShapeError, agree
 from .buffers import BufferPool
-from .indexmap import IndexMap, find
+from .indexmap import IndexMap
 from .local import LocalCSR, take_rows
 from .operations import Operations
 from .wire import Wire
@@ -35,7 +35,7 @@ class ExchangePlan:
         self.send_rows_P = told_counts(comm, index.ghosts_P)
         wanted = np.empty(int(self.send_rows_P.sum()), np.int64)
         comm.all_to_all(np.ascontiguousarray(index.ghost_g), self.recv_rows_P, wanted, self.send_rows_P)
-        send_index = np.ascontiguousarray(find(index.own_n, wanted))
+        send_index = np.ascontiguousarray(index.find_own(wanted))
         agree(comm, misdirected(comm.rank, send_index, wanted))
         self._set_up(comm, Selection(send_index, index.n, threads), index.n, pool, layout)
 

@@ -8,6 +8,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ..distgraph import DistGraph, distribute
 from ..errors import PartitionError, ResourceError, UsageError, together
 from ..graph import Graph
 from ..machine import cores, peak_rss_mb
-from ..partition import load_partition
+from ..partition import is_partition, load_partition
 from ..spmm.machines import load_machine
 from .checkpoint import finite, save_checkpoint, write_array, write_json
 from .device import device_facts, explaining_memory, set_up_device
@@ -47,7 +48,7 @@ def run(
 
     Files: config.toml, env.json, metrics.jsonl (an object an epoch), summary.json, predictions.npy
            (original node order), checkpoints/ (best and newest).
-    Args:  source  built-in name, file or folder; with config.partition it only names the graph.
+    Args:  source  built-in name, file or folder; with config.partition it only names the graph; or a folder of parts.
            report  called on this rank with the record of each epoch.
            show    called on rank 0 with the table of config.log_view.
     Collective.
@@ -83,6 +84,12 @@ def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
     return summary
 
 
+def _of_parts(source: str, config: TrainConfig, comm) -> TrainConfig:
+    """Return config with GRAPH as its partition where GRAPH is a folder of parts. Collective."""
+    is_parts = together(comm, lambda: not is_built_in(source) and is_partition(source), root=0)
+    return replace(config, partition=str(source)) if comm.all_gather_json(is_parts)[0] and not config.partition else config
+
+
 def set_threads(comm, threads: int = 0) -> int:
     """Give this rank its threads: those asked for, else its share of the host's cores. Collective."""
     share = share_of_threads(comm)
@@ -92,8 +99,9 @@ def set_threads(comm, threads: int = 0) -> int:
 
 
 def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) -> DistGraph:
-    """Read GRAPH on rank 0, or each rank its own part of config.partition, and distribute it. Collective."""
+    """Read GRAPH on rank 0, or each rank its own part of config.partition or of a folder of parts, and distribute it. Collective."""
     comm.phase = "load"
+    config = _of_parts(source, config, comm)
     if config.partition:
         together(comm, _check_parts, source, config, root=0)
     graph = None if config.partition else together(comm, _load, source, config, root=0)
@@ -110,6 +118,7 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
         balance=config.balance,
         keep=config.keep,
         order=config.order,
+        locality=config.locality,
         wire=config.wire,
         wire_gradients=config.wire_gradients,
         machine=config.machine,

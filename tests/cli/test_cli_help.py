@@ -13,7 +13,7 @@ from spgnn import cli
 from spgnn.config import MeasureConfig, PartitionConfig, PlanConfig, TrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("train", "predict", "info", "check", "convert", "partition", "measure", "plan", "doctor")
+COMMANDS = ("train", "predict", "report", "info", "check", "convert", "partition", "measure", "plan", "doctor")
 RUN = """
 import sys, time
 from spgnn.cli import main

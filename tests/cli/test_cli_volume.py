@@ -18,7 +18,7 @@ PARTITION_KEYS = {
     "messages", "edge_cut", "replication_factor", "nnz_imbalance", "node_imbalance", "seconds", "peak_rss_mb",
 }  # fmt: skip
 MEASURE_KEYS = (PARTITION_KEYS - {"peak_rss_mb"}) | {
-    "scheme", "replication", "exchanges", "bytes_per_epoch", "work_imbalance", "layers",
+    "scheme", "replication", "exchanges", "bytes_per_epoch", "work_imbalance", "layers", "label_entropy",
 }  # fmt: skip
 GRAPH = "path:n=12"
 

@@ -35,10 +35,12 @@ def test_every_part_owns_a_node_unless_there_are_more_parts_than_nodes(method, k
     assert np.count_nonzero(part.sizes_k) == min(k, 30)
 
 
-@pytest.mark.parametrize("method", ["block", "random", "metis"])
-@pytest.mark.parametrize("n", [0, 1])
-def test_a_graph_of_no_or_one_node_is_partitioned(method, n):
-    assert len(part_graph(graph_from_coo([], [], n), 3, method).owner_N) == n
+@pytest.mark.parametrize("method", sorted(PARTITIONERS))
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_a_graph_of_no_or_one_node_or_without_edges_is_partitioned(method, n):
+    for k in (1, 2, 3):
+        owner_N = part_graph(graph_from_coo([], [], n, X=np.ones((n, 2))), k, method).owner_N
+        assert len(owner_N) == n and len(set(owner_N)) == min(n, k)
 
 
 @pytest.mark.parametrize("method", ["block", "random", "metis"])
@@ -62,6 +64,32 @@ def test_block_cuts_contiguous_rows_of_equal_work():
     part = part_graph(graph, 8, "block")
     assert np.all(np.diff(part.owner_N) >= 0)
     assert part.metrics["nnz_imbalance"] < 1.05
+
+
+def slow_block(work, k):
+    """Ends of k blocks: each at the row where the work so far is nearest to its share, and one row a block at least."""
+    n, so_far = len(work), [sum(work[:i]) for i in range(len(work) + 1)]
+    ends = []
+    for p in range(1, k):
+        share = so_far[-1] * p / k
+        nearest = min(range(n + 1), key=lambda i: (abs(so_far[i] - share), -i))
+        ends.append(max(nearest, ends[-1] + 1 if ends else 1))
+    return [min(end, n - k + p) for p, end in enumerate(ends, 1)]
+
+
+@pytest.mark.slow
+def test_block_and_random_are_what_they_say_on_200_random_graphs():
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(2, 40))
+        graph = random_directed(n, int(rng.integers(0, 4 * n)), seed)
+        k = int(rng.integers(1, n + 1))
+        work = [1 + int(graph.A.indptr[i + 1] - graph.A.indptr[i]) for i in range(n)]
+        ends = [0, *slow_block(work, k), n]
+        expected = [p for p in range(k) for _ in range(ends[p], ends[p + 1])]
+        assert part_graph(graph, k, "block").owner_N.tolist() == expected, seed
+        order = np.random.default_rng(seed).permutation(n).tolist()
+        assert part_graph(graph, k, "random", seed=seed).owner_N.tolist() == [order.index(v) % k for v in range(n)]
 
 
 @pytest.mark.parametrize("hub", [0, 19])

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import streaming as slow
+from scipy.sparse.csgraph import breadth_first_order
 
 from spgnn.graph import graph_from_coo
 from spgnn.partition import PARTITIONERS, part_graph, rows_PP
@@ -15,14 +17,29 @@ GRAPHS = 200
 
 
 def random_edges(seed, most_nodes=90):
-    """Edges of a graph with hubs, isolated nodes, self-loops and duplicates; once, or in both directions."""
+    """Edges of a graph with hubs, isolated nodes, self-loops and duplicates; once, or in both directions; in any of three orders."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, most_nodes))
     m = int(rng.integers(0, 4 * n))
     edges = np.minimum(rng.geometric(rng.choice([0.05, 0.1, 0.3]), (m, 2)) - 1, n - 1) if seed % 2 else rng.integers(0, n, (m, 2))
     if seed % 3 == 0:
         edges = np.concatenate([edges, edges[:, ::-1]])
-    return np.ascontiguousarray(edges, [np.int32, np.int64][seed % 2]), n, int(rng.integers(1, 9))
+    if seed % 5 == 1:
+        edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]  # row by row, as a graph's file has them
+    elif seed % 5 == 2:
+        edges = breadth_first(edges, n)
+    # k > N now and then, and now and then more parts than a word has bits.
+    k = int(rng.integers(60, 135)) if seed % 10 == 7 else int(rng.integers(1, 9))
+    return np.ascontiguousarray(edges, [np.int32, np.int64][seed % 2]), n, k
+
+
+def breadth_first(edges, n):
+    """The edges by the place of their ends in a search from node 0, and from what it does not reach."""
+    A = sp.coo_array((np.ones(2 * len(edges)), np.concatenate([edges, edges[:, ::-1]]).T), shape=(n, n)).tocsr()
+    reached = breadth_first_order(A, 0, directed=False, return_predecessors=False)
+    place = np.empty(n, int)
+    place[np.concatenate([reached, np.setdiff1d(np.arange(n), reached)])] = np.arange(n)
+    return edges[np.lexsort((place[edges].max(axis=1), place[edges].min(axis=1)))]
 
 
 def filled(owner, n, k):
@@ -141,6 +158,44 @@ def test_vertex_cuts_are_those_of_their_papers(method):
         owner = slow.targets(expected.replicas, n, k, seed)
         assert cut.owners(seed).tolist() == owner
         np.testing.assert_array_equal(part_stream(edges, k, method, seed=seed, n_nodes=n).owner_N, filled(owner, n, k))
+
+
+@pytest.mark.parametrize("method, options", [
+    ("hdrf", {"weight": 0.0}), ("hdrf", {"weight": 1.1}), ("hdrf", {"weight": 5.0, "epsilon": 0.1}), ("2psl", {"capacity": 1.0}), ("2psl", {"capacity": 1.5}),
+], ids=str)  # fmt: skip
+def test_vertex_cuts_with_options_are_those_of_their_papers(method, options):
+    reference = {"hdrf": lambda e, n, k, seed: slow.hdrf(e, n, k, **options), "2psl": lambda e, n, k, seed: slow.two_phase(e, n, k, seed, **options)}[method]
+    for seed in range(GRAPHS // 4):
+        edges, n, k = random_edges(seed)
+        expected, _ = reference(edges.tolist(), n, k, seed)
+        part = part_stream(edges, k, method, seed=seed, n_nodes=n, **options)
+        assert part.details["edges_k"].tolist() == expected.load, seed
+        assert part.details["cut_replicas"] == sum(map(len, expected.replicas)), seed
+        np.testing.assert_array_equal(part.owner_N, filled(slow.targets(expected.replicas, n, k, seed), n, k))
+
+
+@pytest.mark.slow
+def test_what_is_reported_is_what_a_count_by_hand_gives():
+    for seed in range(GRAPHS):
+        edges, n, k = random_edges(seed)
+        part = part_stream(edges, k, METHODS[seed % len(METHODS)], seed=seed, n_nodes=n, hops=1)
+        owner = part.owner_N.tolist()
+        near = [set() for _ in range(n)]
+        for u, v in edges.tolist():
+            near[u].add(v)
+            near[v].add(u)
+        held = [{v for v in range(n) if owner[v] == p} for p in range(k)]
+        copies = [{u for v in mine for u in near[v]} - mine for mine in held]
+        send = [sum(owner[u] == q for theirs in copies for u in theirs) for q in range(k)]
+        rows = sum(send)
+        got = part.describe()
+        assert (got["n"], got["edges"], got["k"]) == (n, len(edges), k)
+        assert part.sizes_k.tolist() == [len(mine) for mine in held]
+        assert (got["total_rows"], got["max_send_rows"], got["max_recv_rows"]) == (rows, max(send), max(map(len, copies))), seed
+        assert got["messages"] == sum(len({owner[u] for u in theirs}) for theirs in copies)
+        assert got["replication_factor"] == pytest.approx(sum(len(m) + len(c) for m, c in zip(held, copies)) / n, rel=1e-12)
+        assert got["node_imbalance"] == pytest.approx(max(map(len, held)) * k / n, rel=1e-12)
+        assert got["max_over_mean_send"] == pytest.approx(max(send) * k / rows if rows else 1, rel=1e-12)
 
 
 def test_more_than_64_parts_fill_more_than_one_word():

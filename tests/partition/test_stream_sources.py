@@ -1,6 +1,7 @@
 """Edge streams of every kind, bad input, streams that change, and partitioners of one's own."""
 
 import gzip
+import sys
 
 import numpy as np
 import pytest
@@ -101,6 +102,33 @@ def test_parquet_is_streamed_where_pyarrow_is(tmp_path):
 
     parquet.write_table(pyarrow.table({"src": EDGES[:, 0], "dst": EDGES[:, 1], "w": np.ones(300)}), tmp_path / "e.parquet")
     np.testing.assert_array_equal(edges_of(tmp_path / "e.parquet"), EDGES)
+
+
+def test_parquet_that_holds_no_edges_of_integers_is_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "e.parquet"
+    for columns, error in [
+        ({"a": [1, 2]}, "1 columns; expected source and target"), ({"a": [1, None], "b": [1, 2]}, "an id is null"),
+        ({"a": [0.5, 1.0], "b": [1, 2]}, "ids are float64; expected integers"), ({"a": ["x", "y"], "b": [1, 2]}, "expected integers"),
+    ]:  # fmt: skip
+        parquet.write_table(pyarrow.table(columns), path)
+        with pytest.raises(InputError, match=error):
+            part_stream(path, 2)
+    parquet.write_table(pyarrow.table({"src": EDGES[:, 0], "dst": EDGES[:, 1]}), path)
+    whole = path.read_bytes()
+    for spoiled in (whole[:100], b"no Parquet", whole[:40] + b"\xff" * 60 + whole[100:]):
+        path.write_bytes(spoiled)
+        with pytest.raises(InputError, match="e.parquet: cannot be read as Parquet|expected"):
+            part_stream(path, 2)
+
+
+def test_parquet_without_pyarrow_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "e.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="e.parquet: Parquet needs pyarrow; install it, or write the edges as .csv"):
+        part_stream(tmp_path / "e.parquet", 2)
 
 
 def test_iterators_are_streamed_once_or_many_times():
@@ -260,7 +288,7 @@ def test_a_class_with_three_methods_is_a_partitioner_everywhere(register, passes
 
 @pytest.mark.parametrize("answer, error", [
     (np.zeros(49, int), "49 entries"), (np.full(50, 3), "owner 3"), (np.full(50, -1), "owner -1"), (np.zeros(50), "float64"),
-    (np.zeros((50, 1), int), "shape"), ("nonsense", "returned str"), ([[1], [2, 3]], "failed with ValueError"), (np.array(["a"] * 50), "<U1"),
+    (np.zeros((50, 1), int), "shape"), ("nonsense", "returned str"), (np.full(50, np.nan), "float64"), ([None] * 50, "object"), ({}, "returned dict"), ([[1], [2, 3]], "failed with ValueError"), (np.array(["a"] * 50), "<U1"),
 ])  # fmt: skip
 def test_what_a_plug_in_returns_goes_through_the_gate(register, answer, error):
     register("nonsense")(modulo(answer))
@@ -276,6 +304,11 @@ def test_a_plug_in_that_fails_is_named_and_one_that_lacks_a_method_is_refused(re
     register("failing")(Failing)
     with pytest.raises(PartitionError, match="'failing' failed.*ValueError: no"):
         part_stream(EDGES, 3, "failing")
+    for method, answer in (("start", 1 / 3), ("finish", None)):
+        fails = {method: lambda self, *args, answer=answer, **options: answer if answer is None else 1 // 0}
+        register("failing")(type("Failing", (modulo(),), fails))
+        with pytest.raises(PartitionError, match="'failing' failed with ZeroDivisionError" if answer else r"'failing': finish\(\) returned NoneType"):
+            part_stream(EDGES, 3, "failing")
     with pytest.raises(UsageError, match="lacks add, finish"):
         register("half")(type("Half", (), {"start": lambda self, n_nodes, k: None}))
     with pytest.raises(UsageError, match="passes = 0"):

@@ -75,6 +75,13 @@ def read_edges(path: Path, progress=None):
     return coo_graph(path, src, dst, n_nodes, weight if width == 3 else None, meta={"dropped_lines": dropped})
 
 
+def declared_sizes(path: Path) -> tuple[int, int]:
+    """Return the nodes and edges that the head of a text file declares; 0 where it does not."""
+    comments = b"\n".join(line for line in peek(path).splitlines() if line[:1] in (b"#", b"%"))
+    header = HEADER.search(comments)
+    return tuple(map(int, header.groups())) if header else (0, 0)
+
+
 def _comment_text(block: bytes, is_comment: np.ndarray) -> bytes:
     """Return the first 100 comment lines of a block."""
     last = int(np.flatnonzero(is_comment)[:100][-1])

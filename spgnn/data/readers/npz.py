@@ -66,7 +66,7 @@ class Archive:
             info = self._zip.getinfo(f"{name}.npy")
             self._check_member(where, info)
             with self._zip.open(info) as member:
-                header_bytes, shape, dtype = _read_header(where, member)
+                header_bytes, shape, dtype, _ = read_header(where, member)
             need = header_bytes + math.prod(shape) * dtype.itemsize
             if need != info.file_size:
                 raise FormatError(f"{where} is declared {dtype} {shape}, {need} bytes with its header, and holds {info.file_size}")
@@ -74,6 +74,28 @@ class Archive:
                 array = np.lib.format.read_array(member, allow_pickle=False, max_header_size=MAX_HEADER_BYTES)
                 member.read()  # to the end, where zipfile compares the checksum
                 return _native(array)
+        except DAMAGE as error:
+            raise FormatError(f"{where} cannot be read: {str(error)[:200]}; was the file cut off or damaged?") from None
+
+    @contextmanager
+    def stream(self, name: str):
+        """Open a vector to be read piece by piece: yield (number of values, dtype, f(count) -> the next values)."""
+        if name not in self.names:
+            raise FormatError(f"{self.path}: has no array {name!r}; it has {', '.join(sorted(self.names)[:12]) or 'none'}")
+        where = f"{self.path}: array {name!r}"
+        try:
+            with self._zip.open(f"{name}.npy") as member:
+                _, shape, dtype, _ = read_header(where, member)
+                if len(shape) != 1:
+                    raise FormatError(f"{where} has shape {shape}; expected one dimension")
+
+                def read(count: int) -> np.ndarray:
+                    try:
+                        return _native(np.frombuffer(member.read(count * dtype.itemsize), dtype, count))
+                    except DAMAGE as error:
+                        raise FormatError(f"{where} cannot be read: {str(error)[:200]}; was the file cut off or damaged?") from None
+
+                yield shape[0], dtype, read
         except DAMAGE as error:
             raise FormatError(f"{where} cannot be read: {str(error)[:200]}; was the file cut off or damaged?") from None
 
@@ -104,16 +126,30 @@ def read_npy(path: Path, mmap: bool = False) -> np.ndarray:
     """Return the array of an .npy, memory-mapped on request; its size is compared with the file's first."""
     with opened(path) as file:
         try:
-            header_bytes, shape, dtype = _read_header(str(path), file)
-            need, size = header_bytes + math.prod(shape) * dtype.itemsize, path.stat().st_size
-            if need != size:
-                raise FormatError(f"{path} is declared {dtype} {shape}, {need} bytes with its header, and holds {size}")
+            shape = _layout(path, file)[1]
             if mmap and math.prod(shape):
                 return _native(np.load(path, mmap_mode="r", max_header_size=MAX_HEADER_BYTES))
             file.seek(0)
             return _native(np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_BYTES))
         except DAMAGE as error:
             raise FormatError(f"{path}: not an .npy array: {str(error)[:200]}; was the file cut off or damaged?") from None
+
+
+def npy_layout(path: Path) -> tuple[int, tuple, np.dtype, bool]:
+    """Return (header bytes, shape, dtype, is Fortran order) of an .npy whose values are read later, piece by piece."""
+    with opened(path) as file:
+        try:
+            return _layout(path, file)
+        except DAMAGE as error:
+            raise FormatError(f"{path}: not an .npy array: {str(error)[:200]}; was the file cut off or damaged?") from None
+
+
+def _layout(path: Path, file) -> tuple[int, tuple, np.dtype, bool]:
+    header_bytes, shape, dtype, is_fortran = read_header(str(path), file)
+    need, size = header_bytes + math.prod(shape) * dtype.itemsize, path.stat().st_size
+    if need != size:
+        raise FormatError(f"{path} is declared {dtype} {shape}, {need} bytes with its header, and holds {size}")
+    return header_bytes, shape, dtype, is_fortran
 
 
 def shape_of(array: np.ndarray, path: Path) -> tuple:
@@ -123,13 +159,13 @@ def shape_of(array: np.ndarray, path: Path) -> tuple:
     return tuple(int(s) for s in array)
 
 
-def _read_header(where: str, file) -> tuple[int, tuple, np.dtype]:
-    """Return (header bytes, shape, dtype) of an .npy stream; FormatError for objects and odd types."""
+def read_header(where: str, file) -> tuple[int, tuple, np.dtype, bool]:
+    """Return (header bytes, shape, dtype, is Fortran order) of an .npy stream; FormatError for objects and odd types."""
     version = np.lib.format.read_magic(file)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:
         raise FormatError(f"{where} is .npy version {version}; expected 1.0 or 2.0")
-    shape, _, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
+    shape, is_fortran, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
     if dtype.hasobject:
         raise FormatError(f"{where} holds pickled objects, which are never loaded; save it as numbers")
     if dtype.kind not in KINDS or dtype.subdtype is not None or dtype.fields is not None or dtype.itemsize == 0:
@@ -138,7 +174,7 @@ def _read_header(where: str, file) -> tuple[int, tuple, np.dtype]:
         raise FormatError(f"{where} holds {dtype}; expected float16, float32 or float64")
     if any(size < 0 for size in shape):
         raise FormatError(f"{where} has shape {shape}; sizes cannot be negative")
-    return file.tell(), shape, dtype
+    return file.tell(), shape, dtype, is_fortran
 
 
 def _native(array: np.ndarray) -> np.ndarray:

@@ -139,12 +139,7 @@ class Degrees {
 
     template <class Index>
     void add(const Edges<Index>& edges) {
-        const int64_t n = largest_id(edges, limit_, seen) + 1;
-        if (n > int64_t(degree.size())) {
-            if (n > int64_t(degree.capacity())) degree.reserve(std::min(limit_, std::max(n, int64_t(degree.size()) * 3 / 2)));
-            degree.resize(n);
-        }
-        uint32_t* d = degree.data();
+        uint32_t* d = fit(edges);
         for (int64_t e = 0; e < edges.size; ++e) {
             const Id u = Id(edges.u(e)), v = Id(edges.v(e));
             const uint32_t counts = u != v;
@@ -158,6 +153,18 @@ class Degrees {
 
     Large<uint32_t> degree;
     int64_t seen = 0;
+
+  protected:
+    // Make room for the ids of edges, which are checked.
+    template <class Index>
+    uint32_t* fit(const Edges<Index>& edges) {
+        const int64_t n = largest_id(edges, limit_, seen) + 1;
+        if (n > int64_t(degree.size())) {
+            if (n > int64_t(degree.capacity())) degree.reserve(std::min(limit_, std::max(n, int64_t(degree.size()) * 3 / 2)));
+            degree.resize(n);
+        }
+        return degree.data();
+    }
 
   private:
     bool is_known_;

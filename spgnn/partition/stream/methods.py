@@ -94,21 +94,26 @@ def part_stream(
             between passes, or where a plug-in's result does not fit.
     """
     k = check_k(k)
-    _check(method, seed, balance, hops, options)
+    check_options(method, seed, balance, hops, options)
     passes = Passes(edge_stream(source, n_nodes, format), relabel, progress)
     start = time.perf_counter()
+    owner_N, details = choose_owners(passes, k, method, seed, balance, options)
+    rows_PP = halo(passes, owner_N, k, hops) if hops else None
+    total_s = time.perf_counter() - start
+    return StreamPartition(
+        owner_N, k, method, passes.n_edges, int(seed), float(balance), hops, rows_PP, passes.ids_N, passes.seconds, total_s, details
+    )
+
+
+def choose_owners(passes: Passes, k: int, method: str, seed: int, balance: float, options: dict) -> tuple[np.ndarray, dict]:
+    """Return owner_N of a method, through the gate, and what else is known of it."""
     try:
         owner_N, details = own_parts(STREAMING[method], passes, k, seed=int(seed), balance=float(balance), **options)
     except SpgnnError:
         raise
     except Exception as error:
         raise PartitionError(f"partitioner {method!r} failed with {type(error).__name__}: {error}") from error
-    owner_N = check_owner(owner_N, passes.n_nodes, k, f"partition {method!r}")
-    rows_PP = halo(passes, owner_N, k, hops) if hops else None
-    total_s = time.perf_counter() - start
-    return StreamPartition(
-        owner_N, k, method, passes.n_edges, int(seed), float(balance), hops, rows_PP, passes.ids_N, passes.seconds, total_s, details
-    )
+    return check_owner(owner_N, passes.n_nodes, k, f"partition {method!r}"), details
 
 
 def halo(passes: Passes, owner_N: np.ndarray, k: int, hops: int = 1) -> np.ndarray:
@@ -123,7 +128,8 @@ def halo(passes: Passes, owner_N: np.ndarray, k: int, hops: int = 1) -> np.ndarr
     return parts.rows()
 
 
-def _check(method: str, seed: int, balance: float, hops: int, options: dict) -> None:
+def check_options(method: str, seed: int, balance: float, hops: int, options: dict) -> None:
+    """Raise UsageError for a method, number or option that part_stream does not know."""
     if method not in STREAMING:
         raise UsageError(f"streaming partitioner {method!r} is not known{nearest(method, STREAMING)}")
     if isinstance(balance, bool) or not isinstance(balance, (int, float)) or not 1 <= balance < math.inf:

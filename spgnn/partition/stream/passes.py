@@ -21,18 +21,19 @@ Progress = Callable[[str, int, int], None] | None  # called with (pass, edges do
 class Passes:
     """The passes of one partitioning; n_nodes and n_edges are known after the first that goes over all edges.
 
-    Args: relabel  the ids are any integers: the distinct ones are numbered 0 to N - 1 by rising id, which costs one
+    Args: first    fingerprint of an earlier pass over the same stream, where one was made.
+          relabel  the ids are any integers: the distinct ones are numbered 0 to N - 1 by rising id, which costs one
                    more pass and 17 to 34 bytes a node; ids_N then holds them.
     """
 
-    def __init__(self, stream: EdgeStream, relabel: bool = False, progress: Progress = None):
+    def __init__(self, stream: EdgeStream, relabel: bool = False, progress: Progress = None, first: tuple[int, int] | None = None):
         self.stream = stream
         self.progress = progress
         self.n_nodes = stream.n_nodes
-        self.n_edges = stream.n_edges
+        self.n_edges = stream.n_edges if first is None else first[0]
         self.ids_N: np.ndarray | None = None
         self.seconds: dict[str, float] = {}
-        self._first: tuple[int, int] | None = None
+        self._first = first
         self._numbering = None
         if relabel:
             if stream.n_nodes is not None:
@@ -42,6 +43,11 @@ class Passes:
             self.ids_N = numbering.finish()
             self.n_nodes = len(self.ids_N)
             self._numbering = numbering
+
+    @property
+    def fingerprint(self) -> tuple[int, int] | None:
+        """Count and order-dependent hash of the edges, once a pass has seen them."""
+        return self._first
 
     @property
     def most_nodes(self) -> int:

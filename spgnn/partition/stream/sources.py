@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...data.readers.binary import DTYPES
-from ...data.readers.text import line_blocks, text_bytes_bound
+from ...data.readers.text import line_blocks, peek, text_bytes_bound
 from ...errors import FormatError, InputError, UsageError, nearest
 from ...graph import Graph
 from . import _stream
@@ -89,11 +89,28 @@ def _stream_of(source, format: str | None) -> EdgeStream:
     )
 
 
+def is_read_fast(source, format: str | None = None) -> bool:
+    """Whether a pass costs little more than reading: not of text, Parquet or an iterator."""
+    if isinstance(source, (str, os.PathLike)):
+        return (format or _format_of(Path(source))) in ("binary", "npy")
+    return isinstance(source, (np.ndarray, Graph))
+
+
+def has_third_column(source, format: str | None = None) -> bool:
+    """Whether the first edge of a text file has a weight, which a stream leaves out."""
+    if not isinstance(source, (str, os.PathLike)) or (format or _format_of(Path(source))) != "text":
+        return False
+    lines = (line.replace(b",", b" ").split() for line in peek(Path(source)).splitlines() if line[:1] not in b"#%")
+    return any(len(words) == 3 and words[0].isdigit() for words in lines)
+
+
+def _format_of(path: Path) -> str:
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    return "text" if ending in TEXT_ENDINGS else "binary" if ending in DTYPES else ending[1:]
+
+
 def _file(path: Path, format: str | None) -> EdgeStream:
-    name = path.name.lower().removesuffix(".gz")
-    if format is None:
-        ending = Path(name).suffix
-        format = "text" if ending in TEXT_ENDINGS else "binary" if ending in DTYPES else ending[1:]
+    format = format or _format_of(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if format == "text":
@@ -201,9 +218,18 @@ def _without_title(block: bytes) -> tuple[bytes, int]:
 
 def _parquet(path: Path):
     try:
-        from pyarrow import parquet
+        from pyarrow import ArrowException
     except ImportError:
         raise InputError(f"{path}: Parquet needs pyarrow; install it, or write the edges as .csv, .bin or .npy") from None
+    try:
+        yield from _parquet_batches(path)
+    except (ArrowException, OSError) as error:
+        raise FormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}") from None
+
+
+def _parquet_batches(path: Path):
+    from pyarrow import parquet
+
     file = parquet.ParquetFile(path)
     if len(file.schema_arrow) < 2:
         raise FormatError(f"{path}: {len(file.schema_arrow)} columns; expected source and target as the first two")

@@ -1,0 +1,56 @@
+"""spgnn report: RUN, a study or lines of measure -> one HTML file with tables and pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..errors import InputError, UsageError
+from .console import fields_table, write, write_json
+from .options import OneProcess, output_options
+
+
+@click.command(cls=OneProcess, short_help="Write tables and pictures of a run as one HTML file.")
+@click.argument("run", metavar="RUN")
+@click.option("--out", default="", metavar="FILE", help="HTML file to write; RUN/report.html when left out")
+@click.option("--pictures", default="", metavar="DIR", help="write each picture as PNG and SVG too")
+@click.option("-k", "k", type=click.IntRange(1), default=None, metavar="K", help="of a study: the k of pictures of single partitions")
+@output_options
+def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> None:
+    """Write what RUN found as one HTML file that needs no network.
+
+    \b
+    RUN is one of:
+      the --out folder of `spgnn train`: curves, cost, options, environment
+      the --out folder of runs/analysis/volumes: tables and all pictures of partitions
+      a file of lines of `spgnn measure --json`: tables, sweeps over k, quality against time
+    """
+    from ..analysis.run_report import read_run, run_page, run_pictures
+    from ..analysis.study_files import load_study, make_folder
+    from ..analysis.study_report import pictures as study_pictures
+    from ..analysis.study_report import study_page
+    from ..analysis.style import FORMATS, save
+
+    path = Path(run)
+    if not path.exists():
+        raise InputError(f"{run}: no such file or folder; expected what `spgnn train --out`, runs/analysis/volumes or `spgnn measure --json` wrote")
+    if path.is_file() or (path / "study.json").is_file():
+        study = load_study(path)
+        page, drawn = study_page(study, k), study_pictures(study, k)
+    else:
+        if k is not None:
+            raise UsageError(f"-k {k} is an option of studies; {run} is a training")
+        found = read_run(path)
+        page, drawn = run_page(found), run_pictures(found)
+    target = Path(out) if out else path.with_suffix(".html") if path.is_file() else path / "report.html"
+    make_folder(target.parent)
+    page.save(target)
+    written = {"report": str(target), "pictures": page.pictures}
+    if pictures:
+        folder = make_folder(pictures)
+        written["files"] = [str(save(draw(), folder / (name + suffix))) for name, draw in drawn.items() for suffix in FORMATS]
+    if as_json:
+        write_json(written)
+    else:
+        write(fields_table(run, written))

@@ -1,0 +1,59 @@
+"""How mixed the labels of each part are.
+
+Shapes: N nodes, k parts, C classes.
+Source: entropy-aware paper, footnote 2 and Table V; its published code has logarithms to base 2, and averages over
+the parts by their training nodes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import GraphError
+from .gate import check_owner
+
+
+def label_entropies(
+    labels: np.ndarray, owner_N: np.ndarray, k: int, counted_N: np.ndarray | None = None
+) -> tuple[np.ndarray, float]:
+    """H(p) = -sum_c p_c log2 p_c for each part, in bits, and their average by labelled nodes.
+
+    p_c is the share of class c among the labelled nodes of the part; a part without any has 0. Of multi-label
+    nodes H is the sum over the labels of -p log2 p - (1 - p) log2 (1 - p).
+
+    Args:   labels     (N,) integer classes, -1 where there is none, or (N, C) 0/1; owner_N (N,), 0 to k - 1.
+            counted_N  (N,) bool, the nodes that count, such as those that train; None: all.
+    Returns: (k,) float64, and sum_i n_i / n H(i).
+    Raises: GraphError where labels are not one entry or row a node; PartitionError for a bad owner array.
+    """
+    owner_N = check_owner(owner_N, len(owner_N), k, "label_entropies: the owner array")
+    labels = np.asarray(labels)
+    if labels.ndim not in (1, 2) or len(labels) != len(owner_N):
+        raise GraphError(f"labels have shape {labels.shape}; expected one entry or row for each of {len(owner_N)} nodes")
+    counted_N = np.ones(len(labels), bool) if counted_N is None else np.asarray(counted_N, bool)
+    if len(counted_N) != len(labels):
+        raise GraphError(f"counted_N has {len(counted_N)} entries; expected one for each of {len(labels)} nodes")
+    if labels.ndim == 1:
+        counted_N = counted_N & (labels >= 0)
+        owner_n, labels_n = owner_N[counted_N].astype(np.int64), labels[counted_N].astype(np.int64)
+        n_classes = int(labels_n.max(initial=-1)) + 1
+        counts_kC = np.bincount(owner_n * n_classes + labels_n, minlength=k * n_classes).reshape(k, n_classes)
+        nodes_k = counts_kC.sum(axis=1)
+        entropies_k = _bits(_share(counts_kC, nodes_k)).sum(axis=1)
+    else:
+        owner_n, labels_nC = owner_N[counted_N], labels[counted_N]
+        nodes_k = np.bincount(owner_n, minlength=k)
+        columns = [np.bincount(owner_n, weights=labels_n, minlength=k) for labels_n in labels_nC.T]
+        share_kC = _share(np.stack(columns, axis=1) if columns else np.zeros((k, 0)), nodes_k)
+        entropies_k = (_bits(share_kC) + _bits(1 - share_kC)).sum(axis=1)
+    n = int(nodes_k.sum())
+    return entropies_k, float(nodes_k @ entropies_k / n) if n else 0.0
+
+
+def _share(counts_kC: np.ndarray, nodes_k: np.ndarray) -> np.ndarray:
+    return counts_kC / np.maximum(nodes_k, 1)[:, None]
+
+
+def _bits(p: np.ndarray) -> np.ndarray:
+    # 0 log 0 = 0; + 0.0 turns -0.0 into 0.0.
+    return -p * np.log2(np.where(p > 0, p, 1)) + 0.0

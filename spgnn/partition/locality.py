@@ -1,0 +1,40 @@
+"""The order of a rank's own rows in which its products find the rows that they read in a cache.
+
+Shapes: n own rows, g ghost rows.
+Source: Arai et al. 2016, "Rabbit Order", for the communities; the choice between orders is ours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from . import _loops
+
+SMALLEST = 1 << 14  # rows; fewer are in a cache in any order
+ENOUGH = 0.95  # of the cost as they stand: above it, an order is not worth the copy
+
+
+def local_order(A_nn: sp.csr_array) -> np.ndarray | None:
+    """Return new to old, (n,) int64, of the rows and columns of a square block, or None to leave them.
+
+    Rows by falling degree, or communities as uninterrupted ranges, whichever is cheaper by a model of two caches
+    (rows and pages of X read lately); None where neither saves 5 %, or under 16,384 rows. A function of A alone.
+    Takes O(nnz) time and 12 bytes a nonzero at most, one core: about as long as 10 products of width 64.
+    """
+    n = A_nn.shape[0]
+    if n < SMALLEST or A_nn.nnz < n:
+        return None
+    index = np.int32 if A_nn.indices.dtype == np.int32 else np.int64
+    order, _, _ = _loops.local_order(np.ascontiguousarray(A_nn.indptr, np.int64), np.ascontiguousarray(A_nn.indices, index), ENOUGH)
+    return order.astype(np.int64) if len(order) else None
+
+
+def in_order(A_nn: sp.csr_array, order_n: np.ndarray) -> sp.csr_array:
+    """Return the rows and columns of a square block in an order, new to old."""
+    rank_n = np.empty_like(order_n)
+    rank_n[order_n] = np.arange(len(order_n))
+    rows = A_nn[order_n]
+    A = sp.csr_array((rows.data, rank_n[rows.indices].astype(rows.indices.dtype), rows.indptr), shape=A_nn.shape)
+    A.sort_indices()
+    return A

@@ -1,0 +1,101 @@
+"""spgnn partition and bad input: one line on stderr, the right exit code, nothing written."""
+
+import json
+
+import numpy as np
+import pytest
+
+from spgnn import cli
+from spgnn.partition import PARTITIONERS, partitioner
+
+STREAMED = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
+METHODS = ("block", "random", "metis", "volume", *STREAMED)
+
+
+def partition(capsys, graph, *argv):
+    """Return (exit code, stdout, stderr) of spgnn partition."""
+    code = cli.main(["partition", str(graph), *map(str, argv)])
+    return code, *capsys.readouterr()
+
+
+def edges(tmp_path, text):
+    path = tmp_path / "edges.txt"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("k, said", [
+    ("0", "0 is not in the range x>=1"), ("-2", "-2 is not in the range x>=1"), ("1.5", "'1.5' is not a valid integer"),
+    ("two", "'two' is not a valid integer"), ("8193", "k = 8193; the number of parts must be an integer from 1 to 8192"),
+])  # fmt: skip
+def test_a_k_that_is_no_number_of_parts_exits_with_2(capsys, tmp_path, k, said):
+    code, out, err = partition(capsys, "path:n=12", "-k", k, "--out", tmp_path / "parts")
+    assert (code, out) == (2, "") and said in err
+    assert err.startswith("spgnn: error: ") and err.count("\n") == 1 and not (tmp_path / "parts").exists()
+
+
+@pytest.mark.parametrize("text, said", [
+    ("0 1\n2 -3\n", "edges.txt:2: target is '-3'; expected an integer from 0"), ("0 1\n1 x\n", "edges.txt:2: target is 'x'"),
+    ("0 1\n1\n", "edges.txt:2: 1 columns; expected 2"), ("0 1.5\n", "edges.txt:1: target is '1.5'"), ("0 9999999999999999999\n", "edges.txt:1: target is"),
+    ("0 2147483648\n1 2\n", "node id 2147483648 makes 2147483649 nodes for 2 edges"), ("0 1099511627776\n1 2\n", "node id 1099511627776 makes"),
+    ("# nothing\n", "holds no edge; expected lines of source, target"), ("", "the file is empty"),
+])  # fmt: skip
+def test_a_line_that_is_no_edge_of_a_graph_exits_with_3_and_is_named(capsys, tmp_path, text, said):
+    code, out, err = partition(capsys, edges(tmp_path, text), "-k", 2, "--method", "spring", "--out", tmp_path / "parts")
+    assert (code, out) == (3, "") and said in err
+    assert err.splitlines()[-1].startswith("spgnn: error: ") and err.count("\n") == 1 and not (tmp_path / "parts").exists()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_self_loops_duplicates_one_direction_and_gaps_are_partitioned(capsys, tmp_path, method):
+    path = edges(tmp_path, "0 1\n0 1\n1 0\n2 2\n3 4\n4 3\n7 9\n9 12\n")
+    code, out, err = partition(capsys, path, "-k", 3, "--method", method, "--out", tmp_path / "parts", "--json")
+    assert code == 0, err
+    owner_N = np.load(tmp_path / "parts" / "owner.npy")
+    assert json.loads(out)["n"] == len(owner_N) == 13 and set(owner_N) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_more_parts_than_nodes_leave_parts_empty(capsys, tmp_path, method):
+    code, out, err = partition(capsys, "path:n=3", "-k", 5, "--method", method, "--out", tmp_path / "parts", "--json")
+    assert code == 0, err
+    assert json.loads(out)["k"] == 5 and set(np.load(tmp_path / "parts" / "owner.npy")) <= set(range(5))
+    assert sorted(path.name for path in (tmp_path / "parts").glob("part-*")) == [f"part-{p:05d}" for p in range(5)]
+
+
+@pytest.mark.parametrize("result, said", [
+    (lambda n: np.zeros(n + 1, int), "owner has 13 entries, the graph has 12 nodes"), (lambda n: np.zeros(n), "owner is float64; expected integers, 0 to 2"),
+    (lambda n: np.full(n, np.nan), "owner is float64"), (lambda n: None, "owner has shape ()"), (lambda n: np.arange(n), "node 3 has owner 3; expected 0 to 2"),
+    (lambda n: -np.ones(n, int), "node 0 has owner -1; expected 0 to 2"), (lambda n: 1 // 0, "partitioner 'bad' failed with ZeroDivisionError"),
+    (lambda n: [None] * n, "owner is object; expected integers"), (lambda n: ["0"] * n, "owner is <U1; expected integers"), (lambda n: np.zeros(n, int), "part 1 owns no node"),
+])  # fmt: skip
+def test_nonsense_of_a_plug_in_exits_with_3_and_names_it(capsys, tmp_path, result, said):
+    partitioner("bad")(lambda graph, k, *, seed, balance: result(graph.n_nodes))
+    try:
+        code, out, err = partition(capsys, "path:n=12", "-k", 3, "--method", "bad", "--out", tmp_path / "parts")
+    finally:
+        del PARTITIONERS["bad"]
+    assert (code, out) == (3, "") and "'bad'" in err and said in err
+    assert err.count("\n") == 1 and "Traceback" not in err and not (tmp_path / "parts").exists()
+
+
+def test_entropy_needs_features_and_reports_how_mixed_the_labels_are(capsys):
+    code, out, err = partition(capsys, "path:n=12", "--method", "entropy")
+    assert (code, out) == (3, "") and "has no features" in err and err.count("\n") == 1
+    code, out, _ = partition(capsys, "sbm:n=120", "-k", 3, "--method", "entropy", "-c", 4, "--similarity", "dot", "--floor", 2, "--fanout", 10, "--json")
+    report = json.loads(out)
+    assert code == 0 and len(report["label_entropies"]) == 3
+    assert min(report["label_entropies"]) <= report["label_entropy"] <= max(report["label_entropies"])
+
+
+def test_measure_gives_the_partitioner_the_features_whatever_the_widths(capsys):
+    assert cli.main(["measure", "sbm:n=60", "-k", "3", "--method", "entropy", "--widths", "300,16,24", "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    part = json.loads(partition(capsys, "sbm:n=60", "-k", 3, "--method", "entropy", "--json")[1])
+    assert measured["method"] == "entropy" and measured["total_rows"] == part["total_rows"]
+
+
+@pytest.mark.parametrize("option", ["-c=2", "--floor=2", "--fanout=3", "--similarity=dot"])
+def test_options_of_entropy_belong_to_it(capsys, option):
+    code, _, err = partition(capsys, "path:n=12", "--method", "metis", *option.split("="))
+    assert code == 2 and "is an option of --method entropy; metis has none" in err

@@ -1,0 +1,79 @@
+"""partition --memory: an edge file becomes a folder of parts, out of core."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_cli_volume import PARTITION_KEYS, run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def edges(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    np.random.default_rng(0).integers(0, 50, (200, 2)).astype(np.int32).tofile(tmp_path / "e.bin")
+    np.save(tmp_path / "X.npy", np.ones((50, 2)))
+    np.save(tmp_path / "s.npy", np.zeros(50, np.int8))
+    return tmp_path / "e.bin"
+
+
+def test_json_has_the_keys_of_partition_and_measure_takes_the_folder(edges, tmp_path, capsys):
+    out = tmp_path / "parts"
+    code, text, err = run(capsys, "partition", edges, "-k", 3, "--features", tmp_path / "X.npy", "--split", tmp_path / "s.npy", "--memory", "2GB", "--out", out, "--json")
+    assert code == 0 and err == ""
+    report = json.loads(text)
+    assert set(report) == PARTITION_KEYS | {"edges", "hops", "out"} and report["method"] == "spring" and report["edges"] == 200
+    code, text, _ = run(capsys, "measure", edges, "--partition", out, "--json")
+    assert code == 0 and json.loads(text)["total_rows"] == report["total_rows"]
+
+
+def test_split_is_kept_in_memory_too(edges, tmp_path, capsys):
+    assert run(capsys, "partition", edges, "-k", 2, "--split", tmp_path / "s.npy", "--out", tmp_path / "parts")[0] == 0
+    rows = [len(np.load(tmp_path / "parts" / part / "split.npy")) for part in ("part-00000", "part-00001")]
+    assert sum(rows) == 50
+
+
+@pytest.mark.parametrize(
+    "words, code, message",
+    [
+        (["--memory", "2GB"], 2, "--memory needs --out DIR"),
+        (["--memory", "2GB", "--out", "OUT", "--method", "metis"], 2, "metis needs the graph in memory; with --memory choose one of spring"),
+        (["--memory", "2GB", "--out", "OUT", "--effort", "2"], 2, "--effort is an option of volume, which needs the graph in memory"),
+        (["--memory", "lots", "--out", "OUT"], 2, "memory = 'lots'; expected a size such as 2GB"),
+        (["--hops", "2"], 2, "--hops goes with --memory"),
+        (["--relabel"], 2, "--relabel goes with --memory"),
+        (["--memory", "9MB", "--out", "OUT"], 4, "memory of 9 MB is too little: the interpreter has"),
+        (["--memory", "2GB", "--out", "OUT", "--features", "none.npy"], 3, "none.npy: no such file"),
+    ],
+)
+def test_what_does_not_go_together_is_told(edges, tmp_path, capsys, words, code, message):
+    found, _, err = run(capsys, "partition", edges, *[tmp_path / "parts" if word == "OUT" else word for word in words])
+    assert (found, message in err) == (code, True), err
+    assert not list(tmp_path.glob("*parts*"))
+
+
+@pytest.mark.slow
+def test_neither_torch_nor_the_edges_come_into_memory(tmp_path):
+    n_nodes = 1 << 16
+    with open(tmp_path / "e.bin", "wb") as file:
+        for seed in range(64):
+            (np.random.default_rng(seed).random((n_nodes, 2)) ** 2 * n_nodes).astype(np.int32).tofile(file)
+    words = ["partition", str(tmp_path / "e.bin"), "-k", "8", "--memory", "90MB", "--out", str(tmp_path / "parts"), "--json"]
+    code = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, ({300 << 20}, {300 << 20}))
+from spgnn.cli import main
+code = main({words})
+print("torch" in sys.modules)
+sys.exit(code)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+    report, torch = done.stdout.splitlines()
+    assert json.loads(report)["peak_rss_mb"] <= 90 and torch == "False"
+    assert json.loads(report)["edges"] == 64 * n_nodes

@@ -1,0 +1,95 @@
+"""spgnn report: trainings, studies and lines of measure become a page; what is not whole is named."""
+
+import json
+
+import pytest
+
+from spgnn import cli
+from spgnn.analysis.run_report import read_run
+from spgnn.analysis.study import study
+from spgnn.analysis.study_files import save_study
+from spgnn.config import TrainConfig, to_toml
+from spgnn.data import load_graph
+
+SUMMARY = {
+    "graph": "sbm", "n": 100, "nnz": 500, "model": "gcn", "best_epoch": 2, "train": 0.9, "val": 0.8, "test": 0.75, "metric": "accuracy",
+    "epoch_s": 0.01, "bytes_sent": 1234, "bytes_predicted": 1234, "epochs": 3, "peak_rss_mb": 100.0, "ranks": 2, "scheme": "cover",
+    "replication": 1, "method": "metis", "seed": 0, "per_class": [{"class": 0, "precision": 0.5, "recall": 0.25, "f1": 0.33, "support": 40}],
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A training's --out folder, of which the second epoch was not evaluated."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.toml").write_text(to_toml(TrainConfig(out="run"), {"graph": "sbm"}))
+    (run / "env.json").write_text(json.dumps({"spgnn": "0.2.0", "threads": 1}))
+    epochs = [{"epoch": e, "loss": 2.0 / e, "train": s, "val": s, "test": s, "epoch_s": 0.01 * e, "bytes_sent": 1234} for e, s in ((1, 0.5), (2, None), (3, 0.7))]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
+    (run / "summary.json").write_text(json.dumps(SUMMARY))
+    return run
+
+
+def run(capsys, *argv):
+    """Return (exit code, stdout, stderr) of one command line."""
+    code = cli.main(["report", *map(str, argv)])
+    return code, *capsys.readouterr()
+
+
+@pytest.mark.slow
+def test_a_training_becomes_a_page_with_its_curves_options_and_bytes(folder, capsys):
+    pytest.importorskip("matplotlib")
+    code, out, _ = run(capsys, folder, "--json", "--pictures", folder / "pictures")
+    report = json.loads(out)
+    assert code == 0 and report["pictures"] == 2 and report["report"] == str(folder / "report.html")
+    assert sorted(path.name for path in (folder / "pictures").iterdir()) == ["cost.png", "cost.svg", "learning.png", "learning.svg"]
+    html = (folder / "report.html").read_text()
+    for text in ("Training on sbm", "3 epochs on 2 ranks; test accuracy 0.7500", "1,234, as predicted", "scheme = &quot;auto&quot;", "<td>0.250</td>", html.count("<img ") == 2):
+        assert text is True or text in html
+    (folder / "summary.json").unlink()
+    assert run(capsys, folder)[0] == 0
+    assert "did not end" in (folder / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_lines_of_measure_become_a_page_beside_them(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert cli.main(["measure", "sbm:n=90", "-k", "2,4", "--method", "block,metis", "--json"]) == 0
+    lines = capsys.readouterr().out
+    (tmp_path / "volumes.jsonl").write_text(lines)
+    code, out, _ = run(capsys, tmp_path / "volumes.jsonl")
+    assert code == 0 and str(tmp_path / "volumes.html") in out
+    html = (tmp_path / "volumes.html").read_text()
+    assert all(f">{json.loads(line)['bytes_per_epoch']:,}</td>" in html for line in lines.splitlines())
+
+
+def test_what_is_not_whole_is_named_with_file_and_line(folder, tmp_path, capsys):
+    code, _, err = run(capsys, tmp_path / "nothing")
+    assert code == 3 and "no such file or folder" in err
+    code, _, err = run(capsys, tmp_path)
+    assert code == 3 and "no config.toml" in err
+    lines = (folder / "metrics.jsonl").read_text()
+    (folder / "metrics.jsonl").write_text(lines + '{"epoch": 4}\n')
+    code, _, err = run(capsys, folder)
+    assert code == 3 and "metrics.jsonl:4: lacks loss, epoch_s, bytes_sent" in err
+    (folder / "metrics.jsonl").write_text(lines + "{\n")
+    code, _, err = run(capsys, folder)
+    assert code == 3 and "metrics.jsonl:4: cannot be read" in err
+    (folder / "metrics.jsonl").write_text("")
+    code, _, err = run(capsys, folder)
+    assert code == 3 and "no epoch has ended" in err
+    assert not (folder / "report.html").exists()
+
+
+def test_k_is_of_studies(folder, tmp_path, capsys):
+    code, _, err = run(capsys, folder, "-k", 4)
+    assert code == 2 and "is an option of studies" in err
+    save_study(study(load_graph("sbm:n=60"), (2,), ("block",)), tmp_path / "study")
+    code, _, err = run(capsys, tmp_path / "study", "-k", 4)
+    assert code == 2 and "k = 4 is not in the study; expected one of 2" in err
+
+
+def test_a_run_is_read_as_it_was_written(folder):
+    found = read_run(folder)
+    assert (found.config["graph"], found.environment["threads"], found.summary["test"], len(found.records)) == ("sbm", 1, 0.75, 3)

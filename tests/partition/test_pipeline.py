@@ -1,0 +1,263 @@
+"""An edge stream becomes the folder of parts that the same graph in memory would have been saved as."""
+
+import gzip
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import spgnn
+from spgnn.errors import InputError, PartitionError, ResourceError, UsageError
+from spgnn.partition import load_block, load_halo, load_partition, part_to_folder, partition_of
+from spgnn.partition.pipeline import memory as memory_module
+from spgnn.partition.pipeline.memory import Memory, memory_bytes_of
+from spgnn.partition.pipeline.tables import Dense, Sparse, features_table
+from spgnn.partition.stream import sources
+
+MEMORY = "1GB"
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+def draw(folder: Path, n: int, n_edges: int, seed: int, sparse: bool = False) -> dict:
+    """Write e.bin, features, labels and split; return the keywords that name them."""
+    rng = np.random.default_rng(seed)
+    edges = rng.integers(0, n, (n_edges, 2)).astype(np.int32)
+    edges[0], edges[-1] = n - 1, edges[1]  # a self-loop of the largest id, and a duplicate
+    edges.tofile(folder / "e.bin")
+    if sparse:
+        sp.save_npz(folder / "X.npz", sp.random_array((n, 7), density=0.3, format="csr", rng=rng))
+    else:
+        np.save(folder / "X.npy", np.asfortranarray(rng.normal(size=(n, 7))) if seed % 2 else rng.normal(size=(n, 7)).astype(np.float32))
+    np.save(folder / "y.npy", rng.integers(-1, 5, n))
+    np.save(folder / "s.npy", rng.integers(-1, 3, (n, 2)).astype(np.int8))
+    return {"features": folder / ("X.npz" if sparse else "X.npy"), "labels": folder / "y.npy", "split": folder / "s.npy"}
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def in_memory(folder: Path, tables: dict, edges: str, k: int, method: str = "spring") -> spgnn.Graph:
+    """Save folder/e.bin as the in-memory path does, with the owners of folder/parts, as folder/memory."""
+    graph = spgnn.load_graph(folder / "e.bin", **tables).with_edges(edges)
+    part = partition_of(graph, np.load(folder / "parts" / "owner.npy"), k, method, balance=1.05)
+    part.save(folder / "memory", graph)
+    return graph
+
+
+@pytest.mark.parametrize("k, n, n_edges", [(4, 200, 900), (1, 30, 100), (9, 5, 20), (3, 50, 3)])
+@pytest.mark.parametrize("edges", ["undirected", "directed", "reversed"])
+def test_files_are_byte_for_byte_those_of_the_graph_in_memory(tmp_path, edges, k, n, n_edges):
+    tables = draw(tmp_path, n, n_edges, seed=k)
+    part_to_folder(tmp_path / "e.bin", k, tmp_path / "parts", memory=MEMORY, edges=edges, hops=0, **tables)
+    graph = in_memory(tmp_path, tables, edges, k)
+    found, expected = files_of(tmp_path / "parts"), files_of(tmp_path / "memory")
+    manifest, other = json.loads(found.pop("manifest.json")), json.loads(expected.pop("manifest.json"))
+    assert found == expected
+    assert {name: value for name, value in manifest.items() if name != "hops"} == {name: value for name, value in other.items() if name != "seconds"}
+    assert load_partition(tmp_path / "parts", graph).metrics == manifest["metrics"]
+
+
+def test_sparse_features_stay_sparse_and_are_the_same(tmp_path):
+    tables = draw(tmp_path, 120, 500, seed=0, sparse=True)
+    part_to_folder(tmp_path / "e.bin", 3, tmp_path / "parts", memory=MEMORY, **tables)
+    in_memory(tmp_path, tables, "undirected", 3)
+    for rank in range(3):
+        X, expected = (load_block(tmp_path / name, rank).X_nF for name in ("parts", "memory"))
+        assert sp.issparse(X) and X.dtype == expected.dtype and (X != expected).nnz == 0
+        halo = load_halo(tmp_path / "parts", rank)
+        assert (halo.X_gF != spgnn.load_graph(tmp_path / "e.bin", **tables).X[halo.node_g]).nnz == 0
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+@pytest.mark.parametrize("edges", ["undirected", "directed"])
+def test_the_halo_is_what_is_within_so_many_hops_with_its_rows(tmp_path, hops, edges):
+    tables = draw(tmp_path, 150, 260, seed=hops)
+    part_to_folder(tmp_path / "e.bin", 4, tmp_path / "parts", memory=MEMORY, edges=edges, hops=hops, **tables)
+    graph = spgnn.load_graph(tmp_path / "e.bin", **tables).with_edges(edges)
+    owner_N = np.load(tmp_path / "parts" / "owner.npy")
+    for rank in range(4):
+        distance = np.where(owner_N == rank, 0, 99)
+        for hop in range(1, hops + 1):
+            read = np.unique(graph.A[distance == hop - 1].indices)
+            distance[read] = np.minimum(distance[read], hop)
+        expected = np.flatnonzero((distance > 0) & (distance < 99))
+        halo = load_halo(tmp_path / "parts", rank)
+        np.testing.assert_array_equal(halo.node_g, expected)
+        np.testing.assert_array_equal(halo.hop_g, distance[expected])
+        np.testing.assert_array_equal(halo.X_gF, graph.X[expected])
+        assert (halo.A_gN is None) == (hops == 1)
+        if hops > 1:
+            rows = graph.A[expected].toarray() * (distance[expected] < hops)[:, None]
+            np.testing.assert_array_equal(halo.A_gN.toarray(), rows)
+
+
+@pytest.mark.slow
+def test_more_than_64_parts_have_the_halo_of_each(tmp_path):
+    draw(tmp_path, 300, 900, seed=1)
+    part_to_folder(tmp_path / "e.bin", 70, tmp_path / "parts", "dbh", memory=MEMORY, hops=2)
+    A, owner_N = spgnn.load_graph(tmp_path / "e.bin").in_use().A, np.load(tmp_path / "parts" / "owner.npy")
+    near = A + A @ A
+    for rank in (0, 63, 64, 69):
+        own_n = np.flatnonzero(owner_N == rank)
+        np.testing.assert_array_equal(load_halo(tmp_path / "parts", rank).node_g, np.setdiff1d(np.unique(near[own_n].indices), own_n))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hops", [1, 2])
+def test_small_buckets_wide_rows_and_blocks_give_the_same_files(tmp_path, monkeypatch, hops):
+    tables = draw(tmp_path, 90, 700, seed=3)
+    edges = np.fromfile(tmp_path / "e.bin", np.int32).reshape(-1, 2)
+    edges[100:400, 0] = 7  # a row with more entries than a bucket may have
+    edges.tofile(tmp_path / "e.bin")
+    part_to_folder(tmp_path / "e.bin", 3, tmp_path / "large", memory=MEMORY, hops=hops, **tables)
+    monkeypatch.setattr(sources, "CHUNK", 64)
+    monkeypatch.setattr(Memory, "spill_entries", lambda self, n_nodes: 150)
+    monkeypatch.setattr(Memory, "bucket_entries", lambda self, n_nodes: 40)
+    monkeypatch.setattr(Memory, "row_bytes", lambda self, n_nodes: 200)
+    part_to_folder(tmp_path / "e.bin", 3, tmp_path / "small", memory=MEMORY, hops=hops, **tables)
+    assert files_of(tmp_path / "small") == files_of(tmp_path / "large")
+
+
+@pytest.mark.slow
+def test_text_gzip_wide_integers_arrays_and_iterators_give_the_same_files(tmp_path):
+    draw(tmp_path, 80, 400, seed=4)
+    edges = np.fromfile(tmp_path / "e.bin", np.int32).reshape(-1, 2)
+    np.savetxt(tmp_path / "e.txt", edges, fmt="%d", header="a comment")
+    with gzip.open(tmp_path / "e.txt.gz", "wb") as file:
+        file.write((tmp_path / "e.txt").read_bytes())
+    edges.astype(np.int64).tofile(tmp_path / "e.i64")
+    np.save(tmp_path / "e.npy", edges)
+    sources = [tmp_path / f"e.{ending}" for ending in ("bin", "txt", "txt.gz", "i64", "npy")] + [edges, iter(edges.tolist()), lambda: iter([edges])]
+    found = []
+    for source in sources:
+        part_to_folder(source, 4, tmp_path / "parts", memory=MEMORY)
+        found.append(files_of(tmp_path / "parts"))
+        manifest = json.loads(found[-1].pop("manifest.json"))
+        assert manifest["graph"] == ("e" if isinstance(source, Path) and source.suffix != ".npy" else manifest["graph"])
+    assert all(files == found[0] for files in found)
+
+
+def test_ids_with_gaps_beyond_two_to_the_31_are_numbered(tmp_path):
+    ids = np.array([5, 2**40, 17, 2**33 + 1])
+    ids[np.array([[0, 1], [1, 2], [2, 3], [3, 0]])].tofile(tmp_path / "e.i64")
+    np.save(tmp_path / "X.npy", np.arange(4, dtype=np.float32)[:, None])
+    report = part_to_folder(tmp_path / "e.i64", 2, tmp_path / "parts", memory=MEMORY, relabel=True, features=tmp_path / "X.npy")
+    assert report["n"] == 4 and report["nnz"] == 8
+    np.testing.assert_array_equal(np.load(tmp_path / "parts" / "ids.npy"), np.sort(ids))
+    with pytest.raises(InputError, match="relabel"):
+        part_to_folder(tmp_path / "e.i64", 2, tmp_path / "other", memory=MEMORY)
+
+
+def test_nodes_without_an_edge_are_told_by_the_header_the_features_or_n_nodes(tmp_path):
+    (tmp_path / "e.txt").write_text("# Nodes: 9 Edges: 2\n0 1\n1 2\n")
+    assert part_to_folder(tmp_path / "e.txt", 2, tmp_path / "a", memory=MEMORY)["n"] == 9
+    np.array([[0, 1]], np.int32).tofile(tmp_path / "e.bin")
+    assert part_to_folder(tmp_path / "e.bin", 2, tmp_path / "b", memory=MEMORY, n_nodes=5)["n"] == 5
+    np.save(tmp_path / "y.npy", np.zeros(7, int))
+    assert part_to_folder(tmp_path / "e.bin", 2, tmp_path / "c", memory=MEMORY, labels=tmp_path / "y.npy")["n"] == 7
+    (tmp_path / "e.txt").write_text("# Nodes: 9 Edges: 3\n0 1\n1 2\n")
+    with pytest.raises(InputError, match="declares 3 edges, it holds 2"):
+        part_to_folder(tmp_path / "e.txt", 2, tmp_path / "d", memory=MEMORY)
+
+
+def test_weights_that_are_not_read_are_told(tmp_path):
+    notes = []
+    for text in ("0 1\n1 2\n", "u,v,w\n0,1,0.5\n1,2,0.5\n"):
+        (tmp_path / "e.csv").write_text(text)
+        part_to_folder(tmp_path / "e.csv", 2, tmp_path / "parts", memory=MEMORY, note=notes.append)
+    assert len(notes) == 1 and "third column" in notes[0]
+
+
+def test_owners_of_ones_own_are_kept(tmp_path):
+    draw(tmp_path, 60, 200, seed=5)
+    owner_N = np.arange(60) % 3
+    part_to_folder(tmp_path / "e.bin", 3, tmp_path / "parts", memory=MEMORY, owner=owner_N)
+    np.testing.assert_array_equal(load_partition(tmp_path / "parts").owner_N, owner_N)
+    with pytest.raises(PartitionError, match="owner has 5 entries"):
+        part_to_folder(tmp_path / "e.bin", 3, tmp_path / "other", memory=MEMORY, owner=owner_N[:5])
+
+
+def bad_inputs(folder: Path):
+    np.array([[0, 1], [3, -2]], np.int32).tofile(folder / "negative.bin")
+    (folder / "word.txt").write_text("0 1\n1 x\n")
+    np.save(folder / "short.npy", np.zeros((3, 2), np.float32))
+    np.save(folder / "nan.npy", np.where(np.arange(120).reshape(60, 2) == 7, np.nan, 1.0))
+    np.save(folder / "label.npy", np.full(60, -2))
+    np.save(folder / "split.npy", np.full(60, 3, np.int8))
+    edges = folder / "e.bin"
+    yield {"source": folder / "negative.bin"}, InputError, "edge 1 of the stream is 3 -> -2"
+    yield {"source": folder / "word.txt"}, InputError, "word.txt:2: '1 x'"
+    yield {"source": folder / "none.bin"}, InputError, "none.bin: no such file"
+    yield {"source": edges, "features": folder / "short.npy"}, InputError, "expected ids from 0 to 2"
+    yield {"source": edges, "features": folder / "short.npy", "n_nodes": 60}, InputError, "short.npy: 3 rows; expected 60"
+    yield {"source": edges, "features": folder / "short.npy", "relabel": True}, InputError, "short.npy: 3 rows; expected 60"
+    yield {"source": edges, "features": folder / "nan.npy"}, InputError, "node 3, column 1 is nan"
+    yield {"source": edges, "labels": folder / "label.npy"}, InputError, "node 0 has label -2"
+    yield {"source": edges, "split": folder / "split.npy"}, InputError, "node 0 has split 3"
+    yield {"source": edges, "features": folder / "absent.npy"}, InputError, "absent.npy: no such file"
+    yield {"source": edges, "method": "metis"}, UsageError, "'metis' is not known"
+    yield {"source": edges, "k": 0}, UsageError, "k = 0"
+    yield {"source": edges, "hops": -1}, UsageError, "hops = -1"
+    yield {"source": edges, "edges": "both"}, UsageError, "edges = 'both'"
+    yield {"source": edges, "memory": "2 gold"}, UsageError, "expected a size such as 2GB"
+    yield {"source": edges, "memory": "30MB"}, ResourceError, r"34 bytes each.*give it [\d,]+ MB or more"
+
+
+@pytest.mark.slow
+def test_bad_input_ends_with_one_message_and_leaves_nothing(tmp_path):
+    draw(tmp_path, 60, 200, seed=6)
+    for wrong, error, message in bad_inputs(tmp_path):
+        before = sorted(path.name for path in tmp_path.iterdir())
+        with pytest.raises(error, match=message):
+            part_to_folder(**{"k": 2, "out": tmp_path / "parts", "memory": MEMORY} | wrong)
+        assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_what_is_no_partition_is_not_written_over(tmp_path):
+    draw(tmp_path, 60, 200, seed=7)
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "thesis.tex").write_text("x")
+    with pytest.raises(UsageError, match="is not a partition"):
+        part_to_folder(tmp_path / "e.bin", 2, tmp_path / "parts", memory=MEMORY)
+    shutil.rmtree(tmp_path / "parts")
+    part_to_folder(tmp_path / "e.bin", 2, tmp_path / "parts", memory=MEMORY)
+    assert part_to_folder(tmp_path / "e.bin", 3, tmp_path / "parts", memory=MEMORY)["k"] == 3
+    assert load_partition(tmp_path / "parts").k == 3
+
+
+@pytest.mark.parametrize("text, size", [("2GB", 2 * 10**9), ("500 mb", 5 * 10**8), ("1.5GiB", 3 << 29), ("1000", 1000), (7, 7)])
+def test_sizes_are_read_with_their_units(text, size):
+    assert memory_bytes_of(text) == size
+
+
+def test_the_shares_of_memory_stay_below_it():
+    for n_nodes in (0, 10**6, 10**7):
+        limit = Memory(10**9, memory_module.node_bytes("spring", 32, 1, False), base_bytes=60 << 20)
+        rest = 10**9 - (60 << 20) - limit.node_bytes * n_nodes
+        assert 16 * limit.spill_entries(n_nodes) <= rest
+        assert 4 * limit.bucket_entries(n_nodes) + (8 << 20) <= rest
+        assert 3 * limit.row_bytes(n_nodes) <= rest
+
+
+def test_tables_in_blocks_are_the_whole(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, X in (("c", rng.normal(size=(37, 3))), ("f", np.asfortranarray(rng.normal(size=(37, 3)))), ("i", rng.integers(0, 9, (37, 2)).astype(">i2"))):
+        np.save(tmp_path / f"{name}.npy", X)
+        blocks = list(features_table(tmp_path / f"{name}.npy").blocks(100))
+        assert len(blocks) > 3 and isinstance(features_table(tmp_path / f"{name}.npy"), Dense)
+        np.testing.assert_array_equal(np.concatenate([rows for _, rows in blocks]), X)
+    X = sp.random_array((37, 50), density=0.2, format="csr", rng=rng)
+    sp.save_npz(tmp_path / "s.npz", X)
+    table = features_table(tmp_path / "s.npz")
+    assert isinstance(table, Sparse)
+    blocks = list(table.blocks(400))
+    assert len(blocks) > 3 and (sp.vstack([rows for _, rows in blocks]) != X).nnz == 0

@@ -1,0 +1,189 @@
+"""A pipeline that was stopped anywhere is taken up by the same call, and what is half done can never be loaded."""
+
+import errno
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from spgnn.errors import PartitionError, ResourceError
+from spgnn.partition import is_partition, load_partition, part_to_folder
+from spgnn.partition.pipeline import npy, work
+from spgnn.partition.pipeline.work import Work
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Stop(BaseException):
+    """What stands for a kill: no handler of the pipeline sees it."""
+
+
+@pytest.fixture
+def edges(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    np.random.default_rng(0).integers(0, 70, (300, 2)).astype(np.int32).tofile(tmp_path / "e.bin")
+    np.savetxt(tmp_path / "e.txt", np.fromfile(tmp_path / "e.bin", np.int32).reshape(-1, 2), fmt="%d")
+    np.save(tmp_path / "X.npy", np.random.default_rng(1).normal(size=(70, 3)))
+    return tmp_path
+
+
+def run(folder: Path, out: str = "parts", **more) -> dict:
+    usual = {"source": folder / "e.txt", "k": 3, "memory": "1GB", "hops": 2, "features": folder / "X.npy"}
+    return part_to_folder(out=folder / out, **usual | more)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.slow
+def test_stopped_after_any_stage_or_any_write_it_goes_on_to_the_same_files(edges, monkeypatch):
+    run(edges, "whole")
+    expected = files_of(edges / "whole")
+    stops = {"after a stage": (work, "_write"), "at a write": (npy.NpyFile, "finish"), "before a rename": (Path, "rename")}
+    for where, (owner, name) in stops.items():
+        function, counts = getattr(owner, name), []
+        for stop_at in range(0, 1000, 1 if name == "rename" else 2):
+            seen = iter(range(stop_at + 1))
+
+            def stopping(*args, **kwargs):
+                if next(seen, None) is None:
+                    raise Stop
+                return function(*args, **kwargs)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, stopping)
+                try:
+                    run(edges)
+                    break
+                except Stop:
+                    counts.append(stop_at)
+            assert not is_partition(edges / "parts") or where == "before a rename"
+            assert run(edges)["k"] == 3
+            assert files_of(edges / "parts") == expected, f"{where} {stop_at}"
+            assert not (edges / ".parts.partial").exists()
+            shutil.rmtree(edges / "parts")
+        assert len(counts) >= 3, where
+        shutil.rmtree(edges / "parts")
+
+
+def test_a_partition_that_is_replaced_stands_until_the_new_one_is_whole(edges, monkeypatch):
+    run(edges, k=2)
+    before = files_of(edges / "parts")
+    with monkeypatch.context() as patch:
+        patch.setattr(Work, "publish", lambda self: (_ for _ in ()).throw(Stop))
+        with pytest.raises(Stop):
+            run(edges)
+    assert files_of(edges / "parts") == before
+    notes = []
+    assert run(edges, note=notes.append)["k"] == 3 and "going on" in notes[0]
+    assert load_partition(edges / "parts").k == 3
+
+
+@pytest.mark.parametrize("change", ["seed", "edges file", "features file"])
+def test_other_parameters_or_files_start_anew_and_say_so(edges, monkeypatch, change):
+    with monkeypatch.context() as patch:
+        patch.setattr(Work, "publish", lambda self: (_ for _ in ()).throw(Stop))
+        with pytest.raises(Stop):
+            run(edges)
+    if change != "seed":
+        os.utime(edges / ("e.txt" if change == "edges file" else "X.npy"), (1, 1))
+    notes = []
+    run(edges, note=notes.append, seed=int(change == "seed"))
+    word = {"seed": "seed", "edges file": "source", "features file": "features"}[change]
+    assert notes == [f"starting anew: the run that was interrupted had another {word}"]
+
+
+def test_two_at_once_are_one_too_many(edges):
+    with Work(edges / "parts", {"a": 1}), pytest.raises(ResourceError, match="another process is writing it"):
+        run(edges)
+
+
+def test_a_stream_that_changes_between_passes_is_refused(edges):
+    other = np.fromfile(edges / "e.bin", np.int32)[::-1].copy()
+
+    def change(name, done, total):
+        if name == "degrees" and done == total:
+            other.tofile(edges / "e.bin")
+
+    with pytest.raises(PartitionError, match="changed between passes"):
+        run(edges, source=edges / "e.bin", progress=change)
+    assert sorted(path.name for path in edges.iterdir()) == ["X.npy", "e.bin", "e.txt"]
+
+
+def test_a_disk_too_small_is_seen_before_it_is_full(edges, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: namedtuple("usage", "free")(1000))
+    with pytest.raises(ResourceError, match=r"0 MB are free; \d+ nonzeros 8 bytes each"):
+        run(edges)
+    assert not list(edges.glob("*parts*"))
+
+
+def test_a_full_disk_leaves_nothing(edges, monkeypatch):
+    finish, left = npy.NpyFile.finish, iter(range(9))
+
+    def full(self):
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return finish(self)
+
+    monkeypatch.setattr(npy.NpyFile, "finish", full)
+    with pytest.raises(ResourceError, match="No space left on device; what was written is removed again"):
+        run(edges)
+    assert not list(edges.glob("*parts*"))
+
+
+def command(folder: Path, out: str = "parts") -> list[str]:
+    words = ["partition", folder / "e.bin", "-k", 8, "--features", folder / "X.npy", "--memory", "250MB", "--hops", 2, "--out", folder / out, "--json"]
+    return [sys.executable, "-m", "spgnn", *map(str, words)]
+
+
+@pytest.fixture
+def larger(tmp_path):
+    rng = np.random.default_rng(0)
+    (rng.random((200_000, 2)) ** 2 * 9000).astype(np.int32).tofile(tmp_path / "e.bin")
+    np.save(tmp_path / "X.npy", rng.normal(size=(9000, 32)).astype(np.float32))
+    return tmp_path
+
+
+ENV = os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.slow
+def test_after_a_kill_the_same_command_writes_the_same_files(larger):
+    report = json.loads(subprocess.run(command(larger, "whole"), env=ENV, check=True, capture_output=True).stdout)
+    assert {"k", "n", "nnz", "method", "total_rows", "edge_cut", "replication_factor", "seconds", "peak_rss_mb"} <= set(report)
+    assert report["peak_rss_mb"] <= 250
+    expected = files_of(larger / "whole")
+    stages = len(list(larger.rglob("whole/part-*"))) + 7
+    for share in random.Random(0).sample(range(stages), 3):
+        process = subprocess.Popen(command(larger), env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(list(larger.glob(".parts.partial/done/*.json"))) <= share:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not (larger / "parts").exists() or files_of(larger / "parts") == expected
+        subprocess.run(command(larger), env=ENV, check=True, capture_output=True)
+        assert files_of(larger / "parts") == expected
+        assert not [path.name for path in larger.iterdir() if path.name.startswith(".")]
+        shutil.rmtree(larger / "parts")
+
+
+@pytest.mark.slow
+def test_a_file_system_that_refuses_ends_with_exit_code_4_and_nothing_that_loads(larger):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    done = subprocess.run(command(larger), env=ENV, capture_output=True, text=True, preexec_fn=limit)
+    assert done.returncode == 4, done.stderr
+    assert "File too large; what was written is removed again" in done.stderr
+    assert sorted(path.name for path in larger.iterdir()) == ["X.npy", "e.bin"]

@@ -26,7 +26,7 @@ from spgnn.spmm.cuda.kernels import CudaKernels
 from spgnn.spmm.cuda.launcher import source_text
 
 HEADER = Path(__file__).parent / "spmm" / "emulated_cuda.h"
-CACHE = Path(tempfile.gettempdir()) / f"spgnn-emulated-{os.getuid()}"
+CACHE = Path(__file__).parents[1] / "build" / "emulated_cuda"  # which git ignores
 FLAGS = ["-O1", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-w"]
 
 

@@ -125,7 +125,7 @@ def _built(source: str, names: list[str]) -> Path:
     key = hashlib.sha256((text + HEADER.read_text() + " ".join(FLAGS)).encode()).hexdigest()[:24]
     library = CACHE / f"{source}-{key}.so"
     if not library.exists():
-        CACHE.mkdir(mode=0o700, exist_ok=True)
+        CACHE.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             code, made = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
             code.write_text(text)

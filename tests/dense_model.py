@@ -1,0 +1,58 @@
+"""The dense float64 model that gradients, loss and logits on ranks are held against."""
+
+import numpy as np
+import torch
+from graphs import dense_operator
+
+from spgnn.config import TrainConfig
+from spgnn.distgraph import distribute
+from spgnn.layers import GCN, Layer, Stack
+from spgnn.spmm.reference import DenseOperator
+from spgnn.training.loop import Trainer
+
+
+def relative(a, b):
+    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300))
+
+
+class Residual(Layer):
+    """A layer of a user's own, on A @ H."""
+
+    def __init__(self, f):
+        super().__init__(f, f)
+        self.W_FF = self.weight(f, f)
+
+    def forward(self, A, H_nF):
+        return torch.relu(A @ (H_nF @ self.W_FF) + H_nF)
+
+
+def make(name, f=6, c=3):
+    if name == "wide":  # both orders of the chain occur
+        return Stack(GCN(f, 9, act="relu"), GCN(9, 4, act="relu"), GCN(4, 8, act="tanh", norm="layer"), GCN(8, c))
+    if name == "residual":
+        return Stack(GCN(f, f, act="relu"), GCN(f, f, act="elu", residual=True, bias=False), GCN(f, c))
+    return Stack(GCN(f, f), Residual(f), GCN(f, c))
+
+
+def dense_gradients(graph, model, how):
+    """Loss, logits and gradients of the one-process dense model."""
+    X = graph.X.toarray() if hasattr(graph.X, "toarray") else graph.X
+    model = model.double()
+    Z = model(DenseOperator(dense_operator(graph, how)), torch.from_numpy(np.asarray(X, dtype=np.float64)))
+    rows = (graph.split == 0) & (graph.y >= 0)
+    loss = torch.nn.functional.cross_entropy(Z[rows], torch.from_numpy(graph.y[rows]))
+    loss.backward()
+    return float(loss.detach()), Z.detach().numpy(), [p.grad.numpy() for p in model.parameters()]
+
+
+def gradients_are_the_dense_ones(comm, graph, model_name, how, prune="never", **options):
+    dgraph = distribute(graph, comm, operator=how, dtype=torch.float64, **options)
+    config = TrainConfig(lr=0.0, optimizer="sgd", split="given", prune=prune)
+    trainer = Trainer(make(model_name), dgraph, config)
+    loss = trainer.step(1)
+    expected_loss, Z, gradients = dense_gradients(graph, make(model_name), how)
+    assert abs(loss - expected_loss) <= 1e-10 * expected_loss
+    assert relative(dgraph.collect(trainer.logits().detach().numpy()), Z) <= 1e-10
+    for parameter, gradient in zip(trainer.model.parameters(), gradients):
+        assert relative(parameter.grad.numpy(), gradient) <= 1e-10
+    return trainer

@@ -1,0 +1,32 @@
+"""P-invariance on 1.5D grids and of pruned steps: loss, gradients and logits equal the dense float64 model (TARGETS 13)."""
+
+import numpy as np
+import pytest
+from dense_model import gradients_are_the_dense_ones
+from graphs import random_graph
+from worlds import parallel
+
+
+@parallel([4, 8, 16], mpi=[4, 8])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+@pytest.mark.parametrize("method", ["random", "metis"])
+@pytest.mark.parametrize("use", ["directed", "undirected"])
+def test_on_a_grid_too_and_replicated_rows_count_once(comm, scheme, method, use):
+    for c in [c for c in (2, 4) if comm.size % (c * c) == 0]:
+        for model_name, sparse, how, keep in (("wide", False, "gcn", True), ("own", True, "gcn", True), ("residual", False, "row", False)):
+            graph = random_graph(n=30, edges=120, sparse=sparse, weighted=True, use=use)
+            gradients_are_the_dense_ones(comm, graph, model_name, how, scheme=scheme, method=method, replication=c, keep=keep)
+
+
+@parallel([1, 2, 3, 8], mpi=[3, 8])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("use", ["directed", "undirected"])
+def test_pruned_steps_give_the_same_gradients_and_evaluations_all_rows(comm, scheme, keep, use):
+    for model_name, sparse, how in (("wide", False, "gcn"), ("wide", True, "row"), ("residual", False, "row"), ("residual", True, "gcn")):
+        graph = random_graph(n=40, edges=60, sparse=sparse, weighted=True, use=use)
+        graph.split[:] = np.where(np.arange(40) % 9 == 0, 0, 1)
+        for c in [1, 2] if comm.size == 8 else [1]:
+            options = dict(scheme=scheme, method="random", replication=c, keep=keep)
+            trainer = gradients_are_the_dense_ones(comm, graph, model_name, how, prune="always", **options)
+            assert trainer.rows.is_pruned and trainer.rows.X is not None

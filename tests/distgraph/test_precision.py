@@ -3,28 +3,18 @@
 import numpy as np
 import pytest
 import torch
+from dense_model import Residual
 from graphs import dense_operator, random_graph
 from worlds import parallel
 
 from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
-from spgnn.layers import GCN, Layer, Stack
+from spgnn.layers import GCN, Stack
 from spgnn.spmm.reference import DenseOperator
 from spgnn.training import train
 from spgnn.training.loop import Trainer
 
 RANKS = [1, 2, 4]
-
-
-class Residual(Layer):
-    """A layer of a user's own, on A @ H and a float32 parameter."""
-
-    def __init__(self, f):
-        super().__init__(f, f)
-        self.W_FF = self.weight(f, f)
-
-    def forward(self, A, H_nF):
-        return torch.relu(A @ (H_nF @ self.W_FF) + H_nF)
 
 
 class Biased(Residual):

@@ -18,7 +18,7 @@ from spgnn.partition.pipeline.memory import Memory, memory_bytes_of
 from spgnn.partition.pipeline.tables import Dense, Sparse, features_table
 from spgnn.partition.stream import sources
 
-MEMORY = "1GB"
+MEMORY = "16GB"  # the process that runs all tests may have 1 GB itself
 
 
 @pytest.fixture(autouse=True)

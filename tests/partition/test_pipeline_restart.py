@@ -38,7 +38,7 @@ def edges(tmp_path, monkeypatch):
 
 
 def run(folder: Path, out: str = "parts", **more) -> dict:
-    usual = {"source": folder / "e.txt", "k": 3, "memory": "1GB", "hops": 2, "features": folder / "X.npy"}
+    usual = {"source": folder / "e.txt", "k": 3, "memory": "16GB", "hops": 2, "features": folder / "X.npy"}
     return part_to_folder(out=folder / out, **usual | more)
 
 

@@ -29,7 +29,7 @@ def write_parts(comm, folder: str, edges: str, sparse: bool) -> tuple[Path, dict
         sp.save_npz(folder / "X.npz", sp.csr_array(X * (X > 0.5))) if sparse else np.save(folder / "X.npy", X)
         np.save(folder / "y.npy", rng.integers(0, 3, 90))
         np.save(folder / "s.npy", rng.integers(0, 3, 90).astype(np.int8))
-        part_to_folder(folder / "e.bin", comm.size, folder / "parts", memory="2GB", edges=edges, **tables)
+        part_to_folder(folder / "e.bin", comm.size, folder / "parts", memory="16GB", edges=edges, **tables)
     comm.barrier()
     return folder, tables
 
@@ -69,7 +69,7 @@ def test_as_many_ranks_as_parts_are_needed(comm):
     with tempfile.TemporaryDirectory() as own:
         folder, _ = write_parts(comm, own, "undirected", False)
         if comm.rank == 0:
-            part_to_folder(folder / "e.bin", 3, folder / "three", memory="2GB")
+            part_to_folder(folder / "e.bin", 3, folder / "three", memory="16GB")
         comm.barrier()
         with pytest.raises(PartitionError, match="start 3 or make a partition with k = 2"):
             distribute(folder / "three", comm)

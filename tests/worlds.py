@@ -37,7 +37,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = ("tmp_path", "data_dir")
 BATCHES = pytest.StashKey[dict]()
-THREAD_LIMIT_S, BATCH_LIMIT_S, GRACE_S = 60, 240, 2
+THREAD_LIMIT_S, BATCH_LIMIT_S, GRACE_S = 120, 240, 2
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,6 @@ SIMULATED = {
     "all_reduce": "all-reduce",
 }
 # The widths of the ICPP'24 paper's runs, for a graph without features or labels.
-PAPER_WIDTHS = (300, 16, 24)
 
 
 @click.command(cls=OneProcess, sections=SECTIONS, short_help="Predict what a partition sends.", epilog=GRAPH_HELP)
@@ -85,6 +84,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     """
     from ..analysis import layer_table
     from ..analysis.exchanges import grid_of
+    from ..analysis.study import default_widths
 
     widths = integers("widths", config.widths) if config.widths else ()
     schemes, replications = words("scheme", config.scheme), integers("replication", config.replication)
@@ -93,7 +93,10 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
         for k, c in [(k, c) for k, _ in cuts for c in replications]:
             grid_of(k, c)  # before anything is read or cut
     loaded = load(graph, config.format, config.features, config.labels)
-    widths = widths or _default_widths(loaded)
+    if not widths:
+        widths = default_widths(loaded)
+        if not (loaded.n_features and loaded.n_classes):
+            say(f"{loaded.name} has no {'features' if not loaded.n_features else 'labels'}; --widths {','.join(map(str, widths))}")
     features = loaded.X  # which a partitioner may look at
     if widths[0] != loaded.n_features:
         loaded = replace(loaded, X=None)  # of other features than the graph's nothing is known
@@ -172,11 +175,3 @@ def _partitions(graph: Graph, cuts: list[tuple[int, str]], config: MeasureConfig
         return
     for k, method in cuts:
         yield part_graph(graph, k, method, seed=config.seed, balance=config.balance)
-
-
-def _default_widths(graph: Graph) -> tuple[int, ...]:
-    if graph.n_features and graph.n_classes:
-        return graph.n_features, 128, graph.n_classes
-    say(f"{graph.name} has no {'features' if not graph.n_features else 'labels'}; --widths {','.join(map(str, PAPER_WIDTHS))}")
-    return PAPER_WIDTHS
-

@@ -21,8 +21,11 @@ namespace {
 
 using spgnn::Block;
 using spgnn::Buckets;
+using spgnn::by_degree;
+using spgnn::Communities;
 using spgnn::in_parallel;
 using spgnn::NONE;
+using spgnn::reading_cost;
 
 template <class T>
 using Array = py::array_t<T, py::array::c_style>;

@@ -51,6 +51,14 @@ def test_a_good_order_is_left_alone():
     assert local_order(A) is None
 
 
+def test_an_order_that_saves_too_little_is_not_taken(monkeypatch):
+    A = shuffled_blocks()
+    _, before, after = _loops.local_order(A.indptr.astype(np.int64), A.indices, 1.0)
+    for enough, is_taken in ((1.01 * after / before, True), (0.99 * after / before, False)):
+        monkeypatch.setattr(locality, "ENOUGH", enough)
+        assert (local_order(A) is not None) == is_taken
+
+
 def test_small_and_empty_blocks_are_left_alone():
     assert local_order(random_graph().A) is None
     assert local_order(sp.csr_array((40_000, 40_000))) is None

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..spmm.panels import panel_bytes
+
 PAGE, SMALL = 4096, 1 << 15  # of spmm.buffers
 # Seen with the system's allocator, see docs/plan.md: bytes a nonzero while rank 0 adds reverse edges, and while it
 # partitions and hands the rows out; what of that stays in the allocator's lists; libraries that start with training.
@@ -111,7 +113,7 @@ def rank_memory(
     copies = 1 if is_symmetric else 2
     own = copies * (s.own_nnz * nonzero + 8 * s.n)
     others = 2 * (s.ghost_nnz + s.sender_nnz) * nonzero + 8 * (s.n + s.g + 3 * s.s)
-    parts["operator"] = own + others
+    parts["operator"] = own + others + copies * _panels(s, layers, itemsize, nonzero)
     if s.x_nnz is None:
         parts["features"] = s.n * wide * itemsize * (2 if layers[0].is_kept else 1)
     else:
@@ -195,6 +197,12 @@ def epoch_buffers(
             pool.give(G)
             G = dropped
     return pool.held
+
+
+def _panels(sizes: RankSizes, layers: Sequence[LayerSizes], itemsize: int, nonzero: int) -> int:
+    """Return the bytes of the own block's column panels: of products that are made every epoch and not rounded."""
+    widths = [layer.f_out if layer.order == "gemm_first" else layer.f_in for layer in layers if not layer.is_kept]
+    return panel_bytes(sizes.n, sizes.own_nnz, max(widths, default=0) * itemsize, nonzero) if itemsize >= 4 else 0
 
 
 def largest_rank(memories: Sequence[RankMemory]) -> tuple[int, RankMemory]:

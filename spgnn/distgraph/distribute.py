@@ -16,6 +16,7 @@ from ..dist.consistency import check_same
 from ..dist.threads import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
 from ..graph import NORMS, Graph
+from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, RowBlock, load_block, load_partition, part_graph, partition_of, row_block, select_rows
 from ..spmm.buffers import make_pool, sum_dtype
 from ..spmm.cuda.device import device_communicator, place
@@ -95,6 +96,7 @@ def distribute(
     comm.phase = "partition and load"
     block, owner_of, name, method = _own_block(source, layout, partition, method, seed, balance)
     check_same(comm, block_facts(block))
+    give_back_memory()  # what reading and partitioning took
     comm.phase = "distribute"
     A, order_n = assemble(block, owner_of, layout, operator, machine, locality)
     X_nF, y_n, split_n = (rows if order_n is None else select_rows(rows, order_n) for rows in (block.X_nF, block.y_n, block.split_n))
@@ -105,6 +107,7 @@ def distribute(
     before_bytes = comm.traffic.sent_bytes().sum()
     if keep and X is not None:
         A.keep(X)
+    give_back_memory()
     return DistGraph(
         comm=comm,
         A=A,

@@ -32,9 +32,9 @@ def local_order(A_nn: sp.csr_array) -> np.ndarray | None:
 
 def in_order(A_nn: sp.csr_array, order_n: np.ndarray) -> sp.csr_array:
     """Return the rows and columns of a square block in an order, new to old."""
-    rank_n = np.empty_like(order_n)
+    rank_n = np.empty(len(order_n), A_nn.indices.dtype)
     rank_n[order_n] = np.arange(len(order_n))
-    rows = A_nn[order_n]
-    A = sp.csr_array((rows.data, rank_n[rows.indices].astype(rows.indices.dtype), rows.indptr), shape=A_nn.shape)
+    rows = sp.csr_array(A_nn[order_n])
+    A = sp.csr_array((rows.data, rank_n[rows.indices], rows.indptr), shape=A_nn.shape)
     A.sort_indices()
     return A

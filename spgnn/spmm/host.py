@@ -5,6 +5,8 @@ Shapes: n, m rows, F, C columns.
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import torch
 
@@ -18,11 +20,26 @@ class HostKernels:
     def prepare(self, A) -> None:
         """Nothing has to be copied."""
 
+    def equals_transpose(self, A) -> bool:
+        """Return whether a square LocalCSR is its own transpose, without making that."""
+        return _kernels.equals_transpose(A.indptr, A.indices, A.weights)
+
     def spmm(self, A, X_mF, out_nF, accumulate=False, bias_F=None, relu=False, add_nF=None) -> None:
         """out = A X (+ out) (+ add) (+ bias), then ReLU; A a LocalCSR."""
         bias, add = (None if x is None else x.detach().numpy() for x in (bias_F, add_nF))
         X, out = array_of(X_mF.contiguous()), array_of(out_nF)
-        _kernels.spmm(A.indptr, A.indices, A.weights, X, out, accumulate, bias, relu, A.threads, add=add)
+        is_sum = out_nF.dtype == sum_dtype(out_nF.dtype)  # what several passes add up is not rounded between them
+        if not (is_sum and A.panels is not None and A.panels.fit(*X.shape, X.itemsize)):
+            _kernels.spmm(A.indptr, A.indices, A.weights, X, out, accumulate, bias, relu, A.threads, add=add)
+            return
+        key = (X.shape[1], X_mF.dtype)
+        in_panels = A.panels.next_way(key)
+        passes = A.panels.passes(A) if in_panels else [(slice(None), A.indptr, A.indices, A.weights)]
+        start = time.perf_counter()
+        for i, (columns, indptr, indices, weights) in enumerate(passes):
+            last = {"bias": bias, "relu": relu, "add": add} if i == len(passes) - 1 else {}
+            _kernels.spmm(indptr, indices, weights, X[columns], out, accumulate or i > 0, threads=A.threads, **last)
+        A.panels.took(key, in_panels, time.perf_counter() - start)
 
     def take_rows(self, X_nF, rows_m: np.ndarray, out_mF, threads: int = 0) -> None:
         """out[i] = X[rows[i]]."""

@@ -14,8 +14,9 @@ import torch
 
 from ..errors import ShapeError
 from ..graph import check_csr
-from .backend import kernels_of
+from .backend import HOST, kernels_of
 from .buffers import sum_dtype
+from .panels import Panels, panel_count
 
 
 class LocalCSR:
@@ -39,6 +40,7 @@ class LocalCSR:
         self.numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
         weights = np.ascontiguousarray(A.data, dtype=self.numpy_dtype)
         self.weights = None if (weights == 1).all() else weights
+        self.panels: Panels | None = Panels(panel_count(self.shape[0], self.nnz))  # None: weights that change
         self._transposed: LocalCSR | None = None
         self._order: np.ndarray | None = None  # where the transpose's weights stand in these
 
@@ -58,11 +60,8 @@ class LocalCSR:
     def transposed(self) -> LocalCSR:
         """Return A' as a LocalCSR: A itself where A is symmetric."""
         if self._transposed is None:
-            T = self.to_scipy().T.tocsr()
-            same = self.shape[0] == self.shape[1] and np.array_equal(T.indptr, self.indptr)
-            same = same and np.array_equal(T.indices, self.indices)
-            same = same and (self.weights is None or np.array_equal(T.data, self.weights))
-            self._transposed = self if same else LocalCSR(T, self.dtype, self.threads)
+            is_symmetric = self.shape[0] == self.shape[1] and HOST.equals_transpose(self)
+            self._transposed = self if is_symmetric else LocalCSR(self.to_scipy().T.tocsr(), self.dtype, self.threads)
         return self._transposed
 
     def with_weights(self, weights: np.ndarray | torch.Tensor, upload: Callable = lambda order: order) -> LocalCSR:
@@ -74,9 +73,9 @@ class LocalCSR:
         if self._order is None:
             self._order = sp.csr_array((np.arange(self.nnz), self.indices, self.indptr), shape=self.shape).T.tocsr().data
         other = copy(self)
-        other.weights = weights
+        other.weights, other.panels = weights, None
         other._transposed = copy(pattern)
-        other._transposed.weights = weights[upload(self._order)]
+        other._transposed.weights, other._transposed.panels = weights[upload(self._order)], None
         other._transposed._transposed = other
         return other
 

@@ -37,6 +37,8 @@ __attribute__((noinline)) static void rows_tile(const P& p, int64_t begin, int64
     for (int64_t row = begin; row < end; ++row) {
         typename V::reg sum[UNROLL][NV] = {};
         auto* y = p.Y + row * p.ldy + col;
+        if (accumulate)  // before the sum: products in several passes and in one then give the same bits
+            for (int v = 0; v < NV; ++v) sum[0][v] = V::load(y + (v < NV - 1 ? v * V::count : last));
         const int64_t stop = indptr[row + 1];
         auto add = [&](int u, int64_t e) __attribute__((always_inline)) {
             const auto* x = X + int64_t(indices[e]) * ldx;
@@ -64,8 +66,6 @@ __attribute__((noinline)) static void rows_tile(const P& p, int64_t begin, int64
         }
         for (int u = 1; u < UNROLL; ++u)
             for (int v = 0; v < NV; ++v) sum[0][v] += sum[u][v];
-        if (accumulate)  // every lane is read before any is written: the last two vectors may overlap
-            for (int v = 0; v < NV; ++v) sum[0][v] += V::load(y + (v < NV - 1 ? v * V::count : last));
         if (p.add) {
             const auto* a = p.add + row * p.ldy + col;
             for (int v = 0; v < NV; ++v) sum[0][v] += V::load(a + (v < NV - 1 ? v * V::count : last));

@@ -63,6 +63,30 @@ void spmm(const Array<int64_t>& indptr, const Array<I>& indices, const py::objec
     });
 }
 
+// Whether a square CSR with sorted indices is its own transpose, weights to the bit. Rows are gone through in order, so
+// that the nonzeros of column j are met in the order in which row j stores their mirror images.
+template <class I>
+bool equals_transpose(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights) {
+    const int64_t n = indptr.shape(0) - 1;
+    require(n >= 0 && indptr.data()[n] == indices.shape(0), "equals_transpose: indptr must end at the number of indices");
+    const py::array of = weights.is_none() ? py::array(Array<float>(0)) : py::cast<py::array>(weights);
+    const uint32_t* words = of.itemsize() == 4 && of.size() ? static_cast<const uint32_t*>(of.data()) : nullptr;
+    const uint64_t* longs = of.itemsize() == 8 && of.size() ? static_cast<const uint64_t*>(of.data()) : nullptr;
+    require(weights.is_none() || (of.size() == indices.shape(0) && (of.flags() & py::array::c_style)), "equals_transpose: one weight a nonzero");
+    const int64_t* starts = indptr.data();
+    const I* columns = indices.data();
+    py::gil_scoped_release unlocked;
+    std::vector<int64_t> next(starts, starts + n);
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t e = starts[i]; e < starts[i + 1]; ++e) {
+            const int64_t j = int64_t(columns[e]);
+            if (j < 0 || j >= n || next[j] >= starts[j + 1]) return false;
+            const int64_t mirror = next[j]++;
+            if (int64_t(columns[mirror]) != i || (words && words[mirror] != words[e]) || (longs && longs[mirror] != longs[e])) return false;
+        }
+    return true;
+}
+
 // out[i] = X[rows[i]], bytes copied whatever the type.
 void take_rows(const py::array& X, const Array<int64_t>& rows, py::array& out, int threads) {
     require(X.ndim() == 2 && out.ndim() == 2 && X.shape(1) == out.shape(1) && X.itemsize() == out.itemsize(), "take_rows: X and out must have one width and type");
@@ -99,5 +123,7 @@ void define_spmm(py::module_& m) {
     define_product<bfloat16, bfloat16>(m);
     define_product<bfloat16, float>(m);
     define_product<float, bfloat16>(m);
+    m.def("equals_transpose", &equals_transpose<int32_t>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"));
+    m.def("equals_transpose", &equals_transpose<int64_t>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"));
     m.def("take_rows", &take_rows, py::arg("X").noconvert(), py::arg("rows").noconvert(), py::arg("out").noconvert(), py::arg("threads") = 0);
 }

@@ -18,6 +18,7 @@ from ..dist.consistency import check_same
 from ..distgraph import DistGraph
 from ..errors import GraphError, NumericalError, ShapeError, UsageError
 from ..layers import Stack
+from ..machine import give_back_memory
 from ..spmm.autograd import mixed_precision, on_this_thread
 from ..spmm.buffers import sum_dtype
 from .facts import training_facts
@@ -84,6 +85,7 @@ class Trainer:
         self.optimizer = make_optimizer(model, config)
         self.history = History(metric="micro_f1" if dgraph.is_multilabel else "accuracy")
         self.best_state: dict[str, torch.Tensor] = self._state()
+        give_back_memory()
 
     def step(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
         """Run one training epoch and return the global loss.

@@ -87,6 +87,27 @@ def test_a_symmetric_block_is_its_own_transpose_and_a_directed_one_is_not():
     assert directed.transposed() is not directed
 
 
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_matrix_equals_its_transpose_where_scipy_finds_no_difference(dtype, index):
+    rng, seen = np.random.default_rng(2), set()
+    for _ in range(300):
+        n = int(rng.integers(1, 8))
+        A = sp.csr_array(rng.integers(0, 3, (n, n)) * (rng.random((n, n)) < 0.5)).astype(dtype)
+        if rng.random() < 0.7:
+            A = sp.csr_array(A + A.T)
+        if rng.random() < 0.3 and A.nnz:
+            A.data[rng.integers(A.nnz)] += 1
+        A.eliminate_zeros()
+        expected = not (A != A.T).nnz
+        pattern = not ((A != 0) != (A != 0).T).nnz
+        indptr, indices = A.indptr.astype(np.int64), A.indices.astype(index)
+        assert _kernels.equals_transpose(indptr, indices, A.data) == expected
+        assert _kernels.equals_transpose(indptr, indices, None) == pattern
+        seen.add((expected, pattern))
+    assert seen == {(True, True), (False, True), (False, False)}
+
+
 def test_apply_refuses_shapes_and_dtypes_that_do_not_fit():
     A = LocalCSR(random_csr(4, 6, 0.5, np.float32))
     with pytest.raises(ShapeError, match="expected"):

@@ -14,15 +14,16 @@ from . import _kernels  # after torch: both then share one OpenMP library
 from .buffers import array_of, sum_dtype
 
 
+def equals_transpose(A) -> bool:
+    """Return whether a LocalCSR is its own transpose, without making that."""
+    return A.shape[0] == A.shape[1] and _kernels.equals_transpose(A.indptr, A.indices, A.weights)
+
+
 class HostKernels:
     """Kernels on the memory of this process; out is written in place."""
 
     def prepare(self, A) -> None:
         """Nothing has to be copied."""
-
-    def equals_transpose(self, A) -> bool:
-        """Return whether a square LocalCSR is its own transpose, without making that."""
-        return _kernels.equals_transpose(A.indptr, A.indices, A.weights)
 
     def spmm(self, A, X_mF, out_nF, accumulate=False, bias_F=None, relu=False, add_nF=None) -> None:
         """out = A X (+ out) (+ add) (+ bias), then ReLU; A a LocalCSR."""

@@ -14,8 +14,9 @@ import torch
 
 from ..errors import ShapeError
 from ..graph import check_csr
-from .backend import HOST, kernels_of
+from .backend import kernels_of
 from .buffers import sum_dtype
+from .host import equals_transpose
 from .panels import Panels, panel_count
 
 
@@ -60,8 +61,7 @@ class LocalCSR:
     def transposed(self) -> LocalCSR:
         """Return A' as a LocalCSR: A itself where A is symmetric."""
         if self._transposed is None:
-            is_symmetric = self.shape[0] == self.shape[1] and HOST.equals_transpose(self)
-            self._transposed = self if is_symmetric else LocalCSR(self.to_scipy().T.tocsr(), self.dtype, self.threads)
+            self._transposed = self if equals_transpose(self) else LocalCSR(self.to_scipy().T.tocsr(), self.dtype, self.threads)
         return self._transposed
 
     def with_weights(self, weights: np.ndarray | torch.Tensor, upload: Callable = lambda order: order) -> LocalCSR:

@@ -76,6 +76,10 @@ def test_every_product_of_a_matrix_is_the_same_whichever_way_it_is_made(small, d
     expected = torch.relu(torch.from_numpy(A.toarray()).to(dtype) @ X + start + bias + add)
     torch.testing.assert_close(results[0], expected, rtol=2e-5, atol=2e-5)
     assert seen.ways[:6] == [False, True] * 3 and len(seen.chosen) == 1
+    fresh = LocalCSR(A, dtype)
+    poisoned = [fresh.apply(X, torch.full((60, 64), torch.nan, dtype=dtype)) for _ in range(4)]
+    torch.testing.assert_close(poisoned[1], torch.from_numpy(A.toarray()).to(dtype) @ X, rtol=2e-5, atol=2e-5)
+    assert all(torch.equal(result, poisoned[0]) for result in poisoned)
 
 
 class Watched(Panels):

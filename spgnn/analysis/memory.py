@@ -120,6 +120,9 @@ def rank_memory(
         # X, its transpose for the gradient or A X with its own, and what making that leaves.
         parts["features"] = s.x_nnz * nonzero + 8 * s.n + 2 * nonzero * (s.x_nnz if s.kept_nnz is None else s.kept_nnz)
         parts["features"] += 0 if s.kept_nnz is None else nonzero * s.kept_nnz
+        # Of the transpose, whose rows are the features.
+        rows = layers[0].f_out * max(itemsize, 4)
+        parts["features"] += panel_bytes(wide, s.x_nnz if s.kept_nnz is None else s.kept_nnz, rows, nonzero)
     parts["activations and exchange buffers"] = epoch_buffers(s, layers, itemsize, dropout, input_dropout, extra_outputs)
     weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
     parts["weights and optimiser"] = 8 * weights * max(itemsize, 4)

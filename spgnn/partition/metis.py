@@ -5,6 +5,10 @@ Source: Karypis & Kumar 1998; pymetis 2025.2.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
+import sys
 from typing import Literal
 
 import numpy as np
@@ -58,7 +62,8 @@ def kway(
     )
     try:
         adjacency = pymetis.CSRAdjacency(pattern.indptr, pattern.indices)
-        _, owner_N = pymetis.part_graph(k, adjacency, vweights=load_N, eweights=weights_E, recursive=False, options=options)
+        with _its_prints_to_stderr():
+            _, owner_N = pymetis.part_graph(k, adjacency, vweights=load_N, eweights=weights_E, recursive=False, options=options)
     except (RuntimeError, MemoryError) as error:
         raise ResourceError(
             f"METIS failed on {name} ({pattern.shape[0]} nodes, {pattern.nnz} neighbours, k = {k}): {error}; "
@@ -93,6 +98,26 @@ def _check_pattern(pattern: sp.csr_array) -> None:
     in_range = len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_nodes)
     if not in_range or np.any(np.bincount(indices, minlength=n_nodes) != degree):
         raise PartitionError("metis: the neighbour lists are not symmetric; check the graph with spgnn check")
+
+
+@contextlib.contextmanager
+def _its_prints_to_stderr():
+    """Send what C code prints to stderr: METIS writes complaints to stdout, which is for data (--json)."""
+    c_library = ctypes.CDLL(None)
+    sys.stdout.flush()
+    c_library.fflush(None)
+    try:
+        stdout = os.dup(1)
+    except OSError:  # there is none
+        yield
+        return
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        c_library.fflush(None)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _check_fits(pattern: sp.csr_array, weight: int, index_bits: int) -> None:

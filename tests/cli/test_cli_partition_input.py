@@ -34,6 +34,12 @@ def test_a_k_that_is_no_number_of_parts_exits_with_2(capsys, tmp_path, k, said):
     assert err.startswith("spgnn: error: ") and err.count("\n") == 1 and not (tmp_path / "parts").exists()
 
 
+def test_what_metis_prints_is_no_data(capfd):
+    """With more parts than it can bisect into it complains by printf, on stdout."""
+    code, out, err = partition(capfd, "star:n=3000", "-k", "600", "--method", "metis", "--json")
+    assert code == 0 and json.loads(out)["k"] == 600 and "too many parts" in err
+
+
 @pytest.mark.parametrize("text, said", [
     ("0 1\n2 -3\n", "edges.txt:2: target is '-3'; expected an integer from 0"), ("0 1\n1 x\n", "edges.txt:2: target is 'x'"),
     ("0 1\n1\n", "edges.txt:2: 1 columns; expected 2"), ("0 1.5\n", "edges.txt:1: target is '1.5'"), ("0 9999999999999999999\n", "edges.txt:1: target is"),

@@ -18,7 +18,7 @@ from ..spmm.panels import panel_bytes
 PAGE, SMALL = 4096, 1 << 15  # of spmm.buffers
 # Seen with the system's allocator, see docs/plan.md: bytes a nonzero while rank 0 adds reverse edges, and while it
 # partitions and hands the rows out; what of that stays in the allocator's lists; libraries that start with training.
-EDGES_A_NONZERO, PARTITION_A_NONZERO, LEFT_A_NONZERO = 62, 72, 22
+EDGES_A_NONZERO, PARTITION_A_NONZERO, LEFT_A_NONZERO = 62, 72, 8
 TRAINING_BYTES = 28e6
 MPI_BYTES = 16e6
 
@@ -121,8 +121,8 @@ def rank_memory(
         parts["features"] = s.x_nnz * nonzero + 8 * s.n + 2 * nonzero * (s.x_nnz if s.kept_nnz is None else s.kept_nnz)
         parts["features"] += 0 if s.kept_nnz is None else nonzero * s.kept_nnz
         # Of the transpose, whose rows are the features.
-        rows = layers[0].f_out * max(itemsize, 4)
-        parts["features"] += panel_bytes(wide, s.x_nnz if s.kept_nnz is None else s.kept_nnz, rows, nonzero)
+        if s.kept_nnz is not None or not (dropout and input_dropout):
+            parts["features"] += panel_bytes(wide, s.n, s.x_nnz if s.kept_nnz is None else s.kept_nnz, layers[0].f_out * itemsize, nonzero)
     parts["activations and exchange buffers"] = epoch_buffers(s, layers, itemsize, dropout, input_dropout, extra_outputs)
     weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
     parts["weights and optimiser"] = 8 * weights * max(itemsize, 4)
@@ -203,9 +203,14 @@ def epoch_buffers(
 
 
 def _panels(sizes: RankSizes, layers: Sequence[LayerSizes], itemsize: int, nonzero: int) -> int:
-    """Return the bytes of the own block's column panels: of products that are made every epoch and not rounded."""
-    widths = [layer.f_out if layer.order == "gemm_first" else layer.f_in for layer in layers if not layer.is_kept]
-    return panel_bytes(sizes.n, sizes.own_nnz, max(widths, default=0) * itemsize, nonzero) if itemsize >= 4 else 0
+    """Return the bytes of the column panels of the own and the ghost block: of products that are made every epoch.
+
+    In bfloat16 those that are added up in float32: beside a ghost part, and the logits.
+    """
+    s = sizes
+    in_float = layers if itemsize >= 4 or s.g or s.s else layers[-1:]
+    width = max((layer.f_out if layer.order == "gemm_first" else layer.f_in for layer in in_float if not layer.is_kept), default=0)
+    return sum(panel_bytes(s.n, m, nnz, width * itemsize, nonzero) for m, nnz in ((s.n, s.own_nnz), (s.g, s.ghost_nnz)))
 
 
 def largest_rank(memories: Sequence[RankMemory]) -> tuple[int, RankMemory]:

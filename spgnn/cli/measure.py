@@ -60,7 +60,6 @@ SIMULATED = {
     "sums": "sums",
     "all_reduce": "all-reduce",
 }
-# The widths of the ICPP'24 paper's runs, for a graph without features or labels.
 
 
 @click.command(cls=OneProcess, sections=SECTIONS, short_help="Predict what a partition sends.", epilog=GRAPH_HELP)

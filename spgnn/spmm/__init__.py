@@ -1,6 +1,6 @@
 """Sparse times dense: local kernels, the own|ghost index map, exchange plans, operators, autograd.
 
-`schedule` imports no torch; everything else here does, so it is imported when first used.
+`schedule`, `cost`, `machines` and `panels` import no torch; everything else here does, so it is imported when first used.
 """
 
 from importlib import import_module

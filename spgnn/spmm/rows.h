@@ -26,7 +26,7 @@ static constexpr int64_t AHEAD_BYTES = 8192, AHEAD_MOST = 128;
 // at col + last. Not inlined: each tile has the registers to itself, whatever stands around it.
 template <class V, int NV, bool WEIGHTED, class P>
 __attribute__((noinline)) static void rows_tile(const P& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
-    constexpr int UNROLL = NV == 1 ? 2 : 1;  // independent sums hide the add's latency
+    constexpr int UNROLL = NV == 1 ? 2 : 1;  // independent sums hide the add's latency; only rows of one vector, see panels.py
     constexpr int64_t SIZE = sizeof(typename P::Source), BYTES = NV * V::count * SIZE, AHEAD = std::min(AHEAD_MOST, std::max<int64_t>(8, AHEAD_BYTES / BYTES));
     const int64_t *__restrict indptr = p.indptr, ldx = p.ldx, foreseen = p.nnz - AHEAD;
     const auto* __restrict indices = p.indices;

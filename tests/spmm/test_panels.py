@@ -1,5 +1,7 @@
 """Products in column panels: the same bits as in one pass, made where they may pay, kept where they do."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -30,7 +32,8 @@ def test_panels_together_are_the_matrix(count, index):
     A.data[(A.indices >= 7) & (A.indices < 20)] = 0
     A.eliminate_zeros()  # columns without nonzeros
     A = sp.csr_array((A.data, A.indices.astype(index), A.indptr.astype(index)), shape=A.shape)
-    parts, whole = cut(A, count), np.zeros(A.shape, A.dtype)
+    parts, whole = cut(A.indptr, A.indices, A.data, 50, count), np.zeros(A.shape, A.dtype)
+    assert all(part[3] is None for part in cut(A.indptr, A.indices, None, 50, count))
     assert len(parts) == count and parts[0][0].start == 0 and parts[-1][0].stop == A.shape[1]
     for (columns, indptr, indices, weights), following in zip(parts, [*parts[1:], None]):
         assert following is None or columns.stop == following[0].start
@@ -41,7 +44,7 @@ def test_panels_together_are_the_matrix(count, index):
 
 def test_panels_hold_nearly_equal_nonzeros():
     A = long_rows(400, 300, 0.3)
-    assert max(indptr[-1] for _, indptr, _, _ in cut(A, 4)) <= A.nnz / 4 + 2 * 400
+    assert max(indptr[-1] for _, indptr, _, _ in cut(A.indptr, A.indices, A.data, 300, 4)) <= A.nnz / 4 + 2 * 400
 
 
 @pytest.mark.parametrize("isa", _kernels.instruction_sets())
@@ -56,9 +59,9 @@ def test_one_pass_and_several_give_the_same_bits(isa, dtype, F):
             several = one.copy()
             options = {"bias": bias, "relu": True, "add": add}
             _kernels.spmm(A.indptr.astype(np.int64), A.indices.astype(np.int32), weights, X, one, accumulate, isa=isa, **options)
-            for i, (columns, indptr, indices, part) in enumerate(cut(A, 4)):
+            for i, (columns, indptr, indices, part) in enumerate(cut(A.indptr, A.indices, weights, 50, 4)):
                 last = options if i == 3 else {}
-                _kernels.spmm(indptr, indices.astype(np.int32), None if weights is None else part, X[columns], several, accumulate or i > 0, isa=isa, **last)
+                _kernels.spmm(indptr, indices.astype(np.int32), part, X[columns], several, accumulate or i > 0, isa=isa, **last)
             np.testing.assert_array_equal(several, one)
 
 
@@ -103,8 +106,9 @@ def test_the_faster_way_stays_and_panels_that_lose_are_given_up(several_s, stays
 
 def test_panels_stay_while_another_width_uses_or_tries_them():
     found = Panels(4, parts=["made"])
-    found.next_way("tries")
-    found.took("tries", False, 1.0)
+    for in_panels in (False, True):
+        found.next_way("tries")
+        found.took("tries", in_panels, 1.0)
     for _ in range(3):
         for in_panels in (False, True):
             found.next_way("loses")
@@ -112,12 +116,40 @@ def test_panels_stay_while_another_width_uses_or_tries_them():
     assert found.chosen == {"loses": False} and found.parts is not None
 
 
+def test_a_width_that_was_multiplied_once_keeps_no_panels():
+    found = Panels(4, parts=["made"])
+    found.next_way("once")
+    found.took("once", False, 1.0)
+    for _ in range(3):
+        for in_panels in (False, True):
+            found.next_way("loses")
+            found.took("loses", in_panels, 2.0 if in_panels else 1.0)
+    assert found.parts is None and found.next_way("once")
+
+
+def test_making_panels_takes_little_beside_them():
+    A = sp.csr_array(sp.random_array((3000, 3000), density=0.05, format="csr", dtype=np.float32, rng=np.random.default_rng(0)))
+    tracemalloc.start()
+    parts = cut(A.indptr, A.indices, A.data, 3000, 4)
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(parts) == 4 and peak - held < 7 * A.nnz
+
+
+@pytest.mark.parametrize("n, m", [(0, 0), (0, 5), (5, 0), (3, 1)])
+def test_panels_of_nothing_and_of_one_column(n, m):
+    A = sp.csr_array(np.ones((n, m), np.float32))
+    parts = cut(A.indptr, A.indices, A.data, m, 3)
+    assert len(parts) == 3 and sum(len(indices) for _, _, indices, _ in parts) == n * m and parts[-1][0].stop == m
+
+
 def test_panels_are_for_long_rows_of_large_matrices_and_wide_products():
     assert panel_count(1 << 17, 7_046_772) == 4 and panel_count(232_965, 114_848_857) == panels.MOST_PANELS
     assert panel_count(169_343, 2_315_598) == 1 and panel_count(1000, 1 << 19) == 1 and panel_count(0, 0) == 1
     found = Panels(4)
     assert found.fit(1 << 17, 64, 4) and not found.fit(1 << 17, 16, 4) and not found.fit(1000, 64, 4) and not Panels(1).fit(1 << 17, 64, 4)
-    assert panel_bytes(1 << 17, 7_046_772, 256) == 7_046_772 * 8 + 4 * 8 * ((1 << 17) + 1) and panel_bytes(169_343, 2_315_598, 256) == 0
+    assert panel_bytes(1 << 17, 1 << 17, 7_046_772, 256) == 7_046_772 * 8 + 4 * 8 * ((1 << 17) + 1)
+    assert panel_bytes(169_343, 169_343, 2_315_598, 256) == panel_bytes(20_000, 20_000, 1_200_000, 256) == 0
 
 
 def test_weights_that_change_make_no_panels(small):

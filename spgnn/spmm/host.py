@@ -10,8 +10,10 @@ import time
 import numpy as np
 import torch
 
-from . import _kernels  # after torch: both then share one OpenMP library
+from . import _kernels, vector_math  # after torch: both then share one OpenMP library
 from .buffers import array_of, sum_dtype
+
+vector_math.settle()
 
 
 def equals_transpose(A) -> bool:
@@ -30,17 +32,16 @@ class HostKernels:
         bias, add = (None if x is None else x.detach().numpy() for x in (bias_F, add_nF))
         X, out = array_of(X_mF.contiguous()), array_of(out_nF)
         is_sum = out_nF.dtype == sum_dtype(out_nF.dtype)  # what several passes add up is not rounded between them
-        if not (is_sum and A.panels is not None and A.panels.fit(*X.shape, X.itemsize)):
-            _kernels.spmm(A.indptr, A.indices, A.weights, X, out, accumulate, bias, relu, A.threads, add=add)
-            return
+        panels = A.panels if is_sum and A.panels is not None and A.panels.fit(*X.shape, X.itemsize) else None
         key = (X.shape[1], X_mF.dtype)
-        in_panels = A.panels.next_way(key)
-        passes = A.panels.passes(A) if in_panels else [(slice(None), A.indptr, A.indices, A.weights)]
+        in_panels = panels is not None and panels.next_way(key)
+        passes = panels.passes(A) if in_panels else [(slice(None), A.indptr, A.indices, A.weights)]
         start = time.perf_counter()
         for i, (columns, indptr, indices, weights) in enumerate(passes):
             last = {"bias": bias, "relu": relu, "add": add} if i == len(passes) - 1 else {}
             _kernels.spmm(indptr, indices, weights, X[columns], out, accumulate or i > 0, threads=A.threads, **last)
-        A.panels.took(key, in_panels, time.perf_counter() - start)
+        if panels is not None:
+            panels.took(key, in_panels, time.perf_counter() - start)
 
     def take_rows(self, X_nF, rows_m: np.ndarray, out_mF, threads: int = 0) -> None:
         """out[i] = X[rows[i]]."""

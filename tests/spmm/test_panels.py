@@ -93,13 +93,18 @@ class Watched(Panels):
         super().took(key, in_panels, seconds)
 
 
-@pytest.mark.parametrize("several_s, stays", [(0.5, True), (0.96, True), (0.98, False), (2.0, False)])
-def test_the_faster_way_stays_and_panels_that_lose_are_given_up(several_s, stays):
-    found, key = Panels(4, parts=["made"]), (64, torch.float32)
-    for trial in range(3):
+def finish_trials(found: Panels, key, several_s: float) -> None:
+    """Let a width try both ways to the end; one pass takes a second."""
+    for trial in range(panels.TRIALS + 1):
         for in_panels in (False, True):
             assert found.next_way(key) == in_panels
             found.took(key, in_panels, 9.0 if trial == 0 else several_s if in_panels else 1.0)  # the first of each does not count
+
+
+@pytest.mark.parametrize("several_s, stays", [(0.5, True), (0.96, True), (0.98, False), (2.0, False)])
+def test_the_faster_way_stays_and_panels_that_lose_are_given_up(several_s, stays):
+    found, key = Panels(4, parts=["made"]), (64, torch.float32)
+    finish_trials(found, key, several_s)
     assert [found.next_way(key) for _ in range(3)] == [stays] * 3
     assert (found.parts is not None) == stays
 
@@ -109,10 +114,7 @@ def test_panels_stay_while_another_width_uses_or_tries_them():
     for in_panels in (False, True):
         found.next_way("tries")
         found.took("tries", in_panels, 1.0)
-    for _ in range(3):
-        for in_panels in (False, True):
-            found.next_way("loses")
-            found.took("loses", in_panels, 2.0 if in_panels else 1.0)
+    finish_trials(found, "loses", 2.0)
     assert found.chosen == {"loses": False} and found.parts is not None
 
 
@@ -120,10 +122,7 @@ def test_a_width_that_was_multiplied_once_keeps_no_panels():
     found = Panels(4, parts=["made"])
     found.next_way("once")
     found.took("once", False, 1.0)
-    for _ in range(3):
-        for in_panels in (False, True):
-            found.next_way("loses")
-            found.took("loses", in_panels, 2.0 if in_panels else 1.0)
+    finish_trials(found, "loses", 2.0)
     assert found.parts is None and found.next_way("once")
 
 

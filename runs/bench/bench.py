@@ -76,6 +76,21 @@ def median_s(function: Callable[[], object], repeat: int) -> float:
     return float(np.median(seconds))
 
 
+def medians_s(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
+    """Return the median seconds of repeat calls of each, all in turns: a slow moment of the machine falls on every one.
+
+    In each turn a call that does not count comes first, so that none pays for what the one before it left in the caches.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeat):
+        for name, call in calls.items():
+            call()
+            start = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: float(np.median(values)) for name, values in seconds.items()}
+
+
 def machine(threads: int) -> str:
     """Return the line that says where the figures come from."""
     from spgnn.machine import cpu_name

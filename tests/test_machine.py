@@ -1,0 +1,26 @@
+"""What a process gives back of its memory."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+# Arrays that the allocator keeps once they are freed, as one that stays lies behind them.
+KEEPS = """
+import numpy as np
+from spgnn.machine import give_back_memory, rss_bytes
+arrays = [np.ones(7_500) for _ in range(2_000)]
+del arrays[:-1]
+kept = rss_bytes()
+give_back_memory()
+print(kept - rss_bytes())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator of glibc")
+def test_freed_memory_goes_back_to_the_system():
+    env = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
+    done = subprocess.run([sys.executable, "-c", KEEPS], env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert int(done.stdout) > 80e6

@@ -87,6 +87,6 @@ def device_memory(
     return RankMemory({name: int(size) for name, size in parts.items()})
 
 
-def without_activations(memory: RankMemory) -> RankMemory:
-    """Return the memory of the host of a rank whose activations are on a device."""
-    return replace(memory, parts=memory.parts | {"activations and exchange buffers": 0})
+def beside_device(memory: RankMemory) -> RankMemory:
+    """Return the memory of the host of a rank whose products are made on a device: no activations, no column panels."""
+    return replace(memory, parts=memory.parts | {"activations and exchange buffers": 0, "column panels": 0})

@@ -113,7 +113,8 @@ def rank_memory(
     copies = 1 if is_symmetric else 2
     own = copies * (s.own_nnz * nonzero + 8 * s.n)
     others = 2 * (s.ghost_nnz + s.sender_nnz) * nonzero + 8 * (s.n + s.g + 3 * s.s)
-    parts["operator"] = own + others + copies * _panels(s, layers, itemsize, nonzero)
+    parts["operator"] = own + others
+    panels = copies * _panels(s, layers, itemsize, nonzero)
     if s.x_nnz is None:
         parts["features"] = s.n * wide * itemsize * (2 if layers[0].is_kept else 1)
     else:
@@ -122,7 +123,8 @@ def rank_memory(
         parts["features"] += 0 if s.kept_nnz is None else nonzero * s.kept_nnz
         # Of the transpose, whose rows are the features.
         if s.kept_nnz is not None or not (dropout and input_dropout):
-            parts["features"] += panel_bytes(wide, s.n, s.x_nnz if s.kept_nnz is None else s.kept_nnz, layers[0].f_out * itemsize, nonzero)
+            panels += panel_bytes(wide, s.n, s.x_nnz if s.kept_nnz is None else s.kept_nnz, layers[0].f_out * itemsize, nonzero)
+    parts["column panels"] = panels
     parts["activations and exchange buffers"] = epoch_buffers(s, layers, itemsize, dropout, input_dropout, extra_outputs)
     weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
     parts["weights and optimiser"] = 8 * weights * max(itemsize, 4)

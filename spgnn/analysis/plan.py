@@ -18,7 +18,7 @@ from ..partition import Partition
 from ..spmm.cost import EpochTime, LayerWork, Product, epoch_seconds
 from ..spmm.machines import Machine
 from ..spmm.schedule import row_bytes
-from .device_memory import DeviceNeed, device_memory, without_activations
+from .device_memory import DeviceNeed, beside_device, device_memory
 from .exchanges import Work, grid_of
 from .memory import GraphSizes, LayerSizes, RankMemory, RankSizes, largest_rank, rank_memory
 from .report import VolumeReport
@@ -156,7 +156,7 @@ def plan_line(planned: PlannedGraph, part: Partition, scheme: str, c: int, model
     memories = rank_memories(planned, sizes_P, layer_sizes, report, model, machine, from_parts)
     device = None
     if device_bytes:
-        memories = [without_activations(memory) for memory in memories]
+        memories = [beside_device(memory) for memory in memories]
         needs = [device_memory(s, layer_sizes, n_ranks=size, **_buffer_options(planned, model)) for s in sizes_P]
         most = int(np.argmax([need.training for need in needs]))
         device = DeviceNeed(needs[most], most, int(device_bytes))

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from spgnn import cli
-from spgnn.analysis.device_memory import DeviceNeed, device_memory
-from spgnn.analysis.memory import LayerSizes, RankSizes
+from spgnn.analysis.device_memory import DeviceNeed, beside_device, device_memory
+from spgnn.analysis.memory import LayerSizes, RankSizes, rank_memory
 
 LAYERS = [LayerSizes(128, 256, "spmm_first", True, True), LayerSizes(256, 40, "gemm_first", False, False)]
 SIZES = RankSizes(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=15_000)
@@ -36,6 +36,13 @@ def test_parts_that_fit_do_and_half_as_many_do_not():
     assert enough > 2 and whole + rows * 2 / enough <= 1.3e9 < whole + rows * 4 / enough
     assert DeviceNeed(memory, 0, int(1e8)).parts_that_fit(2) is None
     assert f"= {memory.training / 1e9:.3g} GB" in need.arithmetic()
+
+
+def test_a_host_beside_a_device_holds_neither_activations_nor_column_panels():
+    host = rank_memory(RankSizes(100_000, 4_000_000, 0), LAYERS, n_ranks=1, n_nodes=100_000, process_bytes=2e8)
+    assert host.parts["column panels"] == 4_000_000 * 8 + 3 * 8 * 100_001
+    gone = {"activations and exchange buffers": 0, "column panels": 0}
+    assert beside_device(host).parts == host.parts | gone and host.training > beside_device(host).training
 
 
 def test_plan_says_what_a_device_needs(capsys):

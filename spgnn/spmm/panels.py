@@ -20,7 +20,7 @@ MOST_PANELS = 8
 SMALLEST_NNZ = 1 << 20
 NARROWEST = 128  # bytes of a row of X: two vectors or more, for which the kernel keeps one sum (rows.h); else bits would differ
 SMALLEST_X = 1 << 23  # bytes: less is in a cache anyway
-TRIALS = 2  # products of each way that are timed, after one of each that is not
+TRIALS = 3  # products of each way that are timed; the fastest counts, as the first finds nothing in a cache
 GAIN = 0.97  # of the seconds of one pass, to stay
 CHUNK = 1 << 20
 
@@ -66,9 +66,9 @@ class Panels:
         """Note what a product took, and choose after the last trial; panels that no width uses or tries are given up."""
         one, several = self.seconds.get(key, ([], []))
         (several if in_panels else one).append(seconds)
-        if key in self.chosen or min(len(one), len(several)) <= TRIALS:
+        if key in self.chosen or min(len(one), len(several)) < TRIALS:
             return
-        self.chosen[key] = min(several[1:]) < GAIN * min(one[1:])
+        self.chosen[key] = min(several) < GAIN * min(one)
         del self.seconds[key]
         if not any(self.chosen.values()) and not any(several for _, several in self.seconds.values()):
             self.parts = None

@@ -23,7 +23,8 @@ struct Product {
 static constexpr int64_t AHEAD_BYTES = 4096, AHEAD_MOST = 64;
 
 // Nonzeros that indices and weights are asked for ahead of X: among so many other reads the processor does not see that
-// these run in order, and waits for each line of them. 1.2 to 1.4 times as fast on R-MAT; beyond the end it asks for nothing.
+// these run in order, and waits for each line of them. 1.2 to 1.4 times as fast on R-MAT. Rows of Y likewise, as many rows
+// before they are written. What lies beyond the end of an array is asked for to no effect.
 static constexpr int64_t STREAM_AHEAD = 256, ROWS_AHEAD = 4;
 
 // Columns [col, col + (NV - 1) lanes] of rows [begin, end) and, as the last vector, the lanes that start

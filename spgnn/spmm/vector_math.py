@@ -17,7 +17,7 @@ FUNCTIONS = (
 
 
 def settle() -> None:
-    """Call each function once on one thread, in both precisions. Takes about a millisecond."""
+    """Call each function once on one thread, in both precisions. Takes a few milliseconds."""
     for dtype in (torch.float32, torch.float64):
         x = torch.full((8,), 0.5, dtype=dtype)
         for name in FUNCTIONS:

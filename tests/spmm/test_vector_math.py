@@ -12,7 +12,7 @@ from spgnn.machine import cores
 FIRST_CALLS = """
 import os
 import torch
-{settled}
+import spgnn.spmm.host
 
 def first_call():
     torch.set_num_threads(2)
@@ -24,7 +24,7 @@ def first_call():
     os._exit(int(error.abs().max() > 1e-6))
 
 wrong = 0
-for _ in range({children}):
+for _ in range(60):
     child = os.fork()
     if child == 0:
         first_call()
@@ -33,12 +33,8 @@ print(wrong)
 """
 
 
-def wrong_calls(settled: str, children: int) -> int:
-    code = FIRST_CALLS.format(settled=settled, children=children)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    return int(done.stdout)
-
-
 @pytest.mark.skipif(cores() < 2, reason="two threads are to make the call at once")
 def test_first_call_on_two_threads_is_accurate():
-    assert wrong_calls("import spgnn.spmm.host", 60) == 0
+    """Without vector_math some 4 of the 60 are wrong."""
+    done = subprocess.run([sys.executable, "-c", FIRST_CALLS], capture_output=True, text=True, timeout=120, check=True)
+    assert int(done.stdout) == 0

@@ -37,6 +37,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = ("tmp_path", "data_dir")
 BATCHES = pytest.StashKey[dict]()
+MANY = 8  # MPI ranks
 THREAD_LIMIT_S, BATCH_LIMIT_S, GRACE_S = 120, 240, 2
 
 
@@ -73,6 +74,13 @@ def parallel(sizes: Sequence[int], mpi: Sequence[int] | None = None, timeout: fl
         return pytest.mark.parametrize("world", worlds)(test)
 
     return decorate
+
+
+def some(comm, cases: Sequence) -> Sequence:
+    """Return the cases; the first alone on many MPI ranks, which wait for each other's cores. Threads run them all."""
+    from spgnn.dist.mpi import MpiCommunicator
+
+    return cases[:1] if comm.size >= MANY and isinstance(comm, MpiCommunicator) else cases
 
 
 def mpirun() -> Path:

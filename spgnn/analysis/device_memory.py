@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .memory import LayerSizes, RankMemory, RankSizes, epoch_buffers
+from .memory import BEFORE_KEPT, LayerSizes, RankMemory, RankSizes, before_kept, dense_features, epoch_buffers
 
 CONTEXT_BYTES = 700e6  # of CUDA, cuBLAS and CuPy before any tensor; an assumption: not measured on a device yet
 NCCL_BYTES = 400e6  # of its channels, likewise
@@ -72,15 +72,17 @@ def device_memory(
     operator += 2 * (s.ghost_nnz + s.sender_nnz) * nonzero + ITEM_BYTES * (2 * s.n + s.g) + (ITEM_BYTES + 12) * s.s
     operator += (s.own_nnz + s.ghost_nnz) // LONG * widest * max(itemsize, 4)  # sums of the items of long rows
     if s.x_nnz is None:
-        features = s.n * layers[0].f_in * itemsize * (2 if layers[0].is_kept else 1)
+        features = dense_features(s, layers[0], itemsize)
     else:
         features = 2 * (s.x_nnz if s.kept_nnz is None else s.kept_nnz) * nonzero + 2 * ITEM_BYTES * s.n
     weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
+    buffers = epoch_buffers(s, layers, itemsize, dropout, input_dropout, extra_outputs)
     parts = {
         "CUDA itself": CONTEXT_BYTES + (NCCL_BYTES if n_ranks > 1 else 0),
         "operator": operator,
         "features": features,
-        "activations and exchange buffers": epoch_buffers(s, layers, itemsize, dropout, input_dropout, extra_outputs),
+        "activations and exchange buffers": buffers,
+        BEFORE_KEPT: before_kept(s, layers[0], itemsize, later=buffers),
         "weights and optimiser": 6 * weights * max(itemsize, 4),
         "labels and masks": 20 * s.n,
     }
@@ -88,5 +90,5 @@ def device_memory(
 
 
 def beside_device(memory: RankMemory) -> RankMemory:
-    """Return the memory of the host of a rank whose products are made on a device: no activations, no column panels."""
-    return replace(memory, parts=memory.parts | {"activations and exchange buffers": 0, "column panels": 0})
+    """Return the memory of the host of a rank whose products are made on a device: no activations, no column panels, one X."""
+    return replace(memory, parts=memory.parts | {"activations and exchange buffers": 0, "column panels": 0, BEFORE_KEPT: 0})

@@ -17,10 +17,11 @@ from ..spmm.panels import panel_bytes
 
 PAGE, SMALL = 4096, 1 << 15  # of spmm.buffers
 # Seen with the system's allocator, see docs/plan.md: bytes a nonzero while rank 0 adds reverse edges, and while it
-# partitions and hands the rows out; what of that stays in the allocator's lists; libraries that start with training.
-EDGES_A_NONZERO, PARTITION_A_NONZERO, LEFT_A_NONZERO = 62, 72, 8
+# partitions; what of that stays in the allocator's lists; libraries that start with training.
+EDGES_A_NONZERO, PARTITION_A_NONZERO, LEFT_A_NONZERO = 62, 100, 8
 TRAINING_BYTES = 28e6
 MPI_BYTES = 16e6
+BEFORE_KEPT = "X until A X is kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,14 @@ class RankSizes:
 
 @dataclass(frozen=True, slots=True)
 class LayerSizes:
-    """One layer as the schedule has it: widths, order, whether A X is kept, whether its output is a ReLU."""
+    """One layer as the schedule has it: widths, order, whether A X is kept, whether its output is a ReLU, whether it adds H."""
 
     f_in: int
     f_out: int
     order: str
     is_kept: bool
     is_relu: bool
+    reads_input: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def rank_memory(
     parts["operator"] = own + others
     panels = copies * _panels(s, layers, itemsize, nonzero)
     if s.x_nnz is None:
-        parts["features"] = s.n * wide * itemsize * (2 if layers[0].is_kept else 1)
+        parts["features"] = dense_features(s, layers[0], itemsize)
     else:
         # X, its transpose for the gradient or A X with its own, and what making that leaves.
         parts["features"] = s.x_nnz * nonzero + 8 * s.n + 2 * nonzero * (s.x_nnz if s.kept_nnz is None else s.kept_nnz)
@@ -126,6 +128,7 @@ def rank_memory(
             panels += panel_bytes(wide, s.n, s.x_nnz if s.kept_nnz is None else s.kept_nnz, layers[0].f_out * itemsize, nonzero)
     parts["column panels"] = panels
     parts["activations and exchange buffers"] = epoch_buffers(s, layers, itemsize, dropout, input_dropout, extra_outputs)
+    parts[BEFORE_KEPT] = before_kept(s, layers[0], itemsize, later=panels + parts["activations and exchange buffers"])
     weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
     parts["weights and optimiser"] = 8 * weights * max(itemsize, 4)
     parts["labels, scores, predictions"] = 60 * s.n + 24 * n_nodes
@@ -139,6 +142,20 @@ def rank_memory(
         parts["left over from loading"] = left
         loading = parts["process"] - int(TRAINING_BYTES) + graph + max(edges + stored, partition + stored)
     return RankMemory({name: int(value) for name, value in parts.items()}, int(loading))
+
+
+def dense_features(sizes: RankSizes, first: LayerSizes, itemsize: int) -> int:
+    """Return the bytes of dense X and A X that stay: of X alone, of A X alone, or of both where the first layer adds X."""
+    return sizes.n * first.f_in * itemsize * (2 if first.is_kept and first.reads_input else 1)
+
+
+def before_kept(sizes: RankSizes, first: LayerSizes, itemsize: int, later: int) -> int:
+    """Return what X and the buffers of making A X take beyond `later`, the bytes that their memory has from then on."""
+    s = sizes
+    if not first.is_kept or s.x_nnz is not None:
+        return 0
+    x = 0 if first.reads_input else s.n
+    return max(0, (x + s.g + s.s) * first.f_in * itemsize - later)
 
 
 def epoch_buffers(
@@ -173,8 +190,7 @@ def epoch_buffers(
         mine += [pool.take(n, C) for _ in range(extra_outputs if l < len(layers) else 0)]
         mine.append(Z)
         kept.append(mine)
-    G = pool.take(n, layers[-1].f_out)  # gradient of the loss, which keeps no logits
-    pool.give(kept[-1].pop())
+    G = kept[-1].pop()  # the gradient of the loss is written over the logits
     for l in range(len(layers), 0, -1):
         layer = layers[l - 1]
         F, C = layer.f_in, layer.f_out

@@ -225,7 +225,8 @@ def rank_sizes(planned, part: Partition, report: VolumeReport, work: Work, model
             kept_P = _left_P(planned, part, c, True)
     plain = not (model.norm or model.residual)
     layers = [
-        LayerSizes(layer.f_in, layer.f_out, layer.order, layer.is_kept, plain and layer.layer < len(report.layers)) for layer in report.layers
+        LayerSizes(layer.f_in, layer.f_out, layer.order, layer.is_kept, plain and layer.layer < len(report.layers), model.residual and layer.f_in == layer.f_out)
+        for layer in report.layers
     ]
     integer = lambda x: None if x is None else int(x)
     sizes_P = [

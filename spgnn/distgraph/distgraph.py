@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..dist import Communicator
+from ..machine import give_back_memory
 from ..spmm.operator import DistSpMM
 from ..spmm.rows import SparseRows
 
@@ -36,7 +37,6 @@ class DistGraph:
     method: str
     nnz: int  # of the operator, all ranks
     replication: int = 1  # c of 1.5D: ranks that hold the same rows
-    setup_bytes: int = 0  # that this rank sent to make the kept A X
 
     @property
     def node_n(self) -> np.ndarray:
@@ -46,6 +46,20 @@ class DistGraph:
     @property
     def n_features(self) -> int:
         return 0 if self.X is None else self.X.shape[1]
+
+    @property
+    def setup_bytes(self) -> int:
+        """Bytes that this rank sent to make the kept A X."""
+        return self.A.setup_bytes
+
+    def keep(self) -> None:
+        """Compute A X and keep it, as distribute does; after distribute(keep=False), once the caller's graph is gone.
+
+        X must not change any more. A X then takes memory that the graph took. Collective.
+        """
+        if self.X is not None and self.A.X is None:
+            self.A.keep(self.X)
+            give_back_memory()
 
     @property
     def is_multilabel(self) -> bool:

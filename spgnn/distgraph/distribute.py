@@ -66,7 +66,8 @@ def distribute(
         operator     gcn: D^-1/2 (A + I) D^-1/2; row: D^-1 A; none: A.
         feature_norm row: the features of a node are divided by their sum; none.
         dtype        torch.float32, torch.float64 or torch.bfloat16.
-        keep         compute A X once and keep it: X must then never change.
+        keep         compute A X once and keep it: X must then never change. Without the graph's memory beside
+                     it: keep=False, then `dgraph.keep()` once the graph is gone.
         order        of every chain A H W: auto, or spmm_first.
         locality     own rows may stand in another order than by id, where products then read X from caches more
                      often (`partition.local_order`); node_n tells which. A copy of the rows is made.
@@ -104,11 +105,7 @@ def distribute(
     X = _features(X_nF, feature_norm, pool, dtype, threads)
     nnz = np.array([A.nnz])
     comm.all_reduce(nnz)
-    before_bytes = comm.traffic.sent_bytes().sum()
-    if keep and X is not None:
-        A.keep(X)
-    give_back_memory()
-    return DistGraph(
+    dgraph = DistGraph(
         comm=comm,
         A=A,
         X=X,
@@ -121,8 +118,11 @@ def distribute(
         method=method,
         nnz=int(nnz[0]),
         replication=replication,
-        setup_bytes=int(comm.traffic.sent_bytes().sum() - before_bytes),
     )
+    give_back_memory()
+    if keep:
+        dgraph.keep()
+    return dgraph
 
 
 def _own_block(source, layout: Layout, partition, method, seed, balance):
@@ -165,7 +165,9 @@ def _partitioned(source, layout: Layout, partition, method, seed, balance):
         return graph, None  # one rank computes it: the others would only do the same work again
     if k == 1:
         return graph, Partition(np.zeros(graph.n_nodes, np.int32), 1, method="none")
-    return graph, part_graph(graph, k, method=method, seed=seed, balance=balance)
+    part = part_graph(graph, k, method=method, seed=seed, balance=balance)
+    give_back_memory()  # what partitioning took, before rows are handed out
+    return graph, part
 
 
 def _owner_of_root(part, comm) -> np.ndarray:

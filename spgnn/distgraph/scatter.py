@@ -1,9 +1,12 @@
 """Rank 0 has read the graph; every other rank receives its row block and never holds the whole.
 
+Rows are put into the order of the ranks round by round, so that rank 0 holds no second copy of all of them.
 Shapes: N nodes, n own rows, F features, P ranks.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,6 +14,8 @@ import scipy.sparse as sp
 from ..graph import Graph
 from ..partition import Partition, RowBlock
 from ..spmm.layout import Layout
+
+ROUND_BYTES = 1 << 26  # that are copied at once, or the rows of one rank where they are more
 
 
 def scatter_blocks(layout: Layout, graph: Graph | None, part: Partition | None) -> RowBlock:
@@ -26,16 +31,16 @@ def scatter_blocks(layout: Layout, graph: Graph | None, part: Partition | None) 
     sizes_P = np.repeat(part.sizes_k.astype(np.int64), layout.grid.c) if is_root else np.zeros(comm.size, np.int64)
     comm.broadcast(sizes_P)
     own_n = _scatter_rows(comm, order_N, sizes_P)
-    A_nN = _scatter_csr(comm, sp.csr_array(graph.A[order_N]) if is_root else None, sizes_P, about["n_nodes"])
+    A_nN = _scatter_csr(comm, graph.A if is_root else None, order_N, sizes_P, about["n_nodes"])
     X_nF = None
     if about["X"] and about["sparse"]:
-        X_nF = _scatter_csr(comm, sp.csr_array(graph.X[order_N]) if is_root else None, sizes_P, about["n_features"])
+        X_nF = _scatter_csr(comm, graph.X if is_root else None, order_N, sizes_P, about["n_features"])
     elif about["X"]:
-        X_nF = _scatter_rows(comm, graph.X[order_N] if is_root else None, sizes_P)
+        X_nF = _scatter_rows(comm, graph.X if is_root else None, sizes_P, order_N)
     # Labels may have any integer type; these two travel.
-    y_N = graph.y[order_N].astype(np.int64 if graph.y.ndim == 1 else np.int8) if is_root and about["y"] else None
-    y_n = _scatter_rows(comm, y_N, sizes_P) if about["y"] else None
-    split_n = _scatter_rows(comm, graph.split[order_N] if is_root else None, sizes_P) if about["split"] else None
+    y_N = graph.y.astype(np.int64 if graph.y.ndim == 1 else np.int8, copy=False) if is_root and about["y"] else None
+    y_n = _scatter_rows(comm, y_N, sizes_P, order_N) if about["y"] else None
+    split_n = _scatter_rows(comm, graph.split if is_root else None, sizes_P, order_N) if about["split"] else None
     return RowBlock(own_n, A_nN, X_nF, y_n, split_n, n_nodes=about["n_nodes"], k=layout.grid.rows, rank=layout.block)
 
 
@@ -47,27 +52,54 @@ def _once_a_rank(part: Partition, c: int) -> np.ndarray:
     return np.concatenate([rows for own in parts for rows in [own] * c])
 
 
-def _scatter_csr(comm, M, sizes_P, n_columns: int) -> sp.csr_array:
-    lengths = _scatter_rows(comm, np.diff(M.indptr).astype(np.int64) if M is not None else None, sizes_P)
+def _scatter_csr(comm, M, order_R, sizes_P, n_columns: int) -> sp.csr_array:
+    """Return this rank's stretch of the rows M[order] that rank 0 holds."""
+    is_root = comm.rank == 0
+    lengths_N = np.diff(M.indptr).astype(np.int64) if is_root else None
+    lengths = _scatter_rows(comm, lengths_N, sizes_P, order_R)
     nnz_P = np.zeros(comm.size, np.int64)
-    if M is not None:
-        ends = np.cumsum(sizes_P)
-        nnz_P[:] = np.asarray(M.indptr)[ends] - np.asarray(M.indptr)[ends - sizes_P]
+    if is_root:
+        nnz_P[:] = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_N[order_R])])[np.concatenate([[0], np.cumsum(sizes_P)])])
     comm.broadcast(nnz_P)
-    indices = _scatter_rows(comm, M.indices if M is not None else None, nnz_P)
-    data = _scatter_rows(comm, M.data if M is not None else None, nnz_P)
+    dtypes = comm.all_gather_json([M.indices.dtype.str, M.data.dtype.str] if is_root else None)[0]
+    indices, data = (np.empty(nnz_P[comm.rank], np.dtype(name)) for name in dtypes)
+    for ranks, rows in _rounds(nnz_P * (indices.itemsize + data.itemsize), sizes_P):
+        block = sp.csr_array(M[order_R[rows]]) if is_root else None
+        for name, recv in (("indices", indices), ("data", data)):
+            # Of the type that all ranks expect: scipy may take a narrower one for the indices of a block.
+            _send(comm, getattr(block, name).astype(recv.dtype, copy=False) if is_root else recv[:0], recv, nnz_P, ranks)
     indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     return sp.csr_array((data, indices, indptr), shape=(len(lengths), n_columns))
 
 
-def _scatter_rows(comm, rows, rows_P) -> np.ndarray:
-    """Return this rank's stretch of the rows that rank 0 holds, rank after rank."""
+def _scatter_rows(comm, rows, rows_P, order_R=None) -> np.ndarray:
+    """Return this rank's stretch of rows, or of rows[order], that rank 0 holds, rank after rank; rows_P on all ranks."""
     is_root = comm.rank == 0
     about = comm.all_gather_json([rows.dtype.str, list(rows.shape[1:])] if is_root else None)[0]
     dtype, shape = np.dtype(about[0]), tuple(about[1])
-    send = np.ascontiguousarray(rows) if is_root else np.empty((0, *shape), dtype)
     recv = np.empty((int(rows_P[comm.rank]), *shape), dtype)
-    none_P = np.zeros(comm.size, np.int64)
-    from_root_P = none_P.copy()
-    from_root_P[0] = rows_P[comm.rank]
-    return comm.all_to_all(send, rows_P if is_root else none_P, recv, from_root_P)
+    row_bytes = dtype.itemsize * math.prod(shape)
+    for ranks, stretch in _rounds(rows_P * row_bytes, rows_P):
+        send = (rows[stretch] if order_R is None else rows[order_R[stretch]]) if is_root else recv[:0]
+        _send(comm, send, recv, rows_P, ranks)
+    return recv
+
+
+def _rounds(bytes_P, rows_P) -> list[tuple[slice, slice]]:
+    """Return (ranks, rows) of each round: ranks one after the other up to ROUND_BYTES, or one with more."""
+    ends, rounds, first = np.concatenate([[0], np.cumsum(rows_P)]), [], 0
+    while first < len(rows_P):
+        last = max(first + 1, first + int(np.searchsorted(np.cumsum(bytes_P[first:]), ROUND_BYTES, side="right")))
+        rounds.append((slice(first, last), slice(int(ends[first]), int(ends[last]))))
+        first = last
+    return rounds
+
+
+def _send(comm, send, recv, rows_P, ranks: slice) -> None:
+    """Send each rank of a round its stretch of what rank 0 holds; the others get nothing yet. Collective."""
+    send_P, recv_P = np.zeros(comm.size, np.int64), np.zeros(comm.size, np.int64)
+    if comm.rank == 0:
+        send_P[ranks] = rows_P[ranks]
+    is_mine = ranks.start <= comm.rank < ranks.stop
+    recv_P[0] = rows_P[comm.rank] if is_mine else 0
+    comm.all_to_all(np.ascontiguousarray(send), send_P, recv if is_mine else recv[:0], recv_P)

@@ -28,7 +28,7 @@ class GCN(Layer):
         self.W_FC = self.weight(f_in, f_out)
         self.b_C = self.weight(f_out) if bias else None
         self.norm = nn.LayerNorm(f_out) if norm == "layer" else None
-        self.residual = residual and f_in == f_out
+        self.residual = self.reads_input = residual and f_in == f_out
 
     def initialise(self, generator: torch.Generator) -> None:
         """Draw W; b = 0; layer norm starts as the identity."""

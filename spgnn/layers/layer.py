@@ -33,6 +33,7 @@ class Layer(nn.Module):
                 return torch.relu(A @ (H_nF @ self.W_FF) + H_nF)
     """
 
+    reads_input = True  # H itself, beside its product with A
     is_chain = False  # one A.chain(H, W, ...) of shape (f_in, f_out) and no other product with A: its bytes are predicted
 
     def __init__(self, f_in: int, f_out: int):

@@ -47,6 +47,8 @@ class RowsTimes(torch.autograd.Function):
 def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
     """Return relu(A H W + bias), in the order that the schedule gives for these sizes."""
     kept = A.product_with(H)
+    if kept is None:
+        check_is_held(H)
     is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
     order = A.order if A.order == "spmm_first" else chain_order(*W_FC.shape, is_kept=kept is not None, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden)
     if order == "spmm_first" and kept is None and isinstance(H, SparseRows):
@@ -120,6 +122,17 @@ class Dropout(torch.autograd.Function):
         return _drop(G_nF, ctx.A, ctx.rate, ctx.key), None, None, None
 
 
+def check_is_held(H) -> None:
+    """Raise UsageError where H is an X that was given up for the kept A X."""
+    if getattr(H, "is_released", False):
+        raise UsageError("X was given up for the kept A X, and is read: distribute the graph again, or do not call Trainer.release_input")
+
+
+def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
+    """Return whether Z is what a chain without ReLU returned: its backward does not read Z again."""
+    return getattr(Z_nC, "is_chain_relu", None) is False
+
+
 def dropout(A, H, rate: float, key: int):
     """Return H with entries zeroed where hash(key, original node id, feature) / 2^32 < rate, the rest / (1 - rate).
 
@@ -128,6 +141,7 @@ def dropout(A, H, rate: float, key: int):
     """
     if rate == 0:
         return H
+    check_is_held(H)
     if isinstance(H, SparseRows):
         return H.dropout(rate, key, A.node_n)
     return Dropout.apply(H, A, rate, key)

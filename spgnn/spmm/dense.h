@@ -155,12 +155,13 @@ static inline float exp_of_row(const float* z, float* g, int64_t C, float& top) 
 static inline double exp_of_row(const double* z, double* g, int64_t C, double& top) { return exp_row_plain(z, g, C, top); }
 
 // Softmax cross-entropy of the rows with y >= 0: returns the sum of -log softmax(Z)[y] and writes
-// G = scale (softmax(Z) - onehot(y)), zero in the other rows.
+// G = scale (softmax(Z) - onehot(y)), zero in the other rows. G may be Z.
 template <class T>
 double xent_rows(const T* Z, const int64_t* y, T scale, T* G, int64_t begin, int64_t end, int64_t C) {
     double loss = 0;
+    std::vector<T> copy(Z == G ? C : 0);  // of a row that is written over while it is read
     for (int64_t i = begin; i < end; ++i) {
-        const T* z = Z + i * C;
+        const T* z = Z == G ? std::copy_n(Z + i * C, C, copy.data()) - C : Z + i * C;
         T* __restrict g = G + i * C;
         if (y[i] < 0) {
             for (int64_t c = 0; c < C; ++c) g[c] = 0;

@@ -17,7 +17,7 @@ import torch
 
 from ..errors import ShapeError
 from ..partition import Covers
-from .autograd import Matmul, apply_chain
+from .autograd import Matmul, apply_chain, check_is_held
 from .backend import kernels_on
 from .blocks import Blocks, Stage, make_stages
 from .buffers import sum_dtype
@@ -67,6 +67,7 @@ class DistSpMM:
         self.order = "auto"  # of every chain; see schedule.chain_order
         self.X = None  # the fixed input, and the product with it that is kept
         self.kept = None
+        self.setup_bytes = 0  # that this rank sent to make it
         self.selected = None  # rows of H that are rows of Z; None: all
 
     @property
@@ -140,12 +141,21 @@ class DistSpMM:
         Source: DESIGN, "The schedule".
         """
         self.X = X
+        sent_before = self.comm.traffic.sent_bytes().sum()
         first = self.at(1)
         first.pass_name = "setup"
         if isinstance(X, SparseRows):
             self.kept = first._apply_sparse(X) if first._stays_sparse(X) else None
         else:
             self.kept = DenseRows(first.apply(X), self.layout)
+        self.setup_bytes = int(self.comm.traffic.sent_bytes().sum() - sent_before)
+        self.pool.trim()  # of buffers as wide as X, which no epoch may need
+
+    def release_input(self) -> None:
+        """Give up the memory of the dense X whose product is kept: X then stands for that alone, and what reads it fails."""
+        self.X.data = self.X.new_full((), float("nan")).expand(self.X.shape)
+        self.X.is_released = True
+        self.pool.trim()
 
     def prepare_adjoint(self) -> None:
         """Make the transposes that backward needs, and copy all to the device, before buffers fill the memory."""
@@ -169,6 +179,7 @@ class DistSpMM:
         kept = self.product_with(H)
         if kept is not None:
             return kept if kept.is_sparse else kept.tensor
+        check_is_held(H)
         if isinstance(H, SparseRows):
             return self._apply_sparse(H)
         return Matmul.apply(self, H)

@@ -68,7 +68,8 @@ def device_need(trainer: Trainer, available_bytes: int) -> DeviceNeed | None:
     moved = sum(stage.plan.moved_nnz for stage in A.stages)
     is_sparse, is_kept = isinstance(X, SparseRows), isinstance(A.kept, SparseRows)
     sizes = RankSizes(A.m, A.A_oo.nnz, ghost_nnz, g, A.sent_rows, moved, X.csr.nnz if is_sparse else None, A.kept.csr.nnz if is_kept else None)
-    layers = [LayerSizes(plan.f_in, plan.f_out, plan.order, plan.is_kept, plan.layer < len(plans)) for plan in plans]
+    reads = [getattr(layer, "reads_input", True) for layer in trainer.model.layers]
+    layers = [LayerSizes(plan.f_in, plan.f_out, plan.order, plan.is_kept, plan.layer < len(plans), r) for plan, r in zip(plans, reads)]
     rate = getattr(trainer.model, "dropout", 0.0)
     memory = device_memory(
         sizes,

@@ -90,11 +90,12 @@ class Trainer:
     def step(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
         """Run one training epoch and return the global loss.
 
-        on_logits sees the logits before the weights change; where it returns True the step is left out.
+        on_logits sees the logits before the loss, which writes over them; where it returns True the step is left out.
         """
-        loss, Z_nC = self._forward(epoch)
+        Z_nC = self._forward(epoch)
         if on_logits is not None and on_logits(Z_nC.detach()):
             return None
+        loss = self._loss(Z_nC)
         del Z_nC
         with on_this_thread(self.dgraph.A):
             loss.backward()
@@ -102,6 +103,19 @@ class Trainer:
         self._sum_gradients()
         self.optimizer.step()
         return self._global_loss(epoch)
+
+    def release_input(self) -> bool:
+        """Give up X where training and evaluation read the kept A X alone, and return whether.
+
+        Nothing can read the X of the DistGraph any more: for who is done with it. A Graph that shares X's memory
+        keeps it. Not where X is sparse, dropout acts on it, or the first layer adds it to its output.
+        """
+        A, X, plans, first = self.dgraph.A, self.dgraph.X, self.rows.plans, next(iter(getattr(self.model, "layers", ())), None)
+        if plans is None or not plans[0].is_kept or not torch.is_tensor(X) or getattr(first, "reads_input", True):
+            return False
+        A.release_input()
+        give_back_memory()
+        return True
 
     @torch.no_grad()
     def logits(self) -> torch.Tensor:
@@ -157,19 +171,23 @@ class Trainer:
             self._finish(waiting, self.logits(), report)
         return self._close()
 
-    def _forward(self, epoch: int):
+    def _forward(self, epoch: int) -> torch.Tensor:
         dgraph = self.dgraph
         self.model.train()
         self.optimizer.zero_grad()
         Z_nC = self._call(epoch)
         if Z_nC.shape != (len(self._y_n), dgraph.n_classes):  # the same on all ranks
             raise ShapeError(f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {dgraph.n_classes} classes; the last layer writes one a class")
+        return Z_nC
+
+    def _loss(self, Z_nC) -> torch.Tensor:
+        dgraph = self.dgraph
         if dgraph.is_multilabel:
             loss = binary_cross_entropy(Z_nC, self._y_n, self._train_rows, self.n_train)
         else:
             loss = dgraph.A.ops.run("loss", cross_entropy, Z_nC, self._y_n, self.n_train, dgraph.A.pool, dgraph.A.threads)
         self._own_loss = loss.detach() if dgraph.is_counted else 0.0
-        return loss, Z_nC
+        return loss
 
     def _call(self, epoch: int) -> torch.Tensor:
         if isinstance(self.model, Stack):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from ..spmm.autograd import may_be_overwritten
 from ..spmm.backend import kernels_of
 from ..spmm.buffers import sum_dtype
 
@@ -15,13 +16,17 @@ class SoftmaxCrossEntropy(torch.autograd.Function):
     """loss = -1/M sum over labelled i of log softmax(Z_i)[y_i]; dZ = (softmax(Z) - onehot(y)) / M.
 
     M is the number of labelled nodes on all ranks; the value is this rank's part of the sum.
-    Value and gradient are made in one pass over Z.
+    Value and gradient are made in one pass over Z; with in_place the gradient is written over Z.
     """
 
     @staticmethod
-    def forward(ctx, Z_nC, y_n, count: int, pool, threads: int):
-        Z_nC = Z_nC.contiguous()
-        G_nC = pool.empty(*Z_nC.shape, dtype=Z_nC.dtype)
+    def forward(ctx, Z_nC, y_n, count: int, pool, threads: int, in_place: bool):
+        if in_place:
+            torch.autograd.graph.increment_version(Z_nC)  # whoever kept Z for a backward of its own is told
+            G_nC = Z_nC = Z_nC.detach()
+        else:
+            Z_nC = Z_nC.contiguous()
+            G_nC = pool.empty(*Z_nC.shape, dtype=Z_nC.dtype)
         total = kernels_of(Z_nC).softmax_xent(Z_nC, y_n, 1.0 / max(count, 1), G_nC, threads)
         ctx.save_for_backward(G_nC)
         return total / max(count, 1)
@@ -31,12 +36,16 @@ class SoftmaxCrossEntropy(torch.autograd.Function):
         (G_nC,) = ctx.saved_tensors
         # On a device looking at G would wait for all of the forward pass.
         is_one = not G.is_cuda and float(G) == 1.0
-        return (G_nC if is_one else G_nC * G.to(G_nC.dtype)), None, None, None, None
+        return (G_nC if is_one else G_nC * G.to(G_nC.dtype)), None, None, None, None, None
 
 
 def cross_entropy(Z_nC, y_n, count: int, pool, threads: int = 0) -> torch.Tensor:
-    """Return this rank's part of the mean softmax cross-entropy; rows with y = -1 do not count."""
-    return SoftmaxCrossEntropy.apply(Z_nC.to(sum_dtype(Z_nC.dtype)), y_n, count, pool, threads)
+    """Return this rank's part of the mean softmax cross-entropy; rows with y = -1 do not count.
+
+    Z is gone afterwards where nothing else reads it: its gradient stands there.
+    """
+    in_place = may_be_overwritten(Z_nC) and Z_nC.dtype == sum_dtype(Z_nC.dtype) and Z_nC.is_contiguous()
+    return SoftmaxCrossEntropy.apply(Z_nC.to(sum_dtype(Z_nC.dtype)), y_n, count, pool, threads, in_place)
 
 
 def binary_cross_entropy(Z_nC, Y_nC, rows_n, count: int) -> torch.Tensor:

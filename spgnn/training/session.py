@@ -24,7 +24,7 @@ from ..dist.threads import share_of_threads
 from ..distgraph import DistGraph, distribute
 from ..errors import PartitionError, ResourceError, UsageError, together
 from ..graph import Graph
-from ..machine import cores, peak_rss_mb
+from ..machine import cores, give_back_memory, peak_rss_mb
 from ..partition import is_partition, load_partition
 from ..spmm.machines import load_machine
 from .checkpoint import finite, save_checkpoint, write_array, write_json
@@ -71,6 +71,7 @@ def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
     else:
         model = build_model(config, dgraph.n_features, dgraph.n_classes)
     trainer = Trainer(model, dgraph, config)
+    trainer.release_input()
     time_operations(recorder, trainer)
     log = _Log(folder, trainer, report)
     with explaining_memory(trainer):
@@ -105,7 +106,7 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
     if config.partition:
         together(comm, _check_parts, source, config, root=0)
     graph = None if config.partition else together(comm, _load, source, config, root=0)
-    return distribute(
+    dgraph = distribute(
         config.partition or graph,
         comm,
         scheme=config.scheme,
@@ -116,7 +117,7 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
         method=config.method,
         seed=config.seed,
         balance=config.balance,
-        keep=config.keep,
+        keep=False,
         order=config.order,
         locality=config.locality,
         wire=config.wire,
@@ -125,11 +126,17 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
         threads=threads,
         device=config.device,
     )
+    del graph  # before A X takes as much as its X
+    if config.keep:
+        dgraph.keep()
+    return dgraph
 
 
 def _load(source: str, config: TrainConfig) -> Graph:
     graph = load_graph(source, format=config.format or None, features=config.features or None, labels=config.labels or None)
-    return graph.with_edges(config.edges)
+    graph = graph.with_edges(config.edges)
+    give_back_memory()  # what reading took, before partitioning takes more
+    return graph
 
 
 def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:

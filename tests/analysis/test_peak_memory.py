@@ -91,6 +91,21 @@ def test_sparse_features_have_panels_where_their_weights_stay(kept_nnz, dropout,
     assert found == (nnz * 8 + 8 * 8 * 1001 if nnz else 0)
 
 
+def test_dense_x_goes_when_a_x_is_kept_unless_it_is_added_to_the_first_layer():
+    alone = RankSizes(n=100_000, own_nnz=400_000, ghost_nnz=0)
+    x = 100_000 * 64 * 4
+    residual = [replace(layers((64, 64, 8))[0], reads_input=True), layers((64, 64, 8))[1]]
+    found = lambda layers: rank_memory(alone, layers, n_ranks=1, n_nodes=100_000, process_bytes=2e8).parts
+    assert found(layers((64, 64, 8)))["features"] == x and found(residual)["features"] == 2 * x
+    assert found(layers((64, 64, 8), kept=False))["features"] == x
+    # Narrow activations take less than X did; wide ones take its memory over.
+    narrow, wide = found(layers((64, 8, 4))), found(layers((64, 64, 8)))
+    assert narrow["X until A X is kept"] == x - narrow["activations and exchange buffers"] > 0
+    assert wide["X until A X is kept"] == found(residual)["X until A X is kept"] == found(layers((64, 8, 4), kept=False))["X until A X is kept"] == 0
+    ghosts = memory(replace(SIZES, g=10**6)).parts  # as wide as X while A X is made
+    assert ghosts["X until A X is kept"] == (3000 + 10**6 + 400) * 64 * 4 - ghosts["activations and exchange buffers"]
+
+
 def test_double_precision_doubles_the_buffers_and_bfloat16_halves_those_of_one_rank():
     alone = replace(SIZES, ghost_nnz=0, g=0, s=0)
     sizes = [epoch_buffers(alone, layers((64, 32, 16, 8)), itemsize) for itemsize in (2, 4, 8)]

@@ -178,6 +178,8 @@ inline T __shfl_xor_sync(unsigned mask, T value, int apart) {
     return got;
 }
 
+inline void __syncwarp() { __shfl_xor_sync(0xffffffffu, 0, 0); }
+
 inline void __syncthreads() {
     using namespace emulator;
     const uint64_t number = ++state.threads[state.current].barriers;

@@ -225,6 +225,7 @@ def test_softmax_xent_equals_torch_in_value_and_gradient(kernels, dtype, C):
     expected, gradient = reference.softmax_xent(Z.numpy(), y.numpy(), 0.25)
     assert abs(float(loss) - expected) <= (1e-5 if dtype == F32 else 1e-12) * max(expected, 1)
     np.testing.assert_allclose(G.numpy(), gradient, atol=3e-7 if dtype == F32 else 1e-14)
+    assert kernels.softmax_xent(Z, y, 0.25, Z) == loss and torch.equal(Z, G)  # over the logits
 
 
 def test_softmax_xent_lets_a_nan_through_and_gives_one_for_a_label_beyond_the_columns(kernels):

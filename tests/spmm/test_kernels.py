@@ -183,6 +183,8 @@ def test_softmax_xent_equals_torch_in_value_and_gradient(isa, dtype, C):
     expected, gradient = reference.softmax_xent(Z, y, 0.25)
     assert abs(loss - expected) <= (1e-5 if dtype == np.float32 else 1e-12) * max(expected, 1)
     np.testing.assert_allclose(G, gradient, atol=2e-7 if dtype == np.float32 else 1e-14)
+    assert _kernels.softmax_xent(Z, y, 0.25, Z, 2, isa) == loss  # over the logits
+    np.testing.assert_array_equal(Z, G)
 
 
 def test_softmax_xent_lets_a_nan_through():

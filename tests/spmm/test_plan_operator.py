@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import dense_operator, random_graph
-from worlds import parallel
+from worlds import parallel, some
 
 from spgnn.distgraph import distribute
 from spgnn.errors import PartitionError, ShapeError
@@ -55,7 +55,7 @@ def test_the_product_and_its_adjoint_equal_the_dense_ones(comm, scheme, kind, ho
 @pytest.mark.parametrize("how", ["gcn", "row"])
 def test_the_product_on_a_grid_equals_the_dense_one_on_every_copy(comm, scheme, how):
     for c in [c for c in (2, 4) if comm.size % (c * c) == 0]:
-        for seed, kind, use in ((0, "random", "directed"), (2, "lopsided", "undirected")):
+        for seed, kind, use in some(comm, ((0, "random", "directed"), (2, "lopsided", "undirected"))):
             graph = random_graph(seed=seed, weighted=True, use=use)
             dgraph = dist(graph, comm, kind, scheme=scheme, operator=how, replication=c)
             A_NN = dense_operator(graph, how)
@@ -120,13 +120,20 @@ def test_a_partition_of_another_size_is_refused_on_all_ranks(comm):
 
 @parallel([1, 2, 3], mpi=[3])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_rows_sent_by_rank_0_equal_rows_that_each_rank_cuts(comm, sparse):
+@pytest.mark.parametrize("round_bytes", [1 << 26, 0])  # one round; a round a rank
+def test_rows_sent_by_rank_0_equal_rows_that_each_rank_cuts(comm, sparse, round_bytes):
+    from spgnn.distgraph import scatter
     from spgnn.partition import Partition
 
     graph = random_graph(sparse=sparse, weighted=True)
     part = Partition(owners(graph, comm.size, "random"), comm.size)
     cut = distribute(graph, comm, part, dtype=torch.float64)
-    sent = distribute(graph if comm.rank == 0 else None, comm, part if comm.rank == 0 else None, dtype=torch.float64)
+    scatter.ROUND_BYTES = round_bytes  # of all ranks, where they are threads
+    try:
+        sent = distribute(graph if comm.rank == 0 else None, comm, part if comm.rank == 0 else None, dtype=torch.float64)
+        comm.barrier()
+    finally:
+        scatter.ROUND_BYTES = 1 << 26
     assert np.array_equal(cut.node_n, sent.node_n) and np.array_equal(cut.split_n, sent.split_n)
     assert torch.equal(cut.y_n, sent.y_n)
     for block in ("A_oo", "A_og"):

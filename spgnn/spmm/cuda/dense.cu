@@ -104,9 +104,9 @@ __device__ inline T over_warp_sum(T x) {
 
 // Softmax cross-entropy of the rows with y >= 0, a warp a row (blockDim.x = 32, blockDim.y = 8):
 // losses[block] = the sum of -log softmax(Z)[y] of its rows; G = scale (softmax(Z) - onehot(y)), zero in the
-// other rows. A label beyond the columns makes the loss NaN.
+// other rows. A label beyond the columns makes the loss NaN. G may be Z: a lane reads the columns that it writes.
 template <class T>
-__global__ void __launch_bounds__(256) softmax_xent(const T* Z, const i64* __restrict__ y, T scale, T* __restrict__ G, double* __restrict__ losses, i64 n, i32 C) {
+__global__ void __launch_bounds__(256) softmax_xent(const T* Z, const i64* __restrict__ y, T scale, T* G, double* __restrict__ losses, i64 n, i32 C) {
     __shared__ double parts[8];
     const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
     const int lane = threadIdx.x;
@@ -121,6 +121,8 @@ __global__ void __launch_bounds__(256) softmax_xent(const T* Z, const i64* __res
             T top = z[0];
             for (i32 c = lane; c < C; c += 32) top = z[c] > top ? z[c] : top;
             top = over_warp_max(top);
+            const T own = z[label < C ? label : 0];
+            __syncwarp();  // before other lanes write there
             T sum = T(0);
             for (i32 c = lane; c < C; c += 32) {
                 const T e = exp_of(z[c] - top);
@@ -131,7 +133,7 @@ __global__ void __launch_bounds__(256) softmax_xent(const T* Z, const i64* __res
             const T factor = scale / sum;
             for (i32 c = lane; c < C; c += 32) g[c] = g[c] * factor - (c == label ? scale : T(0));
             // A NaN in the row is in sum; 0 / 0 is one.
-            loss = label < C ? log(double(sum)) + double(top) - double(z[label]) : double(T(0)) / double(T(0));
+            loss = label < C ? log(double(sum)) + double(top) - double(own) : double(T(0)) / double(T(0));
         }
     }
     if (lane == 0) parts[threadIdx.y] = loss;

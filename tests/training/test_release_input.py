@@ -1,0 +1,158 @@
+"""A X in place of X: kept after the graph is gone, X given up where nothing reads it, the loss's gradient over the logits."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from graphs import random_graph
+from worlds import ROOT, parallel
+
+from spgnn.config import TrainConfig
+from spgnn.distgraph import distribute
+from spgnn.errors import UsageError
+from spgnn.layers import GCN, Layer, Stack
+from spgnn.spmm.buffers import BufferPool
+from spgnn.training import Trainer
+from spgnn.training.loss import cross_entropy
+
+
+def graph_of(**options):
+    return random_graph(n=40, edges=160, use="undirected", **options)
+
+
+def model(**options):
+    return Stack(GCN(6, 5, act="relu"), GCN(5, 3), **options)
+
+
+def trainer_of(comm, *, release: bool, keep_later: bool = False, net=None, prune="never", **options) -> tuple[Trainer, bool]:
+    dgraph = distribute(graph_of(), comm, method="random", keep=not keep_later, **options)
+    if keep_later:
+        dgraph.keep()
+    trainer = Trainer(net or model(), dgraph, TrainConfig(epochs=4, lr=0.1, prune=prune))
+    return trainer, release and trainer.release_input()
+
+
+@parallel([1, 3, 4], mpi=[3])
+@pytest.mark.parametrize("prune", ["never", "always"])
+def test_a_training_without_x_is_the_same_to_the_bit(comm, prune):
+    for c in [c for c in (1, 2) if comm.size % (c * c) == 0]:
+        (whole, _), (less, is_released) = (trainer_of(comm, release=r, keep_later=r, prune=prune, replication=c) for r in (False, True))
+        assert is_released
+        assert whole.dgraph.setup_bytes == less.dgraph.setup_bytes and (c * c == comm.size or less.dgraph.setup_bytes > 0)
+        X = less.dgraph.X
+        assert X.untyped_storage().nbytes() <= X.element_size() and X.shape == whole.dgraph.X.shape
+        assert [r["loss"] for r in whole.fit().records] == [r["loss"] for r in less.fit().records]
+        assert torch.equal(whole.logits(), less.logits())
+
+
+@parallel([1, 2], mpi=[])
+def test_reading_an_x_that_was_given_up_is_an_error(comm):
+    trainer, _ = trainer_of(comm, release=True)
+    A, X = trainer.dgraph.A, trainer.dgraph.X
+    assert not (A @ X).isnan().any()  # the kept product
+    for read in (
+        lambda: model(dropout=0.5)(A, X),
+        lambda: Trainer(model(), distribute(graph_of(), comm, method="random", keep=False), TrainConfig()).model(other, X),
+        lambda: other @ X,
+    ):
+        other = distribute(graph_of(), comm, method="random", keep=False).A
+        with pytest.raises(UsageError, match="X was given up for the kept A X"):
+            read()
+    assert torch.isnan(X).all()  # whatever else reads it sees that
+
+
+class Twice(Layer):
+    """Reads H itself too."""
+
+    is_chain = True
+
+    def forward(self, A, H_nF):
+        return A.chain(H_nF, self.W_FC) + H_nF[:, : self.f_out]
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W_FC = self.weight(f_in, f_out)
+
+
+@pytest.mark.parametrize("net, options", [
+    (lambda: model(dropout=0.5), {}),
+    (lambda: Stack(GCN(6, 6, residual=True), GCN(6, 3)), {}),
+    (lambda: Stack(Twice(6, 5), GCN(5, 3)), {}),
+    (model, {"keep": False}),
+    (model, {"sparse": True}),
+])  # fmt: skip
+def test_x_stays_where_something_reads_it(net, options):
+    from spgnn.dist import SelfCommunicator
+
+    graph = graph_of(sparse=options.get("sparse", False))
+    dgraph = distribute(graph, SelfCommunicator(), keep=options.get("keep", True))
+    trainer = Trainer(net(), dgraph, TrainConfig(epochs=2))
+    assert not trainer.release_input()
+    assert np.isfinite([r["loss"] for r in trainer.fit().records]).all()
+
+
+def test_the_caller_s_graph_keeps_its_x():
+    from spgnn.dist import SelfCommunicator
+
+    graph = graph_of()
+    before = graph.X.copy()
+    trainer = Trainer(model(), distribute(graph, SelfCommunicator(), locality=False), TrainConfig(epochs=1))
+    assert trainer.release_input()
+    np.testing.assert_array_equal(graph.X, before)
+
+
+PEAK = """
+import sys
+from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
+from spgnn.machine import peak_rss_mb
+from spgnn.training import run
+folder = sys.argv[1]
+start = peak_rss_mb()
+run(folder + "/edges.npz", TrainConfig(epochs=2, hidden=int(sys.argv[2]), features=folder + "/X.npy", labels=folder + "/y.npy", dropout=0.0), SelfCommunicator())
+print(peak_rss_mb() - start)
+"""
+
+
+@pytest.mark.parametrize("hidden, times", [(4, 2), (256, 3)])
+def test_a_training_from_files_holds_x_and_a_x_for_a_while_then_a_x_and_its_buffers(tmp_path, hidden, times):
+    import scipy.sparse as sp
+
+    n, F = 120_000, 256
+    rng = np.random.default_rng(0)
+    A = sp.csr_array((np.ones(2 * n, np.float32), (rng.integers(0, n, 2 * n), rng.integers(0, n, 2 * n))), shape=(n, n))
+    sp.save_npz(tmp_path / "edges.npz", sp.csr_matrix(A))
+    np.save(tmp_path / "X.npy", rng.standard_normal((n, F), dtype=np.float32))
+    np.save(tmp_path / "y.npy", rng.integers(0, 4, n))
+    done = subprocess.run([sys.executable, "-c", PEAK, str(tmp_path), str(hidden)], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    taken, x = float(done.stdout), n * F * 4 / 1e6
+    assert taken < times * x + 80, (taken, x)
+
+
+def test_the_gradient_of_the_loss_is_written_over_logits_that_no_backward_reads():
+    from spgnn.dist import SelfCommunicator
+
+    dgraph = distribute(graph_of(), SelfCommunicator())
+    net, y_n = model(), dgraph.y_n
+    Z_nC = net(dgraph.A, dgraph.X)
+    logits = Z_nC.detach().clone().requires_grad_()
+    apart = cross_entropy(logits, y_n, 40, BufferPool())
+    apart.backward()
+    loss = cross_entropy(Z_nC, y_n, 40, BufferPool())
+    assert loss.item() == apart.item() and torch.equal(Z_nC.detach(), logits.grad)
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
+    squares = (Z := net(dgraph.A, dgraph.X)).pow(2).sum()  # keeps Z for its own backward
+    cross_entropy(Z, y_n, 40, BufferPool())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        squares.backward()
+
+
+def test_logits_that_a_layer_made_itself_stay():
+    Z = (torch.randn(5, 3, requires_grad=True) * 2).tanh()
+    before = Z.detach().clone()
+    cross_entropy(Z, torch.tensor([0, 1, 2, -1, 0]), 4, BufferPool()).backward()
+    assert torch.equal(Z.detach(), before)

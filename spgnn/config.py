@@ -68,6 +68,7 @@ class TrainConfig(SourceConfig):
     machine: str = option("laptop", "machine of the cost model that scheme auto asks: a name or FILE.toml of spgnn doctor")
     device: Literal["cpu", "cuda"] = option("cpu", "where products, activations and exchanges are; cuda: a GPU for each rank of a host")
     tf32: bool = option(False, "dense products of float32 in TF32, of 10 mantissa bits, where the GPU has it")
+    cuda_graph: bool = option(False, "replay the steps as CUDA graphs, recorded once; one rank on a GPU")
     patience: int = option(0, "stop after so many epochs without a better validation score; 0: never", low=0)
     eval_every: int = option(1, "epochs between evaluations", low=1)
     threads: int = option(0, "threads a rank; 0: the cores of the host over its ranks", low=0)

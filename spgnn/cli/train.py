@@ -14,7 +14,7 @@ SECTIONS = {
     "Model": ("model", "hidden", "layers", "norm", "residual", "bias", "dropout", "input_dropout", "dtype"),
     "Training": ("epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed", "mode", "sampler"),
     "Schedule": ("order", "keep", "prune", "locality"),
-    "Ranks": ("method", "balance", "partition", "scheme", "machine", "replication", "wire", "wire_gradients", "device", "tf32", "threads"),
+    "Ranks": ("method", "balance", "partition", "scheme", "machine", "replication", "wire", "wire_gradients", "device", "tf32", "cuda_graph", "threads"),
     "Files": ("config", "out"),
     "Watching": ("log_view", "trace", "watchdog"),
 }

@@ -133,11 +133,11 @@ def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
     return getattr(Z_nC, "is_chain_relu", None) is False
 
 
-def dropout(A, H, rate: float, key: int):
+def dropout(A, H, rate: float, key: int | torch.Tensor):
     """Return H with entries zeroed where hash(key, original node id, feature) / 2^32 < rate, the rest / (1 - rate).
 
     The mask depends on neither the owner of a node nor the number of ranks.
-    Args: H (n, F) tensor or SparseRows on the own rows of A; key from `dropout_key`.
+    Args: H (n, F) tensor or SparseRows on the own rows of A; key from `dropout_key`, on a device maybe a tensor there.
     """
     if rate == 0:
         return H
@@ -147,8 +147,22 @@ def dropout(A, H, rate: float, key: int):
     return Dropout.apply(H, A, rate, key)
 
 
-def dropout_key(seed: int, epoch: int, layer: int) -> int:
-    """Return 64 bits that differ for every (seed, epoch, layer)."""
+class EpochKeys:
+    """The dropout keys of an epoch on a device: what is captured with them has the mask of the epoch that was set last."""
+
+    def __init__(self, seed: int, n_layers: int, device: torch.device):
+        self.seed, self.key_L = seed, torch.zeros(n_layers, dtype=torch.int64, device=device)
+
+    def set(self, epoch: int) -> None:
+        """Write the keys of an epoch."""
+        keys = np.array([dropout_key(self.seed, epoch, layer) for layer in range(1, len(self.key_L) + 1)], np.uint64)
+        self.key_L.copy_(torch.from_numpy(keys.view(np.int64)))
+
+
+def dropout_key(seed: int, epoch: int | EpochKeys, layer: int) -> int | torch.Tensor:
+    """Return 64 bits that differ for every (seed, epoch, layer), or where EpochKeys hold them."""
+    if isinstance(epoch, EpochKeys):
+        return epoch.key_L[layer - 1]
     return int(np.random.SeedSequence((seed, epoch, layer)).generate_state(1, np.uint64)[0])
 
 

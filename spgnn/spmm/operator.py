@@ -68,7 +68,7 @@ class DistSpMM:
         self.X = None  # the fixed input, and the product with it that is kept
         self.kept = None
         self.setup_bytes = 0  # that this rank sent to make it
-        self.selected = None  # rows of H that are rows of Z; None: all
+        self.selected: np.ndarray | None = None  # rows of H that are rows of Z; None: all
 
     @property
     def ops(self) -> Operations:
@@ -172,7 +172,11 @@ class DistSpMM:
         """Return the rows of H that stand beside the rows of A H: all, but for pruned layers."""
         if self.selected is None:
             return H
-        return H.rows(self.selected) if isinstance(H, SparseRows) else H[torch.from_numpy(self.selected).to(H.device)]
+        return H.rows(self.selected) if isinstance(H, SparseRows) else H[self._selected]
+
+    def set_selected(self, rows: np.ndarray) -> None:
+        """Name the rows of H that stand beside those of A H."""
+        self.selected, self._selected = rows, torch.from_numpy(rows).to(self.device)
 
     def __matmul__(self, H):
         """Return A H on own rows, differentiable in H."""

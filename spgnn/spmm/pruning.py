@@ -56,7 +56,7 @@ class PrunedSpMM:
         self.layers = [self._kept_layer(A, X, masks[1])] if is_kept else []
         for out_n, in_n in list(zip(masks[1:], masks))[len(self.layers) :]:
             layer = _restricted(A, out_n, in_n)
-            layer.selected = np.flatnonzero(out_n[in_n])
+            layer.set_selected(np.flatnonzero(out_n[in_n]))
             layer.order = A.order
             self.layers.append(layer)
         if not is_kept:
@@ -81,7 +81,8 @@ class PrunedSpMM:
 
     def _kept_layer(self, A: DistSpMM, X, out_n) -> DistSpMM:
         layer = A.at(1)
-        layer.X, layer.selected = X, np.flatnonzero(out_n)
+        layer.X = X
+        layer.set_selected(np.flatnonzero(out_n))
         layer.kept = A.kept.rows(layer.selected) if isinstance(A.kept, SparseRows) else DenseRows(_rows(A.kept.tensor, out_n), A.layout)
         return layer
 

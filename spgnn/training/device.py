@@ -16,9 +16,12 @@ from .loop import Trainer
 
 
 def set_up_device(config: TrainConfig) -> None:
-    """Have torch's products of float32 in TF32 or not. Raises: UsageError for tf32 on the CPU."""
-    if config.tf32 and config.device == "cpu":
-        raise UsageError("--tf32 is of GPUs; give it with --device cuda, or leave it away")
+    """Have torch's products of float32 in TF32 or not. Raises: UsageError for what only a GPU has, on the CPU."""
+    for name in ("tf32", "cuda_graph"):
+        if getattr(config, name) and config.device == "cpu":
+            raise UsageError(f"--{name.replace('_', '-')} is of GPUs; give it with --device cuda, or leave it away")
+    if config.cuda_graph and (config.log_view or config.trace):
+        raise UsageError("--cuda-graph starts a whole step at once, which --log-view and --trace cannot look into; leave one of them away")
     if config.device == "cuda":
         torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
 

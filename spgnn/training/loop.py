@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,36 +18,22 @@ from ..distgraph import DistGraph
 from ..errors import GraphError, NumericalError, ShapeError, UsageError
 from ..layers import Stack
 from ..machine import give_back_memory
-from ..spmm.autograd import mixed_precision, on_this_thread
+from ..spmm.autograd import EpochKeys, mixed_precision, on_this_thread
 from ..spmm.buffers import sum_dtype
 from .facts import training_facts
+from .history import History
 from .loss import binary_cross_entropy, cross_entropy
 from .metrics import SPLITS, count, per_class, scores
 from .optimizer import make_optimizer
 from .splits import split_of
 from .step import StepRows
 
+if TYPE_CHECKING:
+    from .captured import CapturedSteps
+
 
 # The options that training itself reads; the others describe the graph, the model or the files.
 READ = frozenset({"epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed", "split", "prune"})
-
-
-@dataclass(slots=True)
-class History:
-    """What a training did: one record an epoch, and the best epoch by validation score."""
-
-    records: list[dict] = field(default_factory=list)
-    best_epoch: int = 0
-    val: float = float("nan")
-    test: float = float("nan")
-    train: float = float("nan")
-    metric: str = "accuracy"
-    scores: dict = field(default_factory=dict)  # split -> accuracy, micro_f1, macro_f1 at the best epoch
-    per_class: list = field(default_factory=list)  # of the test split, at the best epoch
-    epoch_s: float = 0.0  # median seconds of a training epoch, evaluation aside
-    bytes_sent: int = 0  # counted, one training epoch, all ranks
-    bytes_predicted: int | None = None  # the same from the plan; None for layers it does not know
-    setup_bytes: int = 0
 
 
 class Trainer:
@@ -83,6 +68,7 @@ class Trainer:
         for parameter in model.parameters():
             self.comm.broadcast(parameter.detach())
         self.optimizer = make_optimizer(model, config)
+        self.captured: CapturedSteps | None = None
         self.history = History(metric="micro_f1" if dgraph.is_multilabel else "accuracy")
         self.best_state: dict[str, torch.Tensor] = self._state()
         give_back_memory()
@@ -92,16 +78,15 @@ class Trainer:
 
         on_logits sees the logits before the loss, which writes over them; where it returns True the step is left out.
         """
-        Z_nC = self._forward(epoch)
+        Z_nC = self.forward(epoch) if self.captured is None else self.captured.forward(epoch)
         if on_logits is not None and on_logits(Z_nC.detach()):
             return None
-        loss = self._loss(Z_nC)
-        del Z_nC
-        with on_this_thread(self.dgraph.A):
-            loss.backward()
-        del loss
-        self._sum_gradients()
-        self.optimizer.step()
+        if self.captured is None:
+            loss = self.loss(Z_nC)
+            del Z_nC
+            self.update(loss)
+        else:
+            self.captured.update()
         return self._global_loss(epoch)
 
     def release_input(self) -> bool:
@@ -117,12 +102,9 @@ class Trainer:
         give_back_memory()
         return True
 
-    @torch.no_grad()
     def logits(self) -> torch.Tensor:
         """Return the logits of the own nodes (n, C) in evaluation mode."""
-        self.model.eval()
-        with mixed_precision(self.dgraph.A):
-            return self.model(self.dgraph.A, self.dgraph.X)
+        return self.evaluate() if self.captured is None else self.captured.logits()
 
     def fit(self, report: Callable[[dict], Any] | None = None) -> History:
         """Train; keep the weights of the best validation score; return the History.
@@ -171,7 +153,8 @@ class Trainer:
             self._finish(waiting, self.logits(), report)
         return self._close()
 
-    def _forward(self, epoch: int) -> torch.Tensor:
+    def forward(self, epoch: int | EpochKeys) -> torch.Tensor:
+        """Return the logits of a training pass, (n, C)."""
         dgraph = self.dgraph
         self.model.train()
         self.optimizer.zero_grad()
@@ -180,7 +163,8 @@ class Trainer:
             raise ShapeError(f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {dgraph.n_classes} classes; the last layer writes one a class")
         return Z_nC
 
-    def _loss(self, Z_nC) -> torch.Tensor:
+    def loss(self, Z_nC) -> torch.Tensor:
+        """Return this rank's part of the loss."""
         dgraph = self.dgraph
         if dgraph.is_multilabel:
             loss = binary_cross_entropy(Z_nC, self._y_n, self._train_rows, self.n_train)
@@ -189,7 +173,21 @@ class Trainer:
         self._own_loss = loss.detach() if dgraph.is_counted else 0.0
         return loss
 
-    def _call(self, epoch: int) -> torch.Tensor:
+    def update(self, loss: torch.Tensor) -> None:
+        """Move the weights along the gradients of a loss."""
+        with on_this_thread(self.dgraph.A):
+            loss.backward()
+        self._sum_gradients()
+        self.optimizer.step()
+
+    @torch.no_grad()
+    def evaluate(self) -> torch.Tensor:
+        """Return the logits of an evaluation, (n, C)."""
+        self.model.eval()
+        with mixed_precision(self.dgraph.A):
+            return self.model(self.dgraph.A, self.dgraph.X)
+
+    def _call(self, epoch: int | EpochKeys) -> torch.Tensor:
         if isinstance(self.model, Stack):
             return self.model(self.rows.A, self.rows.X, seed=self.config.seed, epoch=epoch)
         with mixed_precision(self.dgraph.A):
@@ -251,7 +249,8 @@ class Trainer:
         history = self.history
         history.epoch_s = float(np.median([r["epoch_s"] for r in history.records[1:] or history.records]))
         history.bytes_sent = int(np.median([r["bytes_sent"] for r in history.records]))
-        history.bytes_predicted = self._predicted_bytes()
+        own_bytes = self.rows.sent_bytes()
+        history.bytes_predicted = None if own_bytes is None else self._all_ranks(own_bytes)
         history.setup_bytes = self._all_ranks(self.dgraph.setup_bytes)
         if isinstance(self.model, Stack):
             self.model.is_trained = True
@@ -270,21 +269,10 @@ class Trainer:
         self._y_n, self._train_rows = (rows.to(dgraph.A.device) for rows in (self._y_n, self._train_rows))
         # Rows that several ranks hold are counted on one of them.
         self._scored_n = self.split_n if dgraph.is_counted else np.full_like(self.split_n, -1)
-        rows = self._train_rows if dgraph.is_counted else self._train_rows[:0]
-        self.n_train = self._all_ranks(int(rows.sum()))
+        self._train_rows = self._train_rows.nonzero().squeeze(1)
+        self.n_train = self._all_ranks(len(self._train_rows) if dgraph.is_counted else 0)
         if self.n_train == 0:
             raise GraphError(f"{self.dgraph.name}: no training node has a label; the split has to put some into train")
-
-    def _predicted_bytes(self) -> int | None:
-        """Return the bytes of one training epoch from the plans of its layers, all ranks."""
-        if self.rows.plans is None:
-            return None
-        own = 0
-        for plan in self.rows.plans:
-            A = self.rows.layer(plan.layer)
-            own += plan.exchanges_forward * A.sent_bytes(plan.width, "forward")
-            own += plan.exchanges_backward * A.sent_bytes(plan.width, "backward")
-        return self._all_ranks(own)
 
     def _sent_bytes(self) -> int:
         return int(self.comm.traffic.sent_bytes().sum())

@@ -48,8 +48,8 @@ def cross_entropy(Z_nC, y_n, count: int, pool, threads: int = 0) -> torch.Tensor
     return SoftmaxCrossEntropy.apply(Z_nC.to(sum_dtype(Z_nC.dtype)), y_n, count, pool, threads, in_place)
 
 
-def binary_cross_entropy(Z_nC, Y_nC, rows_n, count: int) -> torch.Tensor:
-    """Return this rank's part of the mean over count rows and C classes of the logistic loss."""
-    Z, Y = Z_nC[rows_n].to(sum_dtype(Z_nC.dtype)), Y_nC[rows_n]
+def binary_cross_entropy(Z_nC, Y_nC, rows_m, count: int) -> torch.Tensor:
+    """Return this rank's part of the mean over count rows and C classes of the logistic loss; rows by index, each once."""
+    Z, Y = Z_nC.index_select(0, rows_m).to(sum_dtype(Z_nC.dtype)), Y_nC.index_select(0, rows_m)
     total = torch.nn.functional.binary_cross_entropy_with_logits(Z, Y, reduction="sum")
     return total.double() / max(count * Z_nC.shape[1], 1)

@@ -21,9 +21,9 @@ class Optimizer:
     def __init__(self, groups: list[tuple[list[torch.nn.Parameter], float]], lr: float, rule: str = "adam"):
         self.groups = [(parameters, decay) for parameters, decay in groups if parameters]
         self.lr, self.rule = lr, rule
-        self._state = [
-            ([torch.zeros_like(p) for p in ps], [torch.zeros_like(p) for p in ps], [torch.tensor(0.0) for _ in ps]) for ps, _ in self.groups
-        ]
+        # The number of steps is where the weights are: a captured step counts on.
+        zeros = lambda ps: [torch.zeros_like(p) for p in ps]
+        self._state = [(zeros(ps), zeros(ps), [torch.zeros((), device=p.device) for p in ps]) for ps, _ in self.groups]
 
     @torch.no_grad()
     def step(self) -> None:
@@ -36,7 +36,7 @@ class Optimizer:
             else:
                 options = dict(amsgrad=False, beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=decay, eps=1e-8, maximize=False)
                 on_device = all(p.is_cuda for p in parameters)  # then a launch for all weights, not one for each
-                adam(parameters, gradients, means, squares, [], steps, foreach=on_device, **options)
+                adam(parameters, gradients, means, squares, [], steps, foreach=on_device, capturable=on_device, **options)
 
     def zero_grad(self) -> None:
         """Forget all gradients."""

@@ -27,6 +27,7 @@ from ..graph import Graph
 from ..machine import cores, give_back_memory, peak_rss_mb
 from ..partition import is_partition, load_partition
 from ..spmm.machines import load_machine
+from .captured import CapturedSteps
 from .checkpoint import finite, save_checkpoint, write_array, write_json
 from .device import device_facts, explaining_memory, set_up_device
 from .facts import run_facts
@@ -72,6 +73,8 @@ def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
         model = build_model(config, dgraph.n_features, dgraph.n_classes)
     trainer = Trainer(model, dgraph, config)
     trainer.release_input()
+    if config.cuda_graph:
+        trainer.captured = CapturedSteps(trainer)
     time_operations(recorder, trainer)
     log = _Log(folder, trainer, report)
     with explaining_memory(trainer):

@@ -71,6 +71,13 @@ class StepRows:
     def prepare_adjoint(self) -> None:
         self.A.prepare_adjoint()
 
+    def sent_bytes(self) -> int | None:
+        """Return the bytes that this rank sends in one training epoch, from the plans of the layers; None where they are not known."""
+        if self.plans is None:
+            return None
+        forward = sum(plan.exchanges_forward * self.layer(plan.layer).sent_bytes(plan.width, "forward") for plan in self.plans)
+        return forward + sum(plan.exchanges_backward * self.layer(plan.layer).sent_bytes(plan.width, "backward") for plan in self.plans)
+
     def _work(self, dgraph: DistGraph, masks: list[np.ndarray]) -> float:
         """Return the multiply-adds of one forward pass over these rows, all ranks."""
         lengths_n = np.diff(dgraph.A.blocks.A_oo.indptr) + np.diff(dgraph.A.blocks.A_og.indptr)

@@ -16,6 +16,7 @@ from spgnn.errors import ResourceError
 from spgnn.layers import GCN, Stack
 from spgnn.spmm.cuda.device import CudaDriver, device_communicator, place
 from spgnn.training import Trainer
+from spgnn.training.captured import CapturedSteps
 from spgnn.training.device import explaining_memory
 from worlds import launch
 
@@ -54,6 +55,31 @@ def test_loss_curves_on_arxiv_equal_the_cpus(data_dir):
     graph = spgnn.load_graph(data_dir / "arxiv_graphsaint").with_edges("undirected")
     got, expected = (losses(SelfCommunicator(), where, graph)[0] for where in ("cuda", "cpu"))
     np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.3}, {"sparse": True, "dropout": 0.3}, {"prune": "always"}, {"dtype": torch.bfloat16}], ids=str)
+def test_replayed_epochs_are_those_that_run_as_they_stand(options):
+    def trained(is_captured):
+        graph = random_graph(n=500, edges=4000, f=16, sparse=options.get("sparse", False))
+        dropout = options.get("dropout", 0.0)
+        dgraph = spgnn.distribute(graph, SelfCommunicator(), device="cuda", keep=dropout == 0, dtype=options.get("dtype", torch.float32))
+        model = Stack(GCN(16, 16, act="relu"), GCN(16, dgraph.n_classes), dropout=dropout)
+        trainer = Trainer(model, dgraph, TrainConfig(epochs=20, prune=options.get("prune", "auto")))
+        if is_captured:
+            trainer.captured = CapturedSteps(trainer)
+        return [(r["loss"], r["val"]) for r in trainer.fit().records], trainer.logits().clone()
+
+    (expected, Z), (got, Z_captured) = trained(False), trained(True)
+    assert got == expected and torch.equal(Z, Z_captured)
+
+
+def test_the_command_replays_and_gives_the_same_summary(capsys):
+    argv = ["train", "sbm:n=300,seed=0", "--epochs", "8", "--hidden", "16", "--device", "cuda", "--json"]
+    found = []
+    for more in ([], ["--cuda-graph"]):
+        assert cli.main(argv + more) == 0
+        found.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
+    assert all(found[0][key] == found[1][key] for key in ("train", "val", "test", "best_epoch"))
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

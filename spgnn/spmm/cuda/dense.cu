@@ -59,22 +59,23 @@ __global__ void __launch_bounds__(256) finish(const S* Z, D* out, const typename
     }
 }
 
-// out[i, f] = X[i, f] scale where bits(key, node[i], f) >= threshold, else 0.
+// out[i, f] = X[i, f] scale where bits(key, node[i], f) >= threshold, else 0. The key stands at `at` where that is
+// not null: a captured kernel then finds another one there in every epoch.
 template <class S>
-__global__ void __launch_bounds__(256) drop(const S* X, S* out, const i64* __restrict__ node, u64 key, u32 threshold, typename Compute<S>::type scale, i64 n, i32 F) {
+__global__ void __launch_bounds__(256) drop(const S* X, S* out, const i64* __restrict__ node, u64 key, const u64* __restrict__ at, u32 threshold, typename Compute<S>::type scale, i64 n, i32 F) {
     typedef typename Compute<S>::type T;
     const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
     if (r >= n) return;
-    const u64 row = row_key(key, node[r]);
+    const u64 row = row_key(at ? *at : key, node[r]);
     for (i32 f = threadIdx.x; f < F; f += blockDim.x) narrow(drop_bits(row, u32(f)) >= threshold ? T(widen(X[r * F + f]) * scale) : T(0), out[r * F + f]);
 }
 
 // The same for the stored entries of a CSR X; X null: entries of 1.
 template <class T, class I>
-__global__ void __launch_bounds__(256) drop_csr(const i64* __restrict__ indptr, const I* __restrict__ indices, const T* X, T* out, const i64* __restrict__ node, u64 key, u32 threshold, T scale, i64 n) {
+__global__ void __launch_bounds__(256) drop_csr(const i64* __restrict__ indptr, const I* __restrict__ indices, const T* X, T* out, const i64* __restrict__ node, u64 key, const u64* __restrict__ at, u32 threshold, T scale, i64 n) {
     const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
     if (r >= n) return;
-    const u64 row = row_key(key, node[r]);
+    const u64 row = row_key(at ? *at : key, node[r]);
     for (i64 e = indptr[r] + threadIdx.x; e < indptr[r + 1]; e += blockDim.x) out[e] = drop_bits(row, u32(indices[e])) >= threshold ? (X ? X[e] * scale : scale) : T(0);
 }
 

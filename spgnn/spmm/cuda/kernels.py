@@ -106,21 +106,21 @@ class CudaKernels:
         args = (pointer(Z_nC), pointer(out_nC), pointer(bias), np.int32(relu), np.int64(n), np.int32(C))
         self._over_rows("dense", f"finish<{NAMES[Z_nC.dtype]}, {NAMES[out_nC.dtype]}>", n, C, args)
 
-    def drop(self, X_nF, out_nF, node_n: np.ndarray, key: int, rate: float, threads: int = 0) -> None:
-        """out = X mask / (1 - rate), the mask of (key, node, feature) that the CPU has."""
+    def drop(self, X_nF, out_nF, node_n: np.ndarray, key: int | torch.Tensor, rate: float, threads: int = 0) -> None:
+        """out = X mask / (1 - rate), the mask of (key, node, feature) that the CPU has; key may lie on the device."""
         n, F = X_nF.shape
         scale = SCALARS[X_nF.dtype](1 / (1 - rate))
-        args = (pointer(X_nF), pointer(out_nF), pointer(self.upload(node_n)), np.uint64(key), threshold(rate), scale, np.int64(n), np.int32(F))
+        args = (pointer(X_nF), pointer(out_nF), pointer(self.upload(node_n)), *key_and_place(key), threshold(rate), scale, np.int64(n), np.int32(F))
         self._over_rows("dense", f"drop<{NAMES[X_nF.dtype]}>", n, F, args)
 
-    def drop_csr(self, A, node_n: np.ndarray, key: int, rate: float):
+    def drop_csr(self, A, node_n: np.ndarray, key: int | torch.Tensor, rate: float):
         """Return the LocalCSR with stored entries zeroed by the dense mask of (key, node, feature)."""
         dtype = sum_dtype(A.dtype)
         indices, weights = self.upload(A.indices), None if A.weights is None else self.upload(A.weights)
         dropped = torch.empty(A.nnz, dtype=dtype, device=self.device)
         n, scale = A.shape[0], SCALARS[dtype](1 / (1 - rate))
         args = (pointer(self.upload(A.indptr)), pointer(indices), pointer(weights), pointer(dropped), pointer(self.upload(node_n)))
-        args += (np.uint64(key), threshold(rate), scale, np.int64(n))
+        args += (*key_and_place(key), threshold(rate), scale, np.int64(n))
         self._over_rows("dense", f"drop_csr<{NAMES[dtype]}, {INDICES[indices.dtype]}>", n, WARP, args)
         return A.with_weights(dropped, self.upload)
 
@@ -180,6 +180,11 @@ class CudaKernels:
 def pointer(tensor: torch.Tensor | None) -> np.uint64:
     """Return the address of a tensor's first entry as a kernel takes it; 0 for None."""
     return np.uint64(0 if tensor is None else tensor.data_ptr())
+
+
+def key_and_place(key: int | torch.Tensor) -> tuple[np.uint64, np.uint64]:
+    """Return a dropout key and the address of one that lies on the device, as a kernel takes them: one of them is 0."""
+    return (np.uint64(0), pointer(key)) if torch.is_tensor(key) else (np.uint64(key), np.uint64(0))
 
 
 def threshold(rate: float) -> np.uint32:

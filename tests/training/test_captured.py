@@ -1,0 +1,105 @@
+"""Captured steps on a stand-in for CUDA graphs: replayed epochs equal those that run as they stand, to the bit."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from emulated_cuda import emulated_kernels
+from graphs import random_graph
+from recorded import Recorded
+
+import spgnn
+from spgnn import cli
+from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator, run_threads
+from spgnn.errors import UsageError
+from spgnn.layers import GCN, Stack
+from spgnn.spmm import backend
+from spgnn.spmm.autograd import EpochKeys, dropout_key
+from spgnn.training import Trainer, optimizer
+from spgnn.training.captured import EAGER, CapturedSteps
+
+pytestmark = pytest.mark.slow
+
+CASES = {
+    "adam": {},
+    "sgd": {"optimizer": "sgd"},
+    "dropout": {"dropout": 0.4},
+    "sparse dropout": {"sparse": True, "dropout": 0.4},
+    "norm, residual": {"norm": "layer", "residual": True},
+    "pruned": {"prune": "always", "residual": True},
+    "multilabel": {"is_multilabel": True},
+    "bfloat16": {"dtype": torch.bfloat16},
+}
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    kernels = emulated_kernels()
+    monkeypatch.setattr(backend, "HOST", kernels)
+    # As on a device: Adam's foreach form, its step in a tensor.
+    home, adam = sys.modules[optimizer.adam.__module__], optimizer.adam
+    monkeypatch.setattr(home, "_get_capturable_supported_devices", lambda **_: ["cpu"])
+    monkeypatch.setattr(optimizer, "adam", lambda *args, **options: adam(*args, **options | {"foreach": True, "capturable": True}))
+    return kernels
+
+
+def trainer_of(*, sparse=False, dropout=0.0, norm=None, residual=False, is_multilabel=False, dtype=torch.float64, **options) -> Trainer:
+    graph = random_graph(n=60, edges=400, f=9, sparse=sparse)
+    if is_multilabel:
+        graph = replace(graph, y=np.eye(3, dtype=np.int8)[np.maximum(graph.y, 0)])
+    dgraph = spgnn.distribute(graph, SelfCommunicator(), dtype=dtype, keep=dropout == 0)
+    model = Stack(GCN(9, 9, act="relu", norm=norm, residual=residual), GCN(9, 8, act="relu"), GCN(8, 3), dropout=dropout)
+    return Trainer(model, dgraph, TrainConfig(epochs=EAGER + 4, lr=0.05, **options))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_replayed_epochs_are_those_that_run_as_they_stand(case, kernels):
+    plain, captured = trainer_of(**CASES[case]), trainer_of(**CASES[case])
+    capture = Recorded(kernels, captured.dgraph.A.pool)
+    captured.captured = CapturedSteps(captured, capture)
+    expected, got = plain.fit(), captured.fit()
+    assert [r["loss"] for r in got.records] == [r["loss"] for r in expected.records]
+    assert [(r["train"], r["val"]) for r in got.records] == [(r["train"], r["val"]) for r in expected.records]
+    assert all(torch.equal(a, b) for a, b in zip(plain.model.parameters(), captured.model.parameters()))
+    steps = captured.captured
+    assert steps._forward.graph and steps._update.graph and (steps.logits.graph is not None) == (steps.logits.calls > EAGER)
+    # On the CPU backward looks whether the gradient of the loss is one.
+    assert capture.syncs == ({} if case == "multilabel" else {"_local_scalar_dense": 1})
+
+
+def test_the_stand_in_finds_what_a_capture_would_freeze(kernels):
+    frozen = trainer_of(dropout=0.4)
+    frozen.captured = CapturedSteps(frozen, Recorded(kernels, frozen.dgraph.A.pool))
+    steps = frozen.captured._forward
+    steps.function = lambda: frozen.forward(steps.calls)  # the epoch as the host knows it: that of the capture for ever
+    expected, got = ([r["loss"] for r in t.fit().records] for t in (trainer_of(dropout=0.4), frozen))
+    assert got[EAGER] == expected[EAGER] and got[EAGER + 1] != expected[EAGER + 1]
+
+
+def test_keys_of_an_epoch_are_those_of_the_host():
+    keys = EpochKeys(7, 3, torch.device("cpu"))
+    for epoch in (1, 9):
+        keys.set(epoch)
+        found = [dropout_key(7, keys, layer).numpy().view(np.uint64) for layer in (1, 2, 3)]
+        assert found == [dropout_key(7, epoch, layer) for layer in (1, 2, 3)]
+
+
+def test_several_ranks_are_refused():
+    def body(comm):
+        dgraph = spgnn.distribute(random_graph(n=30, edges=90), comm, method="block")
+        with pytest.raises(UsageError, match="--cuda-graph is for one rank; got 2"):
+            CapturedSteps(Trainer(Stack(GCN(6, 3)), dgraph, TrainConfig()), capture=None)
+
+    run_threads(2, body)
+
+
+@pytest.mark.parametrize("options, message", [
+    (["--cuda-graph"], "--cuda-graph is of GPUs"),
+    (["--cuda-graph", "--device", "cuda", "--log-view"], "--log-view and --trace cannot look into"),
+])  # fmt: skip
+def test_what_cannot_be_captured_is_refused_by_the_command(options, message, capsys):
+    assert cli.main(["train", "sbm:n=100,seed=0", "--epochs", "1", *options]) == 2
+    assert message in capsys.readouterr().err

@@ -4,18 +4,29 @@
     trainer.captured = CapturedSteps(trainer, capture)
 
 What the host decided while it was recorded (a dropout key, a step of Adam) is in the record for good, as on a device;
-`syncs` names the operations for which a device's host waits, which no capture allows.
+`syncs` names the operations for which a device's host waits, which no capture allows. Copies between host and device,
+streams, and memory that one step hands to the next are a device's own: nothing here sees them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-SYNCS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "item")
+from spgnn.training import optimizer
+
+SYNCS = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal")
+
+
+def adam_as_on_a_device(monkeypatch) -> None:
+    """Have Adam's foreach form on the CPU, which counts its steps in a tensor."""
+    home, adam = sys.modules[optimizer.adam.__module__], optimizer.adam
+    monkeypatch.setattr(home, "_get_capturable_supported_devices", lambda **_: ["cpu"])
+    monkeypatch.setattr(optimizer, "adam", lambda *args, **options: adam(*args, **options | {"foreach": True, "capturable": True}))
 
 
 class Recorded:

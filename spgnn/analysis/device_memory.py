@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .memory import BEFORE_KEPT, LayerSizes, RankMemory, RankSizes, before_kept, dense_features, epoch_buffers
+from .memory import BEFORE_KEPT, LayerSizes, RankMemory, RankSizes, before_kept, epoch_buffers, keeps_both
 
 CONTEXT_BYTES = 700e6  # of CUDA, cuBLAS and CuPy before any tensor; an assumption: not measured on a device yet
 NCCL_BYTES = 400e6  # of its channels, likewise
@@ -61,10 +61,12 @@ def device_memory(
     dropout: bool = False,
     input_dropout: bool = True,
     extra_outputs: int = 0,
+    keep: bool = True,
     is_symmetric: bool = True,
 ) -> RankMemory:
     """Return the predicted bytes of one rank on its device; arguments as of rank_memory."""
     s, nonzero = sizes, 4 + max(itemsize, 4)
+    is_for_evaluation = keep and dropout and input_dropout
     widest = max(max(layer.f_in, layer.f_out) for layer in layers)
     copies = 1 if is_symmetric else 2
     operator = copies * (s.own_nnz * nonzero + ITEM_BYTES * s.n)
@@ -72,7 +74,7 @@ def device_memory(
     operator += 2 * (s.ghost_nnz + s.sender_nnz) * nonzero + ITEM_BYTES * (2 * s.n + s.g) + (ITEM_BYTES + 12) * s.s
     operator += (s.own_nnz + s.ghost_nnz) // LONG * widest * max(itemsize, 4)  # sums of the items of long rows
     if s.x_nnz is None:
-        features = dense_features(s, layers[0], itemsize)
+        features = s.n * layers[0].f_in * itemsize * (2 if keeps_both(layers[0], is_for_evaluation) else 1)
     else:
         features = 2 * (s.x_nnz if s.kept_nnz is None else s.kept_nnz) * nonzero + 2 * ITEM_BYTES * s.n
     weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
@@ -82,7 +84,7 @@ def device_memory(
         "operator": operator,
         "features": features,
         "activations and exchange buffers": buffers,
-        BEFORE_KEPT: before_kept(s, layers[0], itemsize, later=buffers),
+        BEFORE_KEPT: before_kept(s, layers[0], itemsize, is_for_evaluation, buffers) if s.x_nnz is None else 0,
         "weights and optimiser": 6 * weights * max(itemsize, 4),
         "labels and masks": 20 * s.n,
     }

@@ -16,6 +16,7 @@ import numpy as np
 from ..spmm.panels import panel_bytes
 
 PAGE, SMALL = 4096, 1 << 15  # of spmm.buffers
+ROUND_BYTES = 1 << 26  # of distgraph.scatter
 # Seen with the system's allocator, see docs/plan.md: bytes a nonzero while rank 0 adds reverse edges, and while it
 # partitions; what of that stays in the allocator's lists; libraries that start with training.
 EDGES_A_NONZERO, PARTITION_A_NONZERO, LEFT_A_NONZERO = 62, 100, 8
@@ -96,6 +97,7 @@ def rank_memory(
     dropout: bool = False,
     input_dropout: bool = True,
     extra_outputs: int = 0,
+    keep: bool = True,
     is_symmetric: bool = True,
     root: GraphSizes | None = None,
     index_bytes: int = 4,
@@ -105,6 +107,7 @@ def rank_memory(
     Args: sizes          of this rank; layers of the model, input to output.
           process_bytes  of Python and torch before any graph: Machine.process_bytes.
           extra_outputs  further (n, C) tensors that a hidden layer keeps: layer norm 2, residual 1.
+          keep           A X is kept where nothing changes X, for evaluations if dropout does in training.
           is_symmetric   the own block is its own transpose.
           root           the graph that this rank reads and hands out, for rank 0 without --partition.
     """
@@ -118,7 +121,8 @@ def rank_memory(
     parts["operator"] = own + others
     panels = copies * _panels(s, layers, itemsize, nonzero)
     if s.x_nnz is None:
-        parts["features"] = dense_features(s, layers[0], itemsize)
+        stays = keeps_both(layers[0], keep and dropout and input_dropout)
+        parts["features"] = s.n * wide * itemsize * (2 if stays else 1)
     else:
         # X, its transpose for the gradient or A X with its own, and what making that leaves.
         parts["features"] = s.x_nnz * nonzero + 8 * s.n + 2 * nonzero * (s.x_nnz if s.kept_nnz is None else s.kept_nnz)
@@ -128,7 +132,9 @@ def rank_memory(
             panels += panel_bytes(wide, s.n, s.x_nnz if s.kept_nnz is None else s.kept_nnz, layers[0].f_out * itemsize, nonzero)
     parts["column panels"] = panels
     parts["activations and exchange buffers"] = epoch_buffers(s, layers, itemsize, dropout, input_dropout, extra_outputs)
-    parts[BEFORE_KEPT] = before_kept(s, layers[0], itemsize, later=panels + parts["activations and exchange buffers"])
+    if s.x_nnz is None:
+        later = panels + parts["activations and exchange buffers"]
+        parts[BEFORE_KEPT] = before_kept(s, layers[0], itemsize, keep and dropout and input_dropout, later)
     weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
     parts["weights and optimiser"] = 8 * weights * max(itemsize, 4)
     parts["labels, scores, predictions"] = 60 * s.n + 24 * n_nodes
@@ -140,22 +146,27 @@ def rank_memory(
         partition = PARTITION_A_NONZERO * root.nnz if n_ranks > 1 else 0
         left = LEFT_A_NONZERO * root.nnz
         parts["left over from loading"] = left
-        loading = parts["process"] - int(TRAINING_BYTES) + graph + max(edges + stored, partition + stored)
+        given = root.nnz * 8 + root.x_bytes
+        largest = max(root.nnz * 8, root.x_bytes)
+        a_round = min(largest, max(ROUND_BYTES, largest / n_ranks))
+        handing = given / n_ranks + a_round if n_ranks > 1 else 0  # rank 0's own rows, and those that are copied for a round
+        loading = parts["process"] - int(TRAINING_BYTES) + graph + stored + max(edges, partition, handing)
     return RankMemory({name: int(value) for name, value in parts.items()}, int(loading))
 
 
-def dense_features(sizes: RankSizes, first: LayerSizes, itemsize: int) -> int:
-    """Return the bytes of dense X and A X that stay: of X alone, of A X alone, or of both where the first layer adds X."""
-    return sizes.n * first.f_in * itemsize * (2 if first.is_kept and first.reads_input else 1)
+def keeps_both(first: LayerSizes, is_for_evaluation: bool) -> bool:
+    """Return whether dense X stays beside A X: the first layer adds X to its output, or dropout acts on X and evaluations take A X."""
+    return first.is_kept and first.reads_input or is_for_evaluation
 
 
-def before_kept(sizes: RankSizes, first: LayerSizes, itemsize: int, later: int) -> int:
-    """Return what X and the buffers of making A X take beyond `later`, the bytes that their memory has from then on."""
+def before_kept(sizes: RankSizes, first: LayerSizes, itemsize: int, is_for_evaluation: bool, later: int) -> int:
+    """Return what dense X and the buffers of making A X take beyond `later`, the bytes that their memory has from then on."""
     s = sizes
-    if not first.is_kept or s.x_nnz is not None:
+    if not (first.is_kept or is_for_evaluation):
         return 0
-    x = 0 if first.reads_input else s.n
-    return max(0, (x + s.g + s.s) * first.f_in * itemsize - later)
+    x = 0 if keeps_both(first, is_for_evaluation) else s.n
+    wide_sum = s.n * 4 if itemsize == 2 and (s.g or s.s) else 0  # bfloat16 is added up in float32
+    return max(0, ((x + s.g + s.s) * itemsize + wide_sum) * first.f_in - later)
 
 
 def epoch_buffers(

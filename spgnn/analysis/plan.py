@@ -225,8 +225,8 @@ def rank_sizes(planned, part: Partition, report: VolumeReport, work: Work, model
             kept_P = _left_P(planned, part, c, True)
     plain = not (model.norm or model.residual)
     layers = [
-        LayerSizes(layer.f_in, layer.f_out, layer.order, layer.is_kept, plain and layer.layer < len(report.layers), model.residual and layer.f_in == layer.f_out)
-        for layer in report.layers
+        LayerSizes(l.f_in, l.f_out, l.order, l.is_kept, plain and l.layer < len(report.layers), model.residual and l.f_in == l.f_out)
+        for l in report.layers
     ]
     integer = lambda x: None if x is None else int(x)
     sizes_P = [
@@ -257,7 +257,7 @@ def rank_memories(planned, sizes_P, layers, report: VolumeReport, model: Model, 
 
 def _buffer_options(planned, model: Model) -> dict:
     """Return what the memory of a host and of a device depend on alike."""
-    options = {"itemsize": model.itemsize, "dropout": model.dropout > 0, "input_dropout": model.input_dropout}
+    options = {"itemsize": model.itemsize, "dropout": model.dropout > 0, "input_dropout": model.input_dropout, "keep": model.keep}
     return options | {"extra_outputs": 2 * model.norm + model.residual, "is_symmetric": planned.is_symmetric}
 
 

@@ -68,6 +68,7 @@ def _scatter_csr(comm, M, order_R, sizes_P, n_columns: int) -> sp.csr_array:
         for name, recv in (("indices", indices), ("data", data)):
             # Of the type that all ranks expect: scipy may take a narrower one for the indices of a block.
             _send(comm, getattr(block, name).astype(recv.dtype, copy=False) if is_root else recv[:0], recv, nnz_P, ranks)
+        del block  # before the next is made
     indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     return sp.csr_array((data, indices, indptr), shape=(len(lengths), n_columns))
 
@@ -82,6 +83,7 @@ def _scatter_rows(comm, rows, rows_P, order_R=None) -> np.ndarray:
     for ranks, stretch in _rounds(rows_P * row_bytes, rows_P):
         send = (rows[stretch] if order_R is None else rows[order_R[stretch]]) if is_root else recv[:0]
         _send(comm, send, recv, rows_P, ranks)
+        del send
     return recv
 
 

@@ -129,8 +129,8 @@ def check_is_held(H) -> None:
 
 
 def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
-    """Return whether Z is what a chain without ReLU returned: its backward does not read Z again."""
-    return getattr(Z_nC, "is_chain_relu", None) is False
+    """Return whether Z is what a chain without ReLU returned, and nothing made of it in place: no backward reads Z again."""
+    return getattr(Z_nC, "is_chain_relu", None) is False and isinstance(Z_nC.grad_fn, (SpMMFirst._backward_cls, GEMMFirst._backward_cls))
 
 
 def dropout(A, H, rate: float, key: int | torch.Tensor):

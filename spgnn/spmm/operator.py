@@ -152,7 +152,7 @@ class DistSpMM:
         self.pool.trim()  # of buffers as wide as X, which no epoch may need
 
     def release_input(self) -> None:
-        """Give up the memory of the dense X whose product is kept: X then stands for that alone, and what reads it fails."""
+        """Give up the memory of the dense X whose product is kept: X then stands for that alone: what reads it through A fails, else it is NaN."""
         self.X.data = self.X.new_full((), float("nan")).expand(self.X.shape)
         self.X.is_released = True
         self.pool.trim()
@@ -170,6 +170,7 @@ class DistSpMM:
 
     def select(self, H):
         """Return the rows of H that stand beside the rows of A H: all, but for pruned layers."""
+        check_is_held(H)
         if self.selected is None:
             return H
         return H.rows(self.selected) if isinstance(H, SparseRows) else H[self._selected]

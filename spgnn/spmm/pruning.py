@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from .autograd import check_is_held
 from .operator import DistSpMM, make_operator
 from .rows import DenseRows, SparseRows
 
@@ -88,6 +89,7 @@ class PrunedSpMM:
 
 
 def _rows(X, mask: np.ndarray):
+    check_is_held(X)
     chosen = np.flatnonzero(mask)
     return X.rows(chosen) if isinstance(X, SparseRows) else X[torch.from_numpy(chosen).to(X.device)]
 

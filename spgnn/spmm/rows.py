@@ -95,7 +95,7 @@ class SparseRows:
         out = torch.empty(self.csr.shape[1], G_nC.shape[1], dtype=sum_dtype(self.dtype), device=G_nC.device)
         return self.csr.adjoint(G_nC, out)
 
-    def dropout(self, rate: float, key: int, node_n: np.ndarray) -> SparseRows:
+    def dropout(self, rate: float, key: int | torch.Tensor, node_n: np.ndarray) -> SparseRows:
         """Return S with stored entries zeroed as the dense mask of (key, node, feature) has it."""
         dropped = kernels_on(self.pool.device).drop_csr(self.csr, node_n, key, rate)
         return SparseRows(dropped, self.pool, self.dtype, self.csr.threads)

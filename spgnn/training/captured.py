@@ -40,18 +40,27 @@ class Replayed:
         return self.result
 
 
+def check_ranks(n_ranks: int) -> None:
+    """Raise UsageError for several ranks."""
+    if n_ranks > 1:
+        raise UsageError(f"--cuda-graph is for one rank; got {n_ranks}: leave it away")
+
+
 class CapturedSteps:
     """The steps of a Trainer on one rank; give it to `trainer.captured`.
 
-    Tensors that a replayed step returns are written over by the next one.
-    Raises: UsageError for several ranks.
+    Tensors that a replayed step returns are written over by the next one. All share one pool of memory, so that what
+    on_logits of Trainer.step is given to must not ask for the trainer's logits.
+    Raises: UsageError for several ranks, and on the CPU.
     """
 
     def __init__(self, trainer: Trainer, capture: Callable | None = None):
-        if trainer.comm.size > 1:
-            raise UsageError(f"--cuda-graph is for one rank; got {trainer.comm.size}: leave it away")
-        capture = Capture(trainer.dgraph.A.device) if capture is None else capture
-        self.trainer = trainer
+        check_ranks(trainer.comm.size)
+        if capture is None:
+            if trainer.dgraph.A.device.type == "cpu":
+                raise UsageError("captured steps are of GPUs; distribute the graph with device='cuda'")
+            capture = Capture(trainer.dgraph.A.device)
+        self.trainer, self._Z_nC = trainer, None
         n_layers = len(trainer.model.layers) if isinstance(trainer.model, Stack) else 0
         self.keys = EpochKeys(trainer.config.seed, n_layers, trainer.dgraph.A.device)
         self._forward = Replayed(lambda: trainer.forward(self.keys), capture)
@@ -61,6 +70,8 @@ class CapturedSteps:
     def forward(self, epoch: int) -> torch.Tensor:
         """Return the logits of a training pass, (n, C)."""
         self.keys.set(epoch)
+        # The last epoch's graph of backward goes first: its nodes of the weights belong to the stream that they were made on.
+        self._Z_nC = None
         self._Z_nC = self._forward()
         return self._Z_nC
 
@@ -80,12 +91,18 @@ class Capture:
         self.device, self.pool = device, torch.cuda.graph_pool_handle()
 
     def __call__(self, function: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
-        graph = torch.cuda.CUDAGraph()
+        graph, before, result, problem = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device), None, None
         try:
             with torch.cuda.device(self.device), torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
-                result = function()
-        except torch.OutOfMemoryError:
-            raise
+                try:
+                    result = function()
+                except RuntimeError as error:  # the end of the capture fails then, too, and says less
+                    problem = error
         except RuntimeError as error:
-            raise UsageError(f"--cuda-graph: the step cannot be captured ({str(error).splitlines()[0]}); leave it away") from error
+            problem = problem or error
+            torch.cuda.set_stream(before)  # a capture that cannot end leaves its own
+        if isinstance(problem, torch.OutOfMemoryError):
+            raise problem
+        if problem is not None:
+            raise UsageError(f"--cuda-graph: the step cannot be captured ({str(problem).splitlines()[0]}); leave it away") from problem
         return graph, result

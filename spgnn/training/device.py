@@ -12,14 +12,17 @@ from ..analysis.memory import LayerSizes, RankSizes
 from ..config import TrainConfig
 from ..errors import ResourceError, UsageError
 from ..spmm.rows import SparseRows
+from .captured import check_ranks
 from .loop import Trainer
 
 
-def set_up_device(config: TrainConfig) -> None:
+def set_up_device(config: TrainConfig, n_ranks: int = 1) -> None:
     """Have torch's products of float32 in TF32 or not. Raises: UsageError for what only a GPU has, on the CPU."""
     for name in ("tf32", "cuda_graph"):
         if getattr(config, name) and config.device == "cpu":
             raise UsageError(f"--{name.replace('_', '-')} is of GPUs; give it with --device cuda, or leave it away")
+    if config.cuda_graph:
+        check_ranks(n_ranks)
     if config.cuda_graph and (config.log_view or config.trace):
         raise UsageError("--cuda-graph starts a whole step at once, which --log-view and --trace cannot look into; leave one of them away")
     if config.device == "cuda":
@@ -81,6 +84,7 @@ def device_need(trainer: Trainer, available_bytes: int) -> DeviceNeed | None:
         itemsize=A.dtype.itemsize,
         dropout=rate > 0,
         input_dropout=getattr(trainer.model, "input_dropout", True),
+        keep=A.kept is not None,
         is_symmetric=A.A_oo.transposed() is A.A_oo,
     )
     return DeviceNeed(memory, trainer.comm.rank, available_bytes)

@@ -21,9 +21,9 @@ class Optimizer:
     def __init__(self, groups: list[tuple[list[torch.nn.Parameter], float]], lr: float, rule: str = "adam"):
         self.groups = [(parameters, decay) for parameters, decay in groups if parameters]
         self.lr, self.rule = lr, rule
-        # The number of steps is where the weights are: a captured step counts on.
+        # The number of steps is where the weights are: a captured step counts on. In float64, as 1 - 0.999^t is made of it.
         zeros = lambda ps: [torch.zeros_like(p) for p in ps]
-        self._state = [(zeros(ps), zeros(ps), [torch.zeros((), device=p.device) for p in ps]) for ps, _ in self.groups]
+        self._state = [(zeros(ps), zeros(ps), [torch.zeros((), dtype=torch.float64, device=p.device) for p in ps]) for ps, _ in self.groups]
 
     @torch.no_grad()
     def step(self) -> None:

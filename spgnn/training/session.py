@@ -60,7 +60,7 @@ def run(
 
 
 def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
-    set_up_device(config)
+    set_up_device(config, comm.size)
     ProcessGrid(comm.size, config.replication)  # both say what is wrong with them before anything is read
     together(comm, load_machine, config.machine, root=0)
     threads = set_threads(comm, config.threads)

@@ -102,6 +102,10 @@ def test_dense_x_goes_when_a_x_is_kept_unless_it_is_added_to_the_first_layer():
     narrow, wide = found(layers((64, 8, 4))), found(layers((64, 64, 8)))
     assert narrow["X until A X is kept"] == x - narrow["activations and exchange buffers"] > 0
     assert wide["X until A X is kept"] == found(residual)["X until A X is kept"] == found(layers((64, 8, 4), kept=False))["X until A X is kept"] == 0
+    dropped = {name: rank_memory(alone, layers((64, 64, 8), kept=False), n_ranks=1, n_nodes=1, process_bytes=0, dropout=True, keep=keep).parts["features"] / x for name, keep in (("kept", True), ("not", False))}
+    assert dropped == {"kept": 2, "not": 1}  # evaluations have no dropout, and take A X
+    narrow, sums = (memory(replace(SIZES, g=10**6, s=s), itemsize=2).parts for s in (0, 400))
+    assert narrow["X until A X is kept"] + narrow["activations and exchange buffers"] == (3000 + 10**6) * 64 * 2 + 3000 * 64 * 4
     ghosts = memory(replace(SIZES, g=10**6)).parts  # as wide as X while A X is made
     assert ghosts["X until A X is kept"] == (3000 + 10**6 + 400) * 64 * 4 - ghosts["activations and exchange buffers"]
 
@@ -120,6 +124,14 @@ def test_rank_0_needs_the_whole_graph_for_a_while_unless_each_rank_reads_its_par
     assert other.loading == 0
     rank, worst = largest_rank([root, other])
     assert (rank, worst) == (0, root)
+
+
+def test_rank_0_holds_its_own_rows_and_a_round_beside_the_graph():
+    graph = GraphSizes(n=10**6, stored_nnz=10**6, nnz=10**6, x_bytes=4 * 10**9, y_bytes=0, is_symmetrised=False)
+    base = 250e6 + 16e6 + 4e9 + 16e6
+    two, many = (rank_memory(SIZES, layers((64, 32, 8)), n_ranks=P, n_nodes=10**6, process_bytes=250e6, root=graph).loading for P in (2, 1000))
+    assert two == pytest.approx(base + 2e9 + 4e6 + 2e9, rel=1e-6)
+    assert many == pytest.approx(base + 100e6, rel=1e-2)  # METIS takes more than 4 MB of rows and a round of 64
 
 
 def test_a_directed_graph_stores_the_transpose_of_the_own_block():

@@ -1,6 +1,5 @@
 """Captured steps on a stand-in for CUDA graphs: replayed epochs equal those that run as they stand, to the bit."""
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 import torch
 from emulated_cuda import emulated_kernels
 from graphs import random_graph
-from recorded import Recorded
+from recorded import Recorded, adam_as_on_a_device
 
 import spgnn
 from spgnn import cli
@@ -18,7 +17,7 @@ from spgnn.errors import UsageError
 from spgnn.layers import GCN, Stack
 from spgnn.spmm import backend
 from spgnn.spmm.autograd import EpochKeys, dropout_key
-from spgnn.training import Trainer, optimizer
+from spgnn.training import Trainer
 from spgnn.training.captured import EAGER, CapturedSteps
 
 pytestmark = pytest.mark.slow
@@ -39,10 +38,7 @@ CASES = {
 def kernels(monkeypatch):
     kernels = emulated_kernels()
     monkeypatch.setattr(backend, "HOST", kernels)
-    # As on a device: Adam's foreach form, its step in a tensor.
-    home, adam = sys.modules[optimizer.adam.__module__], optimizer.adam
-    monkeypatch.setattr(home, "_get_capturable_supported_devices", lambda **_: ["cpu"])
-    monkeypatch.setattr(optimizer, "adam", lambda *args, **options: adam(*args, **options | {"foreach": True, "capturable": True}))
+    adam_as_on_a_device(monkeypatch)
     return kernels
 
 
@@ -79,6 +75,28 @@ def test_the_stand_in_finds_what_a_capture_would_freeze(kernels):
     assert got[EAGER] == expected[EAGER] and got[EAGER + 1] != expected[EAGER + 1]
 
 
+def test_a_capture_finds_no_node_of_a_step_that_ran_as_it_stands(kernels):
+    """The nodes of the weights belong to the stream that they were made on, and torch refuses those of another in a capture."""
+    trainer, found = trainer_of(), []
+    nodes = lambda: [p.expand_as(p).grad_fn.next_functions[0][0] for p in trainer.model.parameters()]
+    forward, recorded = trainer.forward, Recorded(kernels, trainer.dgraph.A.pool)
+
+    def marking(epoch):
+        Z_nC = forward(epoch)
+        for node in nodes():
+            node.metadata["calls"] = steps._forward.calls
+        return Z_nC
+
+    def looking(function):
+        found.append({node.metadata.get("calls") for node in nodes()})
+        return recorded(function)
+
+    trainer.forward = marking
+    trainer.captured = steps = CapturedSteps(trainer, looking)
+    trainer.fit()
+    assert found[:2] == [{None}, {EAGER + 1}]  # of the forward pass, then of its own update
+
+
 def test_keys_of_an_epoch_are_those_of_the_host():
     keys = EpochKeys(7, 3, torch.device("cpu"))
     for epoch in (1, 9):
@@ -94,6 +112,12 @@ def test_several_ranks_are_refused():
             CapturedSteps(Trainer(Stack(GCN(6, 3)), dgraph, TrainConfig()), capture=None)
 
     run_threads(2, body)
+
+
+def test_the_cpu_is_refused():
+    dgraph = spgnn.distribute(random_graph(n=30, edges=90), SelfCommunicator())
+    with pytest.raises(UsageError, match="captured steps are of GPUs"):
+        CapturedSteps(Trainer(Stack(GCN(6, 3)), dgraph, TrainConfig()))
 
 
 @pytest.mark.parametrize("options, message", [

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from recorded import adam_as_on_a_device
 
 from spgnn.config import TrainConfig
 from spgnn.layers import GCN, Stack
@@ -10,7 +11,10 @@ from spgnn.training.optimizer import make_optimizer
 
 @pytest.mark.parametrize("rule", ["sgd", "adam"])
 @pytest.mark.parametrize("decay_layers", ["all", "first"])
-def test_weights_move_as_with_torchs_classes(rule, decay_layers):
+@pytest.mark.parametrize("is_on_device", [False, True])
+def test_weights_move_as_with_torchs_classes(rule, decay_layers, is_on_device, monkeypatch):
+    if is_on_device:
+        adam_as_on_a_device(monkeypatch)
     config = TrainConfig(optimizer=rule, lr=0.1, weight_decay=0.3, decay_layers=decay_layers)
     ours, theirs = (Stack(GCN(3, 4), GCN(4, 2)).double() for _ in range(2))
     layers = theirs.layers

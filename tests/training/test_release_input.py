@@ -56,6 +56,8 @@ def test_reading_an_x_that_was_given_up_is_an_error(comm):
         lambda: model(dropout=0.5)(A, X),
         lambda: Trainer(model(), distribute(graph_of(), comm, method="random", keep=False), TrainConfig()).model(other, X),
         lambda: other @ X,
+        lambda: Stack(GCN(6, 6, residual=True), GCN(6, 3))(A, X),
+        lambda: Trainer(model(dropout=0.5), trainer.dgraph, TrainConfig(prune="always")),
     ):
         other = distribute(graph_of(), comm, method="random", keep=False).A
         with pytest.raises(UsageError, match="X was given up for the kept A X"):
@@ -149,6 +151,21 @@ def test_the_gradient_of_the_loss_is_written_over_logits_that_no_backward_reads(
     cross_entropy(Z, y_n, 40, BufferPool())
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         squares.backward()
+
+
+class Squashed(GCN):
+    """Writes over what the chain gave."""
+
+    def forward(self, A, H_nF):
+        return torch.sigmoid_(A.chain(H_nF, self.W_FC, self.b_C))
+
+
+def test_a_layer_may_write_over_what_its_chain_gave():
+    from spgnn.dist import SelfCommunicator
+
+    trainer = Trainer(Stack(GCN(6, 5, act="relu"), Squashed(5, 3)), distribute(graph_of(), SelfCommunicator()), TrainConfig(epochs=3, lr=0.1))
+    losses = [r["loss"] for r in trainer.fit().records]
+    assert losses[2] < losses[1] < losses[0]
 
 
 def test_logits_that_a_layer_made_itself_stay():

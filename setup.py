@@ -43,7 +43,7 @@ setup(
         Pybind11Extension(
             "spgnn.partition.stream._stream",
             ["spgnn/partition/stream/stream.cpp"],
-            depends=[f"spgnn/partition/stream/{name}.h" for name in ("edges", "refine", "replicas", "spring", "text", "vertexcut")],
+            depends=[f"spgnn/partition/stream/{name}.h" for name in ("edges", "gist", "refine", "replicas", "spring", "text", "vertexcut")],
             cxx_std=17,
             # Scores decide by comparing doubles: the same on every machine, so no fused multiply-add.
             extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],

@@ -69,6 +69,21 @@ def test_spring_takes_degrees_that_are_given():
         np.testing.assert_array_equal(part.owner_N, filled(owner, n, k))
 
 
+@pytest.mark.parametrize("most", [9, 5000, 2**32])
+def test_spring_passes_over_no_edge_that_changes_something(most):
+    # In chunks, and with degrees that 15 bits hold in part: edges are passed over by what was known of their nodes before.
+    for seed in range(120):
+        edges, n, k = random_edges(seed)
+        rng = np.random.default_rng(seed)
+        edges = rng.permutation(np.concatenate([edges] * 4))
+        given = most - 1 - rng.integers(0, min(most, 4000), n) * (rng.random(n) < 0.9)
+        part = part_stream(np.array_split(edges, range(5, len(edges), 5)), k, n_nodes=n, degrees=given, threshold=(0.02, 0.1, 1.0)[seed % 3])
+        owner, before, after = slow.spring(edges.tolist(), n, k, 1.05, (0.02, 0.1, 1.0)[seed % 3], degrees=given.tolist())
+        assert part.details["clusters"].tolist() == before, seed
+        assert part.details["merged_clusters"].tolist() == after, seed
+        np.testing.assert_array_equal(part.owner_N, filled(owner, n, k), err_msg=f"{seed}")
+
+
 def test_spring_plus_is_spring_and_its_rounds():
     for seed in range(GRAPHS):
         edges, n, k = random_edges(seed)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <new>
@@ -20,6 +21,7 @@ namespace spgnn::stream {
 using Id = uint32_t;
 constexpr Id NONE = std::numeric_limits<Id>::max();
 constexpr int64_t MOST_NODES = (int64_t(1) << 31) - 1;
+constexpr int64_t AHEAD = 48;  // edges whose nodes are asked for before their turn
 
 // Large vectors straight from the system, in huge pages where it has them: nodes come in random order, and each costs a
 // page walk; and what is freed is the system's again at once, which malloc does not promise.
@@ -69,13 +71,31 @@ struct Edges {
                                 "; expected " + expected);
 }
 
+#if defined(__x86_64__) && defined(__linux__)
+#define SPGNN_WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define SPGNN_WIDE
+#endif
+
+// The largest of n ids read as unsigned, where a negative one is large; 0 of none.
+SPGNN_WIDE inline uint64_t largest_of(const int32_t* ids, int64_t n) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < n; ++i) largest = std::max(largest, uint32_t(ids[i]));
+    return largest;
+}
+
+SPGNN_WIDE inline uint64_t largest_of(const int64_t* ids, int64_t n) {
+    uint64_t largest = 0;
+    for (int64_t i = 0; i < n; ++i) largest = std::max(largest, uint64_t(ids[i]));
+    return largest;
+}
+
 // The largest id, after all were found to be 0 to limit - 1; -1 of an empty chunk. before: edges of earlier chunks.
 template <class Index>
 int64_t largest_id(const Edges<Index>& edges, int64_t limit, int64_t before) {
     using Unsigned = std::make_unsigned_t<Index>;
-    Unsigned largest = 0;  // a negative id is a large unsigned one
-    for (int64_t i = 0; i < 2 * edges.size; ++i) largest = std::max(largest, Unsigned(edges.ids[i]));
-    if (edges.size && uint64_t(largest) >= uint64_t(limit)) {
+    const uint64_t largest = largest_of(edges.ids, 2 * edges.size);
+    if (edges.size && largest >= uint64_t(limit)) {
         for (int64_t e = 0; e < edges.size; ++e)
             if (uint64_t(Unsigned(edges.u(e))) >= uint64_t(limit) || uint64_t(Unsigned(edges.v(e))) >= uint64_t(limit))
                 refuse(before + e, edges.u(e), edges.v(e), "ids from 0 to " + std::to_string(limit - 1));
@@ -118,13 +138,24 @@ class Fingerprint {
     }
 
   private:
-    static constexpr int LANES = 4;
+    static constexpr int LANES = 8;  // independent, as each step waits for the one before
     int64_t count_ = 0;
-    uint64_t lane_[LANES] = {1, 2, 3, 4};
+    uint64_t lane_[LANES] = {1, 2, 3, 4, 5, 6, 7, 8};
 
+    static uint64_t turned(uint64_t x, int bits) { return x << bits | x >> (64 - bits); }
+
+    static uint64_t pair(const Edges<int32_t>& edges, int64_t e) {
+        uint64_t both;
+        std::memcpy(&both, edges.ids + 2 * e, sizeof both);
+        return both;
+    }
+
+    static uint64_t pair(const Edges<int64_t>& edges, int64_t e) { return uint64_t(edges.u(e)) ^ turned(uint64_t(edges.v(e)), 32); }
+
+    // One to one in the lane, and in ids below 2^32: one other edge gives another value.
     template <class Index>
     static void step(uint64_t& lane, const Edges<Index>& edges, int64_t e) {
-        lane = lane * 0x9e3779b97f4a7c15ull + uint64_t(edges.u(e)) * 0xbf58476d1ce4e5b9ull + uint64_t(edges.v(e)) + 1;
+        lane = turned(lane ^ pair(edges, e), 29) * 0x9e3779b97f4a7c15ull;
     }
 };
 
@@ -141,6 +172,10 @@ class Degrees {
     void add(const Edges<Index>& edges) {
         uint32_t* d = fit(edges);
         for (int64_t e = 0; e < edges.size; ++e) {
+            if (e + AHEAD < edges.size) {
+                __builtin_prefetch(&d[edges.u(e + AHEAD)], 1);
+                __builtin_prefetch(&d[edges.v(e + AHEAD)], 1);
+            }
             const Id u = Id(edges.u(e)), v = Id(edges.v(e));
             const uint32_t counts = u != v;
             d[u] += counts;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "edges.h"
+#include "gist.h"
 
 namespace spgnn::stream {
 
@@ -14,15 +15,32 @@ class Spring {
         if (n > MOST_NODES) throw std::invalid_argument("2^31 nodes or more are too many");
         nodes_.resize(std::max<int64_t>(n, 0));
         volume_.reserve(nodes_.size());
-        if (degree)
-            for (int64_t v = 0; v < n; ++v) nodes_[v].degree = degree[v];
+        if (!degree) return;
+        gists_.reserve(n);
+        for (int64_t v = 0; v < n; ++v) {
+            nodes_[v].degree = degree[v];
+            gists_.push_back(Gist(degree[v]));
+        }
     }
 
     template <class Index>
     void add(const Edges<Index>& edges) {
         const int64_t largest = largest_id(edges, limit_, seen);
         if (largest >= nodes()) nodes_.resize(largest + 1);
-        is_online_ ? cluster<true>(edges) : cluster<false>(edges);
+        for (int64_t first = 0; first < edges.size; first += BLOCK) {
+            const int64_t size = std::min(BLOCK, edges.size - first);
+            const Edges<Index> block{edges.ids + 2 * first, size};
+            if (is_online_) {
+                cluster<true>(block, size, [](int64_t e) { return e; });
+            } else if (unsifted_ > 0) {
+                --unsifted_;
+                cluster<false>(block, size, [](int64_t e) { return e; });
+            } else {
+                const int64_t left = sift(block);
+                if (left > size / 2) unsifted_ = REST;
+                cluster<false>(block, left, [this](int64_t i) { return left_[i]; });
+            }
+        }
         seen += edges.size;
     }
 
@@ -30,12 +48,14 @@ class Spring {
 
     // Merge the clusters and give each node its part. Call it once, after the stream.
     void partition(int64_t k, double balance, int32_t* owner) {
+        Large<Gist>().swap(gists_);
         number_clusters();
-        const double most = balance * double(nodes_.size()) / double(k);
-        merge(most);
-        for (int64_t v = 0; v < nodes(); ++v) owner[v] = nodes_[v].cluster == NONE ? -1 : int32_t(nodes_[v].cluster);
         const int64_t n = nodes();
+        for (int64_t v = 0; v < n; ++v) owner[v] = nodes_[v].cluster == NONE ? -1 : int32_t(nodes_[v].cluster);
         Large<Node>().swap(nodes_);
+        sizes_before = size_;
+        const double most = balance * double(n) / double(k);
+        merge(most);
         assign(k, most, owner, n);
     }
 
@@ -54,23 +74,44 @@ class Spring {
     double volume_limit_;
     int64_t limit_;
     Large<Node> nodes_;
+    Large<Gist> gists_;               // of each node, unless degrees are counted on the way
     Large<int64_t> volume_;
-    Large<Id> root_, representative_;
-    Large<uint32_t> size_;
+    Large<Id> root_, target_;         // of a cluster: the one that it was merged into; that of r(c)'s richest neighbour
+    Large<uint32_t> size_, degree_;   // of a cluster: its nodes; the degree of that neighbour
 
-    static constexpr int64_t AHEAD = 48;
+    static constexpr int64_t BLOCK = 4096, REST = 8;
     static constexpr Id SETTLED = Id(1) << 31;  // a bit of Node::cluster; NONE has it too
+    int64_t unsifted_ = 0;                      // blocks that are taken as they come, as most edges of one did something
+    int32_t left_[BLOCK];
 
-    // Lines 2-17. Self-loops say nothing about clusters and are passed over. A cluster above the limit neither takes nor
-    // loses nodes any more, so its nodes are settled: most edges then touch no volume.
-    template <bool online, class Index>
-    void cluster(const Edges<Index>& edges) {
+    // Take down the edges of a block that are not idle, and return how many they are.
+    template <class Index>
+    int64_t sift(const Edges<Index>& edges) {
+        const Gist* const gist = gists_.data();
+        int64_t left = 0;
+        const auto look = [&](int64_t e) {
+            left_[left] = int32_t(e);
+            left += !Gist::is_idle(gist[Id(edges.u(e))], gist[Id(edges.v(e))]);
+        };
+        int64_t e = 0;
+        for (; e + AHEAD < edges.size; ++e) {
+            __builtin_prefetch(&gist[Id(edges.u(e + AHEAD))]);
+            __builtin_prefetch(&gist[Id(edges.v(e + AHEAD))]);
+            look(e);
+        }
+        for (; e < edges.size; ++e) look(e);
+        return left;
+    }
+
+    // Lines 2-17 for the edges at(0), at(1), ... at(count - 1). Self-loops say nothing about clusters and are passed over. A
+    // cluster above the limit neither takes nor loses nodes any more, so its nodes are settled and touch no volume.
+    template <bool online, class Index, class At>
+    void cluster(const Edges<Index>& edges, int64_t count, At at) {
         Node* const node = nodes_.data();
-        for (int64_t e = 0; e < edges.size; ++e) {
-            if (e + AHEAD < edges.size) {
-                __builtin_prefetch(&node[edges.u(e + AHEAD)], 1);
-                __builtin_prefetch(&node[edges.v(e + AHEAD)], 1);
-            }
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t ahead = at(std::min(i + AHEAD / 2, count - 1)), e = at(i);
+            __builtin_prefetch(&node[edges.u(ahead)], 1);
+            __builtin_prefetch(&node[edges.v(ahead)], 1);
             const Id u = Id(edges.u(e)), v = Id(edges.v(e));
             if (u == v) continue;
             Node &a = node[u], &b = node[v];
@@ -85,6 +126,9 @@ class Spring {
             if ((a.cluster | b.cluster) < SETTLED && a.cluster != b.cluster) join(a, b);
             if (a.richest_degree < b.degree) a.richest = v, a.richest_degree = b.degree;
             if (b.richest_degree < a.degree) b.richest = u, b.richest_degree = a.degree;
+            if (online) continue;
+            gists_[u].set(a.cluster & SETTLED, a.richest_degree);
+            gists_[v].set(b.cluster & SETTLED, b.richest_degree);
         }
     }
 
@@ -107,29 +151,48 @@ class Spring {
         volume_.push_back(node.degree);
     }
 
-    // Number the clusters that are not empty 0, 1, ... in the order in which they were founded.
+    // Number the clusters that are not empty 0, 1, ... in the order in which they were founded, and take down of each how
+    // many nodes it has, the degree of their richest neighbour, and the cluster that this neighbour of r(c) is in (lines
+    // 18-20; ties to the lowest id). Nodes come by id and their clusters in any order: what comes is asked for ahead.
     void number_clusters() {
-        Large<Id> number(volume_.size(), NONE);
+        struct Found {
+            uint32_t size = 0, degree = 0;
+        };
+        const int64_t founded = int64_t(volume_.size()), n = nodes();
         Large<int64_t>().swap(volume_);
-        for (Node& node : nodes_) {
-            if (node.cluster == NONE) continue;
-            node.cluster &= ~SETTLED;
-            number[node.cluster] = 0;
-        }
-        Id next = 0;
-        for (Id& c : number)
-            if (c != NONE) c = next++;
-        size_.assign(next, 0);
-        representative_.assign(next, NONE);
-        for (int64_t v = 0; v < nodes(); ++v) {  // lines 18-20: r(c), ties to the lowest id
+        Large<Found> found(founded);
+        for (int64_t v = 0; v < n; ++v) {
+            if (v + AHEAD < n && nodes_[v + AHEAD].cluster != NONE) __builtin_prefetch(&found[nodes_[v + AHEAD].cluster & ~SETTLED], 1);
             Node& node = nodes_[v];
             if (node.cluster == NONE) continue;
-            node.cluster = number[node.cluster];
-            ++size_[node.cluster];
-            Id& r = representative_[node.cluster];
-            if (r == NONE || nodes_[r].richest_degree < node.richest_degree) r = Id(v);
+            Found& of = found[node.cluster &= ~SETTLED];
+            ++of.size;
+            of.degree = std::max(of.degree, node.richest_degree);
         }
-        sizes_before = size_;
+        int64_t count = 0;
+        for (const Found& of : found) count += of.size > 0;
+        size_.reserve(count);
+        degree_.reserve(count);
+        for (Found& of : found) {
+            if (of.size == 0) continue;
+            const Id number = Id(size_.size());
+            size_.push_back(of.size);
+            degree_.push_back(of.degree);
+            of.size = number;
+        }
+        target_.assign(count, NONE);
+        for (int64_t v = 0; v < n; ++v) {
+            if (v + AHEAD < n && nodes_[v + AHEAD].cluster != NONE) __builtin_prefetch(&found[nodes_[v + AHEAD].cluster]);
+            Node& node = nodes_[v];
+            if (node.cluster == NONE) continue;
+            const Found& of = found[node.cluster];
+            node.cluster = of.size;
+            if (node.richest_degree == of.degree && target_[of.size] == NONE) target_[of.size] = node.richest;
+        }
+        for (int64_t c = 0; c < count; ++c) {
+            if (c + AHEAD < count && target_[c + AHEAD] != NONE) __builtin_prefetch(&nodes_[target_[c + AHEAD]]);
+            target_[c] = target_[c] == NONE ? Id(c) : nodes_[target_[c]].cluster;
+        }
     }
 
     Id root(Id c) {
@@ -164,17 +227,16 @@ class Spring {
                 enqueue(i);
                 continue;
             }
-            const Id richest = nodes_[representative_[i]].richest;
-            const Id t = richest == NONE ? i : root(nodes_[richest].cluster);
+            const Id t = root(target_[i]);
             if (t == i || double(size_[i]) + double(size_[t]) > most) continue;
             root_[i] = t;
             size_[t] += size_[i];
             size_[i] = 0;
-            Id &of_t = representative_[t], of_i = representative_[i];
-            if (nodes_[of_t].richest_degree < nodes_[of_i].richest_degree) of_t = of_i;
+            if (degree_[t] < degree_[i]) degree_[t] = degree_[i], target_[t] = target_[i];
             enqueue(t);
         }
-        Large<Id>().swap(representative_);
+        Large<Id>().swap(target_);
+        Large<uint32_t>().swap(degree_);
         for (size_t c = 0; c < root_.size(); ++c) root(Id(c));
         for (uint32_t size : size_)
             if (size) sizes_after.push_back(size);

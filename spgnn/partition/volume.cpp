@@ -93,9 +93,9 @@ std::vector<int32_t> vector_of(const Array<int32_t>& values) {
     return {values.data(), values.data() + values.size()};
 }
 
-// owner of each node after refinement. use_lists: of any k; masks are for k <= 64.
-py::array_t<int32_t> refine_owner(Array<int64_t> start, Array<int32_t> readers, int per_vertex, Array<int64_t> work, Array<int32_t> owner, int k,
-                                  double balance, uint64_t seed, bool use_lists, int threads, py::dict settings) {
+// (owner of each node after refinement, rows that travel, the largest send). use_lists: of any k; masks are for k <= 64.
+py::tuple refine_owner(Array<int64_t> start, Array<int32_t> readers, int per_vertex, Array<int64_t> work, Array<int32_t> owner, int k, double balance,
+                       uint64_t seed, bool use_lists, int threads, py::dict settings) {
     Nets nets{start, readers, work, per_vertex};
     std::vector<int32_t> parts = vector_of(owner);
     Task task{start.data(), readers.data(), per_vertex, work.data(), int32_t(parts.size()), k, balance, seed};
@@ -105,14 +105,14 @@ py::array_t<int32_t> refine_owner(Array<int64_t> start, Array<int32_t> readers, 
     Pressure pressure;
     read_settings(settings, plan, pressure, task);
     pressure.two_kinds = per_vertex == 2;
+    Rows rows;
     {
         py::gil_scoped_release free;
         nets.check_all(parts, k);
         check(use_lists || k <= 64, "masks have 64 parts");
-        if (use_lists) refine<Lists>(task, plan, pressure, parts);
-        else refine<Masks>(task, plan, pressure, parts);
+        rows = use_lists ? refine<Lists>(task, plan, pressure, parts) : refine<Masks>(task, plan, pressure, parts);
     }
-    return py::array_t<int32_t>(py::ssize_t(parts.size()), parts.data());
+    return py::make_tuple(py::array_t<int32_t>(py::ssize_t(parts.size()), parts.data()), rows.total, rows.largest_send);
 }
 
 // (start, readers) of the nets that the minimum covers of a partition make.

@@ -21,7 +21,7 @@ from ..graph import Graph
 from ..machine import cores
 from . import _volume
 from .gate import check_owner, fill_empty_parts
-from .metrics import exchange_metrics, row_work, rows_PP
+from .metrics import row_work
 from .registry import PARTITIONERS, partitioner
 
 OBJECTIVES = ("columns", "cover")
@@ -67,13 +67,13 @@ def volume(
         return _volume.refine(*nets, per_vertex, work_N, owner_N, k, balance, seed, k > MASKS, cores(), settings)
 
     def attempt(seed, **settings):
-        owner_N = refine(_arrays(readers), _start(graph, k, seed, balance, start), seed, **sides, **sweeps(effort if send else 2 * effort), **settings)
-        return owner_N, exchange_metrics(rows_PP(graph.A, owner_N, k))
+        start_N = _start(graph, k, seed, balance, start)
+        return refine(_arrays(readers), start_N, seed, **sides, **sweeps(effort if send else 2 * effort), **settings)
 
-    owner_N, rows = attempt(seed)
-    if rows["total_rows"] < FEW * graph.n_nodes:  # a mesh: cheap, and the luck of the start weighs
+    owner_N, rows, largest_send = attempt(seed)
+    if rows < FEW * graph.n_nodes:  # a mesh: cheap, and the luck of the start weighs
         others = [attempt(seed + 1_000_003 * i, **OF_TRIES) for i in range(1, TRIES)]
-        owner_N, _ = min([(owner_N, rows), *others], key=lambda found: _cost(found[1], send))
+        owner_N, _, _ = min([(owner_N, rows, largest_send), *others], key=lambda found: _cost(*found[1:], send))
     if objective == "columns":
         return owner_N
     is_symmetric = not (readers != pattern).nnz
@@ -82,7 +82,7 @@ def volume(
     for _ in range(COVER_ROUNDS):
         nets = _volume.nets_of_covers(*_arrays(pattern), owner_N, k, is_symmetric, cores())
         settings = COVER_SWEEPS | {"last_sweeps": math.ceil(effort * COVER_SWEEPS["last_sweeps"])}
-        owner_N = refine(nets, owner_N, per_vertex=1 if is_symmetric else 2, **sides, **settings)
+        owner_N, _, _ = refine(nets, owner_N, per_vertex=1 if is_symmetric else 2, **sides, **settings)
     return owner_N
 
 
@@ -91,8 +91,8 @@ def sweeps(effort: float) -> dict:
     return {name: math.ceil(effort * count) for name, count in (("top_sweeps", 28), ("sweeps", 14), ("last_sweeps", 15))}
 
 
-def _cost(rows: dict, send: bool) -> float:
-    return rows["max_send_rows"] / math.sqrt(max(rows["total_rows"], 1)) if send else rows["total_rows"]
+def _cost(rows: float, largest_send: float, send: bool) -> float:
+    return largest_send / math.sqrt(max(rows, 1)) if send else rows
 
 
 def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray) -> np.ndarray:

@@ -33,8 +33,13 @@ inline std::vector<int32_t> by_part(const std::vector<int32_t>& owner, int k) {
     return order;
 }
 
+struct Rows {
+    double total = 0, largest_send = 0;
+};
+
+// owner is refined in place; returns the rows of the nets that then travel.
 template <class Store>
-void refine(const Task& task, const Schedule& plan, const Pressure& pressure, std::vector<int32_t>& owner) {
+Rows refine(const Task& task, const Schedule& plan, const Pressure& pressure, std::vector<int32_t>& owner) {
     Refiner<Store> refiner(task.k, task.balance, task.seed, plan, pressure, task.isa);
     const double mean = std::accumulate(task.work, task.work + task.n, 0.0) / task.k;
     for (int cycle = 0; cycle < task.cycles; ++cycle) {
@@ -59,6 +64,7 @@ void refine(const Task& task, const Schedule& plan, const Pressure& pressure, st
         else refiner.anneal(plan.last_sweeps / 2, plan.last_temperature, 0.4 * plan.last_temperature);
         for (int32_t v = 0; v < task.n; ++v) owner[order[v]] = levels[0].part[v];
     }
+    return {refiner.loads.total, *std::max_element(refiner.loads.send.begin(), refiner.loads.send.end())};
 }
 
 }  // namespace spgnn

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <limits>
 #include <type_traits>
 
 #include "volume_loads.h"
@@ -12,6 +13,20 @@
 #endif
 
 namespace spgnn {
+
+// What a vertex of `units` work meets: part p is worth score[p] - price over[p] + t noise[p], and has room for room[p] units.
+struct Bids {
+    const float *over, *noise;
+    const int32_t* room;
+    float price, t;
+    int32_t units;
+};
+
+// The most that another part is worth, with noise and without; -infinity where none has room.
+struct Offer {
+    float score, plain;
+    int32_t part;
+};
 
 namespace base {
 #define SPGNN_LANES 4
@@ -52,7 +67,7 @@ inline int best_isa() {
 #endif
 }
 
-// The scores of the parts that v's nets touch, all others hold no sense; parts rises for Masks only.
+// The scores of the parts that v's nets touch, all others hold no sense.
 struct Scores {
     std::vector<float> score;
     std::vector<int32_t> parts;
@@ -60,16 +75,48 @@ struct Scores {
 
     Scores(int k, int isa) : score((k + 63) / 64 * 64, 0.0f), isa(isa), is_touched_(k, 0) {}
 
+    // parts of Masks are listed on request.
     void find(const Level& level, const Masks& store, const Prices& prices, int k, int32_t v, int a) {
+        k_ = k;
 #if defined(__x86_64__)
         const auto scores = isa == 2 ? avx512::scores : isa == 1 ? avx2::scores : base::scores;
 #else
         const auto scores = base::scores;
 #endif
+        touched_ = scores(level, store.nets.data(), prices, k, v, a, score.data()) | uint64_t(1) << a;
+    }
+
+    const std::vector<int32_t>& list(const Masks&) {
         parts.clear();
-        for (uint64_t rest = scores(level, store.nets.data(), prices, k, v, a, score.data()) | uint64_t(1) << a; rest; rest &= rest - 1) {
-            parts.push_back(__builtin_ctzll(rest));
+        for (uint64_t rest = touched_; rest; rest &= rest - 1) parts.push_back(__builtin_ctzll(rest));
+        return parts;
+    }
+
+    const std::vector<int32_t>& list(const Lists&) { return parts; }
+
+    // The best offer to a vertex of part a; its part is named where it is above top.
+    Offer best(const Masks&, const Bids& bids, int a, float top) const {
+#if defined(__x86_64__)
+        const auto best_offer = isa == 2 ? avx512::best_offer : isa == 1 ? avx2::best_offer : base::best_offer;
+#else
+        const auto best_offer = base::best_offer;
+#endif
+        return best_offer(touched_ & ~(uint64_t(1) << a), k_, score.data(), bids, top);
+    }
+
+    Offer best(const Lists&, const Bids& bids, int a, float top) const {
+        constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+        Offer best{NOTHING, NOTHING, NONE};
+        for (int32_t p : parts) {
+            if (p == a || bids.room[p] < bids.units) continue;
+            const float plain = score[p] - bids.price * bids.over[p], offer = plain + bids.t * bids.noise[p];
+            best.plain = std::max(best.plain, plain);
+            if (offer < best.score || (offer == best.score && p > best.part)) continue;
+            best.score = offer;
+            best.part = p;
         }
+        if (best.score <= top) best.part = NONE;
+        return best;
     }
 
     void find(const Level& level, const Lists& store, const Prices& prices, int, int32_t v, int a) {
@@ -114,6 +161,8 @@ struct Scores {
 
   private:
     std::vector<char> is_touched_;
+    uint64_t touched_ = 0;
+    int k_ = 0;
 };
 
 }  // namespace spgnn

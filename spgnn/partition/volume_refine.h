@@ -32,13 +32,13 @@ class Refiner {
     Loads loads;
 
     Refiner(int k, double balance, uint64_t seed, const Schedule& schedule, const Pressure& pressure, int isa)
-        : loads(k, pressure), k_(k), balance_(balance), seed_(seed), plan_(schedule), scores_(k, isa), over_(k) {}
+        : loads(k, pressure), k_(k), balance_(balance), seed_(seed), plan_(schedule), scores_(k, isa), over_((k + 63) / 64 * 64), room_(over_.size(), -1) {}
 
     void start(Level& level) {
         level_ = &level;
         store_.start(level, k_);
         loads.start(level, store_);
-        for (int p = 0; p < k_; ++p) over_[p] = overload(p);
+        for (int p = 0; p < k_; ++p) weigh(p);
     }
 
     // v leaves its part for b.
@@ -64,8 +64,8 @@ class Refiner {
         loads.work[b] += double(l.work[v]);
         --loads.size[a];
         ++loads.size[b];
-        over_[a] = overload(a);
-        over_[b] = overload(b);
+        weigh(a);
+        weigh(b);
         l.part[v] = b;
         if (++moves_ % std::max(64, k_) == 0) loads.price();
     }
@@ -90,6 +90,7 @@ class Refiner {
 
     const Scores& scores_for(int32_t v) {
         scores_.find(*level_, store_, loads.prices, k_, v, level_->part[v]);
+        scores_.list(store_);
         return scores_;
     }
 
@@ -103,7 +104,9 @@ class Refiner {
     Store store_;
     Scores scores_;
     Level* level_ = nullptr;
+    double most_work_ = 0;             // that a part may have after a move
     std::vector<float> over_;          // rows that a unit of work costs in a part
+    std::vector<int32_t> room_;        // work that a part may still take, below 0 for none
     const std::vector<float>& noise_ = gumbel();
     std::vector<int32_t> wake_;        // sweep in which a vertex is looked at again
     std::vector<std::pair<uint64_t, int32_t>> blocks_;
@@ -118,9 +121,20 @@ class Refiner {
         return noise;
     }
 
-    float overload(int p) const {
+    static constexpr int32_t MOST_UNITS = std::numeric_limits<int32_t>::max();  // a vertex of so much work stays
+
+    static int32_t units(int64_t work) { return int32_t(std::min<int64_t>(work, MOST_UNITS)); }
+
+    void weigh(int p) {
         const double of_mean = loads.work[p] / loads.mean_work;
-        return float(price_ * (of_mean - 1) + plan_.steep * std::max(0.0, of_mean - cap_));
+        over_[p] = float(price_ * (of_mean - 1) + plan_.steep * std::max(0.0, of_mean - cap_));
+        room_[p] = int32_t(std::clamp(most_work_ - loads.work[p], -1.0, double(MOST_UNITS) - 1));
+    }
+
+    // Parts may have cap x the mean work after a move.
+    void allow(double cap) {
+        most_work_ = std::floor(cap * loads.mean_work);
+        for (int p = 0; p < k_; ++p) weigh(p);
     }
 
     // Vertices in blocks, the blocks in a new order each time: neighbours stand near each other in
@@ -131,7 +145,7 @@ class Refiner {
         const float t = float(temperature), wide = float(plan_.margin) * std::max(t, 0.05f);
         cap_ = cap;
         price_ = std::min(1.0, plan_.work_price * std::pow(std::max(loads.total, 1.0) / (loads.mean_work * k_), 0.25));
-        for (int p = 0; p < k_; ++p) over_[p] = overload(p);
+        allow(cap);
         const uint64_t key = mixed(seed_ << 32 ^ ++sweeps_);
         blocks_.clear();
         for (int32_t first = 0; first < l.n; first += BLOCK) blocks_.push_back({mixed(key ^ uint64_t(first)), first});
@@ -145,7 +159,7 @@ class Refiner {
                 if ((wake_[v] > s && !must_leave) || loads.size[a] == 1) continue;
                 const float* noise = noise_.data() + mixed(key + uint64_t(v)) % NOISES;
                 float margin;
-                const int b = choose(v, t, noise, cap * loads.mean_work, must_leave ? EVICTION : 0.0f, margin);
+                const int b = choose(v, t, noise, must_leave ? EVICTION : 0.0f, margin);
                 if (b != a) {
                     move(v, b);
                 } else if (margin > wide) {
@@ -158,35 +172,27 @@ class Refiner {
     static constexpr float EVICTION = 1.5f;  // rows that leaving a part above the cap may cost
 
     // The best part for v, with room; margin: by how much its own is better than all others, without noise.
-    int choose(int32_t v, float t, const float* noise, double cap, float bonus, float& margin) {
+    int choose(int32_t v, float t, const float* noise, float bonus, float& margin) {
         const int a = level_->part[v];
         scores_.find(*level_, store_, loads.prices, k_, v, a);
-        const float work = float(level_->work[v]), price = work;
-        const float stay = scores_.score[a] - price * (over_[a] - float(price_) * work / float(loads.mean_work)) - bonus;
-        float top = stay + t * noise[a], next = -std::numeric_limits<float>::infinity();
-        int best = a;
-        for (int32_t p : scores_.parts) {
-            if (p == a || loads.work[p] + work > cap) continue;
-            const float plain = scores_.score[p] - price * over_[p], score = plain + t * noise[p];
-            next = std::max(next, plain);
-            if (score > top || (score == top && best != a && p < best)) {
-                top = score;
-                best = p;
-            }
-        }
-        margin = stay - next;
-        return best;
+        const float work = float(level_->work[v]);
+        const float stay = scores_.score[a] - work * (over_[a] - float(price_) * work / float(loads.mean_work)) - bonus;
+        const float top = stay + t * noise[a];
+        const Offer offer = scores_.best(store_, {over_.data(), noise, room_.data(), work, t, units(level_->work[v])}, a, top);
+        margin = stay - offer.plain;
+        return offer.part == NONE ? a : offer.part;
     }
 
     // Move from parts above the balance what costs least for its work; false where nothing is to be done.
     bool evict() {
         const Level& l = *level_;
         const double cap = balance_ * loads.mean_work;
+        allow(balance_);
         std::vector<std::pair<float, int32_t>> order;
         for (int32_t v = 0; v < l.n; ++v) {
             if (loads.work[l.part[v]] <= cap || l.work[v] > int64_t(cap)) continue;
             float margin;
-            choose(v, 0.0f, noise_.data(), cap, 0.0f, margin);
+            choose(v, 0.0f, noise_.data(), 0.0f, margin);
             order.push_back({std::min(margin, 1e9f) / float(l.work[v]), v});
         }
         std::sort(order.begin(), order.end());
@@ -195,7 +201,7 @@ class Refiner {
             const int a = l.part[v];
             if (loads.work[a] <= cap || loads.size[a] == 1) continue;
             float margin;
-            int b = choose(v, 0.0f, noise_.data(), cap, std::numeric_limits<float>::infinity(), margin);
+            int b = choose(v, 0.0f, noise_.data(), std::numeric_limits<float>::infinity(), margin);
             if (b == a) b = int(std::min_element(loads.work.begin(), loads.work.end()) - loads.work.begin());
             if (loads.work[b] + double(l.work[v]) > cap) continue;
             move(v, b);

@@ -4,18 +4,35 @@
 typedef float Lanes __attribute__((vector_size(SPGNN_LANES * 4)));
 typedef float Loose __attribute__((vector_size(SPGNN_LANES * 4), aligned(4), may_alias));
 typedef int32_t Bits __attribute__((vector_size(SPGNN_LANES * 4)));
+typedef int32_t LooseBits __attribute__((vector_size(SPGNN_LANES * 4), aligned(4), may_alias));
+
+#if SPGNN_LANES < 16
+// All ones in the lanes whose bit is set.
+static inline Bits where(uint64_t bits) {
+#if SPGNN_LANES == 8
+    const Bits one{1, 2, 4, 8, 16, 32, 64, 128};
+#else
+    const Bits one{1, 2, 4, 8};
+#endif
+    return (one & int32_t(bits)) != 0;
+}
+#endif
+
+static inline float largest(Lanes of) {
+    alignas(64) float rest[SPGNN_LANES];
+    *reinterpret_cast<Lanes*>(rest) = of;
+    for (int half = SPGNN_LANES / 2; half; half /= 2) {
+        for (int i = 0; i < half; ++i) rest[i] = std::max(rest[i], rest[i + half]);
+    }
+    return rest[0];
+}
 
 // sum + value in the lanes whose bit is set
 static inline Lanes add_where(Lanes sum, Lanes value, uint64_t bits) {
 #if SPGNN_LANES == 16
     return _mm512_mask_add_ps(sum, __mmask16(bits), sum, value);
 #else
-#if SPGNN_LANES == 8
-    const Bits one{1, 2, 4, 8, 16, 32, 64, 128};
-#else
-    const Bits one{1, 2, 4, 8};
-#endif
-    return sum + (Lanes)((Bits)value & ((one & int32_t(bits)) != 0));
+    return sum + (Lanes)((Bits)value & where(bits));
 #endif
 }
 
@@ -62,6 +79,35 @@ static inline uint64_t scores_of(const Level& level, const Masks::Net* nets, con
         *reinterpret_cast<Loose*>(score + j * SPGNN_LANES) = sum[j] - paid;
     }
     return touched;
+}
+
+// The best of the parts whose bit is set and that have room, the lowest of equal ones; its number only where it is above top.
+static Offer best_offer(uint64_t parts, int k, const float* score, const Bids& bids, float top) {
+    constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+    Lanes most = Lanes{} + NOTHING, plain_most = most;
+    alignas(64) float offers[64];
+    for (int first = 0; first < k; first += SPGNN_LANES) {
+        const auto at = [first](const float* of) { return Lanes(*reinterpret_cast<const Loose*>(of + first)); };
+        const Lanes plain = at(score) - bids.price * at(bids.over), offer = plain + bids.t * at(bids.noise);
+#if SPGNN_LANES == 16
+        const __mmask16 has = __mmask16(parts >> first) & _mm512_cmpge_epi32_mask(_mm512_loadu_si512(bids.room + first), _mm512_set1_epi32(bids.units));
+        most = _mm512_mask_max_ps(most, has, most, offer);
+        plain_most = _mm512_mask_max_ps(plain_most, has, plain_most, plain);
+        *reinterpret_cast<Lanes*>(offers + first) = _mm512_mask_blend_ps(has, Lanes{} + NOTHING, offer);
+#else
+        const Bits has = where(parts >> first) & (*reinterpret_cast<const LooseBits*>(bids.room + first) >= bids.units);
+        const Lanes of = has ? offer : Lanes{} + NOTHING, plain_of = has ? plain : Lanes{} + NOTHING;
+        most = of > most ? of : most;
+        plain_most = plain_of > plain_most ? plain_of : plain_most;
+        *reinterpret_cast<Lanes*>(offers + first) = of;
+#endif
+    }
+    Offer best{largest(most), largest(plain_most), NONE};
+    if (best.score <= top) return best;
+    for (uint64_t rest = parts;; rest &= rest - 1) {
+        best.part = __builtin_ctzll(rest);
+        if (offers[best.part] == best.score) return best;
+    }
 }
 
 static uint64_t scores(const Level& level, const Masks::Net* nets, const Prices& prices, int k, int32_t v, int a, float* score) {

@@ -68,17 +68,20 @@ def test_the_objective_cover_sends_less_with_covers(rmat, use):
     assert sent["cover"]["max_over_mean_send"] < 1.15
 
 
-def test_the_same_seed_gives_the_same_parts_on_any_threads_and_instruction_set(rmat):
+@pytest.mark.parametrize("k", [3, 16, 40, 64])
+def test_the_same_seed_gives_the_same_parts_on_any_threads_and_instruction_set(rmat, k):
     A = rmat.in_use().A
     T = A.T.tocsr()
-    start = (np.arange(A.shape[0]) % 16).astype(np.int32)
-    arguments = (T.indptr.astype(np.int64), T.indices.astype(np.int32), 1, np.diff(A.indptr).astype(np.int64) + 1, start, 16, 1.03)
-    want = _volume.refine(*arguments, 3, False, 1, {})
-    np.testing.assert_array_equal(want, _volume.refine(*arguments, 3, False, 3, {}))
-    np.testing.assert_array_equal(want, _volume.refine(*arguments, 3, True, 2, {}))
+    start = (np.arange(A.shape[0]) % k).astype(np.int32)
+    arguments = (T.indptr.astype(np.int64), T.indices.astype(np.int32), 1, np.diff(A.indptr).astype(np.int64) + 1, start, k, 1.03)
+    want, rows, largest_send = _volume.refine(*arguments, 3, False, 1, {})
+    found = metrics(A, want, k)
+    assert (rows, largest_send) == (found["total_rows"], found["max_send_rows"])
+    np.testing.assert_array_equal(want, _volume.refine(*arguments, 3, False, 3, {})[0])
+    np.testing.assert_array_equal(want, _volume.refine(*arguments, 3, True, 2, {})[0])
     for isa in range(_volume.best_isa()):
-        np.testing.assert_array_equal(want, _volume.refine(*arguments, 3, False, 1, {"isa": isa}))
-    assert np.any(want != _volume.refine(*arguments, 4, False, 1, {}))
+        np.testing.assert_array_equal(want, _volume.refine(*arguments, 3, False, 1, {"isa": isa})[0])
+    assert np.any(want != _volume.refine(*arguments, 4, False, 1, {})[0])
 
 
 def test_any_partition_is_a_start(rmat):

@@ -21,7 +21,7 @@ def refined_both_ways(seed: int, sides: dict) -> tuple[np.ndarray, np.ndarray]:
     owner_N = rng.integers(0, k, n).astype(np.int32)
     settings = sides | {"levels": 0, "last_sweeps": sweeps}
     nets = (T.indptr.astype(np.int64), T.indices.astype(np.int32))
-    got = _volume.refine(*nets, 1, work, owner_N, k, 1.03, seed, bool(seed // 2 % 2), 1, settings)
+    got, _, _ = _volume.refine(*nets, 1, work, owner_N, k, 1.03, seed, bool(seed // 2 % 2), 1, settings)
     order = np.argsort(owner_N, kind="stable")
     place = np.argsort(order)
     readers_of = [set(place[T.indices[T.indptr[j] : T.indptr[j + 1]]].tolist()) - {v} for v, j in enumerate(order.tolist())]

@@ -232,4 +232,37 @@ class Loads {
     std::priority_queue<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t, int64_t>>, std::greater<>> queue_;
 };
 
+// Single nodes for the least loaded part, ties to the lowest: the parts of the least load take turns, and the next join them
+// as their load is reached.
+class Turns {
+  public:
+    explicit Turns(const Loads& loads) {
+        for (int64_t p = 0; p < loads.parts(); ++p) waiting_.push_back({loads[p], p});
+        std::sort(waiting_.begin(), waiting_.end(), std::greater<>());
+        load_ = waiting_.back().first;
+        join();
+    }
+
+    int64_t next() {
+        if (turn_ == parts_.size()) {
+            turn_ = 0;
+            ++load_;
+            join();
+        }
+        return parts_[turn_++];
+    }
+
+  private:
+    std::vector<std::pair<int64_t, int64_t>> waiting_;  // (load, part), the least at the end
+    std::vector<int64_t> parts_;
+    int64_t load_;
+    size_t turn_ = 0;
+
+    void join() {
+        const auto before = std::ptrdiff_t(parts_.size());
+        for (; !waiting_.empty() && waiting_.back().first == load_; waiting_.pop_back()) parts_.push_back(waiting_.back().second);
+        std::inplace_merge(parts_.begin(), parts_.begin() + before, parts_.end());
+    }
+};
+
 }  // namespace spgnn::stream

@@ -49,9 +49,8 @@ class Spring {
     // Merge the clusters and give each node its part. Call it once, after the stream.
     void partition(int64_t k, double balance, int32_t* owner) {
         Large<Gist>().swap(gists_);
-        number_clusters();
+        number_clusters(owner);
         const int64_t n = nodes();
-        for (int64_t v = 0; v < n; ++v) owner[v] = nodes_[v].cluster == NONE ? -1 : int32_t(nodes_[v].cluster);
         Large<Node>().swap(nodes_);
         sizes_before = size_;
         const double most = balance * double(n) / double(k);
@@ -153,8 +152,9 @@ class Spring {
 
     // Number the clusters that are not empty 0, 1, ... in the order in which they were founded, and take down of each how
     // many nodes it has, the degree of their richest neighbour, and the cluster that this neighbour of r(c) is in (lines
-    // 18-20; ties to the lowest id). Nodes come by id and their clusters in any order: what comes is asked for ahead.
-    void number_clusters() {
+    // 18-20; ties to the lowest id). Nodes come by id and their clusters in any order: what comes is asked for ahead. number
+    // gets that of each node's cluster, -1 where it has none.
+    void number_clusters(int32_t* number) {
         struct Found {
             uint32_t size = 0, degree = 0;
         };
@@ -163,9 +163,9 @@ class Spring {
         Large<Found> found(founded);
         for (int64_t v = 0; v < n; ++v) {
             if (v + AHEAD < n && nodes_[v + AHEAD].cluster != NONE) __builtin_prefetch(&found[nodes_[v + AHEAD].cluster & ~SETTLED], 1);
-            Node& node = nodes_[v];
+            const Node& node = nodes_[v];
             if (node.cluster == NONE) continue;
-            Found& of = found[node.cluster &= ~SETTLED];
+            Found& of = found[node.cluster & ~SETTLED];
             ++of.size;
             of.degree = std::max(of.degree, node.richest_degree);
         }
@@ -175,23 +175,23 @@ class Spring {
         degree_.reserve(count);
         for (Found& of : found) {
             if (of.size == 0) continue;
-            const Id number = Id(size_.size());
             size_.push_back(of.size);
             degree_.push_back(of.degree);
-            of.size = number;
+            of.size = uint32_t(size_.size() - 1);
         }
         target_.assign(count, NONE);
         for (int64_t v = 0; v < n; ++v) {
-            if (v + AHEAD < n && nodes_[v + AHEAD].cluster != NONE) __builtin_prefetch(&found[nodes_[v + AHEAD].cluster]);
-            Node& node = nodes_[v];
+            if (v + AHEAD < n && nodes_[v + AHEAD].cluster != NONE) __builtin_prefetch(&found[nodes_[v + AHEAD].cluster & ~SETTLED]);
+            const Node& node = nodes_[v];
+            number[v] = -1;
             if (node.cluster == NONE) continue;
-            const Found& of = found[node.cluster];
-            node.cluster = of.size;
+            const Found& of = found[node.cluster & ~SETTLED];
+            number[v] = int32_t(of.size);
             if (node.richest_degree == of.degree && target_[of.size] == NONE) target_[of.size] = node.richest;
         }
         for (int64_t c = 0; c < count; ++c) {
-            if (c + AHEAD < count && target_[c + AHEAD] != NONE) __builtin_prefetch(&nodes_[target_[c + AHEAD]]);
-            target_[c] = target_[c] == NONE ? Id(c) : nodes_[target_[c]].cluster;
+            if (c + AHEAD < count && target_[c + AHEAD] != NONE) __builtin_prefetch(&number[target_[c + AHEAD]]);
+            target_[c] = target_[c] == NONE ? Id(c) : Id(number[target_[c]]);
         }
     }
 
@@ -276,11 +276,9 @@ class Spring {
             }
         }
         for (int64_t v = 0; v < n; ++v) owner[v] = owner[v] < 0 ? -1 : part[owner[v]];
-        for (int64_t v = 0; v < n; ++v) {
-            if (owner[v] >= 0) continue;
-            owner[v] = int32_t(loads.least());
-            loads.add(owner[v], 1);
-        }
+        Turns turns(loads);
+        for (int64_t v = 0; v < n; ++v)
+            if (owner[v] < 0) owner[v] = int32_t(turns.next());
     }
 };
 

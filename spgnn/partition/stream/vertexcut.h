@@ -23,11 +23,9 @@ class VertexCut {
             replicas.each(v, [&](int64_t p) { if (skip-- == 0) owner[v] = int32_t(p); });
             if (owner[v] >= 0) loads.add(owner[v], 1);
         }
-        for (int64_t v = 0; v < nodes(); ++v) {
-            if (owner[v] >= 0) continue;
-            owner[v] = int32_t(loads.least());
-            loads.add(owner[v], 1);
-        }
+        Turns turns(loads);
+        for (int64_t v = 0; v < nodes(); ++v)
+            if (owner[v] < 0) owner[v] = int32_t(turns.next());
     }
 
     int64_t k;

@@ -12,6 +12,7 @@ import torch
 
 from . import _kernels, vector_math  # after torch: both then share one OpenMP library
 from .buffers import array_of, sum_dtype
+from .passes import cut, whole
 
 vector_math.settle()
 
@@ -35,11 +36,12 @@ class HostKernels:
         panels = A.panels if is_sum and A.panels is not None and A.panels.fit(*X.shape, X.itemsize) else None
         key = (X.shape[1], X_mF.dtype)
         in_panels = panels is not None and panels.next_way(key)
-        passes = panels.passes(A) if in_panels else [(slice(None), A.indptr, A.indices, A.weights)]
+        if in_panels and panels.passes is None:
+            panels.passes = cut(A.indptr, A.indices, A.weights, A.shape[1], A.threads)
         start = time.perf_counter()
-        for i, (columns, indptr, indices, weights) in enumerate(passes):
-            last = {"bias": bias, "relu": relu, "add": add} if i == len(passes) - 1 else {}
-            _kernels.spmm(indptr, indices, weights, X[columns], out, accumulate or i > 0, threads=A.threads, **last)
+        for rows, columns, indptr, indices, weights, is_first, is_last in panels.passes if in_panels else whole(A):
+            last = {"bias": bias, "relu": relu, "add": add} if is_last else {}
+            _kernels.spmm(indptr, indices, weights, X[columns], out, accumulate or not is_first, threads=A.threads, rows=rows, **last)
         if panels is not None:
             panels.took(key, in_panels, time.perf_counter() - start)
 

@@ -25,6 +25,7 @@ PYBIND11_MODULE(_kernels, m) {
     m.doc() = "Loops of spgnn.spmm; call them through spgnn.spmm.local, which checks its arguments.";
     define_spmm(m);
     define_dense(m);
+    define_panels(m);
     define_wire(m);
     m.def("instruction_sets", [] {
         std::vector<std::string> names{"base", "avx2", "avx512"};

@@ -17,7 +17,7 @@ from ..graph import check_csr
 from .backend import kernels_of
 from .buffers import sum_dtype
 from .host import equals_transpose
-from .panels import Panels, panel_count
+from .panels import Panels, has_panels
 
 
 class LocalCSR:
@@ -41,7 +41,7 @@ class LocalCSR:
         self.numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
         weights = np.ascontiguousarray(A.data, dtype=self.numpy_dtype)
         self.weights = None if (weights == 1).all() else weights
-        self.panels: Panels | None = Panels(panel_count(self.shape[0], self.nnz))  # None: weights that change
+        self.panels: Panels | None = Panels(has_panels(self.shape[0], self.nnz))  # None: weights that change
         self._transposed: LocalCSR | None = None
         self._order: np.ndarray | None = None  # where the transpose's weights stand in these
 

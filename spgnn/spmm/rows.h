@@ -16,6 +16,7 @@ struct Product {
     const T* add;   // rows as Y has them; null: none
     bool accumulate, relu;
     int64_t nnz;
+    const int64_t* rows;  // of Y and add, for each row of A; null: they stand as those of A
 };
 
 // Bytes of X that are asked for ahead of their use, and the most nonzeros that this may be: the
@@ -39,10 +40,12 @@ __attribute__((noinline)) static void rows_tile(const P& p, int64_t begin, int64
     const typename P::T *__restrict weights = p.weights, *bias = p.bias ? p.bias + col : nullptr;
     const int64_t final_byte = (last + V::count) * SIZE - 1;  // of a row; it may lie in one line more
     const bool accumulate = p.accumulate, relu = p.relu;
+    const auto place = [&](int64_t row) { return (p.rows ? p.rows[row] : row) * p.ldy + col; };
     for (int64_t row = begin; row < end; ++row) {
         typename V::reg sum[UNROLL][NV] = {};
-        auto* y = p.Y + row * p.ldy + col;
-        for (int v = 0; v < NV; ++v) __builtin_prefetch(y + ROWS_AHEAD * p.ldy + v * V::count, 1);
+        auto* y = p.Y + place(row);
+        const auto* later = p.Y + place(std::min(row + ROWS_AHEAD, end - 1));
+        for (int v = 0; v < NV; ++v) __builtin_prefetch(later + v * V::count, 1);
         if (accumulate)  // before the sum: products in several passes and in one then give the same bits
             for (int v = 0; v < NV; ++v) sum[0][v] = V::load(y + (v < NV - 1 ? v * V::count : last));
         const int64_t stop = indptr[row + 1];
@@ -79,7 +82,7 @@ __attribute__((noinline)) static void rows_tile(const P& p, int64_t begin, int64
         for (int u = 1; u < UNROLL; ++u)
             for (int v = 0; v < NV; ++v) sum[0][v] += sum[u][v];
         if (p.add) {
-            const auto* a = p.add + row * p.ldy + col;
+            const auto* a = p.add + place(row);
             for (int v = 0; v < NV; ++v) sum[0][v] += V::load(a + (v < NV - 1 ? v * V::count : last));
         }
         if (bias)

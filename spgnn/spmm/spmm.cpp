@@ -26,11 +26,13 @@ std::vector<int64_t> balanced(const int64_t* indptr, int64_t n, int64_t chunks) 
 }
 
 template <class SX, class SY, class I>
-void spmm(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<SX>& X, Array<SY>& Y, bool accumulate, const py::object& bias, bool relu, int threads, const std::string& isa_name, const py::object& add) {
+void spmm(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<SX>& X, Array<SY>& Y, bool accumulate, const py::object& bias, bool relu, int threads, const std::string& isa_name, const py::object& add, const py::object& rows) {
     typedef typename Compute<SX>::type T;
     require(X.ndim() == 2 && Y.ndim() == 2 && X.shape(1) == Y.shape(1), "spmm: X and Y must be matrices of one width");
-    require(indptr.ndim() == 1 && indptr.shape(0) == Y.shape(0) + 1, "spmm: indptr must have rows of Y + 1 entries");
-    const int64_t n = Y.shape(0), width = Y.shape(1), nnz = indptr.data()[n];
+    const Array<int64_t> listed = rows.is_none() ? Array<int64_t>(0) : py::cast<Array<int64_t>>(rows);
+    const int64_t n = rows.is_none() ? Y.shape(0) : listed.shape(0), width = Y.shape(1);
+    require(indptr.ndim() == 1 && indptr.shape(0) == n + 1, "spmm: indptr must have rows of Y, or of the list, + 1 entries");
+    const int64_t nnz = indptr.data()[n];
     require(nnz == indices.shape(0), "spmm: indptr must end at the number of indices");
     Array<T> w, b, a;
     if (!weights.is_none()) {
@@ -43,23 +45,24 @@ void spmm(const Array<int64_t>& indptr, const Array<I>& indices, const py::objec
     }
     if (!add.is_none()) {
         a = py::cast<Array<T>>(add);
-        require(a.ndim() == 2 && a.shape(0) == n && a.shape(1) == width, "spmm: add must have the shape of Y");
+        require(a.ndim() == 2 && a.shape(0) == Y.shape(0) && a.shape(1) == width, "spmm: add must have the shape of Y");
     }
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
     const int64_t* starts = indptr.data();
     const I* columns = indices.data();
     const T *ww = weights.is_none() ? nullptr : w.data(), *bb = bias.is_none() ? nullptr : b.data(), *aa = add.is_none() ? nullptr : a.data();
+    const int64_t* places = rows.is_none() ? nullptr : listed.data();
     const SX* x = X.data();
     SY* y = Y.mutable_data();
     py::gil_scoped_release unlocked;
     const auto bounds = balanced(starts, n, nnz * width < (1 << 15) ? 1 : 64 * threads);
     over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t) {
 #ifdef SPGNN_DISPATCH
-        if (isa == 2) return avx512::rows(avx512::Product<SX, SY, I>{starts, columns, ww, x, width, y, width, bb, aa, accumulate, relu, nnz}, begin, end, width);
-        if (isa == 1) return avx2::rows(avx2::Product<SX, SY, I>{starts, columns, ww, x, width, y, width, bb, aa, accumulate, relu, nnz}, begin, end, width);
+        if (isa == 2) return avx512::rows(avx512::Product<SX, SY, I>{starts, columns, ww, x, width, y, width, bb, aa, accumulate, relu, nnz, places}, begin, end, width);
+        if (isa == 1) return avx2::rows(avx2::Product<SX, SY, I>{starts, columns, ww, x, width, y, width, bb, aa, accumulate, relu, nnz, places}, begin, end, width);
 #endif
-        base::rows(base::Product<SX, SY, I>{starts, columns, ww, x, width, y, width, bb, aa, accumulate, relu, nnz}, begin, end, width);
+        base::rows(base::Product<SX, SY, I>{starts, columns, ww, x, width, y, width, bb, aa, accumulate, relu, nnz, places}, begin, end, width);
     });
 }
 
@@ -109,7 +112,7 @@ void take_rows(const py::array& X, const Array<int64_t>& rows, py::array& out, i
 template <class SX, class SY>
 void define_product(py::module_& m) {
     const auto define = [&](auto function) {
-        m.def("spmm", function, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("X").noconvert(), py::arg("Y").noconvert(), py::arg("accumulate") = false, py::arg("bias") = py::none(), py::arg("relu") = false, py::arg("threads") = 0, py::arg("isa") = "", py::arg("add") = py::none());
+        m.def("spmm", function, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("X").noconvert(), py::arg("Y").noconvert(), py::arg("accumulate") = false, py::arg("bias") = py::none(), py::arg("relu") = false, py::arg("threads") = 0, py::arg("isa") = "", py::arg("add") = py::none(), py::arg("rows") = py::none());
     };
     define(&spmm<SX, SY, int32_t>);
     define(&spmm<SX, SY, int64_t>);

@@ -9,70 +9,118 @@ import torch
 
 from spgnn.spmm import _kernels, panels
 from spgnn.spmm.local import LocalCSR
-from spgnn.spmm.panels import Panels, cut, panel_bytes, panel_count
+from spgnn.spmm.panels import Panels, has_panels, panel_bytes, row_groups
+from spgnn.spmm.passes import cut
 
 
 @pytest.fixture
 def small(monkeypatch):
-    """Panels for small matrices, too."""
-    for name, value in (("SMALLEST_NNZ", 1), ("SMALLEST_X", 1), ("NONZEROS_A_PANEL", 5)):
+    """Panels for small matrices, too: 4 for rows of 20 nonzeros and more, 2 from 10 on."""
+    for name, value in (("SMALLEST_NNZ", 1), ("SMALLEST_X", 1), ("NONZEROS_A_PANEL", 5), ("PANELS", (4, 2)), ("LONG", 10)):
         monkeypatch.setattr(panels, name, value)
 
 
-def long_rows(n=60, m=50, density=0.5, dtype=np.float32, seed=0) -> sp.csr_array:
-    A = sp.random_array((n, m), density=density, format="csr", dtype=dtype, rng=np.random.default_rng(seed))
+def long_rows(n=60, m=50, dtype=np.float32, seed=0) -> sp.csr_array:
+    """Return rows of 0 to m nonzeros, in no order of their lengths."""
+    rng = np.random.default_rng(seed)
+    A = sp.csr_array((rng.random((n, m)) < rng.permutation(np.linspace(0, 1, n))[:, None]) * rng.standard_normal((n, m)).astype(dtype))
     A.sort_indices()
     return A
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 8, 50])
+def arrays(A, index=np.int32):
+    return A.indptr.astype(np.int64), A.indices.astype(index)
+
+
 @pytest.mark.parametrize("index", [np.int32, np.int64])
-def test_panels_together_are_the_matrix(count, index):
-    A = long_rows()
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, None])
+@pytest.mark.parametrize("groups", [(4, 2), (50,), (1000,), (3,)])
+def test_passes_together_are_the_matrix(small, monkeypatch, index, dtype, groups):
+    monkeypatch.setattr(panels, "PANELS", groups)
+    A = long_rows(dtype=dtype or np.float32)
     A.data[(A.indices >= 7) & (A.indices < 20)] = 0
     A.eliminate_zeros()  # columns without nonzeros
-    A = sp.csr_array((A.data, A.indices.astype(index), A.indptr.astype(index)), shape=A.shape)
-    parts, whole = cut(A.indptr, A.indices, A.data, 50, count), np.zeros(A.shape, A.dtype)
-    assert all(part[3] is None for part in cut(A.indptr, A.indices, None, 50, count))
-    assert len(parts) == count and parts[0][0].start == 0 and parts[-1][0].stop == A.shape[1]
-    for (columns, indptr, indices, weights), following in zip(parts, [*parts[1:], None]):
-        assert following is None or columns.stop == following[0].start
-        assert indptr.dtype == np.int64 and indices.dtype == index
-        whole[:, columns] = sp.csr_array((weights, indices, indptr), shape=(A.shape[0], columns.stop - columns.start)).toarray()
-    np.testing.assert_array_equal(whole, A.toarray())
+    if dtype is None:
+        A.data[:] = 1
+    passes = cut(*arrays(A, index), None if dtype is None else A.data, 50)
+    seen, order = np.zeros(A.shape), {}
+    for rows, columns, indptr, indices, weights, is_first, is_last in passes:
+        rows = np.arange(60) if rows is None else rows
+        assert indptr.dtype == np.int64 and indices.dtype == index and (weights is None if dtype is None else weights.dtype == dtype)
+        values = np.ones(len(indices)) if weights is None else weights
+        seen[rows[:, None], np.arange(50)[columns]] += sp.csr_array((values, indices, indptr), shape=(len(rows), columns.stop - columns.start)).toarray()
+        for row in rows:
+            before = order.setdefault(row, [])
+            assert is_first == (not before) and columns.start == (before[-1].stop if before else 0) and is_last == (columns.stop == 50 and (len(before) + 1 in (*groups, 1)))
+            before.append(columns)
+    np.testing.assert_array_equal(seen, A.toarray())
+    for row, length in enumerate(np.diff(A.indptr)):
+        assert len(order[row]) == next((count for count in groups if length >= 5 * count), 1)
 
 
-def test_panels_hold_nearly_equal_nonzeros():
-    A = long_rows(400, 300, 0.3)
-    assert max(indptr[-1] for _, indptr, _, _ in cut(A.indptr, A.indices, A.data, 300, 4)) <= A.nnz / 4 + 2 * 400
+def test_rows_are_in_the_group_of_their_length(small):
+    groups = {count: rows.tolist() for count, rows in row_groups(np.array([0, 25, 9, 10, 19, 20, 3]))}
+    assert groups == {4: [1, 5], 2: [3, 4], 1: [0, 2, 6]}
+    assert [count for count, _ in row_groups(np.array([30, 20]))] == [4] and list(row_groups(np.zeros(0, np.int64))) == []
+
+
+def test_rows_of_one_length_are_not_listed(small):
+    A = sp.csr_array(np.ones((7, 20), np.float32))
+    assert [part.rows for part in cut(*arrays(A), None, 20)] == [None] * 4
+
+
+def test_panels_hold_nearly_equal_nonzeros(small):
+    A = long_rows(400, 300)
+    held = {}
+    for part in cut(*arrays(A), A.data, 300):
+        held.setdefault(len(part.rows), []).append(part.indptr[-1])
+    assert sorted(map(len, held.values())) == [1, 2, 4]
+    for n, found in held.items():
+        assert max(found) <= sum(found) / len(found) + 2 * n
+
+
+def test_cutting_is_the_same_on_any_number_of_threads(small):
+    A = long_rows(5000, 40)
+    one, three = (cut(*arrays(A), A.data, 40, threads=threads) for threads in (1, 3))
+    for a, b in zip(one, three, strict=True):
+        assert all(np.array_equal(x, y) for x, y in zip(a, b))
 
 
 @pytest.mark.parametrize("isa", _kernels.instruction_sets())
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("F", [32, 33, 41, 64, 128, 129, 256, 300])
-def test_one_pass_and_several_give_the_same_bits(isa, dtype, F):
+def test_one_pass_and_several_give_the_same_bits(small, isa, dtype, F):
     A, rng = long_rows(dtype=dtype), np.random.default_rng(1)
     X, bias, add = (rng.standard_normal(shape).astype(dtype) for shape in ((50, F), F, (60, F)))
     for weights in (A.data, None):
+        passes = cut(*arrays(A), weights, 50)
+        assert len(passes) == 7
         for accumulate in (False, True):
             one = np.full((60, F), 0.5 if accumulate else np.nan, dtype)
             several = one.copy()
             options = {"bias": bias, "relu": True, "add": add}
-            _kernels.spmm(A.indptr.astype(np.int64), A.indices.astype(np.int32), weights, X, one, accumulate, isa=isa, **options)
-            for i, (columns, indptr, indices, part) in enumerate(cut(A.indptr, A.indices, weights, 50, 4)):
-                last = options if i == 3 else {}
-                _kernels.spmm(indptr, indices.astype(np.int32), part, X[columns], several, accumulate or i > 0, isa=isa, **last)
+            _kernels.spmm(*arrays(A), weights, X, one, accumulate, isa=isa, **options)
+            for rows, columns, indptr, indices, part, is_first, is_last in passes:
+                last = options if is_last else {}
+                _kernels.spmm(indptr, indices, part, X[columns], several, accumulate or not is_first, isa=isa, rows=rows, **last)
             np.testing.assert_array_equal(several, one)
+
+
+@pytest.mark.parametrize("wrong", [{"rows": np.arange(3)}, {"rows": np.arange(61)}])
+def test_a_list_of_rows_of_another_length_is_refused(wrong):
+    A = long_rows()
+    with pytest.raises(ValueError, match=r"rows of Y, or of the list, \+ 1 entries"):
+        _kernels.spmm(*arrays(A), A.data, np.ones((50, 8), np.float32), np.ones((60, 8), np.float32), **wrong)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("is_weighted", [True, False])
 def test_every_product_of_a_matrix_is_the_same_whichever_way_it_is_made(small, dtype, is_weighted):
-    A = long_rows()
+    A = long_rows(m=90)
     A.data = A.data if is_weighted else np.ones_like(A.data)
-    block, X = LocalCSR(A, dtype), torch.randn(50, 64, dtype=dtype)
-    assert block.panels.count > 1
-    block.panels = seen = Watched(block.panels.count)
+    block, X = LocalCSR(A, dtype), torch.randn(90, 64, dtype=dtype)
+    assert block.panels.has_long_rows
+    block.panels = seen = Watched(True)
     bias, add, start = torch.randn(64, dtype=dtype), torch.randn(60, 64, dtype=dtype), torch.randn(60, 64, dtype=dtype)
     results = [block.apply(X, start.clone(), accumulate=True, bias_F=bias, relu=True, add_nF=add) for _ in range(8)]
     assert all(torch.equal(result, results[0]) for result in results)
@@ -83,6 +131,15 @@ def test_every_product_of_a_matrix_is_the_same_whichever_way_it_is_made(small, d
     poisoned = [fresh.apply(X, torch.full((60, 64), torch.nan, dtype=dtype)) for _ in range(4)]
     torch.testing.assert_close(poisoned[1], torch.from_numpy(A.toarray()).to(dtype) @ X, rtol=2e-5, atol=2e-5)
     assert all(torch.equal(result, poisoned[0]) for result in poisoned)
+
+
+def test_a_matrix_is_cut_once(small, monkeypatch):
+    monkeypatch.setattr(panels, "GAIN", np.inf)  # panels stay
+    block, made = LocalCSR(long_rows()), []
+    for F in (64, 64, 96, 96, 64, 64):
+        block.apply(torch.ones(50, F), torch.empty(60, F))
+        made.append(block.panels.passes)
+    assert made[0] is None and made[1] is not None and all(passes is made[1] for passes in made[1:])
 
 
 class Watched(Panels):
@@ -103,63 +160,75 @@ def finish_trials(found: Panels, key, several_s: float) -> None:
 
 @pytest.mark.parametrize("several_s, stays", [(0.5, True), (0.96, True), (0.98, False), (2.0, False)])
 def test_the_faster_way_stays_and_panels_that_lose_are_given_up(several_s, stays):
-    found, key = Panels(4, parts=["made"]), (64, torch.float32)
+    found, key = Panels(True, passes=["made"]), (64, torch.float32)
     finish_trials(found, key, several_s)
     assert [found.next_way(key) for _ in range(3)] == [stays] * 3
-    assert (found.parts is not None) == stays
+    assert (found.passes is not None) == stays
 
 
 def test_panels_stay_while_another_width_uses_or_tries_them():
-    found = Panels(4, parts=["made"])
+    found = Panels(True, passes=["made"])
     for in_panels in (False, True):
         found.next_way("tries")
         found.took("tries", in_panels, 1.0)
     finish_trials(found, "loses", 2.0)
-    assert found.chosen == {"loses": False} and found.parts is not None
+    assert found.chosen == {"loses": False} and found.passes is not None
 
 
 def test_a_width_that_was_multiplied_once_keeps_no_panels():
-    found = Panels(4, parts=["made"])
+    found = Panels(True, passes=["made"])
     found.next_way("once")
     found.took("once", False, 1.0)
     finish_trials(found, "loses", 2.0)
-    assert found.parts is None and found.next_way("once")
+    assert found.passes is None and found.next_way("once")
 
 
 def test_making_panels_takes_little_beside_them():
     A = sp.csr_array(sp.random_array((3000, 3000), density=0.05, format="csr", dtype=np.float32, rng=np.random.default_rng(0)))
-    tracemalloc.start()
-    parts = cut(A.indptr, A.indices, A.data, 3000, 4)
+    indptr, indices = arrays(A)
+    tracemalloc.start()  # the kernels' arrays are numpy's, too
+    passes = cut(indptr, indices, A.data, 3000)
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(parts) == 4 and peak - held < 7 * A.nnz
+    assert len(passes) == 16 and held > 8 * A.nnz and peak - held < 40 * 3000
 
 
-@pytest.mark.parametrize("n, m", [(0, 0), (0, 5), (5, 0), (3, 1)])
-def test_panels_of_nothing_and_of_one_column(n, m):
+@pytest.mark.parametrize("n, m", [(0, 0), (0, 5), (5, 0), (30, 1)])
+def test_passes_of_nothing_and_of_one_column(small, n, m):
     A = sp.csr_array(np.ones((n, m), np.float32))
-    parts = cut(A.indptr, A.indices, A.data, m, 3)
-    assert len(parts) == 3 and sum(len(indices) for _, _, indices, _ in parts) == n * m and parts[-1][0].stop == m
+    passes = cut(*arrays(A), A.data, m)
+    assert len(passes) == (n > 0) and sum(len(part.indices) for part in passes) == n * m
 
 
 def test_panels_are_for_long_rows_of_large_matrices_and_wide_products():
-    assert panel_count(1 << 17, 7_046_772) == 4 and panel_count(232_965, 114_848_857) == panels.MOST_PANELS
-    assert panel_count(169_343, 2_315_598) == 1 and panel_count(1000, 1 << 19) == 1 and panel_count(0, 0) == 1
-    found = Panels(4)
-    assert found.fit(1 << 17, 64, 4) and not found.fit(1 << 17, 16, 4) and not found.fit(1000, 64, 4) and not Panels(1).fit(1 << 17, 64, 4)
+    assert has_panels(1 << 17, 7_046_772) and has_panels(50_000, 1_200_000)
+    assert not has_panels(169_343, 2_315_598) and not has_panels(1000, 1_000_000) and not has_panels(0, 0) and not has_panels(50_001, 1_200_000)
+    found = Panels(True)
+    assert found.fit(1 << 17, 64, 4) and not found.fit(1 << 17, 16, 4) and not found.fit(1000, 64, 4) and not Panels(False).fit(1 << 17, 64, 4)
     assert panel_bytes(1 << 17, 1 << 17, 7_046_772, 256) == 7_046_772 * 8 + 4 * 8 * ((1 << 17) + 1)
+    assert panel_bytes(10_000, 1 << 17, 960_000 * 2, 256, 12) == 1_920_000 * 12 + 16 * 8 * 10_001
     assert panel_bytes(169_343, 169_343, 2_315_598, 256) == panel_bytes(20_000, 20_000, 1_200_000, 256) == 0
+
+
+@pytest.mark.parametrize("power", [0.0, 0.6])
+def test_predicted_bytes_are_those_of_the_passes(power):
+    lengths = np.random.default_rng(0).permutation(40 * (1 - power) * (np.arange(1, 40_001) / 40_000) ** -power).astype(np.int64) + 1
+    columns = np.concatenate([np.sort(np.random.default_rng(i).choice(20_000, length, replace=False)) for i, length in enumerate(lengths)])
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    passes = cut(indptr, columns.astype(np.int32), np.ones(len(columns), np.float32), 20_000)
+    found = sum(x.nbytes for part in passes for x in (part.indptr, part.indices, part.weights)) + sum({id(part.rows): part.rows.nbytes for part in passes if part.rows is not None}.values())
+    assert found == pytest.approx(panel_bytes(40_000, 20_000, len(columns), 512), rel=0.1)
 
 
 def test_weights_that_change_make_no_panels(small):
     block = LocalCSR(long_rows())
     other = block.with_weights(np.arange(block.nnz, dtype=np.float32))
-    assert block.panels.count > 1 and other.panels is None and other.transposed().panels is None
+    assert block.panels.has_long_rows and other.panels is None and other.transposed().panels is None
 
 
 def test_what_is_rounded_is_added_up_in_one_pass(small):
     A = LocalCSR(long_rows(), torch.bfloat16)
-    A.panels = seen = Watched(4)
+    A.panels = seen = Watched(True)
     X = torch.randn(50, 128).to(torch.bfloat16)
     for _ in range(3):
         A.apply(X, torch.empty(60, 128, dtype=torch.bfloat16))

@@ -13,6 +13,8 @@ import torch  # noqa: F401  before the kernels: both then share one OpenMP libra
 from . import _kernels
 from .panels import row_groups
 
+LEAST_COLUMNS = 1024  # of a panel but the last: their rows of X are in a cache near the core in any case
+
 
 class Pass(NamedTuple):
     """Some columns of some rows: indptr, indices counted from the first of the columns, weights or None.
@@ -37,20 +39,27 @@ def whole(A) -> list[Pass]:
 def cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, m: int, threads: int = 0) -> list[Pass]:
     """Return the passes of a CSR with sorted columns: each row once in the panels of its group, in the order of columns.
 
-    The panels of a group hold nearly equal nonzeros. Takes 8 bytes a row and 16 a column beside what it returns.
+    Takes 8 bytes a row and 16 a column beside what it returns.
     """
     passes = []
     for count, rows in row_groups(np.diff(indptr)):
-        ends = np.minimum(_ends(_kernels.count_columns(indptr, indices, rows, m), count), m) if count > 1 else []
-        bounds = np.array([0, *ends[:-1], m], dtype=np.int64)
+        bounds = _bounds(_kernels.count_columns(indptr, indices, rows, m), count) if count > 1 else [0, m]
         listed = None if len(rows) == len(indptr) - 1 else rows
-        pieces = _kernels.cut(indptr, indices, weights, rows, bounds, threads)
+        pieces = _kernels.cut(indptr, indices, weights, rows, np.array(bounds), threads)
         for p, piece in enumerate(pieces):
-            passes.append(Pass(listed, slice(int(bounds[p]), int(bounds[p + 1])), *piece, p == 0, p == count - 1))
+            passes.append(Pass(listed, slice(bounds[p], bounds[p + 1]), *piece, p == 0, p == len(pieces) - 1))
     return passes
 
 
-def _ends(found_m: np.ndarray, count: int) -> np.ndarray:
-    """Return where each of the panels with nearly equal nonzeros ends, (count,)."""
-    up_to_m = np.cumsum(found_m)
-    return np.searchsorted(up_to_m, up_to_m[-1] * np.arange(1, count + 1) / count) + 1
+def _bounds(found_m: np.ndarray, count: int) -> list[int]:
+    """Return where panels begin and the last one ends: as many, or fewer of LEAST_COLUMNS where few hold much.
+
+    Each holds an equal share of the nonzeros that are left.
+    """
+    m, up_to_m, bounds = len(found_m), np.cumsum(found_m), [0]
+    while bounds[-1] < m:
+        begin, left = bounds[-1], count - len(bounds) + 1
+        done = up_to_m[begin - 1] if begin else 0
+        end = int(np.searchsorted(up_to_m, done + (up_to_m[-1] - done) / left)) + 1
+        bounds.append(m if left == 1 else min(m, max(end, begin + LEAST_COLUMNS)))
+    return bounds

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from spgnn.spmm import _kernels, panels
+from spgnn.spmm import _kernels, panels, passes
 from spgnn.spmm.local import LocalCSR
 from spgnn.spmm.panels import Panels, has_panels, panel_bytes, row_groups
 from spgnn.spmm.passes import cut
@@ -18,6 +18,7 @@ def small(monkeypatch):
     """Panels for small matrices, too: 4 for rows of 20 nonzeros and more, 2 from 10 on."""
     for name, value in (("SMALLEST_NNZ", 1), ("SMALLEST_X", 1), ("NONZEROS_A_PANEL", 5), ("PANELS", (4, 2)), ("LONG", 10)):
         monkeypatch.setattr(panels, name, value)
+    monkeypatch.setattr(passes, "LEAST_COLUMNS", 1)
 
 
 def long_rows(n=60, m=50, dtype=np.float32, seed=0) -> sp.csr_array:
@@ -34,7 +35,7 @@ def arrays(A, index=np.int32):
 
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, None])
-@pytest.mark.parametrize("groups", [(4, 2), (50,), (1000,), (3,)])
+@pytest.mark.parametrize("groups", [(4, 2), (10, 3), (1000,), (3,)])
 def test_passes_together_are_the_matrix(small, monkeypatch, index, dtype, groups):
     monkeypatch.setattr(panels, "PANELS", groups)
     A = long_rows(dtype=dtype or np.float32)
@@ -42,16 +43,16 @@ def test_passes_together_are_the_matrix(small, monkeypatch, index, dtype, groups
     A.eliminate_zeros()  # columns without nonzeros
     if dtype is None:
         A.data[:] = 1
-    passes = cut(*arrays(A, index), None if dtype is None else A.data, 50)
+    made = cut(*arrays(A, index), None if dtype is None else A.data, 50)
     seen, order = np.zeros(A.shape), {}
-    for rows, columns, indptr, indices, weights, is_first, is_last in passes:
+    for rows, columns, indptr, indices, weights, is_first, is_last in made:
         rows = np.arange(60) if rows is None else rows
         assert indptr.dtype == np.int64 and indices.dtype == index and (weights is None if dtype is None else weights.dtype == dtype)
         values = np.ones(len(indices)) if weights is None else weights
         seen[rows[:, None], np.arange(50)[columns]] += sp.csr_array((values, indices, indptr), shape=(len(rows), columns.stop - columns.start)).toarray()
         for row in rows:
             before = order.setdefault(row, [])
-            assert is_first == (not before) and columns.start == (before[-1].stop if before else 0) and is_last == (columns.stop == 50 and (len(before) + 1 in (*groups, 1)))
+            assert is_first == (not before) and columns.start == (before[-1].stop if before else 0) and is_last == (columns.stop == 50)
             before.append(columns)
     np.testing.assert_array_equal(seen, A.toarray())
     for row, length in enumerate(np.diff(A.indptr)):
@@ -79,6 +80,15 @@ def test_panels_hold_nearly_equal_nonzeros(small):
         assert max(found) <= sum(found) / len(found) + 2 * n
 
 
+def test_panels_of_few_columns_that_hold_much_are_wider(small, monkeypatch):
+    monkeypatch.setattr(passes, "LEAST_COLUMNS", 30)
+    assert passes._bounds(np.array([100] * 10 + [1] * 190), 4) == [0, 30, 87, 144, 200]
+    assert passes._bounds(np.array([1] * 190 + [100] * 10), 4) == [0, 192, 200]
+    assert passes._bounds(np.array([5, 0, 0]), 4) == [0, 3] and passes._bounds(np.arange(20), 4) == [0, 20]
+    monkeypatch.setattr(passes, "LEAST_COLUMNS", 1)
+    assert passes._bounds(np.array([5, 0, 0]), 3) == [0, 1, 2, 3] and passes._bounds(np.array([0, 0, 4]), 2) == [0, 3]
+
+
 def test_cutting_is_the_same_on_any_number_of_threads(small):
     A = long_rows(5000, 40)
     one, three = (cut(*arrays(A), A.data, 40, threads=threads) for threads in (1, 3))
@@ -93,14 +103,14 @@ def test_one_pass_and_several_give_the_same_bits(small, isa, dtype, F):
     A, rng = long_rows(dtype=dtype), np.random.default_rng(1)
     X, bias, add = (rng.standard_normal(shape).astype(dtype) for shape in ((50, F), F, (60, F)))
     for weights in (A.data, None):
-        passes = cut(*arrays(A), weights, 50)
-        assert len(passes) == 7
+        made = cut(*arrays(A), weights, 50)
+        assert len(made) == 7
         for accumulate in (False, True):
             one = np.full((60, F), 0.5 if accumulate else np.nan, dtype)
             several = one.copy()
             options = {"bias": bias, "relu": True, "add": add}
             _kernels.spmm(*arrays(A), weights, X, one, accumulate, isa=isa, **options)
-            for rows, columns, indptr, indices, part, is_first, is_last in passes:
+            for rows, columns, indptr, indices, part, is_first, is_last in made:
                 last = options if is_last else {}
                 _kernels.spmm(indptr, indices, part, X[columns], several, accumulate or not is_first, isa=isa, rows=rows, **last)
             np.testing.assert_array_equal(several, one)
@@ -187,17 +197,17 @@ def test_making_panels_takes_little_beside_them():
     A = sp.csr_array(sp.random_array((3000, 3000), density=0.05, format="csr", dtype=np.float32, rng=np.random.default_rng(0)))
     indptr, indices = arrays(A)
     tracemalloc.start()  # the kernels' arrays are numpy's, too
-    passes = cut(indptr, indices, A.data, 3000)
+    made = cut(indptr, indices, A.data, 3000)
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(passes) == 16 and held > 8 * A.nnz and peak - held < 40 * 3000
+    assert len(made) == 3 and held > 8 * A.nnz and peak - held < 40 * 3000
 
 
 @pytest.mark.parametrize("n, m", [(0, 0), (0, 5), (5, 0), (30, 1)])
 def test_passes_of_nothing_and_of_one_column(small, n, m):
     A = sp.csr_array(np.ones((n, m), np.float32))
-    passes = cut(*arrays(A), A.data, m)
-    assert len(passes) == (n > 0) and sum(len(part.indices) for part in passes) == n * m
+    made = cut(*arrays(A), A.data, m)
+    assert len(made) == (n > 0) and sum(len(part.indices) for part in made) == n * m
 
 
 def test_panels_are_for_long_rows_of_large_matrices_and_wide_products():
@@ -215,8 +225,8 @@ def test_predicted_bytes_are_those_of_the_passes(power):
     lengths = np.random.default_rng(0).permutation(40 * (1 - power) * (np.arange(1, 40_001) / 40_000) ** -power).astype(np.int64) + 1
     columns = np.concatenate([np.sort(np.random.default_rng(i).choice(20_000, length, replace=False)) for i, length in enumerate(lengths)])
     indptr = np.concatenate([[0], np.cumsum(lengths)])
-    passes = cut(indptr, columns.astype(np.int32), np.ones(len(columns), np.float32), 20_000)
-    found = sum(x.nbytes for part in passes for x in (part.indptr, part.indices, part.weights)) + sum({id(part.rows): part.rows.nbytes for part in passes if part.rows is not None}.values())
+    made = cut(indptr, columns.astype(np.int32), np.ones(len(columns), np.float32), 20_000)
+    found = sum(x.nbytes for part in made for x in (part.indptr, part.indices, part.weights)) + sum({id(part.rows): part.rows.nbytes for part in made if part.rows is not None}.values())
     assert found == pytest.approx(panel_bytes(40_000, 20_000, len(columns), 512), rel=0.1)
 
 

@@ -84,6 +84,20 @@ def test_spring_passes_over_no_edge_that_changes_something(most):
         np.testing.assert_array_equal(part.owner_N, filled(owner, n, k), err_msg=f"{seed}")
 
 
+def test_spring_takes_large_clusters_in_the_order_of_their_sizes():
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        sizes = rng.permutation([1025, 1100, 1101, 1300, 1300, 1700, 1023, 1024, 40, 3])
+        hubs = np.cumsum(sizes) - sizes
+        leaves = np.stack([np.repeat(hubs, sizes - 1), np.setdiff1d(np.arange(sizes.sum()), hubs)], axis=1)
+        edges = np.concatenate([rng.permutation(leaves), rng.choice(hubs, (30, 2))])
+        owner, before, after = slow.spring(edges.tolist(), n := int(sizes.sum()), 3, 1.05, 0.9)
+        part = part_stream(edges, 3, n_nodes=n, threshold=0.9)
+        assert part.details["clusters"].tolist() == before and max(before) > 1024, seed
+        assert part.details["merged_clusters"].tolist() == after and len(after) < len(before), seed
+        np.testing.assert_array_equal(part.owner_N, filled(owner, n, 3), err_msg=f"{seed}")
+
+
 def test_spring_plus_is_spring_and_its_rounds():
     for seed in range(GRAPHS):
         edges, n, k = random_edges(seed)

@@ -2,6 +2,9 @@
 // Source: SDT-GNN, Algorithm 1; Hollocou et al. 2017. Line numbers are those of the algorithm.
 #pragma once
 
+#include <array>
+#include <numeric>
+
 #include "edges.h"
 #include "gist.h"
 
@@ -49,9 +52,8 @@ class Spring {
     // Merge the clusters and give each node its part. Call it once, after the stream.
     void partition(int64_t k, double balance, int32_t* owner) {
         Large<Gist>().swap(gists_);
-        number_clusters(owner);
         const int64_t n = nodes();
-        Large<Node>().swap(nodes_);
+        number_clusters(owner);
         sizes_before = size_;
         const double most = balance * double(n) / double(k);
         merge(most);
@@ -153,10 +155,11 @@ class Spring {
     // Number the clusters that are not empty 0, 1, ... in the order in which they were founded, and take down of each how
     // many nodes it has, the degree of their richest neighbour, and the cluster that this neighbour of r(c) is in (lines
     // 18-20; ties to the lowest id). Nodes come by id and their clusters in any order: what comes is asked for ahead. number
-    // gets that of each node's cluster, -1 where it has none.
+    // gets that of each node's cluster, -1 where it has none; nothing else is kept of the nodes.
     void number_clusters(int32_t* number) {
         struct Found {
-            uint32_t size = 0, degree = 0;
+            uint32_t size = 0, degree = 0;  // in the place of the size stands the number later, NONE if empty
+            Id target = NONE;
         };
         const int64_t founded = int64_t(volume_.size()), n = nodes();
         Large<int64_t>().swap(volume_);
@@ -172,22 +175,30 @@ class Spring {
         int64_t count = 0;
         for (const Found& of : found) count += of.size > 0;
         size_.reserve(count);
-        degree_.reserve(count);
         for (Found& of : found) {
-            if (of.size == 0) continue;
+            if (of.size == 0) {
+                of.size = NONE;
+                continue;
+            }
             size_.push_back(of.size);
-            degree_.push_back(of.degree);
             of.size = uint32_t(size_.size() - 1);
         }
-        target_.assign(count, NONE);
         for (int64_t v = 0; v < n; ++v) {
-            if (v + AHEAD < n && nodes_[v + AHEAD].cluster != NONE) __builtin_prefetch(&found[nodes_[v + AHEAD].cluster & ~SETTLED]);
+            if (v + AHEAD < n && nodes_[v + AHEAD].cluster != NONE) __builtin_prefetch(&found[nodes_[v + AHEAD].cluster & ~SETTLED], 1);
             const Node& node = nodes_[v];
             number[v] = -1;
             if (node.cluster == NONE) continue;
-            const Found& of = found[node.cluster & ~SETTLED];
+            Found& of = found[node.cluster & ~SETTLED];
             number[v] = int32_t(of.size);
-            if (node.richest_degree == of.degree && target_[of.size] == NONE) target_[of.size] = node.richest;
+            if (node.richest_degree == of.degree && of.target == NONE) of.target = node.richest;
+        }
+        Large<Node>().swap(nodes_);
+        degree_.reserve(count);
+        target_.reserve(count);
+        for (const Found& of : found) {
+            if (of.size == NONE) continue;
+            degree_.push_back(of.degree);
+            target_.push_back(of.target);
         }
         for (int64_t c = 0; c < count; ++c) {
             if (c + AHEAD < count && target_[c + AHEAD] != NONE) __builtin_prefetch(&number[target_[c + AHEAD]]);
@@ -200,16 +211,25 @@ class Spring {
         return c;
     }
 
+    // (size, number) of each cluster as one word, rising. Nearly all clusters are small: those are counted and put in place.
+    Large<uint64_t> by_size() const {
+        constexpr uint32_t SMALL = 1024;
+        std::array<size_t, SMALL + 1> at{};
+        for (uint32_t size : size_) ++at[std::min(size, SMALL)];
+        std::exclusive_scan(at.begin(), at.end(), at.begin(), size_t(0));
+        const size_t large = at[SMALL];
+        Large<uint64_t> sorted(size_.size());
+        for (size_t c = 0; c < size_.size(); ++c) sorted[at[std::min(size_[c], SMALL)]++] = uint64_t(size_[c]) << 32 | c;
+        std::sort(sorted.begin() + large, sorted.end());
+        return sorted;
+    }
+
     // Lines 21-25. The merged cluster goes back to its rank, so that the smallest is always the next; ties to the lowest number.
     // Sizes only grow: an entry whose cluster has grown meanwhile is put back with the size that it has now.
     void merge(double most) {
         root_.resize(size_.size());
-        Large<uint64_t> sorted(size_.size());
-        for (size_t c = 0; c < size_.size(); ++c) {
-            root_[c] = Id(c);
-            sorted[c] = uint64_t(size_[c]) << 32 | c;
-        }
-        std::sort(sorted.begin(), sorted.end());
+        std::iota(root_.begin(), root_.end(), Id(0));
+        const Large<uint64_t> sorted = by_size();
         std::vector<bool> is_queued(size_.size(), true);
         std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<uint64_t>> grown;
         for (size_t next = 0; next < sorted.size() || !grown.empty();) {
@@ -237,7 +257,7 @@ class Spring {
         }
         Large<Id>().swap(target_);
         Large<uint32_t>().swap(degree_);
-        for (size_t c = 0; c < root_.size(); ++c) root(Id(c));
+        for (size_t c = 0; c < root_.size(); ++c) root_[c] = root(Id(c));
         for (uint32_t size : size_)
             if (size) sizes_after.push_back(size);
     }
@@ -247,38 +267,47 @@ class Spring {
     // nodes without an edge come last. owner comes with the cluster of each node, and leaves with its part.
     void assign(int64_t k, double most, int32_t* owner, int64_t n) {
         const size_t clusters = root_.size();
-        Large<Id> order, first(clusters, NONE), next(clusters, NONE);
-        for (size_t c = clusters; c-- > 0;) {
-            const Id r = root(Id(c));
-            next[c] = first[r];
-            first[r] = Id(c);
-            if (r == c) order.push_back(Id(c));
+        // The clusters that were merged into r stand in members from end[r - 1] to end[r].
+        Large<Id> order, end(clusters, 0), members(clusters);
+        for (Id r : root_) ++end[r];
+        Id before = 0;
+        for (size_t c = 0; c < clusters; ++c) {
+            if (end[c] > 0) order.push_back(Id(c));
+            before += std::exchange(end[c], before);
         }
+        for (size_t c = 0; c < clusters; ++c) members[end[root_[c]]++] = Id(c);
         auto largest_first = [](const Large<uint32_t>& size) {
             return [&size](Id a, Id b) { return size[a] != size[b] ? size[a] > size[b] : a < b; };
         };
         std::sort(order.begin(), order.end(), largest_first(size_));
         Loads loads(k);
         Large<int32_t> part(clusters, -1);
-        Large<Id> pieces;
+        std::vector<bool> is_whole(clusters);
         auto fits = [&](int64_t p, uint32_t size) { return double(loads[p] + size) <= most; };
         for (Id r : order) {
             int64_t t = loads.least();
-            const bool whole = fits(t, size_[r]);
-            pieces.clear();
-            for (Id c = first[r]; c != NONE; c = next[c]) pieces.push_back(c);
-            if (!whole) std::sort(pieces.begin(), pieces.end(), largest_first(sizes_before));
-            for (Id c : pieces) {
-                if (!whole && !fits(t, sizes_before[c])) t = loads.least();
-                if (!whole && !fits(t, sizes_before[c])) continue;
-                part[c] = int32_t(t);
-                loads.add(t, sizes_before[c]);
+            is_whole[r] = fits(t, size_[r]);
+            if (is_whole[r]) {
+                part[r] = int32_t(t);
+                loads.add(t, size_[r]);
+                continue;
+            }
+            const auto first = members.begin() + (r > 0 ? end[r - 1] : 0), last = members.begin() + end[r];
+            std::sort(first, last, largest_first(sizes_before));
+            for (auto c = first; c != last; ++c) {
+                if (!fits(t, sizes_before[*c])) t = loads.least();
+                if (!fits(t, sizes_before[*c])) continue;
+                part[*c] = int32_t(t);
+                loads.add(t, sizes_before[*c]);
             }
         }
-        for (int64_t v = 0; v < n; ++v) owner[v] = owner[v] < 0 ? -1 : part[owner[v]];
+        for (size_t c = 0; c < clusters; ++c)
+            if (is_whole[root_[c]]) part[c] = part[root_[c]];
         Turns turns(loads);
-        for (int64_t v = 0; v < n; ++v)
-            if (owner[v] < 0) owner[v] = int32_t(turns.next());
+        for (int64_t v = 0; v < n; ++v) {
+            const int32_t p = owner[v] < 0 ? -1 : part[owner[v]];
+            owner[v] = p < 0 ? int32_t(turns.next()) : p;
+        }
     }
 };
 

@@ -20,7 +20,7 @@ Array<int64_t> count_columns(const Array<int64_t>& indptr, const Array<I>& indic
     return found;
 }
 
-// (indptr, indices counted from bound[p], weights) of panel p: columns [bounds[p], bound[p + 1]) of the rows of a list.
+// (indptr, indices counted from bound[p], weights) of panel p: columns [bound[p], bound[p + 1]) of the rows of a list.
 // Columns must rise within a row.
 template <class I, class T>
 py::list pieces(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows, const Array<int64_t>& bounds, int threads) {

@@ -4,7 +4,7 @@
 
 namespace {
 
-constexpr int64_t ROWS_A_CHUNK = 1024;
+constexpr int64_t ROWS_A_CHUNK = 64;  // they are long
 
 // Nonzeros of each column in the rows of a list.
 template <class I>
@@ -24,8 +24,9 @@ Array<int64_t> count_columns(const Array<int64_t>& indptr, const Array<I>& indic
 // Columns must rise within a row.
 template <class I, class T>
 py::list pieces(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows, const Array<int64_t>& bounds, int threads) {
+    require(indptr.ndim() == 1 && indptr.shape(0) > 0 && bounds.ndim() == 1 && bounds.shape(0) > 1, "cut: indptr of one entry or more, two bounds or more");
     const int64_t n = rows.shape(0), count = bounds.shape(0) - 1, *bound = bounds.data();
-    require(count > 0 && indptr.data()[indptr.shape(0) - 1] == indices.shape(0), "cut: two bounds or more, and indptr to the number of indices");
+    require(indptr.data()[indptr.shape(0) - 1] == indices.shape(0), "cut: indptr must end at the number of indices");
     const Array<T> w = weights.is_none() ? Array<T>(0) : py::cast<Array<T>>(weights);
     require(weights.is_none() || w.shape(0) == indices.shape(0), "cut: one weight a nonzero");
     const int64_t *starts = indptr.data(), *row = rows.data();

@@ -45,12 +45,12 @@ def row_groups(length_n: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 def panel_bytes(n: int, m: int, nnz: int, row_bytes: int, nonzero: int = 8) -> int:
     """Return the bytes that the panels of an (n, m) block take, which is stored once more in them; row_bytes of X.
 
-    What points into them is counted as if all rows had the average length.
+    What points into them, and where rows stand, is counted as if all rows had the average length.
     """
     if not (has_panels(n, nnz) and _may_pay(m, row_bytes)):
         return 0
     count = max((count for count in PANELS if nnz >= NONZEROS_A_PANEL * count * n), default=1)
-    return nnz * nonzero + 8 * count * (n + 1)
+    return nnz * nonzero + 8 * (count + 1) * (n + 1)
 
 
 def _may_pay(m: int, row_bytes: int) -> bool:

@@ -16,7 +16,7 @@ struct Product {
     const T* add;   // rows as Y has them; null: none
     bool accumulate, relu;
     int64_t nnz;
-    const int64_t* rows;  // of Y and add, for each row of A; null: they stand as those of A
+    const int64_t* rows;  // of Y and add, for each row of A, each once; null: they stand as those of A
 };
 
 // Bytes of X that are asked for ahead of their use, and the most nonzeros that this may be: the

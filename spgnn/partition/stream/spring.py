@@ -1,6 +1,6 @@
 """spring and spring+: clusters of an edge stream, merged by richest neighbour, then moves by passes over the stream.
 
-Shapes: N nodes, E edges, k parts. Memory: 20 bytes a node, 8 a founded cluster while clustering and 12 afterwards; 32 a node while refining.
+Shapes: N nodes, E edges, k parts. Memory: 20 bytes a node, 8 a founded cluster while clustering, 12 and 4 of one that holds nodes afterwards; 32 a node while refining.
 Source: SDT-GNN, Algorithm 1; Hollocou et al. 2017. The balance is of nodes, as in the paper.
 """
 

@@ -18,8 +18,8 @@ setup(
     ext_modules=[
         Pybind11Extension(
             "spgnn.spmm._kernels",
-            [f"spgnn/spmm/{name}.cpp" for name in ("kernels", "spmm", "dense", "panels", "wire")],
-            depends=[f"spgnn/spmm/{name}.h" for name in ("parallel", "storage", "isa", "lanes", "rows", "dense", "wire")],
+            [f"spgnn/spmm/{name}.cpp" for name in ("kernels", "spmm", "dense", "panels", "tiles", "wire")],
+            depends=[f"spgnn/spmm/{name}.h" for name in ("parallel", "storage", "isa", "lanes", "columns", "rows", "tiles", "dense", "wire")],
             cxx_std=17,
             extra_compile_args=COMPILE,
             extra_link_args=["-fopenmp"],

@@ -12,7 +12,7 @@ import torch
 
 from . import _kernels, vector_math  # after torch: both then share one OpenMP library
 from .buffers import array_of, sum_dtype
-from .passes import cut, whole
+from .passes import cut, multiply, whole
 
 vector_math.settle()
 
@@ -39,9 +39,7 @@ class HostKernels:
         if in_panels and panels.passes is None:
             panels.passes = cut(A.indptr, A.indices, A.weights, A.shape[1], A.threads)
         start = time.perf_counter()
-        for rows, columns, indptr, indices, weights, is_first, is_last in panels.passes if in_panels else whole(A):
-            last = {"bias": bias, "relu": relu, "add": add} if is_last else {}
-            _kernels.spmm(indptr, indices, weights, X[columns], out, accumulate or not is_first, threads=A.threads, rows=rows, **last)
+        multiply(panels.passes if in_panels else whole(A), X, out, accumulate, A.threads, bias=bias, relu=relu, add=add)
         if panels is not None:
             panels.took(key, in_panels, time.perf_counter() - start)
 

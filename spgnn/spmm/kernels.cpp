@@ -26,6 +26,7 @@ PYBIND11_MODULE(_kernels, m) {
     define_spmm(m);
     define_dense(m);
     define_panels(m);
+    define_tiling(m);
     define_wire(m);
     m.def("instruction_sets", [] {
         std::vector<std::string> names{"base", "avx2", "avx512"};

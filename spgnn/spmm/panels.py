@@ -3,7 +3,9 @@
 Z = A X is added up as A[:, p] X[p] over panels p of columns that hold equally many nonzeros. Rows of X are then found
 in a cache near the core, and Z, which every pass reads and writes, costs less than that where a row has nonzeros
 enough in each panel: so rows are taken in groups by length, the longest in most panels, short ones in one pass.
-The kernel begins each sum with what is there already, so that one pass and several give the same bits.
+The columns that nearly all long rows have (hubs, where they come first) go before, in tiles of 128: their rows of X
+are in the nearest cache while each row of a block takes what it has there.
+The kernels begin each sum with what is there already, so that one pass and several give the same bits.
 Whether it pays depends on the machine: the first products of a width are timed, in turns, and the faster way stays.
 Imports no torch. A matrix is multiplied by one thread of Python at a time.
 Shapes: n rows, m columns, F width.
@@ -21,7 +23,7 @@ PANELS = (16, 4)  # of a row with as many times NONZEROS_A_PANEL, or more
 NONZEROS_A_PANEL = 6
 LONG = 24  # nonzeros a row on average: with fewer, passes over Z cost about what they save
 SMALLEST_NNZ = 1 << 20
-NARROWEST = 128  # bytes of a row of X: two vectors or more, for which the kernel keeps one sum (rows.h); else bits would differ
+NARROWEST = 128  # bytes of a row of X: of fewer, reading and writing Z costs what is saved
 SMALLEST_X = 1 << 23  # bytes: less is in a cache anyway
 TRIALS = 3  # products of each way that are timed; the fastest counts, as the first finds nothing in a cache
 GAIN = 0.97  # of the seconds of one pass, to stay
@@ -45,12 +47,13 @@ def row_groups(length_n: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 def panel_bytes(n: int, m: int, nnz: int, row_bytes: int, nonzero: int = 8) -> int:
     """Return the bytes that the panels of an (n, m) block take, which is stored once more in them; row_bytes of X.
 
-    What points into them, and where rows stand, is counted as if all rows had the average length.
+    What points into them, and where rows stand, is counted as if all rows had the average length and no tiles, and
+    indices as if all had 16 bits: those of short rows of a wide block have more, those in tiles less.
     """
     if not (has_panels(n, nnz) and _may_pay(m, row_bytes)):
         return 0
     count = max((count for count in PANELS if nnz >= NONZEROS_A_PANEL * count * n), default=1)
-    return nnz * nonzero + 8 * (count + 1) * (n + 1)
+    return nnz * (nonzero - 2) + 8 * (count + 1) * (n + 1)
 
 
 def _may_pay(m: int, row_bytes: int) -> bool:

@@ -58,4 +58,5 @@ inline int64_t rows_a_chunk(int64_t width) { return std::max<int64_t>(64, (1 << 
 void define_spmm(py::module_& m);
 void define_dense(py::module_& m);
 void define_panels(py::module_& m);
+void define_tiling(py::module_& m);
 void define_wire(py::module_& m);

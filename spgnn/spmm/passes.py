@@ -1,10 +1,11 @@
-"""Cut a CSR into the passes of a product in column panels: longer rows into more panels.
+"""Cut a CSR into the passes of a product: long rows into tiles and column panels, longer ones into more panels.
 
-Shapes: n rows, m columns.
+Shapes: n rows, m columns, b blocks of rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,12 +15,36 @@ from . import _kernels
 from .panels import row_groups
 
 LEAST_COLUMNS = 1024  # of a panel but the last: their rows of X are in a cache near the core in any case
+LEAST_A_TILE = 8  # nonzeros of a row, on average over a block: with fewer, taking its sum up again costs more than is saved
+
+
+class Tiles(NamedTuple):
+    """The first columns of some rows, 128 at a time over blocks of rows, while a row has LEAST_A_TILE nonzeros in each.
+
+    rows     int64, where the rows stand.
+    blocks   (b + 1, 4) int64: first row in the list, number of tiles, where counts and nonzeros begin.
+    counts   uint8, of each row in each tile of its block.
+    indices  uint8, within a tile.
+    """
+
+    rows: np.ndarray
+    blocks: np.ndarray
+    counts: np.ndarray
+    indices: np.ndarray
+    weights: np.ndarray | None
+    is_first: bool = True
+    is_last: bool = False
+
+    def apply(self, X: np.ndarray, out: np.ndarray, accumulate: bool, threads: int = 0, isa: str = "") -> None:
+        """out[rows] = A X (+ out)."""
+        _kernels.spmm_tiles(self.blocks, self.counts, self.indices, self.weights, X, out, accumulate, self.rows, threads, isa)
 
 
 class Pass(NamedTuple):
     """Some columns of some rows: indptr, indices counted from the first of the columns, weights or None.
 
-    rows: int64, where the rows stand; None: all of them, in order.
+    rows     int64, where the rows stand; None: all of them, in order.
+    indices  uint16 where a cut has 65,536 columns at most, else as those of the CSR.
     """
 
     rows: np.ndarray | None
@@ -30,24 +55,42 @@ class Pass(NamedTuple):
     is_first: bool
     is_last: bool
 
+    def apply(self, X: np.ndarray, out: np.ndarray, accumulate: bool, threads: int = 0, isa: str = "", **last) -> None:
+        """out[rows] = A X[columns] (+ out), and what comes last of a product: bias, relu, add."""
+        _kernels.spmm(self.indptr, self.indices, self.weights, X[self.columns], out, accumulate, threads=threads, isa=isa, rows=self.rows, **last)
+
 
 def whole(A) -> list[Pass]:
     """Return the one pass over a LocalCSR as it is."""
     return [Pass(None, slice(None), A.indptr, A.indices, A.weights, True, True)]
 
 
-def cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, m: int, threads: int = 0) -> list[Pass]:
-    """Return the passes of a CSR with sorted columns: each row once in the panels of its group, in the order of columns.
+def multiply(passes: Sequence[Tiles | Pass], X: np.ndarray, out: np.ndarray, accumulate: bool, threads: int = 0, isa: str = "", **last) -> None:
+    """out = A X (+ out), then what is in `last` of add, bias and relu; out is written in place."""
+    for part in passes:
+        part.apply(X, out, accumulate or not part.is_first, threads, isa, **(last if part.is_last else {}))
 
-    Takes up to 19 bytes a row and 16 a column beside what it returns.
+
+def cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, m: int, threads: int = 0) -> list[Tiles | Pass]:
+    """Return the passes of a CSR with sorted columns: each row in those of its group, in the order of columns.
+
+    The longest rows are in tiles as far as those are full enough. Takes up to 35 bytes a row and 16 a column, and a
+    byte for each row of a tile, beside what it returns.
     """
-    passes = []
+    passes: list[Tiles | Pass] = []
     for count, rows in row_groups(np.diff(indptr)):
-        bounds = _bounds(_kernels.count_columns(indptr, indices, rows, m), count) if count > 1 else [0, m]
+        begins, ends, in_tiles = indptr[rows], indptr[rows + 1], False
+        if count > 1 and not passes:
+            *tiled, taken = _kernels.tiles(indptr, indices, weights, rows, m, LEAST_A_TILE, threads)
+            in_tiles = bool(taken.any())
+            if in_tiles:
+                passes.append(Tiles(rows, *tiled))
+                begins += taken
+        bounds = _bounds(_kernels.count_columns(begins, ends, indices, m), count) if count > 1 else [0, m]
         listed = None if len(rows) == len(indptr) - 1 else rows
-        pieces = _kernels.cut(indptr, indices, weights, rows, np.array(bounds), threads)
+        pieces = _kernels.cut(begins, ends, indices, weights, np.array(bounds), threads)
         for p, piece in enumerate(pieces):
-            passes.append(Pass(listed, slice(bounds[p], bounds[p + 1]), *piece, p == 0, p == len(pieces) - 1))
+            passes.append(Pass(listed, slice(bounds[p], bounds[p + 1]), *piece, p == 0 and not in_tiles, p == len(pieces) - 1))
     return passes
 
 

@@ -1,5 +1,8 @@
 // Y = A X (+ Y) (+ add) (+ bias) (then ReLU), A in CSR, X and Y row-major: one tile of columns of one row.
 // Included once for each instruction set; needs storage.h and lanes.h.
+//
+// A sum begins with what is there already and takes the nonzeros one by one, in the order of A: a product in
+// several passes, or tiles.h, gives the same bits.
 
 template <class SX, class SY, class I>
 struct Product {
@@ -30,9 +33,10 @@ static constexpr int64_t STREAM_AHEAD = 256, ROWS_AHEAD = 4;
 
 // Columns [col, col + (NV - 1) lanes] of rows [begin, end) and, as the last vector, the lanes that start
 // at col + last. Not inlined: each tile has the registers to itself, whatever stands around it.
-template <class V, int NV, bool WEIGHTED, class P>
-__attribute__((noinline)) static void rows_tile(const P& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
-    constexpr int UNROLL = NV == 1 ? 2 : 1;  // independent sums hide the add's latency; only rows of one vector, see panels.py
+template <class V, int NV, bool WEIGHTED, class SX, class SY, class I>
+__attribute__((noinline)) static void sum_tile(const Product<SX, SY, I>& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
+    typedef Product<SX, SY, I> P;
+    constexpr int BLOCK = NV == 1 ? 8 : 1;  // nonzeros between two looks at what is to be asked for: narrow rows are short of instructions
     constexpr int64_t SIZE = sizeof(typename P::Source), BYTES = NV * V::count * SIZE, AHEAD = std::min(AHEAD_MOST, std::max<int64_t>(8, AHEAD_BYTES / BYTES));
     const int64_t *__restrict indptr = p.indptr, ldx = p.ldx, foreseen = p.nnz - AHEAD;
     const auto* __restrict indices = p.indices;
@@ -42,19 +46,19 @@ __attribute__((noinline)) static void rows_tile(const P& p, int64_t begin, int64
     const bool accumulate = p.accumulate, relu = p.relu;
     const auto place = [&](int64_t row) { return (p.rows ? p.rows[row] : row) * p.ldy + col; };
     for (int64_t row = begin; row < end; ++row) {
-        typename V::reg sum[UNROLL][NV] = {};
+        typename V::reg sum[NV] = {};
         auto* y = p.Y + place(row);
         const auto* later = p.Y + place(std::min(row + ROWS_AHEAD, end - 1));
         for (int v = 0; v < NV; ++v) __builtin_prefetch(later + v * V::count, 1);
         if (accumulate)  // before the sum: products in several passes and in one then give the same bits
-            for (int v = 0; v < NV; ++v) sum[0][v] = V::load(y + (v < NV - 1 ? v * V::count : last));
+            for (int v = 0; v < NV; ++v) sum[v] = V::load(y + (v < NV - 1 ? v * V::count : last));
         const int64_t stop = indptr[row + 1];
-        auto add = [&](int u, int64_t e) __attribute__((always_inline)) {
+        auto add = [&](int64_t e) __attribute__((always_inline)) {
             const auto* x = X + int64_t(indices[e]) * ldx;
             for (int v = 0; v < NV; ++v) {
                 const auto part = V::load(x + (v < NV - 1 ? v * V::count : last));
-                if (WEIGHTED) sum[u][v] += V::all(weights[e]) * part;
-                else sum[u][v] += part;
+                if (WEIGHTED) sum[v] += V::all(weights[e]) * part;
+                else sum[v] += part;
             }
         };
         auto ask = [&](int64_t e) __attribute__((always_inline)) {
@@ -68,64 +72,31 @@ __attribute__((noinline)) static void rows_tile(const P& p, int64_t begin, int64
             if (WEIGHTED) __builtin_prefetch(weights + e + STREAM_AHEAD);
         };
         int64_t e = indptr[row];
-        for (; e + UNROLL <= stop; e += UNROLL) {
+        for (; e + BLOCK <= stop; e += BLOCK) {
             ask_stream(e);
-            for (int u = 0; u < UNROLL; ++u) {
-                if (e < foreseen - u) ask(e + u + AHEAD);
-                add(u, e + u);
+            if (e + BLOCK <= foreseen)
+#pragma GCC unroll 8
+                for (int u = 0; u < BLOCK; ++u) ask(e + u + AHEAD);
+#pragma GCC unroll 8
+            for (int u = 0; u < BLOCK; ++u) add(e + u);
+        }
+        if (BLOCK > 1 && e < stop) {
+            ask_stream(e);
+            for (; e < stop; ++e) {
+                if (e < foreseen) ask(e + AHEAD);
+                add(e);
             }
         }
-        for (; e < stop; ++e) {
-            if (e < foreseen) ask(e + AHEAD);
-            add(0, e);
-        }
-        for (int u = 1; u < UNROLL; ++u)
-            for (int v = 0; v < NV; ++v) sum[0][v] += sum[u][v];
         if (p.add) {
             const auto* a = p.add + place(row);
-            for (int v = 0; v < NV; ++v) sum[0][v] += V::load(a + (v < NV - 1 ? v * V::count : last));
+            for (int v = 0; v < NV; ++v) sum[v] += V::load(a + (v < NV - 1 ? v * V::count : last));
         }
         if (bias)
-            for (int v = 0; v < NV; ++v) sum[0][v] += V::load(bias + (v < NV - 1 ? v * V::count : last));
+            for (int v = 0; v < NV; ++v) sum[v] += V::load(bias + (v < NV - 1 ? v * V::count : last));
         if (relu)
-            for (int v = 0; v < NV; ++v) sum[0][v] = positive<V>(sum[0][v]);
-        for (int v = 0; v < NV; ++v) V::store(y + (v < NV - 1 ? v * V::count : last), sum[0][v]);
+            for (int v = 0; v < NV; ++v) sum[v] = positive<V>(sum[v]);
+        for (int v = 0; v < NV; ++v) V::store(y + (v < NV - 1 ? v * V::count : last), sum[v]);
     }
 }
 
-// Choose the tile with `vectors` accumulators at run time.
-template <class V, int NV, bool WEIGHTED, class P>
-static inline void choose_tile(int vectors, const P& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
-    if constexpr (NV > 1) {
-        if (vectors < NV) return choose_tile<V, NV - 1, WEIGHTED>(vectors, p, begin, end, col, last);
-    }
-    rows_tile<V, NV, WEIGHTED>(p, begin, end, col, last);
-}
-
-// Rows [begin, end) at `width` columns from `col` on, at least one vector wide.
-template <class V, int TILE, bool WEIGHTED, class P>
-static inline void tile_columns(const P& p, int64_t begin, int64_t end, int64_t width) {
-    constexpr int64_t lanes = V::count;
-    const int64_t vectors = (width + lanes - 1) / lanes, tiles = (vectors + TILE - 1) / TILE;
-    for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal size
-        const int64_t first = vectors * t / tiles, stop = vectors * (t + 1) / tiles;
-        const int64_t col = first * lanes, right = std::min(stop * lanes, width);
-        choose_tile<V, TILE, WEIGHTED>(int(stop - first), p, begin, end, col, right - lanes - col);
-    }
-}
-
-template <bool WEIGHTED, class P>
-static void rows_weighted(const P& p, int64_t begin, int64_t end, int64_t width) {
-    typedef typename P::T T;
-    if (width * int64_t(sizeof(T)) >= SPGNN_BYTES) tile_columns<Lanes<T, SPGNN_BYTES>, SPGNN_TILE, WEIGHTED>(p, begin, end, width);
-    else if (SPGNN_BYTES > 32 && width * sizeof(T) >= 32) tile_columns<Lanes<T, std::min(32, SPGNN_BYTES)>, 2, WEIGHTED>(p, begin, end, width);
-    else if (SPGNN_BYTES > 16 && width * sizeof(T) >= 16) tile_columns<Lanes<T, 16>, 2, WEIGHTED>(p, begin, end, width);
-    else tile_columns<Lanes<T, 0>, 4, WEIGHTED>(p, begin, end, width);
-}
-
-// Rows [begin, end) of Y.
-template <class P>
-void rows(const P& p, int64_t begin, int64_t end, int64_t width) {
-    if (p.weights) rows_weighted<true>(p, begin, end, width);
-    else rows_weighted<false>(p, begin, end, width);
-}
+#include "columns.h"

@@ -116,6 +116,7 @@ void define_product(py::module_& m) {
     };
     define(&spmm<SX, SY, int32_t>);
     define(&spmm<SX, SY, int64_t>);
+    if constexpr (std::is_same_v<SY, typename Compute<SX>::type>) define(&spmm<SX, SY, uint16_t>);  // of panels, which add up
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Products in column panels: the same bits as in one pass, made where they may pay, kept where they do."""
+"""Products in column panels and tiles: the same bits as in one pass, made where they may pay, kept where they do."""
 
 import tracemalloc
 
@@ -10,21 +10,37 @@ import torch
 from spgnn.spmm import _kernels, panels, passes
 from spgnn.spmm.local import LocalCSR
 from spgnn.spmm.panels import Panels, has_panels, panel_bytes, row_groups
-from spgnn.spmm.passes import cut
+from spgnn.spmm.passes import Tiles, cut, multiply
 
 
 @pytest.fixture
 def small(monkeypatch):
-    """Panels for small matrices, too: 4 for rows of 20 nonzeros and more, 2 from 10 on."""
+    """Panels for small matrices, too: 4 for rows of 20 nonzeros and more, 2 from 10 on; no tiles."""
     for name, value in (("SMALLEST_NNZ", 1), ("SMALLEST_X", 1), ("NONZEROS_A_PANEL", 5), ("PANELS", (4, 2)), ("LONG", 10)):
         monkeypatch.setattr(panels, name, value)
     monkeypatch.setattr(passes, "LEAST_COLUMNS", 1)
+    monkeypatch.setattr(passes, "LEAST_A_TILE", 1 << 40)
+
+
+@pytest.fixture(params=[1 << 40, 40, 0], ids=["panels", "some tiles", "all tiles"])
+def tiled(small, monkeypatch, request):
+    """Tiles where rows have so many nonzeros in one."""
+    monkeypatch.setattr(passes, "LEAST_A_TILE", request.param)
 
 
 def long_rows(n=60, m=50, dtype=np.float32, seed=0) -> sp.csr_array:
     """Return rows of 0 to m nonzeros, in no order of their lengths."""
     rng = np.random.default_rng(seed)
     A = sp.csr_array((rng.random((n, m)) < rng.permutation(np.linspace(0, 1, n))[:, None]) * rng.standard_normal((n, m)).astype(dtype))
+    A.sort_indices()
+    return A
+
+
+def hubs_first(n=60, m=700, dtype=np.float32) -> sp.csr_array:
+    """Return rows of 0 to about 300 nonzeros, most of them in the first columns."""
+    rng = np.random.default_rng(3)
+    share = rng.permutation(np.linspace(0, 1, n))[:, None] * np.minimum(1, 100 / (1 + np.arange(m))) ** 1.2
+    A = sp.csr_array((rng.random((n, m)) < share) * rng.standard_normal((n, m)).astype(dtype))
     A.sort_indices()
     return A
 
@@ -47,7 +63,7 @@ def test_passes_together_are_the_matrix(small, monkeypatch, index, dtype, groups
     seen, order = np.zeros(A.shape), {}
     for rows, columns, indptr, indices, weights, is_first, is_last in made:
         rows = np.arange(60) if rows is None else rows
-        assert indptr.dtype == np.int64 and indices.dtype == index and (weights is None if dtype is None else weights.dtype == dtype)
+        assert indptr.dtype == np.int64 and indices.dtype == np.uint16 and (weights is None if dtype is None else weights.dtype == dtype)
         values = np.ones(len(indices)) if weights is None else weights
         seen[rows[:, None], np.arange(50)[columns]] += sp.csr_array((values, indices, indptr), shape=(len(rows), columns.stop - columns.start)).toarray()
         for row in rows:
@@ -98,22 +114,31 @@ def test_cutting_is_the_same_on_any_number_of_threads(small):
 
 @pytest.mark.parametrize("isa", _kernels.instruction_sets())
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("F", [32, 33, 41, 64, 128, 129, 256, 300])
-def test_one_pass_and_several_give_the_same_bits(small, isa, dtype, F):
-    A, rng = long_rows(dtype=dtype), np.random.default_rng(1)
-    X, bias, add = (rng.standard_normal(shape).astype(dtype) for shape in ((50, F), F, (60, F)))
+@pytest.mark.parametrize("F", [1, 3, 7, 16, 32, 33, 41, 64, 128, 129, 256, 300])
+def test_one_pass_and_several_give_the_same_bits(tiled, isa, dtype, F):
+    A, rng = hubs_first(dtype=dtype), np.random.default_rng(1)
+    m = A.shape[1]
+    X, bias, add = (rng.standard_normal(shape).astype(dtype) for shape in ((m, F), F, (60, F)))
+    X[3, :] = np.inf  # what a row has no nonzero for is not read as zero times infinity
     for weights in (A.data, None):
-        made = cut(*arrays(A), weights, 50)
-        assert len(made) == 7
+        made = cut(*arrays(A), weights, m)
+        assert {type(part).__name__ for part in made} == ({"Pass"} if passes.LEAST_A_TILE > 1000 else {"Tiles", "Pass"})
         for accumulate in (False, True):
             one = np.full((60, F), 0.5 if accumulate else np.nan, dtype)
             several = one.copy()
             options = {"bias": bias, "relu": True, "add": add}
             _kernels.spmm(*arrays(A), weights, X, one, accumulate, isa=isa, **options)
-            for rows, columns, indptr, indices, part, is_first, is_last in made:
-                last = options if is_last else {}
-                _kernels.spmm(indptr, indices, part, X[columns], several, accumulate or not is_first, isa=isa, rows=rows, **last)
+            multiply(made, X, several, accumulate, 2, isa, **options)
             np.testing.assert_array_equal(several, one)
+
+
+@pytest.mark.parametrize("F", [16, 41, 128])
+def test_a_bfloat16_x_gives_the_same_bits_too(tiled, F):
+    A, X = hubs_first(), torch.randn(700, F).to(torch.bfloat16).view(torch.uint16).numpy()
+    one, several = (np.full((60, F), np.nan, np.float32) for _ in range(2))
+    _kernels.spmm(*arrays(A), A.data, X, one)
+    multiply(cut(*arrays(A), A.data, 700), X, several, False)
+    np.testing.assert_array_equal(several, one)
 
 
 @pytest.mark.parametrize("wrong", [{"rows": np.arange(3)}, {"rows": np.arange(61)}])
@@ -123,9 +148,83 @@ def test_a_list_of_rows_of_another_length_is_refused(wrong):
         _kernels.spmm(*arrays(A), A.data, np.ones((50, 8), np.float32), np.ones((60, 8), np.float32), **wrong)
 
 
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("least", [0, 5, 30])
+@pytest.mark.parametrize("n", [60, 1300])
+def test_tiles_are_the_first_columns_of_the_longest_rows(small, monkeypatch, index, least, n):
+    monkeypatch.setattr(passes, "LEAST_A_TILE", least)
+    A = hubs_first(n)
+    (tiles, *rest), width = cut(*arrays(A, index), A.data, 700, threads=3), _kernels.TILE_COLUMNS
+    assert isinstance(tiles, Tiles) and tiles.is_first and not tiles.is_last and not any(isinstance(part, Tiles) for part in rest)
+    np.testing.assert_array_equal(tiles.rows, np.flatnonzero(np.diff(A.indptr) >= 20))
+    dense, found, ends, counts = A.toarray(), np.zeros(A.shape, np.float32), np.zeros(n, int), tiles.counts.tolist()
+    at_count = at = 0
+    for (row, count, first_count, first), (stop, *_) in zip(tiles.blocks, tiles.blocks[1:]):
+        assert first_count == at_count and first == at and 0 < stop - row <= 512
+        here = tiles.rows[row:stop]
+        for t in range(count):
+            for i in here:
+                columns = t * width + tiles.indices[at : at + counts[at_count]].astype(int)
+                found[i, columns] = tiles.weights[at : at + len(columns)]
+                at, at_count = at + len(columns), at_count + 1
+        means = [np.count_nonzero(dense[here, t * width : (t + 1) * width]) / len(here) for t in range(6)]
+        assert count == next((t for t, mean in enumerate(means) if mean < least), 6)
+        ends[here] = min(count * width, 700)
+    assert at == len(tiles.indices) and at_count == len(tiles.counts)
+    np.testing.assert_array_equal(found, np.where(np.arange(700) < ends[:, None], dense, 0))
+    for part in rest:
+        assert part.is_first == (part.columns.start == 0 and not set(part.rows) & set(tiles.rows))
+
+
+def test_a_row_that_repeats_columns_too_often_for_a_tile_is_left_to_panels(small, monkeypatch):
+    monkeypatch.setattr(passes, "LEAST_A_TILE", 1)
+    A = sp.csr_array((np.ones(600, np.float32), np.repeat([3, 200], 300), [0, 300, 600]), shape=(2, 400))
+    A.indptr[1] = 256
+    made = cut(*arrays(A), A.data, 400, threads=1)
+    out = np.full((2, 16), np.nan, np.float32)
+    multiply(made, np.ones((400, 16), np.float32), out, False)
+    assert made[0].blocks[:, 1].tolist() == [0, 1, 0] and made[0].counts.tolist() == [44] and out[:, 0].tolist() == [256, 344]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"blocks": np.zeros((2, 3), np.int64)},
+        {"blocks": np.zeros((0, 4), np.int64)},
+        {"counts": np.zeros(1, np.uint8)},
+        {"indices": np.zeros(1, np.uint8)},
+        {"rows": np.zeros(1, np.int64)},
+        {"weights": np.zeros(1, np.float32)},
+    ],
+)
+def test_tiles_that_do_not_fit_together_are_refused(small, monkeypatch, change):
+    monkeypatch.setattr(passes, "LEAST_A_TILE", 0)
+    A = hubs_first()
+    tiles = cut(*arrays(A), A.data, 700)[0]._replace(**change)
+    with pytest.raises(ValueError, match="spmm_tiles: "):
+        tiles.apply(np.ones((700, 8), np.float32), np.ones((60, 8), np.float32), False)
+
+
+def test_a_panel_of_many_columns_keeps_wide_indices(small, monkeypatch):
+    monkeypatch.setattr(passes, "LEAST_COLUMNS", 1 << 16)
+    m = (1 << 16) * 2
+    A = sp.csr_array(sp.random_array((40, m), density=0.001, format="csr", dtype=np.float32, rng=np.random.default_rng(0)))
+    A.sort_indices()
+    made = cut(*arrays(A), A.data, m)
+    assert [(part.columns.stop - part.columns.start, part.indices.dtype) for part in made] == [(1 << 16, np.uint16)] * 2
+    monkeypatch.setattr(passes, "LEAST_COLUMNS", (1 << 16) + 1)
+    assert [part.indices.dtype for part in cut(*arrays(A), A.data, m)] == [np.int32, np.uint16]
+    assert [part.indices.dtype for part in cut(*arrays(A, np.int64), A.data, m)] == [np.int64, np.uint16]
+    X, one, several = np.random.default_rng(1).standard_normal((m, 32)).astype(np.float32), np.empty((40, 32), np.float32), np.empty((40, 32), np.float32)
+    _kernels.spmm(*arrays(A), A.data, X, one)
+    for index in (np.int32, np.int64):
+        multiply(cut(*arrays(A, index), A.data, m), X, several, False)
+        np.testing.assert_array_equal(several, one)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("is_weighted", [True, False])
-def test_every_product_of_a_matrix_is_the_same_whichever_way_it_is_made(small, dtype, is_weighted):
+def test_every_product_of_a_matrix_is_the_same_whichever_way_it_is_made(tiled, dtype, is_weighted):
     A = long_rows(m=90)
     A.data = A.data if is_weighted else np.ones_like(A.data)
     block, X = LocalCSR(A, dtype), torch.randn(90, 64, dtype=dtype)
@@ -200,7 +299,7 @@ def test_making_panels_takes_little_beside_them():
     made = cut(indptr, indices, A.data, 3000)
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(made) == 3 and held > 8 * A.nnz and peak - held < 40 * 3000
+    assert len(made) == 3 and held > 6 * A.nnz and peak - held < 60 * 3000
 
 
 @pytest.mark.parametrize("n, m", [(0, 0), (0, 5), (5, 0), (30, 1)])
@@ -215,8 +314,8 @@ def test_panels_are_for_long_rows_of_large_matrices_and_wide_products():
     assert not has_panels(169_343, 2_315_598) and not has_panels(1000, 1_000_000) and not has_panels(0, 0) and not has_panels(50_001, 1_200_000)
     found = Panels(True)
     assert found.fit(1 << 17, 64, 4) and not found.fit(1 << 17, 16, 4) and not found.fit(1000, 64, 4) and not Panels(False).fit(1 << 17, 64, 4)
-    assert panel_bytes(1 << 17, 1 << 17, 7_046_772, 256) == 7_046_772 * 8 + 5 * 8 * ((1 << 17) + 1)
-    assert panel_bytes(10_000, 1 << 17, 960_000 * 2, 256, 12) == 1_920_000 * 12 + 17 * 8 * 10_001
+    assert panel_bytes(1 << 17, 1 << 17, 7_046_772, 256) == 7_046_772 * 6 + 5 * 8 * ((1 << 17) + 1)
+    assert panel_bytes(10_000, 1 << 17, 960_000 * 2, 256, 12) == 1_920_000 * 10 + 17 * 8 * 10_001
     assert panel_bytes(169_343, 169_343, 2_315_598, 256) == panel_bytes(20_000, 20_000, 1_200_000, 256) == 0
 
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -38,12 +39,20 @@ inline void require(bool holds, const char* message) {
     if (!holds) throw std::invalid_argument(message);
 }
 
+// Calls body(begin, end, number) for each chunk; what one of them throws, such as std::bad_alloc, is thrown when all are done.
 template <class Body>
 void over_chunks(const std::vector<int64_t>& bounds, int threads, const Body& body) {
     const int64_t chunks = int64_t(bounds.size()) - 1;
+    std::exception_ptr thrown;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (chunks > 1 && threads > 1)
     for (int64_t c = 0; c < chunks; ++c)
-        if (bounds[c] < bounds[c + 1]) body(bounds[c], bounds[c + 1], c);
+        try {
+            if (bounds[c] < bounds[c + 1]) body(bounds[c], bounds[c + 1], c);
+        } catch (...) {
+#pragma omp critical
+            thrown = std::current_exception();
+        }
+    if (thrown) std::rethrow_exception(thrown);
 }
 
 inline std::vector<int64_t> even(int64_t n, int64_t step) {

@@ -3,7 +3,7 @@
 import os
 import platform
 
-from pybind11.setup_helpers import Pybind11Extension, build_ext
+from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, build_ext
 from setuptools import setup
 
 # Instruction sets are chosen at run time inside the sources (one build runs on
@@ -13,6 +13,8 @@ if platform.machine() in ("aarch64", "arm64"):
     COMPILE.append("-ffp-contract=fast")
 # Sets of parts are words whose bits are counted; every x86-64 since 2008 has an instruction for it.
 COUNT_BITS = ["-mpopcnt"] if platform.machine() in ("x86_64", "AMD64") else []
+
+ParallelCompile("SPGNN_BUILD_JOBS").install()  # the files of an extension on all cores
 
 setup(
     ext_modules=[

@@ -3,8 +3,8 @@
 Z = A X is added up as A[:, p] X[p] over panels p of columns that hold equally many nonzeros. Rows of X are then found
 in a cache near the core, and Z, which every pass reads and writes, costs less than that where a row has nonzeros
 enough in each panel: so rows are taken in groups by length, the longest in most panels, short ones in one pass.
-The columns that nearly all long rows have (hubs, where they come first) go before, in tiles of 128: their rows of X
-are in the nearest cache while each row of a block takes what it has there.
+The first columns, where long rows have much in them (hubs, in an order that puts these first), go before, in tiles
+of 128: their rows of X are in a cache while each row of a block takes what it has there.
 The kernels begin each sum with what is there already, so that one pass and several give the same bits.
 Whether it pays depends on the machine: the first products of a width are timed, in turns, and the faster way stays.
 Imports no torch. A matrix is multiplied by one thread of Python at a time.
@@ -48,12 +48,12 @@ def panel_bytes(n: int, m: int, nnz: int, row_bytes: int, nonzero: int = 8) -> i
     """Return the bytes that the panels of an (n, m) block take, which is stored once more in them; row_bytes of X.
 
     What points into them, and where rows stand, is counted as if all rows had the average length and no tiles, and
-    indices as if all had 16 bits: those of short rows of a wide block have more, those in tiles less.
+    indices as if all had 16 bits where panels of equal width had: short rows of a wide block have more, tiles less.
     """
     if not (has_panels(n, nnz) and _may_pay(m, row_bytes)):
         return 0
     count = max((count for count in PANELS if nnz >= NONZEROS_A_PANEL * count * n), default=1)
-    return nnz * (nonzero - 2) + 8 * (count + 1) * (n + 1)
+    return nnz * (nonzero - 2 * (m <= count << 16)) + 8 * (count + 1) * (n + 1)
 
 
 def _may_pay(m: int, row_bytes: int) -> bool:

@@ -11,15 +11,15 @@ from typing import NamedTuple
 import numpy as np
 import torch  # noqa: F401  before the kernels: both then share one OpenMP library
 
-from . import _kernels
-from .panels import row_groups
+from . import _kernels, panels
 
 LEAST_COLUMNS = 1024  # of a panel but the last: their rows of X are in a cache near the core in any case
 LEAST_A_TILE = 8  # nonzeros of a row, on average over a block: with fewer, taking its sum up again costs more than is saved
+USES_A_TILE = 8  # of a row of X in a tile, on average: with fewer, it is fetched about as often as without tiles
 
 
 class Tiles(NamedTuple):
-    """The first columns of some rows, 128 at a time over blocks of rows, while a row has LEAST_A_TILE nonzeros in each.
+    """The first columns of some rows, 128 at a time over blocks of rows, as long as these hold enough on average.
 
     rows     int64, where the rows stand.
     blocks   (b + 1, 4) int64: first row in the list, number of tiles, where counts and nonzeros begin.
@@ -74,14 +74,14 @@ def multiply(passes: Sequence[Tiles | Pass], X: np.ndarray, out: np.ndarray, acc
 def cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, m: int, threads: int = 0) -> list[Tiles | Pass]:
     """Return the passes of a CSR with sorted columns: each row in those of its group, in the order of columns.
 
-    The longest rows are in tiles as far as those are full enough. Takes up to 35 bytes a row and 16 a column, and a
-    byte for each row of a tile, beside what it returns.
+    Rows of the group with most panels are in tiles first. Takes up to 45 bytes a row and 16 a column, and two for
+    each row of a tile, beside what it returns.
     """
     passes: list[Tiles | Pass] = []
-    for count, rows in row_groups(np.diff(indptr)):
+    for count, rows in panels.row_groups(np.diff(indptr)):
         begins, ends, in_tiles = indptr[rows], indptr[rows + 1], False
-        if count > 1 and not passes:
-            *tiled, taken = _kernels.tiles(indptr, indices, weights, rows, m, LEAST_A_TILE, threads)
+        if count == panels.PANELS[0]:
+            *tiled, taken = _kernels.cut_tiles(indptr, indices, weights, rows, m, LEAST_A_TILE, USES_A_TILE, threads)
             in_tiles = bool(taken.any())
             if in_tiles:
                 passes.append(Tiles(rows, *tiled))

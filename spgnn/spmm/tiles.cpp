@@ -1,4 +1,4 @@
-// Long rows of a CSR in tiles, for the columns that most of them have: the product, and the cutting.
+// Long rows of a CSR in tiles, for the first columns where these hold much: the product, and the cutting.
 
 #include "parallel.h"
 #define SPGNN_LOOPS "tiles.h"
@@ -12,7 +12,7 @@ constexpr int64_t BLOCKS_A_THREAD = 16;
 static_assert(sizeof(base::Block) == 4 * sizeof(int64_t) && TILE_COLUMNS <= 256);
 
 template <class SX, class SY>
-void product(const Array<int64_t>& blocks, const Array<uint8_t>& counts, const Array<uint8_t>& indices, const py::object& weights, const Array<SX>& X, Array<SY>& Y, bool accumulate, const Array<int64_t>& rows, int threads, const std::string& isa_name) {
+void multiply_tiles(const Array<int64_t>& blocks, const Array<uint8_t>& counts, const Array<uint8_t>& indices, const py::object& weights, const Array<SX>& X, Array<SY>& Y, bool accumulate, const Array<int64_t>& rows, int threads, const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
     require(X.ndim() == 2 && Y.ndim() == 2 && X.shape(1) == Y.shape(1), "spmm_tiles: X and Y must be matrices of one width");
     require(blocks.ndim() == 2 && blocks.shape(0) > 0 && blocks.shape(1) == 4, "spmm_tiles: blocks must be a matrix of four columns");
@@ -43,14 +43,14 @@ void product(const Array<int64_t>& blocks, const Array<uint8_t>& counts, const A
 }
 
 // (blocks, counts, indices, weights, nonzeros of each row that are in tiles): rows of a list in blocks, each with
-// tiles from column 0 on, up to the first in which a row has less than `least` nonzeros on average. Columns must rise
-// within a row.
+// tiles from column 0 on, up to the first in which a row has less than `least` nonzeros on average, or a column less
+// than `uses`: blocks are the lower the more threads share the rows. Columns must rise within a row.
 template <class I, class T>
-py::tuple tiles(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows, int64_t m, int64_t least, int threads) {
+py::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows, int64_t m, int64_t least, int64_t uses, int threads) {
     const int64_t n = rows.shape(0), *starts = indptr.data(), *row = rows.data();
-    require(indptr.ndim() == 1 && indptr.shape(0) > 0 && starts[indptr.shape(0) - 1] == indices.shape(0), "tiles: indptr must end at the number of indices");
+    require(indptr.ndim() == 1 && indptr.shape(0) > 0 && starts[indptr.shape(0) - 1] == indices.shape(0), "cut_tiles: indptr must end at the number of indices");
     const Array<T> w = weights.is_none() ? Array<T>(0) : py::cast<Array<T>>(weights);
-    require(weights.is_none() || w.shape(0) == indices.shape(0), "tiles: one weight a nonzero");
+    require(weights.is_none() || w.shape(0) == indices.shape(0), "cut_tiles: one weight a nonzero");
     const I* columns = indices.data();
     const T* weight = weights.is_none() ? nullptr : w.data();
     threads = chosen_threads(threads);
@@ -88,7 +88,7 @@ py::tuple tiles(const Array<int64_t>& indptr, const Array<I>& indices, const py:
                     held += e - first;
                     longest = std::max(longest, e - first);
                 }
-                if (held < least * height || longest > 255) {  // duplicates could be more
+                if (held < std::max(least * height, uses * TILE_COLUMNS) || longest > 255) {  // duplicates could be more
                     counts.resize(blocks[b].tiles * height);
                     break;
                 }
@@ -130,15 +130,15 @@ py::tuple tiles(const Array<int64_t>& indptr, const Array<I>& indices, const py:
 
 template <class I>
 void define_tiles(py::module_& m) {
-    m.def("tiles", [](const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows, int64_t columns, int64_t least, int threads) {
+    m.def("cut_tiles", [](const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows, int64_t columns, int64_t least, int64_t uses, int threads) {
         const bool is_double = !weights.is_none() && py::cast<py::array>(weights).itemsize() == sizeof(double);
-        return is_double ? tiles<I, double>(indptr, indices, weights, rows, columns, least, threads) : tiles<I, float>(indptr, indices, weights, rows, columns, least, threads);
-    }, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("rows").noconvert(), py::arg("m"), py::arg("least"), py::arg("threads") = 0);
+        return is_double ? cut_tiles<I, double>(indptr, indices, weights, rows, columns, least, uses, threads) : cut_tiles<I, float>(indptr, indices, weights, rows, columns, least, uses, threads);
+    }, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("rows").noconvert(), py::arg("m"), py::arg("least"), py::arg("uses"), py::arg("threads") = 0);
 }
 
 template <class SX, class SY>
 void define_product(py::module_& m) {
-    m.def("spmm_tiles", &product<SX, SY>, py::arg("blocks").noconvert(), py::arg("counts").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("X").noconvert(), py::arg("Y").noconvert(), py::arg("accumulate"), py::arg("rows").noconvert(), py::arg("threads") = 0, py::arg("isa") = "");
+    m.def("spmm_tiles", &multiply_tiles<SX, SY>, py::arg("blocks").noconvert(), py::arg("counts").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("X").noconvert(), py::arg("Y").noconvert(), py::arg("accumulate"), py::arg("rows").noconvert(), py::arg("threads") = 0, py::arg("isa") = "");
 }
 
 }  // namespace

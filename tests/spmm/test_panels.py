@@ -1,4 +1,4 @@
-"""Products in column panels and tiles: the same bits as in one pass, made where they may pay, kept where they do."""
+"""Products in column panels: the same bits as in one pass, made where they may pay, kept where they do."""
 
 import tracemalloc
 
@@ -6,49 +6,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from long_rows import arrays, long_rows
 
 from spgnn.spmm import _kernels, panels, passes
 from spgnn.spmm.local import LocalCSR
 from spgnn.spmm.panels import Panels, has_panels, panel_bytes, row_groups
-from spgnn.spmm.passes import Tiles, cut, multiply
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Panels for small matrices, too: 4 for rows of 20 nonzeros and more, 2 from 10 on; no tiles."""
-    for name, value in (("SMALLEST_NNZ", 1), ("SMALLEST_X", 1), ("NONZEROS_A_PANEL", 5), ("PANELS", (4, 2)), ("LONG", 10)):
-        monkeypatch.setattr(panels, name, value)
-    monkeypatch.setattr(passes, "LEAST_COLUMNS", 1)
-    monkeypatch.setattr(passes, "LEAST_A_TILE", 1 << 40)
-
-
-@pytest.fixture(params=[1 << 40, 40, 0], ids=["panels", "some tiles", "all tiles"])
-def tiled(small, monkeypatch, request):
-    """Tiles where rows have so many nonzeros in one."""
-    monkeypatch.setattr(passes, "LEAST_A_TILE", request.param)
-
-
-def long_rows(n=60, m=50, dtype=np.float32, seed=0) -> sp.csr_array:
-    """Return rows of 0 to m nonzeros, in no order of their lengths."""
-    rng = np.random.default_rng(seed)
-    A = sp.csr_array((rng.random((n, m)) < rng.permutation(np.linspace(0, 1, n))[:, None]) * rng.standard_normal((n, m)).astype(dtype))
-    A.sort_indices()
-    return A
-
-
-def hubs_first(n=60, m=700, dtype=np.float32) -> sp.csr_array:
-    """Return rows of 0 to about 300 nonzeros, most of them in the first columns: of one row all, of one none."""
-    rng = np.random.default_rng(3)
-    share = rng.permutation(np.linspace(0, 1, n))[:, None] * np.minimum(1, 100 / (1 + np.arange(m))) ** 1.2
-    is_there = rng.random((n, m)) < share
-    is_there[1, :256], is_there[2, :256], is_there[2, 256:] = True, False, True
-    A = sp.csr_array(is_there * rng.standard_normal((n, m)).astype(dtype))
-    A.sort_indices()
-    return A
-
-
-def arrays(A, index=np.int32):
-    return A.indptr.astype(np.int64), A.indices.astype(index)
+from spgnn.spmm.passes import cut, multiply
 
 
 @pytest.mark.parametrize("index", [np.int32, np.int64])
@@ -114,115 +77,11 @@ def test_cutting_is_the_same_on_any_number_of_threads(small):
         assert all(np.array_equal(x, y) for x, y in zip(a, b))
 
 
-@pytest.mark.parametrize("isa", _kernels.instruction_sets())
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("F", [1, 7, 16, 32, 33, 41, 64, 128, 129, 256, 300])
-def test_one_pass_and_several_give_the_same_bits(tiled, isa, dtype, F):
-    A, rng = hubs_first(dtype=dtype), np.random.default_rng(1)
-    m = A.shape[1]
-    X, bias, add = (rng.standard_normal(shape).astype(dtype) for shape in ((m, F), F, (60, F)))
-    X[3, :] = np.inf  # what a row has no nonzero for is not read as zero times infinity
-    for weights in (A.data, None):
-        made = cut(*arrays(A), weights, m)
-        assert {type(part).__name__ for part in made} == ({"Pass"} if passes.LEAST_A_TILE > 1000 else {"Tiles", "Pass"})
-        for accumulate in (False, True):
-            one = np.full((60, F), 0.5 if accumulate else np.nan, dtype)
-            several = one.copy()
-            options = {"bias": bias, "relu": True, "add": add}
-            _kernels.spmm(*arrays(A), weights, X, one, accumulate, isa=isa, **options)
-            multiply(made, X, several, accumulate, 2, isa, **options)
-            if one[0].nbytes >= panels.NARROWEST:
-                np.testing.assert_array_equal(several, one)
-            else:  # a compiler may round the products of a block of nonzeros first
-                np.testing.assert_allclose(several, one, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("F", [64, 71, 128])
-def test_a_bfloat16_x_gives_the_same_bits_too(tiled, F):
-    A, X = hubs_first(), torch.randn(700, F).to(torch.bfloat16).view(torch.uint16).numpy()
-    one, several = (np.full((60, F), np.nan, np.float32) for _ in range(2))
-    _kernels.spmm(*arrays(A), A.data, X, one)
-    multiply(cut(*arrays(A), A.data, 700), X, several, False)
-    np.testing.assert_array_equal(several, one)
-
-
 @pytest.mark.parametrize("wrong", [{"rows": np.arange(3)}, {"rows": np.arange(61)}])
 def test_a_list_of_rows_of_another_length_is_refused(wrong):
     A = long_rows()
     with pytest.raises(ValueError, match=r"rows of Y, or of the list, \+ 1 entries"):
         _kernels.spmm(*arrays(A), A.data, np.ones((50, 8), np.float32), np.ones((60, 8), np.float32), **wrong)
-
-
-@pytest.mark.parametrize("index", [np.int32, np.int64])
-@pytest.mark.parametrize("least", [0, 5, 30])
-@pytest.mark.parametrize("n", [60, 1300])
-def test_tiles_are_the_first_columns_of_the_longest_rows(small, monkeypatch, index, least, n):
-    monkeypatch.setattr(passes, "LEAST_A_TILE", least)
-    A = hubs_first(n)
-    (tiles, *rest), width = cut(*arrays(A, index), A.data, 700, threads=3), _kernels.TILE_COLUMNS
-    assert isinstance(tiles, Tiles) and tiles.is_first and not tiles.is_last and not any(isinstance(part, Tiles) for part in rest)
-    np.testing.assert_array_equal(tiles.rows, np.flatnonzero(np.diff(A.indptr) >= 20))
-    dense, found, ends, counts = A.toarray(), np.zeros(A.shape, np.float32), np.zeros(n, int), tiles.counts.tolist()
-    at_count = at = 0
-    for (row, count, first_count, first), (stop, *_) in zip(tiles.blocks, tiles.blocks[1:]):
-        assert first_count == at_count and first == at and 0 < stop - row <= 512
-        here = tiles.rows[row:stop]
-        for t in range(count):
-            for i in here:
-                columns = t * width + tiles.indices[at : at + counts[at_count]].astype(int)
-                found[i, columns] = tiles.weights[at : at + len(columns)]
-                at, at_count = at + len(columns), at_count + 1
-        means = [np.count_nonzero(dense[here, t * width : (t + 1) * width]) / len(here) for t in range(6)]
-        assert count == next((t for t, mean in enumerate(means) if mean < least), 6)
-        ends[here] = min(count * width, 700)
-    assert at == len(tiles.indices) and at_count == len(tiles.counts)
-    np.testing.assert_array_equal(found, np.where(np.arange(700) < ends[:, None], dense, 0))
-    for part in rest:
-        assert part.is_first == (part.columns.start == 0 and not set(part.rows) & set(tiles.rows))
-
-
-def test_panels_hold_nearly_equal_shares_of_what_tiles_leave(small, monkeypatch):
-    monkeypatch.setattr(passes, "LEAST_A_TILE", 5)
-    tiles, *rest = cut(*arrays(hubs_first(400)), None, 700)
-    held = [part.indptr[-1] for part in rest if not part.is_first and np.array_equal(part.rows, tiles.rows)]
-    assert len(held) == 4 and max(held) <= sum(held) / 4 + 2 * len(tiles.rows) and len(tiles.indices) > 2 * sum(held)
-
-
-def test_blocks_are_of_512_rows_or_less(small, monkeypatch):
-    monkeypatch.setattr(passes, "LEAST_A_TILE", 5)
-    A = sp.csr_array(np.ones((10_000, 20), np.float32))
-    for threads, most in ((1, 512), (4, 156)):
-        tiles = cut(*arrays(A), None, 20, threads)[0]
-        assert np.diff(tiles.blocks[:, 0]).max() == most and tiles.counts.tolist() == [20] * 10_000
-
-
-def test_a_row_that_repeats_columns_too_often_for_a_tile_is_left_to_panels(small, monkeypatch):
-    monkeypatch.setattr(passes, "LEAST_A_TILE", 1)
-    A = sp.csr_array((np.ones(600, np.float32), np.repeat([3, 200], 300), [0, 300, 600]), shape=(2, 400))
-    A.indptr[1] = 256
-    made = cut(*arrays(A), A.data, 400, threads=1)
-    out = np.full((2, 16), np.nan, np.float32)
-    multiply(made, np.ones((400, 16), np.float32), out, False)
-    assert made[0].blocks[:, 1].tolist() == [0, 1, 0] and made[0].counts.tolist() == [44] and out[:, 0].tolist() == [256, 344]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"blocks": np.zeros((2, 3), np.int64)},
-        {"blocks": np.zeros((0, 4), np.int64)},
-        {"counts": np.zeros(1, np.uint8)},
-        {"indices": np.zeros(1, np.uint8)},
-        {"rows": np.zeros(1, np.int64)},
-        {"weights": np.zeros(1, np.float32)},
-    ],
-)
-def test_tiles_that_do_not_fit_together_are_refused(small, monkeypatch, change):
-    monkeypatch.setattr(passes, "LEAST_A_TILE", 0)
-    A = hubs_first()
-    tiles = cut(*arrays(A), A.data, 700)[0]._replace(**change)
-    with pytest.raises(ValueError, match="spmm_tiles: "):
-        tiles.apply(np.ones((700, 8), np.float32), np.ones((60, 8), np.float32), False)
 
 
 def test_a_panel_of_many_columns_keeps_wide_indices(small, monkeypatch):
@@ -339,15 +198,15 @@ def test_panels_are_for_long_rows_of_large_matrices_and_wide_products():
     assert panel_bytes(169_343, 169_343, 2_315_598, 256) == panel_bytes(20_000, 20_000, 1_200_000, 256) == 0
 
 
-@pytest.mark.parametrize("power", [0.0, 0.6])
-def test_predicted_bytes_are_those_of_the_passes(power):
+@pytest.mark.parametrize("power, m", [(0.0, 20_000), (0.6, 20_000), (0.0, 1_000_000)])
+def test_predicted_bytes_are_those_of_the_passes(power, m):
     lengths = np.random.default_rng(0).permutation(40 * (1 - power) * (np.arange(1, 40_001) / 40_000) ** -power).astype(np.int64) + 1
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     rank = np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths)
-    columns = rank * np.repeat(20_000 // lengths, lengths)
-    made = cut(indptr, columns.astype(np.int32), np.ones(len(columns), np.float32), 20_000)
+    columns = rank * np.repeat(m // lengths, lengths)
+    made = cut(indptr, columns.astype(np.int32), np.ones(len(columns), np.float32), m)
     found = sum(x.nbytes for part in made for x in (part.indptr, part.indices, part.weights)) + sum({id(part.rows): part.rows.nbytes for part in made if part.rows is not None}.values())
-    assert found == pytest.approx(panel_bytes(40_000, 20_000, len(columns), 512), rel=0.1)
+    assert found == pytest.approx(panel_bytes(40_000, m, len(columns), 512), rel=0.1)
 
 
 def test_weights_that_change_make_no_panels(small):

@@ -40,7 +40,7 @@ def test_parts_that_fit_do_and_half_as_many_do_not():
 
 def test_a_host_beside_a_device_holds_neither_activations_nor_column_panels():
     host = rank_memory(RankSizes(100_000, 4_000_000, 0), LAYERS, n_ranks=1, n_nodes=100_000, process_bytes=2e8)
-    assert host.parts["column panels"] == 4_000_000 * 8 + 5 * 8 * 100_001
+    assert host.parts["column panels"] == 4_000_000 * 6 + 5 * 8 * 100_001
     gone = {"activations and exchange buffers": 0, "column panels": 0}
     assert beside_device(host).parts == host.parts | gone and host.training > beside_device(host).training
 

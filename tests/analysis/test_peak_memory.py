@@ -66,7 +66,7 @@ def test_every_size_of_a_rank_takes_memory(field):
 
 
 LONG_ROWS = RankSizes(n=100_000, own_nnz=4_000_000, ghost_nnz=0)  # 40 nonzeros each: four panels
-PANELS = 4_000_000 * 8 + 5 * 8 * 100_001
+PANELS = 4_000_000 * 6 + 5 * 8 * 100_001
 
 
 @pytest.mark.parametrize("sizes, widths, options, blocks", [
@@ -88,7 +88,7 @@ def test_column_panels_are_those_of_the_products_of_every_epoch(sizes, widths, o
 def test_sparse_features_have_panels_where_their_weights_stay(kept_nnz, dropout, input_dropout, nnz):
     sizes = replace(SIZES, n=100_000, x_nnz=2_000_000, kept_nnz=kept_nnz)
     found = memory(sizes, (1000, 128, 8), dropout=dropout > 0, input_dropout=input_dropout).parts["column panels"]
-    assert found == (nnz * 8 + 17 * 8 * 1001 if nnz else 0)
+    assert found == (nnz * 6 + 17 * 8 * 1001 if nnz else 0)
 
 
 def test_dense_x_goes_when_a_x_is_kept_unless_it_is_added_to_the_first_layer():

@@ -43,12 +43,13 @@ def metis(
 
 def kway(
     name: str, pattern: sp.csr_array, k: int, load_N: np.ndarray, weights_E: np.ndarray | None = None, *, seed: int, balance: float,
-    objective: str = "cut",
+    objective: str = "cut", shares_k: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
     """Return METIS's k parts of a pattern of `neighbours`, a node in each: load of a part at most balance times the mean.
 
     Args:   name       of the graph, for messages.
             load_N     (N,) int64 above 0; weights_E  (E,) int64 above 0, that of (i, j) and of (j, i) the same.
+            shares_k   (k,) of the load that each part is to have, their sum 1; alike where None.
     Raises: ResourceError where METIS fails, or its integers are too short.
     """
     import pymetis
@@ -63,7 +64,9 @@ def kway(
     try:
         adjacency = pymetis.CSRAdjacency(pattern.indptr, pattern.indices)
         with _its_prints_to_stderr():
-            _, owner_N = pymetis.part_graph(k, adjacency, vweights=load_N, eweights=weights_E, recursive=False, options=options)
+            _, owner_N = pymetis.part_graph(
+                k, adjacency, vweights=load_N, eweights=weights_E, tpwgts=None if shares_k is None else shares_k.tolist(), recursive=False, options=options
+            )
     except (RuntimeError, MemoryError) as error:
         raise ResourceError(
             f"METIS failed on {name} ({pattern.shape[0]} nodes, {pattern.nnz} neighbours, k = {k}): {error}; "

@@ -2,8 +2,9 @@
 
 From a start, multilevel: coarsen inside the parts, then sweeps that move each vertex to the part with the
 best score + temperature x noise, finest level last, the temperature falling to zero. A score is rows saved,
-times a price of each sender that follows what it sends, less a price of work. One thread but for the
-coarsening; the same result for a seed on any machine.
+times a price of each sender that follows what it sends, less a price of work. Where few rows travel, as on
+road networks and other meshes, the total is refined alone, and then regions are cut anew (recut.py).
+One thread but for the coarsening; the same result for a seed on any machine.
 Shapes: N nodes, k parts; a net is a row that travels, with its readers.
 Source: the role of Graph-VB in the sparsity-aware paper (ICPP'24), section 5; move deltas of DESIGN, "Partitioners".
 """
@@ -11,6 +12,7 @@ Source: the role of Graph-VB in the sparsity-aware paper (ICPP'24), section 5; m
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -20,14 +22,18 @@ from ..errors import PartitionError, UsageError, nearest
 from ..graph import Graph
 from ..machine import cores
 from . import _volume
+from .cover import cover_PP
 from .gate import check_owner, fill_empty_parts
-from .metrics import row_work
+from .metrics import row_work, rows_PP
+from .recut import cost, recut
 from .registry import PARTITIONERS, partitioner
 
 OBJECTIVES = ("columns", "cover")
 MASKS = 64  # parts whose sets fit a machine word
-FEW, TRIES = 0.05, 6  # rows a node below which the best of some tries is taken
-OF_TRIES = {"coarsest": 15, "most_work": 0.1}  # whole stretches of a border move, not single nodes
+FEW, FEW_OF_SMALL, SMALL = 0.1, 0.3, 100_000  # rows a node below which regions are cut anew; of a graph with few nonzeros
+TRIES = 3  # starts that are refined before the best one is cut anew: luck weighs
+ON_MESHES = {"coarsest": 15, "most_work": 0.1}  # whole stretches of a border move, not single nodes
+ROUNDS, MOST_ROUNDS, MOST_NNZ = 8, 1024, 1_000_000  # regions a part, in all; with more nonzeros there are fewer
 COVER_ROUNDS = 2
 COVER_SWEEPS = {"levels": 0, "last_sweeps": 8}
 
@@ -46,7 +52,7 @@ def volume(
           send       hold the largest send down; False: the total alone, with twice the sweeps.
           receive    hold the largest receive down too: the backward send of a directed graph. Both
                      objectives of a symmetric graph under cover are one, so there it changes nothing.
-          start      name of a partitioner, run with its defaults, or owner_N (N,) integers.
+          start      name of a partitioner, run with its defaults (metis on a mesh: for volume, too), or owner_N (N,) integers.
     Raises: UsageError for an option that does not fit; PartitionError where start is no partition.
     """
     if objective not in OBJECTIVES:
@@ -66,16 +72,25 @@ def volume(
     def refine(nets, owner_N, seed=seed, per_vertex=1, **settings):
         return _volume.refine(*nets, per_vertex, work_N, owner_N, k, balance, seed, k > MASKS, cores(), settings)
 
-    def attempt(seed, **settings):
-        start_N = _start(graph, k, seed, balance, start)
-        return refine(_arrays(readers), start_N, seed, **sides, **sweeps(effort if send else 2 * effort), **settings)
+    def starts():
+        yield seed, start_N
+        for i in range(1, TRIES):
+            of = seed + 1_000_003 * i
+            options = {"objective": "vol"} if isinstance(start, str) and start == "metis" and i % 2 else {}
+            yield of, _start(graph, k, of, balance, start, **options)
 
-    owner_N, rows, largest_send = attempt(seed)
-    if rows < FEW * graph.n_nodes:  # a mesh: cheap, and the luck of the start weighs
-        others = [attempt(seed + 1_000_003 * i, **OF_TRIES) for i in range(1, TRIES)]
-        owner_N, _, _ = min([(owner_N, rows, largest_send), *others], key=lambda found: _cost(*found[1:], send))
+    start_N = _start(graph, k, seed, balance, start)
+    owner_N, rows, _ = refine(_arrays(readers), start_N, **sides, **sweeps(effort if send else 2 * effort))
+    is_mesh = rows < graph.n_nodes * (FEW if graph.nnz > SMALL else FEW_OF_SMALL)
+    if is_mesh:
+        best = partial(min, key=lambda owner_N: cost(rows_PP(graph.A, owner_N, k), **sides))
+        tries = [refine(_arrays(readers), start_N, of, send=False, **sweeps(2 * effort), **ON_MESHES)[0] for of, start_N in starts()]
+        rounds = math.ceil(effort * min(ROUNDS * k, MOST_ROUNDS) * min(1.0, MOST_NNZ / max(graph.nnz, 1)))
+        recut_N = recut(graph.A, best(tries), k, seed=seed, balance=balance, rounds=rounds, **sides)
+        owner_N = best([recut_N, owner_N])
     if objective == "columns":
         return owner_N
+    columns_N, held = owner_N, sides
     is_symmetric = not (readers != pattern).nnz
     if is_symmetric:  # what one pair sends the other is what it receives
         sides = {"send": send or receive, "receive": False, "both": True}
@@ -83,6 +98,8 @@ def volume(
         nets = _volume.nets_of_covers(*_arrays(pattern), owner_N, k, is_symmetric, cores())
         settings = COVER_SWEEPS | {"last_sweeps": math.ceil(effort * COVER_SWEEPS["last_sweeps"])}
         owner_N, _, _ = refine(nets, owner_N, per_vertex=1 if is_symmetric else 2, **sides, **settings)
+    if is_mesh:  # where moves of nodes may lose more than covers gain
+        owner_N = min(owner_N, columns_N, key=lambda owner_N: cost(cover_PP(graph.A, owner_N, k), **held))
     return owner_N
 
 
@@ -91,15 +108,11 @@ def sweeps(effort: float) -> dict:
     return {name: math.ceil(effort * count) for name, count in (("top_sweeps", 28), ("sweeps", 14), ("last_sweeps", 15))}
 
 
-def _cost(rows: float, largest_send: float, send: bool) -> float:
-    return largest_send / math.sqrt(max(rows, 1)) if send else rows
-
-
-def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray) -> np.ndarray:
+def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray, **options) -> np.ndarray:
     if isinstance(start, str):
         if start == "volume" or start not in PARTITIONERS:
             raise UsageError(f"volume: start = {start!r} is not known{nearest(start, [name for name in PARTITIONERS if name != 'volume'])}")
-        owner_N, who = PARTITIONERS[start](graph, k, seed=seed, balance=balance), f"volume: start {start!r}"
+        owner_N, who = PARTITIONERS[start](graph, k, seed=seed, balance=balance, **options), f"volume: start {start!r}"
     else:
         owner_N, who = np.asarray(start), "volume: start"
     if owner_N.ndim == 1 and len(owner_N) == graph.n_nodes and owner_N.dtype.kind in "iu" and 0 <= owner_N.min() and owner_N.max() < k:

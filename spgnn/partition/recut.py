@@ -70,11 +70,12 @@ class _State:
         self.most_work = balance * self.work_N.sum() / k
         self.held = {"send": send, "receive": receive}
         self.rows_kk = rows_PP(A, self.owner_N, k)
+        self.sums = [self.rows_kk.sum(1), self.rows_kk.sum(0)]  # that each part sends, and reads
         self.place_N = np.empty(len(owner_N), np.int32)  # of a node in its region; behind the last one outside
 
     def region(self, rng: np.random.Generator) -> np.ndarray:
         """Draw parts that border on each other, the first by its load."""
-        load_k = _held(self.rows_kk.sum(1), self.rows_kk.sum(0), **self.held).max(0)
+        load_k = _held(*self.sums, **self.held).max(0)
         is_held = any(self.held.values())
         if not load_k.any():
             return np.empty(0, np.int64)
@@ -110,8 +111,10 @@ class _State:
         owner_N = self.owner_N.copy()
         owner_N[nodes] = region[part]
         before, after = (self._pairs(owner, nodes, reads, readers, is_inside_N) for owner in (self.owner_N, owner_N))
-        sums = [[self.rows_kk.sum(1 - side), np.bincount(before[side], minlength=self.k), np.bincount(after[side], minlength=self.k)] for side in (0, 1)]
-        if _cost(*(now - less + more for now, less, more in sums), **self.held) <= _cost(*(now for now, _, _ in sums), **self.held):
+        count = lambda parts: np.bincount(parts, minlength=self.k)
+        sums = [self.sums[side] - count(before[side]) + count(after[side]) for side in (0, 1)]
+        if _cost(*sums, **self.held) <= _cost(*self.sums, **self.held):
+            self.sums = sums
             self.owner_N = owner_N
             np.subtract.at(self.rows_kk, before, 1)
             np.add.at(self.rows_kk, after, 1)

@@ -30,6 +30,7 @@ def test_counts_follow_every_cut_and_the_cost_never_rises(use, held):
             state.cut(state.region(rng), rng)
             rows = rows_PP(A, state.owner_N, k)
             np.testing.assert_array_equal(state.rows_kk, rows)
+            np.testing.assert_array_equal(state.sums, [rows.sum(1), rows.sum(0)])
             now = cost(rows, send=held[0], receive=held[1])
             assert now <= before
             before, changed = now, changed + bool(np.any(was != state.owner_N))

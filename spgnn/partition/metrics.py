@@ -48,6 +48,11 @@ def row_work(A: sp.csr_array) -> np.ndarray:
     return np.diff(A.indptr).astype(np.int64) + 1
 
 
+def ones_of(A: sp.csr_array) -> sp.csr_array:
+    """Return the pattern of A, a byte a nonzero; indices are shared."""
+    return sp.csr_array((np.ones(A.nnz, np.int8), A.indices, A.indptr), shape=A.shape)
+
+
 def exchange_metrics(sent_PP: np.ndarray) -> dict:
     """Return the totals of one exchange in which q sends sent_PP[q, p] rows to p.
 
@@ -101,8 +106,7 @@ def _rows_by_part(A: sp.csr_array, owner_N: np.ndarray, k: int):
     ends_k = np.cumsum(np.bincount(owner_N, minlength=k))
     if np.all(owner_N[1:] >= owner_N[:-1]):
         return A, ends_k
-    pattern = sp.csr_array((np.ones(A.nnz, np.int8), A.indices, A.indptr), shape=A.shape)
-    return pattern[rows_in_order(owner_N)], ends_k
+    return ones_of(A)[rows_in_order(owner_N)], ends_k
 
 
 def rows_in_order(owner_N: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from ..machine import cores
 from . import _volume
 from .metis import OBJECTIVES, kway, neighbours
-from .metrics import row_work, rows_PP
+from .metrics import ones_of, row_work, rows_PP
 
 NORM = 8  # of the loads of all parts: the largest counts most, none is free
 FEWEST, MOST = 2, 5  # parts of a region
@@ -62,8 +62,7 @@ def recut(
 
 class _State:
     def __init__(self, A: sp.csr_array, owner_N: np.ndarray, k: int, balance: float, send: bool, receive: bool):
-        ones = np.ones(A.nnz, np.int8)
-        self.A = sp.csr_array((ones, A.indices, A.indptr), shape=A.shape)
+        self.A = ones_of(A)
         self.readers, self.both = self.A.T.tocsr(), neighbours(A)
         self.owner_N, self.k = owner_N.astype(np.int32), k
         self.work_N = row_work(A)

@@ -12,7 +12,7 @@ Source: the role of Graph-VB in the sparsity-aware paper (ICPP'24), section 5; m
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -24,7 +24,7 @@ from ..machine import cores
 from . import _volume
 from .cover import cover_PP
 from .gate import check_owner, fill_empty_parts
-from .metrics import row_work, rows_PP
+from .metrics import ones_of, row_work, rows_PP
 from .recut import cost, recut
 from .registry import PARTITIONERS, partitioner
 
@@ -64,33 +64,29 @@ def volume(
             raise UsageError(f"volume: {name} = {value!r}; expected True or False")
     if k == 1 or k >= graph.n_nodes:
         return np.arange(graph.n_nodes) % k
-    pattern = _pattern(graph.A)
+    pattern = ones_of(graph.A)
     readers = pattern.T.tocsr()
     work_N = row_work(graph.A)
-    sides = {"send": bool(send), "receive": bool(receive)}
+    held = {"send": bool(send), "receive": bool(receive)}
 
     def refine(nets, owner_N, seed=seed, per_vertex=1, **settings):
         return _volume.refine(*nets, per_vertex, work_N, owner_N, k, balance, seed, k > MASKS, cores(), settings)
 
-    def starts():
-        yield seed, start_N
-        for i in range(1, TRIES):
-            of = seed + 1_000_003 * i
-            options = {"objective": "vol"} if isinstance(start, str) and start == "metis" and i % 2 else {}
-            yield of, _start(graph, k, of, balance, start, **options)
+    def best(*owners, rows_of=rows_PP):
+        most_work = balance * work_N.sum() / k
+        return min(owners, key=lambda owner_N: (max(np.bincount(owner_N, work_N).max(), most_work), cost(rows_of(graph.A, owner_N, k), **held)))
 
     start_N = _start(graph, k, seed, balance, start)
-    owner_N, rows, _ = refine(_arrays(readers), start_N, **sides, **sweeps(effort if send else 2 * effort))
+    owner_N, rows, _ = refine(_arrays(readers), start_N, **held, **sweeps(effort if send else 2 * effort))
     is_mesh = rows < graph.n_nodes * (FEW if graph.nnz > SMALL else FEW_OF_SMALL)
     if is_mesh:
-        best = partial(min, key=lambda owner_N: cost(rows_PP(graph.A, owner_N, k), **sides))
-        tries = [refine(_arrays(readers), start_N, of, send=False, **sweeps(2 * effort), **ON_MESHES)[0] for of, start_N in starts()]
+        starts = [(seed, start_N), *_other_starts(graph, k, seed, balance, start)]
+        free = [refine(_arrays(readers), from_N, of, send=False, **sweeps(2 * effort), **ON_MESHES)[0] for of, from_N in starts]
         rounds = math.ceil(effort * min(ROUNDS * k, MOST_ROUNDS) * min(1.0, MOST_NNZ / max(graph.nnz, 1)))
-        recut_N = recut(graph.A, best(tries), k, seed=seed, balance=balance, rounds=rounds, **sides)
-        owner_N = best([recut_N, owner_N])
+        owner_N = best(recut(graph.A, best(*free), k, seed=seed, balance=balance, rounds=rounds, **held), owner_N)
     if objective == "columns":
         return owner_N
-    columns_N, held = owner_N, sides
+    columns_N, sides = owner_N, held
     is_symmetric = not (readers != pattern).nnz
     if is_symmetric:  # what one pair sends the other is what it receives
         sides = {"send": send or receive, "receive": False, "both": True}
@@ -98,14 +94,21 @@ def volume(
         nets = _volume.nets_of_covers(*_arrays(pattern), owner_N, k, is_symmetric, cores())
         settings = COVER_SWEEPS | {"last_sweeps": math.ceil(effort * COVER_SWEEPS["last_sweeps"])}
         owner_N, _, _ = refine(nets, owner_N, per_vertex=1 if is_symmetric else 2, **sides, **settings)
-    if is_mesh:  # where moves of nodes may lose more than covers gain
-        owner_N = min(owner_N, columns_N, key=lambda owner_N: cost(cover_PP(graph.A, owner_N, k), **held))
-    return owner_N
+    # On a mesh, moves of nodes may lose more than covers gain.
+    return best(owner_N, columns_N, rows_of=cover_PP) if is_mesh else owner_N
 
 
 def sweeps(effort: float) -> dict:
     """Return the numbers of sweeps on the coarsest, the middle and the finest level."""
     return {name: math.ceil(effort * count) for name, count in (("top_sweeps", 28), ("sweeps", 14), ("last_sweeps", 15))}
+
+
+def _other_starts(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (seed, owner_N) of TRIES - 1 more starts, every other one of METIS for volume where it is METIS."""
+    for i in range(1, TRIES):
+        other = seed + 1_000_003 * i
+        options = {"objective": "vol"} if isinstance(start, str) and start == "metis" and i % 2 else {}
+        yield other, _start(graph, k, other, balance, start, **options)
 
 
 def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray, **options) -> np.ndarray:
@@ -118,10 +121,6 @@ def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndar
     if owner_N.ndim == 1 and len(owner_N) == graph.n_nodes and owner_N.dtype.kind in "iu" and 0 <= owner_N.min() and owner_N.max() < k:
         owner_N = fill_empty_parts(owner_N, row_work(graph.A), k)
     return check_owner(owner_N, graph.n_nodes, k, who)
-
-
-def _pattern(A: sp.csr_array) -> sp.csr_array:
-    return sp.csr_array((np.ones(A.nnz, np.int8), A.indices, A.indptr), shape=A.shape)
 
 
 def _arrays(A: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:

@@ -85,7 +85,7 @@ class PartitionConfig(SourceConfig):
     k: int = option(4, "number of parts", low=1, short="k")
     method: str = option("", "partitioner: metis (default), volume, entropy, block, random, or a streaming one: spring (default with --memory), spring+, dbh, greedy, hdrf, 2psl")
     objective: str = option("", "metis: cut (default) or vol; volume: the scheme it minimises, columns (default) or cover")
-    effort: float = option(1.0, "of volume: sweeps, 2 takes twice as long", low=0)
+    effort: float = option(1.0, "of volume: sweeps, on meshes regions too; 2 takes twice as long", low=0)
     start: str = option("metis", "of volume: the partitioner that it refines")
     send: bool = option(True, "of volume: hold the largest send down, not the total alone")
     receive: bool = option(False, "of volume: hold the largest receive down too")

@@ -48,7 +48,8 @@ def volume(
     The bound holds unless single nodes are too heavy for it. A directed graph is counted as it is.
 
     Args: objective  scheme whose rows are counted: "columns", or "cover" (minimum covers).
-          effort     sweeps, 1 as published; 2 takes twice as long and saves about 1 % of the volume.
+          effort     sweeps, 1 as published, and on meshes regions that are cut anew; 2 takes twice as long and saves
+                     about 1 % of the volume.
           send       hold the largest send down; False: the total alone, with twice the sweeps.
           receive    hold the largest receive down too: the backward send of a directed graph. Both
                      objectives of a symmetric graph under cover are one, so there it changes nothing.

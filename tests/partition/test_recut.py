@@ -1,11 +1,15 @@
 """Regions cut anew: counts against counting from the matrix, and what is kept."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from spgnn.data import load_graph
 from spgnn.graph import graph_from_coo
-from spgnn.partition import cover_PP, part_graph, rows_PP
+from spgnn.partition import _volume, cover_PP, part_graph, rows_PP
+from spgnn.partition import recut as recut_module
+from spgnn.partition.metis import kway, neighbours
 from spgnn.partition.recut import FEWEST, MOST, SLACK, _State, cost, recut
 
 from graphs import random_graph
@@ -61,6 +65,81 @@ def test_a_region_is_of_parts_that_border_on_each_other():
         gaps = np.diff([*inside, inside[0] + 10])
         assert np.count_nonzero(gaps != 1) == 1, "one stretch of the ring"
     assert sizes == set(range(FEWEST, MOST + 1))
+
+
+def state_of_loads(rows_kk, *, send=True, receive=False):
+    """A state whose parts send and read what rows_kk says."""
+    k = len(rows_kk)
+    state = _State(graph_from_coo([], [], k).in_use().A, np.arange(k), k, 1.03, send, receive)
+    state.rows_kk = np.array(rows_kk)
+    state.sums = [state.rows_kk.sum(1), state.rows_kk.sum(0)]
+    return state
+
+
+def test_the_first_part_of_a_region_is_drawn_by_its_load():
+    # Parts 0 and 1 send 4 and 2 rows; 2 reads all.
+    rows_kk = [[0, 0, 4], [0, 0, 2], [0, 0, 0]]
+    share_of_first = lambda **held: np.mean([state_of_loads(rows_kk, **held).region(np.random.default_rng(seed))[0] == 0 for seed in range(300)])
+    assert share_of_first() == pytest.approx(2**8 / (2**8 + 1), abs=0.02)
+    assert share_of_first(send=False) == pytest.approx(2 / 3, abs=0.1)
+    assert share_of_first(send=False, receive=True) == 0, "2 alone receives"
+
+
+def test_neighbours_that_send_little_are_welcome():
+    # 0 sends the most, to 1 and 2 alike; 1 sends nearly as much, 2 nothing.
+    rows_kk = np.zeros((10, 10), int)
+    rows_kk[0, 1:3] = 10
+    rows_kk[1, 3:] = 2
+    second = lambda **held: [state_of_loads(rows_kk, **held).region(np.random.default_rng(seed))[:2].tolist() for seed in range(600)]
+    drawn = [pair[1] for pair in second() if pair[0] == 0]
+    assert drawn.count(2) > 4 * drawn.count(1) > 0
+    drawn = [pair[1] for pair in second(send=False) if pair[0] == 0]
+    assert 0.7 < drawn.count(2) / drawn.count(1) < 1.4
+
+
+def test_metis_gives_each_part_its_share():
+    A = load_graph("grid:rows=40,cols=40").in_use().A
+    shares_k = np.array([0.5, 0.3, 0.2])
+    owner_N = kway("a grid", neighbours(A), 3, np.ones(1600, np.int64), seed=0, balance=1.01, shares_k=shares_k)
+    np.testing.assert_allclose(np.bincount(owner_N) / 1600, shares_k, atol=0.01)
+
+
+def test_a_region_goes_to_metis_with_shares_and_is_refined_beside_what_is_outside(monkeypatch):
+    A = load_graph("grid:rows=30,cols=30").in_use().A
+    state = _State(A, (np.arange(900) % 30) // 6, 5, 1.2, True, False)
+    seen = []
+    monkeypatch.setattr(recut_module, "kway", lambda *args, **options: seen.append(options) or kway(*args, **options))
+
+    def refine(*args):
+        *_, work, part, m, balance, _, _, _, settings = args
+        assert m == 3 and part[-1] == 2 and part[:-1].max() == 1, "two parts of the region, and the outside"
+        assert work[-1] > balance * work.sum() / m > work[:-1].sum() / 2, "none has room for the outside"
+        assert settings["send"] in (True, False) and not settings["receive"]
+        seen.append(_volume.refine(*args))
+        return seen[-1]
+
+    monkeypatch.setattr(recut_module, "_volume", SimpleNamespace(refine=refine))
+    state.cut(np.array([1, 2]), np.random.default_rng(0))
+    options, (part, _, _) = seen
+    assert options["shares_k"].sum() == pytest.approx(1)
+    np.testing.assert_array_equal(part[:-1], (state.owner_N[np.isin(state.owner_N, [1, 2])] == 2))
+
+
+def test_a_cut_that_is_too_heavy_or_no_better_is_not_kept(monkeypatch):
+    A = load_graph("grid:rows=20,cols=20").in_use().A
+    stripes_N = (np.arange(400) % 20) // 5
+    state = _State(A, stripes_N, 4, 1.03, True, False)
+    rng, region = np.random.default_rng(0), np.array([1, 2])
+    for part in (np.zeros(200, int), np.arange(200) % 2):  # nothing travels inside; everything does
+        monkeypatch.setattr(state, "_refined", lambda *_, part=part: part)
+        state.cut(region, rng)
+        np.testing.assert_array_equal(state.owner_N, stripes_N)
+    monkeypatch.setattr(state, "_refined", lambda *_: (np.arange(200) % 10 < 5).astype(int))
+    state.cut(region, rng)
+    assert np.any(state.owner_N != stripes_N), "1 and 2 changed their names, at the same cost"
+    monkeypatch.setattr(recut_module, "kway", lambda *_, **__: pytest.fail("a region that is too heavy for any cut"))
+    state.most_work = 0.99 * state.work_N[np.isin(state.owner_N, region)].sum() / 2
+    state.cut(region, rng)
 
 
 @pytest.mark.parametrize("m", [2, 3, 5])

@@ -55,7 +55,7 @@ __attribute__((noinline)) static void sum_tile(const Tiled<SX, SY>& p, int64_t b
                 for (int k = 0; k < found; ++k) {
                     const SX* x = X + index[k] * p.ldx;
                     for (int v = 0; v < NV; ++v) {
-                        if (WEIGHTED) sum[v] += V::all(weight[k]) * V::load(x + at(v));
+                        if (WEIGHTED) sum[v] = plus<V, NV>(sum[v], V::all(weight[k]), V::load(x + at(v)));
                         else sum[v] += V::load(x + at(v));
                     }
                 }

@@ -28,15 +28,18 @@ static constexpr int64_t AHEAD_BYTES = 12 << 10, AHEAD_MOST = 128;
 
 // Nonzeros that indices and weights are asked for ahead of X: among so many other reads the processor does not see that
 // these run in order, and waits for each line of them. 1.2 to 1.4 times as fast on R-MAT. Rows of Y likewise, as many rows
-// before they are written. What lies beyond the end of an array is asked for to no effect.
-static constexpr int64_t STREAM_AHEAD = 256, ROWS_AHEAD = 4;
+// before they are written, but for narrow ones in order. What lies beyond the end of an array is asked for to no effect.
+static constexpr int64_t STREAM_AHEAD = 512, ROWS_AHEAD = 4;
+
+// Nonzeros of a row from which they are taken in blocks: of a shorter one the processor foresees the end, unless it has two.
+static constexpr int64_t LONG_ROW = 32;
 
 // Columns [col, col + (NV - 1) lanes] of rows [begin, end) and, as the last vector, the lanes that start
 // at col + last. Not inlined: each tile has the registers to itself, whatever stands around it.
 template <class V, int NV, bool WEIGHTED, class SX, class SY, class I>
 __attribute__((noinline)) static void sum_tile(const Product<SX, SY, I>& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
     typedef Product<SX, SY, I> P;
-    constexpr int BLOCK = NV == 1 ? 8 : 1;  // nonzeros between two looks at what is to be asked for: narrow rows are short of instructions
+    constexpr int BLOCK = NV == 1 ? 8 : NV <= 4 ? 4 : 1;  // nonzeros between two looks at what is to be asked for: narrow rows are short of instructions
     constexpr int64_t SIZE = sizeof(typename P::Source), BYTES = NV * V::count * SIZE, AHEAD = std::min(AHEAD_MOST, AHEAD_BYTES / BYTES);
     const int64_t *__restrict indptr = p.indptr, foreseen = p.nnz - AHEAD;
     const int64_t ldx = NV == 1 ? V::count : p.ldx;  // one vector is a whole row: columns.h cuts tiles of equal size
@@ -50,7 +53,8 @@ __attribute__((noinline)) static void sum_tile(const Product<SX, SY, I>& p, int6
         typename V::reg sum[NV] = {};
         auto* y = p.Y + place(row);
         const auto* later = p.Y + place(std::min(row + ROWS_AHEAD, end - 1));
-        for (int v = 0; v < NV; ++v) __builtin_prefetch(later + v * V::count, 1);
+        if (NV > 1 || p.rows)
+            for (int v = 0; v < NV; ++v) __builtin_prefetch(later + v * V::count, 1);
         if (accumulate)  // before the sum: products in several passes and in one then give the same bits
             for (int v = 0; v < NV; ++v) sum[v] = V::load(y + (v < NV - 1 ? v * V::count : last));
         const int64_t stop = indptr[row + 1];
@@ -73,20 +77,20 @@ __attribute__((noinline)) static void sum_tile(const Product<SX, SY, I>& p, int6
             if (WEIGHTED) __builtin_prefetch(weights + e + STREAM_AHEAD);
         };
         int64_t e = indptr[row];
-        for (; e + BLOCK <= stop; e += BLOCK) {
-            ask_stream(e);
-            if (e + BLOCK <= foreseen)
+        if (BLOCK > 1 && stop - e >= LONG_ROW)
+            for (; e + BLOCK <= stop; e += BLOCK) {
+                ask_stream(e);
+                if (e + BLOCK <= foreseen)
 #pragma GCC unroll 8
-                for (int u = 0; u < BLOCK; ++u) ask(e + u + AHEAD);
+                    for (int u = 0; u < BLOCK; ++u) ask(e + u + AHEAD);
 #pragma GCC unroll 8
-            for (int u = 0; u < BLOCK; ++u) add(e + u);
-        }
-        if (BLOCK > 1 && e < stop) {
-            ask_stream(e);
-            for (; e < stop; ++e) {
-                if (e < foreseen) ask(e + AHEAD);
-                add(e);
+                for (int u = 0; u < BLOCK; ++u) add(e + u);
             }
+        if (BLOCK > 1) ask_stream(e);
+        for (; e < stop; ++e) {
+            if (BLOCK == 1) ask_stream(e);
+            if (e < foreseen) ask(e + AHEAD);
+            add(e);
         }
         if (p.add) {
             const auto* a = p.add + place(row);

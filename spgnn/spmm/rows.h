@@ -34,21 +34,23 @@ static constexpr int64_t STREAM_AHEAD = 512, ROWS_AHEAD = 4;
 // Nonzeros of a row from which they are taken in blocks: of a shorter one the processor foresees the end, unless it has two.
 static constexpr int64_t LONG_ROW = 32;
 
-// Columns [col, col + (NV - 1) lanes] of rows [begin, end) and, as the last vector, the lanes that start
-// at col + last. Not inlined: each tile has the registers to itself, whatever stands around it.
+// Columns [from, from + (NV - 1) lanes] of rows [begin, end) and, as the last vector, the lanes that start
+// at from + to_last. Not inlined: each tile has the registers to itself, whatever stands around it.
 template <class V, int NV, bool WEIGHTED, class SX, class SY, class I>
-__attribute__((noinline)) static void sum_tile(const Product<SX, SY, I>& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
+__attribute__((noinline)) static void sum_tile(const Product<SX, SY, I>& p, int64_t begin, int64_t end, int64_t from, int64_t to_last) {
     typedef Product<SX, SY, I> P;
     constexpr int BLOCK = NV == 1 ? 8 : NV <= 4 ? 4 : 1;  // nonzeros between two looks at what is to be asked for: narrow rows are short of instructions
     constexpr int64_t SIZE = sizeof(typename P::Source), BYTES = NV * V::count * SIZE, AHEAD = std::min(AHEAD_MOST, AHEAD_BYTES / BYTES);
     const int64_t *__restrict indptr = p.indptr, foreseen = p.nnz - AHEAD;
-    const int64_t ldx = NV == 1 ? V::count : p.ldx;  // one vector is a whole row: columns.h cuts tiles of equal size
+    // One vector is a whole row, as columns.h cuts tiles of equal size: its addresses are then known to the compiler.
+    constexpr bool WHOLE = NV == 1;
+    const int64_t col = WHOLE ? 0 : from, last = WHOLE ? 0 : to_last, ldx = WHOLE ? V::count : p.ldx, ldy = WHOLE ? V::count : p.ldy;
     const auto* __restrict indices = p.indices;
     const auto* __restrict X = p.X + col;
     const typename P::T *__restrict weights = p.weights, *bias = p.bias ? p.bias + col : nullptr;
     const int64_t final_byte = (last + V::count) * SIZE - 1;  // of a row; it may lie in one line more
     const bool accumulate = p.accumulate, relu = p.relu;
-    const auto place = [&](int64_t row) { return (p.rows ? p.rows[row] : row) * p.ldy + col; };
+    const auto place = [&](int64_t row) { return (p.rows ? p.rows[row] : row) * ldy + col; };
     for (int64_t row = begin; row < end; ++row) {
         typename V::reg sum[NV] = {};
         auto* y = p.Y + place(row);

@@ -43,6 +43,27 @@ def test_spmm_equals_the_loop_at_every_width(isa, dtype, index):
                     np.testing.assert_allclose(Y, expected, **tolerance(dtype))
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_any_length_are_summed_in_blocks_and_one_by_one(isa, dtype):
+    lengths_n = np.random.default_rng(0).permutation([*range(80), 127, 128, 129, 255, 256, 257, 700])
+    n, m = len(lengths_n), 900
+    indptr = np.concatenate([[0], np.cumsum(lengths_n)]).astype(np.int64)
+    rng = np.random.default_rng(1)
+    indices = np.concatenate([np.sort(rng.choice(m, length, replace=False)) for length in lengths_n]).astype(np.int32)
+    weights, places_n = rng.standard_normal(len(indices)).astype(dtype), rng.permutation(n)
+    A, pattern = (sp.csr_array((data, indices, indptr), shape=(n, m)) for data in (weights.astype(float), np.ones(len(indices))))
+    for F in (1, 3, 4, 8, 16, 17, 32, 41, 64, 65, 128, 256):
+        X = rng.standard_normal((m, F)).astype(dtype)
+        for values, M in ((weights, A), (None, pattern)):
+            expected, Y, listed = M @ X.astype(float), np.full((n, F), np.nan, dtype), np.full((n, F), np.nan, dtype)
+            _kernels.spmm(indptr, indices, values, X, Y, isa=isa)
+            atol = 30 * np.finfo(dtype).eps * np.sqrt(lengths_n.max()) * 4
+            np.testing.assert_allclose(Y, expected, rtol=0, atol=atol)
+            _kernels.spmm(indptr, indices, values, X, listed, isa=isa, rows=places_n)
+            np.testing.assert_array_equal(listed[places_n], Y)
+
+
 def test_spmm_is_the_same_bit_for_bit_for_any_number_of_threads():
     A = random_csr(3000, 3000, 0.01, np.float32)
     X = np.random.default_rng(0).standard_normal((3000, 41)).astype(np.float32)

@@ -15,7 +15,7 @@ template <class V, int TILE, bool WEIGHTED, class P>
 static inline void tile_columns(const P& p, int64_t begin, int64_t end, int64_t width) {
     constexpr int64_t lanes = V::count;
     const int64_t vectors = (width + lanes - 1) / lanes, tiles = (vectors + TILE - 1) / TILE;
-    for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal size: one vector is a whole row, unless TILE = 2 < vectors
+    for (int64_t t = 0; t < tiles; ++t) {  // of nearly equal size: a tile of one vector is a whole row (TILE = 2 is for two vectors at most)
         const int64_t first = vectors * t / tiles, stop = vectors * (t + 1) / tiles;
         const int64_t col = first * lanes, right = std::min(stop * lanes, width);
         choose_tile<V, TILE, WEIGHTED>(int(stop - first), p, begin, end, col, right - lanes - col);

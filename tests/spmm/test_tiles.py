@@ -12,7 +12,7 @@ from spgnn.spmm.passes import Tiles, cut, multiply
 
 @pytest.mark.parametrize("isa", _kernels.instruction_sets())
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("F", [1, 7, 16, 32, 33, 41, 64, 128, 129, 256, 300])
+@pytest.mark.parametrize("F", [1, 4, 7, 8, 16, 32, 33, 41, 64, 128, 129, 256, 300])
 def test_one_pass_and_several_give_the_same_bits(tiled, isa, dtype, F):
     A, rng = hubs_first(dtype=dtype), np.random.default_rng(1)
     bits = f"u{np.dtype(dtype).itemsize}"
@@ -28,9 +28,10 @@ def test_one_pass_and_several_give_the_same_bits(tiled, isa, dtype, F):
             options = {"bias": bias, "relu": True, "add": add}
             _kernels.spmm(*arrays(A), weights, X, one, accumulate, isa=isa, **options)
             multiply(made, X, several, accumulate, 2, isa, **options)
-            if one[0].nbytes >= panels.NARROWEST:
+            is_one_vector = F == 1 or (isa, one[0].nbytes) in {("base", 16), ("avx2", 32), ("avx512", 64)}
+            if one[0].nbytes >= panels.NARROWEST or is_one_vector:
                 np.testing.assert_array_equal(several.view(bits), one.view(bits))
-            else:  # a compiler may round the products of a block of nonzeros first
+            else:  # of two vectors a compiler may round the products of a block of nonzeros first
                 np.testing.assert_allclose(several, one, rtol=1e-4, atol=1e-4)
 
 

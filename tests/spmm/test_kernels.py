@@ -208,10 +208,34 @@ def test_softmax_xent_equals_torch_in_value_and_gradient(isa, dtype, C):
     np.testing.assert_array_equal(Z, G)
 
 
-def test_softmax_xent_lets_a_nan_through():
-    Z = np.zeros((3, 4), np.float32)
-    Z[1, 2] = np.nan
-    assert np.isnan(_kernels.softmax_xent(Z, np.array([0, 1, 2]), 1.0, np.empty_like(Z)))
+@pytest.mark.parametrize("isa", ISAS)
+def test_softmax_xent_of_every_width(isa):
+    for C in range(1, 140):
+        rng = np.random.default_rng(C)
+        Z = (rng.standard_normal((67, C)) * 4).astype(np.float32)
+        Z[:, -1] += 9 * (np.arange(67) % 3 == 0)  # the largest in the tail
+        y = rng.integers(-1, C, 67)
+        y[-1] = -1
+        G = np.full((69, C), np.nan, np.float32)[1:-1]
+        loss = _kernels.softmax_xent(Z, y, 0.5, G, 1, isa)
+        expected, gradient = reference.softmax_xent(Z, y, 0.5)
+        assert abs(loss - expected) <= 1e-5 * max(expected, 1)
+        np.testing.assert_allclose(G, gradient, atol=4e-7)
+        assert np.isnan(G.base[0]).all() and np.isnan(G.base[-1]).all(), "nothing is written beside the rows"
+        np.testing.assert_array_equal(G[y < 0], 0)
+        assert _kernels.softmax_xent(Z, y, 0.5, Z, 1, isa) == loss
+        np.testing.assert_array_equal(Z, G)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("C", [3, 4, 9, 16, 40, 47, 64, 130])
+def test_softmax_xent_lets_a_nan_through(isa, C):
+    for at in (0, C // 2, C - 1):
+        Z = np.zeros((3, C), np.float32)
+        Z[1, at] = np.nan
+        G = np.empty_like(Z)
+        assert np.isnan(_kernels.softmax_xent(Z, np.array([0, 1, 2]), 1.0, G, 1, isa))
+        assert np.isnan(G[1]).any() and not np.isnan(G[[0, 2]]).any()
 
 
 def test_softmax_xent_refuses_a_label_beyond_the_columns():

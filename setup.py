@@ -45,6 +45,13 @@ setup(
             extra_link_args=["-pthread"],
         ),
         Pybind11Extension(
+            "spgnn.partition._flow",
+            ["spgnn/partition/flow.cpp"],
+            depends=[f"spgnn/partition/flow_{name}.h" for name in ("network", "pair", "regions")],
+            cxx_std=17,
+            extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],  # as above
+        ),
+        Pybind11Extension(
             "spgnn.partition.stream._stream",
             ["spgnn/partition/stream/stream.cpp"],
             depends=[f"spgnn/partition/stream/{name}.h" for name in ("edges", "gist", "refine", "replicas", "spring", "text", "vertexcut")],

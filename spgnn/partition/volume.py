@@ -3,16 +3,19 @@
 From a start, multilevel: coarsen inside the parts, then sweeps that move each vertex to the part with the
 best score + temperature x noise, finest level last, the temperature falling to zero. A score is rows saved,
 times a price of each sender that follows what it sends, less a price of work. Where few rows travel, as on
-road networks and other meshes, the total is refined alone, and then regions are cut anew (recut.py).
-One thread but for the coarsening; the same result for a seed on any machine.
+road networks and other meshes, the total is refined alone from several starts, and then borders are drawn by flows
+and regions cut anew (recut.py). One thread but for the coarsening and those starts; the same result for a seed on any
+machine and with any number of threads.
 Shapes: N nodes, k parts; a net is a row that travels, with its readers.
 Source: the role of Graph-VB in the sparsity-aware paper (ICPP'24), section 5; move deltas of DESIGN, "Partitioners".
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import numpy as np
@@ -30,10 +33,10 @@ from .registry import PARTITIONERS, partitioner
 
 OBJECTIVES = ("columns", "cover")
 MASKS = 64  # parts whose sets fit a machine word
-FEW, FEW_OF_SMALL, SMALL = 0.1, 0.3, 100_000  # rows a node below which regions are cut anew; of a graph with few nonzeros
+FEW, FEW_OF_SMALL, SMALL = 0.1, 0.3, 1_000_000  # rows a node below which borders are drawn by flows and regions cut anew; of a graph with few nonzeros
 TRIES = 3  # starts that are refined before the best one is cut anew: luck weighs
 ON_MESHES = {"coarsest": 15, "most_work": 0.1}  # whole stretches of a border move, not single nodes
-ROUNDS, MOST_ROUNDS, MOST_NNZ = 8, 1024, 1_000_000  # regions a part, in all; with more nonzeros there are fewer
+ROUNDS, MOST_ROUNDS, MOST_NNZ = 4, 1024, 2_000_000  # regions a part, in all; with more nonzeros there are fewer
 COVER_ROUNDS = 2
 COVER_SWEEPS = {"levels": 0, "last_sweeps": 8}
 
@@ -82,9 +85,15 @@ def volume(
     is_mesh = rows < graph.n_nodes * (FEW if graph.nnz > SMALL else FEW_OF_SMALL)
     if is_mesh:
         starts = [(seed, start_N), *_other_starts(graph, k, seed, balance, start)]
-        free = [refine(_arrays(readers), from_N, of, send=False, **sweeps(2 * effort), **ON_MESHES)[0] for of, from_N in starts]
+        again = functools.partial(recut, graph.A, k=k, seed=seed, balance=balance, **held)
+
+        def drawn(of: int, from_N: np.ndarray) -> np.ndarray:
+            return again(refine(_arrays(readers), from_N, of, send=False, **sweeps(2 * effort), **ON_MESHES)[0], rounds=0)
+
+        with ThreadPoolExecutor(cores()) as threads:
+            tries = list(threads.map(drawn, *zip(*starts, strict=True)))
         rounds = math.ceil(effort * min(ROUNDS * k, MOST_ROUNDS) * min(1.0, MOST_NNZ / max(graph.nnz, 1)))
-        owner_N = best(recut(graph.A, best(*free), k, seed=seed, balance=balance, rounds=rounds, **held), owner_N)
+        owner_N = best(again(best(*tries), rounds=rounds), owner_N)
     if objective == "columns":
         return owner_N
     columns_N, sides = owner_N, held

@@ -1,4 +1,4 @@
-"""Regions cut anew: counts against counting from the matrix, and what is kept."""
+"""Borders drawn by flows and regions cut anew: counts against counting from the matrix, and what is kept."""
 
 from types import SimpleNamespace
 
@@ -10,52 +10,97 @@ from spgnn.graph import graph_from_coo
 from spgnn.partition import _volume, cover_PP, part_graph, rows_PP
 from spgnn.partition import recut as recut_module
 from spgnn.partition.metis import kway, neighbours
-from spgnn.partition.recut import FEWEST, MOST, SLACK, _State, cost, recut
+from spgnn.partition.recut import CORRIDOR, FEWEST, MOST, NORM, OF_MEAN, SLACK, _State, cost, recut
 
 from graphs import random_graph
+
+HELD = [(True, False), (False, True), (True, True), (False, False)]
 
 
 def state_of(graph, k, *, balance=1.3, send=True, receive=False, seed=0):
     A = graph.in_use().A
     owner_N = np.random.default_rng(seed).permutation(np.arange(A.shape[0]) % k)
-    return A, _State(A, owner_N, k, balance, send, receive)
+    return A, _State(A, owner_N, k, seed, balance, send, receive)
+
+
+def check_counts(A, state):
+    """The rows that are kept equal those counted anew, the cost that of this module; return it."""
+    owner_N = state.borders.owner()
+    rows_kk = rows_PP(A, owner_N, state.k)
+    np.testing.assert_array_equal(state.borders.rows(), rows_kk)
+    assert np.bincount(owner_N, minlength=state.k).all(), "no part is empty"
+    assert state.borders.cost() == pytest.approx(cost(rows_kk, **state.held), rel=1e-12)
+    return state.borders.cost()
 
 
 @pytest.mark.parametrize("use", ["directed", "undirected", "reversed"])
-@pytest.mark.parametrize("held", [(True, False), (False, True), (True, True), (False, False)])
+@pytest.mark.parametrize("held", HELD)
 def test_counts_follow_every_cut_and_the_cost_never_rises(use, held):
     changed = 0
     for seed in range(8):
         k = 2 + seed
         A, state = state_of(random_graph(120, 300, seed=seed, use=use), k, send=held[0], receive=held[1], seed=seed)
-        rng, before = np.random.default_rng(seed), np.inf
+        rng, before = np.random.default_rng(seed), check_counts(A, state)
         for _ in range(6):
-            was = state.owner_N
-            state.cut(state.region(rng), rng)
-            rows = rows_PP(A, state.owner_N, k)
-            np.testing.assert_array_equal(state.rows_kk, rows)
-            np.testing.assert_array_equal(state.sums, [rows.sum(1), rows.sum(0)])
-            now = cost(rows, send=held[0], receive=held[1])
-            assert now <= before
-            before, changed = now, changed + bool(np.any(was != state.owner_N))
-            if np.any(was != state.owner_N):
-                region = np.unique(state.owner_N[was != state.owner_N])
-                assert np.bincount(state.owner_N, weights=state.work_N)[region].max() <= state.most_work
+            was = state.borders.owner()
+            is_kept = state.cut(region := state.region(rng), rng)
+            owner_N, now = state.borders.owner(), check_counts(A, state)
+            assert now <= before and (is_kept or np.array_equal(owner_N, was))
+            assert np.all(np.isin(was[owner_N != was], region)), "nodes of other parts stay"
+            if is_kept:
+                assert np.bincount(owner_N, weights=state.work_N)[region].max() <= state.most_work
+            before, changed = now, changed + is_kept
     assert changed >= 8
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_flows_draw_all_borders_within_the_work_at_no_higher_cost(held):
+    for seed, use in enumerate(("directed", "undirected", "reversed") * 3):
+        A, state = state_of(random_graph(150, 250, seed=seed, use=use), 2 + seed, send=held[0], receive=held[1], seed=seed)
+        before = check_counts(A, state)
+        state.borders.refine(list(range(state.k)), 3, 0.2, 0.8)
+        assert check_counts(A, state) < before
+        assert np.bincount(state.borders.owner(), weights=state.work_N).max() <= state.most_work
+
+
+def test_flows_straighten_the_border_of_two_halves_of_a_grid():
+    A = load_graph("grid:rows=20,cols=20").in_use().A
+    row, column = np.divmod(np.arange(400), 20)
+    state = _State(A, (column + row % 3 >= 11).astype(np.int32), 2, 0, 1.03, True, False)
+    assert state.borders.rows().sum() > 50
+    state.borders.refine([0, 1], 8, *CORRIDOR)
+    assert state.borders.rows().sum() <= 42, "a straight border sends 20 rows either way"
+
+
+def test_a_region_that_is_given_worse_parts_and_cannot_mend_them_stays():
+    A = load_graph("grid:rows=10,cols=40").in_use().A
+    stripes_N = (np.arange(400) % 40 // 10).astype(np.int32)
+    state = _State(A, stripes_N, 4, 0, 1.03, True, False)
+    nodes = np.flatnonzero(stripes_N < 2).astype(np.int32)
+    for to in (np.arange(200) % 2, np.zeros(200)):  # everything travels; one part is empty, the other too heavy
+        assert not state.borders.recut([0, 1], nodes, to.astype(np.int32), 0, *CORRIDOR)
+        np.testing.assert_array_equal(state.borders.owner(), stripes_N)
+        check_counts(A, state)
+    assert state.borders.recut([0, 1], nodes, 1 - stripes_N[nodes], 0, *CORRIDOR), "0 and 1 change their names, at the same cost"
+    np.testing.assert_array_equal(state.borders.owner()[nodes], 1 - stripes_N[nodes])
 
 
 def test_the_cost_is_that_of_what_is_held():
     rows_kk = np.array([[0, 3], [1, 0]])
-    costs = [cost(rows_kk, send=send, receive=receive) for send, receive in ((True, False), (False, True), (True, True), (False, False))]
-    assert costs == [3**8 + 1, 3**8 + 1, 2 * (3**8 + 1), 4]
-    assert cost(np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]]), send=True, receive=False) == 2**8
-    assert cost(np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]]), send=False, receive=True) == 2
+    norm = lambda *loads: (np.array(loads, float) ** NORM).sum() ** (1 / NORM)
+    costs = [cost(rows_kk, send=send, receive=receive) for send, receive in HELD]
+    assert costs == pytest.approx([norm(3, 1) + OF_MEAN * 2, norm(3, 1) + OF_MEAN * 2, norm(3, 1, 3, 1) + OF_MEAN * 2, OF_MEAN * 2])
+    rows_kk = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]])
+    assert cost(rows_kk, send=True, receive=False) == pytest.approx(2 + OF_MEAN * 2 / 3)
+    assert cost(rows_kk, send=False, receive=True) == pytest.approx(norm(1, 1) + OF_MEAN * 2 / 3)
+    assert cost(0 * rows_kk, send=True, receive=True) == 0
+    assert np.isfinite(cost(rows_kk * 10**12, send=True, receive=True))
 
 
 def test_a_region_is_of_parts_that_border_on_each_other():
     ring = graph_from_coo(np.arange(60), (np.arange(60) + 1) % 60, 60)
     A = ring.in_use().A
-    state = _State(A, np.arange(60) // 6, 10, 1.03, True, False)
+    state = _State(A, np.arange(60) // 6, 10, 0, 1.03, True, False)
     rng, sizes = np.random.default_rng(0), set()
     for _ in range(100):
         region = state.region(rng)
@@ -70,9 +115,8 @@ def test_a_region_is_of_parts_that_border_on_each_other():
 def state_of_loads(rows_kk, *, send=True, receive=False):
     """A state whose parts send and read what rows_kk says."""
     k = len(rows_kk)
-    state = _State(graph_from_coo([], [], k).in_use().A, np.arange(k), k, 1.03, send, receive)
-    state.rows_kk = np.array(rows_kk)
-    state.sums = [state.rows_kk.sum(1), state.rows_kk.sum(0)]
+    state = _State(graph_from_coo([], [], k).in_use().A, np.arange(k), k, 0, 1.03, send, receive)
+    state.borders = SimpleNamespace(rows=lambda: np.array(rows_kk))
     return state
 
 
@@ -104,42 +148,62 @@ def test_metis_gives_each_part_its_share():
     np.testing.assert_allclose(np.bincount(owner_N) / 1600, shares_k, atol=0.01)
 
 
-def test_a_region_goes_to_metis_with_shares_and_is_refined_beside_what_is_outside(monkeypatch):
+class Draws:
+    """A random number generator whose coins fall as told."""
+
+    def __init__(self, *coins):
+        self.coins, self.others = list(coins), np.random.default_rng(0)
+
+    def integers(self, *args):
+        return self.coins.pop(0) if args == (2,) else self.others.integers(*args)
+
+    def __getattr__(self, name):
+        return getattr(self.others, name)
+
+
+@pytest.mark.parametrize(("coins", "means"), [((1, 0, 0), ["metis"]), ((1, 1, 1, 0), ["metis", "moves"]), ((0, 1), ["moves"])])
+def test_a_region_is_cut_by_metis_or_moved_beside_what_is_outside_or_both(monkeypatch, coins, means):
     A = load_graph("grid:rows=30,cols=30").in_use().A
-    state = _State(A, (np.arange(900) % 30) // 6, 5, 1.2, True, False)
-    seen = []
-    monkeypatch.setattr(recut_module, "kway", lambda *args, **options: seen.append(options) or kway(*args, **options))
+    owner_N = (np.arange(900) % 30) // 6
+    state = _State(A, owner_N, 5, 0, 1.2, True, False)
+    seen, parts = [], []
+
+    def cut(*args, **options):
+        assert options["shares_k"].sum() == pytest.approx(1)
+        seen.append("metis")
+        parts.append(kway(*args, **options))
+        return parts[-1]
 
     def refine(*args):
         *_, work, part, m, balance, _, _, _, settings = args
         assert m == 3 and part[-1] == 2 and part[:-1].max() == 1, "two parts of the region, and the outside"
         assert work[-1] > balance * work.sum() / m > work[:-1].sum() / 2, "none has room for the outside"
         assert settings["send"] in (True, False) and not settings["receive"]
-        seen.append(_volume.refine(*args))
-        return seen[-1]
+        np.testing.assert_array_equal(part[:-1], parts[-1] if parts else owner_N[np.isin(owner_N, [1, 2])] - 1)
+        seen.append("moves")
+        result = _volume.refine(*args)
+        parts.append(result[0][:-1])
+        return result
 
+    monkeypatch.setattr(recut_module, "kway", cut)
     monkeypatch.setattr(recut_module, "_volume", SimpleNamespace(refine=refine))
-    state.cut(np.array([1, 2]), np.random.default_rng(0))
-    options, (part, _, _) = seen
-    assert options["shares_k"].sum() == pytest.approx(1)
-    np.testing.assert_array_equal(part[:-1], (state.owner_N[np.isin(state.owner_N, [1, 2])] == 2))
+    to = []
+    monkeypatch.setattr(state, "borders", SimpleNamespace(owner=lambda: owner_N.astype(np.int32), recut=lambda *args: to.append(args)))
+    state.cut(np.array([1, 2], np.int32), Draws(*coins))
+    ((region, nodes, given, passes, *corridor),) = to
+    assert seen == means and region == [1, 2] and passes == recut_module.PASSES and tuple(corridor) == CORRIDOR
+    np.testing.assert_array_equal(nodes, np.flatnonzero(np.isin(owner_N, [1, 2])))
+    np.testing.assert_array_equal(given, 1 + parts[-1])
 
 
-def test_a_cut_that_is_too_heavy_or_no_better_is_not_kept(monkeypatch):
-    A = load_graph("grid:rows=20,cols=20").in_use().A
-    stripes_N = (np.arange(400) % 20) // 5
-    state = _State(A, stripes_N, 4, 1.03, True, False)
-    rng, region = np.random.default_rng(0), np.array([1, 2])
-    for part in (np.zeros(200, int), np.arange(200) % 2):  # nothing travels inside; everything does
-        monkeypatch.setattr(state, "_refined", lambda *_, part=part: part)
-        state.cut(region, rng)
-        np.testing.assert_array_equal(state.owner_N, stripes_N)
-    monkeypatch.setattr(state, "_refined", lambda *_: (np.arange(200) % 10 < 5).astype(int))
-    state.cut(region, rng)
-    assert np.any(state.owner_N != stripes_N), "1 and 2 changed their names, at the same cost"
-    monkeypatch.setattr(recut_module, "kway", lambda *_, **__: pytest.fail("a region that is too heavy for any cut"))
-    state.most_work = 0.99 * state.work_N[np.isin(state.owner_N, region)].sum() / 2
-    state.cut(region, rng)
+def test_a_region_that_is_too_heavy_for_any_cut_stays(monkeypatch):
+    A, state = state_of(load_graph("grid:rows=20,cols=20"), 4)
+    region, was = np.array([1, 2], np.int32), state.borders.owner()
+    monkeypatch.setattr(recut_module, "kway", lambda *_, **__: pytest.fail("it was cut"))
+    monkeypatch.setattr(state, "_moved", lambda *_: pytest.fail("it was moved"))
+    state.most_work = 0.99 * state.work_N[np.isin(was, region)].sum() / 2
+    assert not state.cut(region, np.random.default_rng(0))
+    np.testing.assert_array_equal(state.borders.owner(), was)
 
 
 @pytest.mark.parametrize("m", [2, 3, 5])

@@ -20,9 +20,9 @@ def mesh():
 
 @pytest.fixture
 def recuts(monkeypatch):
-    """Return a list of (owner_N, rounds) with which regions were cut anew; nothing is cut."""
+    """Return a list of (owner_N, rounds) with which regions were cut anew; nothing is cut, no border drawn."""
     calls = []
-    monkeypatch.setattr(volume, "recut", lambda A, owner_N, k, *, rounds, **_: calls.append((owner_N, rounds)) or owner_N)
+    monkeypatch.setattr(volume, "recut", lambda A, owner_N, *, rounds, **_: rounds and calls.append((owner_N, rounds)) or owner_N)
     return calls
 
 
@@ -40,12 +40,12 @@ ONE_LARGE[:3] = [1, 2, 3]
 @pytest.mark.parametrize(
     ("options", "changed", "rounds"),
     [
-        ({}, {}, 8 * K),
-        ({"effort": 0.5}, {}, 4 * K),
+        ({}, {}, 4 * K),
+        ({"effort": 0.5}, {}, 2 * K),
         ({"effort": 0.01}, {}, 1),
         ({}, {"MOST_ROUNDS": 10}, 10),
         ({"effort": 2}, {"MOST_ROUNDS": 10}, 20),
-        ({}, {"MOST_NNZ": 380}, 8),  # a quarter of the nonzeros
+        ({}, {"MOST_NNZ": 380}, 4),  # a quarter of the nonzeros
     ],
 )
 def test_regions_are_cut_as_often_as_parts_effort_and_size_say(mesh, recuts, monkeypatch, options, changed, rounds):
@@ -88,6 +88,21 @@ def test_the_best_of_several_starts_is_cut_anew(mesh, recuts, monkeypatch, start
     assert starts == [(5, {}), (1_000_008, of_metis), (2_000_011, {})]
     costs = [sends(mesh, owner_N) for owner_N in free]
     assert len(set(costs)) > 1 and sends(mesh, recuts[0][0]) == min(costs)
+
+
+def test_borders_of_each_start_are_drawn_before_the_best_is_chosen(mesh, monkeypatch):
+    drawn = [SHUFFLED, QUARTERS, STRIPES]
+    seen = []
+
+    def recut(A, owner_N, *, rounds, **_):
+        if rounds:
+            seen.append(owner_N)
+            return owner_N
+        return drawn.pop()
+
+    monkeypatch.setattr(volume, "recut", recut)
+    part_graph(mesh, K, "volume")
+    assert not drawn and len(seen) == 1 and seen[0] is QUARTERS
 
 
 @pytest.mark.parametrize("recut_N", [QUARTERS, SHUFFLED, ONE_LARGE], ids=["better", "worse", "too heavy"])

@@ -30,6 +30,7 @@ MOVES = {
 }  # fmt: skip
 MOST_LEVELS, TARGET, SOFT_CAP = 3, 1.03, 1.3
 FIRST_PASSES, PASSES = 2, 2  # over all borders before the first region, and over those of a region
+PATIENCE, GAIN = 8, 0.0005  # so many regions, or one a part, that gain less: the end
 CORRIDOR = (0.05, 0.3)  # the share of a part's work on either side of a border that flows may move: from, to
 
 
@@ -51,18 +52,22 @@ def _held(rows_kk: np.ndarray, send: bool, receive: bool) -> np.ndarray:
 def recut(
     A: sp.csr_array, owner_N: np.ndarray, k: int, *, seed: int, balance: float, rounds: int, send: bool, receive: bool
 ) -> np.ndarray:
-    """Return owner_N after its borders were drawn by flows, and so many regions cut anew, each kept where the cost does not rise.
+    """Return owner_N after its borders were drawn by flows and so many regions cut anew, each kept where the cost does not rise.
 
     Work, the sum of (nnz + 1), is at most balance times the mean in each part that changed.
     """
     state = _State(A, owner_N, k, seed, balance, send, receive)
     state.borders.refine(list(range(k)), FIRST_PASSES, *CORRIDOR)
     rng = np.random.default_rng(seed)
+    costs = [state.borders.cost()]
     for _ in range(rounds):
         region = state.region(rng)
         if len(region) < FEWEST:  # nothing travels
             break
         state.cut(region, rng)
+        costs.append(state.borders.cost())
+        if len(costs) > (patience := max(PATIENCE, k)) and costs[-1] > (1 - GAIN) * costs[-1 - patience]:
+            break
     return state.borders.owner()
 
 

@@ -3,9 +3,9 @@
 From a start, multilevel: coarsen inside the parts, then sweeps that move each vertex to the part with the
 best score + temperature x noise, finest level last, the temperature falling to zero. A score is rows saved,
 times a price of each sender that follows what it sends, less a price of work. Where few rows travel, as on
-road networks and other meshes, the total is refined alone from several starts, and then borders are drawn by flows
-and regions cut anew (recut.py). One thread but for the coarsening and those starts; the same result for a seed on any
-machine and with any number of threads.
+road networks and other meshes, the total is refined alone, too; from both, borders are drawn by flows and regions cut
+anew (recut.py), each in a thread of its own, and the better one is the result. Otherwise one thread but for the
+coarsening; the same result for a seed on any machine.
 Shapes: N nodes, k parts; a net is a row that travels, with its readers.
 Source: the role of Graph-VB in the sparsity-aware paper (ICPP'24), section 5; move deltas of DESIGN, "Partitioners".
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
@@ -34,7 +33,6 @@ from .registry import PARTITIONERS, partitioner
 OBJECTIVES = ("columns", "cover")
 MASKS = 64  # parts whose sets fit a machine word
 FEW, FEW_OF_SMALL, SMALL = 0.1, 0.3, 1_000_000  # rows a node below which borders are drawn by flows and regions cut anew; of a graph with few nonzeros
-TRIES = 3  # starts that are refined before the best one is cut anew: luck weighs
 ON_MESHES = {"coarsest": 15, "most_work": 0.1}  # whole stretches of a border move, not single nodes
 ROUNDS, MOST_ROUNDS, MOST_NNZ = 4, 1024, 2_000_000  # regions a part, in all; with more nonzeros there are fewer
 COVER_ROUNDS = 2
@@ -56,7 +54,7 @@ def volume(
           send       hold the largest send down; False: the total alone, with twice the sweeps.
           receive    hold the largest receive down too: the backward send of a directed graph. Both
                      objectives of a symmetric graph under cover are one, so there it changes nothing.
-          start      name of a partitioner, run with its defaults (metis on a mesh: for volume, too), or owner_N (N,) integers.
+          start      name of a partitioner, run with its defaults, or owner_N (N,) integers.
     Raises: UsageError for an option that does not fit; PartitionError where start is no partition.
     """
     if objective not in OBJECTIVES:
@@ -84,16 +82,11 @@ def volume(
     owner_N, rows, _ = refine(_arrays(readers), start_N, **held, **sweeps(effort if send else 2 * effort))
     is_mesh = rows < graph.n_nodes * (FEW if graph.nnz > SMALL else FEW_OF_SMALL)
     if is_mesh:
-        starts = [(seed, start_N), *_other_starts(graph, k, seed, balance, start)]
-        again = functools.partial(recut, graph.A, k=k, seed=seed, balance=balance, **held)
-
-        def drawn(of: int, from_N: np.ndarray) -> np.ndarray:
-            return again(refine(_arrays(readers), from_N, of, send=False, **sweeps(2 * effort), **ON_MESHES)[0], rounds=0)
-
-        with ThreadPoolExecutor(cores()) as threads:
-            tries = list(threads.map(drawn, *zip(*starts, strict=True)))
+        free_N, _, _ = refine(_arrays(readers), start_N, send=False, **sweeps(2 * effort), **ON_MESHES)
         rounds = math.ceil(effort * min(ROUNDS * k, MOST_ROUNDS) * min(1.0, MOST_NNZ / max(graph.nnz, 1)))
-        owner_N = best(again(best(*tries), rounds=rounds), owner_N)
+        again = functools.partial(recut, graph.A, k=k, seed=seed, balance=balance, rounds=rounds, **held)
+        with ThreadPoolExecutor(2) as threads:
+            owner_N = best(*threads.map(again, (owner_N, free_N)), owner_N)
     if objective == "columns":
         return owner_N
     columns_N, sides = owner_N, held
@@ -111,14 +104,6 @@ def volume(
 def sweeps(effort: float) -> dict:
     """Return the numbers of sweeps on the coarsest, the middle and the finest level."""
     return {name: math.ceil(effort * count) for name, count in (("top_sweeps", 28), ("sweeps", 14), ("last_sweeps", 15))}
-
-
-def _other_starts(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (seed, owner_N) of TRIES - 1 more starts, every other one of METIS for volume where it is METIS."""
-    for i in range(1, TRIES):
-        other = seed + 1_000_003 * i
-        options = {"objective": "vol"} if isinstance(start, str) and start == "metis" and i % 2 else {}
-        yield other, _start(graph, k, other, balance, start, **options)
 
 
 def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray, **options) -> np.ndarray:

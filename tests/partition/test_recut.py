@@ -225,6 +225,28 @@ def test_parts_between_which_nothing_travels_stay():
     np.testing.assert_array_equal(recut(A, owner_N, 2, seed=0, balance=1.03, rounds=5, send=True, receive=False), owner_N)
 
 
+@pytest.mark.parametrize(("costs", "rounds", "cut"), [([9.0] * 50, 30, 8), ([9.0 - 0.1 * i for i in range(50)], 30, 30), ([9.0, 9.0, 5.0] + [5.0] * 40, 30, 10), ([9.0], 0, 0)])
+def test_regions_are_cut_until_so_many_gain_nothing(monkeypatch, costs, rounds, cut):
+    A = load_graph("grid:rows=10,cols=10").in_use().A
+    calls = []
+    monkeypatch.setattr(_State, "cut", lambda *_: calls.append(1))
+
+    class Costs:
+        def __init__(self, borders):
+            self.borders = borders
+
+        def __getattr__(self, name):
+            return getattr(self.borders, name)
+
+        def cost(self):
+            return costs[len(calls)]
+
+    made = recut_module._flow.Borders
+    monkeypatch.setattr(recut_module, "_flow", SimpleNamespace(Borders=lambda *args, **options: Costs(made(*args, **options))))
+    recut(A, np.arange(100) // 50, 2, seed=0, balance=1.1, rounds=rounds, send=True, receive=False)
+    assert len(calls) == cut
+
+
 @pytest.mark.slow
 def test_the_largest_send_of_a_mesh_is_below_that_of_metis_and_the_same_for_a_seed():
     graph = load_graph("grid:rows=100,cols=100")

@@ -22,7 +22,7 @@ def mesh():
 def recuts(monkeypatch):
     """Return a list of (owner_N, rounds) with which regions were cut anew; nothing is cut, no border drawn."""
     calls = []
-    monkeypatch.setattr(volume, "recut", lambda A, owner_N, *, rounds, **_: rounds and calls.append((owner_N, rounds)) or owner_N)
+    monkeypatch.setattr(volume, "recut", lambda A, owner_N, *, rounds, **_: calls.append((owner_N, rounds)) or owner_N)
     return calls
 
 
@@ -53,60 +53,48 @@ def test_regions_are_cut_as_often_as_parts_effort_and_size_say(mesh, recuts, mon
     for name, value in changed.items():
         monkeypatch.setattr(volume, name, value)
     part_graph(mesh, K, "volume", **options)
-    assert [call[1] for call in recuts] == [rounds]
+    assert [call[1] for call in recuts] == [rounds, rounds]
 
 
 def test_regions_are_cut_where_few_rows_travel(mesh, recuts, monkeypatch):
     part = part_graph(mesh, K, "volume")
     share = part.metrics["total_rows"] / mesh.n_nodes
-    assert volume.FEW < share < volume.FEW_OF_SMALL and len(recuts) == 1
+    assert volume.FEW < share < volume.FEW_OF_SMALL and len(recuts) == 2
     part_graph(load_graph("rmat:scale=8,degree=8,seed=0"), K, "volume")
-    assert len(recuts) == 1, "on a power-law graph nearly all rows travel"
+    assert len(recuts) == 2, "on a power-law graph nearly all rows travel"
     monkeypatch.setattr(volume, "SMALL", mesh.nnz - 1)
     part_graph(mesh, K, "volume")
-    assert len(recuts) == 1, "on a large graph these rows are many"
+    assert len(recuts) == 2, "on a large graph these rows are many"
     monkeypatch.setattr(volume, "FEW", share + 0.01)
     part_graph(mesh, K, "volume")
-    assert len(recuts) == 2
+    assert len(recuts) == 4
 
 
 @pytest.mark.parametrize("start", ["metis", QUARTERS], ids=["metis", "given"])
-def test_the_best_of_several_starts_is_cut_anew(mesh, recuts, monkeypatch, start):
-    starts, free = [], []
-    take = volume._start
-    monkeypatch.setattr(volume, "_start", lambda graph, k, seed, balance, name, **options: starts.append((seed, options)) or take(graph, k, seed, balance, name, **options))
+def test_what_was_refined_with_a_price_of_sends_and_without_is_cut_anew(mesh, recuts, monkeypatch, start):
+    refined = []
 
     def refine(*args):
-        result = _volume.refine(*args)
-        if not args[-1]["send"]:
-            free.append(result[0])
-        return result
+        refined.append((args[-1]["send"], args[4].copy(), _volume.refine(*args)))
+        return refined[-1][-1]
 
     monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine))
     part_graph(mesh, K, "volume", start=start, seed=5)
-    of_metis = {"objective": "vol"} if isinstance(start, str) else {}
-    assert starts == [(5, {}), (1_000_008, of_metis), (2_000_011, {})]
-    costs = [sends(mesh, owner_N) for owner_N in free]
-    assert len(set(costs)) > 1 and sends(mesh, recuts[0][0]) == min(costs)
+    assert [send for send, _, _ in refined] == [True, False]
+    np.testing.assert_array_equal(refined[0][1], refined[1][1], "from one start")
+    assert {id(owner_N) for owner_N, _ in recuts} == {id(result[0]) for _, _, result in refined}
 
 
-def test_borders_of_each_start_are_drawn_before_the_best_is_chosen(mesh, monkeypatch):
-    drawn = [SHUFFLED, QUARTERS, STRIPES]
-    seen = []
-
-    def recut(A, owner_N, *, rounds, **_):
-        if rounds:
-            seen.append(owner_N)
-            return owner_N
-        return drawn.pop()
-
-    monkeypatch.setattr(volume, "recut", recut)
-    part_graph(mesh, K, "volume")
-    assert not drawn and len(seen) == 1 and seen[0] is QUARTERS
+@pytest.mark.parametrize("recut_of", [{True: SHUFFLED, False: QUARTERS}, {True: QUARTERS, False: SHUFFLED}], ids=["the second", "the first"])
+def test_the_better_one_of_both_is_returned(mesh, monkeypatch, recut_of):
+    STARTS = {True: STRIPES, False: STRIPES.copy()}
+    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=lambda *args: (STARTS[args[-1]["send"]], 100, 40)))
+    monkeypatch.setattr(volume, "recut", lambda A, owner_N, **_: recut_of[owner_N is STARTS[True]])
+    np.testing.assert_array_equal(part_graph(mesh, K, "volume").owner_N, QUARTERS)
 
 
 @pytest.mark.parametrize("recut_N", [QUARTERS, SHUFFLED, ONE_LARGE], ids=["better", "worse", "too heavy"])
-def test_the_better_one_of_both_ways_is_returned_within_the_balance(mesh, monkeypatch, recut_N):
+def test_what_was_cut_anew_is_returned_where_it_is_better_and_within_the_balance(mesh, monkeypatch, recut_N):
     refine = lambda *args: (STRIPES, 100, 40) if args[-1]["send"] else _volume.refine(*args)
     monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine))
     monkeypatch.setattr(volume, "recut", lambda *_, **__: recut_N)

@@ -29,7 +29,7 @@ setup(
         Pybind11Extension(
             "spgnn.partition._loops",
             ["spgnn/partition/loops.cpp"],
-            depends=[f"spgnn/partition/{name}.h" for name in ("cover", "locality", "similarity")],
+            depends=[f"spgnn/partition/{name}.h" for name in ("arrays", "cover", "locality", "similarity")],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall", "-pthread"],
             extra_link_args=["-pthread"],
@@ -37,7 +37,7 @@ setup(
         Pybind11Extension(
             "spgnn.partition._volume",
             ["spgnn/partition/volume.cpp"],
-            depends=["spgnn/partition/cover.h"]
+            depends=["spgnn/partition/arrays.h", "spgnn/partition/cover.h"]
             + [f"spgnn/partition/volume_{name}.h" for name in ("cover", "cycle", "isa", "levels", "loads", "refine", "scores", "state")],
             cxx_std=17,
             # The same scores on every machine: no fused multiply-add.
@@ -47,14 +47,15 @@ setup(
         Pybind11Extension(
             "spgnn.partition._flow",
             ["spgnn/partition/flow.cpp"],
-            depends=[f"spgnn/partition/flow_{name}.h" for name in ("network", "pair", "regions")],
+            depends=["spgnn/partition/arrays.h"] + [f"spgnn/partition/flow_{name}.h" for name in ("network", "pair", "regions")],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],  # as above
         ),
         Pybind11Extension(
             "spgnn.partition.stream._stream",
             ["spgnn/partition/stream/stream.cpp"],
-            depends=[f"spgnn/partition/stream/{name}.h" for name in ("edges", "gist", "refine", "replicas", "spring", "text", "vertexcut")],
+            depends=["spgnn/partition/arrays.h"]
+            + [f"spgnn/partition/stream/{name}.h" for name in ("edges", "gist", "refine", "replicas", "spring", "text", "vertexcut")],
             cxx_std=17,
             # Scores decide by comparing doubles: the same on every machine, so no fused multiply-add.
             extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],
@@ -62,7 +63,7 @@ setup(
         Pybind11Extension(
             "spgnn.partition.pipeline._pipeline",
             ["spgnn/partition/pipeline/pipeline.cpp"],
-            depends=["spgnn/partition/stream/edges.h"] + [f"spgnn/partition/pipeline/{name}.h" for name in ("halo", "rows")],
+            depends=["spgnn/partition/arrays.h", "spgnn/partition/stream/edges.h"] + [f"spgnn/partition/pipeline/{name}.h" for name in ("halo", "rows")],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall"],
         ),

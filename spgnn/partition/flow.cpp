@@ -1,13 +1,12 @@
 // Borders between parts drawn anew by flows, checked and bound. Python's lock is released while it runs.
 
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <limits>
 #include <memory>
-#include <stdexcept>
 
+#include "arrays.h"
 #include "flow_regions.h"
 
 namespace py = pybind11;
@@ -15,13 +14,6 @@ namespace py = pybind11;
 namespace {
 
 using namespace spgnn;
-
-template <class T>
-using Array = py::array_t<T, py::array::c_style>;
-
-void check(bool holds, const char* message) {
-    if (!holds) throw std::invalid_argument(message);
-}
 
 void check_pattern(const Array<int64_t>& start, const Array<int32_t>& indices, int64_t n) {
     check(start.ndim() == 1 && indices.ndim() == 1 && start.size() == n + 1, "a pattern and the work do not fit each other");

@@ -1,16 +1,15 @@
 // The loops of spgnn.partition, checked and bound. std::thread, not OpenMP: torch brings an OpenMP of
 // its own. Python's lock is released in every loop.
 
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "cover.h"
 #include "locality.h"
 #include "similarity.h"
@@ -19,20 +18,15 @@ namespace py = pybind11;
 
 namespace {
 
+using spgnn::Array;
 using spgnn::Block;
 using spgnn::Buckets;
 using spgnn::by_degree;
+using spgnn::check;
 using spgnn::Communities;
 using spgnn::in_parallel;
 using spgnn::NONE;
 using spgnn::reading_cost;
-
-template <class T>
-using Array = py::array_t<T, py::array::c_style>;
-
-void check(bool holds, const char* message) {
-    if (!holds) throw std::invalid_argument(message);
-}
 
 template <class Index>
 void check_csr(const Array<int64_t>& indptr, const Array<Index>& indices, int64_t columns) {

@@ -1,14 +1,13 @@
 // Volume refinement, checked and bound. std::thread, not OpenMP: torch brings an OpenMP of its own.
 // Python's lock is released while it runs.
 
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "arrays.h"
 #include "volume_cover.h"
 #include "volume_cycle.h"
 
@@ -17,13 +16,6 @@ namespace py = pybind11;
 namespace {
 
 using namespace spgnn;
-
-template <class T>
-using Array = py::array_t<T, py::array::c_style>;
-
-void check(bool holds, const char* message) {
-    if (!holds) throw std::invalid_argument(message);
-}
 
 // The arrays that make a task, held by their Python objects.
 struct Nets {

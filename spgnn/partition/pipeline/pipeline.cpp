@@ -1,11 +1,11 @@
 // The loops of spgnn.partition.pipeline, checked and bound. Python's lock is released in each.
 
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <memory>
 
+#include "../arrays.h"
 #include "halo.h"
 #include "rows.h"
 
@@ -14,12 +14,8 @@ using namespace spgnn::pipeline;
 
 namespace {
 
-template <class T>
-using Array = py::array_t<T, py::array::c_style>;
-
-void check(bool holds, const char* message) {
-    if (!holds) throw std::invalid_argument(message);
-}
+using spgnn::Array;
+using spgnn::check;
 
 template <class T>
 int64_t size_of(const Array<T>& values) {

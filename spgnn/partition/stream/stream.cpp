@@ -1,10 +1,10 @@
 // The passes of spgnn.partition.stream, checked and bound. Python's lock is released in each.
 
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include <memory>
 
+#include "../arrays.h"
 #include "edges.h"
 #include "refine.h"
 #include "spring.h"
@@ -16,12 +16,8 @@ using namespace spgnn::stream;
 
 namespace {
 
-template <class T>
-using Array = py::array_t<T, py::array::c_style>;
-
-void check(bool holds, const char* message) {
-    if (!holds) throw std::invalid_argument(message);
-}
+using spgnn::Array;
+using spgnn::check;
 
 template <class Index>
 Edges<Index> edges_of(const Array<Index>& ids) {

@@ -63,6 +63,18 @@ def test_flows_draw_all_borders_within_the_work_at_no_higher_cost(held):
         assert np.bincount(state.borders.owner(), weights=state.work_N).max() <= state.most_work
 
 
+def test_no_border_that_is_drawn_raises_the_cost():
+    drawn = 0
+    for seed in range(6):
+        A, state = state_of(random_graph(150, 250, seed=seed, use="undirected"), 6, seed=seed)
+        before = state.borders.cost()
+        for a, b in [(a, b) for _ in range(3) for a in range(6) for b in range(a)]:
+            state.borders.refine([a, b], 1, 0.2, 0.8)
+            assert (now := state.borders.cost()) <= before
+            before, drawn = now, drawn + (now < before)
+    assert drawn > 50
+
+
 def test_flows_straighten_the_border_of_two_halves_of_a_grid():
     A = load_graph("grid:rows=20,cols=20").in_use().A
     row, column = np.divmod(np.arange(400), 20)
@@ -81,6 +93,8 @@ def test_a_region_that_is_given_worse_parts_and_cannot_mend_them_stays():
         assert not state.borders.recut([0, 1], nodes, to.astype(np.int32), 0, *CORRIDOR)
         np.testing.assert_array_equal(state.borders.owner(), stripes_N)
         check_counts(A, state)
+    roomy = _State(A, stripes_N, 4, 0, 3.0, True, False)
+    assert not roomy.borders.recut([0, 1], nodes, np.zeros(200, np.int32), 0, *CORRIDOR), "no part may be empty, cheap as that is"
     assert state.borders.recut([0, 1], nodes, 1 - stripes_N[nodes], 0, *CORRIDOR), "0 and 1 change their names, at the same cost"
     np.testing.assert_array_equal(state.borders.owner()[nodes], 1 - stripes_N[nodes])
 

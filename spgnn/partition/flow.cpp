@@ -125,6 +125,8 @@ py::array_t<int32_t> cut_pair(Array<int64_t> reads_start, Array<int32_t> reads, 
 
 PYBIND11_MODULE(_flow, m) {
     m.doc() = "Borders between parts drawn anew by flows; call it through spgnn.partition.recut, which makes its arguments.";
+    m.attr("NORM") = Regions::NORM;
+    m.attr("OF_MEAN") = Regions::OF_MEAN;
     m.def("cut_pair", &cut_pair, py::arg("reads_start").noconvert(), py::arg("reads").noconvert(), py::arg("readers_start").noconvert(),
           py::arg("readers").noconvert(), py::arg("work").noconvert(), py::arg("owner").noconvert(), py::arg("k"), py::arg("a"), py::arg("b"), py::arg("sent"),
           py::arg("read"), py::arg("most_work"), py::arg("corridor"), py::arg("seed"));

@@ -57,7 +57,9 @@ class FlowNetwork {
         reached_weight_[side] = 0;
         const Side other = side == SOURCE ? TARGET : SOURCE;
         while (node_[terminal].tree == other) {
-            flow_ += pass(terminal, other, narrowest(terminal, other));
+            const int32_t amount = narrowest(terminal, other);
+            pass(terminal, other, amount);
+            flow_ += amount;
             adopt();
             if (flow_ > most) return false;
         }
@@ -176,7 +178,7 @@ class FlowNetwork {
                 node.depth = from.depth + 1;
             } else if (node.tree != from.tree) {
                 return e;
-            } else if (!node.is_settled && node.parent != ROOT && node.checked <= from.checked && node.depth > from.depth + 1) {
+            } else if (node.parent != ROOT && node.checked <= from.checked && node.depth > from.depth + 1) {
                 node.parent = arcs_[e].back;  // a shorter way
                 node.checked = from.checked;
                 node.depth = from.depth + 1;
@@ -192,7 +194,7 @@ class FlowNetwork {
     }
 
     // Flow between v and the root of its tree; nodes whose arc to the parent is full are orphans.
-    int32_t pass(int32_t v, Side tree, int32_t amount) {
+    void pass(int32_t v, Side tree, int32_t amount) {
         for (int32_t e; (e = node_[v].parent) != ROOT;) {
             Arc &up = arcs_[e], &down = arcs_[up.back];
             (tree == SOURCE ? down : up).left -= amount;
@@ -200,7 +202,6 @@ class FlowNetwork {
             if ((tree == SOURCE ? down : up).left == 0) orphan(v);
             v = up.to;
         }
-        return amount;
     }
 
     void orphan(int32_t v) {

@@ -10,6 +10,8 @@ namespace spgnn {
 
 class Regions {
   public:
+    static constexpr int NORM = 32;          // of the loads of all parts: nearly the largest
+    static constexpr double OF_MEAN = 0.25;  // what a row more that each part sends on the average costs, in rows of the largest load
     struct Held { bool send, receive; };  // loads that are held down; with neither, the rows in all
 
     Regions(const Pattern& pattern, std::vector<int32_t> owner, int k, int64_t most_work, Held held, uint64_t seed)
@@ -33,10 +35,10 @@ class Regions {
         const double largest = double(largest_load());
         for (int p = 0; p < k_; ++p) {
             rows += double(sent_[p]);
-            if (held_.send) sum += power(double(sent_[p]) / largest, POWER);
-            if (held_.receive) sum += power(double(read_[p]) / largest, POWER);
+            if (held_.send) sum += power(double(sent_[p]) / largest, NORM);
+            if (held_.receive) sum += power(double(read_[p]) / largest, NORM);
         }
-        for (int roots = POWER; roots > 1; roots /= 2) sum = std::sqrt(sum);
+        for (int roots = NORM; roots > 1; roots /= 2) sum = std::sqrt(sum);
         return largest * sum + OF_MEAN * rows / k_;
     }
 
@@ -72,8 +74,6 @@ class Regions {
     }
 
   private:
-    static constexpr int POWER = 32;  // recut.py: NORM, OF_MEAN
-    static constexpr double OF_MEAN = 0.25;
     static constexpr int32_t DEAREST = 64;  // the price of a row at the part with the largest load; 1 at least
 
     const Pattern pattern_;
@@ -151,7 +151,7 @@ class Regions {
 
     // Prices follow the loads, steeply or not as chance has it: 64 (load / largest load)^e, e from 0 to 31.
     void set_prices() {
-        const int exponent = int(random_() % POWER);
+        const int exponent = int(random_() % NORM);
         const int64_t largest = largest_load();
         const auto price = [&](int64_t load) { return std::max(1, int32_t(DEAREST * power(double(load) / double(largest), exponent) + 0.5)); };
         prices_.sent.assign(k_, held_.receive ? 0 : 1);

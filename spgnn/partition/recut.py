@@ -18,8 +18,7 @@ from . import _flow, _volume
 from .metis import OBJECTIVES, kway, neighbours
 from .metrics import ones_of, row_work
 
-NORM = 32  # of the loads of all parts: nearly the largest
-OF_MEAN = 0.25  # what a row more that each part sends on the average costs, in rows of the largest load
+NORM, OF_MEAN = _flow.NORM, _flow.OF_MEAN  # of the cost that borders and regions are judged by
 FEWEST, MOST = 2, 4  # parts of a region
 SHY = 3.0  # a neighbour with the largest load is exp(-SHY) times as welcome as one that sends nothing
 LIGHTER, SMALLEST = 0.3, 0.6  # how often the first part of a region gets less work, and its least share
@@ -35,7 +34,7 @@ CORRIDOR = (0.05, 0.3)  # the share of a part's work on either side of a border 
 
 
 def cost(rows_kk: np.ndarray, *, send: bool, receive: bool) -> float:
-    """Return ||loads||_32 + OF_MEAN sum(rows) / k, the loads what each part sends, receives, or both apart; with neither, the second term."""
+    """Return ||loads||_NORM + OF_MEAN sum(rows) / k, the loads what each part sends, receives, or both apart; with neither, the second term."""
     mean = OF_MEAN * rows_kk.sum() / len(rows_kk)
     if not (send or receive):
         return float(mean)
@@ -59,14 +58,14 @@ def recut(
     state = _State(A, owner_N, k, seed, balance, send, receive)
     state.borders.refine(list(range(k)), FIRST_PASSES, *CORRIDOR)
     rng = np.random.default_rng(seed)
-    costs = [state.borders.cost()]
+    costs, patience = [state.borders.cost()], max(PATIENCE, k)
     for _ in range(rounds):
         region = state.region(rng)
         if len(region) < FEWEST:  # nothing travels
             break
         state.cut(region, rng)
         costs.append(state.borders.cost())
-        if len(costs) > (patience := max(PATIENCE, k)) and costs[-1] > (1 - GAIN) * costs[-1 - patience]:
+        if len(costs) > patience and costs[-1] > (1 - GAIN) * costs[-1 - patience]:
             break
     return state.borders.owner()
 

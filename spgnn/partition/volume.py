@@ -85,7 +85,7 @@ def volume(
         free_N, _, _ = refine(_arrays(readers), start_N, send=False, **sweeps(2 * effort), **ON_MESHES)
         rounds = math.ceil(effort * min(ROUNDS * k, MOST_ROUNDS) * min(1.0, MOST_NNZ / max(graph.nnz, 1)))
         again = functools.partial(recut, graph.A, k=k, seed=seed, balance=balance, rounds=rounds, **held)
-        with ThreadPoolExecutor(2) as threads:
+        with ThreadPoolExecutor(2) as threads:  # METIS's random numbers are global; pymetis keeps Python's lock, so they do not mix
             owner_N = best(*threads.map(again, (owner_N, free_N)), owner_N)
     if objective == "columns":
         return owner_N
@@ -106,11 +106,11 @@ def sweeps(effort: float) -> dict:
     return {name: math.ceil(effort * count) for name, count in (("top_sweeps", 28), ("sweeps", 14), ("last_sweeps", 15))}
 
 
-def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray, **options) -> np.ndarray:
+def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray) -> np.ndarray:
     if isinstance(start, str):
         if start == "volume" or start not in PARTITIONERS:
             raise UsageError(f"volume: start = {start!r} is not known{nearest(start, [name for name in PARTITIONERS if name != 'volume'])}")
-        owner_N, who = PARTITIONERS[start](graph, k, seed=seed, balance=balance, **options), f"volume: start {start!r}"
+        owner_N, who = PARTITIONERS[start](graph, k, seed=seed, balance=balance), f"volume: start {start!r}"
     else:
         owner_N, who = np.asarray(start), "volume: start"
     if owner_N.ndim == 1 and len(owner_N) == graph.n_nodes and owner_N.dtype.kind in "iu" and 0 <= owner_N.min() and owner_N.max() < k:

@@ -78,10 +78,13 @@ def test_no_border_that_is_drawn_raises_the_cost():
 def test_flows_straighten_the_border_of_two_halves_of_a_grid():
     A = load_graph("grid:rows=20,cols=20").in_use().A
     row, column = np.divmod(np.arange(400), 20)
-    state = _State(A, (column + row % 3 >= 11).astype(np.int32), 2, 0, 1.03, True, False)
+    jagged_N = (column + row % 3 >= 11).astype(np.int32)
+    state = _State(A, jagged_N, 2, 0, 1.03, True, False)
     assert state.borders.rows().sum() > 50
     state.borders.refine([0, 1], 8, *CORRIDOR)
     assert state.borders.rows().sum() <= 42, "a straight border sends 20 rows either way"
+    drawn_N = recut(A, jagged_N, 2, seed=0, balance=1.03, rounds=0, send=True, receive=False)
+    assert rows_PP(A, drawn_N, 2).sum() < rows_PP(A, jagged_N, 2).sum(), "before any region is cut"
 
 
 def test_a_region_that_is_given_worse_parts_and_cannot_mend_them_stays():

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import threading
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from .metrics import row_work
 from .registry import partitioner
 
 OBJECTIVES = ("cut", "vol")
+_ONE_AT_A_TIME = threading.Lock()  # METIS's random numbers and the file behind stdout are the whole process's
 
 
 @partitioner("metis")
@@ -63,7 +65,7 @@ def kway(
     )
     try:
         adjacency = pymetis.CSRAdjacency(pattern.indptr, pattern.indices)
-        with _its_prints_to_stderr():
+        with _ONE_AT_A_TIME, _its_prints_to_stderr():
             _, owner_N = pymetis.part_graph(
                 k, adjacency, vweights=load_N, eweights=weights_E, tpwgts=None if shares_k is None else shares_k.tolist(), recursive=False, options=options
             )

@@ -46,7 +46,8 @@ def volume(
 ) -> np.ndarray:  # fmt: skip
     """Minimise total volume and the largest send together, work sum of (nnz + 1) at most balance times the mean.
 
-    The bound holds unless single nodes are too heavy for it. A directed graph is counted as it is.
+    The bound holds unless single nodes are too heavy for it; then no part is above the mean by more than the heaviest
+    node. Where the start keeps the bound, the result is never worse. A directed graph is counted as it is.
 
     Args: objective  scheme whose rows are counted: "columns", or "cover" (minimum covers).
           effort     sweeps, 1 as published, and on meshes regions that are cut anew; 2 takes twice as long and saves
@@ -74,22 +75,23 @@ def volume(
     def refine(nets, owner_N, seed=seed, per_vertex=1, **settings):
         return _volume.refine(*nets, per_vertex, work_N, owner_N, k, balance, seed, k > MASKS, cores(), settings)
 
-    def best(*owners, rows_of=rows_PP):
-        most_work = balance * work_N.sum() / k
-        return min(owners, key=lambda owner_N: (max(np.bincount(owner_N, work_N).max(), most_work), cost(rows_of(graph.A, owner_N, k), **held)))
+    most_work = balance * work_N.sum() / k
+
+    def better_first(*owners, rows_of=rows_PP):
+        return sorted(owners, key=lambda owner_N: (max(np.bincount(owner_N, work_N).max(), most_work), cost(rows_of(graph.A, owner_N, k), **held)))
 
     start_N = _start(graph, k, seed, balance, start)
     owner_N, rows, _ = refine(_arrays(readers), start_N, **held, **sweeps(effort if send else 2 * effort))
-    is_mesh = rows < graph.n_nodes * (FEW if graph.nnz > SMALL else FEW_OF_SMALL)
-    if is_mesh:
+    if rows < graph.n_nodes * (FEW if graph.nnz > SMALL else FEW_OF_SMALL):  # a mesh
         free_N, _, _ = refine(_arrays(readers), start_N, send=False, **sweeps(2 * effort), **ON_MESHES)
         rounds = math.ceil(effort * min(ROUNDS * k, MOST_ROUNDS) * min(1.0, MOST_NNZ / max(graph.nnz, 1)))
         again = functools.partial(recut, graph.A, k=k, seed=seed, balance=balance, rounds=rounds, **held)
-        with ThreadPoolExecutor(2) as threads:  # METIS's random numbers are global; pymetis keeps Python's lock, so they do not mix
-            owner_N = best(*threads.map(again, (owner_N, free_N)), owner_N)
+        with ThreadPoolExecutor(2) as threads:
+            owner_N = better_first(*threads.map(again, better_first(owner_N, free_N, start_N)[:2]))[0]
+    columns_N = owner_N = better_first(owner_N, start_N)[0]
     if objective == "columns":
         return owner_N
-    columns_N, sides = owner_N, held
+    sides = held
     is_symmetric = not (readers != pattern).nnz
     if is_symmetric:  # what one pair sends the other is what it receives
         sides = {"send": send or receive, "receive": False, "both": True}
@@ -97,8 +99,7 @@ def volume(
         nets = _volume.nets_of_covers(*_arrays(pattern), owner_N, k, is_symmetric, cores())
         settings = COVER_SWEEPS | {"last_sweeps": math.ceil(effort * COVER_SWEEPS["last_sweeps"])}
         owner_N, _, _ = refine(nets, owner_N, per_vertex=1 if is_symmetric else 2, **sides, **settings)
-    # On a mesh, moves of nodes may lose more than covers gain.
-    return best(owner_N, columns_N, rows_of=cover_PP) if is_mesh else owner_N
+    return better_first(owner_N, columns_N, start_N, rows_of=cover_PP)[0]  # moves of nodes may lose more than covers gain
 
 
 def sweeps(effort: float) -> dict:

@@ -84,7 +84,9 @@ class Refiner {
             const double cap = std::max(balance_, balance_ + (1 - passed) * (plan_.soft_cap - balance_));
             sweep(s, sweeps > 1 ? from * (sweeps - 1 - s) / (sweeps - 1) : 0.0, cap, passed == 1.0);
         }
-        for (int round = 0; round < 8 && evict(); ++round) {
+        for (int round = 0; round < 8 && evict(false); ++round) {
+        }
+        while (evict(true)) {  // each move makes the heavier of two parts lighter, so there is an end
         }
     }
 
@@ -184,13 +186,14 @@ class Refiner {
     }
 
     // Move from parts above the balance what costs least for its work; false where nothing is to be done.
-    bool evict() {
+    // Beyond the balance where nodes are so heavy that nothing else is left: to the lightest part, if that stays lighter than the part left.
+    bool evict(bool beyond) {
         const Level& l = *level_;
         const double cap = balance_ * loads.mean_work;
         allow(balance_);
         std::vector<std::pair<float, int32_t>> order;
         for (int32_t v = 0; v < l.n; ++v) {
-            if (loads.work[l.part[v]] <= cap || l.work[v] > int64_t(cap)) continue;
+            if (loads.work[l.part[v]] <= cap || (!beyond && l.work[v] > int64_t(cap))) continue;
             float margin;
             choose(v, 0.0f, noise_.data(), 0.0f, margin);
             order.push_back({std::min(margin, 1e9f) / float(l.work[v]), v});
@@ -203,7 +206,8 @@ class Refiner {
             float margin;
             int b = choose(v, 0.0f, noise_.data(), std::numeric_limits<float>::infinity(), margin);
             if (b == a) b = int(std::min_element(loads.work.begin(), loads.work.end()) - loads.work.begin());
-            if (loads.work[b] + double(l.work[v]) > cap) continue;
+            const double heavier = loads.work[b] + double(l.work[v]);
+            if (heavier > cap && !(beyond && heavier < loads.work[a])) continue;
             move(v, b);
             moved = true;
         }

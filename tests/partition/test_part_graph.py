@@ -1,5 +1,9 @@
 """Partitioners: block, random, metis and a user's own, all through one gate."""
 
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -101,6 +105,16 @@ def test_block_leaves_a_row_to_every_part_where_one_row_has_all_the_work(hub):
 def test_random_deals_sizes_that_differ_by_at_most_one():
     sizes_k = part_graph(ring(103), 7, "random").sizes_k
     assert sizes_k.max() - sizes_k.min() == 1
+
+
+def test_metis_in_two_threads_leaves_stdout_where_it_was(monkeypatch):
+    """What METIS prints goes to stderr meanwhile; a second thread must not take that for stdout and put it back as such."""
+    dup2 = os.dup2
+    monkeypatch.setattr("os.dup2", lambda *files: (dup2(*files), time.sleep(0.01)))
+    before = os.fstat(1)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda seed: part_graph(ring(30), 3, "metis", seed=seed), range(8)))
+    assert os.path.samestat(os.fstat(1), before)
 
 
 @pytest.mark.parametrize("objective", ["cut", "vol"])

@@ -70,8 +70,7 @@ def test_regions_are_cut_where_few_rows_travel(mesh, recuts, monkeypatch):
     assert len(recuts) == 4
 
 
-@pytest.mark.parametrize("start", ["metis", QUARTERS], ids=["metis", "given"])
-def test_what_was_refined_with_a_price_of_sends_and_without_is_cut_anew(mesh, recuts, monkeypatch, start):
+def test_what_was_refined_with_a_price_of_sends_and_without_is_cut_anew(mesh, recuts, monkeypatch):
     refined = []
 
     def refine(*args):
@@ -79,10 +78,29 @@ def test_what_was_refined_with_a_price_of_sends_and_without_is_cut_anew(mesh, re
         return refined[-1][-1]
 
     monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine))
-    part_graph(mesh, K, "volume", start=start, seed=5)
+    part_graph(mesh, K, "volume", seed=5)
     assert [send for send, _, _ in refined] == [True, False]
     np.testing.assert_array_equal(refined[0][1], refined[1][1], "from one start")
     assert {id(owner_N) for owner_N, _ in recuts} == {id(result[0]) for _, _, result in refined}
+
+
+@pytest.mark.parametrize("worst", ["priced", "free"])
+def test_a_start_that_is_better_than_one_of_both_is_cut_anew_in_its_place(mesh, recuts, monkeypatch, worst):
+    refine = lambda *args: (SHUFFLED if args[-1]["send"] == (worst == "priced") else QUARTERS, 100, 40)
+    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine))
+    np.testing.assert_array_equal(part_graph(mesh, K, "volume", start=STRIPES).owner_N, QUARTERS)
+    assert [owner_N is QUARTERS for owner_N, _ in recuts] == [True, False]
+    np.testing.assert_array_equal(recuts[1][0], STRIPES)
+
+
+@pytest.mark.parametrize("graph", ["mesh", "rmat:scale=8,degree=8,seed=0"])
+@pytest.mark.parametrize("objective", volume.OBJECTIVES)
+def test_moves_that_lead_to_something_worse_are_undone(mesh, recuts, monkeypatch, graph, objective):
+    graph = mesh if graph == "mesh" else load_graph(graph)
+    start_N = part_graph(graph, K, "metis").owner_N
+    shuffled_N = np.random.default_rng(0).permutation(start_N).astype(np.int32)
+    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=lambda *args: (shuffled_N, 100, 40), nets_of_covers=_volume.nets_of_covers))
+    np.testing.assert_array_equal(part_graph(graph, K, "volume", start=start_N, balance=1.5, objective=objective).owner_N, start_N)
 
 
 @pytest.mark.parametrize("recut_of", [{True: SHUFFLED, False: QUARTERS}, {True: QUARTERS, False: SHUFFLED}], ids=["the second", "the first"])
@@ -90,16 +108,15 @@ def test_the_better_one_of_both_is_returned(mesh, monkeypatch, recut_of):
     STARTS = {True: STRIPES, False: STRIPES.copy()}
     monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=lambda *args: (STARTS[args[-1]["send"]], 100, 40)))
     monkeypatch.setattr(volume, "recut", lambda A, owner_N, **_: recut_of[owner_N is STARTS[True]])
-    np.testing.assert_array_equal(part_graph(mesh, K, "volume").owner_N, QUARTERS)
+    np.testing.assert_array_equal(part_graph(mesh, K, "volume", start=SHUFFLED).owner_N, QUARTERS)
 
 
 @pytest.mark.parametrize("recut_N", [QUARTERS, SHUFFLED, ONE_LARGE], ids=["better", "worse", "too heavy"])
 def test_what_was_cut_anew_is_returned_where_it_is_better_and_within_the_balance(mesh, monkeypatch, recut_N):
-    refine = lambda *args: (STRIPES, 100, 40) if args[-1]["send"] else _volume.refine(*args)
-    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine))
+    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=lambda *_: (STRIPES, 100, 40)))
     monkeypatch.setattr(volume, "recut", lambda *_, **__: recut_N)
     assert max(sends(mesh, QUARTERS), sends(mesh, ONE_LARGE)) < sends(mesh, STRIPES) < sends(mesh, SHUFFLED)
-    np.testing.assert_array_equal(part_graph(mesh, K, "volume").owner_N, QUARTERS if recut_N is QUARTERS else STRIPES)
+    np.testing.assert_array_equal(part_graph(mesh, K, "volume", start=STRIPES).owner_N, QUARTERS if recut_N is QUARTERS else STRIPES)
 
 
 @pytest.mark.parametrize("moved_N", [QUARTERS, SHUFFLED], ids=["better", "worse"])
@@ -108,13 +125,14 @@ def test_moves_for_covers_are_undone_where_covers_grow(mesh, monkeypatch, moved_
     monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine, nets_of_covers=_volume.nets_of_covers))
     monkeypatch.setattr(volume, "recut", lambda *_, **__: STRIPES)
     assert sends(mesh, QUARTERS, cover_PP) < sends(mesh, STRIPES, cover_PP) < sends(mesh, SHUFFLED, cover_PP)
-    owner_N = part_graph(mesh, K, "volume", objective="cover").owner_N
+    owner_N = part_graph(mesh, K, "volume", start=SHUFFLED, objective="cover").owner_N
     np.testing.assert_array_equal(owner_N, QUARTERS if moved_N is QUARTERS else STRIPES)
 
 
-def test_under_cover_covers_are_compared(mesh, monkeypatch):
-    refine = lambda *args: (SHUFFLED if args[-1].get("both") else STRIPES, 100, 40)
+@pytest.mark.parametrize("best_N", [QUARTERS, STRIPES, SHUFFLED], ids=["after moves", "before moves", "the start"])
+def test_under_cover_covers_are_compared(mesh, monkeypatch, best_N):
+    refine = lambda *args: (QUARTERS if args[-1].get("both") else STRIPES, 100, 40)
     monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine, nets_of_covers=_volume.nets_of_covers))
     monkeypatch.setattr(volume, "recut", lambda *_, **__: STRIPES)
-    monkeypatch.setattr(volume, "cover_PP", lambda A, owner_N, k: np.full((k, k), not np.array_equal(owner_N, SHUFFLED)))
-    np.testing.assert_array_equal(part_graph(mesh, K, "volume", objective="cover").owner_N, SHUFFLED)
+    monkeypatch.setattr(volume, "cover_PP", lambda A, owner_N, k: np.full((k, k), not np.array_equal(owner_N, best_N)))
+    np.testing.assert_array_equal(part_graph(mesh, K, "volume", start=SHUFFLED, objective="cover").owner_N, best_N)

@@ -136,10 +136,10 @@ class Reference:
                 elif margin > wide:
                     self.wake[v] = s + 4
 
-    def evict(self) -> bool:
+    def evict(self, beyond: bool) -> bool:
         cap, order, has_moved = self.balance * self.mean, [], False
         for v, a in enumerate(self.part):
-            if self.work_of(a) > cap and self.work[v] <= int(cap):
+            if self.work_of(a) > cap and (beyond or self.work[v] <= int(cap)):
                 order.append((min(self.choose(v, F(0), 0, cap, 0)[1], F(1e9)) / F(self.work[v]), v))
         for _, v in sorted(order):
             a = self.part[v]
@@ -148,7 +148,8 @@ class Reference:
             b, _ = self.choose(v, F(0), 0, cap, np.inf)
             if b == a:
                 b = min(range(self.k), key=self.work_of)
-            if self.work_of(b) + self.work[v] <= cap:
+            heavier = self.work_of(b) + self.work[v]
+            if heavier <= cap or (beyond and heavier < self.work_of(a)):
                 self.move(v, b)
                 has_moved = True
         return has_moved
@@ -160,6 +161,8 @@ class Reference:
             cap = max(self.balance, self.balance + (1 - passed) * (1.3 - self.balance))
             self.sweep(s, start * (sweeps - 1 - s) / (sweeps - 1) if sweeps > 1 else 0.0, cap, passed == 1.0)
         for _ in range(8):
-            if not self.evict():
+            if not self.evict(False):
                 break
+        while self.evict(True):
+            pass
         return self.part

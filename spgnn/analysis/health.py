@@ -17,6 +17,7 @@ import numpy as np
 
 from ..dist import Communicator
 from ..dist.launchers import find_launcher
+from ..errors import ResourceError
 from ..machine import cores, memory_bytes
 
 State = Literal["ok", "warn", "fail"]
@@ -149,8 +150,13 @@ def check_device(comm: Communicator, driver=None) -> Check:
     if problem is None:
         device = torch.device("cuda", comm.rank % driver.count())
         name, memory = torch.cuda.get_device_name(device), torch.cuda.get_device_properties(device).total_memory
-        worst = _product_error(device)
-        found, state = f"{driver.count()} of {name}, {memory / 1e9:.3g} GB; sparse products are off by {worst:.1g}", "ok" if worst < 1e-4 else "fail"
+        driver.use(device.index)
+        found = f"{driver.count()} of {name}, {memory / 1e9:.3g} GB; "
+        try:
+            worst = _product_error(device)
+            found, state = f"{found}sparse products are off by {worst:.1g}", "ok" if worst < 1e-4 else "fail"
+        except ResourceError as error:
+            found, state = f"{found}{error}", "fail"
     everywhere = comm.all_gather_json([found, state])
     found, state = next((told for told in everywhere if told[1] == "fail"), everywhere[0])
     differ = len({told for told, _ in everywhere}) > 1 and state == "ok"

@@ -24,6 +24,7 @@ TYPES = {
 UNIQUE_ID_BYTES = 128
 TO_DEVICE = 3  # cudaMemcpyDeviceToDevice
 PAUSE_S = 5e-5
+ENDED, NOT_READY = 0, 600  # cudaSuccess, cudaErrorNotReady
 
 
 class NcclTransport:
@@ -82,7 +83,7 @@ class NcclTransport:
         kind, how, at = getattr(nccl, f"NCCL_{TYPES[name]}"), getattr(nccl, f"NCCL_{op.upper()}"), x.data_ptr()
         event = self._launch("all_reduce", lambda stream: self._handle.allReduce(at, at, x.numel(), kind, how, stream))
         self._settle()
-        self._current().wait_event(event)
+        self.order_behind(event)
 
     def broadcast(self, x, root: int) -> None:
         self._check(x, str(x.dtype).removeprefix("torch."))
@@ -90,13 +91,26 @@ class NcclTransport:
         self.comm.traffic.count_collective("broadcast", n_bytes)
         event = self._launch("broadcast", lambda stream: self._handle.bcast(x.data_ptr(), n_bytes, self._nccl.NCCL_UINT8, root, stream))
         self._settle()
-        self._current().wait_event(event)
+        self.order_behind(event)
 
     def split(self, part: Communicator | None, color: int | None, key: int) -> NcclTransport | None:
         self._settle()  # nothing may be under way
         with self._cupy.cuda.Device(self.device):
             handle = self._call("split", lambda: self._handle.commSplit(-1 if color is None else color, key))
         return None if part is None else NcclTransport(part, self.device, self._current, self.limit_s, handle)
+
+    def order_behind(self, event) -> None:
+        """Let the stream that the rank computes on wait for an event."""
+        with self._cupy.cuda.Device(self.device):  # torch's default stream has address 0, which is the current device's
+            self._current().wait_event(event)
+
+    def has_ended(self, event) -> bool:
+        """Return whether the device has come to an event; what fails on the device is told here, not taken for a delay."""
+        status = self._cupy.cuda.runtime.eventQuery(event.ptr)  # event.done would be False for ever
+        if status not in (ENDED, NOT_READY):
+            error = self._cupy.cuda.runtime.CUDARuntimeError(status)
+            raise CollectiveError(f"rank {self.comm.rank}, phase {self.comm.phase}: device {self.device} failed: {error}; CUDA_LAUNCH_BLOCKING=1 tells where")
+        return status == ENDED
 
     def close(self) -> None:
         """Free what NCCL holds. Collective."""
@@ -125,7 +139,7 @@ class NcclTransport:
             self._call(what, lambda: post(self.stream.ptr))
             ended.record(self.stream)
         self._waiting.append((f"{what} ({label})" if label else what, ended))
-        while self._waiting[0][1] is not ended and self._waiting[0][1].done:
+        while self._waiting[0][1] is not ended and self.has_ended(self._waiting[0][1]):
             self._waiting.popleft()
         return ended
 
@@ -134,7 +148,7 @@ class NcclTransport:
         limit, tries = time.monotonic() + self.limit_s, 0
         while self._waiting:
             what, event = self._waiting[0]
-            if event.done:
+            if self.has_ended(event):
                 self._waiting.popleft()
                 continue
             tries += 1
@@ -167,13 +181,13 @@ class NcclRequest:
         self.ended_s: float | None = None  # host time at which it was seen to have ended or was waited for
 
     def test(self) -> bool:
-        if self.ended_s is None and self._event.done:
+        if self.ended_s is None and self._transport.has_ended(self._event):
             self.wait()
         return self.ended_s is not None
 
     def wait(self) -> None:
         if self.ended_s is None:
-            self._transport._current().wait_event(self._event)
+            self._transport.order_behind(self._event)
             self.ended_s, self._held = time.monotonic(), ()
 
 

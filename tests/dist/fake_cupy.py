@@ -11,6 +11,7 @@ import itertools
 import queue
 import threading
 import time
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +20,9 @@ LIMIT_S = 20
 TYPES = {"UINT8": np.uint8, "INT8": np.int8, "INT32": np.int32, "INT64": np.int64, "FLOAT16": np.float16, "FLOAT32": np.float32, "FLOAT64": np.float64, "BFLOAT16": None}
 OPS = {"SUM": np.add, "MAX": np.maximum, "MIN": np.minimum}
 STREAMS: dict[int, Stream] = {}
+EVENTS: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
+FAILURE = [0]  # the error that a device has come to, as cudaEventQuery returns it
+LOCAL = threading.local()
 NUMBERS = itertools.count(1)
 
 
@@ -48,16 +52,24 @@ class Stream:
 
 
 class HostStream(Stream):
-    """The stream that a rank computes on: the CPU has done what was launched."""
+    """The stream that a rank computes on: the CPU has done what was launched. Torch's default one, whose address is 0: it is the current device's."""
 
     at_once = True
+    device = 1
+
+    def wait_event(self, event: Event) -> None:
+        assert current_device() == self.device, "another device's stream waits"
+        super().wait_event(event)
 
 
 class Event:
     def __init__(self, block: bool = False, disable_timing: bool = False):
-        self.has_come, self.stream = True, None
+        self.has_come, self.stream, self.ptr = True, None, next(NUMBERS)
+        EVENTS[self.ptr] = self
 
     def record(self, stream: Stream) -> None:
+        assert not stream.at_once or current_device() == stream.device, "an event of another device's stream"
+
         def come():
             self.has_come = True
             return True
@@ -78,10 +90,20 @@ class Device:
         self.number = number
 
     def __enter__(self):
+        self.before = current_device()
+        LOCAL.device = self.number
         return self
 
     def __exit__(self, *_):
-        return None
+        LOCAL.device = self.before
+
+
+def current_device() -> int:
+    return getattr(LOCAL, "device", 0)
+
+
+def _event_query(event: int) -> int:
+    return FAILURE[0] or (0 if EVENTS[event].done else 600)
 
 
 class Group:
@@ -103,7 +125,6 @@ class Group:
 
 GROUPS: dict[object, Group] = {}
 LOCK = threading.Lock()
-LOCAL = threading.local()
 
 
 def group_of(key, size: int) -> Group:
@@ -226,4 +247,4 @@ nccl = SimpleNamespace(
     get_unique_id=lambda: np.random.default_rng(next(NUMBERS)).bytes(128), groupStart=_group_start, groupEnd=_group_end,
     **{f"NCCL_{name}": name for name in (*TYPES, *OPS)},
 )  # fmt: skip
-cuda = SimpleNamespace(Device=Device, Stream=Stream, Event=Event, nccl=nccl, runtime=SimpleNamespace(memcpyAsync=_memcpy))
+cuda = SimpleNamespace(Device=Device, Stream=Stream, Event=Event, nccl=nccl, runtime=SimpleNamespace(memcpyAsync=_memcpy, eventQuery=_event_query, CUDARuntimeError=lambda status: RuntimeError(f"error {status}")))

@@ -36,7 +36,7 @@ def is_tensor(x) -> bool:
 
 def by_nccl(comm, limit_s=20.0):
     stream = fake_cupy.HostStream()
-    return DeviceCommunicator(comm, NcclTransport(comm, 0, lambda: stream, limit_s), is_tensor)
+    return DeviceCommunicator(comm, NcclTransport(comm, stream.device, lambda: stream, limit_s), is_tensor)
 
 
 def by_host(comm):
@@ -141,6 +141,18 @@ def test_a_rank_that_stays_away_is_found_by_the_time_limit():
                     device.all_reduce(torch.ones(2))
             with pytest.raises(CollectiveError, match=r"NCCL failed in all_reduce \(sums\): aborted"):
                 device.all_reduce(torch.ones(2))
+
+    run_threads(2, body)
+
+
+def test_what_fails_on_the_device_is_told_at_once(monkeypatch):
+    def body(comm):
+        device = by_nccl(comm)
+        device.all_reduce(torch.ones(2))
+        comm.barrier()
+        monkeypatch.setattr(fake_cupy, "FAILURE", [700])
+        with pytest.raises(CollectiveError, match=f"rank {comm.rank}, phase .*: device 1 failed: error 700"):
+            device.all_reduce(torch.ones(2))
 
     run_threads(2, body)
 

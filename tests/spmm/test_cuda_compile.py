@@ -58,7 +58,7 @@ def test_nvrtc_compiles_what_cupy_hands_it(source):
     for name in names:
         nvrtc.addNameExpression(program, name)
     try:
-        nvrtc.compileProgram(program, (*OPTIONS, "-arch=sm_90", "-ftz=true"))
+        nvrtc.compileProgram(program, (*OPTIONS, "-arch=sm_90", "-ftz=true", "--device-as-default-execution-space"))
     except Exception as error:
         pytest.fail(f"{error}\n{nvrtc.getProgramLog(program)}")
     assert all(nvrtc.getLoweredName(program, name) for name in names)

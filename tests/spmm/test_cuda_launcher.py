@@ -13,6 +13,7 @@ from spgnn.spmm import backend
 from spgnn.spmm.cuda.kernels import CudaKernels
 from spgnn.spmm.cuda.launcher import CupyLauncher
 from spgnn.spmm.cuda.plan import LONG, SHORT, common_pack, launches, row_plan, tiling
+from spgnn.spmm.cuda.vendor import CusparseKernels
 from spgnn.spmm.host import HostKernels
 
 
@@ -46,6 +47,8 @@ def cupy(monkeypatch):
         def get_function(self, name):
             if "wrong" in name:
                 raise CompileException("no such template\nand much more")
+            if "header" in name:
+                raise RuntimeError("Failed to find CUDA headers")
             assert name in self.names
             return lambda grid, block, args: log.append((name, grid, block, [type(arg).__name__ for arg in args]))
 
@@ -70,6 +73,23 @@ def test_a_kernel_is_compiled_once_and_launched_on_torchs_stream_of_its_device(c
 def test_a_source_that_does_not_compile_is_one_line_with_the_way_out(cupy):
     with pytest.raises(ResourceError, match="dense.cu: wrong<int> does not compile: no such template; SPGNN_SPMM=cusparse"):
         CupyLauncher(torch.device("cuda", 0)).launch("dense", "wrong<int>", (1, 1), (1, 1), ())
+    with pytest.raises(ResourceError, match="dense.cu: header<int> does not compile: Failed to find CUDA headers; SPGNN_SPMM=cusparse"):
+        CupyLauncher(torch.device("cuda", 0)).launch("dense", "header<int>", (1, 1), (1, 1), ())
+
+
+def test_cusparse_keeps_what_does_not_change_and_no_weights_that_are_drawn_anew():
+    kernels = CusparseKernels(torch.device("cpu"), None)
+    indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1], np.int32)
+    for weights in (np.ones(3, np.float32), None):
+        A = SimpleNamespace(indptr=indptr, indices=indices, weights=weights, nnz=3)
+        assert kernels._values(A, torch.float64) is kernels._values(A, torch.float64)
+        assert kernels._indices(A)[1].dtype == torch.int32 and kernels._indices(A) is kernels._indices(A)
+    kept = len(kernels._made)
+    for epoch in range(3):
+        A = SimpleNamespace(indptr=indptr, indices=indices, weights=torch.full((3,), float(epoch)), nnz=3)
+        assert kernels._values(A, torch.float64).tolist() == [epoch] * 3
+    assert len(kernels._made) == kept
+    assert [part.dtype for part in kernels._indices(SimpleNamespace(indptr=indptr, indices=indices, weights=None, nnz=2**31))] == [torch.int64] * 2
 
 
 def test_the_kernels_of_a_device_are_chosen_by_name(cupy, monkeypatch):

@@ -37,6 +37,7 @@ class Driver(Protocol):
     def problem(self) -> str | None: ...
     def count(self) -> int: ...
     def identity(self, number: int) -> str: ...
+    def use(self, number: int) -> None: ...
 
 
 class CudaDriver:
@@ -67,6 +68,10 @@ class CudaDriver:
 
         return cupy.cuda.Device(number).pci_bus_id
 
+    def use(self, number: int) -> None:
+        """Make a device this thread's current one; else what CuPy restores and torch opens would be device 0, by every rank."""
+        torch.cuda.set_device(number)
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -90,6 +95,7 @@ def place(comm: Communicator, device: str, driver: Driver | None = None) -> Plac
     problem = driver.problem()
     agree(comm, ResourceError(f"--device cuda: {problem}") if problem else None)
     number = number_on(comm.all_gather_json([host_id(), driver.count()]), comm.rank)
+    driver.use(number)
     taken = [tuple(theirs) for theirs in comm.all_gather_json([host_id(), driver.identity(number)])]
     return Placement(torch.device("cuda", number), taken.count(taken[comm.rank]), len(set(taken)) < len(taken))
 

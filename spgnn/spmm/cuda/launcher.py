@@ -1,7 +1,8 @@
 """Kernels compiled at run time and launched on torch's current stream.
 
 CuPy compiles with NVRTC, one template instance a module, and keeps the result in its cache on disk
-(CUPY_CACHE_DIR, ~/.cupy/kernel_cache): seconds the first time, milliseconds after that.
+(CUPY_CACHE_DIR, ~/.cupy/kernel_cache; from CuPy 14.2 on for template instances, too): seconds the first time,
+milliseconds after that. The sources include no header, but CuPy refuses to compile without those of CUDA.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ class CupyLauncher:
                 function(grid, block, tuple(args))
 
     def _compile(self, source: str, name: str):
-        module = self._cupy.RawModule(code=source_text(source), options=OPTIONS, name_expressions=[name])
         try:
+            module = self._cupy.RawModule(code=source_text(source), options=OPTIONS, name_expressions=[name])
             self._functions[name] = module.get_function(name)
-        except self._cupy.cuda.compiler.CompileException as error:
+        except (self._cupy.cuda.compiler.CompileException, RuntimeError) as error:  # RuntimeError: CuPy finds no header of CUDA, which it looks for in any case
             raise ResourceError(f"{source}.cu: {name} does not compile: {str(error).splitlines()[0]}; SPGNN_SPMM=cusparse goes without, see docs/gpu.md") from error
         return self._functions[name]
 

@@ -46,8 +46,7 @@ class CusparseKernels(CudaKernels):
         (n, m), F, kind = A.shape, out_nF.shape[1], CUDA_TYPES[X_mF.dtype]
         values = self._values(A, X_mF.dtype)
         wide = {torch.int32: cusparse.CUSPARSE_INDEX_32I, torch.int64: cusparse.CUSPARSE_INDEX_64I}
-        indices = self.upload(A.indices)
-        indptr = self._indptr(A, indices.dtype)  # cuSPARSE takes both of one type
+        indices, indptr = self._indices(A)
         with cupy.cuda.Device(self.device.index), self.launcher.current():
             handle = cupy.cuda.device.get_cusparse_handle()
             a = cusparse.createCsr(n, m, A.nnz, indptr.data_ptr(), indices.data_ptr(), values.data_ptr(), wide[indptr.dtype], wide[indices.dtype], cusparse.CUSPARSE_INDEX_BASE_ZERO, kind)
@@ -64,15 +63,20 @@ class CusparseKernels(CudaKernels):
                 cusparse.destroyDnMat(y)
 
     def _values(self, A, dtype: torch.dtype) -> torch.Tensor:
-        """Return A's values in the type of X, as cuSPARSE wants them; made once a matrix and type."""
+        """Return A's values in the type of X, as cuSPARSE wants them; made once a matrix and type, but for weights that are drawn anew."""
+        if torch.is_tensor(A.weights):
+            return A.weights.to(dtype)
         key = (id(A.indptr), id(A.weights), dtype)
         if key not in self._made:
             ones = torch.ones(A.nnz, device=self.device)
             self._made[key] = (A.indptr, A.weights, (ones if A.weights is None else self.upload(A.weights)).to(dtype))
         return self._made[key][2]
 
-    def _indptr(self, A, dtype: torch.dtype) -> torch.Tensor:
+    def _indices(self, A) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return A's indices and row starts, of one type as cuSPARSE takes them; made once a matrix."""
+        indices = self.upload(A.indices)
+        dtype = torch.int64 if A.nnz > torch.iinfo(torch.int32).max else indices.dtype
         key = (id(A.indptr), None, dtype)
         if key not in self._made:
-            self._made[key] = (A.indptr, None, self.upload(A.indptr).to(dtype))
+            self._made[key] = (A.indptr, A.indices, (indices.to(dtype), self.upload(A.indptr).to(dtype)))
         return self._made[key][2]

@@ -1,6 +1,7 @@
 """Files and folders that appear whole or not at all: written aside, synced, renamed.
 
-A kill leaves what was there before, and beside it a hidden `.NAME.new-*` that can go.
+A kill leaves what was there before, and beside it a hidden `.NAME.new-*` that can go. Of a link, what it stands for is
+written; a device or pipe is refused, as the rename would put a file in its place.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import ResourceError
+from .errors import ResourceError, UsageError
 
 
 @contextmanager
@@ -22,6 +23,7 @@ def new_folder(final: Path) -> Iterator[Path]:
     A folder that is not empty cannot be renamed over: the old one steps aside, whole, and goes last.
     Raises: ResourceError when the disk does not take it.
     """
+    final = Path(os.path.realpath(final))
     aside = _beside(final, "new")
     old = _beside(final, "old")
     try:
@@ -44,8 +46,10 @@ def new_folder(final: Path) -> Iterator[Path]:
 def new_file(final: Path) -> Iterator[Path]:
     """Yield a path beside `final` to write; once the block ends well the file takes final's name.
 
-    Raises: ResourceError when the disk does not take it.
+    Raises: ResourceError when the disk does not take it, UsageError where something else than a file stands there.
     """
+    check_file(final)
+    final = Path(os.path.realpath(final))
     aside = _beside(final, "new").with_suffix(final.suffix)
     try:
         yield aside
@@ -55,6 +59,12 @@ def new_file(final: Path) -> Iterator[Path]:
         raise ResourceError(f"{final}: cannot be written: {error.strerror or error}") from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+def check_file(path: Path) -> None:
+    """Raise UsageError where something else than a file stands, such as a folder or a device."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; expected the name of a file")
 
 
 def sync(path: Path) -> None:

@@ -17,6 +17,8 @@ def option(default: Any, help: str, low: float | None = None, high: float | None
     return field(default=default, metadata={"help": help, "low": low, "high": high, "short": short, "metavar": metavar})
 
 
+MOST_SEED = 2**63 - 1
+HUGE = 2**1000  # an integer that is no float
 Wire = Literal["float32", "bfloat16", "float16", "int8"]
 
 
@@ -50,7 +52,7 @@ class TrainConfig(SourceConfig):
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     feature_norm: Literal["none", "row"] = option("none", "row: features of a node sum to 1 (Kipf & Welling's)")
     dtype: Literal["float32", "float64", "bfloat16"] = option("float32", "type of activations; weights of bfloat16 ones are float32")
-    seed: int = option(0, "seed of weights, dropout, random split and partition", low=0)
+    seed: int = option(0, "seed of weights, dropout, random split and partition", low=0, high=MOST_SEED)
     split: str = option("auto", "random, given, the number of one of several given splits, or auto: given if there is one, else random")
     method: str = option("metis", "partitioner: metis, volume, entropy, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
     balance: float = option(1.03, "largest work of a part over the mean", low=1)
@@ -85,7 +87,7 @@ class PartitionConfig(SourceConfig):
     k: int = option(4, "number of parts", low=1, short="k")
     method: str = option("", "partitioner: metis (default), volume, entropy, block, random, or a streaming one: spring (default with --memory), spring+, dbh, greedy, hdrf, 2psl")
     objective: str = option("", "metis: cut (default) or vol; volume: the scheme it minimises, columns (default) or cover")
-    effort: float = option(1.0, "of volume: sweeps, on meshes regions too; 2 takes twice as long", low=0)
+    effort: float = option(1.0, "of volume: sweeps, on meshes regions too; 2 takes twice as long", low=0.001, high=1000)
     start: str = option("metis", "of volume: the partitioner that it refines")
     send: bool = option(True, "of volume: hold the largest send down, not the total alone")
     receive: bool = option(False, "of volume: hold the largest receive down too")
@@ -93,7 +95,7 @@ class PartitionConfig(SourceConfig):
     floor: int = option(1, "of entropy: least weight of an edge", low=1)
     fanout: int = option(25, "of entropy: neighbours that are sampled a node, which degrees are held against", low=1)
     similarity: Literal["cosine", "dot"] = option("cosine", "of entropy: how features are compared")
-    seed: int = option(0, "seed", low=0)
+    seed: int = option(0, "seed", low=0, high=MOST_SEED)
     balance: float = option(1.03, "largest work of a part over the mean", low=1)
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     out: str = option("", "folder to write")
@@ -121,7 +123,7 @@ class MeasureConfig(SourceConfig):
     simulate: bool = option(False, "print the seconds of an epoch on a machine")
     machine: str = option("perlmutter-like", "of the simulation: a machine that comes along, or a file of `spgnn doctor --calibrate`")
     overlap: bool = option(True, "of the simulation: exchanges run behind the own block's product")
-    seed: int = option(0, "seed", low=0)
+    seed: int = option(0, "seed", low=0, high=MOST_SEED)
     balance: float = option(1.03, "largest work of a part over the mean", low=1)
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     partition: str = option("", "folder that `spgnn partition` wrote, used instead of k and method")
@@ -155,7 +157,7 @@ class PlanConfig(SourceConfig):
     prune: bool = option(False, "training steps compute only the rows that reach a training node")
     overlap: bool = option(True, "exchanges run behind the own block's product")
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
-    seed: int = option(0, "seed of the partitioners", low=0)
+    seed: int = option(0, "seed of the partitioners", low=0, high=MOST_SEED)
     balance: float = option(1.03, "largest work of a part over the mean", low=1)
     partition: str = option("", "folder that `spgnn partition` wrote, used instead of method: each rank then reads its own part only")
 
@@ -185,7 +187,7 @@ def read_toml(cls, path: str | Path, overrides: dict[str, Any] | None = None):
         raise InputError(f"{path}: no such file; expected TOML, as config.toml of a run")
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as TOML: {error}") from None
     values.pop("graph", None)
     config = build(cls, values, str(path))
@@ -209,7 +211,7 @@ def _check(where, name, value, hint, metadata):
             raise UsageError(f"{where}: {name} = {value!r} is not known{nearest(value, choices)}")
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if abs(value) < HUGE else math.inf if value > 0 else -math.inf
     if hint is str and isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
@@ -217,8 +219,9 @@ def _check(where, name, value, hint, metadata):
     low, high = metadata["low"], metadata["high"]
     is_within = hint is not float or math.isfinite(value)
     if hint in (int, float) and not (is_within and (low is None or value >= low) and (high is None or value <= high)):
-        span = f"at least {low:g}" + (f" and at most {high:g}" if high is not None else "")
-        raise UsageError(f"{where}: {name} = {value:g}; expected {span}")
+        span = f"at least {low}" + (f" and at most {high}" if high is not None else "")
+        shown = f"{value:g}" if isinstance(value, float) else str(value) if abs(value) < HUGE else f"an integer of {value.bit_length()} bits"
+        raise UsageError(f"{where}: {name} = {shown}; expected {span}")
     return value
 
 

@@ -68,6 +68,9 @@ def test_an_unknown_key_is_refused_with_the_nearest_name_and_its_place(tmp_path,
         ({"dropout": 1.0}, "dropout = 1; expected at least 0 and at most 0.999"),
         ({"lr": float("nan")}, "lr = nan; expected at least 0"),
         ({"lr": -0.1}, "lr = -0.1; expected at least 0"),
+        ({"lr": -(10**400)}, "lr = -inf; expected at least 0"),
+        ({"seed": 2**63}, "seed = 9223372036854775808; expected at least 0 and at most 9223372036854775807"),
+        ({"seed": 10**5000}, "seed = an integer of 16610 bits; expected at least 0"),
         ({"hidden": 1.5}, "hidden = 1.5 is float; expected int"),
         ({"hidden": True}, "hidden = True is bool; expected int"),
         ({"bias": 1}, "bias = 1 is int; expected bool"),
@@ -114,3 +117,10 @@ def test_a_config_is_frozen_and_replaceable():
     with pytest.raises(AttributeError):
         config.hidden = 3
     assert replace(config, hidden=3).hidden == 3
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "seed = " + "9" * 5000], ids=["deep", "long"])
+def test_toml_that_python_cannot_hold_is_named(tmp_path, text):
+    (tmp_path / "run.toml").write_text(text)
+    with pytest.raises(InputError, match="run.toml: cannot be read as TOML"):
+        read_toml(TrainConfig, tmp_path / "run.toml")

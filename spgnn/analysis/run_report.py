@@ -17,6 +17,7 @@ from .page import Page
 SCORES = {"train": "#0072B2", "val": "#E69F00", "test": "#009E73"}
 CLASSES = {"f1": "F1", "support": "nodes"}
 NAMES = {"val": "validation"}
+NEEDED = ("ranks", "metric", "test", "epoch_s", "peak_rss_mb", "bytes_sent", "bytes_predicted")  # of summary.json
 READING = {
     "learning": ("Learning", "Loss should fall and flatten. Scores of validation and test that fall while training's still rises mean that the model learns its training nodes by heart. The dashed line is the epoch whose weights were kept."),
     "cost": ("Cost of an epoch", "Seconds of each epoch; the first may include set-up, spikes are other work on the machine. Bytes sent are counted by the communicator; where the prediction was made before the run, the two lines lie on each other."),
@@ -44,6 +45,8 @@ def read_run(folder: str | Path) -> Run:
         raise CheckpointError(f"{folder}: no config.toml; expected the --out folder of `spgnn train`, or a study of runs/analysis/volumes")
     config = _parsed(folder / "config.toml", tomllib.loads)
     environment, summary = ({} if not (folder / name).is_file() else _parsed(folder / name, json.loads) for name in ("env.json", "summary.json"))
+    if summary and (missing := [name for name in NEEDED if not isinstance(summary, dict) or name not in summary]):
+        raise CheckpointError(f"{folder / 'summary.json'}: lacks {', '.join(missing)}; expected what `spgnn train` writes at its end")
     records = []
     for number, line in enumerate(_text(folder / "metrics.jsonl").splitlines(), 1):
         record = _parsed(folder / "metrics.jsonl", json.loads, line, number)

@@ -23,6 +23,7 @@ from .study import Case, Cut, Study, sent_mb
 
 NESTED = ("exchanges", "layers")
 # What a line needs before tables and pictures can be made of it: the fixed keys of `spgnn measure`.
+WORDS = ("method", "scheme")
 NEEDED = (
     "k", "n", "nnz", "method", "scheme", "replication", "total_rows", "max_send_rows", "mean_send_rows", "max_over_mean_send",
     "max_recv_rows", "messages", "edge_cut", "replication_factor", "nnz_imbalance", "node_imbalance", "work_imbalance", "seconds", "bytes_per_epoch",
@@ -88,6 +89,10 @@ def read_lines(path: Path) -> list[dict]:
         missing = [name for name in NEEDED if name not in record] if isinstance(record, dict) else ["an object"]
         if missing:
             raise InputError(f"{path}:{number}: lacks {', '.join(missing)}; expected a line of `spgnn measure --json`")
+        for name in NEEDED:
+            wanted = str if name in WORDS else (int, float)
+            if not isinstance(record[name], wanted) and not (wanted is not str and record[name] is None):
+                raise InputError(f"{path}:{number}: {name} is {record[name]!r}; expected {'a name' if name in WORDS else 'a number'}")
         records.append(record)
     if not records:
         raise InputError(f"{path}: is empty; expected lines of `spgnn measure --json`")

@@ -5,6 +5,7 @@ Each command imports what it needs when it runs, so that help starts neither tor
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -71,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_command(command: click.Command, name: str, argv: Sequence[str] | None = None) -> int:
     """Run a command, such as that of a script in runs/, as main does."""
+    _stand_in_for_closed()
     try:
         with explaining():
             code = command.main(argv, prog_name=name, standalone_mode=False)
@@ -78,6 +80,17 @@ def run_command(command: click.Command, name: str, argv: Sequence[str] | None = 
         return code or 0
     except BaseException as error:
         return _fail(error)
+
+
+def _stand_in_for_closed() -> None:
+    """Give standard files that were closed a reader or writer of nothing, before a file of ours gets their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))
 
 
 def _fail(error: BaseException) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..aside import check_file
 from ..errors import InputError, UsageError
 from .console import fields_table, write, write_json
 from .options import OneProcess, output_options
@@ -44,6 +45,7 @@ def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> N
         found = read_run(path)
         page, drawn = run_page(found), run_pictures(found)
     target = Path(out) if out else path.with_suffix(".html") if path.is_file() else path / "report.html"
+    check_file(target)
     make_folder(target.parent)
     page.save(target)
     written = {"report": str(target), "pictures": page.pictures}

@@ -17,7 +17,7 @@ from ..dist.threads import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
 from ..graph import NORMS, Graph
 from ..machine import give_back_memory
-from ..partition import PARTITIONERS, Partition, RowBlock, load_block, load_partition, part_graph, partition_of, row_block, select_rows
+from ..partition import PARTITIONERS, Partition, RowBlock, check_values, load_block, load_partition, part_graph, partition_of, row_block, select_rows
 from ..spmm.buffers import make_pool, sum_dtype
 from ..spmm.cuda.device import device_communicator, place
 from ..spmm.layout import Layout, make_layout
@@ -183,7 +183,9 @@ def _from_folder(folder, source, layout: Layout):
     _check_ranks(part.k, layout)
     if isinstance(source, Graph):
         part.check_graph(source.in_use())
-    return load_block(folder, layout.block), lambda ids: part.owner_N[ids], part.graph_name or Path(folder).name, part.method
+    block = load_block(folder, layout.block)
+    check_values(folder, block)
+    return block, lambda ids: part.owner_N[ids], part.graph_name or Path(folder).name, part.method
 
 
 def _check_ranks(k: int, layout: Layout) -> None:

@@ -11,7 +11,7 @@ from .metrics import exchange_metrics, metrics, rows_PP
 from .partition import Partition, partition_of, select_rows
 from .pipeline import part_to_folder
 from .registry import PARTITIONERS, part_graph, partitioner
-from .store import is_partition, load_block, load_halo, load_partition, save_partition
+from .store import check_values, is_partition, load_block, load_halo, load_partition, save_partition
 from .stream import StreamPartition, edge_stream, part_stream, streaming_partitioner
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "in_order",
     "is_partition",
     "label_entropies",
+    "check_values",
     "load_block",
     "load_halo",
     "load_partition",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import operator
 
 import numpy as np
 
+from ..config import MOST_SEED
 from ..errors import PartitionError, UsageError
 
 
@@ -22,6 +25,20 @@ def check_k(k) -> int:
     if not 1 <= number <= MAX_PARTS or isinstance(k, (bool, np.bool_)):
         raise UsageError(f"k = {k!r}; the number of parts must be an integer from 1 to {MAX_PARTS}")
     return number
+
+
+def check_seed(seed) -> int:
+    """Return seed as an int; UsageError unless it is an integer from 0 to MOST_SEED."""
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed <= MOST_SEED:
+        raise UsageError(f"seed = {seed!r}; expected an integer from 0 to {MOST_SEED}")
+    return int(seed)
+
+
+def check_balance(balance) -> float:
+    """Return balance as a float; UsageError unless it is a number of 1 or more."""
+    if isinstance(balance, bool) or not isinstance(balance, numbers.Real) or not 1 <= balance < math.inf:
+        raise UsageError(f"balance = {balance!r}; expected a number of 1 or more")
+    return float(balance)
 
 
 def count_parts(owner_N) -> int:

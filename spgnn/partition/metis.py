@@ -109,7 +109,8 @@ def _check_pattern(pattern: sp.csr_array) -> None:
 def _its_prints_to_stderr():
     """Send what C code prints to stderr: METIS writes complaints to stdout, which is for data (--json)."""
     c_library = ctypes.CDLL(None)
-    sys.stdout.flush()
+    if hasattr(sys.stdout, "flush"):  # None where there is none
+        sys.stdout.flush()
     c_library.fflush(None)
     try:
         stdout = os.dup(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import time
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from ..errors import PartitionError, SpgnnError, UsageError, nearest
 from ..graph import Graph, check_csr
-from .gate import check_k
+from .gate import check_balance, check_k, check_seed
 from .partition import Partition, partition_of
 
 PARTITIONERS: dict[str, Callable[..., np.ndarray]] = {}
@@ -54,23 +53,20 @@ def part_graph(
     k = check_k(k)
     if method not in PARTITIONERS:
         raise UsageError(f"partitioner {method!r} is not known{nearest(method, PARTITIONERS)}")
-    if not isinstance(balance, (int, float)) or not (1 <= balance < math.inf):
-        raise UsageError(f"balance = {balance!r}; expected a number of 1 or more")
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise UsageError(f"seed = {seed!r}; expected an integer of 0 or more")
+    seed, balance = check_seed(seed), check_balance(balance)
     f = PARTITIONERS[method]
     _check_options(method, f, options)
     check_csr(graph.A, graph.name)
     graph = graph.in_use()
     start = time.perf_counter()
     try:
-        owner_N = f(graph, k, seed=int(seed), balance=float(balance), **options)
+        owner_N = f(graph, k, seed=seed, balance=balance, **options)
     except SpgnnError:
         raise
     except Exception as error:
         raise PartitionError(f"partitioner {method!r} failed with {type(error).__name__}: {error}") from error
     seconds = time.perf_counter() - start
-    return partition_of(graph, owner_N, k, method=method, seed=int(seed), balance=float(balance), seconds=seconds)
+    return partition_of(graph, owner_N, k, method=method, seed=seed, balance=balance, seconds=seconds)
 
 
 def _check_options(method: str, f: Callable, options: dict) -> None:

@@ -26,6 +26,7 @@ from .blocks import Halo, RowBlock, check_rank, row_blocks
 from .metrics import metrics
 from .partition import Partition
 
+VALUES_AT_A_TIME = 1 << 16  # rows of features
 FORMAT, VERSION = "spgnn-partition", 1
 
 
@@ -108,6 +109,23 @@ def load_block(folder: str | Path, rank: int) -> RowBlock:
         A_nN = _csr(files, "", "weights", (len(own_n), n_nodes))
         X_nF = _features(files, "features", len(own_n), manifest)
         return RowBlock(own_n, A_nN, X_nF, files.get("labels"), files.get("split"), n_nodes=n_nodes, k=manifest["k"], rank=rank)
+
+
+def check_values(folder: str | Path, block: RowBlock) -> None:
+    """Raise PartitionError, with file and node, for a dense feature that is not finite, a label or a split that there cannot be; reads all of them."""
+    part = Path(folder) / part_name(block.rank)
+    X_nF = None if sp.issparse(block.X_nF) else block.X_nF  # a CSR was looked at when it was made
+    for start in range(0, 0 if X_nF is None else len(X_nF), VALUES_AT_A_TIME):
+        is_finite = np.isfinite(X_nF[start : start + VALUES_AT_A_TIME]).all(1)
+        if not is_finite.all():
+            node = block.own_n[start + int(np.argmin(is_finite))]
+            raise PartitionError(f"{part / 'features.npy'}: node {node} has a feature that is not finite; write the partition again")
+    low, high = (0, 1) if np.ndim(block.y_n) == 2 else (-1, np.inf)
+    for name, values, low, high in (("labels", block.y_n, low, high), ("split", block.split_n, -1, 2)):
+        bad = (values < low) | (values > high) if values is not None else np.zeros(0, bool)
+        if bad.any():
+            at = tuple(np.argwhere(bad)[0])
+            raise PartitionError(f"{part / name}.npy: node {block.own_n[at[0]]} has {values[at]}; expected {low} {'or more' if high == np.inf else f'to {high}'}")
 
 
 def load_halo(folder: str | Path, rank: int) -> Halo | None:

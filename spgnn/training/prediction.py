@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from ..aside import check_file
 from ..config import TrainConfig, read_toml
 from ..dist.grid import valid_replications
 from ..errors import CheckpointError, UsageError, together
@@ -28,9 +29,12 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
              out         .npy to write, run_dir/predictions.npy when left out; embeddings: .npy for the
                          inputs of the last layer (N, hidden).
     Returns: report with the file, sizes, and scores where the graph has labels.
-    Collective; the number of ranks is free.
+    Collective; the number of ranks is free, but for a run whose GRAPH is a folder of parts.
     """
     folder = Path(run_dir)
+    for path in (out, embeddings):
+        if path:
+            check_file(Path(path))
     config, graph, state, widths, is_multilabel = together(comm, _read, folder)
     if source is not None:  # another graph has features, labels and splits of its own
         config = replace(config, format="", features="", labels="", split="auto")

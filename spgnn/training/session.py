@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -18,11 +19,12 @@ import torch
 from .. import __version__
 from ..config import TrainConfig, to_toml
 from ..data import is_built_in, load_graph
+from ..data.readers.assemble import graph_name
 from ..dist.consistency import check_same
 from ..dist.grid import ProcessGrid
 from ..dist.threads import share_of_threads
 from ..distgraph import DistGraph, distribute
-from ..errors import PartitionError, ResourceError, UsageError, together
+from ..errors import InputError, PartitionError, ResourceError, UsageError, together
 from ..graph import Graph
 from ..machine import cores, give_back_memory, peak_rss_mb
 from ..partition import is_partition, load_partition
@@ -35,6 +37,7 @@ from .loop import Trainer
 from .model import build_model
 from .observe import observed, time_operations
 
+UNNAMED = ("graph", "stream", "")  # what graphs and streams of arrays are called
 CHECKPOINT_S = 30.0  # seconds between checkpoints of a long training
 
 
@@ -64,7 +67,10 @@ def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
     ProcessGrid(comm.size, config.replication)  # both say what is wrong with them before anything is read
     together(comm, load_machine, config.machine, root=0)
     threads = set_threads(comm, config.threads)
-    folder = _open_folder(source, config, comm, threads)
+    of_parts = _of_parts(source, config, comm)
+    if of_parts.partition:
+        together(comm, _check_given, of_parts, root=0)
+    folder, lock = _open_folder(source, config, comm, threads)
     dgraph = distribute_source(source, config, comm, threads)
     comm.phase = "set up training"
     if dgraph.n_classes == 0 or dgraph.X is None:
@@ -85,6 +91,8 @@ def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
         predictions_N = dgraph.collect(predicted(trainer.logits(), dgraph.is_multilabel))
     if folder is not None:
         together(comm, _write_results, folder, summary, predictions_N, history, root=0)
+    if lock is not None:
+        lock.close()
     return summary
 
 
@@ -92,6 +100,16 @@ def _of_parts(source: str, config: TrainConfig, comm) -> TrainConfig:
     """Return config with GRAPH as its partition where GRAPH is a folder of parts. Collective."""
     is_parts = together(comm, lambda: not is_built_in(source) and is_partition(source), root=0)
     return replace(config, partition=str(source)) if comm.all_gather_json(is_parts)[0] and not config.partition else config
+
+
+def _check_given(config: TrainConfig) -> None:
+    """Raise UsageError for what a graph is read with, or cut by, where parts are given that have all of it."""
+    for name in ("format", "features", "labels"):
+        if value := getattr(config, name):
+            raise UsageError(f"--{name} {value} is of a graph, and {config.partition} holds parts, with all that they need; leave it away, or make other parts")
+    made_by = load_partition(config.partition).method
+    if config.method not in (TrainConfig().method, made_by):
+        raise UsageError(f"--method {config.method} cuts a graph, and {config.partition} holds parts, made by {made_by}; leave it away, or make other parts")
 
 
 def set_threads(comm, threads: int = 0) -> int:
@@ -153,7 +171,12 @@ def _check_parts(source: str, config: TrainConfig) -> None:
     """Raise where the folder of parts was made for another graph or other edges, as far as names tell."""
     part = load_partition(config.partition)
     kind, made_for = source.partition(":")[0], part.graph_name.partition("-")[0]  # rmat:scale=10 is named rmat-10-16
-    if is_built_in(source) and made_for != kind:
+    path = Path(source)
+    is_named = part.graph_name not in UNNAMED
+    if is_named and not (is_built_in(source) or path.exists() or source == part.graph_name):
+        raise InputError(f"{source}: no such file or folder, and {config.partition} was made for {part.graph_name!r}; GRAPH is not read then, but must be it")
+    is_other = made_for != kind if is_built_in(source) else path.is_file() and is_named and part.graph_name != graph_name(path)
+    if is_other:
         raise PartitionError(f"{config.partition} was made for {part.graph_name!r}, not for {source!r}; name that graph, or make parts of this one")
     if part.edges != config.edges:
         raise UsageError(f"{config.partition} was made with --edges {part.edges}; got --edges {config.edges}")
@@ -199,14 +222,19 @@ class _Log:
         save_checkpoint(self.folder / "checkpoints", epoch, state, manifest)
 
 
-def _open_folder(source: str, config: TrainConfig, comm, threads: int) -> Path | None:
+def _open_folder(source: str, config: TrainConfig, comm, threads: int) -> tuple[Path | None, TextIO | None]:
+    """Return the folder of results, and on rank 0 what holds it against another training until it is closed."""
     if not config.out:
-        return None
+        return None, None
     folder = Path(config.out)
+    held: list[TextIO] = []
 
     def write() -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            held.append(open(folder / "config.toml", "a", encoding="utf-8"))
+            if not _locked(held[0]):
+                raise ResourceError(f"--out {config.out}: another training is writing it; wait for it, or choose another folder")
             # Of an earlier run nothing may stay: predict would take its weights.
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
             for stale in ("metrics.jsonl", "summary.json", "predictions.npy"):
@@ -217,7 +245,18 @@ def _open_folder(source: str, config: TrainConfig, comm, threads: int) -> Path |
             raise ResourceError(f"--out {config.out}: {problem.strerror or problem}; choose a folder that can be written") from None
 
     together(comm, write, root=0)
-    return folder
+    return folder, held[0] if held else None
+
+
+def _locked(file: TextIO) -> bool:
+    """Whether this process has the file for itself now; true, too, where the file system has no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def environment(comm, threads: int) -> dict:

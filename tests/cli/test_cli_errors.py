@@ -117,3 +117,15 @@ def test_a_reader_of_the_output_that_leaves_early_gets_no_message():
     run = subprocess.run([sys.executable, "-c", code], stdout=write_end, stderr=subprocess.PIPE, text=True, env=env, timeout=60)
     os.close(write_end)
     assert (run.returncode, run.stderr) == (141, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("argv", [["partition", "path:n=40", "-k", "3", "--out", "parts"], ["info", "wordnet"]], ids=["partition", "info"])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_standard_files_that_are_closed_are_done_without(tmp_path, argv, closed):
+    line = f"{sys.executable} -m spgnn {' '.join(argv)} {closed}"
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, env=env, timeout=60)
+    assert run.returncode == 0 and "Error" not in run.stderr
+    assert bool(run.stdout) == (">&-" not in closed.replace("2>&-", ""))
+    assert argv[0] != "partition" or sorted(path.name for path in (tmp_path / "parts").iterdir())[:1] == ["manifest.json"]

@@ -1,6 +1,7 @@
 """spgnn report: trainings, studies and lines of measure become a page; what is not whole is named."""
 
 import json
+import os
 
 import pytest
 
@@ -93,3 +94,30 @@ def test_k_is_of_studies(folder, tmp_path, capsys):
 def test_a_run_is_read_as_it_was_written(folder):
     found = read_run(folder)
     assert (found.config["graph"], found.environment["threads"], found.summary["test"], len(found.records)) == ("sbm", 1, 0.75, 3)
+
+
+def test_a_summary_that_is_not_whole_and_a_line_with_other_values_are_named(folder, tmp_path, capsys):
+    for summary, said in (('{"a": 1}', "lacks ranks, metric, test"), ("[1]", "lacks ranks")):
+        (folder / "summary.json").write_text(summary)
+        code, out, err = run(capsys, folder)
+        assert (code, out) == (3, "") and f"summary.json: {said}" in err and err.count("\n") == 1
+    assert cli.main(["measure", "sbm:n=90", "-k", "2", "--method", "block", "--json"]) == 0
+    line = json.loads(capsys.readouterr().out)
+    for name, value, wanted in (("k", "<script>", "a number"), ("method", 3, "a name"), ("seconds", [1], "a number")):
+        (tmp_path / "lines.jsonl").write_text(json.dumps(line | {name: value}) + "\n")
+        code, out, err = run(capsys, tmp_path / "lines.jsonl")
+        assert (code, out) == (3, "") and f"lines.jsonl:1: {name} is {value!r}; expected {wanted}" in err
+
+
+@pytest.mark.slow
+def test_a_page_goes_where_a_link_points_and_never_in_the_place_of_a_pipe(folder, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    os.mkfifo(tmp_path / "pipe")
+    for wrong, said in ((tmp_path / "pipe", "is no regular file"), (folder, "is a folder")):
+        code, out, err = run(capsys, folder, "--out", wrong)
+        assert (code, out) == (2, "") and said in err
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link").symlink_to("page.html")
+    for _ in range(2):
+        assert run(capsys, folder, "--out", tmp_path / "link")[0] == 0
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")

@@ -148,3 +148,16 @@ def test_an_error_under_mpirun_is_one_line_that_names_a_rank_and_ends_the_job(ar
     assert (found.returncode, found.stdout) == (code, "")
     errors = [line for line in found.stderr.splitlines() if "error: " in line]
     assert len(errors) == 1 and said in errors[0] and errors[0].startswith("spgnn: rank ")
+
+
+def test_predictions_go_where_a_link_points_and_never_in_the_place_of_a_pipe(tmp_path, capsys):
+    run, pipe, link = tmp_path / "run", tmp_path / "pipe", tmp_path / "link.npy"
+    assert cli.main(["train", "sbm:n=60", "--epochs", "1", "--out", str(run)]) == 0
+    os.mkfifo(pipe)
+    link.symlink_to("target.npy")
+    capsys.readouterr()
+    for option in ("--out", "--embeddings"):
+        assert cli.main(["predict", str(run), option, str(pipe)]) == 2
+        assert f"{pipe}: is no regular file; expected the name of a file" in capsys.readouterr().err
+        assert cli.main(["predict", str(run), option, str(link)]) == 0
+    assert pipe.is_fifo() and link.is_symlink() and (tmp_path / "target.npy").is_file()

@@ -269,3 +269,18 @@ def test_a_partition_does_not_change_when_the_array_it_came_from_does():
     assert part.owner_N[0] == 0
     with pytest.raises(ValueError, match="read-only"):
         part.owner_N[0] = 1
+
+
+@pytest.mark.parametrize("method", sorted(PARTITIONERS))
+def test_seeds_and_balances_of_any_kind_of_number_are_taken_and_others_refused(method):
+    graph = ring(20)
+    if method == "entropy":
+        pytest.skip("needs features")
+    part = part_graph(graph, 3, method, seed=np.int64(2**63 - 1), balance=np.float32(1.25))
+    assert (part.seed, part.balance) == (2**63 - 1, 1.25)
+    for seed in (2**63, 2**64, -1, True, 1.0, "0"):
+        with pytest.raises(UsageError, match="seed = .*; expected an integer from 0 to 9223372036854775807"):
+            part_graph(graph, 3, method, seed=seed)
+    for balance in (0.99, float("inf"), float("nan"), True, "1.1"):
+        with pytest.raises(UsageError, match="balance = .*; expected a number of 1 or more"):
+            part_graph(graph, 3, method, balance=balance)

@@ -77,3 +77,13 @@ class Memory:
     def row_bytes(self, n_nodes: int) -> int:
         """Return the bytes of rows of features that are read at a time; they are held up to three times."""
         return min(self.buffers(n_nodes) // 4, MOST_ROW_BYTES // 2)
+
+    def check_row(self, table, n_nodes: int) -> None:
+        """Raise ResourceError where a single row of a table does not fit into the buffers."""
+        most = self.buffers(n_nodes) // 4
+        if table.row_bytes > most:
+            need = self.total_bytes + 4 * (table.row_bytes - most)
+            raise ResourceError(
+                f"{table.where}: a row has {table.row_bytes / 1e6:,.0f} MB and is held up to three times; memory of {self.total_bytes / 1e6:,.0f} MB "
+                f"leaves {most / 1e6:,.0f} MB for each; give it {-(-need // 10**6):,} MB or more"
+            )

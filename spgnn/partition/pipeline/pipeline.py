@@ -18,15 +18,19 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 
 from ...aside import sync
 from ...data.readers.assemble import graph_name
-from ...errors import InputError, ResourceError, UsageError, nearest
+from ...data.readers.npz import read_npy
+from ...errors import FormatError, InputError, ResourceError, SpgnnError, UsageError, nearest
+from ...graph import Graph
 from ...graph.graph import EDGES
 from ..gate import check_k, check_owner
 from ..metrics import metrics_of_counts
@@ -51,19 +55,19 @@ Note = Callable[[str], None] | None
 
 def part_to_folder(
     source, k: int, out: str | Path, method: str = "spring", seed: int = 0, balance: float = BALANCE, *,
-    memory: str | int = "2GB", edges: str = "undirected", hops: int = 1, features=None, labels=None, split=None,
+    memory: str | int = "2GB", edges: str | None = None, hops: int = 1, features=None, labels=None, split=None,
     owner=None, n_nodes: int | None = None, format: str | None = None, relabel: bool = False,
     progress: Callable[[str, int, int], None] | None = None, note: Note = None, **options,
 ) -> dict:  # fmt: skip
     """Cut an edge stream into k parts and write their folder, as save_partition does for a graph in memory.
 
     Nothing of size E or N x F is ever in memory: what is, is O(N) and buffers within `memory`. A third column of a text
-    file is not read: every edge weighs 1. The same call after a kill goes on where that one was.
+    file is not read: every edge weighs 1; a Graph with weights is refused. The same call after a kill goes on where that one was.
 
     Args:    source    see edge_stream; files, as an array or iterator cannot be recognised after a kill.
              method    a name in STREAMING; or owner: (N,) integers, or an .npy of them.
              memory    limit of this process's resident memory: 2GB, 500MB, a number of bytes.
-             edges     undirected, directed, reversed: see Graph.with_edges.
+             edges     undirected (default), directed, reversed: see Graph.with_edges. Of a Graph what was chosen for it holds.
              hops      of the halo: 0 none; 1 the nodes that a part reads; h > 1 also the rows of those within h - 1 hops.
              features  .npy (N, F), a SciPy CSR .npz, or an array; labels, split: .npy or arrays. N is then that of their rows.
              n_nodes, format, relabel  see edge_stream; relabel numbers the distinct ids by rising value and writes ids.npy.
@@ -73,19 +77,23 @@ def part_to_folder(
              which leaves nothing.
     """
     start = time.perf_counter()
-    out = Path(out).absolute()
+    out = Path(os.path.realpath(out))  # what a link to a folder stands for is replaced, not the link
     k = check_k(k)
     check_options(method if owner is None else "spring", seed, balance, hops, options if owner is None else {})
     if hops > MOST_HOPS:
         raise UsageError(f"hops = {hops}; expected at most {MOST_HOPS}")
-    if edges not in EDGES:
+    if edges is not None and edges not in EDGES:
         raise UsageError(f"edges = {edges!r} is not known{nearest(edges, EDGES)}")
     check_free(out)
+    source, edges = _unweighted(source, edges) if isinstance(source, Graph) else (source, edges or "undirected")
+    features = sp.csr_array(features) if sp.issparse(features) else features
     tables = {name: opened(value) for name, value, opened in
               (("features", features, features_table), ("labels", labels, labels_table), ("split", split, split_table)) if value is not None}  # fmt: skip
     n_given = _given_nodes(tables, n_nodes, relabel)
-    stream = edge_stream(source, n_given, format)
+    stream = edge_stream(source, n_given, format, next(iter(tables.values())).where if tables and n_nodes is None else "")
     limit = Memory.now(memory_bytes_of(memory), method, k, hops, relabel, not is_read_fast(source, format))
+    if stream.n_nodes is not None:
+        limit.buffers(stream.n_nodes)
     key = {
         "source": identity(source), "format": format, "n_nodes": n_given, "relabel": relabel, "edges": edges, "k": k, "method": method,
         "seed": int(seed), "balance": float(balance), "hops": hops, "memory": limit.total_bytes, "owner": identity(owner),
@@ -106,10 +114,18 @@ def part_to_folder(
                 raise
             work.discard()
             raise ResourceError(f"{out}: {error.strerror}; what was written is removed again; free space or choose another --out") from None
-        except (InputError, ResourceError):
+        except SpgnnError:
             work.discard()
             raise
     return report | {"seconds": time.perf_counter() - start}
+
+
+def _unweighted(graph: Graph, edges: str | None) -> tuple[Graph, str]:
+    """Return a graph with its edges as they are used, and how; InputError where it has weights, which streams have not."""
+    graph = graph.in_use() if edges is None else graph.with_edges(edges)
+    if np.any(graph.A.data != 1):
+        raise InputError(f"{graph.name}: has weights, and a stream of edges carries none; use part_graph and Partition.save, or set graph.A.data to 1")
+    return graph, graph.edges
 
 
 def _given_nodes(tables: dict, n_nodes: int | None, relabel: bool) -> int | None:
@@ -130,16 +146,20 @@ class _Run:
         self.relabel, self.tables, self.limit, self.progress = relabel, tables, limit, progress
         self.path = Path(source) if isinstance(source, (str, Path)) else None
         self.copies = relabel or not is_read_fast(source, format)
+        self.turned = "reversed" if isinstance(source, Graph) else edges  # a Graph's A_ij are streamed as j, i
 
     def all_stages(self, work: Work) -> dict:
         """Do what is not done yet; return what is reported."""
         header = self.path if self.copies and not self.relabel else None
         read = work.stage("edges", lambda: rows.read_edges(
-            work, self.stream, header, self.edges, relabel=self.relabel, copies=self.copies, progress=self.progress))  # fmt: skip
+            work, self.stream, header, self.turned, relabel=self.relabel, copies=self.copies, progress=self.progress))  # fmt: skip
         self.n_nodes = n_nodes = read["n_nodes"]
+        if n_nodes == 0 and self.path:
+            raise FormatError(f"{self.path}: holds no edge; expected two ids a line or record")
         self.limit.buffers(n_nodes)
         for table in self.tables.values():
             check_rows(table, n_nodes, "the nodes of the stream")
+            self.limit.check_row(table, n_nodes)
         work.stage("owner", lambda: self._choose(work, read))
         self.owner_N = np.load(work.new / "owner.npy")
         spilled = work.stage("buckets", lambda: self._spill(work, read))
@@ -162,8 +182,8 @@ class _Run:
         if self.owner is None:
             owner_N, _ = choose_owners(self._edges(work, read), self.k, self.method, self.seed, self.balance, self.options)
         else:
-            given = np.load(self.owner, allow_pickle=False) if isinstance(self.owner, (str, Path)) else self.owner
-            owner_N = check_owner(given, self.n_nodes, self.k, "owner")
+            is_file = isinstance(self.owner, (str, Path))
+            owner_N = check_owner(read_npy(Path(self.owner)) if is_file else self.owner, self.n_nodes, self.k, str(self.owner) if is_file else "owner")
         file = NpyFile(work.new / "owner.npy", np.int32)
         file.append(owner_N)
         file.finish()
@@ -173,7 +193,7 @@ class _Run:
         check_disk(work.folder, read["entries"], self.n_nodes, self.tables, 0)
         limit = self.limit
         return rows.spill_edges(
-            work, self._edges(work, read), self.owner_N, self.k, self.edges, limit.bucket_entries(self.n_nodes), limit.spill_entries(self.n_nodes)
+            work, self._edges(work, read), self.owner_N, self.k, self.turned, limit.bucket_entries(self.n_nodes), limit.spill_entries(self.n_nodes)
         )
 
     def _sort_parts(self, work: Work, spilled: dict) -> list[dict]:
@@ -245,7 +265,7 @@ class _Run:
             "method": method,
             "seed": self.seed,
             "balance": self.balance,
-            "graph": graph_name(self.path) if self.path else "stream",
+            "graph": graph_name(self.path) if self.path else self.source.name if isinstance(self.source, Graph) else "stream",
             "edges": self.edges,
             "graph_digest": digest,
             "metrics": found,

@@ -96,6 +96,7 @@ class Sparse:
             raise FormatError(f"{self.where}: holds {dtype}; expected numbers")
         self.rows, self.width, self.nnz = shape[0], shape[1], nnz
         self.dtype = as_float(np.zeros(0, dtype.newbyteorder("="))).dtype
+        self.row_bytes = 1  # at least: blocks are cut by nonzeros
         self.index_dtype = np.dtype(np.int32 if max(*shape, nnz) < 2**31 else np.int64)
 
     def blocks(self, block_bytes: int) -> Iterator[tuple[int, sp.csr_array]]:
@@ -160,8 +161,10 @@ def _labels(table: Dense, start: int, y: np.ndarray) -> np.ndarray:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.dtype.kind == "f":
-        if not np.array_equal(y, np.rint(y)):
-            raise FormatError(f"{table.where}: holds {y.dtype} that are not whole; expected integer classes")
+        whole = np.isfinite(y) & (y == np.rint(y))
+        if not whole.all():
+            at = tuple(np.argwhere(~whole)[0])
+            raise FormatError(f"{table.where}: node {start + at[0]} has label {y[at]}; expected integer classes")
         y = y.astype(np.int64)
     low, high = (-1, max(table.rows, 2) * 1000) if y.ndim == 1 else (0, 1)
     bad = (y < low) | (y > high)

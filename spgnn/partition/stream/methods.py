@@ -6,14 +6,13 @@ Shapes: N nodes, E edges of the stream, k parts; q owns and sends, p reads.
 from __future__ import annotations
 
 import inspect
-import math
 import time
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ...errors import PartitionError, SpgnnError, UsageError, nearest
-from ..gate import check_k, check_owner
+from ..gate import check_balance, check_k, check_owner, check_seed
 from ..metrics import exchange_metrics
 from . import _stream
 from .passes import Passes, Progress
@@ -132,11 +131,10 @@ def check_options(method: str, seed: int, balance: float, hops: int, options: di
     """Raise UsageError for a method, number or option that part_stream does not know."""
     if method not in STREAMING:
         raise UsageError(f"streaming partitioner {method!r} is not known{nearest(method, STREAMING)}")
-    if isinstance(balance, bool) or not isinstance(balance, (int, float)) or not 1 <= balance < math.inf:
-        raise UsageError(f"balance = {balance!r}; expected a number of 1 or more")
-    for name, value in (("seed", seed), ("hops", hops)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-            raise UsageError(f"{name} = {value!r}; expected an integer of 0 or more")
+    check_seed(seed)
+    check_balance(balance)
+    if isinstance(hops, bool) or not isinstance(hops, (int, np.integer)) or hops < 0:
+        raise UsageError(f"hops = {hops!r}; expected an integer of 0 or more")
     parameters = inspect.signature(STREAMING[method]).parameters.values()
     known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("seed", "balance")]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):

@@ -110,5 +110,9 @@ class Passes:
     def _explain(self, what: str, error: ValueError) -> None:
         if self._first is not None:
             raise PartitionError(f"{self.stream.name}: the stream changed between passes (pass {what!r}): {error}") from None
-        hint = "" if " -> -" in str(error) or " is -" in str(error) else "; use relabel=True for ids with large gaps"
+        hint = "; use relabel=True for ids with large gaps"
+        if " -> -" in str(error) or " is -" in str(error):
+            hint = ""
+        elif self.stream.n_nodes is not None:
+            hint = f", as {self.stream.nodes_from or f'n_nodes = {self.stream.n_nodes}'} says"
         raise InputError(f"{self.stream.name}: {error}{hint}") from None

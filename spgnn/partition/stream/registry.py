@@ -91,22 +91,18 @@ def _run_own(name: str, cls: type, number_of_passes: int, passes: Passes, k: int
     own.start(passes.n_nodes, k, **options)
     for number in range(number_of_passes):
         # A plug-in gets a copy: the chunk is the stream's buffer.
-        passes.run(f"{name} {number}", lambda chunk: _add(own, chunk.copy(), number))
+        passes.run(f"{name} {number}", lambda chunk: _add(name, own, chunk.copy(), number))
     owner_N = own.finish()
     if not isinstance(owner_N, (np.ndarray, list, tuple)):
         raise PartitionError(f"partitioner {name!r}: finish() returned {type(owner_N).__name__}; expected (N,) integers from 0 to {k - 1}")
     return np.asarray(owner_N)
 
 
-class _Failed(Exception):
-    """An error of a plug-in's add, kept apart from those of the stream."""
-
-
-def _add(own, chunk: np.ndarray, number: int) -> None:
+def _add(name: str, own, chunk: np.ndarray, number: int) -> None:
     try:
         own.add(chunk, number)
-    except ValueError as error:
-        raise _Failed(f"add: {type(error).__name__}: {error}") from error
+    except ValueError as error:  # not one of the stream
+        raise PartitionError(f"partitioner {name!r} failed in add() with {type(error).__name__}: {error}") from error
 
 
 def _is_in_range(owner_N: np.ndarray, k: int) -> bool:

@@ -5,6 +5,7 @@ Shapes: N nodes, E edges of the stream, m edges of a chunk.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ...data.readers.binary import DTYPES
+from ...data.readers.npz import npy_layout
 from ...data.readers.text import line_blocks, peek, text_bytes_bound
 from ...errors import FormatError, InputError, UsageError, nearest
 from ...graph import Graph
@@ -23,6 +25,8 @@ CHUNK = 1 << 16  # edges: 512 kB of int32 pairs, within a core's L2
 TEXT_ENDINGS = (".txt", ".tsv", ".csv", ".el", ".edges", ".edgelist", ".wel")
 FORMATS = ("text", "binary", "parquet", "npy")
 MOST_EDGES = 2**50
+PAIRS = (np.dtype("<i4"), np.dtype("<i8"))  # as a file of edges may have them
+MOST_NODES = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +38,7 @@ class EdgeStream:
         chunks:      () -> iterator of (m, 2) C-contiguous int32 or int64.
         n_nodes:     N where the source knows it, else None: 1 + the largest id.
         n_edges:     E where the source knows it, else None.
+        nodes_from:  what said N, for messages: a table with as many rows.
         most_edges:  what E cannot exceed: with it, ids with absurd gaps are refused before memory is taken for them.
     """
 
@@ -42,26 +47,28 @@ class EdgeStream:
     n_nodes: int | None = None
     n_edges: int | None = None
     most_edges: int = MOST_EDGES
+    nodes_from: str = ""
 
 
-def edge_stream(source, n_nodes: int | None = None, format: str | None = None) -> EdgeStream:
+def edge_stream(source, n_nodes: int | None = None, format: str | None = None, nodes_from: str = "") -> EdgeStream:
     """Return the EdgeStream of a source.
 
     Args:   source   text file (.txt, .tsv, .csv; gz), binary pairs (.bin and .i32 int32, .i64 int64), .npy or .parquet;
                      (E, 2) or (2, E) integers, a memmap too; a Graph; an iterable of (u, v) or of (m, 2) chunks, or a
                      function that returns one. What can be iterated only once is first written to a temporary file.
             n_nodes  N, if ids up to N - 1 may be missing from the stream.
+            nodes_from  what said n_nodes, for messages.
             format   text, binary, parquet or npy, where the name of a file does not tell.
     Raises: InputError for what is none of these, UsageError for an unknown format.
     """
     if format is not None and format not in FORMATS:
         raise UsageError(f"stream format {format!r} is not known{nearest(format, FORMATS)}")
-    if n_nodes is not None and (isinstance(n_nodes, bool) or not isinstance(n_nodes, (int, np.integer)) or n_nodes < 0):
-        raise UsageError(f"n_nodes = {n_nodes!r}; expected an integer of 0 or more")
+    if n_nodes is not None and (isinstance(n_nodes, bool) or not isinstance(n_nodes, (int, np.integer)) or not 0 <= n_nodes <= MOST_NODES):
+        raise UsageError(f"n_nodes = {n_nodes!r}; expected an integer from 0 to {MOST_NODES}")
     stream = _stream_of(source, format)
     if n_nodes is None:
         return stream
-    return EdgeStream(stream.name, stream.chunks, int(n_nodes), stream.n_edges, stream.most_edges)
+    return EdgeStream(stream.name, stream.chunks, int(n_nodes), stream.n_edges, stream.most_edges, nodes_from)
 
 
 def _stream_of(source, format: str | None) -> EdgeStream:
@@ -71,7 +78,7 @@ def _stream_of(source, format: str | None) -> EdgeStream:
         return _file(Path(source), format)
     if isinstance(source, Graph):
         return _graph(source)
-    if isinstance(source, np.memmap) and source.filename is not None and source.flags.c_contiguous:
+    if isinstance(source, np.memmap) and source.filename is not None:
         mapped = _mapped(source)
         if mapped is not None:
             return mapped
@@ -118,8 +125,11 @@ def _file(path: Path, format: str | None) -> EdgeStream:
     if format == "binary":
         return _pairs(path, np.dtype(DTYPES.get(path.suffix.lower(), "<i4")))
     if format == "npy":
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        return _mapped(array) or _array(array, str(path))
+        offset, shape, dtype, is_fortran = npy_layout(path)
+        if not is_fortran and len(shape) == 2 and shape[1] == 2 and dtype in PAIRS:
+            return _pairs(path, dtype, offset, shape[0])
+        array = np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C") if math.prod(shape) else np.zeros(shape, dtype)
+        return _array(array, str(path))
     if format == "parquet":
         return EdgeStream(str(path), lambda: _parquet(path))
     raise FormatError(f"{path}: not a stream of a known format; expected {', '.join(TEXT_ENDINGS)}, {', '.join(DTYPES)}, .npy or .parquet")
@@ -154,7 +164,7 @@ def _pairs(path: Path, dtype: np.dtype, offset: int = 0, n_edges: int | None = N
 
 def _mapped(array: np.ndarray) -> EdgeStream | None:
     """The file behind an (E, 2) memmap of int32 or int64; None for other layouts, which are copied chunk by chunk."""
-    is_pairs = array.ndim == 2 and array.shape[1] == 2 and array.dtype in (np.dtype("<i4"), np.dtype("<i8"))
+    is_pairs = array.ndim == 2 and array.shape[1] == 2 and array.flags.c_contiguous and array.dtype in PAIRS
     start = getattr(array, "offset", None)
     if not is_pairs or start is None or array.base is None or isinstance(array.base, np.memmap):
         return None

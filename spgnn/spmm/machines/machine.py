@@ -106,7 +106,7 @@ def load_machine(name: str | Path) -> Machine:
         raise UsageError(f"machine {str(name)!r} is not known{nearest(str(name), machine_names())}; a FILE.toml of `spgnn doctor --calibrate` works too")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as TOML: {error}") from None
     known = [f.name for f in fields(Machine)]
     for key in values:
@@ -116,7 +116,7 @@ def load_machine(name: str | Path) -> Machine:
         raise InputError(f"{path}: {', '.join(missing)} missing; `spgnn doctor --calibrate FILE` writes all keys")
     try:
         return Machine(**values)
-    except InputError as error:
+    except (InputError, OverflowError) as error:
         raise InputError(f"{path}: {error}") from None
 
 

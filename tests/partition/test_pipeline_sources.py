@@ -1,0 +1,144 @@
+"""What the pipeline takes: graphs, arrays of any layout, links; and what it refuses before it takes memory or leaves a file."""
+
+import os
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spgnn.errors import FormatError, InputError, PartitionError, ResourceError, UsageError
+from spgnn.graph import graph_from_coo
+from spgnn.partition import load_block, load_partition, part_to_folder, partition_of
+from spgnn.partition.stream.sources import edge_stream
+
+from graphs import random_graph
+
+MEMORY = "16GB"  # the process that runs all tests may have 1 GB itself
+EDGES = np.array([[0, 1], [2, 3], [4, 5], [6, 7], [1, 4]], np.int32)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"}
+
+
+@pytest.mark.parametrize("chosen", ["stored", "undirected", "directed", "reversed"])
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_graph_gives_the_folder_that_it_is_saved_as_with_its_edges_as_chosen(tmp_path, chosen, k):
+    rng = np.random.default_rng(0)
+    graph = graph_from_coo(rng.integers(0, 40, 120), rng.integers(0, 40, 120), 40, name="mine")
+    graph = graph if chosen == "stored" else graph.with_edges(chosen)
+    part_to_folder(graph, k, tmp_path / "parts", memory=MEMORY, hops=0)
+    part = load_partition(tmp_path / "parts", graph)
+    assert part.graph_name == "mine" and part.edges == graph.in_use().edges
+    partition_of(graph, part.owner_N, k).save(tmp_path / "memory", graph)
+    assert files_of(tmp_path / "parts") == files_of(tmp_path / "memory")
+
+
+def test_edges_may_be_chosen_for_a_graph_that_has_none_chosen_and_for_no_other(tmp_path):
+    graph = graph_from_coo([0, 1, 2], [1, 2, 3], 4)
+    part_to_folder(graph, 1, tmp_path / "parts", memory=MEMORY, edges="reversed")
+    assert [list(map(int, ids)) for ids in load_block(tmp_path / "parts", 0).A_nN.nonzero()] == [[1, 2, 3], [0, 1, 2]]
+    with pytest.raises(UsageError, match="already made 'undirected'"):
+        part_to_folder(graph.in_use(), 1, tmp_path / "parts", memory=MEMORY, edges="directed")
+
+
+def test_a_graph_with_weights_is_refused(tmp_path):
+    with pytest.raises(InputError, match="heavy: has weights, and a stream of edges carries none"):
+        part_to_folder(graph_from_coo([0, 1], [1, 2], 3, weights=np.array([1.0, 2.0]), name="heavy"), 1, tmp_path / "parts", memory=MEMORY)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("array", [
+    np.asfortranarray(EDGES), EDGES.astype(np.int64), np.asfortranarray(EDGES.astype(np.int64)), EDGES.astype(">i4"), EDGES.astype(np.uint8), EDGES.T, np.ascontiguousarray(EDGES.T),
+], ids=["fortran", "int64", "fortran int64", "big-endian", "uint8", "transposed", "rows"])  # fmt: skip
+def test_npy_of_any_layout_holds_the_same_edges(tmp_path, array):
+    np.save(tmp_path / "e.npy", array)
+    for source in (tmp_path / "e.npy", np.load(tmp_path / "e.npy", mmap_mode="r"), array):
+        np.testing.assert_array_equal(np.concatenate(list(edge_stream(source).chunks())), EDGES)
+
+
+def damaged(folder):
+    """Write .npy files that are none."""
+    np.save(folder / "objects.npy", np.array([[0, {}]], object), allow_pickle=True)
+    np.save(folder / "whole.npy", EDGES)
+    whole = (folder / "whole.npy").read_bytes()
+    for name, data in (("empty", b""), ("head", whole[:90]), ("cut", whole[:-8]), ("text", b"0 1\n2 3\n")):
+        (folder / f"{name}.npy").write_bytes(data)
+    return [folder / f"{name}.npy" for name in ("objects", "empty", "head", "cut", "text")]
+
+
+def test_a_damaged_npy_is_named_as_edges_and_as_owners(tmp_path):
+    (tmp_path / "files").mkdir()
+    for path in damaged(tmp_path / "files"):
+        for wrong in ({"source": path}, {"source": EDGES, "owner": path}):
+            with pytest.raises(FormatError, match=path.name):
+                part_to_folder(**{"k": 2, "out": tmp_path / "parts", "memory": MEMORY} | wrong)
+            assert [left.name for left in tmp_path.iterdir()] == ["files"]
+
+
+@pytest.mark.parametrize("owner, error, message", [
+    ("nosuch.npy", InputError, "nosuch.npy"), (np.array([0, 1]), PartitionError, "owner has 2 entries, the graph has 8"), (np.full(8, 9), PartitionError, "node 0 has owner 9"),
+])  # fmt: skip
+def test_owners_that_do_not_fit_leave_nothing(tmp_path, owner, error, message):
+    with pytest.raises(error, match=message):
+        part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, owner=owner)
+    assert not any(tmp_path.iterdir())
+
+
+def test_sparse_features_of_any_kind_are_taken(tmp_path):
+    X = sp.random_array((8, 5), density=0.5, rng=np.random.default_rng(0))
+    part_to_folder(EDGES, 1, tmp_path / "parts", memory=MEMORY, features=sp.coo_array(X))
+    np.testing.assert_array_equal(load_block(tmp_path / "parts", 0).X_nF.toarray(), X.toarray())
+
+
+def test_memory_that_cannot_do_is_told_before_any_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr("spgnn.partition.pipeline.rows.read_edges", lambda *_, **__: pytest.fail("a stage began"))
+    with pytest.raises(ResourceError, match="1,000,000,000 nodes need 34 bytes each"):
+        part_to_folder(EDGES, 2, tmp_path / "parts", memory="16GB", n_nodes=10**9)
+    with pytest.raises(UsageError, match=r"n_nodes = 2147483648; expected an integer from 0 to 2147483647"):
+        part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, n_nodes=2**31)
+
+
+def test_a_row_of_features_that_does_not_fit_is_told(tmp_path):
+    wide = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float32, (8, 2**31))  # has holes, takes no disk
+    del wide
+    with pytest.raises(ResourceError, match=r"X.npy: a row has 8,590 MB and is held up to three times; .* give it [\d,]+ MB or more"):
+        part_to_folder(EDGES, 2, tmp_path / "parts", memory="16GB", features=tmp_path / "X.npy")
+    assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
+
+
+def test_ids_beyond_the_rows_of_a_table_are_its_fault(tmp_path):
+    np.save(tmp_path / "X.npy", np.zeros((7, 2)))
+    with pytest.raises(InputError, match=r"6 -> 7; expected ids from 0 to 6, as .*X.npy says"):
+        part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, features=tmp_path / "X.npy")
+    with pytest.raises(InputError, match=r"expected ids from 0 to 6, as n_nodes = 7 says"):
+        part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, n_nodes=7)
+
+
+@pytest.mark.parametrize("name, text", [("e.txt", "# nothing\n"), ("e.bin", "")])
+def test_a_file_without_an_edge_is_refused(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(FormatError, match=f"{name}.*(no edge|empty)"):
+        part_to_folder(tmp_path / name, 2, tmp_path / "parts", memory=MEMORY)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("by", ["pipeline", "save"])
+def test_what_a_link_stands_for_is_written_and_the_link_stays(tmp_path, exists, by):
+    if exists:
+        (tmp_path / "scratch").mkdir()
+    (tmp_path / "link").symlink_to("scratch")
+    for _ in range(2):
+        if by == "pipeline":
+            part_to_folder(EDGES, 2, tmp_path / "link", memory=MEMORY)
+        else:
+            graph = random_graph(n=8, edges=20)
+            partition_of(graph, np.arange(8) % 2, 2).save(tmp_path / "link", graph)
+    assert (tmp_path / "link").is_symlink() and load_partition(tmp_path / "scratch").k == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "scratch"]

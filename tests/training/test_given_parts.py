@@ -1,0 +1,101 @@
+"""A training on a folder of parts: what goes with it, values in it that cannot be, and a folder of results that is another's."""
+
+import numpy as np
+import pytest
+
+from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
+from spgnn.errors import InputError, PartitionError, ResourceError, UsageError
+from spgnn.graph import graph_from_coo
+from spgnn.partition import part_graph
+from spgnn.training import run, session
+
+
+def graph(name="mine"):
+    rng = np.random.default_rng(0)
+    return graph_from_coo(
+        rng.integers(0, 40, 120), rng.integers(0, 40, 120), 40, name=name, X=rng.normal(size=(40, 3)).astype(np.float32), y=np.arange(40) % 3, split=(np.arange(40) % 3).astype(np.int8)
+    )
+
+
+@pytest.fixture
+def parts(tmp_path):
+    part_graph(graph(), 1, method="block").save(tmp_path / "parts", graph())
+    return tmp_path / "parts"
+
+
+def training(source, **options):
+    return run(str(source), TrainConfig(epochs=1, **options), SelfCommunicator())
+
+
+@pytest.mark.parametrize("as_graph", [True, False])
+@pytest.mark.parametrize("option, value, said", [
+    ("features", "X.npy", "--features X.npy is of a graph, and .*parts holds parts"), ("labels", "y.npy", "--labels y.npy is of a graph"),
+    ("format", "nosuch", "--format nosuch is of a graph"), ("method", "random", "--method random cuts a graph, and .*parts holds parts, made by block"),
+])  # fmt: skip
+def test_what_a_graph_is_read_with_does_not_go_with_parts(parts, tmp_path, as_graph, option, value, said):
+    where = {} if as_graph else {"partition": str(parts)}
+    with pytest.raises(UsageError, match=said):
+        training(parts if as_graph else "mine", **where, out=str(tmp_path / "out"), **{option: value})
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_method_that_made_the_parts_may_be_said(parts):
+    assert training(parts, method="block")["method"] == "block"
+
+
+def test_a_graph_that_is_not_what_the_parts_were_made_of_is_refused(parts, tmp_path):
+    (tmp_path / "other.txt").write_text("0 1\n")
+    (tmp_path / "mine.txt").write_text("0 1\n")
+    with pytest.raises(InputError, match="nosuch: no such file or folder, and .*parts was made for 'mine'"):
+        training("nosuch", partition=str(parts))
+    with pytest.raises(PartitionError, match="was made for 'mine', not for '.*other.txt'"):
+        training(tmp_path / "other.txt", partition=str(parts))
+    for source in ("mine", tmp_path / "mine.txt"):
+        assert training(source, partition=str(parts))["n"] == 40
+
+
+def spoil(path, at, value):
+    array = np.load(path, mmap_mode="r+")
+    array[at] = value
+    array.flush()
+
+
+@pytest.mark.parametrize("file, at, value, said", [
+    ("features", (7, 1), np.nan, "features.npy: node 7 has a feature that is not finite"), ("labels", 9, -9, "labels.npy: node 9 has -9; expected -1 or more"),
+    ("split", 5, 3, "split.npy: node 5 has 3; expected -1 to 2"),
+])  # fmt: skip
+def test_values_in_a_part_that_cannot_be_are_named_by_file_and_node(parts, file, at, value, said):
+    spoil(parts / "part-00000" / f"{file}.npy", at, value)
+    with pytest.raises(PartitionError, match=said):
+        training(parts)
+
+
+def test_blocks_of_features_and_many_labels_are_looked_at_too(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr("spgnn.partition.store.VALUES_AT_A_TIME", 10)
+    spoil(parts / "part-00000" / "features.npy", (31, 0), np.inf)
+    with pytest.raises(PartitionError, match="features.npy: node 31 has a feature that is not finite"):
+        training(parts)
+    many = graph_from_coo([0, 1], [1, 2], 3, y=np.eye(3, dtype=np.int64), X=np.eye(3))
+    part_graph(many, 1, method="block").save(tmp_path / "many", many)
+    spoil(tmp_path / "many" / "part-00000" / "labels.npy", (2, 0), 2)
+    with pytest.raises(PartitionError, match="labels.npy: node 2 has 2; expected 0 to 1"):
+        training(tmp_path / "many")
+
+
+def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
+    out = str(tmp_path / "out")
+    whole = session.distribute_source
+
+    def meanwhile(*args):
+        monkeypatch.setattr(session, "distribute_source", whole)
+        before = (tmp_path / "out" / "config.toml").read_text()
+        with pytest.raises(ResourceError, match="out: another training is writing it; wait for it, or choose another folder"):
+            training("sbm:n=50", out=out, seed=2)
+        assert (tmp_path / "out" / "config.toml").read_text() == before
+        return whole(*args)
+
+    monkeypatch.setattr(session, "distribute_source", meanwhile)
+    training("sbm:n=50", out=out, seed=1)
+    training("sbm:n=50", out=out, seed=3)  # the first has ended
+    assert "seed = 3" in (tmp_path / "out" / "config.toml").read_text()

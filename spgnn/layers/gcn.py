@@ -52,4 +52,4 @@ class GCN(Layer):
 
 def _dense(H_nF) -> torch.Tensor:
     """Return sparse rows as a tensor: no larger than Z, as F = C where they are added to it."""
-    return H_nF if torch.is_tensor(H_nF) else torch.from_numpy(H_nF.csr.to_scipy().toarray()).to(H_nF.pool.device)
+    return H_nF if torch.is_tensor(H_nF) else H_nF.dense()

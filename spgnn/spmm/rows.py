@@ -90,6 +90,11 @@ class SparseRows:
         Z = self.pool.empty(self.csr.shape[0], W_FC.shape[1], dtype=dtype or self.dtype)
         return self.csr.apply(W_FC, Z, bias_F=bias_C, relu=relu)
 
+    def dense(self) -> torch.Tensor:
+        """Return S as a tensor (n, F): S I, made on the device where S is."""
+        dtype = sum_dtype(self.dtype)
+        return self.times(torch.eye(self.csr.shape[1], dtype=dtype, device=self.pool.device), dtype=dtype)
+
     def transposed_times(self, G_nC) -> torch.Tensor:
         """Return S' G (F, C), the gradient of W."""
         out = torch.empty(self.csr.shape[1], G_nC.shape[1], dtype=sum_dtype(self.dtype), device=G_nC.device)

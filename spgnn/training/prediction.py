@@ -34,7 +34,7 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
     folder = Path(run_dir)
     for path in (out, embeddings):
         if path:
-            check_file(Path(path))
+            together(comm, check_file, Path(path), root=0)
     config, graph, state, widths, is_multilabel = together(comm, _read, folder)
     if source is not None:  # another graph has features, labels and splits of its own
         config = replace(config, format="", features="", labels="", split="auto")

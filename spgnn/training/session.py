@@ -8,7 +8,8 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -70,7 +71,11 @@ def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
     of_parts = _of_parts(source, config, comm)
     if of_parts.partition:
         together(comm, _check_given, of_parts, root=0)
-    folder, lock = _open_folder(source, config, comm, threads)
+    with _open_folder(source, config, comm, threads) as folder:
+        return _train_into(folder, source, config, comm, report, recorder, threads)
+
+
+def _train_into(folder: Path | None, source: str, config: TrainConfig, comm, report, recorder, threads: int) -> dict:
     dgraph = distribute_source(source, config, comm, threads)
     comm.phase = "set up training"
     if dgraph.n_classes == 0 or dgraph.X is None:
@@ -91,8 +96,6 @@ def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
         predictions_N = dgraph.collect(predicted(trainer.logits(), dgraph.is_multilabel))
     if folder is not None:
         together(comm, _write_results, folder, summary, predictions_N, history, root=0)
-    if lock is not None:
-        lock.close()
     return summary
 
 
@@ -222,18 +225,19 @@ class _Log:
         save_checkpoint(self.folder / "checkpoints", epoch, state, manifest)
 
 
-def _open_folder(source: str, config: TrainConfig, comm, threads: int) -> tuple[Path | None, TextIO | None]:
-    """Return the folder of results, and on rank 0 what holds it against another training until it is closed."""
+@contextmanager
+def _open_folder(source: str, config: TrainConfig, comm, threads: int) -> Iterator[Path | None]:
+    """Yield the folder of results, which rank 0 holds against other trainings meanwhile."""
     if not config.out:
-        return None, None
+        yield None
+        return
     folder = Path(config.out)
-    held: list[TextIO] = []
+    held = ExitStack()
 
     def write() -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            held.append(open(folder / "config.toml", "a", encoding="utf-8"))
-            if not _locked(held[0]):
+            if not _locked(held.enter_context(open(folder / "config.toml", "a", encoding="utf-8"))):
                 raise ResourceError(f"--out {config.out}: another training is writing it; wait for it, or choose another folder")
             # Of an earlier run nothing may stay: predict would take its weights.
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
@@ -244,8 +248,9 @@ def _open_folder(source: str, config: TrainConfig, comm, threads: int) -> tuple[
         except OSError as problem:
             raise ResourceError(f"--out {config.out}: {problem.strerror or problem}; choose a folder that can be written") from None
 
-    together(comm, write, root=0)
-    return folder, held[0] if held else None
+    with held:
+        together(comm, write, root=0)
+        yield folder
 
 
 def _locked(file: TextIO) -> bool:

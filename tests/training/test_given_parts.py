@@ -99,3 +99,10 @@ def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
     training("sbm:n=50", out=out, seed=1)
     training("sbm:n=50", out=out, seed=3)  # the first has ended
     assert "seed = 3" in (tmp_path / "out" / "config.toml").read_text()
+
+
+def test_a_training_that_failed_lets_go_of_its_folder(tmp_path):
+    out = str(tmp_path / "out")
+    with pytest.raises(InputError) as kept:  # with its traceback, as notebooks keep the last one
+        training(tmp_path / "nosuch", out=out)
+    assert training("sbm:n=50", out=out)["n"] == 50 and kept is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import numbers
 import tomllib
 import typing
 from dataclasses import dataclass, field, fields, replace
@@ -18,7 +20,9 @@ def option(default: Any, help: str, low: float | None = None, high: float | None
 
 
 MOST_SEED = 2**63 - 1
+MOST_THREADS = 1024
 HUGE = 2**1000  # an integer that is no float
+RUN_FILES = ("config.toml", "env.json", "metrics.jsonl", "summary.json", "predictions.npy")  # of the --out folder of `spgnn train`
 Wire = Literal["float32", "bfloat16", "float16", "int8"]
 
 
@@ -36,8 +40,8 @@ class TrainConfig(SourceConfig):
     """What one training run is: the options of `spgnn train`."""
 
     model: Literal["gcn"] = option("gcn", "architecture")
-    hidden: int = option(128, "width of the hidden layers", low=1)
-    layers: int = option(2, "number of layers", low=1)
+    hidden: int = option(128, "width of the hidden layers", low=1, high=1_000_000)
+    layers: int = option(2, "number of layers", low=1, high=1000)
     epochs: int = option(100, "passes over the graph", low=1)
     lr: float = option(0.01, "learning rate", low=0)
     optimizer: Literal["adam", "sgd"] = option("adam", "update rule")
@@ -73,7 +77,7 @@ class TrainConfig(SourceConfig):
     cuda_graph: bool = option(False, "replay the steps as CUDA graphs, recorded once; one rank on a GPU")
     patience: int = option(0, "stop after so many epochs without a better validation score; 0: never", low=0)
     eval_every: int = option(1, "epochs between evaluations", low=1)
-    threads: int = option(0, "threads a rank; 0: the cores of the host over its ranks", low=0)
+    threads: int = option(0, "threads a rank; 0: the cores of the host over its ranks", low=0, high=MOST_THREADS)
     watchdog: float = option(600.0, "seconds without progress after which the job is ended; 0: never", low=0)
     log_view: bool = option(False, "print calls, seconds and balance of each phase at the end")
     trace: str = option("", "file for a timeline of all ranks, in Chrome's trace format")
@@ -138,12 +142,12 @@ class PlanConfig(SourceConfig):
     scheme: str = option("cover,columns,broadcast", "exchange schemes")
     replication: str = option("1,2", "replication factors c; one that does not fit a number of ranks is left out")
     machine: str = option("", "machine file of `spgnn doctor --calibrate`, or the name of one that comes along; default: this host, as laptop")
-    ranks_per_host: int = option(0, "ranks on each host; 0: as the machine file has it", low=0)
-    memory: float = option(0.0, "GB of memory of a host; 0: as the machine file has it", low=0)
+    ranks_per_host: int = option(0, "ranks on each host; 0: as the machine file has it", low=0, high=1_000_000)
+    memory: float = option(0.0, "GB of memory of a host; 0: as the machine file has it", low=0, high=1_000_000)
     device: Literal["cpu", "cuda"] = option("cpu", "as train has it; cuda: the memory of a GPU for each rank is predicted too")
     device_memory: float = option(0.0, "GB of memory of a GPU; 0: that of the one here", low=0)
-    hidden: int = option(128, "width of the hidden layers", low=1)
-    layers: int = option(2, "number of layers", low=1)
+    hidden: int = option(128, "width of the hidden layers", low=1, high=1_000_000)
+    layers: int = option(2, "number of layers", low=1, high=1000)
     widths: str = option("", "layer widths, input to output, in place of hidden and layers")
     dropout: float = option(0.0, "as train has it", low=0, high=0.999)
     input_dropout: bool = option(True, "dropout acts on the input features too")
@@ -210,25 +214,36 @@ def _check(where, name, value, hint, metadata):
         if value not in choices:
             raise UsageError(f"{where}: {name} = {value!r} is not known{nearest(value, choices)}")
         return value
+    if hint in (int, float) and isinstance(value, numbers.Number) and hasattr(value, "item"):  # of NumPy
+        value = value.item()
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < HUGE else math.inf if value > 0 else -math.inf
     if hint is str and isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise UsageError(f"{where}: {name} = {value!r} is {type(value).__name__}; expected {hint.__name__}")
+    if hint is str and not _is_text(value):
+        raise UsageError(f"{where}: {name} = {value!r}; expected text that UTF-8 can hold, without a zero byte")
     low, high = metadata["low"], metadata["high"]
     is_within = hint is not float or math.isfinite(value)
     if hint in (int, float) and not (is_within and (low is None or value >= low) and (high is None or value <= high)):
-        span = f"at least {low}" + (f" and at most {high}" if high is not None else "")
+        limits = [f"at least {low}", *([f"at most {high}"] if high is not None else []), *([] if is_within else ["finite"])]
+        span = " and ".join(limits)
         shown = f"{value:g}" if isinstance(value, float) else str(value) if abs(value) < HUGE else f"an integer of {value.bit_length()} bits"
         raise UsageError(f"{where}: {name} = {shown}; expected {span}")
     return value
+
+
+def _is_text(value: str) -> bool:
+    try:
+        return b"\0" not in value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
 
 
 def _toml(value) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-        return f'"{escaped}"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # a TOML string, but for that
     return repr(value)

@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ def test_the_toml_text_of_a_config_gives_the_same_config(cls, tmp_path):
 @given(
     out=st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20),
     lr=st.floats(0, 1e300, allow_nan=False),
-    hidden=st.integers(1, 2**40),
+    hidden=st.integers(1, 10**6),
     bias=st.booleans(),
 )
 def test_any_value_survives_toml(tmp_path_factory, out, lr, hidden, bias):
@@ -124,3 +125,20 @@ def test_toml_that_python_cannot_hold_is_named(tmp_path, text):
     (tmp_path / "run.toml").write_text(text)
     with pytest.raises(InputError, match="run.toml: cannot be read as TOML"):
         read_toml(TrainConfig, tmp_path / "run.toml")
+
+
+def test_numbers_of_numpy_are_numbers():
+    config = build(TrainConfig, {"lr": np.float32(0.5), "epochs": np.int64(3)})
+    assert (config.lr, config.epochs, type(config.lr), type(config.epochs)) == (0.5, 3, float, int)
+
+
+@pytest.mark.parametrize("out", ["a\0b", "a\udcff"])
+def test_text_that_no_file_can_be_called_or_hold_is_refused(out):
+    with pytest.raises(UsageError, match="out = .*; expected text that UTF-8 can hold, without a zero byte"):
+        build(TrainConfig, {"out": out})
+
+
+def test_any_character_of_a_name_survives_toml(tmp_path):
+    out = "".join(map(chr, (*range(1, 160), 0x2028, 0x1F600)))
+    (tmp_path / "run.toml").write_text(to_toml(TrainConfig(out=out)), encoding="utf-8", newline="")
+    assert read_toml(TrainConfig, tmp_path / "run.toml").out == out

@@ -45,7 +45,10 @@ def read_run(folder: str | Path) -> Run:
         raise CheckpointError(f"{folder}: no config.toml; expected the --out folder of `spgnn train`, or a study of runs/analysis/volumes")
     config = _parsed(folder / "config.toml", tomllib.loads)
     environment, summary = ({} if not (folder / name).is_file() else _parsed(folder / name, json.loads) for name in ("env.json", "summary.json"))
-    if summary and (missing := [name for name in NEEDED if not isinstance(summary, dict) or name not in summary]):
+    for name, value in (("env.json", environment), ("summary.json", summary)):
+        if not isinstance(value, dict):
+            raise CheckpointError(f"{folder / name}: holds {type(value).__name__}; expected the object that `spgnn train` writes")
+    if summary and (missing := [name for name in NEEDED if name not in summary]):
         raise CheckpointError(f"{folder / 'summary.json'}: lacks {', '.join(missing)}; expected what `spgnn train` writes at its end")
     records = []
     for number, line in enumerate(_text(folder / "metrics.jsonl").splitlines(), 1):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..config import MOST_THREADS
 from ..errors import ResourceError
 from .console import say, write, write_json
 from .failure import explaining
@@ -22,7 +23,7 @@ MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 @click.command(cls=Sections, short_help="Check launcher, threads, MPI and speed.")
 @click.option("--calibrate", metavar="FILE", default="", help="measure longer and write a machine file: spgnn plan --machine FILE")
 @click.option("--full", is_flag=True, help="also send more than 2^31 bytes between two ranks, which needs 9 GB")
-@click.option("--threads", type=click.IntRange(0), default=0, metavar="N", show_default=True, help="threads a rank; 0: the cores of the host over its ranks")
+@click.option("--threads", type=click.IntRange(0, MOST_THREADS), default=0, metavar="N", show_default=True, help="threads a rank; 0: the cores of the host over its ranks")
 @output_options
 def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
     """Look at launcher, ranks, threads, MPI, memory, links and speed; say what is wrong and how to mend it.

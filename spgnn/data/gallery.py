@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.sparse as sp
 
+from ..config import MOST_SEED
 from ..errors import ResourceError, UsageError, nearest
 from ..graph import Graph, graph_from_coo, random_split
 
@@ -116,6 +117,7 @@ def kronecker(scale: int = 10, degree: int = 16, seed: int = 0) -> Graph:
     return Graph(graph.A, name=f"kronecker-{scale}-{degree}", meta=graph.meta)
 
 
+MOST = 2**31 - 1
 GALLERY: dict[str, Callable[..., Graph]] = {
     f.__name__: f for f in (path, star, grid, complete, random_directed, sbm, rmat, kronecker)
 }
@@ -140,6 +142,9 @@ def generate(spec: str) -> Graph:
             values[key] = convert(text)
         except ValueError:
             raise UsageError(f"{spec}: {key} = {text!r}; expected {convert.__name__}") from None
+        most = MOST_SEED if key == "seed" else MOST
+        if values[key] > most or (key == "seed" and values[key] < 0):
+            raise UsageError(f"{spec}: {key} = {text}; expected 0 to {most}")
     try:
         return GALLERY[name](**values)
     except MemoryError as error:

@@ -106,8 +106,12 @@ def _split(split, graph: Graph) -> np.ndarray:
     where, values = _opened("split", split)
     if sp.issparse(values) or values.ndim not in (1, 2) or values.shape[0] != graph.n_nodes:
         raise _misfit(where, values, graph, f"({graph.n_nodes},) or ({graph.n_nodes}, S)")
-    if values.dtype.kind != "i" or np.any((values < -1) | (values > 2)):
+    if values.dtype.kind != "i":
         raise FormatError(f"{where}: is {values.dtype}; expected int8 with 0 train, 1 val, 2 test, -1 none")
+    bad = (values < -1) | (values > 2)
+    if bad.any():
+        at = tuple(np.argwhere(bad)[0])
+        raise FormatError(f"{where}: node {at[0]} has split {values[at]}; expected 0 train, 1 val, 2 test, -1 none")
     return _checked(where, graph, split=values.astype(np.int8, copy=False))
 
 

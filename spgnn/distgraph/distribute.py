@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from ..config import MOST_THREADS
 from ..dist import Communicator
 from ..dist.consistency import check_same
 from ..dist.threads import share_of_threads
@@ -86,6 +87,11 @@ def distribute(
         raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, ('auto', *SCHEMES))}")
     if operator not in NORMS:
         raise UsageError(f"operator {operator!r} is not known{nearest(operator, NORMS)}")
+    for option, value, known in (("order", order, ("auto", "spmm_first")), ("feature_norm", feature_norm, ("none", "row"))):
+        if value not in known:
+            raise UsageError(f"{option} {value!r} is not known{nearest(str(value), known)}")
+    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or not 0 <= threads <= MOST_THREADS:
+        raise UsageError(f"threads = {threads!r}; expected an integer from 0 to {MOST_THREADS}")
     if dtype not in DTYPES:
         raise UsageError(f"dtype {dtype} is not there; expected {' or '.join(map(str, DTYPES))}")
     share = share_of_threads(comm)
@@ -98,6 +104,8 @@ def distribute(
     block, owner_of, name, method = _own_block(source, layout, partition, method, seed, balance)
     check_same(comm, block_facts(block))
     give_back_memory()  # what reading and partitioning took
+    if feature_norm == "none":
+        together(comm, _check_fits, block, dtype)
     comm.phase = "distribute"
     A, order_n = assemble(block, owner_of, layout, operator, machine, locality)
     X_nF, y_n, split_n = (rows if order_n is None else select_rows(rows, order_n) for rows in (block.X_nF, block.y_n, block.split_n))
@@ -195,6 +203,18 @@ def _check_ranks(k: int, layout: Layout) -> None:
         copies = f", {c} to a part" if c > 1 else ""
         fits = fits if k % c == 0 else f"make a partition with k = {P // c}"
         raise PartitionError(f"the partition has k = {k} parts, the job {P} rank(s){copies}; {fits}")
+
+
+def _check_fits(block: RowBlock, dtype: torch.dtype) -> None:
+    """Raise InputError for a feature of float64 that float32, and so dtype, does not hold."""
+    values = block.X_nF.data if sp.issparse(block.X_nF) else block.X_nF
+    if values is None or dtype == torch.float64 or values.dtype != np.float64 or not values.size:
+        return
+    most = np.finfo(np.float32).max
+    if max(values.max(), -values.min()) > most:
+        at = np.argwhere(np.abs(values) > most)[0]
+        row = np.searchsorted(block.X_nF.indptr, at[0], side="right") - 1 if values.ndim == 1 else at[0]
+        raise InputError(f"node {block.own_n[row]} has the feature {values[tuple(at)]:g}, which {str(dtype).removeprefix('torch.')} does not hold; scale the features, or take float64")
 
 
 def _features(X_nF, feature_norm, pool, dtype, threads):

@@ -32,10 +32,12 @@ def check_graph(graph) -> None:
     if graph.y is not None:
         if graph.y.ndim not in (1, 2) or graph.y.shape[0] != n:
             raise GraphError(f"labels have shape {graph.y.shape}, the graph has {n} nodes; expected ({n},) or ({n}, classes)")
+        if graph.y.ndim == 2 and graph.y.shape[1] == 0:
+            raise GraphError(f"labels have shape {graph.y.shape}; expected a class at least")
         _check_labels(graph.y)
     if graph.split is not None:
         s = graph.split
-        if s.ndim not in (1, 2) or s.shape[0] != n or s.dtype != np.int8:
+        if s.ndim not in (1, 2) or s.shape[0] != n or s.dtype != np.int8 or (s.ndim == 2 and not s.shape[1]):
             raise GraphError(f"split is {s.dtype} of shape {s.shape}; expected int8 ({n},) or ({n}, S)")
         bad = (s < -1) | (s > 2)
         if bad.any():

@@ -54,4 +54,4 @@ def with_self_loops(A: sp.csr_array) -> sp.csr_array:
 
 
 def inverse_or_zero(x: np.ndarray) -> np.ndarray:
-    return np.divide(1.0, x, out=np.zeros_like(x), where=x > 0)
+    return np.divide(1.0, x, out=np.zeros_like(x), where=x != 0)

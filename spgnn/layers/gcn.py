@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from ..errors import UsageError, nearest
 from .layer import Layer, activation
+
+NORMS = (None, "layer")
 
 
 class GCN(Layer):
@@ -23,6 +26,8 @@ class GCN(Layer):
 
     def __init__(self, f_in: int, f_out: int, act: str | None = None, bias: bool = True, norm: str | None = None, residual: bool = False):
         super().__init__(f_in, f_out)
+        if norm not in NORMS:
+            raise UsageError(f"norm {norm!r} is not known{nearest(str(norm), [name for name in NORMS if name])}")
         self.act_name = act or "none"
         self.act = activation(act)
         self.W_FC = self.weight(f_in, f_out)

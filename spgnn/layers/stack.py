@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ..errors import ShapeError
+from ..errors import ShapeError, UsageError
 from ..spmm.autograd import dropout, dropout_key, mixed_precision
 from .layer import Layer
 
@@ -20,6 +20,10 @@ class Stack(nn.Module):
 
     def __init__(self, *layers: nn.Module, dropout: float = 0.0, input_dropout: bool = True):
         super().__init__()
+        if not layers:
+            raise UsageError("a Stack needs a layer at least")
+        if not 0 <= dropout < 1:
+            raise UsageError(f"dropout = {dropout!r}; expected a number of 0 or more, below 1")
         for number, (first, second) in enumerate(zip(layers, layers[1:]), start=1):
             got, expected = getattr(second, "f_in", None), getattr(first, "f_out", None)
             if None not in (got, expected) and got != expected:

@@ -160,6 +160,8 @@ class Trainer:
         self.optimizer.zero_grad()
         Z_nC = self._call(epoch)
         if Z_nC.shape != (len(self._y_n), dgraph.n_classes):  # the same on all ranks
+            if Z_nC.ndim != 2 or len(Z_nC) != len(self._y_n):
+                raise ShapeError(f"the model returns {tuple(Z_nC.shape)}; expected a row for each of this rank's {len(self._y_n)} nodes and {dgraph.n_classes} columns")
             raise ShapeError(f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {dgraph.n_classes} classes; the last layer writes one a class")
         return Z_nC
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ..aside import check_file
-from ..config import TrainConfig, read_toml
+from ..config import RUN_FILES, TrainConfig, read_toml
 from ..dist.grid import valid_replications
 from ..errors import CheckpointError, UsageError, together
 from ..partition import load_partition
@@ -32,9 +32,7 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
     Collective; the number of ranks is free, but for a run whose GRAPH is a folder of parts.
     """
     folder = Path(run_dir)
-    for path in (out, embeddings):
-        if path:
-            together(comm, check_file, Path(path), root=0)
+    together(comm, _check_outputs, folder, out, embeddings, root=0)
     config, graph, state, widths, is_multilabel = together(comm, _read, folder)
     if source is not None:  # another graph has features, labels and splits of its own
         config = replace(config, format="", features="", labels="", split="auto")
@@ -64,6 +62,17 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
     return finite(report)
 
 
+def _check_outputs(folder: Path, out: str | None, embeddings: str | None) -> None:
+    """Raise UsageError for a file that cannot be written, or that a run or the other output needs."""
+    taken = {(folder / name).resolve(): f"{name} of the run" for name in RUN_FILES if name != "predictions.npy"}
+    for option, path in (("out", out), ("embeddings", embeddings)):
+        if path:
+            check_file(Path(path))
+            whose = taken.setdefault(Path(path).resolve(), f"--{option}")
+            if whose != f"--{option}":
+                raise UsageError(f"--{option} {path}: is {whose} already; choose another file")
+
+
 def _fits(config: TrainConfig, size: int) -> bool:
     """Whether the parts that the run was made with are still there, and as many as these ranks need."""
     return Path(config.partition).is_dir() and load_partition(config.partition).k * config.replication == size
@@ -76,8 +85,10 @@ def _read(folder: Path):
     graph = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph", "")
     state, manifest = load_checkpoint(best_checkpoint(folder / "checkpoints"))
     widths = manifest.get("widths")
-    if not widths:
+    if not isinstance(widths, list) or len(widths) < 2 or not all(isinstance(width, int) and width > 0 for width in widths):
         raise CheckpointError(f"{folder}: the checkpoint does not tell its layer widths; train again")
+    if not isinstance(graph, str):
+        raise CheckpointError(f"{folder / 'config.toml'}: graph = {graph!r}; expected a name or path")
     return config, graph, state, widths, manifest.get("metric") == "micro_f1"
 
 

@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import platform
-import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import torch
 
-from .. import __version__
-from ..config import TrainConfig, to_toml
+from ..config import TrainConfig
 from ..data import is_built_in, load_graph
 from ..data.readers.assemble import graph_name
 from ..dist.consistency import check_same
 from ..dist.grid import ProcessGrid
 from ..dist.threads import share_of_threads
 from ..distgraph import DistGraph, distribute
-from ..errors import InputError, PartitionError, ResourceError, UsageError, together
+from ..errors import InputError, PartitionError, UsageError, together
 from ..graph import Graph
-from ..machine import cores, give_back_memory, peak_rss_mb
+from ..machine import give_back_memory, peak_rss_mb
 from ..partition import is_partition, load_partition
 from ..spmm.machines import load_machine
 from .captured import CapturedSteps
-from .checkpoint import finite, save_checkpoint, write_array, write_json
+from .checkpoint import finite
 from .device import device_facts, explaining_memory, set_up_device
 from .facts import run_facts
 from .loop import Trainer
 from .model import build_model
 from .observe import observed, time_operations
+from .results import Log, begin, check_outputs, held_folder, write_results
 
 UNNAMED = ("graph", "stream", "")  # what graphs and streams of arrays are called
-CHECKPOINT_S = 30.0  # seconds between checkpoints of a long training
 
 
 def run(
@@ -59,6 +51,7 @@ def run(
     Collective.
     """
     check_same(comm, run_facts(source, config))
+    check_outputs(config)
     with observed(config, comm, show) as (comm, recorder):
         return _run(source, config, comm, report, recorder)
 
@@ -71,7 +64,7 @@ def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
     of_parts = _of_parts(source, config, comm)
     if of_parts.partition:
         together(comm, _check_given, of_parts, root=0)
-    with _open_folder(source, config, comm, threads) as folder:
+    with held_folder(config, comm) as folder:
         return _train_into(folder, source, config, comm, report, recorder, threads)
 
 
@@ -87,7 +80,9 @@ def _train_into(folder: Path | None, source: str, config: TrainConfig, comm, rep
     if config.cuda_graph:
         trainer.captured = CapturedSteps(trainer)
     time_operations(recorder, trainer)
-    log = _Log(folder, trainer, report)
+    if folder is not None:
+        together(comm, begin, folder, source, config, comm, threads, root=0)
+    log = Log(folder, trainer, report)
     with explaining_memory(trainer):
         history = trainer.fit(log.record)
         comm.phase = "write results"
@@ -95,7 +90,7 @@ def _train_into(folder: Path | None, source: str, config: TrainConfig, comm, rep
         summary = _summary(config, trainer, history)
         predictions_N = dgraph.collect(predicted(trainer.logits(), dgraph.is_multilabel))
     if folder is not None:
-        together(comm, _write_results, folder, summary, predictions_N, history, root=0)
+        together(comm, write_results, folder, summary, predictions_N, history, root=0)
     return summary
 
 
@@ -185,101 +180,6 @@ def _check_parts(source: str, config: TrainConfig) -> None:
         raise UsageError(f"{config.partition} was made with --edges {part.edges}; got --edges {config.edges}")
 
 
-class _Log:
-    """Writes metrics.jsonl line by line and, in a long training, a checkpoint now and then; rank 0 alone writes."""
-
-    def __init__(self, folder: Path | None, trainer: Trainer, report):
-        self.folder = folder if trainer.comm.rank == 0 else None
-        self.trainer, self.report = trainer, report
-        self.file = None if self.folder is None else open(self.folder / "metrics.jsonl", "w", encoding="utf-8")
-        self.saved_at, self.saved_epoch = time.monotonic(), -1
-
-    def record(self, record: dict) -> None:
-        if self.file is not None:
-            self.file.write(json.dumps(finite(record)) + "\n")
-            self.file.flush()
-            if time.monotonic() - self.saved_at > CHECKPOINT_S:
-                self.save_best()
-                self.saved_at = time.monotonic()
-        if self.report is not None:
-            self.report(record)
-
-    def save_best(self) -> None:
-        history = self.trainer.history
-        if history.best_epoch > self.saved_epoch:
-            self._save(history.best_epoch, history.val, history.test, self.trainer.best_state)
-            self.saved_epoch = history.best_epoch
-
-    def close(self) -> None:
-        if self.file is None:
-            return
-        self.file.close()
-        self.save_best()
-        last = self.trainer.history.records[-1]
-        if last["epoch"] > self.saved_epoch:
-            self._save(last["epoch"], last["val"], last["test"], self.trainer.last_state)
-
-    def _save(self, epoch: int, val, test, state) -> None:
-        trainer = self.trainer
-        manifest = {"val": val, "test": test, "metric": trainer.history.metric, "widths": trainer.model.widths}
-        save_checkpoint(self.folder / "checkpoints", epoch, state, manifest)
-
-
-@contextmanager
-def _open_folder(source: str, config: TrainConfig, comm, threads: int) -> Iterator[Path | None]:
-    """Yield the folder of results, which rank 0 holds against other trainings meanwhile."""
-    if not config.out:
-        yield None
-        return
-    folder = Path(config.out)
-    held = ExitStack()
-
-    def write() -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if not _locked(held.enter_context(open(folder / "config.toml", "a", encoding="utf-8"))):
-                raise ResourceError(f"--out {config.out}: another training is writing it; wait for it, or choose another folder")
-            # Of an earlier run nothing may stay: predict would take its weights.
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-            for stale in ("metrics.jsonl", "summary.json", "predictions.npy"):
-                (folder / stale).unlink(missing_ok=True)
-            (folder / "config.toml").write_text(to_toml(config, {"graph": str(source)}), encoding="utf-8")
-            write_json(folder / "env.json", environment(comm, threads))
-        except OSError as problem:
-            raise ResourceError(f"--out {config.out}: {problem.strerror or problem}; choose a folder that can be written") from None
-
-    with held:
-        together(comm, write, root=0)
-        yield folder
-
-
-def _locked(file: TextIO) -> bool:
-    """Whether this process has the file for itself now; true, too, where the file system has no locks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def environment(comm, threads: int) -> dict:
-    """Return where and with what a run was made."""
-    return {
-        "spgnn": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "cores": cores(),
-        "threads": threads,
-        "ranks": comm.size,
-        "communicator": repr(comm).partition("(")[0],
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-
-
 def _summary(config: TrainConfig, trainer: Trainer, history) -> dict:
     dgraph, comm = trainer.dgraph, trainer.comm
     peak_mb = np.array([peak_rss_mb()])
@@ -292,8 +192,3 @@ def _summary(config: TrainConfig, trainer: Trainer, history) -> dict:
         | {"scheme": dgraph.scheme, "replication": dgraph.replication, "method": dgraph.method, "seed": config.seed, "scores": history.scores}
         | device_facts(dgraph.A.device)
     )
-
-
-def _write_results(folder: Path, summary: dict, predictions_N: np.ndarray, history) -> None:
-    write_array(folder / "predictions.npy", predictions_N)
-    write_json(folder / "summary.json", summary | {"per_class": history.per_class})

@@ -22,7 +22,7 @@ def split_of(dgraph: DistGraph, split: str, seed: int) -> np.ndarray:
         return random_split(y_N, seed)[dgraph.node_n]
     if given_n is None:
         raise GraphError(f"{dgraph.name} has no split; use --split random")
-    if split not in ("auto", "given") and not split.isdigit():
+    if split not in ("auto", "given") and not (split.isascii() and split.isdigit() and len(split) < 10):
         raise UsageError(f"split = {split!r} is not known; expected random, given, auto or the number of a split")
     number, splits = (0 if split in ("auto", "given") else int(split)), 1 if given_n.ndim == 1 else given_n.shape[1]
     if number >= splits:

@@ -66,7 +66,7 @@ def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, ca
     "argv, said",
     [
         (["train", "--hiden", "3"], "no such option --hiden; did you mean '--hidden'?"),
-        (["train", "star:n=4", "--hidden", "0"], "0 is not in the range x>=1"),
+        (["train", "star:n=4", "--hidden", "0"], "0 is not in the range 1<=x<=1000000"),
         (["train", "star:n=4", "--hidden", "wide"], "'wide' is not a valid integer"),
         (["train", "star:n=4", "--lr", "nan"], "lr = nan; expected at least 0"),
         (["train", "star:n=4", "--optimizer", "adm"], "'adm' is not one of 'adam', 'sgd'"),

@@ -97,7 +97,7 @@ def test_a_run_is_read_as_it_was_written(folder):
 
 
 def test_a_summary_that_is_not_whole_and_a_line_with_other_values_are_named(folder, tmp_path, capsys):
-    for summary, said in (('{"a": 1}', "lacks ranks, metric, test"), ("[1]", "lacks ranks")):
+    for summary, said in (('{"a": 1}', "lacks ranks, metric, test"), ("[1]", "holds list"), ("[]", "holds list")):
         (folder / "summary.json").write_text(summary)
         code, out, err = run(capsys, folder)
         assert (code, out) == (3, "") and f"summary.json: {said}" in err and err.count("\n") == 1
@@ -121,3 +121,10 @@ def test_a_page_goes_where_a_link_points_and_never_in_the_place_of_a_pipe(folder
     for _ in range(2):
         assert run(capsys, folder, "--out", tmp_path / "link")[0] == 0
     assert (tmp_path / "link").is_symlink() and (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_page_is_not_written_over_what_it_is_made_of(folder, tmp_path, capsys):
+    for wrong in (folder / "config.toml", folder / "summary.json"):
+        before = wrong.read_text()
+        code, out, err = run(capsys, folder, "--out", wrong)
+        assert (code, out, wrong.read_text()) == (2, "", before) and "is what the report is made of" in err

@@ -153,7 +153,7 @@ REFUSED = {
     "split rows": ("split", lambda f: saved(f, np.zeros(4, np.int8)), r"expected \(5,\) or \(5, S\)"),
     "split value": ("split", lambda f: saved(f, np.array([0, 1, 2, 3, 0])), "0 train, 1 val, 2 test, -1 none"),
     "split floats": ("split", lambda f: saved(f, np.zeros(5)), "is float64; expected int8"),
-    "split wraps": ("split", lambda f: saved(f, np.array([0, 256, 0, 0, 0])), "expected int8"),
+    "split wraps": ("split", lambda f: saved(f, np.array([0, 256, 0, 0, 0])), "node 1 has split 256; expected 0 train"),
 }
 
 

@@ -1,14 +1,16 @@
 """A training on a folder of parts: what goes with it, values in it that cannot be, and a folder of results that is another's."""
 
+import json
+
 import numpy as np
 import pytest
 
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
-from spgnn.errors import InputError, PartitionError, ResourceError, UsageError
+from spgnn.errors import CheckpointError, InputError, PartitionError, ResourceError, SpgnnError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import part_graph
-from spgnn.training import run, session
+from spgnn.training import predict, run, session
 
 
 def graph(name="mine"):
@@ -89,10 +91,8 @@ def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
 
     def meanwhile(*args):
         monkeypatch.setattr(session, "distribute_source", whole)
-        before = (tmp_path / "out" / "config.toml").read_text()
         with pytest.raises(ResourceError, match="out: another training is writing it; wait for it, or choose another folder"):
             training("sbm:n=50", out=out, seed=2)
-        assert (tmp_path / "out" / "config.toml").read_text() == before
         return whole(*args)
 
     monkeypatch.setattr(session, "distribute_source", meanwhile)
@@ -106,3 +106,43 @@ def test_a_training_that_failed_lets_go_of_its_folder(tmp_path):
     with pytest.raises(InputError) as kept:  # with its traceback, as notebooks keep the last one
         training(tmp_path / "nosuch", out=out)
     assert training("sbm:n=50", out=out)["n"] == 50 and kept is not None
+
+
+@pytest.mark.parametrize("source", ["nosuch", "sbm:n=60O", "path:n=20"], ids=["no graph", "a typo", "no features"])
+def test_a_training_that_does_not_begin_leaves_the_results_of_the_last_one(tmp_path, source):
+    training("sbm:n=50", out=str(tmp_path / "out"))
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    for out in ("out", "new"):
+        with pytest.raises(SpgnnError):
+            training(source, out=str(tmp_path / out))
+    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before and len(before) > 5
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_results_of_something_else_are_not_removed(tmp_path):
+    (tmp_path / "mine" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "mine" / "checkpoints" / "weights.pt").write_text("precious")
+    with pytest.raises(UsageError, match="mine: holds results of something else than a training, as it has no config.toml"):
+        training("sbm:n=50", out=str(tmp_path / "mine"))
+    assert (tmp_path / "mine" / "checkpoints" / "weights.pt").read_text() == "precious"
+
+
+@pytest.mark.parametrize("trace", ["out", "out/config.toml", "out/summary.json", "link/metrics.jsonl", "out/checkpoints/trace.json"])
+def test_a_trace_does_not_take_the_name_of_a_result(tmp_path, trace):
+    (tmp_path / "link").symlink_to("out")
+    with pytest.raises(UsageError, match="--trace .* (is a name that --out .*out needs itself|expected a file in a folder that exists)"):
+        training("sbm:n=50", out=str(tmp_path / "out"), trace=str(tmp_path / trace))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("spoilt, said", [("graph", "config.toml: graph = 5; expected a name or path"), ("widths", "does not tell its layer widths")])
+def test_a_run_folder_that_was_spoilt_is_named(tmp_path, spoilt, said):
+    training("sbm:n=50", out=str(tmp_path / "out"))
+    if spoilt == "graph":
+        text = (tmp_path / "out" / "config.toml").read_text()
+        (tmp_path / "out" / "config.toml").write_text(text.replace('graph = "sbm:n=50"', "graph = 5"))
+    else:
+        for path in (tmp_path / "out" / "checkpoints").rglob("manifest.json"):
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"widths": ["a", 8, 4]}))
+    with pytest.raises(CheckpointError, match=said):
+        predict(str(tmp_path / "out"), SelfCommunicator())

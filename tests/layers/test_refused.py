@@ -1,0 +1,61 @@
+"""What a layer, a stack or distribute does not know is refused by name, and what sums below zero is divided by."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+import spgnn
+from graphs import random_graph
+from spgnn.dist import SelfCommunicator
+from spgnn.errors import InputError, ShapeError, UsageError
+from spgnn.layers import GCN, Stack
+
+
+@pytest.mark.parametrize("make, said", [
+    (lambda: GCN(3, 3, norm="batch"), "norm 'batch' is not known"), (lambda: GCN(3, 3, norm="Layer"), "norm 'Layer' is not known; did you mean 'layer'"),
+    (lambda: Stack(), "a Stack needs a layer"), (lambda: Stack(GCN(3, 2), dropout=1.5), "dropout = 1.5"), (lambda: Stack(GCN(3, 2), dropout=float("nan")), "dropout = nan"),
+])  # fmt: skip
+def test_layers_are_made_of_what_is_known(make, said):
+    with pytest.raises(UsageError, match=said):
+        make()
+
+
+@pytest.mark.parametrize("option, value", [("order", "gemm_first"), ("order", ""), ("feature_norm", "col"), ("threads", -3), ("threads", 10**6), ("threads", 1.0)])
+def test_distribute_refuses_what_it_does_not_know(option, value):
+    with pytest.raises(UsageError, match=f"{option} (= )?{value!r}"):
+        spgnn.distribute(random_graph(), SelfCommunicator(), **{option: value})
+
+
+def test_row_divides_by_sums_below_zero_too():
+    A = np.eye(4) - np.ones((4, 4))
+    A[3] = 0
+    graph = spgnn.load_graph(sp.csr_array(A)).with_edges("directed")
+    dgraph = spgnn.distribute(graph, SelfCommunicator(), operator="row", dtype=torch.float64, keep=False)
+    expected = np.vstack([A[:3] / -3, A[3:]])
+    np.testing.assert_allclose((dgraph.A @ torch.eye(4, dtype=torch.float64)).numpy()[np.argsort(dgraph.node_n)], expected)
+    np.testing.assert_allclose(graph.normalise("row").toarray(), expected)
+
+
+def test_a_model_that_loses_rows_is_told_so():
+    class Short(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.W = torch.nn.Parameter(torch.ones(5, 3))
+
+        def forward(self, A, H):
+            return (A @ (H @ self.W))[:-1]
+
+    with pytest.raises(ShapeError, match=r"the model returns \(59, 3\); expected a row for each of this rank's 60 nodes and 3 columns"):
+        spgnn.train(Stack(Short()), spgnn.distribute(random_graph(n=60, f=5, classes=3), SelfCommunicator()), epochs=1)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_features_that_float32_does_not_hold_are_named(is_sparse):
+    X = np.ones((6, 2))
+    X[4, 1] = -1e300
+    graph = spgnn.load_graph(sp.csr_array(np.eye(6, k=1)), features=sp.csr_array(X) if is_sparse else X)
+    with pytest.raises(InputError, match=r"node 4 has the feature -1e\+300, which float32 does not hold"):
+        spgnn.distribute(graph, SelfCommunicator())
+    spgnn.distribute(graph, SelfCommunicator(), dtype=torch.float64)
+    spgnn.distribute(graph, SelfCommunicator(), feature_norm="row")

@@ -116,6 +116,9 @@ class VolumeReport:
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in HIDDEN}
         return values | {"layers": [asdict(layer) for layer in self.layers]}
 
+    def __repr__(self) -> str:
+        return str(self)  # of arrays, k x k, nobody would see more
+
     def __str__(self) -> str:
         moved = int(self.work.sender_P.sum())
         grid = f", c = {self.replication} ({self.k * self.replication} ranks)" if self.replication > 1 else ""

@@ -90,7 +90,7 @@ def clusters(study: Study) -> tuple[list[dict], dict[str, str]]:
     """Return the table of clusters before and after merging: SDT-GNN's Table II."""
     rows = []
     for cut in study.cuts:
-        if cut.clusters is not None:
+        if cut.clusters is not None and len(cut.clusters[0]):
             before, after = cut.clusters
             names = ("clusters", "mean", "deviation", "merged", "merged_mean", "merged_deviation")
             values = (len(before), float(before.mean()), float(before.std()), len(after), float(after.mean()), float(after.std()))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..aside import check_file, new_file
 from ..config import MOST_THREADS
 from ..errors import ResourceError
 from .console import say, write, write_json
@@ -42,6 +44,8 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
 
     with world() as comm, explaining():
         comm.phase = "doctor"
+        if calibrate:
+            together(comm, _check_target, calibrate, root=0)
         kernels = together(comm, check_kernels)
         checks = [check_launcher(comm), check_mpi(comm), check_memory(comm), kernels]
         machine, guessed = None, []
@@ -98,6 +102,14 @@ def _show(checks: list[Check], machine: Machine | None, as_json: bool) -> None:
             write(f"{'':4}  {'':<{width}}  fix: {check.fix}")
 
 
+def _check_target(path: str) -> None:
+    """Raise before anything is measured where the file cannot be written."""
+    check_file(Path(path))
+    folder = Path(path).parent
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ResourceError(f"--calibrate {path}: {'no such folder' if not folder.exists() else 'the folder cannot be written'}; choose a file that can be written")
+
+
 def _write(path: str, machine: Machine | None, guessed: list[str], size: int) -> None:
     if machine is None:
         raise ResourceError(f"--calibrate {path}: nothing was measured, as the kernels do not work")
@@ -105,8 +117,6 @@ def _write(path: str, machine: Machine | None, guessed: list[str], size: int) ->
     if guessed:
         comment += f"\nNot measured, taken from `laptop`: {', '.join(guessed)}."
         say(f"{path}: {', '.join(guessed)} were not measured: start it on several {'hosts' if 'local_latency_s' not in guessed else 'ranks'} for them")
-    try:
-        Path(path).write_text(machine.to_toml(comment), encoding="utf-8")
-    except OSError as problem:
-        raise ResourceError(f"--calibrate {path}: {problem.strerror or problem}; choose a file that can be written") from None
+    with new_file(Path(path)) as aside:
+        aside.write_text(machine.to_toml(comment), encoding="utf-8")
     say(f"{path} written; `spgnn plan GRAPH --machine {path}` reads it")

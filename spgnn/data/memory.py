@@ -145,12 +145,12 @@ def from_object(source) -> Graph:
 
 
 def as_array(values) -> np.ndarray:
-    """Return values as a NumPy array; a torch tensor is detached and brought to the CPU."""
+    """Return values as a NumPy array; a torch tensor is detached and brought to the CPU, bfloat16 as float32."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if getattr(values, "is_sparse", False) or "sparse" in str(getattr(values, "layout", "")):
             raise GraphError("a sparse torch tensor is not taken here; use .to_dense(), or a scipy CSR")
-        values = values.numpy()
+        values = (values.float() if str(getattr(values, "dtype", "")) == "torch.bfloat16" else values).numpy()
     return np.asarray(values)
 
 

@@ -38,6 +38,13 @@ class DistGraph:
     nnz: int  # of the operator, all ranks
     replication: int = 1  # c of 1.5D: ranks that hold the same rows
 
+    def __repr__(self) -> str:
+        grid = f", c = {self.replication}" if self.replication > 1 else ""
+        return (
+            f"DistGraph({self.name}: rank {self.comm.rank} of {self.comm.size}{grid}, {len(self.node_n):,} of {self.n_nodes:,} rows, "
+            f"scheme {self.scheme}, parts of {self.method})"
+        )
+
     @property
     def node_n(self) -> np.ndarray:
         """Original ids of the own nodes, in the order of all rows here: by id, or as `locality` put them."""

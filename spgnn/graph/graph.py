@@ -50,6 +50,16 @@ class Graph:
     def __post_init__(self):
         check_graph(self)
 
+    def __repr__(self) -> str:
+        said = [f"{self.n_nodes:,} nodes", f"{self.nnz:,} nonzeros", f"edges {self.edges}"]
+        if self.X is not None:
+            said.append(f"{self.n_features:,} {'sparse ' if sp.issparse(self.X) else ''}features of {self.X.dtype}")
+        if self.y is not None:
+            said.append(f"{self.n_classes} {'labels' if self.is_multilabel else 'classes'}")
+        if self.split is not None:
+            said.append("a split" if self.split.ndim == 1 else f"{self.split.shape[1]} splits")
+        return f"Graph({self.name}: {', '.join(said)})"
+
     @property
     def n_nodes(self) -> int:
         return self.A.shape[0]

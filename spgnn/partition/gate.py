@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 import operator
+from collections.abc import Callable
 
 import numpy as np
 
 from ..config import MOST_SEED
-from ..errors import PartitionError, UsageError
+from ..errors import PartitionError, UsageError, nearest
 
 
 # What parts send each other is a (k, k) table of int64: 512 MB at this k.
@@ -39,6 +41,20 @@ def check_balance(balance) -> float:
     if isinstance(balance, bool) or not isinstance(balance, numbers.Real) or not 1 <= balance < math.inf:
         raise UsageError(f"balance = {balance!r}; expected a number of 1 or more")
     return float(balance)
+
+
+def check_keywords(method: str, f: Callable, options: dict) -> None:
+    """Raise UsageError for an option that is no keyword of f, or no finite number where its default is a number."""
+    parameters = inspect.signature(f).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("seed", "balance")}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for name, value in options.items():
+        if name not in defaults and not takes_any:
+            raise UsageError(f"partitioner {method!r} has no option {name!r}{nearest(name, list(defaults)) if defaults else '; it has none'}")
+        default = defaults.get(name)
+        if isinstance(default, (int, float)) and not isinstance(default, bool):
+            if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+                raise UsageError(f"{method}: {name} = {value!r}; expected a number")
 
 
 def count_parts(owner_N) -> int:

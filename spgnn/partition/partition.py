@@ -48,6 +48,11 @@ class Partition:
         object.__setattr__(self, "owner_N", owner_N)
         object.__setattr__(self, "k", check_k(self.k))
 
+    def __repr__(self) -> str:
+        of = f" of {self.graph_name}" if self.graph_name else ""
+        sent = f", {self.metrics['total_rows']:,} rows sent" if "total_rows" in self.metrics else ""
+        return f"Partition({self.method}, k = {self.k}{of}: {self.n_nodes:,} nodes{sent})"
+
     @property
     def n_nodes(self) -> int:
         return len(self.owner_N)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ..errors import PartitionError, SpgnnError, UsageError, nearest
 from ..graph import Graph, check_csr
-from .gate import check_balance, check_k, check_seed
+from .gate import check_balance, check_k, check_keywords, check_seed
 from .partition import Partition, partition_of
 
 PARTITIONERS: dict[str, Callable[..., np.ndarray]] = {}
@@ -55,7 +54,7 @@ def part_graph(
         raise UsageError(f"partitioner {method!r} is not known{nearest(method, PARTITIONERS)}")
     seed, balance = check_seed(seed), check_balance(balance)
     f = PARTITIONERS[method]
-    _check_options(method, f, options)
+    check_keywords(method, f, options)
     check_csr(graph.A, graph.name)
     graph = graph.in_use()
     start = time.perf_counter()
@@ -67,14 +66,3 @@ def part_graph(
         raise PartitionError(f"partitioner {method!r} failed with {type(error).__name__}: {error}") from error
     seconds = time.perf_counter() - start
     return partition_of(graph, owner_N, k, method=method, seed=seed, balance=balance, seconds=seconds)
-
-
-def _check_options(method: str, f: Callable, options: dict) -> None:
-    parameters = inspect.signature(f).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return
-    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("seed", "balance")]
-    for name in options:
-        if name not in known:
-            hint = nearest(name, known) if known else "; it has none"
-            raise UsageError(f"partitioner {method!r} has no option {name!r}{hint}")

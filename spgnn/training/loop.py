@@ -78,6 +78,8 @@ class Trainer:
 
         on_logits sees the logits before the loss, which writes over them; where it returns True the step is left out.
         """
+        if not self.optimizer.groups:
+            raise UsageError("no weight of the model requires a gradient; there is nothing to train")
         Z_nC = self.forward(epoch) if self.captured is None else self.captured.forward(epoch)
         if on_logits is not None and on_logits(Z_nC.detach()):
             return None

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import spgnn
+from spgnn.analysis import tables
 from spgnn.analysis.study import density, method_of, sent_mb, study
 from spgnn.analysis.study_files import load_study, save_study
 from spgnn.errors import InputError, PartitionError, UsageError
+from spgnn.graph import Graph
 from spgnn.partition import PARTITIONERS, part_graph, part_stream
 
 METHODS = ("block", "metis", "metis:objective=vol", "spring", "dbh")
@@ -121,6 +124,13 @@ def test_all_leaves_out_what_cannot_cut_the_graph_and_a_named_method_raises(grap
     assert every.left_out == {"picky": "this graph has no colours"} and "metis" in every.values("method")
     with pytest.raises(PartitionError, match="no colours"):
         study(graph, (2,), ("picky",))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_graph_without_edges_is_studied_without_a_word_on_clusters():
+    of_none = study(Graph(sp.csr_array((5, 5), dtype=np.float32), name="none"), (2,), ("metis", "spring", "dbh"), widths=(4, 3))
+    assert tables.clusters(of_none)[0] == []
+    assert [row["edge_cut"] for row in tables.parts(of_none)[0]] == [0, 0, 0]
 
 
 def test_options_of_methods_are_read_and_bad_ones_refused(graph):

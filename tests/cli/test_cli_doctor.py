@@ -57,7 +57,23 @@ def test_a_check_that_fails_is_the_exit_code_and_names_the_fix(monkeypatch, caps
 def test_a_file_that_cannot_be_written_is_refused(tmp_path, monkeypatch, capsys):
     from spgnn.analysis import probe
 
-    machine = load_machine("laptop")
-    monkeypatch.setattr(probe, "calibrate", lambda *_, **__: (machine, []))
+    machine, path = load_machine("laptop"), tmp_path / "lost" / "here.toml"
+    path.parent.mkdir()
+
+    def calibrate(*_, **__):
+        path.parent.rmdir()
+        return machine, []
+
+    monkeypatch.setattr(probe, "calibrate", calibrate)
+    code, _, err = run(capsys, "doctor", "--calibrate", path)
+    assert code == 4 and f"{path}: cannot be written: No such file or directory" in err
+
+
+def test_a_folder_that_is_not_there_is_told_before_anything_is_measured(tmp_path, monkeypatch, capsys):
+    from spgnn.analysis import health
+
+    monkeypatch.setattr(health, "check_kernels", lambda: pytest.fail("was measured"))
     code, _, err = run(capsys, "doctor", "--calibrate", tmp_path / "no" / "folder.toml")
-    assert code == 4 and "choose a file that can be written" in err
+    assert code == 4 and "no such folder; choose a file that can be written" in err
+    code, _, err = run(capsys, "doctor", "--calibrate", tmp_path)
+    assert code == 2 and "is a folder" in err

@@ -71,6 +71,7 @@ def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, ca
         (["train", "star:n=4", "--lr", "nan"], "lr = nan; expected at least 0"),
         (["train", "star:n=4", "--optimizer", "adm"], "'adm' is not one of 'adam', 'sgd'"),
         (["train"], "GRAPH is missing"),
+        (["train", "star:n=4", "--lr", "1e39"], "1e+39 is not in the range 0<=x<=1e+30"),
         (["trian"], "no such command 'trian'. Did you mean 'train'?"),
         (["info"], "missing argument 'GRAPH'"),
         (["measure", "star:n=4", "-k", "4,x"], "--k '4,x'; expected positive integers separated by commas"),

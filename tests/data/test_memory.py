@@ -171,6 +171,13 @@ def test_pyg_data_with_features_labels_and_masks():
     assert graph.split.tolist() == [0, 0, 1, 2, -1]
 
 
+def test_features_of_bfloat16_are_taken_as_float32():
+    torch = pytest.importorskip("torch")
+    X = torch.tensor([[0.5], [1.0], [-2.0], [3.0]], dtype=torch.bfloat16)
+    graph = from_pyg(Data(edge_index=Tensor(EDGES), num_nodes=4, x=X))
+    assert graph.X.dtype == np.float32 and graph.X[:, 0].tolist() == [0.5, 1, -2, 3]
+
+
 def test_pyg_masks_of_several_splits_and_float_multilabels():
     masks = {"train_mask": Tensor(np.eye(3, 2, dtype=bool)), "test_mask": Tensor(~np.eye(3, 2, dtype=bool))}
     data = Data(edge_index=Tensor([[0], [1]]), num_nodes=3, y=Tensor(np.float32([[1, 0], [1, 1], [0, 0]])), **masks)

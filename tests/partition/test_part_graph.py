@@ -9,7 +9,7 @@ import pytest
 
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import PARTITIONERS, check_owner, fill_empty_parts, metrics, part_graph, partition_of, partitioner
+from spgnn.partition import PARTITIONERS, check_owner, fill_empty_parts, metrics, part_graph, part_stream, partition_of, partitioner
 from spgnn.partition.metis import neighbours
 
 
@@ -237,6 +237,9 @@ def test_a_k_that_is_no_positive_integer_is_a_usage_error(k):
         ({"objectiv": "vol"}, "no option 'objectiv'; did you mean 'objective'"),
         ({"objective": "volume"}, "'volume' is not known; did you mean 'vol'"),
         ({"method": "block", "objective": "vol"}, "'block' has no option 'objective'; it has none"),
+        ({"method": "hdrf", "weight": "heavy"}, "hdrf: weight = 'heavy'; expected a number"),
+        ({"method": "hdrf", "epsilon": float("nan")}, "hdrf: epsilon = nan; expected a number"),
+        ({"method": "entropy", "floor": True}, "entropy: floor = True; expected a number"),
         ({"balance": 0.9}, "balance = 0.9"),
         ({"balance": float("nan")}, "balance = nan"),
         ({"seed": -1}, "seed = -1"),
@@ -254,6 +257,12 @@ def test_a_built_in_name_cannot_be_taken_and_ones_own_can_be_defined_again(regis
     for value in (0, 1):
         register("mine")(lambda graph, k, *, seed, balance, value=value: np.full(graph.n_nodes, value) * (k - 1))
     assert part_graph(ring(3), 1, "mine").k == 1
+
+
+def test_what_is_printed_of_a_partition_is_one_line():
+    assert repr(part_graph(ring(8), 2, "block")) == "Partition(block, k = 2: 8 nodes, 2 rows sent)"
+    edges = np.array([[0, 1], [1, 2]])
+    assert repr(part_stream(edges, 3, "dbh", hops=1)) == "StreamPartition(dbh, k = 3: 3 nodes, 2 edges, hops = 1: replication factor 2.333)"
 
 
 def test_the_gate_turns_any_integer_type_into_int32_and_leaves_the_input_alone():

@@ -47,6 +47,8 @@ def test_ranks_on_the_cores_of_a_host_share_its_rates_and_gpus_do_not():
         ("stream = 24e9\n", "", "stream missing; `spgnn doctor --calibrate FILE` writes all keys"),
         ("stream = 24e9", "stream = 0", "stream = 0; expected a number above 0"),
         ("stream = 24e9", "stream = nan", "stream = nan; expected a number above 0"),
+        ("stream = 24e9", "stream = 1e-320", "stream = 1e-320; expected a number above 0, 1e-15 to 1e+24"),
+        ("stream = 24e9", "stream = 1e300", "stream = 1e+300; expected a number above 0, 1e-15 to 1e+24"),
         ("stream = 24e9", 'stream = "fast"', "stream = 'fast'; expected a number above 0"),
         ("ranks_per_host = 2", "ranks_per_host = 1.5", "ranks_per_host = 1.5; expected an integer of 1 or more"),
         ("ranks_per_host = 2", "ranks_per_host = 0", "ranks_per_host = 0; expected an integer of 1 or more"),

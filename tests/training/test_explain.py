@@ -91,3 +91,12 @@ def test_it_leaves_the_model_as_it_is():
         model.layers[0].W_FC.fill_(2.0)
     explain(model, distribute(random_graph(use="undirected"), SelfCommunicator()))
     assert (model.layers[0].W_FC == 2.0).all()
+
+
+def test_what_is_printed_of_a_graph_and_a_training_is_one_line():
+    graph = graph_with_few_labels()
+    dgraph = distribute(graph, SelfCommunicator())
+    history = train(stack(), dgraph, epochs=2)
+    for shown in (graph, dgraph, history):
+        assert repr(shown).startswith(type(shown).__name__ + "(") and len(repr(shown)) < 200 and "\n" not in repr(shown)
+    assert "60 nodes" in repr(graph) and "3 classes" in repr(graph) and "2 epochs" in repr(history)

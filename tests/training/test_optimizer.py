@@ -2,10 +2,15 @@
 
 import pytest
 import torch
+from graphs import random_graph
 from recorded import adam_as_on_a_device
 
 from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
+from spgnn.distgraph import distribute
+from spgnn.errors import UsageError
 from spgnn.layers import GCN, Stack
+from spgnn.training import train
 from spgnn.training.optimizer import make_optimizer
 
 
@@ -32,3 +37,10 @@ def test_weights_move_as_with_torchs_classes(rule, decay_layers, is_on_device, m
     assert all(torch.allclose(p, q, rtol=1e-14) for p, q in zip(ours.parameters(), theirs.parameters()))
     optimizer.zero_grad()
     assert all(p.grad is None for p in ours.parameters())
+
+
+def test_a_model_with_nothing_to_train_is_refused():
+    dgraph = distribute(random_graph(), SelfCommunicator())
+    frozen = Stack(GCN(dgraph.n_features, dgraph.n_classes)).requires_grad_(False)
+    with pytest.raises(UsageError, match="no weight of the model requires a gradient"):
+        train(frozen, dgraph, epochs=1)

@@ -5,14 +5,13 @@ Shapes: N nodes, E edges of the stream, k parts; q owns and sends, p reads.
 
 from __future__ import annotations
 
-import inspect
 import time
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ...errors import PartitionError, SpgnnError, UsageError, nearest
-from ..gate import check_balance, check_k, check_owner, check_seed
+from ..gate import check_balance, check_k, check_keywords, check_owner, check_seed
 from ..metrics import exchange_metrics
 from . import _stream
 from .passes import Passes, Progress
@@ -45,6 +44,10 @@ class StreamPartition:
     seconds: dict[str, float] = field(default_factory=dict)
     total_s: float = 0.0
     details: dict = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        copies = "" if self.rows_PP is None else f", hops = {self.hops}: replication factor {self.replication_factor:.3f}"
+        return f"StreamPartition({self.method}, k = {self.k}: {self.n_nodes:,} nodes, {self.n_edges:,} edges{copies})"
 
     @property
     def n_nodes(self) -> int:
@@ -135,10 +138,4 @@ def check_options(method: str, seed: int, balance: float, hops: int, options: di
     check_balance(balance)
     if isinstance(hops, bool) or not isinstance(hops, (int, np.integer)) or hops < 0:
         raise UsageError(f"hops = {hops!r}; expected an integer of 0 or more")
-    parameters = inspect.signature(STREAMING[method]).parameters.values()
-    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("seed", "balance")]
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return
-    for name in options:
-        if name not in known:
-            raise UsageError(f"partitioner {method!r} has no option {name!r}{nearest(name, known) if known else '; it has none'}")
+    check_keywords(method, STREAMING[method], options)

@@ -6,7 +6,6 @@ Rates are of one rank while `ranks_per_host` of them work; `spgnn doctor --calib
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from ...errors import InputError, UsageError, nearest
 
 FOLDER = Path(__file__).parent
 # Rates that ranks on the cores of one host divide among them.
+LEAST, MOST = 1e-15, 1e24  # of a number: quotients of two are numbers still
 SHARED = ("gemm_float32", "gemm_bfloat16", "gemm_float64", "spmm_cached", "spmm_memory", "cache_bytes", "stream")
 
 
@@ -56,7 +56,7 @@ class Machine:
             kind = {"str": str, "bool": bool, "int": int}.get(str(f.type), (int, float))
             if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
                 raise InputError(f"{f.name} = {value!r}; expected {_expected(f.name, str(f.type))}")
-            if isinstance(value, (int, float)) and not (math.isfinite(value) and (value > 0 or isinstance(value, bool))):
+            if kind not in (str, bool) and not LEAST <= value <= MOST:
                 raise InputError(f"{f.name} = {value!r}; expected {_expected(f.name, str(f.type))}")
 
     def host_of(self, rank):
@@ -121,7 +121,7 @@ def load_machine(name: str | Path) -> Machine:
 
 
 def _expected(name: str, kind: str) -> str:
-    return {"str": "a name", "bool": "true or false", "int": "an integer of 1 or more"}.get(kind, "a number above 0")
+    return {"str": "a name", "bool": "true or false", "int": "an integer of 1 or more"}.get(kind, f"a number above 0, {LEAST:g} to {MOST:g}")
 
 
 def _toml(value) -> str:

@@ -10,6 +10,8 @@ Source: large neighbourhood search, Shaw 1998 (CP '98), with METIS, annealing an
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -29,7 +31,7 @@ MOVES = {
 }  # fmt: skip
 MOST_LEVELS, TARGET, SOFT_CAP = 3, 1.03, 1.3
 FIRST_PASSES, PASSES = 2, 2  # over all borders before the first region, and over those of a region
-PATIENCE, GAIN = 8, 0.0005  # so many regions, or one a part, that gain less: the end
+PATIENCE, GAIN = 8, 0.0005  # so many regions, or one a part, times the effort, that gain less: the end
 CORRIDOR = (0.05, 0.3)  # the share of a part's work on either side of a border that flows may move: from, to
 
 
@@ -49,16 +51,17 @@ def _held(rows_kk: np.ndarray, send: bool, receive: bool) -> np.ndarray:
 
 
 def recut(
-    A: sp.csr_array, owner_N: np.ndarray, k: int, *, seed: int, balance: float, rounds: int, send: bool, receive: bool
+    A: sp.csr_array, owner_N: np.ndarray, k: int, *, seed: int, balance: float, rounds: int, send: bool, receive: bool, effort: float = 1.0
 ) -> np.ndarray:
     """Return owner_N after its borders were drawn by flows and so many regions cut anew, each kept where the cost does not rise.
 
-    Work, the sum of (nnz + 1), is at most balance times the mean in each part that changed.
+    It ends before where as many regions in a row as there are parts, times the effort, gain next to nothing. Work, the
+    sum of (nnz + 1), is at most balance times the mean in each part that changed.
     """
     state = _State(A, owner_N, k, seed, balance, send, receive)
     state.borders.refine(list(range(k)), FIRST_PASSES, *CORRIDOR)
     rng = np.random.default_rng(seed)
-    costs, patience = [state.borders.cost()], max(PATIENCE, k)
+    costs, patience = [state.borders.cost()], math.ceil(effort * max(PATIENCE, k))
     for _ in range(rounds):
         region = state.region(rng)
         if len(region) < FEWEST:  # nothing travels

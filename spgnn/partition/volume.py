@@ -85,7 +85,7 @@ def volume(
     if rows < graph.n_nodes * (FEW if graph.nnz > SMALL else FEW_OF_SMALL):  # a mesh
         free_N, _, _ = refine(_arrays(readers), start_N, send=False, **sweeps(2 * effort), **ON_MESHES)
         rounds = math.ceil(effort * min(ROUNDS * k, MOST_ROUNDS) * min(1.0, MOST_NNZ / max(graph.nnz, 1)))
-        again = functools.partial(recut, graph.A, k=k, seed=seed, balance=balance, rounds=rounds, **held)
+        again = functools.partial(recut, graph.A, k=k, seed=seed, balance=balance, rounds=rounds, effort=effort, **held)
         with ThreadPoolExecutor(2) as threads:
             owner_N = better_first(*threads.map(again, better_first(owner_N, free_N, start_N)[:2]))[0]
     columns_N = owner_N = better_first(owner_N, start_N)[0]

@@ -22,8 +22,6 @@ class GCN(Layer):
     Source: Kipf & Welling 2017, eq. (2), with A = D^-1/2 (A + I) D^-1/2.
     """
 
-    is_chain = True
-
     def __init__(self, f_in: int, f_out: int, act: str | None = None, bias: bool = True, norm: str | None = None, residual: bool = False):
         super().__init__(f_in, f_out)
         if norm not in NORMS:
@@ -34,6 +32,15 @@ class GCN(Layer):
         self.b_C = self.weight(f_out) if bias else None
         self.norm = nn.LayerNorm(f_out) if norm == "layer" else None
         self.residual = self.reads_input = residual and f_in == f_out
+
+    @property
+    def is_chain(self) -> bool:
+        """One A.chain and no other product with A; of a subclass with an equation of its own nobody knows."""
+        return type(self).forward is GCN.forward
+
+    @property
+    def is_random(self) -> bool:
+        return type(self).forward is not GCN.forward
 
     def initialise(self, generator: torch.Generator) -> None:
         """Draw W; b = 0; layer norm starts as the identity."""
@@ -52,7 +59,7 @@ class GCN(Layer):
         return Z_nC + _dense(A.select(H_nF)) if self.residual else Z_nC
 
     def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, act={self.act_name}"
+        return f"{self.f_in} -> {self.f_out}, act={self.act_name}, residual={self.residual}"
 
 
 def _dense(H_nF) -> torch.Tensor:

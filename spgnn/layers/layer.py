@@ -34,6 +34,7 @@ class Layer(nn.Module):
     """
 
     reads_input = True  # H itself, beside its product with A
+    is_random = True  # a training pass may differ from an evaluation; False is a promise, which saves a pass for the scores
     is_chain = False  # one A.chain(H, W, ...) of shape (f_in, f_out) and no other product with A: its bytes are predicted
 
     def __init__(self, f_in: int, f_out: int):
@@ -41,8 +42,8 @@ class Layer(nn.Module):
         self.f_in, self.f_out = f_in, f_out
 
     def weight(self, *shape: int) -> nn.Parameter:
-        """Return a parameter that `initialise` draws: Glorot uniform for matrices, zero for vectors."""
-        return nn.Parameter(torch.zeros(shape))
+        """Return a parameter that a Stack draws from its seed by `initialise`; until then from torch's generator, as torch's modules are."""
+        return nn.Parameter(_glorot(shape))
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
@@ -52,12 +53,14 @@ class Layer(nn.Module):
         Source: Glorot & Bengio 2010, eq. (16).
         """
         for parameter in self.parameters():
-            if parameter.ndim < 2:
-                parameter.zero_()
-                continue
-            bound = math.sqrt(6 / (parameter.shape[0] + parameter.shape[1]))
-            draw = torch.empty(parameter.shape, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
-            parameter.copy_(draw)
+            parameter.copy_(_glorot(parameter.shape, generator))
+
+
+def _glorot(shape: tuple[int, ...], generator: torch.Generator | None = None) -> torch.Tensor:
+    if len(shape) < 2:
+        return torch.zeros(shape)
+    bound = math.sqrt(6 / (shape[0] + shape[1]))
+    return torch.empty(shape, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
 
 
 def activation(act: str | None):

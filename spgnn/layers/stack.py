@@ -6,14 +6,14 @@ import torch
 from torch import nn
 
 from ..errors import ShapeError, UsageError
-from ..spmm.autograd import dropout, dropout_key, mixed_precision
+from ..spmm.autograd import EpochKeys, dropout, dropout_key, mixed_precision
 from .layer import Layer
 
 
 class Stack(nn.Module):
     """H_l = layer_l(A, dropout(H_(l-1))), H_0 = X.
 
-    Args: layers         Layer or any module with forward(A, H).
+    Args: layers         Layer, Stack or any module with forward(A, H).
           dropout        rate on the input of every layer in training.
           input_dropout  the rate acts on X too.
     """
@@ -31,23 +31,22 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.dropout = dropout
         self.input_dropout = input_dropout
+        self.number, self.seed, self.epoch = 0, 0, 0  # of set_epoch
         self.is_trained = False  # then `train` goes on from these weights
         self.register_load_state_dict_post_hook(lambda module, keys: setattr(module, "is_trained", True))
         self.initialise(0)
 
-    def initialise(self, seed: int) -> None:
+    def initialise(self, seed: int | torch.Generator) -> None:
         """Draw all weights anew from one seed, layer after layer."""
-        generator = torch.Generator().manual_seed(seed)
+        generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
         for layer in self.layers:
-            if isinstance(layer, Layer):
+            if isinstance(layer, (Layer, Stack)):
                 layer.initialise(generator)
 
     @property
     def is_random(self) -> bool:
         """Whether a training pass differs from an evaluation of the same weights."""
-        # A layer of one's own may hold modules that draw, such as nn.Dropout.
-        own = [layer for layer in self.layers if not getattr(layer, "is_chain", False)]
-        return self.dropout > 0 or any(list(layer.children()) for layer in own)
+        return self.dropout > 0 or any(getattr(layer, "is_random", True) for layer in self.layers)
 
     @property
     def widths(self) -> tuple[int, ...] | None:
@@ -61,19 +60,35 @@ class Stack(nn.Module):
         """Nothing random touches X."""
         return self.dropout == 0 or not self.input_dropout
 
-    def forward(self, A, X, seed: int = 0, epoch: int = 0) -> torch.Tensor:
-        """Return the logits of the own nodes (n, C); dropout acts in training mode alone."""
-        return self._run(A, X, self.layers, seed, epoch)
+    def extra_repr(self) -> str:
+        return f"dropout={self.dropout}, input_dropout={self.input_dropout}"
+
+    def forward(self, A, X, seed: int = 0, epoch: int | EpochKeys | None = None) -> torch.Tensor:
+        """Return the logits of the own nodes (n, C); dropout acts in training mode alone, by seed and epoch where given, else as set_epoch said."""
+        if epoch is not None:
+            set_epoch(self, seed, epoch)
+        return self._run(A, X, self.layers)
 
     def embed(self, A, X) -> torch.Tensor:
         """Return the input of the last layer (n, F): the embeddings of the own nodes."""
-        return self._run(A, X, self.layers[:-1], 0, 0)
+        return self._run(A, X, self.layers[:-1])
 
-    def _run(self, A, H, layers, seed, epoch):
+    def _run(self, A, H, layers):
         for number, layer in enumerate(layers, start=1):
             A_l = A.at(number, is_last=number == len(self.layers))
             if self.training and self.dropout and (number > 1 or self.input_dropout):
-                H = dropout(A_l, H, self.dropout, dropout_key(seed, epoch, number))
+                H = dropout(A_l, H, self.dropout, dropout_key(self.seed, self.epoch, number, self.number))
             with mixed_precision(A_l):
                 H = layer(A_l, H)
         return H
+
+
+def stacks_of(model: nn.Module) -> list[Stack]:
+    """Return the Stacks in a model, itself included, in the order of its modules."""
+    return [module for module in model.modules() if isinstance(module, Stack)]
+
+
+def set_epoch(model: nn.Module, seed: int, epoch: int | EpochKeys) -> None:
+    """Tell every Stack in a model by which seed and epoch the dropout of the next training pass is drawn."""
+    for number, stack in enumerate(stacks_of(model)):
+        stack.number, stack.seed, stack.epoch = number, seed, epoch

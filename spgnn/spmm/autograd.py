@@ -58,7 +58,7 @@ def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
     else:
         sparse = isinstance(H, SparseRows)
         Z_nC = GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, bias_C, relu)
-    Z_nC.is_chain_relu = relu
+    Z_nC.is_chain_relu, Z_nC.made_version = relu, Z_nC._version
     return Z_nC
 
 
@@ -150,20 +150,22 @@ def dropout(A, H, rate: float, key: int | torch.Tensor):
 class EpochKeys:
     """The dropout keys of an epoch on a device: what is captured with them has the mask of the epoch that was set last."""
 
-    def __init__(self, seed: int, n_layers: int, device: torch.device):
-        self.seed, self.key_L = seed, torch.zeros(n_layers, dtype=torch.int64, device=device)
+    def __init__(self, seed: int, n_layers: int, device: torch.device, n_stacks: int = 1):
+        self.seed, self.key_SL = seed, torch.zeros((n_stacks, n_layers), dtype=torch.int64, device=device)
 
     def set(self, epoch: int) -> None:
         """Write the keys of an epoch."""
-        keys = np.array([dropout_key(self.seed, epoch, layer) for layer in range(1, len(self.key_L) + 1)], np.uint64)
-        self.key_L.copy_(torch.from_numpy(keys.view(np.int64)))
+        n_stacks, n_layers = self.key_SL.shape
+        keys = np.array([[dropout_key(self.seed, epoch, layer, stack) for layer in range(1, n_layers + 1)] for stack in range(n_stacks)], np.uint64)
+        self.key_SL.copy_(torch.from_numpy(keys.view(np.int64)))
 
 
-def dropout_key(seed: int, epoch: int | EpochKeys, layer: int) -> int | torch.Tensor:
-    """Return 64 bits that differ for every (seed, epoch, layer), or where EpochKeys hold them."""
+def dropout_key(seed: int, epoch: int | EpochKeys, layer: int, stack: int = 0) -> int | torch.Tensor:
+    """Return 64 bits that differ for every (seed, epoch, layer, number of the Stack in its model), or where EpochKeys hold them."""
     if isinstance(epoch, EpochKeys):
-        return epoch.key_L[layer - 1]
-    return int(np.random.SeedSequence((seed, epoch, layer)).generate_state(1, np.uint64)[0])
+        return epoch.key_SL[stack, layer - 1]
+    place = (layer, stack) if stack else (layer,)
+    return int(np.random.SeedSequence((seed, epoch, *place)).generate_state(1, np.uint64)[0])
 
 
 def mixed_precision(A):
@@ -190,8 +192,8 @@ def _drop(H_nF, A, rate, key):
 def _through_relu(A, G_nC, Z_nC):
     """Return G where Z > 0 (or G, without Z) and its column sums, in one pass; nothing to do where that was done."""
     known = getattr(G_nC, "masked_by", None)
-    if known is not None and Z_nC is not None and known[0] == Z_nC.data_ptr():
-        return G_nC, known[1]
+    if known is not None and Z_nC is not None and known[:2] == (Z_nC.data_ptr(), G_nC._version):
+        return G_nC, known[2]
     G_nC = G_nC.contiguous()
     masked = None if Z_nC is None else A.pool.empty(*G_nC.shape, dtype=G_nC.dtype)
     return (G_nC if masked is None else masked), _mask_sum(A, G_nC, Z_nC, masked)
@@ -202,28 +204,33 @@ class _Once:
 
     def __init__(self, Z_nC):
         self.Z_nC = None if Z_nC is None else Z_nC.detach()
+        self.version = None if Z_nC is None else Z_nC._version
         self.is_taken = False
 
     def take(self):
         if self.is_taken:
             raise UsageError("backward ran twice through one forward pass of a chain A H W; call the model again")
+        if self.Z_nC is not None and self.Z_nC._version != self.version:
+            raise UsageError("what a chain relu(A H W + b) returned was changed in place, and backward reads it: write H = H + S, not H += S")
         Z_nC, self.Z_nC, self.is_taken = self.Z_nC, None, True
         return Z_nC
 
 
 def _relu_input(H_nF):
-    """Return H where it is the ReLU of the chain below, so that its gradient may be masked by it at once."""
-    return H_nF if getattr(H_nF, "is_chain_relu", False) else None
+    """Return H where it is the ReLU of the chain below as it came, so that its gradient may be masked by it at once."""
+    return H_nF if getattr(H_nF, "is_chain_relu", False) and H_nF._version == H_nF.made_version else None
 
 
 def _masked_in_place(A, dH_nF, relu_nF):
     """Mask this layer's own dH by the ReLU that made H, and note it for the chain below.
 
-    The mask is linear and may be applied twice: where H has other readers, their gradients are added
-    into a new tensor without the note, and the chain below masks the sum again. Saves a buffer and a pass.
+    The mask is linear and may be applied twice: where H has other readers, torch adds their gradients into a new
+    tensor without the note, or into this one, whose version is then another; the chain below masks the sum again.
+    Saves a buffer and a pass.
     """
     if dH_nF is not None and relu_nF is not None and dH_nF.dtype == relu_nF.dtype:
-        dH_nF.masked_by = (relu_nF.data_ptr(), _mask_sum(A, dH_nF, relu_nF, dH_nF))
+        dbias_F = _mask_sum(A, dH_nF, relu_nF, dH_nF)
+        dH_nF.masked_by = (relu_nF.data_ptr(), dH_nF._version, dbias_F)
     return dH_nF
 
 

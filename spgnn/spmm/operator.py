@@ -183,7 +183,7 @@ class DistSpMM:
         """Return A H on own rows, differentiable in H."""
         kept = self.product_with(H)
         if kept is not None:
-            return kept if kept.is_sparse else kept.tensor
+            return kept if kept.is_sparse else self.pool.copy(kept.tensor)  # the caller may write into it
         check_is_held(H)
         if isinstance(H, SparseRows):
             return self._apply_sparse(H)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import UsageError
-from ..layers import Stack
+from ..layers.stack import stacks_of
 from ..spmm.autograd import EpochKeys
 from .loop import Trainer
 
@@ -61,8 +61,8 @@ class CapturedSteps:
                 raise UsageError("captured steps are of GPUs; distribute the graph with device='cuda'")
             capture = Capture(trainer.dgraph.A.device)
         self.trainer, self._Z_nC = trainer, None
-        n_layers = len(trainer.model.layers) if isinstance(trainer.model, Stack) else 0
-        self.keys = EpochKeys(trainer.config.seed, n_layers, trainer.dgraph.A.device)
+        lengths = [len(stack.layers) for stack in stacks_of(trainer.model)]
+        self.keys = EpochKeys(trainer.config.seed, max(lengths, default=0), trainer.dgraph.A.device, len(lengths))
         self._forward = Replayed(lambda: trainer.forward(self.keys), capture)
         self._update = Replayed(self._loss_and_update, capture)
         self.logits = Replayed(trainer.evaluate, capture)

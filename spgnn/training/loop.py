@@ -17,6 +17,7 @@ from ..dist.consistency import check_same
 from ..distgraph import DistGraph
 from ..errors import GraphError, NumericalError, ShapeError, UsageError
 from ..layers import Stack
+from ..layers.stack import set_epoch
 from ..machine import give_back_memory
 from ..spmm.autograd import EpochKeys, mixed_precision, on_this_thread
 from ..spmm.buffers import sum_dtype
@@ -192,8 +193,7 @@ class Trainer:
             return self.model(self.dgraph.A, self.dgraph.X)
 
     def _call(self, epoch: int | EpochKeys) -> torch.Tensor:
-        if isinstance(self.model, Stack):
-            return self.model(self.rows.A, self.rows.X, seed=self.config.seed, epoch=epoch)
+        set_epoch(self.model, self.config.seed, epoch)
         with mixed_precision(self.dgraph.A):
             return self.model(self.rows.A, self.rows.X)
 

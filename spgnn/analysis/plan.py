@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import GraphError
-from ..graph import Graph, with_self_loops
+from ..graph import Graph, labelled, with_self_loops
 from ..partition import Partition
 from ..spmm.cost import EpochTime, LayerWork, Product, epoch_seconds
 from ..spmm.machines import Machine
@@ -87,7 +87,8 @@ class PlannedGraph:
     def train_N(self) -> np.ndarray:
         if self.graph.split is None:
             raise GraphError(f"{self.graph.name} has no split, and row pruning needs its training nodes; leave --prune away")
-        return self.graph.split_N() == 0
+        is_train_N = self.graph.split_N() == 0
+        return is_train_N if self.graph.y is None else is_train_N & labelled(self.graph.y)  # the loss is of those with a label
 
 
 @dataclass(frozen=True, slots=True)

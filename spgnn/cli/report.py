@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..aside import check_file
-from ..config import RUN_FILES
+from ..config import is_of_run
 from ..errors import InputError, UsageError
 from .console import fields_table, write, write_json
 from .options import OneProcess, output_options
@@ -47,7 +47,7 @@ def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> N
         page, drawn = run_page(found), run_pictures(found)
     target = Path(out) if out else path.with_suffix(".html") if path.is_file() else path / "report.html"
     check_file(target)
-    if target.resolve() in [(path / name).resolve() for name in RUN_FILES] or target.resolve() == path.resolve():
+    if is_of_run(path, target):
         raise UsageError(f"--out {out}: is what the report is made of; choose another file")
     make_folder(target.parent)
     page.save(target)

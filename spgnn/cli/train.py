@@ -31,7 +31,7 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> None:
       mpirun -n 4 spgnn train wordnet --hidden 128 --epochs 100 --out runs/out/demo
 
     The result does not depend on the number of ranks. --out DIR gets config.toml (train again
-    with --config DIR/config.toml), metrics.jsonl, summary.json, predictions.npy in original node
+    with --config DIR/config.toml --out OTHER), metrics.jsonl, summary.json, predictions.npy in original node
     order, and checkpoints/.
     """
     from ..dist import world

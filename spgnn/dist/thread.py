@@ -43,9 +43,12 @@ def run_threads(size: int, body: Callable, *args, timeout: float = 60) -> list[A
         else:
             world.finish(rank)
 
-    for rank in range(size):
-        threading.Thread(target=run, args=(rank,), name=f"rank {rank}", daemon=True).start()
+    threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
     late = world.wait_all()
+    for rank in set(range(size)) - set(late):  # a thread that is still at its last lines when Python ends takes the process with it
+        threads[rank].join()
     if world.first_error is not None:
         rank, error = world.first_error
         error.add_note(f"raised on rank {rank} of {size}, phase: {world.phases[rank]}")

@@ -16,7 +16,7 @@ from ..dist import Communicator
 from ..dist.consistency import check_same
 from ..dist.threads import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
-from ..graph import NORMS, Graph
+from ..graph import NORMS, Graph, axis_sums
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, RowBlock, check_values, load_block, load_partition, part_graph, partition_of, row_block, select_rows
 from ..spmm.buffers import make_pool, sum_dtype
@@ -220,8 +220,9 @@ def _check_fits(block: RowBlock, dtype: torch.dtype) -> None:
 def _features(X_nF, feature_norm, pool, dtype, threads):
     if X_nF is None:
         return None
+    X_nF = X_nF.astype(X_nF.dtype.newbyteorder("="), copy=False)
     if feature_norm == "row":
-        sums_n = np.asarray(X_nF.sum(axis=1, dtype=np.float64)).ravel()
+        sums_n = axis_sums(X_nF, 1) if sp.issparse(X_nF) else X_nF.sum(axis=1, dtype=np.float64)
         scale_n = np.divide(1.0, sums_n, out=np.zeros_like(sums_n), where=sums_n != 0)
         if sp.issparse(X_nF):
             scaled = X_nF.data * np.repeat(scale_n, np.diff(X_nF.indptr))

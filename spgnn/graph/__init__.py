@@ -2,7 +2,7 @@
 
 from .checks import check_csr, check_graph
 from .graph import EDGES, Edges, Graph, graph_from_coo
-from .normal import NORMS, Norm, inverse_or_zero, normalise, with_self_loops
+from .normal import NORMS, Norm, axis_sums, inverse_or_zero, normalise, with_self_loops
 from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, labelled, random_split
 from .structure import is_symmetric, symmetrised
 
@@ -17,6 +17,7 @@ __all__ = [
     "Edges",
     "Graph",
     "Norm",
+    "axis_sums",
     "check_csr",
     "check_graph",
     "graph_from_coo",

@@ -11,10 +11,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import UsageError, nearest
-from .structure import canonical
+from .structure import index_dtype
 
 Norm = Literal["gcn", "row", "none"]
 NORMS = ("gcn", "row", "none")
+AT_ONCE = 1 << 22  # nonzeros that axis_sums looks at; fewer than columns are not worth a pass over the sums
 
 
 def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
@@ -31,12 +32,10 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
         return A
     dtype = A.data.dtype if A.data.dtype == np.float64 else np.float32
     if how == "row":
-        sums = np.asarray(A.sum(axis=1, dtype=np.float64)).ravel()
-        left, right = inverse_or_zero(sums), None
+        left, right = inverse_or_zero(axis_sums(A, 1)), None
     else:
         A = with_self_loops(A)
-        left = inverse_or_zero(np.sqrt(np.maximum(np.asarray(A.sum(axis=1, dtype=np.float64)).ravel(), 0)))
-        right = inverse_or_zero(np.sqrt(np.maximum(np.asarray(A.sum(axis=0, dtype=np.float64)).ravel(), 0)))
+        left, right = (inverse_or_zero(np.sqrt(np.maximum(axis_sums(A, axis), 0))) for axis in (1, 0))
     data = A.data * np.repeat(left, np.diff(A.indptr))
     if right is not None:
         data *= right[A.indices]
@@ -44,13 +43,36 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
 
 
 def with_self_loops(A: sp.csr_array) -> sp.csr_array:
-    """Return A with a diagonal entry of 1 in every row that has none."""
-    rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
-    missing = np.ones(A.shape[0], A.data.dtype)
-    missing[rows[rows == A.indices]] = 0
-    loops = sp.dia_array((missing[None, :], [0]), shape=A.shape).tocsr()
-    loops.eliminate_zeros()
-    return canonical(A + loops) if loops.nnz else A
+    """Return A, its indices sorted, with a diagonal entry of 1 in every row that has none; stored zeros stay."""
+    A = A if A.has_sorted_indices else A.sorted_indices()
+    rows = np.repeat(np.arange(A.shape[0], dtype=A.indices.dtype), np.diff(A.indptr))
+    is_missing = np.ones(A.shape[0], bool)
+    is_missing[rows[rows == A.indices]] = False
+    missing = np.flatnonzero(is_missing)
+    if not len(missing):
+        return A
+    at = (A.indptr[:-1] + np.bincount(rows[A.indices < rows], minlength=A.shape[0]))[missing]
+    index = index_dtype(A.nnz + len(missing))
+    indptr = (A.indptr + np.concatenate([[0], np.cumsum(is_missing)])).astype(index)
+    return sp.csr_array((np.insert(A.data, at, 1), np.insert(A.indices, at, missing).astype(index, copy=False), indptr), shape=A.shape)
+
+
+def axis_sums(A: sp.csr_array, axis: int) -> np.ndarray:
+    """Return the sums of the rows (axis 1) or columns (axis 0), each nonzero taken as float64.
+
+    SciPy's sum(dtype=float64) adds up float32 first.
+    """
+    total = np.zeros(A.shape[1 - axis])
+    step = max(AT_ONCE, len(total))
+    for start in range(0, A.nnz, step):
+        stop = min(start + step, A.nnz)
+        if axis == 0:
+            total += np.bincount(A.indices[start:stop], A.data[start:stop], len(total))
+            continue
+        first, end = np.searchsorted(A.indptr, start, "right") - 1, np.searchsorted(A.indptr, stop)
+        lengths = np.diff(np.clip(A.indptr[first : end + 1], start, stop))
+        total[first:end] += np.bincount(np.repeat(np.arange(len(lengths)), lengths), A.data[start:stop], len(lengths))
+    return total
 
 
 def inverse_or_zero(x: np.ndarray) -> np.ndarray:

@@ -35,7 +35,9 @@ class Layer(nn.Module):
 
     reads_input = True  # H itself, beside its product with A
     is_random = True  # a training pass may differ from an evaluation; False is a promise, which saves a pass for the scores
-    is_chain = False  # one A.chain(H, W, ...) of shape (f_in, f_out) and no other product with A: its bytes are predicted
+    # One A.chain(H, W, ...) of shape (f_in, f_out) and no other product with A, rows of H itself by A.select(H): then bytes are
+    # predicted, and training steps may compute some rows only.
+    is_chain = False
 
     def __init__(self, f_in: int, f_out: int):
         super().__init__()

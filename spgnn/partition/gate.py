@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..config import MOST_SEED
+from ..config import MOST_BALANCE, MOST_SEED
 from ..errors import PartitionError, UsageError, nearest
 
 
@@ -37,9 +37,9 @@ def check_seed(seed) -> int:
 
 
 def check_balance(balance) -> float:
-    """Return balance as a float; UsageError unless it is a number of 1 or more."""
-    if isinstance(balance, bool) or not isinstance(balance, numbers.Real) or not 1 <= balance < math.inf:
-        raise UsageError(f"balance = {balance!r}; expected a number of 1 or more")
+    """Return balance as a float; UsageError unless it is a number from 1 to MOST_BALANCE."""
+    if isinstance(balance, bool) or not isinstance(balance, numbers.Real) or not 1 <= balance <= MOST_BALANCE:
+        raise UsageError(f"balance = {balance!r}; expected a number from 1 to {MOST_BALANCE:g}")
     return float(balance)
 
 
@@ -71,7 +71,10 @@ def check_owner(owner_N, n_nodes: int, k: int, who: str = "partition") -> np.nda
     Raises: PartitionError; UsageError where k < 1.
     """
     k = check_k(k)
-    owner_N = np.asarray(owner_N)
+    try:
+        owner_N = np.asarray(owner_N)
+    except ValueError:  # a tuple of arrays
+        raise PartitionError(f"{who}: owner is a {type(owner_N).__name__} of unlike things; expected one part number a node, ({n_nodes},)") from None
     if owner_N.ndim != 1:
         raise PartitionError(f"{who}: owner has shape {owner_N.shape}; expected one part number a node, ({n_nodes},)")
     if len(owner_N) != n_nodes:

@@ -60,7 +60,7 @@ def part_graph(
     start = time.perf_counter()
     try:
         owner_N = f(graph, k, seed=seed, balance=balance, **options)
-    except SpgnnError:
+    except (SpgnnError, MemoryError):
         raise
     except Exception as error:
         raise PartitionError(f"partitioner {method!r} failed with {type(error).__name__}: {error}") from error

@@ -9,12 +9,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ..graph import Norm, inverse_or_zero
+from ..graph import Norm, axis_sums, inverse_or_zero
 
 
 def row_sums(A_oo: sp.csr_array, A_og: sp.csr_array) -> np.ndarray:
     """Return the sums D_r of the rows of both blocks, (n,) float64."""
-    return _sums(A_oo, 1) + _sums(A_og, 1)
+    return axis_sums(A_oo, 1) + axis_sums(A_og, 1)
 
 
 def scaled_blocks(A_oo: sp.csr_array, A_og: sp.csr_array, rows_n, plan, how: Norm) -> tuple[sp.csr_array, sp.csr_array]:
@@ -29,18 +29,14 @@ def scaled_blocks(A_oo: sp.csr_array, A_og: sp.csr_array, rows_n, plan, how: Nor
         return A_oo, A_og
     if how == "row":
         return _scale(A_oo, inverse_or_zero(rows_n), None), _scale(A_og, inverse_or_zero(rows_n), None)
-    columns_n1 = torch.from_numpy(_sums(A_oo, 0)[:, None].copy())
-    columns_g1 = torch.from_numpy(_sums(A_og, 0)[:, None].copy())
+    columns_n1 = torch.from_numpy(axis_sums(A_oo, 0)[:, None])
+    columns_g1 = torch.from_numpy(axis_sums(A_og, 0)[:, None])
     if plan is not None:
         plan.push_add(columns_g1, columns_n1)
         columns_g1 = plan.pull(columns_n1)
     left_n = inverse_or_zero(np.sqrt(np.maximum(rows_n, 0)))
     right_n, right_g = (inverse_or_zero(np.sqrt(np.maximum(c.numpy().ravel(), 0))) for c in (columns_n1, columns_g1))
     return _scale(A_oo, left_n, right_n), _scale(A_og, left_n, right_g)
-
-
-def _sums(A, axis: int) -> np.ndarray:
-    return np.asarray(A.sum(axis=axis, dtype=np.float64)).ravel()
 
 
 def _scale(A, left_n, right_m) -> sp.csr_array:

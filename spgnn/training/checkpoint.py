@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ..aside import new_file, new_folder, sync
-from ..errors import CheckpointError
+from ..errors import CheckpointError, ResourceError
 
 WEIGHTS, MANIFEST = "model.safetensors", "manifest.json"
 
@@ -25,7 +25,10 @@ def save_checkpoint(folder: Path, epoch: int, state: dict[str, torch.Tensor], ma
     """
     final = folder / f"epoch-{epoch:06d}"
     with new_folder(final) as aside:
-        save_file({name: value.detach().contiguous().clone() for name, value in state.items()}, aside / WEIGHTS)
+        try:
+            save_file({name: value.detach().contiguous().clone() for name, value in state.items()}, aside / WEIGHTS)
+        except SafetensorError as error:
+            raise ResourceError(f"{final}: cannot be written: {error}") from None
         sync(aside / WEIGHTS)
         write_json(aside / MANIFEST, {"format": 1, "epoch": epoch} | manifest)
     best = best_checkpoint(folder)

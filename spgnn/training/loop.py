@@ -60,13 +60,14 @@ class Trainer:
         self.split_n = split_of(dgraph, config.split, config.seed)
         self.rows = StepRows(dgraph, model, config, self.split_n)
         # Error feedback starts from nothing, and needs to know which product of a layer it is in.
-        dgraph.A.layout.feedback = None if self.rows.plans is None else {}
+        self.feedback = None if self.rows.plans is None else {}
         self._count_rows()
         self.rows.prepare_adjoint()
         model.to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype))
         if isinstance(model, Stack) and not model.is_trained:
             model.initialise(config.seed)
         for parameter in model.parameters():
+            parameter.data = parameter.data.contiguous()
             self.comm.broadcast(parameter.detach())
         self.optimizer = make_optimizer(model, config)
         self.captured: CapturedSteps | None = None
@@ -161,6 +162,7 @@ class Trainer:
         dgraph = self.dgraph
         self.model.train()
         self.optimizer.zero_grad()
+        dgraph.A.layout.feedback = self.feedback
         Z_nC = self._call(epoch)
         if Z_nC.shape != (len(self._y_n), dgraph.n_classes):  # the same on all ranks
             if Z_nC.ndim != 2 or len(Z_nC) != len(self._y_n):
@@ -234,7 +236,7 @@ class Trainer:
         if not record["val"] <= history.val:
             history.best_epoch, history.scores = record["epoch"], by_split
             history.train, history.val, history.test = (record[name] for name in SPLITS)
-            history.per_class = per_class(counts[2], multilabel)
+            history.per_class = per_class(counts[2])
             self.best_state = self._state()
         return 0 < self.config.patience <= record["epoch"] - history.best_epoch
 

@@ -12,13 +12,9 @@ SPLITS = ("train", "val", "test")
 
 
 def count(Z_nC: torch.Tensor, y_n: torch.Tensor, split_n: np.ndarray, n_classes: int, comm) -> np.ndarray:
-    """Return the confusion counts of the three splits, summed over ranks. Collective.
-
-    Returns: single-label (3, C, C) int64, row = label, column = prediction;
-             multi-label (3, C, 3): true positives, false positives, false negatives a class.
-    """
+    """Return (3, C, 3) int64: of each split and class the true positives, false positives and false negatives of all ranks. Collective."""
     if y_n.ndim == 1:
-        counts = _confusion(Z_nC, y_n, split_n, n_classes)
+        counts = _hits(Z_nC, y_n, split_n, n_classes)
     else:
         counts = _positives(Z_nC, y_n, split_n)
     comm.all_reduce(counts)
@@ -31,19 +27,19 @@ def scores(counts: np.ndarray, is_multilabel: bool) -> dict[str, float]:
     Macro F1 is the mean over the classes that occur as a label or a prediction; accuracy of
     multi-label graphs is micro F1, as their papers report it.
     """
-    tp, fp, fn = _rates(counts, is_multilabel)
+    tp, fp, fn = counts.T
     if counts.sum() == 0:
         return {"accuracy": float("nan"), "micro_f1": float("nan"), "macro_f1": float("nan")}
     micro = 2 * tp.sum() / max(2 * tp.sum() + fp.sum() + fn.sum(), 1)
     occurs = tp + fp + fn > 0
     macro = _f1(tp, fp, fn)[occurs].mean() if occurs.any() else 0.0
-    accuracy = micro if is_multilabel else tp.sum() / counts.sum()
+    accuracy = micro if is_multilabel else tp.sum() / (tp + fn).sum()
     return {"accuracy": float(accuracy), "micro_f1": float(micro), "macro_f1": float(macro)}
 
 
-def per_class(counts: np.ndarray, is_multilabel: bool) -> list[dict[str, float]]:
+def per_class(counts: np.ndarray) -> list[dict[str, float]]:
     """Return precision, recall, F1 and support of each class of one split."""
-    tp, fp, fn = _rates(counts, is_multilabel)
+    tp, fp, fn = counts.T
     precision, recall = _ratio(tp, tp + fp), _ratio(tp, tp + fn)
     return [
         {"class": c, "precision": float(p), "recall": float(r), "f1": float(f), "support": int(s)}
@@ -51,12 +47,16 @@ def per_class(counts: np.ndarray, is_multilabel: bool) -> list[dict[str, float]]
     ]
 
 
-def _confusion(Z_nC, y_n, split_n, C):
-    predicted = Z_nC.detach().argmax(dim=1).cpu().numpy() if len(Z_nC) else np.empty(0, np.int64)
-    y, counts = y_n.numpy(), np.zeros((3, C, C), np.int64)
-    counted = (split_n >= 0) & (y >= 0)
-    key = (split_n[counted].astype(np.int64) * C + y[counted]) * C + predicted[counted]
-    return np.bincount(key, minlength=3 * C * C).reshape(counts.shape)
+def _hits(Z_nC, y_n, split_n, C):
+    predicted_n = Z_nC.detach().argmax(dim=1).cpu().numpy() if len(Z_nC) else np.empty(0, np.int64)
+    y_n, counts = y_n.numpy(), np.empty((3, C, 3), np.int64)
+    for split in range(3):
+        counted = (split_n == split) & (y_n >= 0)
+        y, predicted = y_n[counted], predicted_n[counted]
+        is_right = y == predicted
+        for column, classes in enumerate((y[is_right], predicted[~is_right], y[~is_right])):
+            counts[split, :, column] = np.bincount(classes, minlength=C)
+    return counts
 
 
 def _positives(Z_nC, Y_nC, split_n):
@@ -66,14 +66,6 @@ def _positives(Z_nC, Y_nC, split_n):
         p, t = predicted[split_n == split], truth[split_n == split]
         out.append(np.stack([(p & t).sum(0), (p & ~t).sum(0), (~p & t).sum(0)], axis=1))
     return np.stack(out).astype(np.int64)
-
-
-def _rates(counts, is_multilabel: bool):
-    """Return true positives, false positives and false negatives of each class."""
-    if is_multilabel:
-        return counts[:, 0], counts[:, 1], counts[:, 2]
-    tp = np.diagonal(counts)
-    return tp, counts.sum(axis=0) - tp, counts.sum(axis=1) - tp
 
 
 def _ratio(a, b):

@@ -9,12 +9,14 @@ from pathlib import Path
 import torch
 
 from ..aside import check_file
-from ..config import RUN_FILES, TrainConfig, read_toml
+from ..config import TrainConfig, is_of_run, read_toml
+from ..dist.consistency import check_same, digest
 from ..dist.grid import valid_replications
 from ..errors import CheckpointError, UsageError, together
 from ..partition import load_partition
 from ..spmm.buffers import sum_dtype
 from .checkpoint import best_checkpoint, finite, load_checkpoint, write_array
+from .facts import run_facts
 from .metrics import SPLITS, count, scores
 from .model import build_model
 from .session import distribute_source, predicted, set_threads
@@ -34,9 +36,12 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
     folder = Path(run_dir)
     together(comm, _check_outputs, folder, out, embeddings, root=0)
     config, graph, state, widths, is_multilabel = together(comm, _read, folder)
+    weights = digest(*(state[name].numpy() for name in sorted(state)))
+    check_same(comm, run_facts(source or graph, config) | {"option.out": out or "", "option.embeddings": embeddings or "", "option.weights": weights})
     if source is not None:  # another graph has features, labels and splits of its own
         config = replace(config, format="", features="", labels="", split="auto")
-    config = replace(config, device="cpu")  # one pass, and where the run was trained may be elsewhere
+    # One pass, and where the run was trained may be elsewhere; the machine's file would only choose a scheme.
+    config = replace(config, device="cpu", machine=TrainConfig().machine)
     if config.replication not in valid_replications(comm.size):
         config = replace(config, replication=1)
     if config.partition and (source is not None or not together(comm, _fits, config, comm.size)):
@@ -64,13 +69,13 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
 
 def _check_outputs(folder: Path, out: str | None, embeddings: str | None) -> None:
     """Raise UsageError for a file that cannot be written, or that a run or the other output needs."""
-    taken = {(folder / name).resolve(): f"{name} of the run" for name in RUN_FILES if name != "predictions.npy"}
     for option, path in (("out", out), ("embeddings", embeddings)):
         if path:
             check_file(Path(path))
-            whose = taken.setdefault(Path(path).resolve(), f"--{option}")
-            if whose != f"--{option}":
-                raise UsageError(f"--{option} {path}: is {whose} already; choose another file")
+            if is_of_run(folder, Path(path)) and Path(path).resolve() != (folder / "predictions.npy").resolve():
+                raise UsageError(f"--{option} {path}: is a file of the run; choose another")
+    if out and embeddings and Path(out).resolve() == Path(embeddings).resolve():
+        raise UsageError(f"--embeddings {embeddings}: is --out already; choose another file")
 
 
 def _fits(config: TrainConfig, size: int) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..config import RUN_FILES, TrainConfig, to_toml
+from ..config import RUN_FILES, TrainConfig, is_of_run, to_toml
 from ..errors import ResourceError, UsageError, together
 from ..machine import cores
 from .checkpoint import finite, save_checkpoint, write_array, write_json
@@ -27,10 +27,8 @@ CHECKPOINT_S = 30.0  # seconds between checkpoints of a long training
 
 def check_outputs(config: TrainConfig) -> None:
     """Raise UsageError where the trace would be written over the results."""
-    if config.out and config.trace:
-        folder, trace = Path(config.out).resolve(), Path(config.trace).resolve()
-        if trace == folder or trace in [folder / name for name in RUN_FILES] or folder / "checkpoints" in (trace, *trace.parents):
-            raise UsageError(f"--trace {config.trace} is a name that --out {config.out} needs itself; choose another")
+    if config.out and config.trace and is_of_run(Path(config.out), Path(config.trace)):
+        raise UsageError(f"--trace {config.trace} is a name that --out {config.out} needs itself; choose another")
 
 
 class Log:
@@ -44,8 +42,11 @@ class Log:
 
     def record(self, record: dict) -> None:
         if self.file is not None:
-            self.file.write(json.dumps(finite(record)) + "\n")
-            self.file.flush()
+            try:
+                self.file.write(json.dumps(finite(record)) + "\n")
+                self.file.flush()
+            except OSError as problem:
+                raise ResourceError(f"{self.folder / 'metrics.jsonl'}: cannot be written: {problem.strerror or problem}") from None
             if time.monotonic() - self.saved_at > CHECKPOINT_S:
                 self.save_best()
                 self.saved_at = time.monotonic()
@@ -120,13 +121,22 @@ def _locked(handle: int) -> bool:
 def begin(folder: Path, source: str, config: TrainConfig, comm, threads: int) -> None:
     """Write what the run is, in place of an earlier one, of which nothing may stay: predict would take its weights."""
     try:
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        _empty(folder / "checkpoints")
         for stale in ("metrics.jsonl", "summary.json", "predictions.npy"):
             (folder / stale).unlink(missing_ok=True)
         (folder / "config.toml").write_text(to_toml(config, {"graph": str(source)}), encoding="utf-8")
         write_json(folder / "env.json", environment(comm, threads))
     except OSError as problem:
         raise ResourceError(f"--out {config.out}: {problem.strerror or problem}; choose a folder that can be written") from None
+
+
+def _empty(folder: Path) -> None:
+    """Remove what a folder has, or one that a link stands for."""
+    for entry in folder.iterdir() if folder.exists() else ():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 def environment(comm, threads: int) -> dict:

@@ -11,6 +11,7 @@ import torch
 from ..config import TrainConfig
 from ..distgraph import DistGraph
 from ..errors import UsageError
+from ..layers import Stack
 from ..spmm.pruning import PrunedSpMM, needed_rows
 from ..spmm.rows import SparseRows
 from ..spmm.schedule import LayerPlan, plan_layers
@@ -93,7 +94,7 @@ class StepRows:
 
 def layer_plans(dgraph: DistGraph, model) -> tuple[LayerPlan, ...] | None:
     """Return the schedule of a model's layers, None where one of them is not a chain A H W."""
-    widths = getattr(model, "widths", None)
+    widths = model.widths if isinstance(model, Stack) else None
     if widths is None:
         return None
     sparse = getattr(dgraph.X, "is_sparse", False)

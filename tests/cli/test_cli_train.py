@@ -160,8 +160,10 @@ def test_predictions_go_where_a_link_points_and_never_in_the_place_of_a_pipe(tmp
         assert cli.main(["predict", str(run), option, str(pipe)]) == 2
         assert f"{pipe}: is no regular file; expected the name of a file" in capsys.readouterr().err
         assert cli.main(["predict", str(run), option, str(link)]) == 0
-        assert cli.main(["predict", str(run), option, str(run / "config.toml")]) == 2
-        assert "config.toml: is config.toml of the run already; choose another file" in capsys.readouterr().err
+        for name in ("config.toml", "checkpoints", "checkpoints/epoch-000001/model.safetensors"):
+            assert cli.main(["predict", str(run), option, str(run / name)]) == 2
+            err = capsys.readouterr().err
+            assert f"{name}: is a file of the run; choose another" in err or "is a folder" in err
     assert cli.main(["predict", str(run), "--out", str(tmp_path / "p.npy"), "--embeddings", str(tmp_path / "p.npy")]) == 2
     assert "p.npy: is --out already" in capsys.readouterr().err
     assert pipe.is_fifo() and link.is_symlink() and (tmp_path / "target.npy").is_file()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spgnn.errors import GraphError, UsageError
-from spgnn.graph import Graph, graph_from_coo, normalise, random_split
+from spgnn.graph import Graph, axis_sums, graph_from_coo, normalise, random_split, with_self_loops
 
 
 @st.composite
@@ -121,3 +121,19 @@ def test_the_digest_tells_structures_apart_and_not_index_types():
     wide = sp.csr_array(A.shape, dtype=A.dtype)
     wide.data, wide.indices, wide.indptr = A.data, A.indices.astype(np.int64), A.indptr.astype(np.int64)
     assert Graph(A).digest() == Graph(wide).digest() != random_graph(seed=1).digest()
+
+
+def test_self_loops_leave_stored_zeros_where_they_are():
+    A = sp.csr_array((np.array([0.0, 2.0, 0.0], np.float32), np.array([1, 0, 2]), np.array([0, 1, 2, 3, 3])), shape=(4, 4))
+    with_loops = with_self_loops(A)
+    assert with_loops.indptr.tolist() == [0, 2, 4, 5, 6] and with_loops.indices.tolist() == [0, 1, 0, 1, 2, 3]
+    assert with_loops.data.tolist() == [1, 0, 2, 1, 0, 1]
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_sums_of_float32_are_those_of_float64(monkeypatch, at_once):
+    monkeypatch.setattr("spgnn.graph.normal.AT_ONCE", at_once)
+    A = sp.csr_array(np.array([[1e8] + [1] * 7, [0] * 8, [3] * 8], np.float32))
+    assert axis_sums(A, 1).tolist() == [100_000_007, 0, 24]
+    assert axis_sums(A, 0).tolist() == [100_000_003] + [4] * 7
+    assert axis_sums(A[:, :0], 1).tolist() == [0, 0, 0] and axis_sums(A[:0], 0).tolist() == [0] * 8

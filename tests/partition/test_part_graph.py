@@ -259,6 +259,21 @@ def test_a_built_in_name_cannot_be_taken_and_ones_own_can_be_defined_again(regis
     assert part_graph(ring(3), 1, "mine").k == 1
 
 
+def test_what_memory_runs_out_of_is_no_bad_partition(register):
+    @register("greedy for memory")
+    def hungry(graph, k, *, seed, balance):
+        raise MemoryError("std::bad_alloc")
+
+    with pytest.raises(MemoryError):
+        part_graph(ring(3), 2, "greedy for memory")
+
+
+def test_a_result_of_unlike_things_is_refused(register):
+    register("pair")(lambda graph, k, *, seed, balance: (np.zeros(graph.n_nodes, int), {"details": 1}))
+    with pytest.raises(PartitionError, match="pair.*owner is a tuple of unlike things; expected one part number a node"):
+        part_graph(ring(3), 2, "pair")
+
+
 def test_what_is_printed_of_a_partition_is_one_line():
     assert repr(part_graph(ring(8), 2, "block")) == "Partition(block, k = 2: 8 nodes, 2 rows sent)"
     edges = np.array([[0, 1], [1, 2]])
@@ -290,6 +305,6 @@ def test_seeds_and_balances_of_any_kind_of_number_are_taken_and_others_refused(m
     for seed in (2**63, 2**64, -1, True, 1.0, "0"):
         with pytest.raises(UsageError, match="seed = .*; expected an integer from 0 to 9223372036854775807"):
             part_graph(graph, 3, method, seed=seed)
-    for balance in (0.99, float("inf"), float("nan"), True, "1.1"):
-        with pytest.raises(UsageError, match="balance = .*; expected a number of 1 or more"):
+    for balance in (0.99, 1e308, float("inf"), float("nan"), True, "1.1"):
+        with pytest.raises(UsageError, match=r"balance = .*; expected a number from 1 to 1e\+06"):
             part_graph(graph, 3, method, balance=balance)

@@ -10,12 +10,13 @@ from graphs import random_graph
 from worlds import parallel
 
 from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
 from spgnn.dist.consistency import check_counts, check_same, versions
 from spgnn.distgraph import distribute
 from spgnn.errors import CollectiveError, GraphError, LaunchError, PartitionError, SpgnnError, UsageError, together
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph
-from spgnn.training import run, train
+from spgnn.training import predict, run, train
 
 SOURCE = "sbm:n=60,seed=1"
 
@@ -64,6 +65,14 @@ def folders(comm, odd, tmp_path):
 def trained(comm, odd, make=lambda odd: Stack(GCN(6, 4, act="relu"), GCN(4, 3)), **options):
     dgraph = distribute(random_graph(use="undirected"), comm, method="block")
     train(make(odd), dgraph, **({"epochs": 2} | (options if odd else {})))
+
+
+def predicted(comm, odd, tmp_path):
+    if comm.rank == 0:
+        for epochs in (1, 2):
+            run(SOURCE, TrainConfig(epochs=epochs, hidden=4, out=str(tmp_path / f"run{epochs}")), SelfCommunicator())
+    comm.barrier()
+    predict(str(tmp_path / f"run{1 + odd}"), comm, out=str(tmp_path / "p.npy"))
 
 
 class Talking(Layer):
@@ -136,6 +145,15 @@ CASES = {
         lambda c, odd, _: trained(c, odd, make=lambda odd: Stack(GCN(6, 4, act="tanh" if odd else "relu"), GCN(4, 3))),
         UsageError, rf"option.model is .* {ODD}",
     ),
+    "a dropout rate": (
+        lambda c, odd, _: trained(c, odd, make=lambda odd: Stack(GCN(6, 4), GCN(4, 3), dropout=0.5 if odd else 0.1)),
+        UsageError, rf"option.model is .*dropout=0.1.* {ODD}",
+    ),
+    "a residual": (
+        lambda c, odd, _: trained(c, odd, make=lambda odd: Stack(GCN(6, 6, residual=odd), GCN(6, 3))),
+        UsageError, rf"option.model is .*residual=False.* {ODD}",
+    ),
+    "the run that is predicted": (predicted, UsageError, rf"option.epochs is .* {ODD}"),
     "order of collectives": (
         lambda c, odd, _: talking(c, odd, [c.barrier, lambda: c.all_reduce(x(2))], [lambda: c.all_reduce(x(2)), c.barrier]),
         CollectiveError, r"calls barrier, rank . calls all_reduce|calls all_reduce\(float64, shape 2, op sum\), rank . calls barrier",

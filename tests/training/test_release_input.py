@@ -71,7 +71,7 @@ class Twice(Layer):
     is_chain = True
 
     def forward(self, A, H_nF):
-        return A.chain(H_nF, self.W_FC) + H_nF[:, : self.f_out]
+        return A.chain(H_nF, self.W_FC) + A.select(H_nF)[:, : self.f_out]
 
     def __init__(self, f_in, f_out):
         super().__init__(f_in, f_out)

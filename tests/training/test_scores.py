@@ -5,6 +5,7 @@ import pytest
 import torch
 from worlds import parallel
 
+from spgnn.dist import SelfCommunicator
 from spgnn.training.loss import binary_cross_entropy, cross_entropy
 from spgnn.training.metrics import count, per_class, scores
 from spgnn.spmm.buffers import BufferPool
@@ -30,7 +31,7 @@ def test_single_label_scores_equal_scikit_learns(comm, C):
         assert got["accuracy"] == pytest.approx(sk.accuracy_score(truth, guess))
         assert got["micro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="micro"))
         assert got["macro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="macro"))
-        f1 = [entry["f1"] for entry in per_class(counts[number], False)]
+        f1 = [entry["f1"] for entry in per_class(counts[number])]
         np.testing.assert_allclose(f1, sk.f1_score(truth, guess, average=None, labels=range(C)))
 
 
@@ -46,6 +47,14 @@ def test_multi_label_scores_equal_scikit_learns(comm, C):
         got = scores(counts[number], True)
         assert got["micro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="micro"))
         assert got["macro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="macro"))
+
+
+def test_counts_take_memory_by_the_class_and_not_by_its_square():
+    C, y = 1_000_000, torch.tensor([999_999, 5])
+    Z = torch.zeros(2, C)
+    Z[:, 5] = 1
+    counts = count(Z, y, np.array([0, 2], np.int8), C, SelfCommunicator())
+    assert counts.shape == (3, C, 3) and counts[0, 5].tolist() == [0, 1, 0] and counts[0, C - 1].tolist() == [0, 0, 1] and counts[2, 5].tolist() == [1, 0, 0]
 
 
 def test_an_empty_split_has_no_score():

@@ -111,7 +111,7 @@ def choose_owners(passes: Passes, k: int, method: str, seed: int, balance: float
     """Return owner_N of a method, through the gate, and what else is known of it."""
     try:
         owner_N, details = own_parts(STREAMING[method], passes, k, seed=int(seed), balance=float(balance), **options)
-    except SpgnnError:
+    except (SpgnnError, MemoryError):
         raise
     except Exception as error:
         raise PartitionError(f"partitioner {method!r} failed with {type(error).__name__}: {error}") from error

@@ -43,7 +43,9 @@ def entropy(
         return np.arange(graph.n_nodes) % k
     pattern = neighbours(graph.A)
     weights_E = edge_weights(graph, pattern, c=c, floor=floor, fanout=fanout, similarity=similarity)
-    return kway(graph.name, pattern, k, np.ones(graph.n_nodes, np.int64), weights_E, seed=seed, balance=balance)
+    owner_N = kway(graph.name, pattern, k, np.ones(graph.n_nodes, np.int64), weights_E, seed=seed, balance=balance)
+    most = max(int(balance * graph.n_nodes / k), -(-graph.n_nodes // k))
+    return _evened(owner_N, k, most, pattern, weights_E)
 
 
 def edge_weights(
@@ -89,6 +91,23 @@ def dots(indptr: np.ndarray, indices: np.ndarray, X) -> np.ndarray:
     if sp.issparse(X):
         return _loops.sparse_dots(indptr, indices, np.ascontiguousarray(X.indptr, np.int64), np.ascontiguousarray(X.indices), values, X.shape[1], cores())
     return _loops.dense_dots(indptr, indices, values, cores())
+
+
+def _evened(owner_N: np.ndarray, k: int, most: int, pattern: sp.csr_array, weights_E: np.ndarray) -> np.ndarray:
+    """Return owner_N with at most so many nodes in each part, where METIS left more (on stars, say): those least tied to it go."""
+    sizes_k = np.bincount(owner_N, minlength=k)
+    if sizes_k.max() <= most:
+        return owner_N
+    tie_N = np.zeros(len(owner_N))
+    for e, rows in _chunks(pattern):
+        is_own = owner_N[rows] == owner_N[pattern.indices[e]]
+        tie_N += np.bincount(rows[is_own], weights_E[e][is_own], len(owner_N))
+    order = np.lexsort((tie_N, owner_N))
+    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes_k) - sizes_k, sizes_k)  # in its part
+    leaving = order[place < (sizes_k - most)[owner_N[order]]]
+    owner_N = owner_N.copy()
+    owner_N[leaving] = np.repeat(np.arange(k), np.maximum(most - sizes_k, 0))[: len(leaving)]
+    return owner_N
 
 
 def _divide(similar_E: np.ndarray, pattern: sp.csr_array, norm_N: np.ndarray) -> None:

@@ -39,6 +39,12 @@ def test_the_bytes_are_those_that_measure_predicts():
         assert found.ranks == 4 * c
 
 
+def test_training_nodes_are_those_with_a_label():
+    graph = stored()
+    graph = replace(graph, y=np.where(np.arange(400) % 3, graph.y, -1), split=np.zeros(400, np.int8))
+    assert PlannedGraph(graph).train_N.sum() == (graph.y >= 0).sum() < 400
+
+
 def test_fewer_bytes_take_less_time_where_the_network_is_slow():
     slow = replace(MACHINE, bandwidth=1e5, card_bandwidth=1e5)
     broadcast, columns, cover = (line(scheme=s, machine=slow) for s in ("broadcast", "columns", "cover"))

@@ -138,3 +138,11 @@ def test_the_balance_is_of_nodes_as_in_the_paper():
     graph = graph_from_coo(np.concatenate([hub[0], chain]), np.concatenate([hub[1], chain + 1]), 1000, X=np.ones((1000, 1)))
     got = part_graph(graph, 2, "entropy").metrics
     assert got["node_imbalance"] <= 1.031 and got["nnz_imbalance"] > 1.2
+
+
+@pytest.mark.parametrize(("n", "k", "balance"), [(200, 4, 1.03), (2000, 10, 1.03), (50, 7, 1.0)])
+def test_stars_are_balanced_too(n, k, balance):
+    X = np.random.default_rng(0).random((n, 4))
+    graph = graph_from_coo(np.zeros(n - 1, int), np.arange(1, n), n, X=X)
+    sizes_k = part_graph(graph, k, "entropy", balance=balance).sizes_k
+    assert sizes_k.max() <= max(balance * n / k, math.ceil(n / k)) and sizes_k.min() >= 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +12,70 @@ import numpy as np
 from ...errors import FormatError
 from ..formats import reader
 from .assemble import check_node_count, coo_graph
-from .text import line_blocks, peek
-from .tokens import Tokens, tokenise
+from .text import comment_lines, line_blocks, peek
+from .tokens import tokenise
 
 ENDINGS = (".txt", ".tsv", ".csv", ".el", ".edges", ".edgelist", ".wel")
 OTHER_ENDINGS = (".graph", ".metis", ".mtx", ".npz", ".npy", ".bin", ".i32", ".i64", ".json", ".index")
 COMMENTS = b"#%"
+COMMENT_LINES = comment_lines("#%")
 BOM = b"\xef\xbb\xbf"
 HEADER = re.compile(rb"nodes:?\s*(\d{1,18})[\s,|]+edges:?\s*(\d{1,18})", re.IGNORECASE)
 COLUMNS = "source, target and perhaps a weight"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands before the first edge: a byte order mark, comments, blank lines, names of columns.
+
+    Args:
+        n_bytes:           of it, unpacked.
+        has_title:         one line of it is the names of columns.
+        n_nodes, n_edges:  what a comment `# Nodes: N Edges: E` declares, else 0.
+        n_columns:         of the first edge; 0 where there is none.
+    """
+
+    n_bytes: int
+    has_title: bool
+    n_nodes: int
+    n_edges: int
+    n_columns: int
+
+    def check_edges(self, path, n_read: int) -> None:
+        """Raise FormatError where the file holds fewer edges than it declares."""
+        if n_read < self.n_edges:
+            raise FormatError(
+                f"{path}: its header declares {self.n_edges} edges, it holds {n_read}; get the file again, or delete the header line if it is wrong"
+            )
+
+
+def read_head(path: Path) -> Head:
+    """Read a text file up to its first edge."""
+    n_bytes, has_title, header = 0, False, None
+    for block, line in line_blocks(path):
+        at = len(BOM) if line == 1 and block.startswith(BOM) else 0
+        while True:
+            start, at = at, COMMENT_LINES.match(block, at).end()
+            header = header or HEADER.search(block, start, at)
+            end = block.find(b"\n", at) + 1 or len(block)
+            words = block[at:end].replace(b",", b" ").split()
+            if has_title or not _is_title(words):
+                break
+            has_title, at = True, end
+        n_bytes += at
+        if words:
+            break
+    n_nodes, n_edges = map(int, header.groups()) if header else (0, 0)
+    return Head(n_bytes, has_title, n_nodes, n_edges, len(words))
+
+
+def edge_blocks(path: Path, head: Head, progress=None) -> Iterator[tuple[bytes, int]]:
+    """Yield line_blocks from the first edge on."""
+    skip = head.n_bytes
+    for block, line in line_blocks(path, progress):
+        if skip < len(block):
+            yield block[skip:], line + block.count(b"\n", 0, skip)
+        skip = max(skip - len(block), 0)
 
 
 def is_edge_list(path: Path) -> bool:
@@ -26,13 +83,14 @@ def is_edge_list(path: Path) -> bool:
     name = path.name.lower().removesuffix(".gz")
     if not path.is_file() or name.endswith(OTHER_ENDINGS):
         return False
-    head = peek(path)
+    head = peek(path).removeprefix(BOM)
     if head.startswith(b"%%MatrixMarket"):
         return False
     if name.endswith(ENDINGS):
         return True
-    lines = [line.split() for line in head.replace(b",", b" ").splitlines()[:-1] if line.strip() and line[:1] not in b"#%"]
-    return bool(lines) and len(lines[0]) in (2, 3) and all(token.isdigit() for token in lines[0][:2])
+    line, end, _ = head[COMMENT_LINES.match(head).end() :].partition(b"\n")
+    words = line.replace(b",", b" ").split()
+    return bool(end) and len(words) in (2, 3) and all(word.isdigit() for word in words[:2])
 
 
 @reader("edges", detect=is_edge_list)
@@ -44,57 +102,30 @@ def read_edges(path: Path, progress=None):
     Raises:  FormatError with file:line; where the ids have absurd gaps; where the header declares
              more edges than there are lines.
     """
-    blocks, width, dropped, header = [], 0, 0, None
-    for block, line in line_blocks(path, progress):
-        if line == 1:
-            block = block.removeprefix(BOM)
+    head = read_head(path)
+    blocks, width = [], 0
+    for block, line in edge_blocks(path, head, progress):
         tokens = tokenise(block, path, line)
-        is_comment = tokens.comment_lines(COMMENTS)
-        if header is None and is_comment.any():
-            header = HEADER.search(_comment_text(block, is_comment))
-        tokens = tokens.keep(~is_comment[tokens.line_T])
-        if not blocks and _is_title(tokens):
-            tokens, dropped = tokens.keep(tokens.line_T != tokens.line_T[0]), 1
+        tokens = tokens.keep(~tokens.comment_lines(COMMENTS)[tokens.line_T])
         columns = tokens.columns((width,) if width else (2, 3), COLUMNS)
         if columns:
             width = len(columns)
             weight = columns[2].numbers("weight") if width == 3 else None
             blocks.append((columns[0].ids("source"), columns[1].ids("target"), weight))
-    n_declared, n_edges = map(int, header.groups()) if header else (0, 0)
     n_read = sum(len(src) for src, _, _ in blocks)
-    if n_read < n_edges:
-        raise FormatError(
-            f"{path}: its header declares {n_edges} edges, it holds {n_read}; get the file again, or delete the header line if it is wrong"
-        )
-    if not n_read and not n_declared:
+    head.check_edges(path, n_read)
+    if not n_read and not head.n_nodes:
         raise FormatError(f"{path}: holds no edge; expected lines of {COLUMNS}")
     src, dst, weight = (_joined([block[i] for block in blocks]) for i in range(3))
     blocks.clear()
-    n_nodes = max(n_declared, int(src.max(initial=-1)) + 1, int(dst.max(initial=-1)) + 1)
-    check_node_count(path, n_nodes, n_read, "the header" if n_nodes == n_declared else f"node id {n_nodes - 1}")
-    return coo_graph(path, src, dst, n_nodes, weight if width == 3 else None, meta={"dropped_lines": dropped})
+    n_nodes = max(head.n_nodes, int(src.max(initial=-1)) + 1, int(dst.max(initial=-1)) + 1)
+    check_node_count(path, n_nodes, n_read, "the header" if n_nodes == head.n_nodes else f"node id {n_nodes - 1}")
+    return coo_graph(path, src, dst, n_nodes, weight if width == 3 else None, meta={"dropped_lines": int(head.has_title)})
 
 
-def declared_sizes(path: Path) -> tuple[int, int]:
-    """Return the nodes and edges that the head of a text file declares; 0 where it does not."""
-    comments = b"\n".join(line for line in peek(path).splitlines() if line[:1] in (b"#", b"%"))
-    header = HEADER.search(comments)
-    return tuple(map(int, header.groups())) if header else (0, 0)
-
-
-def _comment_text(block: bytes, is_comment: np.ndarray) -> bytes:
-    """Return the first 100 comment lines of a block."""
-    last = int(np.flatnonzero(is_comment)[:100][-1])
-    lines = block.split(b"\n", last + 1)
-    return b"\n".join(lines[l] for l in np.flatnonzero(is_comment)[:100])
-
-
-def _is_title(tokens: Tokens) -> bool:
-    """The first line is the names of columns: each token starts with a letter or a quote."""
-    if not len(tokens.line_T):
-        return False
-    starts = tokens.buffer[tokens.start_T[tokens.line_T == tokens.line_T[0]]].tobytes()
-    return all(chr(c).isalpha() or chr(c) in "\"'_" for c in starts)
+def _is_title(words: list[bytes]) -> bool:
+    """A line is the names of columns: each word starts with a letter or a quote."""
+    return bool(words) and all(chr(word[0]).isalpha() or word[:1] in b"\"'_" for word in words)
 
 
 def _joined(arrays: list) -> np.ndarray | None:

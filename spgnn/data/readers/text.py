@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,6 +76,12 @@ def line_blocks(path: Path, progress=None, block_bytes: int = BLOCK_BYTES) -> It
             line += block.count(b"\n")
     if rest:
         yield rest, line
+
+
+def comment_lines(marks: str) -> re.Pattern[bytes]:
+    """Return the pattern of as many comment and blank lines as follow one another; of whole lines it matches whole ones."""
+    line = rf"[ \t,\r\v\f]*+(?:[{marks}][^\n]*+)?"
+    return re.compile(rf"(?:{line}\n)*+(?:{line}\Z)?".encode())
 
 
 def read_json(path: Path):

@@ -38,7 +38,7 @@ from ..store import check_free, part_name, sha256_of, write_manifest
 from ..stream.methods import BALANCE, check_options, choose_owners
 from ..stream.passes import Passes
 from ..stream.registry import STREAMING
-from ..stream.sources import EdgeStream, edge_stream, has_third_column, is_read_fast
+from ..stream.sources import EdgeStream, edge_stream, is_read_fast
 from . import _pipeline, rows
 from .deal import deal, deal_ids
 from .halo import HaloRows, grow_halo
@@ -100,7 +100,7 @@ def part_to_folder(
         "options": {name: repr(value) for name, value in sorted(options.items())},
     } | {name: identity(value) for name, value in (("features", features), ("labels", labels), ("split", split))}  # fmt: skip
     run = _Run(stream, source, format, k, method, seed, balance, edges, hops, owner, relabel, tables, limit, progress or (lambda *_: None), options)
-    if note and has_third_column(source, format):
+    if note and stream.head and stream.head.n_columns == 3:
         note(f"the third column of {source} is not read: every edge weighs 1")
     with Work(out, key, note) as work:
         try:
@@ -150,9 +150,8 @@ class _Run:
 
     def all_stages(self, work: Work) -> dict:
         """Do what is not done yet; return what is reported."""
-        header = self.path if self.copies and not self.relabel else None
         read = work.stage("edges", lambda: rows.read_edges(
-            work, self.stream, header, self.turned, relabel=self.relabel, copies=self.copies, progress=self.progress))  # fmt: skip
+            work, self.stream, self.turned, relabel=self.relabel, copies=self.copies, progress=self.progress))  # fmt: skip
         self.n_nodes = n_nodes = read["n_nodes"]
         if n_nodes == 0 and self.path:
             raise FormatError(f"{self.path}: holds no edge; expected two ids a line or record")

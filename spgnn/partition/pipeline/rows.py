@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...aside import sync
-from ...data.readers.assemble import check_node_count
-from ...data.readers.edges import declared_sizes
-from ...errors import FormatError, InputError, PartitionError
+from ...errors import InputError, PartitionError
 from ...graph.structure import index_dtype
 from ..store import part_name
 from ..stream.passes import Passes
@@ -25,7 +23,7 @@ READ_ENTRIES = 1 << 17  # of a bucket's file at a time
 COPY = "edges.i32"
 
 
-def read_edges(work: Work, stream: EdgeStream, path: Path | None, edges: str, *, relabel: bool, copies: bool, progress) -> dict:
+def read_edges(work: Work, stream: EdgeStream, edges: str, *, relabel: bool, copies: bool, progress) -> dict:
     """Go over the stream once: check it, count the entries of each row, and copy it where it is slow to read.
 
     Keeps: counts.npy (N,) uint32; edges.i32 where copies; new/ids.npy (N,) int64 where relabel.
@@ -40,7 +38,7 @@ def read_edges(work: Work, stream: EdgeStream, path: Path | None, edges: str, *,
     else:
         passes.run("read", counts.add)
     counts_N = counts.counts()
-    n_nodes = _node_count(stream, path, passes, len(counts_N))
+    n_nodes = passes.with_declared(len(counts_N))
     passes.learn_nodes(n_nodes)
     file = NpyFile(work.folder / "counts.npy", np.uint32)
     file.append(counts_N)
@@ -53,19 +51,6 @@ def read_edges(work: Work, stream: EdgeStream, path: Path | None, edges: str, *,
     # Ids of the copy are numbers where they were relabelled.
     fingerprint = None if relabel else passes.fingerprint
     return {"n_nodes": n_nodes, "n_edges": passes.n_edges, "entries": int(counts_N.sum(dtype=np.int64)), "fingerprint": fingerprint}
-
-
-def _node_count(stream: EdgeStream, path: Path | None, passes: Passes, found: int) -> int:
-    if passes.ids_N is not None or stream.n_nodes is not None or path is None:
-        return found
-    nodes, edges = declared_sizes(path)
-    if passes.n_edges < edges:
-        raise FormatError(
-            f"{path}: its header declares {edges} edges, it holds {passes.n_edges}; get the file again, or delete the header line if it is wrong"
-        )
-    if nodes > found:
-        check_node_count(path, nodes, passes.n_edges, "the header")
-    return max(nodes, found)
 
 
 def spill_edges(work: Work, passes: Passes, owner_N: np.ndarray, k: int, edges: str, bucket_entries: int, spill_entries: int) -> dict:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...data.readers.assemble import FREE_NODES, NODES_PER_EDGE
+from ...data.readers.assemble import FREE_NODES, NODES_PER_EDGE, check_node_count
 from ...errors import InputError, PartitionError, UsageError
 from ...machine import memory_bytes
 from . import _stream
@@ -81,8 +81,16 @@ class Passes:
         counts = _stream.Degrees(-1 if self.n_nodes is None else self.n_nodes, self.most_nodes)
         self.run("degrees", counts.add)
         degrees_N = counts.take()
-        self.learn_nodes(len(degrees_N))
-        return degrees_N
+        self.learn_nodes(self.with_declared(len(degrees_N)))
+        return np.pad(degrees_N, (0, self.n_nodes - len(degrees_N))) if self.n_nodes > len(degrees_N) else degrees_N
+
+    def with_declared(self, n_nodes: int) -> int:
+        """Return N where the ids make n_nodes: as many as the file's header declares, if that is more."""
+        head = self.stream.head
+        if self.stream.n_nodes is not None or self.ids_N is not None or head is None or head.n_nodes <= n_nodes:
+            return n_nodes
+        check_node_count(self.stream.name, head.n_nodes, self.n_edges, "the header")
+        return head.n_nodes
 
     def learn_nodes(self, n_nodes: int) -> None:
         """Take note of N, found by a pass; InputError where it is absurd for so few edges."""
@@ -99,6 +107,8 @@ class Passes:
             self._first = now
             if self.stream.n_edges is not None and seen.count != self.stream.n_edges:
                 raise InputError(f"{self.stream.name}: {seen.count} edges came, expected {self.stream.n_edges}; was the file cut while it was read?")
+            if self.stream.head is not None:
+                self.stream.head.check_edges(self.stream.name, seen.count)
             self.n_edges = seen.count
         elif now != self._first:
             how = f"{seen.count} edges, {self._first[0]} before" if seen.count != self._first[0] else "other edges, or another order"

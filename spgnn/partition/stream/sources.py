@@ -9,20 +9,20 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ...data.readers.binary import DTYPES
+from ...data.readers.edges import ENDINGS, Head, edge_blocks, read_head
 from ...data.readers.npz import npy_layout
-from ...data.readers.text import line_blocks, peek, text_bytes_bound
+from ...data.readers.text import text_bytes_bound
 from ...errors import FormatError, InputError, UsageError, nearest
 from ...graph import Graph
 from . import _stream
 
 CHUNK = 1 << 16  # edges: 512 kB of int32 pairs, within a core's L2
-TEXT_ENDINGS = (".txt", ".tsv", ".csv", ".el", ".edges", ".edgelist", ".wel")
 FORMATS = ("text", "binary", "parquet", "npy")
 MOST_EDGES = 2**50
 PAIRS = (np.dtype("<i4"), np.dtype("<i8"))  # as a file of edges may have them
@@ -39,6 +39,7 @@ class EdgeStream:
         n_nodes:     N where the source knows it, else None: 1 + the largest id.
         n_edges:     E where the source knows it, else None.
         nodes_from:  what said N, for messages: a table with as many rows.
+        head:        of a text file, and with it what that declares.
         most_edges:  what E cannot exceed: with it, ids with absurd gaps are refused before memory is taken for them.
     """
 
@@ -48,6 +49,7 @@ class EdgeStream:
     n_edges: int | None = None
     most_edges: int = MOST_EDGES
     nodes_from: str = ""
+    head: Head | None = None
 
 
 def edge_stream(source, n_nodes: int | None = None, format: str | None = None, nodes_from: str = "") -> EdgeStream:
@@ -68,7 +70,7 @@ def edge_stream(source, n_nodes: int | None = None, format: str | None = None, n
     stream = _stream_of(source, format)
     if n_nodes is None:
         return stream
-    return EdgeStream(stream.name, stream.chunks, int(n_nodes), stream.n_edges, stream.most_edges, nodes_from)
+    return replace(stream, n_nodes=int(n_nodes), nodes_from=nodes_from)
 
 
 def _stream_of(source, format: str | None) -> EdgeStream:
@@ -103,17 +105,9 @@ def is_read_fast(source, format: str | None = None) -> bool:
     return isinstance(source, (np.ndarray, Graph))
 
 
-def has_third_column(source, format: str | None = None) -> bool:
-    """Whether the first edge of a text file has a weight, which a stream leaves out."""
-    if not isinstance(source, (str, os.PathLike)) or (format or _format_of(Path(source))) != "text":
-        return False
-    lines = (line.replace(b",", b" ").split() for line in peek(Path(source)).splitlines() if line[:1] not in b"#%")
-    return any(len(words) == 3 and words[0].isdigit() for words in lines)
-
-
 def _format_of(path: Path) -> str:
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
-    return "text" if ending in TEXT_ENDINGS else "binary" if ending in DTYPES else ending[1:]
+    return "text" if ending in ENDINGS else "binary" if ending in DTYPES else ending[1:]
 
 
 def _file(path: Path, format: str | None) -> EdgeStream:
@@ -121,7 +115,7 @@ def _file(path: Path, format: str | None) -> EdgeStream:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if format == "text":
-        return EdgeStream(str(path), lambda: _text(path), most_edges=text_bytes_bound(path) // 4 + 1)
+        return EdgeStream(str(path), lambda: _text(path), most_edges=text_bytes_bound(path) // 4 + 1, head=read_head(path))
     if format == "binary":
         return _pairs(path, np.dtype(DTYPES.get(path.suffix.lower(), "<i4")))
     if format == "npy":
@@ -132,7 +126,7 @@ def _file(path: Path, format: str | None) -> EdgeStream:
         return _array(array, str(path))
     if format == "parquet":
         return EdgeStream(str(path), lambda: _parquet(path))
-    raise FormatError(f"{path}: not a stream of a known format; expected {', '.join(TEXT_ENDINGS)}, {', '.join(DTYPES)}, .npy or .parquet")
+    raise FormatError(f"{path}: not a stream of a known format; expected {', '.join(ENDINGS)}, {', '.join(DTYPES)}, .npy or .parquet")
 
 
 def _pairs(path: Path, dtype: np.dtype, offset: int = 0, n_edges: int | None = None) -> EdgeStream:
@@ -203,27 +197,13 @@ def _graph(graph: Graph) -> EdgeStream:
 
 
 def _text(path: Path):
-    is_first = True
-    for block, line in line_blocks(path):
-        if is_first:
-            block, dropped = _without_title(block)
-            line += dropped
-            is_first = False
+    for block, line in edge_blocks(path, read_head(path)):
         edges, bad_line, expected, start, stop = _stream.read_lines(block)
         if bad_line >= 0:
             text = block[start : min(stop, start + 60)].decode("utf-8", "replace").strip()
             raise FormatError(f"{path}:{line + bad_line}: {text!r}; expected {expected}")
         for start in range(0, len(edges), CHUNK):
             yield edges[start : start + CHUNK]
-
-
-def _without_title(block: bytes) -> tuple[bytes, int]:
-    """Drop a byte order mark, and a first line that is the names of columns."""
-    block = block.removeprefix(b"\xef\xbb\xbf")
-    head, _, rest = block.partition(b"\n")
-    names = head.replace(b",", b" ").split()
-    is_title = bool(names) and all(chr(name[0]).isalpha() or name[:1] in b"\"'_" for name in names)
-    return (rest, 1) if is_title else (block, 0)
 
 
 def _parquet(path: Path):

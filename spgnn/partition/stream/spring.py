@@ -71,7 +71,9 @@ def _spring(passes: Passes, k: int, balance: float, threshold: float, degrees, k
     if not isinstance(threshold, (int, float)) or not threshold > 0:
         raise UsageError(f"threshold = {threshold!r}; expected a number above 0")
     if isinstance(degrees, str) and degrees == "online":
-        if passes.n_edges is None:
+        if passes.stream.head is not None:
+            passes.degrees()  # N, which a header may declare
+        elif passes.n_edges is None:
             passes.run("count")
         n_known = -1 if passes.n_nodes is None else passes.n_nodes
         clusters = _stream.Spring(None, threshold * 2 * passes.n_edges / k, n_known, passes.most_nodes)

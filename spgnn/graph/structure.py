@@ -22,14 +22,13 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
     for what, ids in (("src", src), ("dst", dst)):
         if len(ids) and ids.dtype.kind not in "iu":
             raise GraphError(f"{what} must hold integers, got {ids.dtype}")
+    src, dst = _signed("src", src), _signed("dst", dst)
     top = max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
     n = top + 1 if n_nodes is None else int(n_nodes)
     bad = (src < 0) | (dst < 0) | (src >= n) | (dst >= n)
     if bad.any():
         e = int(np.argmax(bad))
         raise GraphError(f"edge {e} is {src[e]} -> {dst[e]}; node ids must be 0 to {n - 1}")
-    # bincount takes signed ids only; no edges at all may come as an empty float array.
-    src, dst = (ids if ids.dtype.kind == "i" else ids.astype(np.int64) for ids in (src, dst))
     if weights is None:
         data = np.ones(len(src), np.float32)
     else:
@@ -48,6 +47,14 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
     indptr = np.zeros(n + 1, index)
     np.cumsum(np.bincount(src[starts], minlength=n), out=indptr[1:])
     return sp.csr_array((data, dst[starts].astype(index), indptr), shape=(n, n)), len(src) - len(starts)
+
+
+def _signed(what: str, ids: np.ndarray) -> np.ndarray:
+    """Return ids as integers with a sign; no edges at all may come as an empty float array."""
+    if ids.dtype.kind == "u" and int(ids.max(initial=0)) > np.iinfo(np.int64).max:
+        e = int(ids.argmax())
+        raise GraphError(f"{what} of edge {e} is {ids[e]}, which does not fit into 64 bits with a sign; node ids must be 0, 1, 2, ...")
+    return ids if ids.dtype.kind == "i" else ids.astype(np.int64)
 
 
 def symmetrised(A: sp.csr_array) -> sp.csr_array:

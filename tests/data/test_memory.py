@@ -69,6 +69,23 @@ def test_coo_arrays_are_a_graph():
     assert load_graph(EDGES).digest() == from_coo(*EDGES.tolist()).digest() == graph.digest()
 
 
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", ">u8", "i1", ">i4"])
+def test_ids_may_be_integers_of_any_type(dtype):
+    src, dst = EDGES.astype(dtype)
+    for graph in (load_graph((src, dst)), from_coo(src, dst, 4), load_graph(EDGES.astype(dtype))):
+        assert graph.digest() == load_graph(EDGES).digest()
+    with pytest.raises(GraphError, match="edge 3 is 3 -> 0; node ids must be 0 to 2"):
+        from_coo(src, dst, 3)
+
+
+@pytest.mark.parametrize("dtype", ["u8", ">u8"])
+def test_ids_beyond_63_bits_are_refused_in_words(dtype):
+    ids = np.array([0, 2**63, 1], dtype)
+    for ends, name in (((ids, ids[::-1]), "src"), ((ids * 0, ids), "dst")):
+        with pytest.raises(GraphError, match=f"{name} of edge 1 is 9223372036854775808, which does not fit into 64 bits with a sign"):
+            from_coo(*ends)
+
+
 @pytest.mark.parametrize("format", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
 @pytest.mark.parametrize("make", [sp.csr_array, sp.csr_matrix])
 def test_scipy_of_every_format_gives_the_same_graph(format, make):

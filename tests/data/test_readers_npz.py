@@ -210,6 +210,19 @@ def test_heterophilous_arrays_must_fit_each_other(tmp_path, changes, message):
     assert message in refusal(rewrite(tiny.write_heterophilous(tmp_path), **changes))
 
 
+@pytest.mark.parametrize("dtype", ["u1", "u4", "u8", ">u8", ">i2"])
+def test_ids_may_be_integers_of_any_type(tmp_path, dtype):
+    for write, names in (
+        (tiny.write_heterophilous, ("edges",)), (lambda folder: tiny.write_scipy(folder, "coo"), ("row", "col")),
+        (lambda folder: tiny.write_scipy(folder, "csc"), ("indices", "indptr")), (tiny.write_scipy, ("indices", "indptr")),
+    ):  # fmt: skip
+        path = write(tmp_path)
+        expected = read_graph(path).digest()
+        with np.load(path) as arrays:
+            changes = {name: arrays[name].astype(dtype) for name in names}
+        assert read_graph(rewrite(path, **changes)).digest() == expected
+
+
 def test_graphsaint_matrices_must_be_csr(tmp_path):
     path = tiny.write_graphsaint(tmp_path)
     for name, message in (("feats_csr", "features are csc; expected csr"), ("adj_full", "the adjacency is csc; expected csr")):

@@ -91,6 +91,23 @@ def test_matrix_market_symmetric_stores_both_ways_and_the_diagonal_once(tmp_path
     assert graph.meta["duplicates"] == 0
 
 
+@pytest.mark.parametrize("block_bytes", [1, 9, 1 << 22])
+def test_the_head_of_matrix_market_may_come_in_any_pieces(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr(text.line_blocks, "__defaults__", (None, block_bytes))
+    banner, comments, sizes = b"%%MatrixMarket matrix coordinate pattern general\n", b"% c\n\n  \n%\n" * 9, b"3 3 2\n1 2\n2 3\n"
+    pack = gzip.compress
+    for number, content in enumerate((
+        banner + sizes, banner + comments + sizes, pack(banner + comments + sizes), pack(banner) + pack(sizes), pack(banner) + pack(comments) + pack(sizes),
+        pack(banner + comments + sizes[:6]) + pack(sizes[6:]), b"".join(pack(line + b"\n") for line in (banner + comments + sizes).split(b"\n")),
+    )):  # fmt: skip
+        path = tmp_path / f"{number}.mtx"
+        path.write_bytes(content)
+        np.testing.assert_array_equal(read_graph(path).A.toarray(), [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
+    assert "m.mtx:1: starts with b''" in refusal(tmp_path, "m.mtx", pack(b""))
+    assert "m.mtx: no size line" in refusal(tmp_path, "m.mtx", pack(banner) + pack(comments))
+    assert "m.mtx:39: row 4; expected 1 to 3" in refusal(tmp_path, "m.mtx", pack(banner) + pack(comments) + pack(b"3 3 2\n4 2\n1 1\n"))
+
+
 @pytest.mark.parametrize(
     "content, message",
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +11,11 @@ import numpy as np
 from ...errors import FormatError
 from ..formats import reader
 from .assemble import check_node_count, coo_graph
-from .text import line_blocks, peek, text_bytes_bound
+from .text import comment_lines, line_blocks, peek, text_bytes_bound
 from .tokens import Tokens, tokenise
 
 BANNER = b"%%matrixmarket"
+COMMENT_LINES = comment_lines("%")
 VALUES = ("real", "integer", "pattern", "double")
 SYMMETRIES = ("general", "symmetric")
 MIN_LINE_BYTES = 4  # "1 1\n"
@@ -32,11 +35,9 @@ def read_mtx(path: Path, progress=None):
     The header is held against the size of the file first: scipy.io.mmread allocates what it declares.
     """
     src, dst, weight, n_read = [], [], [], 0
-    header = None
-    for block, line in line_blocks(path, progress):
-        if header is None:
-            *header, block, line = _read_header(path, block, line)
-        is_pattern, is_symmetric, n_nodes, n_entries = header
+    blocks = line_blocks(path, progress)
+    is_pattern, is_symmetric, n_nodes, n_entries, *rest = _read_header(path, blocks)
+    for block, line in chain([rest], blocks):
         columns = tokenise(block, path, line).columns((2,) if is_pattern else (3,), "row, column" + ("" if is_pattern else ", value"))
         if not columns:
             continue
@@ -55,9 +56,10 @@ def read_mtx(path: Path, progress=None):
     return coo_graph(path, src, dst, n_nodes, None if is_pattern else weight)
 
 
-def _read_header(path: Path, block: bytes, line: int) -> tuple:
-    """Return (is_pattern, is_symmetric, n_nodes, n_entries, rest of the block, its line), all checked."""
-    banner, _, rest = block.partition(b"\n")
+def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:
+    """Return (is_pattern, is_symmetric, n_nodes, n_entries, rest of the size line's block, its line), all checked."""
+    block, line = next(blocks, (b"", 1))
+    banner, _, block = block.partition(b"\n")
     words = banner.decode("ascii", "replace").lower().split()
     if len(words) != 5 or words[0].encode() != BANNER:
         raise FormatError(f"{path}:1: starts with {banner[:60]!r}; expected %%MatrixMarket matrix coordinate VALUES SYMMETRY")
@@ -67,13 +69,15 @@ def _read_header(path: Path, block: bytes, line: int) -> tuple:
             f"{path}:1: {kind} {form} {values} {symmetry} is not a graph; expected matrix coordinate, "
             f"one of {', '.join(VALUES)}, and one of {', '.join(SYMMETRIES)}"
         )
-    line += 1
-    while rest.startswith(b"%") or (rest and not rest.split(b"\n", 1)[0].strip()):
-        rest, line = rest.partition(b"\n")[2], line + 1
-    sizes, _, rest = rest.partition(b"\n")
+    for block, line in chain([(block, line + 1)], blocks):
+        at = COMMENT_LINES.match(block).end()
+        if at < len(block):
+            break
+    else:
+        raise FormatError(f"{path}: no size line; expected rows, columns, entries; was the file cut off?")
+    line += block.count(b"\n", 0, at)
+    sizes, _, rest = block[at:].partition(b"\n")
     columns = tokenise(sizes, path, line).columns((3,), "rows, columns, entries")
-    if not columns:
-        raise FormatError(f"{path}:{line}: no size line; expected rows, columns, entries; was the file cut off?")
     n_rows, n_columns, n_entries = (int(c.integers("size")[0]) for c in columns)
     if n_rows != n_columns:
         raise FormatError(f"{path}:{line}: {n_rows} rows and {n_columns} columns; expected as many: rows and columns are the nodes")

@@ -57,6 +57,16 @@ def test_fewer_edges_than_declared_are_refused_by_every_reader(tmp_path):
             read(path)
 
 
+@pytest.mark.parametrize("content", [gzip.compress(b""), b"\xef\xbb\xbf", b"# c", b"source target\n"])
+def test_a_file_of_nothing_but_a_head_is_refused_by_every_reader(tmp_path, content):
+    path = tmp_path / "e.txt"
+    path.write_bytes(content)
+    for read in (read_graph, lambda path: part_to_folder(path, 2, tmp_path / "parts", memory="16GB")):
+        with pytest.raises(FormatError, match="e.txt: holds no edge"):
+            read(path)
+    assert part_stream(path, 2).n_nodes == 0
+
+
 def test_absurdly_many_declared_nodes_are_refused_by_every_reader(tmp_path):
     path = tmp_path / "e.txt"
     path.write_bytes(b"# Nodes: 999999999999 Edges: 1\n0 1\n")

@@ -51,7 +51,7 @@ class Head:
 
 def read_head(path: Path) -> Head:
     """Read a text file up to its first edge."""
-    n_bytes, has_title, header = 0, False, None
+    n_bytes, has_title, header, words = 0, False, None, []
     for block, line in line_blocks(path):
         at = len(BOM) if line == 1 and block.startswith(BOM) else 0
         while True:

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from ..errors import GraphError, InputError
 from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
+from ..graph.structure import as_weights
 
 MASKS = {"train_mask": TRAIN, "val_mask": VAL, "test_mask": TEST}
 DGL_KEYS = {"X": ("feat", "features", "x"), "y": ("label", "labels", "y")}
@@ -43,7 +44,7 @@ def from_scipy(A, **fields) -> Graph:
         A = sp.csr_array(A.copy())
         A.sum_duplicates()
     meta = {"duplicates": nnz - A.nnz} | fields.pop("meta", {})
-    return Graph(sp.csr_array((_weights(A.data), A.indices, A.indptr), shape=A.shape), meta=meta, **fields)
+    return Graph(sp.csr_array((as_weights(A.data), A.indices, A.indptr), shape=A.shape), meta=meta, **fields)
 
 
 def from_networkx(G, weight: str = "weight", features: str | None = None, labels: str | None = None, **fields) -> Graph:
@@ -69,7 +70,7 @@ def from_networkx(G, weight: str = "weight", features: str | None = None, labels
     if labels is not None:
         fields["y"] = _labels(_node_attribute(G, labels))
     fields.setdefault("name", str(G.name) if G.name else "networkx")
-    return graph_from_coo(src, dst, len(ids), _weights(weights), **fields)
+    return graph_from_coo(src, dst, len(ids), as_weights(weights), **fields)
 
 
 def from_pyg(data, **fields) -> Graph:
@@ -189,14 +190,6 @@ def _check_range(ids: np.ndarray, n: int) -> None:
     bad = (ids < 0) | (ids >= n)
     if bad.any():
         raise GraphError(f"entry {int(np.argmax(bad))} of the adjacency has index {ids[np.argmax(bad)]}; expected 0 to {n - 1}")
-
-
-def _weights(data: np.ndarray) -> np.ndarray:
-    """Return data as float32, or as float64 where it is that and not all ones, or needs it to be exact."""
-    single = data.astype(np.float32, copy=False)
-    if (data.dtype == np.float64 and np.any(data != 1)) or (data.dtype.kind in "iu" and np.any(single != data)):
-        return data.astype(np.float64, copy=False)
-    return single
 
 
 def _features(X: np.ndarray) -> np.ndarray:

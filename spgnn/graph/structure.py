@@ -35,7 +35,7 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
         data = np.asarray(weights)
         if data.shape != src.shape:
             raise GraphError(f"weights has shape {data.shape}, expected {src.shape}")
-        data = data if data.dtype == np.float64 else data.astype(np.float32)
+        data = data if data.dtype == np.float64 else as_weights(data)
     order = np.lexsort((dst, src))
     src, dst, data = src[order], dst[order], data[order]
     first = np.ones(len(src), bool)
@@ -47,6 +47,14 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
     indptr = np.zeros(n + 1, index)
     np.cumsum(np.bincount(src[starts], minlength=n), out=indptr[1:])
     return sp.csr_array((data, dst[starts].astype(index), indptr), shape=(n, n)), len(src) - len(starts)
+
+
+def as_weights(data: np.ndarray) -> np.ndarray:
+    """Return data as float32, or as float64 where it is that and not all ones, or needs it to be exact."""
+    if data.dtype == np.float64 and np.any(data != 1):
+        return data
+    single = data.astype(np.float32, copy=False)
+    return data.astype(np.float64) if data.dtype.kind in "iu" and np.any(single != data) else single
 
 
 def _signed(what: str, ids: np.ndarray) -> np.ndarray:

@@ -112,14 +112,19 @@ def test_scipy_matrix_handed_in_is_not_changed():
     [
         (np.float64, [1, 1], np.float32),
         (np.float64, [1, 0.1], np.float64),
+        (np.float64, [1, 1e300], np.float64),
         (np.int64, [1, 7], np.float32),
         (np.int64, [1, 2**24 + 1], np.float64),
         (bool, [True, True], np.float32),
     ],
 )
-def test_weights_keep_their_value_in_the_narrowest_float(dtype, values, stored):
-    graph = from_scipy(sp.csr_array((np.array(values, dtype), ([0, 1], [1, 0])), shape=(2, 2)))
-    assert graph.A.data.dtype == stored and graph.A.data.tolist() == values
+def test_weights_keep_their_value_in_the_narrowest_float(tmp_path, dtype, values, stored):
+    A = sp.csr_array((np.array(values, dtype), ([0, 1], [1, 0])), shape=(2, 2))
+    for form in ("csr", "csc", "coo"):
+        sp.save_npz(tmp_path / form, A.asformat(form))
+    for graph in (from_scipy(A), *(load_graph(tmp_path / f"{form}.npz") for form in ("csr", "csc", "coo"))):
+        assert graph.A.data.dtype == stored and graph.A.data.tolist() == values
+    assert from_coo([0, 1], [1, 0], weights=A.data).A.data.tolist() == values
 
 
 def test_scipy_with_bad_indices_is_refused_before_scipy_uses_it():

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from ...errors import FormatError, GraphError
 from ...graph import NO_SPLIT, Graph, check_csr, graph_from_coo
+from ...graph.structure import as_weights
 
 # A file without an entry a node may name this many nodes, or so many an edge.
 FREE_NODES = 1 << 20
@@ -50,10 +51,10 @@ def csr_graph(path: Path, parts: tuple, **fields) -> Graph:
     check_node_count(path, shape[0], len(indices), "the shape")
     with naming(path):
         if _rises_in_rows(indices, indptr):
-            A = sp.csr_array((as_float(data), indices, indptr), shape=shape)
+            A = sp.csr_array((as_weights(data), indices, indptr), shape=shape)
             return Graph(A, meta={"duplicates": 0}, **fields)
         src = np.repeat(np.arange(shape[0], dtype=indices.dtype), np.diff(indptr))
-        return graph_from_coo(src, indices, shape[0], as_float(data), **fields)
+        return graph_from_coo(src, indices, shape[0], as_weights(data), **fields)
 
 
 def csr_features(path: Path, parts: tuple) -> sp.csr_array:
@@ -100,7 +101,7 @@ def checked_parts(path: Path, data, indices, indptr, shape, what: str) -> tuple:
 
 
 def as_float(data: np.ndarray) -> np.ndarray:
-    """Return data as it is where it is float32 or float64, else as float32."""
+    """Return features as they are where they are float32 or float64, else as float32."""
     return data if data.dtype in (np.float32, np.float64) else data.astype(np.float32)
 
 

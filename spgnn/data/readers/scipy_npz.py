@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import FormatError
+from ...graph.structure import as_weights
 from ..formats import reader
-from .assemble import as_float, checked_parts, coo_graph, csr_features, csr_graph
+from .assemble import checked_parts, coo_graph, csr_features, csr_graph
 from .npz import Archive, member_names, open_npz, shape_of
 
 
@@ -59,10 +60,10 @@ def _other_graph(path, arrays, form):
         for name, ids in (("row", row), ("col", col)):
             if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) != len(data):
                 raise FormatError(f"{path}: {name} is {ids.dtype} of shape {ids.shape}; expected integers ({len(data)},)")
-        return coo_graph(path, row, col, shape[0], as_float(data))
+        return coo_graph(path, row, col, shape[0], as_weights(data))
     data, indices, indptr, _ = _compressed_parts(arrays)
     data, row, indptr, _ = checked_parts(path, data, indices, indptr, shape[::-1], what="adjacency, by columns")
-    return coo_graph(path, row, np.repeat(np.arange(shape[1], dtype=row.dtype), np.diff(indptr)), shape[0], as_float(data))
+    return coo_graph(path, row, np.repeat(np.arange(shape[1], dtype=row.dtype), np.diff(indptr)), shape[0], as_weights(data))
 
 
 def _form(arrays: Archive) -> str:

@@ -151,6 +151,21 @@ def test_ogb_tables_are_held_against_the_node_count(tmp_path):
         assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("n_nodes", [3 * 10**7, 10**13])
+def test_ogb_takes_no_memory_for_nodes_that_only_a_count_names(tmp_path, n_nodes):
+    path = tiny.write_ogb(tmp_path)
+    for name in ("node-label", "node-feat"):
+        (path / "raw" / f"{name}.csv.gz").unlink(missing_ok=True)
+    (path / "raw" / "num-node-list.csv.gz").write_bytes(gzip.compress(b"%d\n" % n_nodes))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match=f"num-node-list makes {n_nodes} nodes for 7 edges"):
+            read_graph(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**23
+    finally:
+        tracemalloc.stop()
+
+
 def test_graphsaint_json_is_held_against_the_node_count(tmp_path):
     for number, (name, content, message) in enumerate(
         [

@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import FormatError
 from ...graph import TEST, TRAIN, VAL
 from ..formats import reader
-from .assemble import coo_graph, split_of
+from .assemble import check_node_count, coo_graph, split_of
 from .text import line_blocks
 from .tokens import tokenise
 
@@ -40,6 +40,7 @@ def read_ogb(path: Path, progress=None):
     edges = _read_table(edge_path, progress, counts=(2,))
     if n_edges not in (None, len(edges)):
         raise FormatError(f"{edge_path}: {len(edges)} edges; num-edge-list declares {n_edges}")
+    check_node_count(path, n_nodes, len(edges), "num-node-list")
     src, dst = (edges[:, 0], edges[:, 1]) if len(edges) else (np.zeros(0, np.int64),) * 2
     if y is not None and y.shape[1] == 1:
         y = y[:, 0]

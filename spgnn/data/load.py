@@ -15,6 +15,7 @@ from ..graph import Graph
 from .formats import Progress, detect_format, known_formats, read_graph
 from .gallery import GALLERY, generate
 from .memory import from_object
+from .readers.assemble import roles_of, whole_labels
 from .readers.npz import is_zip, read_npy
 from .readers.scipy_npz import read_csr_features
 from .wordnet import load_wordnet
@@ -93,26 +94,14 @@ def _labels(labels, graph: Graph) -> np.ndarray:
     where, y = _opened("labels", labels)
     if sp.issparse(y) or y.ndim not in (1, 2) or y.shape[0] != graph.n_nodes:
         raise _misfit(where, y, graph, f"({graph.n_nodes},) or ({graph.n_nodes}, classes)")
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.dtype.kind == "f":
-        if not np.array_equal(y, np.rint(y)):
-            raise FormatError(f"{where}: holds {y.dtype} that are not whole; expected integer classes")
-        y = y.astype(np.int64)
-    return _checked(where, graph, y=y)
+    return _checked(where, graph, y=whole_labels(where, y))
 
 
 def _split(split, graph: Graph) -> np.ndarray:
     where, values = _opened("split", split)
     if sp.issparse(values) or values.ndim not in (1, 2) or values.shape[0] != graph.n_nodes:
         raise _misfit(where, values, graph, f"({graph.n_nodes},) or ({graph.n_nodes}, S)")
-    if values.dtype.kind != "i":
-        raise FormatError(f"{where}: is {values.dtype}; expected int8 with 0 train, 1 val, 2 test, -1 none")
-    bad = (values < -1) | (values > 2)
-    if bad.any():
-        at = tuple(np.argwhere(bad)[0])
-        raise FormatError(f"{where}: node {at[0]} has split {values[at]}; expected 0 train, 1 val, 2 test, -1 none")
-    return _checked(where, graph, split=values.astype(np.int8, copy=False))
+    return _checked(where, graph, split=roles_of(where, values))
 
 
 def _opened(what: str, value) -> tuple[str, Any]:

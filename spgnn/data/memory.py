@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import GraphError, InputError
+from ..errors import FormatError, GraphError, InputError
 from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
 from ..graph.structure import as_weights
+from .readers.assemble import whole_labels
 
 MASKS = {"train_mask": TRAIN, "val_mask": VAL, "test_mask": TEST}
 DGL_KEYS = {"X": ("feat", "features", "x"), "y": ("label", "labels", "y")}
@@ -198,10 +199,10 @@ def _features(X: np.ndarray) -> np.ndarray:
 
 
 def _labels(y: np.ndarray) -> np.ndarray:
-    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-    if y.dtype.kind == "f" and np.array_equal(y, np.rint(y)):
-        y = y.astype(np.int64)
-    return y
+    try:
+        return whole_labels("labels", y)
+    except FormatError as error:
+        raise GraphError(str(error)) from None
 
 
 def _node_attribute(G, name: str) -> np.ndarray:

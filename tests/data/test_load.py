@@ -152,11 +152,22 @@ REFUSED = {
     "labels npz": ("labels", lambda f: saved_csr(f, sp.csr_array((5, 2))), "expected the labels as .npy"),
     "split rows": ("split", lambda f: saved(f, np.zeros(4, np.int8)), r"expected \(5,\) or \(5, S\)"),
     "split value": ("split", lambda f: saved(f, np.array([0, 1, 2, 3, 0])), "0 train, 1 val, 2 test, -1 none"),
-    "split floats": ("split", lambda f: saved(f, np.zeros(5)), "is float64; expected int8"),
+    "split floats": ("split", lambda f: saved(f, np.zeros(5)), "is float64; expected integers: 0 train"),
+    "labels nan": ("labels", lambda f: saved(f, np.array([0, 1, np.nan, 0, 0])), "a.npy: node 2 has label nan; expected integer classes"),
+    "labels inf": ("labels", lambda f: saved(f, np.array([[0], [1], [-np.inf], [0], [0]])), "a.npy: node 2 has label -inf; expected integer"),
+    "labels huge": ("labels", lambda f: saved(f, np.float32([0, 1, 0, 1e20, 0])), "a.npy: node 3 has label 1.00.*e\\+20; expected integer"),
+    "split wraps unsigned": ("split", lambda f: saved(f, np.array([0, 255, 0, 0, 0], np.uint8)), "node 1 has split 255; expected 0 train"),
     "split wraps": ("split", lambda f: saved(f, np.array([0, 256, 0, 0, 0])), "node 1 has split 256; expected 0 train"),
 }
 
 
+@pytest.mark.parametrize("dtype", ["u1", ">u2", "u8", "i2", ">i8"])
+def test_a_split_may_be_integers_of_any_type(folder, dtype):
+    graph = load_graph(folder / "five", split=saved(folder, np.array([0, 1, 2, 2, 0], dtype)))
+    assert graph.split.dtype == np.int8 and graph.split.tolist() == [0, 1, 2, 2, 0]
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("what, write, message", REFUSED.values(), ids=REFUSED)
 def test_a_part_that_does_not_fit_is_refused_with_its_file_named(folder, what, write, message):
     with pytest.raises(InputError, match=message):

@@ -86,6 +86,13 @@ def test_ids_beyond_63_bits_are_refused_in_words(dtype):
             from_coo(*ends)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("label", [0.5, np.inf, np.nan, 1e20])
+def test_a_label_that_is_no_integer_is_named_with_its_node(label):
+    with pytest.raises(GraphError, match=r"labels: node 2 has label .*; expected integer classes"):
+        from_pyg(Data(edge_index=Tensor(EDGES), y=Tensor([0.0, 1.0, label, 1.0])))
+
+
 @pytest.mark.parametrize("format", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
 @pytest.mark.parametrize("make", [sp.csr_array, sp.csr_matrix])
 def test_scipy_of_every_format_gives_the_same_graph(format, make):

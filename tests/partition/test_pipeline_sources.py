@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from spgnn.data import load_graph
 from spgnn.errors import FormatError, InputError, PartitionError, ResourceError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import load_block, load_partition, part_to_folder, partition_of
@@ -118,6 +119,25 @@ def test_ids_beyond_the_rows_of_a_table_are_its_fault(tmp_path):
         part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, features=tmp_path / "X.npy")
     with pytest.raises(InputError, match=r"expected ids from 0 to 6, as n_nodes = 7 says"):
         part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, n_nodes=7)
+
+
+@pytest.mark.parametrize("what, values, message", [
+    ("labels", np.array([0] * 6 + [np.inf, 0]), "node 6 has label inf; expected integer classes"), ("labels", np.array([0] * 6 + [1e20, 0]), "node 6 has label 1e.20; expected integer"),
+    ("labels", np.array([0] * 7 + [np.nan]), "node 7 has label nan"), ("split", np.full(8, 255, np.uint8), "node 0 has split 255; expected 0 train"), ("split", np.zeros(8), "is float64; expected integers: 0 train"),
+])  # fmt: skip
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_values_of_nodes_are_refused_as_in_memory(tmp_path, what, values, message):
+    np.save(tmp_path / "v.npy", values)
+    edges = graph_from_coo(*EDGES.T, 8)
+    for read in (lambda **part: load_graph(edges, **part), lambda **part: part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, **part)):
+        with pytest.raises(FormatError, match=f"v.npy: {message}"):
+            read(**{what: tmp_path / "v.npy"})
+
+
+def test_a_split_of_unsigned_integers_is_stored_as_int8(tmp_path):
+    part_to_folder(EDGES, 1, tmp_path / "parts", memory=MEMORY, split=np.array([0, 1, 2, 2, 1, 0, 0, 0], np.uint16))
+    split = np.load(tmp_path / "parts" / "part-00000" / "split.npy")
+    assert split.dtype == np.int8 and split.tolist() == [0, 1, 2, 2, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("name, text", [("e.txt", "# nothing\n"), ("e.bin", "")])

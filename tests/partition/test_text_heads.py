@@ -57,7 +57,7 @@ def test_fewer_edges_than_declared_are_refused_by_every_reader(tmp_path):
             read(path)
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b""), b"\xef\xbb\xbf", b"# c", b"source target\n"])
+@pytest.mark.parametrize("content", [gzip.compress(b""), b"\xef\xbb\xbf", b"# c", b"source target\n"], ids=["gz", "mark", "comment", "title"])
 def test_a_file_of_nothing_but_a_head_is_refused_by_every_reader(tmp_path, content):
     path = tmp_path / "e.txt"
     path.write_bytes(content)

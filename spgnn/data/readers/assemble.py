@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...errors import FormatError, GraphError
-from ...graph import NO_SPLIT, Graph, check_csr, graph_from_coo
+from ...graph import NO_SPLIT, TEST, Graph, check_csr, graph_from_coo
 from ...graph.structure import as_weights
 
 # A file without an entry a node may name this many nodes, or so many an edge.
@@ -103,6 +103,32 @@ def checked_parts(path: Path, data, indices, indptr, shape, what: str) -> tuple:
 def as_float(data: np.ndarray) -> np.ndarray:
     """Return features as they are where they are float32 or float64, else as float32."""
     return data if data.dtype in (np.float32, np.float64) else data.astype(np.float32)
+
+
+def whole_labels(where, y: np.ndarray, first: int = 0) -> np.ndarray:
+    """Return the labels of nodes `first` on as integers; FormatError naming the first node whose label is no integer."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.dtype.kind != "f":
+        return y
+    y = y.astype(np.float64, copy=False)
+    is_whole = (y == np.rint(y)) & (np.abs(y) < 2.0**63)
+    if not is_whole.all():
+        at = tuple(np.argwhere(~is_whole)[0])
+        raise FormatError(f"{where}: node {first + at[0]} has label {y[at]}; expected integer classes")
+    return y.astype(np.int64)
+
+
+def roles_of(where, values: np.ndarray, first: int = 0) -> np.ndarray:
+    """Return the split of nodes `first` on as int8; FormatError naming the first node whose value is no role."""
+    expected = "0 train, 1 val, 2 test, -1 none"
+    if values.dtype.kind not in "iu":
+        raise FormatError(f"{where}: is {values.dtype}; expected integers: {expected}")
+    bad = (values < NO_SPLIT) | (values > TEST)
+    if bad.any():
+        at = tuple(np.argwhere(bad)[0])
+        raise FormatError(f"{where}: node {first + at[0]} has split {values[at]}; expected {expected}")
+    return values.astype(np.int8, copy=False)
 
 
 def split_of(path: Path, n_nodes: int, nodes_by_role: dict[int, np.ndarray]) -> np.ndarray:

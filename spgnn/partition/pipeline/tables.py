@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from ...data.readers.assemble import as_float, checked_parts
+from ...data.readers.assemble import as_float, checked_parts, roles_of, whole_labels
 from ...data.readers.npz import is_zip, npy_layout, open_npz, shape_of
 from ...errors import FormatError, InputError
 
@@ -158,14 +158,7 @@ def _features(table: Dense, start: int, rows: np.ndarray) -> np.ndarray:
 
 
 def _labels(table: Dense, start: int, y: np.ndarray) -> np.ndarray:
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.dtype.kind == "f":
-        whole = np.isfinite(y) & (y == np.rint(y))
-        if not whole.all():
-            at = tuple(np.argwhere(~whole)[0])
-            raise FormatError(f"{table.where}: node {start + at[0]} has label {y[at]}; expected integer classes")
-        y = y.astype(np.int64)
+    y = whole_labels(table.where, y, start)
     low, high = (-1, max(table.rows, 2) * 1000) if y.ndim == 1 else (0, 1)
     bad = (y < low) | (y > high)
     if bad.any():
@@ -175,13 +168,7 @@ def _labels(table: Dense, start: int, y: np.ndarray) -> np.ndarray:
 
 
 def _split(table: Dense, start: int, values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind != "i":
-        raise FormatError(f"{table.where}: is {values.dtype}; expected int8 with 0 train, 1 val, 2 test, -1 none")
-    bad = (values < -1) | (values > 2)
-    if bad.any():
-        at = tuple(np.argwhere(bad)[0])
-        raise FormatError(f"{table.where}: node {start + at[0]} has split {int(values[at])}; expected 0 train, 1 val, 2 test, -1 none")
-    return values.astype(np.int8, copy=False)
+    return roles_of(table.where, values, start)
 
 
 def check_rows(table: Dense | Sparse, n_nodes: int, why: str) -> None:

@@ -133,7 +133,7 @@ def words(name: str, text: str) -> list[str]:
 def integers(name: str, text: str) -> tuple[int, ...]:
     """Return the positive integers of a list option, separated by commas."""
     found = words(name, text)
-    if not all(word.isascii() and word.isdecimal() and len(word) < 10 and int(word) > 0 for word in found):
+    if len(found) <= text.count(",") or not all(word.isascii() and word.isdecimal() and len(word) < 10 and int(word) > 0 for word in found):
         raise UsageError(f"{flag(name)} {text!r}; expected positive integers separated by commas, such as 4,16")
     return tuple(int(word) for word in found)
 

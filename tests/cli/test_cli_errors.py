@@ -75,6 +75,8 @@ def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, ca
         (["trian"], "no such command 'trian'. Did you mean 'train'?"),
         (["info"], "missing argument 'GRAPH'"),
         (["measure", "star:n=4", "-k", "4,x"], "--k '4,x'; expected positive integers separated by commas"),
+        (["measure", "star:n=4", "--widths", "16,,4"], "--widths '16,,4'; expected positive integers separated by commas"),
+        (["measure", "star:n=4", "-k", "4,"], "--k '4,'; expected positive integers separated by commas"),
         (["measure", "star:n=4", "-k", ","], "--k is empty"),
         (["partition", "star:n=4", "--method", "block", "--objective", "vol"], "--objective vol is an option of --method metis"),
     ],

@@ -47,6 +47,7 @@ def refusal(tmp_path, name: str, content: bytes | str, peak_mb: float = 8) -> st
         ("0 1 1.0\n1 2 -inf\n", "e.txt:2: weight is '-inf'; expected a finite"),
         ("0 1 1.0\n1 2 3,5,6\n", "e.txt:2: 5 columns"),
         ("0 1 1e\n", "e.txt:1: weight is '1e'; expected a number"),
+        ("0 1 1.5\n1 2 1_0\n", "e.txt:2: weight is '1_0'; expected a number"),
         ("0 9999999999999999999\n", "e.txt:1: target is '9999999999999999999'"),
         ("0 999999999999\n", "node id 999999999999 makes 1000000000000 nodes for 1 edges"),
         ("# Nodes: 999999999999 Edges: 1\n0 1\n", "the header makes 999999999999 nodes for 1 edges"),

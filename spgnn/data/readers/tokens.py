@@ -126,6 +126,8 @@ class Tokens:
             chunk = slice(first, first + CHUNK_TOKENS)
             chars = self._characters(chunk, width)
             try:
+                if (chars == ord("_")).any():  # Python reads 1_0 as 10
+                    raise ValueError
                 value_T[chunk] = chars.view(f"S{width}").ravel().astype(np.float64)
             except ValueError:
                 t = first + next(t for t in range(len(chars)) if not _is_number(chars[t].tobytes()))
@@ -162,4 +164,4 @@ def _is_number(raw: bytes) -> bool:
         float(raw.rstrip(b"\0"))
     except ValueError:
         return False
-    return True
+    return b"_" not in raw

@@ -130,10 +130,10 @@ def _unweighted(graph: Graph, edges: str | None) -> tuple[Graph, str]:
 
 def _given_nodes(tables: dict, n_nodes: int | None, relabel: bool) -> int | None:
     if n_nodes is not None and relabel:
-        raise UsageError("relabel and n_nodes do not go together: relabelled nodes are those of the stream")
+        raise UsageError("relabel (--relabel) and n_nodes (--nodes) do not go together: relabelled nodes are those of the stream")
     for table in tables.values():
         first = next(iter(tables.values()))
-        check_rows(table, first.rows if n_nodes is None else n_nodes, f"{first.where} has as many" if n_nodes is None else "n_nodes says so")
+        check_rows(table, first.rows if n_nodes is None else n_nodes, f"{first.where} has as many" if n_nodes is None else "n_nodes (--nodes) says so")
     return n_nodes if n_nodes is not None or relabel or not tables else next(iter(tables.values())).rows
 
 

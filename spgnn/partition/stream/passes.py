@@ -37,7 +37,7 @@ class Passes:
         self._numbering = None
         if relabel:
             if stream.n_nodes is not None:
-                raise UsageError("relabel and n_nodes do not go together: relabelled nodes are those of the stream")
+                raise UsageError("relabel (--relabel) and n_nodes (--nodes) do not go together: relabelled nodes are those of the stream")
             numbering = _stream.Numbering()
             self.run("ids", numbering.add)
             self.ids_N = numbering.finish()
@@ -97,7 +97,7 @@ class Passes:
         if self.stream.n_nodes is None and self.ids_N is None and n_nodes > self.most_nodes:
             raise InputError(
                 f"{self.stream.name}: node id {n_nodes - 1} makes {n_nodes} nodes for {self.n_edges} edges, most of them "
-                f"isolated; use relabel=True, or give n_nodes"
+                f"isolated; use relabel (--relabel), or give n_nodes (--nodes)"
             )
         self.n_nodes = n_nodes
 
@@ -120,9 +120,9 @@ class Passes:
     def _explain(self, what: str, error: ValueError) -> None:
         if self._first is not None:
             raise PartitionError(f"{self.stream.name}: the stream changed between passes (pass {what!r}): {error}") from None
-        hint = "; use relabel=True for ids with large gaps"
+        hint = "; use relabel (--relabel) for ids with large gaps"
         if " -> -" in str(error) or " is -" in str(error):
             hint = ""
         elif self.stream.n_nodes is not None:
-            hint = f", as {self.stream.nodes_from or f'n_nodes = {self.stream.n_nodes}'} says"
+            hint = f", as {self.stream.nodes_from or f'n_nodes (--nodes) = {self.stream.n_nodes}'} says"
         raise InputError(f"{self.stream.name}: {error}{hint}") from None

@@ -84,6 +84,19 @@ def test_it_is_said_that_weights_are_not_read(tmp_path, head, edges, is_said):
     assert said == [f"the third column of {path} is not read: every edge weighs 1"] * is_said
 
 
+@pytest.mark.parametrize("line", [b"1 2 0.5", b"1,2,0.5", b"\t1 2 #", b"1  2 \t7 \r"])
+@pytest.mark.parametrize("lines", [b"0 1\n", b"0\t1\n# a comment\n", b"  0 , 1 \r\n\n"])
+def test_a_weight_that_the_first_edge_has_not_is_refused_by_every_reader(tmp_path, lines, line):
+    path = tmp_path / "e.txt"
+    path.write_bytes(b"u v\n" + lines * 3 + line + b"\n0 1\n")
+    number = 2 + 3 * lines.count(b"\n")
+    for read in (read_graph, lambda path: part_stream(path, 2)):
+        with pytest.raises(FormatError, match=f"e.txt:{number}: 3 columns; expected 2 as in the lines before"):
+            read(path)
+    path.write_bytes(b"u v\n" + lines * 3 + b"1 2 \r\n0 1\n")
+    assert part_stream(path, 2).n_edges == read_graph(path).meta["duplicates"] + 2 == 5
+
+
 def test_one_title_is_dropped_and_a_second_is_a_bad_line(tmp_path):
     path = tmp_path / "e.csv"
     path.write_bytes(b"\xef\xbb\xbf% c\n\nsource,target\n# c\n0,1\n")

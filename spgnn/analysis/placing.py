@@ -25,7 +25,9 @@ def place_labels(axis, points: Sequence[tuple[float, float]], texts: Sequence[st
     taken = [(x - MARKER, y - MARKER, x + MARKER, y + MARKER) for x, y in places]
     frame = [edge * scale for edge in axis.get_window_extent().extents]
     for (x, y), point, text, colour in zip(places, points, texts, colours):
-        boxes = [_box(x + dx, y + dy, across, along, len(text) * CHARACTER * size, LINE * size) for dx, dy, across, along in PLACES]
+        lines = text.split("\n")
+        width, height = max(map(len, lines)) * CHARACTER * size, len(lines) * LINE * size
+        boxes = [_box(x + dx, y + dy, across, along, width, height) for dx, dy, across, along in PLACES]
         costs = [sum(_overlap(box, other) for other in taken) + _outside(box, frame) for box in boxes]
         best = min(range(len(PLACES)), key=costs.__getitem__)
         dx, dy, across, along = PLACES[best]

@@ -22,6 +22,7 @@ from .report import VolumeReport
 from .volume import measure, stays_sparse
 
 BINS = 256
+ENTRY_BYTES = 4  # float32
 PAPER_WIDTHS = (300, 16, 24)  # of the ICPP'24 paper's runs, for a graph without features or labels
 
 
@@ -77,6 +78,17 @@ class Study:
     def values(self, name: str) -> list:
         """Return the different values of a key of the records, in the order in which they came."""
         return list(dict.fromkeys(record[name] for record in self.records))
+
+    def of(self, scheme: str, k: int, replication: int) -> list[Case]:
+        """Return the cases of one scheme, k and c, a method each; UsageError where there is none."""
+        found = [case for case in self.cases if case.key[0] == k and case.key[2:] == (scheme, replication)]
+        if not found:
+            raise UsageError(f"the study has no case of {scheme}, k = {k}, c = {replication}; it has {', '.join(self.values('scheme'))}")
+        return found
+
+    def cuts_of(self, k: int) -> list[Cut]:
+        """Return the cuts into k parts."""
+        return [cut for cut in self.cuts if cut.k == k]
 
     def one_k(self, k: int | None = None) -> int:
         """Return the k that pictures of single partitions show: the one given, else the largest up to 16, else the least."""
@@ -199,7 +211,7 @@ def record_of(report: VolumeReport, width: int, cut: Cut, sum_rows: int) -> dict
     label_entropy             bits, averaged over the parts by labelled nodes; _min and _max of a part; None without labels.
     """
     record = report.to_dict()
-    return record | sent_mb(record, width, report.itemsize, sum_rows) | {
+    return record | sent_mb(record, width, ENTRY_BYTES, sum_rows) | {
         "replication_without_halo": cut.replicas,
         "label_entropy": cut.entropy,
         "label_entropy_min": None if cut.entropies_k is None else float(cut.entropies_k.min()),

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..aside import new_file
 from ..errors import InputError, ResourceError
-from .study import Case, Cut, Study, sent_mb
+from .study import ENTRY_BYTES, Case, Cut, Study, sent_mb
 
 NESTED = ("exchanges", "layers")
 # What a line needs before tables and pictures can be made of it: the fixed keys of `spgnn measure`.
@@ -105,7 +105,7 @@ def _with_mb(record: dict) -> dict:
         return record
     width = max((layer["f_in"] for layer in record.get("layers", ())), default=1)
     sums = [e["rows"] for e in record.get("exchanges", ()) if e.get("kind") == "sum" and e["direction"] == "forward"]
-    return record | sent_mb(record, width, 4, max(sums, default=0))
+    return record | sent_mb(record, width, ENTRY_BYTES, max(sums, default=0))
 
 
 def make_folder(folder: str | Path) -> Path:

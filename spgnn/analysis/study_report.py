@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import drawings, tables
+from . import drawings, matrices, tables
 from .page import Page
 from .study import Study
 
@@ -36,12 +36,12 @@ def pictures(study: Study, k: int | None = None) -> dict[str, Callable[[], objec
         drawn["sweep"] = lambda: drawings.sweep(study, scheme, c)
     drawn["tradeoff"] = lambda: drawings.tradeoff(study, scheme, replication=c)
     if all(case.rows_PP is not None for case in study.cases):
-        drawn["heatmap"] = lambda: drawings.heatmap(study, scheme, k, c)
+        drawn["heatmap"] = lambda: matrices.heatmap(study, scheme, k, c)
         drawn["loads"] = lambda: drawings.loads(study, scheme, k, c)
     if len(study.values("scheme")) > 1 and len(study.values("k")) > 1:
         drawn["sweep_schemes"] = lambda: drawings.sweep_schemes(study, method, c)
     if study.cuts:
-        drawn["spy"] = lambda: drawings.spy(study, k)
+        drawn["spy"] = lambda: matrices.spy(study, k)
     clustered = [cut.method for cut in study.cuts if cut.clusters is not None]
     if clustered:
         drawn["clusters"] = lambda: drawings.clusters(study, clustered[0])

@@ -5,6 +5,8 @@ Colours are those of Okabe & Ito (2008) and Paul Tol, told apart by colour-blind
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -28,6 +30,7 @@ METHODS = {
 SCHEMES = {"broadcast": ("#4D4D4D", "o", "-"), "columns": ("#E69F00", "s", "-"), "cover": ("#009E73", "D", "-")}
 OTHERS = (("#56B4E9", "o", "--"), ("#DDAA33", "D", "--"), ("#88CCEE", "<", "--"), ("#999933", ">", "--"), ("#661100", "d", "--"))
 QUIET, INK = "#C9CDD2", "#222222"
+LINE = 1.25  # height of a line over the font's size
 FORMATS = (".png", ".svg")
 
 
@@ -38,12 +41,20 @@ def styles(names: list[str], known: dict[str, tuple] = METHODS) -> dict[str, tup
 
 
 def new_figure(width: float, height: float):
-    """Return an empty figure of so many inches; ResourceError without matplotlib."""
+    """Return an empty figure of so many inches, where $ is a letter as any other; ResourceError without matplotlib."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.text import Text
     except ImportError:
         raise ResourceError("drawing needs matplotlib: pip install 'spgnn[plot]'") from None
-    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+
+    class PlainFigure(Figure):
+        def draw(self, renderer) -> None:
+            for text in self.findobj(Text):
+                text.set_parse_math(False)  # names are not ours, and may hold what looks like a formula
+            super().draw(renderer)
+
+    return PlainFigure(figsize=(width, height), dpi=150, layout="constrained")
 
 
 def panels(count: int, across: int, width: float, height: float):
@@ -84,12 +95,44 @@ def frame(axis) -> None:
 
 
 def headline(figure, title: str, below: str = "") -> None:
-    """Write what a picture shows, and in smaller letters how it was counted."""
-    figure.suptitle(title + (f"\n{below}" if below else ""), x=0.01, ha="left", fontsize=11, color=INK)
+    """Write what a picture shows, and beneath it how it was counted; the figure grows by each line beyond two."""
+    width, height = figure.get_size_inches()
+    text = wrap(title + (f"\n{below}" if below else ""), 0.94 * width, 11)
+    figure.set_size_inches(width, height + max(0, text.count("\n") - 1) * 11 * LINE / 72)
+    figure.suptitle(text, x=0.01, ha="left", fontsize=11, color=INK)
 
 
-def plain_log(axis, letter: str, ticks=None) -> None:
-    """Show numbers of a logarithmic axis as 1, 20, 3,000, at the ticks given or at 1, 2 and 5 of each decade."""
+def wrap(text: str, inches: float, size: float) -> str:
+    """Return the text in lines of at most so many inches, broken after a space or one of : , = where there is one."""
+    lines = []
+    for line in text.split("\n"):
+        while (most := max(1, bisect_right(range(1, len(line) + 1), inches, key=lambda letters: text_inches(line[:letters], size)))) < len(line):
+            # A space at the end may hang over.
+            end = max(line.rfind(" ", 0, most + 1), *(line.rfind(mark, 0, most) for mark in ":,=")) + 1 or most
+            lines.append(line[:end].rstrip())
+            line = line[end:].lstrip()
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def text_inches(text: str, size: float) -> float:
+    """Return the width of a line of text."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    return text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)[0] / 72
+
+
+def lines_inches(texts: Sequence[str], size: float) -> float:
+    """Return how much higher than one line the texts are, in inches: by the one of most lines."""
+    return max(text.count("\n") for text in texts) * size * LINE / 72
+
+
+def plain_log(axis, letter: str, ticks=None, zero: float | None = None) -> None:
+    """Show numbers of a logarithmic axis as 1, 20, 3,000, at the ticks given or at 1, 2 and 5 of each decade.
+
+    Args: zero  the place where 0 is drawn; None: nowhere.
+    """
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     own = axis.xaxis if letter == "x" else axis.yaxis
@@ -101,9 +144,11 @@ def plain_log(axis, letter: str, ticks=None) -> None:
         own.set_major_locator(MaxNLocator(5))
         text = "{:,.5g}".format
     else:
-        own.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7) if high < 8 * low else (1, 2, 5) if high < 3000 * low else (1,)))
+        own.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7) if high < 8 * low else (1, 2, 5) if high < (100 if letter == "x" else 3000) * low else (1,)))
+    if zero is not None:
+        own.set_major_locator(FixedLocator([zero, *(tick for tick in own.get_major_locator().tick_values(low, high) if tick > 1.5 * zero)]))
     own.set_minor_locator(NullLocator())
-    own.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+    own.set_major_formatter(FuncFormatter(lambda value, _: "0" if value == zero else text(value)))
 
 
 def thousands(axis, letter: str) -> None:

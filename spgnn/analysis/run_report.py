@@ -12,12 +12,18 @@ import numpy as np
 
 from ..errors import CheckpointError
 from . import style
+from .kinds import fault_of
 from .page import Page
 
 SCORES = {"train": "#0072B2", "val": "#E69F00", "test": "#009E73"}
 CLASSES = {"f1": "F1", "support": "nodes"}
 NAMES = {"val": "validation"}
-NEEDED = ("ranks", "metric", "test", "epoch_s", "peak_rss_mb", "bytes_sent", "bytes_predicted")  # of summary.json
+# What epochs and the summary need, and may have.
+SCORE = "a number or null"
+EPOCH = {"epoch": "a whole number", "loss": SCORE, "epoch_s": "a number", "bytes_sent": "a number"}
+SUMMARY = {"ranks": "a whole number above 0", "metric": "a name", "test": SCORE, "bytes_sent": "a number", "bytes_predicted": SCORE}
+SUMMARY |= dict.fromkeys(("epoch_s", "peak_rss_mb"), "a number")
+SUMMARY_TOO = {"train": SCORE, "val": SCORE, "best_epoch": "a whole number or null", "per_class": "a list of objects of the same keys"}
 READING = {
     "learning": ("Learning", "Loss should fall and flatten. Scores of validation and test that fall while training's still rises mean that the model learns its training nodes by heart. The dashed line is the epoch whose weights were kept."),
     "cost": ("Cost of an epoch", "Seconds of each epoch; the first may include set-up, spikes are other work on the machine. Bytes sent are counted by the communicator; where the prediction was made before the run, the two lines lie on each other."),
@@ -48,14 +54,13 @@ def read_run(folder: str | Path) -> Run:
     for name, value in (("env.json", environment), ("summary.json", summary)):
         if not isinstance(value, dict):
             raise CheckpointError(f"{folder / name}: holds {type(value).__name__}; expected the object that `spgnn train` writes")
-    if summary and (missing := [name for name in NEEDED if name not in summary]):
-        raise CheckpointError(f"{folder / 'summary.json'}: lacks {', '.join(missing)}; expected what `spgnn train` writes at its end")
+    if summary and (fault := fault_of(summary, SUMMARY, SUMMARY_TOO)):
+        raise CheckpointError(f"{folder / 'summary.json'}: {fault}; expected what `spgnn train` writes at its end")
     records = []
     for number, line in enumerate(_text(folder / "metrics.jsonl").splitlines(), 1):
         record = _parsed(folder / "metrics.jsonl", json.loads, line, number)
-        missing = [name for name in ("epoch", "loss", "epoch_s", "bytes_sent") if not isinstance(record, dict) or name not in record]
-        if missing:
-            raise CheckpointError(f"{folder / 'metrics.jsonl'}:{number}: lacks {', '.join(missing)}; expected the record of an epoch")
+        if fault := fault_of(record, EPOCH, dict.fromkeys(SCORES, SCORE)):
+            raise CheckpointError(f"{folder / 'metrics.jsonl'}:{number}: {fault}; expected the record of an epoch")
         records.append(record)
     if not records:
         raise CheckpointError(f"{folder / 'metrics.jsonl'}: is empty; no epoch has ended yet")
@@ -174,6 +179,6 @@ def _text(path: Path) -> str:
 def _parsed(path: Path, parse: Callable, text: str | None = None, line: int = 0):
     try:
         return parse(_text(path) if text is None else text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         where = f"{path}:{line}" if line else str(path)
         raise CheckpointError(f"{where}: cannot be read: {error}") from None

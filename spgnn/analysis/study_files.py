@@ -19,15 +19,28 @@ import numpy as np
 
 from ..aside import new_file
 from ..errors import InputError, ResourceError
+from .kinds import SCHEME, fault_of
 from .study import ENTRY_BYTES, Case, Cut, Study, sent_mb
 
-NESTED = ("exchanges", "layers")
+NESTED = ("exchanges", "layers", "simulated")
+COUNT, NUMBER = "a whole number", "a number"
 # What a line needs before tables and pictures can be made of it: the fixed keys of `spgnn measure`.
-WORDS = ("method", "scheme")
 NEEDED = (
-    "k", "n", "nnz", "method", "scheme", "replication", "total_rows", "max_send_rows", "mean_send_rows", "max_over_mean_send",
-    "max_recv_rows", "messages", "edge_cut", "replication_factor", "nnz_imbalance", "node_imbalance", "work_imbalance", "seconds", "bytes_per_epoch",
-)  # fmt: skip
+    dict.fromkeys(("n", "nnz", "total_rows", "max_send_rows", "max_recv_rows", "messages", "edge_cut", "bytes_per_epoch"), COUNT)
+    | dict.fromkeys(("k", "replication"), "a whole number above 0")
+    | {"method": "a name", "scheme": SCHEME}
+    | dict.fromkeys(("mean_send_rows", "max_over_mean_send", "replication_factor", "nnz_imbalance", "node_imbalance", "work_imbalance", "seconds"), NUMBER)
+)
+# What it may have.
+KNOWN = {"layers": "a list of layers", "exchanges": "a list of exchanges"}
+KNOWN |= dict.fromkeys(("label_entropy", "label_entropy_min", "label_entropy_max", "replication_without_halo"), "a number or null")
+# Table 2's figures, all or none.
+MB = {"width": "a whole number above 0"}
+MB |= dict.fromkeys(("total_mb", "average_send_mb", "max_send_mb", "max_recv_mb", "sum_mb", "send_imbalance_percent"), NUMBER)
+# study.json
+HEAD = {"graph": "an object", "made": "an object", "left_out": "an object", "cuts": "a list of objects of the same keys"}
+GRAPH = {"name": "a text", "n": COUNT, "nnz": COUNT, "label_entropy": "a number or null"}
+MADE = {"width": "a whole number above 0"}
 
 
 def save_study(found: Study, folder: str | Path) -> list[Path]:
@@ -65,12 +78,14 @@ def load_study(path: str | Path) -> Study:
         return Study(graph, {"width": first["width"]}, [Case(record) for record in records])
     try:
         head = json.loads((path / "study.json").read_text(encoding="utf-8"))
+        if fault := fault_of(head, HEAD) or fault_of(head["graph"], GRAPH) or fault_of(head["made"], MADE, {"widths": "a list"}):
+            raise ValueError(f"study.json: {fault}")
         records = read_lines(path / "volumes.jsonl")
         with np.load(path / "arrays.npz", allow_pickle=False) as arrays:
             cases = [Case(record, arrays[f"rows/{i}"], arrays[f"work/{i}"]) for i, record in enumerate(records)]
             cuts = [_cut_of(i, facts, arrays) for i, facts in enumerate(head["cuts"])]
             return Study(head["graph"], head["made"], cases, cuts, arrays["stored"], head["left_out"])
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: is not a whole study ({error}); make it again with runs/analysis/volumes GRAPH --out {path}") from None
 
 
@@ -84,15 +99,11 @@ def read_lines(path: Path) -> list[dict]:
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
-        missing = [name for name in NEEDED if name not in record] if isinstance(record, dict) else ["an object"]
-        if missing:
-            raise InputError(f"{path}:{number}: lacks {', '.join(missing)}; expected a line of `spgnn measure --json`")
-        for name in NEEDED:
-            wanted = str if name in WORDS else (int, float)
-            if not isinstance(record[name], wanted) and not (wanted is not str and record[name] is None):
-                raise InputError(f"{path}:{number}: {name} is {record[name]!r}; expected {'a name' if name in WORDS else 'a number'}")
+        fault = fault_of(record, NEEDED, KNOWN) or ("total_mb" in record and fault_of(record, MB))
+        if fault:
+            raise InputError(f"{path}:{number}: {fault}; expected a line of `spgnn measure --json`")
         records.append(record)
     if not records:
         raise InputError(f"{path}: is empty; expected lines of `spgnn measure --json`")

@@ -103,10 +103,30 @@ def test_a_summary_that_is_not_whole_and_a_line_with_other_values_are_named(fold
         assert (code, out) == (3, "") and f"summary.json: {said}" in err and err.count("\n") == 1
     assert cli.main(["measure", "sbm:n=90", "-k", "2", "--method", "block", "--json"]) == 0
     line = json.loads(capsys.readouterr().out)
-    for name, value, wanted in (("k", "<script>", "a number"), ("method", 3, "a name"), ("seconds", [1], "a number")):
-        (tmp_path / "lines.jsonl").write_text(json.dumps(line | {name: value}) + "\n")
+    wrong = [("k", "<script>", "a whole number above 0"), ("k", 0, "a whole number above 0"), ("method", 3, "a name"), ("seconds", [1], "a number")]
+    wrong += [("mean_send_rows", None, "a number"), ("seconds", float("nan"), "a number"), ("messages", 0.5, "a whole number"), ("scheme", "rows", "one of broadcast")]
+    wrong += [("layers", 5, "a list of layers"), ("layers", [{"f_in": "x"}], "a list of layers"), ("exchanges", [1], "a list of exchanges")]
+    for name, value, wanted in wrong:
+        (tmp_path / "lines.jsonl").write_text(json.dumps(line) + "\n" + json.dumps(line | {name: value}) + "\n")
         code, out, err = run(capsys, tmp_path / "lines.jsonl")
-        assert (code, out) == (3, "") and f"lines.jsonl:1: {name} is {value!r}; expected {wanted}" in err
+        assert (code, out) == (3, "") and f"lines.jsonl:2: {name} is {value!r}; expected {wanted}" in err
+    (tmp_path / "lines.jsonl").write_text(json.dumps(line | {"total_mb": 1.0, "width": 3}) + "\n")
+    assert "lines.jsonl:1: lacks average_send_mb" in run(capsys, tmp_path / "lines.jsonl")[2]
+    (tmp_path / "lines.jsonl").write_text("[" * 100_000)
+    assert run(capsys, tmp_path / "lines.jsonl")[0] == 3
+
+
+def test_other_values_of_a_training_are_named_with_file_and_line(folder, capsys):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    for name, value in (("loss", "x"), ("epoch", None), ("epoch_s", None), ("bytes_sent", [1]), ("val", "x")):
+        (folder / "metrics.jsonl").write_text("\n".join([lines[0], json.dumps(json.loads(lines[1]) | {name: value}), ""]))
+        code, out, err = run(capsys, folder)
+        assert (code, out) == (3, "") and f"metrics.jsonl:2: {name} is {value!r}; expected a" in err
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+    for name, value in (("epoch_s", "x"), ("ranks", "2"), ("test", "x"), ("best_epoch", 1.5), ("peak_rss_mb", None), ("per_class", [{"class": 0}, {}])):
+        (folder / "summary.json").write_text(json.dumps(SUMMARY | {name: value}))
+        code, out, err = run(capsys, folder)
+        assert (code, out) == (3, "") and f"summary.json: {name} is {value!r}; expected a" in err
 
 
 @pytest.mark.slow

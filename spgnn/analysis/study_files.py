@@ -46,17 +46,18 @@ MADE = {"width": "a whole number above 0"}
 def save_study(found: Study, folder: str | Path) -> list[Path]:
     """Write the files of a study into a folder, each whole or not at all, and return their paths.
 
+    Of lines of `spgnn measure`, which have no more, ranks.csv, parts.csv and arrays.npz are empty.
     Raises: ResourceError where the disk does not take them.
     """
     folder = make_folder(folder)
     lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in found.records)
     head = {"graph": found.graph, "made": found.made, "left_out": found.left_out}
     head["cuts"] = [{"k": cut.k, "method": cut.method, "entropy": cut.entropy, "replicas": cut.replicas} for cut in found.cuts]
-    columns = [name for name in found.records[0] if name not in NESTED]
+    columns = [name for name in dict.fromkeys(name for record in found.records for name in record) if name not in NESTED]
     ranks = [(*case.key, r, *row) for case in found.cases if case.rows_PP is not None for r, row in enumerate(_of_ranks(case))]
     written = [
         write_text(folder / "volumes.jsonl", lines),
-        write_csv(folder / "volumes.csv", columns, ([record[name] for name in columns] for record in found.records)),
+        write_csv(folder / "volumes.csv", columns, ([record.get(name) for name in columns] for record in found.records)),
         write_csv(folder / "ranks.csv", ("k", "method", "scheme", "replication", "rank", "rows_sent", "rows_received", "work_nonzeros"), ranks),
         write_csv(folder / "parts.csv", ("k", "method", "part", "nodes", "label_entropy"), (row for cut in found.cuts for row in _of_parts(cut))),
     ]
@@ -82,6 +83,8 @@ def load_study(path: str | Path) -> Study:
             raise ValueError(f"study.json: {fault}")
         records = read_lines(path / "volumes.jsonl")
         with np.load(path / "arrays.npz", allow_pickle=False) as arrays:
+            if not arrays.files and not head["cuts"]:
+                return Study(head["graph"], head["made"], [Case(record) for record in records], left_out=head["left_out"])
             cases = [Case(record, arrays[f"rows/{i}"], arrays[f"work/{i}"]) for i, record in enumerate(records)]
             cuts = [_cut_of(i, facts, arrays) for i, facts in enumerate(head["cuts"])]
             return Study(head["graph"], head["made"], cases, cuts, arrays["stored"], head["left_out"])
@@ -154,6 +157,8 @@ def _of_parts(cut: Cut) -> list[tuple]:
 
 
 def _arrays(found: Study) -> dict[str, np.ndarray]:
+    if found.stored_BB is None:
+        return {}
     arrays = {"stored": found.stored_BB}
     for i, case in enumerate(found.cases):
         arrays |= {f"rows/{i}": case.rows_PP, f"work/{i}": case.work_P}

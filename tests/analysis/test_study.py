@@ -99,6 +99,21 @@ def test_files_give_the_study_back_and_say_what_measure_says(found, tmp_path):
         assert sum(int(row["nodes"]) for row in csv.DictReader(file)) == 120 * 2 * len(METHODS)
 
 
+def test_lines_of_measure_become_a_folder_that_is_read_again(found, tmp_path):
+    lines = [record.copy() for record in found.records[:3]]
+    lines[1]["simulated"] = {"machine": "m"}
+    lines[2]["more"] = 7
+    (tmp_path / "v.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    save_study(load_study(tmp_path / "v.jsonl"), tmp_path / "study")
+    again = load_study(tmp_path / "study")
+    assert again.records == lines and again.graph["name"] == "v"
+    assert again.stored_BB is None and again.cuts == [] and all(case.rows_PP is None for case in again.cases)
+    with np.load(tmp_path / "study" / "arrays.npz", allow_pickle=False) as arrays:
+        assert [arrays[name] for name in arrays.files] == []
+    with open(tmp_path / "study" / "volumes.csv", newline="") as file:
+        assert [row["more"] for row in csv.DictReader(file)] == ["", "", "7"]
+
+
 def test_a_study_that_is_not_whole_is_refused(found, tmp_path):
     save_study(found, tmp_path / "s")
     (tmp_path / "s" / "arrays.npz").write_bytes(b"PK")

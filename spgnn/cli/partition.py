@@ -91,11 +91,13 @@ def _in_memory(graph: str, config: PartitionConfig) -> dict:
             raise UsageError(f"--{name} {value} is an option of --method {' and '.join(OPTIONS[name])}; {method} has none")
     loaded = load(graph, config.format, config.features, config.labels, config.split).with_edges(config.edges)
     part = part_graph(loaded, config.k, method, seed=config.seed, balance=config.balance, **options)
-    report = part.describe(loaded) | {"peak_rss_mb": peak_rss_mb()}
+    report = part.describe(loaded)
+    if config.out:
+        part.save(config.out, loaded)
+    report |= {"peak_rss_mb": peak_rss_mb()}
     if loaded.y is not None:
         entropies_k, report["label_entropy"] = label_entropies(loaded.y, part.owner_N, part.k)
         report["label_entropies"] = entropies_k.tolist()
     if config.out:
-        part.save(config.out, loaded)
         report["out"] = config.out
     return report

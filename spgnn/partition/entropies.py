@@ -36,10 +36,12 @@ def label_entropies(
     if labels.ndim == 1:
         counted_N = counted_N & (labels >= 0)
         owner_n, labels_n = owner_N[counted_N].astype(np.int64), labels[counted_N].astype(np.int64)
-        n_classes = int(labels_n.max(initial=-1)) + 1
-        counts_kC = np.bincount(owner_n * n_classes + labels_n, minlength=k * n_classes).reshape(k, n_classes)
-        nodes_k = counts_kC.sum(axis=1)
-        entropies_k = _bits(_share(counts_kC, nodes_k)).sum(axis=1)
+        # Numbers of classes may be far apart, and k x C much more than there are nodes: what occurs is counted.
+        classes, labels_n = np.unique(labels_n, return_inverse=True)
+        pairs, counts = np.unique(owner_n * len(classes) + labels_n, return_counts=True)
+        part_of_pair = pairs // max(len(classes), 1)
+        nodes_k = np.bincount(owner_n, minlength=k)
+        entropies_k = np.bincount(part_of_pair, _bits(counts / nodes_k[part_of_pair]), minlength=k)
     else:
         owner_n, labels_nC = owner_N[counted_N], labels[counted_N]
         nodes_k = np.bincount(owner_n, minlength=k)

@@ -51,6 +51,15 @@ def test_partition_writes_owners_in_original_order_that_measure_takes(tmp_path, 
     assert (report["k"], report["method"]) == (3, "random")
 
 
+def test_parts_are_written_before_their_labels_are_counted(tmp_path, monkeypatch):
+    def fails(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("spgnn.partition.label_entropies", fails)
+    assert cli.main(["partition", "sbm:n=60", "-k", "2", "--out", str(tmp_path / "parts")]) != 0
+    assert len(np.load(tmp_path / "parts" / "owner.npy")) == 60
+
+
 @pytest.mark.parametrize("command", ["partition", "measure"])
 def test_edges_are_used_both_ways_unless_told_otherwise(command, capsys):
     def nnz(*argv):

@@ -42,6 +42,12 @@ def test_multi_label_entropies_add_up_over_the_labels():
     assert per_part.tolist() == [1, 1] and average == 1
 
 
+def test_class_numbers_may_be_far_apart():
+    labels, owner = np.array([2**62, 0, 7, 7, -1]), np.array([0, 0, 1, 1, 1])
+    per_part, average = label_entropies(labels, owner, 1000)
+    assert per_part.tolist() == [1] + [0] * 999 and average == 0.5
+
+
 def test_only_counted_nodes_count():
     labels, owner = np.array([0, 1, 1, 1]), np.zeros(4, int)
     assert label_entropies(labels, owner, 1, np.array([True, True, False, False]))[1] == 1

@@ -65,6 +65,11 @@ def measure(
         raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, SCHEMES)}")
     if itemsize < 1 or evaluations < 0:
         raise UsageError(f"itemsize = {itemsize}, evaluations = {evaluations}; expected at least 1 and 0")
+    try:
+        widths = tuple(int(width) for width in widths)
+    except (TypeError, ValueError):
+        raise UsageError(f"widths = {widths!r}; expected columns of X and of each layer's output, such as (128, 16, 40); "
+                         "a Stack with layers of one's own has widths None and cannot be predicted") from None  # fmt: skip
     for name in (wire, wire_gradients):
         row_bytes(1, itemsize, name)
     if input_gradient and keep:

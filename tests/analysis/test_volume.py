@@ -180,3 +180,9 @@ def test_metis_parts_of_arxiv_send_a_quarter_of_what_broadcast_does(data_dir):
     columns, broadcast = (measure(graph, part, scheme, (128, 16, 40)) for scheme in ("columns", "broadcast"))
     assert part.metrics["nnz_imbalance"] <= 1.032
     assert columns.total_rows < broadcast.total_rows / 4
+
+
+@pytest.mark.parametrize("widths", [None, 5, (4, None), ("a", 3)])
+def test_widths_that_are_none_are_refused_in_words(widths):
+    with pytest.raises(UsageError, match=r"expected columns of X and of each layer's output, such as \(128, 16, 40\)"):
+        measure(graph_from_coo([0, 1], [1, 2], 3), [0, 0, 1], widths=widths)

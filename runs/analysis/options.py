@@ -22,7 +22,7 @@ from spgnn.analysis.study import Study, study
 from spgnn.analysis.study_files import load_study
 from spgnn.cli import run_command
 from spgnn.cli.console import say
-from spgnn.cli.options import OneProcess, config_options, integers, words
+from spgnn.cli.options import OneProcess, config_options, integers, widths_of, words
 from spgnn.cli.source import load
 from spgnn.config import SourceConfig, option
 from spgnn.machine import cores, cpu_name
@@ -66,7 +66,7 @@ def command(summary: str) -> Callable:
 def make(graph: str, config: StudyConfig) -> Study:
     """Return the study of a graph, with what repeats it."""
     ks, replications = integers("k", config.k), integers("replication", config.replication)
-    widths = integers("widths", config.widths) if config.widths else ()
+    widths = widths_of(config.widths) if config.widths else ()
     schemes, methods = words("scheme", config.scheme), words("method", config.method)
     loaded = load(graph, config.format, config.features, config.labels).with_edges(config.edges)
     made = {

@@ -113,7 +113,7 @@ def study(
     made: dict | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Study:
-    """Cut graph by each method into each k and measure every scheme and replication.
+    """Cut graph by each method into each k and measure every scheme and replication; what is named twice counts once.
 
     Args:   methods   names in PARTITIONERS, options behind colons (metis:objective=vol); ("all",): every one, of which
                       those that cannot cut this graph are left out.
@@ -124,6 +124,7 @@ def study(
     """
     tries_all = tuple(methods) == ("all",)
     methods = tuple(PARTITIONERS) if tries_all else tuple(methods)
+    ks, schemes, replications = (tuple(dict.fromkeys(given)) for given in (ks, schemes, replications))
     specs = {method: method_of(method) for method in methods}
     for scheme in schemes:
         if scheme not in SCHEMES:

@@ -11,7 +11,7 @@ import click
 from ..config import MeasureConfig
 from ..errors import UsageError
 from .console import bytes_text, rows_table, say, write, write_json
-from .options import GRAPH_HELP, OneProcess, config_options, integers, output_options, words
+from .options import GRAPH_HELP, OneProcess, config_options, integers, output_options, widths_of, words
 from .source import load
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     from ..analysis.exchanges import grid_of
     from ..analysis.study import default_widths
 
-    widths = integers("widths", config.widths) if config.widths else ()
+    widths = widths_of(config.widths) if config.widths else ()
     schemes, replications = words("scheme", config.scheme), integers("replication", config.replication)
     cuts = [(k, method) for k in integers("k", config.k) for method in words("method", config.method)]
     if not config.partition:

@@ -123,19 +123,28 @@ def flag(name: str) -> str:
 
 
 def words(name: str, text: str) -> list[str]:
-    """Return the words of a list option, separated by commas."""
+    """Return the words of a list option, separated by commas, each once."""
+    return list(dict.fromkeys(_listed(name, text)))
+
+
+def integers(name: str, text: str) -> tuple[int, ...]:
+    """Return the positive integers of a list option, separated by commas, each once."""
+    return tuple(dict.fromkeys(widths_of(text, name)))
+
+
+def widths_of(text: str, name: str = "widths") -> tuple[int, ...]:
+    """Return the positive integers of --widths, which may repeat."""
+    found = _listed(name, text)
+    if len(found) <= text.count(",") or not all(word.isascii() and word.isdecimal() and len(word) < 10 and int(word) > 0 for word in found):
+        raise UsageError(f"{flag(name)} {text!r}; expected positive integers separated by commas, such as 4,16")
+    return tuple(int(word) for word in found)
+
+
+def _listed(name: str, text: str) -> list[str]:
     found = [word.strip() for word in text.split(",") if word.strip()]
     if not found:
         raise UsageError(f"{flag(name)} is empty; expected names separated by commas")
     return found
-
-
-def integers(name: str, text: str) -> tuple[int, ...]:
-    """Return the positive integers of a list option, separated by commas."""
-    found = words(name, text)
-    if len(found) <= text.count(",") or not all(word.isascii() and word.isdecimal() and len(word) < 10 and int(word) > 0 for word in found):
-        raise UsageError(f"{flag(name)} {text!r}; expected positive integers separated by commas, such as 4,16")
-    return tuple(int(word) for word in found)
 
 
 def _option(f: Field, hint: type) -> Callable:

@@ -11,7 +11,7 @@ import click
 from ..config import PlanConfig
 from ..errors import ResourceError, UsageError
 from .console import bytes_text, rows_table, say, write, write_json
-from .options import GRAPH_HELP, OneProcess, config_options, integers, output_options, words
+from .options import GRAPH_HELP, OneProcess, config_options, integers, output_options, widths_of, words
 from .source import load
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _device_bytes(config: PlanConfig) -> float:
 
 def _widths(graph: Graph, config: PlanConfig) -> tuple[int, ...]:
     if config.widths:
-        return integers("widths", config.widths)
+        return widths_of(config.widths)
     if not graph.n_features or not graph.n_classes:
         what = "features" if not graph.n_features else "labels"
         raise UsageError(f"{graph.name} has no {what}, which give the widths; give them with --widths 128,16,40, or --{what} FILE")

@@ -158,6 +158,11 @@ def test_options_of_methods_are_read_and_bad_ones_refused(graph):
             study(graph, **bad)
 
 
+def test_what_is_named_twice_is_cut_once(graph):
+    twice = study(graph, (2, 2), ("block", "block"), ("columns", "columns"), (1, 1))
+    assert len(twice.cases) == len(twice.cuts) == 1
+
+
 def test_pictures_of_one_k_take_the_largest_up_to_16(found):
     assert found.one_k() == 4 and found.one_k(2) == 2
     with pytest.raises(UsageError, match="expected one of 2, 4"):

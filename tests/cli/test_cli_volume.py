@@ -225,3 +225,10 @@ print(codes, [name for name in ("torch", "mpi4py") if name in sys.modules], file
     env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
     assert found.stderr.splitlines()[-1] == "[0, 0, 0, 0, 0] []"
+
+
+def test_what_is_named_twice_is_counted_once_but_widths_may_repeat(capsys):
+    code, out, _ = run(capsys, "measure", GRAPH, "-k", "2,2,4", "--method", "block,block", "--scheme", "cover,cover", "--replication", "1,1", "--widths", "8,8,8", "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [line["k"] for line in lines] == [2, 4]
+    assert [(layer["f_in"], layer["f_out"]) for layer in lines[0]["layers"]] == [(8, 8)] * 2

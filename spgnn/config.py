@@ -24,6 +24,7 @@ MOST_THREADS = 1024
 HUGE = 2**1000  # an integer that is no float
 MOST_BALANCE = 1e6
 RUN_FILES = ("config.toml", "env.json", "metrics.jsonl", "summary.json", "predictions.npy")  # of the --out folder of `spgnn train`
+BALANCE = "largest over mean of the parts: of work with metis and volume, of nodes with spring, spring+ and entropy; others ignore it"
 Wire = Literal["float32", "bfloat16", "float16", "int8"]
 
 
@@ -67,7 +68,7 @@ class TrainConfig(SourceConfig):
     seed: int = option(0, "seed of weights, dropout, random split and partition", low=0, high=MOST_SEED)
     split: str = option("auto", "random, given, the number of one of several given splits, or auto: given if there is one, else random")
     method: str = option("metis", "partitioner: metis, volume, entropy, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
-    balance: float = option(1.03, "largest work of a part over the mean", low=1, high=MOST_BALANCE)
+    balance: float = option(1.03, BALANCE, low=1, high=MOST_BALANCE)
     partition: str = option("", "folder that `spgnn partition` wrote, used instead of method")
     scheme: Literal["auto", "cover", "columns", "broadcast"] = option("auto", "exchange scheme; auto: what the cost model finds faster")
     replication: int = option(1, "replication factor c of 1.5D, whose square divides the number of ranks; 1 is 1D", low=1)
@@ -108,7 +109,7 @@ class PartitionConfig(SourceConfig):
     fanout: int = option(25, "of entropy: neighbours that are sampled a node, which degrees are held against", low=1)
     similarity: Literal["cosine", "dot"] = option("cosine", "of entropy: how features are compared")
     seed: int = option(0, "seed", low=0, high=MOST_SEED)
-    balance: float = option(1.03, "largest work of a part over the mean", low=1, high=MOST_BALANCE)
+    balance: float = option(1.03, BALANCE, low=1, high=MOST_BALANCE)
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     out: str = option("", "folder to write")
     split: str = option("", "split in a file of its own: .npy (N,) or (N, S): 0 train, 1 val, 2 test, -1 none", metavar="FILE")
@@ -136,7 +137,7 @@ class MeasureConfig(SourceConfig):
     machine: str = option("perlmutter-like", "of the simulation: a machine that comes along, or a file of `spgnn doctor --calibrate`")
     overlap: bool = option(True, "of the simulation: exchanges run behind the own block's product")
     seed: int = option(0, "seed", low=0, high=MOST_SEED)
-    balance: float = option(1.03, "largest work of a part over the mean", low=1, high=MOST_BALANCE)
+    balance: float = option(1.03, BALANCE, low=1, high=MOST_BALANCE)
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     partition: str = option("", "folder that `spgnn partition` wrote, used instead of k and method")
 
@@ -170,7 +171,7 @@ class PlanConfig(SourceConfig):
     overlap: bool = option(True, "exchanges run behind the own block's product")
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     seed: int = option(0, "seed of the partitioners", low=0, high=MOST_SEED)
-    balance: float = option(1.03, "largest work of a part over the mean", low=1, high=MOST_BALANCE)
+    balance: float = option(1.03, BALANCE, low=1, high=MOST_BALANCE)
     partition: str = option("", "folder that `spgnn partition` wrote, used instead of method: each rank then reads its own part only")
 
 

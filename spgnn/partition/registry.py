@@ -45,7 +45,8 @@ def part_graph(
 
     Args:   graph    with its reverse edges, unless with_edges chose otherwise.
             method   a name in PARTITIONERS: block, random, metis, or one of your own.
-            balance  largest work of a part, sum of (nnz of the row + 1), over the mean; 1 or more.
+            balance  1 or more: of metis and volume the largest work of a part, sum of (nnz of the row + 1), over the mean;
+                     of spring, spring+ and entropy its nodes; block, random and the vertex cuts ignore it.
             options  of the method, such as objective="vol" of metis.
     Raises: UsageError for an unknown method or option; PartitionError where the result does not fit.
     """

@@ -90,3 +90,15 @@ def test_without_a_command_help_is_shown_and_the_exit_code_is_2(capsys):
     assert cli.main([]) == 2
     out, err = capsys.readouterr()
     assert out == "" and "Commands:" in err
+
+
+@pytest.mark.parametrize("method", ["block", "random", "dbh", "greedy", "hdrf", "2psl"])
+def test_balance_is_ignored_by_the_methods_of_which_help_says_so(method, capsys):
+    from spgnn import load_graph, part_graph
+
+    for command in ("partition", "measure", "train", "plan"):
+        assert cli.main([command, "--help"]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "of work with metis and volume, of nodes with spring, spring+ and entropy; others ignore it" in said
+    tight, loose = (part_graph(load_graph("sbm:n=300"), 8, method, balance=balance) for balance in (1.0, 3.0))
+    assert (tight.owner_N == loose.owner_N).all()

@@ -67,7 +67,7 @@ def sweep_schemes(study: Study, method: str, replication: int = 1):
 
 def tradeoff(study: Study, scheme: str, key: str = "max_send_mb", replication: int = 1):
     """Draw quality against time: MB of a rank over seconds of partitioning, a panel for each of up to four k."""
-    ks = study.values("k")
+    ks = list(dict.fromkeys(case.record["k"] for case in study.cases if case.key[2:] == (scheme, replication)))
     ks = ks if len(ks) <= 4 else [ks[round(i * (len(ks) - 1) / 3)] for i in range(4)]
     shown = [[case.record for case in study.of(scheme, k, replication)] for k in ks]
     colours = style.styles(study.values("method"))

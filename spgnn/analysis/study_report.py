@@ -28,8 +28,8 @@ def pictures(study: Study, k: int | None = None) -> dict[str, Callable[[], objec
     """
     k = study.one_k(k)
     scheme = next(scheme for scheme in ("columns", "cover", "broadcast") if scheme in study.values("scheme"))
-    c = min(study.values("replication"))
-    methods = study.values("method")
+    c = min(record["replication"] for record in study.records if record["scheme"] == scheme)
+    methods = [record["method"] for record in study.records if record["replication"] == c]
     method = next((name for name in ("volume", "metis") if name in methods), methods[0])
     drawn: dict[str, Callable[[], object]] = {}
     if len(study.values("k")) > 1:

@@ -130,6 +130,16 @@ def test_other_values_of_a_training_are_named_with_file_and_line(folder, capsys)
 
 
 @pytest.mark.slow
+def test_lines_need_not_have_every_combination(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    for argv in (("-k", "2", "--replication", "2"), ("-k", "4,8", "--scheme", "cover"), ("-k", "4", "--method", "block", "--replication", "2")):
+        assert cli.main(["measure", "sbm:n=90", *argv, "--json"]) == 0
+    (tmp_path / "v.jsonl").write_text(capsys.readouterr().out)
+    code, out, err = run(capsys, tmp_path / "v.jsonl", "--json")
+    assert (code, err) == (0, "") and json.loads(out)["pictures"] == 3
+
+
+@pytest.mark.slow
 def test_a_page_goes_where_a_link_points_and_never_in_the_place_of_a_pipe(folder, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     os.mkfifo(tmp_path / "pipe")

@@ -24,7 +24,7 @@ from spgnn.cli import run_command
 from spgnn.cli.console import say
 from spgnn.cli.options import OneProcess, config_options, integers, widths_of, words
 from spgnn.cli.source import load
-from spgnn.config import BALANCE, SourceConfig, option
+from spgnn.config import BALANCE, MOST_BALANCE, SourceConfig, option
 from spgnn.machine import cores, cpu_name
 
 SECTIONS = {
@@ -44,7 +44,7 @@ class StudyConfig(SourceConfig):
     widths: str = option("", "layer widths, input to output; default: features, 128, classes")
     width: int = option(0, "columns of the one SpMM whose MB are shown; 0: the first of the widths", low=0)
     seed: int = option(0, "seed", low=0)
-    balance: float = option(1.03, BALANCE, low=1)
+    balance: float = option(1.03, BALANCE, low=1, high=MOST_BALANCE)
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
 
 

@@ -16,7 +16,7 @@ from ...errors import InputError, UsageError, nearest
 
 FOLDER = Path(__file__).parent
 # Rates that ranks on the cores of one host divide among them.
-LEAST, MOST = 1e-15, 1e24  # of a number: quotients of two are numbers still
+LEAST, MOST = 1e-30, 1e30  # of a number: quotients of two are numbers still
 SHARED = ("gemm_float32", "gemm_bfloat16", "gemm_float64", "spmm_cached", "spmm_memory", "cache_bytes", "stream")
 
 

@@ -35,18 +35,12 @@ class GCN(Layer):
 
     @property
     def is_chain(self) -> bool:
-        """One A.chain and no other product with A; of a subclass with an equation of its own nobody knows."""
-        return type(self).forward is GCN.forward
+        """One A.chain and no other product with A; where the equation, the norm or the activation is another nobody knows."""
+        return type(self).forward is GCN.forward and type(self.norm) in (type(None), nn.LayerNorm) and self.act is activation(self.act_name)
 
     @property
     def is_random(self) -> bool:
-        return type(self).forward is not GCN.forward
-
-    def initialise(self, generator: torch.Generator) -> None:
-        """Draw W; b = 0; layer norm starts as the identity."""
-        super().initialise(generator)
-        if self.norm is not None:
-            self.norm.reset_parameters()
+        return not self.is_chain
 
     def forward(self, A, H_nF):
         fuse_relu = self.act_name == "relu" and self.norm is None and not self.residual

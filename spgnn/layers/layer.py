@@ -9,8 +9,14 @@ from torch import nn
 
 from ..errors import UsageError, nearest
 
+
+def identity(Z: torch.Tensor) -> torch.Tensor:
+    """Return Z."""
+    return Z
+
+
 ACTIVATIONS = {
-    "none": lambda Z: Z,
+    "none": identity,
     "relu": torch.relu,
     "elu": nn.functional.elu,
     "gelu": nn.functional.gelu,
@@ -42,20 +48,38 @@ class Layer(nn.Module):
     def __init__(self, f_in: int, f_out: int):
         super().__init__()
         self.f_in, self.f_out = f_in, f_out
+        self.drawn: list[nn.Parameter] = []  # what `weight` made
 
     def weight(self, *shape: int) -> nn.Parameter:
         """Return a parameter that a Stack draws from its seed by `initialise`; until then from torch's generator, as torch's modules are."""
-        return nn.Parameter(_glorot(shape))
+        self.drawn.append(nn.Parameter(_glorot(shape)))
+        return self.drawn[-1]
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the weights: U(-a, a), a = sqrt(6 / (fan_in + fan_out)); vectors are zero.
+        """Draw what `weight` made: U(-a, a), a = sqrt(6 / (fan_in + fan_out)); vectors are zero. Modules in it draw as they do.
 
-        Drawn in float32 whatever the dtype, so that all dtypes start from the same weights.
+        Drawn in float32 whatever the dtype, so that all dtypes start from the same weights. Parameters that were made
+        otherwise stay.
         Source: Glorot & Bengio 2010, eq. (16).
         """
-        for parameter in self.parameters():
+        for parameter in self.drawn:
             parameter.copy_(_glorot(parameter.shape, generator))
+        for module in self.children():
+            initialise(module, generator)
+
+
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw the weights of a module anew from a generator: by its `initialise`, else by torch's `reset_parameters`, of what is in it too."""
+    if hasattr(module, "initialise"):
+        module.initialise(generator)
+    elif hasattr(module, "reset_parameters"):
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+            module.reset_parameters()
+    else:
+        for child in module.children():
+            initialise(child, generator)
 
 
 def _glorot(shape: tuple[int, ...], generator: torch.Generator | None = None) -> torch.Tensor:

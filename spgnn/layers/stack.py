@@ -33,7 +33,7 @@ class Stack(nn.Module):
         self.input_dropout = input_dropout
         self.number, self.seed, self.epoch = 0, 0, 0  # of set_epoch
         self.is_trained = False  # then `train` goes on from these weights
-        self.register_load_state_dict_post_hook(lambda module, keys: setattr(module, "is_trained", True))
+        self.register_load_state_dict_post_hook(_note_loaded)
         self.initialise(0)
 
     def initialise(self, seed: int | torch.Generator) -> None:
@@ -46,12 +46,12 @@ class Stack(nn.Module):
     @property
     def is_random(self) -> bool:
         """Whether a training pass differs from an evaluation of the same weights."""
-        return self.dropout > 0 or any(getattr(layer, "is_random", True) for layer in self.layers)
+        return type(self).forward is not Stack.forward or self.dropout > 0 or any(getattr(layer, "is_random", True) for layer in self.layers)
 
     @property
     def widths(self) -> tuple[int, ...] | None:
         """F, hidden ..., C where every layer is a chain A H W, else None."""
-        if not all(getattr(layer, "is_chain", False) for layer in self.layers):
+        if type(self).forward is not Stack.forward or not all(getattr(layer, "is_chain", False) for layer in self.layers):
             return None
         return (self.layers[0].f_in, *(layer.f_out for layer in self.layers))
 
@@ -81,6 +81,10 @@ class Stack(nn.Module):
             with mixed_precision(A_l):
                 H = layer(A_l, H)
         return H
+
+
+def _note_loaded(stack: Stack, keys) -> None:
+    stack.is_trained = True
 
 
 def stacks_of(model: nn.Module) -> list[Stack]:

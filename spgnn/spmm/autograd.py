@@ -11,8 +11,9 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from ..errors import UsageError
+from ..errors import ShapeError, UsageError
 from .backend import kernels_of
+from .backward import first_order, is_own, own
 from .buffers import sum_dtype
 from .rows import DenseRows, SparseRows
 from .schedule import chain_order
@@ -27,6 +28,7 @@ class Matmul(torch.autograd.Function):
         return A.apply(H_nF, dtype=A.out_dtype)
 
     @staticmethod
+    @first_order
     def backward(ctx, G_nF):
         return None, ctx.A.adjoint(G_nF)
 
@@ -40,12 +42,15 @@ class RowsTimes(torch.autograd.Function):
         return S.times(W_FC)
 
     @staticmethod
+    @first_order
     def backward(ctx, G_nC):
         return None, ctx.S.transposed_times(G_nC)
 
 
 def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
     """Return relu(A H W + bias), in the order that the schedule gives for these sizes."""
+    if bias_C is not None and bias_C.shape != W_FC.shape[1:]:
+        raise ShapeError(f"the bias of a chain has shape {tuple(bias_C.shape)}; expected one number for each column of W, ({W_FC.shape[1]},)")
     kept = A.product_with(H)
     if kept is None:
         check_is_held(H)
@@ -58,7 +63,7 @@ def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
     else:
         sparse = isinstance(H, SparseRows)
         Z_nC = GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, bias_C, relu)
-    Z_nC.is_chain_relu, Z_nC.made_version = relu, Z_nC._version
+    Z_nC.is_chain_relu = relu
     return Z_nC
 
 
@@ -70,17 +75,18 @@ class SpMMFirst(torch.autograd.Function):
         S = kept if kept is not None else DenseRows(A.apply(_stored(A, H_nF)), A.layout)
         Z_nC = _left(A, S, S.times, W_FC, bias_C, relu, A.out_dtype)
         ctx.A, ctx.S, ctx.relu_of = A, S, _Once(Z_nC if relu else None)
-        ctx.save_for_backward(W_FC, _relu_input(H_nF))
+        ctx.save_for_backward(W_FC)
         return Z_nC
 
     @staticmethod
+    @first_order
     def backward(ctx, G_nC):
-        A, S, (W_FC, relu_nF) = ctx.A, ctx.S, ctx.saved_tensors
-        G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take())
+        A, S, (W_FC,) = ctx.A, ctx.S, ctx.saved_tensors
+        is_ours = is_own(G_nC)
+        G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take(), is_ours)
         G_nC = _stored(A, G_nC)
         dW_FC = _left(A, S, S.transposed_times, G_nC)
-        dH_nF = A.adjoint(_times_transposed(A, G_nC, W_FC)) if ctx.needs_input_grad[2] else None
-        dH_nF = _masked_in_place(A, dH_nF, relu_nF)
+        dH_nF = own(A.adjoint(_times_transposed(A, G_nC, W_FC))) if ctx.needs_input_grad[2] else None
         return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
 
 
@@ -91,21 +97,22 @@ class GEMMFirst(torch.autograd.Function):
     def forward(ctx, A, sparse, H_nF, W_FC, bias_C, relu):
         S = sparse if sparse is not None else DenseRows(_stored(A, H_nF), A.layout)
         Z_nC = A.apply(_left(A, S, S.times, W_FC), bias_C, relu, A.out_dtype)
-        ctx.A, ctx.sparse, ctx.is_relu_input = A, sparse, _relu_input(H_nF) is not None
+        ctx.A, ctx.sparse = A, sparse
         ctx.relu_of = _Once(Z_nC if relu else None)
         ctx.save_for_backward(H_nF, W_FC)
         return Z_nC
 
     @staticmethod
+    @first_order
     def backward(ctx, G_nC):
         A, (H_nF, W_FC) = ctx.A, ctx.saved_tensors
-        G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take())
+        is_ours = is_own(G_nC)
+        G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take(), is_ours)
         U_nC = A.adjoint(G_nC)
         del G_nC
         S = ctx.sparse if ctx.sparse is not None else DenseRows(_stored(A, H_nF), A.layout)
         dW_FC = _left(A, S, S.transposed_times, U_nC)
-        dH_nF = _times_transposed(A, U_nC, W_FC) if ctx.needs_input_grad[2] else None
-        dH_nF = _masked_in_place(A, dH_nF, H_nF if ctx.is_relu_input else None)
+        dH_nF = own(_times_transposed(A, U_nC, W_FC)) if ctx.needs_input_grad[2] else None
         return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
 
 
@@ -118,6 +125,7 @@ class Dropout(torch.autograd.Function):
         return _drop(H_nF.detach(), A, rate, key)
 
     @staticmethod
+    @first_order
     def backward(ctx, G_nF):
         return _drop(G_nF, ctx.A, ctx.rate, ctx.key), None, None, None
 
@@ -189,14 +197,11 @@ def _drop(H_nF, A, rate, key):
     return out
 
 
-def _through_relu(A, G_nC, Z_nC):
-    """Return G where Z > 0 (or G, without Z) and its column sums, in one pass; nothing to do where that was done."""
-    known = getattr(G_nC, "masked_by", None)
-    if known is not None and Z_nC is not None and known[:2] == (Z_nC.data_ptr(), G_nC._version):
-        return G_nC, known[2]
+def _through_relu(A, G_nC, Z_nC, is_ours: bool):
+    """Return G where Z > 0 (or G, without Z) and its column sums, in one pass; in place of G where that is this backward's own."""
     G_nC = G_nC.contiguous()
-    masked = None if Z_nC is None else A.pool.empty(*G_nC.shape, dtype=G_nC.dtype)
-    return (G_nC if masked is None else masked), _mask_sum(A, G_nC, Z_nC, masked)
+    masked = None if Z_nC is None else G_nC if is_ours else A.pool.empty(*G_nC.shape, dtype=G_nC.dtype)
+    return (G_nC if masked is None else masked), A.ops.run("activation", kernels_of(G_nC).mask_sum, G_nC, Z_nC, masked, A.threads)
 
 
 class _Once:
@@ -204,7 +209,7 @@ class _Once:
 
     def __init__(self, Z_nC):
         self.Z_nC = None if Z_nC is None else Z_nC.detach()
-        self.version = None if Z_nC is None else Z_nC._version
+        self.version = None if Z_nC is None or Z_nC.is_inference() else Z_nC._version
         self.is_taken = False
 
     def take(self):
@@ -214,28 +219,6 @@ class _Once:
             raise UsageError("what a chain relu(A H W + b) returned was changed in place, and backward reads it: write H = H + S, not H += S")
         Z_nC, self.Z_nC, self.is_taken = self.Z_nC, None, True
         return Z_nC
-
-
-def _relu_input(H_nF):
-    """Return H where it is the ReLU of the chain below as it came, so that its gradient may be masked by it at once."""
-    return H_nF if getattr(H_nF, "is_chain_relu", False) and H_nF._version == H_nF.made_version else None
-
-
-def _masked_in_place(A, dH_nF, relu_nF):
-    """Mask this layer's own dH by the ReLU that made H, and note it for the chain below.
-
-    The mask is linear and may be applied twice: where H has other readers, torch adds their gradients into a new
-    tensor without the note, or into this one, whose version is then another; the chain below masks the sum again.
-    Saves a buffer and a pass.
-    """
-    if dH_nF is not None and relu_nF is not None and dH_nF.dtype == relu_nF.dtype:
-        dbias_F = _mask_sum(A, dH_nF, relu_nF, dH_nF)
-        dH_nF.masked_by = (relu_nF.data_ptr(), dH_nF._version, dbias_F)
-    return dH_nF
-
-
-def _mask_sum(A, G_nC, Z_nC, out_nC) -> torch.Tensor:
-    return A.ops.run("activation", kernels_of(G_nC).mask_sum, G_nC, Z_nC, out_nC, A.threads)
 
 
 def _times_transposed(A, G_nC, W_FC):

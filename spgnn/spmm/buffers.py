@@ -49,7 +49,8 @@ class BufferPool:
         array = block[:nbytes].view()
         # torch holds `array` until its storage dies; the callback then gives the block back.
         weakref.finalize(array, free.append, block).atexit = False
-        return torch.from_numpy(array).view(dtype).view(shape)
+        # No view: torch forbids most of what changes those of a Function in place.
+        return torch.empty(0, dtype=dtype).set_(torch.from_numpy(array).untyped_storage(), 0, shape)
 
     def copy(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Return a copy of a tensor in memory of the pool, of another type where one is given."""

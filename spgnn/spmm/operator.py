@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ..errors import ShapeError
+from ..errors import ShapeError, UsageError
 from ..partition import Covers
 from .autograd import Matmul, apply_chain, check_is_held
 from .backend import kernels_on
@@ -66,6 +66,7 @@ class DistSpMM:
         self.out_dtype = self.dtype  # of A H and A H W: logits are not rounded to bfloat16
         self.order = "auto"  # of every chain; see schedule.chain_order
         self.X = None  # the fixed input, and the product with it that is kept
+        self.X_version = 0  # of a tensor X: it is not to change
         self.kept = None
         self.setup_bytes = 0  # that this rank sent to make it
         self.selected: np.ndarray | None = None  # rows of H that are rows of Z; None: all
@@ -140,7 +141,7 @@ class DistSpMM:
         X must not change any more. Sparse X is kept only where A X stays sparse. Collective.
         Source: DESIGN, "The schedule".
         """
-        self.X = X
+        self.X, self.X_version = X, X._version if torch.is_tensor(X) else 0
         sent_before = self.comm.traffic.sent_bytes().sum()
         first = self.at(1)
         first.pass_name = "setup"
@@ -166,7 +167,12 @@ class DistSpMM:
 
     def product_with(self, H):
         """Return the kept rows A H where H is the fixed input, else None."""
-        return self.kept if H is self.X else None
+        if H is not self.X or self.kept is None:
+            return None
+        if torch.is_tensor(H) and not getattr(H, "is_released", False) and (H.requires_grad or H._version != self.X_version):
+            what = "requires a gradient" if H.requires_grad else "was changed in place"
+            raise UsageError(f"X {what}, and A X is kept, which knows nothing of it: distribute the graph with keep=False")
+        return self.kept
 
     def select(self, H):
         """Return the rows of H that stand beside the rows of A H: all, but for pruned layers."""

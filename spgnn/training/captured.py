@@ -80,7 +80,7 @@ class CapturedSteps:
         self._update()
 
     def _loss_and_update(self) -> None:
-        loss = self.trainer.loss(self._Z_nC)
+        loss = self.trainer.loss(self._Z_nC, overwrite=True)
         self.trainer.update(loss)
 
 

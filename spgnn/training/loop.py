@@ -41,7 +41,9 @@ class Trainer:
     """One model on one DistGraph: `fit()` runs all epochs, `step` one, `logits` evaluates.
 
     Args: model    Stack, or any module called as model(A, X). A Stack that was neither trained nor loaded
-                   (is_trained) is drawn anew from config.seed; then all ranks take rank 0's weights.
+                   (is_trained) is drawn anew from config.seed; then all ranks take rank 0's weights
+                   and buffers. Modules that see all rows at once, such as torch's BatchNorm and Dropout, see
+                   those of their rank alone: with them the result depends on the ranks.
           dgraph   of `distribute`.
           config   TrainConfig; model, hidden and the other keys that describe the Stack are not read.
     Collective, as every method.
@@ -66,9 +68,9 @@ class Trainer:
         model.to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype))
         if isinstance(model, Stack) and not model.is_trained:
             model.initialise(config.seed)
-        for parameter in model.parameters():
-            parameter.data = parameter.data.contiguous()
-            self.comm.broadcast(parameter.detach())
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = tensor.data.contiguous()
+            self.comm.broadcast(tensor.detach())
         self.optimizer = make_optimizer(model, config)
         self.captured: CapturedSteps | None = None
         self.history = History(metric="micro_f1" if dgraph.is_multilabel else "accuracy")
@@ -86,7 +88,7 @@ class Trainer:
         if on_logits is not None and on_logits(Z_nC.detach()):
             return None
         if self.captured is None:
-            loss = self.loss(Z_nC)
+            loss = self.loss(Z_nC, overwrite=True)
             del Z_nC
             self.update(loss)
         else:
@@ -170,18 +172,18 @@ class Trainer:
             raise ShapeError(f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {dgraph.n_classes} classes; the last layer writes one a class")
         return Z_nC
 
-    def loss(self, Z_nC) -> torch.Tensor:
-        """Return this rank's part of the loss."""
+    def loss(self, Z_nC, overwrite: bool = False) -> torch.Tensor:
+        """Return this rank's part of the loss; with overwrite its gradient may take the memory of Z."""
         dgraph = self.dgraph
         if dgraph.is_multilabel:
             loss = binary_cross_entropy(Z_nC, self._y_n, self._train_rows, self.n_train)
         else:
-            loss = dgraph.A.ops.run("loss", cross_entropy, Z_nC, self._y_n, self.n_train, dgraph.A.pool, dgraph.A.threads)
+            loss = dgraph.A.ops.run("loss", cross_entropy, Z_nC, self._y_n, self.n_train, dgraph.A.pool, dgraph.A.threads, overwrite)
         self._own_loss = loss.detach() if dgraph.is_counted else 0.0
         return loss
 
     def update(self, loss: torch.Tensor) -> None:
-        """Move the weights along the gradients of a loss."""
+        """Move the weights along the gradients of a loss; the gradients of all ranks are added, those of a term on the weights too."""
         with on_this_thread(self.dgraph.A):
             loss.backward()
         self._sum_gradients()

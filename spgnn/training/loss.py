@@ -9,6 +9,7 @@ import torch
 
 from ..spmm.autograd import may_be_overwritten
 from ..spmm.backend import kernels_of
+from ..spmm.backward import first_order
 from ..spmm.buffers import sum_dtype
 
 
@@ -32,6 +33,7 @@ class SoftmaxCrossEntropy(torch.autograd.Function):
         return total / max(count, 1)
 
     @staticmethod
+    @first_order
     def backward(ctx, G):
         (G_nC,) = ctx.saved_tensors
         # On a device looking at G would wait for all of the forward pass.
@@ -39,12 +41,12 @@ class SoftmaxCrossEntropy(torch.autograd.Function):
         return (G_nC if is_one else G_nC * G.to(G_nC.dtype)), None, None, None, None, None
 
 
-def cross_entropy(Z_nC, y_n, count: int, pool, threads: int = 0) -> torch.Tensor:
+def cross_entropy(Z_nC, y_n, count: int, pool, threads: int = 0, overwrite: bool = True) -> torch.Tensor:
     """Return this rank's part of the mean softmax cross-entropy; rows with y = -1 do not count.
 
-    Z is gone afterwards where nothing else reads it: its gradient stands there.
+    With overwrite Z is gone afterwards where no backward reads it: its gradient stands there.
     """
-    in_place = may_be_overwritten(Z_nC) and Z_nC.dtype == sum_dtype(Z_nC.dtype) and Z_nC.is_contiguous()
+    in_place = overwrite and may_be_overwritten(Z_nC) and Z_nC.dtype == sum_dtype(Z_nC.dtype) and Z_nC.is_contiguous()
     return SoftmaxCrossEntropy.apply(Z_nC.to(sum_dtype(Z_nC.dtype)), y_n, count, pool, threads, in_place)
 
 

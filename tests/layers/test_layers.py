@@ -1,5 +1,8 @@
 """Layers are their equations; a Stack chains them; weights depend on the seed alone."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -90,3 +93,52 @@ def test_embeddings_are_the_input_of_the_last_layer():
     model = Stack(GCN(6, 5, act="relu"), GCN(5, 2)).double().eval()
     H = model.embed(A, X)
     assert torch.allclose(model.layers[1](A, H), model(A, X))
+
+
+class WithModules(Layer):
+    """Has parameters that `weight` did not make, and modules of torch's own."""
+
+    def __init__(self):
+        super().__init__(6, 4)
+        self.W_FC, self.scale = self.weight(6, 4), torch.nn.Parameter(torch.full((4,), 2.0))
+        self.norm, self.inner = torch.nn.LayerNorm(4), torch.nn.Sequential(torch.nn.Linear(4, 4), GCN(4, 4))
+
+    def forward(self, A, H):
+        return self.inner[1](A, torch.relu(self.norm(A @ (H @ self.W_FC)) * self.scale))
+
+
+def test_parameters_that_a_layer_did_not_draw_stay_and_modules_in_it_draw_as_they_do():
+    one, two, other = WithModules(), WithModules(), WithModules()
+    torch.manual_seed(5)
+    for layer, seed in ((one, 0), (two, 0), (other, 1)):
+        layer.initialise(torch.Generator().manual_seed(seed))
+    assert torch.equal(one.scale, torch.full((4,), 2.0)) and torch.equal(one.norm.weight, torch.ones(4))
+    for (name, p), q, r in zip(one.named_parameters(), two.parameters(), other.parameters()):
+        assert torch.equal(p, q), name
+        assert p.ndim < 2 or not torch.allclose(p, r), name
+    assert float(torch.rand(())) == float((torch.manual_seed(5), torch.rand(()))[1])  # torch's own generator is where it was
+    assert Stack(WithModules(), GCN(4, 2)).double()(A, X).abs().sum() > 0
+
+
+def test_models_can_be_pickled_and_copied():
+    model = Stack(GCN(6, 5), WithModules.__base__(5, 5), GCN(5, 2, act="relu"))
+    for copied in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        for p, q in zip(model.parameters(), copied.parameters()):
+            assert torch.equal(p, q)
+        copied.initialise(1)
+        assert copied.layers[0].is_chain and not torch.equal(copied.layers[0].W_FC, model.layers[0].W_FC)
+        copied.load_state_dict(model.state_dict())
+        assert copied.is_trained and torch.equal(copied.layers[0].W_FC, model.layers[0].W_FC)
+
+
+def test_what_a_subclass_or_another_norm_makes_of_an_equation_is_not_known():
+    class Mine(Stack):
+        def forward(self, A, X, seed=0, epoch=None):
+            return torch.nn.functional.dropout(super().forward(A, X), 0.9, self.training)
+
+    plain, normed, named = (Stack(GCN(6, 4), GCN(4, 2)) for _ in range(3))
+    normed.layers[0].norm = torch.nn.BatchNorm1d(4)
+    named.layers[0].act = torch.nn.Dropout(0.8)
+    assert plain.widths == (6, 4, 2) and not plain.is_random
+    for model in (Mine(GCN(6, 4), GCN(4, 2)), normed, named):
+        assert model.widths is None and model.is_random

@@ -87,6 +87,15 @@ def test_a_layer_alone_is_drawn_from_torchs_generator():
     assert torch.equal(one, GCN(6, 4).W_FC) and one.detach().abs().sum() > 0
 
 
+@parallel([3], mpi=[2])
+def test_buffers_of_a_model_are_those_of_rank_0(comm):
+    model = Stack(GCN(6, 3))
+    model.register_buffer("projection", torch.full((3, 3), float(comm.rank)))
+    model.register_buffer("count", torch.tensor(comm.rank))
+    Trainer(model, distribute(random_graph(), comm), TrainConfig(split="given"))
+    assert float(model.projection.sum()) == 0 and int(model.count) == 0
+
+
 class DropsByFunction(Layer):
     def forward(self, A, H_nF):
         return dropout(H_nF, 0.8, self.training)

@@ -63,9 +63,9 @@ class Stack(nn.Module):
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}, input_dropout={self.input_dropout}"
 
-    def forward(self, A, X, seed: int = 0, epoch: int | EpochKeys | None = None) -> torch.Tensor:
-        """Return the logits of the own nodes (n, C); dropout acts in training mode alone, by seed and epoch where given, else as set_epoch said."""
-        if epoch is not None:
+    def forward(self, A, X, seed: int = 0, epoch: int | EpochKeys = 0) -> torch.Tensor:
+        """Return the logits of the own nodes (n, C); dropout acts in training mode alone, by seed and epoch from 1 on, or as set_epoch said."""
+        if epoch:
             set_epoch(self, seed, epoch)
         return self._run(A, X, self.layers)
 

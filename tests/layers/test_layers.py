@@ -133,8 +133,8 @@ def test_models_can_be_pickled_and_copied():
 
 def test_what_a_subclass_or_another_norm_makes_of_an_equation_is_not_known():
     class Mine(Stack):
-        def forward(self, A, X, seed=0, epoch=None):
-            return torch.nn.functional.dropout(super().forward(A, X), 0.9, self.training)
+        def forward(self, A, X, seed=0, epoch=0):
+            return torch.nn.functional.dropout(super().forward(A, X, seed, epoch), 0.9, self.training)
 
     plain, normed, named = (Stack(GCN(6, 4), GCN(4, 2)) for _ in range(3))
     normed.layers[0].norm = torch.nn.BatchNorm1d(4)

@@ -27,10 +27,16 @@ class Named(torch.nn.Module):
         return self.decoder(A, self.encoder(A, X))
 
 
+class Derived(Stack):
+    def forward(self, A, X, seed=0, epoch=0):
+        return super().forward(A, X, seed=seed, epoch=epoch) * 2
+
+
 MODELS = {
     "alone": lambda: Stack(GCN(6, 8, act="relu"), GCN(8, 3), dropout=0.5),
     "in a Stack": lambda: Stack(Stack(GCN(6, 8, act="relu"), GCN(8, 8), dropout=0.5), GCN(8, 3)),
     "in a module": Named,
+    "of a subclass": lambda: Derived(GCN(6, 8, act="relu"), GCN(8, 3), dropout=0.5),
 }
 
 

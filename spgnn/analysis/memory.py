@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..partition.stream import STREAMING
 from ..spmm.panels import panel_bytes
 
 PAGE, SMALL = 4096, 1 << 15  # of spmm.buffers
 ROUND_BYTES = 1 << 26  # of distgraph.scatter
-# Seen with the system's allocator, see docs/plan.md: bytes a nonzero while rank 0 adds reverse edges, and while it
-# partitions; what of that stays in the allocator's lists; libraries that start with training.
-EDGES_A_NONZERO, PARTITION_A_NONZERO, LEFT_A_NONZERO = 62, 100, 8
+# Seen with the system's allocator, see docs/plan.md: bytes a nonzero while rank 0 adds reverse edges, and while METIS
+# cuts, which from METIS_GROWS nonzeros on are more for each doubling; what of that stays in the allocator's lists;
+# libraries that start with training.
+EDGES_A_NONZERO, METIS_A_NONZERO, METIS_A_DOUBLING, LEFT_A_NONZERO = 18, 100, 15, 8
+METIS_GROWS, MOST_DOUBLINGS = 4e6, 3
 TRAINING_BYTES = 28e6
 MPI_BYTES = 16e6
 BEFORE_KEPT = "X until A X is kept"
@@ -100,6 +103,7 @@ def rank_memory(
     keep: bool = True,
     is_symmetric: bool = True,
     root: GraphSizes | None = None,
+    method: str = "metis",
     index_bytes: int = 4,
 ) -> RankMemory:
     """Return the predicted memory of one rank.
@@ -110,6 +114,7 @@ def rank_memory(
           keep           A X is kept where nothing changes X, for evaluations if dropout does in training.
           is_symmetric   the own block is its own transpose.
           root           the graph that this rank reads and hands out, for rank 0 without --partition.
+          method         partitioner that rank 0 runs.
     """
     s = sizes
     wide = layers[0].f_in
@@ -143,7 +148,7 @@ def rank_memory(
         graph = root.nnz * 8 + root.n * 8 + root.x_bytes + root.y_bytes
         stored = root.stored_nnz * 8 + root.n * 8 if root.is_symmetrised else 0
         edges = EDGES_A_NONZERO * root.nnz if root.is_symmetrised else 0
-        partition = PARTITION_A_NONZERO * root.nnz if n_ranks > 1 else 0
+        partition = partition_bytes(root.nnz, method) if n_ranks > 1 else 0
         left = LEFT_A_NONZERO * root.nnz
         parts["left over from loading"] = left
         given = root.nnz * 8 + root.x_bytes
@@ -152,6 +157,14 @@ def rank_memory(
         handing = given / n_ranks + a_round if n_ranks > 1 else 0  # rank 0's own rows, and those that are copied for a round
         loading = parts["process"] - int(TRAINING_BYTES) + graph + stored + max(edges, partition, handing)
     return RankMemory({name: int(value) for name, value in parts.items()}, int(loading))
+
+
+def partition_bytes(nnz: int, method: str) -> float:
+    """Return the bytes of a partitioner beside the graph: METIS's for all that do not take one edge after the other."""
+    if method in STREAMING or method in ("block", "random"):
+        return 0.0
+    doublings = np.clip(np.log2(max(nnz, 1) / METIS_GROWS), 0, MOST_DOUBLINGS)
+    return float(nnz * (METIS_A_NONZERO + METIS_A_DOUBLING * doublings))
 
 
 def keeps_both(first: LayerSizes, is_for_evaluation: bool) -> bool:

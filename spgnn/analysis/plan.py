@@ -250,6 +250,7 @@ def rank_memories(planned, sizes_P, layers, report: VolumeReport, model: Model, 
             n_nodes=report.n,
             process_bytes=machine.process_bytes,
             root=None if from_parts or r else planned.sizes,
+            method=report.method,
             **_buffer_options(planned, model),
         )
         for r, sizes in enumerate(sizes_P)

@@ -100,10 +100,10 @@ class Graph:
             return self
         if self.edges not in ("stored", "directed"):
             raise UsageError(f"the graph's edges were already made {self.edges!r}; load it again to use them {edges!r}")
-        if edges == "directed" or (edges == "undirected" and self.is_symmetric):
+        if edges == "directed":
             return replace(self, edges=edges)
         A = self.A.T.tocsr() if edges == "reversed" else symmetrised(self.A)
-        return replace(self, A=canonical(A), edges=edges)
+        return replace(self, A=self.A if A is self.A else canonical(A), edges=edges)
 
     def in_use(self) -> Graph:
         """Return the graph as it is used: with its reverse edges, unless with_edges chose otherwise."""

@@ -11,6 +11,9 @@ import scipy.sparse as sp
 from ..errors import GraphError
 
 
+LARGEST_PAIRED = 3_037_000_499  # nodes: n * n - 1 fits into 63 bits
+
+
 def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp.csr_array, int]:
     """Return (A, duplicates) with A[src[e], dst[e]] = weight; of duplicates the largest weight counts.
 
@@ -36,17 +39,23 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
         if data.shape != src.shape:
             raise GraphError(f"weights has shape {data.shape}, expected {src.shape}")
         data = data if data.dtype == np.float64 else as_weights(data)
-    order = np.lexsort((dst, src))
-    src, dst, data = src[order], dst[order], data[order]
-    first = np.ones(len(src), bool)
-    first[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
+    if n > LARGEST_PAIRED:
+        raise GraphError(f"{n} nodes; a graph in memory has at most {LARGEST_PAIRED}")
+    pair = src.astype(np.int64) * n + dst  # sorted faster than two keys are
+    if weights is None:
+        pair.sort()
+    else:
+        order = np.argsort(pair)
+        pair, data = pair[order], data[order]
+    first = np.ones(len(pair), bool)
+    first[1:] = pair[1:] != pair[:-1]
     starts = np.flatnonzero(first)
-    if len(starts) < len(src):
-        data = np.maximum.reduceat(data, starts)
-    index = index_dtype(max(n, len(starts)))  # one dtype for both: scipy would widen the narrower
-    indptr = np.zeros(n + 1, index)
-    np.cumsum(np.bincount(src[starts], minlength=n), out=indptr[1:])
-    return sp.csr_array((data, dst[starts].astype(index), indptr), shape=(n, n)), len(src) - len(starts)
+    if len(starts) < len(pair):
+        pair = pair[starts]
+        data = data[: len(pair)] if weights is None else np.maximum.reduceat(data, starts)
+    index = index_dtype(max(n, len(pair)))  # one dtype for both: scipy would widen the narrower
+    indptr = np.searchsorted(pair, np.arange(n + 1) * n).astype(index)
+    return sp.csr_array((data, (pair % n).astype(index), indptr), shape=(n, n)), len(src) - len(pair)
 
 
 def as_weights(data: np.ndarray) -> np.ndarray:
@@ -66,20 +75,47 @@ def _signed(what: str, ids: np.ndarray) -> np.ndarray:
 
 
 def symmetrised(A: sp.csr_array) -> sp.csr_array:
-    """Return A where stored both ways max(A_ij, A_ji), else whichever is stored."""
-    T = A.T.tocsr()
-    T.sort_indices()
-    rows = lambda M: np.repeat(np.arange(M.shape[0]), np.diff(M.indptr))
-    src = np.concatenate([rows(A), rows(T)])
-    dst = np.concatenate([A.indices, T.indices])
-    return csr_from_coo(src, dst, A.shape[0], np.concatenate([A.data, T.data]))[0]
+    """Return A where stored both ways max(A_ij, A_ji), else whichever is stored; A itself where it is symmetric."""
+    ranks = sp.csr_array((_ranks(A.data), A.indices, A.indptr), shape=A.shape)
+    reverse = _transposed(ranks)
+    if _are_equal(ranks, reverse):
+        return A
+    larger = ranks.maximum(reverse)
+    return sp.csr_array((_of_ranks(larger.data, A.dtype), larger.indices, larger.indptr), shape=A.shape)
 
 
 def is_symmetric(A: sp.csr_array) -> bool:
     """A equals its transpose exactly, stored zeros included."""
+    return _are_equal(A, _transposed(A))
+
+
+def _transposed(A: sp.csr_array) -> sp.csr_array:
     T = A.T.tocsr()
     T.sort_indices()
+    return T
+
+
+def _are_equal(A: sp.csr_array, T: sp.csr_array) -> bool:
     return np.array_equal(T.indptr, A.indptr) and np.array_equal(T.indices, A.indices) and np.array_equal(T.data, A.data)
+
+
+def _ranks(data: np.ndarray) -> np.ndarray:
+    """Return unsigned integers in the order of finite floats, none of them 0: to a maximum of SciPy's, what is not stored is 0."""
+    bits = data.view(f"i{data.itemsize}")
+    lowest = np.iinfo(bits.dtype).min
+    return (_turned(bits) ^ lowest).view(f"u{data.itemsize}")
+
+
+def _of_ranks(ranks: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    bits = ranks.view(f"i{ranks.itemsize}")
+    return _turned(bits ^ np.iinfo(bits.dtype).min).view(dtype)
+
+
+def _turned(bits: np.ndarray) -> np.ndarray:
+    """Turn the order of negative floats, whose bits grow with their size; twice is as before."""
+    signs = bits >> (8 * bits.itemsize - 1)  # -1 or 0
+    signs &= np.iinfo(bits.dtype).max
+    return np.bitwise_xor(bits, signs, out=signs)
 
 
 def canonical(A) -> sp.csr_array:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from spgnn.analysis.memory import GraphSizes, LayerSizes, RankSizes, epoch_buffers, largest_rank, rank_memory
+from spgnn.analysis.memory import GraphSizes, LayerSizes, RankSizes, epoch_buffers, largest_rank, partition_bytes, rank_memory
 
 SIZES = RankSizes(n=3000, own_nnz=20_000, ghost_nnz=2000, g=500, s=400)
 
@@ -124,6 +124,15 @@ def test_rank_0_needs_the_whole_graph_for_a_while_unless_each_rank_reads_its_par
     assert other.loading == 0
     rank, worst = largest_rank([root, other])
     assert (rank, worst) == (0, root)
+
+
+def test_metis_needs_memory_of_its_own_which_streaming_partitioners_do_not():
+    graph = GraphSizes(n=10**6, stored_nnz=2 * 10**7, nnz=2 * 10**7, x_bytes=0, y_bytes=0, is_symmetrised=False)
+    loading = {method: memory(root=graph, method=method).loading for method in ("metis", "volume", "spring", "block")}
+    assert loading["metis"] == loading["volume"] > loading["spring"] + 100 * graph.nnz
+    assert loading["spring"] == loading["block"]
+    a_nonzero = [partition_bytes(nnz, "metis") / nnz for nnz in (10**3, 4 * 10**6, 8 * 10**6, 32 * 10**6, 10**9)]
+    assert a_nonzero == [100, 100, 115, 145, 145] and partition_bytes(0, "metis") == 0
 
 
 def test_rank_0_holds_its_own_rows_and_a_round_beside_the_graph():

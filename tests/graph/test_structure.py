@@ -1,0 +1,57 @@
+"""From edges to CSR and its reverse edges, against dictionaries of edges."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spgnn.errors import GraphError
+from spgnn.graph.structure import csr_from_coo, is_symmetric, symmetrised
+
+WEIGHTS = {
+    "none": lambda rng, E: None,
+    "float32": lambda rng, E: rng.standard_normal(E).astype(np.float32),
+    "float64": lambda rng, E: rng.standard_normal(E) * 10.0 ** rng.integers(-300, 300, E),
+    "few": lambda rng, E: rng.integers(-2, 3, E).astype(np.float32),
+    "small": lambda rng, E: rng.choice(np.array([0.0, 5e-324, -5e-324, 1e308, -1e308]), E),
+}
+
+
+def edges_of(A):
+    rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+    return dict(zip(zip(rows.tolist(), A.indices.tolist()), A.data.tolist()))
+
+
+def larger_of(entries):
+    kept = {}
+    for edge, weight in entries:
+        kept[edge] = max(kept[edge], weight) if edge in kept else weight
+    return kept
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("n, E", [(1, 0), (1, 3), (5, 0), (6, 40), (50, 30), (50, 700), (300, 2000)])
+def test_of_duplicates_and_of_both_directions_the_larger_weight_counts_and_zeros_stay(n, E, weights):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        src, dst, given = rng.integers(0, n, E), rng.integers(0, n, E), WEIGHTS[weights](rng, E)
+        A, duplicates = csr_from_coo(src.astype(np.int32 if seed % 2 else np.uint16), dst, n, given)
+        expected = larger_of(zip(zip(src.tolist(), dst.tolist()), np.ones(E).tolist() if given is None else given.tolist()))
+        assert edges_of(A) == expected and duplicates == E - len(expected) and A.dtype == (np.float32 if given is None else given.dtype)
+        both = symmetrised(A)
+        assert edges_of(both) == larger_of([*expected.items(), *(((j, i), w) for (i, j), w in expected.items())])
+        assert both.dtype == A.dtype and both.indices.dtype == both.indptr.dtype == np.int32
+        for M in (A, both):
+            assert all(np.all(np.diff(M.indices[a:b]) > 0) for a, b in zip(M.indptr, M.indptr[1:]))
+        assert is_symmetric(both) and symmetrised(both) is both
+        assert is_symmetric(A) == (edges_of(A.T.tocsr()) == edges_of(A))
+
+
+def test_of_a_matrix_with_other_widths_of_indices_the_reverse_is_the_same():
+    A = sp.csr_array(sp.random_array((30, 30), density=0.1, format="csr", rng=np.random.default_rng(0)))
+    wide = sp.csr_array((A.data, A.indices.astype(np.int64), A.indptr.astype(np.int64)), shape=A.shape)
+    assert edges_of(symmetrised(wide)) == edges_of(symmetrised(A))
+
+
+def test_more_nodes_than_pairs_of_ids_fit_into_63_bits_are_refused():
+    with pytest.raises(GraphError, match="3037000500 nodes; a graph in memory has at most 3037000499"):
+        csr_from_coo([0], [1], 3_037_000_500)

@@ -5,6 +5,7 @@ Shapes: N nodes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from .structure import index_dtype
 
 Norm = Literal["gcn", "row", "none"]
 NORMS = ("gcn", "row", "none")
-AT_ONCE = 1 << 22  # nonzeros that axis_sums looks at; fewer than columns are not worth a pass over the sums
+AT_ONCE = 1 << 22  # nonzeros that are scaled or added up; fewer than columns are not worth a pass over the sums
 
 
 def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
@@ -36,10 +37,7 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
     else:
         A = with_self_loops(A)
         left, right = (inverse_or_zero(np.sqrt(np.maximum(axis_sums(A, axis), 0))) for axis in (1, 0))
-    data = A.data * np.repeat(left, np.diff(A.indptr))
-    if right is not None:
-        data *= right[A.indices]
-    return sp.csr_array((data.astype(dtype), A.indices, A.indptr), shape=A.shape)
+    return scaled(A, left, right, dtype)
 
 
 def with_self_loops(A: sp.csr_array) -> sp.csr_array:
@@ -57,22 +55,38 @@ def with_self_loops(A: sp.csr_array) -> sp.csr_array:
     return sp.csr_array((np.insert(A.data, at, 1), np.insert(A.indices, at, missing).astype(index, copy=False), indptr), shape=A.shape)
 
 
+def scaled(A: sp.csr_array, left_n: np.ndarray, right_m: np.ndarray | None, dtype) -> sp.csr_array:
+    """Return diag(left) A diag(right) of a dtype, each product taken in float64."""
+    data = np.empty(A.nnz, dtype)
+    for stretch, first, lengths in _stretches(A, AT_ONCE):
+        product = A.data[stretch] * np.repeat(left_n[first : first + len(lengths)], lengths)
+        if right_m is not None:
+            product *= right_m[A.indices[stretch]]
+        data[stretch] = product
+    return sp.csr_array((data, A.indices, A.indptr), shape=A.shape)
+
+
 def axis_sums(A: sp.csr_array, axis: int) -> np.ndarray:
     """Return the sums of the rows (axis 1) or columns (axis 0), each nonzero taken as float64.
 
     SciPy's sum(dtype=float64) adds up float32 first.
     """
     total = np.zeros(A.shape[1 - axis])
-    step = max(AT_ONCE, len(total))
+    for stretch, first, lengths in _stretches(A, max(AT_ONCE, len(total))):
+        if axis == 0:
+            total += np.bincount(A.indices[stretch], A.data[stretch], len(total))
+        else:
+            rows = np.repeat(np.arange(len(lengths)), lengths)
+            total[first : first + len(lengths)] += np.bincount(rows, A.data[stretch], len(lengths))
+    return total
+
+
+def _stretches(A: sp.csr_array, step: int) -> Iterator[tuple[slice, int, np.ndarray]]:
+    """Yield stretches of the nonzeros, the row that each begins in, and how many it has of that row and of those after it."""
     for start in range(0, A.nnz, step):
         stop = min(start + step, A.nnz)
-        if axis == 0:
-            total += np.bincount(A.indices[start:stop], A.data[start:stop], len(total))
-            continue
-        first, end = np.searchsorted(A.indptr, start, "right") - 1, np.searchsorted(A.indptr, stop)
-        lengths = np.diff(np.clip(A.indptr[first : end + 1], start, stop))
-        total[first:end] += np.bincount(np.repeat(np.arange(len(lengths)), lengths), A.data[start:stop], len(lengths))
-    return total
+        first, end = int(np.searchsorted(A.indptr, start, "right")) - 1, int(np.searchsorted(A.indptr, stop))
+        yield slice(start, stop), first, np.diff(np.clip(A.indptr[first : end + 1], start, stop))
 
 
 def inverse_or_zero(x: np.ndarray) -> np.ndarray:

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from ..graph.structure import index_dtype
+
+LARGEST_TABLE = 8  # nodes a nonzero
+
 
 @dataclass(frozen=True, slots=True)
 class IndexMap:
@@ -54,17 +58,34 @@ class IndexMap:
 
         Every column must be own or ghost.
         """
-        columns = np.asarray(A_nN.indices, dtype=np.int64)
-        rows = np.repeat(np.arange(self.n), np.diff(A_nN.indptr))
-        own = find(self.own_n, columns)
-        by_id = np.argsort(self.ghost_g, kind="stable")
-        ghost = find(self.ghost_g[by_id], columns)
-        is_own = own >= 0
-        assert bool((is_own | (ghost >= 0)).all()), "a column is neither own nor ghost"
-        A_oo = csr_of(A_nN.data[is_own], rows[is_own], own[is_own], (self.n, self.n))
-        is_ghost = ~is_own
-        A_og = csr_of(A_nN.data[is_ghost], rows[is_ghost], by_id[ghost[is_ghost]] if self.g else ghost[:0], (self.n, self.g))
-        return A_oo, A_og
+        n, g, index = self.n, self.g, index_dtype(max(self.n + self.g, A_nN.nnz))
+        columns = self._places(A_nN).astype(index, copy=False)
+        is_own = columns < n
+        halves = []
+        for chosen, first, width in ((is_own, 0, n), (~is_own, n, g)):
+            ends = np.concatenate([np.zeros(1, index), np.cumsum(chosen, dtype=index)])
+            A = sp.csr_array((A_nN.data[chosen], columns[chosen] - first, ends[A_nN.indptr]), shape=(n, width))
+            del ends
+            A.sort_indices()
+            halves.append(A)
+        return halves[0], halves[1]
+
+    def _places(self, A_nN: sp.csr_array) -> np.ndarray:
+        """Return where each column stands, own rows from 0 and ghosts from n on, by a table of all nodes unless they are many times the nonzeros."""
+        n_nodes = A_nN.shape[1]
+        if n_nodes <= LARGEST_TABLE * A_nN.nnz:
+            place_N = np.zeros(n_nodes, index_dtype(self.n + self.g + 1))  # from 1 on
+            place_N[self.own_n] = np.arange(1, self.n + 1)
+            place_N[self.ghost_g] = np.arange(self.n + 1, self.n + self.g + 1)
+            places = place_N[A_nN.indices]
+            places -= 1
+        else:
+            ids = np.concatenate([self.own_n, self.ghost_g])
+            by_id = np.argsort(ids)
+            at = find(ids[by_id], A_nN.indices)
+            places = np.where(at >= 0, by_id[at], -1) if len(ids) else at
+        assert places.min(initial=0) >= 0, "a column is neither own nor ghost"
+        return places
 
 
 def columns_map(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, rank: int, size: int) -> IndexMap:
@@ -73,7 +94,8 @@ def columns_map(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, rank: int, size
     Args:   owner_of  function of original ids (m,) to their ranks (m,).
     Source: Mukhopadhyay et al. 2024, section 4.1.
     """
-    columns = np.unique(np.asarray(A_nN.indices, dtype=np.int64))
+    columns = np.sort(A_nN.indices)
+    columns = columns[np.concatenate([np.ones(min(len(columns), 1), bool), columns[1:] != columns[:-1]])].astype(np.int64)
     ghost = columns[find(own_n, columns) < 0]
     return _ordered(own_n, ghost, np.asarray(owner_of(ghost)), rank, size)
 
@@ -106,8 +128,9 @@ def csr_of(data, rows, columns, shape) -> sp.csr_array:
     if np.any(np.diff(rows) < 0):
         order = np.argsort(rows, kind="stable")
         data, rows, columns = data[order], rows[order], columns[order]
-    indptr = np.zeros(shape[0] + 1, np.int64)
+    index = index_dtype(max(shape[1], len(rows)))
+    indptr = np.zeros(shape[0] + 1, index)
     np.cumsum(np.bincount(rows, minlength=shape[0]), out=indptr[1:])
-    A = sp.csr_array((data, columns, indptr), shape=shape)
+    A = sp.csr_array((data, columns.astype(index, copy=False), indptr), shape=shape)
     A.sort_indices()
     return A

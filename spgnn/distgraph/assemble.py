@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 
 from ..graph import with_self_loops
-from ..partition import RowBlock, in_order, local_order
+from ..partition import in_order, local_order
 from ..spmm.blocks import Blocks
 from ..spmm.indexmap import IndexMap, broadcast_map, columns_map
 from ..spmm.layout import Layout
@@ -23,22 +23,25 @@ from .choice import choose_scheme
 
 
 def assemble(
-    block: RowBlock, owner_of, layout: Layout, operator: str, machine: str, locality: bool
+    edges: list[sp.csr_array], own_n: np.ndarray, owner_of, layout: Layout, operator: str, machine: str, locality: bool
 ) -> tuple[DistSpMM, np.ndarray | None]:
     """Return the normalised operator of the block row that this rank holds, and the order of its rows. Collective.
 
     Scheme auto is decided here. The order is new to old, (n,), or None for that of the block.
 
-    Args: owner_of  function of original ids to their block rows; operator: gcn, row or none.
+    Args: edges     the rows A_nN of this rank alone, which are taken out: they are no longer needed once they are split.
+          own_n     their original ids, (n,).
+          owner_of  function of original ids to their block rows; operator: gcn, row or none.
           machine   of the cost model, for scheme auto.
           locality  own rows may be reordered.
     """
-    A_nN = sp.csr_array(block.A_nN)
-    index = _index(block, A_nN, owner_of, layout)
+    A_nN = sp.csr_array(edges.pop())
+    index = _index(own_n, A_nN, owner_of, layout)
     if layout.comm.size == 1:
         A_oo, A_og = A_nN, sp.csr_array((A_nN.shape[0], 0), dtype=A_nN.dtype)
     else:
         A_oo, A_og = index.split(A_nN)
+    del A_nN
     order_n = local_order(A_oo) if locality else None
     if order_n is not None:
         A_oo, A_og = in_order(A_oo, order_n), sp.csr_array(A_og[order_n])
@@ -59,8 +62,8 @@ def assemble(
     return make_operator(blocks, layout, base, covers), order_n
 
 
-def _index(block: RowBlock, A_nN: sp.csr_array, owner_of, layout: Layout) -> IndexMap:
-    own_n, R = block.own_n, layout.grid.rows
+def _index(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, layout: Layout) -> IndexMap:
+    R = layout.grid.rows
     if layout.comm.size == 1:
         return IndexMap(own_n, np.empty(0, np.int64), np.zeros(1, np.int64))
     if layout.scheme == "broadcast":

@@ -5,6 +5,7 @@ Shapes: N nodes, n own rows, C classes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
 def distribute(
-    source: Graph | str | Path | None,
+    source: Graph | Callable[[], Graph] | str | Path | None,
     comm: Communicator,
     partition: Partition | np.ndarray | str | Path | None = None,
     *,
@@ -59,8 +60,9 @@ def distribute(
 
     Args:
         source       a Graph on all ranks, of which each keeps its rows; or on rank 0 alone (None on the
-                     others), which sends each rank its rows; or a folder that `Partition.save` wrote,
-                     of which each rank maps its own part only.
+                     others), which sends each rank its rows; or a function that returns it, called on rank 0
+                     alone, whose graph takes no memory any more when its rows are sent; or a folder that
+                     `Partition.save` wrote, of which each rank maps its own part only.
         partition    Partition, owner array (N,), or such a folder; without one `method` makes it on rank 0.
         scheme       cover, columns, broadcast, or auto: what the cost model finds faster.
         replication  c of 1.5D: the partition has P/c parts, each held by c ranks.
@@ -100,15 +102,20 @@ def distribute(
     placement = place(comm, device)
     comm, pool = device_communicator(comm, placement), make_pool(placement.device)
     layout = make_layout(comm, replication, scheme, dtype, pool, threads, (Wire(wire), Wire(wire_gradients)))
+    source = together(comm, _read, source, comm.rank)
     comm.phase = "partition and load"
     block, owner_of, name, method = _own_block(source, layout, partition, method, seed, balance)
+    del source  # and with it the graph, where no caller has it
     check_same(comm, block_facts(block))
     give_back_memory()  # what reading and partitioning took
     if feature_norm == "none":
         together(comm, _check_fits, block, dtype)
     comm.phase = "distribute"
-    A, order_n = assemble(block, owner_of, layout, operator, machine, locality)
-    X_nF, y_n, split_n = (rows if order_n is None else select_rows(rows, order_n) for rows in (block.X_nF, block.y_n, block.split_n))
+    edges, own_n, n_nodes, rows = [block.A_nN], block.own_n, block.n_nodes, (block.X_nF, block.y_n, block.split_n)
+    del block
+    A, order_n = assemble(edges, own_n, owner_of, layout, operator, machine, locality)
+    X_nF, y_n, split_n = rows if order_n is None else (select_rows(of_nodes, order_n) for of_nodes in rows)
+    del rows
     A.order = order
     X = _features(X_nF, feature_norm, pool, dtype, threads)
     nnz = np.array([A.nnz])
@@ -119,7 +126,7 @@ def distribute(
         X=X,
         y_n=_labels(y_n, dtype),
         split_n=split_n,
-        n_nodes=block.n_nodes,
+        n_nodes=n_nodes,
         n_classes=_class_count(y_n, comm),
         name=name,
         scheme=layout.scheme,
@@ -131,6 +138,13 @@ def distribute(
     if keep:
         dgraph.keep()
     return dgraph
+
+
+def _read(source, rank: int):
+    """Return what a function given as source returns, None on other ranks than 0."""
+    if not callable(source):
+        return source
+    return source() if rank == 0 else None
 
 
 def _own_block(source, layout: Layout, partition, method, seed, balance):

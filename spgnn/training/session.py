@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,9 +125,8 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
     config = _of_parts(source, config, comm)
     if config.partition:
         together(comm, _check_parts, source, config, root=0)
-    graph = None if config.partition else together(comm, _load, source, config, root=0)
     dgraph = distribute(
-        config.partition or graph,
+        config.partition or partial(_load, source, config),
         comm,
         scheme=config.scheme,
         replication=config.replication,
@@ -145,7 +145,6 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
         threads=threads,
         device=config.device,
     )
-    del graph  # before A X takes as much as its X
     if config.keep:
         dgraph.keep()
     return dgraph

@@ -97,6 +97,23 @@ def test_sparse_features_of_any_kind_are_taken(tmp_path):
     np.testing.assert_array_equal(load_block(tmp_path / "parts", 0).X_nF.toarray(), X.toarray())
 
 
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("value", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("columns", [[2, 0, 1, 3, 1, 0], [1, 1, 3, 3, 2, 0]], ids=["unsorted", "twice"])
+def test_sparse_features_out_of_order_or_twice_are_summed_and_left_as_they_are(tmp_path, columns, value, index):
+    data, indptr = np.arange(1, 7).astype(value), np.array([0, 2, 2, 4, 4, 4, 5, 6, 6], index)
+    X = sp.csr_array((data, np.array(columns, index), indptr), shape=(8, 4))
+    before = [array.copy() for array in (X.data, X.indices, X.indptr)]
+    np.savez(tmp_path / "X.npz", format=b"csr", shape=np.array(X.shape), data=X.data, indices=X.indices, indptr=X.indptr)
+    expected = np.zeros(X.shape)
+    np.add.at(expected, (np.repeat(np.arange(8), np.diff(indptr)), columns), data)
+    for source in (X, sp.csr_matrix(X), tmp_path / "X.npz"):
+        part_to_folder(EDGES, 1, tmp_path / "parts", memory=MEMORY, features=source)
+        np.testing.assert_array_equal(load_block(tmp_path / "parts", 0).X_nF.toarray(), expected)
+    for array, old in zip((X.data, X.indices, X.indptr), before):
+        np.testing.assert_array_equal(array, old)
+
+
 def test_memory_that_cannot_do_is_told_before_any_is_taken(tmp_path, monkeypatch):
     monkeypatch.setattr("spgnn.partition.pipeline.rows.read_edges", lambda *_, **__: pytest.fail("a stage began"))
     with pytest.raises(ResourceError, match="1,000,000,000 nodes need 34 bytes each"):

@@ -124,7 +124,9 @@ class Sparse:
     def _stored(self, start: int, data, indices, indptr, shape) -> sp.csr_array:
         data, indices, indptr, _ = checked_parts(self.where, data, indices, indptr, shape, what=f"features from row {start}")
         block = sp.csr_array((as_float(data), indices, indptr), shape=shape)
-        block.sum_duplicates()
+        if not block.has_canonical_format:
+            block = block.copy()  # sorting writes, and these arrays are the caller's, or a file's that cannot be written
+            block.sum_duplicates()
         if not np.isfinite(block.data).all():
             row = int(np.searchsorted(block.indptr, int(np.argmin(np.isfinite(block.data))), side="right")) - 1
             raise FormatError(f"{self.where}: node {start + row} has a feature that is not finite")

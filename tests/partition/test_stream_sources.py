@@ -96,6 +96,14 @@ def test_npy_files_and_memmaps_are_streamed(tmp_path, dtype, is_rows):
         np.testing.assert_array_equal(edges_of(mapped[::3]), EDGES[::3])
 
 
+def test_a_memmap_that_was_written_into_is_streamed_as_it_is_in_memory(tmp_path):
+    np.save(tmp_path / "e.npy", (EDGES + 1).astype(np.int64))
+    for mode in ("c", "r+"):
+        mapped = np.load(tmp_path / "e.npy", mmap_mode=mode)
+        mapped -= 1
+        np.testing.assert_array_equal(edges_of(mapped), EDGES)
+
+
 def test_parquet_is_streamed_where_pyarrow_is(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -162,6 +162,8 @@ def _mapped(array: np.ndarray) -> EdgeStream | None:
     """The file behind an (E, 2) memmap of int32 or int64; None for other layouts, which are copied chunk by chunk."""
     is_pairs = array.ndim == 2 and array.shape[1] == 2 and array.flags.c_contiguous and array.dtype in PAIRS
     start = getattr(array, "offset", None)
+    if array.mode == "c":  # what was written into it is in no file
+        return None
     if not is_pairs or start is None or array.base is None or isinstance(array.base, np.memmap):
         return None
     return _pairs(Path(array.filename), array.dtype, start, len(array))

@@ -90,18 +90,36 @@ def test_a_partition_that_is_replaced_stands_until_the_new_one_is_whole(edges, m
     assert load_partition(edges / "parts").k == 3
 
 
-@pytest.mark.parametrize("change", ["seed", "edges file", "features file"])
-def test_other_parameters_or_files_start_anew_and_say_so(edges, monkeypatch, change):
+def stopped_before_its_end(folder: Path, monkeypatch, **more) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Work, "publish", lambda self: (_ for _ in ()).throw(Stop))
         with pytest.raises(Stop):
-            run(edges)
+            run(folder, **more)
+
+
+@pytest.mark.parametrize("change", ["seed", "edges file", "features file"])
+def test_other_parameters_or_files_start_anew_and_say_so(edges, monkeypatch, change):
+    stopped_before_its_end(edges, monkeypatch)
     if change != "seed":
         os.utime(edges / ("e.txt" if change == "edges file" else "X.npy"), (1, 1))
     notes = []
     run(edges, note=notes.append, seed=int(change == "seed"))
     word = {"seed": "seed", "edges file": "source", "features file": "features"}[change]
     assert notes == [f"starting anew: the run that was interrupted had another {word}"]
+
+
+def test_an_array_as_an_option_is_told_from_one_that_looks_alike(edges, monkeypatch):
+    degrees = np.ones((2, 2000), np.int64)
+    degrees[1, 1000] = 2
+    assert repr(degrees[0]) == repr(degrees[1])
+    usual = {"source": edges / "e.bin", "features": None, "n_nodes": 2000, "threshold": 1.0}
+    stopped_before_its_end(edges, monkeypatch, degrees=degrees[0], **usual)
+    notes = []
+    run(edges, note=notes.append, degrees=degrees[1], **usual)
+    assert notes == ["starting anew: the run that was interrupted had another options"]
+    stopped_before_its_end(edges, monkeypatch, degrees=degrees[1], **usual)
+    run(edges, note=notes.append, degrees=degrees[1].copy(), **usual)
+    assert notes[1:] == ["going on where the run before was interrupted"]
 
 
 def test_two_at_once_are_one_too_many(edges):

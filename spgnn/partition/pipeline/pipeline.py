@@ -44,7 +44,7 @@ from .deal import deal, deal_ids
 from .halo import HaloRows, grow_halo
 from .memory import Memory, memory_bytes_of
 from .npy import NpyFile
-from .plan import check_disk, identity
+from .plan import check_disk, identity, identity_of_option
 from .tables import Sparse, check_rows, features_table, labels_table, split_table
 from .work import Work
 
@@ -97,7 +97,7 @@ def part_to_folder(
     key = {
         "source": identity(source), "format": format, "n_nodes": n_given, "relabel": relabel, "edges": edges, "k": k, "method": method,
         "seed": int(seed), "balance": float(balance), "hops": hops, "memory": limit.total_bytes, "owner": identity(owner),
-        "options": {name: repr(value) for name, value in sorted(options.items())},
+        "options": {name: identity_of_option(value) for name, value in sorted(options.items())},
     } | {name: identity(value) for name, value in (("features", features), ("labels", labels), ("split", split))}  # fmt: skip
     run = _Run(stream, source, format, k, method, seed, balance, edges, hops, owner, relabel, tables, limit, progress or (lambda *_: None), options)
     if note and stream.head and stream.head.n_columns == 3:

@@ -39,6 +39,12 @@ def identity(source) -> list | str | None:
     return sha.hexdigest()
 
 
+def identity_of_option(value) -> list | str:
+    """Return what tells an option's value from another: its text, of an array its bytes, as its text leaves most of it out."""
+    array = np.asarray(value) if hasattr(value, "__array__") else None
+    return repr(value) if array is None or array.ndim == 0 or array.dtype.hasobject else identity(array)
+
+
 def check_disk(folder: Path, entries: int, n_nodes: int, tables: dict, halo: int) -> None:
     """Raise ResourceError, with the arithmetic, where the disk has too little room for what comes.
 

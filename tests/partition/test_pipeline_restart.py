@@ -97,6 +97,25 @@ def stopped_before_its_end(folder: Path, monkeypatch, **more) -> None:
             run(folder, **more)
 
 
+@pytest.mark.parametrize("meanwhile", ["nothing", "removed", "replaced"])
+def test_after_a_kill_behind_the_last_rename_the_folder_is_there_and_is_that_of_the_run(edges, monkeypatch, meanwhile):
+    with monkeypatch.context() as patch:
+        patch.setattr(Work, "discard", lambda self: (_ for _ in ()).throw(Stop))
+        with pytest.raises(Stop):
+            run(edges)
+    expected = files_of(edges / "parts")
+    if meanwhile != "nothing":
+        shutil.rmtree(edges / "parts")
+    if meanwhile == "replaced":
+        run(edges, "other", k=2)
+        (edges / "other").rename(edges / "parts")
+    notes = []
+    assert run(edges, note=notes.append)["k"] == 3
+    assert files_of(edges / "parts") == expected
+    assert not (edges / ".parts.partial").exists()
+    assert ("going on" if meanwhile == "nothing" else "no longer there") in notes[0]
+
+
 @pytest.mark.parametrize("change", ["seed", "edges file", "features file"])
 def test_other_parameters_or_files_start_anew_and_say_so(edges, monkeypatch, change):
     stopped_before_its_end(edges, monkeypatch)

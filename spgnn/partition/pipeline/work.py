@@ -43,9 +43,12 @@ class Work:
         except OSError as error:
             raise ResourceError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
         found = _read(self.folder / "key.json")
-        if found != self._key:
+        is_lost = not self.new.exists() and self.record("publish") != _identity(self.final)
+        if found != self._key or is_lost:
             others = [name for name in os.listdir(self.folder) if name != "lock"]
-            if found is not None:
+            if found == self._key:
+                self.note("starting anew: what the run that was interrupted had written is no longer there")
+            elif found is not None:
                 changed = [name for name in self._key if found.get(name) != self._key[name]]
                 self.note(f"starting anew: the run that was interrupted had another {' and '.join(changed) or 'version'}")
             for name in others:
@@ -85,6 +88,7 @@ class Work:
             if self.final.exists():
                 _remove(old)
                 self.final.rename(old)
+            _write(self.folder / "done" / "publish.json", _identity(self.new))
             self.new.rename(self.final)
             sync(self.final.parent)
         self.discard()
@@ -102,6 +106,12 @@ def _read(path: Path) -> dict | None:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _identity(folder: Path) -> dict:
+    """Return what a folder keeps when it is renamed, and another at its place has not."""
+    found = folder.stat() if folder.exists() else None
+    return {"folder": found and [found.st_ino, found.st_mtime_ns]}
 
 
 def _write(path: Path, value: dict) -> None:

@@ -100,6 +100,17 @@ def test_the_halo_is_what_is_within_so_many_hops_with_its_rows(tmp_path, hops, e
             np.testing.assert_array_equal(halo.A_gN.toarray(), rows)
 
 
+def test_a_halo_of_more_nonzeros_than_any_part_has_wider_offsets(tmp_path, monkeypatch):
+    for module in ("pipeline", "rows"):  # 2^15 stands for 2^31
+        monkeypatch.setattr(f"spgnn.partition.pipeline.{module}.index_dtype", lambda most: np.int16 if most < 2**15 else np.int32)
+    np.random.default_rng(0).integers(0, 500, (25_000, 2)).astype(np.int32).tofile(tmp_path / "e.bin")
+    part_to_folder(tmp_path / "e.bin", 4, tmp_path / "parts", memory=MEMORY, hops=2)
+    A = spgnn.load_graph(tmp_path / "e.bin").in_use().A
+    block, halo = load_block(tmp_path / "parts", 0), load_halo(tmp_path / "parts", 0)
+    assert block.A_nN.nnz < 2**15 < halo.A_gN.nnz
+    np.testing.assert_array_equal(halo.A_gN.toarray(), A[halo.node_g].toarray() * (halo.hop_g == 1)[:, None])
+
+
 @pytest.mark.slow
 def test_more_than_64_parts_have_the_halo_of_each(tmp_path):
     draw(tmp_path, 300, 900, seed=1)

@@ -32,6 +32,7 @@ from ...data.readers.npz import read_npy
 from ...errors import FormatError, InputError, ResourceError, SpgnnError, UsageError, nearest
 from ...graph import Graph
 from ...graph.graph import EDGES
+from ...graph.structure import index_dtype
 from ..gate import check_k, check_owner
 from ..metrics import metrics_of_counts
 from ..store import check_free, part_name, sha256_of, write_manifest
@@ -237,7 +238,8 @@ class _Run:
             ends = end + np.cumsum(all_rows.lengths_N[start : start + (1 << 20)], dtype=np.int64)
             end = int(ends[-1])
             sha.update(ends.tobytes())
-        halo = HaloRows(work, self.k, self.hops, dtype) if self.hops > 1 else None
+        # A halo may have more nonzeros than any part, up to all.
+        halo = HaloRows(work, self.k, self.hops, np.dtype(index_dtype(max(n_nodes, nnz))).str) if self.hops > 1 else None
         for start, lengths, columns in all_rows.blocks(self._block_entries()):
             sha.update(columns.astype(np.int64).data)
             if halo is not None:

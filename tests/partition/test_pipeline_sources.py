@@ -151,6 +151,16 @@ def test_values_of_nodes_are_refused_as_in_memory(tmp_path, what, values, messag
             read(**{what: tmp_path / "v.npy"})
 
 
+@pytest.mark.parametrize("what", ["labels", "split"])
+def test_labels_and_splits_without_a_column_are_refused_as_in_memory(tmp_path, what):
+    np.save(tmp_path / "v.npy", np.zeros((8, 0), np.int8))
+    edges = graph_from_coo(*EDGES.T, 8)
+    for read in (lambda **part: load_graph(edges, **part), lambda **part: part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, **part)):
+        with pytest.raises(FormatError, match=r"v.npy: .* shape \(8, 0\); expected"):
+            read(**{what: tmp_path / "v.npy"})
+    assert not (tmp_path / "parts").exists()
+
+
 def test_a_split_of_unsigned_integers_is_stored_as_int8(tmp_path):
     part_to_folder(EDGES, 1, tmp_path / "parts", memory=MEMORY, split=np.array([0, 1, 2, 2, 1, 0, 0, 0], np.uint16))
     split = np.load(tmp_path / "parts" / "part-00000" / "split.npy")

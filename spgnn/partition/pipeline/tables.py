@@ -39,6 +39,8 @@ class Dense:
             raise FormatError(f"{self.where}: holds {self._dtype}; expected numbers")
         if len(shape) not in ((2,) if what == "features" else (1, 2)):
             raise FormatError(f"{self.where}: shape {shape}; expected a row a node")
+        if what != "features" and 0 in shape[1:]:
+            raise FormatError(f"{self.where}: {what} of shape {shape}; expected a column at least")
         self.rows, self._tail = shape[0], tuple(shape[1:])
         sample = self._stored(0, np.zeros((0, *self._tail), self._dtype.newbyteorder("=")))
         self.dtype, self.tail = sample.dtype, sample.shape[1:]

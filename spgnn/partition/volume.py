@@ -111,7 +111,7 @@ def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndar
     if isinstance(start, str):
         if start == "volume" or start not in PARTITIONERS:
             raise UsageError(f"volume: start = {start!r} is not known{nearest(start, [name for name in PARTITIONERS if name != 'volume'])}")
-        owner_N, who = PARTITIONERS[start](graph, k, seed=seed, balance=balance), f"volume: start {start!r}"
+        owner_N, who = np.asarray(PARTITIONERS[start](graph, k, seed=seed, balance=balance)), f"volume: start {start!r}"
     else:
         owner_N, who = np.asarray(start), "volume: start"
     if owner_N.ndim == 1 and len(owner_N) == graph.n_nodes and owner_N.dtype.kind in "iu" and 0 <= owner_N.min() and owner_N.max() < k:

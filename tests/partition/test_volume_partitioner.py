@@ -6,7 +6,7 @@ import pytest
 from spgnn.data import load_graph
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import _volume, cover_PP, exchange_metrics, metrics, part_graph
+from spgnn.partition import PARTITIONERS, _volume, cover_PP, exchange_metrics, metrics, part_graph
 from spgnn.partition.metrics import row_work
 
 from graphs import random_graph
@@ -91,6 +91,14 @@ def test_any_partition_is_a_start(rmat):
     for part in (from_random, from_given):
         assert part.metrics["nnz_imbalance"] <= 1.031 and part.sizes_k.min() >= 1
     assert from_given.metrics["total_rows"] < 0.9 * metrics(rmat.in_use().A, given, 8)["total_rows"]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_a_partitioner_of_ones_own_is_a_start_whatever_sequence_it_returns(monkeypatch, kind):
+    owners = [v % 4 for v in range(40)]
+    monkeypatch.setitem(PARTITIONERS, "mine", lambda graph, k, *, seed, balance: kind(owners))
+    graph = random_graph(40, 160)
+    np.testing.assert_array_equal(part_graph(graph, 4, "volume", start="mine").owner_N, part_graph(graph, 4, "volume", start=np.array(owners)).owner_N)
 
 
 def test_more_effort_sends_less(rmat):

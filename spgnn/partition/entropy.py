@@ -7,6 +7,7 @@ Source: entropy-aware paper (Deshmukh et al. 2023), section III-A and Algorithm 
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Literal
 
 import numpy as np
@@ -132,7 +133,7 @@ def _check(graph: Graph, c: float, floor: int, fanout: int, similarity: str) -> 
         raise GraphError(f"entropy: {graph.name} has no features, which the weights of its edges come from; give --features FILE, or use --method metis")
     if similarity not in SIMILARITIES:
         raise UsageError(f"entropy: similarity = {similarity!r} is not known{nearest(similarity, SIMILARITIES)}")
-    if isinstance(c, bool) or not isinstance(c, (int, float)) or not 0 <= c < math.inf:
+    if isinstance(c, bool) or not isinstance(c, numbers.Real) or not 0 <= c < math.inf:
         raise UsageError(f"entropy: c = {c!r}; expected a number of 0 or more")
     for name, value in (("floor", floor), ("fanout", fanout)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= LARGEST:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
@@ -60,13 +61,14 @@ def volume(
     """
     if objective not in OBJECTIVES:
         raise UsageError(f"volume: objective = {objective!r} is not known{nearest(objective, OBJECTIVES)}")
-    if isinstance(effort, bool) or not isinstance(effort, (int, float)) or not 0 < effort <= 1000:
+    if isinstance(effort, bool) or not isinstance(effort, numbers.Real) or not 0 < effort <= 1000:
         raise UsageError(f"volume: effort = {effort!r}; expected a number above 0, at most 1000")
     for name, value in (("send", send), ("receive", receive)):
         if not isinstance(value, (bool, np.bool_)):
             raise UsageError(f"volume: {name} = {value!r}; expected True or False")
     if k == 1 or k >= graph.n_nodes:
         return np.arange(graph.n_nodes) % k
+    effort = float(effort)
     pattern = ones_of(graph.A)
     readers = pattern.T.tocsr()
     work_N = row_work(graph.A)

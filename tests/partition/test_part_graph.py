@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from spgnn.data import load_graph
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import PARTITIONERS, check_owner, fill_empty_parts, metrics, part_graph, part_stream, partition_of, partitioner
@@ -308,3 +309,12 @@ def test_seeds_and_balances_of_any_kind_of_number_are_taken_and_others_refused(m
     for balance in (0.99, 1e308, float("inf"), float("nan"), True, "1.1"):
         with pytest.raises(UsageError, match=r"balance = .*; expected a number from 1 to 1e\+06"):
             part_graph(graph, 3, method, balance=balance)
+
+
+@pytest.mark.parametrize(("method", "option", "value"), [
+    ("spring", "threshold", 0.25), ("spring+", "threshold", 2), ("spring+", "rounds", 3), ("hdrf", "weight", 2), ("2psl", "capacity", 1.5), ("volume", "effort", 0.5), ("volume", "effort", 1), ("entropy", "c", 4),
+])  # fmt: skip
+def test_options_of_any_kind_of_number_are_taken(method, option, value):
+    graph = load_graph("sbm:n=60,classes=3")
+    owners = [part_graph(graph, 3, method, **{option: number}).owner_N for number in (value, np.array([value])[0], np.float32(value) if isinstance(value, float) else np.int16(value))]
+    np.testing.assert_array_equal(owners[1:], [owners[0]] * 2)

@@ -68,7 +68,7 @@ class Spring {
         Id cluster = NONE;
         uint32_t degree = 0;
         Id richest = NONE;            // n_v
-        uint32_t richest_degree = 0;  // d(n_v), here so that the test costs no other node's line
+        uint32_t richest_degree = 0;  // d(n_v), here so that the test costs no other node's line; online as it was when n_v became the richest
     };
 
     bool is_online_;

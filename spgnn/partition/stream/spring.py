@@ -28,7 +28,8 @@ def spring(
     """Cluster the stream, merge clusters by richest neighbour, place the largest first: Algorithm 1; seed has no say.
 
     Args: threshold  volume that a cluster may have, over the stream's total volume / k (tau_vol).
-          degrees    exact: counted by a pass before; online: counted on the way, as Hollocou et al. do; or (N,) integers.
+          degrees    exact: counted by a pass before; online: counted on the way, as Hollocou et al. do, d(n_v) as it was
+                      when n_v became the richest neighbour; or (N,) integers.
     """
     owner_N, details, _ = _spring(passes, k, balance, threshold, degrees)
     return owner_N, details
@@ -78,6 +79,7 @@ def _spring(passes: Passes, k: int, balance: float, threshold: float, degrees, k
         elif passes.n_edges is None:
             passes.run("count")
         n_known = -1 if passes.n_nodes is None else passes.n_nodes
+        # Which edges are self-loops would take a pass more to know.
         clusters = _stream.Spring(None, threshold * 2 * passes.n_edges / k, n_known, passes.most_nodes)
         degrees_N = None
     else:

@@ -114,6 +114,14 @@ def test_sparse_features_out_of_order_or_twice_are_summed_and_left_as_they_are(t
         np.testing.assert_array_equal(array, old)
 
 
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4"])
+def test_sparse_features_of_the_other_byte_order_are_taken(tmp_path, dtype):
+    X = sp.random_array((8, 5), density=0.5, format="csr", rng=np.random.default_rng(0))
+    X.data = (8 * X.data).astype(dtype)
+    part_to_folder(EDGES, 1, tmp_path / "parts", memory=MEMORY, features=X)
+    np.testing.assert_array_equal(load_block(tmp_path / "parts", 0).X_nF.toarray(), X.toarray())
+
+
 def test_memory_that_cannot_do_is_told_before_any_is_taken(tmp_path, monkeypatch):
     monkeypatch.setattr("spgnn.partition.pipeline.rows.read_edges", lambda *_, **__: pytest.fail("a stage began"))
     with pytest.raises(ResourceError, match="1,000,000,000 nodes need 34 bytes each"):

@@ -125,7 +125,7 @@ class Sparse:
 
     def _stored(self, start: int, data, indices, indptr, shape) -> sp.csr_array:
         data, indices, indptr, _ = checked_parts(self.where, data, indices, indptr, shape, what=f"features from row {start}")
-        block = sp.csr_array((as_float(data), indices, indptr), shape=shape)
+        block = sp.csr_array((as_float(data.astype(data.dtype.newbyteorder("="), copy=False)), indices, indptr), shape=shape)
         if not block.has_canonical_format:
             block = block.copy()  # sorting writes, and these arrays are the caller's, or a file's that cannot be written
             block.sum_duplicates()

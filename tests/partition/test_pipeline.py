@@ -259,6 +259,14 @@ def test_the_shares_of_memory_stay_below_it():
         assert 3 * limit.row_bytes(n_nodes) <= rest
 
 
+def test_many_parts_take_memory_by_their_pairs():
+    assert Memory.now(10**9, "spring", 8000, 1, False, False).pair_bytes == 4 * 8000**2
+    rest = [Memory(10**9, 34, pair_bytes=pairs).buffers(10**6) for pairs in (0, 4 * 8000**2)]
+    assert rest[0] - rest[1] == 256_000_000
+    with pytest.raises(ResourceError, match="0 MB, the pairs of parts 256 MB, and buffers 25 MB; give it 282 MB or more"):
+        Memory(200 * 10**6, 34, pair_bytes=4 * 8000**2).buffers(10)
+
+
 def test_tables_in_blocks_are_the_whole(tmp_path):
     rng = np.random.default_rng(0)
     for name, X in (("c", rng.normal(size=(37, 3))), ("f", np.asfortranarray(rng.normal(size=(37, 3)))), ("i", rng.integers(0, 9, (37, 2)).astype(">i2"))):

@@ -15,6 +15,7 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KI
 # Bytes a node of a method, its check included; 8 more of a vertex cut for each 64 parts.
 METHOD_BYTES = {"spring": 34, "spring+": 42, "dbh": 26, "greedy": 26, "hdrf": 26, "2psl": 36}
 OTHER_BYTES, STAGE_BYTES, HOPS_BYTES, RELABEL_BYTES = 42, 26, 36, 66
+PAIR_BYTES = 4  # of the table of rows that parts send each other
 LEAST_BUFFERS, TEXT_BUFFERS = 24 << 20, 88 << 20
 MOST_ENTRIES, MOST_ROW_BYTES = 1 << 24, 64 << 20  # more memory than this makes nothing faster
 
@@ -42,26 +43,29 @@ class Memory:
     Args: total_bytes   the limit.
           base_bytes    resident before anything was read.
           node_bytes    a node; least_buffers: what is needed whatever N is.
+          pair_bytes    of what each pair of parts exchanges.
     """
 
     total_bytes: int
     node_bytes: int
     least_buffers: int = LEAST_BUFFERS
     base_bytes: int = 0
+    pair_bytes: int = 0
 
     @classmethod
     def now(cls, total_bytes: int, method: str, k: int, hops: int, relabel: bool, is_parsed: bool) -> Memory:
         """Return the shares as this process stands now."""
-        return cls(total_bytes, node_bytes(method, k, hops, relabel), TEXT_BUFFERS if is_parsed else LEAST_BUFFERS, rss_bytes())
+        return cls(total_bytes, node_bytes(method, k, hops, relabel), TEXT_BUFFERS if is_parsed else LEAST_BUFFERS, rss_bytes(), PAIR_BYTES * k * k)
 
     def buffers(self, n_nodes: int) -> int:
         """Return the bytes that are left for buffers; ResourceError with the arithmetic where they are too few."""
-        left = self.total_bytes - self.base_bytes - self.node_bytes * n_nodes
+        left = self.total_bytes - self.base_bytes - self.node_bytes * n_nodes - self.pair_bytes
         if left < self.least_buffers:
             need = self.total_bytes - left + self.least_buffers
+            pairs = f"the pairs of parts {self.pair_bytes / 1e6:,.0f} MB, " if self.pair_bytes >= 10**6 else ""
             raise ResourceError(
                 f"memory of {self.total_bytes / 1e6:,.0f} MB is too little: the interpreter has {self.base_bytes / 1e6:,.0f} MB, "
-                f"{n_nodes:,} nodes need {self.node_bytes} bytes each, {self.node_bytes * n_nodes / 1e6:,.0f} MB, and buffers "
+                f"{n_nodes:,} nodes need {self.node_bytes} bytes each, {self.node_bytes * n_nodes / 1e6:,.0f} MB, {pairs}and buffers "
                 f"{self.least_buffers / 1e6:,.0f} MB; give it {-(-need // 10**6):,} MB or more"
             )
         return left

@@ -165,11 +165,11 @@ class _Run:
         spilled = work.stage("buckets", lambda: self._spill(work, read))
         work.drop("counts.npy", rows.COPY)
         spilled["index_dtype"] = rows.spill_index_dtype(n_nodes, spilled)
-        parts = self._sort_parts(work, spilled)
+        parts, sent_PP = self._sort_parts(work, spilled)
         work.drop("ranked.npy", "bucket-*")
         self._deal(work, spilled, parts)
         digest = work.stage("graph", lambda: self._digest(work, spilled, sum(part["nnz"] for part in parts)))["digest"]
-        return work.stage("manifest", lambda: self._manifest(work, read, spilled, parts, digest))
+        return work.stage("manifest", lambda: self._manifest(work, read, parts, sent_PP, digest))
 
     def _edges(self, work: Work, read: dict) -> Passes:
         """The passes over the stream, or its copy, whose edges must be those of the first."""
@@ -196,16 +196,19 @@ class _Run:
             work, self._edges(work, read), self.owner_N, self.k, self.turned, limit.bucket_entries(self.n_nodes), limit.spill_entries(self.n_nodes)
         )
 
-    def _sort_parts(self, work: Work, spilled: dict) -> list[dict]:
+    def _sort_parts(self, work: Work, spilled: dict) -> tuple[list[dict], np.ndarray]:
         reads, parts = None, []
+        sent_PP = np.zeros((self.k, self.k), np.int32)
         most = self.limit.bucket_entries(self.n_nodes)
         for p in range(self.k):
             if work.record(f"part-{p:05d}") is None:
                 reads = reads or _pipeline.Reads(self.owner_N)
-            parts.append(work.stage(f"part-{p:05d}", lambda: rows.sort_part(work, spilled, p, self.owner_N, reads, self.k, most)))
+            part = work.stage(f"part-{p:05d}", lambda: rows.sort_part(work, spilled, p, self.owner_N, reads, self.k, most))
+            sent_PP[:, p] = part.pop("sent")  # as numbers of Python they are several times as large
+            parts.append(part)
             rows.drop_buckets(work, spilled, p)
             self.progress("sort rows", p + 1, self.k)
-        return parts
+        return parts, sent_PP
 
     def _deal(self, work: Work, spilled: dict, parts: list[dict]) -> None:
         work.stage("own", lambda: deal_ids(work, self.owner_N, self.k))
@@ -252,8 +255,7 @@ class _Run:
             halo.finish()
         return {"digest": sha.hexdigest()}
 
-    def _manifest(self, work: Work, read: dict, spilled: dict, parts: list[dict], digest: str) -> dict:
-        sent_PP = np.array([part["sent"] for part in parts], np.int64).T
+    def _manifest(self, work: Work, read: dict, parts: list[dict], sent_PP: np.ndarray, digest: str) -> dict:
         sizes_k = np.bincount(self.owner_N, minlength=self.k)
         nnz_k = np.array([part["nnz"] for part in parts])
         found = metrics_of_counts(sent_PP, sum(part["cut"] for part in parts), (nnz_k + sizes_k).astype(np.float64), sizes_k)

@@ -122,6 +122,21 @@ def test_sparse_features_of_the_other_byte_order_are_taken(tmp_path, dtype):
     np.testing.assert_array_equal(load_block(tmp_path / "parts", 0).X_nF.toarray(), X.toarray())
 
 
+def test_numbers_of_any_integer_type_are_taken(tmp_path):
+    for name, number in (("plain", int), ("numpy", np.int64)):
+        part_to_folder(EDGES, number(2), tmp_path / name, memory=MEMORY, seed=number(3), hops=number(2), n_nodes=number(9))
+    assert files_of(tmp_path / "plain") == files_of(tmp_path / "numpy")
+
+
+@pytest.mark.parametrize("what, value, message", [
+    ("owner", np.array(1), r"owner has shape \(\); expected"), ("features", sp.coo_array(np.arange(8.0)), r"features: shape \(8,\); expected a row a node"),
+])  # fmt: skip
+def test_an_array_of_too_few_axes_is_named(tmp_path, what, value, message):
+    with pytest.raises((FormatError, PartitionError), match=message):
+        part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, **{what: value})
+    assert not any(tmp_path.iterdir())
+
+
 def test_memory_that_cannot_do_is_told_before_any_is_taken(tmp_path, monkeypatch):
     monkeypatch.setattr("spgnn.partition.pipeline.rows.read_edges", lambda *_, **__: pytest.fail("a stage began"))
     with pytest.raises(ResourceError, match="1,000,000,000 nodes need 34 bytes each"):

@@ -81,6 +81,7 @@ def part_to_folder(
     out = Path(os.path.realpath(out))  # what a link to a folder stands for is replaced, not the link
     k = check_k(k)
     check_options(method if owner is None else "spring", seed, balance, hops, options if owner is None else {})
+    hops = int(hops)
     if hops > MOST_HOPS:
         raise UsageError(f"hops = {hops}; expected at most {MOST_HOPS}")
     if edges is not None and edges not in EDGES:
@@ -96,7 +97,7 @@ def part_to_folder(
     if stream.n_nodes is not None:
         limit.buffers(stream.n_nodes)
     key = {
-        "source": identity(source), "format": format, "n_nodes": n_given, "relabel": relabel, "edges": edges, "k": k, "method": method,
+        "source": identity(source), "format": format, "n_nodes": n_given if n_given is None else int(n_given), "relabel": relabel, "edges": edges, "k": k, "method": method,
         "seed": int(seed), "balance": float(balance), "hops": hops, "memory": limit.total_bytes, "owner": identity(owner),
         "options": {name: identity_of_option(value) for name, value in sorted(options.items())},
     } | {name: identity(value) for name, value in (("features", features), ("labels", labels), ("split", split))}  # fmt: skip

@@ -96,6 +96,8 @@ class Sparse:
         self.where = str(self.path or "features")
         if dtype.kind not in "biuf":
             raise FormatError(f"{self.where}: holds {dtype}; expected numbers")
+        if len(shape) != 2:
+            raise FormatError(f"{self.where}: shape {shape}; expected a row a node")
         self.rows, self.width, self.nnz = shape[0], shape[1], nnz
         self.dtype = as_float(np.zeros(0, dtype.newbyteorder("="))).dtype
         self.row_bytes = 1  # at least: blocks are cut by nonzeros

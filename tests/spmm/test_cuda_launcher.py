@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from spgnn import load_graph
 from spgnn.errors import ResourceError, UsageError
 from spgnn.spmm import backend
 from spgnn.spmm.cuda.kernels import CudaKernels
@@ -148,3 +149,9 @@ def test_lanes_cover_every_column_of_every_width_and_launches_every_item(x_bytes
 def test_packs_are_as_wide_as_width_and_addresses_allow():
     assert common_pack(64, (256, 4), (512, 4)) == 8  # two words of 16 bytes
     assert common_pack(64, (264, 4), (512, 4)) == 2 and common_pack(41, (256, 4)) == 1 and common_pack(12, (256, 2)) == 4
+
+
+def test_the_graphs_that_the_tests_on_a_device_name_are_there():
+    from test_on_device import GRAPHS
+
+    assert all(load_graph(name).n_nodes for name in GRAPHS)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
 TOLERANCE = {F32: 1e-5, F64: 1e-12, BF16: 1e-2, F16: 2e-3}
-GRAPHS = ["path:n=1", "path:n=50", "star:n=5000", "grid:rows=30,cols=40", "complete:n=60", "random:n=3000,degree=7", "rmat:scale=14,degree=16", "sbm:n=2000,seed=0"]
+GRAPHS = ["path:n=1", "path:n=50", "star:n=5000", "grid:rows=30,cols=40", "complete:n=60", "random_directed:n=3000,degree=7", "rmat:scale=14,degree=16", "sbm:n=2000,seed=0"]
 WIDTHS = [1, 3, 8, 16, 41, 47, 64, 100, 128, 256, 300, 602, 1024]
 HOST = HostKernels()
 

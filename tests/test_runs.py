@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ("runs/setup.sh", "runs/test", "runs/quickstart", ".ci/run")
+CHECKED = (*SCRIPTS, "runs/gpu")
 # What the scripts call, beside Python, a compiler and apt-get.
 TOOLS = ("bash", "env", "basename", "cat", "cut", "dirname", "find", "grep", "head", "id", "rm", "sha256sum", "sort", "xargs", "nproc")
 
@@ -41,7 +42,7 @@ def run(script: Path, tools: Path, cwd: Path) -> subprocess.CompletedProcess:
     return subprocess.run(["bash", str(script)], env={"PATH": str(tools)}, cwd=cwd, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", CHECKED)
 def test_a_script_is_valid_bash_and_stops_at_the_first_error(name):
     assert subprocess.run(["bash", "-n", ROOT / name], timeout=60).returncode == 0
     text = (ROOT / name).read_text()
@@ -50,7 +51,7 @@ def test_a_script_is_valid_bash_and_stops_at_the_first_error(name):
         assert text.startswith("#!/usr/bin/env bash\n") and "\nset -euo pipefail\n" in text
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", CHECKED)
 def test_a_script_names_no_host_and_no_absolute_path_of_a_machine(name):
     text = (ROOT / name).read_text()
     assert not re.findall(r"https?://|--index-url|--extra-index-url|--find-links|/home/|/root/|/tmp/|/work/", text)
@@ -82,3 +83,35 @@ def test_a_python_that_is_too_old_is_as_good_as_none(bare_machine, tmp_path):
     assert found.returncode == 4
     assert "Python 3.11 or later" in found.stderr
     assert found.stderr.endswith("apt-get install python3 python3-venv python3-dev g++\n")
+
+
+@pytest.fixture
+def device_script(tmp_path):
+    """runs/gpu from another folder, with a Python that only prints what it is asked, and fails where that is told."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/bash\necho "$*"\n[[ -z ${HANGS:-} || $* != *pytest* ]] || sleep 60\nexit "${CODE:-0}"\n')
+    python.chmod(0o755)
+    return lambda *words, **env: subprocess.run(
+        ["bash", ROOT / "runs" / "gpu", *words], env=os.environ | {"PYTHON": str(python)} | env, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_what_needs_a_device_leaves_its_tables_in_a_folder_that_is_named_from_where_one_stands(device_script, tmp_path):
+    (tmp_path / "data" / "arxiv_graphsaint").mkdir(parents=True)
+    found = device_script("tables", SPGNN_DATA="data")
+    assert found.returncode == 0, found.stderr
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == ["epoch-arxiv.txt", "epoch-rmat.txt", "pytest.txt", "spmm.txt"]
+    assert (tmp_path / "tables" / "spmm.txt").read_text().startswith("runs/bench/gpu_spmm --graphs arxiv;rmat:scale=20")
+
+
+def test_what_needs_a_device_runs_the_stages_that_are_named(device_script):
+    asked = [line.split()[0] for line in device_script("tables", "spmm", "build").stdout.splitlines()]
+    assert asked == ["setup.py", "runs/bench/gpu_spmm"]  # in the order in which one needs the other
+    wrong = device_script("tables", "epoch")
+    assert wrong.returncode == 2 and wrong.stderr == "runs/gpu: no stage epoch; expected build, tests, spmm or epochs\n"
+
+
+@pytest.mark.slow
+def test_a_stage_that_fails_or_hangs_does_not_cost_those_that_follow(device_script):
+    for found in (device_script("tables", "tests", "spmm", CODE="3"), device_script("tables", "tests", "spmm", HANGS="1", STAGE_S="1")):
+        assert found.returncode == 1 and "gpu_spmm" in found.stdout

@@ -101,7 +101,7 @@ class Capture:
         except RuntimeError as error:
             problem = problem or error
             torch.cuda.set_stream(before)  # a capture that cannot end leaves its own
-        if isinstance(problem, torch.OutOfMemoryError):
+        if isinstance(problem, torch.cuda.OutOfMemoryError):
             raise problem
         if problem is not None:
             raise UsageError(f"--cuda-graph: the step cannot be captured ({str(problem).splitlines()[0]}); leave it away") from problem

@@ -43,7 +43,7 @@ def explaining_memory(trainer: Trainer) -> Iterator[None]:
     """Raise ResourceError, with the arithmetic and the parts that would fit, where the device has no memory left."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except torch.cuda.OutOfMemoryError as error:
         device, rank = trainer.dgraph.A.device, trainer.comm.rank
         free, total = torch.cuda.mem_get_info(device)
         raise ResourceError(refusal(trainer, rank, f"{device}", free, total)) from error

@@ -8,7 +8,7 @@ from graphs import random_graph
 from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator, run_threads
-from spgnn.errors import ResourceError, UsageError
+from spgnn.errors import NumericalError, ResourceError, UsageError
 from spgnn.layers import GCN, Stack
 from spgnn.spmm.cuda.device import number_on, place
 from spgnn.training import Trainer
@@ -113,7 +113,13 @@ def test_out_of_memory_is_one_error_with_the_arithmetic(trainer, monkeypatch):
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (int(1e8), int(2e9)))
     with pytest.raises(ResourceError, match="rank 0: out of memory on cpu, which has 2 GB, 0.1 GB of them free.*CUDA itself.* GB by prediction"):
         with explaining_memory(trainer):
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+
+def test_other_errors_stay_what_they_are_where_torch_has_no_such_error_of_its_own(trainer, monkeypatch):
+    monkeypatch.delattr(torch, "OutOfMemoryError", raising=False)  # as before torch 2.5
+    with pytest.raises(NumericalError), explaining_memory(trainer):
+        raise NumericalError("the loss is nan")
 
 
 def test_a_refusal_names_the_parts_that_would_fit(trainer, monkeypatch):

@@ -17,7 +17,7 @@ from ..graph import Graph, labelled, with_self_loops
 from ..partition import Partition
 from ..spmm.cost import EpochTime, LayerWork, Product, epoch_seconds
 from ..spmm.machines import Machine
-from ..spmm.schedule import row_bytes
+from ..spmm.schedule import check_order, row_bytes
 from .device_memory import DeviceNeed, beside_device, device_memory
 from .exchanges import Work, grid_of
 from .memory import GraphSizes, LayerSizes, RankMemory, RankSizes, largest_rank, rank_memory
@@ -132,7 +132,7 @@ def plan_line(planned: PlannedGraph, part: Partition, scheme: str, c: int, model
 
     Args:   from_parts    each rank reads its own folder (--partition), no rank the whole graph.
             device_bytes  memory of the device that each rank has; 0: there are none.
-    Raises: UsageError for a scheme or c that does not fit.
+    Raises: UsageError for a scheme, c or order that does not fit.
     """
     sparse = {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
     report = measure(
@@ -150,6 +150,7 @@ def plan_line(planned: PlannedGraph, part: Partition, scheme: str, c: int, model
         wire_gradients=model.wire_gradients,
         **sparse,
     )
+    check_order(report.layers[0].order, report.layers[0].is_kept, planned.has_sparse_input)  # as training refuses it
     size = part.k * c
     work = _with_loops(report.work, part, c)
     layers = layer_works(planned, part, report, work, model)

@@ -16,7 +16,7 @@ from .backend import kernels_of
 from .backward import first_order, is_own, own
 from .buffers import sum_dtype
 from .rows import DenseRows, SparseRows
-from .schedule import chain_order
+from .schedule import chain_order, check_order
 
 
 class Matmul(torch.autograd.Function):
@@ -56,8 +56,7 @@ def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
         check_is_held(H)
     is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
     order = A.order if A.order == "spmm_first" else chain_order(*W_FC.shape, is_kept=kept is not None, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden)
-    if order == "spmm_first" and kept is None and isinstance(H, SparseRows):
-        raise UsageError("order = spmm_first multiplies A with X first, and X is sparse: use order = auto, or keep A X and no input dropout")
+    check_order(order, kept is not None, isinstance(H, SparseRows))
     if order == "spmm_first":
         Z_nC = SpMMFirst.apply(A, kept, None if kept is not None else H, W_FC, bias_C, relu)
     else:

@@ -61,6 +61,12 @@ def plan_layers(
     return plans if order == "auto" else tuple(_spmm_first(plan) for plan in plans)
 
 
+def check_order(order: Order, is_kept: bool, is_sparse: bool) -> None:
+    """Raise UsageError for a layer that would multiply A with a sparse X in every step: A X fills up."""
+    if order == "spmm_first" and is_sparse and not is_kept:
+        raise UsageError("order = spmm_first multiplies A with X first, and X is sparse: use order = auto, or keep A X and no input dropout")
+
+
 def row_bytes(width: int, itemsize: int, wire: str) -> int:
     """Return the bytes of a row that travels; float32: the activations' own type; int8: with a float32 scale.
 

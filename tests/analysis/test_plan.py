@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from spgnn.analysis import measure
 from spgnn.analysis.plan import Model, PlannedGraph, _with_loops, fastest, layer_works, plan_line, ranks_that_fit
-from spgnn.errors import GraphError
+from spgnn.errors import GraphError, UsageError
 from spgnn.graph import Graph, graph_from_coo
 from spgnn.partition import part_graph
 from spgnn.spmm.machines import load_machine
@@ -88,6 +88,13 @@ def test_sparse_features_are_counted_as_the_operator_keeps_them():
     assert x_N.sum() == X.nnz
     assert planned.keeps_sparse and kept_N.sum() == np.count_nonzero((abs(A) @ abs(X)).toarray())
     assert found.report.layers[0].is_kept
+
+
+@pytest.mark.parametrize("options", [{"keep": False}, {"dropout": 0.3}], ids=str)
+def test_what_training_refuses_is_not_planned(options):
+    with pytest.raises(UsageError, match="spmm_first multiplies A with X first, and X is sparse"):
+        line(planned=PlannedGraph(stored(sparse=True)), order="spmm_first", **options)
+    assert line(order="spmm_first", **options).report.layers[0].order == "spmm_first"
 
 
 def test_a_host_fits_all_its_ranks_or_the_line_does_not_fit():

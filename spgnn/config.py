@@ -154,7 +154,7 @@ class PlanConfig(SourceConfig):
     ranks_per_host: int = option(0, "ranks on each host; 0: as the machine file has it", low=0, high=1_000_000)
     memory: float = option(0.0, "GB of memory of a host; 0: as the machine file has it", low=0, high=1_000_000)
     device: Literal["cpu", "cuda"] = option("cpu", "as train has it; cuda: the memory of a GPU for each rank is predicted too")
-    device_memory: float = option(0.0, "GB of memory of a GPU; 0: that of the one here", low=0)
+    device_memory: float = option(0.0, "GB of memory of a GPU; 0: that of the one here", low=0, high=1_000_000)
     hidden: int = option(128, "width of the hidden layers", low=1, high=1_000_000)
     layers: int = option(2, "number of layers", low=1, high=1000)
     widths: str = option("", "layer widths, input to output, in place of hidden and layers")

@@ -99,6 +99,7 @@ def test_without_a_machine_this_host_is_taken_and_said_so(capsys):
         (["--scheme", "colums"], 2, "did you mean 'columns'"),
         (["--scheme", ","], 2, "--scheme is empty"),
         (["--widths", "16"], 2, "at least two positive widths"),
+        (["--device", "cuda", "--device-memory", "1e300"], 2, "'--device-memory': 1e+300 is not in the range"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_would(capsys, argv, code, said):

@@ -119,3 +119,14 @@ def test_a_script_says_what_it_misses(name, tmp_path):
     assert (done.returncode, done.stdout) == (2, "") and "SPGNN_DATA" in done.stderr
     done = script(name, "--data", tmp_path, "--graphs", "coral")
     assert done.returncode == 2 and "'coral' is not known" in done.stderr and "cora," in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, words", [
+    ("planetoid", ("--ranks", "0")), ("planetoid", ("--seeds", "-1")), ("all_graphs", ("--ranks", "1,x")), ("all_graphs", ("--seeds", "0")),
+    ("all_graphs", ("--epochs", "0")), ("icpp24/figures", ("--ranks", "0")), ("icpp24/figures", ("--machine", "nowhere")),
+    ("sdt_gnn/accuracy", ("--epochs", "0")), ("catgnn/tables", ("--balance", "nan")), ("catgnn/tables", ("--repeat", "0")), ("sdt_gnn/tables", ("-k", "0")),
+])  # fmt: skip
+def test_a_number_that_would_leave_nothing_to_check_is_refused(name, words, tmp_path):
+    done = script(name, "--data", tmp_path, "--out", tmp_path / "out", *words)
+    assert (done.returncode, done.stdout) == (2, "") and f"argument {words[0]}: " in done.stderr and not (tmp_path / "out").exists()

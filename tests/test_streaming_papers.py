@@ -102,7 +102,7 @@ def test_catgnns_tables_are_printed_as_json_when_asked(small, capsys):
 
 @pytest.mark.parametrize("argv, said", [
     (["--graphs", "corra"], "graph 'corra' is not known"), (["--methods", "sprin"], "method 'sprin' is not known"),
-    (["--only", "clustres"], "table 'clustres' is not known"), (["-k", "4,x"], "-k: expected positive integers"), (["--settings", "8"], "--settings 8: expected p:threshold"), (["--settings", "8:-1"], "expected p:threshold"),
+    (["--only", "clustres"], "table 'clustres' is not known"), (["-k", "4,x"], "argument -k: '4,x'; expected positive integers"), (["--settings", "8"], "--settings 8: expected p:threshold"), (["--settings", "8:-1"], "expected p:threshold"),
 ])  # fmt: skip
 def test_a_wrong_option_ends_with_2(small, capsys, argv, said):
     with pytest.raises(SystemExit) as ended:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from published_streaming import BALANCE, BASELINES
-from recipes import RECIPES, REPO, chosen, data_folder
+from recipes import RECIPES, REPO, chosen, data_folder, from_least, positives
 
 from bench import machine, table
 
@@ -197,18 +197,17 @@ def parse(options: argparse.ArgumentParser, parts: Sequence[str], graphs: dict[s
     """Return the arguments that both recipes take, and those that options has; end with code 2 at a bad one."""
     options.add_argument("--only", default=",".join(parts), help="which tables; default: %(default)s")
     options.add_argument("--graphs", default=",".join(graphs), help=f"some of {','.join(GRAPHS)}; default: %(default)s")
-    options.add_argument("-k", default="4,8,16", help="numbers of parts; default: %(default)s")
+    options.add_argument("-k", type=positives, default="4,8,16", help="numbers of parts; default: %(default)s")
     options.add_argument("--methods", default=",".join(METHODS), help="partitioners; default: %(default)s")
     options.add_argument("--balance", type=float, default=BALANCE, help="largest number of nodes of a part over the mean; of the in-memory methods, work; default: %(default)s")
-    options.add_argument("--repeat", type=int, default=3, help="runs of each method where seconds are compared; the fastest counts; default: %(default)s")
+    options.add_argument("--repeat", type=from_least(1), default=3, help="runs of each method where seconds are compared; the fastest counts; default: %(default)s")
     options.add_argument("--json", action="store_true", help="print JSON lines, no tables")
     args = options.parse_args()
     for option, what, names in (("only", "table", parts), ("graphs", "graph", tuple(GRAPHS)), ("methods", "method", METHODS)):
         setattr(args, option, chosen(getattr(args, option), names, what))
     args.data = data_folder(args)
-    args.k = [int(word) for word in args.k.split(",")] if all(word.isdecimal() and int(word) for word in args.k.split(",")) else []
-    if not args.k:
-        options.error("-k: expected positive integers separated by commas, such as 4,8,16")
+    if not 1 <= args.balance < float("inf"):
+        options.error(f"argument --balance: {args.balance}; expected a number of 1 or more")
     return args
 
 

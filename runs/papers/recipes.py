@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,9 +79,28 @@ def parser(description: str, ranks: bool = True, out: str = "papers") -> argpars
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--data", type=Path, default=os.environ.get("SPGNN_DATA"), help="folder of real graphs; default: SPGNN_DATA")
     if ranks:
-        made.add_argument("--ranks", default="1", help="numbers of ranks, comma-separated; above 1 under mpirun; default: %(default)s")
+        made.add_argument("--ranks", type=positives, default="1", help="numbers of ranks, comma-separated; above 1 under mpirun; default: %(default)s")
     made.add_argument("--out", type=Path, default=REPO / "runs" / "out" / out, help=f"folder of the runs; default: runs/out/{out}")
     return made
+
+
+def positives(text: str) -> list[int]:
+    """Return the positive integers of a comma-separated list; argparse tells of another."""
+    words = text.split(",")
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise argparse.ArgumentTypeError(f"{text!r}; expected positive integers separated by commas, such as 4,8,16")
+    return [int(word) for word in words]
+
+
+def from_least(least: int) -> Callable[[str], int]:
+    """Return what reads an integer of least or more; argparse tells of another."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r}; expected an integer, {least} or more")
+        return int(text)
+
+    return read
 
 
 def data_folder(args: argparse.Namespace) -> Path:

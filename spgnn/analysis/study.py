@@ -34,7 +34,7 @@ class Cut:
     replicas      (replicas of all nodes) / N by the edges that a vertex cut puts into each part; 1 of other methods.
     density_BB    nonzeros of A in each of B x B squares, nodes in the order of the parts.
     sizes_k       nodes of each part.
-    clusters      sizes before and after merging, of spring and spring+; None of others.
+    clusters      sizes before and after merging, of spring and spring+; None of others, and of a graph without edges.
     """
 
     k: int
@@ -258,5 +258,5 @@ def _cut(graph: Graph, part: Partition, details: dict, isolated: int) -> Cut:
     entropies_k, entropy = (None, None) if graph.y is None else label_entropies(graph.y, part.owner_N, part.k)
     # No edge brings an isolated node anywhere; its owner has it once.
     replicas = (int(details["cut_replicas"]) + isolated) / graph.n_nodes if "cut_replicas" in details and graph.n_nodes else 1.0
-    clusters = (np.asarray(details["clusters"]), np.asarray(details["merged_clusters"])) if "merged_clusters" in details else None
+    clusters = (np.asarray(details["clusters"]), np.asarray(details["merged_clusters"])) if "merged_clusters" in details and len(details["clusters"]) else None
     return Cut(part.k, part.method, entropies_k, entropy, replicas, density(graph.A, part.rank_N), part.sizes_k, clusters)

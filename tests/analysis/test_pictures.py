@@ -108,3 +108,11 @@ def test_text_is_broken_after_a_mark_where_there_is_one():
     assert style.wrap("abcdef", style.text_inches("abcd", 10), 10) == "abcd\nef"
     assert style.wrap("WWW", 0.01, 10) == "W\nW\nW"
     assert style.wrap("a b\nc", 1, 10) == "a b\nc"
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_graph_without_edges_has_no_picture_of_clusters():
+    names = pictures(found := study(spgnn.load_graph("path:n=1"), (1,), ("spring", "block"), ("columns",)))
+    assert "clusters" not in names and all(cut.clusters is None for cut in found.cuts)
+    for make in names.values():
+        drawn(make())

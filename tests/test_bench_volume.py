@@ -1,4 +1,4 @@
-"""runs/bench/volume prints rows and bytes that follow from one another."""
+"""runs/bench/volume prints rows and bytes that follow from one another; scripts refuse tables that they do not have."""
 
 import json
 import os
@@ -33,3 +33,11 @@ def test_each_idea_sends_what_its_widths_say():
 def test_the_tables_show_ratios():
     text = script()
     assert "Rows sent in one SpMM" in text and "baseline CAGNET, MB" in text and "10.4x" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["stream", "pipeline"])
+def test_a_table_that_a_script_does_not_have_is_refused(name):
+    argv = [sys.executable, ROOT / "runs" / "bench" / name, "--only", "memory,main"]
+    done = subprocess.run(argv, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "") and "argument --only: 'main'; expected some of" in done.stderr

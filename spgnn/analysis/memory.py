@@ -21,7 +21,7 @@ ROUND_BYTES = 1 << 26  # of distgraph.scatter
 # Seen with the system's allocator, see docs/plan.md: bytes a nonzero while rank 0 adds reverse edges, and while METIS
 # cuts, which from METIS_GROWS nonzeros on are more for each doubling; what of that stays in the allocator's lists;
 # libraries that start with training.
-EDGES_A_NONZERO, METIS_A_NONZERO, METIS_A_DOUBLING, LEFT_A_NONZERO = 18, 100, 15, 8
+EDGES_A_NONZERO, METIS_A_NONZERO, METIS_A_DOUBLING, LEFT_A_NONZERO = 18, 100, 15, 2
 METIS_GROWS, MOST_DOUBLINGS = 4e6, 3
 TRAINING_BYTES = 28e6
 MPI_BYTES = 16e6

@@ -12,8 +12,9 @@ import scipy.sparse as sp
 
 from ..dist import Communicator
 from ..errors import agree
+from ..graph.structure import index_dtype
 from ..partition import Covers, minimum_covers
-from .indexmap import IndexMap, csr_of
+from .indexmap import IndexMap, csr_of, some_of
 from .local import LocalCSR
 from .plan import ExchangePlan, exchange_csr, misdirected, told_counts
 
@@ -40,17 +41,12 @@ def covered_plan(
     # Of each owner come first its raw rows, then its partial sums.
     raw_at = np.arange(raw_P.sum()) + np.repeat(starts_P - (np.cumsum(raw_P) - raw_P), raw_P)
     sums_at = np.arange(sums_P.sum()) + np.repeat(starts_P + raw_P - (np.cumsum(sums_P) - sums_P), sums_P)
-    rows = np.repeat(np.arange(n), np.diff(A_og.indptr))
-    is_raw = covers.columns_g[A_og.indices]
-    where_g = np.full(A_og.shape[1], -1, np.int64)
+    is_raw, r = covers.columns_g[A_og.indices], int(recv_P.sum())
+    where_g = np.zeros(A_og.shape[1], index_dtype(r))
     where_g[covers.columns_g] = raw_at
-    A_nr = csr_of(
-        np.concatenate([A_og.data[is_raw], np.ones(len(covers.rows))]),
-        np.concatenate([rows[is_raw], covers.rows]),
-        np.concatenate([where_g[A_og.indices[is_raw]], sums_at]),
-        (n, int(recv_P.sum())),
-    )
-    S_sN = _handed_over(A_og, rows, ~is_raw, owner_g, covers, index)
+    read = csr_of(np.ones(len(covers.rows), A_og.dtype), covers.rows, sums_at, (n, r))
+    A_nr = _together(some_of(A_og, is_raw, where_g[A_og.indices], r), read)
+    S_sN = _handed_over(A_og, ~is_raw, owner_g, covers, index)
     send_raw_P, send_sums_P = told_counts(comm, raw_P), told_counts(comm, sums_P)
     wanted = np.empty(int(send_raw_P.sum()), np.int64)
     comm.all_to_all(np.ascontiguousarray(index.ghost_g[covers.columns_g]), raw_P, wanted, send_raw_P)
@@ -63,12 +59,24 @@ def covered_plan(
     return plan, A_nr
 
 
-def _handed_over(A_og, rows, is_moved, owner_g, covers: Covers, index: IndexMap) -> sp.csr_array:
+def _together(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
+    """Return the CSR of the nonzeros of both, which have none in one place; zeros stay."""
+    if not B.nnz:
+        return A
+    both, width = sp.csr_array(sp.hstack([A, B], format="csr")), A.shape[1]
+    both.indices[both.indices >= width] -= width
+    result = sp.csr_array((both.data, both.indices, both.indptr), shape=A.shape)
+    result.sort_indices()
+    return result
+
+
+def _handed_over(A_og, is_moved, owner_g, covers: Covers, index: IndexMap) -> sp.csr_array:
     """Return the nonzeros that the owners multiply: a row for each row in a cover, its columns original ids."""
     n, columns = A_og.shape[0], A_og.indices[is_moved]
+    rows = np.searchsorted(A_og.indptr, np.flatnonzero(is_moved), side="right") - 1
     covered_owner = np.repeat(np.arange(len(index.ghosts_P)), np.diff(covers.rows_ptr))
     keys = covered_owner * n + covers.rows  # rising
-    at = np.searchsorted(keys, owner_g[columns] * n + rows[is_moved])
+    at = np.searchsorted(keys, owner_g[columns] * n + rows)
     ids = index.ghost_g[columns]
     width = int(ids.max()) + 1 if len(ids) else 1
     return csr_of(A_og.data[is_moved], at, ids, (len(keys), width))

@@ -58,17 +58,9 @@ class IndexMap:
 
         Every column must be own or ghost.
         """
-        n, g, index = self.n, self.g, index_dtype(max(self.n + self.g, A_nN.nnz))
-        columns = self._places(A_nN).astype(index, copy=False)
-        is_own = columns < n
-        halves = []
-        for chosen, first, width in ((is_own, 0, n), (~is_own, n, g)):
-            ends = np.concatenate([np.zeros(1, index), np.cumsum(chosen, dtype=index)])
-            A = sp.csr_array((A_nN.data[chosen], columns[chosen] - first, ends[A_nN.indptr]), shape=(n, width))
-            del ends
-            A.sort_indices()
-            halves.append(A)
-        return halves[0], halves[1]
+        places = self._places(A_nN)
+        is_own = places < self.n
+        return some_of(A_nN, is_own, places, self.n), some_of(A_nN, ~is_own, places, self.g, self.n)
 
     def _places(self, A_nN: sp.csr_array) -> np.ndarray:
         """Return where each column stands, own rows from 0 and ghosts from n on, by a table of all nodes unless they are many times the nonzeros."""
@@ -121,6 +113,16 @@ def _ordered(own_n, ghost, owner, rank, size) -> IndexMap:
     counts = np.bincount(owner, minlength=size).astype(np.int64)
     assert counts[rank] == 0, "a rank's own row is no ghost"
     return IndexMap(np.asarray(own_n, dtype=np.int64), ghost[order].astype(np.int64), counts)
+
+
+def some_of(A: sp.csr_array, is_one: np.ndarray, places: np.ndarray, width: int, first: int = 0) -> sp.csr_array:
+    """Return the CSR (n, width) of some nonzeros of A, each in its row, in the column that its place is behind the first; indices sorted."""
+    index = index_dtype(max(width, A.nnz))
+    ends = np.concatenate([np.zeros(1, index), np.cumsum(is_one, dtype=index)])
+    chosen = sp.csr_array((A.data[is_one], (places[is_one] - first).astype(index, copy=False), ends[A.indptr]), shape=(A.shape[0], width))
+    del ends
+    chosen.sort_indices()
+    return chosen
 
 
 def csr_of(data, rows, columns, shape) -> sp.csr_array:

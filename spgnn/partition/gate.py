@@ -104,12 +104,14 @@ def fill_empty_parts(owner_N: np.ndarray, work_N: np.ndarray, k: int) -> np.ndar
 
     Args:    owner_N (N,) integers 0 to k-1; work_N (N,) cost of a node; k <= N.
     Returns: owner_N itself where no part is empty, else a copy. Ties go to the lowest id.
+    Raises:  PartitionError where k > N.
     """
     sizes_k = np.bincount(owner_N, minlength=k)
     empty = np.flatnonzero(sizes_k == 0)
     if len(empty) == 0:
         return owner_N
-    assert k <= len(owner_N), "k > N leaves parts empty"
+    if k > len(owner_N):
+        raise PartitionError(f"{k} parts of {len(owner_N)} nodes cannot have a node each; take a smaller k")
     owner_N = owner_N.copy()
     work_k = np.bincount(owner_N, weights=work_N, minlength=k)
     # Nodes of a part, lightest first: a donor gives from the front, so that one sort serves all.

@@ -28,6 +28,7 @@ from . import _volume
 from .cover import cover_PP
 from .gate import check_owner, fill_empty_parts
 from .metrics import ones_of, row_work, rows_PP
+from .partition import Partition
 from .recut import cost, recut
 from .registry import PARTITIONERS, partitioner
 
@@ -43,7 +44,7 @@ COVER_SWEEPS = {"levels": 0, "last_sweeps": 8}
 @partitioner("volume")
 def volume(
     graph: Graph, k: int, *, seed: int, balance: float, objective: Literal["columns", "cover"] = "columns",
-    effort: float = 1.0, send: bool = True, receive: bool = False, start: str | np.ndarray = "metis",
+    effort: float = 1.0, send: bool = True, receive: bool = False, start: str | np.ndarray | Partition = "metis",
 ) -> np.ndarray:  # fmt: skip
     """Minimise total volume and the largest send together, work sum of (nnz + 1) at most balance times the mean.
 
@@ -56,7 +57,7 @@ def volume(
           send       hold the largest send down; False: the total alone, with twice the sweeps.
           receive    hold the largest receive down too: the backward send of a directed graph. Both
                      objectives of a symmetric graph under cover are one, so there it changes nothing.
-          start      name of a partitioner, run with its defaults, or owner_N (N,) integers.
+          start      name of a partitioner, run with its defaults, or owner_N (N,) integers, or a Partition.
     Raises: UsageError for an option that does not fit; PartitionError where start is no partition.
     """
     if objective not in OBJECTIVES:
@@ -109,13 +110,13 @@ def sweeps(effort: float) -> dict:
     return {name: math.ceil(effort * count) for name, count in (("top_sweeps", 28), ("sweeps", 14), ("last_sweeps", 15))}
 
 
-def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray) -> np.ndarray:
+def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray | Partition) -> np.ndarray:
     if isinstance(start, str):
         if start == "volume" or start not in PARTITIONERS:
             raise UsageError(f"volume: start = {start!r} is not known{nearest(start, [name for name in PARTITIONERS if name != 'volume'])}")
         owner_N, who = np.asarray(PARTITIONERS[start](graph, k, seed=seed, balance=balance)), f"volume: start {start!r}"
     else:
-        owner_N, who = np.asarray(start), "volume: start"
+        owner_N, who = np.asarray(getattr(start, "owner_N", start)), "volume: start"
     if owner_N.ndim == 1 and len(owner_N) == graph.n_nodes and owner_N.dtype.kind in "iu" and 0 <= owner_N.min() and owner_N.max() < k:
         owner_N = fill_empty_parts(owner_N, row_work(graph.A), k)
     return check_owner(owner_N, graph.n_nodes, k, who)

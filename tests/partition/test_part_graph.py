@@ -184,6 +184,8 @@ def test_filling_takes_the_lightest_node_of_the_heaviest_part():
 
 def test_filling_can_give_every_node_a_part_of_its_own():
     assert sorted(fill_empty_parts(np.zeros(9, int), np.arange(9), 9)) == list(range(9))
+    with pytest.raises(PartitionError, match="4 parts of 3 nodes"):
+        fill_empty_parts(np.zeros(3, int), np.arange(3), 4)
 
 
 def test_a_partitioner_of_ones_own_is_used_with_its_options(register):

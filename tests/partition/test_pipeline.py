@@ -211,6 +211,7 @@ def bad_inputs(folder: Path):
     yield {"source": edges, "features": folder / "short.npy"}, InputError, "expected ids from 0 to 2"
     yield {"source": edges, "features": folder / "short.npy", "n_nodes": 60}, InputError, "short.npy: 3 rows; expected 60"
     yield {"source": edges, "features": folder / "short.npy", "relabel": True}, InputError, "short.npy: 3 rows; expected 60"
+    yield {"source": edges, "relabel": "yes"}, UsageError, "relabel = 'yes'; expected True or False"
     yield {"source": edges, "features": folder / "nan.npy"}, InputError, "node 3, column 1 is nan"
     yield {"source": edges, "labels": folder / "label.npy"}, InputError, "node 0 has label -2"
     yield {"source": edges, "split": folder / "split.npy"}, InputError, "node 0 has split 3"

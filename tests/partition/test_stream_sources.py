@@ -102,6 +102,8 @@ def test_a_memmap_that_was_written_into_is_streamed_as_it_is_in_memory(tmp_path)
         mapped = np.load(tmp_path / "e.npy", mmap_mode=mode)
         mapped -= 1
         np.testing.assert_array_equal(edges_of(mapped), EDGES)
+    (tmp_path / "e.npy").unlink()
+    np.testing.assert_array_equal(edges_of(mapped), EDGES)
 
 
 def test_parquet_is_streamed_where_pyarrow_is(tmp_path):

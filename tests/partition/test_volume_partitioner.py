@@ -6,7 +6,7 @@ import pytest
 from spgnn.data import load_graph
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import PARTITIONERS, _volume, cover_PP, exchange_metrics, metrics, part_graph
+from spgnn.partition import PARTITIONERS, _volume, cover_PP, exchange_metrics, metrics, part_graph, partition_of
 from spgnn.partition.metrics import row_work
 
 from graphs import random_graph
@@ -90,6 +90,8 @@ def test_any_partition_is_a_start(rmat):
     from_random, from_given = part_graph(rmat, 8, "volume", start="random"), part_graph(rmat, 8, "volume", start=given)
     for part in (from_random, from_given):
         assert part.metrics["nnz_imbalance"] <= 1.031 and part.sizes_k.min() >= 1
+    of_partition = part_graph(rmat, 8, "volume", start=partition_of(rmat, given, 8))
+    np.testing.assert_array_equal(of_partition.owner_N, from_given.owner_N)
     assert from_given.metrics["total_rows"] < 0.9 * metrics(rmat.in_use().A, given, 8)["total_rows"]
 
 

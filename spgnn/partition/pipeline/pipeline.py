@@ -97,7 +97,7 @@ def part_to_folder(
     if stream.n_nodes is not None:
         limit.buffers(stream.n_nodes)
     key = {
-        "source": identity(source), "format": format, "n_nodes": n_given if n_given is None else int(n_given), "relabel": relabel, "edges": edges, "k": k, "method": method,
+        "source": identity(source), "format": format, "n_nodes": n_given if n_given is None else int(n_given), "relabel": bool(relabel), "edges": edges, "k": k, "method": method,
         "seed": int(seed), "balance": float(balance), "hops": hops, "memory": limit.total_bytes, "owner": identity(owner),
         "options": {name: identity_of_option(value) for name, value in sorted(options.items())},
     } | {name: identity(value) for name, value in (("features", features), ("labels", labels), ("split", split))}  # fmt: skip
@@ -131,6 +131,8 @@ def _unweighted(graph: Graph, edges: str | None) -> tuple[Graph, str]:
 
 
 def _given_nodes(tables: dict, n_nodes: int | None, relabel: bool) -> int | None:
+    if not isinstance(relabel, (bool, np.bool_)):
+        raise UsageError(f"relabel = {relabel!r}; expected True or False")
     if n_nodes is not None and relabel:
         raise UsageError("relabel (--relabel) and n_nodes (--nodes) do not go together: relabelled nodes are those of the stream")
     for table in tables.values():

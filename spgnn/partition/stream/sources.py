@@ -166,7 +166,8 @@ def _mapped(array: np.ndarray) -> EdgeStream | None:
         return None
     if not is_pairs or start is None or array.base is None or isinstance(array.base, np.memmap):
         return None
-    return _pairs(Path(array.filename), array.dtype, start, len(array))
+    path = Path(array.filename)
+    return _pairs(path, array.dtype, start, len(array)) if path.is_file() else None  # it may be gone, and its memory still there
 
 
 def _array(array: np.ndarray, name: str) -> EdgeStream:

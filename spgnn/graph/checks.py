@@ -24,6 +24,10 @@ def check_graph(graph) -> None:
         if graph.X.format != "csr":
             raise GraphError(f"sparse features are {graph.X.format}; expected CSR, see .tocsr()")
         check_csr(graph.X, "X")
+    for what, values in (("features", graph.X), ("labels", graph.y), ("split", graph.split)):
+        if not (values is None or isinstance(values, np.ndarray) or (what == "features" and sp.issparse(values))):
+            kind = "a numpy array or a scipy CSR" if what == "features" else "a numpy array"
+            raise GraphError(f"{what}: got a {type(values).__module__}.{type(values).__name__}; expected {kind}, see .numpy() of a tensor")
     if graph.X is not None:
         if graph.X.ndim != 2 or graph.X.shape[0] != n:
             raise GraphError(f"features have shape {graph.X.shape}, the graph has {n} nodes; expected ({n}, F)")

@@ -126,7 +126,7 @@ class Graph:
         return np.ascontiguousarray(self.split[:, index])
 
     def with_random_split(self, seed: int = 0, fractions=(0.6, 0.2, 0.2)) -> Graph:
-        """Return the graph with a seeded split of its labelled nodes."""
+        """Return the graph with a seeded split of its labelled nodes; fractions of train, val and test add up to 1."""
         return replace(self, split=random_split(self.y, seed, fractions))
 
     def digest(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import GraphError
+from ..errors import GraphError, UsageError
 
 TRAIN, VAL, TEST, NO_SPLIT = 0, 1, 2, -1
 UNLABELLED = -1
@@ -19,9 +19,15 @@ def labelled(y: np.ndarray) -> np.ndarray:
 
 
 def random_split(y: np.ndarray | None, seed: int = 0, fractions=(0.6, 0.2, 0.2)) -> np.ndarray:
-    """Return a seeded split of the labelled nodes, (N,) int8."""
+    """Return a seeded split of the labelled nodes, (N,) int8.
+
+    Args:   fractions  of train, val and test, which add up to 1.
+    Raises: GraphError without labels; UsageError for other fractions.
+    """
     if y is None:
         raise GraphError("a split needs labels; this graph has none")
+    if len(fractions) != 3 or not all(f >= 0 for f in fractions) or abs(sum(fractions) - 1) > 1e-6:
+        raise UsageError(f"fractions = {tuple(fractions)}; expected three numbers of 0 or more, of train, val and test, that add up to 1")
     nodes = np.flatnonzero(labelled(y))
     nodes = np.random.default_rng(seed).permutation(nodes)
     n_train, n_val = (int(round(f * len(nodes))) for f in fractions[:2])

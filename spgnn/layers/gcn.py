@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+
 import torch
 from torch import nn
 
@@ -23,6 +25,9 @@ class GCN(Layer):
     """
 
     def __init__(self, f_in: int, f_out: int, act: str | None = None, bias: bool = True, norm: str | None = None, residual: bool = False):
+        for name, width in (("f_in", f_in), ("f_out", f_out)):
+            if not isinstance(width, numbers.Integral) or width < 1:
+                raise UsageError(f"{name} = {width!r}; expected a width of 1 or more")
         super().__init__(f_in, f_out)
         if norm not in NORMS:
             raise UsageError(f"norm {norm!r} is not known{nearest(str(norm), [name for name in NORMS if name])}")

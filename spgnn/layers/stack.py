@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import torch
 from torch import nn
 
@@ -22,6 +24,8 @@ class Stack(nn.Module):
         super().__init__()
         if not layers:
             raise UsageError("a Stack needs a layer at least")
+        for number, layer in enumerate(layers, start=1):
+            _check_layer(number, layer, is_called=type(self).forward is Stack.forward)
         if not 0 <= dropout < 1:
             raise UsageError(f"dropout = {dropout!r}; expected a number of 0 or more, below 1")
         for number, (first, second) in enumerate(zip(layers, layers[1:]), start=1):
@@ -81,6 +85,20 @@ class Stack(nn.Module):
             with mixed_precision(A_l):
                 H = layer(A_l, H)
         return H
+
+
+def _check_layer(number: int, layer, is_called: bool) -> None:
+    """Raise UsageError unless a layer is a module and, where the Stack calls it, takes (A, H)."""
+    if not isinstance(layer, nn.Module):
+        hint = "; give layers one by one, Stack(*layers)" if isinstance(layer, (list, tuple)) else ""
+        raise UsageError(f"layer {number} is a {type(layer).__name__}; expected a module with forward(A, H){hint}")
+    try:
+        if is_called:
+            inspect.signature(layer.forward).bind(None, None)
+    except TypeError:
+        raise UsageError(f"layer {number}, {type(layer).__name__}, cannot be called as layer(A, H); GCN has act=, norm= and bias=, a Stack dropout=") from None
+    except ValueError:  # a callable whose signature Python does not know
+        pass
 
 
 def _note_loaded(stack: Stack, keys) -> None:

@@ -50,6 +50,8 @@ class Trainer:
     """
 
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig):
+        if not isinstance(dgraph, DistGraph):
+            raise UsageError(f"got a {type(dgraph).__name__} in place of a DistGraph: train(model, spgnn.distribute(graph, comm))")
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
         if dgraph.n_features == 0:
             raise GraphError(f"{dgraph.name} has no features; give them with --features FILE")

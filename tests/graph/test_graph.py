@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 from graphs import dense_operator, random_graph
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,6 +90,9 @@ def broken(**change):
         (broken(y=np.array([[0, 2], [0, 0], [1, 1]])), "node 0 has label 2"),
         (broken(split=np.array([0, 1, 5], np.int8)), "node 2 has split 5"),
         (broken(split=np.zeros(3)), "expected int8"),
+        (broken(X=[[1.0], [2], [3]]), "features: got a builtins.list; expected a numpy array or a scipy CSR"),
+        (broken(y=torch.zeros(3, dtype=torch.long)), "labels: got a torch.Tensor; expected a numpy array"),
+        (broken(split=torch.zeros(3, dtype=torch.int8)), "split: got a torch.Tensor"),
         (lambda: graph_from_coo([0, 5], [1, 1], 3), "edge 1 is 5 -> 1"),
         (lambda: graph_from_coo([0, -1], [1, 1]), "edge 1 is -1 -> 1"),
         (lambda: graph_from_coo([0.5], [1]), "must hold integers"),
@@ -107,6 +111,12 @@ def test_a_random_split_has_the_shares_and_leaves_unlabelled_nodes_out():
     assert [(split == s).sum() for s in (0, 1, 2, -1)] == [540, 180, 180, 100]
     assert np.all(split[y < 0] == -1) and np.array_equal(split, random_split(y, seed=3))
     assert not np.array_equal(split, random_split(y, seed=4))
+
+
+@pytest.mark.parametrize("fractions", [(0.5, 0.6, 0.2), (0.1, 0.1, 0.1), (0.8, 0.2), (1.2, -0.2, 0), (float("nan"), 0.5, 0.5)])
+def test_fractions_of_a_split_that_are_no_shares_are_refused(fractions):
+    with pytest.raises(UsageError, match="add up to 1"):
+        random_split(np.zeros(10, int), fractions=fractions)
 
 
 def test_describe_counts_loops_isolated_nodes_and_splits():

@@ -15,6 +15,9 @@ from spgnn.layers import GCN, Stack
 @pytest.mark.parametrize("make, said", [
     (lambda: GCN(3, 3, norm="batch"), "norm 'batch' is not known"), (lambda: GCN(3, 3, norm="Layer"), "norm 'Layer' is not known; did you mean 'layer'"),
     (lambda: Stack(), "a Stack needs a layer"), (lambda: Stack(GCN(3, 2), dropout=1.5), "dropout = 1.5"), (lambda: Stack(GCN(3, 2), dropout=float("nan")), "dropout = nan"),
+    (lambda: GCN(0, 2), "f_in = 0; expected"), (lambda: GCN(3, 2.0), "f_out = 2.0; expected"),
+    (lambda: Stack([GCN(3, 2)]), r"layer 1 is a list; .*Stack\(\*layers\)"), (lambda: Stack(GCN(3, 2), "relu"), "layer 2 is a str"),
+    (lambda: Stack(GCN(3, 2), torch.nn.ReLU()), r"layer 2, ReLU, cannot be called as layer\(A, H\)"),
 ])  # fmt: skip
 def test_layers_are_made_of_what_is_known(make, said):
     with pytest.raises(UsageError, match=said):
@@ -25,6 +28,11 @@ def test_layers_are_made_of_what_is_known(make, said):
 def test_distribute_refuses_what_it_does_not_know(option, value):
     with pytest.raises(UsageError, match=f"{option} (= )?{value!r}"):
         spgnn.distribute(random_graph(), SelfCommunicator(), **{option: value})
+
+
+def test_a_graph_in_place_of_its_distributed_form_is_refused():
+    with pytest.raises(UsageError, match=r"got a Graph in place of a DistGraph: train\(model, spgnn.distribute"):
+        spgnn.train(Stack(GCN(5, 3)), random_graph(f=5, classes=3), epochs=1)
 
 
 def test_row_divides_by_sums_below_zero_too():

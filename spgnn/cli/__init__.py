@@ -25,7 +25,7 @@ from .predict import predict
 from .report import report
 from .train import train
 
-EXIT_CODES = "Exit codes: 0; 2 usage; 3 bad input; 4 resources; 5 numerical; 130 interrupted."
+EXIT_CODES = "Exit codes: 0; 2 usage; 3 bad input; 4 resources; 5 numerical; 70 watchdog; 130 interrupted; 1 others."
 
 
 class Commands(click.Group):

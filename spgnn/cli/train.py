@@ -30,6 +30,8 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> None:
       spgnn train wordnet --hidden 128 --epochs 100 --out runs/out/demo
       mpirun -n 4 spgnn train wordnet --hidden 128 --epochs 100 --out runs/out/demo
 
+    GRAPH may also be a folder that `spgnn partition --out` wrote, with a part for each rank.
+
     The result does not depend on the number of ranks. --out DIR gets config.toml (train again
     with --config DIR/config.toml --out OTHER), metrics.jsonl, summary.json, predictions.npy in original node
     order, and checkpoints/.

@@ -52,6 +52,7 @@ class DistGraph:
 
     @property
     def n_features(self) -> int:
+        """F, 0 without features."""
         return 0 if self.X is None else self.X.shape[1]
 
     @property
@@ -70,6 +71,7 @@ class DistGraph:
 
     @property
     def is_multilabel(self) -> bool:
+        """Labels are (n, C) of 0 and 1."""
         return self.y_n is not None and self.y_n.ndim == 2
 
     @property

@@ -62,22 +62,27 @@ class Graph:
 
     @property
     def n_nodes(self) -> int:
+        """N."""
         return self.A.shape[0]
 
     @property
     def nnz(self) -> int:
+        """E, nonzeros of A as it stands; self-loops that `normalise` adds are not there."""
         return self.A.nnz
 
     @property
     def n_features(self) -> int:
+        """F, 0 without features."""
         return 0 if self.X is None else self.X.shape[1]
 
     @property
     def is_multilabel(self) -> bool:
+        """Labels are (N, C) of 0 and 1."""
         return self.y is not None and self.y.ndim == 2
 
     @property
     def n_classes(self) -> int:
+        """C: 1 + the largest label, or the columns of multi-label ones; 0 without labels."""
         if self.y is None:
             return 0
         if self.is_multilabel:

@@ -17,7 +17,7 @@ class GCN(Layer):
     """Z = act(A H W + b), then layer norm and + H where asked.
 
     Args:   f_in, f_out  widths F and C.
-            act          name of an activation, or None.
+            act          relu, elu, gelu, tanh, sigmoid, or None.
             bias         add b.
             norm         None, or "layer": normalise each row before the activation.
             residual     add H; needs f_in = f_out, else it is left out.
@@ -45,9 +45,11 @@ class GCN(Layer):
 
     @property
     def is_random(self) -> bool:
+        """Whether a training pass may differ from an evaluation: never in a GCN as it is here."""
         return not self.is_chain
 
     def forward(self, A, H_nF):
+        """Return act(A H W + b), (n, C), of the own nodes. Collective."""
         fuse_relu = self.act_name == "relu" and self.norm is None and not self.residual
         Z_nC = A.chain(H_nF, self.W_FC, self.b_C, relu=fuse_relu)  # eq. (2)
         if fuse_relu:

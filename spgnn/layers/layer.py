@@ -37,12 +37,19 @@ class Layer(nn.Module):
 
             def forward(self, A, H_nF):
                 return torch.relu(A @ (H_nF @ self.W_FF) + H_nF)
+
+    Where X is sparse, H of the first layer is SparseRows, which know H @ W and A @ H; a GCN before it makes it dense.
+
+    Args: f_in, f_out  widths of H and of what forward returns.
+    A class may promise what is not taken for granted:
+        is_random    False: a training pass computes what an evaluation does, which saves a pass for the scores.
+        reads_input  False: H itself is not read, its product with A alone.
+        is_chain     True: one A.chain(H, W, ...) of shape (f_in, f_out) and no other product with A, rows of H itself by
+                     A.select(H). Then bytes are predicted, and training steps may compute some rows only.
     """
 
-    reads_input = True  # H itself, beside its product with A
-    is_random = True  # a training pass may differ from an evaluation; False is a promise, which saves a pass for the scores
-    # One A.chain(H, W, ...) of shape (f_in, f_out) and no other product with A, rows of H itself by A.select(H): then bytes are
-    # predicted, and training steps may compute some rows only.
+    reads_input = True
+    is_random = True
     is_chain = False
 
     def __init__(self, f_in: int, f_out: int):

@@ -44,7 +44,7 @@ def part_graph(
     """Choose who owns which node: a Partition of graph into k parts, checked and measured.
 
     Args:   graph    with its reverse edges, unless with_edges chose otherwise.
-            method   a name in PARTITIONERS: block, random, metis, or one of your own.
+            method   metis, volume, entropy, block, random, a streaming one (spring, spring+, dbh, greedy, hdrf, 2psl), or one of your own.
             balance  1 or more: of metis and volume the largest work of a part, sum of (nnz of the row + 1), over the mean;
                      of spring, spring+ and entropy its nodes; block, random and the vertex cuts ignore it.
             options  of the method, such as objective="vol" of metis.

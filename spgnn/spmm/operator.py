@@ -32,15 +32,28 @@ IN_FLIGHT = 2  # exchanges of stages that are under way at once
 
 
 class SpMM(Protocol):
-    """What a layer may ask of A. Every method is collective but `select`."""
+    """What a layer may ask of A, (N, N) with H spread over the ranks. Every method is collective but `select`.
 
-    node_n: np.ndarray  # original ids of the rows of H
+    H is a tensor (n, F), the rows of this rank's nodes, whose original ids are node_n; in the first layer it may be
+    SparseRows, which know H @ W and A @ H.
+    """
 
-    def __matmul__(self, H): ...
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor: ...
-    def apply(self, H_nF, bias_F=None, relu: bool = False, dtype=None) -> torch.Tensor: ...
-    def adjoint(self, G_nF) -> torch.Tensor: ...
-    def select(self, H): ...
+    node_n: np.ndarray
+
+    def __matmul__(self, H):
+        """Return A H on own rows, differentiable in H."""
+
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
+        """Return relu(A H W + b), (n, C), the cheaper product first; differentiable in H, W and b."""
+
+    def apply(self, H_nF, bias_F=None, relu: bool = False, dtype=None) -> torch.Tensor:
+        """Return relu(A H + b), (n, F), outside of autograd."""
+
+    def adjoint(self, G_nF) -> torch.Tensor:
+        """Return A' G, (n, F), outside of autograd."""
+
+    def select(self, H):
+        """Return the rows of H that stand beside the rows of A H: all, but in a pruned training step."""
 
 
 class DistSpMM:

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class History:
-    """What a training did: one record an epoch, and the best epoch by validation score."""
+    """What a training did: one record an epoch, and the best epoch by validation score.
+
+    records         {epoch, loss, train, val, test, epoch_s, bytes_sent} of each epoch; scores are None where it was not scored.
+    best_epoch      the first with the best validation score; train, val and test are its scores of `metric`.
+    metric          accuracy, or micro_f1 of multi-label graphs.
+    scores          split -> {accuracy, micro_f1, macro_f1} at the best epoch.
+    per_class       {class, precision, recall, f1, support} of the test split at the best epoch.
+    epoch_s         median seconds of a training epoch, evaluation aside.
+    bytes_sent      counted, one training epoch, all ranks; bytes_predicted: the same from the plan, None where a layer
+                    is no chain A H W; setup_bytes: sent once to make the kept A X.
+    """
 
     records: list[dict] = field(default_factory=list)
     best_epoch: int = 0
@@ -15,11 +25,11 @@ class History:
     test: float = float("nan")
     train: float = float("nan")
     metric: str = "accuracy"
-    scores: dict = field(default_factory=dict)  # split -> accuracy, micro_f1, macro_f1 at the best epoch
-    per_class: list = field(default_factory=list)  # of the test split, at the best epoch
-    epoch_s: float = 0.0  # median seconds of a training epoch, evaluation aside
-    bytes_sent: int = 0  # counted, one training epoch, all ranks
-    bytes_predicted: int | None = None  # the same from the plan; None for layers it does not know
+    scores: dict = field(default_factory=dict)
+    per_class: list = field(default_factory=list)
+    epoch_s: float = 0.0
+    bytes_sent: int = 0
+    bytes_predicted: int | None = None
     setup_bytes: int = 0
 
     def __repr__(self) -> str:

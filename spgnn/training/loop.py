@@ -299,6 +299,9 @@ class Trainer:
 def train(model: torch.nn.Module, dgraph: DistGraph, *, report: Callable[[dict], Any] | None = None, **options) -> History:
     """Train a model on all nodes at once; it ends with the weights of the best validation score.
 
+    A Stack is drawn anew from the seed, unless it was trained or its weights were loaded: then training goes on from
+    them, with a new optimizer and epochs from 1.
+
     Args:   options  fields of TrainConfig: epochs, lr, seed, optimizer, weight_decay, patience, split ...
             report   called on every rank with the record of each epoch.
     Raises: UsageError for an unknown option; NumericalError when the loss is not finite.

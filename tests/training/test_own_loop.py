@@ -1,0 +1,32 @@
+"""The loop of one's own in docs/design.md prints what stands there, and learns the same on any ranks, 1.5D included."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import spgnn
+
+pytestmark = pytest.mark.slow
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "design.md"
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    text = PAGE.read_text(encoding="utf-8").split("## A loop of one's own")[1]
+    return re.match(r".*?```python\n(.*?)```\n```\n(.*?)```", text, re.S).groups()
+
+
+def test_the_loop_prints_what_its_page_says(blocks, capsys):
+    source, printed = blocks
+    exec(compile(source, str(PAGE), "exec"), {})
+    assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize("ranks, replication", [(3, 1), (4, 2)])
+def test_the_loop_learns_the_same_on_any_ranks(blocks, ranks, replication):
+    names = {}
+    exec(compile(blocks[0], str(PAGE), "exec"), names)
+    alone = names["body"](spgnn.dist.SelfCommunicator())
+    assert spgnn.run_threads(ranks, names["body"], replication) == pytest.approx([alone] * ranks, rel=1e-5)

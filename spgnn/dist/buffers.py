@@ -114,6 +114,14 @@ def row_bytes(x: np.ndarray) -> int:
     return int(np.prod(x.shape[1:], dtype=np.int64)) * x.itemsize
 
 
+def of_others(counts: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return (counts with 0 for rank, where each peer's units start in the buffer)."""
+    starts = np.cumsum(counts) - counts
+    others = counts.copy()
+    others[rank] = 0
+    return others, starts
+
+
 def header(kind: str, size: int, x: np.ndarray | None = None, shape: Sequence[int] = (), detail: int = 0) -> np.ndarray:
     """Return (size, 8) int64, what this rank calls, the same for each peer; the rows column is 0."""
     fields = [KINDS.index(kind), -1 if x is None else DTYPES.index(x.dtype), detail, len(shape), 0, 0, 0, 0]

@@ -13,6 +13,7 @@ import functools
 import os
 import secrets
 import time
+import weakref
 
 import numpy as np
 from mpi4py import MPI
@@ -21,6 +22,7 @@ from ..errors import CollectiveError, SpgnnError
 from ..machine import core_ids
 from . import buffers
 from .base import BaseCommunicator, copy_own_rows
+from .mpiheld import MpiHeld
 from .mpiline import MpiLine
 from .progress import Progress
 from .protect import Job
@@ -103,9 +105,8 @@ class MpiCommunicator(BaseCommunicator):
         job: Job | None = None,
         traffic: Traffic | None = None,
     ):
-        self._data, self._headers = comm.Dup(), comm.Dup()
-        self._row_types: dict[int, MPI.Datatype] = {}
-        self._parts: list[MpiCommunicator] = []
+        self._held = MpiHeld(comm)
+        self._data, self._headers, self._row_types = self._held.data, self._held.headers, self._held.row_types
         self._is_root = traffic is None
         self._progress = progress
         self._job = job
@@ -132,13 +133,7 @@ class MpiCommunicator(BaseCommunicator):
 
     def close(self) -> None:
         """Free what MPI holds for this communicator and its splits. Collective, and the last one."""
-        for part in self._parts:
-            part.close()
-        self._meet(buffers.header("close", self.size))
-        for datatype in self._row_types.values():
-            datatype.Free()
-        self._headers.Free()
-        self._data.Free()
+        _close(self._held)
         if self._progress is not None and self._is_root:
             self._progress.close()
 
@@ -167,8 +162,8 @@ class MpiCommunicator(BaseCommunicator):
 
     def _exchange_bytes(self, head, out, send_rows, into, recv_rows, unit: int, scale: int, wait: bool) -> MpiRequest:
         most = self.max_bytes // unit
-        counts, starts = _of_others(send_rows * scale, self.rank)
-        recv_counts, recv_starts = _of_others(recv_rows * scale, self.rank)
+        counts, starts = buffers.of_others(send_rows * scale, self.rank)
+        recv_counts, recv_starts = buffers.of_others(recv_rows * scale, self.rank)
         datatype = self._row_type(unit)
 
         def post():
@@ -211,8 +206,12 @@ class MpiCommunicator(BaseCommunicator):
 
     def _split(self, head, color, key):
         self._meet(head)
+        is_used = self._held.used()  # on some rank
+        wait_for([self._data.Iallreduce(MPI.IN_PLACE, [is_used, MPI.UINT8_T], MPI.MAX)])
+        self._held.keep(is_used)
         part = self._data.Split(MPI.UNDEFINED if color is None else color, key)
         if part == MPI.COMM_NULL:
+            self._held.add(None, None)
             return None
         peers = np.empty(part.size, np.int64)
         part.Allgather([np.array([self.rank]), MPI.INT64_T], [peers, MPI.INT64_T])
@@ -220,7 +219,8 @@ class MpiCommunicator(BaseCommunicator):
         comm = MpiCommunicator(part, self.max_bytes, self._progress, self._job, traffic)
         part.Free()
         comm.phase = self.phase
-        self._parts.append(comm)
+        comm._whole = self  # which is in use as long as this part is
+        self._held.add(weakref.ref(comm), comm._held)
         return comm
 
     def _meet(self, head) -> np.ndarray:
@@ -336,13 +336,17 @@ def wait_for(requests: list) -> None:
         time.sleep(0 if tries < YIELDS else PAUSE_S)
 
 
+def _close(held: MpiHeld) -> None:
+    """Free a communicator and its splits once all of its ranks have come here; nothing where that is done."""
+    if not held.data:
+        return
+    for part in held.of_parts():
+        _close(part)
+    heads = np.empty_like(head := buffers.header("close", held.headers.size))
+    wait_for([held.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])])
+    buffers.check_headers(heads, held.headers.rank)
+    held.free()
+
+
 def _bytes(x: np.ndarray) -> np.ndarray:
     return x.reshape(-1).view(np.uint8)
-
-
-def _of_others(counts: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (counts with 0 for rank, where each peer's units start in the buffer)."""
-    starts = np.cumsum(counts) - counts
-    others = counts.copy()
-    others[rank] = 0
-    return others, starts

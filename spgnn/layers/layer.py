@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import torch
 from torch import nn
@@ -23,6 +24,7 @@ ACTIVATIONS = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
 }
+TORCHS_GENERATOR = threading.Lock()  # reset_parameters draws from the one of the process, which ranks that are threads share
 
 
 class Layer(nn.Module):
@@ -81,8 +83,9 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
     if hasattr(module, "initialise"):
         module.initialise(generator)
     elif hasattr(module, "reset_parameters"):
-        with torch.random.fork_rng(devices=()):
-            torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+        seed = int(torch.randint(2**62, (), generator=generator))
+        with TORCHS_GENERATOR, torch.random.fork_rng(devices=()):
+            torch.manual_seed(seed)
             module.reset_parameters()
     else:
         for child in module.children():

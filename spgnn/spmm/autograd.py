@@ -176,8 +176,12 @@ def dropout_key(seed: int, epoch: int | EpochKeys, layer: int, stack: int = 0) -
 
 
 def mixed_precision(A):
-    """Return the context in which torch's own products, as in a user's H @ self.W, cast weights to bfloat16 where that is A's dtype."""
-    return torch.autocast(A.device.type, torch.bfloat16) if A.dtype == torch.bfloat16 else nullcontext()
+    """Return the context in which torch's own products, as in a user's H @ self.W, cast weights to bfloat16 where that is A's dtype.
+
+    Each product casts anew: torch's cache of casts is one of the process, emptied by whichever rank leaves first where
+    ranks are threads, and a cast that was made under no_grad would take the gradient from the weight.
+    """
+    return torch.autocast(A.device.type, torch.bfloat16, cache_enabled=False) if A.dtype == torch.bfloat16 else nullcontext()
 
 
 def on_this_thread(A):

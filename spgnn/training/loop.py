@@ -67,9 +67,9 @@ class Trainer:
         self.feedback = None if self.rows.plans is None else {}
         self._count_rows()
         self.rows.prepare_adjoint()
-        model.to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype))
         if isinstance(model, Stack) and not model.is_trained:
-            model.initialise(config.seed)
+            model.initialise(config.seed)  # torch's modules draw other numbers in float64
+        model.to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype))
         for tensor in (*model.parameters(), *model.buffers()):
             tensor.data = tensor.data.contiguous()
             self.comm.broadcast(tensor.detach())

@@ -148,6 +148,17 @@ def test_split_makes_communicators_of_equal_color(comm):
     assert comm.phase == "inside the part" or comm.size > part.size
 
 
+@parallel([4], mpi=[4])
+def test_splits_that_are_used_no_more_are_freed(comm):
+    kept = comm.split(comm.rank % 2)
+    deepest = comm.split(comm.rank // 2).split(0)
+    getattr(comm.split(0), "close", list)()  # freed once; threads have nothing to free
+    for _ in range(1100):  # MPI has 2,048 communicators, and each takes two
+        part = comm.split(0 if comm.rank else None)
+    for part, ranks in ((kept, [comm.rank % 2, comm.rank % 2 + 2]), (deepest, [comm.rank // 2 * 2, comm.rank // 2 * 2 + 1])):
+        assert part.all_gather(np.array([comm.rank])).tolist() == ranks
+
+
 @parallel(ALL)
 def test_traffic_counts_the_bytes_and_messages_to_each_peer(comm):
     P, r = comm.size, comm.rank

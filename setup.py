@@ -47,7 +47,7 @@ setup(
         Pybind11Extension(
             "spgnn.partition._flow",
             ["spgnn/partition/flow.cpp"],
-            depends=["spgnn/partition/arrays.h"] + [f"spgnn/partition/flow_{name}.h" for name in ("network", "pair", "regions")],
+            depends=["spgnn/partition/arrays.h"] + [f"spgnn/partition/flow_{name}.h" for name in ("network", "pair", "preflow", "regions")],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],  # as above
         ),

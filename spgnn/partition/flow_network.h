@@ -1,15 +1,14 @@
 // Largest flow between two sets of nodes that grow, and what either set reaches. No Python here.
 //
-// From each set grows a tree of the nodes that it reaches; where the trees meet flow passes, and what that cuts off
-// finds another parent or is free again. When neither tree can grow the flow is a largest one, and either tree the
-// lighter side of a smallest cut. Trees outlive a flow, so that one more terminal costs little.
+// The first flow comes by preflows. Then from each set grows a tree of the nodes that it reaches; where the trees meet flow
+// passes, and what that cuts off finds another parent or is free again. When neither tree can grow the flow is a largest
+// one, and either tree the lighter side of a smallest cut. Trees outlive a flow, so that one more terminal costs little.
 // Source: Boykov & Kolmogorov 2004, "An experimental comparison of min-cut/max-flow algorithms".
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
 #include <deque>
-#include <vector>
+
+#include "flow_preflow.h"
 
 namespace spgnn {
 
@@ -38,13 +37,14 @@ class FlowNetwork {
         lay_arcs();
         const int32_t n = int32_t(weight_.size());
         node_.assign(n, Node{});
-        flow_ = 0;
         now_ = 0;
         active_.clear();
         for (Side side : {SOURCE, TARGET}) {
             joined_[side].clear();
             reached_weight_[side] = 0;
         }
+        flow_ = preflow_.run(begin_, arcs_, source, target, most);
+        if (flow_ > most) return false;
         root(SOURCE, source);
         root(TARGET, target);
         return push(most);
@@ -89,7 +89,6 @@ class FlowNetwork {
   private:
     static constexpr int32_t ROOT = -1, ORPHAN = -2;
     struct Drawn { int32_t from, to, capacity; };
-    struct Arc { int32_t to, left, back; };
     struct Node {
         int32_t parent = ORPHAN;  // the arc to it
         int32_t checked = 0, depth = 0;
@@ -101,6 +100,7 @@ class FlowNetwork {
     std::vector<int32_t> begin_;
     std::vector<Arc> arcs_;
     std::vector<Node> node_;
+    Preflow preflow_;
     std::deque<int32_t> active_;
     std::vector<int32_t> orphans_, joined_[3];
     int64_t reached_weight_[3] = {}, flow_ = 0, bounded_ = 0;

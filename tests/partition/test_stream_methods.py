@@ -1,5 +1,10 @@
 """Each streaming partitioner equals its slow reference on 200 random small graphs."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -301,3 +306,33 @@ def test_an_online_pass_knows_the_nodes_that_it_has_seen(degrees):
     part = part_stream(np.array([[0, 5], [5, 9]]), 2, degrees=degrees)
     assert part.n_nodes == 10 and part.n_edges == 2
     assert Passes(edge_stream(np.zeros((3, 2), int))).n_edges == 3
+
+
+TAKES = """
+import sys
+import numpy as np
+from spgnn.machine import peak_rss_mb
+from spgnn.partition import part_stream
+
+N, method, n_edges = 1 << 20, sys.argv[1], int(sys.argv[2])
+
+class Stream:
+    def __iter__(self):
+        return (np.random.default_rng(seed).integers(0, N, (1 << 16, 2), np.int32) for seed in range(n_edges >> 16))
+
+part_stream(next(iter(Stream()))[:1], 8, method)
+before = peak_rss_mb()
+part_stream(Stream(), 8, method, n_nodes=N, **({"rounds": 2} if method == "spring+" else {}))
+print((peak_rss_mb() - before) * 1e6 / N)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spring", "spring+"])
+@pytest.mark.parametrize("n_edges", [1 << 19, 1 << 22])
+def test_a_node_takes_at_most_40_bytes_however_many_edges_there_are(method, n_edges):
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run([sys.executable, "-c", TAKES, method, str(n_edges)], capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    constant = 4  # bytes a node of buffers and chunks, 4 MB
+    assert float(done.stdout) <= 40 + constant

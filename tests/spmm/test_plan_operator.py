@@ -8,6 +8,7 @@ from worlds import parallel, some
 
 from spgnn.distgraph import distribute
 from spgnn.errors import PartitionError, ShapeError
+from spgnn.graph import graph_from_coo
 
 THREADS = [1, 2, 3, 7, 16]
 
@@ -142,3 +143,40 @@ def test_rows_sent_by_rank_0_equal_rows_that_each_rank_cuts(comm, sparse, round_
         assert np.array_equal(one.to_scipy().data, two.to_scipy().data)
     X, Y = (d.X.csr.to_scipy().toarray() if sparse else d.X.numpy() for d in (cut, sent))
     assert np.array_equal(X, Y)
+
+
+@parallel(GRIDS, mpi=[4])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+def test_on_a_grid_needs_are_told_inside_the_process_column_alone(comm, scheme):
+    for c in [c for c in (2, 4) if comm.size % (c * c) == 0]:
+        comm.traffic.reset()
+        dist(random_graph(), comm, scheme=scheme, replication=c, keep=False)
+        told = comm.traffic.sent_bytes("all_to_all")
+        assert set(np.flatnonzero(told) % c) <= {comm.rank % c}, "rows of H travel in process columns, and so do the lists of what is read"
+        assert comm.all_reduce(np.array([told.sum()]))[0] > 0
+
+
+@parallel([4, 8], mpi=[])
+@pytest.mark.parametrize("scheme", ["cover", "columns"])
+def test_a_product_takes_the_memory_of_own_and_ghost_rows_not_of_all(comm, scheme):
+    n = 4000 * comm.size
+    ring = graph_from_coo(np.arange(n), (np.arange(n) + 1) % n, n).with_edges("undirected")
+    A = dist(ring, comm, "block", scheme=scheme).A
+    before = A.pool.held_bytes
+    Z_nF = A.adjoint(A.apply(torch.ones(A.n, 16, dtype=torch.float64)))
+    assert A.pool.held_bytes - before <= 2.1 * Z_nF.nbytes, "two results of n rows, and ghosts of two rows"
+
+
+@parallel([2, 4, 8], mpi=[4])
+def test_rank_0_sends_each_row_of_its_graph_once_whatever_the_ranks(comm):
+    from spgnn.partition import Partition
+
+    n = 6000
+    ring = graph_from_coo(np.arange(n), (np.arange(n) + 1) % n, n, X=np.ones((n, 8)), y=np.zeros(n, int)).with_edges("undirected")
+    part = Partition(owners(ring, comm.size, "block"), comm.size)
+    comm.traffic.reset()
+    distribute(ring if comm.rank == 0 else None, comm, part if comm.rank == 0 else None, keep=False)
+    sent = np.array([comm.traffic.sent_bytes().sum()])
+    comm.all_reduce(sent)
+    ids_and_lengths = 4 * 8 * n  # of rows, nonzeros and labels, 8 bytes at most
+    assert 0 < sent[0] <= ring.A.nnz * (8 + 8) + ring.X.nbytes + ids_and_lengths

@@ -15,7 +15,7 @@ from spgnn.distgraph import distribute
 from spgnn.errors import PartitionError
 from spgnn.layers import GCN, Stack
 from spgnn.partition import part_to_folder
-from spgnn.training import run, train
+from spgnn.training import predict, run, train
 
 
 def write_parts(comm, folder: str, edges: str, sparse: bool) -> tuple[Path, dict]:
@@ -60,7 +60,14 @@ def test_a_folder_of_parts_is_a_graph(comm):
         config = TrainConfig(epochs=2, hidden=4, out=str(folder / "run"))
         summary = run(str(folder / "parts"), config, comm)
         assert summary["n"] == 90 and summary["graph"] == "e" and summary["bytes_sent"] == summary["bytes_predicted"]
-        assert len(np.load(folder / "run" / "predictions.npy")) == 90
+        predictions = np.load(folder / "run" / "predictions.npy")
+        assert len(predictions) == 90
+        comm.barrier()
+        if comm.rank == 0:
+            (folder / "e.bin").unlink()  # nobody reads the whole graph, to train or to evaluate
+        comm.barrier()
+        report = predict(str(folder / "run"), comm, out=str(folder / "again.npy"))
+        assert np.array_equal(np.load(folder / "again.npy"), predictions) and report["test"] == summary["test"]
         comm.barrier()
 
 

@@ -102,6 +102,14 @@ def test_buffers_of_a_model_are_those_of_rank_0(comm):
     assert float(model.projection.sum()) == 0 and int(model.count) == 0
 
 
+@parallel([3], mpi=[2])
+def test_weights_that_were_loaded_are_those_of_rank_0(comm):
+    model = Stack(GCN(6, 4), GCN(4, 3))
+    model.load_state_dict({name: torch.full_like(weight, 1.0 + comm.rank) for name, weight in model.state_dict().items()})
+    Trainer(model, distribute(random_graph(), comm), TrainConfig(split="given"))
+    assert all(float(weight.detach().min()) == float(weight.detach().max()) == 1 for weight in model.parameters())
+
+
 class DropsByFunction(Layer):
     def forward(self, A, H_nF):
         return dropout(H_nF, 0.8, self.training)

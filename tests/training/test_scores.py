@@ -1,11 +1,16 @@
-"""Scores equal scikit-learn's on the whole graph, however its nodes are spread."""
+"""Scores equal scikit-learn's on the whole graph, however its nodes are spread; weights are chosen by those of validation."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from test_training import learnable, model
 from worlds import parallel
 
 from spgnn.dist import SelfCommunicator
+from spgnn.distgraph import distribute
+from spgnn.training import train
 from spgnn.training.loss import binary_cross_entropy, cross_entropy
 from spgnn.training.metrics import count, per_class, scores
 from spgnn.spmm.buffers import BufferPool
@@ -79,3 +84,13 @@ def test_binary_cross_entropy_is_the_mean_over_rows_and_classes():
     rows = torch.arange(10) < 6
     expected = torch.nn.functional.binary_cross_entropy_with_logits(Z[rows], Y[rows])
     assert float(binary_cross_entropy(Z, Y, torch.arange(6), 6)) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_labels_of_test_nodes_choose_nothing():
+    graph = learnable()
+    found = []
+    for y in (graph.y, np.where(graph.split == 2, (graph.y + 1) % 3, graph.y)):
+        stack = model()
+        history = train(stack, distribute(replace(graph, y=y), SelfCommunicator()), epochs=200, lr=0.3, patience=10)
+        found.append((history.best_epoch, len(history.records), history.val, [weight.tolist() for weight in stack.parameters()], history.test))
+    assert found[0][:4] == found[1][:4] and found[0][4] > 0.8 > 0.2 > found[1][4]

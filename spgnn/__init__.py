@@ -36,6 +36,7 @@ _HOME = {
     "VolumeReport": "analysis",
     "world": "dist",
     "Communicator": "dist",
+    "ProcessGrid": "dist",
     "run_threads": "dist",
     "Layer": "layers",
     "Stack": "layers",

@@ -160,6 +160,17 @@ def test_every_part_of_the_package_has_its_floor():
     assert parts <= set(LEVEL), "name the new part in FLOORS"
 
 
+NOUNS = "Graph Partition Communicator ProcessGrid IndexMap ExchangePlan SpMM DistGraph Layer Stack Trainer VolumeReport".split()
+VERBS = "load_graph part_graph distribute train measure".split()
+
+
+def test_nouns_and_verbs_are_names_of_the_package():
+    import spgnn
+
+    assert set(NOUNS + VERBS) <= set(spgnn.__all__)
+    assert all(getattr(spgnn, name).__doc__ for name in spgnn.__all__ if name != "__version__")
+
+
 def test_no_module_is_called_utils():
     assert not [name_of(path) for path in sources() if path.stem in ("utils", "util", "helpers", "common", "misc")]
 

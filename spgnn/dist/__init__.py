@@ -5,6 +5,7 @@ and ends a job. Neither torch nor mpi4py is imported here.
 """
 
 from .communicator import Communicator, Request
+from .grid import ProcessGrid
 from .launch import world
 from .protect import run_protected
 from .single import SelfCommunicator
@@ -13,6 +14,7 @@ from .traffic import Traffic
 
 __all__ = [
     "Communicator",
+    "ProcessGrid",
     "Request",
     "SelfCommunicator",
     "ThreadCommunicator",

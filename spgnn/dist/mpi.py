@@ -25,7 +25,7 @@ from .base import BaseCommunicator, copy_own_rows
 from .mpiheld import MpiHeld
 from .mpiline import MpiLine
 from .progress import Progress
-from .protect import Job
+from .protect import Job, shared_files
 from .traffic import Traffic
 
 MAX_BYTES = 2**31 - 1
@@ -70,12 +70,6 @@ def connect_world(job: Job) -> MpiCommunicator:
     comm = MpiCommunicator(MPI.COMM_WORLD, progress=progress, job=job)
     comm.phase = "set-up"
     return comm
-
-
-def shared_files() -> list[str]:
-    """Return the files in shared memory that MPICH has mapped and forgets when a job is aborted."""
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        return sorted({path for line in maps if (path := line[73:].strip()).startswith("/dev/shm/mpich_shm_")})
 
 
 def abort_world(exit_code: int) -> None:

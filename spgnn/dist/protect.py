@@ -146,6 +146,12 @@ class Job:
         return True
 
 
+def shared_files() -> list[str]:
+    """Return the files in shared memory that MPICH has mapped and forgets when a job is aborted."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return sorted({path for line in maps if (path := line[73:].strip()).startswith("/dev/shm/mpich_shm_")})
+
+
 def _wait_until_read(fd: int) -> None:
     """Wait until the launcher has read what stands in fd, if it is a pipe: hydra drops it at an abort."""
     end, unread = time.monotonic() + PATIENCE_S, array.array("i", [0])

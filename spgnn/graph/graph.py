@@ -61,6 +61,16 @@ class Graph:
         return f"Graph({self.name}: {', '.join(said)})"
 
     @property
+    def X_NF(self) -> np.ndarray | sp.csr_array | None:
+        """X, by the name that tells its shape."""
+        return self.X
+
+    @property
+    def y_N(self) -> np.ndarray | None:
+        """y, by the name that tells its shape."""
+        return self.y
+
+    @property
     def n_nodes(self) -> int:
         """N."""
         return self.A.shape[0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from ..dist.grid import ProcessGrid
+from ..dist.grid import ProcessGrid, check_integer
 from ..errors import UsageError
 from ..partition import cover_tables
 from ..partition import rows_PP as columns_kk
@@ -114,6 +114,7 @@ def grid_of(k: int, c: int) -> ProcessGrid:
     Raises: UsageError unless c^2 divides P, that is c divides k, naming the c that do; for more ranks than
             tables of all pairs have room for.
     """
+    check_integer("replication", c)
     if k * c > MAX_PARTS:
         raise UsageError(f"replication {c} of k = {k} parts: P = k c = {k * c} ranks; expected at most {MAX_PARTS}")
     if c < 1 or k % c:

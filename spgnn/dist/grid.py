@@ -6,6 +6,7 @@ Source: Mukhopadhyay et al. 2024, Algorithm 2; Koanantakool et al. 2016.
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,13 +19,18 @@ class ProcessGrid:
     """Rank r = i c + j: process row i holds block row i, process column j multiplies the blocks of stages(j).
 
     c = 1 is 1D: one process column, whose stages are all blocks.
-    Raises: UsageError unless c^2 divides P.
+    Args:   size  P; c: replication.
+    Raises: UsageError unless c^2 divides P, naming the c that do.
     """
 
     size: int
     c: int = 1
 
     def __post_init__(self):
+        check_integer("ranks", self.size)
+        check_integer("replication", self.c)
+        if self.size < 1:
+            raise UsageError(f"ranks = {self.size}; expected 1 or more")
         if self.c < 1 or self.size % (self.c * self.c):
             works = ", ".join(str(c) for c in valid_replications(self.size))
             raise UsageError(f"replication {self.c} does not fit {self.size} rank(s): its square has to divide them; those that work: {works}")
@@ -56,6 +62,12 @@ class ProcessGrid:
     def slices(self, n: int) -> np.ndarray:
         """Return the bounds of the c slices of n rows that the ranks of a process row add up, (c + 1,)."""
         return np.arange(self.c + 1) * n // self.c
+
+
+def check_integer(name: str, value) -> None:
+    """Raise UsageError for what is no integer; one of NumPy is."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise UsageError(f"{name} = {value!r}; expected an integer")
 
 
 def valid_replications(size: int) -> list[int]:

@@ -24,7 +24,7 @@ def test_layers_are_made_of_what_is_known(make, said):
         make()
 
 
-@pytest.mark.parametrize("option, value", [("order", "gemm_first"), ("order", ""), ("feature_norm", "col"), ("threads", -3), ("threads", 10**6), ("threads", 1.0)])
+@pytest.mark.parametrize("option, value", [("order", "gemm_first"), ("order", ""), ("feature_norm", "col"), ("threads", -3), ("threads", 10**6), ("threads", 1.0), ("replication", 1.0), ("replication", "1"), ("replication", True)])
 def test_distribute_refuses_what_it_does_not_know(option, value):
     with pytest.raises(UsageError, match=f"{option} (= )?{value!r}"):
         spgnn.distribute(random_graph(), SelfCommunicator(), **{option: value})

@@ -17,7 +17,7 @@ from ..dist import Communicator
 from ..dist.consistency import check_same
 from ..dist.threads import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
-from ..graph import NORMS, Graph, axis_sums
+from ..graph import NORMS, Graph, axis_sums, check_is_graph
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, RowBlock, check_values, load_block, load_partition, part_graph, partition_of, row_block, select_rows
 from ..spmm.buffers import make_pool, sum_dtype
@@ -79,10 +79,12 @@ def distribute(
         machine      name or file of the cost model that scheme auto asks.
         threads      kernel threads of this rank; 0: its share of the host's cores, which torch keeps to as well.
         device       cpu, or cuda: the rank's products, activations and exchanges are on a device of its host.
-    Raises: PartitionError where partition and graph or ranks do not fit; UsageError for unknown names;
-            ResourceError where there is no device.
+    Raises: PartitionError where partition and graph or ranks do not fit; UsageError for unknown names,
+            and for what is no graph or communicator; ResourceError where there is no device.
     Collective.
     """
+    if not hasattr(comm, "all_gather_json"):
+        raise UsageError(f"got a {type(comm).__name__} in place of a communicator: with spgnn.world() as comm: spgnn.distribute(graph, comm)")
     options = dict(scheme=scheme, replication=replication, operator=operator, feature_norm=feature_norm, dtype=dtype, method=method, seed=seed)
     check_same(comm, option_facts(source, partition, options | dict(balance=balance, keep=keep, order=order, locality=locality, wire=wire, wire_gradients=wire_gradients, machine=machine, device=device)))
     if scheme != "auto" and scheme not in SCHEMES:
@@ -142,9 +144,13 @@ def distribute(
 
 def _read(source, rank: int):
     """Return what a function given as source returns, None on other ranks than 0."""
-    if not callable(source):
+    if callable(source):
+        source = source() if rank == 0 else None
+    elif isinstance(source, (str, Path)):
         return source
-    return source() if rank == 0 else None
+    if source is not None:
+        check_is_graph(source)
+    return source
 
 
 def _own_block(source, layout: Layout, partition, method, seed, balance):

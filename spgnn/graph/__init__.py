@@ -1,7 +1,7 @@
 """Graph, and normalise() that makes the operator of it."""
 
 from .checks import check_csr, check_graph
-from .graph import EDGES, Edges, Graph, graph_from_coo
+from .graph import EDGES, Edges, Graph, check_is_graph, graph_from_coo
 from .normal import NORMS, Norm, axis_sums, inverse_or_zero, normalise, scaled, with_self_loops
 from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, labelled, random_split
 from .structure import is_symmetric, symmetrised
@@ -20,6 +20,7 @@ __all__ = [
     "axis_sums",
     "check_csr",
     "check_graph",
+    "check_is_graph",
     "graph_from_coo",
     "inverse_or_zero",
     "is_symmetric",

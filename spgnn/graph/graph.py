@@ -181,6 +181,13 @@ class Graph:
         return out | {k: v for k, v in self.meta.items() if k in ("duplicates", "dropped_lines", "source", "format")}
 
 
+def check_is_graph(graph) -> None:
+    """Raise UsageError for what is no Graph, such as the name of one."""
+    if not isinstance(graph, Graph):
+        shown = repr(graph) if isinstance(graph, str) else "..."
+        raise UsageError(f"got a {type(graph).__name__} in place of a Graph; spgnn.load_graph({shown}) makes one")
+
+
 def graph_from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields) -> Graph:
     """Return the Graph of the edges src[e] -> dst[e]; duplicates become one edge.
 

@@ -5,6 +5,8 @@ Shapes: N nodes, E edges.
 
 from __future__ import annotations
 
+import numbers
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -27,6 +29,8 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
             raise GraphError(f"{what} must hold integers, got {ids.dtype}")
     src, dst = _signed("src", src), _signed("dst", dst)
     top = max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
+    if n_nodes is not None and (isinstance(n_nodes, bool) or not isinstance(n_nodes, numbers.Integral)):
+        raise GraphError(f"n_nodes = {n_nodes!r}; expected an integer")
     n = top + 1 if n_nodes is None else int(n_nodes)
     bad = (src < 0) | (dst < 0) | (src >= n) | (dst >= n)
     if bad.any():

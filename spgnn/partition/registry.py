@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import PartitionError, SpgnnError, UsageError, nearest
-from ..graph import Graph, check_csr
+from ..graph import Graph, check_csr, check_is_graph
 from .gate import check_balance, check_k, check_keywords, check_seed
 from .partition import Partition, partition_of
 
@@ -48,7 +48,7 @@ def part_graph(
             balance  1 or more: of metis and volume the largest work of a part, sum of (nnz of the row + 1), over the mean;
                      of spring, spring+ and entropy its nodes; block, random and the vertex cuts ignore it.
             options  of the method, such as objective="vol" of metis.
-    Raises: UsageError for an unknown method or option; PartitionError where the result does not fit.
+    Raises: UsageError for an unknown method or option, and for what is no Graph; PartitionError where the result does not fit.
     """
     k = check_k(k)
     if method not in PARTITIONERS:
@@ -56,6 +56,7 @@ def part_graph(
     seed, balance = check_seed(seed), check_balance(balance)
     f = PARTITIONERS[method]
     check_keywords(method, f, options)
+    check_is_graph(graph)
     check_csr(graph.A, graph.name)
     graph = graph.in_use()
     start = time.perf_counter()

@@ -123,6 +123,8 @@ def test_an_owner_array_is_measured_as_a_partition_is():
     [
         ({"replication": 3}, UsageError, "3 does not fit k = 2 parts: P = k c = 6 ranks, and c.2 must divide P; those that work: 1, 2"),
         ({"replication": 0}, UsageError, "replication 0 does not fit k = 2"),
+        ({"itemsize": 4.0}, UsageError, "itemsize = 4.0; expected an integer"),
+        ({"evaluations": "1"}, UsageError, "evaluations = '1'; expected an integer"),
         ({"replication": 2.0}, UsageError, "replication = 2.0; expected an integer"),
         ({"replication": "2"}, UsageError, "replication = '2'; expected an integer"),
         ({"wire": "int4"}, UsageError, "'int4' is not known; did you mean 'int8'"),

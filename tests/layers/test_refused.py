@@ -30,6 +30,20 @@ def test_distribute_refuses_what_it_does_not_know(option, value):
         spgnn.distribute(random_graph(), SelfCommunicator(), **{option: value})
 
 
+@pytest.mark.parametrize("call, said", [
+    (lambda graph: spgnn.part_graph("wordnet", 4), r"got a str in place of a Graph; spgnn.load_graph\('wordnet'\) makes one"),
+    (lambda graph: spgnn.measure("wordnet", np.zeros(3, int), widths=(4, 2)), "got a str in place of a Graph"),
+    (lambda graph: spgnn.part_graph(graph.A, 4), r"got a csr_array in place of a Graph; spgnn.load_graph\(...\)"),
+    (lambda graph: spgnn.distribute(graph.A, SelfCommunicator()), "got a csr_array in place of a Graph"),
+    (lambda graph: spgnn.distribute(lambda: graph.A, SelfCommunicator()), "got a csr_array in place of a Graph"),
+    (lambda graph: spgnn.distribute(SelfCommunicator(), graph), r"got a Graph in place of a communicator: with spgnn.world\(\) as comm"),
+    (lambda graph: spgnn.distribute(graph, None), "got a NoneType in place of a communicator"),
+])  # fmt: skip
+def test_what_is_no_graph_or_communicator_is_refused_with_what_makes_one(call, said):
+    with pytest.raises(UsageError, match=said):
+        call(random_graph())
+
+
 def test_a_graph_in_place_of_its_distributed_form_is_refused():
     with pytest.raises(UsageError, match=r"got a Graph in place of a DistGraph: train\(model, spgnn.distribute"):
         spgnn.train(Stack(GCN(5, 3)), random_graph(f=5, classes=3), epochs=1)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from ..aside import new_folder
 from ..errors import GraphError, UsageError
-from ..graph import Graph
+from ..graph import Graph, check_is_graph
 from .formats import Progress
 from .native import CHUNK_BYTES, FORMAT, MANIFEST, SPARSE_X, VERSION, is_native
 
@@ -24,6 +24,7 @@ def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> Non
     Raises: UsageError where path is something else; ResourceError when the disk does not take it.
     A kill leaves at path what was there, and beside it a hidden folder `.NAME.new-*` that can go.
     """
+    check_is_graph(graph)
     path = writable(path)
     arrays = _arrays(graph)
     manifest = _manifest(graph)

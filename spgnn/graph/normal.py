@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import UsageError, nearest
+from ..errors import GraphError, UsageError, nearest
 from .structure import index_dtype
 
 Norm = Literal["gcn", "row", "none"]
@@ -25,10 +25,14 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
     gcn adds a self-loop of weight 1 where a node has none. Dr and Dc are the row and column sums
     of A + I: they are equal when A is symmetric, which gives Kipf & Welling's operator, and keep the
     norm at most 1 when A is not. A row without nonzeros stays zero.
+    Raises: GraphError for what is no scipy CSR; UsageError for another how.
     Source: Kipf & Welling 2017, eq. (2); directed form: Tong et al. 2020 use the same two-sided scaling.
     """
     if how not in NORMS:
         raise UsageError(f"normalisation {how!r} is not known{nearest(how, NORMS)}")
+    if not (sp.issparse(A) and A.format == "csr"):  # the arrays of a CSC would be read as those of its transpose
+        kind = A.format if sp.issparse(A) else type(A).__name__
+        raise GraphError(f"got a {kind}; expected a scipy CSR, see .tocsr() and Graph.normalise")
     if how == "none":
         return A
     dtype = A.data.dtype if A.data.dtype == np.float64 else np.float32

@@ -5,6 +5,8 @@ Shapes: N nodes, C classes.
 
 from __future__ import annotations
 
+import numbers
+
 import numpy as np
 
 from ..errors import GraphError, UsageError
@@ -22,12 +24,14 @@ def random_split(y: np.ndarray | None, seed: int = 0, fractions=(0.6, 0.2, 0.2))
     """Return a seeded split of the labelled nodes, (N,) int8.
 
     Args:   fractions  of train, val and test, which add up to 1.
-    Raises: GraphError without labels; UsageError for other fractions.
+    Raises: GraphError without labels; UsageError for other fractions or seeds.
     """
     if y is None:
         raise GraphError("a split needs labels; this graph has none")
     if len(fractions) != 3 or not all(f >= 0 for f in fractions) or abs(sum(fractions) - 1) > 1e-6:
         raise UsageError(f"fractions = {tuple(fractions)}; expected three numbers of 0 or more, of train, val and test, that add up to 1")
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
+        raise UsageError(f"seed = {seed!r}; expected an integer of 0 or more")
     nodes = np.flatnonzero(labelled(y))
     nodes = np.random.default_rng(seed).permutation(nodes)
     n_train, n_val = (int(round(f * len(nodes))) for f in fractions[:2])

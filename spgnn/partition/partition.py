@@ -43,7 +43,8 @@ class Partition:
     edges: str = ""
 
     def __post_init__(self):
-        owner_N = check_owner(self.owner_N, len(self.owner_N), self.k, f"partition {self.method!r}").view()
+        is_array = hasattr(self.owner_N, "__len__") and getattr(self.owner_N, "ndim", 1) > 0
+        owner_N = check_owner(self.owner_N, len(self.owner_N) if is_array else 0, self.k, f"partition {self.method!r}").view()
         owner_N.flags.writeable = False
         object.__setattr__(self, "owner_N", owner_N)
         object.__setattr__(self, "k", check_k(self.k))

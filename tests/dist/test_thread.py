@@ -107,3 +107,5 @@ def abort(comm):
 def test_no_ranks_are_refused():
     with pytest.raises(UsageError, match="at least 1"):
         run_threads(0, lambda comm: None)
+    with pytest.raises(UsageError, match="ranks = '2'; expected an integer"):
+        run_threads("2", lambda comm: None)

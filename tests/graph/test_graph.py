@@ -105,6 +105,9 @@ def broken(**change):
         (lambda: graph_from_coo([0], [1], "2"), "n_nodes = '2'; expected an integer"),
         (lambda: graph_from_coo([0], [1, 2]), "one length"),
         (lambda: random_split(None), "needs labels"),
+        (lambda: normalise(sp.csc_array(np.eye(3, k=1))), "got a csc; expected a scipy CSR"),
+        (lambda: normalise(sp.coo_array(np.eye(3, k=1)), "none"), "got a coo"),
+        (lambda: normalise(np.eye(3), "row"), "got a ndarray; expected a scipy CSR"),
     ],
 )
 def test_arrays_that_make_no_graph_are_named(make, message):
@@ -118,6 +121,12 @@ def test_a_random_split_has_the_shares_and_leaves_unlabelled_nodes_out():
     assert [(split == s).sum() for s in (0, 1, 2, -1)] == [540, 180, 180, 100]
     assert np.all(split[y < 0] == -1) and np.array_equal(split, random_split(y, seed=3))
     assert not np.array_equal(split, random_split(y, seed=4))
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, "0", True])
+def test_a_seed_of_a_split_is_an_integer(seed):
+    with pytest.raises(UsageError, match=f"seed = {seed!r}; expected an integer of 0 or more"):
+        random_split(np.zeros(5, int), seed)
 
 
 @pytest.mark.parametrize("fractions", [(0.5, 0.6, 0.2), (0.1, 0.1, 0.1), (0.8, 0.2), (1.2, -0.2, 0), (float("nan"), 0.5, 0.5)])

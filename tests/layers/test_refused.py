@@ -15,6 +15,7 @@ from spgnn.layers import GCN, Stack
 @pytest.mark.parametrize("make, said", [
     (lambda: GCN(3, 3, norm="batch"), "norm 'batch' is not known"), (lambda: GCN(3, 3, norm="Layer"), "norm 'Layer' is not known; did you mean 'layer'"),
     (lambda: Stack(), "a Stack needs a layer"), (lambda: Stack(GCN(3, 2), dropout=1.5), "dropout = 1.5"), (lambda: Stack(GCN(3, 2), dropout=float("nan")), "dropout = nan"),
+    (lambda: Stack(GCN(3, 2), dropout="0.5"), "dropout = '0.5'"), (lambda: Stack(GCN(3, 2), dropout=None), "dropout = None"), (lambda: GCN(True, 2), "f_in = True"),
     (lambda: GCN(0, 2), "f_in = 0; expected"), (lambda: GCN(3, 2.0), "f_out = 2.0; expected"),
     (lambda: Stack([GCN(3, 2)]), r"layer 1 is a list; .*Stack\(\*layers\)"), (lambda: Stack(GCN(3, 2), "relu"), "layer 2 is a str"),
     (lambda: Stack(GCN(3, 2), torch.nn.ReLU()), r"layer 2, ReLU, cannot be called as layer\(A, H\)"),
@@ -34,6 +35,7 @@ def test_distribute_refuses_what_it_does_not_know(option, value):
     (lambda graph: spgnn.part_graph("wordnet", 4), r"got a str in place of a Graph; spgnn.load_graph\('wordnet'\) makes one"),
     (lambda graph: spgnn.measure("wordnet", np.zeros(3, int), widths=(4, 2)), "got a str in place of a Graph"),
     (lambda graph: spgnn.part_graph(graph.A, 4), r"got a csr_array in place of a Graph; spgnn.load_graph\(...\)"),
+    (lambda graph: spgnn.save_graph(graph.A, "nowhere"), "got a csr_array in place of a Graph"),
     (lambda graph: spgnn.distribute(graph.A, SelfCommunicator()), "got a csr_array in place of a Graph"),
     (lambda graph: spgnn.distribute(lambda: graph.A, SelfCommunicator()), "got a csr_array in place of a Graph"),
     (lambda graph: spgnn.distribute(SelfCommunicator(), graph), r"got a Graph in place of a communicator: with spgnn.world\(\) as comm"),

@@ -10,7 +10,7 @@ import pytest
 from spgnn.data import load_graph
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import PARTITIONERS, check_owner, fill_empty_parts, metrics, part_graph, part_stream, partition_of, partitioner
+from spgnn.partition import PARTITIONERS, Partition, check_owner, fill_empty_parts, metrics, part_graph, part_stream, partition_of, partitioner
 from spgnn.partition.metis import neighbours
 
 
@@ -269,6 +269,12 @@ def test_what_memory_runs_out_of_is_no_bad_partition(register):
 
     with pytest.raises(MemoryError):
         part_graph(ring(3), 2, "greedy for memory")
+
+
+@pytest.mark.parametrize("owner", [None, 3, np.int64(0), np.array(1)], ids=repr)
+def test_a_number_is_no_owner_array(owner):
+    with pytest.raises(PartitionError, match=r"owner has shape \(\)"):
+        Partition(owner, 2)
 
 
 def test_a_result_of_unlike_things_is_refused(register):

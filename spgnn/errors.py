@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import numbers
 from collections.abc import Iterable
 
 
@@ -83,6 +84,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     match = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"; did you mean {match[0]!r}?" if match else f"; expected one of: {', '.join(known)}"
+
+
+def is_integer(value) -> bool:
+    """Whether value is an integer, one of NumPy's too; True and False are none."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def is_number(value) -> bool:
+    """Whether value is a real number, one of NumPy's too; True and False are none."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def agree(comm, error: Exception | None) -> None:

@@ -6,12 +6,11 @@ Source: Mukhopadhyay et al. 2024, Algorithm 2; Koanantakool et al. 2016.
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import UsageError, is_integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class ProcessGrid:
 
 def check_integer(name: str, value) -> None:
     """Raise UsageError for what is no integer; one of NumPy is."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    if not is_integer(value):
         raise UsageError(f"{name} = {value!r}; expected an integer")
 
 

@@ -16,7 +16,7 @@ from ..config import MOST_THREADS
 from ..dist import Communicator
 from ..dist.consistency import check_same
 from ..dist.threads import share_of_threads
-from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
+from ..errors import InputError, PartitionError, UsageError, agree, is_integer, nearest, together
 from ..graph import NORMS, Graph, axis_sums, check_is_graph
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, RowBlock, check_values, load_block, load_partition, part_graph, partition_of, row_block, select_rows
@@ -94,7 +94,7 @@ def distribute(
     for option, value, known in (("order", order, ("auto", "spmm_first")), ("feature_norm", feature_norm, ("none", "row"))):
         if value not in known:
             raise UsageError(f"{option} {value!r} is not known{nearest(str(value), known)}")
-    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or not 0 <= threads <= MOST_THREADS:
+    if not is_integer(threads) or not 0 <= threads <= MOST_THREADS:
         raise UsageError(f"threads = {threads!r}; expected an integer from 0 to {MOST_THREADS}")
     if dtype not in DTYPES:
         raise UsageError(f"dtype {dtype} is not there; expected {' or '.join(map(str, DTYPES))}")

@@ -5,12 +5,11 @@ Shapes: N nodes, E edges.
 
 from __future__ import annotations
 
-import numbers
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import GraphError
+from ..errors import GraphError, is_integer
 
 
 LARGEST_PAIRED = 3_037_000_499  # nodes: n * n - 1 fits into 63 bits
@@ -29,7 +28,7 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
             raise GraphError(f"{what} must hold integers, got {ids.dtype}")
     src, dst = _signed("src", src), _signed("dst", dst)
     top = max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
-    if n_nodes is not None and (isinstance(n_nodes, bool) or not isinstance(n_nodes, numbers.Integral)):
+    if n_nodes is not None and not is_integer(n_nodes):
         raise GraphError(f"n_nodes = {n_nodes!r}; expected an integer")
     n = top + 1 if n_nodes is None else int(n_nodes)
     bad = (src < 0) | (dst < 0) | (src >= n) | (dst >= n)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numbers
 
 import torch
 from torch import nn
 
-from ..errors import UsageError, nearest
+from ..errors import UsageError, is_integer, nearest
 from .layer import Layer, activation
 
 NORMS = (None, "layer")
@@ -26,7 +25,7 @@ class GCN(Layer):
 
     def __init__(self, f_in: int, f_out: int, act: str | None = None, bias: bool = True, norm: str | None = None, residual: bool = False):
         for name, width in (("f_in", f_in), ("f_out", f_out)):
-            if isinstance(width, bool) or not isinstance(width, numbers.Integral) or width < 1:
+            if not is_integer(width) or width < 1:
                 raise UsageError(f"{name} = {width!r}; expected a width of 1 or more")
         super().__init__(f_in, f_out)
         if norm not in NORMS:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import numbers
 
 import torch
 from torch import nn
 
-from ..errors import ShapeError, UsageError
+from ..errors import ShapeError, UsageError, is_number
 from ..spmm.autograd import EpochKeys, dropout, dropout_key, mixed_precision
 from .layer import Layer
 
@@ -27,7 +26,7 @@ class Stack(nn.Module):
             raise UsageError("a Stack needs a layer at least")
         for number, layer in enumerate(layers, start=1):
             _check_layer(number, layer, is_called=type(self).forward is Stack.forward)
-        if isinstance(dropout, bool) or not isinstance(dropout, numbers.Real) or not 0 <= dropout < 1:
+        if not is_number(dropout) or not 0 <= dropout < 1:
             raise UsageError(f"dropout = {dropout!r}; expected a number of 0 or more, below 1")
         for number, (first, second) in enumerate(zip(layers, layers[1:]), start=1):
             got, expected = getattr(second, "f_in", None), getattr(first, "f_out", None)

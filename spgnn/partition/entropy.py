@@ -7,13 +7,12 @@ Source: entropy-aware paper (Deshmukh et al. 2023), section III-A and Algorithm 
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import GraphError, UsageError, nearest
+from ..errors import GraphError, UsageError, is_integer, is_number, nearest
 from ..graph import Graph
 from ..machine import cores
 from . import _loops
@@ -133,8 +132,8 @@ def _check(graph: Graph, c: float, floor: int, fanout: int, similarity: str) -> 
         raise GraphError(f"entropy: {graph.name} has no features, which the weights of its edges come from; give --features FILE, or use --method metis")
     if similarity not in SIMILARITIES:
         raise UsageError(f"entropy: similarity = {similarity!r} is not known{nearest(similarity, SIMILARITIES)}")
-    if isinstance(c, bool) or not isinstance(c, numbers.Real) or not 0 <= c < math.inf:
+    if not is_number(c) or not 0 <= c < math.inf:
         raise UsageError(f"entropy: c = {c!r}; expected a number of 0 or more")
     for name, value in (("floor", floor), ("fanout", fanout)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= LARGEST:
+        if not is_integer(value) or not 1 <= value <= LARGEST:
             raise UsageError(f"entropy: {name} = {value!r}; expected an integer from 1 to {LARGEST}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-import numbers
 import operator
 from collections.abc import Callable
 
 import numpy as np
 
 from ..config import MOST_BALANCE, MOST_SEED
-from ..errors import PartitionError, UsageError, nearest
+from ..errors import PartitionError, UsageError, is_integer, is_number, nearest
 
 
 # What parts send each other is a (k, k) table of int64: 512 MB at this k.
@@ -31,14 +30,14 @@ def check_k(k) -> int:
 
 def check_seed(seed) -> int:
     """Return seed as an int; UsageError unless it is an integer from 0 to MOST_SEED."""
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed <= MOST_SEED:
+    if not is_integer(seed) or not 0 <= seed <= MOST_SEED:
         raise UsageError(f"seed = {seed!r}; expected an integer from 0 to {MOST_SEED}")
     return int(seed)
 
 
 def check_balance(balance) -> float:
     """Return balance as a float; UsageError unless it is a number from 1 to MOST_BALANCE."""
-    if isinstance(balance, bool) or not isinstance(balance, numbers.Real) or not 1 <= balance <= MOST_BALANCE:
+    if not is_number(balance) or not 1 <= balance <= MOST_BALANCE:
         raise UsageError(f"balance = {balance!r}; expected a number from 1 to {MOST_BALANCE:g}")
     return float(balance)
 
@@ -53,7 +52,7 @@ def check_keywords(method: str, f: Callable, options: dict) -> None:
             raise UsageError(f"partitioner {method!r} has no option {name!r}{nearest(name, list(defaults)) if defaults else '; it has none'}")
         default = defaults.get(name)
         if isinstance(default, (int, float)) and not isinstance(default, bool):
-            if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+            if not is_number(value) or not math.isfinite(value):
                 raise UsageError(f"{method}: {name} = {value!r}; expected a number")
 
 

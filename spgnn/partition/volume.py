@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import functools
 import math
-import numbers
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import PartitionError, UsageError, nearest
+from ..errors import PartitionError, UsageError, is_number, nearest
 from ..graph import Graph
 from ..machine import cores
 from . import _volume
@@ -62,7 +61,7 @@ def volume(
     """
     if objective not in OBJECTIVES:
         raise UsageError(f"volume: objective = {objective!r} is not known{nearest(objective, OBJECTIVES)}")
-    if isinstance(effort, bool) or not isinstance(effort, numbers.Real) or not 0 < effort <= 1000:
+    if not is_number(effort) or not 0 < effort <= 1000:
         raise UsageError(f"volume: effort = {effort!r}; expected a number above 0, at most 1000")
     for name, value in (("send", send), ("receive", receive)):
         if not isinstance(value, (bool, np.bool_)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...errors import PartitionError, SpgnnError, UsageError, nearest
+from ...errors import PartitionError, SpgnnError, UsageError, is_integer, nearest
 from ..gate import check_balance, check_k, check_keywords, check_owner, check_seed
 from ..metrics import exchange_metrics
 from . import _stream
@@ -136,6 +136,6 @@ def check_options(method: str, seed: int, balance: float, hops: int, options: di
         raise UsageError(f"streaming partitioner {method!r} is not known{nearest(method, STREAMING)}")
     check_seed(seed)
     check_balance(balance)
-    if isinstance(hops, bool) or not isinstance(hops, (int, np.integer)) or hops < 0:
+    if not is_integer(hops) or hops < 0:
         raise UsageError(f"hops = {hops!r}; expected an integer of 0 or more")
     check_keywords(method, STREAMING[method], options)

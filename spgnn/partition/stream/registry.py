@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...errors import PartitionError, UsageError
+from ...errors import PartitionError, UsageError, is_integer
 from ..gate import fill_empty_parts
 from ..registry import PARTITIONERS, partitioner
 from .passes import Passes
@@ -68,7 +68,7 @@ def streaming_partitioner(name: str) -> Callable:
         if not inspect.isclass(cls) or missing:
             raise UsageError(f"streaming partitioner {name!r} lacks {', '.join(missing) or 'a class'}; it needs {', '.join(METHODS)}")
         number_of_passes = getattr(cls, "passes", 1)
-        if isinstance(number_of_passes, bool) or not isinstance(number_of_passes, int) or number_of_passes < 1:
+        if not is_integer(number_of_passes) or number_of_passes < 1:
             raise UsageError(f"streaming partitioner {name!r}: passes = {number_of_passes!r}; expected an integer of 1 or more")
         if name in PARTITIONERS and PARTITIONERS[name].__module__.startswith("spgnn."):
             raise UsageError(f"partitioner {name!r} is built in; choose another name")

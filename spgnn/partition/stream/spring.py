@@ -6,12 +6,11 @@ Source: SDT-GNN, Algorithm 1; Hollocou et al. 2017. The balance is of nodes, as 
 
 from __future__ import annotations
 
-import numbers
 from typing import Literal
 
 import numpy as np
 
-from ...errors import PartitionError, UsageError
+from ...errors import PartitionError, UsageError, is_integer, is_number
 from . import _stream
 from .passes import Passes
 from .registry import builtin
@@ -44,7 +43,7 @@ def spring_plus(
     It goes where most of its neighbours are, by a sketch of their parts. Full parts hold nodes back more than local minima
     do: parts may have SOFT_CAP N/k nodes at first and balance N/k at last, full ones cost, and choices are noisy at first.
     """
-    if isinstance(rounds, bool) or not isinstance(rounds, numbers.Integral) or rounds < 0:
+    if not is_integer(rounds) or rounds < 0:
         raise UsageError(f"rounds = {rounds!r}; expected an integer of 0 or more")
     owner_N, details, degrees_N = _spring(passes, k, balance, threshold, "exact", keep_degrees=True)
     refine = _stream.Refine(degrees_N, owner_N, k, seed)
@@ -70,7 +69,7 @@ def round_limits(number: int, rounds: int, n_nodes: int, k: int, balance: float)
 
 
 def _spring(passes: Passes, k: int, balance: float, threshold: float, degrees, keep_degrees: bool = False):
-    if not isinstance(threshold, numbers.Real) or not threshold > 0:
+    if not is_number(threshold) or not threshold > 0:
         raise UsageError(f"threshold = {threshold!r}; expected a number above 0")
     threshold = float(threshold)
     if isinstance(degrees, str) and degrees == "online":

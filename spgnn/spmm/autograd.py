@@ -84,7 +84,7 @@ class SpMMFirst(torch.autograd.Function):
         is_ours = is_own(G_nC)
         G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take(), is_ours)
         G_nC = _stored(A, G_nC)
-        dW_FC = _left(A, S, S.transposed_times, G_nC)
+        dW_FC = _left(A, S, S.transposed_times, G_nC) if ctx.needs_input_grad[3] else None
         dH_nF = own(A.adjoint(_times_transposed(A, G_nC, W_FC))) if ctx.needs_input_grad[2] else None
         return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
 
@@ -107,11 +107,13 @@ class GEMMFirst(torch.autograd.Function):
         A, (H_nF, W_FC) = ctx.A, ctx.saved_tensors
         is_ours = is_own(G_nC)
         G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take(), is_ours)
-        U_nC = A.adjoint(G_nC)
-        del G_nC
-        S = ctx.sparse if ctx.sparse is not None else DenseRows(_stored(A, H_nF), A.layout)
-        dW_FC = _left(A, S, S.transposed_times, U_nC)
-        dH_nF = own(_times_transposed(A, U_nC, W_FC)) if ctx.needs_input_grad[2] else None
+        dH_nF = dW_FC = None
+        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+            U_nC = A.adjoint(G_nC)
+            del G_nC
+            S = ctx.sparse if ctx.sparse is not None else DenseRows(_stored(A, H_nF), A.layout)
+            dW_FC = _left(A, S, S.transposed_times, U_nC) if ctx.needs_input_grad[3] else None
+            dH_nF = own(_times_transposed(A, U_nC, W_FC)) if ctx.needs_input_grad[2] else None
         return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
 
 

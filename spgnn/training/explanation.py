@@ -13,7 +13,7 @@ from ..distgraph import DistGraph
 from ..errors import UsageError
 from ..spmm.schedule import LayerPlan
 from .loop import Trainer
-from .step import left_factor, multiply_adds
+from .step import gradients_asked, left_factor, multiply_adds
 
 ORDERS = {"spmm_first": "(A H) W", "gemm_first": "A (H W)"}
 
@@ -72,8 +72,8 @@ def _explained(trainer: Trainer, plan: LayerPlan) -> dict:
     left = left_factor(A, trainer.rows.X, plan)
     entries = (rows_out if plan.order == "spmm_first" else rows_in) * plan.f_in if left is None else left.csr.nnz
     own = multiply_adds(plan, A.multiplied_nnz, entries)
-    products = 0 if plan.is_kept or (plan.layer == 1 and plan.exchanges_backward == 0) else A.multiplied_nnz * plan.width
-    total = own + products + entries * plan.f_out * (2 if plan.layer > 1 else 1)  # dW, and dH but for the first layer
+    products = plan.exchanges_backward * A.multiplied_nnz * plan.width
+    total = own + products + entries * plan.f_out * sum(gradients_asked(trainer.model, dgraph.X)[plan.layer - 1])
     sums = np.array([rows_out if dgraph.is_counted else 0, sent, forward, backward, total], np.int64)
     dgraph.comm.all_reduce(sums)
     rows, rows_sent, bytes_forward, bytes_backward, work = map(int, sums)

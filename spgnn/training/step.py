@@ -5,6 +5,8 @@ Shapes: n own rows, L layers, F and C widths of a layer.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -98,7 +100,23 @@ def layer_plans(dgraph: DistGraph, model) -> tuple[LayerPlan, ...] | None:
     if widths is None:
         return None
     sparse = getattr(dgraph.X, "is_sparse", False)
-    return plan_layers(widths, model.input_is_fixed and dgraph.A.kept is not None, sparse, order=dgraph.A.order)
+    plans = plan_layers(widths, model.input_is_fixed and dgraph.A.kept is not None, sparse, order=dgraph.A.order)
+    asked = gradients_asked(model, dgraph.X)
+    return tuple(replace(plan, exchanges_backward=_backward(plan, *of)) for plan, of in zip(plans, asked))
+
+
+def gradients_asked(model: Stack, X) -> list[tuple[bool, bool]]:
+    """Return for each layer A H W whether backward makes the gradients of W and of H: below frozen weights nothing is asked."""
+    is_hidden, asked = getattr(X, "requires_grad", False), []
+    for layer in model.layers:
+        asked.append((any(p.requires_grad and p.ndim > 1 for p in layer.parameters()), is_hidden))  # vectors: bias and norm
+        is_hidden = is_hidden or any(p.requires_grad for p in layer.parameters())
+    return asked
+
+
+def _backward(plan: LayerPlan, of_W: bool, of_H: bool) -> int:
+    """Return the exchanges of a layer's backward: A' dZ for both gradients, but where A H is at hand for that of W."""
+    return int(not plan.is_kept and (of_H or (of_W and plan.order == "gemm_first")))
 
 
 def left_factor(A, X, plan: LayerPlan) -> SparseRows | None:

@@ -41,6 +41,31 @@ def test_its_bytes_are_those_that_are_sent_and_its_rows_those_of_measure(comm, s
     assert told.layers[0]["kept"] and "training node" in str(told) and "because" in str(told)
 
 
+FROZEN = {
+    "first layers": ((6, 9, 9, 3), lambda name, p: name[7] in "01"),
+    "all but the vectors": ((6, 9, 9, 3), lambda name, p: p.ndim > 1),
+    "all but the vectors, X W first": ((6, 2, 9, 3), lambda name, p: p.ndim > 1),
+    "all but a bias": ((6, 9, 9, 3), lambda name, p: name != "layers.1.b_C"),
+}
+
+
+@parallel([1, 4], mpi=[4])
+@pytest.mark.parametrize("which", sorted(FROZEN))
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_backward_exchanges_that_frozen_weights_do_not_ask_for_are_not_predicted(comm, which, keep):
+    widths, is_frozen = FROZEN[which]
+    dgraph = distribute(random_graph(n=60, use="undirected"), comm, method="random", replication=comm.size // 2 or 1, keep=keep)
+    model = Stack(*[GCN(f, c, norm="layer") for f, c in zip(widths, widths[1:])])
+    everything = explain(model, dgraph)
+    for name, p in model.named_parameters():
+        p.requires_grad_(not is_frozen(name, p))
+    told = explain(model, dgraph)
+    history = train(model, dgraph, epochs=1)
+    sent = [sum(l["bytes_forward"] + l["bytes_backward"] for l in told.layers), history.bytes_predicted]
+    assert sent == [history.bytes_sent] * 2
+    assert sum(l["multiply_adds"] for l in told.layers) < sum(l["multiply_adds"] for l in everything.layers)
+
+
 def test_it_says_why_rows_are_not_pruned_and_why_a_product_is_not_kept():
     graph = random_graph(use="undirected")
     told = explain(stack(), distribute(graph, SelfCommunicator()))

@@ -9,7 +9,6 @@ sends another beyond `max_bytes` follows in pieces, point to point: some MPIs fa
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import secrets
 import time
@@ -62,7 +61,6 @@ def thread_level() -> str:
 
 def connect_world(job: Job) -> MpiCommunicator:
     """Return the communicator of all ranks, known to job. Collective."""
-    shares_cores()
     token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
     MPI.COMM_WORLD.Bcast([token, MPI.BYTE], 0)
     job.join(MPI.COMM_WORLD.rank, token.tobytes().hex(), MPI.COMM_WORLD.Barrier, shared_files())
@@ -89,6 +87,7 @@ class MpiCommunicator(BaseCommunicator):
     Args: max_bytes   the largest message that MPI is given in one piece; equal on all ranks.
           progress    the thread that moves started exchanges on, or None: `test` and `wait` do it.
           job         what hears of phases and aborts, or None.
+          gives_way   of the communicator that this one is a part of; None: shares_cores(comm).
     """
 
     def __init__(
@@ -98,8 +97,9 @@ class MpiCommunicator(BaseCommunicator):
         progress: Progress | None = None,
         job: Job | None = None,
         traffic: Traffic | None = None,
+        gives_way: bool | None = None,
     ):
-        self._held = MpiHeld(comm)
+        self._held = MpiHeld(comm, shares_cores(comm) if gives_way is None else gives_way)
         self._data, self._headers, self._row_types = self._held.data, self._held.headers, self._held.row_types
         self._is_root = traffic is None
         self._progress = progress
@@ -189,19 +189,19 @@ class MpiCommunicator(BaseCommunicator):
         for done in range(0, counts_u.max(initial=0), step):
             now = np.clip(counts_u - done, 0, step)
             piece = mine[done * unit : (done + now[self.rank]) * unit]
-            wait_for([self._data.Iallgatherv([piece, now[self.rank], datatype], [into, (now, starts + done), datatype])])
+            wait_for([self._data.Iallgatherv([piece, now[self.rank], datatype], [into, (now, starts + done), datatype])], self._held.gives_way)
         return out, counts
 
     def _broadcast(self, head, x, root):
         self._meet(head)
         flat = _bytes(x)
         for start in range(0, len(flat), self.max_bytes):
-            wait_for([self._data.Ibcast([flat[start : start + self.max_bytes], MPI.BYTE], root)])
+            wait_for([self._data.Ibcast([flat[start : start + self.max_bytes], MPI.BYTE], root)], self._held.gives_way)
 
     def _split(self, head, color, key):
         self._meet(head)
         is_used = self._held.used()  # on some rank
-        wait_for([self._data.Iallreduce(MPI.IN_PLACE, [is_used, MPI.UINT8_T], MPI.MAX)])
+        wait_for([self._data.Iallreduce(MPI.IN_PLACE, [is_used, MPI.UINT8_T], MPI.MAX)], self._held.gives_way)
         self._held.keep(is_used)
         part = self._data.Split(MPI.UNDEFINED if color is None else color, key)
         if part == MPI.COMM_NULL:
@@ -210,7 +210,7 @@ class MpiCommunicator(BaseCommunicator):
         peers = np.empty(part.size, np.int64)
         part.Allgather([np.array([self.rank]), MPI.INT64_T], [peers, MPI.INT64_T])
         traffic = Traffic(part.size, self.traffic, peers)
-        comm = MpiCommunicator(part, self.max_bytes, self._progress, self._job, traffic)
+        comm = MpiCommunicator(part, self.max_bytes, self._progress, self._job, traffic, self._held.gives_way)
         part.Free()
         comm.phase = self.phase
         comm._whole = self  # which is in use as long as this part is
@@ -226,9 +226,9 @@ class MpiCommunicator(BaseCommunicator):
         heads = np.empty_like(head)
         met = self._headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])
         if wait:
-            wait_for([met])
+            wait_for([met], self._held.gives_way)
             buffers.check_headers(heads, self.rank, recv_rows)
-        request = MpiRequest(self.rank, heads, met, post(), recv_rows, self._progress)
+        request = MpiRequest(self.rank, heads, met, post(), recv_rows, self._progress, self._held.gives_way)
         if wait:
             request.wait()
         elif self._progress is not None:
@@ -259,9 +259,9 @@ class _Aborted(SpgnnError):
 class MpiRequest:
     """One started collective: headers first, then its data; `progress` advances it between its calls."""
 
-    def __init__(self, rank: int, heads: np.ndarray, met, data: list, recv_rows, progress: Progress | None):
+    def __init__(self, rank: int, heads: np.ndarray, met, data: list, recv_rows, progress: Progress | None, gives_way: bool):
         self.heads = heads
-        self._rank, self._recv_rows, self._progress = rank, recv_rows, progress
+        self._rank, self._recv_rows, self._progress, self._gives_way = rank, recv_rows, progress, gives_way
         self._met, self._data = met, data
         self._is_done = False
         self._error: MPI.Exception | None = None
@@ -293,23 +293,22 @@ class MpiRequest:
             return
         if self._progress is not None:
             self._progress.remove(self)
-        wait_for([self._met])
+        wait_for([self._met], self._gives_way)
         # Before the data: where ranks differ, that would hang or fail with less to say.
         buffers.check_headers(self.heads, self._rank, self._recv_rows)
         try:
             if self._error is not None:
                 raise self._error
-            wait_for(self._data)
+            wait_for(self._data, self._gives_way)
         except MPI.Exception as error:
             raise CollectiveError(f"rank {self._rank}: MPI failed: {error.Get_error_string()}") from error
         self._is_done = True
         self.ended_s = self.ended_s or time.monotonic()
 
 
-@functools.cache
-def shares_cores() -> bool:
-    """Whether a rank of this host has less than a core to itself. Collective at its first call."""
-    here = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+def shares_cores(comm=MPI.COMM_WORLD) -> bool:
+    """Whether one of the ranks of an mpi4py communicator on this host has less than a core to itself. Collective."""
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
     mine = core_ids()
     is_mine = np.zeros((here.size, here.allreduce(mine[-1], MPI.MAX) + 1), np.uint8)
     is_mine[here.rank, mine] = 1
@@ -319,9 +318,9 @@ def shares_cores() -> bool:
     return bool(shares.min() < 1 - 1e-9)
 
 
-def wait_for(requests: list) -> None:
+def wait_for(requests: list, gives_way: bool) -> None:
     """Wait for MPI requests. Where ranks share cores, let the others run: MPI's own wait would spin."""
-    if not shares_cores():
+    if not gives_way:
         MPI.Request.Waitall(requests)
         return
     tries = 0
@@ -337,7 +336,7 @@ def _close(held: MpiHeld) -> None:
     for part in held.of_parts():
         _close(part)
     heads = np.empty_like(head := buffers.header("close", held.headers.size))
-    wait_for([held.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])])
+    wait_for([held.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])], held.gives_way)
     buffers.check_headers(heads, held.headers.rank)
     held.free()
 

@@ -12,9 +12,11 @@ class MpiHeld:
     """Two duplicates of an mpi4py communicator, the types of rows, and the same for each split, in the order of the calls.
 
     Splits that no rank uses any more are freed by the next one: freeing is collective, and ranks forget at different times.
+    Args: gives_way  whether a rank that waits lets others run.
     """
 
-    def __init__(self, comm):
+    def __init__(self, comm, gives_way: bool):
+        self.gives_way = gives_way
         self.data, self.headers = comm.Dup(), comm.Dup()
         self.row_types: dict = {}
         self._parts: list[tuple[weakref.ref | None, MpiHeld | None]] = []

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from worlds import ROOT
+from worlds import ROOT, launch
 
 from spgnn.dist.launchers import find_launcher
 
@@ -61,3 +61,26 @@ def test_an_mpi_that_is_missing_is_a_clear_error():
     assert "Traceback" not in ended.stderr
     alone = run(hidden + SCRIPT, PMI_RANK="0", PMI_SIZE="1")
     assert (alone.returncode, alone.stdout) == (0, "SelfCommunicator(rank 0 of 1) True\n")
+
+
+OF_SOME = """
+import numpy as np
+from mpi4py import MPI
+from spgnn.dist.mpi import MpiCommunicator
+
+some = MPI.COMM_WORLD.Split(0 if MPI.COMM_WORLD.rank < 2 else MPI.UNDEFINED)
+if some != MPI.COMM_NULL:
+    comm = MpiCommunicator(some)
+    assert comm.all_reduce(np.ones(1))[0] == 2 and comm.split(comm.rank).size == 1
+    comm.close()
+MPI.COMM_WORLD.Barrier()
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_communicator_of_some_ranks_does_not_wait_for_the_others(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(OF_SOME)
+    ended = launch(3, [sys.executable, path], limit_s=20)
+    assert ended.code == 0, ended.err

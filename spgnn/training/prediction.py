@@ -107,9 +107,9 @@ def _can_score(dgraph, n_classes: int, is_multilabel: bool, own_graph: bool) -> 
 def _model(config: TrainConfig, widths, state, dgraph):
     if dgraph.n_features != widths[0]:
         raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {widths[0]}")
-    model = build_model(config, widths[0], widths[-1])
+    model = build_model(config, widths[0], widths[-1]).to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype))  # before loading rounds
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
         raise CheckpointError(f"the weights do not fit the options in config.toml: {error}") from None
-    return model.to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype)).eval()
+    return model.eval()

@@ -84,6 +84,7 @@ class Stack(nn.Module):
                 H = dropout(A_l, H, self.dropout, dropout_key(self.seed, self.epoch, number, self.number))
             with mixed_precision(A_l):
                 H = layer(A_l, H)
+            _check_written(number, layer, H)
         return H
 
 
@@ -99,6 +100,14 @@ def _check_layer(number: int, layer, is_called: bool) -> None:
         raise UsageError(f"layer {number}, {type(layer).__name__}, cannot be called as layer(A, H); GCN has act=, norm= and bias=, a Stack dropout=") from None
     except ValueError:  # a callable whose signature Python does not know
         pass
+
+
+def _check_written(number: int, layer: nn.Module, H) -> None:
+    """Raise ShapeError where a layer that declares f_out writes something else."""
+    f_out, shape = getattr(layer, "f_out", None), getattr(H, "shape", None)
+    if f_out is not None and (shape is None or tuple(shape[1:]) != (f_out,)):
+        got = f"a {type(H).__name__}" if shape is None else f"shape {tuple(shape)}"
+        raise ShapeError(f"layer {number}, {type(layer).__name__}, returned {got}; expected {f_out} columns, the f_out that it declares")
 
 
 def _note_loaded(stack: Stack, keys) -> None:

@@ -9,7 +9,7 @@ import spgnn
 from graphs import random_graph
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import InputError, ShapeError, UsageError
-from spgnn.layers import GCN, Stack
+from spgnn.layers import GCN, Layer, Stack
 
 
 @pytest.mark.parametrize("make, said", [
@@ -72,6 +72,19 @@ def test_a_model_that_loses_rows_is_told_so():
 
     with pytest.raises(ShapeError, match=r"the model returns \(59, 3\); expected a row for each of this rank's 60 nodes and 3 columns"):
         spgnn.train(Stack(Short()), spgnn.distribute(random_graph(n=60, f=5, classes=3), SelfCommunicator()), epochs=1)
+
+
+@pytest.mark.parametrize("returns, got", [
+    (lambda Z: torch.cat([Z, Z], 1), r"shape \(60, 8\)"), (lambda Z: Z[:, 0], r"shape \(60,\)"), (lambda Z: None, "a NoneType"), (lambda Z: (Z, 1), "a tuple"),
+])  # fmt: skip
+def test_a_layer_that_returns_something_else_than_it_declares_is_named(returns, got):
+    class Own(Layer):
+        def forward(self, A, H):
+            return returns(A @ H)
+
+    dgraph = spgnn.distribute(random_graph(n=60, f=5, classes=3), SelfCommunicator())
+    with pytest.raises(ShapeError, match=rf"layer 2, Own, returned {got}; expected 4 columns, the f_out that it declares"):
+        spgnn.train(Stack(GCN(5, 4), Own(4, 4), GCN(4, 3)), dgraph, epochs=1)
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])

@@ -17,7 +17,7 @@ from ..dist import Communicator
 from ..dist.consistency import check_same
 from ..dist.threads import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, is_integer, nearest, together
-from ..graph import NORMS, Graph, axis_sums, check_is_graph
+from ..graph import NORMS, Graph, axis_sums
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, RowBlock, check_values, load_block, load_partition, part_graph, partition_of, row_block, select_rows
 from ..spmm.buffers import make_pool, sum_dtype
@@ -27,7 +27,7 @@ from ..spmm.rows import SparseRows
 from ..spmm.wire import Wire
 from .assemble import assemble
 from .distgraph import DistGraph
-from .facts import block_facts, folder_facts, graph_facts, option_facts
+from .facts import block_facts, folder_facts, graph_facts, option_facts, partition_facts
 from .scatter import scatter_blocks
 
 SCHEMES = ("cover", "columns", "broadcast")
@@ -143,13 +143,14 @@ def distribute(
 
 
 def _read(source, rank: int):
-    """Return what a function given as source returns, None on other ranks than 0."""
+    """Return what a function given as source returns, None on other ranks than 0; else the source itself."""
+    known, said = (Graph, str, Path), ""
     if callable(source):
-        source = source() if rank == 0 else None
-    elif isinstance(source, (str, Path)):
-        return source
-    if source is not None:
-        check_is_graph(source)
+        if rank != 0:
+            return None
+        source, known, said = source(), Graph, "a function that returns "
+    if source is not None and not isinstance(source, known):
+        raise UsageError(f"distribute got {said}a {type(source).__name__}; expected a Graph, as spgnn.load_graph returns, a function that returns one, or a folder of parts")
     return source
 
 
@@ -163,8 +164,8 @@ def _own_block(source, layout: Layout, partition, method, seed, balance):
     has_graph = comm.all_gather_json(source is not None)
     if not has_graph[0]:
         agree(comm, InputError("distribute needs the graph on rank 0") if comm.rank == 0 else None)
-    if comm.size > 1 and all(has_graph):
-        check_same(comm, graph_facts(source, partition, comm.rank))
+    if comm.size > 1:
+        check_same(comm, (graph_facts(source) if all(has_graph) else {}) | partition_facts(partition, comm.rank))
     graph, part = together(comm, _partitioned, source, layout, partition, method, seed, balance)
     name, method = comm.all_gather_json([graph.name, part.method] if comm.rank == 0 else None)[0]
     owner_N = _owner_of_root(part, comm)

@@ -21,21 +21,25 @@ def option_facts(source, partition, options: dict[str, Any]) -> dict[str, Any]:
     return kinds | {f"option.{name}": str(value) for name, value in options.items()} | versions()
 
 
-def graph_facts(graph: Graph, partition: Partition | np.ndarray | None, rank: int) -> dict[str, Any]:
-    """Return sizes and digests of a graph that every rank holds, and of the partition given with it.
-
-    Ranks other than 0 need not be given the partition, and then say nothing of it.
-    """
+def graph_facts(graph: Graph) -> dict[str, Any]:
+    """Return sizes and digests of a graph that every rank holds."""
     A, X = graph.A, graph.X
     facts = {"graph.name": graph.name, "graph.edges": graph.edges, "graph.nodes": graph.n_nodes, "graph.nnz": graph.nnz}
     facts["graph.A"] = digest(A.indptr.astype(np.int64), A.indices.astype(np.int64), A.data)
     facts["graph.X"] = _described(X) + digest(*((X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data) if sp.issparse(X) else (X,)))
     facts["graph.y"] = _described(graph.y) + digest(graph.y)
     facts["graph.split"] = _described(graph.split) + digest(graph.split)
-    owner_N = getattr(partition, "owner_N", partition)
+    return facts
+
+
+def partition_facts(partition: Partition | np.ndarray | None, rank: int) -> dict[str, Any]:
+    """Return the digest of the partition in memory; ranks other than 0 need not be given it, and then say nothing of it."""
     nothing = None if rank else "none"
-    facts["partition.k"] = getattr(partition, "k", nothing)
-    facts["partition.owner"] = nothing if owner_N is None else digest(np.asarray(owner_N).astype(np.int64))
+    facts = {"partition.k": getattr(partition, "k", nothing), "partition.owner": nothing}
+    if partition is not None:
+        owner_N = np.asarray(getattr(partition, "owner_N", partition))
+        is_integer = owner_N.dtype.kind in "iu"  # the gate refuses the rest
+        facts["partition.owner"] = digest(owner_N.astype(np.int64)) if is_integer else str(owner_N.dtype)
     return facts
 
 

@@ -131,6 +131,10 @@ CASES = {
     "a label": (lambda c, odd, _: distribute_with(c, odd, y=lambda y: changed(y) % 3), GraphError, rf"graph.y is .* {ODD}"),
     "a split": (lambda c, odd, _: distribute_with(c, odd, split=lambda s: 1 - s.clip(0, 1)), GraphError, rf"graph.split is .* {ODD}"),
     "a node's owner": (lambda c, odd, _: distribute_with(c, odd, owner(c, odd)), PartitionError, rf"partition.owner is .* {ODD}"),
+    "a partition that rank 0, which has the graph, is not given": (
+        lambda c, odd, _: distribute(random_graph if c.rank == 0 else None, c, np.arange(40) % c.size if odd else None),
+        PartitionError, rf"partition.owner is .none. on rank 0 and .* on rank 1",
+    ),
     "another folder of parts": (folders, PartitionError, rf"partition.manifest is .* {ODD}"),
     "dtype of the operator": (
         lambda c, odd, _: distribute(random_graph(use="undirected"), c, dtype=torch.float64 if odd else torch.float32),

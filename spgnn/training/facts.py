@@ -1,7 +1,8 @@
-"""What has to be the same on all ranks before a training starts, as facts for `check_same`."""
+"""What has to be the same on all ranks before a training starts, as facts for `check_same`, and what must not be."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 from typing import Any
 
@@ -9,6 +10,8 @@ import torch
 
 from ..config import TrainConfig
 from ..dist.consistency import versions
+from ..errors import UsageError
+from ..machine import host_id
 
 OWN = frozenset({"threads"})  # options that a rank may have of its own
 
@@ -22,6 +25,15 @@ def training_facts(model: torch.nn.Module, config: TrainConfig) -> dict[str, Any
     """Return the options, the layers of a model, and the shapes and types of its weights."""
     weights = {f"option.weights of {name}": f"{p.dtype} {tuple(p.shape)}" for name, p in model.named_parameters()}
     return _options(config) | weights | {"option.model": " ".join(repr(model).split())}
+
+
+def check_own(comm, model: torch.nn.Module) -> None:
+    """Raise UsageError on all ranks where some, as threads of one process, were given the same weights. Collective."""
+    if len(set(comm.all_gather_json(f"{host_id()} {os.getpid()}"))) == comm.size:
+        return
+    weights = [set(ids) for ids in comm.all_gather_json([id(p) for p in model.parameters()])]
+    if shared := [rank for rank, mine in enumerate(weights) if any(mine & theirs for theirs in weights[:rank] + weights[rank + 1 :])]:
+        raise UsageError(f"ranks {', '.join(map(str, shared))} have weights in common, and would write over each other's; make a model on each rank, in the function that run_threads calls")
 
 
 def _options(config: TrainConfig) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..layers.stack import set_epoch
 from ..machine import give_back_memory
 from ..spmm.autograd import EpochKeys, mixed_precision, on_this_thread
 from ..spmm.buffers import sum_dtype
-from .facts import training_facts
+from .facts import check_own, training_facts
 from .history import History
 from .loss import binary_cross_entropy, cross_entropy
 from .metrics import SPLITS, count, per_class, scores
@@ -61,6 +61,7 @@ class Trainer:
         if f_in not in (None, dgraph.n_features):
             raise ShapeError(f"{dgraph.name} has {dgraph.n_features} features; layer 1 reads {f_in}")
         check_same(self.comm, training_facts(model, config))
+        check_own(self.comm, model)
         self.split_n = split_of(dgraph, config.split, config.seed)
         self.rows = StepRows(dgraph, model, config, self.split_n)
         # Error feedback starts from nothing, and needs to know which product of a layer it is in.

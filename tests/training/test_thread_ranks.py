@@ -5,6 +5,7 @@ import torch
 from graphs import random_graph
 
 import spgnn
+from spgnn.errors import UsageError
 from spgnn.layers import GCN, Layer, Stack
 
 GRAPH = random_graph(n=30, use="undirected")
@@ -41,3 +42,17 @@ def test_modules_of_torch_train_as_on_one_rank_and_are_drawn_alike_in_either_pre
     (alone, _), (on_ranks, _) = spgnn.run_threads(1, trained, torch.float64)[0], spgnn.run_threads(4, trained, torch.float64)[0]
     assert on_ranks == pytest.approx(alone, rel=1e-9)
     assert spgnn.run_threads(1, trained, torch.float32)[0][0] == pytest.approx(alone, rel=1e-4)
+
+
+@pytest.mark.parametrize("in_common", ["model", "layer"])
+def test_weights_that_ranks_have_in_common_are_refused(in_common):
+    last = GCN(8, 3)
+    model = Stack(GCN(6, 8), last)
+
+    def body(comm):
+        dgraph = spgnn.distribute(GRAPH, comm, method="random")
+        of_rank = model if in_common == "model" else Stack(GCN(6, 8), last if comm.rank != 1 else GCN(8, 3))
+        spgnn.train(of_rank, dgraph, epochs=1)
+
+    with pytest.raises(UsageError, match=f"ranks 0, {'1, ' if in_common == 'model' else ''}2 have weights in common"):
+        spgnn.run_threads(3, body)

@@ -27,7 +27,7 @@ class StepRows:
     A, X      operator and input of the model: those of the DistGraph, or pruned ones.
     rows      own rows that the logits of a step stand for, (n_L,) indices; None: all.
     plans     of the layers, None where the model is no chain of A H W; why: of pruning or not.
-    Raises: UsageError where prune = "always" and the layers do not allow it.
+    Raises: UsageError where prune = "always" and the layers or an X with a gradient do not allow it.
     Collective to make.
     """
 
@@ -41,6 +41,11 @@ class StepRows:
             self.why = "all rows: a layer is not a chain A H W"
             if config.prune == "always":
                 raise UsageError("prune = always needs layers that are chains A H W, such as GCN; a layer of one's own reads rows that are not known")
+            return
+        if getattr(dgraph.X, "requires_grad", False):
+            self.why = "all rows: X requires a gradient"
+            if config.prune == "always":
+                raise UsageError("prune = always takes the rows of X that a step reads once, and X requires a gradient; leave prune at auto")
             return
         train_n = (split_n == 0) & _has_label(dgraph.y_n)
         n_layers, everything = len(self.plans), np.ones_like(train_n)

@@ -99,6 +99,21 @@ def test_layers_of_ones_own_are_not_explained_nor_pruned():
         train(Stack(Own(6, 6), GCN(6, 3)), distribute(graph, SelfCommunicator()), prune="always")
 
 
+@parallel([1, 3], mpi=[3])
+def test_steps_with_the_gradient_of_x_take_all_rows_and_its_exchange_is_predicted(comm):
+    dgraph = distribute(graph_with_few_labels(), comm, method="random", dtype=torch.float64, keep=False)
+    dgraph.X.requires_grad_()
+    train(stack(), dgraph, epochs=1, prune="never")
+    expected, dgraph.X.grad = dgraph.X.grad, None
+    told = explain(stack(), dgraph)
+    history = train(stack(), dgraph, epochs=1)
+    assert told.rows == "all rows: X requires a gradient" and torch.equal(dgraph.X.grad, expected)
+    assert sum(l["bytes_forward"] + l["bytes_backward"] for l in told.layers) == history.bytes_sent == history.bytes_predicted
+    train(stack(), dgraph, epochs=2)
+    with pytest.raises(UsageError, match="X requires a gradient"):
+        train(stack(), dgraph, epochs=1, prune="always")
+
+
 @parallel([1, 2], mpi=[])
 def test_sparse_features_count_by_their_nonzeros(comm):
     graph = random_graph(n=60, edges=90, sparse=True, use="undirected")

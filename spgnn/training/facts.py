@@ -22,8 +22,8 @@ def run_facts(source: str, config: TrainConfig) -> dict[str, Any]:
 
 
 def training_facts(model: torch.nn.Module, config: TrainConfig) -> dict[str, Any]:
-    """Return the options, the layers of a model, and the shapes and types of its weights."""
-    weights = {f"option.weights of {name}": f"{p.dtype} {tuple(p.shape)}" for name, p in model.named_parameters()}
+    """Return the options, the layers of a model, and the shapes and types of its weights, and which are frozen."""
+    weights = {f"option.weights of {name}": f"{p.dtype} {tuple(p.shape)}{'' if p.requires_grad else ' frozen'}" for name, p in model.named_parameters()}
     return _options(config) | weights | {"option.model": " ".join(repr(model).split())}
 
 

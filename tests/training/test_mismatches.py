@@ -67,6 +67,13 @@ def trained(comm, odd, make=lambda odd: Stack(GCN(6, 4, act="relu"), GCN(4, 3)),
     train(make(odd), dgraph, **({"epochs": 2} | (options if odd else {})))
 
 
+def frozen_layer(odd):
+    """Gradients of as many entries on all ranks, of other weights."""
+    model = Stack(GCN(6, 4), GCN(4, 4), GCN(4, 4), GCN(4, 3))
+    model.layers[2 if odd else 1].requires_grad_(False)
+    return model
+
+
 def predicted(comm, odd, tmp_path):
     if comm.rank == 0:
         for epochs in (1, 2):
@@ -144,6 +151,10 @@ CASES = {
     "a width of the model": (
         lambda c, odd, _: trained(c, odd, make=lambda odd: Stack(GCN(6, 4 + odd), GCN(4 + odd, 3))),
         UsageError, rf"option.weights of layers.0.W_FC is .torch.float32 \(6, 4\). {ODD}",
+    ),
+    "a frozen weight": (
+        lambda c, odd, _: trained(c, odd, make=frozen_layer),
+        UsageError, rf"option.weights of layers.1.W_FC is .torch.float32 \(4, 4\) frozen. {ODD}",
     ),
     "an activation": (
         lambda c, odd, _: trained(c, odd, make=lambda odd: Stack(GCN(6, 4, act="tanh" if odd else "relu"), GCN(4, 3))),

@@ -54,7 +54,9 @@ class Stack(nn.Module):
 
     @property
     def widths(self) -> tuple[int, ...] | None:
-        """F, hidden ..., C where every layer is a chain A H W, else None."""
+        """F, hidden ..., C where every layer is a chain A H W and the first reads X itself, else None."""
+        if self._forward_pre_hooks or self.layers[0]._forward_pre_hooks:  # they may put something else in the place of X
+            return None
         if type(self).forward is not Stack.forward or not all(getattr(layer, "is_chain", False) for layer in self.layers):
             return None
         return (self.layers[0].f_in, *(layer.f_out for layer in self.layers))

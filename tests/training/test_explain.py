@@ -99,6 +99,19 @@ def test_layers_of_ones_own_are_not_explained_nor_pruned():
         train(Stack(Own(6, 6), GCN(6, 3)), distribute(graph, SelfCommunicator()), prune="always")
 
 
+@parallel([1, 3], mpi=[])
+@pytest.mark.parametrize("place", ["model", "first layer"])
+def test_what_a_hook_makes_of_x_is_multiplied_in_every_step_and_no_bytes_are_predicted(comm, place):
+    losses = []
+    for keep in (True, False):
+        dgraph, model = distribute(graph_with_few_labels(), comm, method="random", dtype=torch.float64, keep=keep), stack()
+        (model if place == "model" else model.layers[0]).register_forward_pre_hook(lambda module, given: (given[0], torch.tanh(given[1])))
+        history = train(model, dgraph, epochs=2)
+        losses.append([record["loss"] for record in history.records])
+        assert history.bytes_predicted is None
+    assert losses[0] == losses[1]
+
+
 @parallel([1, 3], mpi=[3])
 def test_steps_with_the_gradient_of_x_take_all_rows_and_its_exchange_is_predicted(comm):
     dgraph = distribute(graph_with_few_labels(), comm, method="random", dtype=torch.float64, keep=False)

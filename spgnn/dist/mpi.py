@@ -91,14 +91,9 @@ class MpiCommunicator(BaseCommunicator):
     """
 
     def __init__(
-        self,
-        comm,
-        max_bytes: int = MAX_BYTES,
-        progress: Progress | None = None,
-        job: Job | None = None,
-        traffic: Traffic | None = None,
-        gives_way: bool | None = None,
-    ):
+        self, comm, max_bytes: int = MAX_BYTES, progress: Progress | None = None, job: Job | None = None,
+        traffic: Traffic | None = None, gives_way: bool | None = None,
+    ):  # fmt: skip
         self._held = MpiHeld(comm, shares_cores(comm) if gives_way is None else gives_way)
         self._data, self._headers, self._row_types = self._held.data, self._held.headers, self._held.row_types
         self._is_root = traffic is None

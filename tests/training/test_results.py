@@ -1,4 +1,4 @@
-"""The folder of a run: nothing of an earlier one stays, nobody writes into it, a full disk is told with the file."""
+"""The folder of a run: nothing of an earlier one stays, nobody writes into it, a full disk is told with the file, weights are as they were."""
 
 import os
 import subprocess
@@ -13,6 +13,7 @@ from worlds import parallel
 
 from spgnn import cli
 from spgnn.config import TrainConfig
+from spgnn.data import load_graph
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import ResourceError, UsageError
@@ -152,3 +153,13 @@ def test_trace_and_predictions_do_not_fall_into_checkpoints(tmp_path):
         predict(str(tmp_path / "run"), SelfCommunicator(), out=str(tmp_path / "run" / "checkpoints" / "p.npy"))
     with pytest.raises(UsageError, match="is a name that --out"):
         trained(tmp_path / "run", trace=str(tmp_path / "run" / "checkpoints" / "t.json"))
+
+
+def test_weights_of_float64_predict_as_they_were_trained(tmp_path):
+    trained(tmp_path / "run", dtype="float64")
+    predict(str(tmp_path / "run"), SelfCommunicator(), embeddings=str(tmp_path / "e.npy"))
+    dgraph = distribute(load_graph(SOURCE).with_edges("undirected"), SelfCommunicator(), dtype=torch.float64)
+    model = Stack(GCN(dgraph.n_features, 4, act="relu"), GCN(4, dgraph.n_classes)).double()
+    model.load_state_dict(load_checkpoint(best_checkpoint(tmp_path / "run" / "checkpoints"))[0])
+    embeddings_NF = dgraph.collect(model.embed(dgraph.A, dgraph.X).detach().numpy())
+    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), embeddings_NF, rtol=1e-12, atol=1e-14)

@@ -250,18 +250,6 @@ def test_a_second_run_into_one_folder_leaves_nothing_of_the_first(tmp_path):
     assert all(path.name <= "epoch-000002" for path in (out / "checkpoints").iterdir())
 
 
-def test_weights_of_float64_predict_as_they_were_trained(tmp_path):
-    graph, out = learnable(), tmp_path / "out"
-    save_graph(graph, tmp_path / "graph")
-    run(str(tmp_path / "graph"), TrainConfig(hidden=8, epochs=2, dtype="float64", out=str(out)), SelfCommunicator())
-    predict(str(out), SelfCommunicator(), embeddings=str(tmp_path / "e.npy"))
-    state, _ = load_checkpoint(best_checkpoint(out / "checkpoints"))
-    dgraph, trained = distribute(graph, SelfCommunicator(), dtype=torch.float64), model().double()
-    trained.load_state_dict(state)
-    embeddings_NF = dgraph.collect(trained.embed(dgraph.A, dgraph.X).detach().numpy())
-    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), embeddings_NF, rtol=1e-12, atol=1e-14)
-
-
 @pytest.mark.slow
 def test_a_multi_label_run_predicts_every_class_of_a_graph_without_labels(tmp_path):
     graph = learnable(multilabel=True)

@@ -5,7 +5,6 @@ Shapes: N nodes, C classes.
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from ..errors import GraphError, UsageError, is_integer

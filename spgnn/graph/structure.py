@@ -5,7 +5,6 @@ Shapes: N nodes, E edges.
 
 from __future__ import annotations
 
-
 import numpy as np
 import scipy.sparse as sp
 

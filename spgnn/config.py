@@ -21,6 +21,7 @@ def option(default: Any, help: str, low: float | None = None, high: float | None
 
 MOST_SEED = 2**63 - 1
 MOST_THREADS = 1024
+MOST_HOPS = 127  # of a halo, which counts them in a byte
 HUGE = 2**1000  # an integer that is no float
 MOST_BALANCE = 1e6
 RUN_FILES = ("config.toml", "env.json", "metrics.jsonl", "summary.json", "predictions.npy")  # of the --out folder of `spgnn train`
@@ -114,7 +115,7 @@ class PartitionConfig(SourceConfig):
     out: str = option("", "folder to write")
     split: str = option("", "split in a file of its own: .npy (N,) or (N, S): 0 train, 1 val, 2 test, -1 none", metavar="FILE")
     memory: str = option("", "out of core, with a streaming method: the most memory to take, such as 2GB", metavar="SIZE")
-    hops: int = option(1, "with --memory: hops of the halo that each part keeps of its neighbours; 0: none", low=0, high=127)
+    hops: int = option(1, "with --memory: hops of the halo that each part keeps of its neighbours; 0: none", low=0, high=MOST_HOPS)
     nodes: int = option(0, "with --memory: number of nodes, where the last ones have no edge; 0: as the files say", low=0)
     relabel: bool = option(False, "with --memory: ids have gaps or exceed 2^31; number them by rising value, see ids.npy")
 

@@ -32,10 +32,17 @@ def partitioner(name: str) -> Callable:
     def register(f: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         if name in PARTITIONERS and PARTITIONERS[name].__module__.startswith(_OWN):
             raise UsageError(f"partitioner {name!r} is built in; choose another name")
+        if is_streaming(PARTITIONERS.get(name)) and not is_streaming(f):
+            raise UsageError(f"partitioner {name!r} is a streaming one of your own; choose another name, or register it by streaming_partitioner again")
         PARTITIONERS[name] = f
         return f
 
     return register
+
+
+def is_streaming(f: Callable | None) -> bool:
+    """Whether a partitioner is one of streams too, which part_stream knows by the same name."""
+    return hasattr(f, "of_stream")
 
 
 def part_graph(

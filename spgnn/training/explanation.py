@@ -58,9 +58,9 @@ def explanation_of(trainer: Trainer) -> Explanation:
     rows, dgraph = trainer.rows, trainer.dgraph
     if rows.plans is None:
         raise UsageError("explain knows layers that are chains A H W, such as GCN; a layer of one's own multiplies with A as it likes")
-    graph = f"{dgraph.name} on {dgraph.comm.size} rank(s), {dgraph.method} parts, replication {dgraph.replication}"
+    ranks = "1 rank" if dgraph.comm.size == 1 else f"{dgraph.comm.size} ranks, {dgraph.method} parts, replication {dgraph.replication}"
     layers = [_explained(trainer, plan) for plan in rows.plans]
-    return Explanation(graph, dgraph.A.layout.why or f"{dgraph.scheme}: as asked", rows.why, layers)
+    return Explanation(f"{dgraph.name} on {ranks}", dgraph.A.layout.why or f"{dgraph.scheme}: as asked", rows.why, layers)
 
 
 def _explained(trainer: Trainer, plan: LayerPlan) -> dict:

@@ -50,7 +50,6 @@ from .tables import Sparse, check_rows, features_table, labels_table, split_tabl
 from .work import Work
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-MOST_HOPS = 127
 Note = Callable[[str], None] | None
 
 
@@ -82,8 +81,6 @@ def part_to_folder(
     k = check_k(k)
     check_options(method if owner is None else "spring", seed, balance, hops, options if owner is None else {})
     hops = int(hops)
-    if hops > MOST_HOPS:
-        raise UsageError(f"hops = {hops}; expected at most {MOST_HOPS}")
     if edges is not None and edges not in EDGES:
         raise UsageError(f"edges = {edges!r} is not known{nearest(edges, EDGES)}")
     check_free(out)

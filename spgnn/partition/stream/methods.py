@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...config import MOST_HOPS
 from ...errors import PartitionError, SpgnnError, UsageError, is_integer, nearest
 from ..gate import check_balance, check_k, check_keywords, check_owner, check_seed
 from ..metrics import exchange_metrics
@@ -136,6 +137,6 @@ def check_options(method: str, seed: int, balance: float, hops: int, options: di
         raise UsageError(f"streaming partitioner {method!r} is not known{nearest(method, STREAMING)}")
     check_seed(seed)
     check_balance(balance)
-    if not is_integer(hops) or hops < 0:
-        raise UsageError(f"hops = {hops!r}; expected an integer of 0 or more")
+    if not is_integer(hops) or not 0 <= hops <= MOST_HOPS:
+        raise UsageError(f"hops = {hops!r}; expected an integer from 0 to {MOST_HOPS}")
     check_keywords(method, STREAMING[method], options)

@@ -28,6 +28,7 @@ def builtin(name: str) -> Callable:
         def of_graph(graph, k, **options) -> np.ndarray:
             return own_parts(f, Passes(edge_stream(graph)), k, **options)[0]
 
+        of_graph.of_stream = f
         partitioner(name)(of_graph)
         STREAMING[name] = f
         return f

@@ -156,6 +156,11 @@ def sums_PP(rows_k: np.ndarray, grid: ProcessGrid, direction: str) -> np.ndarray
     return out_PP
 
 
+def summed_rows(n: int, c: int) -> int:
+    """Return the rows that ranks send each other to add up the c partial results of n rows in one SpMM: sums_PP's, forward."""
+    return 2 * (c - 1) * n
+
+
 def work_of(counted: Product, grid: ProcessGrid) -> Work:
     """Return the nonzeros that each rank multiplies."""
     c, q = grid.c, np.arange(grid.rows)

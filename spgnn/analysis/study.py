@@ -17,7 +17,7 @@ from ..errors import InputError, SpgnnError, UsageError, nearest
 from ..graph import Graph
 from ..partition import PARTITIONERS, Partition, label_entropies, part_graph, part_stream, partition_of
 from ..partition.stream.registry import STREAMING
-from .exchanges import SCHEMES, grid_of, sums_PP
+from .exchanges import SCHEMES, grid_of, summed_rows
 from .report import VolumeReport
 from .volume import measure, stays_sparse
 
@@ -157,7 +157,7 @@ def study(
             for scheme in schemes:
                 for c in replications:
                     report = measure(graph, part, scheme, widths, c, **fixed)
-                    cases.append(Case(record_of(report, width, cuts[-1], summed_rows(part, c)), report.rows_PP, report.work.total_P))
+                    cases.append(Case(record_of(report, width, cuts[-1], summed_rows(graph.n_nodes, c)), report.rows_PP, report.work.total_P))
             if progress is not None:
                 progress(f"k = {k}, {method}: {part.seconds:.2f} s")
     if not cases:
@@ -196,11 +196,6 @@ def cut(graph: Graph, k: int, name: str, seed: int, balance: float, options: dic
         return part_graph(graph, k, name, seed=seed, balance=balance, **options), {}
     made = part_stream(graph, k, name, seed=seed, balance=balance, **options)
     return partition_of(graph, made.owner_N, k, name, seed, balance, made.total_s), made.details
-
-
-def summed_rows(part: Partition, c: int) -> int:
-    """Return the rows that ranks send each other to add up the c partial results of each part in one SpMM."""
-    return int(sums_PP(part.sizes_k, grid_of(part.k, c), "forward").sum()) if c > 1 else 0
 
 
 def record_of(report: VolumeReport, width: int, cut: Cut, sum_rows: int) -> dict:

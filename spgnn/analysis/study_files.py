@@ -19,6 +19,7 @@ import numpy as np
 
 from ..aside import new_file
 from ..errors import InputError, ResourceError
+from .exchanges import summed_rows
 from .kinds import SCHEME, fault_of
 from .study import ENTRY_BYTES, Case, Cut, Study, sent_mb
 
@@ -118,8 +119,7 @@ def _with_mb(record: dict) -> dict:
     if "total_mb" in record:
         return record
     width = max((layer["f_in"] for layer in record.get("layers", ())), default=1)
-    sums = [e["rows"] for e in record.get("exchanges", ()) if e.get("kind") == "sum" and e["direction"] == "forward"]
-    return record | sent_mb(record, width, ENTRY_BYTES, max(sums, default=0))
+    return record | sent_mb(record, width, ENTRY_BYTES, summed_rows(record["n"], record["replication"]))
 
 
 def make_folder(folder: str | Path) -> Path:

@@ -154,8 +154,9 @@ def _label_entropy(graph: Graph, part: Partition) -> dict:
 
 
 def _readable(line: dict) -> dict:
-    sums = [e["rows"] for e in line["exchanges"] if e["kind"] == "sum" and e["direction"] == "forward"]
-    return line | {"epoch_bytes": bytes_text(line["bytes_per_epoch"]), "sum_rows": max(sums, default=0)}
+    from ..analysis.exchanges import summed_rows
+
+    return line | {"epoch_bytes": bytes_text(line["bytes_per_epoch"]), "sum_rows": summed_rows(line["n"], line["replication"])}
 
 
 def _simulated(line: dict) -> dict:

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from spgnn import cli
+from spgnn.analysis.study_files import load_study
 
 PARTITION_KEYS = {
     "k", "n", "nnz", "method", "total_rows", "max_send_rows", "mean_send_rows", "max_over_mean_send", "max_recv_rows",
@@ -120,6 +121,16 @@ def test_measure_tells_1d_and_one_and_a_half_dimensions_apart(capsys):
     where = head.index("rows summed") + len("rows summed")
     assert one[:where].split()[-1] == "0" and two[:where].split()[-1] == str(2 * 12)  # halves of 3 rows to and fro
     assert "rows summed" not in run(capsys, "measure", GRAPH, *argv)[1]
+
+
+@pytest.mark.parametrize("argv", [["--prune", "--widths", "8,4,2"], ["--widths", "8,2"]], ids=["pruned", "one layer kept"])
+def test_rows_summed_are_of_one_product_of_all_rows_as_rows_sent_are(argv, tmp_path, capsys):
+    argv = ["measure", "sbm:n=90,seed=1", "-k", "4", "--method", "block", "--replication", "2", *argv]
+    head, line = run(capsys, *argv)[1].splitlines()[1:3]
+    assert line[: head.index("rows summed") + len("rows summed")].split()[-1] == str(2 * 90)
+    (tmp_path / "lines.jsonl").write_text(run(capsys, *argv, "--json")[1])
+    (record,) = load_study(tmp_path / "lines.jsonl").records
+    assert record["sum_mb"] == pytest.approx(2 * 90 * record["width"] * 4 / 1e6)
 
 
 def test_measure_of_one_combination_shows_the_layers(capsys):

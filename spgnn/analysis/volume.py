@@ -18,7 +18,7 @@ from ..graph import Graph, check_is_graph, with_self_loops
 from ..partition import Partition, check_owner, count_parts, exchange_metrics, metrics
 from ..partition import rows_PP as columns_kk
 from ..spmm.schedule import LayerPlan, keeps_sparse, plan_layers, row_bytes
-from .exchanges import SCHEMES, Product, grid_of, on_ranks, product, reached_rows, sums_PP, work_of
+from .exchanges import SCHEMES, Product, grid_of, on_ranks, only_rows, product, reached_rows, reads, sums_PP, work_of
 from .report import Exchange, LayerVolume, VolumeReport
 
 
@@ -95,9 +95,8 @@ def measure(
     grid = grid_of(k, replication)
 
     every = product(A, owner_N, k, scheme)
-    steps = [every] * len(layers)
-    if train_N is not None:
-        steps = [product(A, owner_N, k, scheme, rows_N) for rows_N in reached_rows(A, _mask(train_N, graph), len(layers))]
+    needed = [None] * len(layers) if train_N is None else reached_rows(A, _mask(train_N, graph), len(layers))
+    steps = [every if rows_N is None else product(A, owner_N, k, scheme, rows_N) for rows_N in needed]
     tables = {id(counted): _Tables(counted, grid) for counted in (every, *steps)}
     sent = _epoch(layers, [tables[id(step)] for step in steps], input_gradient, itemsize, wire, wire_gradients)
     evaluation = [e for e in _epoch(evaluated, [tables[id(every)]] * len(layers), False, itemsize, wire, wire) if e.direction == "forward"]
@@ -119,8 +118,8 @@ def measure(
         bytes_per_epoch=sum(e["bytes"] for e in exchanges),
         work_imbalance=float(work.total_P.max() / work.total_P.mean()) if work.total_P.any() else 1.0,
         layers=tuple(
-            _volume(plan, step, exchanges, replication, _left_nnz(graph, plan, sparse_input), input_gradient)
-            for plan, step in zip(layers, steps)
+            _volume(plan, step, exchanges, replication, _left_nnz(graph, plan, sparse_input, rows_N), input_gradient)
+            for plan, step, rows_N in zip(layers, steps, needed)
         ),
         rows_PP=rows_PP,
         itemsize=itemsize,
@@ -158,13 +157,13 @@ def _epoch(layers, tables: list[_Tables], input_gradient: bool, itemsize: int, w
     return sent
 
 
-def _volume(plan: LayerPlan, step: Product, exchanges: list[dict], c: int, left_N: np.ndarray | None, input_gradient: bool) -> LayerVolume:
+def _volume(plan: LayerPlan, step: Product, exchanges: list[dict], c: int, left_nnz: int | None, input_gradient: bool) -> LayerVolume:
     own = [e for e in exchanges if e["layer"] == plan.layer]
     nnz, rows = int(step.nnz_kk.sum()), int(step.out_k.sum())
     has_input_gradient = plan.layer > 1 or input_gradient
     products = 0 if plan.is_kept else 1 + max(plan.exchanges_backward, has_input_gradient)
     dense_rows = rows if plan.order == "spmm_first" else int(step.in_k.sum())
-    dense = (dense_rows * plan.f_in if left_N is None else int(left_N.sum())) * plan.f_out
+    dense = (dense_rows * plan.f_in if left_nnz is None else left_nnz) * plan.f_out
     return LayerVolume(
         layer=plan.layer,
         f_in=plan.f_in,
@@ -187,15 +186,20 @@ def stays_sparse(graph: Graph) -> bool:
     return keeps_sparse(bound, graph.X.nnz, A.nnz)
 
 
-def _left_nnz(graph: Graph, plan: LayerPlan, sparse_input: bool) -> np.ndarray | None:
-    """Return the nonzeros of each row of the sparse left factor, X or (a bound) A X kept; None where it is dense."""
+def _left_nnz(graph: Graph, plan: LayerPlan, sparse_input: bool, rows_N: np.ndarray | None) -> int | None:
+    """Return the nonzeros of the sparse left factor, X or (a bound) A X kept; None where it is dense.
+
+    Args: rows_N  (N,) bool, the rows of Z that a step computes; None: all.
+    """
     if not sparse_input or plan.layer > 1 or not sp.issparse(graph.X):
         return None
     nnz_N = np.diff(graph.X.indptr).astype(np.int64)
-    if not plan.is_kept:
-        return nnz_N
-    ones = sp.csr_array((np.ones(graph.nnz, np.int64), graph.A.indices, graph.A.indptr), shape=graph.A.shape)
-    return np.minimum(ones @ nnz_N + nnz_N, plan.f_in)
+    if plan.is_kept:
+        ones = sp.csr_array((np.ones(graph.nnz, np.int64), graph.A.indices, graph.A.indptr), shape=graph.A.shape)
+        nnz_N = np.minimum(ones @ nnz_N + nnz_N, plan.f_in)
+    elif rows_N is not None:
+        rows_N = rows_N | reads(only_rows(graph.A, rows_N))
+    return int(nnz_N.sum() if rows_N is None else nnz_N[rows_N].sum())
 
 
 def _mask(train_N: np.ndarray, graph: Graph) -> np.ndarray:

@@ -1,5 +1,7 @@
 """What measure() predicts of every pair, layer and direction, counted one row and one nonzero at a time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -170,6 +172,22 @@ def test_multiply_adds_are_those_of_the_products():
     pruned = measure(graph, part, "columns", (9, 5, 7), train_N=np.arange(n) == 3).layers[1]
     row = int(np.diff(graph.A.indptr)[3])
     assert pruned.multiply_adds == 2 * row * 5 + 3 * 5 * 7
+
+
+@pytest.mark.parametrize("input_is_fixed", [True, False], ids=["kept", "changing"])
+def test_of_sparse_features_a_pruned_step_multiplies_the_rows_that_it_needs(input_is_fixed):
+    graph, part = graph_and_parts(4, "directed")
+    n, train_N = graph.n_nodes, np.arange(graph.n_nodes) == 3
+    graph = replace(graph, X=sp.eye_array(n, format="csr", dtype=np.float32))
+    first = measure(graph, part, "columns", (n, 5, 7), input_is_fixed=input_is_fixed, train_N=train_N).layers[0]
+    A = (graph.A != 0).toarray()
+    rows_N = train_N | A[3]  # what layer 2 reads
+    read_N = rows_N | A[rows_N].any(axis=0)
+    if input_is_fixed:
+        assert first.is_kept and first.multiply_adds == 2 * int((A[rows_N].sum(axis=1) + 1).sum()) * 5
+    else:
+        assert first.multiply_adds == 2 * int(A[rows_N].sum()) * 5 + 2 * int(read_N.sum()) * 5
+    assert read_N.sum() < n
 
 
 def test_the_report_shows_what_cover_moves_and_each_layer():

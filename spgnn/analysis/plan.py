@@ -135,25 +135,15 @@ def plan_line(planned: PlannedGraph, part: Partition, scheme: str, c: int, model
     Raises: UsageError for a scheme, c or order that does not fit.
     """
     sparse = {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
-    report = measure(
-        planned.graph,
-        part,
-        scheme,
-        model.widths,
-        c,
-        model.itemsize,
-        input_is_fixed=model.input_is_fixed,
-        train_N=planned.train_N if model.prune else None,
-        order=model.order,
-        keep=model.keep,
-        wire=model.wire,
-        wire_gradients=model.wire_gradients,
-        **sparse,
-    )
+    options = {name: getattr(model, name) for name in ("order", "keep", "wire", "wire_gradients")} | sparse
+    volume = lambda **step: measure(planned.graph, part, scheme, model.widths, c, model.itemsize, **options, **step)
+    report = volume(input_is_fixed=model.input_is_fixed, train_N=planned.train_N if model.prune else None)
+    # An evaluation computes all rows, and has no dropout.
+    evaluated = report if model.input_is_fixed and not model.prune else volume()
     check_order(report.layers[0].order, report.layers[0].is_kept, planned.has_sparse_input)  # as training refuses it
     size = part.k * c
     work = _with_loops(report.work, part, c)
-    layers = layer_works(planned, part, report, work, model)
+    layers, evaluation = (layer_works(planned, part, of, work, model) for of in (report, evaluated))
     sizes_P, layer_sizes = rank_sizes(planned, part, report, work, model)
     memories = rank_memories(planned, sizes_P, layer_sizes, report, model, machine, from_parts)
     device = None
@@ -164,9 +154,9 @@ def plan_line(planned: PlannedGraph, part: Partition, scheme: str, c: int, model
         device = DeviceNeed(needs[most], most, int(device_bytes))
     rank, largest = largest_rank(memories)
     peaks_H = np.bincount(machine.host_of(np.arange(size)), weights=[m.peak for m in memories])
-    time = lambda training: epoch_seconds(machine, layers, itemsize=model.itemsize, overlap=model.overlap, training=training)
+    time = lambda layers, training: epoch_seconds(machine, layers, itemsize=model.itemsize, overlap=model.overlap, training=training)
     hosts = machine.hosts(size)
-    return PlanLine(size, hosts, report, time(True), time(False).epoch_s, largest, rank, int(peaks_H.max()), int(machine.memory_bytes), device)
+    return PlanLine(size, hosts, report, time(layers, True), time(evaluation, False).epoch_s, largest, rank, int(peaks_H.max()), int(machine.memory_bytes), device)
 
 
 def layer_works(planned: PlannedGraph, part: Partition, report: VolumeReport, work: Work, model: Model) -> list[LayerWork]:
@@ -209,7 +199,7 @@ def layer_works(planned: PlannedGraph, part: Partition, report: VolumeReport, wo
                 None if layer.is_kept else product("forward", model.wire),
                 product("backward", model.wire_gradients) if has_backward else None,
                 n_P * share,
-                _left_P(planned, part, c, layer.is_kept) if is_first and planned.has_sparse_input else None,
+                share * _left_P(planned, part, c, layer.is_kept) if is_first and planned.has_sparse_input else None,
                 is_first,
             )
         )

@@ -135,6 +135,24 @@ def test_pruning_needs_a_split():
     assert few.epoch.gemm < all_.epoch.gemm and few.report.bytes_per_epoch < all_.report.bytes_per_epoch
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_evaluation_is_of_all_rows_and_without_dropout_whatever_the_step_is(sparse):
+    few = np.where(np.arange(400) < 4, 0, 2).astype(np.int8)
+    planned = PlannedGraph(replace(stored(sparse=sparse), split=few))
+    plain, pruned, dropped = (line(planned=planned, **step) for step in ({}, {"prune": True}, {"dropout": 0.5}))
+    assert plain.evaluation_s == pruned.evaluation_s == dropped.evaluation_s
+    assert pruned.epoch.spmm < plain.epoch.spmm < dropped.epoch.spmm
+
+
+def test_a_pruned_step_multiplies_its_share_of_sparse_features():
+    few = np.where(np.arange(400) < 4, 0, 2).astype(np.int8)
+    planned = PlannedGraph(replace(stored(sparse=True), split=few))
+    part, model = part_graph(planned.graph, 4, "block"), Model(widths=(20, 16, 5), prune=True)
+    step, whole = (measure(planned.graph, part, "columns", model.widths, train_N=of) for of in (planned.train_N, None))
+    first, all_ = (layer_works(planned, part, of, of.work, model)[0] for of in (step, whole))
+    assert first.left_P.sum() == pytest.approx(all_.left_P.sum() * step.layers[0].rows / 400) and step.layers[0].rows < 400
+
+
 @pytest.mark.parametrize("widths", [(20, 8, 12, 5), (20, 16, 16, 5)])
 def test_an_evaluation_takes_less_than_a_training_step(widths):
     planned = PlannedGraph(stored())

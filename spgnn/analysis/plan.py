@@ -52,14 +52,15 @@ class Model:
 class PlannedGraph:
     """A graph and what the plan asks of it, each found once.
 
-    Args: stored  as it was read; edges how it is used.
+    Args: stored      as it was read; edges how it is used.
+          n_features  of the dense float32 X that a training reads where the graph has none.
     """
 
-    def __init__(self, stored: Graph, edges: str = "undirected"):
+    def __init__(self, stored: Graph, edges: str = "undirected", n_features: int = 0):
         self.graph = stored.with_edges(edges)
         self.is_symmetric = edges == "undirected"
         A, X = self.graph.A, self.graph.X
-        x_bytes = 0 if X is None else 8 * X.nnz + 8 * len(X.indptr) if sp.issparse(X) else X.nbytes
+        x_bytes = 4 * stored.n_nodes * n_features if X is None else 8 * X.nnz + 8 * len(X.indptr) if sp.issparse(X) else X.nbytes
         y_bytes = 0 if stored.y is None else stored.y.nbytes
         self.sizes = GraphSizes(stored.n_nodes, stored.nnz, A.nnz, x_bytes, y_bytes, self.graph.A is not stored.A)
 

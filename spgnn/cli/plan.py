@@ -67,10 +67,13 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
     widths = _widths(loaded, config)
     names = ("dropout", "input_dropout", "residual", "wire", "wire_gradients", "order", "keep", "prune", "overlap")
     model = Model(widths=widths, itemsize=ITEMSIZE[config.dtype], norm=config.norm != "none", **{name: getattr(config, name) for name in names})
-    planned, schemes = PlannedGraph(loaded, config.edges), words("scheme", config.scheme)
+    features = loaded.X  # which a partitioner may look at
+    if widths[0] != loaded.n_features:
+        loaded = replace(loaded, X=None)  # of other features than the graph's nothing is known
+    planned, schemes = PlannedGraph(loaded, config.edges, widths[0]), words("scheme", config.scheme)
     lines = [
         plan_line(planned, part, scheme, c, model, machine, from_parts=bool(config.partition), device_bytes=device_bytes)
-        for part, c in _partitions(planned.graph, config)
+        for part, c in _partitions(replace(planned.graph, X=features), config)
         for scheme in (schemes if part.k * c > 1 else schemes[:1])  # one rank sends nothing
     ]
     best = fastest(lines)

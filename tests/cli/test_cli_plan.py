@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from spgnn import cli
 
@@ -105,6 +106,18 @@ def test_without_a_machine_this_host_is_taken_and_said_so(capsys):
 def test_what_does_not_fit_is_refused_with_what_would(capsys, argv, code, said):
     found, out, err = run(capsys, *PLAN, *argv)
     assert (found, out) == (code, "") and said in err
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_widths_of_other_features_than_the_graphs_are_planned_as_those_of_a_graph_without(is_sparse, tmp_path, capsys):
+    X = np.random.default_rng(0).random((20, 50), np.float32)
+    sp.save_npz(tmp_path / "x.npz", sp.csr_array(X)) if is_sparse else np.save(tmp_path / "x.npy", X)
+    argv = ["complete:n=20", "--ranks", "2", "--method", "block", "--scheme", "columns", "--widths", "30,4,2", "--machine", "laptop", "--json"]
+    features = ["--features", tmp_path / ("x.npz" if is_sparse else "x.npy")]
+    mine, without = (json.loads(run(capsys, "plan", *argv, *more)[1]) for more in (features, []))
+    assert mine == without
+    measured = json.loads(run(capsys, "measure", "complete:n=20", "-k", "2", *argv[3:9], *features, "--json")[1])
+    assert mine["bytes_per_epoch"] == measured["bytes_per_epoch"] > 0
 
 
 def test_a_graph_without_features_is_asked_for_widths(capsys):

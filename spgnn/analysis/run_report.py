@@ -116,7 +116,7 @@ def draw_learning(run: Run):
     if right.lines:
         right.legend(fontsize=8.5, frameon=False, loc="best", title="at the last epoch", title_fontsize=8)
     for axis in (left, right):
-        style.thousands(axis, "x")
+        style.thousands(axis, "x", is_whole=True)
     style.headline(figure, f"Learning: {run.config.get('graph', run.folder.name)}")
     return figure
 
@@ -138,7 +138,7 @@ def draw_cost(run: Run):
     right.set_ylim(0, 1.3 * max(float(np.nanmax(sent)) / 1e6, (predicted or 0) / 1e6) or 1)
     right.legend(fontsize=8.5, frameon=False, loc="lower right")
     for axis in (left, right):
-        style.thousands(axis, "x")
+        style.thousands(axis, "x", is_whole=True)
         style.thousands(axis, "y")
     style.headline(figure, f"Cost of an epoch: {run.config.get('graph', run.folder.name)}")
     return figure

@@ -151,12 +151,12 @@ def plain_log(axis, letter: str, ticks=None, zero: float | None = None) -> None:
     own.set_major_formatter(FuncFormatter(lambda value, _: "0" if value == zero else text(value)))
 
 
-def thousands(axis, letter: str) -> None:
-    """Show numbers of a linear axis with separators."""
+def thousands(axis, letter: str, is_whole: bool = False) -> None:
+    """Show numbers of a linear axis with separators; is_whole: of what is counted, such as epochs."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     own = axis.xaxis if letter == "x" else axis.yaxis
-    own.set_major_locator(MaxNLocator(4))
+    own.set_major_locator(MaxNLocator(4, integer=is_whole))
     own.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
 

@@ -47,3 +47,15 @@ def test_bad_input_ends_with_one_line_and_the_exit_code_of_spgnn(tmp_path):
         made = run("volumes", *argv, cwd=tmp_path)
         assert (made.returncode, made.stderr.count("\n")) == (code, 1) and text in made.stderr, made.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("script, argv, code, text", [
+    ("volumes", ["--out", "a.txt"], 4, "a.txt: cannot be made"), ("pictures", ["--out", "a.txt/b"], 4, "a.txt/b: cannot be made"),
+    ("report", ["--out", "."], 2, ".: is a folder"), ("pictures", ["--formats", "png,pdf"], 2, "--formats png,pdf: a picture is .png or .svg"),
+    ("volumes", ["--width", 10**320], 2, "'--width'"),
+])  # fmt: skip
+def test_output_that_cannot_be_is_refused_before_anything_is_cut(script, argv, code, text, tmp_path):
+    (tmp_path / "a.txt").write_text("")
+    made = run(script, GRAPH, "-k", "2", "--method", "block", *argv, cwd=tmp_path)
+    assert (made.returncode, made.stdout, made.stderr.count("\n")) == (code, "", 1) and text in made.stderr, made.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]

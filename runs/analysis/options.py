@@ -19,12 +19,12 @@ import click
 
 from spgnn import __version__
 from spgnn.analysis.study import Study, study
-from spgnn.analysis.study_files import load_study
+from spgnn.analysis.study_files import check_folder, load_study
 from spgnn.cli import run_command
 from spgnn.cli.console import say
 from spgnn.cli.options import OneProcess, config_options, integers, widths_of, words
 from spgnn.cli.source import load
-from spgnn.config import BALANCE, MOST_BALANCE, SourceConfig, option
+from spgnn.config import BALANCE, MOST_BALANCE, MOST_SEED, SourceConfig, option
 from spgnn.machine import cores, cpu_name
 
 SECTIONS = {
@@ -42,19 +42,24 @@ class StudyConfig(SourceConfig):
     scheme: str = option("columns,cover", "exchange schemes: broadcast, columns, cover")
     replication: str = option("1", "replication factors c of 1.5D, each a divisor of k")
     widths: str = option("", "layer widths, input to output; default: features, 128, classes")
-    width: int = option(0, "columns of the one SpMM whose MB are shown; 0: the first of the widths", low=0)
-    seed: int = option(0, "seed", low=0)
+    width: int = option(0, "columns of the one SpMM whose MB are shown; 0: the first of the widths", low=0, high=999_999_999)
+    seed: int = option(0, "seed", low=0, high=MOST_SEED)
     balance: float = option(1.03, BALANCE, low=1, high=MOST_BALANCE)
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
 
 
-def command(summary: str) -> Callable:
-    """Make f(study, source, **own options) a command of GRAPH or STUDY with the options of a study."""
+def command(summary: str, check_out: Callable = check_folder) -> Callable:
+    """Make f(study, source, **own options) a command of GRAPH or STUDY with the options of a study.
+
+    What check_out refuses as --out is refused before anything is cut.
+    """
 
     def decorate(f: Callable) -> click.Command:
         @functools.wraps(f)
         def body(graph: str, config: StudyConfig, **own) -> None:
             path = Path(graph)
+            if own["out"]:
+                check_out(Path(own["out"]))
             found = load_study(path) if (path / "study.json").is_file() or path.suffix == ".jsonl" else make(graph, config)
             f(found, path, **own)
 

@@ -131,6 +131,13 @@ def make_folder(folder: str | Path) -> Path:
     return Path(folder)
 
 
+def check_folder(folder: Path) -> None:
+    """Raise ResourceError where no folder can be made, as something else stands there."""
+    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), None)
+    if there is not None and not there.is_dir():
+        raise ResourceError(f"{folder}: cannot be made: {there} is no folder")
+
+
 def write_text(path: Path, text: str) -> Path:
     """Write a text file, whole or not at all."""
     with new_file(path) as aside:

@@ -143,7 +143,7 @@ def widths_of(text: str, name: str = "widths") -> tuple[int, ...]:
 def _listed(name: str, text: str) -> list[str]:
     found = [word.strip() for word in text.split(",") if word.strip()]
     if not found:
-        raise UsageError(f"{flag(name)} is empty; expected names separated by commas")
+        raise UsageError(f"{flag(name)} is empty; expected one or more, separated by commas")
     return found
 
 

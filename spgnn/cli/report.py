@@ -50,10 +50,10 @@ def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> N
     if is_of_run(path, target):
         raise UsageError(f"--out {out}: is what the report is made of; choose another file")
     make_folder(target.parent)
+    folder = make_folder(pictures) if pictures else None
     page.save(target)
     written = {"report": str(target), "pictures": page.pictures}
-    if pictures:
-        folder = make_folder(pictures)
+    if folder:
         written["files"] = [str(save(draw(), folder / (name + suffix))) for name, draw in drawn.items() for suffix in FORMATS]
     if as_json:
         write_json(written)

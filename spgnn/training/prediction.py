@@ -12,7 +12,7 @@ from ..aside import check_file
 from ..config import TrainConfig, is_of_run, read_toml
 from ..dist.consistency import check_same, digest
 from ..dist.grid import valid_replications
-from ..errors import CheckpointError, UsageError, together
+from ..errors import CheckpointError, ResourceError, UsageError, together
 from ..partition import load_partition
 from ..spmm.buffers import sum_dtype
 from .checkpoint import best_checkpoint, finite, load_checkpoint, write_array
@@ -72,6 +72,8 @@ def _check_outputs(folder: Path, out: str | None, embeddings: str | None) -> Non
     for option, path in (("out", out), ("embeddings", embeddings)):
         if path:
             check_file(Path(path))
+            if not Path(path).resolve().parent.is_dir():
+                raise ResourceError(f"--{option} {path}: cannot be written: No such file or directory; expected a file in a folder that exists")
             if is_of_run(folder, Path(path)) and Path(path).resolve() != (folder / "predictions.npy").resolve():
                 raise UsageError(f"--{option} {path}: is a file of the run; choose another")
     if out and embeddings and Path(out).resolve() == Path(embeddings).resolve():

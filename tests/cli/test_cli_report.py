@@ -3,10 +3,11 @@
 import json
 import os
 
+import numpy as np
 import pytest
 
 from spgnn import cli
-from spgnn.analysis.run_report import read_run
+from spgnn.analysis.run_report import read_run, run_pictures
 from spgnn.analysis.study import study
 from spgnn.analysis.study_files import save_study
 from spgnn.config import TrainConfig, to_toml
@@ -81,6 +82,20 @@ def test_what_is_not_whole_is_named_with_file_and_line(folder, tmp_path, capsys)
     code, _, err = run(capsys, folder)
     assert code == 3 and "no epoch has ended" in err
     assert not (folder / "report.html").exists()
+
+
+def test_a_folder_of_pictures_that_cannot_be_made_is_refused_before_the_page_is_written(folder, capsys):
+    pytest.importorskip("matplotlib")
+    code, out, err = run(capsys, folder, "--pictures", folder / "env.json")
+    assert (code, out) == (4, "") and "env.json: cannot be made" in err
+    assert not (folder / "report.html").exists()
+
+
+def test_ticks_of_epochs_are_whole_numbers(folder):
+    pytest.importorskip("matplotlib")
+    for draw in run_pictures(read_run(folder)).values():
+        for axis in draw().axes:
+            np.testing.assert_array_equal(axis.get_xticks() % 1, 0)
 
 
 def test_k_is_of_studies(folder, tmp_path, capsys):

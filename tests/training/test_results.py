@@ -155,6 +155,14 @@ def test_trace_and_predictions_do_not_fall_into_checkpoints(tmp_path):
         trained(tmp_path / "run", trace=str(tmp_path / "run" / "checkpoints" / "t.json"))
 
 
+def test_predictions_are_not_written_where_the_embeddings_cannot_be(tmp_path):
+    trained(tmp_path / "run")
+    before = (tmp_path / "run" / "predictions.npy").stat().st_mtime_ns
+    with pytest.raises(ResourceError, match="nowhere/e.npy: cannot be written"):
+        predict(str(tmp_path / "run"), SelfCommunicator(), embeddings=str(tmp_path / "nowhere" / "e.npy"))
+    assert (tmp_path / "run" / "predictions.npy").stat().st_mtime_ns == before
+
+
 def test_weights_of_float64_predict_as_they_were_trained(tmp_path):
     trained(tmp_path / "run", dtype="float64")
     predict(str(tmp_path / "run"), SelfCommunicator(), embeddings=str(tmp_path / "e.npy"))

@@ -60,7 +60,7 @@ def device_memory(
     itemsize: int = 4,
     dropout: bool = False,
     input_dropout: bool = True,
-    extra_outputs: int = 0,
+    norm: bool = False,
     keep: bool = True,
     is_symmetric: bool = True,
 ) -> RankMemory:
@@ -78,7 +78,7 @@ def device_memory(
     else:
         features = 2 * (s.x_nnz if s.kept_nnz is None else s.kept_nnz) * nonzero + 2 * ITEM_BYTES * s.n
     weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
-    buffers = epoch_buffers(s, layers, itemsize, dropout, input_dropout, extra_outputs)
+    buffers = epoch_buffers(s, layers, itemsize, dropout, input_dropout, norm)
     parts = {
         "CUDA itself": CONTEXT_BYTES + (NCCL_BYTES if n_ranks > 1 else 0),
         "operator": operator,

@@ -99,7 +99,7 @@ def rank_memory(
     itemsize: int = 4,
     dropout: bool = False,
     input_dropout: bool = True,
-    extra_outputs: int = 0,
+    norm: bool = False,
     keep: bool = True,
     is_symmetric: bool = True,
     root: GraphSizes | None = None,
@@ -110,7 +110,7 @@ def rank_memory(
 
     Args: sizes          of this rank; layers of the model, input to output.
           process_bytes  of Python and torch before any graph: Machine.process_bytes.
-          extra_outputs  further (n, C) tensors that a hidden layer keeps: layer norm 2, residual 1.
+          norm           hidden layers are normalised: each keeps what went in.
           keep           A X is kept where nothing changes X, for evaluations if dropout does in training.
           is_symmetric   the own block is its own transpose.
           root           the graph that this rank reads and hands out, for rank 0 without --partition.
@@ -136,7 +136,7 @@ def rank_memory(
         if s.kept_nnz is not None or not (dropout and input_dropout):
             panels += panel_bytes(wide, s.n, s.x_nnz if s.kept_nnz is None else s.kept_nnz, layers[0].f_out * itemsize, nonzero)
     parts["column panels"] = panels
-    parts["activations and exchange buffers"] = epoch_buffers(s, layers, itemsize, dropout, input_dropout, extra_outputs)
+    parts["activations and exchange buffers"] = epoch_buffers(s, layers, itemsize, dropout, input_dropout, norm)
     if s.x_nnz is None:
         later = panels + parts["activations and exchange buffers"]
         parts[BEFORE_KEPT] = before_kept(s, layers[0], itemsize, keep and dropout and input_dropout, later)
@@ -188,10 +188,10 @@ def epoch_buffers(
     itemsize: int = 4,
     dropout: bool = False,
     input_dropout: bool = True,
-    extra_outputs: int = 0,
+    norm: bool = False,
 ) -> int:
     """Return the bytes that the buffer pool of an operator holds after the first epoch and an evaluation."""
-    pool = _Pool(itemsize)
+    pool, between = _Pool(itemsize), 0  # of torch, between norm, activation and sum: one layer's at a time
     n, g, s = sizes.n, sizes.g, sizes.s
     kept: list[list] = []  # what each layer keeps for backward
     for l, layer in enumerate(layers, start=1):
@@ -211,7 +211,9 @@ def epoch_buffers(
             mine.append(dropped)
         else:
             pool.give(dropped)
-        mine += [pool.take(n, C) for _ in range(extra_outputs if l < len(layers) else 0)]
+        further = norm + layer.reads_input if l < len(layers) else 0
+        mine += [pool.take(n, C) for _ in range(further)]
+        between = max(between, n * C * itemsize if further else 0)
         mine.append(Z)
         kept.append(mine)
     G = kept[-1].pop()  # the gradient of the loss is written over the logits
@@ -241,7 +243,7 @@ def epoch_buffers(
             dropped = pool.take(n, F)
             pool.give(G)
             G = dropped
-    return pool.held
+    return pool.held + between
 
 
 def _panels(sizes: RankSizes, layers: Sequence[LayerSizes], itemsize: int, nonzero: int) -> int:

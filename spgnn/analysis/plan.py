@@ -252,7 +252,7 @@ def rank_memories(planned, sizes_P, layers, report: VolumeReport, model: Model, 
 def _buffer_options(planned, model: Model) -> dict:
     """Return what the memory of a host and of a device depend on alike."""
     options = {"itemsize": model.itemsize, "dropout": model.dropout > 0, "input_dropout": model.input_dropout, "keep": model.keep}
-    return options | {"extra_outputs": 2 * model.norm + model.residual, "is_symmetric": planned.is_symmetric}
+    return options | {"norm": model.norm, "is_symmetric": planned.is_symmetric}
 
 
 def ranks_that_fit(line: PlanLine, machine: Machine) -> int | None:

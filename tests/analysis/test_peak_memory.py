@@ -51,6 +51,14 @@ def test_the_replayed_buffers_are_those_that_the_pool_holds_after_two_epochs(wid
     assert predicted == pytest.approx(held, rel=0.02), (predicted, held)
 
 
+def test_a_norm_and_a_residual_keep_a_tensor_a_layer_and_take_one_more_for_all():
+    block, equal = 3000 * 64 * 4, [replace(layer, reads_input=layer.f_in == layer.f_out) for layer in layers((40, 64, 64, 64, 8))]
+    held = lambda of, **options: epoch_buffers(RankSizes(n=3000, own_nnz=20_000, ghost_nnz=0), of, **options)
+    plain = held(layers((40, 64, 64, 64, 8)))
+    more = [held(of, norm=norm) - plain for of, norm in ((layers((40, 64, 64, 64, 8)), True), (equal, False), (equal, True))]
+    np.testing.assert_allclose(more, [4 * block, 3 * block, 6 * block], rtol=0.01)  # of 3 hidden layers 2 have a residual
+
+
 def test_the_parts_add_up_and_the_largest_is_named():
     found = memory()
     assert found.training == sum(found.parts.values()) == found.peak

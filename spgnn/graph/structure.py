@@ -62,6 +62,7 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
 
 def as_weights(data: np.ndarray) -> np.ndarray:
     """Return data as float32, or as float64 where it is that and not all ones, or needs it to be exact."""
+    data = data.astype(data.dtype.newbyteorder("="), copy=False)
     if data.dtype == np.float64 and np.any(data != 1):
         return data
     single = data.astype(np.float32, copy=False)
@@ -77,7 +78,12 @@ def _signed(what: str, ids: np.ndarray) -> np.ndarray:
 
 
 def symmetrised(A: sp.csr_array) -> sp.csr_array:
-    """Return A where stored both ways max(A_ij, A_ji), else whichever is stored; A itself where it is symmetric."""
+    """Return A where stored both ways max(A_ij, A_ji), else whichever is stored; A itself where it is symmetric.
+
+    Weights that are no floats of 32 or 64 bits in this machine's byte order are taken as `as_weights` has them.
+    """
+    if A.dtype not in (np.float32, np.float64):  # neither is equal to one of the other byte order
+        A = sp.csr_array((as_weights(A.data), A.indices, A.indptr), shape=A.shape)
     ranks = sp.csr_array((_ranks(A.data), A.indices, A.indptr), shape=A.shape)
     reverse = _transposed(ranks)
     if _are_equal(ranks, reverse):

@@ -52,6 +52,21 @@ def test_of_a_matrix_with_other_widths_of_indices_the_reverse_is_the_same():
     assert edges_of(symmetrised(wide)) == edges_of(symmetrised(A))
 
 
+@pytest.mark.parametrize("dtype", [">f4", ">f8", "i4", "i8", "u1", "u8", "longdouble"])
+def test_weights_of_another_type_or_byte_order_have_the_same_reverse_edges(dtype):
+    weights = np.array([3, 1, 200, 2, 100], dtype)  # 200 has the sign bit of a byte
+    weights = weights if weights.dtype.kind == "u" else weights * [1, 1, -1, 1, -1]
+    A = sp.csr_array((weights.astype(dtype), np.array([1, 0, 2, 1, 2]), np.array([0, 1, 3, 5])), shape=(3, 3))
+    edges = list(edges_of(A).items())
+    both = symmetrised(A)
+    assert edges_of(both) == larger_of(edges + [((j, i), weight) for (i, j), weight in edges])
+    assert both.dtype in (np.float32, np.float64) and symmetrised(both) is both
+
+
+def test_weights_of_float64_in_the_other_byte_order_are_not_rounded():
+    assert csr_from_coo([0], [1], 2, np.array([0.1], ">f8"))[0].data.tolist() == [0.1]
+
+
 def test_more_nodes_than_pairs_of_ids_fit_into_63_bits_are_refused():
     with pytest.raises(GraphError, match="3037000500 nodes; a graph in memory has at most 3037000499"):
         csr_from_coo([0], [1], 3_037_000_500)

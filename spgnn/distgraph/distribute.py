@@ -165,7 +165,7 @@ def _own_block(source, layout: Layout, partition, method, seed, balance):
     if not has_graph[0]:
         agree(comm, InputError("distribute needs the graph on rank 0") if comm.rank == 0 else None)
     if comm.size > 1:
-        check_same(comm, (graph_facts(source) if all(has_graph) else {}) | partition_facts(partition, comm.rank))
+        check_same(comm, (graph_facts(source) if all(has_graph) else {}) | together(comm, partition_facts, partition, comm.rank))
     graph, part = together(comm, _partitioned, source, layout, partition, method, seed, balance)
     name, method = comm.all_gather_json([graph.name, part.method] if comm.rank == 0 else None)[0]
     owner_N = _owner_of_root(part, comm)

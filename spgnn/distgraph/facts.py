@@ -36,11 +36,14 @@ def partition_facts(partition: Partition | np.ndarray | None, rank: int) -> dict
     """Return the digest of the partition in memory; ranks other than 0 need not be given it, and then say nothing of it."""
     nothing = None if rank else "none"
     facts = {"partition.k": getattr(partition, "k", nothing), "partition.owner": nothing}
-    if partition is not None:
+    if partition is None:
+        return facts
+    try:
         owner_N = np.asarray(getattr(partition, "owner_N", partition))
-        is_integer = owner_N.dtype.kind in "iu"  # the gate refuses the rest
-        facts["partition.owner"] = digest(owner_N.astype(np.int64)) if is_integer else str(owner_N.dtype)
-    return facts
+    except ValueError:
+        return facts | {"partition.owner": "unlike things"}
+    is_integer = owner_N.dtype.kind in "iu"  # the gate refuses the rest
+    return facts | {"partition.owner": digest(owner_N.astype(np.int64)) if is_integer else str(owner_N.dtype)}
 
 
 def folder_facts(folder: str | Path) -> dict[str, Any]:

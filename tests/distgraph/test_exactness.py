@@ -107,6 +107,16 @@ def test_a_partition_of_another_length_is_refused_with_the_graph_on_one_rank(com
         distribute(random_graph() if comm.rank == 0 else None, comm, part)
 
 
+@parallel([2], mpi=[2])
+@pytest.mark.parametrize("is_everywhere", [True, False])
+def test_a_partition_that_is_no_array_is_refused_on_all_ranks(comm, is_everywhere):
+    from spgnn.errors import PartitionError, RankError
+
+    graph = random_graph() if is_everywhere or comm.rank == 0 else None
+    with pytest.raises((PartitionError, RankError), match="a list of unlike things"):
+        distribute(graph, comm, [[0], [0, 1]] if comm.rank == 0 else None)
+
+
 @parallel([2, 3], mpi=[3])
 @pytest.mark.parametrize("input_dropout", [True, False])
 def test_measure_predicts_the_bytes_of_evaluations_too(comm, input_dropout):

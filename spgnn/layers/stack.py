@@ -54,8 +54,8 @@ class Stack(nn.Module):
 
     @property
     def widths(self) -> tuple[int, ...] | None:
-        """F, hidden ..., C where every layer is a chain A H W and the first reads X itself, else None."""
-        if self._forward_pre_hooks or self.layers[0]._forward_pre_hooks:  # they may put something else in the place of X
+        """F, hidden ..., C where every layer is a chain A H W and no hook stands between them, else None."""
+        if any(module._forward_pre_hooks or module._forward_hooks for module in (self, *self.layers)):  # they may put something else in the place of X or H
             return None
         if type(self).forward is not Stack.forward or not all(getattr(layer, "is_chain", False) for layer in self.layers):
             return None

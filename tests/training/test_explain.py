@@ -153,3 +153,17 @@ def test_what_is_printed_of_a_graph_and_a_training_is_one_line():
     for shown in (graph, dgraph, history):
         assert repr(shown).startswith(type(shown).__name__ + "(") and len(repr(shown)) < 200 and "\n" not in repr(shown)
     assert "60 nodes" in repr(graph) and "3 classes" in repr(graph) and "2 epochs" in repr(history)
+
+
+@parallel([2], mpi=[])
+@pytest.mark.parametrize("place", ["before layer 2", "after layer 1", "after the model"])
+def test_what_a_hook_makes_of_own_rows_has_all_of_them_and_no_bytes_are_predicted(comm, place):
+    dgraph = distribute(graph_with_few_labels(), comm, method="random", dtype=torch.float64)  # without the hook rows are left out
+    model, seen = Stack(GCN(6, 4, act="relu"), GCN(4, 8, act="relu"), GCN(8, 3)), []
+    look = lambda H_nF: seen.append(len(H_nF)) or H_nF + torch.from_numpy(dgraph.node_n % 3)[:, None]
+    if place == "before layer 2":
+        model.layers[1].register_forward_pre_hook(lambda module, given: (given[0], look(given[1])))
+    else:
+        (model.layers[0] if place == "after layer 1" else model).register_forward_hook(lambda module, given, H: look(H))
+    history = train(model, dgraph, epochs=1)
+    assert set(seen) == {len(dgraph.node_n)} and history.bytes_predicted is None

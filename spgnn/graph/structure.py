@@ -10,7 +10,6 @@ import scipy.sparse as sp
 
 from ..errors import GraphError, is_integer
 
-
 LARGEST_PAIRED = 3_037_000_499  # nodes: n * n - 1 fits into 63 bits
 
 
@@ -27,8 +26,8 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
             raise GraphError(f"{what} must hold integers, got {ids.dtype}")
     src, dst = _signed("src", src), _signed("dst", dst)
     top = max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
-    if n_nodes is not None and not is_integer(n_nodes):
-        raise GraphError(f"n_nodes = {n_nodes!r}; expected an integer")
+    if n_nodes is not None and not (is_integer(n_nodes) and n_nodes >= 0):
+        raise GraphError(f"n_nodes = {n_nodes!r}; expected an integer of 0 or more")
     n = top + 1 if n_nodes is None else int(n_nodes)
     bad = (src < 0) | (dst < 0) | (src >= n) | (dst >= n)
     if bad.any():

@@ -102,6 +102,7 @@ def broken(**change):
         (lambda: graph_from_coo([0, -1], [1, 1]), "edge 1 is -1 -> 1"),
         (lambda: graph_from_coo([0.5], [1]), "must hold integers"),
         (lambda: graph_from_coo([0], [1], 2.5), "n_nodes = 2.5; expected an integer"),
+        (lambda: graph_from_coo([], [], -1), "n_nodes = -1; expected an integer of 0 or more"),
         (lambda: graph_from_coo([0], [1], "2"), "n_nodes = '2'; expected an integer"),
         (lambda: graph_from_coo([0], [1, 2]), "one length"),
         (lambda: random_split(None), "needs labels"),

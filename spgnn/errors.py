@@ -96,6 +96,12 @@ def is_number(value) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def check_integer(name: str, value, least: int | None = None) -> None:
+    """Raise UsageError unless value is an integer, and not less than least."""
+    if not is_integer(value) or (least is not None and value < least):
+        raise UsageError(f"{name} = {value!r}; expected an integer{'' if least is None else f' of {least} or more'}")
+
+
 def agree(comm, error: Exception | None) -> None:
     """Raise on all ranks if any rank has an error; return on all ranks if none has.
 

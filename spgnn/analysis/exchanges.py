@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from ..dist.grid import ProcessGrid, check_integer
-from ..errors import UsageError
+from ..dist.grid import ProcessGrid
+from ..errors import UsageError, check_integer
 from ..partition import cover_tables
 from ..partition import rows_PP as columns_kk
 from ..partition.gate import MAX_PARTS

@@ -12,8 +12,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
-from ..dist.grid import check_integer
-from ..errors import UsageError, nearest
+from ..errors import UsageError, check_integer, nearest
 from ..graph import Graph, check_is_graph, with_self_loops
 from ..partition import Partition, check_owner, count_parts, exchange_metrics, metrics
 from ..partition import rows_PP as columns_kk
@@ -65,10 +64,8 @@ def measure(
     if scheme not in SCHEMES:
         raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, SCHEMES)}")
     check_is_graph(graph)
-    check_integer("itemsize", itemsize)
-    check_integer("evaluations", evaluations)
-    if itemsize < 1 or evaluations < 0:
-        raise UsageError(f"itemsize = {itemsize}, evaluations = {evaluations}; expected at least 1 and 0")
+    check_integer("itemsize", itemsize, 1)
+    check_integer("evaluations", evaluations, 0)
     try:
         widths = tuple(int(width) for width in widths)
     except (TypeError, ValueError):

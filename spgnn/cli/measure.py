@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import MeasureConfig
-from ..errors import UsageError
 from .console import bytes_text, rows_table, say, write, write_json
 from .options import GRAPH_HELP, OneProcess, config_options, integers, output_options, widths_of, words
 from .source import load

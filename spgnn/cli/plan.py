@@ -15,7 +15,7 @@ from .options import GRAPH_HELP, OneProcess, config_options, integers, output_op
 from .source import load
 
 if TYPE_CHECKING:
-    from ..analysis.plan import Model, PlanLine
+    from ..analysis.plan import PlanLine
     from ..graph import Graph
     from ..partition import Partition
     from ..spmm.machines import Machine

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import UsageError, is_integer
+from ..errors import UsageError, check_integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,8 @@ class ProcessGrid:
     c: int = 1
 
     def __post_init__(self):
-        check_integer("ranks", self.size)
+        check_integer("ranks", self.size, 1)
         check_integer("replication", self.c)
-        if self.size < 1:
-            raise UsageError(f"ranks = {self.size}; expected 1 or more")
         if self.c < 1 or self.size % (self.c * self.c):
             works = ", ".join(str(c) for c in valid_replications(self.size))
             raise UsageError(f"replication {self.c} does not fit {self.size} rank(s): its square has to divide them; those that work: {works}")
@@ -61,12 +59,6 @@ class ProcessGrid:
     def slices(self, n: int) -> np.ndarray:
         """Return the bounds of the c slices of n rows that the ranks of a process row add up, (c + 1,)."""
         return np.arange(self.c + 1) * n // self.c
-
-
-def check_integer(name: str, value) -> None:
-    """Raise UsageError for what is no integer; one of NumPy is."""
-    if not is_integer(value):
-        raise UsageError(f"{name} = {value!r}; expected an integer")
 
 
 def valid_replications(size: int) -> list[int]:

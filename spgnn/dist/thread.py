@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CollectiveError, RankError, UsageError, exit_code_of
+from ..errors import CollectiveError, RankError, check_integer, exit_code_of
 from . import buffers
 from .base import BaseCommunicator
-from .grid import check_integer
 from .traffic import Traffic
 
 _REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
@@ -27,12 +26,10 @@ def run_threads(size: int, body: Callable, *args, timeout: float = 60) -> list[A
 
     Args:   timeout  seconds that a rank waits for the others in one collective, and that the last
                      ranks get once the first has ended.
-    Raises: UsageError for a size that is no integer of 1 or more; the first error that a rank raised, with a note that names the rank; RankError for a rank
-            that did not end in time.
+    Raises: UsageError for a size that is no integer of 1 or more; the first error that a rank raised, with a
+            note that names the rank; RankError for a rank that did not end in time.
     """
-    check_integer("run_threads: ranks", size)
-    if size < 1:
-        raise UsageError(f"run_threads of {size} ranks; expected at least 1")
+    check_integer("run_threads: ranks", size, 1)
     world = _World(size, timeout)
     group = _Group(world, list(range(size)))
     results: list[Any] = [None] * size

@@ -150,7 +150,8 @@ def _read(source, rank: int):
             return None
         source, known, said = source(), Graph, "a function that returns "
     if source is not None and not isinstance(source, known):
-        raise UsageError(f"distribute got {said}a {type(source).__name__}; expected a Graph, as spgnn.load_graph returns, a function that returns one, or a folder of parts")
+        expected = "a Graph, as spgnn.load_graph returns, a function that returns one, or a folder of parts"
+        raise UsageError(f"distribute got {said}a {type(source).__name__}; expected {expected}")
     return source
 
 

@@ -42,8 +42,8 @@ def partition_facts(partition: Partition | np.ndarray | None, rank: int) -> dict
         owner_N = np.asarray(getattr(partition, "owner_N", partition))
     except ValueError:
         return facts | {"partition.owner": "unlike things"}
-    is_integer = owner_N.dtype.kind in "iu"  # the gate refuses the rest
-    return facts | {"partition.owner": digest(owner_N.astype(np.int64)) if is_integer else str(owner_N.dtype)}
+    has_integers = owner_N.dtype.kind in "iu"  # the gate refuses the rest
+    return facts | {"partition.owner": digest(owner_N.astype(np.int64)) if has_integers else str(owner_N.dtype)}
 
 
 def folder_facts(folder: str | Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import GraphError, UsageError, is_integer
+from ..errors import GraphError, UsageError, check_integer
 
 TRAIN, VAL, TEST, NO_SPLIT = 0, 1, 2, -1
 UNLABELLED = -1
@@ -28,8 +28,7 @@ def random_split(y: np.ndarray | None, seed: int = 0, fractions=(0.6, 0.2, 0.2))
         raise GraphError("a split needs labels; this graph has none")
     if len(fractions) != 3 or not all(f >= 0 for f in fractions) or abs(sum(fractions) - 1) > 1e-6:
         raise UsageError(f"fractions = {tuple(fractions)}; expected three numbers of 0 or more, of train, val and test, that add up to 1")
-    if not is_integer(seed) or seed < 0:
-        raise UsageError(f"seed = {seed!r}; expected an integer of 0 or more")
+    check_integer("seed", seed, 0)
     nodes = np.flatnonzero(labelled(y))
     nodes = np.random.default_rng(seed).permutation(nodes)
     n_train, n_val = (int(round(f * len(nodes))) for f in fractions[:2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ..errors import UsageError, is_integer, nearest
+from ..errors import UsageError, check_integer, nearest
 from .layer import Layer, activation
 
 NORMS = (None, "layer")
@@ -24,8 +24,7 @@ class GCN(Layer):
 
     def __init__(self, f_in: int, f_out: int, act: str | None = None, bias: bool = True, norm: str | None = None, residual: bool = False):
         for name, width in (("f_in", f_in), ("f_out", f_out)):
-            if not is_integer(width) or width < 1:
-                raise UsageError(f"{name} = {width!r}; expected a width of 1 or more")
+            check_integer(name, width, 1)
         super().__init__(f_in, f_out)
         if norm not in NORMS:
             raise UsageError(f"norm {norm!r} is not known{nearest(str(norm), [name for name in NORMS if name])}")

@@ -14,7 +14,6 @@ import torch
 from ..errors import ShapeError, UsageError
 from .backend import kernels_of
 from .backward import first_order, is_own, own
-from .buffers import sum_dtype
 from .rows import DenseRows, SparseRows
 from .schedule import chain_order, check_order
 

@@ -77,7 +77,7 @@ class RowSum:
 
     def total_csr(self, S: sp.csr_array) -> sp.csr_array:
         """Return the sum over the process row of sparse rows. Collective."""
-        comm, (n, F) = self.comm, S.shape
+        comm, n = self.comm, S.shape[0]
         copies = sp.csr_array(sp.vstack([S] * comm.size, format="csr"))
         rows_P = np.full(comm.size, n, np.int64)
         received = exchange_csr(comm, copies, rows_P, rows_P)

@@ -32,8 +32,12 @@ def check_own(comm, model: torch.nn.Module) -> None:
     if len(set(comm.all_gather_json(f"{host_id()} {os.getpid()}"))) == comm.size:
         return
     weights = [set(ids) for ids in comm.all_gather_json([id(p) for p in model.parameters()])]
-    if shared := [rank for rank, mine in enumerate(weights) if any(mine & theirs for theirs in weights[:rank] + weights[rank + 1 :])]:
-        raise UsageError(f"ranks {', '.join(map(str, shared))} have weights in common, and would write over each other's; make a model on each rank, in the function that run_threads calls")
+    shared = [str(rank) for rank, mine in enumerate(weights) if any(mine & theirs for theirs in weights[:rank] + weights[rank + 1 :])]
+    if shared:
+        raise UsageError(
+            f"ranks {', '.join(shared)} have weights in common, and would write over each other's; make a model on each rank, "
+            "in the function that run_threads calls"
+        )
 
 
 def _options(config: TrainConfig) -> dict[str, Any]:

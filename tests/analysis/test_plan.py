@@ -55,7 +55,7 @@ def test_fewer_bytes_take_less_time_where_the_network_is_slow():
 
 
 def test_one_rank_exchanges_nothing_and_needs_most_memory():
-    one, four = line(1), line(4)
+    one = line(1)
     assert one.epoch.exchange == one.report.bytes_per_epoch == 0
     big = PlannedGraph(stored(20_000))
     assert line(1, planned=big).memory.parts["features"] > 3 * line(4, planned=big).memory.parts["features"]

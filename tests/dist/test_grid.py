@@ -26,7 +26,7 @@ def test_slices_of_a_process_row_are_nearly_equal_and_all_of_it(n):
 
 @pytest.mark.parametrize("P, c, said", [
     (4, 3, "replication 3 does not fit 4 rank.*those that work: 1, 2"), (8, 4, "those that work: 1, 2"), (2, 2, "those that work: 1"), (4, 0, "replication 0"),
-    (4, 2.0, "replication = 2.0; expected an integer"), (4, True, "replication = True"), (4, "2", "replication = '2'"), (0, 1, "ranks = 0; expected 1 or more"), (4.0, 1, "ranks = 4.0"),
+    (4, 2.0, "replication = 2.0; expected an integer"), (4, True, "replication = True"), (4, "2", "replication = '2'"), (0, 1, "ranks = 0; expected an integer of 1 or more"), (4.0, 1, "ranks = 4.0"),
 ])  # fmt: skip
 def test_what_makes_no_grid_is_refused_with_what_would(P, c, said):
     with pytest.raises(UsageError, match=said):

@@ -49,9 +49,9 @@ def test_the_name_of_a_streaming_partitioner_is_not_given_to_one_of_graphs(regis
 def test_a_class_with_three_methods_is_a_partitioner_everywhere(register, passes):
     register("modulo")(modulo(passes=passes))
     assert part_stream(EDGES, 3, "modulo", shift=2, n_nodes=50).owner_N[0] == 2
-    graph = graph_from_coo(EDGES[:, 0], EDGES[:, 1], 50, edges="directed")
-    if graph.nnz == 300:
-        assert part_graph(graph, 3, "modulo").owner_N[4] == 1
+    steps, src = np.divmod(np.arange(300), 50)
+    graph = graph_from_coo(src, (src + steps + 1) % 50, 50, edges="directed")
+    assert graph.nnz == 300 and part_graph(graph, 3, "modulo").owner_N[4] == 1
     with pytest.raises(UsageError, match="did you mean 'shift'"):
         part_stream(EDGES, 3, "modulo", shfit=2)
 

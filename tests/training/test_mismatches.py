@@ -140,7 +140,7 @@ CASES = {
     "a node's owner": (lambda c, odd, _: distribute_with(c, odd, owner(c, odd)), PartitionError, rf"partition.owner is .* {ODD}"),
     "a partition that rank 0, which has the graph, is not given": (
         lambda c, odd, _: distribute(random_graph if c.rank == 0 else None, c, np.arange(40) % c.size if odd else None),
-        PartitionError, rf"partition.owner is .none. on rank 0 and .* on rank 1",
+        PartitionError, r"partition.owner is .none. on rank 0 and .* on rank 1",
     ),
     "another folder of parts": (folders, PartitionError, rf"partition.manifest is .* {ODD}"),
     "dtype of the operator": (

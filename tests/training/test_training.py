@@ -6,7 +6,6 @@ from dataclasses import replace as with_fields
 import numpy as np
 import pytest
 import torch
-from graphs import random_graph
 from worlds import parallel
 
 from spgnn.config import TrainConfig, read_toml

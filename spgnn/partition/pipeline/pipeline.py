@@ -38,7 +38,6 @@ from ..metrics import metrics_of_counts
 from ..store import check_free, part_name, sha256_of, write_manifest
 from ..stream.methods import BALANCE, check_options, choose_owners
 from ..stream.passes import Passes
-from ..stream.registry import STREAMING
 from ..stream.sources import EdgeStream, edge_stream, is_read_fast
 from . import _pipeline, rows
 from .deal import deal, deal_ids
@@ -65,7 +64,7 @@ def part_to_folder(
     file is not read: every edge weighs 1; a Graph with weights is refused. The same call after a kill goes on where that one was.
 
     Args:    source    see edge_stream; files, as an array or iterator cannot be recognised after a kill.
-             method    a name in STREAMING; or owner: (N,) integers, or an .npy of them.
+             method    a name that part_stream knows; or owner: (N,) integers, or an .npy of them.
              memory    limit of this process's resident memory: 2GB, 500MB, a number of bytes.
              edges     undirected (default), directed, reversed: see Graph.with_edges. Of a Graph what was chosen for it holds.
              hops      of the halo: 0 none; 1 the nodes that a part reads; h > 1 also the rows of those within h - 1 hops.
@@ -94,8 +93,8 @@ def part_to_folder(
     if stream.n_nodes is not None:
         limit.buffers(stream.n_nodes)
     key = {
-        "source": identity(source), "format": format, "n_nodes": n_given if n_given is None else int(n_given), "relabel": bool(relabel), "edges": edges, "k": k, "method": method,
-        "seed": int(seed), "balance": float(balance), "hops": hops, "memory": limit.total_bytes, "owner": identity(owner),
+        "source": identity(source), "format": format, "n_nodes": n_given if n_given is None else int(n_given), "relabel": bool(relabel),
+        "edges": edges, "k": k, "method": method, "seed": int(seed), "balance": float(balance), "hops": hops, "memory": limit.total_bytes, "owner": identity(owner),
         "options": {name: identity_of_option(value) for name, value in sorted(options.items())},
     } | {name: identity(value) for name, value in (("features", features), ("labels", labels), ("split", split))}  # fmt: skip
     run = _Run(stream, source, format, k, method, seed, balance, edges, hops, owner, relabel, tables, limit, progress or (lambda *_: None), options)

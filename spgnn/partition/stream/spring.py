@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from ...errors import PartitionError, UsageError, is_integer, is_number
+from ...errors import PartitionError, UsageError, check_integer, is_number
 from . import _stream
 from .passes import Passes
 from .registry import builtin
@@ -43,8 +43,7 @@ def spring_plus(
     It goes where most of its neighbours are, by a sketch of their parts. Full parts hold nodes back more than local minima
     do: parts may have SOFT_CAP N/k nodes at first and balance N/k at last, full ones cost, and choices are noisy at first.
     """
-    if not is_integer(rounds) or rounds < 0:
-        raise UsageError(f"rounds = {rounds!r}; expected an integer of 0 or more")
+    check_integer("rounds", rounds, 0)
     owner_N, details, degrees_N = _spring(passes, k, balance, threshold, "exact", keep_degrees=True)
     refine = _stream.Refine(degrees_N, owner_N, k, seed)
     del degrees_N, owner_N

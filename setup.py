@@ -21,7 +21,10 @@ setup(
         Pybind11Extension(
             "spgnn.spmm._kernels",
             [f"spgnn/spmm/{name}.cpp" for name in ("kernels", "spmm", "dense", "panels", "tiles", "wire")],
-            depends=[f"spgnn/spmm/{name}.h" for name in ("parallel", "storage", "isa", "lanes", "columns", "rows", "tiles", "dense", "wire")],
+            depends=[
+                f"spgnn/spmm/{name}.h"
+                for name in ("parallel", "storage", "isa", "lanes", "columns", "rows", "tiles", "dense", "wire")
+            ],
             cxx_std=17,
             extra_compile_args=COMPILE,
             extra_link_args=["-fopenmp"],
@@ -38,7 +41,10 @@ setup(
             "spgnn.partition._volume",
             ["spgnn/partition/volume.cpp"],
             depends=["spgnn/partition/arrays.h", "spgnn/partition/cover.h"]
-            + [f"spgnn/partition/volume_{name}.h" for name in ("cover", "cycle", "isa", "levels", "loads", "refine", "scores", "state")],
+            + [
+                f"spgnn/partition/volume_{name}.h"
+                for name in ("cover", "cycle", "isa", "levels", "loads", "refine", "scores", "state")
+            ],
             cxx_std=17,
             # The same scores on every machine: no fused multiply-add.
             extra_compile_args=["-O3", "-Wall", "-Wno-psabi", "-pthread", "-ffp-contract=off", *COUNT_BITS],
@@ -47,7 +53,8 @@ setup(
         Pybind11Extension(
             "spgnn.partition._flow",
             ["spgnn/partition/flow.cpp"],
-            depends=["spgnn/partition/arrays.h"] + [f"spgnn/partition/flow_{name}.h" for name in ("network", "pair", "preflow", "regions")],
+            depends=["spgnn/partition/arrays.h"]
+            + [f"spgnn/partition/flow_{name}.h" for name in ("network", "pair", "preflow", "regions")],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],  # as above
         ),
@@ -55,7 +62,10 @@ setup(
             "spgnn.partition.stream._stream",
             ["spgnn/partition/stream/stream.cpp"],
             depends=["spgnn/partition/arrays.h"]
-            + [f"spgnn/partition/stream/{name}.h" for name in ("edges", "gist", "refine", "replicas", "spring", "text", "vertexcut")],
+            + [
+                f"spgnn/partition/stream/{name}.h"
+                for name in ("edges", "gist", "refine", "replicas", "spring", "text", "vertexcut")
+            ],
             cxx_std=17,
             # Scores decide by comparing doubles: the same on every machine, so no fused multiply-add.
             extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],
@@ -63,7 +73,8 @@ setup(
         Pybind11Extension(
             "spgnn.partition.pipeline._pipeline",
             ["spgnn/partition/pipeline/pipeline.cpp"],
-            depends=["spgnn/partition/arrays.h", "spgnn/partition/stream/edges.h"] + [f"spgnn/partition/pipeline/{name}.h" for name in ("halo", "rows")],
+            depends=["spgnn/partition/arrays.h", "spgnn/partition/stream/edges.h"]
+            + [f"spgnn/partition/pipeline/{name}.h" for name in ("halo", "rows")],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall"],
         ),

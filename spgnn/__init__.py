@@ -57,7 +57,19 @@ __all__ = [*_HOME, "__version__"]
 def __getattr__(name):
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
-    if name in ("analysis", "data", "dist", "distgraph", "layers", "partition", "spmm", "training", "errors", "graph", "config"):
+    if name in (
+        "analysis",
+        "data",
+        "dist",
+        "distgraph",
+        "layers",
+        "partition",
+        "spmm",
+        "training",
+        "errors",
+        "graph",
+        "config",
+    ):
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module 'spgnn' has no attribute {name!r}")
 

@@ -64,7 +64,9 @@ def new_file(final: Path) -> Iterator[Path]:
 def check_file(path: Path) -> None:
     """Raise UsageError where something else than a file stands, such as a folder or a device."""
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; expected the name of a file")
+        raise UsageError(
+            f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; expected the name of a file"
+        )
 
 
 def sync(path: Path) -> None:

@@ -14,7 +14,14 @@ from typing import Any, Literal
 from .errors import InputError, UsageError, nearest
 
 
-def option(default: Any, help: str, low: float | None = None, high: float | None = None, short: str | None = None, metavar: str = ""):
+def option(
+    default: Any,
+    help: str,
+    low: float | None = None,
+    high: float | None = None,
+    short: str | None = None,
+    metavar: str = "",
+):
     """Return a dataclass field with its help text and bounds; the command line reads them too."""
     return field(default=default, metadata={"help": help, "low": low, "high": high, "short": short, "metavar": metavar})
 
@@ -24,7 +31,13 @@ MOST_THREADS = 1024
 MOST_HOPS = 127  # of a halo, which counts them in a byte
 HUGE = 2**1000  # an integer that is no float
 MOST_BALANCE = 1e6
-RUN_FILES = ("config.toml", "env.json", "metrics.jsonl", "summary.json", "predictions.npy")  # of the --out folder of `spgnn train`
+RUN_FILES = (
+    "config.toml",
+    "env.json",
+    "metrics.jsonl",
+    "summary.json",
+    "predictions.npy",
+)  # of the --out folder of `spgnn train`
 BALANCE = "largest over mean of the parts: of work with metis and volume, of nodes with spring, spring+ and entropy; others ignore it"
 Wire = Literal["float32", "bfloat16", "float16", "int8"]
 
@@ -65,24 +78,42 @@ class TrainConfig(SourceConfig):
     operator: Literal["gcn", "row", "none"] = option("gcn", "how the adjacency is normalised")
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     feature_norm: Literal["none", "row"] = option("none", "row: features of a node sum to 1 (Kipf & Welling's)")
-    dtype: Literal["float32", "float64", "bfloat16"] = option("float32", "type of activations; weights of bfloat16 ones are float32")
+    dtype: Literal["float32", "float64", "bfloat16"] = option(
+        "float32", "type of activations; weights of bfloat16 ones are float32"
+    )
     seed: int = option(0, "seed of weights, dropout, random split and partition", low=0, high=MOST_SEED)
-    split: str = option("auto", "random, given, the number of one of several given splits, or auto: given if there is one, else random")
-    method: str = option("metis", "partitioner: metis, volume, entropy, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
+    split: str = option(
+        "auto", "random, given, the number of one of several given splits, or auto: given if there is one, else random"
+    )
+    method: str = option(
+        "metis", "partitioner: metis, volume, entropy, spring, spring+, dbh, greedy, hdrf, 2psl, block, random"
+    )
     balance: float = option(1.03, BALANCE, low=1, high=MOST_BALANCE)
     partition: str = option("", "folder that `spgnn partition` wrote, used instead of method")
-    scheme: Literal["auto", "cover", "columns", "broadcast"] = option("auto", "exchange scheme; auto: what the cost model finds faster")
-    replication: int = option(1, "replication factor c of 1.5D, whose square divides the number of ranks; 1 is 1D", low=1)
+    scheme: Literal["auto", "cover", "columns", "broadcast"] = option(
+        "auto", "exchange scheme; auto: what the cost model finds faster"
+    )
+    replication: int = option(
+        1, "replication factor c of 1.5D, whose square divides the number of ranks; 1 is 1D", low=1
+    )
     wire: Wire = option("float32", "type of the rows that travel forward; float32: the activations' own")
     wire_gradients: Wire = option("float32", "type of the rows that travel backward; float32: the activations' own")
-    order: Literal["auto", "spmm_first"] = option("auto", "order of each chain A H W; auto: the narrower product travels")
+    order: Literal["auto", "spmm_first"] = option(
+        "auto", "order of each chain A H W; auto: the narrower product travels"
+    )
     keep: bool = option(True, "compute A X once where nothing changes X")
     locality: bool = option(True, "order own rows so that products read from caches more often")
-    prune: Literal["auto", "always", "never"] = option("auto", "training steps compute only the rows that reach a training node")
+    prune: Literal["auto", "always", "never"] = option(
+        "auto", "training steps compute only the rows that reach a training node"
+    )
     mode: Literal["full"] = option("full", "full: all nodes at once")
     sampler: Literal["none"] = option("none", "subgraph sampler")
-    machine: str = option("laptop", "machine of the cost model that scheme auto asks: a name or FILE.toml of spgnn doctor")
-    device: Literal["cpu", "cuda"] = option("cpu", "where products, activations and exchanges are; cuda: a GPU for each rank of a host")
+    machine: str = option(
+        "laptop", "machine of the cost model that scheme auto asks: a name or FILE.toml of spgnn doctor"
+    )
+    device: Literal["cpu", "cuda"] = option(
+        "cpu", "where products, activations and exchanges are; cuda: a GPU for each rank of a host"
+    )
     tf32: bool = option(False, "dense products of float32 in TF32, of 10 mantissa bits, where the GPU has it")
     cuda_graph: bool = option(False, "replay the steps as CUDA graphs, recorded once; one rank on a GPU")
     patience: int = option(0, "stop after so many epochs without a better validation score; 0: never", low=0)
@@ -99,8 +130,13 @@ class PartitionConfig(SourceConfig):
     """The options of `spgnn partition`."""
 
     k: int = option(4, "number of parts", low=1, short="k")
-    method: str = option("", "partitioner: metis (default), volume, entropy, block, random, or a streaming one: spring (default with --memory), spring+, dbh, greedy, hdrf, 2psl")
-    objective: str = option("", "metis: cut (default) or vol; volume: the scheme it minimises, columns (default) or cover")
+    method: str = option(
+        "",
+        "partitioner: metis (default), volume, entropy, block, random, or a streaming one: spring (default with --memory), spring+, dbh, greedy, hdrf, 2psl",
+    )
+    objective: str = option(
+        "", "metis: cut (default) or vol; volume: the scheme it minimises, columns (default) or cover"
+    )
     effort: float = option(1.0, "of volume: sweeps, on meshes regions too; 2 takes twice as long", low=0.001, high=1000)
     start: str = option("metis", "of volume: the partitioner that it refines")
     send: bool = option(True, "of volume: hold the largest send down, not the total alone")
@@ -113,11 +149,21 @@ class PartitionConfig(SourceConfig):
     balance: float = option(1.03, BALANCE, low=1, high=MOST_BALANCE)
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     out: str = option("", "folder to write")
-    split: str = option("", "split in a file of its own: .npy (N,) or (N, S): 0 train, 1 val, 2 test, -1 none", metavar="FILE")
-    memory: str = option("", "out of core, with a streaming method: the most memory to take, such as 2GB", metavar="SIZE")
-    hops: int = option(1, "with --memory: hops of the halo that each part keeps of its neighbours; 0: none", low=0, high=MOST_HOPS)
-    nodes: int = option(0, "with --memory: number of nodes, where the last ones have no edge; 0: as the files say", low=0)
-    relabel: bool = option(False, "with --memory: ids have gaps or exceed 2^31; number them by rising value, see ids.npy")
+    split: str = option(
+        "", "split in a file of its own: .npy (N,) or (N, S): 0 train, 1 val, 2 test, -1 none", metavar="FILE"
+    )
+    memory: str = option(
+        "", "out of core, with a streaming method: the most memory to take, such as 2GB", metavar="SIZE"
+    )
+    hops: int = option(
+        1, "with --memory: hops of the halo that each part keeps of its neighbours; 0: none", low=0, high=MOST_HOPS
+    )
+    nodes: int = option(
+        0, "with --memory: number of nodes, where the last ones have no edge; 0: as the files say", low=0
+    )
+    relabel: bool = option(
+        False, "with --memory: ids have gaps or exceed 2^31; number them by rising value, see ids.npy"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,17 +171,23 @@ class MeasureConfig(SourceConfig):
     """The options of `spgnn measure`; lists are comma-separated on the command line."""
 
     k: str = option("4", "numbers of parts; ranks are k times the replication", short="k")
-    method: str = option("metis", "partitioners: metis, volume, entropy, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
+    method: str = option(
+        "metis", "partitioners: metis, volume, entropy, spring, spring+, dbh, greedy, hdrf, 2psl, block, random"
+    )
     scheme: str = option("columns", "exchange schemes: broadcast, columns, cover")
     replication: str = option("1", "replication factors c of 1.5D, each a divisor of k")
     widths: str = option("", "layer widths, input to output; default: features, 128, classes")
-    order: Literal["auto", "spmm_first"] = option("auto", "order of each chain A H W; auto: the narrower product travels")
+    order: Literal["auto", "spmm_first"] = option(
+        "auto", "order of each chain A H W; auto: the narrower product travels"
+    )
     keep: bool = option(True, "compute A X once where nothing changes X")
     prune: bool = option(False, "training steps compute only the rows that reach a training node")
     wire: Wire = option("float32", "type of the rows that travel forward")
     wire_gradients: Wire = option("float32", "type of the rows that travel backward")
     simulate: bool = option(False, "print the seconds of an epoch on a machine")
-    machine: str = option("perlmutter-like", "of the simulation: a machine that comes along, or a file of `spgnn doctor --calibrate`")
+    machine: str = option(
+        "perlmutter-like", "of the simulation: a machine that comes along, or a file of `spgnn doctor --calibrate`"
+    )
     overlap: bool = option(True, "of the simulation: exchanges run behind the own block's product")
     seed: int = option(0, "seed", low=0, high=MOST_SEED)
     balance: float = option(1.03, BALANCE, low=1, high=MOST_BALANCE)
@@ -148,13 +200,20 @@ class PlanConfig(SourceConfig):
     """The options of `spgnn plan`; lists are comma-separated on the command line."""
 
     ranks: str = option("", "numbers of ranks P; default: 4, or what fits --partition")
-    method: str = option("metis", "partitioners: metis, volume, entropy, spring, spring+, dbh, greedy, hdrf, 2psl, block, random")
+    method: str = option(
+        "metis", "partitioners: metis, volume, entropy, spring, spring+, dbh, greedy, hdrf, 2psl, block, random"
+    )
     scheme: str = option("cover,columns,broadcast", "exchange schemes")
     replication: str = option("1,2", "replication factors c; one that does not fit a number of ranks is left out")
-    machine: str = option("", "machine file of `spgnn doctor --calibrate`, or the name of one that comes along; default: this host, as laptop")
+    machine: str = option(
+        "",
+        "machine file of `spgnn doctor --calibrate`, or the name of one that comes along; default: this host, as laptop",
+    )
     ranks_per_host: int = option(0, "ranks on each host; 0: as the machine file has it", low=0, high=1_000_000)
     memory: float = option(0.0, "GB of memory of a host; 0: as the machine file has it", low=0, high=1_000_000)
-    device: Literal["cpu", "cuda"] = option("cpu", "as train has it; cuda: the memory of a GPU for each rank is predicted too")
+    device: Literal["cpu", "cuda"] = option(
+        "cpu", "as train has it; cuda: the memory of a GPU for each rank is predicted too"
+    )
     device_memory: float = option(0.0, "GB of memory of a GPU; 0: that of the one here", low=0, high=1_000_000)
     hidden: int = option(128, "width of the hidden layers", low=1, high=1_000_000)
     layers: int = option(2, "number of layers", low=1, high=1000)
@@ -166,14 +225,18 @@ class PlanConfig(SourceConfig):
     dtype: Literal["float32", "float64", "bfloat16"] = option("float32", "type of activations")
     wire: Wire = option("float32", "type of the rows that travel forward")
     wire_gradients: Wire = option("float32", "type of the rows that travel backward")
-    order: Literal["auto", "spmm_first"] = option("auto", "order of each chain A H W; auto: the narrower product travels")
+    order: Literal["auto", "spmm_first"] = option(
+        "auto", "order of each chain A H W; auto: the narrower product travels"
+    )
     keep: bool = option(True, "compute A X once where nothing changes X")
     prune: bool = option(False, "training steps compute only the rows that reach a training node")
     overlap: bool = option(True, "exchanges run behind the own block's product")
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
     seed: int = option(0, "seed of the partitioners", low=0, high=MOST_SEED)
     balance: float = option(1.03, BALANCE, low=1, high=MOST_BALANCE)
-    partition: str = option("", "folder that `spgnn partition` wrote, used instead of method: each rank then reads its own part only")
+    partition: str = option(
+        "", "folder that `spgnn partition` wrote, used instead of method: each rank then reads its own part only"
+    )
 
 
 def build(cls, values: dict[str, Any], where: str = "options"):
@@ -237,9 +300,19 @@ def _check(where, name, value, hint, metadata):
     low, high = metadata["low"], metadata["high"]
     is_within = hint is not float or math.isfinite(value)
     if hint in (int, float) and not (is_within and (low is None or value >= low) and (high is None or value <= high)):
-        limits = [f"at least {low}", *([f"at most {high}"] if high is not None else []), *([] if is_within else ["finite"])]
+        limits = [
+            f"at least {low}",
+            *([f"at most {high}"] if high is not None else []),
+            *([] if is_within else ["finite"]),
+        ]
         span = " and ".join(limits)
-        shown = f"{value:g}" if isinstance(value, float) else str(value) if abs(value) < HUGE else f"an integer of {value.bit_length()} bits"
+        shown = (
+            f"{value:g}"
+            if isinstance(value, float)
+            else str(value)
+            if abs(value) < HUGE
+            else f"an integer of {value.bit_length()} bits"
+        )
         raise UsageError(f"{where}: {name} = {shown}; expected {span}")
     return value
 

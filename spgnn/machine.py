@@ -94,7 +94,11 @@ def memory_bytes() -> int:
 def cache_bytes() -> int:
     """Return the size of the largest cache of a core; 8 MiB where the system does not tell."""
     sizes = [_read(f"/sys/devices/system/cpu/cpu0/cache/index{level}/size") for level in range(5)]
-    known = [int(size[:-1]) << {"K": 10, "M": 20, "G": 30}[size[-1]] for size in sizes if size[:-1].isdigit() and size[-1] in "KMG"]
+    known = [
+        int(size[:-1]) << {"K": 10, "M": 20, "G": 30}[size[-1]]
+        for size in sizes
+        if size[:-1].isdigit() and size[-1] in "KMG"
+    ]
     return max(known, default=8 << 20)
 
 

@@ -24,7 +24,13 @@ KEPT_EPOCHS = 4  # first ones and last ones whose spans are kept
 KEPT_SPANS = 4096  # of one epoch, or of the set-up
 SYNC_ROUNDS = 20
 _PHASES = {"partition and load": "partition", "distribute": "plan"}  # as comm.phase says it -> as the table does
-_COLLECTIVES = {"all_reduce": "all-reduce", "all_gather": "gather", "all_gather_json": "gather", "broadcast": "broadcast", "barrier": "barrier"}
+_COLLECTIVES = {
+    "all_reduce": "all-reduce",
+    "all_gather": "gather",
+    "all_gather_json": "gather",
+    "broadcast": "broadcast",
+    "barrier": "barrier",
+}
 
 
 class Span(NamedTuple):
@@ -83,7 +89,9 @@ class Recorder:
         """The spans that are kept, by time of their end within an epoch."""
         return [span for spans in (*self._first, *self._last, self._spans) for span in spans]
 
-    def begin(self, phase: str, label: str = "", stage: str = "", flops: int = 0, n_bytes: int = 0, messages: int = 0) -> None:
+    def begin(
+        self, phase: str, label: str = "", stage: str = "", flops: int = 0, n_bytes: int = 0, messages: int = 0
+    ) -> None:
         """Open a span inside the open one; with stage, all of it counts there."""
         outer_stage, self.stage = self.stage, stage or self.stage
         counted_as = _PHASES.get(phase, phase) if self._stack or self.stage != TRAINING else OTHER
@@ -109,7 +117,9 @@ class Recorder:
         finally:
             self.end()
 
-    def wrap(self, function: Callable, phase: str, flops: Callable[..., int] | None = None, stage: str = "") -> Callable:
+    def wrap(
+        self, function: Callable, phase: str, flops: Callable[..., int] | None = None, stage: str = ""
+    ) -> Callable:
         """Return function, recorded as a span at each call; flops(*arguments) counts its operations."""
 
         @functools.wraps(function)

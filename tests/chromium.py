@@ -42,7 +42,13 @@ class Browser:
         threading.Thread(target=self._refuse, daemon=True).start()
         to_child, self._out = os.pipe()
         self._in, from_child = os.pipe()
-        argv = [chromium(), *FLAGS, f"--user-data-dir={folder}", f"--proxy-server=127.0.0.1:{self.proxy.getsockname()[1]}", "--proxy-bypass-list=<-loopback>"]
+        argv = [
+            chromium(),
+            *FLAGS,
+            f"--user-data-dir={folder}",
+            f"--proxy-server=127.0.0.1:{self.proxy.getsockname()[1]}",
+            "--proxy-bypass-list=<-loopback>",
+        ]
         # bash puts the two pipes where Chromium looks for them.
         self._process = subprocess.Popen(
             ["bash", "-c", f'exec "$@" 3<&{to_child} 4>&{from_child}', "bash", *argv],
@@ -75,7 +81,9 @@ class Browser:
 
     def open(self, url: str, width: int = 1280, height: int = 900) -> None:
         """Open url in a window of so many pixels and wait until it is loaded."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
         self.events.clear()
         self.call("Page.navigate", url=url)
         deadline = time.monotonic() + self.patience_s
@@ -84,17 +92,23 @@ class Browser:
 
     def evaluate(self, expression: str):
         """Return the value of a JavaScript expression in the page."""
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)["result"]["value"]
+        return self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)["result"][
+            "value"
+        ]
 
     def screenshot(self, path: Path) -> None:
         """Write the whole page as PNG, beyond the window too."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]))
+        path.write_bytes(
+            base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"])
+        )
 
     def requests(self) -> list[str]:
         """Return what the page asked for, data: URLs left out."""
-        urls = [event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
+        urls = [
+            event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"
+        ]
         return [url for url in urls if not url.startswith("data:")]
 
     def connections(self) -> list[str]:
@@ -120,14 +134,18 @@ class Browser:
             params = event["params"]
             if event["method"] == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
                 found.append(params["entry"]["text"])
-            elif event["method"] == "Runtime.exceptionThrown" or (event["method"] == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert")):
+            elif event["method"] == "Runtime.exceptionThrown" or (
+                event["method"] == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert")
+            ):
                 found.append(json.dumps(params)[:500])
         return found
 
     def call(self, method: str, **params) -> dict:
         """Send a command and return its result; events on the way are kept."""
         self._number += 1
-        message = {"id": self._number, "method": method, "params": params} | ({"sessionId": self._session} if self._session else {})
+        message = {"id": self._number, "method": method, "params": params} | (
+            {"sessionId": self._session} if self._session else {}
+        )
         os.write(self._out, json.dumps(message).encode() + b"\0")
         deadline = time.monotonic() + self.patience_s
         while True:

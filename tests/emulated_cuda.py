@@ -116,7 +116,9 @@ def _siblings(name: str) -> list[str]:
     if kernel != "spmm_items":
         return [name]
     *kind, V, G, _, NV, _ = rest.removesuffix(">").split(", ")
-    return [f"{kernel}<{', '.join([*kind, V, G, E, NV, w])}>" for E in {"1", str(32 // int(G))} for w in ("true", "false")]
+    return [
+        f"{kernel}<{', '.join([*kind, V, G, E, NV, w])}>" for E in {"1", str(32 // int(G))} for w in ("true", "false")
+    ]
 
 
 def _built(source: str, names: list[str]) -> Path:

@@ -7,7 +7,10 @@ import scipy.sparse as sp
 def long_rows(n=60, m=50, dtype=np.float32, seed=0) -> sp.csr_array:
     """Return rows of 0 to m nonzeros, in no order of their lengths."""
     rng = np.random.default_rng(seed)
-    A = sp.csr_array((rng.random((n, m)) < rng.permutation(np.linspace(0, 1, n))[:, None]) * rng.standard_normal((n, m)).astype(dtype))
+    A = sp.csr_array(
+        (rng.random((n, m)) < rng.permutation(np.linspace(0, 1, n))[:, None])
+        * rng.standard_normal((n, m)).astype(dtype)
+    )
     A.sort_indices()
     return A
 

@@ -26,7 +26,9 @@ def adam_as_on_a_device(monkeypatch) -> None:
     """Have Adam's foreach form on the CPU, which counts its steps in a tensor."""
     home, adam = sys.modules[optimizer.adam.__module__], optimizer.adam
     monkeypatch.setattr(home, "_get_capturable_supported_devices", lambda **_: ["cpu"])
-    monkeypatch.setattr(optimizer, "adam", lambda *args, **options: adam(*args, **options | {"foreach": True, "capturable": True}))
+    monkeypatch.setattr(
+        optimizer, "adam", lambda *args, **options: adam(*args, **options | {"foreach": True, "capturable": True})
+    )
 
 
 class Recorded:
@@ -66,7 +68,9 @@ class _Record(TorchDispatchMode):
         options = kwargs or {}
         result = operation(*args, **options)
         name = operation.__name__.partition(".")[0]
-        has_mask = name in ("index", "index_put", "index_put_") and any(torch.is_tensor(i) and i.dtype == torch.bool for i in args[1])
+        has_mask = name in ("index", "index_put", "index_put_") and any(
+            torch.is_tensor(i) and i.dtype == torch.bool for i in args[1]
+        )
         if name in SYNCS or has_mask:
             self.syncs[name] += 1
 

@@ -17,13 +17,13 @@ import traceback
 
 import numpy as np
 import torch
+from emulated_cuda import emulated_kernels
+from graphs import random_graph
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import spgnn
-from emulated_cuda import emulated_kernels
-from graphs import random_graph
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.dist.device import DeviceCommunicator
 from spgnn.dist.staged import StagedTransport
@@ -42,7 +42,14 @@ class Elsewhere(torch.Tensor):
 
     @staticmethod
     def __new__(cls, held):
-        self = torch.Tensor._make_wrapper_subclass(cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device=DEVICE)
+        self = torch.Tensor._make_wrapper_subclass(
+            cls,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=DEVICE,
+        )
         self.held = held
         return self
 
@@ -72,16 +79,26 @@ def compute(function, args, kwargs):
     tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     ours = [t for t in tensors if isinstance(t, Elsewhere)]
     if ours and name not in BETWEEN_DEVICES and any(t.dim() for t in tensors if not isinstance(t, Elsewhere)):
-        raise RuntimeError(f"expected all tensors to be on the same device: {function} has {[(type(t).__name__, tuple(t.shape)) for t in tensors]}")
+        raise RuntimeError(
+            f"expected all tensors to be on the same device: {function} has {[(type(t).__name__, tuple(t.shape)) for t in tensors]}"
+        )
     held_args, held_kwargs = tree_map(lambda x: x.held if isinstance(x, Elsewhere) else x, (args, kwargs))
-    is_ours = isinstance(args[0], Elsewhere) if name == "copy_" else bool(ours) if device is None else torch.device(device).type == NAME
+    is_ours = (
+        isinstance(args[0], Elsewhere)
+        if name == "copy_"
+        else bool(ours)
+        if device is None
+        else torch.device(device).type == NAME
+    )
     held_kwargs |= {"device": torch.device("cpu")} if device is not None else {}
     held_kwargs |= {"pin_memory": False} if kwargs.get("pin_memory") else {}
     result = function(*held_args, **held_kwargs)
     if not is_ours or name == "_local_scalar_dense":
         return result
     known = {id(t.held): t for t in ours}  # what works in place returns the tensor that it got
-    return tree_map(lambda x: (known[id(x)] if id(x) in known else Elsewhere(x)) if isinstance(x, torch.Tensor) else x, result)
+    return tree_map(
+        lambda x: (known[id(x)] if id(x) in known else Elsewhere(x)) if isinstance(x, torch.Tensor) else x, result
+    )
 
 
 def install() -> None:
@@ -91,21 +108,46 @@ def install() -> None:
     backend._of_device = lambda device: kernels
     distribute = importlib.import_module("spgnn.distgraph.distribute")
     placed, carried = distribute.place, distribute.device_communicator
-    distribute.place = lambda comm, device, driver=None: Placement(DEVICE, comm.size, comm.size > 1) if device == "cuda" else placed(comm, device, driver)
-    distribute.device_communicator = lambda comm, placement, transport="": (
-        DeviceCommunicator(comm, StagedTransport(comm)) if placement.device == DEVICE else carried(comm, placement, transport)
+    distribute.place = lambda comm, device, driver=None: (
+        Placement(DEVICE, comm.size, comm.size > 1) if device == "cuda" else placed(comm, device, driver)
     )
-    for module in ("spgnn.layers.stack", "spgnn.training.loop", autograd.__name__):  # torch's autocast knows no such device
+    distribute.device_communicator = lambda comm, placement, transport="": (
+        DeviceCommunicator(comm, StagedTransport(comm))
+        if placement.device == DEVICE
+        else carried(comm, placement, transport)
+    )
+    for module in (
+        "spgnn.layers.stack",
+        "spgnn.training.loop",
+        autograd.__name__,
+    ):  # torch's autocast knows no such device
         vars(importlib.import_module(module))["mixed_precision"] = lambda A: contextlib.nullcontext()
 
 
-def train(comm, device, *, dtype=torch.float64, sparse=False, dropout=0.0, norm=None, residual=False, prune="auto", optimizer="adam", owner=None, **options):
+def train(
+    comm,
+    device,
+    *,
+    dtype=torch.float64,
+    sparse=False,
+    dropout=0.0,
+    norm=None,
+    residual=False,
+    prune="auto",
+    optimizer="adam",
+    owner=None,
+    **options,
+):
     """Return losses, logits, bytes sent and predicted of four epochs."""
     graph = random_graph(n=60, edges=400, f=9, sparse=sparse)
     partition = None if owner is None else spgnn.partition.partition_of(graph, owner, comm.size)
     with OnDevice() if device == "cuda" else contextlib.nullcontext():
-        dgraph = spgnn.distribute(graph, comm, partition=partition, method="random", dtype=dtype, keep=dropout == 0, device=device, **options)
-        model = Stack(GCN(9, 9, act="relu", norm=norm, residual=residual), GCN(9, 8, act="relu"), GCN(8, 3), dropout=dropout)
+        dgraph = spgnn.distribute(
+            graph, comm, partition=partition, method="random", dtype=dtype, keep=dropout == 0, device=device, **options
+        )
+        model = Stack(
+            GCN(9, 9, act="relu", norm=norm, residual=residual), GCN(9, 8, act="relu"), GCN(8, 3), dropout=dropout
+        )
         history = spgnn.train(model, dgraph, epochs=4, prune=prune, lr=0.05, optimizer=optimizer)
         with torch.no_grad():
             logits = dgraph.collect(model.eval()(dgraph.A, dgraph.X).double().cpu().numpy())
@@ -138,7 +180,9 @@ CASES = [  # ranks, options, relative difference of losses
 def check(ranks: int, options: dict, tolerance: float) -> str:
     """Return what differs between a training on the device and on the CPU; nothing where none does."""
     try:
-        expected, got = (run(ranks, lambda comm, device=device: train(comm, device, **options)) for device in ("cpu", "cuda"))
+        expected, got = (
+            run(ranks, lambda comm, device=device: train(comm, device, **options)) for device in ("cpu", "cuda")
+        )
         np.testing.assert_allclose(got[0], expected[0], rtol=tolerance)
         np.testing.assert_allclose(got[1], expected[1], rtol=10 * tolerance, atol=10 * tolerance)
         assert got[2] == expected[2] == got[3], "bytes differ"

@@ -135,8 +135,12 @@ def refine(edges, n, k, owner, limits, final_cap, seed):
                 sketch = sketches[w]
                 total = sketch.own + sum(count for _, count in sketch.slots)
                 paid = lambda p: math.trunc(total * price * (load[p] * k * 1024 // n - 1024) / 1024)
-                noisy = lambda p: math.trunc(total * noise * ((mix((hash_of(seed + number, w) + p) & M64) >> 53) - 1024) / 2048)
-                scores = [(1024 * count + noisy(p) - paid(p), -p) for p, count in sketch.slots if count and load[p] < cap]
+                noisy = lambda p: math.trunc(
+                    total * noise * ((mix((hash_of(seed + number, w) + p) & M64) >> 53) - 1024) / 2048
+                )
+                scores = [
+                    (1024 * count + noisy(p) - paid(p), -p) for p, count in sketch.slots if count and load[p] < cap
+                ]
                 if scores and (load[owner[w]] > cap or max(scores)[0] > 1024 * sketch.own - paid(owner[w])):
                     load[owner[w]] -= 1
                     owner[w] = -max(scores)[1]

@@ -13,7 +13,17 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def script(*words) -> str:
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    argv = [sys.executable, ROOT / "runs" / "bench" / "volume", "--graphs", "sbm:n=300", "-k", "4", "--repeat", "1", *words]
+    argv = [
+        sys.executable,
+        ROOT / "runs" / "bench" / "volume",
+        "--graphs",
+        "sbm:n=300",
+        "-k",
+        "4",
+        "--repeat",
+        "1",
+        *words,
+    ]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -23,7 +33,11 @@ def script(*words) -> str:
 def test_each_idea_sends_what_its_widths_say():
     record = json.loads(script("--json"))
     row, ideas = 4 * record["columns"], list(record["ideas"].values())
-    assert record["baselines"] == {"plain": row * (300 + 16 + 16), "CAGNET": row * (300 + 16 + 16 + 24), "adjoint": row * (2 * 300 + 2 * 16)}
+    assert record["baselines"] == {
+        "plain": row * (300 + 16 + 16),
+        "CAGNET": row * (300 + 16 + 16 + 24),
+        "adjoint": row * (2 * 300 + 2 * 16),
+    }
     assert ideas[:3] == [row * 4 * 16, row * 2 * 16, 4 * record["cover"] * 2 * 16]
     assert ideas[3:] == [ideas[2] // 2, record["cover"] * 2 * 20]
     assert record["cover"] < record["columns"]

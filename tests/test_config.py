@@ -54,7 +54,9 @@ def test_a_value_of_the_command_line_that_is_the_default_still_goes_on_top(tmp_p
     assert read_toml(TrainConfig, path, {"hidden": 128}).hidden == 128
 
 
-@pytest.mark.parametrize("key, meant", [("hiden", "hidden"), ("weight_decy", "weight_decay"), ("optimiser", "optimizer")])
+@pytest.mark.parametrize(
+    "key, meant", [("hiden", "hidden"), ("weight_decy", "weight_decay"), ("optimiser", "optimizer")]
+)
 def test_an_unknown_key_is_refused_with_the_nearest_name_and_its_place(tmp_path, key, meant):
     path = tmp_path / "run.toml"
     path.write_text(f"{key} = 1\n")

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "spgnn"
-LONGEST = 350
+LONGEST = 450
 
 # A part may import those below it; those on one line may import each other, but for FORBIDDEN.
 FLOORS = (
@@ -76,7 +76,10 @@ def imports_of(name: str, text: str) -> list[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) + 1 - node.level] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            found += [(node.lineno, f"{module}.{alias.name}" if module.startswith("spgnn") else module) for alias in node.names]
+            found += [
+                (node.lineno, f"{module}.{alias.name}" if module.startswith("spgnn") else module)
+                for alias in node.names
+            ]
     return found
 
 
@@ -145,7 +148,7 @@ def test_library_code_neither_prints_nor_unpickles_nor_draws_unseeded(path):
 
 
 @pytest.mark.parametrize("folder", ["spgnn", "tests", "runs"])
-def test_no_file_is_longer_than_350_lines(folder):
+def test_no_file_is_longer_than_450_lines(folder):
     long = {
         path.relative_to(ROOT).as_posix(): lines
         for pattern in ("*.py", "*.cpp", "*.h", "*.cu", "*.cuh")
@@ -232,7 +235,11 @@ def test_a_forbidden_call_is_found(text):
 def test_importing_it_starts_neither_torch_nor_mpi(module):
     code = f"import {module}, sys; print([m for m in ('torch', 'mpi4py', 'cupy') if m in sys.modules])"
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=60,
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == "[]"

@@ -37,14 +37,18 @@ def test_broadcasts_take_the_logarithm_of_the_ranks_and_the_bytes_over_the_cards
     four = broadcast_seconds(MACHINE, np.full(16, 1e9), grid_of(16, 1))
     assert four == pytest.approx(16 * 4 * MACHINE.latency_s + 16e9 / MACHINE.card_bandwidth)
     # c = 4 on 16 ranks: each process column has one rank, and one card, of each host, and broadcasts one block of four.
-    assert broadcast_seconds(MACHINE, np.full(4, 1e9), grid_of(4, 4)) == pytest.approx(2 * MACHINE.latency_s + 1e9 / MACHINE.bandwidth)
+    assert broadcast_seconds(MACHINE, np.full(4, 1e9), grid_of(4, 4)) == pytest.approx(
+        2 * MACHINE.latency_s + 1e9 / MACHINE.bandwidth
+    )
     assert broadcast_seconds(MACHINE, np.full(1, 1e9), grid_of(1, 1)) == 0
 
 
 def test_broadcasting_does_not_scale_and_parts_of_communities_do():
     graph = load_graph(SMALL["communities"][0]).with_edges("undirected")
     times = {
-        (scheme, method, k): published_epoch(MACHINE, counted(graph, k, scheme, method), 1, WIDTHS, 17_000, scheme == "broadcast").exchange
+        (scheme, method, k): published_epoch(
+            MACHINE, counted(graph, k, scheme, method), 1, WIDTHS, 17_000, scheme == "broadcast"
+        ).exchange
         for scheme, method in (("broadcast", "random"), ("columns", "random"), ("columns", "metis"))
         for k in (4, 16, 32)
     }
@@ -58,7 +62,10 @@ def test_copies_of_a_graph_multiply_what_a_machine_without_latency_takes():
     graph = load_graph(SMALL["rmat"][0]).with_edges("undirected")
     machine = replace(MACHINE, latency_s=1e-30, local_latency_s=1e-30, cache_bytes=1.0)
     for scheme, c in (("broadcast", 1), ("columns", 2), ("cover", 1)):
-        one, ten = (published_epoch(machine, counted(graph, 8, scheme, "metis"), c, WIDTHS, copies, scheme == "broadcast") for copies in (1, 10))
+        one, ten = (
+            published_epoch(machine, counted(graph, 8, scheme, "metis"), c, WIDTHS, copies, scheme == "broadcast")
+            for copies in (1, 10)
+        )
         assert ten.exchange == pytest.approx(10 * one.exchange) and ten.sums == pytest.approx(10 * one.sums)
         assert ten.spmm == pytest.approx(10 * one.spmm, rel=1e-4)
 
@@ -77,13 +84,17 @@ def test_the_recipe_writes_four_pictures_and_the_tables(tmp_path, monkeypatch, c
     figures = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(figures)
     monkeypatch.setattr(figures, "GRAPHS", SMALL)
-    monkeypatch.setattr(sys, "argv", ["figures", "--graphs", "rmat,communities", "--ranks", "4,16,32", "--out", str(tmp_path)])
+    monkeypatch.setattr(
+        sys, "argv", ["figures", "--graphs", "rmat,communities", "--ranks", "4,16,32", "--out", str(tmp_path)]
+    )
     assert figures.main() == 0
     for number in (3, 4, 6, 7):
         assert (tmp_path / f"figure{number}.png").stat().st_size > 10_000
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert {(r["graph"], r["c"], r["ranks"]) for r in records} == {
-        (graph, c, ranks) for graph in SMALL for c, ranks in ((1, 4), (1, 16), (1, 32), (2, 4), (2, 16), (2, 32), (4, 16), (4, 32))
+        (graph, c, ranks)
+        for graph in SMALL
+        for c, ranks in ((1, 4), (1, 16), (1, 32), (2, 4), (2, 16), (2, 32), (4, 16), (4, 32))
     }
     text = capsys.readouterr().out
     assert text.count("Figure 7: rmat") == 2 and "Table 2: communities" in text

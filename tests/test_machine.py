@@ -22,5 +22,7 @@ print(kept - rss_bytes())
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator of glibc")
 def test_freed_memory_goes_back_to_the_system():
     env = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
-    done = subprocess.run([sys.executable, "-c", KEEPS], env=env, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", KEEPS], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
     assert int(done.stdout) > 80e6

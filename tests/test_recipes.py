@@ -13,7 +13,18 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "runs" / "papers"))
 
-from recipes import KIPF_WELLING, LIMITS, PUBLISHED, RECIPES, command, difference, features_of, last_test, on_one_rank, run  # noqa: E402
+from recipes import (  # noqa: E402
+    KIPF_WELLING,
+    LIMITS,
+    PUBLISHED,
+    RECIPES,
+    command,
+    difference,
+    features_of,
+    last_test,
+    on_one_rank,
+    run,
+)
 
 from spgnn.config import TrainConfig, build  # noqa: E402
 from spgnn.dist import SelfCommunicator, run_threads  # noqa: E402
@@ -65,9 +76,15 @@ def test_another_seed_has_another_curve(data_dir):
 @pytest.mark.parametrize("name", [name for name in RECIPES if name not in BIG])
 def test_a_labelled_graph_trains_from_its_original_files(data_dir, tmp_path, name):
     recipe = RECIPES[name]
-    options = recipe.options | {"epochs": 2, "lr": 1e-4, "dropout": 0.0, "out": str(tmp_path)} | features_of(recipe, data_dir, tmp_path)
+    options = (
+        recipe.options
+        | {"epochs": 2, "lr": 1e-4, "dropout": 0.0, "out": str(tmp_path)}
+        | features_of(recipe, data_dir, tmp_path)
+    )
     records = []
-    summary = train_run(str(data_dir / recipe.path), build(TrainConfig, options), SelfCommunicator(), report=records.append)
+    summary = train_run(
+        str(data_dir / recipe.path), build(TrainConfig, options), SelfCommunicator(), report=records.append
+    )
     assert records[1]["loss"] < records[0]["loss"]
     assert 0 < summary["test"] <= 1
     predictions = np.load(tmp_path / "predictions.npy")
@@ -78,7 +95,19 @@ def test_a_labelled_graph_trains_from_its_original_files(data_dir, tmp_path, nam
 @pytest.mark.slow
 @pytest.mark.mpi
 def test_the_scripts_train_and_print_their_tables(data_dir, tmp_path):
-    done = script("all_graphs", "--data", data_dir, "--graphs", "chameleon_filtered", "--ranks", "1,2", "--epochs", "2", "--out", tmp_path)
+    done = script(
+        "all_graphs",
+        "--data",
+        data_dir,
+        "--graphs",
+        "chameleon_filtered",
+        "--ranks",
+        "1,2",
+        "--epochs",
+        "2",
+        "--out",
+        tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("| chameleon_filtered |") == 2
     summary = json.loads((tmp_path / "chameleon_filtered-2" / "summary.json").read_text())
@@ -129,4 +158,8 @@ def test_a_script_says_what_it_misses(name, tmp_path):
 ])  # fmt: skip
 def test_a_number_that_would_leave_nothing_to_check_is_refused(name, words, tmp_path):
     done = script(name, "--data", tmp_path, "--out", tmp_path / "out", *words)
-    assert (done.returncode, done.stdout) == (2, "") and f"argument {words[0]}: " in done.stderr and not (tmp_path / "out").exists()
+    assert (
+        (done.returncode, done.stdout) == (2, "")
+        and f"argument {words[0]}: " in done.stderr
+        and not (tmp_path / "out").exists()
+    )

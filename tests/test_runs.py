@@ -12,7 +12,23 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ("runs/setup.sh", "runs/test", "runs/quickstart", ".ci/run")
 CHECKED = (*SCRIPTS, "runs/gpu")
 # What the scripts call, beside Python, a compiler and apt-get.
-TOOLS = ("bash", "env", "basename", "cat", "cut", "dirname", "find", "grep", "head", "id", "rm", "sha256sum", "sort", "xargs", "nproc")
+TOOLS = (
+    "bash",
+    "env",
+    "basename",
+    "cat",
+    "cut",
+    "dirname",
+    "find",
+    "grep",
+    "head",
+    "id",
+    "rm",
+    "sha256sum",
+    "sort",
+    "xargs",
+    "nproc",
+)
 
 
 @pytest.fixture
@@ -39,7 +55,9 @@ def python_of(tools: Path, version: str, includes: str = "/nowhere") -> None:
 
 
 def run(script: Path, tools: Path, cwd: Path) -> subprocess.CompletedProcess:
-    return subprocess.run(["bash", str(script)], env={"PATH": str(tools)}, cwd=cwd, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        ["bash", str(script)], env={"PATH": str(tools)}, cwd=cwd, capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -92,7 +110,12 @@ def device_script(tmp_path):
     python.write_text('#!/bin/bash\necho "$*"\n[[ -z ${HANGS:-} || $* != *pytest* ]] || sleep 60\nexit "${CODE:-0}"\n')
     python.chmod(0o755)
     return lambda *words, **env: subprocess.run(
-        ["bash", ROOT / "runs" / "gpu", *words], env=os.environ | {"PYTHON": str(python)} | env, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        ["bash", ROOT / "runs" / "gpu", *words],
+        env=os.environ | {"PYTHON": str(python)} | env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
@@ -100,7 +123,12 @@ def test_what_needs_a_device_leaves_its_tables_in_a_folder_that_is_named_from_wh
     (tmp_path / "data" / "arxiv_graphsaint").mkdir(parents=True)
     found = device_script("tables", SPGNN_DATA="data")
     assert found.returncode == 0, found.stderr
-    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == ["epoch-arxiv.txt", "epoch-rmat.txt", "pytest.txt", "spmm.txt"]
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == [
+        "epoch-arxiv.txt",
+        "epoch-rmat.txt",
+        "pytest.txt",
+        "spmm.txt",
+    ]
     assert (tmp_path / "tables" / "spmm.txt").read_text().startswith("runs/bench/gpu_spmm --graphs arxiv;rmat:scale=20")
 
 
@@ -113,5 +141,8 @@ def test_what_needs_a_device_runs_the_stages_that_are_named(device_script):
 
 @pytest.mark.slow
 def test_a_stage_that_fails_or_hangs_does_not_cost_those_that_follow(device_script):
-    for found in (device_script("tables", "tests", "spmm", CODE="3"), device_script("tables", "tests", "spmm", HANGS="1", STAGE_S="1")):
+    for found in (
+        device_script("tables", "tests", "spmm", CODE="3"),
+        device_script("tables", "tests", "spmm", HANGS="1", STAGE_S="1"),
+    ):
         assert found.returncode == 1 and "gpu_spmm" in found.stdout

@@ -17,21 +17,48 @@ pytestmark = pytest.mark.slow
 
 
 def run(script: str, *argv, cwd: Path) -> subprocess.CompletedProcess:
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("PMI_", "OMPI_"))} | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, str(ROOT / "runs" / "analysis" / script), *map(str, argv)], capture_output=True, text=True, env=env, cwd=cwd, timeout=300)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PMI_", "OMPI_"))} | {
+        "PYTHONPATH": str(ROOT)
+    }
+    return subprocess.run(
+        [sys.executable, str(ROOT / "runs" / "analysis" / script), *map(str, argv)],
+        capture_output=True,
+        text=True,
+        env=env,
+        cwd=cwd,
+        timeout=300,
+    )
 
 
 def test_volumes_tells_what_measure_tells_and_the_other_scripts_take_its_folder(tmp_path):
     pytest.importorskip("matplotlib")
-    made = run("volumes", GRAPH, "-k", "2,4", "--method", "metis,spring", "--width", 300, "--out", "study", "--json", cwd=tmp_path)
+    made = run(
+        "volumes",
+        GRAPH,
+        "-k",
+        "2,4",
+        "--method",
+        "metis,spring",
+        "--width",
+        300,
+        "--out",
+        "study",
+        "--json",
+        cwd=tmp_path,
+    )
     assert made.returncode == 0, made.stderr
     lines = [json.loads(line) for line in made.stdout.splitlines()]
-    assert lines == [json.loads(line) for line in (tmp_path / "study" / "volumes.jsonl").read_text().splitlines()] and len(lines) == 8
+    assert (
+        lines == [json.loads(line) for line in (tmp_path / "study" / "volumes.jsonl").read_text().splitlines()]
+        and len(lines) == 8
+    )
     graph = spgnn.load_graph(GRAPH)
     for line in lines:
         part = spgnn.part_graph(graph, line["k"], line["method"])
         report = spgnn.measure(graph, part, line["scheme"], (16, 128, 3)).to_dict()
-        assert {key: line[key] for key in report if key != "seconds"} == {key: report[key] for key in report if key != "seconds"}
+        assert {key: line[key] for key in report if key != "seconds"} == {
+            key: report[key] for key in report if key != "seconds"
+        }
         assert line["total_mb"] == pytest.approx(report["total_rows"] * 300 * 4 / 1e6)
     drawn = run("pictures", "study", "--out", "drawn", "--only", "entropies", cwd=tmp_path)
     assert drawn.returncode == 0, drawn.stderr
@@ -43,7 +70,10 @@ def test_volumes_tells_what_measure_tells_and_the_other_scripts_take_its_folder(
 
 
 def test_bad_input_ends_with_one_line_and_the_exit_code_of_spgnn(tmp_path):
-    for argv, code, text in ((["nowhere.txt"], 3, "nowhere.txt"), ([GRAPH, "--method", "metos"], 2, "did you mean 'metis'")):
+    for argv, code, text in (
+        (["nowhere.txt"], 3, "nowhere.txt"),
+        ([GRAPH, "--method", "metos"], 2, "did you mean 'metis'"),
+    ):
         made = run("volumes", *argv, cwd=tmp_path)
         assert (made.returncode, made.stderr.count("\n")) == (code, 1) and text in made.stderr, made.stderr
     assert list(tmp_path.iterdir()) == []

@@ -22,7 +22,9 @@ def started(tmp_path):
 
     def run(script, *arguments, **environment):
         env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"} | environment
-        done = subprocess.run([ROOT / script, *arguments], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [ROOT / script, *arguments], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
@@ -61,7 +63,13 @@ def test_slurm_passes_the_cpus_of_a_task_on_and_ends_with_a_dead_rank(started):
 def test_with_hosts_changes_nothing_outside_its_namespaces(internal, outside):
     """`!` makes no host name: nothing is changed even where this fails."""
     env = {"PATH": os.environ["PATH"]} | ({"OUTSIDE_NET": os.readlink("/proc/self/ns/net")} if outside else {})
-    done = subprocess.run([ROOT / "runs/cluster/with_hosts", internal, "!", "2", "none"], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [ROOT / "runs/cluster/with_hosts", internal, "!", "2", "none"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 4 and f"{internal} is for itself alone" in done.stderr
 
 
@@ -69,4 +77,7 @@ def test_with_hosts_changes_nothing_outside_its_namespaces(internal, outside):
 def test_cluster_tests_are_collected_only_when_asked_for():
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/cluster"]
     env = {k: v for k, v in os.environ.items() if k != "SPGNN_CLUSTER"}
-    assert "test_launches" not in subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60).stdout
+    assert (
+        "test_launches"
+        not in subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60).stdout
+    )

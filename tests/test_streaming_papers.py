@@ -55,7 +55,9 @@ def test_a_row_has_the_replicas_that_a_count_by_hand_has(method):
     held = [set(np.flatnonzero(owner_N == p)) | set(np.flatnonzero(dense[owner_N == p].any(axis=0))) for p in range(3)]
     assert row.replication_factor == pytest.approx(sum(map(len, held)) / 120, rel=1e-12)
     assert row.node_imbalance == pytest.approx(np.bincount(owner_N).max() * 3 / 120)
-    assert 1 <= row.cut_factor <= row.replication_factor + 1e-12 and (row.cut_factor > 1) == (method in partitions.BASELINES)
+    assert 1 <= row.cut_factor <= row.replication_factor + 1e-12 and (row.cut_factor > 1) == (
+        method in partitions.BASELINES
+    )
 
 
 def test_entropy_has_no_row_where_features_are_missing():
@@ -71,7 +73,10 @@ def test_ratios_are_of_the_baselines_over_the_method():
 def test_an_edge_file_is_the_stream_of_the_graph(tmp_path):
     graph = load_graph(SMALL["cora"]).with_edges("undirected")
     partitions.write_pairs(graph, tmp_path / "e.bin")
-    found, expected = (np.concatenate([chunk.copy() for chunk in edge_stream(source).chunks()]) for source in (tmp_path / "e.bin", graph))
+    found, expected = (
+        np.concatenate([chunk.copy() for chunk in edge_stream(source).chunks()])
+        for source in (tmp_path / "e.bin", graph)
+    )
     np.testing.assert_array_equal(found, expected)
 
 
@@ -81,20 +86,42 @@ def test_the_published_tables_name_graphs_that_the_recipes_know():
 
 @pytest.mark.slow
 def test_sdt_gnns_tables_are_printed_and_kept(small, capsys):
-    argv = ["--only", "replicas,speed,memory", "--graphs", "cora", "--methods", "spring,2psl,metis", "-k", "2,3", "--repeat", 1]
+    argv = [
+        "--only",
+        "replicas,speed,memory",
+        "--graphs",
+        "cora",
+        "--methods",
+        "spring,2psl,metis",
+        "-k",
+        "2,3",
+        "--repeat",
+        1,
+    ]
     code, records = small("sdt_gnn/tables", *argv)
     out = capsys.readouterr().out
     assert code in (0, 1)  # seconds of so small a graph are noise
     assert {(r["graph"], r["k"]) for r in records if r["table"] == "replication"} == {("cora", 2), ("cora", 3)}
     assert [r["method"] for r in records if r["table"] == "speed"] == ["spring", "2psl"]
-    assert all(r["seconds"] > 0 for r in records if r["table"] == "speed") and all(r["mb"] > 0 for r in records if r["table"] == "memory")
+    assert all(r["seconds"] > 0 for r in records if r["table"] == "speed") and all(
+        r["mb"] > 0 for r in records if r["table"] == "memory"
+    )
     for title in ("Figure 6: replication", "about 20 %", "10,556", "Figure 7: ", "Table I and Figure 9: "):
         assert title in out
 
 
 @pytest.mark.slow
 def test_catgnns_tables_are_printed_as_json_when_asked(small, capsys):
-    code, records = small("catgnn/tables", "--only", "replicas,balance,hops", "-k", "4", "--json", "--methods", "spring,spring+,2psl,metis")
+    code, records = small(
+        "catgnn/tables",
+        "--only",
+        "replicas,balance,hops",
+        "-k",
+        "4",
+        "--json",
+        "--methods",
+        "spring,spring+,2psl,metis",
+    )
     assert code == 0 and [json.loads(line) for line in capsys.readouterr().out.splitlines()] == records
     factors = [r["replication_factor"] for r in records if r["table"] == "hops" and r["graph"] == "wing"]
     assert factors[0] == 1 and factors == sorted(factors) and len(factors) == 4
@@ -114,7 +141,11 @@ def test_a_wrong_option_ends_with_2(small, capsys, argv, said):
 @pytest.mark.data
 @pytest.mark.slow
 def test_the_clusters_of_table_2_are_within_15_percent(data_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["tables", "--data", str(data_dir), "--only", "clusters", "--graphs", "flickr,arxiv", "--out", str(tmp_path)])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["tables", "--data", str(data_dir), "--only", "clusters", "--graphs", "flickr,arxiv", "--out", str(tmp_path)],
+    )
     assert script("sdt_gnn/tables").main() == 0
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     for name, paper in TABLE_2.items():
@@ -126,8 +157,28 @@ def test_the_clusters_of_table_2_are_within_15_percent(data_dir, tmp_path, monke
 @pytest.mark.slow
 @pytest.mark.mpi
 def test_training_on_parts_is_compared_with_one_process(data_dir, tmp_path):
-    argv = ["--data", data_dir, "--graphs", "cora", "--ranks", "2", "--methods", "spring", "--epochs", "3", "--out", tmp_path, "--json"]
-    done = subprocess.run([sys.executable, PAPERS / "sdt_gnn" / "accuracy", *map(str, argv)], capture_output=True, text=True, timeout=300)
+    argv = [
+        "--data",
+        data_dir,
+        "--graphs",
+        "cora",
+        "--ranks",
+        "2",
+        "--methods",
+        "spring",
+        "--epochs",
+        "3",
+        "--out",
+        tmp_path,
+        "--json",
+    ]
+    done = subprocess.run(
+        [sys.executable, PAPERS / "sdt_gnn" / "accuracy", *map(str, argv)], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     alone, spring = (json.loads(line) for line in done.stdout.splitlines())
-    assert spring["test"] == alone["test"] and spring["loss_by"] < 1e-5 and spring["bytes_sent"] == spring["bytes_predicted"] > alone["bytes_sent"] == 0
+    assert (
+        spring["test"] == alone["test"]
+        and spring["loss_by"] < 1e-5
+        and spring["bytes_sent"] == spring["bytes_predicted"] > alone["bytes_sent"] == 0
+    )

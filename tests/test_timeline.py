@@ -38,7 +38,12 @@ def test_a_span_does_not_count_the_seconds_of_those_inside_it(clock):
         clock.now += 4
     clock.now += 8
     recorder.close()
-    assert seconds(recorder) == {(SET_UP, "other"): 0, (TRAINING, "other"): 8, (TRAINING, "outer"): 5, (TRAINING, "inner"): 2}
+    assert seconds(recorder) == {
+        (SET_UP, "other"): 0,
+        (TRAINING, "other"): 8,
+        (TRAINING, "outer"): 5,
+        (TRAINING, "inner"): 2,
+    }
     assert recorder.totals[TRAINING, "inner"].flops == 8
 
 
@@ -85,7 +90,12 @@ def test_what_is_inside_a_span_of_another_stage_counts_there(clock):
     product()
     evaluate()
     product()
-    assert seconds(recorder) == {(SET_UP, "other"): 0, (TRAINING, "own SpMM"): 2, (EVALUATION, "own SpMM"): 1, (EVALUATION, "other"): 0}
+    assert seconds(recorder) == {
+        (SET_UP, "other"): 0,
+        (TRAINING, "own SpMM"): 2,
+        (EVALUATION, "own SpMM"): 1,
+        (EVALUATION, "other"): 0,
+    }
 
 
 def test_wrap_returns_what_the_function_returns_and_records_where_it_raises(clock):

@@ -38,11 +38,15 @@ class StudyConfig(SourceConfig):
     """The options of a study; lists are comma-separated."""
 
     k: str = option("4,16,64", "numbers of parts", short="k")
-    method: str = option("all", "partitioners, options behind colons (metis:objective=vol); all: every one that is registered")
+    method: str = option(
+        "all", "partitioners, options behind colons (metis:objective=vol); all: every one that is registered"
+    )
     scheme: str = option("columns,cover", "exchange schemes: broadcast, columns, cover")
     replication: str = option("1", "replication factors c of 1.5D, each a divisor of k")
     widths: str = option("", "layer widths, input to output; default: features, 128, classes")
-    width: int = option(0, "columns of the one SpMM whose MB are shown; 0: the first of the widths", low=0, high=999_999_999)
+    width: int = option(
+        0, "columns of the one SpMM whose MB are shown; 0: the first of the widths", low=0, high=999_999_999
+    )
     seed: int = option(0, "seed", low=0, high=MOST_SEED)
     balance: float = option(1.03, BALANCE, low=1, high=MOST_BALANCE)
     edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
@@ -60,10 +64,14 @@ def command(summary: str, check_out: Callable = check_folder) -> Callable:
             path = Path(graph)
             if own["out"]:
                 check_out(Path(own["out"]))
-            found = load_study(path) if (path / "study.json").is_file() or path.suffix == ".jsonl" else make(graph, config)
+            found = (
+                load_study(path) if (path / "study.json").is_file() or path.suffix == ".jsonl" else make(graph, config)
+            )
             f(found, path, **own)
 
-        return click.command(cls=OneProcess, sections=SECTIONS, short_help=summary, context_settings={"max_content_width": 110})(config_options(StudyConfig)(body))
+        return click.command(
+            cls=OneProcess, sections=SECTIONS, short_help=summary, context_settings={"max_content_width": 110}
+        )(config_options(StudyConfig)(body))
 
     return decorate
 
@@ -80,7 +88,9 @@ def make(graph: str, config: StudyConfig) -> Study:
         "version": f"spgnn {__version__}, Python {platform.python_version()}",
         "machine": f"{cpu_name()}, {cores()} cores",
     }
-    return study(loaded, ks, methods, schemes, replications, widths, config.width, config.seed, config.balance, made, say)
+    return study(
+        loaded, ks, methods, schemes, replications, widths, config.width, config.seed, config.balance, made, say
+    )
 
 
 def main(command: click.Command) -> int:

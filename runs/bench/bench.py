@@ -22,7 +22,11 @@ TUNED = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "1717
 def options(description: str) -> argparse.ArgumentParser:
     """Return the parser with what all benchmarks take."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--graph", default="arxiv", help="arxiv or flickr (in SPGNN_DATA), rmat (2^17 nodes x 32), or a symmetric SciPy CSR .npz")
+    parser.add_argument(
+        "--graph",
+        default="arxiv",
+        help="arxiv or flickr (in SPGNN_DATA), rmat (2^17 nodes x 32), or a symmetric SciPy CSR .npz",
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=7, help="timed repetitions; the median counts")
     parser.add_argument("--peers", metavar="FILE", help="JSON lines that the peers' scripts printed")
@@ -93,8 +97,9 @@ def medians_s(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, 
 
 def machine(threads: int) -> str:
     """Return the line that says where the figures come from."""
-    from spgnn.machine import cpu_name
     import torch
+
+    from spgnn.machine import cpu_name
 
     return f"{cpu_name()}, {os.cpu_count()} cores, {threads} threads, Python {platform.python_version()}, torch {torch.__version__}"
 
@@ -122,4 +127,6 @@ def table(title: str, header: list[str], rows: list[list[str]]) -> str:
     """Return a Markdown table with a title line."""
     widths = [max(len(str(row[c])) for row in [header, *rows]) for c in range(len(header))]
     line = lambda row: "| " + " | ".join(str(cell).rjust(w) for cell, w in zip(row, widths)) + " |"
-    return "\n".join([title, "", line(header), "|" + "|".join("-" * (w + 1) + ":" for w in widths) + "|", *map(line, rows)])
+    return "\n".join(
+        [title, "", line(header), "|" + "|".join("-" * (w + 1) + ":" for w in widths) + "|", *map(line, rows)]
+    )

@@ -43,7 +43,12 @@ def run(command: list) -> str:
     """Return the standard output of a command; where it fails, show its errors and leave."""
     beside = os.pathsep.join([str(Path(sys.prefix) / "bin"), os.environ["PATH"]])
     paths = os.pathsep.join([str(WITH_HOSTS.parents[2]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=os.environ | {"PATH": beside, "PYTHONPATH": paths})
+    done = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PATH": beside, "PYTHONPATH": paths},
+    )
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stderr.strip()[-3000:]}")
     return done.stdout

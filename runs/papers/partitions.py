@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from bench import machine, table
 from published_streaming import BALANCE, BASELINES
 from recipes import RECIPES, REPO, chosen, data_folder, from_least, positives
-
-from bench import machine, table
 
 from spgnn import load_graph, part_graph
 from spgnn.graph import Graph
@@ -114,7 +113,11 @@ def replication_table(rows: list[Row], title: str) -> str:
         return f"{row.replication_factor:.2f}" + (f" ({row.cut_factor:.2f})" if row.method in BASELINES else "")
 
     cases = dict.fromkeys((row.graph, row.k) for row in rows)
-    return table(title, ["graph", "p", *methods], [[graph, k, *(cell(of.get((graph, k, method))) for method in methods)] for graph, k in cases])
+    return table(
+        title,
+        ["graph", "p", *methods],
+        [[graph, k, *(cell(of.get((graph, k, method))) for method in methods)] for graph, k in cases],
+    )
 
 
 def speed(args: argparse.Namespace, k: int) -> tuple[list[dict], str]:
@@ -125,7 +128,10 @@ def speed(args: argparse.Namespace, k: int) -> tuple[list[dict], str]:
         facts = {"table": "speed", "graph": name, "nnz": path.stat().st_size // 8, "k": k}
         records += [facts | {"method": m, "seconds": min(run[m] for run in runs)} for m in methods]
     of = {(r["graph"], r["method"]): r["seconds"] for r in records}
-    rows = [[name, *(f"{of[name, m]:.4f} ({of[name, m] / of[name, 'spring']:.1f})" for m in methods)] for name in args.graphs]
+    rows = [
+        [name, *(f"{of[name, m]:.4f} ({of[name, m] / of[name, 'spring']:.1f})" for m in methods)]
+        for name in args.graphs
+    ]
     title = f"Seconds of partitioning an edge file, p = {k} (over spring's), fastest of {args.repeat}, one core"
     return records, table(title, ["graph", *methods], rows)
 
@@ -135,7 +141,10 @@ def memory(args: argparse.Namespace, k: int, methods: Sequence[str]) -> list[dic
     records = []
     for name, path in edge_files(args):
         file_mb = path.stat().st_size / 1e6
-        records += [{"table": "memory", "graph": name, "k": k, "method": m, "mb": alone(path, m, k), "file_mb": file_mb} for m in methods]
+        records += [
+            {"table": "memory", "graph": name, "k": k, "method": m, "mb": alone(path, m, k), "file_mb": file_mb}
+            for m in methods
+        ]
     return records
 
 
@@ -152,7 +161,15 @@ def edge_files(args: argparse.Namespace) -> Iterator[tuple[str, Path]]:
 def ratios(rows: list[Row], method: str) -> np.ndarray:
     """Return replication factor of each baseline over that of method, for each graph, k and baseline."""
     of = {(row.graph, row.k, row.method): row.replication_factor for row in rows}
-    return np.array([of[graph, k, base] / mine for (graph, k, other), mine in of.items() if other == method for base in BASELINES if (graph, k, base) in of])
+    return np.array(
+        [
+            of[graph, k, base] / mine
+            for (graph, k, other), mine in of.items()
+            if other == method
+            for base in BASELINES
+            if (graph, k, base) in of
+        ]
+    )
 
 
 def write_pairs(graph: Graph, path: Path) -> None:
@@ -199,11 +216,25 @@ def parse(options: argparse.ArgumentParser, parts: Sequence[str], graphs: dict[s
     options.add_argument("--graphs", default=",".join(graphs), help=f"some of {','.join(GRAPHS)}; default: %(default)s")
     options.add_argument("-k", type=positives, default="4,8,16", help="numbers of parts; default: %(default)s")
     options.add_argument("--methods", default=",".join(METHODS), help="partitioners; default: %(default)s")
-    options.add_argument("--balance", type=float, default=BALANCE, help="largest number of nodes of a part over the mean; of the in-memory methods, work; default: %(default)s")
-    options.add_argument("--repeat", type=from_least(1), default=3, help="runs of each method where seconds are compared; the fastest counts; default: %(default)s")
+    options.add_argument(
+        "--balance",
+        type=float,
+        default=BALANCE,
+        help="largest number of nodes of a part over the mean; of the in-memory methods, work; default: %(default)s",
+    )
+    options.add_argument(
+        "--repeat",
+        type=from_least(1),
+        default=3,
+        help="runs of each method where seconds are compared; the fastest counts; default: %(default)s",
+    )
     options.add_argument("--json", action="store_true", help="print JSON lines, no tables")
     args = options.parse_args()
-    for option, what, names in (("only", "table", parts), ("graphs", "graph", tuple(GRAPHS)), ("methods", "method", METHODS)):
+    for option, what, names in (
+        ("only", "table", parts),
+        ("graphs", "graph", tuple(GRAPHS)),
+        ("methods", "method", METHODS),
+    ):
         setattr(args, option, chosen(getattr(args, option), names, what))
     args.data = data_folder(args)
     if not 1 <= args.balance < float("inf"):

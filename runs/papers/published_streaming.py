@@ -37,7 +37,9 @@ TABLE_3 = {
 # SDT-GNN, Table I; CATGNN, Table 1: raw graph data, and METIS's peak memory, GB.
 TABLE_1 = {"arxiv": (0.03, 0.81)}
 
-REDUCTION = 0.20  # SDT-GNN, section IV-B: of the replication factor by SPRING, mean over graphs, p and baselines ("about 20 %")
+REDUCTION = (
+    0.20  # SDT-GNN, section IV-B: of the replication factor by SPRING, mean over graphs, p and baselines ("about 20 %")
+)
 IMPROVEMENT = 0.50  # CATGNN, section 5.2: "the average improvement is about 50 %"
 MOST_IMPROVEMENT = 3.0  # CATGNN, section 5.2: "up to 300 %", on PPI
 MOST_SPEEDUP = 5.0  # SDT-GNN, section IV-B and Figure 7: "up to 5x", over 2PS-L, p = 4; above 1 over each baseline

@@ -68,19 +68,33 @@ RECIPES = {
     "coauthor_cs": Recipe("gnn_benchmark/coauthor_cs.npz", {"hidden": 64, "dropout": 0.5, "epochs": 60}),
     "arxiv_graphsaint": Recipe("arxiv_graphsaint", ARXIV, reach=0.74),
     "arxiv_ogb": Recipe("arxiv_ogb", ARXIV, "arxiv_graphsaint/feats_csr.npz", reach=0.74),
-    "flickr_graphsaint": Recipe("flickr_graphsaint", {"hidden": 32, "norm": "layer", "weight_decay": 1e-3, "epochs": 40}, "identity", reach=0.5),
+    "flickr_graphsaint": Recipe(
+        "flickr_graphsaint", {"hidden": 32, "norm": "layer", "weight_decay": 1e-3, "epochs": 40}, "identity", reach=0.5
+    ),
     "chameleon_filtered": Recipe("heterophilous/chameleon_filtered.npz", {"hidden": 64, "dropout": 0.5, "epochs": 60}),
-    "tolokers": Recipe("heterophilous/tolokers.npz", {"hidden": 64, "layers": 3, "norm": "layer", "residual": True, "dropout": 0.2, "epochs": 100}),
+    "tolokers": Recipe(
+        "heterophilous/tolokers.npz",
+        {"hidden": 64, "layers": 3, "norm": "layer", "residual": True, "dropout": 0.2, "epochs": 100},
+    ),
 }
 
 
 def parser(description: str, ranks: bool = True, out: str = "papers") -> argparse.ArgumentParser:
     """Return the parser with what all recipes take, and --ranks for those that train; runs lie in runs/out/OUT."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--data", type=Path, default=os.environ.get("SPGNN_DATA"), help="folder of real graphs; default: SPGNN_DATA")
+    made.add_argument(
+        "--data", type=Path, default=os.environ.get("SPGNN_DATA"), help="folder of real graphs; default: SPGNN_DATA"
+    )
     if ranks:
-        made.add_argument("--ranks", type=positives, default="1", help="numbers of ranks, comma-separated; above 1 under mpirun; default: %(default)s")
-    made.add_argument("--out", type=Path, default=REPO / "runs" / "out" / out, help=f"folder of the runs; default: runs/out/{out}")
+        made.add_argument(
+            "--ranks",
+            type=positives,
+            default="1",
+            help="numbers of ranks, comma-separated; above 1 under mpirun; default: %(default)s",
+        )
+    made.add_argument(
+        "--out", type=Path, default=REPO / "runs" / "out" / out, help=f"folder of the runs; default: runs/out/{out}"
+    )
     return made
 
 
@@ -198,6 +212,8 @@ def difference(first: list[dict], second: list[dict]) -> tuple[float, float]:
     """
     if len(first) != len(second):
         return float("inf"), float("inf")
-    one, two = (np.array([[r["loss"], r["train"], r["val"], r["test"]] for r in records]) for records in (first, second))
+    one, two = (
+        np.array([[r["loss"], r["train"], r["val"], r["test"]] for r in records]) for records in (first, second)
+    )
     apart = np.abs(two - one)
     return float((apart[:, 0] / np.abs(one[:, 0])).max()), float(apart[:, 1:].max())

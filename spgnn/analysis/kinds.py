@@ -36,7 +36,9 @@ KINDS = {
     "an object": lambda value: isinstance(value, dict),
     "a list of objects of the same keys": _are_alike,
     "a list of layers": lambda value: _are_alike(value) and all(_is_whole(one.get("f_in")) for one in value),
-    "a list of exchanges": lambda value: _are_alike(value) and all(_is_whole(one.get("rows")) and "direction" in one for one in value),
+    "a list of exchanges": lambda value: (
+        _are_alike(value) and all(_is_whole(one.get("rows")) and "direction" in one for one in value)
+    ),
 }
 
 

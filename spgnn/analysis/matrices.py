@@ -29,7 +29,9 @@ def heatmap(study: Study, scheme: str, k: int | None = None, replication: int = 
     norm, end = _norm(tables), side * len(tables[0]) - 0.5
     for axis, case, table in zip(axes, cases, tables):
         shown = np.ma.masked_where(table == 0, table)
-        image = axis.imshow(shown, cmap=style.shades(), norm=norm, extent=(-0.5, end, end, -0.5), interpolation="nearest")
+        image = axis.imshow(
+            shown, cmap=style.shades(), norm=norm, extent=(-0.5, end, end, -0.5), interpolation="nearest"
+        )
         axis.set_facecolor("white")
         axis.plot([-0.5, ranks - 0.5], [-0.5, ranks - 0.5], color=style.QUIET, linewidth=0.8, zorder=0)
         if ranks <= 8:
@@ -54,7 +56,13 @@ def spy(study: Study, k: int | None = None):
     figure, axes = _titled(["before: as stored", *shares])
     norm, n = _norm(tables), study.graph["n"]
     for axis, table, cut in zip(axes, tables, [None, *cuts]):
-        image = axis.imshow(np.ma.masked_where(table == 0, table), cmap=style.shades(), norm=norm, extent=(0, n, n, 0), interpolation="nearest")
+        image = axis.imshow(
+            np.ma.masked_where(table == 0, table),
+            cmap=style.shades(),
+            norm=norm,
+            extent=(0, n, n, 0),
+            interpolation="nearest",
+        )
         if cut is not None:
             _draw_borders(axis, np.cumsum(cut.sizes_k)[:-1], n)
         axis.set_xticks([0, n])
@@ -110,7 +118,15 @@ def _write_cells(axis, table: np.ndarray, norm) -> None:
         for p, value in enumerate(row):
             if value:
                 ink = "white" if norm(value) > 0.55 else style.INK
-                axis.text(p, q, style.number(value), ha="center", va="center", fontsize=7.5 if len(table) <= 4 else 5.5, color=ink)
+                axis.text(
+                    p,
+                    q,
+                    style.number(value),
+                    ha="center",
+                    va="center",
+                    fontsize=7.5 if len(table) <= 4 else 5.5,
+                    color=ink,
+                )
 
 
 def _label_outer(axes, across: int, x: str, y: str) -> None:

@@ -134,7 +134,9 @@ def rank_memory(
         parts["features"] += 0 if s.kept_nnz is None else nonzero * s.kept_nnz
         # Of the transpose, whose rows are the features.
         if s.kept_nnz is not None or not (dropout and input_dropout):
-            panels += panel_bytes(wide, s.n, s.x_nnz if s.kept_nnz is None else s.kept_nnz, layers[0].f_out * itemsize, nonzero)
+            panels += panel_bytes(
+                wide, s.n, s.x_nnz if s.kept_nnz is None else s.kept_nnz, layers[0].f_out * itemsize, nonzero
+            )
     parts["column panels"] = panels
     parts["activations and exchange buffers"] = epoch_buffers(s, layers, itemsize, dropout, input_dropout, norm)
     if s.x_nnz is None:
@@ -154,7 +156,9 @@ def rank_memory(
         given = root.nnz * 8 + root.x_bytes
         largest = max(root.nnz * 8, root.x_bytes)
         a_round = min(largest, max(ROUND_BYTES, largest / n_ranks))
-        handing = given / n_ranks + a_round if n_ranks > 1 else 0  # rank 0's own rows, and those that are copied for a round
+        handing = (
+            given / n_ranks + a_round if n_ranks > 1 else 0
+        )  # rank 0's own rows, and those that are copied for a round
         loading = parts["process"] - int(TRAINING_BYTES) + graph + stored + max(edges, partition, handing)
     return RankMemory({name: int(value) for name, value in parts.items()}, int(loading))
 
@@ -253,7 +257,10 @@ def _panels(sizes: RankSizes, layers: Sequence[LayerSizes], itemsize: int, nonze
     """
     s = sizes
     in_float = layers if itemsize >= 4 or s.g or s.s else layers[-1:]
-    width = max((layer.f_out if layer.order == "gemm_first" else layer.f_in for layer in in_float if not layer.is_kept), default=0)
+    width = max(
+        (layer.f_out if layer.order == "gemm_first" else layer.f_in for layer in in_float if not layer.is_kept),
+        default=0,
+    )
     return sum(panel_bytes(s.n, m, nnz, width * itemsize, nonzero) for m, nnz in ((s.n, s.own_nnz), (s.g, s.ghost_nnz)))
 
 

@@ -65,7 +65,9 @@ class Page:
         """Add paragraphs of plain text."""
         self._body += [f"<p>{escape(text)}</p>" for text in paragraphs]
 
-    def table(self, rows: Sequence[Mapping], columns: Mapping[str, str], best: Sequence[str] = (), group: str = "") -> None:
+    def table(
+        self, rows: Sequence[Mapping], columns: Mapping[str, str], best: Sequence[str] = (), group: str = ""
+    ) -> None:
         """Add a table.
 
         Args: columns  key of the rows -> heading.
@@ -92,11 +94,19 @@ class Page:
                 text = _cell(row[key], decimals[key])
                 cells.append(f'<td class="best">{text}</td>' if is_best else f"<td{kind[key]}>{text}</td>")
             body.append(f"<tr{first}>{''.join(cells)}</tr>")
-        self._body.append(f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n' + "\n".join(body) + "\n</tbody></table></div>")
+        self._body.append(
+            f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n'
+            + "\n".join(body)
+            + "\n</tbody></table></div>"
+        )
 
     def facts(self, values: Mapping[str, object]) -> None:
         """Add names and values, one a line."""
-        self._body.append("<dl>" + "".join(f"<dt>{escape(str(name))}</dt><dd>{_cell(value)}</dd>" for name, value in values.items()) + "</dl>")
+        self._body.append(
+            "<dl>"
+            + "".join(f"<dt>{escape(str(name))}</dt><dd>{_cell(value)}</dd>" for name, value in values.items())
+            + "</dl>"
+        )
 
     def code(self, text: str) -> None:
         """Add a command or a file as it is written."""
@@ -119,7 +129,9 @@ class Page:
 
     def html(self) -> str:
         """Return the page."""
-        links = "".join(f'<li><a href="#s{i}">{escape(heading)}</a></li>' for i, heading in enumerate(self._headings, 1))
+        links = "".join(
+            f'<li><a href="#s{i}">{escape(heading)}</a></li>' for i, heading in enumerate(self._headings, 1)
+        )
         return "\n".join([
             "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',

@@ -87,12 +87,16 @@ def _draw_rank(axes, events: list[dict], top: float, start: float, end: float) -
         is_flight = event["name"] == "exchange"
         bottom, height = (top + BAR + 0.04, FLIGHT - 0.04) if is_flight else (top, BAR)
         colour = COLOURS.get(event["name"], REST)
-        axes.broken_barh([(left, width)], (bottom, height), facecolor=colour, edgecolor="white", linewidth=0.3 if is_flight else 0.2)
+        axes.broken_barh(
+            [(left, width)], (bottom, height), facecolor=colour, edgecolor="white", linewidth=0.3 if is_flight else 0.2
+        )
         text = _text(event, width / width_ms)
         if text:
             dark = colour in ("#0072B2", "#009E73", "#D55E00", "#8C6BB1")
             place = (left + width / 2, bottom + height / 2)
-            axes.text(*place, text, ha="center", va="center", fontsize=6.5, color="white" if dark else "black", clip_on=True)
+            axes.text(
+                *place, text, ha="center", va="center", fontsize=6.5, color="white" if dark else "black", clip_on=True
+            )
 
 
 def _text(event: dict, share: float) -> str:
@@ -113,4 +117,12 @@ def _add_legend(figure, events: list[dict]) -> None:
     seen = {event["name"] for event in events}
     patches = {NAMES.get(name, name): Patch(facecolor=colour) for name, colour in COLOURS.items() if name in seen}
     patches["other"] = Patch(facecolor=REST)
-    figure.legend(patches.values(), patches, loc="outside lower center", ncols=len(patches), frameon=False, fontsize=8, handlelength=1.2)
+    figure.legend(
+        patches.values(),
+        patches,
+        loc="outside lower center",
+        ncols=len(patches),
+        frameon=False,
+        fontsize=8,
+        handlelength=1.2,
+    )

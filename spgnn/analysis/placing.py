@@ -14,7 +14,9 @@ PLACES = (
 MARKER, CHARACTER, LINE = 4.5, 0.58, 1.15  # half a marker in points; of a letter: width and height over the font's size
 
 
-def place_labels(axis, points: Sequence[tuple[float, float]], texts: Sequence[str], colours: Sequence[str], size: float = 8.5) -> None:
+def place_labels(
+    axis, points: Sequence[tuple[float, float]], texts: Sequence[str], colours: Sequence[str], size: float = 8.5
+) -> None:
     """Annotate each point of an axis with its text, at the first of PLACES that covers least."""
     from matplotlib.patheffects import withStroke
 

@@ -60,7 +60,13 @@ class PlannedGraph:
         self.graph = stored.with_edges(edges)
         self.is_symmetric = edges == "undirected"
         A, X = self.graph.A, self.graph.X
-        x_bytes = 4 * stored.n_nodes * n_features if X is None else 8 * X.nnz + 8 * len(X.indptr) if sp.issparse(X) else X.nbytes
+        x_bytes = (
+            4 * stored.n_nodes * n_features
+            if X is None
+            else 8 * X.nnz + 8 * len(X.indptr)
+            if sp.issparse(X)
+            else X.nbytes
+        )
         y_bytes = 0 if stored.y is None else stored.y.nbytes
         self.sizes = GraphSizes(stored.n_nodes, stored.nnz, A.nnz, x_bytes, y_bytes, self.graph.A is not stored.A)
 
@@ -87,9 +93,13 @@ class PlannedGraph:
     @cached_property
     def train_N(self) -> np.ndarray:
         if self.graph.split is None:
-            raise GraphError(f"{self.graph.name} has no split, and row pruning needs its training nodes; leave --prune away")
+            raise GraphError(
+                f"{self.graph.name} has no split, and row pruning needs its training nodes; leave --prune away"
+            )
         is_train_N = self.graph.split_N() == 0
-        return is_train_N if self.graph.y is None else is_train_N & labelled(self.graph.y)  # the loss is of those with a label
+        return (
+            is_train_N if self.graph.y is None else is_train_N & labelled(self.graph.y)
+        )  # the loss is of those with a label
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +138,16 @@ class PlanLine:
         })  # fmt: skip
 
 
-def plan_line(planned: PlannedGraph, part: Partition, scheme: str, c: int, model: Model, machine: Machine, from_parts: bool = False, device_bytes: float = 0) -> PlanLine:
+def plan_line(
+    planned: PlannedGraph,
+    part: Partition,
+    scheme: str,
+    c: int,
+    model: Model,
+    machine: Machine,
+    from_parts: bool = False,
+    device_bytes: float = 0,
+) -> PlanLine:
     """Predict a training on the parts of a partition, each held by c ranks.
 
     Args:   from_parts    each rank reads its own folder (--partition), no rank the whole graph.
@@ -155,12 +174,27 @@ def plan_line(planned: PlannedGraph, part: Partition, scheme: str, c: int, model
         device = DeviceNeed(needs[most], most, int(device_bytes))
     rank, largest = largest_rank(memories)
     peaks_H = np.bincount(machine.host_of(np.arange(size)), weights=[m.peak for m in memories])
-    time = lambda layers, training: epoch_seconds(machine, layers, itemsize=model.itemsize, overlap=model.overlap, training=training)
+    time = lambda layers, training: epoch_seconds(
+        machine, layers, itemsize=model.itemsize, overlap=model.overlap, training=training
+    )
     hosts = machine.hosts(size)
-    return PlanLine(size, hosts, report, time(layers, True), time(evaluation, False).epoch_s, largest, rank, int(peaks_H.max()), int(machine.memory_bytes), device)
+    return PlanLine(
+        size,
+        hosts,
+        report,
+        time(layers, True),
+        time(evaluation, False).epoch_s,
+        largest,
+        rank,
+        int(peaks_H.max()),
+        int(machine.memory_bytes),
+        device,
+    )
 
 
-def layer_works(planned: PlannedGraph, part: Partition, report: VolumeReport, work: Work, model: Model) -> list[LayerWork]:
+def layer_works(
+    planned: PlannedGraph, part: Partition, report: VolumeReport, work: Work, model: Model
+) -> list[LayerWork]:
     """Return what each layer of a training step multiplies and sends, rank by rank.
 
     With row pruning the nonzeros of a layer are taken in the share of its rows.
@@ -207,7 +241,9 @@ def layer_works(planned: PlannedGraph, part: Partition, report: VolumeReport, wo
     return works
 
 
-def rank_sizes(planned, part: Partition, report: VolumeReport, work: Work, model: Model) -> tuple[list[RankSizes], list[LayerSizes]]:
+def rank_sizes(
+    planned, part: Partition, report: VolumeReport, work: Work, model: Model
+) -> tuple[list[RankSizes], list[LayerSizes]]:
     """Return what every rank holds, and the layers as memory is predicted from them."""
     c, size = report.replication, part.k * report.replication
     n_P, sent_P, got_P = np.repeat(part.sizes_k, c), report.rows_PP.sum(axis=1), report.rows_PP.sum(axis=0)
@@ -218,21 +254,36 @@ def rank_sizes(planned, part: Partition, report: VolumeReport, work: Work, model
             kept_P = _left_P(planned, part, c, True)
     plain = not (model.norm or model.residual)
     layers = [
-        LayerSizes(l.f_in, l.f_out, l.order, l.is_kept, plain and l.layer < len(report.layers), model.residual and l.f_in == l.f_out)
+        LayerSizes(
+            l.f_in,
+            l.f_out,
+            l.order,
+            l.is_kept,
+            plain and l.layer < len(report.layers),
+            model.residual and l.f_in == l.f_out,
+        )
         for l in report.layers
     ]
     integer = lambda x: None if x is None else int(x)
     sizes_P = [
         RankSizes(
-            int(n_P[r]), int(work.own_P[r]), int(work.ghost_P[r]), int(got_P[r]), int(sent_P[r]), int(work.sender_P[r]),
-            integer(x_P[r]), integer(kept_P[r]),
+            int(n_P[r]),
+            int(work.own_P[r]),
+            int(work.ghost_P[r]),
+            int(got_P[r]),
+            int(sent_P[r]),
+            int(work.sender_P[r]),
+            integer(x_P[r]),
+            integer(kept_P[r]),
         )  # fmt: skip
         for r in range(size)
     ]
     return sizes_P, layers
 
 
-def rank_memories(planned, sizes_P, layers, report: VolumeReport, model: Model, machine: Machine, from_parts: bool) -> list[RankMemory]:
+def rank_memories(
+    planned, sizes_P, layers, report: VolumeReport, model: Model, machine: Machine, from_parts: bool
+) -> list[RankMemory]:
     """Return the predicted memory of every rank."""
     return [
         rank_memory(
@@ -251,7 +302,12 @@ def rank_memories(planned, sizes_P, layers, report: VolumeReport, model: Model, 
 
 def _buffer_options(planned, model: Model) -> dict:
     """Return what the memory of a host and of a device depend on alike."""
-    options = {"itemsize": model.itemsize, "dropout": model.dropout > 0, "input_dropout": model.input_dropout, "keep": model.keep}
+    options = {
+        "itemsize": model.itemsize,
+        "dropout": model.dropout > 0,
+        "input_dropout": model.input_dropout,
+        "keep": model.keep,
+    }
     return options | {"norm": model.norm, "is_symmetric": planned.is_symmetric}
 
 

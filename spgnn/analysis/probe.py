@@ -57,7 +57,9 @@ def find_hosts(comm: Communicator) -> Hosts:
     )
 
 
-def gemm_rate(comm: Communicator, dtype: torch.dtype, stream: float, repeat: int = 5, n: int = 60_000, F: int = 128) -> float:
+def gemm_rate(
+    comm: Communicator, dtype: torch.dtype, stream: float, repeat: int = 5, n: int = 60_000, F: int = 128
+) -> float:
     """Return the flop/s of (n, F) (F, F), passes over memory taken off as gemm_seconds adds them. Collective."""
     A, W = torch.ones(n, F, dtype=dtype), torch.ones(F, F, dtype=dtype)
     out = torch.empty(n, F, dtype=dtype)
@@ -123,7 +125,9 @@ def link_bytes(comm: Communicator, latency_s: float, repeat: int = 5, size: int 
     return size / max(seconds - latency_s, seconds / 10)
 
 
-def calibrate(comm: Communicator, name: str = "measured", threads: int = 0, repeat: int = 5) -> tuple[Machine, list[str]]:
+def calibrate(
+    comm: Communicator, name: str = "measured", threads: int = 0, repeat: int = 5
+) -> tuple[Machine, list[str]]:
     """Measure a Machine as this launch finds it, and name the fields that it could not measure.
 
     All ranks measure at once, as they compute in an epoch; rates are means over the ranks. A field that
@@ -188,9 +192,14 @@ def _spmm_seconds(comm: Communicator, F: int, table_bytes: float, threads: int, 
     m = int(table_bytes) // (4 * F)
     n = min(m, 4_000_000 // (degree * max(F // 16, 1)))
     strip = m // degree  # the d-th nonzero of a row lies in the d-th strip of columns: they rise
-    columns = np.random.default_rng(comm.rank).integers(0, strip, (n, degree), dtype=np.int32) + np.arange(degree, dtype=np.int32) * strip
+    columns = (
+        np.random.default_rng(comm.rank).integers(0, strip, (n, degree), dtype=np.int32)
+        + np.arange(degree, dtype=np.int32) * strip
+    )
     weights = np.full(n * degree, 0.5, np.float32)
-    A = LocalCSR(sp.csr_array((weights, columns.ravel(), np.arange(0, n * degree + 1, degree)), shape=(n, m)), threads=threads)
+    A = LocalCSR(
+        sp.csr_array((weights, columns.ravel(), np.arange(0, n * degree + 1, degree)), shape=(n, m)), threads=threads
+    )
     pool = BufferPool()
     X, Z = pool.empty(m, F).fill_(1.0), pool.empty(n, F)
     return _seconds(comm, lambda: A.apply(X, Z), repeat) / A.nnz
@@ -206,4 +215,3 @@ def _seconds(comm: Communicator, function: Callable[[], object], repeat: int) ->
         function()
         seconds.append(time.perf_counter() - start)
     return float(np.quantile(seconds, 0.25))  # what a busy neighbour takes now and then is not the machine's
-

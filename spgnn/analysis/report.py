@@ -151,6 +151,8 @@ def layer_table(layers: tuple[LayerVolume, ...]) -> list[str]:
     sizes = [max(map(len, column)) for column in zip(head, *rows)]
     left = {"layer", "order", "widths", "why"}
     return [
-        "  ".join(cell.ljust(size) if name in left else cell.rjust(size) for name, cell, size in zip(head, row, sizes)).rstrip()
+        "  ".join(
+            cell.ljust(size) if name in left else cell.rjust(size) for name, cell, size in zip(head, row, sizes)
+        ).rstrip()
         for row in (head, *rows)
     ]

@@ -21,9 +21,20 @@ NAMES = {"val": "validation"}
 # What epochs and the summary need, and may have.
 SCORE = "a number or null"
 EPOCH = {"epoch": "a whole number", "loss": SCORE, "epoch_s": "a number", "bytes_sent": "a number"}
-SUMMARY = {"ranks": "a whole number above 0", "metric": "a name", "test": SCORE, "bytes_sent": "a number", "bytes_predicted": SCORE}
+SUMMARY = {
+    "ranks": "a whole number above 0",
+    "metric": "a name",
+    "test": SCORE,
+    "bytes_sent": "a number",
+    "bytes_predicted": SCORE,
+}
 SUMMARY |= dict.fromkeys(("epoch_s", "peak_rss_mb"), "a number")
-SUMMARY_TOO = {"train": SCORE, "val": SCORE, "best_epoch": "a whole number or null", "per_class": "a list of objects of the same keys"}
+SUMMARY_TOO = {
+    "train": SCORE,
+    "val": SCORE,
+    "best_epoch": "a whole number or null",
+    "per_class": "a list of objects of the same keys",
+}
 READING = {
     "learning": ("Learning", "Loss should fall and flatten. Scores of validation and test that fall while training's still rises mean that the model learns its training nodes by heart. The dashed line is the epoch whose weights were kept."),
     "cost": ("Cost of an epoch", "Seconds of each epoch; the first may include set-up, spikes are other work on the machine. Bytes sent are counted by the communicator; where the prediction was made before the run, the two lines lie on each other."),
@@ -48,12 +59,19 @@ def read_run(folder: str | Path) -> Run:
     """
     folder = Path(folder)
     if not (folder / "config.toml").is_file():
-        raise CheckpointError(f"{folder}: no config.toml; expected the --out folder of `spgnn train`, or a study of runs/analysis/volumes")
+        raise CheckpointError(
+            f"{folder}: no config.toml; expected the --out folder of `spgnn train`, or a study of runs/analysis/volumes"
+        )
     config = _parsed(folder / "config.toml", tomllib.loads)
-    environment, summary = ({} if not (folder / name).is_file() else _parsed(folder / name, json.loads) for name in ("env.json", "summary.json"))
+    environment, summary = (
+        {} if not (folder / name).is_file() else _parsed(folder / name, json.loads)
+        for name in ("env.json", "summary.json")
+    )
     for name, value in (("env.json", environment), ("summary.json", summary)):
         if not isinstance(value, dict):
-            raise CheckpointError(f"{folder / name}: holds {type(value).__name__}; expected the object that `spgnn train` writes")
+            raise CheckpointError(
+                f"{folder / name}: holds {type(value).__name__}; expected the object that `spgnn train` writes"
+            )
     if summary and (fault := fault_of(summary, SUMMARY, SUMMARY_TOO)):
         raise CheckpointError(f"{folder / 'summary.json'}: {fault}; expected what `spgnn train` writes at its end")
     records = []
@@ -108,11 +126,24 @@ def draw_learning(run: Run):
         if known.any():
             few = known.sum() <= 20
             label = f"{NAMES.get(name, name)} {_score(values[known][-1])}"
-            right.plot(epochs[known], values[known], color=colour, linewidth=1.5, marker="o" if few else "", markersize=4, label=label)
+            right.plot(
+                epochs[known],
+                values[known],
+                color=colour,
+                linewidth=1.5,
+                marker="o" if few else "",
+                markersize=4,
+                label=label,
+            )
     best = run.summary.get("best_epoch")
     if best is not None:
         right.axvline(best, color=style.INK, linewidth=0.9, linestyle=(0, (4, 2)))
-    style.finish(right, "epoch", run.summary.get("metric") or "score", "scores" + (f"; kept: epoch {best:,}" if best is not None else ""))
+    style.finish(
+        right,
+        "epoch",
+        run.summary.get("metric") or "score",
+        "scores" + (f"; kept: epoch {best:,}" if best is not None else ""),
+    )
     if right.lines:
         right.legend(fontsize=8.5, frameon=False, loc="best", title="at the last epoch", title_fontsize=8)
     for axis in (left, right):
@@ -126,14 +157,31 @@ def draw_cost(run: Run):
     figure, (left, right) = style.panels(2, 2, 5.0, 3.4)
     epochs, seconds, sent = (_column(run, name) for name in ("epoch", "epoch_s", "bytes_sent"))
     median = float(np.nanmedian(seconds))
-    left.plot(epochs, 1e3 * seconds, color=style.METHODS["metis"][0], linewidth=1.0, marker="o" if len(epochs) <= 20 else "", markersize=4)
+    left.plot(
+        epochs,
+        1e3 * seconds,
+        color=style.METHODS["metis"][0],
+        linewidth=1.0,
+        marker="o" if len(epochs) <= 20 else "",
+        markersize=4,
+    )
     left.axhline(1e3 * median, color=style.INK, linewidth=0.9, linestyle=(0, (4, 2)))
     style.finish(left, "epoch", "milliseconds", f"time of an epoch; median {style.number(1e3 * median)} ms")
     left.set_ylim(0, min(1.15e3 * float(np.nanmax(seconds)), 6e3 * median) or 1)
-    right.plot(epochs, sent / 1e6, color=style.METHODS["volume"][0], linewidth=1.8, marker="o" if len(epochs) <= 20 else "", markersize=4, label="sent, as counted")
+    right.plot(
+        epochs,
+        sent / 1e6,
+        color=style.METHODS["volume"][0],
+        linewidth=1.8,
+        marker="o" if len(epochs) <= 20 else "",
+        markersize=4,
+        label="sent, as counted",
+    )
     predicted = run.summary.get("bytes_predicted")
     if predicted is not None:
-        right.axhline(predicted / 1e6, color=style.INK, linewidth=1.1, linestyle=(0, (4, 2)), label="predicted before the run")
+        right.axhline(
+            predicted / 1e6, color=style.INK, linewidth=1.1, linestyle=(0, (4, 2)), label="predicted before the run"
+        )
     style.finish(right, "epoch", "MB, all ranks", f"sent in an epoch; at last {style.number(sent[-1] / 1e6)} MB")
     right.set_ylim(0, 1.3 * max(float(np.nanmax(sent)) / 1e6, (predicted or 0) / 1e6) or 1)
     right.legend(fontsize=8.5, frameon=False, loc="lower right")
@@ -156,7 +204,9 @@ def _facts(run: Run) -> dict:
     if summary:
         sent, predicted = summary["bytes_sent"], summary["bytes_predicted"]
         facts["seconds an epoch"] = f"{summary['epoch_s']:.4f}"
-        facts["bytes sent an epoch"] = f"{sent:,}" + ("" if predicted is None else ", as predicted" if sent == predicted else f"; {predicted:,} were predicted")
+        facts["bytes sent an epoch"] = f"{sent:,}" + (
+            "" if predicted is None else ", as predicted" if sent == predicted else f"; {predicted:,} were predicted"
+        )
         facts["peak memory of a rank"] = f"{summary['peak_rss_mb']:,.0f} MB"
     return facts
 

@@ -83,7 +83,9 @@ class Study:
         """Return the cases of one scheme, k and c, a method each; UsageError where there is none."""
         found = [case for case in self.cases if case.key[0] == k and case.key[2:] == (scheme, replication)]
         if not found:
-            raise UsageError(f"the study has no case of {scheme}, k = {k}, c = {replication}; it has {', '.join(self.values('scheme'))}")
+            raise UsageError(
+                f"the study has no case of {scheme}, k = {k}, c = {replication}; it has {', '.join(self.values('scheme'))}"
+            )
         return found
 
     def cuts_of(self, k: int) -> list[Cut]:
@@ -157,13 +159,30 @@ def study(
             for scheme in schemes:
                 for c in replications:
                     report = measure(graph, part, scheme, widths, c, **fixed)
-                    cases.append(Case(record_of(report, width, cuts[-1], summed_rows(graph.n_nodes, c)), report.rows_PP, report.work.total_P))
+                    cases.append(
+                        Case(
+                            record_of(report, width, cuts[-1], summed_rows(graph.n_nodes, c)),
+                            report.rows_PP,
+                            report.work.total_P,
+                        )
+                    )
             if progress is not None:
                 progress(f"k = {k}, {method}: {part.seconds:.2f} s")
     if not cases:
-        raise InputError(f"{graph.name}: no method could cut it: " + "; ".join(f"{m}: {why}" for m, why in left_out.items()))
-    described = {"name": graph.name, "n": graph.n_nodes, "nnz": graph.nnz, "edges": graph.edges, "features": graph.n_features, "classes": graph.n_classes}
-    described["label_entropy"] = None if graph.y is None else label_entropies(graph.y, np.zeros(graph.n_nodes, np.int32), 1)[1]
+        raise InputError(
+            f"{graph.name}: no method could cut it: " + "; ".join(f"{m}: {why}" for m, why in left_out.items())
+        )
+    described = {
+        "name": graph.name,
+        "n": graph.n_nodes,
+        "nnz": graph.nnz,
+        "edges": graph.edges,
+        "features": graph.n_features,
+        "classes": graph.n_classes,
+    }
+    described["label_entropy"] = (
+        None if graph.y is None else label_entropies(graph.y, np.zeros(graph.n_nodes, np.int32), 1)[1]
+    )
     made = {"widths": list(widths), "width": width, "seed": seed, "balance": balance} | (made or {})
     return Study(described, made, cases, cuts, density(graph.A, None), left_out)
 
@@ -177,7 +196,9 @@ def method_of(text: str) -> tuple[str, dict]:
     for option in given:
         key, equals, value = option.partition("=")
         if not (key and equals and value):
-            raise UsageError(f"method {text!r}: {option!r} is no option; expected NAME:KEY=VALUE, such as metis:objective=vol")
+            raise UsageError(
+                f"method {text!r}: {option!r} is no option; expected NAME:KEY=VALUE, such as metis:objective=vol"
+            )
         try:
             options[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
@@ -252,6 +273,16 @@ def density(A: sp.csr_array, rank_N: np.ndarray | None, bins: int = BINS) -> np.
 def _cut(graph: Graph, part: Partition, details: dict, isolated: int) -> Cut:
     entropies_k, entropy = (None, None) if graph.y is None else label_entropies(graph.y, part.owner_N, part.k)
     # No edge brings an isolated node anywhere; its owner has it once.
-    replicas = (int(details["cut_replicas"]) + isolated) / graph.n_nodes if "cut_replicas" in details and graph.n_nodes else 1.0
-    clusters = (np.asarray(details["clusters"]), np.asarray(details["merged_clusters"])) if "merged_clusters" in details and len(details["clusters"]) else None
-    return Cut(part.k, part.method, entropies_k, entropy, replicas, density(graph.A, part.rank_N), part.sizes_k, clusters)
+    replicas = (
+        (int(details["cut_replicas"]) + isolated) / graph.n_nodes
+        if "cut_replicas" in details and graph.n_nodes
+        else 1.0
+    )
+    clusters = (
+        (np.asarray(details["clusters"]), np.asarray(details["merged_clusters"]))
+        if "merged_clusters" in details and len(details["clusters"])
+        else None
+    )
+    return Cut(
+        part.k, part.method, entropies_k, entropy, replicas, density(graph.A, part.rank_N), part.sizes_k, clusters
+    )

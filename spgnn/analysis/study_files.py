@@ -1,10 +1,10 @@
 """A study on disk: what a program reads again (study.json, arrays.npz), and what a person opens (CSV, JSON lines).
 
-    study.json    the graph, how the study was made, what was left out
-    volumes.jsonl volumes.csv    an object, a line for each (k, method, scheme, replication): measure's keys and more
-    ranks.csv     rows sent and received and nonzeros multiplied by each rank, of each case
-    parts.csv     nodes and label entropy of each part, of each cut
-    arrays.npz    the tables behind the pictures
+study.json    the graph, how the study was made, what was left out
+volumes.jsonl volumes.csv    an object, a line for each (k, method, scheme, replication): measure's keys and more
+ranks.csv     rows sent and received and nonzeros multiplied by each rank, of each case
+parts.csv     nodes and label entropy of each part, of each cut
+arrays.npz    the tables behind the pictures
 """
 
 from __future__ import annotations
@@ -27,19 +27,41 @@ NESTED = ("exchanges", "layers", "simulated")
 COUNT, NUMBER = "a whole number", "a number"
 # What a line needs before tables and pictures can be made of it: the fixed keys of `spgnn measure`.
 NEEDED = (
-    dict.fromkeys(("n", "nnz", "total_rows", "max_send_rows", "max_recv_rows", "messages", "edge_cut", "bytes_per_epoch"), COUNT)
+    dict.fromkeys(
+        ("n", "nnz", "total_rows", "max_send_rows", "max_recv_rows", "messages", "edge_cut", "bytes_per_epoch"), COUNT
+    )
     | dict.fromkeys(("k", "replication"), "a whole number above 0")
     | {"method": "a name", "scheme": SCHEME}
-    | dict.fromkeys(("mean_send_rows", "max_over_mean_send", "replication_factor", "nnz_imbalance", "node_imbalance", "work_imbalance", "seconds"), NUMBER)
+    | dict.fromkeys(
+        (
+            "mean_send_rows",
+            "max_over_mean_send",
+            "replication_factor",
+            "nnz_imbalance",
+            "node_imbalance",
+            "work_imbalance",
+            "seconds",
+        ),
+        NUMBER,
+    )
 )
 # What it may have.
 KNOWN = {"layers": "a list of layers", "exchanges": "a list of exchanges"}
-KNOWN |= dict.fromkeys(("label_entropy", "label_entropy_min", "label_entropy_max", "replication_without_halo"), "a number or null")
+KNOWN |= dict.fromkeys(
+    ("label_entropy", "label_entropy_min", "label_entropy_max", "replication_without_halo"), "a number or null"
+)
 # Table 2's figures, all or none.
 MB = {"width": "a whole number above 0"}
-MB |= dict.fromkeys(("total_mb", "average_send_mb", "max_send_mb", "max_recv_mb", "sum_mb", "send_imbalance_percent"), NUMBER)
+MB |= dict.fromkeys(
+    ("total_mb", "average_send_mb", "max_send_mb", "max_recv_mb", "sum_mb", "send_imbalance_percent"), NUMBER
+)
 # study.json
-HEAD = {"graph": "an object", "made": "an object", "left_out": "an object", "cuts": "a list of objects of the same keys"}
+HEAD = {
+    "graph": "an object",
+    "made": "an object",
+    "left_out": "an object",
+    "cuts": "a list of objects of the same keys",
+}
 GRAPH = {"name": "a text", "n": COUNT, "nnz": COUNT, "label_entropy": "a number or null"}
 MADE = {"width": "a whole number above 0"}
 
@@ -53,18 +75,41 @@ def save_study(found: Study, folder: str | Path) -> list[Path]:
     folder = make_folder(folder)
     lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in found.records)
     head = {"graph": found.graph, "made": found.made, "left_out": found.left_out}
-    head["cuts"] = [{"k": cut.k, "method": cut.method, "entropy": cut.entropy, "replicas": cut.replicas} for cut in found.cuts]
-    columns = [name for name in dict.fromkeys(name for record in found.records for name in record) if name not in NESTED]
-    ranks = [(*case.key, r, *row) for case in found.cases if case.rows_PP is not None for r, row in enumerate(_of_ranks(case))]
+    head["cuts"] = [
+        {"k": cut.k, "method": cut.method, "entropy": cut.entropy, "replicas": cut.replicas} for cut in found.cuts
+    ]
+    columns = [
+        name for name in dict.fromkeys(name for record in found.records for name in record) if name not in NESTED
+    ]
+    ranks = [
+        (*case.key, r, *row)
+        for case in found.cases
+        if case.rows_PP is not None
+        for r, row in enumerate(_of_ranks(case))
+    ]
     written = [
         write_text(folder / "volumes.jsonl", lines),
-        write_csv(folder / "volumes.csv", columns, ([record.get(name) for name in columns] for record in found.records)),
-        write_csv(folder / "ranks.csv", ("k", "method", "scheme", "replication", "rank", "rows_sent", "rows_received", "work_nonzeros"), ranks),
-        write_csv(folder / "parts.csv", ("k", "method", "part", "nodes", "label_entropy"), (row for cut in found.cuts for row in _of_parts(cut))),
+        write_csv(
+            folder / "volumes.csv", columns, ([record.get(name) for name in columns] for record in found.records)
+        ),
+        write_csv(
+            folder / "ranks.csv",
+            ("k", "method", "scheme", "replication", "rank", "rows_sent", "rows_received", "work_nonzeros"),
+            ranks,
+        ),
+        write_csv(
+            folder / "parts.csv",
+            ("k", "method", "part", "nodes", "label_entropy"),
+            (row for cut in found.cuts for row in _of_parts(cut)),
+        ),
     ]
     with new_file(folder / "arrays.npz") as path:
         np.savez_compressed(path, **_arrays(found))
-    return [*written, folder / "arrays.npz", write_text(folder / "study.json", json.dumps(head, indent=1, allow_nan=False) + "\n")]
+    return [
+        *written,
+        folder / "arrays.npz",
+        write_text(folder / "study.json", json.dumps(head, indent=1, allow_nan=False) + "\n"),
+    ]
 
 
 def load_study(path: str | Path) -> Study:
@@ -80,17 +125,25 @@ def load_study(path: str | Path) -> Study:
         return Study(graph, {"width": first["width"]}, [Case(record) for record in records])
     try:
         head = json.loads((path / "study.json").read_text(encoding="utf-8"))
-        if fault := fault_of(head, HEAD) or fault_of(head["graph"], GRAPH) or fault_of(head["made"], MADE, {"widths": "a list"}):
+        if (
+            fault := fault_of(head, HEAD)
+            or fault_of(head["graph"], GRAPH)
+            or fault_of(head["made"], MADE, {"widths": "a list"})
+        ):
             raise ValueError(f"study.json: {fault}")
         records = read_lines(path / "volumes.jsonl")
         with np.load(path / "arrays.npz", allow_pickle=False) as arrays:
             if not arrays.files and not head["cuts"]:
-                return Study(head["graph"], head["made"], [Case(record) for record in records], left_out=head["left_out"])
+                return Study(
+                    head["graph"], head["made"], [Case(record) for record in records], left_out=head["left_out"]
+                )
             cases = [Case(record, arrays[f"rows/{i}"], arrays[f"work/{i}"]) for i, record in enumerate(records)]
             cuts = [_cut_of(i, facts, arrays) for i, facts in enumerate(head["cuts"])]
             return Study(head["graph"], head["made"], cases, cuts, arrays["stored"], head["left_out"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: is not a whole study ({error}); make it again with runs/analysis/volumes GRAPH --out {path}") from None
+        raise InputError(
+            f"{path}: is not a whole study ({error}); make it again with runs/analysis/volumes GRAPH --out {path}"
+        ) from None
 
 
 def read_lines(path: Path) -> list[dict]:
@@ -160,7 +213,10 @@ def _of_ranks(case: Case) -> list[tuple[int, int, int]]:
 
 def _of_parts(cut: Cut) -> list[tuple]:
     entropies = [None] * cut.k if cut.entropies_k is None else cut.entropies_k.tolist()
-    return [(cut.k, cut.method, part, nodes, entropy) for part, (nodes, entropy) in enumerate(zip(cut.sizes_k.tolist(), entropies))]
+    return [
+        (cut.k, cut.method, part, nodes, entropy)
+        for part, (nodes, entropy) in enumerate(zip(cut.sizes_k.tolist(), entropies))
+    ]
 
 
 def _arrays(found: Study) -> dict[str, np.ndarray]:
@@ -181,4 +237,13 @@ def _arrays(found: Study) -> dict[str, np.ndarray]:
 def _cut_of(i: int, facts: dict, arrays) -> Cut:
     clusters = (arrays[f"clusters/{i}"], arrays[f"merged/{i}"]) if f"clusters/{i}" in arrays else None
     entropies_k = arrays[f"entropies/{i}"] if f"entropies/{i}" in arrays else None
-    return Cut(facts["k"], facts["method"], entropies_k, facts["entropy"], facts["replicas"], arrays[f"density/{i}"], arrays[f"sizes/{i}"], clusters)
+    return Cut(
+        facts["k"],
+        facts["method"],
+        entropies_k,
+        facts["entropy"],
+        facts["replicas"],
+        arrays[f"density/{i}"],
+        arrays[f"sizes/{i}"],
+        clusters,
+    )

@@ -55,7 +55,10 @@ def study_page(study: Study, k: int | None = None) -> Page:
     graph, made = study.graph, study.made
     lead = f"{graph['n']:,} nodes, {graph['nnz']:,} nonzeros; {len(study.values('method'))} methods, k = {', '.join(map(str, study.values('k')))}"
     page = Page(f"Partitions of {graph['name']} and what they send", lead)
-    page.section("At a glance", "For each k and scheme, the method that sends least in one SpMM over all ranks, and the one whose busiest rank sends least: that rank is what an exchange waits for.")
+    page.section(
+        "At a glance",
+        "For each k and scheme, the method that sends least in one SpMM over all ranks, and the one whose busiest rank sends least: that rank is what an exchange waits for.",
+    )
     page.table(*tables.least(study), group="k")
     page.section("How this was made")
     page.facts(_facts(study))

@@ -28,7 +28,13 @@ METHODS = {
     "entropy": ("#332288", "*", "-"),
 }
 SCHEMES = {"broadcast": ("#4D4D4D", "o", "-"), "columns": ("#E69F00", "s", "-"), "cover": ("#009E73", "D", "-")}
-OTHERS = (("#56B4E9", "o", "--"), ("#DDAA33", "D", "--"), ("#88CCEE", "<", "--"), ("#999933", ">", "--"), ("#661100", "d", "--"))
+OTHERS = (
+    ("#56B4E9", "o", "--"),
+    ("#DDAA33", "D", "--"),
+    ("#88CCEE", "<", "--"),
+    ("#999933", ">", "--"),
+    ("#661100", "d", "--"),
+)
 QUIET, INK = "#C9CDD2", "#222222"
 LINE = 1.25  # height of a line over the font's size
 FORMATS = (".png", ".svg")
@@ -106,7 +112,11 @@ def wrap(text: str, inches: float, size: float) -> str:
     """Return the text in lines of at most so many inches, broken after a space or one of : , = where there is one."""
     lines = []
     for line in text.split("\n"):
-        while (most := max(1, bisect_right(range(1, len(line) + 1), inches, key=lambda letters: text_inches(line[:letters], size)))) < len(line):
+        while (
+            most := max(
+                1, bisect_right(range(1, len(line) + 1), inches, key=lambda letters: text_inches(line[:letters], size))
+            )
+        ) < len(line):
             # A space at the end may hang over.
             end = max(line.rfind(" ", 0, most + 1), *(line.rfind(mark, 0, most) for mark in ":,=")) + 1 or most
             lines.append(line[:end].rstrip())
@@ -144,9 +154,21 @@ def plain_log(axis, letter: str, ticks=None, zero: float | None = None) -> None:
         own.set_major_locator(MaxNLocator(5))
         text = "{:,.5g}".format
     else:
-        own.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7) if high < 8 * low else (1, 2, 5) if high < (100 if letter == "x" else 3000) * low else (1,)))
+        own.set_major_locator(
+            LogLocator(
+                subs=(1, 2, 3, 5, 7)
+                if high < 8 * low
+                else (1, 2, 5)
+                if high < (100 if letter == "x" else 3000) * low
+                else (1,)
+            )
+        )
     if zero is not None:
-        own.set_major_locator(FixedLocator([zero, *(tick for tick in own.get_major_locator().tick_values(low, high) if tick > 1.5 * zero)]))
+        own.set_major_locator(
+            FixedLocator(
+                [zero, *(tick for tick in own.get_major_locator().tick_values(low, high) if tick > 1.5 * zero)]
+            )
+        )
     own.set_minor_locator(NullLocator())
     own.set_major_formatter(FuncFormatter(lambda value, _: "0" if value == zero else text(value)))
 
@@ -194,5 +216,7 @@ def png_bytes(figure) -> bytes:
 
     drawn, packed = BytesIO(), BytesIO()
     figure.savefig(drawn, format="png", facecolor="white")
-    Image.open(drawn).convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(packed, format="png", optimize=True)
+    Image.open(drawn).convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        packed, format="png", optimize=True
+    )
     return packed.getvalue()

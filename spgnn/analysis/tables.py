@@ -72,7 +72,11 @@ def least(study: Study) -> tuple[list[dict], dict[str, str]]:
         row = {"k": k, "scheme": scheme, "replication": c}
         for what, key in (("total", "total_mb"), ("send", "max_send_mb")):
             best, most = min(group, key=lambda r: r[key]), max(r[key] for r in group)
-            row |= {f"{what}_method": best["method"], key: best[key], f"{what}_share": 100 * best[key] / most if most else 100.0}
+            row |= {
+                f"{what}_method": best["method"],
+                key: best[key],
+                f"{what}_share": 100 * best[key] / most if most else 100.0,
+            }
         rows.append(row)
     return rows, LEAST
 
@@ -93,6 +97,13 @@ def clusters(study: Study) -> tuple[list[dict], dict[str, str]]:
         if cut.clusters is not None and len(cut.clusters[0]):
             before, after = cut.clusters
             names = ("clusters", "mean", "deviation", "merged", "merged_mean", "merged_deviation")
-            values = (len(before), float(before.mean()), float(before.std()), len(after), float(after.mean()), float(after.std()))
+            values = (
+                len(before),
+                float(before.mean()),
+                float(before.std()),
+                len(after),
+                float(after.mean()),
+                float(after.std()),
+            )
             rows.append({"k": cut.k, "method": cut.method} | dict(zip(names, values)))
     return rows, CLUSTERS

@@ -27,7 +27,11 @@ def check_path(path: str | Path) -> None:
 
 def write_trace(comm, recorder: Recorder, path: str | Path) -> None:
     """Write the kept spans of all ranks to one file, from rank 0. Collective."""
-    mine = {"spans": _aligned(recorder), "error_s": max((error for *_, error in recorder.syncs), default=0.0), "dropped": recorder.dropped}
+    mine = {
+        "spans": _aligned(recorder),
+        "error_s": max((error for *_, error in recorder.syncs), default=0.0),
+        "dropped": recorder.dropped,
+    }
     texts = _gather_to_root(comm, json.dumps(mine).encode())
     if comm.rank == 0:
         _write([json.loads(text) for text in texts], path, "")
@@ -80,7 +84,9 @@ def _write(ranks: list[dict], path: str | Path, reason: str, first: int = 0) -> 
     if reason:
         about["incomplete"] = f"rank {first} alone: {reason}"
     with new_file(Path(path)) as aside:
-        aside.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}), encoding="utf-8")
+        aside.write_text(
+            json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}), encoding="utf-8"
+        )
 
 
 def _events(pid: int, spans: list[Span], zero_s: float) -> list[dict]:
@@ -94,10 +100,18 @@ def _events(pid: int, spans: list[Span], zero_s: float) -> list[dict]:
                 lanes_end.append(0.0)
                 events.append(_named("thread_name", pid, lane + 1, "exchange"))
             lanes_end[lane], tid = span.end, lane + 1
-        counts = {name: value for name, value in (("flop", span.flops), ("bytes", span.bytes), ("messages", span.messages)) if value}
+        counts = {
+            name: value
+            for name, value in (("flop", span.flops), ("bytes", span.bytes), ("messages", span.messages))
+            if value
+        }
         args = ({"of": span.label} if span.label else {}) | counts
         times = {"ts": round((span.start - zero_s) * 1e6, 3), "dur": round((span.end - span.start) * 1e6, 3)}
-        events.append({"name": span.phase, "cat": "exchange" if tid else "compute", "ph": "X", "pid": pid, "tid": tid} | times | {"args": args})
+        events.append(
+            {"name": span.phase, "cat": "exchange" if tid else "compute", "ph": "X", "pid": pid, "tid": tid}
+            | times
+            | {"args": args}
+        )
     return events
 
 

@@ -96,7 +96,11 @@ def measure(
     steps = [every if rows_N is None else product(A, owner_N, k, scheme, rows_N) for rows_N in needed]
     tables = {id(counted): _Tables(counted, grid) for counted in (every, *steps)}
     sent = _epoch(layers, [tables[id(step)] for step in steps], input_gradient, itemsize, wire, wire_gradients)
-    evaluation = [e for e in _epoch(evaluated, [tables[id(every)]] * len(layers), False, itemsize, wire, wire) if e.direction == "forward"]
+    evaluation = [
+        e
+        for e in _epoch(evaluated, [tables[id(every)]] * len(layers), False, itemsize, wire, wire)
+        if e.direction == "forward"
+    ]
     sent += evaluation * evaluations
 
     rows_PP, work = tables[id(every)].rows_PP, work_of(every, grid)
@@ -130,7 +134,10 @@ class _Tables:
 
     def __init__(self, counted: Product, grid):
         self.rows_PP = on_ranks(counted.rows_kk, grid)
-        self.sums = {"forward": sums_PP(counted.out_k, grid, "forward"), "backward": sums_PP(counted.in_k, grid, "backward")}
+        self.sums = {
+            "forward": sums_PP(counted.out_k, grid, "forward"),
+            "backward": sums_PP(counted.in_k, grid, "backward"),
+        }
         self.c = grid.c
 
     def exchanges(self, plan: LayerPlan, direction: str, rows_bytes: int, sum_bytes: int) -> list[Exchange]:
@@ -141,7 +148,9 @@ class _Tables:
         return [rows, Exchange(plan.layer, direction, "sum", plan.width, sum_bytes, self.sums[direction])]
 
 
-def _epoch(layers, tables: list[_Tables], input_gradient: bool, itemsize: int, wire: str, wire_gradients: str) -> list[Exchange]:
+def _epoch(
+    layers, tables: list[_Tables], input_gradient: bool, itemsize: int, wire: str, wire_gradients: str
+) -> list[Exchange]:
     """Return the exchanges of a training step in order: forward through the layers, then backward."""
     sent = []
     for direction, plans, kind in (("forward", layers, wire), ("backward", layers[::-1], wire_gradients)):
@@ -150,11 +159,15 @@ def _epoch(layers, tables: list[_Tables], input_gradient: bool, itemsize: int, w
             for _ in range(plan.exchanges_forward if direction == "forward" else backward):
                 # Partial results of bfloat16 are float32 until they are added up.
                 sum_bytes = plan.width * (max(itemsize, 4) if direction == "forward" else itemsize)
-                sent += tables[plan.layer - 1].exchanges(plan, direction, row_bytes(plan.width, itemsize, kind), sum_bytes)
+                sent += tables[plan.layer - 1].exchanges(
+                    plan, direction, row_bytes(plan.width, itemsize, kind), sum_bytes
+                )
     return sent
 
 
-def _volume(plan: LayerPlan, step: Product, exchanges: list[dict], c: int, left_nnz: int | None, input_gradient: bool) -> LayerVolume:
+def _volume(
+    plan: LayerPlan, step: Product, exchanges: list[dict], c: int, left_nnz: int | None, input_gradient: bool
+) -> LayerVolume:
     own = [e for e in exchanges if e["layer"] == plan.layer]
     nnz, rows = int(step.nnz_kk.sum()), int(step.out_k.sum())
     has_input_gradient = plan.layer > 1 or input_gradient
@@ -202,5 +215,7 @@ def _left_nnz(graph: Graph, plan: LayerPlan, sparse_input: bool, rows_N: np.ndar
 def _mask(train_N: np.ndarray, graph: Graph) -> np.ndarray:
     train_N = np.asarray(train_N)
     if train_N.shape != (graph.n_nodes,) or train_N.dtype != bool:
-        raise UsageError(f"train_N is {train_N.dtype} of shape {train_N.shape}; expected one bool a node, ({graph.n_nodes},)")
+        raise UsageError(
+            f"train_N is {train_N.dtype} of shape {train_N.shape}; expected one bool a node, ({graph.n_nodes},)"
+        )
     return train_N

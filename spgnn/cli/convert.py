@@ -12,7 +12,9 @@ from .options import OneProcess, output_options, source_options
 @click.argument("src", metavar="SRC")
 @click.argument("dst", metavar="DST")
 @source_options
-@click.option("--split", default="", metavar="FILE", help="split in a file of its own: .npy int8, 0 train, 1 val, 2 test, -1 none")
+@click.option(
+    "--split", default="", metavar="FILE", help="split in a file of its own: .npy int8, 0 train, 1 val, 2 test, -1 none"
+)
 @output_options
 def convert(src: str, dst: str, format: str, features: str, labels: str, split: str, as_json: bool) -> None:
     """Read the graph SRC in any known format and write the native folder DST.
@@ -29,7 +31,13 @@ def convert(src: str, dst: str, format: str, features: str, labels: str, split: 
 
     with Progress(f"reading {src}") as progress:
         report = convert_graph(
-            src, dst, format=format or None, features=features or None, labels=labels or None, split=split or None, progress=progress
+            src,
+            dst,
+            format=format or None,
+            features=features or None,
+            labels=labels or None,
+            split=split or None,
+            progress=progress,
         )
     if as_json:
         write_json(report)

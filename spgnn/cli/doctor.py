@@ -23,9 +23,18 @@ MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
 
 @click.command(cls=Sections, short_help="Check launcher, threads, MPI and speed.")
-@click.option("--calibrate", metavar="FILE", default="", help="measure longer and write a machine file: spgnn plan --machine FILE")
+@click.option(
+    "--calibrate", metavar="FILE", default="", help="measure longer and write a machine file: spgnn plan --machine FILE"
+)
 @click.option("--full", is_flag=True, help="also send more than 2^31 bytes between two ranks, which needs 9 GB")
-@click.option("--threads", type=click.IntRange(0, MOST_THREADS), default=0, metavar="N", show_default=True, help="threads a rank; 0: the cores of the host over its ranks")
+@click.option(
+    "--threads",
+    type=click.IntRange(0, MOST_THREADS),
+    default=0,
+    metavar="N",
+    show_default=True,
+    help="threads a rank; 0: the cores of the host over its ranks",
+)
 @output_options
 def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
     """Look at launcher, ranks, threads, MPI, memory, links and speed; say what is wrong and how to mend it.
@@ -38,7 +47,15 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
     Start it as you start training: rates and links are measured with all ranks at work. The exit code is 4
     where a check fails.
     """
-    from ..analysis.health import check_device, check_kernels, check_large_counts, check_launcher, check_memory, check_mpi, check_threads
+    from ..analysis.health import (
+        check_device,
+        check_kernels,
+        check_large_counts,
+        check_launcher,
+        check_memory,
+        check_mpi,
+        check_threads,
+    )
     from ..dist import world
     from ..errors import together
 
@@ -74,19 +91,32 @@ def _speed(machine: Machine, guessed: list[str], size: int) -> list[Check]:
     m, checks = machine, []
     rates = f"float32 {m.gemm_float32 / 1e9:.3g}, float64 {m.gemm_float64 / 1e9:.3g}, bfloat16 {m.gemm_bfloat16 / 1e9:.3g} GFLOP/s a rank"
     slow = m.gemm_bfloat16 < m.gemm_float32
-    checks.append(Check("dense products", "ok", rates + ("; --dtype bfloat16 only saves memory and bytes here" if slow else "")))
+    checks.append(
+        Check("dense products", "ok", rates + ("; --dtype bfloat16 only saves memory and bytes here" if slow else ""))
+    )
     found = f"rows at {m.spmm_cached / 1e9:.3g} GB/s from the cache, {m.spmm_memory / 1e9:.3g} GB/s from memory, {1e9 * m.nonzero_s:.2g} ns a nonzero"
     checks.append(Check("sparse products", "ok", found))
-    checks.append(Check("memory passes", "ok", f"{m.stream / 1e9:.3g} GB/s a rank; a call costs {1e6 * m.call_s:.3g} us"))
+    checks.append(
+        Check("memory passes", "ok", f"{m.stream / 1e9:.3g} GB/s a rank; a call costs {1e6 * m.call_s:.3g} us")
+    )
     if size > 1 and "local_latency_s" not in guessed:
         slow = m.local_latency_s > 1e-3
         found = f"{1e6 * m.local_latency_s:.3g} us, {m.local_bandwidth / 1e9:.3g} GB/s"
         fix = "as many ranks as cores, or fewer: they wait for each other's cores" if slow else ""
         checks.append(Check("links inside a host", "warn" if slow else "ok", found, fix))
     if "latency_s" not in guessed:
-        found = f"{1e6 * m.latency_s:.3g} us, {m.bandwidth / 1e9:.3g} GB/s a rank, {m.card_bandwidth / 1e9:.3g} GB/s a host"
+        found = (
+            f"{1e6 * m.latency_s:.3g} us, {m.bandwidth / 1e9:.3g} GB/s a rank, {m.card_bandwidth / 1e9:.3g} GB/s a host"
+        )
         slow = m.bandwidth < 20e6
-        checks.append(Check("links between hosts", "warn" if slow else "ok", found, "the fast network: is MPI on the slow one? (UCX_NET_DEVICES, FI_PROVIDER)" if slow else ""))
+        checks.append(
+            Check(
+                "links between hosts",
+                "warn" if slow else "ok",
+                found,
+                "the fast network: is MPI on the slow one? (UCX_NET_DEVICES, FI_PROVIDER)" if slow else "",
+            )
+        )
     return checks
 
 
@@ -107,7 +137,9 @@ def _check_target(path: str) -> None:
     check_file(Path(path))
     folder = Path(path).parent
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ResourceError(f"--calibrate {path}: {'no such folder' if not folder.exists() else 'the folder cannot be written'}; choose a file that can be written")
+        raise ResourceError(
+            f"--calibrate {path}: {'no such folder' if not folder.exists() else 'the folder cannot be written'}; choose a file that can be written"
+        )
 
 
 def _write(path: str, machine: Machine | None, guessed: list[str], size: int) -> None:
@@ -116,7 +148,9 @@ def _write(path: str, machine: Machine | None, guessed: list[str], size: int) ->
     comment = f"Measured by `spgnn doctor --calibrate` on {size} rank(s)."
     if guessed:
         comment += f"\nNot measured, taken from `laptop`: {', '.join(guessed)}."
-        say(f"{path}: {', '.join(guessed)} were not measured: start it on several {'hosts' if 'local_latency_s' not in guessed else 'ranks'} for them")
+        say(
+            f"{path}: {', '.join(guessed)} were not measured: start it on several {'hosts' if 'local_latency_s' not in guessed else 'ranks'} for them"
+        )
     with new_file(Path(path)) as aside:
         aside.write_text(machine.to_toml(comment), encoding="utf-8")
     say(f"{path} written; `spgnn plan GRAPH --machine {path}` reads it")

@@ -94,7 +94,9 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     if not widths:
         widths = default_widths(loaded)
         if not (loaded.n_features and loaded.n_classes):
-            say(f"{loaded.name} has no {'features' if not loaded.n_features else 'labels'}; --widths {','.join(map(str, widths))}")
+            say(
+                f"{loaded.name} has no {'features' if not loaded.n_features else 'labels'}; --widths {','.join(map(str, widths))}"
+            )
     features = loaded.X  # which a partitioner may look at
     if widths[0] != loaded.n_features:
         loaded = replace(loaded, X=None)  # of other features than the graph's nothing is known
@@ -109,7 +111,9 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
                     write_json(lines[-1])
     if as_json:
         return
-    write(f"{graph}, {config.edges} edges: {used.n_nodes:,} nodes, {used.nnz:,} nonzeros; widths {', '.join(map(str, widths))}")
+    write(
+        f"{graph}, {config.edges} edges: {used.n_nodes:,} nodes, {used.nnz:,} nonzeros; widths {', '.join(map(str, widths))}"
+    )
     if config.simulate:
         write(f"simulated on {lines[0]['simulated']['machine']}")
         write(rows_table([_simulated(line) for line in lines], SIMULATED))
@@ -155,14 +159,21 @@ def _label_entropy(graph: Graph, part: Partition) -> dict:
 def _readable(line: dict) -> dict:
     from ..analysis.exchanges import summed_rows
 
-    return line | {"epoch_bytes": bytes_text(line["bytes_per_epoch"]), "sum_rows": summed_rows(line["n"], line["replication"])}
+    return line | {
+        "epoch_bytes": bytes_text(line["bytes_per_epoch"]),
+        "sum_rows": summed_rows(line["n"], line["replication"]),
+    }
 
 
 def _simulated(line: dict) -> dict:
     simulated, parts = line["simulated"], line["simulated"]["epoch_parts_s"]
     parts = parts | {"epoch_s": simulated["epoch_s"], "dense": parts["gemm"] + parts["passes"] + parts["calls"]}
     milliseconds = {name: f"{1e3 * seconds:.3f}" for name, seconds in parts.items()}
-    return _readable(line) | milliseconds | {"ranks": simulated["ranks"], "memory": bytes_text(int(1e6 * simulated["memory_mb"]))}
+    return (
+        _readable(line)
+        | milliseconds
+        | {"ranks": simulated["ranks"], "memory": bytes_text(int(1e6 * simulated["memory_mb"]))}
+    )
 
 
 def _partitions(graph: Graph, cuts: list[tuple[int, str]], config: MeasureConfig) -> Iterator[Partition]:

@@ -66,7 +66,9 @@ class OneProcess(Sections):
 
         launcher = find_launcher(os.environ)
         if launcher is not None and launcher.size > 1:
-            raise UsageError(f"{ctx.command_path} is one process, {launcher.name} started {launcher.size}; run it without a launcher")
+            raise UsageError(
+                f"{ctx.command_path} is one process, {launcher.name} started {launcher.size}; run it without a launcher"
+            )
         return super().invoke(ctx)
 
 
@@ -87,7 +89,9 @@ def output_options(command: Callable) -> Callable:
     command = click.option(
         "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="show the traceback of an error"
     )(command)
-    return click.option("--json", "as_json", is_flag=True, help="print JSON, one object a line, instead of a table")(command)
+    return click.option("--json", "as_json", is_flag=True, help="print JSON, one object a line, instead of a table")(
+        command
+    )
 
 
 def config_options(cls: type) -> Callable:
@@ -105,13 +109,17 @@ def config_options(cls: type) -> Callable:
             settings = read_toml(cls, config, given) if config else build(cls, given, "command line")
             out = getattr(settings, "out", "")
             if config and out and "out" not in given and Path(out).resolve() == Path(config).resolve().parent:
-                raise UsageError(f"--config {config} is of the results in {out}, which would be replaced; name a folder with --out, that one or another")
+                raise UsageError(
+                    f"--config {config} is of the results in {out}, which would be replaced; name a folder with --out, that one or another"
+                )
             return command(graph=graph or _graph_in(config), config=settings, **values)
 
         hints = typing.get_type_hints(cls)
         for f in reversed(fields(cls)):
             body = _option(f, hints[f.name])(body)
-        body = click.option("--config", metavar="FILE", help="TOML file of these options; the command line goes on top")(body)
+        body = click.option(
+            "--config", metavar="FILE", help="TOML file of these options; the command line goes on top"
+        )(body)
         return click.argument("graph", metavar="GRAPH", required=False)(body)
 
     return decorate
@@ -135,7 +143,9 @@ def integers(name: str, text: str) -> tuple[int, ...]:
 def widths_of(text: str, name: str = "widths") -> tuple[int, ...]:
     """Return the positive integers of --widths, which may repeat."""
     found = _listed(name, text)
-    if len(found) <= text.count(",") or not all(word.isascii() and word.isdecimal() and len(word) < 10 and int(word) > 0 for word in found):
+    if len(found) <= text.count(",") or not all(
+        word.isascii() and word.isdecimal() and len(word) < 10 and int(word) > 0 for word in found
+    ):
         raise UsageError(f"{flag(name)} {text!r}; expected positive integers separated by commas, such as 4,16")
     return tuple(int(word) for word in found)
 
@@ -162,7 +172,13 @@ def _option(f: Field, hint: type) -> Callable:
     elif hint is str:
         metavar = f.metadata["metavar"] or METAVARS.get(f.name, "NAME")
     return click.option(
-        *flags, f.name, type=kind, default=f.default, metavar=metavar, help=f.metadata["help"], show_default=f.default != ""
+        *flags,
+        f.name,
+        type=kind,
+        default=f.default,
+        metavar=metavar,
+        help=f.metadata["help"],
+        show_default=f.default != "",
     )
 
 

@@ -13,7 +13,22 @@ from .options import GRAPH_HELP, OneProcess, config_options, flag, output_option
 from .source import load
 
 SECTIONS = {
-    "Partition": ("k", "method", "objective", "effort", "start", "send", "receive", "c", "floor", "fanout", "similarity", "balance", "seed", "out"),
+    "Partition": (
+        "k",
+        "method",
+        "objective",
+        "effort",
+        "start",
+        "send",
+        "receive",
+        "c",
+        "floor",
+        "fanout",
+        "similarity",
+        "balance",
+        "seed",
+        "out",
+    ),
     "Graph": ("edges", "format", "features", "labels", "split"),
     "Out of core": ("memory", "hops", "nodes", "relabel"),
 }
@@ -60,10 +75,14 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
         raise UsageError("--memory needs --out DIR: what is out of core has to lie somewhere")
     method = config.method or "spring"
     if method not in STREAMING:
-        raise UsageError(f"--method {method} needs the graph in memory; with --memory choose one of {', '.join(STREAMING)}, or leave out --memory")
+        raise UsageError(
+            f"--method {method} needs the graph in memory; with --memory choose one of {', '.join(STREAMING)}, or leave out --memory"
+        )
     for name in OPTIONS:
         if getattr(config, name) != getattr(PartitionConfig(), name):
-            raise UsageError(f"{flag(name)} is an option of {' or '.join(OPTIONS[name])}, which needs the graph in memory; leave out --memory")
+            raise UsageError(
+                f"{flag(name)} is an option of {' or '.join(OPTIONS[name])}, which needs the graph in memory; leave out --memory"
+            )
     files = {name: getattr(config, name) or None for name in ("features", "labels", "split", "format")}
     try:
         with Passes(graph) as progress:
@@ -72,7 +91,9 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
                 hops=config.hops, n_nodes=config.nodes or None, relabel=config.relabel, progress=progress, note=progress.note, **files,
             )  # fmt: skip
     except KeyboardInterrupt:
-        say(f"{config.out}: interrupted; the same command goes on from here, or remove .{Path(config.out).name}.partial beside it")
+        say(
+            f"{config.out}: interrupted; the same command goes on from here, or remove .{Path(config.out).name}.partial beside it"
+        )
         raise
     return report | {"peak_rss_mb": peak_rss_mb(), "out": config.out}
 
@@ -85,10 +106,14 @@ def _in_memory(graph: str, config: PartitionConfig) -> dict:
         if getattr(config, name) != getattr(PartitionConfig(), name):
             raise UsageError(f"{flag(name)} goes with --memory, out of core")
     method = config.method or "metis"
-    options = {name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(PartitionConfig(), name)}
+    options = {
+        name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(PartitionConfig(), name)
+    }
     for name, value in options.items():
         if method not in OPTIONS[name]:
-            raise UsageError(f"--{name} {value} is an option of --method {' and '.join(OPTIONS[name])}; {method} has none")
+            raise UsageError(
+                f"--{name} {value} is an option of --method {' and '.join(OPTIONS[name])}; {method} has none"
+            )
     loaded = load(graph, config.format, config.features, config.labels, config.split).with_edges(config.edges)
     part = part_graph(loaded, config.k, method, seed=config.seed, balance=config.balance, **options)
     report = part.describe(loaded)

@@ -46,7 +46,9 @@ COLUMNS = {
 ITEMSIZE = {"bfloat16": 2, "float32": 4, "float64": 8}
 
 
-@click.command(cls=OneProcess, sections=SECTIONS, short_help="Predict memory, bytes and time of a training.", epilog=GRAPH_HELP)
+@click.command(
+    cls=OneProcess, sections=SECTIONS, short_help="Predict memory, bytes and time of a training.", epilog=GRAPH_HELP
+)
 @config_options(PlanConfig)
 @output_options
 def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
@@ -66,13 +68,20 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
     loaded = load(graph, config.format, config.features, config.labels)
     widths = _widths(loaded, config)
     names = ("dropout", "input_dropout", "residual", "wire", "wire_gradients", "order", "keep", "prune", "overlap")
-    model = Model(widths=widths, itemsize=ITEMSIZE[config.dtype], norm=config.norm != "none", **{name: getattr(config, name) for name in names})
+    model = Model(
+        widths=widths,
+        itemsize=ITEMSIZE[config.dtype],
+        norm=config.norm != "none",
+        **{name: getattr(config, name) for name in names},
+    )
     features = loaded.X  # which a partitioner may look at
     if widths[0] != loaded.n_features:
         loaded = replace(loaded, X=None)  # of other features than the graph's nothing is known
     planned, schemes = PlannedGraph(loaded, config.edges, widths[0]), words("scheme", config.scheme)
     lines = [
-        plan_line(planned, part, scheme, c, model, machine, from_parts=bool(config.partition), device_bytes=device_bytes)
+        plan_line(
+            planned, part, scheme, c, model, machine, from_parts=bool(config.partition), device_bytes=device_bytes
+        )
         for part, c in _partitions(replace(planned.graph, X=features), config)
         for scheme in (schemes if part.k * c > 1 else schemes[:1])  # one rank sends nothing
     ]
@@ -81,7 +90,9 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
         for line in lines:
             write_json(line.to_dict() | {"fastest": line is best})
     else:
-        write(f"{graph}, {config.edges} edges: {planned.graph.n_nodes:,} nodes, {planned.graph.nnz:,} nonzeros; widths {', '.join(map(str, widths))}")
+        write(
+            f"{graph}, {config.edges} edges: {planned.graph.n_nodes:,} nodes, {planned.graph.nnz:,} nonzeros; widths {', '.join(map(str, widths))}"
+        )
         write(f"{machine.name}: {machine.ranks_per_host} rank(s) a host, {bytes_text(machine.memory_bytes)} of memory")
         columns = {key: heading for key, heading in COLUMNS.items() if key != "device" or device_bytes}
         write(rows_table([_row(line, line is best) for line in lines], columns))
@@ -96,8 +107,16 @@ def _machine(config: PlanConfig) -> Machine:
 
     machine = load_machine(config.machine or "laptop")
     if not config.machine:
-        say("rates of `laptop`, with this host's cores and memory; `spgnn doctor --calibrate FILE` measures this host's, --machine FILE reads them")
-        machine = replace(machine, name="this host", ranks_per_host=cores(), memory_bytes=memory_bytes(), cache_bytes=cache_bytes() / cores())
+        say(
+            "rates of `laptop`, with this host's cores and memory; `spgnn doctor --calibrate FILE` measures this host's, --machine FILE reads them"
+        )
+        machine = replace(
+            machine,
+            name="this host",
+            ranks_per_host=cores(),
+            memory_bytes=memory_bytes(),
+            cache_bytes=cache_bytes() / cores(),
+        )
     if config.ranks_per_host:
         machine = machine.placed(config.ranks_per_host)
     return replace(machine, memory_bytes=1e9 * config.memory) if config.memory else machine
@@ -112,7 +131,9 @@ def _device_bytes(config: PlanConfig) -> float:
     import torch
 
     if not torch.cuda.is_available():
-        raise UsageError("--device cuda: there is no device here to ask for its memory; give it with --device-memory GB")
+        raise UsageError(
+            "--device cuda: there is no device here to ask for its memory; give it with --device-memory GB"
+        )
     return torch.cuda.get_device_properties(0).total_memory
 
 
@@ -121,7 +142,9 @@ def _widths(graph: Graph, config: PlanConfig) -> tuple[int, ...]:
         return widths_of(config.widths)
     if not graph.n_features or not graph.n_classes:
         what = "features" if not graph.n_features else "labels"
-        raise UsageError(f"{graph.name} has no {what}, which give the widths; give them with --widths 128,16,40, or --{what} FILE")
+        raise UsageError(
+            f"{graph.name} has no {what}, which give the widths; give them with --widths 128,16,40, or --{what} FILE"
+        )
     return graph.n_features, *[config.hidden] * (config.layers - 1), graph.n_classes
 
 
@@ -137,7 +160,9 @@ def _partitions(graph: Graph, config: PlanConfig) -> Iterator[tuple[Partition, i
         fitting = [c for c in wanted if part.k % c == 0 and (not ranks or part.k * c in ranks)]
         if not fitting:
             asked = f"on {config.ranks} ranks with" if ranks else "with"
-            raise UsageError(f"{config.partition} has k = {part.k} parts, which do not run {asked} replication {config.replication}: P = k c, and c divides k")
+            raise UsageError(
+                f"{config.partition} has k = {part.k} parts, which do not run {asked} replication {config.replication}: P = k c, and c divides k"
+            )
         yield from ((part, c) for c in fitting)
         return
     known: dict[tuple[int, str], Partition] = {}

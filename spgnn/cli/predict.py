@@ -13,7 +13,9 @@ from .options import output_options
 @click.argument("run", metavar="RUN")
 @click.option("--graph", default="", metavar="GRAPH", help="graph to predict on; the run's own when left out")
 @click.option("--out", default="", metavar="FILE", help="file to write, .npy; RUN/predictions.npy when left out")
-@click.option("--embeddings", default="", metavar="FILE", help="write the inputs of the last layer too, .npy (N, hidden)")
+@click.option(
+    "--embeddings", default="", metavar="FILE", help="write the inputs of the last layer too, .npy (N, hidden)"
+)
 @output_options
 def predict(run: str, graph: str, out: str, embeddings: str, as_json: bool) -> None:
     """Predict every node's class with the best weights of RUN, the --out folder of `spgnn train`.

@@ -17,7 +17,14 @@ from .options import OneProcess, output_options
 @click.argument("run", metavar="RUN")
 @click.option("--out", default="", metavar="FILE", help="HTML file to write; RUN/report.html when left out")
 @click.option("--pictures", default="", metavar="DIR", help="write each picture as PNG and SVG too")
-@click.option("-k", "k", type=click.IntRange(1), default=None, metavar="K", help="of a study: the k of pictures of single partitions")
+@click.option(
+    "-k",
+    "k",
+    type=click.IntRange(1),
+    default=None,
+    metavar="K",
+    help="of a study: the k of pictures of single partitions",
+)
 @output_options
 def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> None:
     """Write what RUN found as one HTML file that needs no network.
@@ -36,7 +43,9 @@ def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> N
 
     path = Path(run)
     if not path.exists():
-        raise InputError(f"{run}: no such file or folder; expected what `spgnn train --out`, runs/analysis/volumes or `spgnn measure --json` wrote")
+        raise InputError(
+            f"{run}: no such file or folder; expected what `spgnn train --out`, runs/analysis/volumes or `spgnn measure --json` wrote"
+        )
     if path.is_file() or (path / "study.json").is_file():
         study = load_study(path)
         page, drawn = study_page(study, k), study_pictures(study, k)
@@ -54,7 +63,9 @@ def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> N
     page.save(target)
     written = {"report": str(target), "pictures": page.pictures}
     if folder:
-        written["files"] = [str(save(draw(), folder / (name + suffix))) for name, draw in drawn.items() for suffix in FORMATS]
+        written["files"] = [
+            str(save(draw(), folder / (name + suffix))) for name, draw in drawn.items() for suffix in FORMATS
+        ]
     if as_json:
         write_json(written)
     else:

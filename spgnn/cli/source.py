@@ -20,4 +20,11 @@ def load(graph: str, format: str = "", features: str = "", labels: str = "", spl
     except UnicodeEncodeError:  # no config.toml could hold it
         raise InputError(f"{graph!r}: this name is no UTF-8; rename the file") from None
     with Progress(f"reading {graph}") as progress:
-        return load_graph(graph, format=format or None, features=features or None, labels=labels or None, split=split or None, progress=progress)
+        return load_graph(
+            graph,
+            format=format or None,
+            features=features or None,
+            labels=labels or None,
+            split=split or None,
+            progress=progress,
+        )

@@ -1,7 +1,7 @@
 """The formats that graphs come in: a reader registers under a name, detection asks each of them.
 
-    @reader("edges", detect=is_edge_list)
-    def read_edges(path, progress): ...
+@reader("edges", detect=is_edge_list)
+def read_edges(path, progress): ...
 """
 
 from __future__ import annotations

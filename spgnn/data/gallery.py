@@ -59,7 +59,13 @@ def random_directed(n: int = 100, degree: int = 5, seed: int = 0) -> Graph:
 
 
 def sbm(
-    n: int = 1000, classes: int = 4, degree: float = 10, inside: float = 0.8, features: int = 16, noise: float = 1.0, seed: int = 0
+    n: int = 1000,
+    classes: int = 4,
+    degree: float = 10,
+    inside: float = 0.8,
+    features: int = 16,
+    noise: float = 1.0,
+    seed: int = 0,
 ) -> Graph:
     """Stochastic block model: about n degree / 2 undirected edges, a share `inside` of them in a class.
 
@@ -90,7 +96,9 @@ def rmat(scale: int = 10, degree: int = 16, a: float = 0.57, b: float = 0.19, c:
     Duplicates are dropped (meta["duplicates"] counts them), self-loops stay: nnz + duplicates = 2^scale degree.
     Source: Chakrabarti, Zhan & Faloutsos 2004; a, b, c as in Graph500.
     """
-    _at_least("rmat", scale=(scale, 0), degree=(degree, 0), a=(a, 0), b=(b, 0), c=(c, 0), d=(round(1 - a - b - c, 9), 0))
+    _at_least(
+        "rmat", scale=(scale, 0), degree=(degree, 0), a=(a, 0), b=(b, 0), c=(c, 0), d=(round(1 - a - b - c, 9), 0)
+    )
     if scale > 40:
         raise UsageError(f"rmat: scale = {scale}; expected at most 40")
     n, m = 1 << scale, degree << scale

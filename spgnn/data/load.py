@@ -123,7 +123,9 @@ def _opened(what: str, value) -> tuple[str, Any]:
 
 
 def _misfit(where: str, array, graph: Graph, expected: str) -> FormatError:
-    return FormatError(f"{where}: shape {array.shape}, expected {expected}: the graph {graph.name} has {graph.n_nodes} nodes")
+    return FormatError(
+        f"{where}: shape {array.shape}, expected {expected}: the graph {graph.name} has {graph.n_nodes} nodes"
+    )
 
 
 def _checked(where: str, graph: Graph, **part):

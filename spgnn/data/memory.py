@@ -22,7 +22,9 @@ DGL_KEYS = {"X": ("feat", "features", "x"), "y": ("label", "labels", "y")}
 
 def from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields) -> Graph:
     """Return the Graph of the edges src[e] -> dst[e], see `graph_from_coo`; torch tensors are taken too."""
-    return graph_from_coo(as_array(src), as_array(dst), n_nodes, None if weights is None else as_array(weights), **fields)
+    return graph_from_coo(
+        as_array(src), as_array(dst), n_nodes, None if weights is None else as_array(weights), **fields
+    )
 
 
 def from_scipy(A, **fields) -> Graph:
@@ -171,7 +173,9 @@ def split_of_masks(masks: dict[str, np.ndarray]) -> np.ndarray | None:
         mask = mask.astype(bool)
         taken = mask & (split != NO_SPLIT)
         if taken.any():
-            raise GraphError(f"node {int(np.argwhere(taken)[0][0])} is in {name} and in another mask; expected one at most")
+            raise GraphError(
+                f"node {int(np.argwhere(taken)[0][0])} is in {name} and in another mask; expected one at most"
+            )
         split[mask] = MASKS[name]
     return split
 
@@ -190,7 +194,9 @@ def _check_indices(A) -> None:
 def _check_range(ids: np.ndarray, n: int) -> None:
     bad = (ids < 0) | (ids >= n)
     if bad.any():
-        raise GraphError(f"entry {int(np.argmax(bad))} of the adjacency has index {ids[np.argmax(bad)]}; expected 0 to {n - 1}")
+        raise GraphError(
+            f"entry {int(np.argmax(bad))} of the adjacency has index {ids[np.argmax(bad)]}; expected 0 to {n - 1}"
+        )
 
 
 def _features(X: np.ndarray) -> np.ndarray:
@@ -208,7 +214,9 @@ def _labels(y: np.ndarray) -> np.ndarray:
 def _node_attribute(G, name: str) -> np.ndarray:
     missing = [node for node, value in G.nodes(data=name, default=None) if value is None]
     if missing:
-        raise GraphError(f"{len(missing)} nodes have no attribute {name!r}, the first is {missing[0]!r}; give all of them one")
+        raise GraphError(
+            f"{len(missing)} nodes have no attribute {name!r}, the first is {missing[0]!r}; give all of them one"
+        )
     try:
         return np.array([value for _, value in G.nodes(data=name)])
     except ValueError as error:

@@ -1,7 +1,7 @@
 """The native folder: .npy files that are memory-mapped, and manifest.json, written last.
 
-    indptr.npy (N+1) int64   indices.npy (E) int32|int64   [weights.npy (E) float]
-    [features.npy (N, F) | features_{indptr,indices,data}.npy]   [labels.npy]   [split.npy int8]
+indptr.npy (N+1) int64   indices.npy (E) int32|int64   [weights.npy (E) float]
+[features.npy (N, F) | features_{indptr,indices,data}.npy]   [labels.npy]   [split.npy int8]
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def read_manifest(path: Path) -> dict:
 
 def _check_manifest(where: Path, manifest) -> None:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise FormatError(f"{where}: not the manifest of a graph; expected \"format\": \"{FORMAT}\"")
+        raise FormatError(f'{where}: not the manifest of a graph; expected "format": "{FORMAT}"')
     if manifest.get("version") != VERSION:
         raise FormatError(f"{where}: format version {manifest.get('version')!r}; this spgnn reads version {VERSION}")
     types = {"name": str, "n": int, "nnz": int, "n_features": int, "edges": str, "meta": dict, "files": dict}
@@ -121,7 +121,9 @@ def _check_manifest(where: Path, manifest) -> None:
         if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and value < 0):
             raise FormatError(f"{where}: {key} = {str(value)[:80]!r}; expected {kind.__name__}")
     if manifest["edges"] not in typing.get_args(Edges):
-        raise FormatError(f"{where}: edges = {manifest['edges']!r}; expected one of {', '.join(typing.get_args(Edges))}")
+        raise FormatError(
+            f"{where}: edges = {manifest['edges']!r}; expected one of {', '.join(typing.get_args(Edges))}"
+        )
     files = manifest["files"]
     for name, entry in files.items():
         if name not in ARRAYS:
@@ -189,4 +191,6 @@ def _verify(path: Path, files: dict, progress: Progress) -> None:
                 if progress:
                     progress(done_bytes, total_bytes)
         if sha.hexdigest() != entry["sha256"]:
-            raise FormatError(f"{file}: SHA-256 is {sha.hexdigest()}, the manifest says {entry['sha256']}; convert it again")
+            raise FormatError(
+                f"{file}: SHA-256 is {sha.hexdigest()}, the manifest says {entry['sha256']}; convert it again"
+            )

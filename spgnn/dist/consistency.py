@@ -42,7 +42,9 @@ def check_same(comm: Communicator, facts: Mapping[str, Any]) -> None:
         return
     gathered = comm.all_gather_json(texts | dict.fromkeys(unknown))
     names = list(dict.fromkeys(name for theirs in gathered for name in theirs))
-    faults = [(name, told) for name in names if (told := _difference([theirs.get(name, MISSING) for theirs in gathered]))]
+    faults = [
+        (name, told) for name in names if (told := _difference([theirs.get(name, MISSING) for theirs in gathered]))
+    ]
     if not faults:
         return
     kinds = [name.partition(".")[0] for name, _ in faults]

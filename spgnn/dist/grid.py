@@ -30,7 +30,9 @@ class ProcessGrid:
         check_integer("replication", self.c)
         if self.c < 1 or self.size % (self.c * self.c):
             works = ", ".join(str(c) for c in valid_replications(self.size))
-            raise UsageError(f"replication {self.c} does not fit {self.size} rank(s): its square has to divide them; those that work: {works}")
+            raise UsageError(
+                f"replication {self.c} does not fit {self.size} rank(s): its square has to divide them; those that work: {works}"
+            )
 
     @property
     def rows(self) -> int:

@@ -142,11 +142,16 @@ class MpiCommunicator(BaseCommunicator):
         copy_own_rows(send, send_rows, recv, recv_rows, self.rank)
         return self._exchange_bytes(head, _bytes(send), send_rows, _bytes(recv), recv_rows, *self._unit(send), wait)
 
-    def start_addresses(self, send: int, send_rows: np.ndarray, recv: int, recv_rows: np.ndarray, row_bytes: int) -> MpiRequest:
+    def start_addresses(
+        self, send: int, send_rows: np.ndarray, recv: int, recv_rows: np.ndarray, row_bytes: int
+    ) -> MpiRequest:
         """Start an all_to_all of rows at addresses, of a device where is_cuda_aware; rows to oneself stay behind. Counts nothing."""
         row = np.empty((0, row_bytes), np.uint8)
         head = buffers.with_rows(buffers.header("all_to_all", self.size, row, row.shape[1:]), send_rows)
-        out, into = (MPI.buffer.fromaddress(at, int(rows.sum()) * row_bytes) for at, rows in ((send, send_rows), (recv, recv_rows)))
+        out, into = (
+            MPI.buffer.fromaddress(at, int(rows.sum()) * row_bytes)
+            for at, rows in ((send, send_rows), (recv, recv_rows))
+        )
         return self._exchange_bytes(head, out, send_rows, into, recv_rows, *self._unit(row), wait=False)
 
     def _exchange_bytes(self, head, out, send_rows, into, recv_rows, unit: int, scale: int, wait: bool) -> MpiRequest:
@@ -184,7 +189,10 @@ class MpiCommunicator(BaseCommunicator):
         for done in range(0, counts_u.max(initial=0), step):
             now = np.clip(counts_u - done, 0, step)
             piece = mine[done * unit : (done + now[self.rank]) * unit]
-            wait_for([self._data.Iallgatherv([piece, now[self.rank], datatype], [into, (now, starts + done), datatype])], self._held.gives_way)
+            wait_for(
+                [self._data.Iallgatherv([piece, now[self.rank], datatype], [into, (now, starts + done), datatype])],
+                self._held.gives_way,
+            )
         return out, counts
 
     def _broadcast(self, head, x, root):
@@ -254,7 +262,9 @@ class _Aborted(SpgnnError):
 class MpiRequest:
     """One started collective: headers first, then its data; `progress` advances it between its calls."""
 
-    def __init__(self, rank: int, heads: np.ndarray, met, data: list, recv_rows, progress: Progress | None, gives_way: bool):
+    def __init__(
+        self, rank: int, heads: np.ndarray, met, data: list, recv_rows, progress: Progress | None, gives_way: bool
+    ):
         self.heads = heads
         self._rank, self._recv_rows, self._progress, self._gives_way = rank, recv_rows, progress, gives_way
         self._met, self._data = met, data

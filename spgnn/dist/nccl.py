@@ -40,7 +40,9 @@ class NcclTransport:
 
     name = "NCCL"
 
-    def __init__(self, comm: Communicator, device: int, current: Callable[[], object], limit_s: float = 600.0, handle=None):
+    def __init__(
+        self, comm: Communicator, device: int, current: Callable[[], object], limit_s: float = 600.0, handle=None
+    ):
         import cupy
         from cupy.cuda import nccl
 
@@ -64,7 +66,9 @@ class NcclTransport:
 
         def post(stream: int) -> None:
             if own:
-                self._cupy.cuda.runtime.memcpyAsync(into + int(recv_starts[comm.rank]), out + int(starts[comm.rank]), own, TO_DEVICE, stream)
+                self._cupy.cuda.runtime.memcpyAsync(
+                    into + int(recv_starts[comm.rank]), out + int(starts[comm.rank]), own, TO_DEVICE, stream
+                )
             self._nccl.groupStart()
             for step in range(1, comm.size):  # not all to the same rank first
                 q, p = (comm.rank + step) % comm.size, (comm.rank - step) % comm.size
@@ -89,7 +93,9 @@ class NcclTransport:
         self._check(x, str(x.dtype).removeprefix("torch."))
         n_bytes = x.numel() * x.element_size()
         self.comm.traffic.count_collective("broadcast", n_bytes)
-        event = self._launch("broadcast", lambda stream: self._handle.bcast(x.data_ptr(), n_bytes, self._nccl.NCCL_UINT8, root, stream))
+        event = self._launch(
+            "broadcast", lambda stream: self._handle.bcast(x.data_ptr(), n_bytes, self._nccl.NCCL_UINT8, root, stream)
+        )
         self._settle()
         self.order_behind(event)
 
@@ -109,7 +115,9 @@ class NcclTransport:
         status = self._cupy.cuda.runtime.eventQuery(event.ptr)  # event.done would be False for ever
         if status not in (ENDED, NOT_READY):
             error = self._cupy.cuda.runtime.CUDARuntimeError(status)
-            raise CollectiveError(f"rank {self.comm.rank}, phase {self.comm.phase}: device {self.device} failed: {error}; CUDA_LAUNCH_BLOCKING=1 tells where")
+            raise CollectiveError(
+                f"rank {self.comm.rank}, phase {self.comm.phase}: device {self.device} failed: {error}; CUDA_LAUNCH_BLOCKING=1 tells where"
+            )
         return status == ENDED
 
     def close(self) -> None:
@@ -166,11 +174,15 @@ class NcclTransport:
         try:
             return function()
         except self._nccl.NcclError as error:
-            raise CollectiveError(f"rank {self.comm.rank}, phase {self.comm.phase}: NCCL failed in {what}: {error}; NCCL_DEBUG=INFO tells more") from error
+            raise CollectiveError(
+                f"rank {self.comm.rank}, phase {self.comm.phase}: NCCL failed in {what}: {error}; NCCL_DEBUG=INFO tells more"
+            ) from error
 
     def _check(self, x, name: str) -> None:
         if name not in TYPES or not x.is_contiguous():
-            raise CollectiveError(f"rank {self.comm.rank}: NCCL takes contiguous tensors of {', '.join(TYPES)}; got {name}, strides {tuple(x.stride())}")
+            raise CollectiveError(
+                f"rank {self.comm.rank}: NCCL takes contiguous tensors of {', '.join(TYPES)}; got {name}, strides {tuple(x.stride())}"
+            )
 
 
 class NcclRequest:

@@ -8,8 +8,8 @@ guard of the host reports, and the launcher ends the others.
 from __future__ import annotations
 
 import array
-import builtins
 import atexit
+import builtins
 import fcntl
 import functools
 import os
@@ -116,6 +116,7 @@ class Job:
 
     def install_hooks(self) -> None:
         """End the job for errors before and after spgnn.world() too: sys.excepthook and sys.exit."""
+
         def leave_process(code=None):
             raise _exit_of(self, code)
 

@@ -46,7 +46,9 @@ def run_threads(size: int, body: Callable, *args, timeout: float = 60) -> list[A
     for thread in threads:
         thread.start()
     late = world.wait_all()
-    for rank in set(range(size)) - set(late):  # a thread that is still at its last lines when Python ends takes the process with it
+    for rank in set(range(size)) - set(
+        late
+    ):  # a thread that is still at its last lines when Python ends takes the process with it
         threads[rank].join()
     if world.first_error is not None:
         rank, error = world.first_error
@@ -233,7 +235,9 @@ class ThreadCommunicator(BaseCommunicator):
         def finish(payloads):
             _check_untouched(send, mine, "send", self.rank)
             for q, (theirs, their_starts) in enumerate(payloads):
-                recv[recv_starts[q] : recv_starts[q + 1]] = theirs[their_starts[self.rank] : their_starts[self.rank + 1]]
+                recv[recv_starts[q] : recv_starts[q + 1]] = theirs[
+                    their_starts[self.rank] : their_starts[self.rank + 1]
+                ]
 
         return self._start(head, (mine, starts), finish, recv_rows, wait)
 

@@ -65,7 +65,14 @@ class Watchdog:
           end      called once with the WatchdogError; ends all ranks.
     """
 
-    def __init__(self, rank: int, ranks: Sequence[int], line: Line, limit_s: float, end: Callable[[WatchdogError], None] | None = None):
+    def __init__(
+        self,
+        rank: int,
+        ranks: Sequence[int],
+        line: Line,
+        limit_s: float,
+        end: Callable[[WatchdogError], None] | None = None,
+    ):
         self.rank, self.ranks, self.line, self.limit_s = rank, list(ranks), line, limit_s
         self._next = self.ranks[(self.ranks.index(rank) + 1) % len(self.ranks)]
         self.end = end or _end_job
@@ -130,7 +137,9 @@ class Watchdog:
         for message in self.line.receive():
             told = json.loads(message)
             if told["kind"] == "ask":
-                self._send(told["rank"], "answer", self.state() | {"before": self._before, "before_s": self._since_told_s})
+                self._send(
+                    told["rank"], "answer", self.state() | {"before": self._before, "before_s": self._since_told_s}
+                )
             elif told["kind"] == "answer" and self._answers is not None:
                 self._answers[told["rank"]] = told
             elif told["kind"] == "news":
@@ -172,7 +181,9 @@ def verdict(answers: dict[int, dict], ranks: Sequence[int], limit_s: float) -> s
     for rank in sorted(answers):
         states.setdefault((bool(answers[rank]["call"]), _where(answers[rank])), []).append(rank)
     for (waits, where), ranks in sorted(states.items()):
-        names = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:8]))}{' ...' if len(ranks) > 8 else ''}"
+        names = (
+            f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:8]))}{' ...' if len(ranks) > 8 else ''}"
+        )
         told.append(f"{names} {'waits' if len(ranks) == 1 else 'wait'} {where}" if waits else f"{names} is {where}")
     return f"watchdog: nothing has moved for {limit_s:g} s: {'; '.join(told)}. --watchdog SECONDS sets the limit, 0 turns it off"
 
@@ -188,13 +199,21 @@ def _described(call: tuple[str, object] | None) -> str:
     if call is None:
         return ""
     kind, buffer = call
-    what = "" if buffer is None else f"({str(buffer.dtype).removeprefix('torch.')}, shape {'x'.join(map(str, buffer.shape)) or 'scalar'})"
+    what = (
+        ""
+        if buffer is None
+        else f"({str(buffer.dtype).removeprefix('torch.')}, shape {'x'.join(map(str, buffer.shape)) or 'scalar'})"
+    )
     return ("wait of a started exchange" if kind == "wait" else kind) + what
 
 
 def _place(frame) -> str:
     """Return file:line and function of the newest frame."""
-    return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} ({frame.f_code.co_name})"
+    return (
+        ""
+        if frame is None
+        else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} ({frame.f_code.co_name})"
+    )
 
 
 class _NoLine:

@@ -55,7 +55,9 @@ def assemble(
         A_og, index = part.A_og, part.index
     # Degrees and masks travel as they are, whatever the wire.
     base = None if layout.comm.size == 1 else ExchangePlan(layout.column, index, layout.pool, layout.threads)
-    A_oo, A_og = scaled_blocks(A_oo, A_og, rows_n, base, operator, np.float64 if layout.dtype == torch.float64 else np.float32)
+    A_oo, A_og = scaled_blocks(
+        A_oo, A_og, rows_n, base, operator, np.float64 if layout.dtype == torch.float64 else np.float32
+    )
     blocks, covers = Blocks(A_oo, A_og, index), None
     if layout.scheme == "auto":
         layout.scheme, layout.why, covers = choose_scheme(blocks, layout, machine)

@@ -28,14 +28,20 @@ def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, st
     if layout.comm.size == 1:
         return "columns", "columns: one rank exchanges nothing", None
     covers = covers_of(blocks.A_og, blocks.index, layout.threads)
-    columns_PP, cover_PP, moved_PP = (_table(counts_R, layout) for counts_R in (blocks.index.ghosts_P, covers.sizes_B, covers.moved_B))
+    columns_PP, cover_PP, moved_PP = (
+        _table(counts_R, layout) for counts_R in (blocks.index.ghosts_P, covers.sizes_B, covers.moved_B)
+    )
     own = np.array([[blocks.A_oo.nnz, blocks.A_og.nnz, blocks.A_oo.shape[0], blocks.A_og.shape[1]]], np.int64)
     own_P, ghost_P, rows_P, ghosts_P = layout.comm.all_gather(own).T
     shared = {"width": WIDTH, "own_P": own_P, "out_P": rows_P, "row_bytes": WIDTH * layout.dtype.itemsize}
     columns = Product(ghost_P=ghost_P, table_P=rows_P + ghosts_P, rows_PP=columns_PP, **shared)
     moved_P = moved_PP.sum(axis=0)
     cover = Product(
-        ghost_P=ghost_P - moved_P, table_P=rows_P + cover_PP.sum(axis=0), rows_PP=cover_PP, sender_P=moved_PP.sum(axis=1), **shared
+        ghost_P=ghost_P - moved_P,
+        table_P=rows_P + cover_PP.sum(axis=0),
+        rows_PP=cover_PP,
+        sender_P=moved_PP.sum(axis=1),
+        **shared,
     )
     hosts = layout.comm.all_gather_json(socket.gethostname())
     here = together(layout.comm, load_machine, machine, root=0)  # another host may have another file of that name

@@ -19,7 +19,18 @@ from ..dist.threads import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, is_integer, nearest, together
 from ..graph import NORMS, Graph, axis_sums
 from ..machine import give_back_memory
-from ..partition import PARTITIONERS, Partition, RowBlock, check_values, load_block, load_partition, part_graph, partition_of, row_block, select_rows
+from ..partition import (
+    PARTITIONERS,
+    Partition,
+    RowBlock,
+    check_values,
+    load_block,
+    load_partition,
+    part_graph,
+    partition_of,
+    row_block,
+    select_rows,
+)
 from ..spmm.buffers import make_pool, sum_dtype
 from ..spmm.cuda.device import device_communicator, place
 from ..spmm.layout import Layout, make_layout
@@ -84,14 +95,44 @@ def distribute(
     Collective.
     """
     if not hasattr(comm, "all_gather_json"):
-        raise UsageError(f"got a {type(comm).__name__} in place of a communicator: with spgnn.world() as comm: spgnn.distribute(graph, comm)")
-    options = dict(scheme=scheme, replication=replication, operator=operator, feature_norm=feature_norm, dtype=dtype, method=method, seed=seed)
-    check_same(comm, option_facts(source, partition, options | dict(balance=balance, keep=keep, order=order, locality=locality, wire=wire, wire_gradients=wire_gradients, machine=machine, device=device)))
+        raise UsageError(
+            f"got a {type(comm).__name__} in place of a communicator: with spgnn.world() as comm: spgnn.distribute(graph, comm)"
+        )
+    options = dict(
+        scheme=scheme,
+        replication=replication,
+        operator=operator,
+        feature_norm=feature_norm,
+        dtype=dtype,
+        method=method,
+        seed=seed,
+    )
+    check_same(
+        comm,
+        option_facts(
+            source,
+            partition,
+            options
+            | dict(
+                balance=balance,
+                keep=keep,
+                order=order,
+                locality=locality,
+                wire=wire,
+                wire_gradients=wire_gradients,
+                machine=machine,
+                device=device,
+            ),
+        ),
+    )
     if scheme != "auto" and scheme not in SCHEMES:
         raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, ('auto', *SCHEMES))}")
     if operator not in NORMS:
         raise UsageError(f"operator {operator!r} is not known{nearest(operator, NORMS)}")
-    for option, value, known in (("order", order, ("auto", "spmm_first")), ("feature_norm", feature_norm, ("none", "row"))):
+    for option, value, known in (
+        ("order", order, ("auto", "spmm_first")),
+        ("feature_norm", feature_norm, ("none", "row")),
+    ):
         if value not in known:
             raise UsageError(f"{option} {value!r} is not known{nearest(str(value), known)}")
     if not is_integer(threads) or not 0 <= threads <= MOST_THREADS:
@@ -166,7 +207,10 @@ def _own_block(source, layout: Layout, partition, method, seed, balance):
     if not has_graph[0]:
         agree(comm, InputError("distribute needs the graph on rank 0") if comm.rank == 0 else None)
     if comm.size > 1:
-        check_same(comm, (graph_facts(source) if all(has_graph) else {}) | together(comm, partition_facts, partition, comm.rank))
+        check_same(
+            comm,
+            (graph_facts(source) if all(has_graph) else {}) | together(comm, partition_facts, partition, comm.rank),
+        )
     graph, part = together(comm, _partitioned, source, layout, partition, method, seed, balance)
     name, method = comm.all_gather_json([graph.name, part.method] if comm.rank == 0 else None)[0]
     owner_N = _owner_of_root(part, comm)
@@ -236,7 +280,9 @@ def _check_fits(block: RowBlock, dtype: torch.dtype) -> None:
     if max(values.max(), -values.min()) > most:
         at = np.argwhere(np.abs(values) > most)[0]
         row = np.searchsorted(block.X_nF.indptr, at[0], side="right") - 1 if values.ndim == 1 else at[0]
-        raise InputError(f"node {block.own_n[row]} has the feature {values[tuple(at)]:g}, which {str(dtype).removeprefix('torch.')} does not hold; scale the features, or take float64")
+        raise InputError(
+            f"node {block.own_n[row]} has the feature {values[tuple(at)]:g}, which {str(dtype).removeprefix('torch.')} does not hold; scale the features, or take float64"
+        )
 
 
 def _features(X_nF, feature_norm, pool, dtype, threads):
@@ -267,7 +313,11 @@ def _features(X_nF, feature_norm, pool, dtype, threads):
 def _labels(y_n, dtype):
     if y_n is None:
         return None
-    return torch.from_numpy(np.array(y_n, dtype=np.int64)) if y_n.ndim == 1 else torch.from_numpy(np.array(y_n)).to(sum_dtype(dtype))
+    return (
+        torch.from_numpy(np.array(y_n, dtype=np.int64))
+        if y_n.ndim == 1
+        else torch.from_numpy(np.array(y_n)).to(sum_dtype(dtype))
+    )
 
 
 def _class_count(y_n, comm) -> int:

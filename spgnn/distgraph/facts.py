@@ -26,7 +26,9 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
     A, X = graph.A, graph.X
     facts = {"graph.name": graph.name, "graph.edges": graph.edges, "graph.nodes": graph.n_nodes, "graph.nnz": graph.nnz}
     facts["graph.A"] = digest(A.indptr.astype(np.int64), A.indices.astype(np.int64), A.data)
-    facts["graph.X"] = _described(X) + digest(*((X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data) if sp.issparse(X) else (X,)))
+    facts["graph.X"] = _described(X) + digest(
+        *((X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data) if sp.issparse(X) else (X,))
+    )
     facts["graph.y"] = _described(graph.y) + digest(graph.y)
     facts["graph.split"] = _described(graph.split) + digest(graph.split)
     return facts
@@ -57,7 +59,9 @@ def block_facts(block: RowBlock) -> dict[str, Any]:
     widths = {"y": block.y_n, "split": block.split_n}
     facts = {f"graph.columns of {name}": "none" if rows is None else rows.shape[1:] for name, rows in widths.items()}
     X = block.X_nF
-    facts["graph.features"] = "none" if X is None else f"{'sparse' if sp.issparse(X) else 'dense'}, {X.shape[1]} columns"
+    facts["graph.features"] = (
+        "none" if X is None else f"{'sparse' if sp.issparse(X) else 'dense'}, {X.shape[1]} columns"
+    )
     return facts | {"graph.nodes": block.n_nodes, "partition.k": block.k}
 
 

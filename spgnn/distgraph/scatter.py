@@ -59,7 +59,11 @@ def _scatter_csr(comm, M, order_R, sizes_P, n_columns: int) -> sp.csr_array:
     lengths = _scatter_rows(comm, lengths_N, sizes_P, order_R)
     nnz_P = np.zeros(comm.size, np.int64)
     if is_root:
-        nnz_P[:] = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_N[order_R])])[np.concatenate([[0], np.cumsum(sizes_P)])])
+        nnz_P[:] = np.diff(
+            np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_N[order_R])])[
+                np.concatenate([[0], np.cumsum(sizes_P)])
+            ]
+        )
     comm.broadcast(nnz_P)
     dtypes = comm.all_gather_json([M.indices.dtype.str, M.data.dtype.str] if is_root else None)[0]
     indices, data = (np.empty(nnz_P[comm.rank], np.dtype(name)) for name in dtypes)
@@ -67,7 +71,9 @@ def _scatter_csr(comm, M, order_R, sizes_P, n_columns: int) -> sp.csr_array:
         block = sp.csr_array(M[order_R[rows]]) if is_root else None
         for name, recv in (("indices", indices), ("data", data)):
             # Of the type that all ranks expect: scipy may take a narrower one for the indices of a block.
-            _send(comm, getattr(block, name).astype(recv.dtype, copy=False) if is_root else recv[:0], recv, nnz_P, ranks)
+            _send(
+                comm, getattr(block, name).astype(recv.dtype, copy=False) if is_root else recv[:0], recv, nnz_P, ranks
+            )
         del block  # before the next is made
     indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     return sp.csr_array((data, indices, indptr), shape=(len(lengths), n_columns))

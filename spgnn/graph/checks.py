@@ -27,7 +27,9 @@ def check_graph(graph) -> None:
     for what, values in (("features", graph.X), ("labels", graph.y), ("split", graph.split)):
         if not (values is None or isinstance(values, np.ndarray) or (what == "features" and sp.issparse(values))):
             kind = "a numpy array or a scipy CSR" if what == "features" else "a numpy array"
-            raise GraphError(f"{what}: got a {type(values).__module__}.{type(values).__name__}; expected {kind}, see .numpy() of a tensor")
+            raise GraphError(
+                f"{what}: got a {type(values).__module__}.{type(values).__name__}; expected {kind}, see .numpy() of a tensor"
+            )
     if graph.X is not None:
         if graph.X.ndim != 2 or graph.X.shape[0] != n:
             raise GraphError(f"features have shape {graph.X.shape}, the graph has {n} nodes; expected ({n}, F)")
@@ -35,7 +37,9 @@ def check_graph(graph) -> None:
             _check_finite(graph.X, "features")
     if graph.y is not None:
         if graph.y.ndim not in (1, 2) or graph.y.shape[0] != n:
-            raise GraphError(f"labels have shape {graph.y.shape}, the graph has {n} nodes; expected ({n},) or ({n}, classes)")
+            raise GraphError(
+                f"labels have shape {graph.y.shape}, the graph has {n} nodes; expected ({n},) or ({n}, classes)"
+            )
         if graph.y.ndim == 2 and graph.y.shape[1] == 0:
             raise GraphError(f"labels have shape {graph.y.shape}; expected a class at least")
         _check_labels(graph.y)
@@ -45,7 +49,9 @@ def check_graph(graph) -> None:
             raise GraphError(f"split is {s.dtype} of shape {s.shape}; expected int8 ({n},) or ({n}, S)")
         bad = (s < -1) | (s > 2)
         if bad.any():
-            raise GraphError(f"node {int(np.argwhere(bad)[0][0])} has split {int(s[bad][0])}; expected 0 train, 1 val, 2 test, -1 none")
+            raise GraphError(
+                f"node {int(np.argwhere(bad)[0][0])} has split {int(s[bad][0])}; expected 0 train, 1 val, 2 test, -1 none"
+            )
 
 
 def check_csr(A, what: str) -> None:
@@ -73,7 +79,9 @@ def check_csr(A, what: str) -> None:
         falls[ends] = False
         if falls.any():
             row = int(np.searchsorted(indptr, int(np.argmax(falls)), side="right")) - 1
-            raise GraphError(f"{what}: row {row} has columns out of order or twice; use sort_indices and sum_duplicates")
+            raise GraphError(
+                f"{what}: row {row} has columns out of order or twice; use sort_indices and sum_duplicates"
+            )
         _check_finite(A.data, f"{what}: weights")
 
 

@@ -56,7 +56,9 @@ def with_self_loops(A: sp.csr_array) -> sp.csr_array:
     at = (A.indptr[:-1] + np.bincount(rows[A.indices < rows], minlength=A.shape[0]))[missing]
     index = index_dtype(A.nnz + len(missing))
     indptr = (A.indptr + np.concatenate([[0], np.cumsum(is_missing)])).astype(index)
-    return sp.csr_array((np.insert(A.data, at, 1), np.insert(A.indices, at, missing).astype(index, copy=False), indptr), shape=A.shape)
+    return sp.csr_array(
+        (np.insert(A.data, at, 1), np.insert(A.indices, at, missing).astype(index, copy=False), indptr), shape=A.shape
+    )
 
 
 def scaled(A: sp.csr_array, left_n: np.ndarray, right_m: np.ndarray | None, dtype) -> sp.csr_array:

@@ -27,7 +27,9 @@ def random_split(y: np.ndarray | None, seed: int = 0, fractions=(0.6, 0.2, 0.2))
     if y is None:
         raise GraphError("a split needs labels; this graph has none")
     if len(fractions) != 3 or not all(f >= 0 for f in fractions) or abs(sum(fractions) - 1) > 1e-6:
-        raise UsageError(f"fractions = {tuple(fractions)}; expected three numbers of 0 or more, of train, val and test, that add up to 1")
+        raise UsageError(
+            f"fractions = {tuple(fractions)}; expected three numbers of 0 or more, of train, val and test, that add up to 1"
+        )
     check_integer("seed", seed, 0)
     nodes = np.flatnonzero(labelled(y))
     nodes = np.random.default_rng(seed).permutation(nodes)

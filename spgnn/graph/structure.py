@@ -72,7 +72,9 @@ def _signed(what: str, ids: np.ndarray) -> np.ndarray:
     """Return ids as integers with a sign; no edges at all may come as an empty float array."""
     if ids.dtype.kind == "u" and int(ids.max(initial=0)) > np.iinfo(np.int64).max:
         e = int(ids.argmax())
-        raise GraphError(f"{what} of edge {e} is {ids[e]}, which does not fit into 64 bits with a sign; node ids must be 0, 1, 2, ...")
+        raise GraphError(
+            f"{what} of edge {e} is {ids[e]}, which does not fit into 64 bits with a sign; node ids must be 0, 1, 2, ..."
+        )
     return ids if ids.dtype.kind == "i" else ids.astype(np.int64)
 
 
@@ -103,7 +105,9 @@ def _transposed(A: sp.csr_array) -> sp.csr_array:
 
 
 def _are_equal(A: sp.csr_array, T: sp.csr_array) -> bool:
-    return np.array_equal(T.indptr, A.indptr) and np.array_equal(T.indices, A.indices) and np.array_equal(T.data, A.data)
+    return (
+        np.array_equal(T.indptr, A.indptr) and np.array_equal(T.indices, A.indices) and np.array_equal(T.data, A.data)
+    )
 
 
 def _ranks(data: np.ndarray) -> np.ndarray:

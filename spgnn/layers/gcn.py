@@ -22,7 +22,15 @@ class GCN(Layer):
     Source: Kipf & Welling 2017, eq. (2), with A = D^-1/2 (A + I) D^-1/2.
     """
 
-    def __init__(self, f_in: int, f_out: int, act: str | None = None, bias: bool = True, norm: str | None = None, residual: bool = False):
+    def __init__(
+        self,
+        f_in: int,
+        f_out: int,
+        act: str | None = None,
+        bias: bool = True,
+        norm: str | None = None,
+        residual: bool = False,
+    ):
         for name, width in (("f_in", f_in), ("f_out", f_out)):
             check_integer(name, width, 1)
         super().__init__(f_in, f_out)
@@ -38,7 +46,11 @@ class GCN(Layer):
     @property
     def is_chain(self) -> bool:
         """One A.chain and no other product with A; where the equation, the norm or the activation is another nobody knows."""
-        return type(self).forward is GCN.forward and type(self.norm) in (type(None), nn.LayerNorm) and self.act is activation(self.act_name)
+        return (
+            type(self).forward is GCN.forward
+            and type(self.norm) in (type(None), nn.LayerNorm)
+            and self.act is activation(self.act_name)
+        )
 
     @property
     def is_random(self) -> bool:

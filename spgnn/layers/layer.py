@@ -24,7 +24,9 @@ ACTIVATIONS = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
 }
-TORCHS_GENERATOR = threading.Lock()  # reset_parameters draws from the one of the process, which ranks that are threads share
+TORCHS_GENERATOR = (
+    threading.Lock()
+)  # reset_parameters draws from the one of the process, which ranks that are threads share
 
 
 class Layer(nn.Module):

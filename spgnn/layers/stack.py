@@ -50,14 +50,22 @@ class Stack(nn.Module):
     @property
     def is_random(self) -> bool:
         """Whether a training pass differs from an evaluation of the same weights."""
-        return type(self).forward is not Stack.forward or self.dropout > 0 or any(getattr(layer, "is_random", True) for layer in self.layers)
+        return (
+            type(self).forward is not Stack.forward
+            or self.dropout > 0
+            or any(getattr(layer, "is_random", True) for layer in self.layers)
+        )
 
     @property
     def widths(self) -> tuple[int, ...] | None:
         """F, hidden ..., C where every layer is a chain A H W and no hook stands between them, else None."""
-        if any(module._forward_pre_hooks or module._forward_hooks for module in (self, *self.layers)):  # they may put something else in the place of X or H
+        if any(
+            module._forward_pre_hooks or module._forward_hooks for module in (self, *self.layers)
+        ):  # they may put something else in the place of X or H
             return None
-        if type(self).forward is not Stack.forward or not all(getattr(layer, "is_chain", False) for layer in self.layers):
+        if type(self).forward is not Stack.forward or not all(
+            getattr(layer, "is_chain", False) for layer in self.layers
+        ):
             return None
         return (self.layers[0].f_in, *(layer.f_out for layer in self.layers))
 
@@ -99,7 +107,9 @@ def _check_layer(number: int, layer, is_called: bool) -> None:
         if is_called:
             inspect.signature(layer.forward).bind(None, None)
     except TypeError:
-        raise UsageError(f"layer {number}, {type(layer).__name__}, cannot be called as layer(A, H); GCN has act=, norm= and bias=, a Stack dropout=") from None
+        raise UsageError(
+            f"layer {number}, {type(layer).__name__}, cannot be called as layer(A, H); GCN has act=, norm= and bias=, a Stack dropout="
+        ) from None
     except ValueError:  # a callable whose signature Python does not know
         pass
 
@@ -109,7 +119,9 @@ def _check_written(number: int, layer: nn.Module, H) -> None:
     f_out, shape = getattr(layer, "f_out", None), getattr(H, "shape", None)
     if f_out is not None and (shape is None or tuple(shape[1:]) != (f_out,)):
         got = f"a {type(H).__name__}" if shape is None else f"shape {tuple(shape)}"
-        raise ShapeError(f"layer {number}, {type(layer).__name__}, returned {got}; expected {f_out} columns, the f_out that it declares")
+        raise ShapeError(
+            f"layer {number}, {type(layer).__name__}, returned {got}; expected {f_out} columns, the f_out that it declares"
+        )
 
 
 def _note_loaded(stack: Stack, keys) -> None:

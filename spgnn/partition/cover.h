@@ -180,7 +180,8 @@ struct Buckets {
 
     // range_of(column) is below 0 for a column that no range has; row_at(i) is the i-th row, 0 <= i < n.
     template <class Index, class Row, class Range>
-    void fill(const int64_t* indptr, const Index* indices, int64_t n, const Row& row_at, const Range& range_of, int64_t ranges) {
+    void fill(const int64_t* indptr, const Index* indices, int64_t n, const Row& row_at, const Range& range_of,
+              int64_t ranges) {
         start.assign(ranges + 1, 0);
         for (int64_t i = 0; i < n; ++i) {
             for (int64_t e = indptr[row_at(i)]; e < indptr[row_at(i) + 1]; ++e) {

@@ -61,7 +61,9 @@ def minimum_covers(A_ng: sp.csr_array, bounds_B: np.ndarray, threads: int = 0) -
     return Covers(columns_g, rows, rows_ptr, sizes_B, moved_B)
 
 
-def cover_tables(A: sp.csr_array, owner_N: np.ndarray, k: int, threads: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def cover_tables(
+    A: sp.csr_array, owner_N: np.ndarray, k: int, threads: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return columns_PP, rows_PP, moved_PP, each (k, k) int64 with a zero diagonal, of the covers of all pairs.
 
     Of the block of p's rows and q's columns, columns_PP[q, p] travel raw, rows_PP[q, p] as partial
@@ -74,7 +76,9 @@ def cover_tables(A: sp.csr_array, owner_N: np.ndarray, k: int, threads: int = 0)
     if len(owner_N) and not 0 <= int(owner_N.min()) <= int(owner_N.max()) < k:
         raise PartitionError(f"cover: owners are {owner_N.min()} to {owner_N.max()}; expected 0 to {k - 1}")
     ends_k = np.cumsum(np.bincount(owner_N, minlength=k))
-    columns_PP, rows_PP, moved_PP = _call(_loops.pair_covers, A, owner_N, rows_in_order(owner_N), ends_k, threads or cores())
+    columns_PP, rows_PP, moved_PP = _call(
+        _loops.pair_covers, A, owner_N, rows_in_order(owner_N), ends_k, threads or cores()
+    )
     return columns_PP, rows_PP, moved_PP
 
 

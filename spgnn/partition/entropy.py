@@ -49,7 +49,13 @@ def entropy(
 
 
 def edge_weights(
-    graph: Graph, pattern: sp.csr_array, *, c: float = 1.0, floor: int = 1, fanout: int = 25, similarity: Literal["cosine", "dot"] = "cosine"
+    graph: Graph,
+    pattern: sp.csr_array,
+    *,
+    c: float = 1.0,
+    floor: int = 1,
+    fanout: int = 25,
+    similarity: Literal["cosine", "dot"] = "cosine",
 ) -> np.ndarray:
     """Return w_uv = max(floor, round(100 (c s(x_u, x_v) + (p_u + p_v) / 2))), p_v = 1 - exp(-fanout / |N(v)|), (E,) int64.
 
@@ -89,7 +95,15 @@ def dots(indptr: np.ndarray, indices: np.ndarray, X) -> np.ndarray:
     dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
     values = np.ascontiguousarray(values, dtype)
     if sp.issparse(X):
-        return _loops.sparse_dots(indptr, indices, np.ascontiguousarray(X.indptr, np.int64), np.ascontiguousarray(X.indices), values, X.shape[1], cores())
+        return _loops.sparse_dots(
+            indptr,
+            indices,
+            np.ascontiguousarray(X.indptr, np.int64),
+            np.ascontiguousarray(X.indices),
+            values,
+            X.shape[1],
+            cores(),
+        )
     return _loops.dense_dots(indptr, indices, values, cores())
 
 
@@ -123,13 +137,18 @@ def _chunks(pattern: sp.csr_array):
     start = 0
     while start < pattern.shape[0]:
         end = max(int(np.searchsorted(indptr, indptr[start] + CHUNK, side="right")) - 1, start + 1)
-        yield slice(int(indptr[start]), int(indptr[end])), np.repeat(np.arange(start, end), np.diff(indptr[start : end + 1]))
+        yield (
+            slice(int(indptr[start]), int(indptr[end])),
+            np.repeat(np.arange(start, end), np.diff(indptr[start : end + 1])),
+        )
         start = end
 
 
 def _check(graph: Graph, c: float, floor: int, fanout: int, similarity: str) -> None:
     if graph.X is None:
-        raise GraphError(f"entropy: {graph.name} has no features, which the weights of its edges come from; give --features FILE, or use --method metis")
+        raise GraphError(
+            f"entropy: {graph.name} has no features, which the weights of its edges come from; give --features FILE, or use --method metis"
+        )
     if similarity not in SIMILARITIES:
         raise UsageError(f"entropy: similarity = {similarity!r} is not known{nearest(similarity, SIMILARITIES)}")
     if not is_number(c) or not 0 <= c < math.inf:

@@ -1,9 +1,9 @@
 // Largest flow between two sets of nodes that grow, and what either set reaches. No Python here.
 //
-// The first flow comes by preflows. Then from each set grows a tree of the nodes that it reaches; where the trees meet flow
-// passes, and what that cuts off finds another parent or is free again. When neither tree can grow the flow is a largest
-// one, and either tree the lighter side of a smallest cut. Trees outlive a flow, so that one more terminal costs little.
-// Source: Boykov & Kolmogorov 2004, "An experimental comparison of min-cut/max-flow algorithms".
+// The first flow comes by preflows. Then from each set grows a tree of the nodes that it reaches; where the trees meet
+// flow passes, and what that cuts off finds another parent or is free again. When neither tree can grow the flow is a
+// largest one, and either tree the lighter side of a smallest cut. Trees outlive a flow, so that one more terminal
+// costs little. Source: Boykov & Kolmogorov 2004, "An experimental comparison of min-cut/max-flow algorithms".
 #pragma once
 
 #include <deque>
@@ -88,7 +88,9 @@ class FlowNetwork {
 
   private:
     static constexpr int32_t ROOT = -1, ORPHAN = -2;
-    struct Drawn { int32_t from, to, capacity; };
+    struct Drawn {
+        int32_t from, to, capacity;
+    };
     struct Node {
         int32_t parent = ORPHAN;  // the arc to it
         int32_t checked = 0, depth = 0;
@@ -110,7 +112,8 @@ class FlowNetwork {
         const int32_t n = int32_t(weight_.size());
         begin_.assign(n + 1, 0);
         for (const Drawn& a : drawn_) ++begin_[a.from], ++begin_[a.to];
-        for (int32_t sum = 0, v = 0; v <= n; ++v) sum += begin_[v], begin_[v] = sum;  // the end of v's arcs, then their begin
+        for (int32_t sum = 0, v = 0; v <= n; ++v)
+            sum += begin_[v], begin_[v] = sum;  // the end of v's arcs, then their begin
         arcs_.resize(2 * drawn_.size());
         for (const Drawn& a : drawn_) {
             const int32_t there = --begin_[a.from], back = --begin_[a.to];
@@ -119,7 +122,8 @@ class FlowNetwork {
         }
     }
 
-    // What is left from u to the node behind its arc e, the way that the tree's flow goes: away from sources, towards targets.
+    // What is left from u to the node behind its arc e, the way that the tree's flow goes: away from sources, towards
+    // targets.
     int32_t outward(Side tree, int32_t e) const { return tree == SOURCE ? arcs_[e].left : arcs_[arcs_[e].back].left; }
     int32_t inward(Side tree, int32_t e) const { return tree == SOURCE ? arcs_[arcs_[e].back].left : arcs_[e].left; }
 
@@ -151,7 +155,8 @@ class FlowNetwork {
                 node_[u].is_active = false;
                 continue;
             }
-            const int32_t e = node_[u].tree == SOURCE ? meeting : arcs_[meeting].back;  // from the sources' tree to the targets'
+            const int32_t e =
+                node_[u].tree == SOURCE ? meeting : arcs_[meeting].back;  // from the sources' tree to the targets'
             const int32_t from = arcs_[arcs_[e].back].to, to = arcs_[e].to;
             const int32_t amount = std::min({arcs_[e].left, narrowest(from, SOURCE), narrowest(to, TARGET)});
             arcs_[e].left -= amount;

@@ -47,12 +47,19 @@ struct RowPrices {
 class PairCutter {
   public:
     PairCutter(const Pattern& pattern, const std::vector<int32_t>& owner, int k, uint64_t seed)
-        : pattern_(pattern), owner_(owner), id_(pattern.n, -1), distance_(pattern.n, 0), net_seen_(pattern.n, 0), part_seen_(k, 0), random_(seed) {}
+        : pattern_(pattern),
+          owner_(owner),
+          id_(pattern.n, -1),
+          distance_(pattern.n, 0),
+          net_seen_(pattern.n, 0),
+          part_seen_(k, 0),
+          random_(seed) {}
 
-    // Nodes of a and b that change sides in the cheapest cut that is found with at most `most_work` on either side; empty where none
-    // is as cheap as the border that is. `corridor`: the share of a part's work that may move, the nearest to the border first.
-    const std::vector<int32_t>& cut(int a, int b, const std::vector<int32_t>& of_a, const std::vector<int32_t>& of_b, const RowPrices& prices, int64_t most_work,
-                                    double corridor) {
+    // Nodes of a and b that change sides in the cheapest cut that is found with at most `most_work` on either side;
+    // empty where none is as cheap as the border that is. `corridor`: the share of a part's work that may move, the
+    // nearest to the border first.
+    const std::vector<int32_t>& cut(int a, int b, const std::vector<int32_t>& of_a, const std::vector<int32_t>& of_b,
+                                    const RowPrices& prices, int64_t most_work, double corridor) {
         moved_.clear();
         nodes_.clear();
         part_[0] = a, part_[1] = b;
@@ -70,7 +77,7 @@ class PairCutter {
     using Side = FlowNetwork::Side;
     static constexpr Side A = FlowNetwork::SOURCE, B = FlowNetwork::TARGET;
     static constexpr int32_t AT_A = -2, AT_B = -3, ELSEWHERE = -1;  // nodes outside the corridor
-    static constexpr int64_t MOST_NODES = 1 << 12;  // of a corridor on either side: time
+    static constexpr int64_t MOST_NODES = 1 << 12;                  // of a corridor on either side: time
 
     const Pattern& pattern_;
     const std::vector<int32_t>& owner_;
@@ -145,8 +152,10 @@ class PairCutter {
             if (p == a || p == b) {
                 (p == a ? is_read_by_a : is_read_by_b) = true;
                 const int32_t x = place(i);
-                if (x >= 0) pins_.push_back(x);
-                else (x == AT_A ? at_a : at_b) = true;
+                if (x >= 0)
+                    pins_.push_back(x);
+                else
+                    (x == AT_A ? at_a : at_b) = true;
             } else if (part_seen_[p] != part_now_) {
                 part_seen_[p] = part_now_;
                 ++elsewhere;
@@ -171,10 +180,14 @@ class PairCutter {
             const int32_t dearer = (prices.sent[a] - prices.sent[b]) * elsewhere;  // at a than at b, to the other parts
             if (dearer > 0) pay(own, target_, dearer, from == a);
             if (dearer < 0) pay(source_, own, -dearer, from == b);
-            if (at_b) pay(own, target_, of_a, from == a);
-            else pay_for_b(own, of_a, from == a && is_read_by_b);
-            if (at_a) pay(source_, own, of_b, from == b);
-            else pay_for_a(own, of_b, from == b && is_read_by_a);
+            if (at_b)
+                pay(own, target_, of_a, from == a);
+            else
+                pay_for_b(own, of_a, from == a && is_read_by_b);
+            if (at_a)
+                pay(source_, own, of_b, from == b);
+            else
+                pay_for_a(own, of_b, from == b && is_read_by_a);
         }
     }
 
@@ -219,12 +232,15 @@ class PairCutter {
                 const int32_t x = place(u);
                 at[0] |= x == AT_A, at[1] |= x == AT_B;
             });
-            for (int s : {0, 1}) if (at[s]) rim_[s].push_back(id_[v]);
+            for (int s : {0, 1})
+                if (at[s]) rim_[s].push_back(id_[v]);
         }
         bool is_within = network_.start(source_, target_, cost_);
         while (is_within) {
-            const int64_t work[2] = {settled_work_[0] + network_.reached_weight(A), settled_work_[1] + network_.reached_weight(B)};
-            for (int s : {0, 1}) if (std::max(work[s], all - work[s]) <= most_work) return take(s);
+            const int64_t work[2] = {settled_work_[0] + network_.reached_weight(A),
+                                     settled_work_[1] + network_.reached_weight(B)};
+            for (int s : {0, 1})
+                if (std::max(work[s], all - work[s]) <= most_work) return take(s);
             const int s = work[0] <= work[1] ? 0 : 1;
             if (work[s] > most_work) return;
             settled_work_[s] = work[s];
@@ -249,13 +265,17 @@ class PairCutter {
         }
     }
 
-    // A node beside what a side holds: one that lets no more flow pass before all others, then the farthest behind the border that is.
+    // A node beside what a side holds: one that lets no more flow pass before all others, then the farthest behind the
+    // border that is.
     int32_t next_node(int s) {
         const Side side = side_of(s);
         const int32_t n = int32_t(nodes_.size());
         std::vector<int32_t>& rim = rim_[s];
         for (int32_t x : network_.reached(side)) {
-            if (x < n) pattern_.each_neighbour(nodes_[x], [&](int32_t u) { if (id_[u] >= 0) rim.push_back(id_[u]); });
+            if (x < n)
+                pattern_.each_neighbour(nodes_[x], [&](int32_t u) {
+                    if (id_[u] >= 0) rim.push_back(id_[u]);
+                });
         }
         int32_t best = -1;
         int64_t best_score = 0;
@@ -264,7 +284,9 @@ class PairCutter {
             if (network_.is_settled(x) || network_.side(x) == side) continue;
             rim[kept++] = x;
             const int32_t v = nodes_[x], behind = owner_[v] == part_[s] ? distance_[v] : -distance_[v];
-            const int64_t score = (int64_t(behind) - (network_.side(x) == side_of(1 - s) ? int64_t(1) << 32 : 0)) * 1024 + int64_t(random_() % 1024);
+            const int64_t score =
+                (int64_t(behind) - (network_.side(x) == side_of(1 - s) ? int64_t(1) << 32 : 0)) * 1024 +
+                int64_t(random_() % 1024);
             if (best < 0 || score > best_score) best = x, best_score = score;
         }
         rim.resize(kept);

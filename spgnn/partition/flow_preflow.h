@@ -1,9 +1,9 @@
 // The largest flow from one node to another, from nothing, by preflows. No Python here.
 //
-// All that the source's arcs can take is let in, and flows on by arcs that lead one step nearer to the target; a node that
-// has no such arc moves farther away, and what cannot reach the target goes back to the source. On long borders this takes
-// a tenth of the time of paths that are found one by one.
-// Sources: Goldberg & Tarjan 1988, first in first out; distances that are counted anew now and then, Cherkassky & Goldberg 1997.
+// All that the source's arcs can take is let in, and flows on by arcs that lead one step nearer to the target; a node
+// that has no such arc moves farther away, and what cannot reach the target goes back to the source. On long borders
+// this takes a tenth of the time of paths that are found one by one. Sources: Goldberg & Tarjan 1988, first in first
+// out; distances that are counted anew now and then, Cherkassky & Goldberg 1997.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,16 @@
 
 namespace spgnn {
 
-struct Arc { int32_t to, left, back; };  // where it leads, what it may still take, the arc against it
+struct Arc {
+    int32_t to, left, back;
+};  // where it leads, what it may still take, the arc against it
 
 class Preflow {
   public:
-    // The arcs of node v are arcs[begin[v]] up to arcs[begin[v + 1]]; their `left` holds the flow afterwards. The flow from source
-    // to target, or some number above `most` where it is larger: then what is left of the arcs is no flow.
-    int64_t run(const std::vector<int32_t>& begin, std::vector<Arc>& arcs, int32_t source, int32_t target, int64_t most) {
+    // The arcs of node v are arcs[begin[v]] up to arcs[begin[v + 1]]; their `left` holds the flow afterwards. The flow
+    // from source to target, or some number above `most` where it is larger: then what is left of the arcs is no flow.
+    int64_t run(const std::vector<int32_t>& begin, std::vector<Arc>& arcs, int32_t source, int32_t target,
+                int64_t most) {
         n_ = int32_t(begin.size()) - 1;
         source_ = source, target_ = target;
         excess_.assign(n_, 0);

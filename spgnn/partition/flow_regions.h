@@ -10,13 +10,28 @@ namespace spgnn {
 
 class Regions {
   public:
-    static constexpr int NORM = 32;          // of the loads of all parts: nearly the largest
-    static constexpr double OF_MEAN = 0.25;  // what a row more that each part sends on the average costs, in rows of the largest load
-    struct Held { bool send, receive; };  // loads that are held down; with neither, the rows in all
+    static constexpr int NORM = 32;  // of the loads of all parts: nearly the largest
+    static constexpr double OF_MEAN =
+        0.25;  // what a row more that each part sends on the average costs, in rows of the largest load
+    struct Held {
+        bool send, receive;
+    };  // loads that are held down; with neither, the rows in all
 
     Regions(const Pattern& pattern, std::vector<int32_t> owner, int k, int64_t most_work, Held held, uint64_t seed)
-        : pattern_(pattern), owner_(std::move(owner)), k_(k), most_work_(most_work), held_(held), rows_(size_t(k) * k, 0), sent_(k, 0), read_(k, 0), work_(k, 0),
-          nodes_of_(k), seen_(pattern.n, 0), part_seen_(k, 0), random_(seed), cutter_(pattern_, owner_, k, seed) {
+        : pattern_(pattern),
+          owner_(std::move(owner)),
+          k_(k),
+          most_work_(most_work),
+          held_(held),
+          rows_(size_t(k) * k, 0),
+          sent_(k, 0),
+          read_(k, 0),
+          work_(k, 0),
+          nodes_of_(k),
+          seen_(pattern.n, 0),
+          part_seen_(k, 0),
+          random_(seed),
+          cutter_(pattern_, owner_, k, seed) {
         for (int32_t v = 0; v < pattern_.n; ++v) {
             work_[owner_[v]] += pattern_.work[v];
             nodes_of_[owner_[v]].push_back(v);
@@ -28,8 +43,8 @@ class Regions {
     const std::vector<int32_t>& owner() const { return owner_; }
     const std::vector<int64_t>& rows() const { return rows_; }  // (k, k), sender by reader
 
-    // The 32-norm of what parts send, read, or both apart, which is nearly the largest load, and a quarter of the mean; with
-    // neither held, the second alone.
+    // The 32-norm of what parts send, read, or both apart, which is nearly the largest load, and a quarter of the mean;
+    // with neither held, the second alone.
     double cost() const {
         double sum = 0, rows = 0;
         const double largest = double(largest_load());
@@ -42,7 +57,8 @@ class Regions {
         return largest * sum + OF_MEAN * rows / k_;
     }
 
-    // Draw the border of every two of these parts that trade rows, in random order, `passes` times or until none gets better.
+    // Draw the border of every two of these parts that trade rows, in random order, `passes` times or until none gets
+    // better.
     void refine(const std::vector<int32_t>& parts, int passes, double least_corridor, double most_corridor) {
         std::vector<std::pair<int, int>> pairs;
         for (int pass = 0; pass < passes; ++pass) {
@@ -53,15 +69,18 @@ class Regions {
             for (size_t i = pairs.size(); i > 1; --i) std::swap(pairs[i - 1], pairs[random_() % i]);
             bool is_better = false;
             for (const auto& [a, b] : pairs) {
-                const double u = uniform(), corridor = least_corridor + (most_corridor - least_corridor) * u * u;  // narrow ones are quick
+                const double u = uniform(), corridor = least_corridor + (most_corridor - least_corridor) * u *
+                                                                            u;  // narrow ones are quick
                 is_better |= random_() % 2 ? draw(a, b, corridor) : draw(b, a, corridor);
             }
             if (!is_better) return;
         }
     }
 
-    // Give nodes to other parts of a region, refine it, and keep that where the cost does not rise and all its parts fit the work.
-    bool recut(const std::vector<int32_t>& parts, const int32_t* nodes, const int32_t* to, int64_t size, int passes, double least_corridor, double most_corridor) {
+    // Give nodes to other parts of a region, refine it, and keep that where the cost does not rise and all its parts
+    // fit the work.
+    bool recut(const std::vector<int32_t>& parts, const int32_t* nodes, const int32_t* to, int64_t size, int passes,
+               double least_corridor, double most_corridor) {
         const double before = cost();
         kept_.assign(size, 0);
         for (int64_t i = 0; i < size; ++i) kept_[i] = owner_[nodes[i]];
@@ -93,7 +112,8 @@ class Regions {
 
     int64_t largest_load() const {
         int64_t largest = 1;
-        for (int p = 0; p < k_; ++p) largest = std::max({largest, held_.send ? sent_[p] : 0, held_.receive ? read_[p] : 0});
+        for (int p = 0; p < k_; ++p)
+            largest = std::max({largest, held_.send ? sent_[p] : 0, held_.receive ? read_[p] : 0});
         return largest;
     }
 
@@ -153,7 +173,9 @@ class Regions {
     void set_prices() {
         const int exponent = int(random_() % NORM);
         const int64_t largest = largest_load();
-        const auto price = [&](int64_t load) { return std::max(1, int32_t(DEAREST * power(double(load) / double(largest), exponent) + 0.5)); };
+        const auto price = [&](int64_t load) {
+            return std::max(1, int32_t(DEAREST * power(double(load) / double(largest), exponent) + 0.5));
+        };
         prices_.sent.assign(k_, held_.receive ? 0 : 1);
         prices_.read.assign(k_, 0);
         for (int p = 0; p < k_; ++p) {
@@ -166,10 +188,13 @@ class Regions {
     bool draw(int a, int b, double corridor) {
         if (nodes_of_[a].empty() || nodes_of_[b].empty()) return false;
         set_prices();
-        const std::vector<int32_t>& moved = cutter_.cut(a, b, nodes_of_[a], nodes_of_[b], prices_, most_work_, corridor);
+        const std::vector<int32_t>& moved =
+            cutter_.cut(a, b, nodes_of_[a], nodes_of_[b], prices_, most_work_, corridor);
         if (moved.empty()) return false;
         const double before = cost();
-        const auto change = [&] { move(moved.data(), int64_t(moved.size()), [&](int64_t i) { return owner_[moved[i]] == a ? b : a; }); };
+        const auto change = [&] {
+            move(moved.data(), int64_t(moved.size()), [&](int64_t i) { return owner_[moved[i]] == a ? b : a; });
+        };
         change();
         const double after = cost();
         if (after > before) {

@@ -12,7 +12,6 @@ import numpy as np
 from ..config import MOST_BALANCE, MOST_SEED
 from ..errors import PartitionError, UsageError, is_integer, is_number, nearest
 
-
 # What parts send each other is a (k, k) table of int64: 512 MB at this k.
 MAX_PARTS = 2**13
 
@@ -49,7 +48,9 @@ def check_keywords(method: str, f: Callable, options: dict) -> None:
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     for name, value in options.items():
         if name not in defaults and not takes_any:
-            raise UsageError(f"partitioner {method!r} has no option {name!r}{nearest(name, list(defaults)) if defaults else '; it has none'}")
+            raise UsageError(
+                f"partitioner {method!r} has no option {name!r}{nearest(name, list(defaults)) if defaults else '; it has none'}"
+            )
         default = defaults.get(name)
         if isinstance(default, (int, float)) and not isinstance(default, bool):
             if not is_number(value) or not math.isfinite(value):
@@ -73,7 +74,9 @@ def check_owner(owner_N, n_nodes: int, k: int, who: str = "partition") -> np.nda
     try:
         owner_N = np.asarray(owner_N)
     except ValueError:  # a tuple of arrays
-        raise PartitionError(f"{who}: owner is a {type(owner_N).__name__} of unlike things; expected one part number a node, ({n_nodes},)") from None
+        raise PartitionError(
+            f"{who}: owner is a {type(owner_N).__name__} of unlike things; expected one part number a node, ({n_nodes},)"
+        ) from None
     if owner_N.ndim != 1:
         raise PartitionError(f"{who}: owner has shape {owner_N.shape}; expected one part number a node, ({n_nodes},)")
     if len(owner_N) != n_nodes:

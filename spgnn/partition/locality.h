@@ -20,9 +20,10 @@ inline std::vector<int32_t> by_degree(const int64_t* indptr, int64_t n) {
     return order;
 }
 
-// What a product with A pays for reading rows of X, its rows and columns in this order (null: as they are): a row that was
-// not read within the last ROWS reads, and a page of PAGE rows that was not within the last PAGES, cost 1 each. They stand
-// for a cache of 1 MB and a table of pages at some 64 columns; seconds on arxiv and R-MAT in six orders follow their sum.
+// What a product with A pays for reading rows of X, its rows and columns in this order (null: as they are): a row that
+// was not read within the last ROWS reads, and a page of PAGE rows that was not within the last PAGES, cost 1 each.
+// They stand for a cache of 1 MB and a table of pages at some 64 columns; seconds on arxiv and R-MAT in six orders
+// follow their sum.
 constexpr int64_t ROWS = 4096, PAGE = 16, PAGES = 512;
 
 template <class Index>
@@ -73,8 +74,10 @@ class Communities {
                 const double of_u = weight_[u] - degree_[v] * degree_[u] / total;
                 if (of_u > gain) gain = of_u, best = u;
             }
-            if (best == NONE) roots.push_back(v);
-            else join(v, best);
+            if (best == NONE)
+                roots.push_back(v);
+            else
+                join(v, best);
             for (const int32_t u : near_) weight_[u] = 0;
             near_.clear();
         }

@@ -26,7 +26,9 @@ def local_order(A_nn: sp.csr_array) -> np.ndarray | None:
     if n < SMALLEST or A_nn.nnz < n:
         return None
     index = np.int32 if A_nn.indices.dtype == np.int32 else np.int64
-    order, _, _ = _loops.local_order(np.ascontiguousarray(A_nn.indptr, np.int64), np.ascontiguousarray(A_nn.indices, index), ENOUGH)
+    order, _, _ = _loops.local_order(
+        np.ascontiguousarray(A_nn.indptr, np.int64), np.ascontiguousarray(A_nn.indices, index), ENOUGH
+    )
     return order.astype(np.int64) if len(order) else None
 
 

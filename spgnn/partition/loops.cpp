@@ -38,7 +38,8 @@ void check_csr(const Array<int64_t>& indptr, const Array<Index>& indices, int64_
     bool in_range = true;
     for (int64_t e = 0; e < indices.size(); ++e) in_range &= j[e] >= 0 && j[e] < columns;
     check(in_range, "a column index is out of range");
-    check(n < std::numeric_limits<int32_t>::max() && columns < std::numeric_limits<int32_t>::max(), "2^31 rows or columns are too many");
+    check(n < std::numeric_limits<int32_t>::max() && columns < std::numeric_limits<int32_t>::max(),
+          "2^31 rows or columns are too many");
 }
 
 template <class T>
@@ -49,7 +50,8 @@ py::array_t<T> vector_of(const std::vector<T>& values) {
 // Covers of the ranges bounds[b] .. bounds[b + 1] - 1 of the columns:
 // (is a column in its cover, rows range after range, where each range's rows start, nonzeros that move).
 template <class Index>
-py::tuple range_covers(const Array<int64_t>& indptr, const Array<Index>& indices, int64_t columns, const Array<int64_t>& bounds, int threads) {
+py::tuple range_covers(const Array<int64_t>& indptr, const Array<Index>& indices, int64_t columns,
+                       const Array<int64_t>& bounds, int threads) {
     py::array_t<bool> is_cover(columns);
     std::vector<int64_t> rows, rows_ptr(1, 0), moved, nonempty;
     bool* mark = is_cover.mutable_data();
@@ -60,22 +62,29 @@ py::tuple range_covers(const Array<int64_t>& indptr, const Array<Index>& indices
         const int64_t ranges = bounds.size() - 1, n = indptr.size() - 1;
         const int64_t* bound = bounds.data();
         check(bound[0] == 0 && bound[ranges] == columns, "bounds must rise from 0 to the number of columns");
-        for (int64_t b = 0; b < ranges; ++b) check(bound[b] <= bound[b + 1], "bounds must rise from 0 to the number of columns");
+        for (int64_t b = 0; b < ranges; ++b)
+            check(bound[b] <= bound[b + 1], "bounds must rise from 0 to the number of columns");
         std::vector<int32_t> range_of(columns);
-        for (int64_t b = 0; b < ranges; ++b) std::fill(range_of.begin() + bound[b], range_of.begin() + bound[b + 1], int32_t(b));
+        for (int64_t b = 0; b < ranges; ++b)
+            std::fill(range_of.begin() + bound[b], range_of.begin() + bound[b + 1], int32_t(b));
         Buckets all;
-        all.fill(indptr.data(), indices.data(), n, [](int64_t i) { return i; }, [&](int64_t j) { return int64_t(range_of[j]); }, ranges);
+        all.fill(
+            indptr.data(), indices.data(), n, [](int64_t i) { return i; },
+            [&](int64_t j) { return int64_t(range_of[j]); }, ranges);
         std::fill(mark, mark + columns, false);
         std::vector<std::vector<int32_t>> rows_of(ranges);
         moved.resize(ranges);
         nonempty.resize(ranges);
-        in_parallel(ranges, threads, [&] { return Block(columns, n); }, [&](Block& block, int64_t b) {
-            block.solve(all.column.data() + all.start[b], all.row.data() + all.start[b], all.start[b + 1] - all.start[b]);
-            for (int32_t j : block.cover_columns) mark[j] = true;
-            rows_of[b] = block.cover_rows;
-            moved[b] = block.moved;
-            nonempty[b] = block.columns;
-        });
+        in_parallel(
+            ranges, threads, [&] { return Block(columns, n); },
+            [&](Block& block, int64_t b) {
+                block.solve(all.column.data() + all.start[b], all.row.data() + all.start[b],
+                            all.start[b + 1] - all.start[b]);
+                for (int32_t j : block.cover_columns) mark[j] = true;
+                rows_of[b] = block.cover_rows;
+                moved[b] = block.moved;
+                nonempty[b] = block.columns;
+            });
         for (const auto& of_range : rows_of) {
             rows.insert(rows.end(), of_range.begin(), of_range.end());
             rows_ptr.push_back(int64_t(rows.size()));
@@ -94,7 +103,8 @@ py::array_t<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<Index
     int64_t* out = table.mutable_data();
     py::gil_scoped_release free;
     check_csr(indptr, indices, n);
-    check(owner.size() == n && order.size() == n && (k == 0 || ends.data()[k - 1] == n), "owner, order and ends do not fit the matrix");
+    check(owner.size() == n && order.size() == n && (k == 0 || ends.data()[k - 1] == n),
+          "owner, order and ends do not fit the matrix");
     for (int64_t i = 0; i < n; ++i) {
         check(owner.data()[i] >= 0 && owner.data()[i] < k, "an owner is not a part");
         check(order.data()[i] >= 0 && order.data()[i] < n, "order names a node that does not exist");
@@ -107,10 +117,12 @@ py::array_t<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<Index
         const int64_t first = p ? ends.data()[p - 1] : 0;
         const int64_t* rows = order.data() + first;
         auto owner_of = [&](int64_t j) { return owner.data()[j] == p ? int64_t(NONE) : int64_t(owner.data()[j]); };
-        mine.fill(indptr.data(), indices.data(), ends.data()[p] - first, [&](int64_t i) { return rows[i]; }, owner_of, k);
+        mine.fill(
+            indptr.data(), indices.data(), ends.data()[p] - first, [&](int64_t i) { return rows[i]; }, owner_of, k);
         for (int64_t q = 0; q < k; ++q) {
             if (mine.start[q] == mine.start[q + 1]) continue;
-            block.solve(mine.column.data() + mine.start[q], mine.row.data() + mine.start[q], mine.start[q + 1] - mine.start[q]);
+            block.solve(mine.column.data() + mine.start[q], mine.row.data() + mine.start[q],
+                        mine.start[q + 1] - mine.start[q]);
             out[q * k + p] = int64_t(block.cover_columns.size());
             out[(k + q) * k + p] = int64_t(block.cover_rows.size());
             out[(2 * k + q) * k + p] = block.moved;
@@ -143,7 +155,8 @@ py::tuple local_order(const Array<int64_t>& indptr, const Array<Index>& indices,
 
 // x_i . x_j for each nonzero (i, j) of a pattern with sorted int64 indices; x (n, f).
 template <class Real>
-py::array_t<double> dense_dots(const Array<int64_t>& indptr, const Array<int64_t>& indices, const Array<Real>& x, int threads) {
+py::array_t<double> dense_dots(const Array<int64_t>& indptr, const Array<int64_t>& indices, const Array<Real>& x,
+                               int threads) {
     py::array_t<double> dots(indices.size());
     double* out = dots.mutable_data();
     py::gil_scoped_release free;
@@ -155,44 +168,52 @@ py::array_t<double> dense_dots(const Array<int64_t>& indptr, const Array<int64_t
 
 // The same for x in CSR.
 template <class Index, class Real>
-py::array_t<double> sparse_dots(const Array<int64_t>& indptr, const Array<int64_t>& indices, const Array<int64_t>& x_indptr,
-                                const Array<Index>& x_indices, const Array<Real>& x_data, int64_t features, int threads) {
+py::array_t<double> sparse_dots(const Array<int64_t>& indptr, const Array<int64_t>& indices,
+                                const Array<int64_t>& x_indptr, const Array<Index>& x_indices,
+                                const Array<Real>& x_data, int64_t features, int threads) {
     py::array_t<double> dots(indices.size());
     double* out = dots.mutable_data();
     py::gil_scoped_release free;
-    check(x_indptr.size() == indptr.size() && x_data.size() == x_indices.size(), "x must have a row for each row of the pattern");
+    check(x_indptr.size() == indptr.size() && x_data.size() == x_indices.size(),
+          "x must have a row for each row of the pattern");
     check_csr(indptr, indices, indptr.size() - 1);
     check_csr(x_indptr, x_indices, features);
-    spgnn::sparse_dots(indptr.data(), indices.data(), indptr.size() - 1, x_indptr.data(), x_indices.data(), x_data.data(), features, out, threads);
+    spgnn::sparse_dots(indptr.data(), indices.data(), indptr.size() - 1, x_indptr.data(), x_indices.data(),
+                       x_data.data(), features, out, threads);
     return dots;
 }
 
 template <class Index, class Real>
 void define_sparse_dots(py::module_& m) {
-    m.def("sparse_dots", &sparse_dots<Index, Real>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("x_indptr").noconvert(),
-          py::arg("x_indices").noconvert(), py::arg("x_data").noconvert(), py::arg("features"), py::arg("threads"));
+    m.def("sparse_dots", &sparse_dots<Index, Real>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("x_indptr").noconvert(), py::arg("x_indices").noconvert(), py::arg("x_data").noconvert(),
+          py::arg("features"), py::arg("threads"));
 }
 
 template <class Real>
 void define_dots(py::module_& m) {
-    m.def("dense_dots", &dense_dots<Real>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("x").noconvert(), py::arg("threads"));
+    m.def("dense_dots", &dense_dots<Real>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("x").noconvert(), py::arg("threads"));
     define_sparse_dots<int32_t, Real>(m);
     define_sparse_dots<int64_t, Real>(m);
 }
 
 template <class Index>
 void define(py::module_& m) {
-    m.def("range_covers", &range_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("columns"),
-          py::arg("bounds").noconvert(), py::arg("threads"));
-    m.def("pair_covers", &pair_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("owner").noconvert(),
-          py::arg("order").noconvert(), py::arg("ends").noconvert(), py::arg("threads"));
-    m.def("local_order", &local_order<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("enough"));
+    m.def("range_covers", &range_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("columns"), py::arg("bounds").noconvert(), py::arg("threads"));
+    m.def("pair_covers", &pair_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("owner").noconvert(), py::arg("order").noconvert(), py::arg("ends").noconvert(), py::arg("threads"));
+    m.def("local_order", &local_order<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("enough"));
 }
 
 }  // namespace
 
 PYBIND11_MODULE(_loops, m) {
-    m.doc() = "Loops of spgnn.partition; call them through spgnn.partition's cover, entropy and locality, which make their arguments.";
+    m.doc() =
+        "Loops of spgnn.partition; call them through spgnn.partition's cover, entropy and locality, which make their "
+        "arguments.";
     define<int32_t>(m);
     define<int64_t>(m);
     define_dots<float>(m);

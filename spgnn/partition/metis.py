@@ -26,9 +26,7 @@ _ONE_AT_A_TIME = threading.Lock()  # METIS's random numbers and the file behind 
 
 
 @partitioner("metis")
-def metis(
-    graph: Graph, k: int, *, seed: int, balance: float, objective: Literal["cut", "vol"] = "cut"
-) -> np.ndarray:
+def metis(graph: Graph, k: int, *, seed: int, balance: float, objective: Literal["cut", "vol"] = "cut") -> np.ndarray:
     """Minimise cut edges, or total volume, with work sum of (nnz + 1) at most balance times the mean.
 
     The bound is METIS's: a node heavier than a part's share, or balance near 1, exceeds it.
@@ -67,7 +65,13 @@ def kway(
         adjacency = pymetis.CSRAdjacency(pattern.indptr, pattern.indices)
         with _ONE_AT_A_TIME, _its_prints_to_stderr():
             _, owner_N = pymetis.part_graph(
-                k, adjacency, vweights=load_N, eweights=weights_E, tpwgts=None if shares_k is None else shares_k.tolist(), recursive=False, options=options
+                k,
+                adjacency,
+                vweights=load_N,
+                eweights=weights_E,
+                tpwgts=None if shares_k is None else shares_k.tolist(),
+                recursive=False,
+                options=options,
             )
     except (RuntimeError, MemoryError) as error:
         raise ResourceError(

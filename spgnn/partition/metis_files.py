@@ -65,7 +65,9 @@ def _read_numbers(path: Path, n_nodes: int) -> np.ndarray:
     try:
         size = path.stat().st_size
         if size > limit:
-            raise PartitionError(f"{path}: {size} bytes are too many for {n_nodes} nodes; was it made for another graph?")
+            raise PartitionError(
+                f"{path}: {size} bytes are too many for {n_nodes} nodes; was it made for another graph?"
+            )
         data = path.read_bytes().rstrip()
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error}") from None

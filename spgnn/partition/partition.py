@@ -44,7 +44,9 @@ class Partition:
 
     def __post_init__(self):
         is_array = hasattr(self.owner_N, "__len__") and getattr(self.owner_N, "ndim", 1) > 0
-        owner_N = check_owner(self.owner_N, len(self.owner_N) if is_array else 0, self.k, f"partition {self.method!r}").view()
+        owner_N = check_owner(
+            self.owner_N, len(self.owner_N) if is_array else 0, self.k, f"partition {self.method!r}"
+        ).view()
         owner_N.flags.writeable = False
         object.__setattr__(self, "owner_N", owner_N)
         object.__setattr__(self, "k", check_k(self.k))

@@ -51,7 +51,16 @@ def _held(rows_kk: np.ndarray, send: bool, receive: bool) -> np.ndarray:
 
 
 def recut(
-    A: sp.csr_array, owner_N: np.ndarray, k: int, *, seed: int, balance: float, rounds: int, send: bool, receive: bool, effort: float = 1.0
+    A: sp.csr_array,
+    owner_N: np.ndarray,
+    k: int,
+    *,
+    seed: int,
+    balance: float,
+    rounds: int,
+    send: bool,
+    receive: bool,
+    effort: float = 1.0,
 ) -> np.ndarray:
     """Return owner_N after its borders were drawn by flows and so many regions cut anew, each kept where the cost does not rise.
 
@@ -74,15 +83,27 @@ def recut(
 
 
 class _State:
-    def __init__(self, A: sp.csr_array, owner_N: np.ndarray, k: int, seed: int, balance: float, send: bool, receive: bool):
+    def __init__(
+        self, A: sp.csr_array, owner_N: np.ndarray, k: int, seed: int, balance: float, send: bool, receive: bool
+    ):
         reads = ones_of(A)
         self.readers, self.both = reads.T.tocsr(), neighbours(A)
         self.k = k
         self.work_N = row_work(A)
         self.most_work = balance * self.work_N.sum() / k
         self.held = {"send": send, "receive": receive}
-        patterns = [array for M in (reads, self.readers) for array in (M.indptr.astype(np.int64), M.indices.astype(np.int32))]
-        self.borders = _flow.Borders(*patterns, self.work_N.astype(np.int64), owner_N.astype(np.int32), k, int(self.most_work), **self.held, seed=seed)
+        patterns = [
+            array for M in (reads, self.readers) for array in (M.indptr.astype(np.int64), M.indices.astype(np.int32))
+        ]
+        self.borders = _flow.Borders(
+            *patterns,
+            self.work_N.astype(np.int64),
+            owner_N.astype(np.int32),
+            k,
+            int(self.most_work),
+            **self.held,
+            seed=seed,
+        )
         self.place_N = np.empty(len(owner_N), np.int32)  # of a node in its region; behind the last one outside
 
     def region(self, rng: np.random.Generator) -> np.ndarray:
@@ -128,13 +149,19 @@ class _State:
             part = self._moved(part, len(region), nodes, work, rng)
         return self.borders.recut(region.tolist(), nodes, region[part], PASSES, *CORRIDOR)
 
-    def _moved(self, part: np.ndarray, m: int, nodes: np.ndarray, work: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def _moved(
+        self, part: np.ndarray, m: int, nodes: np.ndarray, work: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
         """Refine the parts of a region; all that is outside is one node of a part of its own, which none can enter."""
         readers = self.readers[nodes]
         outside = 2 * int(self.most_work) + 2
         balance = self.most_work * (m + 1) / float(work.sum() + outside)
         is_even = bool(rng.integers(2))
-        settings = MOVES | {"levels": int(rng.integers(MOST_LEVELS + 1)), "target": TARGET * (m + 1) / m, "soft_cap": SOFT_CAP * balance}
+        settings = MOVES | {
+            "levels": int(rng.integers(MOST_LEVELS + 1)),
+            "target": TARGET * (m + 1) / m,
+            "soft_cap": SOFT_CAP * balance,
+        }
         settings |= {name: is_even and is_held for name, is_held in self.held.items()}
         part, _, _ = _volume.refine(
             np.append(readers.indptr, readers.nnz).astype(np.int64), self.place_N[readers.indices], 1, np.append(work, outside), np.append(part, m).astype(np.int32),

@@ -33,7 +33,9 @@ def partitioner(name: str) -> Callable:
         if name in PARTITIONERS and PARTITIONERS[name].__module__.startswith(_OWN):
             raise UsageError(f"partitioner {name!r} is built in; choose another name")
         if is_streaming(PARTITIONERS.get(name)) and not is_streaming(f):
-            raise UsageError(f"partitioner {name!r} is a streaming one of your own; choose another name, or register it by streaming_partitioner again")
+            raise UsageError(
+                f"partitioner {name!r} is a streaming one of your own; choose another name, or register it by streaming_partitioner again"
+            )
         PARTITIONERS[name] = f
         return f
 

@@ -22,37 +22,42 @@ void for_rows(int64_t n, int threads, const State& make, const Row& row) {
 
 // x (n, f), rows one after the other.
 template <class Index, class Real>
-void dense_dots(const int64_t* indptr, const Index* indices, int64_t n, const Real* x, int64_t f, double* out, int threads) {
-    for_rows(n, threads, [] { return 0; }, [&](int, int64_t i) {
-        const Real* mine = x + i * f;
-        for (int64_t e = indptr[i]; e < indptr[i + 1]; ++e) {
-            const Real* other = x + int64_t(indices[e]) * f;
-            // Four sums: each is one chain of additions, in the same order for (i, j) and (j, i).
-            double sum[4] = {0, 0, 0, 0};
-            int64_t c = 0;
-            for (; c + 4 <= f; c += 4)
-                for (int lane = 0; lane < 4; ++lane) sum[lane] += double(mine[c + lane]) * double(other[c + lane]);
-            for (; c < f; ++c) sum[0] += double(mine[c]) * double(other[c]);
-            out[e] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-        }
-    });
+void dense_dots(const int64_t* indptr, const Index* indices, int64_t n, const Real* x, int64_t f, double* out,
+                int threads) {
+    for_rows(
+        n, threads, [] { return 0; },
+        [&](int, int64_t i) {
+            const Real* mine = x + i * f;
+            for (int64_t e = indptr[i]; e < indptr[i + 1]; ++e) {
+                const Real* other = x + int64_t(indices[e]) * f;
+                // Four sums: each is one chain of additions, in the same order for (i, j) and (j, i).
+                double sum[4] = {0, 0, 0, 0};
+                int64_t c = 0;
+                for (; c + 4 <= f; c += 4)
+                    for (int lane = 0; lane < 4; ++lane) sum[lane] += double(mine[c + lane]) * double(other[c + lane]);
+                for (; c < f; ++c) sum[0] += double(mine[c]) * double(other[c]);
+                out[e] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+            }
+        });
 }
 
 // x is CSR of n rows and f columns, columns sorted; a thread spreads out one row of it at a time.
 template <class Index, class XIndex, class Real>
-void sparse_dots(const int64_t* indptr, const Index* indices, int64_t n, const int64_t* x_indptr, const XIndex* x_indices,
-                 const Real* x_data, int64_t f, double* out, int threads) {
-    for_rows(n, threads, [&] { return std::vector<double>(f); }, [&](std::vector<double>& mine, int64_t i) {
-        if (indptr[i] == indptr[i + 1]) return;
-        for (int64_t c = x_indptr[i]; c < x_indptr[i + 1]; ++c) mine[x_indices[c]] = double(x_data[c]);
-        for (int64_t e = indptr[i]; e < indptr[i + 1]; ++e) {
-            const int64_t j = indices[e];
-            double sum = 0;
-            for (int64_t c = x_indptr[j]; c < x_indptr[j + 1]; ++c) sum += mine[x_indices[c]] * double(x_data[c]);
-            out[e] = sum;
-        }
-        for (int64_t c = x_indptr[i]; c < x_indptr[i + 1]; ++c) mine[x_indices[c]] = 0;
-    });
+void sparse_dots(const int64_t* indptr, const Index* indices, int64_t n, const int64_t* x_indptr,
+                 const XIndex* x_indices, const Real* x_data, int64_t f, double* out, int threads) {
+    for_rows(
+        n, threads, [&] { return std::vector<double>(f); },
+        [&](std::vector<double>& mine, int64_t i) {
+            if (indptr[i] == indptr[i + 1]) return;
+            for (int64_t c = x_indptr[i]; c < x_indptr[i + 1]; ++c) mine[x_indices[c]] = double(x_data[c]);
+            for (int64_t e = indptr[i]; e < indptr[i + 1]; ++e) {
+                const int64_t j = indices[e];
+                double sum = 0;
+                for (int64_t c = x_indptr[j]; c < x_indptr[j + 1]; ++c) sum += mine[x_indices[c]] * double(x_data[c]);
+                out[e] = sum;
+            }
+            for (int64_t c = x_indptr[i]; c < x_indptr[i + 1]; ++c) mine[x_indices[c]] = 0;
+        });
 }
 
 }  // namespace spgnn

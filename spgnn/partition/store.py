@@ -1,8 +1,8 @@
 """A partition on disk: owner.npy, manifest.json, and a folder a part with what that rank loads.
 
-    manifest.json   sizes, method, seed, balance, digest of the graph, metrics, dtype and shape of every file
-    owner.npy       (N,) int32, original order
-    part-00000/     own, indptr, indices, weights, features | features_{indptr,indices,data}, labels, split
+manifest.json   sizes, method, seed, balance, digest of the graph, metrics, dtype and shape of every file
+owner.npy       (N,) int32, original order
+part-00000/     own, indptr, indices, weights, features | features_{indptr,indices,data}, labels, split
 """
 
 from __future__ import annotations
@@ -90,10 +90,14 @@ def load_partition(folder: str | Path, graph: Graph | None = None) -> Partition:
     manifest = _read_manifest(folder)
     owner = np.array(_map(folder / "owner.npy", "<i4", [manifest["n_nodes"]]))
     if sha256_of(owner) != manifest["owner_sha256"]:
-        raise PartitionError(f"{folder / 'owner.npy'}: the SHA-256 differs from the manifest's; write the partition again")
+        raise PartitionError(
+            f"{folder / 'owner.npy'}: the SHA-256 differs from the manifest's; write the partition again"
+        )
     keys = ("k", "method", "seed", "metrics", "graph_digest", "balance")
     made_for = {"graph_name": str(manifest.get("graph", "")), "edges": str(manifest.get("edges", ""))}
-    partition = Partition(owner, **{key: manifest[key] for key in keys}, seconds=manifest.get("seconds", 0.0), **made_for)
+    partition = Partition(
+        owner, **{key: manifest[key] for key in keys}, seconds=manifest.get("seconds", 0.0), **made_for
+    )
     if graph is not None:
         partition.check_graph(graph)
     return partition
@@ -108,7 +112,9 @@ def load_block(folder: str | Path, rank: int) -> RowBlock:
         own_n, n_nodes = files["own"], manifest["n_nodes"]
         A_nN = _csr(files, "", "weights", (len(own_n), n_nodes))
         X_nF = _features(files, "features", len(own_n), manifest)
-        return RowBlock(own_n, A_nN, X_nF, files.get("labels"), files.get("split"), n_nodes=n_nodes, k=manifest["k"], rank=rank)
+        return RowBlock(
+            own_n, A_nN, X_nF, files.get("labels"), files.get("split"), n_nodes=n_nodes, k=manifest["k"], rank=rank
+        )
 
 
 def check_values(folder: str | Path, block: RowBlock) -> None:
@@ -119,13 +125,17 @@ def check_values(folder: str | Path, block: RowBlock) -> None:
         is_finite = np.isfinite(X_nF[start : start + VALUES_AT_A_TIME]).all(1)
         if not is_finite.all():
             node = block.own_n[start + int(np.argmin(is_finite))]
-            raise PartitionError(f"{part / 'features.npy'}: node {node} has a feature that is not finite; write the partition again")
+            raise PartitionError(
+                f"{part / 'features.npy'}: node {node} has a feature that is not finite; write the partition again"
+            )
     low, high = (0, 1) if np.ndim(block.y_n) == 2 else (-1, np.inf)
     for name, values, low, high in (("labels", block.y_n, low, high), ("split", block.split_n, -1, 2)):
         bad = (values < low) | (values > high) if values is not None else np.zeros(0, bool)
         if bad.any():
             at = tuple(np.argwhere(bad)[0])
-            raise PartitionError(f"{part / name}.npy: node {block.own_n[at[0]]} has {values[at]}; expected {low} {'or more' if high == np.inf else f'to {high}'}")
+            raise PartitionError(
+                f"{part / name}.npy: node {block.own_n[at[0]]} has {values[at]}; expected {low} {'or more' if high == np.inf else f'to {high}'}"
+            )
 
 
 def load_halo(folder: str | Path, rank: int) -> Halo | None:
@@ -153,7 +163,9 @@ def _part(folder: str | Path, rank: int) -> Iterator[tuple[dict[str, np.ndarray]
         listed = {name: (entry["dtype"], entry["shape"]) for name, entry in manifest["parts"][rank].items()}
         yield {name: _map(part / f"{name}.npy", dtype, shape) for name, (dtype, shape) in listed.items()}, manifest
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise PartitionError(f"{folder / 'manifest.json'}: part {rank} is not described as expected: {error!r}") from None
+        raise PartitionError(
+            f"{folder / 'manifest.json'}: part {rank} is not described as expected: {error!r}"
+        ) from None
     except ValueError as error:
         raise PartitionError(f"{part}: the arrays do not make a row block: {error}") from None
 
@@ -206,9 +218,11 @@ def _read_manifest(folder: Path) -> dict:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise PartitionError(f"{path}: cannot be read: {error}; expected a folder that `spgnn partition --out` wrote") from None
+        raise PartitionError(
+            f"{path}: cannot be read: {error}; expected a folder that `spgnn partition --out` wrote"
+        ) from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise PartitionError(f"{path}: is not the manifest of a partition; expected \"format\": \"{FORMAT}\"")
+        raise PartitionError(f'{path}: is not the manifest of a partition; expected "format": "{FORMAT}"')
     if manifest.get("version") != VERSION:
         raise PartitionError(f"{path}: has version {manifest.get('version')!r}; this spgnn reads version {VERSION}")
     kinds = {"n_nodes": int, "k": int, "n_features": int, "method": str, "seed": int, "metrics": dict, "parts": list,

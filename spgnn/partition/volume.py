@@ -33,7 +33,11 @@ from .registry import PARTITIONERS, partitioner
 
 OBJECTIVES = ("columns", "cover")
 MASKS = 64  # parts whose sets fit a machine word
-FEW, FEW_OF_SMALL, SMALL = 0.1, 0.3, 1_000_000  # rows a node below which borders are drawn by flows and regions cut anew; of a graph with few nonzeros
+FEW, FEW_OF_SMALL, SMALL = (
+    0.1,
+    0.3,
+    1_000_000,
+)  # rows a node below which borders are drawn by flows and regions cut anew; of a graph with few nonzeros
 ON_MESHES = {"coarsest": 15, "most_work": 0.1}  # whole stretches of a border move, not single nodes
 ROUNDS, MOST_ROUNDS, MOST_NNZ = 4, 1024, 2_000_000  # regions a part, in all; with more nonzeros there are fewer
 COVER_ROUNDS = 2
@@ -80,7 +84,13 @@ def volume(
     most_work = balance * work_N.sum() / k
 
     def better_first(*owners, rows_of=rows_PP):
-        return sorted(owners, key=lambda owner_N: (max(np.bincount(owner_N, work_N).max(), most_work), cost(rows_of(graph.A, owner_N, k), **held)))
+        return sorted(
+            owners,
+            key=lambda owner_N: (
+                max(np.bincount(owner_N, work_N).max(), most_work),
+                cost(rows_of(graph.A, owner_N, k), **held),
+            ),
+        )
 
     start_N = _start(graph, k, seed, balance, start)
     owner_N, rows, _ = refine(_arrays(readers), start_N, **held, **sweeps(effort if send else 2 * effort))
@@ -101,22 +111,34 @@ def volume(
         nets = _volume.nets_of_covers(*_arrays(pattern), owner_N, k, is_symmetric, cores())
         settings = COVER_SWEEPS | {"last_sweeps": math.ceil(effort * COVER_SWEEPS["last_sweeps"])}
         owner_N, _, _ = refine(nets, owner_N, per_vertex=1 if is_symmetric else 2, **sides, **settings)
-    return better_first(owner_N, columns_N, start_N, rows_of=cover_PP)[0]  # moves of nodes may lose more than covers gain
+    return better_first(owner_N, columns_N, start_N, rows_of=cover_PP)[
+        0
+    ]  # moves of nodes may lose more than covers gain
 
 
 def sweeps(effort: float) -> dict:
     """Return the numbers of sweeps on the coarsest, the middle and the finest level."""
-    return {name: math.ceil(effort * count) for name, count in (("top_sweeps", 28), ("sweeps", 14), ("last_sweeps", 15))}
+    return {
+        name: math.ceil(effort * count) for name, count in (("top_sweeps", 28), ("sweeps", 14), ("last_sweeps", 15))
+    }
 
 
 def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray | Partition) -> np.ndarray:
     if isinstance(start, str):
         if start == "volume" or start not in PARTITIONERS:
-            raise UsageError(f"volume: start = {start!r} is not known{nearest(start, [name for name in PARTITIONERS if name != 'volume'])}")
+            raise UsageError(
+                f"volume: start = {start!r} is not known{nearest(start, [name for name in PARTITIONERS if name != 'volume'])}"
+            )
         owner_N, who = np.asarray(PARTITIONERS[start](graph, k, seed=seed, balance=balance)), f"volume: start {start!r}"
     else:
         owner_N, who = np.asarray(getattr(start, "owner_N", start)), "volume: start"
-    if owner_N.ndim == 1 and len(owner_N) == graph.n_nodes and owner_N.dtype.kind in "iu" and 0 <= owner_N.min() and owner_N.max() < k:
+    if (
+        owner_N.ndim == 1
+        and len(owner_N) == graph.n_nodes
+        and owner_N.dtype.kind in "iu"
+        and 0 <= owner_N.min()
+        and owner_N.max() < k
+    ):
         owner_N = fill_empty_parts(owner_N, row_work(graph.A), k)
     return check_owner(owner_N, graph.n_nodes, k, who)
 

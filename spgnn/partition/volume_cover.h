@@ -21,8 +21,8 @@ struct CoverNets {
 // rows; net 2 i + 1 of the partial sums of i, whose readers are columns and send. A nonzero inside a part
 // belongs to its end of higher degree.
 template <class Index>
-CoverNets cover_nets(const int64_t* indptr, const Index* indices, int32_t n, const int32_t* owner, const std::vector<int32_t>& order, int k,
-                     bool is_symmetric, int threads) {
+CoverNets cover_nets(const int64_t* indptr, const Index* indices, int32_t n, const int32_t* owner,
+                     const std::vector<int32_t>& order, int k, bool is_symmetric, int threads) {
     std::vector<int32_t> reads(n, 0), read_by(n, 0);
     for (int32_t i = 0; i < n; ++i) {
         reads[i] = int32_t(indptr[i + 1] - indptr[i]);
@@ -46,8 +46,10 @@ CoverNets cover_nets(const int64_t* indptr, const Index* indices, int32_t n, con
         for (int64_t e = mine.start[p]; e < mine.start[p + 1]; ++e) {
             const int32_t i = rows[mine.row[e]], j = mine.column[e];
             if (i == j || (is_symmetric && i > j)) continue;
-            if (read_by[j] >= reads[i]) raw(j, i);
-            else partial(i, j);
+            if (read_by[j] >= reads[i])
+                raw(j, i);
+            else
+                partial(i, j);
         }
         for (int q = 0; q < k; ++q) {
             const int64_t begin = mine.start[q], size = mine.start[q + 1] - begin;
@@ -56,8 +58,10 @@ CoverNets cover_nets(const int64_t* indptr, const Index* indices, int32_t n, con
             const auto& columns = block.cover_columns;
             for (int64_t e = begin; e < begin + size; ++e) {
                 const int32_t i = rows[mine.row[e]], j = mine.column[e];
-                if (std::binary_search(columns.begin(), columns.end(), j)) raw(j, i);
-                else partial(i, j);
+                if (std::binary_search(columns.begin(), columns.end(), j))
+                    raw(j, i);
+                else
+                    partial(i, j);
             }
         }
     });

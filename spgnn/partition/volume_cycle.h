@@ -9,17 +9,17 @@
 namespace spgnn {
 
 struct Task {
-    const int64_t* start;    // net e has the readers readers[start[e]] .. start[e + 1] - 1
+    const int64_t* start;  // net e has the readers readers[start[e]] .. start[e + 1] - 1
     const int32_t* readers;
-    int per_vertex;          // nets a node
-    const int64_t* work;     // of a node
+    int per_vertex;       // nets a node
+    const int64_t* work;  // of a node
     int32_t n;
     int k;
     double balance;
     uint64_t seed;
-    int cycles = 1;          // the second and later ones begin at again x the temperature, with half the sweeps
+    int cycles = 1;  // the second and later ones begin at again x the temperature, with half the sweeps
     double again = 0.6;
-    double most_work = 0.02; // of a cluster, over the mean of a part
+    double most_work = 0.02;  // of a cluster, over the mean of a part
     int threads = 1;
     int isa = 0;
 };
@@ -47,7 +47,9 @@ Rows refine(const Task& task, const Schedule& plan, const Pressure& pressure, st
         std::vector<Level> levels;
         levels.push_back(base_level(task.start, task.readers, task.per_vertex, order, owner.data(), task.work));
         for (int i = 1; i <= plan.levels && levels.back().n > int64_t(plan.coarsest) * task.k; ++i) {
-            Level coarse = Coarsener(levels.back(), task.k, int64_t(task.most_work * mean), mixed(task.seed ^ uint64_t(100 * cycle + i))).run(task.threads);
+            Level coarse = Coarsener(levels.back(), task.k, int64_t(task.most_work * mean),
+                                     mixed(task.seed ^ uint64_t(100 * cycle + i)))
+                               .run(task.threads);
             if (coarse.n > 0.9 * levels.back().n) break;
             levels.push_back(std::move(coarse));
         }
@@ -60,8 +62,10 @@ Rows refine(const Task& task, const Schedule& plan, const Pressure& pressure, st
             for (int32_t v = 0; v < levels[i - 1].n; ++v) levels[i - 1].part[v] = levels[i].part[levels[i].cluster[v]];
         }
         refiner.start(levels[0]);
-        if (cycle + 1 == task.cycles) refiner.finish(plan.last_sweeps, scale * plan.last_temperature);
-        else refiner.anneal(plan.last_sweeps / 2, plan.last_temperature, 0.4 * plan.last_temperature);
+        if (cycle + 1 == task.cycles)
+            refiner.finish(plan.last_sweeps, scale * plan.last_temperature);
+        else
+            refiner.anneal(plan.last_sweeps / 2, plan.last_temperature, 0.4 * plan.last_temperature);
         for (int32_t v = 0; v < task.n; ++v) owner[order[v]] = levels[0].part[v];
     }
     return {refiner.loads.total, *std::max_element(refiner.loads.send.begin(), refiner.loads.send.end())};

@@ -14,7 +14,8 @@
 
 namespace spgnn {
 
-// What a vertex of `units` work meets: part p is worth score[p] - price over[p] + t noise[p], and has room for room[p] units.
+// What a vertex of `units` work meets: part p is worth score[p] - price over[p] + t noise[p], and has room for room[p]
+// units.
 struct Bids {
     const float *over, *noise;
     const int32_t* room;
@@ -57,8 +58,8 @@ inline int best_isa() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     const bool has_bits = __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("bmi");
-    if (has_bits && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq")) {
+    if (has_bits && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
         return 2;
     }
     return has_bits && __builtin_cpu_supports("avx2") ? 1 : 0;
@@ -147,7 +148,9 @@ struct Scores {
         for (int64_t e = level.own_start[v]; e < level.own_start[v + 1]; ++e) {
             const Lists::Net& net = store.nets[e];
             pairs[net.kind] += net.weight * float(net.size);
-            store.each_reader_part(int32_t(e), [&](int p) { save(p, net.weight * (prices.by_owner[net.kind][p] + prices.by_reader[net.kind][p])); });
+            store.each_reader_part(int32_t(e), [&](int p) {
+                save(p, net.weight * (prices.by_owner[net.kind][p] + prices.by_reader[net.kind][p]));
+            });
         }
         for (int32_t p : parts) {
             float paid = pairs[0] * prices.by_owner[0][p];

@@ -24,18 +24,18 @@ inline uint64_t mixed(uint64_t x) {
 }
 
 struct Level {
-    int32_t n = 0;                    // vertices
-    std::vector<int64_t> work;        // of a vertex
-    std::vector<int32_t> part;        // of a vertex
-    std::vector<int64_t> own_start;   // v owns the nets own_start[v] .. own_start[v + 1] - 1
-    std::vector<int32_t> owner;       // of a net
-    std::vector<uint8_t> kind;        // of a net: 0: its owner sends; 1: its readers' parts send to the owner
-    std::vector<float> weight;        // of a net: rows
-    std::vector<int64_t> pin_start;   // the readers of net e are pins[pin_start[e]] .. , each once, not its owner
+    int32_t n = 0;                   // vertices
+    std::vector<int64_t> work;       // of a vertex
+    std::vector<int32_t> part;       // of a vertex
+    std::vector<int64_t> own_start;  // v owns the nets own_start[v] .. own_start[v + 1] - 1
+    std::vector<int32_t> owner;      // of a net
+    std::vector<uint8_t> kind;       // of a net: 0: its owner sends; 1: its readers' parts send to the owner
+    std::vector<float> weight;       // of a net: rows
+    std::vector<int64_t> pin_start;  // the readers of net e are pins[pin_start[e]] .. , each once, not its owner
     std::vector<int32_t> pins;
     std::vector<int64_t> read_start;  // v reads the nets reads[read_start[v]] ..
     std::vector<int32_t> reads;
-    std::vector<int32_t> cluster;     // of a vertex of the level below: its vertex here
+    std::vector<int32_t> cluster;  // of a vertex of the level below: its vertex here
 
     int32_t nets() const { return int32_t(owner.size()); }
 
@@ -93,14 +93,16 @@ inline Level base_level(const int64_t* start, const int32_t* readers, int per_ve
 // weight / size, over sqrt(work of the cluster). Identical nets become one.
 class Coarsener {
   public:
-    Coarsener(const Level& fine, int k, int64_t most_work, uint64_t seed) : fine_(fine), most_work_(most_work), seed_(seed), head_(fine.n), first_(k + 1, 0) {
+    Coarsener(const Level& fine, int k, int64_t most_work, uint64_t seed)
+        : fine_(fine), most_work_(most_work), seed_(seed), head_(fine.n), first_(k + 1, 0) {
         for (int32_t p : fine.part) ++first_[p + 1];
         for (int p = 0; p < k; ++p) first_[p + 1] += first_[p];
     }
 
     Level run(int threads) {
         auto state = [&] { return State{std::vector<float>(fine_.n, 0.0f), {}, {}}; };
-        in_parallel(int64_t(first_.size()) - 1, threads, state, [&](State& s, int64_t p) { match(s, first_[p], first_[p + 1]); });
+        in_parallel(int64_t(first_.size()) - 1, threads, state,
+                    [&](State& s, int64_t p) { match(s, first_[p], first_[p + 1]); });
         Level coarse;
         coarse.cluster.assign(fine_.n, NONE);
         for (int32_t v = 0; v < fine_.n; ++v) {
@@ -143,8 +145,10 @@ class Coarsener {
         for (auto [key, v] : s.order) {
             if (2 * clusters <= high - low) break;
             if (!is_single[v - low]) continue;
-            for (int64_t e = fine_.own_start[v]; e < fine_.own_start[v + 1]; ++e) rate(s, int32_t(e), key, v, low, high);
-            for (int64_t i = fine_.read_start[v]; i < fine_.read_start[v + 1]; ++i) rate(s, fine_.reads[i], key, v, low, high);
+            for (int64_t e = fine_.own_start[v]; e < fine_.own_start[v + 1]; ++e)
+                rate(s, int32_t(e), key, v, low, high);
+            for (int64_t i = fine_.read_start[v]; i < fine_.read_start[v + 1]; ++i)
+                rate(s, fine_.reads[i], key, v, low, high);
             int32_t best = NONE;
             float most = 0.0f;
             for (int32_t c : s.touched) {
@@ -167,7 +171,8 @@ class Coarsener {
 
     // Add what net e says for the clusters of its vertices in the part low .. high - 1.
     void rate(State& s, int32_t e, uint64_t key, int32_t v, int32_t low, int32_t high) {
-        const int32_t *begin = fine_.pins.data() + fine_.pin_start[e], *end = fine_.pins.data() + fine_.pin_start[e + 1];
+        const int32_t *begin = fine_.pins.data() + fine_.pin_start[e],
+                      *end = fine_.pins.data() + fine_.pin_start[e + 1];
         if (begin == end) return;
         const float r = fine_.weight[e] / float(end - begin);
         auto vote = [&](int32_t u) {
@@ -207,7 +212,9 @@ class Coarsener {
                     coarse.pins.push_back(u);
                 }
                 auto& bin = bins[hash % BINS];
-                const int32_t twin = coarse.pins.size() == first ? NONE : find_twin(coarse, bin, hash, fine_.kind[e], first, seen, stamp);
+                const int32_t twin = coarse.pins.size() == first
+                                         ? NONE
+                                         : find_twin(coarse, bin, hash, fine_.kind[e], first, seen, stamp);
                 ++stamp;
                 if (coarse.pins.size() == first) continue;
                 if (twin != NONE) {
@@ -227,12 +234,15 @@ class Coarsener {
     static constexpr size_t BINS = 32;
 
     // The net of the same owner, kind and readers, which are those with this stamp and end coarse.pins.
-    static int32_t find_twin(const Level& coarse, const std::vector<std::pair<uint64_t, int32_t>>& bin, uint64_t hash, uint8_t kind,
-                             size_t first, const std::vector<int32_t>& seen, int32_t stamp) {
+    static int32_t find_twin(const Level& coarse, const std::vector<std::pair<uint64_t, int32_t>>& bin, uint64_t hash,
+                             uint8_t kind, size_t first, const std::vector<int32_t>& seen, int32_t stamp) {
         for (auto [other_hash, other] : bin) {
             const int64_t begin = coarse.pin_start[other], end = coarse.pin_start[other + 1];
-            if (other_hash != hash || coarse.kind[other] != kind || end - begin != int64_t(coarse.pins.size() - first)) continue;
-            if (std::all_of(coarse.pins.begin() + begin, coarse.pins.begin() + end, [&](int32_t u) { return seen[u] == stamp; })) return other;
+            if (other_hash != hash || coarse.kind[other] != kind || end - begin != int64_t(coarse.pins.size() - first))
+                continue;
+            if (std::all_of(coarse.pins.begin() + begin, coarse.pins.begin() + end,
+                            [&](int32_t u) { return seen[u] == stamp; }))
+                return other;
         }
         return NONE;
     }

@@ -16,10 +16,10 @@ struct Prices {
 // send: prices hold the largest send down; receive: the largest receive; both: the largest sum of the two.
 struct Pressure {
     bool send = true, receive = false, both = false, two_kinds = false;
-    double target = 1.03;        // of largest over mean
-    double proportional = 8;     // exp(proportional x excess over the target)
-    double integral = 0.1;       // exp(integral x sum of what was above or below)
-    double highest = 2.5;        // of that sum
+    double target = 1.03;     // of largest over mean
+    double proportional = 8;  // exp(proportional x excess over the target)
+    double integral = 0.1;    // exp(integral x sum of what was above or below)
+    double highest = 2.5;     // of that sum
 };
 
 class Loads {
@@ -47,7 +47,8 @@ class Loads {
         }
         for (int32_t e = 0; e < level.nets(); ++e) {
             const int q = store.nets[e].part;
-            store.each_reader_part(e, [&](int p) { pair(store.nets[e].kind, q, p, p == q ? 0.0 : double(store.nets[e].weight)); });
+            store.each_reader_part(
+                e, [&](int p) { pair(store.nets[e].kind, q, p, p == q ? 0.0 : double(store.nets[e].weight)); });
         }
         price();
     }
@@ -63,7 +64,9 @@ class Loads {
     void integrate() {
         for (int side = 0; side < 2; ++side) {
             if (!is_priced(side)) continue;
-            for (int q = 0; q < k_; ++q) sum_[side][q] = std::clamp(sum_[side][q] + pressure_.integral * excess(side, q), 0.0, pressure_.highest);
+            for (int q = 0; q < k_; ++q)
+                sum_[side][q] =
+                    std::clamp(sum_[side][q] + pressure_.integral * excess(side, q), 0.0, pressure_.highest);
         }
         price();
     }
@@ -75,7 +78,8 @@ class Loads {
             if (!is_priced(side)) continue;
             std::vector<double> mu(k_);
             for (int q = 0; q < k_; ++q) {
-                mu[q] = std::exp(std::clamp(sum_[side][q] + pressure_.proportional * std::max(0.0, excess(side, q)), -3.0, 3.0));
+                mu[q] = std::exp(
+                    std::clamp(sum_[side][q] + pressure_.proportional * std::max(0.0, excess(side, q)), -3.0, 3.0));
             }
             // The mean of the cheaper nine tenths is 1: a few senders far above all others would else make
             // the rest so cheap that the noise drowns them.

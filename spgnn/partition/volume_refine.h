@@ -14,16 +14,17 @@ namespace spgnn {
 constexpr int MOST_PARTS = 1 << 13;
 
 struct Schedule {
-    int levels = 8;               // at most; coarsening ends below `coarsest` vertices a part
+    int levels = 8;  // at most; coarsening ends below `coarsest` vertices a part
     int coarsest = 160;
     int top_sweeps = 28, sweeps = 14, last_sweeps = 15;
     double top_temperature = 1.76, fall = 1.3, end = 0.8, last_temperature = 0.5;  // rows
-    double work_price = 1.65;     // rows for a unit of work in a part of twice the mean work: this x (rows / work)^(1/4), at most 1
-    double steep = 16;            // and for the excess over the cap
-    double soft_cap = 1.3;        // of work over the mean, until the last level
-    double shrinking = 0.7;       // part of the last sweeps in which it falls to balance
-    double margin = 8;            // x temperature: one who stays by more is left alone
-    int rest = 3;                 // for so many sweeps
+    double work_price =
+        1.65;  // rows for a unit of work in a part of twice the mean work: this x (rows / work)^(1/4), at most 1
+    double steep = 16;       // and for the excess over the cap
+    double soft_cap = 1.3;   // of work over the mean, until the last level
+    double shrinking = 0.7;  // part of the last sweeps in which it falls to balance
+    double margin = 8;       // x temperature: one who stays by more is left alone
+    int rest = 3;            // for so many sweeps
 };
 
 template <class Store>
@@ -32,7 +33,14 @@ class Refiner {
     Loads loads;
 
     Refiner(int k, double balance, uint64_t seed, const Schedule& schedule, const Pressure& pressure, int isa)
-        : loads(k, pressure), k_(k), balance_(balance), seed_(seed), plan_(schedule), scores_(k, isa), over_((k + 63) / 64 * 64), room_(over_.size(), -1) {}
+        : loads(k, pressure),
+          k_(k),
+          balance_(balance),
+          seed_(seed),
+          plan_(schedule),
+          scores_(k, isa),
+          over_((k + 63) / 64 * 64),
+          room_(over_.size(), -1) {}
 
     void start(Level& level) {
         level_ = &level;
@@ -73,7 +81,9 @@ class Refiner {
     // Sweeps above the last level: the temperature falls from one to the other.
     void anneal(int sweeps, double from, double to) {
         wake_.assign(level_->n, 0);
-        for (int s = 0; s < sweeps; ++s) sweep(s, sweeps > 1 ? from + (to - from) * s / (sweeps - 1) : to, std::max(balance_, plan_.soft_cap), false);
+        for (int s = 0; s < sweeps; ++s)
+            sweep(s, sweeps > 1 ? from + (to - from) * s / (sweeps - 1) : to, std::max(balance_, plan_.soft_cap),
+                  false);
     }
 
     // The last level: down to zero, while the cap shrinks to the balance asked for.
@@ -106,18 +116,19 @@ class Refiner {
     Store store_;
     Scores scores_;
     Level* level_ = nullptr;
-    double most_work_ = 0;             // that a part may have after a move
-    std::vector<float> over_;          // rows that a unit of work costs in a part
-    std::vector<int32_t> room_;        // work that a part may still take, below 0 for none
+    double most_work_ = 0;       // that a part may have after a move
+    std::vector<float> over_;    // rows that a unit of work costs in a part
+    std::vector<int32_t> room_;  // work that a part may still take, below 0 for none
     const std::vector<float>& noise_ = gumbel();
-    std::vector<int32_t> wake_;        // sweep in which a vertex is looked at again
+    std::vector<int32_t> wake_;  // sweep in which a vertex is looked at again
     std::vector<std::pair<uint64_t, int32_t>> blocks_;
 
     // Made once: a vertex and sweep draw k noises that stand together.
     static const std::vector<float>& gumbel() {
         static const std::vector<float> noise = [] {
             std::vector<float> of(NOISES + MOST_PARTS);
-            for (size_t i = 0; i < of.size(); ++i) of[i] = float(-std::log(-std::log((double(mixed(i) >> 11) + 0.5) * 0x1p-53)));
+            for (size_t i = 0; i < of.size(); ++i)
+                of[i] = float(-std::log(-std::log((double(mixed(i) >> 11) + 0.5) * 0x1p-53)));
             return of;
         }();
         return noise;
@@ -180,13 +191,15 @@ class Refiner {
         const float work = float(level_->work[v]);
         const float stay = scores_.score[a] - work * (over_[a] - float(price_) * work / float(loads.mean_work)) - bonus;
         const float top = stay + t * noise[a];
-        const Offer offer = scores_.best(store_, {over_.data(), noise, room_.data(), work, t, units(level_->work[v])}, a, top);
+        const Offer offer =
+            scores_.best(store_, {over_.data(), noise, room_.data(), work, t, units(level_->work[v])}, a, top);
         margin = stay - offer.plain;
         return offer.part == NONE ? a : offer.part;
     }
 
     // Move from parts above the balance what costs least for its work; false where nothing is to be done.
-    // Beyond the balance where nodes are so heavy that nothing else is left: to the lightest part, if that stays lighter than the part left.
+    // Beyond the balance where nodes are so heavy that nothing else is left: to the lightest part, if that stays
+    // lighter than the part left.
     bool evict(bool beyond) {
         const Level& l = *level_;
         const double cap = balance_ * loads.mean_work;

@@ -38,9 +38,12 @@ static inline Lanes add_where(Lanes sum, Lanes value, uint64_t bits) {
 
 // score[x] = what v in part x saves against rows of all its nets for x alone; returns the parts that its nets touch.
 template <int PARTS, bool READERS>
-static inline uint64_t scores_of(const Level& level, const Masks::Net* nets, const Prices& prices, int32_t v, int a, float* score) {
+static inline uint64_t scores_of(const Level& level, const Masks::Net* nets, const Prices& prices, int32_t v, int a,
+                                 float* score) {
     constexpr int V = PARTS / SPGNN_LANES;
-    const auto at = [](const std::vector<float>& of, int j) { return *reinterpret_cast<const Loose*>(of.data() + j * SPGNN_LANES); };
+    const auto at = [](const std::vector<float>& of, int j) {
+        return *reinterpret_cast<const Loose*>(of.data() + j * SPGNN_LANES);
+    };
     Lanes sum[V] = {};
     float read[2] = {0, 0}, pairs[2] = {0, 0};
     uint64_t touched = 0;
@@ -81,7 +84,8 @@ static inline uint64_t scores_of(const Level& level, const Masks::Net* nets, con
     return touched;
 }
 
-// The best of the parts whose bit is set and that have room, the lowest of equal ones; its number only where it is above top.
+// The best of the parts whose bit is set and that have room, the lowest of equal ones; its number only where it is
+// above top.
 static Offer best_offer(uint64_t parts, int k, const float* score, const Bids& bids, float top) {
     constexpr float NOTHING = -std::numeric_limits<float>::infinity();
     Lanes most = Lanes{} + NOTHING, plain_most = most;
@@ -90,7 +94,8 @@ static Offer best_offer(uint64_t parts, int k, const float* score, const Bids& b
         const auto at = [first](const float* of) { return Lanes(*reinterpret_cast<const Loose*>(of + first)); };
         const Lanes plain = at(score) - bids.price * at(bids.over), offer = plain + bids.t * at(bids.noise);
 #if SPGNN_LANES == 16
-        const __mmask16 has = __mmask16(parts >> first) & _mm512_cmpge_epi32_mask(_mm512_loadu_si512(bids.room + first), _mm512_set1_epi32(bids.units));
+        const __mmask16 has = __mmask16(parts >> first) & _mm512_cmpge_epi32_mask(_mm512_loadu_si512(bids.room + first),
+                                                                                  _mm512_set1_epi32(bids.units));
         most = _mm512_mask_max_ps(most, has, most, offer);
         plain_most = _mm512_mask_max_ps(plain_most, has, plain_most, plain);
         *reinterpret_cast<Lanes*>(offers + first) = _mm512_mask_blend_ps(has, Lanes{} + NOTHING, offer);
@@ -110,7 +115,8 @@ static Offer best_offer(uint64_t parts, int k, const float* score, const Bids& b
     }
 }
 
-static uint64_t scores(const Level& level, const Masks::Net* nets, const Prices& prices, int k, int32_t v, int a, float* score) {
+static uint64_t scores(const Level& level, const Masks::Net* nets, const Prices& prices, int k, int32_t v, int a,
+                       float* score) {
     const auto call = [&](auto parts) {
         return prices.readers ? scores_of<parts.value, true>(level, nets, prices, v, a, score)
                               : scores_of<parts.value, false>(level, nets, prices, v, a, score);

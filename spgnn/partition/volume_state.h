@@ -18,7 +18,7 @@ class Masks {
         uint64_t single;   // parts that hold exactly one
         int64_t first;     // its counts start here, in the order of the bits
         float weight;
-        int16_t part;      // of its owner
+        int16_t part;  // of its owner
         uint8_t kind;
     };
     std::vector<Net> nets;

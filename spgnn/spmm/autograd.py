@@ -49,12 +49,20 @@ class RowsTimes(torch.autograd.Function):
 def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
     """Return relu(A H W + bias), in the order that the schedule gives for these sizes."""
     if bias_C is not None and bias_C.shape != W_FC.shape[1:]:
-        raise ShapeError(f"the bias of a chain has shape {tuple(bias_C.shape)}; expected one number for each column of W, ({W_FC.shape[1]},)")
+        raise ShapeError(
+            f"the bias of a chain has shape {tuple(bias_C.shape)}; expected one number for each column of W, ({W_FC.shape[1]},)"
+        )
     kept = A.product_with(H)
     if kept is None:
         check_is_held(H)
     is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
-    order = A.order if A.order == "spmm_first" else chain_order(*W_FC.shape, is_kept=kept is not None, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden)
+    order = (
+        A.order
+        if A.order == "spmm_first"
+        else chain_order(
+            *W_FC.shape, is_kept=kept is not None, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden
+        )
+    )
     check_order(order, kept is not None, isinstance(H, SparseRows))
     if order == "spmm_first":
         Z_nC = SpMMFirst.apply(A, kept, None if kept is not None else H, W_FC, bias_C, relu)
@@ -133,12 +141,16 @@ class Dropout(torch.autograd.Function):
 def check_is_held(H) -> None:
     """Raise UsageError where H is an X that was given up for the kept A X."""
     if getattr(H, "is_released", False):
-        raise UsageError("X was given up for the kept A X, and is read: distribute the graph again, or do not call Trainer.release_input")
+        raise UsageError(
+            "X was given up for the kept A X, and is read: distribute the graph again, or do not call Trainer.release_input"
+        )
 
 
 def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
     """Return whether Z is what a chain without ReLU returned, and nothing made of it in place: no backward reads Z again."""
-    return getattr(Z_nC, "is_chain_relu", None) is False and isinstance(Z_nC.grad_fn, (SpMMFirst._backward_cls, GEMMFirst._backward_cls))
+    return getattr(Z_nC, "is_chain_relu", None) is False and isinstance(
+        Z_nC.grad_fn, (SpMMFirst._backward_cls, GEMMFirst._backward_cls)
+    )
 
 
 def dropout(A, H, rate: float, key: int | torch.Tensor):
@@ -164,7 +176,13 @@ class EpochKeys:
     def set(self, epoch: int) -> None:
         """Write the keys of an epoch."""
         n_stacks, n_layers = self.key_SL.shape
-        keys = np.array([[dropout_key(self.seed, epoch, layer, stack) for layer in range(1, n_layers + 1)] for stack in range(n_stacks)], np.uint64)
+        keys = np.array(
+            [
+                [dropout_key(self.seed, epoch, layer, stack) for layer in range(1, n_layers + 1)]
+                for stack in range(n_stacks)
+            ],
+            np.uint64,
+        )
         self.key_SL.copy_(torch.from_numpy(keys.view(np.int64)))
 
 
@@ -182,7 +200,11 @@ def mixed_precision(A):
     Each product casts anew: torch's cache of casts is one of the process, emptied by whichever rank leaves first where
     ranks are threads, and a cast that was made under no_grad would take the gradient from the weight.
     """
-    return torch.autocast(A.device.type, torch.bfloat16, cache_enabled=False) if A.dtype == torch.bfloat16 else nullcontext()
+    return (
+        torch.autocast(A.device.type, torch.bfloat16, cache_enabled=False)
+        if A.dtype == torch.bfloat16
+        else nullcontext()
+    )
 
 
 def on_this_thread(A):
@@ -205,7 +227,9 @@ def _through_relu(A, G_nC, Z_nC, is_ours: bool):
     """Return G where Z > 0 (or G, without Z) and its column sums, in one pass; in place of G where that is this backward's own."""
     G_nC = G_nC.contiguous()
     masked = None if Z_nC is None else G_nC if is_ours else A.pool.empty(*G_nC.shape, dtype=G_nC.dtype)
-    return (G_nC if masked is None else masked), A.ops.run("activation", kernels_of(G_nC).mask_sum, G_nC, Z_nC, masked, A.threads)
+    return (G_nC if masked is None else masked), A.ops.run(
+        "activation", kernels_of(G_nC).mask_sum, G_nC, Z_nC, masked, A.threads
+    )
 
 
 class _Once:
@@ -220,7 +244,9 @@ class _Once:
         if self.is_taken:
             raise UsageError("backward ran twice through one forward pass of a chain A H W; call the model again")
         if self.Z_nC is not None and self.Z_nC._version != self.version:
-            raise UsageError("what a chain relu(A H W + b) returned was changed in place, and backward reads it: write H = H + S, not H += S")
+            raise UsageError(
+                "what a chain relu(A H W + b) returned was changed in place, and backward reads it: write H = H + S, not H += S"
+            )
         Z_nC, self.Z_nC, self.is_taken = self.Z_nC, None, True
         return Z_nC
 

@@ -62,9 +62,15 @@ def make_stages(blocks: Blocks, layout: Layout, base: ExchangePlan | None, cover
             known = covers if len(layout.stages) == 1 else None
             plan, A = covered_plan(comm, part.index, part.A_og, layout, known)
         else:
-            plan = base.under(layout) if base is not None and len(layout.stages) == 1 else ExchangePlan(comm, part.index, pool, threads, layout)
+            plan = (
+                base.under(layout)
+                if base is not None and len(layout.stages) == 1
+                else ExchangePlan(comm, part.index, pool, threads, layout)
+            )
             A = part.A_og
-        check_counts(plan.comm, plan.send_rows_P, plan.recv_rows_P, f"rows of blocks {owners.start} to {owners.stop - 1}")
+        check_counts(
+            plan.comm, plan.send_rows_P, plan.recv_rows_P, f"rows of blocks {owners.start} to {owners.stop - 1}"
+        )
         stages.append(Stage(plan, LocalCSR(A, layout.dtype, threads)))
     return stages
 

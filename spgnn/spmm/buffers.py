@@ -38,7 +38,9 @@ class BufferPool:
         self._free: dict[int, list[np.ndarray]] = defaultdict(list)
         self.held_bytes = 0
 
-    def empty(self, *shape: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> torch.Tensor:
+    def empty(
+        self, *shape: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+    ) -> torch.Tensor:
         """Return an uninitialised row-major tensor, page-aligned when it is large; device: there is one, the CPU."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes < SMALL:
@@ -80,7 +82,9 @@ class DevicePool:
         """Bytes that torch holds of the device, in use or not."""
         return torch.cuda.memory_reserved(self.device)
 
-    def empty(self, *shape: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> torch.Tensor:
+    def empty(
+        self, *shape: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+    ) -> torch.Tensor:
         """Return an uninitialised row-major tensor; device: the CPU's for rows that stay there."""
         return torch.empty(shape, dtype=dtype, device=self.device if device is None else device)
 

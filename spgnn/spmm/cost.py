@@ -111,7 +111,9 @@ def exchange_seconds(machine: Machine, bytes_PP: np.ndarray) -> float:
     by_host = np.zeros((host_P[-1] + 1,) * 2)
     np.add.at(by_host, (host_P[:, None], host_P[None, :]), remote_PP)
     card_P = _larger(by_host)[host_P] / machine.card_bandwidth
-    beta_P = np.maximum(np.maximum(_larger(remote_PP) / machine.bandwidth, card_P), _larger(local_PP) / machine.local_bandwidth)
+    beta_P = np.maximum(
+        np.maximum(_larger(remote_PP) / machine.bandwidth, card_P), _larger(local_PP) / machine.local_bandwidth
+    )
     return float((alpha_P + beta_P).max())
 
 
@@ -133,7 +135,9 @@ def spmm_seconds(machine: Machine, nnz, width: int, table_rows, itemsize: int = 
     row_bytes = width * itemsize
     if hits is None:
         hits = np.minimum(1.0, machine.cache_bytes / np.maximum(np.asarray(table_rows, np.float64) * row_bytes, 1.0))
-    return np.asarray(nnz) * (machine.nonzero_s + row_bytes * (hits / machine.spmm_cached + (1 - hits) / machine.spmm_memory))
+    return np.asarray(nnz) * (
+        machine.nonzero_s + row_bytes * (hits / machine.spmm_cached + (1 - hits) / machine.spmm_memory)
+    )
 
 
 def gemm_seconds(machine: Machine, rows, f_in: int, f_out: int, itemsize: int = 4):
@@ -200,7 +204,9 @@ def epoch_seconds(
     return EpochTime(**parts | {"epoch_s": sum(parts[name] for name in names) - parts["hidden"]})
 
 
-def cheaper_scheme(columns: Product, cover: Product, machine: Machine, itemsize: int = 4, overlap: bool = True) -> tuple[str, str]:
+def cheaper_scheme(
+    columns: Product, cover: Product, machine: Machine, itemsize: int = 4, overlap: bool = True
+) -> tuple[str, str]:
     """Return the scheme whose product takes fewer seconds, and why in a sentence: what scheme="auto" asks.
 
     `cover` moves work from the reader to the owner, so that fewer bytes may still take longer. On a tie
@@ -225,7 +231,9 @@ def _dense(machine: Machine, layer: LayerWork, itemsize: int, training: bool) ->
         return "gemm", float(gemm_P.max()) * (1 + training * (1 if layer.is_first else 2))
     # S W reads rows of W, dW = S' G those of G.
     tables = [layer.f_in, layer.rows_P] if training else [layer.f_in]
-    return "spmm", sum(float(spmm_seconds(machine, layer.left_P, layer.f_out, table, itemsize).max()) for table in tables)
+    return "spmm", sum(
+        float(spmm_seconds(machine, layer.left_P, layer.f_out, table, itemsize).max()) for table in tables
+    )
 
 
 def _work(product: Product) -> np.ndarray:

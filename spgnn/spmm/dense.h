@@ -67,19 +67,22 @@ static inline uint32_t drop_bits(uint32_t low, uint32_t high, uint32_t feature) 
 
 // out[i, f] = X[i, f] scale where bits(key, node[i], f) >= threshold, else 0.
 template <class S, class T>
-void drop_rows(const S* X, S* out, const int64_t* node, uint64_t key, uint32_t threshold, T scale, int64_t begin, int64_t end, int64_t F) {
+void drop_rows(const S* X, S* out, const int64_t* node, uint64_t key, uint32_t threshold, T scale, int64_t begin,
+               int64_t end, int64_t F) {
     for (int64_t i = begin; i < end; ++i) {
         const uint64_t row = mix(key ^ mix(uint64_t(node[i]) + 0x9e3779b97f4a7c15ull));
         const uint32_t low = uint32_t(row), high = uint32_t(row >> 32);
         const S* x = X + i * F;
         S* o = out + i * F;
-        for (int64_t f = 0; f < F; ++f) narrow(drop_bits(low, high, uint32_t(f)) >= threshold ? widen(x[f]) * scale : T(0), o[f]);
+        for (int64_t f = 0; f < F; ++f)
+            narrow(drop_bits(low, high, uint32_t(f)) >= threshold ? widen(x[f]) * scale : T(0), o[f]);
     }
 }
 
 // The same for the stored entries of a CSR X: the mask of (node, feature) is the dense one's.
 template <class T, class I>
-void drop_csr(const int64_t* indptr, const I* indices, const T* X, T* out, const int64_t* node, uint64_t key, uint32_t threshold, T scale, int64_t begin, int64_t end) {
+void drop_csr(const int64_t* indptr, const I* indices, const T* X, T* out, const int64_t* node, uint64_t key,
+              uint32_t threshold, T scale, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
         const uint64_t row = mix(key ^ mix(uint64_t(node[i]) + 0x9e3779b97f4a7c15ull));
         const uint32_t low = uint32_t(row), high = uint32_t(row >> 32);
@@ -121,11 +124,15 @@ static inline __attribute__((always_inline)) float fold(typename Lanes<float, BY
 
 struct Larger {
     template <class T>
-    static inline __attribute__((always_inline)) T of(T a, T b) { return b > a ? b : a; }
+    static inline __attribute__((always_inline)) T of(T a, T b) {
+        return b > a ? b : a;
+    }
 };
 struct Sum {
     template <class T>
-    static inline __attribute__((always_inline)) T of(T a, T b) { return a + b; }
+    static inline __attribute__((always_inline)) T of(T a, T b) {
+        return a + b;
+    }
 };
 
 // g = scale softmax(z) for a row of C numbers in NV vectors, of which the last overlaps the one before; top = max z.
@@ -148,7 +155,8 @@ static inline float softmax_row(const float* z, float* g, int64_t C, float scale
 
 // The same for a row of any width from one vector on.
 template <class V>
-static inline float softmax_long_row(const float* z, float* g, int64_t C, float scale, typename V::reg is_new, float& top) {
+static inline float softmax_long_row(const float* z, float* g, int64_t C, float scale, typename V::reg is_new,
+                                     float& top) {
     constexpr int64_t L = V::count;
     const int64_t before = (C - 1) / L * L, last = C - L;
     const typename V::reg tail = V::load(z + last);  // before g is written over it
@@ -195,9 +203,12 @@ static inline double xent_of(const T* Z, const int64_t* y, T scale, T* G, int64_
         } else {
             const T label = z[y[i]];  // before g is written, which may be z
             T top;
-            if constexpr (NV > 0) sums[waiting++] = softmax_row<V, NV>(z, g, C, scale, V::load(is_new), top);
-            else if constexpr (NV == 0) sums[waiting++] = softmax_long_row<V>(z, g, C, scale, V::load(is_new), top);
-            else sums[waiting++] = softmax_plain_row(z, g, C, scale, top);
+            if constexpr (NV > 0)
+                sums[waiting++] = softmax_row<V, NV>(z, g, C, scale, V::load(is_new), top);
+            else if constexpr (NV == 0)
+                sums[waiting++] = softmax_long_row<V>(z, g, C, scale, V::load(is_new), top);
+            else
+                sums[waiting++] = softmax_plain_row(z, g, C, scale, top);
             g[y[i]] -= scale;
             loss += double(top) - double(label);
         }
@@ -210,14 +221,20 @@ static inline double xent_of(const T* Z, const int64_t* y, T scale, T* G, int64_
 }
 
 template <int BYTES>
-static inline double xent_in_vectors(const float* Z, const int64_t* y, float scale, float* G, int64_t begin, int64_t end, int64_t C) {
+static inline double xent_in_vectors(const float* Z, const int64_t* y, float scale, float* G, int64_t begin,
+                                     int64_t end, int64_t C) {
     typedef Lanes<float, BYTES> V;
     switch ((C + V::count - 1) / V::count) {
-        case 1: return xent_of<V, 1>(Z, y, scale, G, begin, end, C);
-        case 2: return xent_of<V, 2>(Z, y, scale, G, begin, end, C);
-        case 3: return xent_of<V, 3>(Z, y, scale, G, begin, end, C);
-        case 4: return xent_of<V, 4>(Z, y, scale, G, begin, end, C);
-        default: return xent_of<V, 0>(Z, y, scale, G, begin, end, C);
+        case 1:
+            return xent_of<V, 1>(Z, y, scale, G, begin, end, C);
+        case 2:
+            return xent_of<V, 2>(Z, y, scale, G, begin, end, C);
+        case 3:
+            return xent_of<V, 3>(Z, y, scale, G, begin, end, C);
+        case 4:
+            return xent_of<V, 4>(Z, y, scale, G, begin, end, C);
+        default:
+            return xent_of<V, 0>(Z, y, scale, G, begin, end, C);
     }
 }
 
@@ -227,7 +244,8 @@ template <class T>
 double xent_rows(const T* Z, const int64_t* y, T scale, T* G, int64_t begin, int64_t end, int64_t C) {
     if constexpr (std::is_same<T, float>::value) {
         if (C * 4 >= SPGNN_BYTES) return xent_in_vectors<SPGNN_BYTES>(Z, y, scale, G, begin, end, C);
-        if (SPGNN_BYTES > 32 && C >= 8) return xent_in_vectors<std::min(SPGNN_BYTES, 32)>(Z, y, scale, G, begin, end, C);
+        if (SPGNN_BYTES > 32 && C >= 8)
+            return xent_in_vectors<std::min(SPGNN_BYTES, 32)>(Z, y, scale, G, begin, end, C);
         if (SPGNN_BYTES > 16 && C >= 4) return xent_in_vectors<16>(Z, y, scale, G, begin, end, C);
     }
     return xent_of<Lanes<T, 0>, -1>(Z, y, scale, G, begin, end, C);

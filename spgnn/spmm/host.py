@@ -70,7 +70,9 @@ class HostKernels:
 
     def softmax_xent(self, Z_nC, y_n, scale: float, G_nC, threads: int = 0) -> torch.Tensor:
         """Return the sum of -log softmax(Z)[y] over rows with y >= 0, () float64; G = scale times its gradient."""
-        return torch.tensor(_kernels.softmax_xent(Z_nC.numpy(), y_n.numpy(), scale, G_nC.numpy(), threads), dtype=torch.float64)
+        return torch.tensor(
+            _kernels.softmax_xent(Z_nC.numpy(), y_n.numpy(), scale, G_nC.numpy(), threads), dtype=torch.float64
+        )
 
     def encode(self, name: str, X_nF, out_nB, residual_nF=None, threads: int = 0) -> None:
         """Write rows as they travel; see Wire.encode."""

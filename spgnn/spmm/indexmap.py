@@ -87,7 +87,9 @@ def columns_map(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, rank: int, size
     Source: Mukhopadhyay et al. 2024, section 4.1.
     """
     columns = np.sort(A_nN.indices)
-    columns = columns[np.concatenate([np.ones(min(len(columns), 1), bool), columns[1:] != columns[:-1]])].astype(np.int64)
+    columns = columns[np.concatenate([np.ones(min(len(columns), 1), bool), columns[1:] != columns[:-1]])].astype(
+        np.int64
+    )
     ghost = columns[find(own_n, columns) < 0]
     return _ordered(own_n, ghost, np.asarray(owner_of(ghost)), rank, size)
 
@@ -119,7 +121,9 @@ def some_of(A: sp.csr_array, is_one: np.ndarray, places: np.ndarray, width: int,
     """Return the CSR (n, width) of some nonzeros of A, each in its row, in the column that its place is behind the first; indices sorted."""
     index = index_dtype(max(width, A.nnz))
     ends = np.concatenate([np.zeros(1, index), np.cumsum(is_one, dtype=index)])
-    chosen = sp.csr_array((A.data[is_one], (places[is_one] - first).astype(index, copy=False), ends[A.indptr]), shape=(A.shape[0], width))
+    chosen = sp.csr_array(
+        (A.data[is_one], (places[is_one] - first).astype(index, copy=False), ends[A.indptr]), shape=(A.shape[0], width)
+    )
     del ends
     chosen.sort_indices()
     return chosen

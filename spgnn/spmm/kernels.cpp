@@ -7,7 +7,9 @@
 int best_isa() {
 #ifdef SPGNN_DISPATCH
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) return 2;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq"))
+        return 2;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return 1;
 #endif
     return 0;
@@ -28,9 +30,12 @@ PYBIND11_MODULE(_kernels, m) {
     define_panels(m);
     define_tiling(m);
     define_wire(m);
-    m.def("instruction_sets", [] {
-        std::vector<std::string> names{"base", "avx2", "avx512"};
-        names.resize(best_isa() + 1);
-        return names;
-    }, "Instruction sets that this processor has, the last is the one used.");
+    m.def(
+        "instruction_sets",
+        [] {
+            std::vector<std::string> names{"base", "avx2", "avx512"};
+            names.resize(best_isa() + 1);
+            return names;
+        },
+        "Instruction sets that this processor has, the last is the one used.");
 }

@@ -11,7 +11,9 @@ struct Halves;
 #ifdef SPGNN_DISPATCH
 template <>
 struct Halves<16> {
-    static inline __m128i load(const uint16_t* p) { return _mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))); }
+    static inline __m128i load(const uint16_t* p) {
+        return _mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    }
     static inline void store(uint16_t* p, __m128i v) {
         v = _mm_srai_epi32(v, 16);
         _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi32(v, v));
@@ -20,7 +22,9 @@ struct Halves<16> {
 #if SPGNN_BYTES >= 32
 template <>
 struct Halves<32> {
-    static inline __m256i load(const uint16_t* p) { return _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16); }
+    static inline __m256i load(const uint16_t* p) {
+        return _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16);
+    }
     static inline void store(uint16_t* p, __m256i v) {
         v = _mm256_srai_epi32(v, 16);
         const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(v, v), 0x08);
@@ -80,9 +84,13 @@ struct Lanes<T, 0> {  // one scalar
     static constexpr int count = 1;
     typedef T reg;
     template <class S>
-    static inline reg load(const S* p) { return widen(*p); }
+    static inline reg load(const S* p) {
+        return widen(*p);
+    }
     template <class S>
-    static inline void store(S* p, reg v) { narrow(v, *p); }
+    static inline void store(S* p, reg v) {
+        narrow(v, *p);
+    }
     static inline reg all(T x) { return x; }
 };
 
@@ -92,10 +100,11 @@ static inline typename V::reg positive(typename V::reg x) {
 }
 
 // sum + w x, in NV sums side by side. A single one is a chain of additions, each of which waits for the one before: the
-// product is kept out of it, as an addition alone is sooner done than a fused one (Zen 5: 2 cycles, not 4). Loops that are to
-// give the same bits add with this.
+// product is kept out of it, as an addition alone is sooner done than a fused one (Zen 5: 2 cycles, not 4). Loops that
+// are to give the same bits add with this.
 template <class V, int NV>
-static inline __attribute__((always_inline)) typename V::reg plus(typename V::reg sum, typename V::reg w, typename V::reg x) {
+static inline __attribute__((always_inline)) typename V::reg plus(typename V::reg sum, typename V::reg w,
+                                                                  typename V::reg x) {
     x *= w;
     if constexpr (NV == 1) {
 #if defined(__x86_64__)

@@ -40,7 +40,9 @@ class Layout:
     wires: tuple[Wire, Wire] = field(default_factory=lambda: (Wire("float32"), Wire("float32")))
     ops: Operations = field(default_factory=Operations)
     why: str = ""  # of the scheme, where auto took it
-    feedback: dict[tuple, torch.Tensor] | None = None  # what lossy wires left out, a product each; None: nothing is kept
+    feedback: dict[tuple, torch.Tensor] | None = (
+        None  # what lossy wires left out, a product each; None: nothing is kept
+    )
 
     def use(self, ops: Operations) -> None:
         """Have all products and exchanges done by ops, such as one that times them."""
@@ -68,7 +70,9 @@ class Layout:
         return self.column_number == 0
 
 
-def make_layout(comm: Communicator, c: int, scheme: str, dtype: torch.dtype, pool: BufferPool, threads: int, wires) -> Layout:
+def make_layout(
+    comm: Communicator, c: int, scheme: str, dtype: torch.dtype, pool: BufferPool, threads: int, wires
+) -> Layout:
     """Return the layout of P/c x c ranks. Collective.
 
     Raises: UsageError unless c^2 divides P.

@@ -61,7 +61,9 @@ class LocalCSR:
     def transposed(self) -> LocalCSR:
         """Return A' as a LocalCSR: A itself where A is symmetric."""
         if self._transposed is None:
-            self._transposed = self if equals_transpose(self) else LocalCSR(self.to_scipy().T.tocsr(), self.dtype, self.threads)
+            self._transposed = (
+                self if equals_transpose(self) else LocalCSR(self.to_scipy().T.tocsr(), self.dtype, self.threads)
+            )
         return self._transposed
 
     def with_weights(self, weights: np.ndarray | torch.Tensor, upload: Callable = lambda order: order) -> LocalCSR:
@@ -71,7 +73,9 @@ class LocalCSR:
         """
         pattern = self.transposed()
         if self._order is None:
-            self._order = sp.csr_array((np.arange(self.nnz), self.indices, self.indptr), shape=self.shape).T.tocsr().data
+            self._order = (
+                sp.csr_array((np.arange(self.nnz), self.indices, self.indptr), shape=self.shape).T.tocsr().data
+            )
         other = copy(self)
         other.weights, other.panels = weights, None
         other._transposed = copy(pattern)
@@ -85,11 +89,17 @@ class LocalCSR:
         Args: add_nF  (n, F) of the sums' type: what is added before a bfloat16 out is rounded.
         """
         if X_mF.shape[0] != self.shape[1] or out_nF.shape != (self.shape[0], X_mF.shape[1]):
-            raise ShapeError(f"A is {self.shape}, X {tuple(X_mF.shape)}, out {tuple(out_nF.shape)}; expected (n, m) (m, F) (n, F)")
+            raise ShapeError(
+                f"A is {self.shape}, X {tuple(X_mF.shape)}, out {tuple(out_nF.shape)}; expected (n, m) (m, F) (n, F)"
+            )
         if not {X_mF.dtype, out_nF.dtype} <= self.dtypes:
-            raise ShapeError(f"A is {self.dtype}, X {X_mF.dtype}, out {out_nF.dtype}; expected one dtype, or float32 beside bfloat16")
+            raise ShapeError(
+                f"A is {self.dtype}, X {X_mF.dtype}, out {out_nF.dtype}; expected one dtype, or float32 beside bfloat16"
+            )
         if add_nF is not None and (add_nF.shape != out_nF.shape or add_nF.dtype != sum_dtype(self.dtype)):
-            raise ShapeError(f"add is {tuple(add_nF.shape)} {add_nF.dtype}; expected {tuple(out_nF.shape)} {sum_dtype(self.dtype)}")
+            raise ShapeError(
+                f"add is {tuple(add_nF.shape)} {add_nF.dtype}; expected {tuple(out_nF.shape)} {sum_dtype(self.dtype)}"
+            )
         kernels_of(out_nF).spmm(self, X_mF, out_nF, accumulate, bias_F, relu, add_nF)
         return out_nF
 

@@ -182,9 +182,15 @@ class DistSpMM:
         """Return the kept rows A H where H is the fixed input, else None."""
         if H is not self.X or self.kept is None:
             return None
-        if torch.is_tensor(H) and not getattr(H, "is_released", False) and (H.requires_grad or H._version != self.X_version):
+        if (
+            torch.is_tensor(H)
+            and not getattr(H, "is_released", False)
+            and (H.requires_grad or H._version != self.X_version)
+        ):
             what = "requires a gradient" if H.requires_grad else "was changed in place"
-            raise UsageError(f"X {what}, and A X is kept, which knows nothing of it: distribute the graph with keep=False")
+            raise UsageError(
+                f"X {what}, and A X is kept, which knows nothing of it: distribute the graph with keep=False"
+            )
         return self.kept
 
     def select(self, H):
@@ -215,7 +221,9 @@ class DistSpMM:
         """
         return apply_chain(self, H, W_FC, bias_C, relu)
 
-    def apply(self, H_mF: torch.Tensor, bias_F=None, relu: bool = False, dtype: torch.dtype | None = None) -> torch.Tensor:
+    def apply(
+        self, H_mF: torch.Tensor, bias_F=None, relu: bool = False, dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
         """Return relu(A_oo H + sum over stages of A_s pull_s(H) + bias), in A's dtype or another. Collective."""
         self._check(H_mF, self.m)
         dtype = dtype or self.dtype
@@ -303,12 +311,16 @@ class DistSpMM:
 
     def _check(self, H, rows: int) -> None:
         if H.ndim != 2 or H.shape[0] != rows:
-            raise ShapeError(f"rank {self.comm.rank}: H has shape {tuple(H.shape)}; expected ({rows}, F), a row for each own node")
+            raise ShapeError(
+                f"rank {self.comm.rank}: H has shape {tuple(H.shape)}; expected ({rows}, F), a row for each own node"
+            )
 
     def _label(self, direction: str):
         return nullcontext() if self.layer is None else self.comm.traffic.label(f"layer {self.layer} {direction}")
 
 
-def make_operator(blocks: Blocks, layout: Layout, base: ExchangePlan | None = None, covers: Covers | None = None) -> DistSpMM:
+def make_operator(
+    blocks: Blocks, layout: Layout, base: ExchangePlan | None = None, covers: Covers | None = None
+) -> DistSpMM:
     """Return the operator of these blocks, with stages as the layout has them; covers: where they are known. Collective."""
     return DistSpMM(blocks, base, make_stages(blocks, layout, base, covers), layout)

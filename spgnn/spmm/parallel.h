@@ -39,14 +39,14 @@ inline void require(bool holds, const char* message) {
     if (!holds) throw std::invalid_argument(message);
 }
 
-// Calls body(begin, end, number) for each chunk; what one of them throws, such as std::bad_alloc, is thrown when all are done.
+// Calls body(begin, end, number) for each chunk; what one of them throws, such as std::bad_alloc, is thrown when all
+// are done.
 template <class Body>
 void over_chunks(const std::vector<int64_t>& bounds, int threads, const Body& body) {
     const int64_t chunks = int64_t(bounds.size()) - 1;
     std::exception_ptr thrown;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (chunks > 1 && threads > 1)
-    for (int64_t c = 0; c < chunks; ++c)
-        try {
+    for (int64_t c = 0; c < chunks; ++c) try {
             if (bounds[c] < bounds[c + 1]) body(bounds[c], bounds[c + 1], c);
         } catch (...) {
 #pragma omp critical
@@ -62,7 +62,9 @@ inline std::vector<int64_t> even(int64_t n, int64_t step) {
     return bounds;
 }
 
-inline int64_t rows_a_chunk(int64_t width) { return std::max<int64_t>(64, (1 << 16) / std::max<int64_t>(width, 1) / 64 * 64); }
+inline int64_t rows_a_chunk(int64_t width) {
+    return std::max<int64_t>(64, (1 << 16) / std::max<int64_t>(width, 1) / 64 * 64);
+}
 
 void define_spmm(py::module_& m);
 void define_dense(py::module_& m);

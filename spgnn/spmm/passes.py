@@ -14,7 +14,9 @@ import torch  # noqa: F401  before the kernels: both then share one OpenMP libra
 from . import _kernels, panels
 
 LEAST_COLUMNS = 1024  # of a panel but the last: their rows of X are in a cache near the core in any case
-LEAST_A_TILE = 8  # nonzeros of a row, on average over a block: with fewer, taking its sum up again costs more than is saved
+LEAST_A_TILE = (
+    8  # nonzeros of a row, on average over a block: with fewer, taking its sum up again costs more than is saved
+)
 USES_A_TILE = 8  # of a row of X in a tile, on average: with fewer, it is fetched about as often as without tiles
 
 
@@ -37,7 +39,9 @@ class Tiles(NamedTuple):
 
     def apply(self, X: np.ndarray, out: np.ndarray, accumulate: bool, threads: int = 0, isa: str = "") -> None:
         """out[rows] = A X (+ out)."""
-        _kernels.spmm_tiles(self.blocks, self.counts, self.indices, self.weights, X, out, accumulate, self.rows, threads, isa)
+        _kernels.spmm_tiles(
+            self.blocks, self.counts, self.indices, self.weights, X, out, accumulate, self.rows, threads, isa
+        )
 
 
 class Pass(NamedTuple):
@@ -57,7 +61,18 @@ class Pass(NamedTuple):
 
     def apply(self, X: np.ndarray, out: np.ndarray, accumulate: bool, threads: int = 0, isa: str = "", **last) -> None:
         """out[rows] = A X[columns] (+ out), and what comes last of a product: bias, relu, add."""
-        _kernels.spmm(self.indptr, self.indices, self.weights, X[self.columns], out, accumulate, threads=threads, isa=isa, rows=self.rows, **last)
+        _kernels.spmm(
+            self.indptr,
+            self.indices,
+            self.weights,
+            X[self.columns],
+            out,
+            accumulate,
+            threads=threads,
+            isa=isa,
+            rows=self.rows,
+            **last,
+        )
 
 
 def whole(A) -> list[Pass]:
@@ -65,13 +80,23 @@ def whole(A) -> list[Pass]:
     return [Pass(None, slice(None), A.indptr, A.indices, A.weights, True, True)]
 
 
-def multiply(passes: Sequence[Tiles | Pass], X: np.ndarray, out: np.ndarray, accumulate: bool, threads: int = 0, isa: str = "", **last) -> None:
+def multiply(
+    passes: Sequence[Tiles | Pass],
+    X: np.ndarray,
+    out: np.ndarray,
+    accumulate: bool,
+    threads: int = 0,
+    isa: str = "",
+    **last,
+) -> None:
     """out = A X (+ out), then what is in `last` of add, bias and relu; out is written in place."""
     for part in passes:
         part.apply(X, out, accumulate or not part.is_first, threads, isa, **(last if part.is_last else {}))
 
 
-def cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, m: int, threads: int = 0) -> list[Tiles | Pass]:
+def cut(
+    indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, m: int, threads: int = 0
+) -> list[Tiles | Pass]:
     """Return the passes of a CSR with sorted columns: each row in those of its group, in the order of columns.
 
     Rows of the group with most panels are in tiles first. Takes up to 45 bytes a row and 16 a column, and two for
@@ -90,7 +115,9 @@ def cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, m: 
         listed = None if len(rows) == len(indptr) - 1 else rows
         pieces = _kernels.cut(begins, ends, indices, weights, np.array(bounds), threads)
         for p, piece in enumerate(pieces):
-            passes.append(Pass(listed, slice(bounds[p], bounds[p + 1]), *piece, p == 0 and not in_tiles, p == len(pieces) - 1))
+            passes.append(
+                Pass(listed, slice(bounds[p], bounds[p + 1]), *piece, p == 0 and not in_tiles, p == len(pieces) - 1)
+            )
     return passes
 
 
@@ -103,7 +130,9 @@ def _bounds(found_m: np.ndarray, count: int) -> list[int]:
     while bounds[-1] < m:
         begin, left = bounds[-1], count - len(bounds) + 1
         done = up_to_m[begin - 1] if begin else 0
-        end = int(np.searchsorted(up_to_m, done - (done - up_to_m[-1]) // left)) + 1  # in integers: nothing is converted
+        end = (
+            int(np.searchsorted(up_to_m, done - (done - up_to_m[-1]) // left)) + 1
+        )  # in integers: nothing is converted
         end = min(m, max(end, begin + LEAST_COLUMNS))
         bounds.append(m if left == 1 or up_to_m[end - 1] == up_to_m[-1] else end)
     return bounds

@@ -40,7 +40,9 @@ class ExchangePlan:
         self._set_up(comm, Selection(send_index, index.n, threads), index.n, pool, layout)
 
     @classmethod
-    def packed(cls, comm: Communicator, B: LocalCSR, send_rows_P, recv_rows_P, pool: BufferPool, layout=None) -> ExchangePlan:
+    def packed(
+        cls, comm: Communicator, B: LocalCSR, send_rows_P, recv_rows_P, pool: BufferPool, layout=None
+    ) -> ExchangePlan:
         """Return the plan that sends B H, (m, n) x (n, F), send_rows_P rows of it to each rank. Not collective."""
         plan = cls.__new__(cls)
         plan.send_rows_P, plan.recv_rows_P = send_rows_P, recv_rows_P
@@ -121,7 +123,9 @@ class ExchangePlan:
 
     def _check(self, H, rows: int, what: str) -> None:
         if H.ndim != 2 or H.shape[0] != rows:
-            raise ShapeError(f"rank {self.comm.rank}: got shape {tuple(H.shape)}, expected ({rows}, F): one row for each {what} node")
+            raise ShapeError(
+                f"rank {self.comm.rank}: got shape {tuple(H.shape)}, expected ({rows}, F): one row for each {what} node"
+            )
 
 
 class Plain:
@@ -143,7 +147,9 @@ class Flight:
             self.send, self.recv = rows, pool.empty(received, F, dtype=rows.dtype, device=rows.device)
         else:
             width = wire.row_bytes(F, rows.element_size())
-            self.send, self.recv = (pool.empty(n, width, dtype=torch.uint8, device=rows.device) for n in (rows.shape[0], received))
+            self.send, self.recv = (
+                pool.empty(n, width, dtype=torch.uint8, device=rows.device) for n in (rows.shape[0], received)
+            )
             residual = plan.residual(kind, rows) if wire.has_residual else None
             plan.layout.ops.run("wire", wire.encode, rows, self.send, residual)
         self.request = plan.layout.ops.start(plan.comm, self.send, send_rows_P, self.recv, recv_rows_P)
@@ -217,7 +223,9 @@ def misdirected(rank: int, found: np.ndarray, wanted: np.ndarray) -> PartitionEr
     if len(found) == 0 or found.min() >= 0:
         return None
     node = int(wanted[int(np.argmax(found < 0))])
-    return PartitionError(f"rank {rank} is asked for node {node}, which it does not own; do all ranks use one partition?")
+    return PartitionError(
+        f"rank {rank} is asked for node {node}, which it does not own; do all ranks use one partition?"
+    )
 
 
 def _sums(values: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -83,7 +83,11 @@ class PrunedSpMM:
     def _kept_layer(self, A: DistSpMM, X, out_n) -> DistSpMM:
         layer = A.at(1)
         layer.set_selected(np.flatnonzero(out_n))
-        layer.kept = A.kept.rows(layer.selected) if isinstance(A.kept, SparseRows) else DenseRows(_rows(A.kept.tensor, out_n), A.layout)
+        layer.kept = (
+            A.kept.rows(layer.selected)
+            if isinstance(A.kept, SparseRows)
+            else DenseRows(_rows(A.kept.tensor, out_n), A.layout)
+        )
         return layer
 
 

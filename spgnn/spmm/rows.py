@@ -63,7 +63,9 @@ class SparseRows:
 
     is_sparse = True
 
-    def __init__(self, S: sp.csr_array | LocalCSR, pool: BufferPool, dtype: torch.dtype = torch.float32, threads: int = 0):
+    def __init__(
+        self, S: sp.csr_array | LocalCSR, pool: BufferPool, dtype: torch.dtype = torch.float32, threads: int = 0
+    ):
         self.csr = S if isinstance(S, LocalCSR) else LocalCSR(S, dtype, threads)
         self.pool = pool
 

@@ -17,7 +17,9 @@ def row_sums(A_oo: sp.csr_array, A_og: sp.csr_array) -> np.ndarray:
     return axis_sums(A_oo, 1) + axis_sums(A_og, 1)
 
 
-def scaled_blocks(A_oo: sp.csr_array, A_og: sp.csr_array, rows_n, plan, how: Norm, dtype=np.float64) -> tuple[sp.csr_array, sp.csr_array]:
+def scaled_blocks(
+    A_oo: sp.csr_array, A_og: sp.csr_array, rows_n, plan, how: Norm, dtype=np.float64
+) -> tuple[sp.csr_array, sp.csr_array]:
     """Return D_r^-1/2 A D_c^-1/2 (gcn), D_r^-1 A (row) or A (none) in two blocks of a dtype.
 
     Args: rows_n  D_r, the sums of whole rows; the blocks may be some of their columns (1.5D).

@@ -64,7 +64,9 @@ def plan_layers(
 def check_order(order: Order, is_kept: bool, is_sparse: bool) -> None:
     """Raise UsageError for a layer that would multiply A with a sparse X in every step: A X fills up."""
     if order == "spmm_first" and is_sparse and not is_kept:
-        raise UsageError("order = spmm_first multiplies A with X first, and X is sparse: use order = auto, or keep A X and no input dropout")
+        raise UsageError(
+            "order = spmm_first multiplies A with X first, and X is sparse: use order = auto, or keep A X and no input dropout"
+        )
 
 
 def row_bytes(width: int, itemsize: int, wire: str) -> int:
@@ -114,4 +116,6 @@ def _plan_layer(layer: int, f_in: int, f_out: int, is_kept: bool, is_sparse: boo
 def _spmm_first(plan: LayerPlan) -> LayerPlan:
     if plan.is_kept:
         return plan
-    return replace(plan, order="spmm_first", exchanges_backward=int(plan.layer > 1), why="A H first everywhere, as asked")
+    return replace(
+        plan, order="spmm_first", exchanges_backward=int(plan.layer > 1), why="A H first everywhere, as asked"
+    )

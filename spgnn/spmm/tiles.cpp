@@ -12,12 +12,17 @@ constexpr int64_t BLOCKS_A_THREAD = 16;
 static_assert(sizeof(base::Block) == 4 * sizeof(int64_t) && TILE_COLUMNS <= 256);
 
 template <class SX, class SY>
-void multiply_tiles(const Array<int64_t>& blocks, const Array<uint8_t>& counts, const Array<uint8_t>& indices, const py::object& weights, const Array<SX>& X, Array<SY>& Y, bool accumulate, const Array<int64_t>& rows, int threads, const std::string& isa_name) {
+void multiply_tiles(const Array<int64_t>& blocks, const Array<uint8_t>& counts, const Array<uint8_t>& indices,
+                    const py::object& weights, const Array<SX>& X, Array<SY>& Y, bool accumulate,
+                    const Array<int64_t>& rows, int threads, const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
-    require(X.ndim() == 2 && Y.ndim() == 2 && X.shape(1) == Y.shape(1), "spmm_tiles: X and Y must be matrices of one width");
-    require(blocks.ndim() == 2 && blocks.shape(0) > 0 && blocks.shape(1) == 4, "spmm_tiles: blocks must be a matrix of four columns");
+    require(X.ndim() == 2 && Y.ndim() == 2 && X.shape(1) == Y.shape(1),
+            "spmm_tiles: X and Y must be matrices of one width");
+    require(blocks.ndim() == 2 && blocks.shape(0) > 0 && blocks.shape(1) == 4,
+            "spmm_tiles: blocks must be a matrix of four columns");
     const int64_t n = blocks.shape(0) - 1, *ends = blocks.data() + 4 * n;
-    require(ends[0] == rows.shape(0) && ends[2] == counts.shape(0) && ends[3] == indices.shape(0), "spmm_tiles: blocks must end with the rows, counts and indices");
+    require(ends[0] == rows.shape(0) && ends[2] == counts.shape(0) && ends[3] == indices.shape(0),
+            "spmm_tiles: blocks must end with the rows, counts and indices");
     Array<T> w;
     if (!weights.is_none()) {
         w = py::cast<Array<T>>(weights);
@@ -32,7 +37,10 @@ void multiply_tiles(const Array<int64_t>& blocks, const Array<uint8_t>& counts, 
     SY* y = Y.mutable_data();
     py::gil_scoped_release unlocked;
     over_chunks(even(n, 1), threads, [&](int64_t begin, int64_t end, int64_t) {
-#define SPGNN_ROWS(set) set::rows(set::Tiled<SX, SY>{reinterpret_cast<const set::Block*>(table), count, index, ww, x, width, y, width, places, accumulate}, begin, end, width)
+#define SPGNN_ROWS(set)                                                                                            \
+    set::rows(set::Tiled<SX, SY>{reinterpret_cast<const set::Block*>(table), count, index, ww, x, width, y, width, \
+                                 places, accumulate},                                                              \
+              begin, end, width)
 #ifdef SPGNN_DISPATCH
         if (isa == 2) return SPGNN_ROWS(avx512);
         if (isa == 1) return SPGNN_ROWS(avx2);
@@ -46,9 +54,11 @@ void multiply_tiles(const Array<int64_t>& blocks, const Array<uint8_t>& counts, 
 // tiles from column 0 on, up to the first in which a row has less than `least` nonzeros on average, or a column less
 // than `uses`: blocks are the lower the more threads share the rows. Columns must rise within a row.
 template <class I, class T>
-py::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows, int64_t m, int64_t least, int64_t uses, int threads) {
+py::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights,
+                    const Array<int64_t>& rows, int64_t m, int64_t least, int64_t uses, int threads) {
     const int64_t n = rows.shape(0), *starts = indptr.data(), *row = rows.data();
-    require(indptr.ndim() == 1 && indptr.shape(0) > 0 && starts[indptr.shape(0) - 1] == indices.shape(0), "cut_tiles: indptr must end at the number of indices");
+    require(indptr.ndim() == 1 && indptr.shape(0) > 0 && starts[indptr.shape(0) - 1] == indices.shape(0),
+            "cut_tiles: indptr must end at the number of indices");
     const Array<T> w = weights.is_none() ? Array<T>(0) : py::cast<Array<T>>(weights);
     require(weights.is_none() || w.shape(0) == indices.shape(0), "cut_tiles: one weight a nonzero");
     const I* columns = indices.data();
@@ -62,7 +72,8 @@ py::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const
         py::gil_scoped_release unlocked;
         int64_t total = 0;
         for (int64_t i = 0; i < n; ++i) total += starts[row[i] + 1] - starts[row[i]];
-        const int64_t most = std::max<int64_t>(1, total / (BLOCKS_A_THREAD * threads));  // nonzeros of a block, or one row
+        const int64_t most =
+            std::max<int64_t>(1, total / (BLOCKS_A_THREAD * threads));  // nonzeros of a block, or one row
         for (int64_t i = 0, held = 0; i < n; ++i) {
             const int64_t length = starts[row[i] + 1] - starts[row[i]];
             if (blocks.empty() || i - blocks.back().row == BLOCK_ROWS || held + length > most) {
@@ -88,7 +99,8 @@ py::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const
                     held += e - first;
                     longest = std::max(longest, e - first);
                 }
-                if (held < std::max(least * height, uses * TILE_COLUMNS) || longest > 255) {  // duplicates could be more
+                if (held < std::max(least * height, uses * TILE_COLUMNS) ||
+                    longest > 255) {  // duplicates could be more
                     counts.resize(blocks[b].tiles * height);
                     break;
                 }
@@ -130,15 +142,23 @@ py::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const
 
 template <class I>
 void define_tiles(py::module_& m) {
-    m.def("cut_tiles", [](const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows, int64_t columns, int64_t least, int64_t uses, int threads) {
-        const bool is_double = !weights.is_none() && py::cast<py::array>(weights).itemsize() == sizeof(double);
-        return is_double ? cut_tiles<I, double>(indptr, indices, weights, rows, columns, least, uses, threads) : cut_tiles<I, float>(indptr, indices, weights, rows, columns, least, uses, threads);
-    }, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("rows").noconvert(), py::arg("m"), py::arg("least"), py::arg("uses"), py::arg("threads") = 0);
+    m.def(
+        "cut_tiles",
+        [](const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows,
+           int64_t columns, int64_t least, int64_t uses, int threads) {
+            const bool is_double = !weights.is_none() && py::cast<py::array>(weights).itemsize() == sizeof(double);
+            return is_double ? cut_tiles<I, double>(indptr, indices, weights, rows, columns, least, uses, threads)
+                             : cut_tiles<I, float>(indptr, indices, weights, rows, columns, least, uses, threads);
+        },
+        py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("rows").noconvert(),
+        py::arg("m"), py::arg("least"), py::arg("uses"), py::arg("threads") = 0);
 }
 
 template <class SX, class SY>
 void define_product(py::module_& m) {
-    m.def("spmm_tiles", &multiply_tiles<SX, SY>, py::arg("blocks").noconvert(), py::arg("counts").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("X").noconvert(), py::arg("Y").noconvert(), py::arg("accumulate"), py::arg("rows").noconvert(), py::arg("threads") = 0, py::arg("isa") = "");
+    m.def("spmm_tiles", &multiply_tiles<SX, SY>, py::arg("blocks").noconvert(), py::arg("counts").noconvert(),
+          py::arg("indices").noconvert(), py::arg("weights"), py::arg("X").noconvert(), py::arg("Y").noconvert(),
+          py::arg("accumulate"), py::arg("rows").noconvert(), py::arg("threads") = 0, py::arg("isa") = "");
 }
 
 }  // namespace

@@ -6,7 +6,8 @@
 // at 256, a share of the second.
 static constexpr int64_t TILE_COLUMNS = 128;
 
-// Of a block: its first row in the list, its tiles, and where its counts and its nonzeros begin; one more ends the last.
+// Of a block: its first row in the list, its tiles, and where its counts and its nonzeros begin; one more ends the
+// last.
 struct Block {
     int64_t row, tiles, count, nonzero;
 };
@@ -28,9 +29,11 @@ struct Tiled {
 // Nonzeros that are asked for ahead: tiles are read in order, but the processor does not see that.
 static constexpr int64_t TILES_AHEAD = 256;
 
-// Columns [col, col + (NV - 1) lanes] of blocks [begin, end) and, as the last vector, the lanes that start at col + last.
+// Columns [col, col + (NV - 1) lanes] of blocks [begin, end) and, as the last vector, the lanes that start at col +
+// last.
 template <class V, int NV, bool WEIGHTED, class SX, class SY>
-__attribute__((noinline)) static void sum_tile(const Tiled<SX, SY>& p, int64_t begin, int64_t end, int64_t col, int64_t last) {
+__attribute__((noinline)) static void sum_tile(const Tiled<SX, SY>& p, int64_t begin, int64_t end, int64_t col,
+                                               int64_t last) {
     const auto at = [last](int v) __attribute__((always_inline)) { return v < NV - 1 ? v * V::count : last; };
     for (const Block* block = p.blocks + begin; block < p.blocks + end; ++block) {
         const uint8_t *count = p.counts + block->count, *index = p.indices + block->nonzero;
@@ -47,7 +50,8 @@ __attribute__((noinline)) static void sum_tile(const Tiled<SX, SY>& p, int64_t b
                 if (!found && is_begun) continue;
                 __builtin_prefetch(index + TILES_AHEAD);
                 if (WEIGHTED)
-                    for (int byte = 0; byte < 128; byte += 64) __builtin_prefetch(reinterpret_cast<const char*>(weight + TILES_AHEAD) + byte);
+                    for (int byte = 0; byte < 128; byte += 64)
+                        __builtin_prefetch(reinterpret_cast<const char*>(weight + TILES_AHEAD) + byte);
                 SY* y = p.Y + p.rows[i] * p.ldy + col;
                 typename V::reg sum[NV] = {};
                 if (is_begun)
@@ -55,8 +59,10 @@ __attribute__((noinline)) static void sum_tile(const Tiled<SX, SY>& p, int64_t b
                 for (int k = 0; k < found; ++k) {
                     const SX* x = X + index[k] * p.ldx;
                     for (int v = 0; v < NV; ++v) {
-                        if (WEIGHTED) sum[v] = plus<V, NV>(sum[v], V::all(weight[k]), V::load(x + at(v)));
-                        else sum[v] += V::load(x + at(v));
+                        if (WEIGHTED)
+                            sum[v] = plus<V, NV>(sum[v], V::all(weight[k]), V::load(x + at(v)));
+                        else
+                            sum[v] += V::load(x + at(v));
                     }
                 }
                 index += found;

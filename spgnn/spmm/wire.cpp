@@ -7,25 +7,32 @@
 namespace {
 
 int format_of(const std::string& name) {
-    const int format = name == "bfloat16" ? base::BFLOAT16 : name == "float16" ? base::HALF : name == "int8" ? base::INT8 : -1;
+    const int format = name == "bfloat16"  ? base::BFLOAT16
+                       : name == "float16" ? base::HALF
+                       : name == "int8"    ? base::INT8
+                                           : -1;
     require(format >= 0, "wire: the format is bfloat16, float16 or int8");
     return format;
 }
 
 void check(const py::array& X, const Array<uint8_t>& bytes, int format) {
-    require(X.ndim() == 2 && bytes.ndim() == 2 && X.shape(0) == bytes.shape(0), "wire: a row of bytes for each row of numbers");
-    require(bytes.shape(1) == (format == base::INT8 ? X.shape(1) + 4 : 2 * X.shape(1)), "wire: rows of 2 bytes a number, int8: 1 and a scale of 4");
+    require(X.ndim() == 2 && bytes.ndim() == 2 && X.shape(0) == bytes.shape(0),
+            "wire: a row of bytes for each row of numbers");
+    require(bytes.shape(1) == (format == base::INT8 ? X.shape(1) + 4 : 2 * X.shape(1)),
+            "wire: rows of 2 bytes a number, int8: 1 and a scale of 4");
 }
 
 template <class S>
-void encode(const std::string& name, const Array<S>& X, Array<uint8_t>& out, const py::object& residual, int threads, const std::string& isa_name) {
+void encode(const std::string& name, const Array<S>& X, Array<uint8_t>& out, const py::object& residual, int threads,
+            const std::string& isa_name) {
     const int format = format_of(name);
     check(X, out, format);
     Array<float> kept;
     if (!residual.is_none()) {
         require(py::isinstance<Array<float>>(residual), "wire: the residual must be row-major and float32");
         kept = py::reinterpret_borrow<Array<float>>(residual);
-        require(kept.ndim() == 2 && kept.shape(0) == X.shape(0) && kept.shape(1) == X.shape(1), "wire: the residual must have the shape of the rows");
+        require(kept.ndim() == 2 && kept.shape(0) == X.shape(0) && kept.shape(1) == X.shape(1),
+                "wire: the residual must have the shape of the rows");
     }
     const int64_t n = X.shape(0), F = X.shape(1);
     const S* x = X.data();
@@ -44,7 +51,8 @@ void encode(const std::string& name, const Array<S>& X, Array<uint8_t>& out, con
 }
 
 template <class S>
-void decode(const std::string& name, const Array<uint8_t>& bytes, Array<S>& out, int threads, const std::string& isa_name) {
+void decode(const std::string& name, const Array<uint8_t>& bytes, Array<S>& out, int threads,
+            const std::string& isa_name) {
     const int format = format_of(name);
     check(out, bytes, format);
     const int64_t n = out.shape(0), F = out.shape(1);
@@ -64,8 +72,10 @@ void decode(const std::string& name, const Array<uint8_t>& bytes, Array<S>& out,
 
 template <class S>
 void define(py::module_& m) {
-    m.def("encode", &encode<S>, py::arg("format"), py::arg("X").noconvert(), py::arg("out").noconvert(), py::arg("residual") = py::none(), py::arg("threads") = 0, py::arg("isa") = "");
-    m.def("decode", &decode<S>, py::arg("format"), py::arg("bytes").noconvert(), py::arg("out").noconvert(), py::arg("threads") = 0, py::arg("isa") = "");
+    m.def("encode", &encode<S>, py::arg("format"), py::arg("X").noconvert(), py::arg("out").noconvert(),
+          py::arg("residual") = py::none(), py::arg("threads") = 0, py::arg("isa") = "");
+    m.def("decode", &decode<S>, py::arg("format"), py::arg("bytes").noconvert(), py::arg("out").noconvert(),
+          py::arg("threads") = 0, py::arg("isa") = "");
 }
 
 }  // namespace

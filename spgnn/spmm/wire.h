@@ -105,9 +105,12 @@ void encode_rows(Format format, const S* X, float* residual, uint8_t* out, int64
     for (int64_t i = begin; i < end; ++i) {
         const S* x = X + i * F;
         float* r = residual ? residual + i * F : nullptr;
-        if (format == INT8) encode_int8(x, r, out + i * (F + 4), row.data(), F);
-        else if (format == HALF) encode_two_bytes<Half>(x, r, reinterpret_cast<uint16_t*>(out) + i * F, F);
-        else encode_two_bytes<Bfloat16>(x, r, reinterpret_cast<uint16_t*>(out) + i * F, F);
+        if (format == INT8)
+            encode_int8(x, r, out + i * (F + 4), row.data(), F);
+        else if (format == HALF)
+            encode_two_bytes<Half>(x, r, reinterpret_cast<uint16_t*>(out) + i * F, F);
+        else
+            encode_two_bytes<Bfloat16>(x, r, reinterpret_cast<uint16_t*>(out) + i * F, F);
     }
 }
 

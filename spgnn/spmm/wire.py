@@ -41,7 +41,9 @@ class Wire:
         """Return the bytes of one row; itemsize is of the rows' own type."""
         return row_bytes(width, itemsize, self.name)
 
-    def encode(self, rows_mF: torch.Tensor, out_mB: torch.Tensor, residual_mF: torch.Tensor | None = None) -> torch.Tensor:
+    def encode(
+        self, rows_mF: torch.Tensor, out_mB: torch.Tensor, residual_mF: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Write the rows as they travel: out = code(rows + residual); then residual = rows + residual - decode(out).
 
         Args: rows_mF  float32, float64 or bfloat16, rounded to nearest even. float16: what is finite stays
@@ -63,4 +65,6 @@ class Wire:
         if self.is_plain:
             raise UsageError("wire float32 sends rows as they are; test is_plain before encoding")
         if tuple(bytes_mB.shape) != expected or bytes_mB.dtype != torch.uint8:
-            raise ShapeError(f"wire {self.name}: bytes are {tuple(bytes_mB.shape)} {bytes_mB.dtype}; expected {expected} torch.uint8")
+            raise ShapeError(
+                f"wire {self.name}: bytes are {tuple(bytes_mB.shape)} {bytes_mB.dtype}; expected {expected} torch.uint8"
+            )

@@ -2,7 +2,14 @@
 
 from importlib import import_module
 
-_HOME = {"Trainer": "loop", "History": "history", "train": "loop", "explain": "explanation", "run": "session", "predict": "prediction"}
+_HOME = {
+    "Trainer": "loop",
+    "History": "history",
+    "train": "loop",
+    "explain": "explanation",
+    "run": "session",
+    "predict": "prediction",
+}
 __all__ = list(_HOME)
 
 

@@ -93,7 +93,10 @@ class Capture:
     def __call__(self, function: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
         graph, before, result, problem = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device), None, None
         try:
-            with torch.cuda.device(self.device), torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            with (
+                torch.cuda.device(self.device),
+                torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"),
+            ):
                 try:
                     result = function()
                 except RuntimeError as error:  # the end of the capture fails then, too, and says less
@@ -104,5 +107,7 @@ class Capture:
         if isinstance(problem, torch.cuda.OutOfMemoryError):
             raise problem
         if problem is not None:
-            raise UsageError(f"--cuda-graph: the step cannot be captured ({str(problem).splitlines()[0]}); leave it away") from problem
+            raise UsageError(
+                f"--cuda-graph: the step cannot be captured ({str(problem).splitlines()[0]}); leave it away"
+            ) from problem
         return graph, result

@@ -24,7 +24,9 @@ def set_up_device(config: TrainConfig, n_ranks: int = 1) -> None:
     if config.cuda_graph:
         check_ranks(n_ranks)
     if config.cuda_graph and (config.log_view or config.trace):
-        raise UsageError("--cuda-graph starts a whole step at once, which --log-view and --trace cannot look into; leave one of them away")
+        raise UsageError(
+            "--cuda-graph starts a whole step at once, which --log-view and --trace cannot look into; leave one of them away"
+        )
     if config.device == "cuda":
         torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
 
@@ -73,9 +75,21 @@ def device_need(trainer: Trainer, available_bytes: int) -> DeviceNeed | None:
     ghost_nnz, g = sum(stage.A.nnz for stage in A.stages), sum(stage.plan.g for stage in A.stages)
     moved = sum(stage.plan.moved_nnz for stage in A.stages)
     is_sparse, is_kept = isinstance(X, SparseRows), isinstance(A.kept, SparseRows)
-    sizes = RankSizes(A.m, A.A_oo.nnz, ghost_nnz, g, A.sent_rows, moved, X.csr.nnz if is_sparse else None, A.kept.csr.nnz if is_kept else None)
+    sizes = RankSizes(
+        A.m,
+        A.A_oo.nnz,
+        ghost_nnz,
+        g,
+        A.sent_rows,
+        moved,
+        X.csr.nnz if is_sparse else None,
+        A.kept.csr.nnz if is_kept else None,
+    )
     reads = [getattr(layer, "reads_input", True) for layer in trainer.model.layers]
-    layers = [LayerSizes(plan.f_in, plan.f_out, plan.order, plan.is_kept, plan.layer < len(plans), r) for plan, r in zip(plans, reads)]
+    layers = [
+        LayerSizes(plan.f_in, plan.f_out, plan.order, plan.is_kept, plan.layer < len(plans), r)
+        for plan, r in zip(plans, reads)
+    ]
     rate = getattr(trainer.model, "dropout", 0.0)
     memory = device_memory(
         sizes,

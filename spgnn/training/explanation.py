@@ -57,10 +57,18 @@ def explanation_of(trainer: Trainer) -> Explanation:
     """Return the Explanation of a Trainer. Collective."""
     rows, dgraph = trainer.rows, trainer.dgraph
     if rows.plans is None:
-        raise UsageError("explain knows layers that are chains A H W, such as GCN; a layer of one's own multiplies with A as it likes")
-    ranks = "1 rank" if dgraph.comm.size == 1 else f"{dgraph.comm.size} ranks, {dgraph.method} parts, replication {dgraph.replication}"
+        raise UsageError(
+            "explain knows layers that are chains A H W, such as GCN; a layer of one's own multiplies with A as it likes"
+        )
+    ranks = (
+        "1 rank"
+        if dgraph.comm.size == 1
+        else f"{dgraph.comm.size} ranks, {dgraph.method} parts, replication {dgraph.replication}"
+    )
     layers = [_explained(trainer, plan) for plan in rows.plans]
-    return Explanation(f"{dgraph.name} on {ranks}", dgraph.A.layout.why or f"{dgraph.scheme}: as asked", rows.why, layers)
+    return Explanation(
+        f"{dgraph.name} on {ranks}", dgraph.A.layout.why or f"{dgraph.scheme}: as asked", rows.why, layers
+    )
 
 
 def _explained(trainer: Trainer, plan: LayerPlan) -> dict:

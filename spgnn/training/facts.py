@@ -23,7 +23,10 @@ def run_facts(source: str, config: TrainConfig) -> dict[str, Any]:
 
 def training_facts(model: torch.nn.Module, config: TrainConfig) -> dict[str, Any]:
     """Return the options, the layers of a model, and the shapes and types of its weights, and which are frozen."""
-    weights = {f"option.weights of {name}": f"{p.dtype} {tuple(p.shape)}{'' if p.requires_grad else ' frozen'}" for name, p in model.named_parameters()}
+    weights = {
+        f"option.weights of {name}": f"{p.dtype} {tuple(p.shape)}{'' if p.requires_grad else ' frozen'}"
+        for name, p in model.named_parameters()
+    }
     return _options(config) | weights | {"option.model": " ".join(repr(model).split())}
 
 
@@ -32,7 +35,11 @@ def check_own(comm, model: torch.nn.Module) -> None:
     if len(set(comm.all_gather_json(f"{host_id()} {os.getpid()}"))) == comm.size:
         return
     weights = [set(ids) for ids in comm.all_gather_json([id(p) for p in model.parameters()])]
-    shared = [str(rank) for rank, mine in enumerate(weights) if any(mine & theirs for theirs in weights[:rank] + weights[rank + 1 :])]
+    shared = [
+        str(rank)
+        for rank, mine in enumerate(weights)
+        if any(mine & theirs for theirs in weights[:rank] + weights[rank + 1 :])
+    ]
     if shared:
         raise UsageError(
             f"ranks {', '.join(shared)} have weights in common, and would write over each other's; make a model on each rank, "

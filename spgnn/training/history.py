@@ -33,6 +33,8 @@ class History:
     setup_bytes: int = 0
 
     def __repr__(self) -> str:
-        scores = ", ".join(f"{name} {value:.4f}" for name in ("train", "val", "test") if (value := getattr(self, name)) == value)
+        scores = ", ".join(
+            f"{name} {value:.4f}" for name in ("train", "val", "test") if (value := getattr(self, name)) == value
+        )
         best = f", best {self.best_epoch}: {self.metric} {scores}" if scores else ""
         return f"History({len(self.records)} epochs{best}; {self.epoch_s:.3g} s and {self.bytes_sent:,} bytes an epoch)"

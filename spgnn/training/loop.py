@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 
 # The options that training itself reads; the others describe the graph, the model or the files.
-READ = frozenset({"epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed", "split", "prune"})
+READ = frozenset(
+    {"epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed", "split", "prune"}
+)
 
 
 class Trainer:
@@ -51,7 +53,9 @@ class Trainer:
 
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig):
         if not isinstance(dgraph, DistGraph):
-            raise UsageError(f"got a {type(dgraph).__name__} in place of a DistGraph: train(model, spgnn.distribute(graph, comm))")
+            raise UsageError(
+                f"got a {type(dgraph).__name__} in place of a DistGraph: train(model, spgnn.distribute(graph, comm))"
+            )
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
         if dgraph.n_features == 0:
             raise GraphError(f"{dgraph.name} has no features; give them with --features FILE")
@@ -104,7 +108,12 @@ class Trainer:
         Nothing can read the X of the DistGraph any more: for who is done with it. A Graph that shares X's memory
         keeps it. Not where X is sparse, dropout acts on it, or the first layer adds it to its output.
         """
-        A, X, plans, first = self.dgraph.A, self.dgraph.X, self.rows.plans, next(iter(getattr(self.model, "layers", ())), None)
+        A, X, plans, first = (
+            self.dgraph.A,
+            self.dgraph.X,
+            self.rows.plans,
+            next(iter(getattr(self.model, "layers", ())), None),
+        )
         if plans is None or not plans[0].is_kept or not torch.is_tensor(X) or getattr(first, "reads_input", True):
             return False
         A.release_input()
@@ -171,8 +180,12 @@ class Trainer:
         Z_nC = self._call(epoch)
         if Z_nC.shape != (len(self._y_n), dgraph.n_classes):  # the same on all ranks
             if Z_nC.ndim != 2 or len(Z_nC) != len(self._y_n):
-                raise ShapeError(f"the model returns {tuple(Z_nC.shape)}; expected a row for each of this rank's {len(self._y_n)} nodes and {dgraph.n_classes} columns")
-            raise ShapeError(f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {dgraph.n_classes} classes; the last layer writes one a class")
+                raise ShapeError(
+                    f"the model returns {tuple(Z_nC.shape)}; expected a row for each of this rank's {len(self._y_n)} nodes and {dgraph.n_classes} columns"
+                )
+            raise ShapeError(
+                f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {dgraph.n_classes} classes; the last layer writes one a class"
+            )
         return Z_nC
 
     def loss(self, Z_nC, overwrite: bool = False) -> torch.Tensor:
@@ -181,7 +194,9 @@ class Trainer:
         if dgraph.is_multilabel:
             loss = binary_cross_entropy(Z_nC, self._y_n, self._train_rows, self.n_train)
         else:
-            loss = dgraph.A.ops.run("loss", cross_entropy, Z_nC, self._y_n, self.n_train, dgraph.A.pool, dgraph.A.threads, overwrite)
+            loss = dgraph.A.ops.run(
+                "loss", cross_entropy, Z_nC, self._y_n, self.n_train, dgraph.A.pool, dgraph.A.threads, overwrite
+            )
         self._own_loss = loss.detach() if dgraph.is_counted else 0.0
         return loss
 
@@ -249,7 +264,9 @@ class Trainer:
         bad = np.array([0 if torch.isfinite(Z_nC.sum()) else 1], np.int64)  # a NaN or infinity is in the sum
         self.comm.all_reduce(bad, "max")
         if bad[0]:
-            raise NumericalError(f"epoch {epoch}: the logits are not finite. Lower --lr (now {self.config.lr:g}) or normalise the features")
+            raise NumericalError(
+                f"epoch {epoch}: the logits are not finite. Lower --lr (now {self.config.lr:g}) or normalise the features"
+            )
 
     def _append(self, record: dict, report) -> None:
         self.history.records.append(record)
@@ -297,7 +314,9 @@ class Trainer:
         return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
 
-def train(model: torch.nn.Module, dgraph: DistGraph, *, report: Callable[[dict], Any] | None = None, **options) -> History:
+def train(
+    model: torch.nn.Module, dgraph: DistGraph, *, report: Callable[[dict], Any] | None = None, **options
+) -> History:
     """Train a model on all nodes at once; it ends with the weights of the best validation score.
 
     A Stack is drawn anew from the seed, unless it was trained or its weights were loaded: then training goes on from
@@ -310,5 +329,7 @@ def train(model: torch.nn.Module, dgraph: DistGraph, *, report: Callable[[dict],
     """
     unread = [name for name in options if name not in READ and name in TrainConfig.__dataclass_fields__]
     if unread:
-        raise UsageError(f"train does not read {unread[0]!r}; give it to distribute, to the layers, or to `spgnn train`")
+        raise UsageError(
+            f"train does not read {unread[0]!r}; give it to distribute, to the layers, or to `spgnn train`"
+        )
     return Trainer(model, dgraph, build(TrainConfig, options)).fit(report)

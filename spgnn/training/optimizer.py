@@ -23,7 +23,10 @@ class Optimizer:
         self.lr, self.rule = lr, rule
         # The number of steps is where the weights are: a captured step counts on. In float64, as 1 - 0.999^t is made of it.
         zeros = lambda ps: [torch.zeros_like(p) for p in ps]
-        self._state = [(zeros(ps), zeros(ps), [torch.zeros((), dtype=torch.float64, device=p.device) for p in ps]) for ps, _ in self.groups]
+        self._state = [
+            (zeros(ps), zeros(ps), [torch.zeros((), dtype=torch.float64, device=p.device) for p in ps])
+            for ps, _ in self.groups
+        ]
 
     @torch.no_grad()
     def step(self) -> None:
@@ -34,9 +37,13 @@ class Optimizer:
                 for parameter, gradient in zip(parameters, gradients):
                     parameter.sub_(gradient + decay * parameter if decay else gradient, alpha=self.lr)
             else:
-                options = dict(amsgrad=False, beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=decay, eps=1e-8, maximize=False)
+                options = dict(
+                    amsgrad=False, beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=decay, eps=1e-8, maximize=False
+                )
                 on_device = all(p.is_cuda for p in parameters)  # then a launch for all weights, not one for each
-                adam(parameters, gradients, means, squares, [], steps, foreach=on_device, capturable=on_device, **options)
+                adam(
+                    parameters, gradients, means, squares, [], steps, foreach=on_device, capturable=on_device, **options
+                )
 
     def zero_grad(self) -> None:
         """Forget all gradients."""

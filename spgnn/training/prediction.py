@@ -23,7 +23,9 @@ from .session import distribute_source, predicted, set_threads
 from .splits import split_of
 
 
-def predict(run_dir: str, comm, source: str | None = None, out: str | None = None, embeddings: str | None = None) -> dict:
+def predict(
+    run_dir: str, comm, source: str | None = None, out: str | None = None, embeddings: str | None = None
+) -> dict:
     """Predict every node with the best weights of a run; write the classes in original node order.
 
     Args:    run_dir     the folder that `spgnn train --out` wrote.
@@ -37,7 +39,11 @@ def predict(run_dir: str, comm, source: str | None = None, out: str | None = Non
     together(comm, _check_outputs, folder, out, embeddings, root=0)
     config, graph, state, widths, is_multilabel = together(comm, _read, folder)
     weights = digest(*(state[name].numpy() for name in sorted(state)))
-    check_same(comm, run_facts(source or graph, config) | {"option.out": out or "", "option.embeddings": embeddings or "", "option.weights": weights})
+    check_same(
+        comm,
+        run_facts(source or graph, config)
+        | {"option.out": out or "", "option.embeddings": embeddings or "", "option.weights": weights},
+    )
     if source is not None:  # another graph has features, labels and splits of its own
         config = replace(config, format="", features="", labels="", split="auto")
     # One pass, and where the run was trained may be elsewhere; the machine's file would only choose a scheme.
@@ -73,7 +79,9 @@ def _check_outputs(folder: Path, out: str | None, embeddings: str | None) -> Non
         if path:
             check_file(Path(path))
             if not Path(path).resolve().parent.is_dir():
-                raise ResourceError(f"--{option} {path}: cannot be written: No such file or directory; expected a file in a folder that exists")
+                raise ResourceError(
+                    f"--{option} {path}: cannot be written: No such file or directory; expected a file in a folder that exists"
+                )
             if is_of_run(folder, Path(path)) and Path(path).resolve() != (folder / "predictions.npy").resolve():
                 raise UsageError(f"--{option} {path}: is a file of the run; choose another")
     if out and embeddings and Path(out).resolve() == Path(embeddings).resolve():
@@ -92,7 +100,11 @@ def _read(folder: Path):
     graph = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph", "")
     state, manifest = load_checkpoint(best_checkpoint(folder / "checkpoints"))
     widths = manifest.get("widths")
-    if not isinstance(widths, list) or len(widths) < 2 or not all(isinstance(width, int) and width > 0 for width in widths):
+    if (
+        not isinstance(widths, list)
+        or len(widths) < 2
+        or not all(isinstance(width, int) and width > 0 for width in widths)
+    ):
         raise CheckpointError(f"{folder}: the checkpoint does not tell its layer widths; train again")
     if not isinstance(graph, str):
         raise CheckpointError(f"{folder / 'config.toml'}: graph = {graph!r}; expected a name or path")
@@ -109,7 +121,9 @@ def _can_score(dgraph, n_classes: int, is_multilabel: bool, own_graph: bool) -> 
 def _model(config: TrainConfig, widths, state, dgraph):
     if dgraph.n_features != widths[0]:
         raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {widths[0]}")
-    model = build_model(config, widths[0], widths[-1]).to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype))  # before loading rounds
+    model = build_model(config, widths[0], widths[-1]).to(
+        device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype)
+    )  # before loading rounds
     try:
         model.load_state_dict(state)
     except RuntimeError as error:

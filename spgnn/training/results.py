@@ -46,7 +46,9 @@ class Log:
                 self.file.write(json.dumps(finite(record)) + "\n")
                 self.file.flush()
             except OSError as problem:
-                raise ResourceError(f"{self.folder / 'metrics.jsonl'}: cannot be written: {problem.strerror or problem}") from None
+                raise ResourceError(
+                    f"{self.folder / 'metrics.jsonl'}: cannot be written: {problem.strerror or problem}"
+                ) from None
             if time.monotonic() - self.saved_at > CHECKPOINT_S:
                 self.save_best()
                 self.saved_at = time.monotonic()
@@ -84,18 +86,27 @@ def held_folder(config: TrainConfig, comm) -> Iterator[Path | None]:
     held = ExitStack()
 
     def hold() -> None:
-        if any((folder / name).exists() for name in (*RUN_FILES, "checkpoints")) and not (folder / "config.toml").is_file():
-            raise UsageError(f"--out {config.out}: holds results of something else than a training, as it has no config.toml; choose another folder")
+        if (
+            any((folder / name).exists() for name in (*RUN_FILES, "checkpoints"))
+            and not (folder / "config.toml").is_file()
+        ):
+            raise UsageError(
+                f"--out {config.out}: holds results of something else than a training, as it has no config.toml; choose another folder"
+            )
         try:
             if not folder.is_dir():
                 folder.mkdir(parents=True)
                 held.callback(_remove_empty, folder)
             handle = os.open(folder, os.O_RDONLY)
         except OSError as problem:
-            raise ResourceError(f"--out {config.out}: {problem.strerror or problem}; choose a folder that can be written") from None
+            raise ResourceError(
+                f"--out {config.out}: {problem.strerror or problem}; choose a folder that can be written"
+            ) from None
         held.callback(os.close, handle)
         if not _locked(handle):
-            raise ResourceError(f"--out {config.out}: another training is writing it; wait for it, or choose another folder")
+            raise ResourceError(
+                f"--out {config.out}: another training is writing it; wait for it, or choose another folder"
+            )
 
     with held:
         together(comm, hold, root=0)
@@ -127,7 +138,9 @@ def begin(folder: Path, source: str, config: TrainConfig, comm, threads: int) ->
         (folder / "config.toml").write_text(to_toml(config, {"graph": str(source)}), encoding="utf-8")
         write_json(folder / "env.json", environment(comm, threads))
     except OSError as problem:
-        raise ResourceError(f"--out {config.out}: {problem.strerror or problem}; choose a folder that can be written") from None
+        raise ResourceError(
+            f"--out {config.out}: {problem.strerror or problem}; choose a folder that can be written"
+        ) from None
 
 
 def _empty(folder: Path) -> None:

@@ -98,17 +98,23 @@ def _train_into(folder: Path | None, source: str, config: TrainConfig, comm, rep
 def _of_parts(source: str, config: TrainConfig, comm) -> TrainConfig:
     """Return config with GRAPH as its partition where GRAPH is a folder of parts. Collective."""
     is_parts = together(comm, lambda: not is_built_in(source) and is_partition(source), root=0)
-    return replace(config, partition=str(source)) if comm.all_gather_json(is_parts)[0] and not config.partition else config
+    return (
+        replace(config, partition=str(source)) if comm.all_gather_json(is_parts)[0] and not config.partition else config
+    )
 
 
 def _check_given(config: TrainConfig) -> None:
     """Raise UsageError for what a graph is read with, or cut by, where parts are given that have all of it."""
     for name in ("format", "features", "labels"):
         if value := getattr(config, name):
-            raise UsageError(f"--{name} {value} is of a graph, and {config.partition} holds parts, with all that they need; leave it away, or make other parts")
+            raise UsageError(
+                f"--{name} {value} is of a graph, and {config.partition} holds parts, with all that they need; leave it away, or make other parts"
+            )
     made_by = load_partition(config.partition).method
     if config.method not in (TrainConfig().method, made_by):
-        raise UsageError(f"--method {config.method} cuts a graph, and {config.partition} holds parts, made by {made_by}; leave it away, or make other parts")
+        raise UsageError(
+            f"--method {config.method} cuts a graph, and {config.partition} holds parts, made by {made_by}; leave it away, or make other parts"
+        )
 
 
 def set_threads(comm, threads: int = 0) -> int:
@@ -151,7 +157,9 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
 
 
 def _load(source: str, config: TrainConfig) -> Graph:
-    graph = load_graph(source, format=config.format or None, features=config.features or None, labels=config.labels or None)
+    graph = load_graph(
+        source, format=config.format or None, features=config.features or None, labels=config.labels or None
+    )
     graph = graph.with_edges(config.edges)
     give_back_memory()  # what reading took, before partitioning takes more
     return graph
@@ -171,10 +179,16 @@ def _check_parts(source: str, config: TrainConfig) -> None:
     path = Path(source)
     is_named = part.graph_name not in UNNAMED
     if is_named and not (is_built_in(source) or path.exists() or source == part.graph_name):
-        raise InputError(f"{source}: no such file or folder, and {config.partition} was made for {part.graph_name!r}; GRAPH is not read then, but must be it")
-    is_other = made_for != kind if is_built_in(source) else path.is_file() and is_named and part.graph_name != graph_name(path)
+        raise InputError(
+            f"{source}: no such file or folder, and {config.partition} was made for {part.graph_name!r}; GRAPH is not read then, but must be it"
+        )
+    is_other = (
+        made_for != kind if is_built_in(source) else path.is_file() and is_named and part.graph_name != graph_name(path)
+    )
     if is_other:
-        raise PartitionError(f"{config.partition} was made for {part.graph_name!r}, not for {source!r}; name that graph, or make parts of this one")
+        raise PartitionError(
+            f"{config.partition} was made for {part.graph_name!r}, not for {source!r}; name that graph, or make parts of this one"
+        )
     if part.edges != config.edges:
         raise UsageError(f"{config.partition} was made with --edges {part.edges}; got --edges {config.edges}")
 
@@ -188,6 +202,12 @@ def _summary(config: TrainConfig, trainer: Trainer, history) -> dict:
         {"graph": dgraph.name, "n": dgraph.n_nodes, "nnz": dgraph.nnz, "model": config.model}
         | {name: getattr(history, name) for name in names}
         | {"epochs": len(history.records), "peak_rss_mb": float(peak_mb[0]), "ranks": comm.size}
-        | {"scheme": dgraph.scheme, "replication": dgraph.replication, "method": dgraph.method, "seed": config.seed, "scores": history.scores}
+        | {
+            "scheme": dgraph.scheme,
+            "replication": dgraph.replication,
+            "method": dgraph.method,
+            "seed": config.seed,
+            "scores": history.scores,
+        }
         | device_facts(dgraph.A.device)
     )

@@ -40,12 +40,16 @@ class StepRows:
         if self.plans is None:
             self.why = "all rows: a layer is not a chain A H W"
             if config.prune == "always":
-                raise UsageError("prune = always needs layers that are chains A H W, such as GCN; a layer of one's own reads rows that are not known")
+                raise UsageError(
+                    "prune = always needs layers that are chains A H W, such as GCN; a layer of one's own reads rows that are not known"
+                )
             return
         if getattr(dgraph.X, "requires_grad", False):
             self.why = "all rows: X requires a gradient"
             if config.prune == "always":
-                raise UsageError("prune = always takes the rows of X that a step reads once, and X requires a gradient; leave prune at auto")
+                raise UsageError(
+                    "prune = always takes the rows of X that a step reads once, and X requires a gradient; leave prune at auto"
+                )
             return
         train_n = (split_n == 0) & _has_label(dgraph.y_n)
         n_layers, everything = len(self.plans), np.ones_like(train_n)
@@ -62,7 +66,9 @@ class StepRows:
         pruned = self._work(dgraph, masks)
         share = f"{pruned / max(full, 1):.0%} of the multiply-adds of all rows"
         if config.prune == "auto" and 3 * pruned > most:
-            self.why = f"all rows: those that reach a training node take {share}, and scores would need a pass of their own"
+            self.why = (
+                f"all rows: those that reach a training node take {share}, and scores would need a pass of their own"
+            )
             return
         self.is_pruned, self.why = True, f"rows that reach a training node: {share}"
         self.A = PrunedSpMM(dgraph.A, dgraph.X, masks, self.plans[0].is_kept)
@@ -83,8 +89,12 @@ class StepRows:
         """Return the bytes that this rank sends in one training epoch, from the plans of the layers; None where they are not known."""
         if self.plans is None:
             return None
-        forward = sum(plan.exchanges_forward * self.layer(plan.layer).sent_bytes(plan.width, "forward") for plan in self.plans)
-        return forward + sum(plan.exchanges_backward * self.layer(plan.layer).sent_bytes(plan.width, "backward") for plan in self.plans)
+        forward = sum(
+            plan.exchanges_forward * self.layer(plan.layer).sent_bytes(plan.width, "forward") for plan in self.plans
+        )
+        return forward + sum(
+            plan.exchanges_backward * self.layer(plan.layer).sent_bytes(plan.width, "backward") for plan in self.plans
+        )
 
     def _work(self, dgraph: DistGraph, masks: list[np.ndarray]) -> float:
         """Return the multiply-adds of one forward pass over these rows, all ranks."""
@@ -114,7 +124,9 @@ def gradients_asked(model: Stack, X) -> list[tuple[bool, bool]]:
     """Return for each layer A H W whether backward makes the gradients of W and of H: below frozen weights nothing is asked."""
     is_hidden, asked = getattr(X, "requires_grad", False), []
     for layer in model.layers:
-        asked.append((any(p.requires_grad and p.ndim > 1 for p in layer.parameters()), is_hidden))  # vectors: bias and norm
+        asked.append(
+            (any(p.requires_grad and p.ndim > 1 for p in layer.parameters()), is_hidden)
+        )  # vectors: bias and norm
         is_hidden = is_hidden or any(p.requires_grad for p in layer.parameters())
     return asked
 

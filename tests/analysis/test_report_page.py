@@ -38,7 +38,9 @@ class Checker(HTMLParser):
                 self.links.append(value[1:])
             elif value and not value.startswith("data:"):
                 self.faults.append(f"<{tag} {name}={value[:40]}>")
-        if tag in ("script", "iframe", "object", "embed", "base", "form") or any(name.startswith("on") for name in values):
+        if tag in ("script", "iframe", "object", "embed", "base", "form") or any(
+            name.startswith("on") for name in values
+        ):
             self.faults.append(f"<{tag}>")
 
     def handle_endtag(self, tag):
@@ -61,7 +63,9 @@ def checked(html: str) -> Checker:
 def found():
     pytest.importorskip("matplotlib")
     graph = spgnn.load_graph("sbm:n=200,classes=3,degree=6,seed=2")
-    return study(graph, (4, 8), ("metis:objective=vol", "spring"), ("columns", "cover"), made={"command": "volumes 'a b' <x>"})
+    return study(
+        graph, (4, 8), ("metis:objective=vol", "spring"), ("columns", "cover"), made={"command": "volumes 'a b' <x>"}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +105,12 @@ def test_text_of_others_is_escaped():
 
 def test_the_least_of_a_group_is_marked_and_ties_of_all_are_not():
     page = Page("t")
-    page.table([{"g": 1, "x": 3}, {"g": 1, "x": 2}, {"g": 2, "x": 5}, {"g": 2, "x": 5}], {"g": "g", "x": "x"}, best=("x",), group="g")
+    page.table(
+        [{"g": 1, "x": 3}, {"g": 1, "x": 2}, {"g": 2, "x": 5}, {"g": 2, "x": 5}],
+        {"g": "g", "x": "x"},
+        best=("x",),
+        group="g",
+    )
     assert re.findall(r'<td class="best">([^<]*)', page.html()) == ["2"]
 
 

@@ -26,7 +26,15 @@ def graph():
 
 @pytest.fixture(scope="module")
 def found(graph):
-    return study(graph, (2, 4), METHODS, ("broadcast", "columns", "cover"), (1, 2), (300, 16, 24), made={"command": "volumes sbm"})
+    return study(
+        graph,
+        (2, 4),
+        METHODS,
+        ("broadcast", "columns", "cover"),
+        (1, 2),
+        (300, 16, 24),
+        made={"command": "volumes sbm"},
+    )
 
 
 def test_every_record_is_that_of_measure(graph, found):
@@ -46,7 +54,9 @@ def test_table_2_is_the_rows_of_each_rank_times_the_bytes_of_a_row(found):
         send_mb = case.rows_PP.sum(axis=1) * 300 * 4 / 1e6
         r = case.record
         assert r["total_mb"] == pytest.approx(send_mb.sum()) and r["average_send_mb"] == pytest.approx(send_mb.mean())
-        assert r["max_send_mb"] == pytest.approx(send_mb.max()) and r["max_recv_mb"] == pytest.approx(case.rows_PP.sum(axis=0).max() * 1.2e-3)
+        assert r["max_send_mb"] == pytest.approx(send_mb.max()) and r["max_recv_mb"] == pytest.approx(
+            case.rows_PP.sum(axis=0).max() * 1.2e-3
+        )
         assert r["send_imbalance_percent"] == pytest.approx(100 * (send_mb.max() / send_mb.mean() - 1))
         # Two ranks hold each part: a slice to be summed, and the sum of one's own, go to the other.
         assert r["sum_mb"] == pytest.approx(0 if r["replication"] == 1 else 2 * 120 * 1.2e-3)
@@ -54,7 +64,13 @@ def test_table_2_is_the_rows_of_each_rank_times_the_bytes_of_a_row(found):
 
 def test_the_paper_s_table_2_follows_from_average_and_maximum():
     # Amazon, f = 300, p = 64: 83.9 MB, 164.0 MB, 95.4 %.
-    rows = {"total_rows": 64, "mean_send_rows": 83.9, "max_send_rows": 164.0, "max_recv_rows": 1, "max_over_mean_send": 164.0 / 83.9}
+    rows = {
+        "total_rows": 64,
+        "mean_send_rows": 83.9,
+        "max_send_rows": 164.0,
+        "max_recv_rows": 1,
+        "max_over_mean_send": 164.0 / 83.9,
+    }
     assert sent_mb(rows, 300, 4, 0)["send_imbalance_percent"] == pytest.approx(95.4, abs=0.1)
 
 
@@ -81,13 +97,20 @@ def test_densities_are_the_permuted_matrix_in_squares(graph):
 def test_files_give_the_study_back_and_say_what_measure_says(found, tmp_path):
     save_study(found, tmp_path / "study")
     again = load_study(tmp_path / "study")
-    assert again.records == found.records == [json.loads(line) for line in (tmp_path / "study" / "volumes.jsonl").read_text().splitlines()]
+    assert (
+        again.records
+        == found.records
+        == [json.loads(line) for line in (tmp_path / "study" / "volumes.jsonl").read_text().splitlines()]
+    )
     assert (again.graph, again.made, again.left_out) == (found.graph, found.made, found.left_out)
     for one, other in zip(again.cases, found.cases):
         assert np.array_equal(one.rows_PP, other.rows_PP) and np.array_equal(one.work_P, other.work_P)
     for one, other in zip(again.cuts, found.cuts):
         assert (one.k, one.method, one.entropy, one.replicas) == (other.k, other.method, other.entropy, other.replicas)
-        assert all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("entropies_k", "density_BB", "sizes_k"))
+        assert all(
+            np.array_equal(getattr(one, name), getattr(other, name))
+            for name in ("entropies_k", "density_BB", "sizes_k")
+        )
         assert (one.clusters is None) == (other.clusters is None)
     with open(tmp_path / "study" / "volumes.csv", newline="") as file:
         for row, record in zip(csv.DictReader(file), found.records, strict=True):
@@ -143,7 +166,9 @@ def test_all_leaves_out_what_cannot_cut_the_graph_and_a_named_method_raises(grap
 
 @pytest.mark.filterwarnings("error")
 def test_a_graph_without_edges_is_studied_without_a_word_on_clusters():
-    of_none = study(Graph(sp.csr_array((5, 5), dtype=np.float32), name="none"), (2,), ("metis", "spring", "dbh"), widths=(4, 3))
+    of_none = study(
+        Graph(sp.csr_array((5, 5), dtype=np.float32), name="none"), (2,), ("metis", "spring", "dbh"), widths=(4, 3)
+    )
     assert tables.clusters(of_none)[0] == []
     assert [row["edge_cut"] for row in tables.parts(of_none)[0]] == [0, 0, 0]
 
@@ -153,7 +178,11 @@ def test_options_of_methods_are_read_and_bad_ones_refused(graph):
     assert method_of("volume:send=false:objective=cover") == ("volume", {"send": False, "objective": "cover"})
     with pytest.raises(UsageError, match="is no option; expected NAME:KEY=VALUE"):
         method_of("metis:vol")
-    for bad in ({"ks": (4,), "methods": ("metos",)}, {"ks": (4,), "methods": ("metis",), "schemes": ("colums",)}, {"ks": (3,), "methods": ("metis",), "replications": (2,)}):
+    for bad in (
+        {"ks": (4,), "methods": ("metos",)},
+        {"ks": (4,), "methods": ("metis",), "schemes": ("colums",)},
+        {"ks": (3,), "methods": ("metis",), "replications": (2,)},
+    ):
         with pytest.raises(UsageError):
             study(graph, **bad)
 
@@ -167,5 +196,7 @@ def test_pictures_of_one_k_take_the_largest_up_to_16(found):
     assert found.one_k() == 4 and found.one_k(2) == 2
     with pytest.raises(UsageError, match="expected one of 2, 4"):
         found.one_k(3)
-    larger = replace(found, cases=[replace(case, record=case.record | {"k": k}) for case, k in zip(found.cases, (64, 32))])
+    larger = replace(
+        found, cases=[replace(case, record=case.record | {"k": k}) for case, k in zip(found.cases, (64, 32))]
+    )
     assert larger.one_k() == 32

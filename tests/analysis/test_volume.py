@@ -121,7 +121,11 @@ def test_an_owner_array_is_measured_as_a_partition_is():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"replication": 3}, UsageError, "3 does not fit k = 2 parts: P = k c = 6 ranks, and c.2 must divide P; those that work: 1, 2"),
+        (
+            {"replication": 3},
+            UsageError,
+            "3 does not fit k = 2 parts: P = k c = 6 ranks, and c.2 must divide P; those that work: 1, 2",
+        ),
         ({"replication": 0}, UsageError, "replication 0 does not fit k = 2"),
         ({"itemsize": 4.0}, UsageError, "itemsize = 4.0; expected an integer"),
         ({"evaluations": "1"}, UsageError, "evaluations = '1'; expected an integer"),
@@ -177,7 +181,9 @@ def test_metis_parts_of_arxiv_send_a_quarter_of_what_broadcast_does(data_dir):
     from spgnn.graph import Graph
 
     with np.load(data_dir / "arxiv_graphsaint" / "adj_full.npz") as file:
-        A = sp.csr_array((np.ones(len(file["indices"]), np.float32), file["indices"], file["indptr"]), shape=file["shape"])
+        A = sp.csr_array(
+            (np.ones(len(file["indices"]), np.float32), file["indices"], file["indptr"]), shape=file["shape"]
+        )
     A.sum_duplicates()
     graph = Graph(A).with_edges("undirected")
     part = part_graph(graph, 16)

@@ -25,7 +25,16 @@ def clock(monkeypatch):
 
 
 def test_json_is_one_line_with_numpy_numbers_and_null_for_what_is_not_finite(capsys):
-    write_json({"n": np.int64(3), "x": np.float32(0.5), "bad": float("nan"), "rows": np.eye(2, dtype=int), "more": [np.inf], "ok": True})
+    write_json(
+        {
+            "n": np.int64(3),
+            "x": np.float32(0.5),
+            "bad": float("nan"),
+            "rows": np.eye(2, dtype=int),
+            "more": [np.inf],
+            "ok": True,
+        }
+    )
     line = capsys.readouterr().out
     assert line.count("\n") == 1
     assert json.loads(line) == {"n": 3, "x": 0.5, "bad": None, "rows": [[1, 0], [0, 1]], "more": [None], "ok": True}
@@ -41,7 +50,16 @@ def test_a_value_is_written_for_a_person(value, text):
 
 
 @pytest.mark.parametrize(
-    "count, text", [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (3_420_000, "3.42 MB"), (5e9, "5 GB"), (7e12, "7 TB"), (2e15, "2e+03 TB")]
+    "count, text",
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (3_420_000, "3.42 MB"),
+        (5e9, "5 GB"),
+        (7e12, "7 TB"),
+        (2e15, "2e+03 TB"),
+    ],
 )
 def test_bytes_have_their_unit(count, text):
     assert bytes_text(count) == text
@@ -57,7 +75,11 @@ def test_a_table_of_rows_aligns_words_left_and_numbers_right():
 
 
 def test_a_table_of_fields_names_them_in_words():
-    assert fields_table("star", {"n": 1000, "self_loops": 0}).splitlines() == ["star", "  nodes       1,000", "  self-loops  0"]
+    assert fields_table("star", {"n": 1000, "self_loops": 0}).splitlines() == [
+        "star",
+        "  nodes       1,000",
+        "  self-loops  0",
+    ]
 
 
 def test_progress_is_a_line_every_few_seconds_where_there_is_no_terminal(clock, capsys):

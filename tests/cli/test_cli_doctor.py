@@ -9,7 +9,18 @@ from worlds import launch
 from spgnn import cli
 from spgnn.spmm.machines import load_machine
 
-CHECKS = ["launcher", "MPI", "memory", "kernels", "device", "threads", "large messages", "dense products", "sparse products", "memory passes"]
+CHECKS = [
+    "launcher",
+    "MPI",
+    "memory",
+    "kernels",
+    "device",
+    "threads",
+    "large messages",
+    "dense products",
+    "sparse products",
+    "memory passes",
+]
 
 
 def run(capsys, *argv):
@@ -28,7 +39,9 @@ def test_one_process_is_looked_at_and_calibrated(tmp_path, capsys):
     assert all(set(check) == {"name", "state", "found", "fix"} for check in checks)
     assert load_machine(path).name == "here"
     assert "latency_s" in path.read_text().splitlines()[1] and "not measured" in err
-    code, out, _ = run(capsys, "plan", "sbm:n=200", "--widths", "8,4", "--method", "block", "--ranks", "2", "--machine", path)
+    code, out, _ = run(
+        capsys, "plan", "sbm:n=200", "--widths", "8,4", "--method", "block", "--ranks", "2", "--machine", path
+    )
     assert code == 0 and out.splitlines()[1].startswith("here: 1 rank(s) a host")
 
 
@@ -46,7 +59,9 @@ def test_ranks_of_a_launcher_are_looked_at_together():
 def test_a_check_that_fails_is_the_exit_code_and_names_the_fix(monkeypatch, capsys):
     from spgnn.analysis import health
 
-    monkeypatch.setattr(health, "check_kernels", lambda: health.Check("kernels", "fail", "no compiler", "apt-get install g++"))
+    monkeypatch.setattr(
+        health, "check_kernels", lambda: health.Check("kernels", "fail", "no compiler", "apt-get install g++")
+    )
     code, out, _ = run(capsys, "doctor")
     assert code == 4
     assert "FAIL  kernels" in out and "fix: apt-get install g++" in out

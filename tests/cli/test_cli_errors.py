@@ -43,9 +43,15 @@ def test_each_error_has_its_message_and_exit_code(error, message, code, monkeypa
 
 
 @pytest.mark.parametrize(
-    "error, message, code", [(KeyboardInterrupt(), "spgnn: interrupted", 130), (RankError("rank 1 failed: no", 3), "spgnn: rank 1 failed: no", 3)]
+    "error, message, code",
+    [
+        (KeyboardInterrupt(), "spgnn: interrupted", 130),
+        (RankError("rank 1 failed: no", 3), "spgnn: rank 1 failed: no", 3),
+    ],
 )
-def test_an_interrupt_and_the_error_of_another_rank_are_not_this_ranks_errors(error, message, code, monkeypatch, capsys):
+def test_an_interrupt_and_the_error_of_another_rank_are_not_this_ranks_errors(
+    error, message, code, monkeypatch, capsys
+):
     def fail(*_, **__):
         raise error
 
@@ -75,10 +81,16 @@ def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, ca
         (["trian"], "no such command 'trian'. Did you mean 'train'?"),
         (["info"], "missing argument 'GRAPH'"),
         (["measure", "star:n=4", "-k", "4,x"], "--k '4,x'; expected positive integers separated by commas"),
-        (["measure", "star:n=4", "--widths", "16,,4"], "--widths '16,,4'; expected positive integers separated by commas"),
+        (
+            ["measure", "star:n=4", "--widths", "16,,4"],
+            "--widths '16,,4'; expected positive integers separated by commas",
+        ),
         (["measure", "star:n=4", "-k", "4,"], "--k '4,'; expected positive integers separated by commas"),
         (["measure", "star:n=4", "-k", ","], "--k is empty"),
-        (["partition", "star:n=4", "--method", "block", "--objective", "vol"], "--objective vol is an option of --method metis"),
+        (
+            ["partition", "star:n=4", "--method", "block", "--objective", "vol"],
+            "--objective vol is an option of --method metis",
+        ),
     ],
 )
 def test_wrong_usage_exits_with_2_and_says_what_was_expected(argv, said, capsys):
@@ -117,13 +129,17 @@ def test_a_reader_of_the_output_that_leaves_early_gets_no_message():
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     read_end, write_end = os.pipe()
     os.close(read_end)
-    run = subprocess.run([sys.executable, "-c", code], stdout=write_end, stderr=subprocess.PIPE, text=True, env=env, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-c", code], stdout=write_end, stderr=subprocess.PIPE, text=True, env=env, timeout=60
+    )
     os.close(write_end)
     assert (run.returncode, run.stderr) == (141, "")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("argv", [["partition", "path:n=40", "-k", "3", "--out", "parts"], ["info", "wordnet"]], ids=["partition", "info"])
+@pytest.mark.parametrize(
+    "argv", [["partition", "path:n=40", "-k", "3", "--out", "parts"], ["info", "wordnet"]], ids=["partition", "info"]
+)
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_standard_files_that_are_closed_are_done_without(tmp_path, argv, closed):
     line = f"{sys.executable} -m spgnn {' '.join(argv)} {closed}"
@@ -131,4 +147,6 @@ def test_standard_files_that_are_closed_are_done_without(tmp_path, argv, closed)
     run = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, env=env, timeout=60)
     assert run.returncode == 0 and "Error" not in run.stderr
     assert bool(run.stdout) == (">&-" not in closed.replace("2>&-", ""))
-    assert argv[0] != "partition" or sorted(path.name for path in (tmp_path / "parts").iterdir())[:1] == ["manifest.json"]
+    assert argv[0] != "partition" or sorted(path.name for path in (tmp_path / "parts").iterdir())[:1] == [
+        "manifest.json"
+    ]

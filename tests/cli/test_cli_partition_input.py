@@ -47,9 +47,13 @@ def test_what_metis_prints_is_no_data(capfd):
     ("# nothing\n", "holds no edge; expected lines of source, target"), ("", "the file is empty"),
 ])  # fmt: skip
 def test_a_line_that_is_no_edge_of_a_graph_exits_with_3_and_is_named(capsys, tmp_path, text, said):
-    code, out, err = partition(capsys, edges(tmp_path, text), "-k", 2, "--method", "spring", "--out", tmp_path / "parts")
+    code, out, err = partition(
+        capsys, edges(tmp_path, text), "-k", 2, "--method", "spring", "--out", tmp_path / "parts"
+    )
     assert (code, out) == (3, "") and said in err
-    assert err.splitlines()[-1].startswith("spgnn: error: ") and err.count("\n") == 1 and not (tmp_path / "parts").exists()
+    assert (
+        err.splitlines()[-1].startswith("spgnn: error: ") and err.count("\n") == 1 and not (tmp_path / "parts").exists()
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -88,7 +92,23 @@ def test_nonsense_of_a_plug_in_exits_with_3_and_names_it(capsys, tmp_path, resul
 def test_entropy_needs_features_and_reports_how_mixed_the_labels_are(capsys):
     code, out, err = partition(capsys, "path:n=12", "--method", "entropy")
     assert (code, out) == (3, "") and "has no features" in err and err.count("\n") == 1
-    code, out, _ = partition(capsys, "sbm:n=120", "-k", 3, "--method", "entropy", "-c", 4, "--similarity", "dot", "--floor", 2, "--fanout", 10, "--json")
+    code, out, _ = partition(
+        capsys,
+        "sbm:n=120",
+        "-k",
+        3,
+        "--method",
+        "entropy",
+        "-c",
+        4,
+        "--similarity",
+        "dot",
+        "--floor",
+        2,
+        "--fanout",
+        10,
+        "--json",
+    )
     report = json.loads(out)
     assert code == 0 and len(report["label_entropies"]) == 3
     assert min(report["label_entropies"]) <= report["label_entropy"] <= max(report["label_entropies"])

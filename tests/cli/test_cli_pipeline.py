@@ -24,10 +24,29 @@ def edges(tmp_path, monkeypatch):
 
 def test_json_has_the_keys_of_partition_and_measure_takes_the_folder(edges, tmp_path, capsys):
     out = tmp_path / "parts"
-    code, text, err = run(capsys, "partition", edges, "-k", 3, "--features", tmp_path / "X.npy", "--split", tmp_path / "s.npy", "--memory", "2GB", "--out", out, "--json")
+    code, text, err = run(
+        capsys,
+        "partition",
+        edges,
+        "-k",
+        3,
+        "--features",
+        tmp_path / "X.npy",
+        "--split",
+        tmp_path / "s.npy",
+        "--memory",
+        "2GB",
+        "--out",
+        out,
+        "--json",
+    )
     assert code == 0 and err == ""
     report = json.loads(text)
-    assert set(report) == PARTITION_KEYS | {"edges", "hops", "out"} and report["method"] == "spring" and report["edges"] == 200
+    assert (
+        set(report) == PARTITION_KEYS | {"edges", "hops", "out"}
+        and report["method"] == "spring"
+        and report["edges"] == 200
+    )
     code, text, _ = run(capsys, "measure", edges, "--partition", out, "--json")
     assert code == 0 and json.loads(text)["total_rows"] == report["total_rows"]
 
@@ -42,8 +61,16 @@ def test_split_is_kept_in_memory_too(edges, tmp_path, capsys):
     "words, code, message",
     [
         (["--memory", "2GB"], 2, "--memory needs --out DIR"),
-        (["--memory", "2GB", "--out", "OUT", "--method", "metis"], 2, "metis needs the graph in memory; with --memory choose one of spring"),
-        (["--memory", "2GB", "--out", "OUT", "--effort", "2"], 2, "--effort is an option of volume, which needs the graph in memory"),
+        (
+            ["--memory", "2GB", "--out", "OUT", "--method", "metis"],
+            2,
+            "metis needs the graph in memory; with --memory choose one of spring",
+        ),
+        (
+            ["--memory", "2GB", "--out", "OUT", "--effort", "2"],
+            2,
+            "--effort is an option of volume, which needs the graph in memory",
+        ),
         (["--memory", "lots", "--out", "OUT"], 2, "memory = 'lots'; expected a size such as 2GB"),
         (["--hops", "2"], 2, "--hops goes with --memory"),
         (["--relabel"], 2, "--relabel goes with --memory"),
@@ -63,7 +90,17 @@ def test_neither_torch_nor_the_edges_come_into_memory(tmp_path):
     with open(tmp_path / "e.bin", "wb") as file:
         for seed in range(64):
             (np.random.default_rng(seed).random((n_nodes, 2)) ** 2 * n_nodes).astype(np.int32).tofile(file)
-    words = ["partition", str(tmp_path / "e.bin"), "-k", "8", "--memory", "90MB", "--out", str(tmp_path / "parts"), "--json"]
+    words = [
+        "partition",
+        str(tmp_path / "e.bin"),
+        "-k",
+        "8",
+        "--memory",
+        "90MB",
+        "--out",
+        str(tmp_path / "parts"),
+        "--json",
+    ]
     code = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, ({300 << 20}, {300 << 20}))
@@ -72,7 +109,9 @@ code = main({words})
 print("torch" in sys.modules)
 sys.exit(code)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
     assert done.returncode == 0, done.stderr
     report, torch = done.stdout.splitlines()
     assert json.loads(report)["peak_rss_mb"] <= 90 and torch == "False"

@@ -69,7 +69,10 @@ def test_a_refusal_names_the_ranks_that_would_fit(tmp_path, capsys):
 
 
 def test_ranks_on_one_host_share_its_memory_and_its_cores(capsys):
-    lines = [json.loads(run(capsys, *PLAN, "--ranks", "4", "--ranks-per-host", n, "--json")[1].splitlines()[0]) for n in (1, 4)]
+    lines = [
+        json.loads(run(capsys, *PLAN, "--ranks", "4", "--ranks-per-host", n, "--json")[1].splitlines()[0])
+        for n in (1, 4)
+    ]
     assert [line["hosts"] for line in lines] == [4, 1]
     assert lines[1]["host_mb"] > 3 * lines[0]["host_mb"]
     assert lines[1]["epoch_parts_s"]["gemm"] > lines[0]["epoch_parts_s"]["gemm"]
@@ -79,7 +82,10 @@ def test_a_partition_on_disk_is_planned_as_it_is(tmp_path, capsys):
     run(capsys, "partition", GRAPH, "-k", 2, "--method", "random", "--out", tmp_path / "p")
     code, out, _ = run(capsys, *PLAN, "--partition", tmp_path / "p", "--scheme", "columns", "--json")
     lines = [json.loads(line) for line in out.splitlines()]
-    assert code == 0 and [(line["ranks"], line["method"], line["replication"]) for line in lines] == [(2, "random", 1), (4, "random", 2)]
+    assert code == 0 and [(line["ranks"], line["method"], line["replication"]) for line in lines] == [
+        (2, "random", 1),
+        (4, "random", 2),
+    ]
     assert all(line["memory_parts_mb"]["loading"] == 0 for line in lines)
 
 
@@ -112,7 +118,20 @@ def test_what_does_not_fit_is_refused_with_what_would(capsys, argv, code, said):
 def test_widths_of_other_features_than_the_graphs_are_planned_as_those_of_a_graph_without(is_sparse, tmp_path, capsys):
     X = np.random.default_rng(0).random((20, 50), np.float32)
     sp.save_npz(tmp_path / "x.npz", sp.csr_array(X)) if is_sparse else np.save(tmp_path / "x.npy", X)
-    argv = ["complete:n=20", "--ranks", "2", "--method", "block", "--scheme", "columns", "--widths", "30,4,2", "--machine", "laptop", "--json"]
+    argv = [
+        "complete:n=20",
+        "--ranks",
+        "2",
+        "--method",
+        "block",
+        "--scheme",
+        "columns",
+        "--widths",
+        "30,4,2",
+        "--machine",
+        "laptop",
+        "--json",
+    ]
     features = ["--features", tmp_path / ("x.npz" if is_sparse else "x.npy")]
     mine, without = (json.loads(run(capsys, "plan", *argv, *more)[1]) for more in (features, []))
     assert mine == without

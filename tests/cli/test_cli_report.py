@@ -27,7 +27,10 @@ def folder(tmp_path):
     run.mkdir()
     (run / "config.toml").write_text(to_toml(TrainConfig(out="run"), {"graph": "sbm"}))
     (run / "env.json").write_text(json.dumps({"spgnn": "0.2.0", "threads": 1}))
-    epochs = [{"epoch": e, "loss": 2.0 / e, "train": s, "val": s, "test": s, "epoch_s": 0.01 * e, "bytes_sent": 1234} for e, s in ((1, 0.5), (2, None), (3, 0.7))]
+    epochs = [
+        {"epoch": e, "loss": 2.0 / e, "train": s, "val": s, "test": s, "epoch_s": 0.01 * e, "bytes_sent": 1234}
+        for e, s in ((1, 0.5), (2, None), (3, 0.7))
+    ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
     (run / "summary.json").write_text(json.dumps(SUMMARY))
     return run
@@ -45,9 +48,21 @@ def test_a_training_becomes_a_page_with_its_curves_options_and_bytes(folder, cap
     code, out, _ = run(capsys, folder, "--json", "--pictures", folder / "pictures")
     report = json.loads(out)
     assert code == 0 and report["pictures"] == 2 and report["report"] == str(folder / "report.html")
-    assert sorted(path.name for path in (folder / "pictures").iterdir()) == ["cost.png", "cost.svg", "learning.png", "learning.svg"]
+    assert sorted(path.name for path in (folder / "pictures").iterdir()) == [
+        "cost.png",
+        "cost.svg",
+        "learning.png",
+        "learning.svg",
+    ]
     html = (folder / "report.html").read_text()
-    for text in ("Training on sbm", "3 epochs on 2 ranks; test accuracy 0.7500", "1,234, as predicted", "scheme = &quot;auto&quot;", "<td>0.250</td>", html.count("<img ") == 2):
+    for text in (
+        "Training on sbm",
+        "3 epochs on 2 ranks; test accuracy 0.7500",
+        "1,234, as predicted",
+        "scheme = &quot;auto&quot;",
+        "<td>0.250</td>",
+        html.count("<img ") == 2,
+    ):
         assert text is True or text in html
     (folder / "summary.json").unlink()
     assert run(capsys, folder)[0] == 0
@@ -108,7 +123,12 @@ def test_k_is_of_studies(folder, tmp_path, capsys):
 
 def test_a_run_is_read_as_it_was_written(folder):
     found = read_run(folder)
-    assert (found.config["graph"], found.environment["threads"], found.summary["test"], len(found.records)) == ("sbm", 1, 0.75, 3)
+    assert (found.config["graph"], found.environment["threads"], found.summary["test"], len(found.records)) == (
+        "sbm",
+        1,
+        0.75,
+        3,
+    )
 
 
 def test_a_summary_that_is_not_whole_and_a_line_with_other_values_are_named(folder, tmp_path, capsys):
@@ -118,9 +138,23 @@ def test_a_summary_that_is_not_whole_and_a_line_with_other_values_are_named(fold
         assert (code, out) == (3, "") and f"summary.json: {said}" in err and err.count("\n") == 1
     assert cli.main(["measure", "sbm:n=90", "-k", "2", "--method", "block", "--json"]) == 0
     line = json.loads(capsys.readouterr().out)
-    wrong = [("k", "<script>", "a whole number above 0"), ("k", 0, "a whole number above 0"), ("method", 3, "a name"), ("seconds", [1], "a number")]
-    wrong += [("mean_send_rows", None, "a number"), ("seconds", float("nan"), "a number"), ("messages", 0.5, "a whole number"), ("scheme", "rows", "one of broadcast")]
-    wrong += [("layers", 5, "a list of layers"), ("layers", [{"f_in": "x"}], "a list of layers"), ("exchanges", [1], "a list of exchanges")]
+    wrong = [
+        ("k", "<script>", "a whole number above 0"),
+        ("k", 0, "a whole number above 0"),
+        ("method", 3, "a name"),
+        ("seconds", [1], "a number"),
+    ]
+    wrong += [
+        ("mean_send_rows", None, "a number"),
+        ("seconds", float("nan"), "a number"),
+        ("messages", 0.5, "a whole number"),
+        ("scheme", "rows", "one of broadcast"),
+    ]
+    wrong += [
+        ("layers", 5, "a list of layers"),
+        ("layers", [{"f_in": "x"}], "a list of layers"),
+        ("exchanges", [1], "a list of exchanges"),
+    ]
     for name, value, wanted in wrong:
         (tmp_path / "lines.jsonl").write_text(json.dumps(line) + "\n" + json.dumps(line | {name: value}) + "\n")
         code, out, err = run(capsys, tmp_path / "lines.jsonl")
@@ -134,11 +168,20 @@ def test_a_summary_that_is_not_whole_and_a_line_with_other_values_are_named(fold
 def test_other_values_of_a_training_are_named_with_file_and_line(folder, capsys):
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     for name, value in (("loss", "x"), ("epoch", None), ("epoch_s", None), ("bytes_sent", [1]), ("val", "x")):
-        (folder / "metrics.jsonl").write_text("\n".join([lines[0], json.dumps(json.loads(lines[1]) | {name: value}), ""]))
+        (folder / "metrics.jsonl").write_text(
+            "\n".join([lines[0], json.dumps(json.loads(lines[1]) | {name: value}), ""])
+        )
         code, out, err = run(capsys, folder)
         assert (code, out) == (3, "") and f"metrics.jsonl:2: {name} is {value!r}; expected a" in err
     (folder / "metrics.jsonl").write_text("\n".join(lines))
-    for name, value in (("epoch_s", "x"), ("ranks", "2"), ("test", "x"), ("best_epoch", 1.5), ("peak_rss_mb", None), ("per_class", [{"class": 0}, {}])):
+    for name, value in (
+        ("epoch_s", "x"),
+        ("ranks", "2"),
+        ("test", "x"),
+        ("best_epoch", 1.5),
+        ("peak_rss_mb", None),
+        ("per_class", [{"class": 0}, {}]),
+    ):
         (folder / "summary.json").write_text(json.dumps(SUMMARY | {name: value}))
         code, out, err = run(capsys, folder)
         assert (code, out) == (3, "") and f"summary.json: {name} is {value!r}; expected a" in err
@@ -147,7 +190,11 @@ def test_other_values_of_a_training_are_named_with_file_and_line(folder, capsys)
 @pytest.mark.slow
 def test_lines_need_not_have_every_combination(tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    for argv in (("-k", "2", "--replication", "2"), ("-k", "4,8", "--scheme", "cover"), ("-k", "4", "--method", "block", "--replication", "2")):
+    for argv in (
+        ("-k", "2", "--replication", "2"),
+        ("-k", "4,8", "--scheme", "cover"),
+        ("-k", "4", "--method", "block", "--replication", "2"),
+    ):
         assert cli.main(["measure", "sbm:n=90", *argv, "--json"]) == 0
     (tmp_path / "v.jsonl").write_text(capsys.readouterr().out)
     code, out, err = run(capsys, tmp_path / "v.jsonl", "--json")

@@ -33,7 +33,17 @@ def training(monkeypatch):
     def run(source, config, comm, report=None, show=None):
         calls.update(source=source, config=config, size=comm.size)
         for epoch in (1, 2):
-            report({"epoch": epoch, "loss": 1.0 / epoch, "train": 0.5, "val": 0.5, "test": 0.625, "epoch_s": 0.25, "bytes_sent": 9})
+            report(
+                {
+                    "epoch": epoch,
+                    "loss": 1.0 / epoch,
+                    "train": 0.5,
+                    "val": 0.5,
+                    "test": 0.625,
+                    "epoch_s": 0.25,
+                    "bytes_sent": 9,
+                }
+            )
         return dict(SUMMARY)
 
     def predict(run_dir, comm, source=None, out=None, embeddings=None):
@@ -46,10 +56,24 @@ def training(monkeypatch):
 
 
 def test_train_gives_training_the_options_of_the_command_line(training, capsys):
-    argv = ["train", "wordnet", "--hidden", "16", "--no-bias", "--dtype", "float64", "--weight-decay", "5e-4", "--features", "f.npy"]
+    argv = [
+        "train",
+        "wordnet",
+        "--hidden",
+        "16",
+        "--no-bias",
+        "--dtype",
+        "float64",
+        "--weight-decay",
+        "5e-4",
+        "--features",
+        "f.npy",
+    ]
     assert cli.main(argv) == 0
     assert training["source"] == "wordnet"
-    assert training["config"] == TrainConfig(hidden=16, bias=False, dtype="float64", weight_decay=5e-4, features="f.npy")
+    assert training["config"] == TrainConfig(
+        hidden=16, bias=False, dtype="float64", weight_decay=5e-4, features="f.npy"
+    )
 
 
 def test_a_saved_run_is_repeated_from_its_config_alone_and_the_command_line_goes_on_top(training, tmp_path, capsys):
@@ -106,7 +130,14 @@ def test_predict_shows_scores_as_scores(monkeypatch, capsys):
     stand_in(monkeypatch, predict)
     assert cli.main(["predict", "runs/out/a"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines == ["runs/out/a", "predictions p.npy", "nodes 1,000", "train accuracy 0.5", "val accuracy 0.25", "test accuracy 0.125"]
+    assert lines == [
+        "runs/out/a",
+        "predictions p.npy",
+        "nodes 1,000",
+        "train accuracy 0.5",
+        "val accuracy 0.25",
+        "test accuracy 0.125",
+    ]
 
 
 def test_predict_leaves_out_what_was_left_out(training, capsys):
@@ -164,6 +195,8 @@ def test_predictions_go_where_a_link_points_and_never_in_the_place_of_a_pipe(tmp
             assert cli.main(["predict", str(run), option, str(run / name)]) == 2
             err = capsys.readouterr().err
             assert f"{name}: is a file of the run; choose another" in err or "is a folder" in err
-    assert cli.main(["predict", str(run), "--out", str(tmp_path / "p.npy"), "--embeddings", str(tmp_path / "p.npy")]) == 2
+    assert (
+        cli.main(["predict", str(run), "--out", str(tmp_path / "p.npy"), "--embeddings", str(tmp_path / "p.npy")]) == 2
+    )
     assert "p.npy: is --out already" in capsys.readouterr().err
     assert pipe.is_fifo() and link.is_symlink() and (tmp_path / "target.npy").is_file()

@@ -42,7 +42,9 @@ def test_partition_json_has_the_keys_that_scripts_read(capsys):
 
 
 def test_partition_writes_owners_in_original_order_that_measure_takes(tmp_path, capsys):
-    code, out, _ = run(capsys, "partition", GRAPH, "-k", 3, "--method", "random", "--seed", 5, "--out", tmp_path / "p", "--json")
+    code, out, _ = run(
+        capsys, "partition", GRAPH, "-k", 3, "--method", "random", "--seed", 5, "--out", tmp_path / "p", "--json"
+    )
     assert code == 0 and json.loads(out)["out"] == str(tmp_path / "p")
     owner_N = np.load(tmp_path / "p" / "owner.npy")
     assert np.bincount(owner_N).tolist() == [4, 4, 4]
@@ -69,7 +71,9 @@ def test_edges_are_used_both_ways_unless_told_otherwise(command, capsys):
     assert nnz() == nnz("--edges", "undirected") > nnz("--edges", "directed") == nnz("--edges", "reversed")
 
 
-@pytest.mark.parametrize("other", [["random_directed:n=30,seed=1"], ["random_directed:n=30", "--edges", "directed"], ["path:n=31"]])
+@pytest.mark.parametrize(
+    "other", [["random_directed:n=30,seed=1"], ["random_directed:n=30", "--edges", "directed"], ["path:n=31"]]
+)
 def test_a_partition_of_another_graph_or_other_edges_is_refused(other, tmp_path, capsys):
     run(capsys, "partition", "random_directed:n=30", "-k", 3, "--method", "block", "--out", tmp_path / "p")
     code, _, err = run(capsys, "measure", *other, "--partition", tmp_path / "p")
@@ -123,7 +127,9 @@ def test_measure_tells_1d_and_one_and_a_half_dimensions_apart(capsys):
     assert "rows summed" not in run(capsys, "measure", GRAPH, *argv)[1]
 
 
-@pytest.mark.parametrize("argv", [["--prune", "--widths", "8,4,2"], ["--widths", "8,2"]], ids=["pruned", "one layer kept"])
+@pytest.mark.parametrize(
+    "argv", [["--prune", "--widths", "8,4,2"], ["--widths", "8,2"]], ids=["pruned", "one layer kept"]
+)
 def test_rows_summed_are_of_one_product_of_all_rows_as_rows_sent_are(argv, tmp_path, capsys):
     argv = ["measure", "sbm:n=90,seed=1", "-k", "4", "--method", "block", "--replication", "2", *argv]
     head, line = run(capsys, *argv)[1].splitlines()[1:3]
@@ -142,7 +148,9 @@ def test_measure_of_one_combination_shows_the_layers(capsys):
 
 def test_measure_counts_pruned_rows_and_narrower_types(capsys):
     def sent(*argv):
-        return json.loads(run(capsys, "measure", "sbm:n=400,degree=3", "--method", "block", "--json", *argv)[1])["bytes_per_epoch"]
+        return json.loads(run(capsys, "measure", "sbm:n=400,degree=3", "--method", "block", "--json", *argv)[1])[
+            "bytes_per_epoch"
+        ]
 
     assert sent() > sent("--prune") > 0
     assert sent() == 2 * sent("--wire", "bfloat16", "--wire-gradients", "float16")
@@ -180,7 +188,19 @@ def test_measure_simulates_an_epoch_on_a_machine(capsys):
 @pytest.mark.slow
 def test_a_thousand_ranks_are_simulated_in_seconds(capsys):
     start = time.perf_counter()
-    code, out, _ = run(capsys, "measure", "rmat:scale=12", "-k", "1024", "--method", "random", "--scheme", "columns,cover", "--simulate", "--json")
+    code, out, _ = run(
+        capsys,
+        "measure",
+        "rmat:scale=12",
+        "-k",
+        "1024",
+        "--method",
+        "random",
+        "--scheme",
+        "columns,cover",
+        "--simulate",
+        "--json",
+    )
     assert code == 0 and [json.loads(line)["simulated"]["ranks"] for line in out.splitlines()] == [1024, 1024]
     assert time.perf_counter() - start < 20
 
@@ -197,7 +217,10 @@ def test_measure_takes_a_papers_widths_for_a_graph_without_features_and_says_so(
         (["partition", GRAPH, "--method", "blok"], "did you mean 'block'?"),
         (["measure", GRAPH, "--method", "blok"], "did you mean 'block'?"),
         (["measure", GRAPH, "--scheme", "colums"], "did you mean 'columns'?"),
-        (["measure", GRAPH, "--replication", "1,3"], "replication 3 does not fit k = 4 parts: P = k c = 12 ranks, and c^2 must divide P; those that work: 1, 2, 4"),
+        (
+            ["measure", GRAPH, "--replication", "1,3"],
+            "replication 3 does not fit k = 4 parts: P = k c = 12 ranks, and c^2 must divide P; those that work: 1, 2, 4",
+        ),
         (["measure", GRAPH, "-k", "8192", "--replication", "8192"], "P = k c = 67108864 ranks; expected at most 8192"),
         (["measure", GRAPH, "--simulate", "--machine", "perlmuter-like"], "did you mean 'perlmutter-like'?"),
         (["measure", GRAPH, "--wire", "int4"], "'int4' is not one of"),
@@ -239,7 +262,22 @@ print(codes, [name for name in ("torch", "mpi4py") if name in sys.modules], file
 
 
 def test_what_is_named_twice_is_counted_once_but_widths_may_repeat(capsys):
-    code, out, _ = run(capsys, "measure", GRAPH, "-k", "2,2,4", "--method", "block,block", "--scheme", "cover,cover", "--replication", "1,1", "--widths", "8,8,8", "--json")
+    code, out, _ = run(
+        capsys,
+        "measure",
+        GRAPH,
+        "-k",
+        "2,2,4",
+        "--method",
+        "block,block",
+        "--scheme",
+        "cover,cover",
+        "--replication",
+        "1,1",
+        "--widths",
+        "8,8,8",
+        "--json",
+    )
     lines = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and [line["k"] for line in lines] == [2, 4]
     assert [(layer["f_in"], layer["f_out"]) for layer in lines[0]["layers"]] == [(8, 8)] * 2

@@ -5,7 +5,9 @@ from worlds import ROOT, Launched, launch
 WITH_HOSTS = ROOT / "runs" / "cluster" / "with_hosts"
 
 
-def on_hosts(command, *, hosts: int = 2, rate: str = "1gbit", slurm: bool = False, limit_s: float = 120, **env: str) -> Launched:
+def on_hosts(
+    command, *, hosts: int = 2, rate: str = "1gbit", slurm: bool = False, limit_s: float = 120, **env: str
+) -> Launched:
     """Run command on the first of some hosts; see runs/cluster/with_hosts."""
     options = ["--hosts", hosts, "--rate", rate, *(["--slurm"] if slurm else [])]
     return launch(0, [WITH_HOSTS, *options, "--", *command], limit_s=limit_s, env=env)

@@ -5,7 +5,7 @@ import os
 import sys
 
 import pytest
-from hosts import on_hosts, ok
+from hosts import ok, on_hosts
 
 # Prints one line a rank: host, rank, threads that spgnn would start, cores that the rank may use.
 RANK = (
@@ -22,7 +22,9 @@ CORES = sorted(os.sched_getaffinity(0))
 
 def ranks_of(launcher, *, hosts, slurm=False, commands, **env):
     """Return [host, threads, cores, shares cores] of each rank."""
-    return json.loads(ok(on_hosts([*launcher, sys.executable, "-c", RANK], hosts=hosts, slurm=slurm, PATH=commands, **env)).out)
+    return json.loads(
+        ok(on_hosts([*launcher, sys.executable, "-c", RANK], hosts=hosts, slurm=slurm, PATH=commands, **env)).out
+    )
 
 
 def cores_of_a_host(hosts: int) -> int:

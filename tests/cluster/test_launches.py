@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hosts import on_hosts, ok
+from hosts import ok, on_hosts
 from worlds import ROOT, launch
 
 HERE = Path(__file__).parent
@@ -72,7 +72,13 @@ def test_a_killed_rank_ends_the_job_and_is_named(commands, tmp_path, launcher):
         command = by_slurm(*train, nodes=2, output=log)
     else:
         command = by_mpirun(*train)
-    killer = [sys.executable, HERE / "kill_rank.py", "3", out / "metrics.jsonl", *command]  # rank 3 is on the second host
+    killer = [
+        sys.executable,
+        HERE / "kill_rank.py",
+        "3",
+        out / "metrics.jsonl",
+        *command,
+    ]  # rank 3 is on the second host
     ended = on_hosts(killer, slurm=launcher == "srun", PATH=commands)
     said = ended.err + _text(log)
     assert ended.code not in (0, 1) and not ended.is_late and not ended.left, said

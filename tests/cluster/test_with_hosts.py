@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hosts import WITH_HOSTS, on_hosts, ok
+from hosts import WITH_HOSTS, ok, on_hosts
 from worlds import ROOT
 
 # Every rank sends 8 MB to the next, and rank 0 prints the seconds and each rank's bytes on the wire.

@@ -18,7 +18,13 @@ NUMBERS = [b"0", b"-1", b"1", b"7", b"100000000", b"300000000", b"999999999", b"
            b"[]", b"true", b"0x10", b"1_0", b"\xd9\xa3"]  # fmt: skip
 EXTREMES = [0, 1, -1, 2**31 - 1, -(2**31), 2**16, 10**6, 2**24]
 MALICIOUS = b"cos\nmkdir\n(S'%s'\ntR."
-NAMES = [b"cos\nsystem\n", b"c__builtin__\neval\n", b"cnumpy\nload\n", b"cnumpy.core.multiarray\n_reconstruct\n", b"cscipy.sparse.csr\ncsr_matrix\n"]
+NAMES = [
+    b"cos\nsystem\n",
+    b"c__builtin__\neval\n",
+    b"cnumpy\nload\n",
+    b"cnumpy.core.multiarray\n_reconstruct\n",
+    b"cscipy.sparse.csr\ncsr_matrix\n",
+]
 
 
 def mutate_case(home: Path, form: str, rng, marker: Path) -> tuple[str, bool]:
@@ -42,7 +48,14 @@ def mutate_case(home: Path, form: str, rng, marker: Path) -> tuple[str, bool]:
 def _mutations(file: Path, form: str, marker: Path):
     """Return (kind, [(name, mutation, is it seen by a checksum)])."""
     raw = file.read_bytes()[:4]
-    text = [("number", _number), ("header", _header), ("lines", _lines), ("separator", _separator), ("declared", _declared), ("declared", _declared)]
+    text = [
+        ("number", _number),
+        ("header", _header),
+        ("lines", _lines),
+        ("separator", _separator),
+        ("declared", _declared),
+        ("declared", _declared),
+    ]
     if raw[:2] == b"\x1f\x8b":
         inside = [(name, _regzip(mutate), False) for name, mutate in BYTES[:5] + text * 2]
         # A flip may hit gzip's own header, where nothing of the text changes; the text itself is held by its CRC.
@@ -228,10 +241,32 @@ def _npy_header(raw, rng):
     if how == 0:
         text = _number(text, rng)
     elif how == 1:
-        kinds = [b"'|O'", b"'<f2'", b"'<i8'", b"'>f4'", b"'<U9999'", b"'|V8'", b"'<c16'", b"'|b1'", b"'<f16'", b"[('a','<i4')]", b"'<M8[s]'"]
+        kinds = [
+            b"'|O'",
+            b"'<f2'",
+            b"'<i8'",
+            b"'>f4'",
+            b"'<U9999'",
+            b"'|V8'",
+            b"'<c16'",
+            b"'|b1'",
+            b"'<f16'",
+            b"[('a','<i4')]",
+            b"'<M8[s]'",
+        ]
         text = text.replace(text.split(b"'descr': ")[1].split(b",")[0], kinds[rng.integers(len(kinds))])
     elif how == 2:
-        shapes = [b"()", b"(0,)", b"(-1,)", b"(99999999999,)", b"(1, 0)", b"(4294967296, 4294967296)", b"(2,2,2)", b"[7]", b"(True,)"]
+        shapes = [
+            b"()",
+            b"(0,)",
+            b"(-1,)",
+            b"(99999999999,)",
+            b"(1, 0)",
+            b"(4294967296, 4294967296)",
+            b"(2,2,2)",
+            b"[7]",
+            b"(True,)",
+        ]
         shape = text[text.index(b"(") : text.index(b")") + 1]
         text = text.replace(shape, shapes[rng.integers(len(shapes))])
     else:

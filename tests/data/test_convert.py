@@ -32,7 +32,9 @@ def test_convert_adds_features_labels_and_split(edges, tmp_path):
     np.save(tmp_path / "x.npy", np.ones((6, 3), np.float32))
     np.save(tmp_path / "y.npy", np.array([0, 1, 1, 0, -1, 2]))
     np.save(tmp_path / "s.npy", np.int8([0, 0, 1, 2, -1, 0]))
-    report = convert(edges, tmp_path / "g", features=tmp_path / "x.npy", labels=tmp_path / "y.npy", split=tmp_path / "s.npy")
+    report = convert(
+        edges, tmp_path / "g", features=tmp_path / "x.npy", labels=tmp_path / "y.npy", split=tmp_path / "s.npy"
+    )
     expected = {"features": 3, "classes": 3, "labelled": 5, "train": 3, "val": 1, "test": 1}
     assert expected.items() <= report.items()
     assert expected.items() <= check(tmp_path / "g").items()

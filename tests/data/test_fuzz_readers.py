@@ -93,13 +93,17 @@ def wide_ogb_table(folder):
 
 def flat_npz(folder):
     edges = np.zeros((15 << 20, 2), np.int8)
-    np.savez_compressed(folder / "h.npz", node_features=np.zeros((1, 1), bool), node_labels=np.zeros(1, int), edges=edges)
+    np.savez_compressed(
+        folder / "h.npz", node_features=np.zeros((1, 1), bool), node_labels=np.zeros(1, int), edges=edges
+    )
     return folder / "h.npz", "heterophilous"
 
 
 def shared_csr(folder):
     ones, nnz = np.ones(15 << 20, bool), 15 << 20
-    np.savez_compressed(folder / "s.npz", format="csr", shape=(1, 1), data=ones, indices=np.zeros(nnz, np.int8), indptr=[0, nnz])
+    np.savez_compressed(
+        folder / "s.npz", format="csr", shape=(1, 1), data=ones, indices=np.zeros(nnz, np.int8), indptr=[0, nnz]
+    )
     return folder / "s.npz", "scipy"
 
 

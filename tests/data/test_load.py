@@ -79,7 +79,9 @@ def test_features_labels_and_split_come_from_files_of_their_own(folder):
 
 
 def test_they_may_be_arrays_and_replace_what_was_there():
-    graph = load_graph("sbm:n=5", features=np.ones((5, 1), np.float32), labels=np.eye(5, dtype=bool), split=np.zeros((5, 3), np.int8))
+    graph = load_graph(
+        "sbm:n=5", features=np.ones((5, 1), np.float32), labels=np.eye(5, dtype=bool), split=np.zeros((5, 3), np.int8)
+    )
     assert graph.n_features == 1 and graph.is_multilabel and graph.split.shape == (5, 3)
 
 
@@ -111,7 +113,13 @@ def test_labels_in_one_column_or_whole_floats_are_classes(folder):
 def bad_csr(indices, indptr, shape=(5, 3)):
     def write(folder):
         data = np.ones(len(indices), np.float32)
-        arrays = {"format": b"csr", "shape": shape, "data": data, "indices": np.array(indices), "indptr": np.array(indptr)}
+        arrays = {
+            "format": b"csr",
+            "shape": shape,
+            "data": data,
+            "indices": np.array(indices),
+            "indptr": np.array(indptr),
+        }
         np.savez(folder / "a.npz", **arrays)
         return folder / "a.npz"
 
@@ -127,7 +135,11 @@ def text(content, name="a.npy"):
 
 
 REFUSED = {
-    "features rows": ("features", lambda f: saved(f, np.ones((4, 2))), r"a.npy: shape \(4, 2\), expected \(5, F\): the graph .* has 5 nodes"),
+    "features rows": (
+        "features",
+        lambda f: saved(f, np.ones((4, 2))),
+        r"a.npy: shape \(4, 2\), expected \(5, F\): the graph .* has 5 nodes",
+    ),
     "features one axis": ("features", lambda f: saved(f, np.ones(5)), r"expected \(5, F\)"),
     "features nan": ("features", lambda f: saved(f, np.full((5, 1), np.nan)), "a.npy: features: entry 0 is nan"),
     "features inf": ("features", lambda f: saved(f, np.full((5, 1), np.inf)), "a.npy: features: entry 0 is inf"),
@@ -138,12 +150,20 @@ REFUSED = {
     "features cut": ("features", text(np.lib.format.magic(1, 0) + b"\x76\x00{'descr'"), "not an .npy array"),
     "features missing": ("features", lambda f: f / "none.npy", "no such file; expected the features as .npy or .npz"),
     "csr rows": ("features", lambda f: saved_csr(f, sp.csr_array((4, 2))), r"shape \(4, 2\), expected \(5, F\)"),
-    "csr of another format": ("features", lambda f: saved_csr(f, sp.coo_array((5, 2))), "features are coo; expected csr"),
+    "csr of another format": (
+        "features",
+        lambda f: saved_csr(f, sp.coo_array((5, 2))),
+        "features are coo; expected csr",
+    ),
     "csr column too large": ("features", bad_csr([0, 3], [0, 1, 2, 2, 2, 2]), "row 1 has column 3; expected 0 to 2"),
     "csr column negative": ("features", bad_csr([0, -1], [0, 1, 2, 2, 2, 2]), "row 1 has column -1"),
     "csr indptr falls": ("features", bad_csr([0, 1], [0, 2, 1, 2, 2, 2]), "indptr must rise"),
     "csr absurd shape": ("features", bad_csr([0, 1], [0, 1, 2, 2, 2, 2], (2**40, 3)), "expected rows \\+ 1"),
-    "csr without data": ("features", lambda f: np.savez(f / "a.npz", indices=[0]) or f / "a.npz", "has no array 'format'"),
+    "csr without data": (
+        "features",
+        lambda f: np.savez(f / "a.npz", indices=[0]) or f / "a.npz",
+        "has no array 'format'",
+    ),
     "csr cut": ("features", text(b"PK\x03\x04 nothing", "a.npz"), "a.npz"),
     "labels rows": ("labels", lambda f: saved(f, np.zeros(6, int)), r"shape \(6,\), expected \(5,\) or \(5, classes\)"),
     "labels halves": ("labels", lambda f: saved(f, np.full(5, 0.5)), "expected integer classes"),
@@ -153,10 +173,26 @@ REFUSED = {
     "split rows": ("split", lambda f: saved(f, np.zeros(4, np.int8)), r"expected \(5,\) or \(5, S\)"),
     "split value": ("split", lambda f: saved(f, np.array([0, 1, 2, 3, 0])), "0 train, 1 val, 2 test, -1 none"),
     "split floats": ("split", lambda f: saved(f, np.zeros(5)), "is float64; expected integers: 0 train"),
-    "labels nan": ("labels", lambda f: saved(f, np.array([0, 1, np.nan, 0, 0])), "a.npy: node 2 has label nan; expected integer classes"),
-    "labels inf": ("labels", lambda f: saved(f, np.array([[0], [1], [-np.inf], [0], [0]])), "a.npy: node 2 has label -inf; expected integer"),
-    "labels huge": ("labels", lambda f: saved(f, np.float32([0, 1, 0, 1e20, 0])), "a.npy: node 3 has label 1.00.*e\\+20; expected integer"),
-    "split wraps unsigned": ("split", lambda f: saved(f, np.array([0, 255, 0, 0, 0], np.uint8)), "node 1 has split 255; expected 0 train"),
+    "labels nan": (
+        "labels",
+        lambda f: saved(f, np.array([0, 1, np.nan, 0, 0])),
+        "a.npy: node 2 has label nan; expected integer classes",
+    ),
+    "labels inf": (
+        "labels",
+        lambda f: saved(f, np.array([[0], [1], [-np.inf], [0], [0]])),
+        "a.npy: node 2 has label -inf; expected integer",
+    ),
+    "labels huge": (
+        "labels",
+        lambda f: saved(f, np.float32([0, 1, 0, 1e20, 0])),
+        "a.npy: node 3 has label 1.00.*e\\+20; expected integer",
+    ),
+    "split wraps unsigned": (
+        "split",
+        lambda f: saved(f, np.array([0, 255, 0, 0, 0], np.uint8)),
+        "node 1 has split 255; expected 0 train",
+    ),
     "split wraps": ("split", lambda f: saved(f, np.array([0, 256, 0, 0, 0])), "node 1 has split 256; expected 0 train"),
 }
 

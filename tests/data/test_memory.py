@@ -82,7 +82,9 @@ def test_ids_may_be_integers_of_any_type(dtype):
 def test_ids_beyond_63_bits_are_refused_in_words(dtype):
     ids = np.array([0, 2**63, 1], dtype)
     for ends, name in (((ids, ids[::-1]), "src"), ((ids * 0, ids), "dst")):
-        with pytest.raises(GraphError, match=f"{name} of edge 1 is 9223372036854775808, which does not fit into 64 bits with a sign"):
+        with pytest.raises(
+            GraphError, match=f"{name} of edge 1 is 9223372036854775808, which does not fit into 64 bits with a sign"
+        ):
             from_coo(*ends)
 
 
@@ -244,7 +246,14 @@ def test_pyg_errors():
 
 
 def test_dgl_graph_with_features_labels_masks_and_weights():
-    g = DGLGraph(5, feat=Tensor(np.eye(5)), label=Tensor([0, 1, 2, 0, 1]), train_mask=mask(0), val_mask=mask(1), test_mask=mask(4))
+    g = DGLGraph(
+        5,
+        feat=Tensor(np.eye(5)),
+        label=Tensor([0, 1, 2, 0, 1]),
+        train_mask=mask(0),
+        val_mask=mask(1),
+        test_mask=mask(4),
+    )
     graph = load_graph(g)
     assert graph.X.shape == (5, 5) and graph.y.tolist() == [0, 1, 2, 0, 1] and graph.split.tolist() == [0, 1, -1, -1, 2]
     assert graph.nnz == 3 and np.all(graph.A.data == 1)

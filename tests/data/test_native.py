@@ -45,7 +45,11 @@ def graphs(draw):
         "sparse": sp.random_array((n, f), density=0.4, format="csr", dtype=np.float32, rng=rng),
     }[kind]
     labels = {"none": None, "one": rng.integers(-1, 4, n), "many": rng.integers(0, 2, (n, 3)).astype(np.int8)}
-    splits = {"none": None, "one": rng.integers(-1, 3, n).astype(np.int8), "many": rng.integers(-1, 3, (n, 2)).astype(np.int8)}
+    splits = {
+        "none": None,
+        "one": rng.integers(-1, 3, n).astype(np.int8),
+        "many": rng.integers(-1, 3, (n, 2)).astype(np.int8),
+    }
     y = labels[draw(st.sampled_from(sorted(labels)))]
     split = splits[draw(st.sampled_from(sorted(splits)))]
     return graph_from_coo(src, dst, n, weights, X=X, y=y, split=split, name=draw(st.text(max_size=5)))
@@ -297,7 +301,9 @@ def test_a_killed_save_leaves_no_half_graph(tmp_path):
         folder = tmp_path / str(trial)
         folder.mkdir()
         # Once as the first file appears, else at some moment of the saves that replace a whole one.
-        kill_when_there_is(folder / "g" if trial else folder, SAVE_FOREVER, folder / "g", random.Random(trial).random() * 0.05)
+        kill_when_there_is(
+            folder / "g" if trial else folder, SAVE_FOREVER, folder / "g", random.Random(trial).random() * 0.05
+        )
         for place in folder.iterdir():  # the folder itself and what was being written beside it
             try:
                 graph = load_native(place, verify=True)

@@ -225,7 +225,10 @@ def test_ids_may_be_integers_of_any_type(tmp_path, dtype):
 
 def test_graphsaint_matrices_must_be_csr(tmp_path):
     path = tiny.write_graphsaint(tmp_path)
-    for name, message in (("feats_csr", "features are csc; expected csr"), ("adj_full", "the adjacency is csc; expected csr")):
+    for name, message in (
+        ("feats_csr", "features are csc; expected csr"),
+        ("adj_full", "the adjacency is csc; expected csr"),
+    ):
         rewrite(path / f"{name}.npz", format=np.array(b"csc"))
         assert message in refusal(path)
 
@@ -256,7 +259,11 @@ def test_binary_edge_files_are_whole_pairs_of_ids_from_0(tmp_path):
 
 
 def test_features_listed_twice_are_summed_and_sorted(tmp_path):
-    changes = {"attr_data": np.float32([1, 2, 4]), "attr_indices": np.array([2, 0, 2]), "attr_indptr": np.array([0, 3, 3, 3, 3, 3, 3])}
+    changes = {
+        "attr_data": np.float32([1, 2, 4]),
+        "attr_indices": np.array([2, 0, 2]),
+        "attr_indptr": np.array([0, 3, 3, 3, 3, 3, 3]),
+    }
     graph = read_graph(rewrite(tiny.write_gnn_benchmark(tmp_path), **changes))
     assert graph.X[[0]].toarray().tolist() == [[2, 0, 5]] and graph.X.nnz == 2
 
@@ -267,7 +274,9 @@ def test_booleans_are_0_and_1_whatever_bytes_the_file_has(tmp_path):
 
 
 def test_npy_files_map_or_read_to_the_same_array(tmp_path):
-    for i, array in enumerate((tiny.X, tiny.X[:0], tiny.X.astype(">f4"), np.asfortranarray(tiny.X), np.array([True, False]))):
+    for i, array in enumerate(
+        (tiny.X, tiny.X[:0], tiny.X.astype(">f4"), np.asfortranarray(tiny.X), np.array([True, False]))
+    ):
         np.save(tmp_path / f"{i}.npy", array)
         for mmap in (False, True):
             back = read_npy(tmp_path / f"{i}.npy", mmap=mmap)
@@ -276,5 +285,8 @@ def test_npy_files_map_or_read_to_the_same_array(tmp_path):
 
 
 def test_a_member_that_is_not_there_is_named_with_those_that_are(tmp_path):
-    with open_npz(tiny.write_scipy(tmp_path)) as arrays, pytest.raises(FormatError, match="no array 'rows'; it has data, format"):
+    with (
+        open_npz(tiny.write_scipy(tmp_path)) as arrays,
+        pytest.raises(FormatError, match="no array 'rows'; it has data, format"),
+    ):
         arrays["rows"]

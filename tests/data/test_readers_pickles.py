@@ -56,13 +56,19 @@ def test_a_hidden_call_in_a_planetoid_file_is_refused(tmp_path):
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("dtype", ["<i4", ">f8", "<f4", "u1", "?", "<f2"])
 def test_arrays_come_back_as_they_were(tmp_path, protocol, dtype):
-    for value in (np.arange(6).reshape(2, 3).astype(dtype), np.asfortranarray(np.arange(6).reshape(3, 2).astype(dtype)), np.zeros(0, dtype)):
+    for value in (
+        np.arange(6).reshape(2, 3).astype(dtype),
+        np.asfortranarray(np.arange(6).reshape(3, 2).astype(dtype)),
+        np.zeros(0, dtype),
+    ):
         back = loaded(tmp_path, pickle.dumps(value, protocol))
         np.testing.assert_array_equal(back, value)
         assert back.dtype == value.dtype.newbyteorder("=")
 
 
-@pytest.mark.parametrize("value", [{1: [2, 3]}, defaultdict(list, {5: []}), OrderedDict(a=1), [1, (2, 3), -1.5, None, True], 2**70, ()])
+@pytest.mark.parametrize(
+    "value", [{1: [2, 3]}, defaultdict(list, {5: []}), OrderedDict(a=1), [1, (2, 3), -1.5, None, True], 2**70, ()]
+)
 def test_containers_and_numbers_come_back_as_they_were(tmp_path, value):
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         assert loaded(tmp_path, pickle.dumps(value, protocol)) == value
@@ -138,6 +144,11 @@ def test_any_bytes_give_a_value_or_a_format_error(tmp_path_factory, raw):
 
 
 @pytest.mark.slow
-@given(st.recursive(st.integers() | st.floats(allow_nan=False) | st.booleans() | st.none(), lambda x: st.lists(x) | st.dictionaries(st.integers(), x)))
+@given(
+    st.recursive(
+        st.integers() | st.floats(allow_nan=False) | st.booleans() | st.none(),
+        lambda x: st.lists(x) | st.dictionaries(st.integers(), x),
+    )
+)
 def test_any_plain_value_comes_back_as_it_was(tmp_path_factory, value):
     assert loaded(tmp_path_factory.mktemp("any"), pickle.dumps(value, 2)) == value

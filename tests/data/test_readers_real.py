@@ -50,7 +50,9 @@ def test_arxiv_is_the_same_graph_in_both_formats(data_dir):
     assert saint.digest() == ogb.digest()
 
 
-@pytest.mark.parametrize("name", [name for name in GRAPHS if GRAPHS[name][0] in ("metis", "mtx", "planetoid", "gnn-benchmark")])
+@pytest.mark.parametrize(
+    "name", [name for name in GRAPHS if GRAPHS[name][0] in ("metis", "mtx", "planetoid", "gnn-benchmark")]
+)
 def test_undirected_graphs_are_symmetric(data_dir, name):
     assert read_graph(data_dir / name).is_symmetric
 

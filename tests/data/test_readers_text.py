@@ -64,8 +64,14 @@ def test_edge_lists_name_the_line(tmp_path, lines, message):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("%%MatrixMarket matrix coordinate real general\n9 9 99999999999\n1 1 1\n", ":2: declares 99999999999 entries, more than its 68 bytes"),
-        ("%%MatrixMarket matrix coordinate real general\n99999999999 99999999999 1\n1 1 1\n", "makes 99999999999 nodes for 1 edges"),
+        (
+            "%%MatrixMarket matrix coordinate real general\n9 9 99999999999\n1 1 1\n",
+            ":2: declares 99999999999 entries, more than its 68 bytes",
+        ),
+        (
+            "%%MatrixMarket matrix coordinate real general\n99999999999 99999999999 1\n1 1 1\n",
+            "makes 99999999999 nodes for 1 edges",
+        ),
         ("%%MatrixMarket matrix coordinate complex general\n1 1 1\n", "complex general is not a graph"),
         ("%%MatrixMarket matrix coordinate real skew-symmetric\n1 1 1\n", "skew-symmetric is not a graph"),
         ("%%MatrixMarket matrix array real general\n1 1\n", "array real"),
@@ -95,7 +101,11 @@ def test_matrix_market_symmetric_stores_both_ways_and_the_diagonal_once(tmp_path
 @pytest.mark.parametrize("block_bytes", [1, 9, 1 << 22])
 def test_the_head_of_matrix_market_may_come_in_any_pieces(tmp_path, monkeypatch, block_bytes):
     monkeypatch.setattr(text.line_blocks, "__defaults__", (None, block_bytes))
-    banner, comments, sizes = b"%%MatrixMarket matrix coordinate pattern general\n", b"% c\n\n  \n%\n" * 9, b"3 3 2\n1 2\n2 3\n"
+    banner, comments, sizes = (
+        b"%%MatrixMarket matrix coordinate pattern general\n",
+        b"% c\n\n  \n%\n" * 9,
+        b"3 3 2\n1 2\n2 3\n",
+    )
     pack = gzip.compress
     for number, content in enumerate((
         banner + sizes, banner + comments + sizes, pack(banner + comments + sizes), pack(banner) + pack(sizes), pack(banner) + pack(comments) + pack(sizes),
@@ -106,7 +116,9 @@ def test_the_head_of_matrix_market_may_come_in_any_pieces(tmp_path, monkeypatch,
         np.testing.assert_array_equal(read_graph(path).A.toarray(), [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
     assert "m.mtx:1: starts with b''" in refusal(tmp_path, "m.mtx", pack(b""))
     assert "m.mtx: no size line" in refusal(tmp_path, "m.mtx", pack(banner) + pack(comments))
-    assert "m.mtx:39: row 4; expected 1 to 3" in refusal(tmp_path, "m.mtx", pack(banner) + pack(comments) + pack(b"3 3 2\n4 2\n1 1\n"))
+    assert "m.mtx:39: row 4; expected 1 to 3" in refusal(
+        tmp_path, "m.mtx", pack(banner) + pack(comments) + pack(b"3 3 2\n4 2\n1 1\n")
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,10 +185,18 @@ def test_graphsaint_json_is_held_against_the_node_count(tmp_path):
             ("class_map.json", '{"0": 1}', "labels of 1 nodes; expected each of the nodes 0 to 5"),
             ("class_map.json", '{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1, "x": 1}', "a key is not a node id"),
             ("class_map.json", '{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1, "5": 1.5}', "label is not a list of integers"),
-            ("class_map.json", '{"0": [1], "1": [0], "2": [1], "3": [1], "4": [1], "5": [1, 0]}', "labels of 1 to 2 classes"),
+            (
+                "class_map.json",
+                '{"0": [1], "1": [0], "2": [1], "3": [1], "4": [1], "5": [1, 0]}',
+                "labels of 1 to 2 classes",
+            ),
             ("class_map.json", '{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1, "5": -9}', "node 5 has label -9"),
             ("class_map.json", '{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1, "5": 99999999}', "node 5 has label 99999999"),
-            ("class_map.json", '{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1, "5": 1' + "0" * 30 + "}", "does not fit 64 bits"),
+            (
+                "class_map.json",
+                '{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1, "5": 1' + "0" * 30 + "}",
+                "does not fit 64 bits",
+            ),
             ("role.json", '{"tr": [0], "va": [1], "te": [6]}', "the split names node 6"),
             ("role.json", '{"tr": [0], "va": [0], "te": [1]}', "node 0 is in two parts"),
             ("role.json", '{"tr": [0], "va": [1]}', "expected an object with the lists tr, va and te"),
@@ -233,7 +253,9 @@ def test_blocks_are_whole_lines_and_count_them(tmp_path, block_bytes):
         assert b"".join(block for block, _ in blocks) == lines
         assert all(block.endswith(b"\n") for block, _ in blocks[:-1])
         assert all(lines.startswith(b"".join(b for b, _ in blocks[:i])) for i in range(len(blocks)))
-        assert [line for _, line in blocks] == [1 + b"".join(b for b, _ in blocks[:i]).count(b"\n") for i in range(len(blocks))]
+        assert [line for _, line in blocks] == [
+            1 + b"".join(b for b, _ in blocks[:i]).count(b"\n") for i in range(len(blocks))
+        ]
 
 
 def test_the_line_is_right_beyond_the_first_block(tmp_path, monkeypatch):
@@ -265,7 +287,10 @@ def test_a_file_that_cannot_be_opened_is_an_input_error(tmp_path):
             format.read(tmp_path / "nowhere", None)
 
 
-rows = st.lists(st.tuples(st.integers(0, 10**18 - 1), st.integers(0, 999), st.floats(allow_nan=False, allow_infinity=False)), min_size=1)
+rows = st.lists(
+    st.tuples(st.integers(0, 10**18 - 1), st.integers(0, 999), st.floats(allow_nan=False, allow_infinity=False)),
+    min_size=1,
+)
 
 
 @given(rows, st.sampled_from([" ", "\t", ",", ", ", "  \t"]), st.sampled_from(["\n", "\r\n", "\n\n", " \n"]))

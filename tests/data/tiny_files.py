@@ -95,7 +95,10 @@ def write_gnn_benchmark(folder):
 
 
 def write_heterophilous(folder):
-    masks = {f"{name}_masks": np.stack([SPLIT == i, np.roll(SPLIT, 1) == i]) for i, name in enumerate(("train", "val", "test"))}
+    masks = {
+        f"{name}_masks": np.stack([SPLIT == i, np.roll(SPLIT, 1) == i])
+        for i, name in enumerate(("train", "val", "test"))
+    }
     edges = np.stack([SRC, DST], axis=1)
     np.savez_compressed(folder / "tiny.npz", node_features=X, node_labels=Y, edges=edges, **masks)
     return folder / "tiny.npz"
@@ -131,7 +134,10 @@ def write_ogb(folder):
         "raw/node-label": "".join(f"{y}\n" for y in Y),
         "raw/node-feat": "".join(",".join(map(str, row)) + "\n" for row in X),
     }
-    tables |= {f"split/time/{name}": "".join(f"{v}\n" for v in np.flatnonzero(SPLIT == i)) for i, name in enumerate(("train", "valid", "test"))}
+    tables |= {
+        f"split/time/{name}": "".join(f"{v}\n" for v in np.flatnonzero(SPLIT == i))
+        for i, name in enumerate(("train", "valid", "test"))
+    }
     for name, text in tables.items():
         _write_text(path / f"{name}.csv", text, compress=True)
     return path
@@ -160,7 +166,11 @@ class _Python2Pickler(pickle._Pickler):
     """Protocol 2 as Python 2 wrote it: byte strings for str, and the module names of that time."""
 
     dispatch = pickle._Pickler.dispatch.copy()
-    OLD = {"numpy._core.multiarray": "numpy.core.multiarray", "scipy.sparse._csr": "scipy.sparse.csr", "builtins": "__builtin__"}
+    OLD = {
+        "numpy._core.multiarray": "numpy.core.multiarray",
+        "scipy.sparse._csr": "scipy.sparse.csr",
+        "builtins": "__builtin__",
+    }
 
     def save_string(self, obj):
         raw = obj.encode("latin-1") if isinstance(obj, str) else obj

@@ -17,7 +17,16 @@ from types import SimpleNamespace
 import numpy as np
 
 LIMIT_S = 20
-TYPES = {"UINT8": np.uint8, "INT8": np.int8, "INT32": np.int32, "INT64": np.int64, "FLOAT16": np.float16, "FLOAT32": np.float32, "FLOAT64": np.float64, "BFLOAT16": None}
+TYPES = {
+    "UINT8": np.uint8,
+    "INT8": np.int8,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "FLOAT16": np.float16,
+    "FLOAT32": np.float32,
+    "FLOAT64": np.float64,
+    "BFLOAT16": None,
+}
 OPS = {"SUM": np.add, "MAX": np.maximum, "MIN": np.minimum}
 STREAMS: dict[int, Stream] = {}
 EVENTS: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
@@ -247,4 +256,12 @@ nccl = SimpleNamespace(
     get_unique_id=lambda: np.random.default_rng(next(NUMBERS)).bytes(128), groupStart=_group_start, groupEnd=_group_end,
     **{f"NCCL_{name}": name for name in (*TYPES, *OPS)},
 )  # fmt: skip
-cuda = SimpleNamespace(Device=Device, Stream=Stream, Event=Event, nccl=nccl, runtime=SimpleNamespace(memcpyAsync=_memcpy, eventQuery=_event_query, CUDARuntimeError=lambda status: RuntimeError(f"error {status}")))
+cuda = SimpleNamespace(
+    Device=Device,
+    Stream=Stream,
+    Event=Event,
+    nccl=nccl,
+    runtime=SimpleNamespace(
+        memcpyAsync=_memcpy, eventQuery=_event_query, CUDARuntimeError=lambda status: RuntimeError(f"error {status}")
+    ),
+)

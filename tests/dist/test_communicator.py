@@ -155,7 +155,10 @@ def test_splits_that_are_used_no_more_are_freed(comm):
     getattr(comm.split(0), "close", list)()  # freed once; threads have nothing to free
     for _ in range(1100):  # MPI has 2,048 communicators, and each takes two
         part = comm.split(0 if comm.rank else None)
-    for part, ranks in ((kept, [comm.rank % 2, comm.rank % 2 + 2]), (deepest, [comm.rank // 2 * 2, comm.rank // 2 * 2 + 1])):
+    for part, ranks in (
+        (kept, [comm.rank % 2, comm.rank % 2 + 2]),
+        (deepest, [comm.rank // 2 * 2, comm.rank // 2 * 2 + 1]),
+    ):
         assert part.all_gather(np.array([comm.rank])).tolist() == ranks
 
 

@@ -25,7 +25,9 @@ def test_equal_facts_pass(comm):
 )  # fmt: skip
 def test_a_difference_is_named_on_all_ranks(comm, name, error, fix):
     odd = comm.size - 1
-    with pytest.raises(getattr(errors, error), match=rf'{name} is "usual" on rank.* and "odd" on rank {odd}\..*({fix})') as caught:
+    with pytest.raises(
+        getattr(errors, error), match=rf'{name} is "usual" on rank.* and "odd" on rank {odd}\..*({fix})'
+    ) as caught:
         check_same(comm, SAME | {name: "odd" if comm.rank == odd else "usual"})
     assert "lr is" not in str(caught.value) or name == "option.lr"
     comm.barrier()  # all ranks are at the same place
@@ -33,7 +35,9 @@ def test_a_difference_is_named_on_all_ranks(comm, name, error, fix):
 
 @parallel([4], mpi=[])
 def test_the_value_that_most_ranks_have_comes_first_and_all_differences_are_told(comm):
-    told = "option.lr is 0.01 on ranks 0, 1, 3 and 0.1 on rank 2; option.seed is 0 on ranks 0, 2, 3 and missing on rank 1"
+    told = (
+        "option.lr is 0.01 on ranks 0, 1, 3 and 0.1 on rank 2; option.seed is 0 on ranks 0, 2, 3 and missing on rank 1"
+    )
     facts = {"option.lr": 0.1 if comm.rank == 2 else 0.01} | ({} if comm.rank == 1 else {"option.seed": 0})
     with pytest.raises(UsageError, match=told):
         check_same(comm, facts)
@@ -48,7 +52,9 @@ def test_a_rank_that_cannot_say_agrees_with_all(comm):
 
 @parallel([20], mpi=[])
 def test_many_ranks_are_told_in_few_words(comm):
-    with pytest.raises(UsageError, match=r"0 on rank 0 and 1 on rank 1 and 2 on rank 2 and 3 on rank 3 and 16 other values"):
+    with pytest.raises(
+        UsageError, match=r"0 on rank 0 and 1 on rank 1 and 2 on rank 2 and 3 on rank 3 and 16 other values"
+    ):
         check_same(comm, {"option.seed": comm.rank})
 
 

@@ -5,13 +5,14 @@ NCCL is a stand-in for ranks that are threads (fake_cupy.py): what is checked is
 
 import sys
 
+import fake_cupy
 import numpy as np
 import pytest
 import torch
-
-import fake_cupy
-import spgnn
 from graphs import random_graph
+from worlds import parallel
+
+import spgnn
 from spgnn.dist import Communicator, run_threads
 from spgnn.dist.addresses import AddressTransport
 from spgnn.dist.device import DeviceCommunicator, on_device
@@ -19,7 +20,6 @@ from spgnn.dist.nccl import NcclTransport
 from spgnn.dist.staged import StagedTransport
 from spgnn.errors import CollectiveError, ShapeError
 from spgnn.layers import GCN, Stack
-from worlds import parallel
 
 NAN = float("nan")
 
@@ -118,7 +118,9 @@ def test_split_ranks_exchange_among_themselves_and_count_in_the_whole(way):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks, options", [(3, {"scheme": "cover"}), (4, {"replication": 2}), (2, {"scheme": "broadcast"})])
+@pytest.mark.parametrize(
+    "ranks, options", [(3, {"scheme": "cover"}), (4, {"replication": 2}), (2, {"scheme": "broadcast"})]
+)
 def test_a_training_by_nccl_gives_the_losses_and_bytes_of_the_cpu(ranks, options):
     def train(comm):
         dgraph = spgnn.distribute(random_graph(n=60, edges=400), comm, method="random", dtype=torch.float64, **options)
@@ -135,7 +137,9 @@ def test_a_rank_that_stays_away_is_found_by_the_time_limit():
     def body(comm):
         device = by_nccl(comm, limit_s=0.2)
         if comm.rank == 0:
-            with pytest.raises(CollectiveError, match=r"rank 0, phase epoch 3: all_reduce \(sums\) by NCCL has not ended for 0.2 s"):
+            with pytest.raises(
+                CollectiveError, match=r"rank 0, phase epoch 3: all_reduce \(sums\) by NCCL has not ended for 0.2 s"
+            ):
                 device.phase = "epoch 3"
                 with comm.traffic.label("sums"):
                     device.all_reduce(torch.ones(2))
@@ -179,7 +183,11 @@ def test_rows_arrive_from_addresses_by_mpi(comm, width):
     size, settled = comm.size, []
     device = by_address(comm, settled)
     send_rows, recv_rows = rows_from(comm.rank, size), [rows_from(q, size)[comm.rank] for q in range(size)]
-    send = torch.arange(sum(send_rows) * width, dtype=torch.float32).view(-1, width) if width else torch.ones(sum(send_rows), 0)
+    send = (
+        torch.arange(sum(send_rows) * width, dtype=torch.float32).view(-1, width)
+        if width
+        else torch.ones(sum(send_rows), 0)
+    )
     expected, recv = np.empty((sum(recv_rows), width), np.float32), torch.full((sum(recv_rows), width), NAN)
     comm.all_to_all(send.numpy(), send_rows, expected, recv_rows)
     counted = comm.traffic.sent_bytes().copy()
@@ -191,7 +199,9 @@ def test_rows_arrive_from_addresses_by_mpi(comm, width):
 @parallel([], mpi=[4])
 def test_a_training_by_addresses_gives_the_losses_and_bytes_of_the_cpu(comm):
     def train(comm):
-        dgraph = spgnn.distribute(random_graph(n=60, edges=400), comm, method="random", dtype=torch.float64, replication=2)
+        dgraph = spgnn.distribute(
+            random_graph(n=60, edges=400), comm, method="random", dtype=torch.float64, replication=2
+        )
         history = spgnn.train(Stack(GCN(6, 8, act="relu"), GCN(8, 3)), dgraph, epochs=3)
         return [r["loss"] for r in history.records], history.bytes_sent
 

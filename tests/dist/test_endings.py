@@ -6,7 +6,7 @@ import sys
 import pytest
 from worlds import launch
 
-BODY = '''
+BODY = """
 import ctypes, os, signal, sys, time
 import numpy as np
 import spgnn
@@ -40,7 +40,7 @@ def main():
         if comm.rank == 1: fail()
         time.sleep(60)
     print("end", flush=True)
-'''
+"""
 PROGRAM = {
     "script": BODY + "\nmain()\n",
     "protected": BODY + "\nfrom spgnn.dist import run_protected\nsys.exit(run_protected(main))\n",

@@ -60,7 +60,10 @@ class Wire:
 
 def dogs_of(size, limit_s=10.0):
     wire, ended = Wire(size), []
-    return [Watchdog(r, range(size), wire.lines[r], limit_s, end=lambda error, r=r: ended.append((r, str(error)))) for r in range(size)], ended
+    return [
+        Watchdog(r, range(size), wire.lines[r], limit_s, end=lambda error, r=r: ended.append((r, str(error))))
+        for r in range(size)
+    ], ended
 
 
 def look(dogs, seconds, stopped=(), do=lambda at: None):
@@ -84,7 +87,9 @@ def test_a_stopped_rank_is_named_with_what_it_did_last():
     look(dogs, 10 + 3 * GRACE_S, stopped=[1])
     rank, message = ended[0]
     assert rank == 0  # one rank speaks
-    assert re.search(r"nothing has moved for 10 s: rank 1 gives no sign of life .*; \d+ s ago it was .*phase epoch 8", message)
+    assert re.search(
+        r"nothing has moved for 10 s: rank 1 gives no sign of life .*; \d+ s ago it was .*phase epoch 8", message
+    )
     assert "ranks 0, 2 wait in all_reduce(float32, shape 4), phase epoch 7" in message
 
 
@@ -95,7 +100,10 @@ def test_a_rank_that_computes_too_long_is_named_with_its_place():
         if dog.rank != 2:
             dog.enter("all_reduce", np.zeros(4))
     look(dogs, 20)
-    assert re.search(r"rank 2 is computing or reading at \w+.py:\d+ \(\w+\), phase epoch 7; ranks 0, 1 wait in all_reduce", ended[0][1])
+    assert re.search(
+        r"rank 2 is computing or reading at \w+.py:\d+ \(\w+\), phase epoch 7; ranks 0, 1 wait in all_reduce",
+        ended[0][1],
+    )
 
 
 def test_a_rank_that_moves_now_and_then_is_waited_for():
@@ -120,8 +128,13 @@ def test_a_job_that_was_stopped_as_a_whole_goes_on():
 
 
 def test_ranks_that_wait_for_each_other_are_both_named():
-    answers = {r: {"call": call, "phase": "epoch 2", "idle_s": 9} for r, call in enumerate(["barrier", "all_reduce(float32, shape 4)"])}
-    assert "rank 1 waits in all_reduce(float32, shape 4), phase epoch 2; rank 0 waits in barrier" in verdict(answers, [0, 1], 5)
+    answers = {
+        r: {"call": call, "phase": "epoch 2", "idle_s": 9}
+        for r, call in enumerate(["barrier", "all_reduce(float32, shape 4)"])
+    }
+    assert "rank 1 waits in all_reduce(float32, shape 4), phase epoch 2; rank 0 waits in barrier" in verdict(
+        answers, [0, 1], 5
+    )
 
 
 def test_what_a_watchdog_tells_is_short():
@@ -171,8 +184,14 @@ def run(tmp_path, how, limit):
 @pytest.mark.parametrize(
     "how, who",
     [
-        ("stop", r"rank 1 gives no sign of life .*; ranks 0, 2 wait in wait of a started exchange\(float64, shape 3x3\), phase epoch 7"),
-        ("sleep", r"rank 1 is computing or reading at program.py:\d+ .*phase epoch 7; ranks 0, 2 wait in all_reduce\(float32, shape 100\)"),
+        (
+            "stop",
+            r"rank 1 gives no sign of life .*; ranks 0, 2 wait in wait of a started exchange\(float64, shape 3x3\), phase epoch 7",
+        ),
+        (
+            "sleep",
+            r"rank 1 is computing or reading at program.py:\d+ .*phase epoch 7; ranks 0, 2 wait in all_reduce\(float32, shape 100\)",
+        ),
     ],
 )
 def test_a_stalled_job_ends_with_70_and_names_rank_and_operation(tmp_path, how, who):

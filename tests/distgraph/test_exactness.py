@@ -21,7 +21,9 @@ THREADS = [1, 2, 3, 4, 7, 16]
 @pytest.mark.parametrize("method", ["block", "random", "metis"])
 @pytest.mark.parametrize("use", ["directed", "undirected"])
 def test_loss_logits_and_gradients_equal_the_dense_model(comm, scheme, method, use):
-    for model_name, sparse, how in some(comm, (("wide", False, "gcn"), ("own", True, "gcn"), ("residual", False, "row"))):
+    for model_name, sparse, how in some(
+        comm, (("wide", False, "gcn"), ("own", True, "gcn"), ("residual", False, "row"))
+    ):
         graph = random_graph(n=30, edges=120, sparse=sparse, weighted=True, use=use)
         gradients_are_the_dense_ones(comm, graph, model_name, how, scheme=scheme, method=method)
 
@@ -33,7 +35,9 @@ def test_a_training_with_dropout_and_weight_decay_is_the_same_on_any_ranks(comm,
     from spgnn.dist import SelfCommunicator
 
     graph = random_graph(n=50, edges=200, sparse=sparse, use="undirected")
-    options = dict(epochs=8 if comm.size < 16 else 3, lr=0.05, weight_decay=1e-2, optimizer=optimizer, seed=4, decay_layers="first")
+    options = dict(
+        epochs=8 if comm.size < 16 else 3, lr=0.05, weight_decay=1e-2, optimizer=optimizer, seed=4, decay_layers="first"
+    )
 
     def trained(comm, **more):
         model = Stack(GCN(6, 8, act="relu"), GCN(8, 3), dropout=0.4)
@@ -68,7 +72,9 @@ def test_float32_stays_within_1e_5_of_float64(comm):
     curves = []
     for dtype in (torch.float32, torch.float64):
         model = Stack(GCN(6, 16, act="relu"), GCN(16, 3))
-        history = train(model, distribute(graph, comm, method="random", dtype=dtype), epochs=10, optimizer="sgd", lr=0.1)
+        history = train(
+            model, distribute(graph, comm, method="random", dtype=dtype), epochs=10, optimizer="sgd", lr=0.1
+        )
         curves.append([r["loss"] for r in history.records])
     np.testing.assert_allclose(curves[0], curves[1], rtol=1e-5)
 
@@ -128,7 +134,12 @@ def test_measure_predicts_the_bytes_of_evaluations_too(comm, input_dropout):
     report = measure(graph, part, widths=(6, 9, 3), itemsize=8, input_is_fixed=not input_dropout, evaluations=1)
     dgraph = distribute(graph, comm, part, dtype=torch.float64)
     comm.traffic.reset()
-    train(Stack(GCN(6, 9, act="relu"), GCN(9, 3), dropout=0.2, input_dropout=input_dropout), dgraph, epochs=1, prune="never")
+    train(
+        Stack(GCN(6, 9, act="relu"), GCN(9, 3), dropout=0.2, input_dropout=input_dropout),
+        dgraph,
+        epochs=1,
+        prune="never",
+    )
     sent = np.array([comm.traffic.sent_bytes("all_to_all").sum()])
     comm.all_reduce(sent)
     assert sent[0] == report.bytes_per_epoch
@@ -140,10 +151,13 @@ def test_a_narrow_wire_changes_neither_the_operator_nor_the_rows_that_are_pruned
     graph = random_graph(n=40, edges=80, weighted=True, use="directed")
     graph.split[:] = np.where(np.arange(40) % 9 == 0, 0, 1)
     plain, narrow = (
-        distribute(graph, comm, method="random", scheme=scheme, dtype=torch.float64, wire=wire, wire_gradients=wire) for wire in ("float32", "int8")
+        distribute(graph, comm, method="random", scheme=scheme, dtype=torch.float64, wire=wire, wire_gradients=wire)
+        for wire in ("float32", "int8")
     )
     for block in ("A_oo", "A_og"):
-        np.testing.assert_array_equal(getattr(plain.A.blocks, block).toarray(), getattr(narrow.A.blocks, block).toarray())
+        np.testing.assert_array_equal(
+            getattr(plain.A.blocks, block).toarray(), getattr(narrow.A.blocks, block).toarray()
+        )
     config = TrainConfig(split="given", prune="always")
     masks = [Trainer(make("wide"), dgraph, config).rows.A.masks for dgraph in (plain, narrow)]
     assert all(np.array_equal(a, b) for a, b in zip(*masks))

@@ -13,9 +13,13 @@ from worlds import parallel, some
 @pytest.mark.parametrize("use", ["directed", "undirected"])
 def test_on_a_grid_too_and_replicated_rows_count_once(comm, scheme, method, use):
     for c in [c for c in (2, 4) if comm.size % (c * c) == 0]:
-        for model_name, sparse, how, keep in some(comm, (("wide", False, "gcn", True), ("own", True, "gcn", True), ("residual", False, "row", False))):
+        for model_name, sparse, how, keep in some(
+            comm, (("wide", False, "gcn", True), ("own", True, "gcn", True), ("residual", False, "row", False))
+        ):
             graph = random_graph(n=30, edges=120, sparse=sparse, weighted=True, use=use)
-            gradients_are_the_dense_ones(comm, graph, model_name, how, scheme=scheme, method=method, replication=c, keep=keep)
+            gradients_are_the_dense_ones(
+                comm, graph, model_name, how, scheme=scheme, method=method, replication=c, keep=keep
+            )
 
 
 @parallel([1, 2, 3, 8], mpi=[3, 8])
@@ -23,7 +27,9 @@ def test_on_a_grid_too_and_replicated_rows_count_once(comm, scheme, method, use)
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("use", ["directed", "undirected"])
 def test_pruned_steps_give_the_same_gradients_and_evaluations_all_rows(comm, scheme, keep, use):
-    for model_name, sparse, how in some(comm, (("wide", False, "gcn"), ("wide", True, "row"), ("residual", False, "row"), ("residual", True, "gcn"))):
+    for model_name, sparse, how in some(
+        comm, (("wide", False, "gcn"), ("wide", True, "row"), ("residual", False, "row"), ("residual", True, "gcn"))
+    ):
         graph = random_graph(n=40, edges=60, sparse=sparse, weighted=True, use=use)
         graph.split[:] = np.where(np.arange(40) % 9 == 0, 0, 1)
         for c in [1, 2] if comm.size == 8 else [1]:

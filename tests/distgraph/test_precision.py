@@ -57,7 +57,9 @@ def dense(graph, model):
 
 
 @parallel(RANKS, mpi=[2])
-@pytest.mark.parametrize("name, sparse", [("wide", False), ("residual", True), ("narrow", False), ("own", False), ("own", True)])
+@pytest.mark.parametrize(
+    "name, sparse", [("wide", False), ("residual", True), ("narrow", False), ("own", False), ("own", True)]
+)
 def test_loss_logits_and_gradients_are_within_bfloat16_of_the_dense_model(comm, name, sparse):
     graph = graph_of(sparse, use="directed")
     dgraph = distribute(graph, comm, method="random", dtype=torch.bfloat16)
@@ -72,7 +74,12 @@ def test_loss_logits_and_gradients_are_within_bfloat16_of_the_dense_model(comm, 
     sums = [p.grad for name, p in trainer.model.named_parameters() if name.endswith("b_C")]
     assert not any(torch.equal(g, g.bfloat16().float()) for g in sums)  # float32 sums, not rounded ones
     # Of all weights together: a bias gradient is a small sum of large terms.
-    assert distance(np.concatenate([p.grad.numpy().ravel() for p in parameters]), np.concatenate([g.ravel() for g in gradients])) <= 1e-2
+    assert (
+        distance(
+            np.concatenate([p.grad.numpy().ravel() for p in parameters]), np.concatenate([g.ravel() for g in gradients])
+        )
+        <= 1e-2
+    )
 
 
 @parallel(RANKS, mpi=[4])
@@ -98,7 +105,9 @@ def test_two_bfloat16_runs_with_one_seed_are_equal_bit_by_bit(comm):
 
     def losses():
         model = Stack(GCN(16, 24, act="relu"), GCN(24, 3), dropout=0.4)
-        return [r["loss"] for r in train(model, distribute(graph, comm, dtype=torch.bfloat16), epochs=4, seed=2).records]
+        return [
+            r["loss"] for r in train(model, distribute(graph, comm, dtype=torch.bfloat16), epochs=4, seed=2).records
+        ]
 
     assert losses() == losses()
 
@@ -170,5 +179,8 @@ def test_error_feedback_is_of_one_product_and_starts_anew_in_every_training(comm
     first = dgraph.A.apply(H).clone()
     dgraph.A.apply(1000 * H)
     assert torch.equal(dgraph.A.apply(H), first), "what another product lost is not added here"
-    losses = [[r["loss"] for r in train(Stack(GCN(6, 8, act="relu"), GCN(8, 3)), dgraph, epochs=4, seed=1).records] for _ in range(2)]
+    losses = [
+        [r["loss"] for r in train(Stack(GCN(6, 8, act="relu"), GCN(8, 3)), dgraph, epochs=4, seed=1).records]
+        for _ in range(2)
+    ]
     assert losses[0] == losses[1]

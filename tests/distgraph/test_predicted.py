@@ -13,11 +13,15 @@ from spgnn.partition import part_graph
 from spgnn.training import train
 
 
-def count_and_compare(comm, graph, widths, scheme, c, prune="never", wires=("float32", "float32"), dtype=torch.float64, keep=True):
+def count_and_compare(
+    comm, graph, widths, scheme, c, prune="never", wires=("float32", "float32"), dtype=torch.float64, keep=True
+):
     part = part_graph(graph, comm.size // c, method="random")
     train_N = (graph.split == 0) & (graph.y >= 0) if prune == "always" else None
     names = dict(wire=wires[0], wire_gradients=wires[1], keep=keep)
-    report = measure(graph, part, scheme=scheme, widths=widths, replication=c, itemsize=dtype.itemsize, train_N=train_N, **names)
+    report = measure(
+        graph, part, scheme=scheme, widths=widths, replication=c, itemsize=dtype.itemsize, train_N=train_N, **names
+    )
     dgraph = distribute(graph, comm, part, scheme=scheme, replication=c, dtype=dtype, **names)
     model = Stack(*[GCN(f, c, act="relu") for f, c in zip(widths, widths[1:])])
     comm.traffic.reset()
@@ -27,7 +31,9 @@ def count_and_compare(comm, graph, widths, scheme, c, prune="never", wires=("flo
         for direction in ("forward", "backward"):
             labels = [f"layer {layer} {direction}", f"layer {layer} {direction} sum"]
             sent = sum(comm.traffic.sent_bytes(label=label) for label in labels)
-            np.testing.assert_array_equal(sent, report.bytes_PP(layer, direction)[comm.rank], err_msg=f"layer {layer} {direction}")
+            np.testing.assert_array_equal(
+                sent, report.bytes_PP(layer, direction)[comm.rank], err_msg=f"layer {layer} {direction}"
+            )
             counted += sent
     total = np.array([counted.sum()])
     comm.all_reduce(total)
@@ -40,7 +46,9 @@ def count_and_compare(comm, graph, widths, scheme, c, prune="never", wires=("flo
 @pytest.mark.parametrize("use", ["directed", "undirected"])
 def test_in_1d(comm, scheme, use):
     report = count_and_compare(comm, random_graph(n=50, edges=250, use=use), (6, 9, 5, 3), scheme, c=1)
-    assert {(e["layer"], e["direction"]) for e in report.exchanges} == {(l, d) for l in (2, 3) for d in ("forward", "backward")}
+    assert {(e["layer"], e["direction"]) for e in report.exchanges} == {
+        (l, d) for l in (2, 3) for d in ("forward", "backward")
+    }
 
 
 @parallel([4, 8, 16], mpi=[4, 8])
@@ -60,7 +68,9 @@ def test_with_pruned_rows(comm, scheme, use):
         graph = random_graph(n=50, edges=90, use=use)
         graph.split[:] = np.where(np.arange(50) % 10 == 0, 0, 1)
         report = count_and_compare(comm, graph, (6, 9, 5, 3), scheme, 1, "always", keep=keep)
-        whole = measure(graph, part_graph(graph, comm.size, method="random"), scheme, (6, 9, 5, 3), itemsize=8, keep=keep)
+        whole = measure(
+            graph, part_graph(graph, comm.size, method="random"), scheme, (6, 9, 5, 3), itemsize=8, keep=keep
+        )
         assert report.bytes_per_epoch < whole.bytes_per_epoch
 
 

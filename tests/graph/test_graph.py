@@ -16,7 +16,9 @@ from spgnn.graph import Graph, axis_sums, graph_from_coo, normalise, random_spli
 def edge_lists(draw):
     n = draw(st.integers(1, 8))
     pairs = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1), st.floats(0.5, 2.0)), max_size=25))
-    src, dst, weights = (np.array(column) for column in zip(*pairs)) if pairs else (np.empty(0, int), np.empty(0, int), np.empty(0))
+    src, dst, weights = (
+        (np.array(column) for column in zip(*pairs)) if pairs else (np.empty(0, int), np.empty(0, int), np.empty(0))
+    )
     return n, src, dst, weights
 
 
@@ -76,7 +78,12 @@ def test_edges_chosen_once_are_not_chosen_again():
 
 
 def broken(**change):
-    parts = {"A": graph_from_coo([0, 1], [1, 2], 3).A, "X": np.ones((3, 2)), "y": np.array([0, 1, -1]), "split": np.zeros(3, np.int8)}
+    parts = {
+        "A": graph_from_coo([0, 1], [1, 2], 3).A,
+        "X": np.ones((3, 2)),
+        "y": np.array([0, 1, -1]),
+        "split": np.zeros(3, np.int8),
+    }
     return lambda: Graph(**parts | change)
 
 
@@ -85,9 +92,18 @@ def broken(**change):
     [
         (broken(A=np.eye(3)), "must be a scipy CSR"),
         (broken(A=sp.csr_array((2, 3))), "square"),
-        (broken(A=sp.csr_array((np.array([1.0]), np.array([7]), np.array([0, 1, 1, 1])), shape=(3, 3))), "row 0 has column 7"),
-        (broken(A=sp.csr_array((np.array([1.0, 1]), np.array([2, 1]), np.array([0, 2, 2, 2])), shape=(3, 3))), "row 0 has columns out of order"),
-        (broken(A=sp.csr_array((np.array([np.nan]), np.array([1]), np.array([0, 1, 1, 1])), shape=(3, 3))), "entry 0 is nan"),
+        (
+            broken(A=sp.csr_array((np.array([1.0]), np.array([7]), np.array([0, 1, 1, 1])), shape=(3, 3))),
+            "row 0 has column 7",
+        ),
+        (
+            broken(A=sp.csr_array((np.array([1.0, 1]), np.array([2, 1]), np.array([0, 2, 2, 2])), shape=(3, 3))),
+            "row 0 has columns out of order",
+        ),
+        (
+            broken(A=sp.csr_array((np.array([np.nan]), np.array([1]), np.array([0, 1, 1, 1])), shape=(3, 3))),
+            "entry 0 is nan",
+        ),
         (broken(X=np.ones((2, 2))), r"expected \(3, F\)"),
         (broken(X=np.array([[1.0], [np.inf], [1]])), "entry 1 is inf"),
         (broken(y=np.array([0, -2, 1])), "node 1 has label -2"),
@@ -130,16 +146,31 @@ def test_a_seed_of_a_split_is_an_integer(seed):
         random_split(np.zeros(5, int), seed)
 
 
-@pytest.mark.parametrize("fractions", [(0.5, 0.6, 0.2), (0.1, 0.1, 0.1), (0.8, 0.2), (1.2, -0.2, 0), (float("nan"), 0.5, 0.5)])
+@pytest.mark.parametrize(
+    "fractions", [(0.5, 0.6, 0.2), (0.1, 0.1, 0.1), (0.8, 0.2), (1.2, -0.2, 0), (float("nan"), 0.5, 0.5)]
+)
 def test_fractions_of_a_split_that_are_no_shares_are_refused(fractions):
     with pytest.raises(UsageError, match="add up to 1"):
         random_split(np.zeros(10, int), fractions=fractions)
 
 
 def test_describe_counts_loops_isolated_nodes_and_splits():
-    graph = graph_from_coo([0, 1, 2, 2], [1, 0, 2, 2], 5, y=np.array([0, 1, -1, 0, 0]), split=np.array([0, 1, 2, -1, 0], np.int8))
+    graph = graph_from_coo(
+        [0, 1, 2, 2], [1, 0, 2, 2], 5, y=np.array([0, 1, -1, 0, 0]), split=np.array([0, 1, 2, -1, 0], np.int8)
+    )
     about = graph.describe()
-    expected = {"n": 5, "nnz": 3, "self_loops": 1, "isolated": 3, "symmetric": True, "labelled": 4, "classes": 2, "train": 2, "val": 1, "test": 1}
+    expected = {
+        "n": 5,
+        "nnz": 3,
+        "self_loops": 1,
+        "isolated": 3,
+        "symmetric": True,
+        "labelled": 4,
+        "classes": 2,
+        "train": 2,
+        "val": 1,
+        "test": 1,
+    }
     assert expected.items() <= about.items() and about["duplicates"] == 1
 
 
@@ -151,7 +182,9 @@ def test_the_digest_tells_structures_apart_and_not_index_types():
 
 
 def test_self_loops_leave_stored_zeros_where_they_are():
-    A = sp.csr_array((np.array([0.0, 2.0, 0.0], np.float32), np.array([1, 0, 2]), np.array([0, 1, 2, 3, 3])), shape=(4, 4))
+    A = sp.csr_array(
+        (np.array([0.0, 2.0, 0.0], np.float32), np.array([1, 0, 2]), np.array([0, 1, 2, 3, 3])), shape=(4, 4)
+    )
     with_loops = with_self_loops(A)
     assert with_loops.indptr.tolist() == [0, 2, 4, 5, 6] and with_loops.indices.tolist() == [0, 1, 0, 1, 2, 3]
     assert with_loops.data.tolist() == [1, 0, 2, 1, 0, 1]

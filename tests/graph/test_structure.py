@@ -35,8 +35,14 @@ def test_of_duplicates_and_of_both_directions_the_larger_weight_counts_and_zeros
         rng = np.random.default_rng(seed)
         src, dst, given = rng.integers(0, n, E), rng.integers(0, n, E), WEIGHTS[weights](rng, E)
         A, duplicates = csr_from_coo(src.astype(np.int32 if seed % 2 else np.uint16), dst, n, given)
-        expected = larger_of(zip(zip(src.tolist(), dst.tolist()), np.ones(E).tolist() if given is None else given.tolist()))
-        assert edges_of(A) == expected and duplicates == E - len(expected) and A.dtype == (np.float32 if given is None else given.dtype)
+        expected = larger_of(
+            zip(zip(src.tolist(), dst.tolist()), np.ones(E).tolist() if given is None else given.tolist())
+        )
+        assert (
+            edges_of(A) == expected
+            and duplicates == E - len(expected)
+            and A.dtype == (np.float32 if given is None else given.dtype)
+        )
         both = symmetrised(A)
         assert edges_of(both) == larger_of([*expected.items(), *(((j, i), w) for (i, j), w in expected.items())])
         assert both.dtype == A.dtype and both.indices.dtype == both.indptr.dtype == np.int32

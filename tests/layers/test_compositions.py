@@ -13,8 +13,8 @@ from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.spmm.autograd import dropout
 from spgnn.spmm.reference import DenseOperator
-from spgnn.training.loss import cross_entropy
 from spgnn.training.loop import Trainer
+from spgnn.training.loss import cross_entropy
 
 
 @pytest.fixture(autouse=True)
@@ -63,10 +63,18 @@ def test_gradients_of_compositions_are_the_dense_ones(comm, name, where):
     def model():
         if where == "on X":
             return Stack(Block(6, name), GCN(6, 3))
-        return Stack(GCN(6, 8, act="relu"), Block(8, name), GCN(8, 3)) if where == "on a chain" else Stack(GCN(6, 5, act="relu"), Block(5, name), GCN(5, 3))
+        return (
+            Stack(GCN(6, 8, act="relu"), Block(8, name), GCN(8, 3))
+            if where == "on a chain"
+            else Stack(GCN(6, 5, act="relu"), Block(5, name), GCN(5, 3))
+        )
 
     graph = random_graph()
-    trainer = Trainer(model(), distribute(graph, comm, dtype=torch.float64, method="block"), TrainConfig(lr=0.0, optimizer="sgd", split="given"))
+    trainer = Trainer(
+        model(),
+        distribute(graph, comm, dtype=torch.float64, method="block"),
+        TrainConfig(lr=0.0, optimizer="sgd", split="given"),
+    )
     expected_loss, _, gradients = dense_gradients(graph, model(), "gcn")
     for epoch in (1, 2):
         assert abs(trainer.step(epoch) - expected_loss) <= 1e-10 * expected_loss
@@ -123,7 +131,11 @@ def kept(H, into):
 def test_a_hook_on_what_a_chain_returned_sees_its_gradient_and_may_change_it(look):
     graph = random_graph()
     make = lambda: Stack(GCN(6, 8, act="relu"), Seen(8, look), GCN(8, 3))
-    trainer = Trainer(make(), distribute(graph, SelfCommunicator(), dtype=torch.float64), TrainConfig(lr=0.0, optimizer="sgd", split="given"))
+    trainer = Trainer(
+        make(),
+        distribute(graph, SelfCommunicator(), dtype=torch.float64),
+        TrainConfig(lr=0.0, optimizer="sgd", split="given"),
+    )
     trainer.step(1)
     for parameter, gradient in zip(trainer.model.parameters(), dense_gradients(graph, make(), "gcn")[2]):
         assert relative(parameter.grad.numpy(), gradient) <= 1e-10
@@ -132,9 +144,15 @@ def test_a_hook_on_what_a_chain_returned_sees_its_gradient_and_may_change_it(loo
 @pytest.mark.parametrize("how", ["retain_grad", "grad", "hook"])
 def test_the_gradient_of_what_a_chain_returned_is_whole_and_stays(how):
     graph = random_graph()
-    X, W, V = (torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(i)) for i, shape in enumerate([(40, 6), (6, 8), (8, 8)]))
+    X, W, V = (
+        torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(i))
+        for i, shape in enumerate([(40, 6), (6, 8), (8, 8)])
+    )
     found = []
-    for A in (distribute(graph, SelfCommunicator(), dtype=torch.float64, locality=False, keep=False).A, DenseOperator(dense_operator(graph))):
+    for A in (
+        distribute(graph, SelfCommunicator(), dtype=torch.float64, locality=False, keep=False).A,
+        DenseOperator(dense_operator(graph)),
+    ):
         into, W1 = [], W.clone().requires_grad_()
         H = A.chain(X, W1, relu=True)
         loss = (A.chain(H, V) ** 2).sum()
@@ -183,14 +201,22 @@ def test_an_x_that_was_changed_in_place_is_refused_where_a_x_is_kept():
 
 
 def test_inference_mode_evaluates():
-    trainer = Trainer(Stack(GCN(6, 8, act="relu"), GCN(8, 3)), distribute(random_graph(), SelfCommunicator()), TrainConfig(split="given"))
+    trainer = Trainer(
+        Stack(GCN(6, 8, act="relu"), GCN(8, 3)),
+        distribute(random_graph(), SelfCommunicator()),
+        TrainConfig(split="given"),
+    )
     expected = trainer.logits()
     with torch.inference_mode():
         assert torch.equal(trainer.logits(), expected)
 
 
 def test_logits_stay_what_they_are_unless_a_step_owns_them():
-    trainer = Trainer(Stack(GCN(6, 8, act="relu"), GCN(8, 3)), distribute(random_graph(), SelfCommunicator()), TrainConfig(split="given"))
+    trainer = Trainer(
+        Stack(GCN(6, 8, act="relu"), GCN(8, 3)),
+        distribute(random_graph(), SelfCommunicator()),
+        TrainConfig(split="given"),
+    )
     Z = trainer.forward(1)
     before = Z.detach().clone()
     assert trainer.loss(Z).item() == trainer.loss(Z).item() and torch.equal(Z.detach(), before)

@@ -116,7 +116,9 @@ def test_parameters_that_a_layer_did_not_draw_stay_and_modules_in_it_draw_as_the
     for (name, p), q, r in zip(one.named_parameters(), two.parameters(), other.parameters()):
         assert torch.equal(p, q), name
         assert p.ndim < 2 or not torch.allclose(p, r), name
-    assert float(torch.rand(())) == float((torch.manual_seed(5), torch.rand(()))[1])  # torch's own generator is where it was
+    assert float(torch.rand(())) == float(
+        (torch.manual_seed(5), torch.rand(()))[1]
+    )  # torch's own generator is where it was
     assert Stack(WithModules(), GCN(4, 2)).double()(A, X).abs().sum() > 0
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-
-import spgnn
 from graphs import random_graph
 from worlds import parallel
+
+import spgnn
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import InputError, PartitionError, RankError, ShapeError, UsageError
 from spgnn.layers import GCN, Layer, Stack
@@ -26,7 +26,20 @@ def test_layers_are_made_of_what_is_known(make, said):
         make()
 
 
-@pytest.mark.parametrize("option, value", [("order", "gemm_first"), ("order", ""), ("feature_norm", "col"), ("threads", -3), ("threads", 10**6), ("threads", 1.0), ("replication", 1.0), ("replication", "1"), ("replication", True)])
+@pytest.mark.parametrize(
+    "option, value",
+    [
+        ("order", "gemm_first"),
+        ("order", ""),
+        ("feature_norm", "col"),
+        ("threads", -3),
+        ("threads", 10**6),
+        ("threads", 1.0),
+        ("replication", 1.0),
+        ("replication", "1"),
+        ("replication", True),
+    ],
+)
 def test_distribute_refuses_what_it_does_not_know(option, value):
     with pytest.raises(UsageError, match=f"{option} (= )?{value!r}"):
         spgnn.distribute(random_graph(), SelfCommunicator(), **{option: value})
@@ -73,7 +86,9 @@ def test_row_divides_by_sums_below_zero_too():
     graph = spgnn.load_graph(sp.csr_array(A)).with_edges("directed")
     dgraph = spgnn.distribute(graph, SelfCommunicator(), operator="row", dtype=torch.float64, keep=False)
     expected = np.vstack([A[:3] / -3, A[3:]])
-    np.testing.assert_allclose((dgraph.A @ torch.eye(4, dtype=torch.float64)).numpy()[np.argsort(dgraph.node_n)], expected)
+    np.testing.assert_allclose(
+        (dgraph.A @ torch.eye(4, dtype=torch.float64)).numpy()[np.argsort(dgraph.node_n)], expected
+    )
     np.testing.assert_allclose(graph.normalise("row").toarray(), expected)
 
 
@@ -86,7 +101,9 @@ def test_a_model_that_loses_rows_is_told_so():
         def forward(self, A, H):
             return (A @ (H @ self.W))[:-1]
 
-    with pytest.raises(ShapeError, match=r"the model returns \(59, 3\); expected a row for each of this rank's 60 nodes and 3 columns"):
+    with pytest.raises(
+        ShapeError, match=r"the model returns \(59, 3\); expected a row for each of this rank's 60 nodes and 3 columns"
+    ):
         spgnn.train(Stack(Short()), spgnn.distribute(random_graph(n=60, f=5, classes=3), SelfCommunicator()), epochs=1)
 
 
@@ -99,7 +116,9 @@ def test_a_layer_that_returns_something_else_than_it_declares_is_named(returns, 
             return returns(A @ H)
 
     dgraph = spgnn.distribute(random_graph(n=60, f=5, classes=3), SelfCommunicator())
-    with pytest.raises(ShapeError, match=rf"layer 2, Own, returned {got}; expected 4 columns, the f_out that it declares"):
+    with pytest.raises(
+        ShapeError, match=rf"layer 2, Own, returned {got}; expected 4 columns, the f_out that it declares"
+    ):
         spgnn.train(Stack(GCN(5, 4), Own(4, 4), GCN(4, 3)), dgraph, epochs=1)
 
 

@@ -12,7 +12,16 @@ import scipy.sparse as sp
 from spgnn.analysis import measure
 from spgnn.errors import InputError, PartitionError, ResourceError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import Partition, load_block, load_partition, part_graph, partition_of, row_block, row_blocks, store
+from spgnn.partition import (
+    Partition,
+    load_block,
+    load_partition,
+    part_graph,
+    partition_of,
+    row_block,
+    row_blocks,
+    store,
+)
 
 
 def make_graph(n=40, features="dense", y="classes", seed=1):
@@ -23,7 +32,9 @@ def make_graph(n=40, features="dense", y="classes", seed=1):
         "y": {"classes": rng.integers(-1, 3, n), "multi": rng.integers(0, 2, (n, 4)), "none": None}[y],
         "split": None if y == "none" else rng.integers(-1, 3, n).astype(np.int8),
     }
-    return graph_from_coo(rng.integers(0, n, 5 * n), rng.integers(0, n, 5 * n), n, rng.random(5 * n), edges="directed", **fields)
+    return graph_from_coo(
+        rng.integers(0, n, 5 * n), rng.integers(0, n, 5 * n), n, rng.random(5 * n), edges="directed", **fields
+    )
 
 
 def dense(M):
@@ -58,7 +69,12 @@ def test_the_row_blocks_on_disk_are_the_rows_of_the_graph(tmp_path, features, y,
             np.testing.assert_array_equal(one.own_n, own_n)
             assert one.own_n.dtype == np.int64 and (one.n_nodes, one.k, one.rank) == (n, k, rank)
             assert one.A_nN.shape == (len(own_n), n)
-            for got, whole in ((one.A_nN, graph.A), (one.X_nF, graph.X), (one.y_n, graph.y), (one.split_n, graph.split)):
+            for got, whole in (
+                (one.A_nN, graph.A),
+                (one.X_nF, graph.X),
+                (one.y_n, graph.y),
+                (one.split_n, graph.split),
+            ):
                 assert (got is None) == (whole is None) and sp.issparse(got) == sp.issparse(whole)
                 if whole is not None:
                     np.testing.assert_array_equal(dense(got), dense(whole)[own_n])
@@ -164,7 +180,13 @@ def test_an_object_array_is_never_unpickled(saved, tmp_path):
 def test_any_single_damage_to_a_file_gives_a_right_load_or_a_clear_error(saved):
     _, folder = saved
     rng = np.random.default_rng(0)
-    for name in ("manifest.json", "owner.npy", "part-00000/indptr.npy", "part-00000/own.npy", "part-00000/features.npy"):
+    for name in (
+        "manifest.json",
+        "owner.npy",
+        "part-00000/indptr.npy",
+        "part-00000/own.npy",
+        "part-00000/features.npy",
+    ):
         whole = (folder / name).read_bytes()
         for _ in range(60):
             data = bytearray(whole)
@@ -223,7 +245,9 @@ def test_a_killed_save_leaves_no_folder_that_loads(tmp_path):
         "store.sync = lambda path: os.kill(os.getpid(), 9)\n"
         "part_graph(graph, 2, 'block').save(sys.argv[1], graph)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "parts")], env=os.environ | {"PYTHONPATH": os.getcwd()})
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "parts")], env=os.environ | {"PYTHONPATH": os.getcwd()}
+    )
     assert done.returncode == -9
     with pytest.raises(PartitionError, match="expected a folder that `spgnn partition --out` wrote"):
         load_partition(tmp_path / "parts")
@@ -232,7 +256,13 @@ def test_a_killed_save_leaves_no_folder_that_loads(tmp_path):
 def test_the_manifest_tells_how_the_partition_was_made(saved):
     graph, folder = saved
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert {"method": "metis", "seed": 0, "balance": 1.03, "graph_digest": graph.digest(), "n_nodes": 40}.items() <= manifest.items()
+    assert {
+        "method": "metis",
+        "seed": 0,
+        "balance": 1.03,
+        "graph_digest": graph.digest(),
+        "n_nodes": 40,
+    }.items() <= manifest.items()
     assert manifest["metrics"] == part_graph(graph, 3).metrics
 
 

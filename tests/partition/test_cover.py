@@ -95,7 +95,9 @@ def test_covers_are_the_same_on_any_number_of_threads():
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     graph = graph_from_coo(rng.integers(0, 400, 900), rng.integers(0, 400, 900), 400)
     owner_N = np.arange(400) % 7
-    np.testing.assert_array_equal(cover_tables(graph.A, owner_N, 7, threads=1), cover_tables(graph.A, owner_N, 7, threads=5))
+    np.testing.assert_array_equal(
+        cover_tables(graph.A, owner_N, 7, threads=1), cover_tables(graph.A, owner_N, 7, threads=5)
+    )
 
 
 def test_an_augmenting_path_through_all_columns_needs_no_deep_stack():
@@ -113,7 +115,11 @@ def test_a_matrix_with_nothing_in_it_has_an_empty_cover(shape, dtype):
     A = sp.csr_array(shape, dtype=np.float32)
     A.indices, A.indptr = A.indices.astype(dtype), A.indptr.astype(dtype)
     covers = minimum_covers(A, [0, 0, shape[1]])
-    assert (covers.columns_g.shape, covers.sizes_B.tolist(), covers.rows_ptr.tolist()) == ((shape[1],), [0, 0], [0, 0, 0])
+    assert (covers.columns_g.shape, covers.sizes_B.tolist(), covers.rows_ptr.tolist()) == (
+        (shape[1],),
+        [0, 0],
+        [0, 0, 0],
+    )
     assert minimum_covers(sp.csr_array((3, 0)), [0]).sizes_B.shape == (0,)
 
 

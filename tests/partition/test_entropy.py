@@ -12,7 +12,14 @@ from spgnn.partition import entropy, load_block, part_graph
 from spgnn.partition.entropy import dots, edge_weights
 from spgnn.partition.metis import neighbours
 
-OPTIONS = ({}, {"similarity": "dot"}, {"c": 3.5, "fanout": 2}, {"c": 0.25, "floor": 40}, {"c": 0.0}, {"similarity": "dot", "c": 7, "floor": 9})
+OPTIONS = (
+    {},
+    {"similarity": "dot"},
+    {"c": 3.5, "fanout": 2},
+    {"c": 0.25, "floor": 40},
+    {"c": 0.0},
+    {"similarity": "dot", "c": 7, "floor": 9},
+)
 
 
 def slow_weights(A, X, c=1.0, floor=1, fanout=25, similarity="cosine"):
@@ -38,7 +45,9 @@ def random_graph(seed):
     n, f = int(rng.integers(1, 25)), int(rng.integers(1, 12))
     src, dst = rng.integers(0, max(n - 1, 1), (2, int(rng.integers(0, 4 * n))))
     X = rng.standard_normal((n, f)) * (rng.random((n, f)) < 0.6) * (rng.random((n, 1)) < 0.9)
-    X = [X, X.astype(np.float32), sp.csr_array(X), sp.csr_array(X.astype(np.float32)), np.rint(3 * X).astype(int)][seed % 5]
+    X = [X, X.astype(np.float32), sp.csr_array(X), sp.csr_array(X.astype(np.float32)), np.rint(3 * X).astype(int)][
+        seed % 5
+    ]
     if seed % 10 == 2:
         X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
     return graph_from_coo(src, dst, n, X=X).with_edges(["directed", "undirected"][seed % 2])
@@ -51,7 +60,9 @@ def test_the_weights_are_algorithm_1_on_200_random_graphs(monkeypatch):
         options = OPTIONS[seed % len(OPTIONS)]
         monkeypatch.setattr(entropy, "CHUNK", 1 + seed)
         pattern = neighbours(graph.A)
-        got = sp.csr_array((edge_weights(graph, pattern, **options), pattern.indices, pattern.indptr), shape=pattern.shape).todok()
+        got = sp.csr_array(
+            (edge_weights(graph, pattern, **options), pattern.indices, pattern.indptr), shape=pattern.shape
+        ).todok()
         X = graph.X.toarray() if sp.issparse(graph.X) else graph.X
         assert dict(got.items()) == slow_weights(graph.A.toarray(), X, **options), seed
 
@@ -62,10 +73,14 @@ def test_dot_products_are_the_same_bits_in_both_directions(is_sparse):
     X = (rng.standard_normal((300, 37)) * (rng.random((300, 37)) < 0.5)).astype(np.float32)
     graph = graph_from_coo(*rng.integers(0, 300, (2, 3000)), 300)
     pattern = neighbours(graph.A)
-    found = sp.csr_array((dots(pattern.indptr, pattern.indices, sp.csr_array(X) if is_sparse else X), pattern.indices, pattern.indptr))
+    found = sp.csr_array(
+        (dots(pattern.indptr, pattern.indices, sp.csr_array(X) if is_sparse else X), pattern.indices, pattern.indptr)
+    )
     assert (found != found.T).nnz == 0
     rows = np.repeat(np.arange(300), np.diff(pattern.indptr))
-    np.testing.assert_allclose(found.data, (X.astype(float)[rows] * X[pattern.indices]).sum(axis=1), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        found.data, (X.astype(float)[rows] * X[pattern.indices]).sum(axis=1), rtol=1e-12, atol=1e-12
+    )
 
 
 def mixed(n=400, seed=0, sparse=False):
@@ -135,7 +150,9 @@ def test_the_balance_is_of_nodes_as_in_the_paper():
     rng = np.random.default_rng(0)
     hub = rng.integers(0, 40, 3000), rng.integers(0, 40, 3000)
     chain = np.arange(40, 999)
-    graph = graph_from_coo(np.concatenate([hub[0], chain]), np.concatenate([hub[1], chain + 1]), 1000, X=np.ones((1000, 1)))
+    graph = graph_from_coo(
+        np.concatenate([hub[0], chain]), np.concatenate([hub[1], chain + 1]), 1000, X=np.ones((1000, 1))
+    )
     got = part_graph(graph, 2, "entropy").metrics
     assert got["node_imbalance"] <= 1.031 and got["nnz_imbalance"] > 1.2
 

@@ -5,12 +5,11 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graphs import random_graph
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from spgnn.partition import _flow
 from spgnn.partition.metrics import ones_of, row_work
-
-from graphs import random_graph
 
 SOURCE, TARGET = _flow.Network.Side.SOURCE, _flow.Network.Side.TARGET
 MUCH = 1 << 29
@@ -60,7 +59,13 @@ def test_flow_and_what_both_sides_reach_equal_scipys_while_terminals_are_added(f
                 assert network.reached_weight(side) == sum(v + 1 for v in beyond)
             side = (SOURCE, TARGET)[rng.integers(2)]
             mine, others = (of_sources, of_targets) if side == SOURCE else (of_targets, of_sources)
-            free = [v for v in range(n) if v not in mine and v not in terminals[TARGET if side == SOURCE else SOURCE] and not network.is_settled(v)]
+            free = [
+                v
+                for v in range(n)
+                if v not in mine
+                and v not in terminals[TARGET if side == SOURCE else SOURCE]
+                and not network.is_settled(v)
+            ]
             if not free:
                 break
             terminals[side] |= mine | {v := free[rng.integers(len(free))]}
@@ -94,7 +99,9 @@ def two_parts(seed, use):
     A = random_graph(n, int(rng.integers(n, 3 * n)), seed=seed, use=use).in_use().A
     owner_N = np.append([0, 1], rng.integers(0, k, n - 2)).astype(np.int32)
     reads = ones_of(A)
-    patterns = [array for M in (reads, reads.T.tocsr()) for array in (M.indptr.astype(np.int64), M.indices.astype(np.int32))]
+    patterns = [
+        array for M in (reads, reads.T.tocsr()) for array in (M.indptr.astype(np.int64), M.indices.astype(np.int32))
+    ]
     prices = [rng.integers(lowest, 9, k).tolist() for lowest in (1, 0)]
     return rng, A, patterns, row_work(A).astype(np.int64), owner_N, k, prices
 

@@ -77,7 +77,10 @@ def test_a_plug_in_that_fails_is_named_and_one_that_lacks_a_method_is_refused(re
     for method, answer in (("start", 1 / 3), ("finish", None)):
         fails = {method: lambda self, *args, answer=answer, **options: answer if answer is None else 1 // 0}
         register("failing")(type("Failing", (modulo(),), fails))
-        with pytest.raises(PartitionError, match="'failing' failed with ZeroDivisionError" if answer else r"'failing': finish\(\) returned NoneType"):
+        with pytest.raises(
+            PartitionError,
+            match="'failing' failed with ZeroDivisionError" if answer else r"'failing': finish\(\) returned NoneType",
+        ):
             part_stream(EDGES, 3, "failing")
     with pytest.raises(UsageError, match="lacks add, finish"):
         register("half")(type("Half", (), {"start": lambda self, n_nodes, k: None}))

@@ -10,7 +10,17 @@ import pytest
 from spgnn.data import load_graph
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import PARTITIONERS, Partition, check_owner, fill_empty_parts, metrics, part_graph, part_stream, partition_of, partitioner
+from spgnn.partition import (
+    PARTITIONERS,
+    Partition,
+    check_owner,
+    fill_empty_parts,
+    metrics,
+    part_graph,
+    part_stream,
+    partition_of,
+    partitioner,
+)
 from spgnn.partition.metis import neighbours
 
 
@@ -279,14 +289,19 @@ def test_a_number_is_no_owner_array(owner):
 
 def test_a_result_of_unlike_things_is_refused(register):
     register("pair")(lambda graph, k, *, seed, balance: (np.zeros(graph.n_nodes, int), {"details": 1}))
-    with pytest.raises(PartitionError, match="pair.*owner is a tuple of unlike things; expected one part number a node"):
+    with pytest.raises(
+        PartitionError, match="pair.*owner is a tuple of unlike things; expected one part number a node"
+    ):
         part_graph(ring(3), 2, "pair")
 
 
 def test_what_is_printed_of_a_partition_is_one_line():
     assert repr(part_graph(ring(8), 2, "block")) == "Partition(block, k = 2: 8 nodes, 2 rows sent)"
     edges = np.array([[0, 1], [1, 2]])
-    assert repr(part_stream(edges, 3, "dbh", hops=1)) == "StreamPartition(dbh, k = 3: 3 nodes, 2 edges, hops = 1: replication factor 2.333)"
+    assert (
+        repr(part_stream(edges, 3, "dbh", hops=1))
+        == "StreamPartition(dbh, k = 3: 3 nodes, 2 edges, hops = 1: replication factor 2.333)"
+    )
 
 
 def test_the_gate_turns_any_integer_type_into_int32_and_leaves_the_input_alone():
@@ -324,5 +339,8 @@ def test_seeds_and_balances_of_any_kind_of_number_are_taken_and_others_refused(m
 ])  # fmt: skip
 def test_options_of_any_kind_of_number_are_taken(method, option, value):
     graph = load_graph("sbm:n=60,classes=3")
-    owners = [part_graph(graph, 3, method, **{option: number}).owner_N for number in (value, np.array([value])[0], np.float32(value) if isinstance(value, float) else np.int16(value))]
+    owners = [
+        part_graph(graph, 3, method, **{option: number}).owner_N
+        for number in (value, np.array([value])[0], np.float32(value) if isinstance(value, float) else np.int16(value))
+    ]
     np.testing.assert_array_equal(owners[1:], [owners[0]] * 2)

@@ -35,14 +35,23 @@ def draw(folder: Path, n: int, n_edges: int, seed: int, sparse: bool = False) ->
     if sparse:
         sp.save_npz(folder / "X.npz", sp.random_array((n, 7), density=0.3, format="csr", rng=rng))
     else:
-        np.save(folder / "X.npy", np.asfortranarray(rng.normal(size=(n, 7))) if seed % 2 else rng.normal(size=(n, 7)).astype(np.float32))
+        np.save(
+            folder / "X.npy",
+            np.asfortranarray(rng.normal(size=(n, 7))) if seed % 2 else rng.normal(size=(n, 7)).astype(np.float32),
+        )
     np.save(folder / "y.npy", rng.integers(-1, 5, n))
     np.save(folder / "s.npy", rng.integers(-1, 3, (n, 2)).astype(np.int8))
-    return {"features": folder / ("X.npz" if sparse else "X.npy"), "labels": folder / "y.npy", "split": folder / "s.npy"}
+    return {
+        "features": folder / ("X.npz" if sparse else "X.npy"),
+        "labels": folder / "y.npy",
+        "split": folder / "s.npy",
+    }
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
 
 
 def in_memory(folder: Path, tables: dict, edges: str, k: int, method: str = "spring") -> spgnn.Graph:
@@ -62,7 +71,9 @@ def test_files_are_byte_for_byte_those_of_the_graph_in_memory(tmp_path, edges, k
     found, expected = files_of(tmp_path / "parts"), files_of(tmp_path / "memory")
     manifest, other = json.loads(found.pop("manifest.json")), json.loads(expected.pop("manifest.json"))
     assert found == expected
-    assert {name: value for name, value in manifest.items() if name != "hops"} == {name: value for name, value in other.items() if name != "seconds"}
+    assert {name: value for name, value in manifest.items() if name != "hops"} == {
+        name: value for name, value in other.items() if name != "seconds"
+    }
     assert load_partition(tmp_path / "parts", graph).metrics == manifest["metrics"]
 
 
@@ -102,7 +113,9 @@ def test_the_halo_is_what_is_within_so_many_hops_with_its_rows(tmp_path, hops, e
 
 def test_a_halo_of_more_nonzeros_than_any_part_has_wider_offsets(tmp_path, monkeypatch):
     for module in ("pipeline", "rows"):  # 2^15 stands for 2^31
-        monkeypatch.setattr(f"spgnn.partition.pipeline.{module}.index_dtype", lambda most: np.int16 if most < 2**15 else np.int32)
+        monkeypatch.setattr(
+            f"spgnn.partition.pipeline.{module}.index_dtype", lambda most: np.int16 if most < 2**15 else np.int32
+        )
     np.random.default_rng(0).integers(0, 500, (25_000, 2)).astype(np.int32).tofile(tmp_path / "e.bin")
     part_to_folder(tmp_path / "e.bin", 4, tmp_path / "parts", memory=MEMORY, hops=2)
     A = spgnn.load_graph(tmp_path / "e.bin").in_use().A
@@ -119,7 +132,9 @@ def test_more_than_64_parts_have_the_halo_of_each(tmp_path):
     near = A + A @ A
     for rank in (0, 63, 64, 69):
         own_n = np.flatnonzero(owner_N == rank)
-        np.testing.assert_array_equal(load_halo(tmp_path / "parts", rank).node_g, np.setdiff1d(np.unique(near[own_n].indices), own_n))
+        np.testing.assert_array_equal(
+            load_halo(tmp_path / "parts", rank).node_g, np.setdiff1d(np.unique(near[own_n].indices), own_n)
+        )
 
 
 @pytest.mark.slow
@@ -147,7 +162,11 @@ def test_text_gzip_wide_integers_arrays_and_iterators_give_the_same_files(tmp_pa
         file.write((tmp_path / "e.txt").read_bytes())
     edges.astype(np.int64).tofile(tmp_path / "e.i64")
     np.save(tmp_path / "e.npy", edges)
-    sources = [tmp_path / f"e.{ending}" for ending in ("bin", "txt", "txt.gz", "i64", "npy")] + [edges, iter(edges.tolist()), lambda: iter([edges])]
+    sources = [tmp_path / f"e.{ending}" for ending in ("bin", "txt", "txt.gz", "i64", "npy")] + [
+        edges,
+        iter(edges.tolist()),
+        lambda: iter([edges]),
+    ]
     found = []
     for source in sources:
         part_to_folder(source, 4, tmp_path / "parts", memory=MEMORY)
@@ -161,7 +180,9 @@ def test_ids_with_gaps_beyond_two_to_the_31_are_numbered(tmp_path):
     ids = np.array([5, 2**40, 17, 2**33 + 1])
     ids[np.array([[0, 1], [1, 2], [2, 3], [3, 0]])].tofile(tmp_path / "e.i64")
     np.save(tmp_path / "X.npy", np.arange(4, dtype=np.float32)[:, None])
-    report = part_to_folder(tmp_path / "e.i64", 2, tmp_path / "parts", memory=MEMORY, relabel=True, features=tmp_path / "X.npy")
+    report = part_to_folder(
+        tmp_path / "e.i64", 2, tmp_path / "parts", memory=MEMORY, relabel=True, features=tmp_path / "X.npy"
+    )
     assert report["n"] == 4 and report["nnz"] == 8
     np.testing.assert_array_equal(np.load(tmp_path / "parts" / "ids.npy"), np.sort(ids))
     with pytest.raises(InputError, match="relabel"):
@@ -209,8 +230,16 @@ def bad_inputs(folder: Path):
     yield {"source": folder / "word.txt"}, InputError, "word.txt:2: '1 x'"
     yield {"source": folder / "none.bin"}, InputError, "none.bin: no such file"
     yield {"source": edges, "features": folder / "short.npy"}, InputError, "expected ids from 0 to 2"
-    yield {"source": edges, "features": folder / "short.npy", "n_nodes": 60}, InputError, "short.npy: 3 rows; expected 60"
-    yield {"source": edges, "features": folder / "short.npy", "relabel": True}, InputError, "short.npy: 3 rows; expected 60"
+    yield (
+        {"source": edges, "features": folder / "short.npy", "n_nodes": 60},
+        InputError,
+        "short.npy: 3 rows; expected 60",
+    )
+    yield (
+        {"source": edges, "features": folder / "short.npy", "relabel": True},
+        InputError,
+        "short.npy: 3 rows; expected 60",
+    )
     yield {"source": edges, "relabel": "yes"}, UsageError, "relabel = 'yes'; expected True or False"
     yield {"source": edges, "features": folder / "nan.npy"}, InputError, "node 3, column 1 is nan"
     yield {"source": edges, "labels": folder / "label.npy"}, InputError, "node 0 has label -2"
@@ -246,7 +275,9 @@ def test_what_is_no_partition_is_not_written_over(tmp_path):
     assert load_partition(tmp_path / "parts").k == 3
 
 
-@pytest.mark.parametrize("text, size", [("2GB", 2 * 10**9), ("500 mb", 5 * 10**8), ("1.5GiB", 3 << 29), ("1000", 1000), (7, 7)])
+@pytest.mark.parametrize(
+    "text, size", [("2GB", 2 * 10**9), ("500 mb", 5 * 10**8), ("1.5GiB", 3 << 29), ("1000", 1000), (7, 7)]
+)
 def test_sizes_are_read_with_their_units(text, size):
     assert memory_bytes_of(text) == size
 
@@ -264,13 +295,19 @@ def test_many_parts_take_memory_by_their_pairs():
     assert Memory.now(10**9, "spring", 8000, 1, False, False).pair_bytes == 4 * 8000**2
     rest = [Memory(10**9, 34, pair_bytes=pairs).buffers(10**6) for pairs in (0, 4 * 8000**2)]
     assert rest[0] - rest[1] == 256_000_000
-    with pytest.raises(ResourceError, match="0 MB, the pairs of parts 256 MB, and buffers 25 MB; give it 282 MB or more"):
+    with pytest.raises(
+        ResourceError, match="0 MB, the pairs of parts 256 MB, and buffers 25 MB; give it 282 MB or more"
+    ):
         Memory(200 * 10**6, 34, pair_bytes=4 * 8000**2).buffers(10)
 
 
 def test_tables_in_blocks_are_the_whole(tmp_path):
     rng = np.random.default_rng(0)
-    for name, X in (("c", rng.normal(size=(37, 3))), ("f", np.asfortranarray(rng.normal(size=(37, 3)))), ("i", rng.integers(0, 9, (37, 2)).astype(">i2"))):
+    for name, X in (
+        ("c", rng.normal(size=(37, 3))),
+        ("f", np.asfortranarray(rng.normal(size=(37, 3)))),
+        ("i", rng.integers(0, 9, (37, 2)).astype(">i2")),
+    ):
         np.save(tmp_path / f"{name}.npy", X)
         blocks = list(features_table(tmp_path / f"{name}.npy").blocks(100))
         assert len(blocks) > 3 and isinstance(features_table(tmp_path / f"{name}.npy"), Dense)

@@ -43,14 +43,20 @@ def run(folder: Path, out: str = "parts", **more) -> dict:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
 
 
 @pytest.mark.slow
 def test_stopped_after_any_stage_or_any_write_it_goes_on_to_the_same_files(edges, monkeypatch):
     run(edges, "whole")
     expected = files_of(edges / "whole")
-    stops = {"after a stage": (work, "_write"), "at a write": (npy.NpyFile, "finish"), "before a rename": (Path, "rename")}
+    stops = {
+        "after a stage": (work, "_write"),
+        "at a write": (npy.NpyFile, "finish"),
+        "before a rename": (Path, "rename"),
+    }
     for where, (owner, name) in stops.items():
         function, counts = getattr(owner, name), []
         for stop_at in range(0, 1000, 1 if name == "rename" else 2):
@@ -180,7 +186,21 @@ def test_a_full_disk_leaves_nothing(edges, monkeypatch):
 
 
 def command(folder: Path, out: str = "parts") -> list[str]:
-    words = ["partition", folder / "e.bin", "-k", 8, "--features", folder / "X.npy", "--memory", "250MB", "--hops", 2, "--out", folder / out, "--json"]
+    words = [
+        "partition",
+        folder / "e.bin",
+        "-k",
+        8,
+        "--features",
+        folder / "X.npy",
+        "--memory",
+        "250MB",
+        "--hops",
+        2,
+        "--out",
+        folder / out,
+        "--json",
+    ]
     return [sys.executable, "-m", "spgnn", *map(str, words)]
 
 
@@ -198,7 +218,9 @@ ENV = os.environ | {"PYTHONPATH": str(ROOT)}
 @pytest.mark.slow
 def test_after_a_kill_the_same_command_writes_the_same_files(larger):
     report = json.loads(subprocess.run(command(larger, "whole"), env=ENV, check=True, capture_output=True).stdout)
-    assert {"k", "n", "nnz", "method", "total_rows", "edge_cut", "replication_factor", "seconds", "peak_rss_mb"} <= set(report)
+    assert {"k", "n", "nnz", "method", "total_rows", "edge_cut", "replication_factor", "seconds", "peak_rss_mb"} <= set(
+        report
+    )
     assert report["peak_rss_mb"] <= 250
     expected = files_of(larger / "whole")
     stages = len(list(larger.rglob("whole/part-*"))) + 7

@@ -5,14 +5,13 @@ import os
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graphs import random_graph
 
 from spgnn.data import load_graph
 from spgnn.errors import FormatError, InputError, PartitionError, ResourceError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import load_block, load_partition, part_to_folder, partition_of
 from spgnn.partition.stream.sources import edge_stream
-
-from graphs import random_graph
 
 MEMORY = "16GB"  # the process that runs all tests may have 1 GB itself
 EDGES = np.array([[0, 1], [2, 3], [4, 5], [6, 7], [1, 4]], np.int32)
@@ -24,7 +23,11 @@ def no_waiting_for_the_disk(monkeypatch):
 
 
 def files_of(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    }
 
 
 @pytest.mark.parametrize("chosen", ["stored", "undirected", "directed", "reversed"])
@@ -50,7 +53,12 @@ def test_edges_may_be_chosen_for_a_graph_that_has_none_chosen_and_for_no_other(t
 
 def test_a_graph_with_weights_is_refused(tmp_path):
     with pytest.raises(InputError, match="heavy: has weights, and a stream of edges carries none"):
-        part_to_folder(graph_from_coo([0, 1], [1, 2], 3, weights=np.array([1.0, 2.0]), name="heavy"), 1, tmp_path / "parts", memory=MEMORY)
+        part_to_folder(
+            graph_from_coo([0, 1], [1, 2], 3, weights=np.array([1.0, 2.0]), name="heavy"),
+            1,
+            tmp_path / "parts",
+            memory=MEMORY,
+        )
     assert not any(tmp_path.iterdir())
 
 
@@ -104,7 +112,9 @@ def test_sparse_features_out_of_order_or_twice_are_summed_and_left_as_they_are(t
     data, indptr = np.arange(1, 7).astype(value), np.array([0, 2, 2, 4, 4, 4, 5, 6, 6], index)
     X = sp.csr_array((data, np.array(columns, index), indptr), shape=(8, 4))
     before = [array.copy() for array in (X.data, X.indices, X.indptr)]
-    np.savez(tmp_path / "X.npz", format=b"csr", shape=np.array(X.shape), data=X.data, indices=X.indices, indptr=X.indptr)
+    np.savez(
+        tmp_path / "X.npz", format=b"csr", shape=np.array(X.shape), data=X.data, indices=X.indices, indptr=X.indptr
+    )
     expected = np.zeros(X.shape)
     np.add.at(expected, (np.repeat(np.arange(8), np.diff(indptr)), columns), data)
     for source in (X, sp.csr_matrix(X), tmp_path / "X.npz"):
@@ -124,7 +134,9 @@ def test_sparse_features_of_the_other_byte_order_are_taken(tmp_path, dtype):
 
 def test_numbers_of_any_integer_type_are_taken(tmp_path):
     for name, number in (("plain", int), ("numpy", np.int64)):
-        part_to_folder(EDGES, number(2), tmp_path / name, memory=MEMORY, seed=number(3), hops=number(2), n_nodes=number(9))
+        part_to_folder(
+            EDGES, number(2), tmp_path / name, memory=MEMORY, seed=number(3), hops=number(2), n_nodes=number(9)
+        )
     assert files_of(tmp_path / "plain") == files_of(tmp_path / "numpy")
 
 
@@ -148,7 +160,9 @@ def test_memory_that_cannot_do_is_told_before_any_is_taken(tmp_path, monkeypatch
 def test_a_row_of_features_that_does_not_fit_is_told(tmp_path):
     wide = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float32, (8, 2**31))  # has holes, takes no disk
     del wide
-    with pytest.raises(ResourceError, match=r"X.npy: a row has 8,590 MB and is held up to three times; .* give it [\d,]+ MB or more"):
+    with pytest.raises(
+        ResourceError, match=r"X.npy: a row has 8,590 MB and is held up to three times; .* give it [\d,]+ MB or more"
+    ):
         part_to_folder(EDGES, 2, tmp_path / "parts", memory="16GB", features=tmp_path / "X.npy")
     assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
 
@@ -169,7 +183,10 @@ def test_ids_beyond_the_rows_of_a_table_are_its_fault(tmp_path):
 def test_values_of_nodes_are_refused_as_in_memory(tmp_path, what, values, message):
     np.save(tmp_path / "v.npy", values)
     edges = graph_from_coo(*EDGES.T, 8)
-    for read in (lambda **part: load_graph(edges, **part), lambda **part: part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, **part)):
+    for read in (
+        lambda **part: load_graph(edges, **part),
+        lambda **part: part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, **part),
+    ):
         with pytest.raises(FormatError, match=f"v.npy: {message}"):
             read(**{what: tmp_path / "v.npy"})
 
@@ -178,7 +195,10 @@ def test_values_of_nodes_are_refused_as_in_memory(tmp_path, what, values, messag
 def test_labels_and_splits_without_a_column_are_refused_as_in_memory(tmp_path, what):
     np.save(tmp_path / "v.npy", np.zeros((8, 0), np.int8))
     edges = graph_from_coo(*EDGES.T, 8)
-    for read in (lambda **part: load_graph(edges, **part), lambda **part: part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, **part)):
+    for read in (
+        lambda **part: load_graph(edges, **part),
+        lambda **part: part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, **part),
+    ):
         with pytest.raises(FormatError, match=r"v.npy: .* shape \(8, 0\); expected"):
             read(**{what: tmp_path / "v.npy"})
     assert not (tmp_path / "parts").exists()

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from graphs import random_graph
 
 from spgnn.data import load_graph
 from spgnn.graph import graph_from_coo
@@ -11,8 +12,6 @@ from spgnn.partition import _volume, cover_PP, part_graph, rows_PP
 from spgnn.partition import recut as recut_module
 from spgnn.partition.metis import kway, neighbours
 from spgnn.partition.recut import CORRIDOR, FEWEST, MOST, NORM, OF_MEAN, SLACK, _State, cost, recut
-
-from graphs import random_graph
 
 HELD = [(True, False), (False, True), (True, True), (False, False)]
 
@@ -56,7 +55,9 @@ def test_counts_follow_every_cut_and_the_cost_never_rises(use, held):
 @pytest.mark.parametrize("held", HELD)
 def test_flows_draw_all_borders_within_the_work_at_no_higher_cost(held):
     for seed, use in enumerate(("directed", "undirected", "reversed") * 3):
-        A, state = state_of(random_graph(150, 250, seed=seed, use=use), 2 + seed, send=held[0], receive=held[1], seed=seed)
+        A, state = state_of(
+            random_graph(150, 250, seed=seed, use=use), 2 + seed, send=held[0], receive=held[1], seed=seed
+        )
         before = check_counts(A, state)
         state.borders.refine(list(range(state.k)), 3, 0.2, 0.8)
         assert check_counts(A, state) < before
@@ -97,8 +98,12 @@ def test_a_region_that_is_given_worse_parts_and_cannot_mend_them_stays():
         np.testing.assert_array_equal(state.borders.owner(), stripes_N)
         check_counts(A, state)
     roomy = _State(A, stripes_N, 4, 0, 3.0, True, False)
-    assert not roomy.borders.recut([0, 1], nodes, np.zeros(200, np.int32), 0, *CORRIDOR), "no part may be empty, cheap as that is"
-    assert state.borders.recut([0, 1], nodes, 1 - stripes_N[nodes], 0, *CORRIDOR), "0 and 1 change their names, at the same cost"
+    assert not roomy.borders.recut([0, 1], nodes, np.zeros(200, np.int32), 0, *CORRIDOR), (
+        "no part may be empty, cheap as that is"
+    )
+    assert state.borders.recut([0, 1], nodes, 1 - stripes_N[nodes], 0, *CORRIDOR), (
+        "0 and 1 change their names, at the same cost"
+    )
     np.testing.assert_array_equal(state.borders.owner()[nodes], 1 - stripes_N[nodes])
 
 
@@ -106,7 +111,9 @@ def test_the_cost_is_that_of_what_is_held():
     rows_kk = np.array([[0, 3], [1, 0]])
     norm = lambda *loads: (np.array(loads, float) ** NORM).sum() ** (1 / NORM)
     costs = [cost(rows_kk, send=send, receive=receive) for send, receive in HELD]
-    assert costs == pytest.approx([norm(3, 1) + OF_MEAN * 2, norm(3, 1) + OF_MEAN * 2, norm(3, 1, 3, 1) + OF_MEAN * 2, OF_MEAN * 2])
+    assert costs == pytest.approx(
+        [norm(3, 1) + OF_MEAN * 2, norm(3, 1) + OF_MEAN * 2, norm(3, 1, 3, 1) + OF_MEAN * 2, OF_MEAN * 2]
+    )
     rows_kk = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]])
     assert cost(rows_kk, send=True, receive=False) == pytest.approx(2 + OF_MEAN * 2 / 3)
     assert cost(rows_kk, send=False, receive=True) == pytest.approx(norm(1, 1) + OF_MEAN * 2 / 3)
@@ -140,7 +147,9 @@ def state_of_loads(rows_kk, *, send=True, receive=False):
 def test_the_first_part_of_a_region_is_drawn_by_its_load():
     # Parts 0 and 1 send 4 and 2 rows; 2 reads all.
     rows_kk = [[0, 0, 4], [0, 0, 2], [0, 0, 0]]
-    share_of_first = lambda **held: np.mean([state_of_loads(rows_kk, **held).region(np.random.default_rng(seed))[0] == 0 for seed in range(300)])
+    share_of_first = lambda **held: np.mean(
+        [state_of_loads(rows_kk, **held).region(np.random.default_rng(seed))[0] == 0 for seed in range(300)]
+    )
     assert share_of_first() == pytest.approx(2**8 / (2**8 + 1), abs=0.02)
     assert share_of_first(send=False) == pytest.approx(2 / 3, abs=0.1)
     assert share_of_first(send=False, receive=True) == 0, "2 alone receives"
@@ -151,7 +160,9 @@ def test_neighbours_that_send_little_are_welcome():
     rows_kk = np.zeros((10, 10), int)
     rows_kk[0, 1:3] = 10
     rows_kk[1, 3:] = 2
-    second = lambda **held: [state_of_loads(rows_kk, **held).region(np.random.default_rng(seed))[:2].tolist() for seed in range(600)]
+    second = lambda **held: [
+        state_of_loads(rows_kk, **held).region(np.random.default_rng(seed))[:2].tolist() for seed in range(600)
+    ]
     drawn = [pair[1] for pair in second() if pair[0] == 0]
     assert drawn.count(2) > 4 * drawn.count(1) > 0
     drawn = [pair[1] for pair in second(send=False) if pair[0] == 0]
@@ -178,7 +189,9 @@ class Draws:
         return getattr(self.others, name)
 
 
-@pytest.mark.parametrize(("coins", "means"), [((1, 0, 0), ["metis"]), ((1, 1, 1, 0), ["metis", "moves"]), ((0, 1), ["moves"])])
+@pytest.mark.parametrize(
+    ("coins", "means"), [((1, 0, 0), ["metis"]), ((1, 1, 1, 0), ["metis", "moves"]), ((0, 1), ["moves"])]
+)
 def test_a_region_is_cut_by_metis_or_moved_beside_what_is_outside_or_both(monkeypatch, coins, means):
     A = load_graph("grid:rows=30,cols=30").in_use().A
     owner_N = (np.arange(900) % 30) // 6
@@ -205,7 +218,9 @@ def test_a_region_is_cut_by_metis_or_moved_beside_what_is_outside_or_both(monkey
     monkeypatch.setattr(recut_module, "kway", cut)
     monkeypatch.setattr(recut_module, "_volume", SimpleNamespace(refine=refine))
     to = []
-    monkeypatch.setattr(state, "borders", SimpleNamespace(owner=lambda: owner_N.astype(np.int32), recut=lambda *args: to.append(args)))
+    monkeypatch.setattr(
+        state, "borders", SimpleNamespace(owner=lambda: owner_N.astype(np.int32), recut=lambda *args: to.append(args))
+    )
     state.cut(np.array([1, 2], np.int32), Draws(*coins))
     ((region, nodes, given, passes, *corridor),) = to
     assert seen == means and region == [1, 2] and passes == recut_module.PASSES and tuple(corridor) == CORRIDOR
@@ -239,10 +254,20 @@ def test_shares_add_up_to_one_and_none_is_above_the_bound_where_that_can_be(m):
 def test_parts_between_which_nothing_travels_stay():
     A = graph_from_coo([0, 2], [1, 3], 4).in_use().A
     owner_N = np.array([0, 0, 1, 1], np.int32)
-    np.testing.assert_array_equal(recut(A, owner_N, 2, seed=0, balance=1.03, rounds=5, send=True, receive=False), owner_N)
+    np.testing.assert_array_equal(
+        recut(A, owner_N, 2, seed=0, balance=1.03, rounds=5, send=True, receive=False), owner_N
+    )
 
 
-@pytest.mark.parametrize(("costs", "rounds", "cut"), [([9.0] * 50, 30, 8), ([9.0 - 0.1 * i for i in range(50)], 30, 30), ([9.0, 9.0, 5.0] + [5.0] * 40, 30, 10), ([9.0], 0, 0)])
+@pytest.mark.parametrize(
+    ("costs", "rounds", "cut"),
+    [
+        ([9.0] * 50, 30, 8),
+        ([9.0 - 0.1 * i for i in range(50)], 30, 30),
+        ([9.0, 9.0, 5.0] + [5.0] * 40, 30, 10),
+        ([9.0], 0, 0),
+    ],
+)
 def test_regions_are_cut_until_so_many_gain_nothing(monkeypatch, costs, rounds, cut):
     A = load_graph("grid:rows=10,cols=10").in_use().A
     calls = []
@@ -259,7 +284,9 @@ def test_regions_are_cut_until_so_many_gain_nothing(monkeypatch, costs, rounds, 
             return costs[len(calls)]
 
     made = recut_module._flow.Borders
-    monkeypatch.setattr(recut_module, "_flow", SimpleNamespace(Borders=lambda *args, **options: Costs(made(*args, **options))))
+    monkeypatch.setattr(
+        recut_module, "_flow", SimpleNamespace(Borders=lambda *args, **options: Costs(made(*args, **options)))
+    )
     recut(A, np.arange(100) // 50, 2, seed=0, balance=1.1, rounds=rounds, send=True, receive=False)
     assert len(calls) == cut
 
@@ -271,9 +298,14 @@ def test_the_largest_send_of_a_mesh_is_below_that_of_metis_and_the_same_for_a_se
     start = part_graph(graph, k, "metis", objective="vol").metrics
     part = part_graph(graph, k, "volume")
     np.testing.assert_array_equal(part.owner_N, part_graph(graph, k, "volume").owner_N)
-    assert part.metrics["total_rows"] < 1.03 * start["total_rows"] and part.metrics["max_send_rows"] < start["max_send_rows"]
+    assert (
+        part.metrics["total_rows"] < 1.03 * start["total_rows"]
+        and part.metrics["max_send_rows"] < start["max_send_rows"]
+    )
     assert part.metrics["nnz_imbalance"] <= 1.03
-    both = [part_graph(graph, k, "volume", effort=0.2, objective=objective).owner_N for objective in ("columns", "cover")]
+    both = [
+        part_graph(graph, k, "volume", effort=0.2, objective=objective).owner_N for objective in ("columns", "cover")
+    ]
     of_columns, of_cover = (cost(cover_PP(graph.in_use().A, owner_N, k), send=True, receive=False) for owner_N in both)
     assert of_cover <= of_columns
     for options in ({"send": False}, {"receive": True}, {"objective": "cover"}):
@@ -286,5 +318,8 @@ def test_more_rounds_send_less_on_a_mesh():
     graph = load_graph("grid:rows=100,cols=100")
     A = graph.in_use().A
     owner_N = part_graph(graph, 9, "metis").owner_N
-    most = [rows_PP(A, recut(A, owner_N, 9, seed=0, balance=1.03, rounds=rounds, send=True, receive=False), 9).sum(1).max() for rounds in (0, 60)]
+    most = [
+        rows_PP(A, recut(A, owner_N, 9, seed=0, balance=1.03, rounds=rounds, send=True, receive=False), 9).sum(1).max()
+        for rounds in (0, 60)
+    ]
     assert most[1] < most[0]

@@ -26,7 +26,11 @@ def random_edges(seed, most_nodes=90):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, most_nodes))
     m = int(rng.integers(0, 4 * n))
-    edges = np.minimum(rng.geometric(rng.choice([0.05, 0.1, 0.3]), (m, 2)) - 1, n - 1) if seed % 2 else rng.integers(0, n, (m, 2))
+    edges = (
+        np.minimum(rng.geometric(rng.choice([0.05, 0.1, 0.3]), (m, 2)) - 1, n - 1)
+        if seed % 2
+        else rng.integers(0, n, (m, 2))
+    )
     if seed % 3 == 0:
         edges = np.concatenate([edges, edges[:, ::-1]])
     if seed % 5 == 1:
@@ -52,13 +56,17 @@ def filled(owner, n, k):
     return fill_empty_parts(owner, np.ones(n, np.int64), k) if k <= n else owner
 
 
-@pytest.mark.parametrize("options", [{}, {"threshold": 0.5}, {"threshold": 2.0}, {"degrees": "online", "threshold": 1.0}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"threshold": 0.5}, {"threshold": 2.0}, {"degrees": "online", "threshold": 1.0}], ids=str
+)
 def test_spring_is_the_algorithm(options):
     for seed in range(GRAPHS):
         edges, n, k = random_edges(seed)
         balance = (1.0, 1.05, 1.5)[seed % 3]
         part = part_stream(edges, k, balance=balance, n_nodes=n, **options)
-        owner, before, after = slow.spring(edges.tolist(), n, k, balance, options.get("threshold", 0.1), options.get("degrees") == "online")
+        owner, before, after = slow.spring(
+            edges.tolist(), n, k, balance, options.get("threshold", 0.1), options.get("degrees") == "online"
+        )
         assert part.details["clusters"].tolist() == before, seed
         assert part.details["merged_clusters"].tolist() == after, seed
         np.testing.assert_array_equal(part.owner_N, filled(owner, n, k), err_msg=f"{seed}")
@@ -82,8 +90,16 @@ def test_spring_passes_over_no_edge_that_changes_something(most):
         rng = np.random.default_rng(seed)
         edges = rng.permutation(np.concatenate([edges] * 4))
         given = most - 1 - rng.integers(0, min(most, 4000), n) * (rng.random(n) < 0.9)
-        part = part_stream(np.array_split(edges, range(5, len(edges), 5)), k, n_nodes=n, degrees=given, threshold=(0.02, 0.1, 1.0)[seed % 3])
-        owner, before, after = slow.spring(edges.tolist(), n, k, 1.05, (0.02, 0.1, 1.0)[seed % 3], degrees=given.tolist())
+        part = part_stream(
+            np.array_split(edges, range(5, len(edges), 5)),
+            k,
+            n_nodes=n,
+            degrees=given,
+            threshold=(0.02, 0.1, 1.0)[seed % 3],
+        )
+        owner, before, after = slow.spring(
+            edges.tolist(), n, k, 1.05, (0.02, 0.1, 1.0)[seed % 3], degrees=given.tolist()
+        )
         assert part.details["clusters"].tolist() == before, seed
         assert part.details["merged_clusters"].tolist() == after, seed
         np.testing.assert_array_equal(part.owner_N, filled(owner, n, k), err_msg=f"{seed}")
@@ -198,7 +214,10 @@ def test_vertex_cuts_are_those_of_their_papers(method):
     ("hdrf", {"weight": 0.0}), ("hdrf", {"weight": 1.1}), ("hdrf", {"weight": 5.0, "epsilon": 0.1}), ("2psl", {"capacity": 1.0}), ("2psl", {"capacity": 1.5}),
 ], ids=str)  # fmt: skip
 def test_vertex_cuts_with_options_are_those_of_their_papers(method, options):
-    reference = {"hdrf": lambda e, n, k, seed: slow.hdrf(e, n, k, **options), "2psl": lambda e, n, k, seed: slow.two_phase(e, n, k, seed, **options)}[method]
+    reference = {
+        "hdrf": lambda e, n, k, seed: slow.hdrf(e, n, k, **options),
+        "2psl": lambda e, n, k, seed: slow.two_phase(e, n, k, seed, **options),
+    }[method]
     for seed in range(GRAPHS // 4):
         edges, n, k = random_edges(seed)
         expected, _ = reference(edges.tolist(), n, k, seed)
@@ -225,9 +244,15 @@ def test_what_is_reported_is_what_a_count_by_hand_gives():
         got = part.describe()
         assert (got["n"], got["edges"], got["k"]) == (n, len(edges), k)
         assert part.sizes_k.tolist() == [len(mine) for mine in held]
-        assert (got["total_rows"], got["max_send_rows"], got["max_recv_rows"]) == (rows, max(send), max(map(len, copies))), seed
+        assert (got["total_rows"], got["max_send_rows"], got["max_recv_rows"]) == (
+            rows,
+            max(send),
+            max(map(len, copies)),
+        ), seed
         assert got["messages"] == sum(len({owner[u] for u in theirs}) for theirs in copies)
-        assert got["replication_factor"] == pytest.approx(sum(len(m) + len(c) for m, c in zip(held, copies)) / n, rel=1e-12)
+        assert got["replication_factor"] == pytest.approx(
+            sum(len(m) + len(c) for m, c in zip(held, copies)) / n, rel=1e-12
+        )
         assert got["node_imbalance"] == pytest.approx(max(map(len, held)) * k / n, rel=1e-12)
         assert got["max_over_mean_send"] == pytest.approx(max(send) * k / rows if rows else 1, rel=1e-12)
 
@@ -235,7 +260,10 @@ def test_what_is_reported_is_what_a_count_by_hand_gives():
 def test_more_than_64_parts_fill_more_than_one_word():
     rng = np.random.default_rng(3)
     edges = rng.integers(0, 300, (3000, 2))
-    for method, reference in (("greedy", lambda e: slow.greedy(e, 300, 130)), ("hdrf", lambda e: slow.hdrf(e, 300, 130))):
+    for method, reference in (
+        ("greedy", lambda e: slow.greedy(e, 300, 130)),
+        ("hdrf", lambda e: slow.hdrf(e, 300, 130)),
+    ):
         assert cut_of(method, edges, 300, 130, 0)[1].tolist() == reference(edges.tolist())[1]
 
 
@@ -291,7 +319,13 @@ def test_chunks_and_types_make_no_difference(method):
     edges = np.random.default_rng(5).integers(0, 200, (900, 2))
     owners = [
         part_stream(source, 5, method, n_nodes=200).owner_N
-        for source in (edges, edges.astype(np.int32), edges.T.astype(np.uint8), list(np.array_split(edges, 13)), list(map(tuple, edges)))
+        for source in (
+            edges,
+            edges.astype(np.int32),
+            edges.T.astype(np.uint8),
+            list(np.array_split(edges, 13)),
+            list(map(tuple, edges)),
+        )
     ]
     for owner_N in owners[1:]:
         np.testing.assert_array_equal(owner_N, owners[0])
@@ -332,7 +366,13 @@ print((peak_rss_mb() - before) * 1e6 / N)
 @pytest.mark.parametrize("n_edges", [1 << 19, 1 << 22])
 def test_a_node_takes_at_most_40_bytes_however_many_edges_there_are(method, n_edges):
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    done = subprocess.run([sys.executable, "-c", TAKES, method, str(n_edges)], capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", TAKES, method, str(n_edges)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     constant = 4  # bytes a node of buffers and chunks, 4 MB
     assert float(done.stdout) <= 40 + constant

@@ -18,7 +18,9 @@ METHODS = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
 def edges_of(source, **options) -> np.ndarray:
     """What a stream gives, twice over."""
     stream = edge_stream(source, **options)
-    first, second = (np.concatenate([chunk.copy() for chunk in stream.chunks()] or [np.zeros((0, 2), int)]) for _ in range(2))
+    first, second = (
+        np.concatenate([chunk.copy() for chunk in stream.chunks()] or [np.zeros((0, 2), int)]) for _ in range(2)
+    )
     np.testing.assert_array_equal(first, second)
     assert stream.n_edges in (None, len(first))
     return first
@@ -33,7 +35,9 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(sources, "CHUNK", 64)
 
 
-@pytest.mark.parametrize("name, separator", [("e.txt", " "), ("e.tsv", "\t"), ("e.csv", ","), ("e.csv", ", "), ("e.el", "  ")])
+@pytest.mark.parametrize(
+    "name, separator", [("e.txt", " "), ("e.tsv", "\t"), ("e.csv", ","), ("e.csv", ", "), ("e.el", "  ")]
+)
 @pytest.mark.parametrize("packed", [False, True])
 def test_text_is_streamed(tmp_path, name, separator, packed):
     text = ("# Nodes: 50 Edges: 300\n\n" + lines(EDGES, separator)).encode()
@@ -110,7 +114,9 @@ def test_parquet_is_streamed_where_pyarrow_is(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    parquet.write_table(pyarrow.table({"src": EDGES[:, 0], "dst": EDGES[:, 1], "w": np.ones(300)}), tmp_path / "e.parquet")
+    parquet.write_table(
+        pyarrow.table({"src": EDGES[:, 0], "dst": EDGES[:, 1], "w": np.ones(300)}), tmp_path / "e.parquet"
+    )
     np.testing.assert_array_equal(edges_of(tmp_path / "e.parquet"), EDGES)
 
 
@@ -143,7 +149,13 @@ def test_parquet_without_pyarrow_says_what_to_do(tmp_path, monkeypatch):
 
 def test_iterators_are_streamed_once_or_many_times():
     pairs = [tuple(map(int, edge)) for edge in EDGES]
-    for source in (pairs, iter(pairs), lambda: iter(pairs), (chunk for chunk in np.array_split(EDGES, 7)), [EDGES[:9].T, *pairs[9:]]):
+    for source in (
+        pairs,
+        iter(pairs),
+        lambda: iter(pairs),
+        (chunk for chunk in np.array_split(EDGES, 7)),
+        [EDGES[:9].T, *pairs[9:]],
+    ):
         np.testing.assert_array_equal(edges_of(source), EDGES)
 
 
@@ -178,7 +190,10 @@ def test_what_is_no_stream_of_edges_is_refused(source, error):
     "edges, error",
     [
         ([[0, 1], [3, -2]], "edge 1 of the stream is 3 -> -2"),
-        ([[0, 1], [2**40, 2]], f"edge 1 of the stream is {2**40} -> 2.*use relabel \\(--relabel\\) for ids with large gaps"),
+        (
+            [[0, 1], [2**40, 2]],
+            f"edge 1 of the stream is {2**40} -> 2.*use relabel \\(--relabel\\) for ids with large gaps",
+        ),
         ([[0, 1], [2**62, 2]], r"use relabel \(--relabel\)"),
         ([[0, 1], [2**31 - 1, 2]], r"use relabel \(--relabel\)"),
     ],

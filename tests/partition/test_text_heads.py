@@ -26,13 +26,18 @@ HEADS = {
 def node_counts(path, folder) -> list[int]:
     """N in memory, as a stream of each kind of method, and out of core."""
     part_to_folder(path, 2, folder / "parts", memory="16GB")
-    streamed = [part_stream(path, 2, method, **options).n_nodes for method, options in (("spring", {}), ("spring", {"degrees": "online"}), ("hdrf", {}))]
+    streamed = [
+        part_stream(path, 2, method, **options).n_nodes
+        for method, options in (("spring", {}), ("spring", {"degrees": "online"}), ("hdrf", {}))
+    ]
     return [read_graph(path).n_nodes, *streamed, load_partition(folder / "parts").n_nodes]
 
 
 @pytest.mark.parametrize("block_bytes", [7, 1 << 22])
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-@pytest.mark.parametrize("pack", [bytes, PACKED, lambda raw: PACKED(raw[:-8]) + PACKED(raw[-8:])], ids=["text", "gz", "two members"])
+@pytest.mark.parametrize(
+    "pack", [bytes, PACKED, lambda raw: PACKED(raw[:-8]) + PACKED(raw[-8:])], ids=["text", "gz", "two members"]
+)
 def test_declared_nodes_are_nodes_wherever_the_header_stands(tmp_path, monkeypatch, head, block_bytes, pack):
     monkeypatch.setattr(text.line_blocks, "__defaults__", (None, block_bytes))
     path = tmp_path / "e.txt"
@@ -57,7 +62,9 @@ def test_fewer_edges_than_declared_are_refused_by_every_reader(tmp_path):
             read(path)
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b""), b"\xef\xbb\xbf", b"# c", b"source target\n"], ids=["gz", "mark", "comment", "title"])
+@pytest.mark.parametrize(
+    "content", [gzip.compress(b""), b"\xef\xbb\xbf", b"# c", b"source target\n"], ids=["gz", "mark", "comment", "title"]
+)
 def test_a_file_of_nothing_but_a_head_is_refused_by_every_reader(tmp_path, content):
     path = tmp_path / "e.txt"
     path.write_bytes(content)
@@ -70,13 +77,19 @@ def test_a_file_of_nothing_but_a_head_is_refused_by_every_reader(tmp_path, conte
 def test_absurdly_many_declared_nodes_are_refused_by_every_reader(tmp_path):
     path = tmp_path / "e.txt"
     path.write_bytes(b"# Nodes: 999999999999 Edges: 1\n0 1\n")
-    for read in (read_graph, lambda path: part_stream(path, 2), lambda path: part_to_folder(path, 2, tmp_path / "parts", memory="16GB")):
+    for read in (
+        read_graph,
+        lambda path: part_stream(path, 2),
+        lambda path: part_to_folder(path, 2, tmp_path / "parts", memory="16GB"),
+    ):
         with pytest.raises(FormatError, match="the header makes 999999999999 nodes for 1 edges"):
             read(path)
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-@pytest.mark.parametrize("edges, is_said", [(b"0 1 0.5\n1 2 0.5\n", True), (b"0,1,2\n1,2,3\n", True), (b"0 1\n1 2\n", False)])
+@pytest.mark.parametrize(
+    "edges, is_said", [(b"0 1 0.5\n1 2 0.5\n", True), (b"0,1,2\n1,2,3\n", True), (b"0 1\n1 2\n", False)]
+)
 def test_it_is_said_that_weights_are_not_read(tmp_path, head, edges, is_said):
     path, said = tmp_path / "e.txt", []
     path.write_bytes(head + edges)

@@ -99,11 +99,19 @@ def test_moves_that_lead_to_something_worse_are_undone(mesh, recuts, monkeypatch
     graph = mesh if graph == "mesh" else load_graph(graph)
     start_N = part_graph(graph, K, "metis").owner_N
     shuffled_N = np.random.default_rng(0).permutation(start_N).astype(np.int32)
-    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=lambda *args: (shuffled_N, 100, 40), nets_of_covers=_volume.nets_of_covers))
-    np.testing.assert_array_equal(part_graph(graph, K, "volume", start=start_N, balance=1.5, objective=objective).owner_N, start_N)
+    monkeypatch.setattr(
+        volume,
+        "_volume",
+        SimpleNamespace(refine=lambda *args: (shuffled_N, 100, 40), nets_of_covers=_volume.nets_of_covers),
+    )
+    np.testing.assert_array_equal(
+        part_graph(graph, K, "volume", start=start_N, balance=1.5, objective=objective).owner_N, start_N
+    )
 
 
-@pytest.mark.parametrize("recut_of", [{True: SHUFFLED, False: QUARTERS}, {True: QUARTERS, False: SHUFFLED}], ids=["the second", "the first"])
+@pytest.mark.parametrize(
+    "recut_of", [{True: SHUFFLED, False: QUARTERS}, {True: QUARTERS, False: SHUFFLED}], ids=["the second", "the first"]
+)
 def test_the_better_one_of_both_is_returned(mesh, monkeypatch, recut_of):
     STARTS = {True: STRIPES, False: STRIPES.copy()}
     monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=lambda *args: (STARTS[args[-1]["send"]], 100, 40)))
@@ -116,7 +124,9 @@ def test_what_was_cut_anew_is_returned_where_it_is_better_and_within_the_balance
     monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=lambda *_: (STRIPES, 100, 40)))
     monkeypatch.setattr(volume, "recut", lambda *_, **__: recut_N)
     assert max(sends(mesh, QUARTERS), sends(mesh, ONE_LARGE)) < sends(mesh, STRIPES) < sends(mesh, SHUFFLED)
-    np.testing.assert_array_equal(part_graph(mesh, K, "volume", start=STRIPES).owner_N, QUARTERS if recut_N is QUARTERS else STRIPES)
+    np.testing.assert_array_equal(
+        part_graph(mesh, K, "volume", start=STRIPES).owner_N, QUARTERS if recut_N is QUARTERS else STRIPES
+    )
 
 
 @pytest.mark.parametrize("moved_N", [QUARTERS, SHUFFLED], ids=["better", "worse"])

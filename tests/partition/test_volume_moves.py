@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graphs import random_graph
 
 from spgnn.partition import _volume, cover_PP, rows_PP
-
-from graphs import random_graph
 
 
 def readers_of(A) -> tuple[np.ndarray, np.ndarray]:

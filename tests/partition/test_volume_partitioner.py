@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
+from graphs import random_graph
 
 from spgnn.data import load_graph
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import PARTITIONERS, _volume, cover_PP, exchange_metrics, metrics, part_graph, partition_of
 from spgnn.partition.metrics import row_work
-
-from graphs import random_graph
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,15 @@ def test_the_same_seed_gives_the_same_parts_on_any_threads_and_instruction_set(r
     A = rmat.in_use().A
     T = A.T.tocsr()
     start = (np.arange(A.shape[0]) % k).astype(np.int32)
-    arguments = (T.indptr.astype(np.int64), T.indices.astype(np.int32), 1, np.diff(A.indptr).astype(np.int64) + 1, start, k, 1.03)
+    arguments = (
+        T.indptr.astype(np.int64),
+        T.indices.astype(np.int32),
+        1,
+        np.diff(A.indptr).astype(np.int64) + 1,
+        start,
+        k,
+        1.03,
+    )
     want, rows, largest_send = _volume.refine(*arguments, 3, False, 1, {})
     found = metrics(A, want, k)
     assert (rows, largest_send) == (found["total_rows"], found["max_send_rows"])
@@ -100,11 +107,17 @@ def test_a_partitioner_of_ones_own_is_a_start_whatever_sequence_it_returns(monke
     owners = [v % 4 for v in range(40)]
     monkeypatch.setitem(PARTITIONERS, "mine", lambda graph, k, *, seed, balance: kind(owners))
     graph = random_graph(40, 160)
-    np.testing.assert_array_equal(part_graph(graph, 4, "volume", start="mine").owner_N, part_graph(graph, 4, "volume", start=np.array(owners)).owner_N)
+    np.testing.assert_array_equal(
+        part_graph(graph, 4, "volume", start="mine").owner_N,
+        part_graph(graph, 4, "volume", start=np.array(owners)).owner_N,
+    )
 
 
 def test_more_effort_sends_less(rmat):
-    rows = [np.mean([part_graph(rmat, 16, "volume", seed=s, effort=effort).metrics["total_rows"] for s in range(3)]) for effort in (0.1, 2)]
+    rows = [
+        np.mean([part_graph(rmat, 16, "volume", seed=s, effort=effort).metrics["total_rows"] for s in range(3)])
+        for effort in (0.1, 2)
+    ]
     assert rows[1] < rows[0]
 
 

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graphs import random_graph
+from volume_reference import Reference
 
 from spgnn.graph import graph_from_coo
 from spgnn.partition import _volume, metrics, part_graph
-
-from graphs import random_graph
-from volume_reference import Reference
 
 SIDES = ({}, {"receive": True}, {"both": True}, {"send": False})
 
@@ -24,7 +23,9 @@ def refined_both_ways(seed: int, sides: dict) -> tuple[np.ndarray, np.ndarray]:
     got, _, _ = _volume.refine(*nets, 1, work, owner_N, k, 1.03, seed, bool(seed // 2 % 2), 1, settings)
     order = np.argsort(owner_N, kind="stable")
     place = np.argsort(order)
-    readers_of = [set(place[T.indices[T.indptr[j] : T.indptr[j + 1]]].tolist()) - {v} for v, j in enumerate(order.tolist())]
+    readers_of = [
+        set(place[T.indices[T.indptr[j] : T.indptr[j + 1]]].tolist()) - {v} for v, j in enumerate(order.tolist())
+    ]
     part = Reference(readers_of, owner_N[order].tolist(), work[order].tolist(), k, 1.03, seed, **sides).finish(sweeps)
     return got, np.array(part)[place]
 
@@ -48,14 +49,19 @@ def untidy_graph(seed: int):
 @pytest.mark.parametrize("first", range(0, 200, 10))
 def test_any_small_graph_and_number_of_parts_gives_a_partition_whose_metrics_are_counted_right(first):
     for seed in range(first, first + 10):
-        graph, options = untidy_graph(seed), {"objective": ("columns", "cover")[seed // 3 % 2], "receive": bool(seed % 2)}
+        graph, options = (
+            untidy_graph(seed),
+            {"objective": ("columns", "cover")[seed // 3 % 2], "receive": bool(seed % 2)},
+        )
         A, n = graph.in_use().A, graph.n_nodes
         for k in (1 + seed % 9, (1, 2, n, n + 3)[seed % 4]):
             part = part_graph(graph, k, "volume", seed=seed, start="random", **options)
             assert len(part.owner_N) == n and np.count_nonzero(part.sizes_k) == min(k, n)
             assert part.metrics == metrics(A, part.owner_N, k)
             coo = A.tocoo()
-            pairs = {(int(j), int(part.owner_N[i])) for i, j in zip(coo.row, coo.col) if part.owner_N[i] != part.owner_N[j]}
+            pairs = {
+                (int(j), int(part.owner_N[i])) for i, j in zip(coo.row, coo.col) if part.owner_N[i] != part.owner_N[j]
+            }
             sent = np.bincount([part.owner_N[j] for j, _ in pairs], minlength=k)
             assert part.metrics["total_rows"] == len(pairs) and part.metrics["max_send_rows"] == sent.max(initial=0)
         again = part_graph(graph, k, "volume", seed=seed, start="random", **options)

@@ -23,7 +23,14 @@ class Reference:
     """readers_of[v]: the set of readers of v's row; parts and work of vertices, which stand part after part."""
 
     def __init__(self, readers_of, part, work, k, balance, seed, send=True, receive=False, both=False):
-        self.readers_of, self.part, self.work, self.k, self.balance, self.seed = readers_of, list(part), list(work), k, balance, seed
+        self.readers_of, self.part, self.work, self.k, self.balance, self.seed = (
+            readers_of,
+            list(part),
+            list(work),
+            k,
+            balance,
+            seed,
+        )
         self.read_by = [sorted(j for j in range(len(part)) if v in readers_of[j]) for v in range(len(part))]
         self.priced, self.both = (send, receive), both
         self.sums = [[0.0] * k, [0.0] * k]
@@ -53,7 +60,10 @@ class Reference:
         of = [[F(1)] * self.k, [F(1 if self.priced[1] else 0)] * self.k]
         for side in (0, 1):
             if self.priced[side]:
-                mu = [math.exp(min(max(s + 8 * max(0.0, e), -3.0), 3.0)) for s, e in zip(self.sums[side], self.excess(side))]
+                mu = [
+                    math.exp(min(max(s + 8 * max(0.0, e), -3.0), 3.0))
+                    for s, e in zip(self.sums[side], self.excess(side))
+                ]
                 most, unit = max(1, self.k * 9 // 10), 0.0
                 for m in sorted(mu)[:most]:
                     unit += m / most
@@ -116,7 +126,10 @@ class Reference:
         n = len(self.part)
         t = F(temperature)
         wide = F(8) * max(t, F(0.05))
-        self.cap, self.price = cap, min(1.0, 1.65 * math.pow(max(float(self.rows().sum()), 1.0) / (self.mean * self.k), 0.25))
+        self.cap, self.price = (
+            cap,
+            min(1.0, 1.65 * math.pow(max(float(self.rows().sum()), 1.0) / (self.mean * self.k), 0.25)),
+        )
         self.set_over(range(self.k))
         self.sweeps += 1
         key = mixed(self.seed << 32 ^ self.sweeps)
@@ -130,7 +143,9 @@ class Reference:
                 must_leave = is_final and self.work_of(a) > self.balance * self.mean
                 if (self.wake[v] > s and not must_leave) or self.part.count(a) == 1:
                     continue
-                b, margin = self.choose(v, t, mixed((key + v) & MASK) % NOISES, cap * self.mean, 1.5 if must_leave else 0)
+                b, margin = self.choose(
+                    v, t, mixed((key + v) & MASK) % NOISES, cap * self.mean, 1.5 if must_leave else 0
+                )
                 if b != a:
                     self.move(v, b)
                 elif margin > wide:

@@ -8,7 +8,13 @@ from spgnn.spmm import panels, passes
 @pytest.fixture
 def small(monkeypatch):
     """Panels for small matrices, too: 4 for rows of 20 nonzeros and more, 2 from 10 on; no tiles."""
-    for name, value in (("SMALLEST_NNZ", 1), ("SMALLEST_X", 1), ("NONZEROS_A_PANEL", 5), ("PANELS", (4, 2)), ("LONG", 10)):
+    for name, value in (
+        ("SMALLEST_NNZ", 1),
+        ("SMALLEST_X", 1),
+        ("NONZEROS_A_PANEL", 5),
+        ("PANELS", (4, 2)),
+        ("LONG", 10),
+    ):
         monkeypatch.setattr(panels, name, value)
     monkeypatch.setattr(passes, "LEAST_COLUMNS", 1)
     monkeypatch.setattr(passes, "LEAST_A_TILE", 1 << 40)

@@ -23,10 +23,21 @@
 #define __shared__ static
 #define __launch_bounds__(...)
 
-struct uint2 { alignas(8) unsigned x; unsigned y; };
-struct uint4 { alignas(16) unsigned x; unsigned y, z, w; };
-struct int4 { alignas(16) int x; int y, z, w; };
-struct Dim3 { unsigned x = 1, y = 1, z = 1; };
+struct uint2 {
+    alignas(8) unsigned x;
+    unsigned y;
+};
+struct uint4 {
+    alignas(16) unsigned x;
+    unsigned y, z, w;
+};
+struct int4 {
+    alignas(16) int x;
+    int y, z, w;
+};
+struct Dim3 {
+    unsigned x = 1, y = 1, z = 1;
+};
 
 static Dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -42,12 +53,14 @@ struct Thread {
     uint64_t shuffles = 0, barriers = 0;  // that it has come to
 };
 
-struct Slot { uint64_t bits = 0; };
+struct Slot {
+    uint64_t bits = 0;
+};
 
 struct State {
     ucontext_t home;
     std::vector<Thread> threads;
-    std::vector<Slot> slots[2];               // of each thread, for shuffles of even and odd number
+    std::vector<Slot> slots[2];  // of each thread, for shuffles of even and odd number
     std::vector<std::pair<uintptr_t, uintptr_t>> ranges;
     std::string error;
     int current = 0, count = 0;
@@ -60,7 +73,8 @@ static State state;
 inline void fail(const std::string& what) {
     if (state.error.empty()) {
         char where[160];
-        std::snprintf(where, sizeof where, " (block %u,%u thread %u,%u)", blockIdx.x, blockIdx.y, threadIdx.x, threadIdx.y);
+        std::snprintf(where, sizeof where, " (block %u,%u thread %u,%u)", blockIdx.x, blockIdx.y, threadIdx.x,
+                      threadIdx.y);
         state.error = what + where;
     }
 }
@@ -214,27 +228,29 @@ using std::exp;
 using std::log;
 
 // What Python calls: KERNELS is the table that the generated source defines behind this header.
-#define EMULATED_KERNELS(...)                                                                                   \
-    static const std::vector<emulator::Kernel> kernels = {__VA_ARGS__};                                         \
-    extern "C" int find(const char* name) {                                                                     \
-        for (size_t k = 0; k < kernels.size(); ++k)                                                             \
-            if (!std::strcmp(kernels[k].name, name)) return int(k);                                             \
-        return -1;                                                                                              \
-    }                                                                                                           \
+#define EMULATED_KERNELS(...)                                                                                    \
+    static const std::vector<emulator::Kernel> kernels = {__VA_ARGS__};                                          \
+    extern "C" int find(const char* name) {                                                                      \
+        for (size_t k = 0; k < kernels.size(); ++k)                                                              \
+            if (!std::strcmp(kernels[k].name, name)) return int(k);                                              \
+        return -1;                                                                                               \
+    }                                                                                                            \
     extern "C" int argument(int k, int i) { return i < int(kernels[k].sizes.size()) ? kernels[k].sizes[i] : 0; } \
-    extern "C" void allow(uint64_t begin, uint64_t end) { emulator::state.ranges.push_back({begin, end}); }     \
-    extern "C" const char* launch(int k, unsigned gx, unsigned gy, unsigned bx, unsigned by, void** args, uint64_t order) { \
-        using namespace emulator;                                                                               \
-        gridDim = Dim3{gx, gy, 1}, blockDim = Dim3{bx, by, 1};                                                  \
-        state.count = int(bx * by), state.body = kernels[k].body, state.args = args, state.error.clear();       \
-        if (int(state.threads.size()) < state.count) state.threads.resize(state.count);                         \
-        for (auto& slots : state.slots) slots.resize(state.count);                                              \
-        for (uint64_t b = 0; b < uint64_t(gx) * gy && state.error.empty(); ++b) {                               \
-            const uint64_t at = order == 1 ? uint64_t(gx) * gy - 1 - b : b;                                     \
-            blockIdx = Dim3{unsigned(at % gx), unsigned(at / gx), 0};                                           \
-            run_block(order);                                                                                   \
-        }                                                                                                       \
-        state.ranges.clear();                                                                                   \
-        return state.error.empty() ? nullptr : state.error.c_str();                                             \
+    extern "C" void allow(uint64_t begin, uint64_t end) { emulator::state.ranges.push_back({begin, end}); }      \
+    extern "C" const char* launch(int k, unsigned gx, unsigned gy, unsigned bx, unsigned by, void** args,        \
+                                  uint64_t order) {                                                              \
+        using namespace emulator;                                                                                \
+        gridDim = Dim3{gx, gy, 1}, blockDim = Dim3{bx, by, 1};                                                   \
+        state.count = int(bx * by), state.body = kernels[k].body, state.args = args, state.error.clear();        \
+        if (int(state.threads.size()) < state.count) state.threads.resize(state.count);                          \
+        for (auto& slots : state.slots) slots.resize(state.count);                                               \
+        for (uint64_t b = 0; b < uint64_t(gx) * gy && state.error.empty(); ++b) {                                \
+            const uint64_t at = order == 1 ? uint64_t(gx) * gy - 1 - b : b;                                      \
+            blockIdx = Dim3{unsigned(at % gx), unsigned(at / gx), 0};                                            \
+            run_block(order);                                                                                    \
+        }                                                                                                        \
+        state.ranges.clear();                                                                                    \
+        return state.error.empty() ? nullptr : state.error.c_str();                                              \
     }
-#define EMULATED_KERNEL(...) {#__VA_ARGS__, [](void** args) { emulator::call(&__VA_ARGS__, args); }, emulator::sizes(&__VA_ARGS__)}
+#define EMULATED_KERNEL(...) \
+    {#__VA_ARGS__, [](void** args) { emulator::call(&__VA_ARGS__, args); }, emulator::sizes(&__VA_ARGS__)}

@@ -49,17 +49,25 @@ def test_spmm_of_stored_bfloat16_equals_the_loop_rounded_once(isa, stored):
                     Y = np.full((9, F), 0.5 if accumulate else np.nan, np.float32)
                     Y = bfloat(Y) if stored[1] == "b" else Y
                     X_64 = value(X) if stored[0] == "b" else X.astype(np.float64)
-                    start = (np.full((9, F), 0.5) if accumulate else 0) + (0 if more is None else add.astype(np.float64))
-                    expected = reference.spmm(A.indptr, A.indices, weights, X_64, start + np.zeros((9, F)), bias, relu=True)
+                    start = (np.full((9, F), 0.5) if accumulate else 0) + (
+                        0 if more is None else add.astype(np.float64)
+                    )
+                    expected = reference.spmm(
+                        A.indptr, A.indices, weights, X_64, start + np.zeros((9, F)), bias, relu=True
+                    )
                     _kernels.spmm(indptr, indices, weights, X, Y, accumulate, bias, True, 2, isa, add=more)
                     got = value(Y) if stored[1] == "b" else Y
-                    np.testing.assert_allclose(got, expected, rtol=HALF_BIT * 1.01 if stored[1] == "b" else 1e-5, atol=1e-5)
+                    np.testing.assert_allclose(
+                        got, expected, rtol=HALF_BIT * 1.01 if stored[1] == "b" else 1e-5, atol=1e-5
+                    )
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("F", [1, 4, 8, 16, 40])
 def test_storing_rounds_to_the_nearest_even_number_and_keeps_nan_and_infinity(isa, F):
-    bits = np.array([0x3F800000, 0x3F808000, 0x3F818000, 0x3F808001, 0x3F80FFFF, 0x7F7FFFFF, 0x00000001, 0x80008000], np.uint32)
+    bits = np.array(
+        [0x3F800000, 0x3F808000, 0x3F818000, 0x3F808001, 0x3F80FFFF, 0x7F7FFFFF, 0x00000001, 0x80008000], np.uint32
+    )
     numbers = np.concatenate([bits.view(np.float32), [np.nan, -np.nan, np.inf, -np.inf, -0.0]]).astype(np.float32)
     numbers = np.concatenate([numbers, np.array([0x7F800001, 0xFFFFFFFF], np.uint32).view(np.float32)])
     X = np.repeat(numbers[:, None], F, axis=1)

@@ -31,7 +31,15 @@ def product(P=2, width=4, own=1000, ghost=100, rows=50, rows_PP=None, **changes)
     full = lambda x: np.full(P, x, np.int64)
     if rows_PP is None:
         rows_PP = 10 * (1 - np.eye(P, dtype=np.int64))
-    values = dict(width=width, own_P=full(own), ghost_P=full(ghost), out_P=full(rows), table_P=full(rows), rows_PP=rows_PP, row_bytes=4 * width)
+    values = dict(
+        width=width,
+        own_P=full(own),
+        ghost_P=full(ghost),
+        out_P=full(rows),
+        table_P=full(rows),
+        rows_PP=rows_PP,
+        row_bytes=4 * width,
+    )
     return Product(**values | changes)
 
 
@@ -81,7 +89,10 @@ def test_an_exchange_hides_behind_the_own_block_only_with_overlap():
     m = machine()
     beside, after = (product_seconds(m, product(), overlap=overlap) for overlap in (True, False))
     assert after.hidden == 0 and after.epoch_s == pytest.approx(after.spmm + after.exchange)
-    assert beside.hidden == pytest.approx(min(beside.exchange, beside.spmm), rel=0.2) and 0 < beside.hidden <= beside.exchange
+    assert (
+        beside.hidden == pytest.approx(min(beside.exchange, beside.spmm), rel=0.2)
+        and 0 < beside.hidden <= beside.exchange
+    )
     assert beside.epoch_s == pytest.approx(after.epoch_s - beside.hidden)
     much = replace(m, bandwidth=1e12, card_bandwidth=1e12, latency_s=1e-12)
     fast = product_seconds(much, product(own=10**6))
@@ -141,7 +152,9 @@ def test_an_epoch_without_layers_is_refused():
 def test_cover_is_chosen_where_its_bytes_save_more_than_its_work_costs():
     network = load_machine("ethernet-1g")
     columns = product(rows_PP=np.array([[0, 1000], [1000, 0]]), width=64, ghost=4000, own=10**5)
-    cover = product(rows_PP=np.array([[0, 600], [600, 0]]), width=64, ghost=3000, own=10**5, sender_P=np.array([1000, 1000]))
+    cover = product(
+        rows_PP=np.array([[0, 600], [600, 0]]), width=64, ghost=3000, own=10**5, sender_P=np.array([1000, 1000])
+    )
     name, why = cheaper_scheme(columns, cover, network)
     assert name == "cover"
     assert "one product of width 64 on ethernet-1g" in why and "104,000 nonzeros" in why

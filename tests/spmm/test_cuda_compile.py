@@ -6,8 +6,8 @@ import shutil
 import subprocess
 
 import pytest
-
 from emulated_cuda import PASSES
+
 from spgnn.spmm.cuda.launcher import OPTIONS, source_text
 from spgnn.spmm.cuda.plan import WARP
 
@@ -23,12 +23,26 @@ def spmm_instances() -> list[str]:
             shapes = [(4, 8, 1), (32, 1, 1), (32, 1, 2 if V == 8 else 4)]
             for G, E, NV in shapes if kind in ("float", "bfloat16") else shapes[2:]:
                 names.append(f"spmm_items<{kind}, {kind}, int, {V}, {G}, {E}, {NV}, true>")
-    names += ["spmm_items<float, float, long long, 4, 32, 1, 2, false>", "spmm_items<bfloat16, float, int, 8, 32, 1, 1, true>"]
-    names += ["spmm_items<float, bfloat16, int, 4, 32, 1, 1, false>", "spmm_items<float, float, int, 4, 16, 2, 1, false>"]
-    return names + [f"spmm_join<{s}, {'double' if s == 'double' else 'float'}>" for s in SIZES] + ["spmm_join<bfloat16, float>"]
+    names += [
+        "spmm_items<float, float, long long, 4, 32, 1, 2, false>",
+        "spmm_items<bfloat16, float, int, 8, 32, 1, 1, true>",
+    ]
+    names += [
+        "spmm_items<float, bfloat16, int, 4, 32, 1, 1, false>",
+        "spmm_items<float, float, int, 4, 16, 2, 1, false>",
+    ]
+    return (
+        names
+        + [f"spmm_join<{s}, {'double' if s == 'double' else 'float'}>" for s in SIZES]
+        + ["spmm_join<bfloat16, float>"]
+    )
 
 
-INSTANCES = {"spmm": [*dict.fromkeys([*spmm_instances(), *PASSES["spmm"]])], "dense": PASSES["dense"], "wire": PASSES["wire"]}
+INSTANCES = {
+    "spmm": [*dict.fromkeys([*spmm_instances(), *PASSES["spmm"]])],
+    "dense": PASSES["dense"],
+    "wire": PASSES["wire"],
+}
 
 
 @pytest.mark.slow
@@ -41,12 +55,16 @@ def test_nvcc_makes_machine_code_without_spills(source, architecture, tmp_path):
     text = f"{source_text(source)}\nvoid* instances[] = {{{table}}};\n"
     (tmp_path / "kernels.cu").write_text(text)
     options = [*OPTIONS, f"-arch=sm_{architecture}", "-ftz=true", "-cubin", "-Xptxas", "-v", "-Werror", "all-warnings"]
-    done = subprocess.run(["nvcc", *options, "kernels.cu", "-o", "kernels.cubin"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        ["nvcc", *options, "kernels.cu", "-o", "kernels.cubin"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(re.findall(r"Compiling entry function", done.stderr)) == len(INSTANCES[source])
     stacks = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
     assert len(stacks) == len(INSTANCES[source]) and set(stacks) == {("0", "0", "0")}
-    assert max(int(n) for n in re.findall(r"Used (\d+) registers", done.stderr)) <= 80  # three blocks of 256 on a multiprocessor
+    assert (
+        max(int(n) for n in re.findall(r"Used (\d+) registers", done.stderr)) <= 80
+    )  # three blocks of 256 on a multiprocessor
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-
 from emulated_cuda import RecordingLauncher, emulated_kernels
+
 from spgnn.errors import ShapeError
 from spgnn.spmm import reference
 from spgnn.spmm.cuda.kernels import CudaKernels
@@ -79,7 +79,10 @@ def test_spmm_equals_the_float64_product_at_every_width_and_type(kernels):
             kernels.spmm(A, X, out)
             assert_guards_hold(block)
             assert difference(out, product) <= TOLERANCE[stored], (x_dtype, y_dtype, F, is_weighted)
-            bias, add = torch.from_numpy(rng.standard_normal(F)).to(sums), torch.from_numpy(rng.standard_normal(out.shape)).to(sums)
+            bias, add = (
+                torch.from_numpy(rng.standard_normal(F)).to(sums),
+                torch.from_numpy(rng.standard_normal(out.shape)).to(sums),
+            )
             before = torch.from_numpy(rng.standard_normal(out.shape)).to(y_dtype)
             out.copy_(before)
             kernels.spmm(A, X, out, accumulate=True, bias_F=bias, relu=True, add_nF=add)
@@ -94,14 +97,21 @@ def test_spmm_touches_no_memory_but_its_arguments(kernels):
     kernels.prepare(A)
     plan, items_M, joins_J = kernels._plan(A)
     partial = torch.empty(plan.n_slots, 41)
-    kernels.launcher.allow(items_M, joins_J, kernels.upload(A.indices), kernels.upload(A.weights), X, out, bias, add, partial)
+    kernels.launcher.allow(
+        items_M, joins_J, kernels.upload(A.indices), kernels.upload(A.weights), X, out, bias, add, partial
+    )
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("spgnn.spmm.cuda.kernels.torch.empty", lambda *shape, **kind: partial)
             kernels.spmm(A, X, out, bias_F=bias, add_nF=add)
     finally:
         kernels.launcher.buffers = None
-    assert difference(out, A.to_scipy().astype(np.float64) @ X.double().numpy() + add.double().numpy() + bias.double().numpy()) < 1e-5
+    assert (
+        difference(
+            out, A.to_scipy().astype(np.float64) @ X.double().numpy() + add.double().numpy() + bias.double().numpy()
+        )
+        < 1e-5
+    )
 
 
 def test_spmm_gives_the_same_bits_whatever_the_order_of_threads():
@@ -181,7 +191,9 @@ def test_mask_sum_masks_and_adds_columns_as_the_cpu_does(kernels, dtype, n, C):
     assert torch.equal(out, torch.where(H > 0, G, 0))
     exact = torch.where(H > 0, G, 0).double().sum(0).numpy()
     np.testing.assert_allclose(sums.double().numpy(), exact, rtol=1e-5, atol=1e-4 if dtype != F64 else 1e-11)
-    np.testing.assert_allclose(kernels.mask_sum(G, None, None).double().numpy(), G.double().sum(0).numpy(), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(
+        kernels.mask_sum(G, None, None).double().numpy(), G.double().sum(0).numpy(), rtol=1e-5, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("types", [(BF16, BF16), (BF16, F32), (F32, F32)])
@@ -200,7 +212,9 @@ def test_dropout_has_the_mask_and_the_bits_of_the_cpu(kernels, dtype, rate):
     kernels.drop(X, got, node, 2**63 + 11, rate)
     HOST.drop(X, expected, node, 2**63 + 11, rate)
     assert torch.equal(got, expected)
-    np.testing.assert_array_equal((got != 0).numpy(), reference.drop_mask(node, 45, 2**63 + 11, rate) & (X != 0).numpy())
+    np.testing.assert_array_equal(
+        (got != 0).numpy(), reference.drop_mask(node, 45, 2**63 + 11, rate) & (X != 0).numpy()
+    )
 
 
 @pytest.mark.parametrize("is_weighted", [True, False])

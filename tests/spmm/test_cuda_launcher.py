@@ -60,7 +60,11 @@ def cupy(monkeypatch):
 
     stream = SimpleNamespace(from_external=lambda foreign: Entered(log, f"stream {foreign.__cuda_stream__()[1]}"))
     compiler = SimpleNamespace(CompileException=CompileException)
-    fake = SimpleNamespace(RawModule=RawModule, cuda=SimpleNamespace(Device=lambda n: Entered(log, f"device {n}"), Stream=stream, compiler=compiler), log=log)
+    fake = SimpleNamespace(
+        RawModule=RawModule,
+        cuda=SimpleNamespace(Device=lambda n: Entered(log, f"device {n}"), Stream=stream, compiler=compiler),
+        log=log,
+    )
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr("torch.cuda.current_stream", lambda device: SimpleNamespace(cuda_stream=77))
     return fake
@@ -77,9 +81,13 @@ def test_a_kernel_is_compiled_once_and_launched_on_torchs_stream_of_its_device(c
 
 
 def test_a_source_that_does_not_compile_is_one_line_with_the_way_out(cupy):
-    with pytest.raises(ResourceError, match="dense.cu: wrong<int> does not compile: no such template; SPGNN_SPMM=cusparse"):
+    with pytest.raises(
+        ResourceError, match="dense.cu: wrong<int> does not compile: no such template; SPGNN_SPMM=cusparse"
+    ):
         CupyLauncher(torch.device("cuda", 0)).launch("dense", "wrong<int>", (1, 1), (1, 1), ())
-    with pytest.raises(ResourceError, match="dense.cu: header<int> does not compile: Failed to find CUDA headers; SPGNN_SPMM=cusparse"):
+    with pytest.raises(
+        ResourceError, match="dense.cu: header<int> does not compile: Failed to find CUDA headers; SPGNN_SPMM=cusparse"
+    ):
         CupyLauncher(torch.device("cuda", 0)).launch("dense", "header<int>", (1, 1), (1, 1), ())
 
 
@@ -95,7 +103,10 @@ def test_cusparse_keeps_what_does_not_change_and_no_weights_that_are_drawn_anew(
         A = SimpleNamespace(indptr=indptr, indices=indices, weights=torch.full((3,), float(epoch)), nnz=3)
         assert kernels._values(A, torch.float64).tolist() == [epoch] * 3
     assert len(kernels._made) == kept
-    assert [part.dtype for part in kernels._indices(SimpleNamespace(indptr=indptr, indices=indices, weights=None, nnz=2**31))] == [torch.int64] * 2
+    assert [
+        part.dtype
+        for part in kernels._indices(SimpleNamespace(indptr=indptr, indices=indices, weights=None, nnz=2**31))
+    ] == [torch.int64] * 2
 
 
 def test_the_kernels_of_a_device_are_chosen_by_name(cupy, monkeypatch):
@@ -113,7 +124,10 @@ def test_the_kernels_of_a_device_are_chosen_by_name(cupy, monkeypatch):
 def test_the_kernels_of_cpu_and_device_are_called_alike():
     for name, method in vars(HostKernels).items():
         if not name.startswith("_"):
-            assert inspect.signature(method).parameters.keys() == inspect.signature(getattr(CudaKernels, name)).parameters.keys()
+            assert (
+                inspect.signature(method).parameters.keys()
+                == inspect.signature(getattr(CudaKernels, name)).parameters.keys()
+            )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -128,9 +142,13 @@ def test_every_nonzero_is_in_one_item_and_every_row_is_written_once(seed):
         covered[item["start"] : item["start"] + item["length"]] += 1
     assert (covered == 1).all() and items["length"].max(initial=0) <= LONG
     whole, slots = items[items["row"] >= 0], ~items["row"][items["row"] < 0]
-    assert sorted([*whole["row"], *joins["row"]]) == list(range(len(lengths))) and sorted(slots) == list(range(plan.n_slots))
+    assert sorted([*whole["row"], *joins["row"]]) == list(range(len(lengths))) and sorted(slots) == list(
+        range(plan.n_slots)
+    )
     for join in joins:
-        parts = items[np.isin(~items["row"], np.arange(join["first"], join["first"] + join["count"])) & (items["row"] < 0)]
+        parts = items[
+            np.isin(~items["row"], np.arange(join["first"], join["first"] + join["count"])) & (items["row"] < 0)
+        ]
         assert parts["length"].sum() == lengths[join["row"]] and parts["length"].max() - parts["length"].min() <= 1
     assert (items["length"][: plan.n_warps] > SHORT).all() and (items["length"][plan.n_warps :] <= SHORT).all()
     assert (items["length"][: plan.n_filled] > 0).all() and (items["length"][plan.n_filled :] == 0).all()
@@ -153,7 +171,9 @@ def test_lanes_cover_every_column_of_every_width_and_launches_every_item(x_bytes
 
 def test_packs_are_as_wide_as_width_and_addresses_allow():
     assert common_pack(64, (256, 4), (512, 4)) == 8  # two words of 16 bytes
-    assert common_pack(64, (264, 4), (512, 4)) == 2 and common_pack(41, (256, 4)) == 1 and common_pack(12, (256, 2)) == 4
+    assert (
+        common_pack(64, (264, 4), (512, 4)) == 2 and common_pack(41, (256, 4)) == 1 and common_pack(12, (256, 2)) == 4
+    )
 
 
 def test_the_graphs_that_the_tests_on_a_device_name_are_there():
@@ -169,7 +189,11 @@ def test_products_are_timed_behind_a_wait_that_lets_the_host_run_ahead(monkeypat
     loader.exec_module(script)
     log = []
     event = lambda enable_timing: SimpleNamespace(record=lambda: log.append("record"), elapsed_time=lambda other: 2.0)
-    for name, stand_in in (("Event", event), ("synchronize", lambda: log.append("synchronize")), ("_sleep", lambda cycles: log.append("sleep"))):
+    for name, stand_in in (
+        ("Event", event),
+        ("synchronize", lambda: log.append("synchronize")),
+        ("_sleep", lambda cycles: log.append("sleep")),
+    ):
         monkeypatch.setattr(torch.cuda, name, stand_in)
     assert script.timed_ms(lambda: log.append("product"), 2) == 2.0
     assert log == ["product"] * 3 + ["synchronize", "sleep"] + ["record", "product", "record"] * 2 + ["synchronize"]

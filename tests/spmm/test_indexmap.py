@@ -14,7 +14,9 @@ def blocks(seed):
     rng = np.random.default_rng(seed)
     N, P = int(rng.integers(1, 60)), int(rng.integers(1, 6))
     owner_N = rng.integers(0, P, N)
-    A = sp.csr_array(sp.random_array((N, N), density=float(rng.choice([0, 0.02, 0.1, 0.5])), format="csr", rng=rng, dtype=np.float32))
+    A = sp.csr_array(
+        sp.random_array((N, N), density=float(rng.choice([0, 0.02, 0.1, 0.5])), format="csr", rng=rng, dtype=np.float32)
+    )
     A.data[::3] = 0  # stored zeros stay
     for rank in range(P + 1):
         own_n = np.flatnonzero(owner_N == rank)

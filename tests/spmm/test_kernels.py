@@ -39,7 +39,9 @@ def test_spmm_equals_the_loop_at_every_width(isa, dtype, index):
                     # What overwrites must not read: the output is poisoned.
                     Y = np.full((9, F), 0.5 if accumulate else np.nan, dtype)
                     expected = reference.spmm(A.indptr, A.indices, weights, X, Y if accumulate else None, b, relu=True)
-                    _kernels.spmm(A.indptr.astype(np.int64), A.indices.astype(index), weights, X, Y, accumulate, b, True, 2, isa)
+                    _kernels.spmm(
+                        A.indptr.astype(np.int64), A.indices.astype(index), weights, X, Y, accumulate, b, True, 2, isa
+                    )
                     np.testing.assert_allclose(Y, expected, **tolerance(dtype))
 
 
@@ -52,7 +54,9 @@ def test_rows_of_any_length_are_summed_in_blocks_and_one_by_one(isa, dtype):
     rng = np.random.default_rng(1)
     indices = np.concatenate([np.sort(rng.choice(m, length, replace=False)) for length in lengths_n]).astype(np.int32)
     weights, places_n = rng.standard_normal(len(indices)).astype(dtype), rng.permutation(n)
-    A, pattern = (sp.csr_array((data, indices, indptr), shape=(n, m)) for data in (weights.astype(float), np.ones(len(indices))))
+    A, pattern = (
+        sp.csr_array((data, indices, indptr), shape=(n, m)) for data in (weights.astype(float), np.ones(len(indices)))
+    )
     for F in (1, 3, 4, 8, 16, 17, 32, 41, 64, 65, 128, 256):
         X = rng.standard_normal((m, F)).astype(dtype)
         for values, M in ((weights, A), (None, pattern)):
@@ -139,7 +143,9 @@ def test_apply_refuses_shapes_and_dtypes_that_do_not_fit():
 
 def test_the_kernel_refuses_an_index_array_of_another_length():
     with pytest.raises(ValueError, match="indptr must end"):
-        _kernels.spmm(np.array([0, 5]), np.zeros(2, np.int32), None, np.ones((3, 2), np.float32), np.empty((1, 2), np.float32))
+        _kernels.spmm(
+            np.array([0, 5]), np.zeros(2, np.int32), None, np.ones((3, 2), np.float32), np.empty((1, 2), np.float32)
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -174,7 +180,9 @@ def test_dropout_equals_the_reference_mask_dense_and_sparse(isa, dtype, rate):
     np.testing.assert_allclose(out, expected, rtol=1e-6)
     S = sp.csr_array(X * (X > 0.2))
     values = np.empty_like(S.data)
-    _kernels.drop_sparse(S.indptr.astype(np.int64), S.indices.astype(np.int32), S.data, values, node, 2**63 + 11, rate, 1, isa)
+    _kernels.drop_sparse(
+        S.indptr.astype(np.int64), S.indices.astype(np.int32), S.data, values, node, 2**63 + 11, rate, 1, isa
+    )
     dense = sp.csr_array((values, S.indices, S.indptr), shape=S.shape).toarray()
     np.testing.assert_allclose(dense, np.where(X > 0.2, expected, 0), rtol=1e-6)
 

@@ -17,7 +17,16 @@ pytestmark = pytest.mark.gpu
 
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
 TOLERANCE = {F32: 1e-5, F64: 1e-12, BF16: 1e-2, F16: 2e-3}
-GRAPHS = ["path:n=1", "path:n=50", "star:n=5000", "grid:rows=30,cols=40", "complete:n=60", "random_directed:n=3000,degree=7", "rmat:scale=14,degree=16", "sbm:n=2000,seed=0"]
+GRAPHS = [
+    "path:n=1",
+    "path:n=50",
+    "star:n=5000",
+    "grid:rows=30,cols=40",
+    "complete:n=60",
+    "random_directed:n=3000,degree=7",
+    "rmat:scale=14,degree=16",
+    "sbm:n=2000,seed=0",
+]
 WIDTHS = [1, 3, 8, 16, 41, 47, 64, 100, 128, 256, 300, 602, 1024]
 HOST = HostKernels()
 
@@ -62,7 +71,10 @@ def check(kernels, device, A: sp.csr_array, F: int, dtype: torch.dtype) -> None:
     bias, add, before = draw(F).to(sums), draw(*out.shape).to(sums), draw(*out.shape).to(dtype)
     out.copy_(before)
     kernels.spmm(block, X_d, out, accumulate=True, bias_F=bias.to(device), relu=True, add_nF=add.to(device))
-    assert difference(out, (product + before.double() + add.double() + bias.double()).relu()) <= TOLERANCE[dtype], (F, dtype)
+    assert difference(out, (product + before.double() + add.double() + bias.double()).relu()) <= TOLERANCE[dtype], (
+        F,
+        dtype,
+    )
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -118,7 +130,10 @@ def test_passes_between_products_equal_the_cpus(kernels, device, dtype):
     kernels.take_rows(G.to(device), rows, taken)
     assert torch.equal(taken.cpu(), G[rows])
     for name, width in (("bfloat16", 82), ("float16", 82), ("int8", 45)):
-        wire, wire_d = torch.zeros(5000, width, dtype=torch.uint8), torch.zeros(5000, width, dtype=torch.uint8, device=device)
+        wire, wire_d = (
+            torch.zeros(5000, width, dtype=torch.uint8),
+            torch.zeros(5000, width, dtype=torch.uint8, device=device),
+        )
         HOST.encode(name, G, wire), kernels.encode(name, G.to(device), wire_d)
         # int8: 127 / top divides differently by a last bit, and a tie may fall to the other side.
         assert (wire_d.cpu() != wire).float().mean() < (1e-3 if name == "int8" else 1e-9)

@@ -28,12 +28,22 @@ def test_passes_together_are_the_matrix(small, monkeypatch, index, dtype, groups
     seen, order = np.zeros(A.shape), {}
     for rows, columns, indptr, indices, weights, is_first, is_last in made:
         rows = np.arange(60) if rows is None else rows
-        assert indptr.dtype == np.int64 and indices.dtype == np.uint16 and (weights is None if dtype is None else weights.dtype == dtype)
+        assert (
+            indptr.dtype == np.int64
+            and indices.dtype == np.uint16
+            and (weights is None if dtype is None else weights.dtype == dtype)
+        )
         values = np.ones(len(indices)) if weights is None else weights
-        seen[rows[:, None], np.arange(50)[columns]] += sp.csr_array((values, indices, indptr), shape=(len(rows), columns.stop - columns.start)).toarray()
+        seen[rows[:, None], np.arange(50)[columns]] += sp.csr_array(
+            (values, indices, indptr), shape=(len(rows), columns.stop - columns.start)
+        ).toarray()
         for row in rows:
             before = order.setdefault(row, [])
-            assert is_first == (not before) and columns.start == (before[-1].stop if before else 0) and is_last == (columns.stop == 50)
+            assert (
+                is_first == (not before)
+                and columns.start == (before[-1].stop if before else 0)
+                and is_last == (columns.stop == 50)
+            )
             before.append(columns)
     np.testing.assert_array_equal(seen, A.toarray())
     for row, length in enumerate(np.diff(A.indptr)):
@@ -43,7 +53,9 @@ def test_passes_together_are_the_matrix(small, monkeypatch, index, dtype, groups
 def test_rows_are_in_the_group_of_their_length(small):
     groups = {count: rows.tolist() for count, rows in row_groups(np.array([0, 25, 9, 10, 19, 20, 3]))}
     assert groups == {4: [1, 5], 2: [3, 4], 1: [0, 2, 6]}
-    assert [count for count, _ in row_groups(np.array([30, 20]))] == [4] and list(row_groups(np.zeros(0, np.int64))) == []
+    assert [count for count, _ in row_groups(np.array([30, 20]))] == [4] and list(
+        row_groups(np.zeros(0, np.int64))
+    ) == []
 
 
 def test_rows_of_one_length_are_not_listed(small):
@@ -67,7 +79,10 @@ def test_panels_of_few_columns_that_hold_much_are_wider(small, monkeypatch):
     assert passes._bounds(np.array([1] * 190 + [100] * 10), 4) == [0, 192, 200]
     assert passes._bounds(np.array([5, 0, 0]), 4) == [0, 3] and passes._bounds(np.arange(20), 4) == [0, 20]
     monkeypatch.setattr(passes, "LEAST_COLUMNS", 1)
-    assert passes._bounds(np.array([5, 0, 0, 1, 0]), 3) == [0, 1, 5] and passes._bounds(np.array([0, 0, 4]), 2) == [0, 3]
+    assert passes._bounds(np.array([5, 0, 0, 1, 0]), 3) == [0, 1, 5] and passes._bounds(np.array([0, 0, 4]), 2) == [
+        0,
+        3,
+    ]
 
 
 def test_cutting_is_the_same_on_any_number_of_threads(small):
@@ -87,14 +102,20 @@ def test_a_list_of_rows_of_another_length_is_refused(wrong):
 def test_a_panel_of_many_columns_keeps_wide_indices(small, monkeypatch):
     monkeypatch.setattr(passes, "LEAST_COLUMNS", 1 << 16)
     m = (1 << 16) * 2
-    A = sp.csr_array(sp.random_array((40, m), density=0.001, format="csr", dtype=np.float32, rng=np.random.default_rng(0)))
+    A = sp.csr_array(
+        sp.random_array((40, m), density=0.001, format="csr", dtype=np.float32, rng=np.random.default_rng(0))
+    )
     A.sort_indices()
     made = cut(*arrays(A), A.data, m)
     assert [(part.columns.stop - part.columns.start, part.indices.dtype) for part in made] == [(1 << 16, np.uint16)] * 2
     monkeypatch.setattr(passes, "LEAST_COLUMNS", (1 << 16) + 1)
     assert [part.indices.dtype for part in cut(*arrays(A), A.data, m)] == [np.int32, np.uint16]
     assert [part.indices.dtype for part in cut(*arrays(A, np.int64), A.data, m)] == [np.int64, np.uint16]
-    X, one, several = np.random.default_rng(1).standard_normal((m, 32)).astype(np.float32), np.empty((40, 32), np.float32), np.empty((40, 32), np.float32)
+    X, one, several = (
+        np.random.default_rng(1).standard_normal((m, 32)).astype(np.float32),
+        np.empty((40, 32), np.float32),
+        np.empty((40, 32), np.float32),
+    )
     _kernels.spmm(*arrays(A), A.data, X, one)
     for index in (np.int32, np.int64):
         multiply(cut(*arrays(A, index), A.data, m), X, several, False)
@@ -172,7 +193,9 @@ def test_a_width_that_was_multiplied_once_keeps_no_panels():
 
 
 def test_making_panels_takes_little_beside_them():
-    A = sp.csr_array(sp.random_array((3000, 3000), density=0.05, format="csr", dtype=np.float32, rng=np.random.default_rng(0)))
+    A = sp.csr_array(
+        sp.random_array((3000, 3000), density=0.05, format="csr", dtype=np.float32, rng=np.random.default_rng(0))
+    )
     indptr, indices = arrays(A)
     tracemalloc.start()  # the kernels' arrays are numpy's, too
     made = cut(indptr, indices, A.data, 3000)
@@ -190,9 +213,19 @@ def test_passes_of_nothing_and_of_one_column(small, n, m):
 
 def test_panels_are_for_long_rows_of_large_matrices_and_wide_products():
     assert has_panels(1 << 17, 7_046_772) and has_panels(50_000, 1_200_000)
-    assert not has_panels(169_343, 2_315_598) and not has_panels(1000, 1_000_000) and not has_panels(0, 0) and not has_panels(50_001, 1_200_000)
+    assert (
+        not has_panels(169_343, 2_315_598)
+        and not has_panels(1000, 1_000_000)
+        and not has_panels(0, 0)
+        and not has_panels(50_001, 1_200_000)
+    )
     found = Panels(True)
-    assert found.fit(1 << 17, 64, 4) and not found.fit(1 << 17, 16, 4) and not found.fit(1000, 64, 4) and not Panels(False).fit(1 << 17, 64, 4)
+    assert (
+        found.fit(1 << 17, 64, 4)
+        and not found.fit(1 << 17, 16, 4)
+        and not found.fit(1000, 64, 4)
+        and not Panels(False).fit(1 << 17, 64, 4)
+    )
     assert panel_bytes(1 << 17, 1 << 17, 7_046_772, 256) == 7_046_772 * 6 + 5 * 8 * ((1 << 17) + 1)
     assert panel_bytes(10_000, 1 << 17, 960_000 * 2, 256, 12) == 1_920_000 * 10 + 17 * 8 * 10_001
     assert panel_bytes(169_343, 169_343, 2_315_598, 256) == panel_bytes(20_000, 20_000, 1_200_000, 256) == 0
@@ -200,12 +233,19 @@ def test_panels_are_for_long_rows_of_large_matrices_and_wide_products():
 
 @pytest.mark.parametrize("power, m", [(0.0, 20_000), (0.6, 20_000), (0.0, 1_000_000)])
 def test_predicted_bytes_are_those_of_the_passes(power, m):
-    lengths = np.random.default_rng(0).permutation(40 * (1 - power) * (np.arange(1, 40_001) / 40_000) ** -power).astype(np.int64) + 1
+    lengths = (
+        np.random.default_rng(0)
+        .permutation(40 * (1 - power) * (np.arange(1, 40_001) / 40_000) ** -power)
+        .astype(np.int64)
+        + 1
+    )
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     rank = np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths)
     columns = rank * np.repeat(m // lengths, lengths)
     made = cut(indptr, columns.astype(np.int32), np.ones(len(columns), np.float32), m)
-    found = sum(x.nbytes for part in made for x in (part.indptr, part.indices, part.weights)) + sum({id(part.rows): part.rows.nbytes for part in made if part.rows is not None}.values())
+    found = sum(x.nbytes for part in made for x in (part.indptr, part.indices, part.weights)) + sum(
+        {id(part.rows): part.rows.nbytes for part in made if part.rows is not None}.values()
+    )
     assert found == pytest.approx(panel_bytes(40_000, m, len(columns), 512), rel=0.1)
 
 

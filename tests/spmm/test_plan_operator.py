@@ -39,7 +39,12 @@ def dist(graph, comm, kind="random", **options):
 @pytest.mark.parametrize("kind", ["block", "random", "lopsided"])
 @pytest.mark.parametrize("how", ["gcn", "row", "none"])
 def test_the_product_and_its_adjoint_equal_the_dense_ones(comm, scheme, kind, how):
-    for seed, weighted, use in ((0, False, "directed"), (1, True, "directed"), (2, False, "undirected"), (3, True, "reversed")):
+    for seed, weighted, use in (
+        (0, False, "directed"),
+        (1, True, "directed"),
+        (2, False, "undirected"),
+        (3, True, "reversed"),
+    ):
         graph = random_graph(seed=seed, weighted=weighted, use=use)
         dgraph = dist(graph, comm, kind, scheme=scheme, operator=how)
         A_NN = dense_operator(graph, how)
@@ -131,7 +136,9 @@ def test_rows_sent_by_rank_0_equal_rows_that_each_rank_cuts(comm, sparse, round_
     cut = distribute(graph, comm, part, dtype=torch.float64)
     scatter.ROUND_BYTES = round_bytes  # of all ranks, where they are threads
     try:
-        sent = distribute(graph if comm.rank == 0 else None, comm, part if comm.rank == 0 else None, dtype=torch.float64)
+        sent = distribute(
+            graph if comm.rank == 0 else None, comm, part if comm.rank == 0 else None, dtype=torch.float64
+        )
         comm.barrier()
     finally:
         scatter.ROUND_BYTES = 1 << 26
@@ -152,7 +159,9 @@ def test_on_a_grid_needs_are_told_inside_the_process_column_alone(comm, scheme):
         comm.traffic.reset()
         dist(random_graph(), comm, scheme=scheme, replication=c, keep=False)
         told = comm.traffic.sent_bytes("all_to_all")
-        assert set(np.flatnonzero(told) % c) <= {comm.rank % c}, "rows of H travel in process columns, and so do the lists of what is read"
+        assert set(np.flatnonzero(told) % c) <= {comm.rank % c}, (
+            "rows of H travel in process columns, and so do the lists of what is read"
+        )
         assert comm.all_reduce(np.array([told.sum()]))[0] > 0
 
 
@@ -172,7 +181,9 @@ def test_rank_0_sends_each_row_of_its_graph_once_whatever_the_ranks(comm):
     from spgnn.partition import Partition
 
     n = 6000
-    ring = graph_from_coo(np.arange(n), (np.arange(n) + 1) % n, n, X=np.ones((n, 8)), y=np.zeros(n, int)).with_edges("undirected")
+    ring = graph_from_coo(np.arange(n), (np.arange(n) + 1) % n, n, X=np.ones((n, 8)), y=np.zeros(n, int)).with_edges(
+        "undirected"
+    )
     part = Partition(owners(ring, comm.size, "block"), comm.size)
     comm.traffic.reset()
     distribute(ring if comm.rank == 0 else None, comm, part if comm.rank == 0 else None, keep=False)

@@ -51,7 +51,12 @@ def test_tiles_are_the_first_columns_of_the_longest_rows(small, monkeypatch, ind
     monkeypatch.setattr(passes, "LEAST_A_TILE", least)
     A = hubs_first(n)
     (tiles, *rest), width = cut(*arrays(A, index), A.data, 700, threads=3), _kernels.TILE_COLUMNS
-    assert isinstance(tiles, Tiles) and tiles.is_first and not tiles.is_last and not any(isinstance(part, Tiles) for part in rest)
+    assert (
+        isinstance(tiles, Tiles)
+        and tiles.is_first
+        and not tiles.is_last
+        and not any(isinstance(part, Tiles) for part in rest)
+    )
     np.testing.assert_array_equal(tiles.rows, np.flatnonzero(np.diff(A.indptr) >= 20))
     dense, found, ends, counts = A.toarray(), np.zeros(A.shape, np.float32), np.zeros(n, int), tiles.counts.tolist()
     at_count = at = 0
@@ -94,7 +99,11 @@ def test_a_row_that_repeats_columns_too_often_for_a_tile_is_left_to_panels(small
     made = cut(*arrays(A), A.data, 400, threads=1)
     out = np.full((2, 16), np.nan, np.float32)
     multiply(made, np.ones((400, 16), np.float32), out, False)
-    assert made[0].blocks[:, 1].tolist() == [0, 1, 0] and made[0].counts.tolist() == [44] and out[:, 0].tolist() == [256, 344]
+    assert (
+        made[0].blocks[:, 1].tolist() == [0, 1, 0]
+        and made[0].counts.tolist() == [44]
+        and out[:, 0].tolist() == [256, 344]
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,6 +132,10 @@ def test_rows_of_hubs_are_in_tiles_while_a_row_of_x_is_used_often_enough():
     A.data[:] = 1
     short, long_ = cut(*arrays(A), None, 400, 1), cut(*arrays(sp.csr_array(sp.hstack([A, A]))), None, 800, 1)
     assert not any(isinstance(part, Tiles) for part in short)  # rows of 96 nonzeros and more
-    assert isinstance(long_[0], Tiles) and set(np.diff(long_[0].blocks[:, 0])) == {100} and set(long_[0].blocks[:-1, 1]) == {6}
+    assert (
+        isinstance(long_[0], Tiles)
+        and set(np.diff(long_[0].blocks[:, 0])) == {100}
+        and set(long_[0].blocks[:-1, 1]) == {6}
+    )
     low = cut(*arrays(sp.csr_array(sp.hstack([A, A]))), None, 800, 4)  # blocks of 25 rows, 5 uses a column
     assert not isinstance(low[0], Tiles)

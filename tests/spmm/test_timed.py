@@ -32,7 +32,9 @@ def test_every_operation_is_timed():
 @parallel([2, 3], mpi=[2])
 @pytest.mark.parametrize("scheme", ["columns", "broadcast", "cover"])
 def test_products_are_the_same_and_counts_are_exact(comm, scheme):
-    A = distribute(random_graph(use="undirected", weighted=True), comm, scheme=scheme, keep=False, dtype=torch.float64).A
+    A = distribute(
+        random_graph(use="undirected", weighted=True), comm, scheme=scheme, keep=False, dtype=torch.float64
+    ).A
     H = torch.from_numpy(np.random.default_rng(comm.rank).standard_normal((A.m, 5)))
     plain, plain_adjoint = A.at(1).apply(H), A.at(1).adjoint(H)
     recorder = Recorder()
@@ -47,7 +49,10 @@ def test_products_are_the_same_and_counts_are_exact(comm, scheme):
     assert found[EXCHANGE].bytes == comm.traffic.sent_bytes("all_to_all").sum()
     assert found[EXCHANGE].messages == comm.traffic.messages("all_to_all").sum()
     assert {span.label for span in recorder.spans if span.phase == EXCHANGE} == {"layer 1 forward", "layer 1 backward"}
-    assert {span.label for span in recorder.spans if span.phase == "own SpMM"} == {"layer 1 forward", "layer 1 backward"}
+    assert {span.label for span in recorder.spans if span.phase == "own SpMM"} == {
+        "layer 1 forward",
+        "layer 1 backward",
+    }
 
 
 @parallel([4], mpi=[4])

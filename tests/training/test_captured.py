@@ -42,12 +42,16 @@ def kernels(monkeypatch):
     return kernels
 
 
-def trainer_of(*, sparse=False, dropout=0.0, norm=None, residual=False, is_multilabel=False, dtype=torch.float64, **options) -> Trainer:
+def trainer_of(
+    *, sparse=False, dropout=0.0, norm=None, residual=False, is_multilabel=False, dtype=torch.float64, **options
+) -> Trainer:
     graph = random_graph(n=60, edges=400, f=9, sparse=sparse)
     if is_multilabel:
         graph = replace(graph, y=np.eye(3, dtype=np.int8)[np.maximum(graph.y, 0)])
     dgraph = spgnn.distribute(graph, SelfCommunicator(), dtype=dtype, keep=dropout == 0)
-    model = Stack(GCN(9, 9, act="relu", norm=norm, residual=residual), GCN(9, 8, act="relu"), GCN(8, 3), dropout=dropout)
+    model = Stack(
+        GCN(9, 9, act="relu", norm=norm, residual=residual), GCN(9, 8, act="relu"), GCN(8, 3), dropout=dropout
+    )
     return Trainer(model, dgraph, TrainConfig(epochs=EAGER + 4, lr=0.05, **options))
 
 
@@ -61,7 +65,11 @@ def test_replayed_epochs_are_those_that_run_as_they_stand(case, kernels):
     assert [(r["train"], r["val"]) for r in got.records] == [(r["train"], r["val"]) for r in expected.records]
     assert all(torch.equal(a, b) for a, b in zip(plain.model.parameters(), captured.model.parameters()))
     steps = captured.captured
-    assert steps._forward.graph and steps._update.graph and (steps.logits.graph is not None) == (steps.logits.calls > EAGER)
+    assert (
+        steps._forward.graph
+        and steps._update.graph
+        and (steps.logits.graph is not None) == (steps.logits.calls > EAGER)
+    )
     # On the CPU backward looks whether the gradient of the loss is one.
     assert capture.syncs == ({} if case == "multilabel" else {"_local_scalar_dense": 1})
 

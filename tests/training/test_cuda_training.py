@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-
-import spgnn
 from emulated_cuda import emulated_kernels
 from graphs import random_graph
+
+import spgnn
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.dist.device import DeviceCommunicator
 from spgnn.dist.staged import StagedTransport
@@ -37,7 +37,9 @@ def staged(comm):
 def train(comm, *, dtype=torch.float64, sparse=False, dropout=0.0, norm=None, residual=False, prune="auto", **options):
     graph = random_graph(n=60, edges=400, f=9, sparse=sparse)
     dgraph = spgnn.distribute(graph, comm, method="random", dtype=dtype, keep=dropout == 0, **options)
-    model = Stack(GCN(9, 9, act="relu", norm=norm, residual=residual), GCN(9, 8, act="relu"), GCN(8, 3), dropout=dropout)
+    model = Stack(
+        GCN(9, 9, act="relu", norm=norm, residual=residual), GCN(9, 8, act="relu"), GCN(8, 3), dropout=dropout
+    )
     history = spgnn.train(model, dgraph, epochs=4, prune=prune, lr=0.05)
     with torch.no_grad():
         logits = dgraph.collect(model.eval()(dgraph.A, dgraph.X).double().numpy())

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from graphs import random_graph
 
 import spgnn
-from graphs import random_graph
 from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator, run_threads
@@ -111,7 +111,10 @@ def trainer():
 
 def test_out_of_memory_is_one_error_with_the_arithmetic(trainer, monkeypatch):
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (int(1e8), int(2e9)))
-    with pytest.raises(ResourceError, match="rank 0: out of memory on cpu, which has 2 GB, 0.1 GB of them free.*CUDA itself.* GB by prediction"):
+    with pytest.raises(
+        ResourceError,
+        match="rank 0: out of memory on cpu, which has 2 GB, 0.1 GB of them free.*CUDA itself.* GB by prediction",
+    ):
         with explaining_memory(trainer):
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
@@ -128,4 +131,6 @@ def test_a_refusal_names_the_parts_that_would_fit(trainer, monkeypatch):
     monkeypatch.setattr("spgnn.analysis.device_memory.CONTEXT_BYTES", 0)
     needed = device_need(trainer, 0).memory
     whole = needed.parts["weights and optimiser"]
-    assert "; 2 parts, each on a device of its own, would fit" in refusal(trainer, 0, "cuda:0", 0, (needed.training + whole) // 2 + 1)
+    assert "; 2 parts, each on a device of its own, would fit" in refusal(
+        trainer, 0, "cuda:0", 0, (needed.training + whole) // 2 + 1
+    )

@@ -30,10 +30,16 @@ def stack():
 def test_its_bytes_are_those_that_are_sent_and_its_rows_those_of_measure(comm, scheme):
     graph = graph_with_few_labels()
     part = part_graph(graph, comm.size, method="random")
-    dgraph = distribute(graph, comm, part, scheme=scheme, operator="none", dtype=torch.float64)  # which adds no self-loops
+    dgraph = distribute(
+        graph, comm, part, scheme=scheme, operator="none", dtype=torch.float64
+    )  # which adds no self-loops
     told = explain(stack(), dgraph)
     history = train(stack(), dgraph, epochs=2)
-    assert sum(l["bytes_forward"] + l["bytes_backward"] for l in told.layers) == history.bytes_sent == history.bytes_predicted
+    assert (
+        sum(l["bytes_forward"] + l["bytes_backward"] for l in told.layers)
+        == history.bytes_sent
+        == history.bytes_predicted
+    )
     report = measure(graph, part, dgraph.scheme, (6, 9, 3), itemsize=8, train_N=(graph.split == 0) & (graph.y >= 0))
     assert [l["rows"] for l in told.layers] == [l.rows for l in report.layers]
     assert [l["order"] for l in told.layers] == [l.order for l in report.layers]
@@ -54,7 +60,9 @@ FROZEN = {
 @pytest.mark.parametrize("keep", [True, False])
 def test_the_backward_exchanges_that_frozen_weights_do_not_ask_for_are_not_predicted(comm, which, keep):
     widths, is_frozen = FROZEN[which]
-    dgraph = distribute(random_graph(n=60, use="undirected"), comm, method="random", replication=comm.size // 2 or 1, keep=keep)
+    dgraph = distribute(
+        random_graph(n=60, use="undirected"), comm, method="random", replication=comm.size // 2 or 1, keep=keep
+    )
     model = Stack(*[GCN(f, c, norm="layer") for f, c in zip(widths, widths[1:])])
     everything = explain(model, dgraph)
     for name, p in model.named_parameters():
@@ -80,7 +88,9 @@ def test_it_says_why_rows_are_not_pruned_and_why_a_product_is_not_kept():
 
 def test_auto_prunes_where_few_nodes_train_and_does_not_where_most_do():
     few = graph_with_few_labels()
-    assert explain(stack(), distribute(few, SelfCommunicator())).layers[-1]["rows"] == int(((few.split == 0) & (few.y >= 0)).sum())
+    assert explain(stack(), distribute(few, SelfCommunicator())).layers[-1]["rows"] == int(
+        ((few.split == 0) & (few.y >= 0)).sum()
+    )
     most = random_graph(n=60, edges=300, use="undirected")
     most.split[:] = 0
     assert explain(stack(), distribute(most, SelfCommunicator())).layers[-1]["rows"] == 60
@@ -104,8 +114,13 @@ def test_layers_of_ones_own_are_not_explained_nor_pruned():
 def test_what_a_hook_makes_of_x_is_multiplied_in_every_step_and_no_bytes_are_predicted(comm, place):
     losses = []
     for keep in (True, False):
-        dgraph, model = distribute(graph_with_few_labels(), comm, method="random", dtype=torch.float64, keep=keep), stack()
-        (model if place == "model" else model.layers[0]).register_forward_pre_hook(lambda module, given: (given[0], torch.tanh(given[1])))
+        dgraph, model = (
+            distribute(graph_with_few_labels(), comm, method="random", dtype=torch.float64, keep=keep),
+            stack(),
+        )
+        (model if place == "model" else model.layers[0]).register_forward_pre_hook(
+            lambda module, given: (given[0], torch.tanh(given[1]))
+        )
         history = train(model, dgraph, epochs=2)
         losses.append([record["loss"] for record in history.records])
         assert history.bytes_predicted is None
@@ -121,7 +136,11 @@ def test_steps_with_the_gradient_of_x_take_all_rows_and_its_exchange_is_predicte
     told = explain(stack(), dgraph)
     history = train(stack(), dgraph, epochs=1)
     assert told.rows == "all rows: X requires a gradient" and torch.equal(dgraph.X.grad, expected)
-    assert sum(l["bytes_forward"] + l["bytes_backward"] for l in told.layers) == history.bytes_sent == history.bytes_predicted
+    assert (
+        sum(l["bytes_forward"] + l["bytes_backward"] for l in told.layers)
+        == history.bytes_sent
+        == history.bytes_predicted
+    )
     train(stack(), dgraph, epochs=2)
     with pytest.raises(UsageError, match="X requires a gradient"):
         train(stack(), dgraph, epochs=1, prune="always")
@@ -158,7 +177,9 @@ def test_what_is_printed_of_a_graph_and_a_training_is_one_line():
 @parallel([2], mpi=[])
 @pytest.mark.parametrize("place", ["before layer 2", "after layer 1", "after the model"])
 def test_what_a_hook_makes_of_own_rows_has_all_of_them_and_no_bytes_are_predicted(comm, place):
-    dgraph = distribute(graph_with_few_labels(), comm, method="random", dtype=torch.float64)  # without the hook rows are left out
+    dgraph = distribute(
+        graph_with_few_labels(), comm, method="random", dtype=torch.float64
+    )  # without the hook rows are left out
     model, seen = Stack(GCN(6, 4, act="relu"), GCN(4, 8, act="relu"), GCN(8, 3)), []
     look = lambda H_nF: seen.append(len(H_nF)) or H_nF + torch.from_numpy(dgraph.node_n % 3)[:, None]
     if place == "before layer 2":

@@ -21,7 +21,11 @@ from spgnn.training import predict, run, train
 def write_parts(comm, folder: str, edges: str, sparse: bool) -> tuple[Path, dict]:
     """Rank 0 writes a stream and its parts, one a rank; all return the folder and the tables."""
     folder = Path(comm.all_gather_json(folder)[0])
-    tables = {"features": folder / ("X.npz" if sparse else "X.npy"), "labels": folder / "y.npy", "split": folder / "s.npy"}
+    tables = {
+        "features": folder / ("X.npz" if sparse else "X.npy"),
+        "labels": folder / "y.npy",
+        "split": folder / "s.npy",
+    }
     if comm.rank == 0:
         rng = np.random.default_rng(0)
         (rng.random((400, 2)) ** 2 * 90).astype(np.int32).tofile(folder / "e.bin")

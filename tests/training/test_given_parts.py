@@ -16,7 +16,13 @@ from spgnn.training import predict, run, session
 def graph(name="mine"):
     rng = np.random.default_rng(0)
     return graph_from_coo(
-        rng.integers(0, 40, 120), rng.integers(0, 40, 120), 40, name=name, X=rng.normal(size=(40, 3)).astype(np.float32), y=np.arange(40) % 3, split=(np.arange(40) % 3).astype(np.int8)
+        rng.integers(0, 40, 120),
+        rng.integers(0, 40, 120),
+        40,
+        name=name,
+        X=rng.normal(size=(40, 3)).astype(np.float32),
+        y=np.arange(40) % 3,
+        split=(np.arange(40) % 3).astype(np.int8),
     )
 
 
@@ -91,7 +97,9 @@ def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
 
     def meanwhile(*args):
         monkeypatch.setattr(session, "distribute_source", whole)
-        with pytest.raises(ResourceError, match="out: another training is writing it; wait for it, or choose another folder"):
+        with pytest.raises(
+            ResourceError, match="out: another training is writing it; wait for it, or choose another folder"
+        ):
             training("sbm:n=50", out=out, seed=2)
         return whole(*args)
 
@@ -115,27 +123,38 @@ def test_a_training_that_does_not_begin_leaves_the_results_of_the_last_one(tmp_p
     for out in ("out", "new"):
         with pytest.raises(SpgnnError):
             training(source, out=str(tmp_path / out))
-    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before and len(before) > 5
+    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before and len(
+        before
+    ) > 5
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_results_of_something_else_are_not_removed(tmp_path):
     (tmp_path / "mine" / "checkpoints").mkdir(parents=True)
     (tmp_path / "mine" / "checkpoints" / "weights.pt").write_text("precious")
-    with pytest.raises(UsageError, match="mine: holds results of something else than a training, as it has no config.toml"):
+    with pytest.raises(
+        UsageError, match="mine: holds results of something else than a training, as it has no config.toml"
+    ):
         training("sbm:n=50", out=str(tmp_path / "mine"))
     assert (tmp_path / "mine" / "checkpoints" / "weights.pt").read_text() == "precious"
 
 
-@pytest.mark.parametrize("trace", ["out", "out/config.toml", "out/summary.json", "link/metrics.jsonl", "out/checkpoints/trace.json"])
+@pytest.mark.parametrize(
+    "trace", ["out", "out/config.toml", "out/summary.json", "link/metrics.jsonl", "out/checkpoints/trace.json"]
+)
 def test_a_trace_does_not_take_the_name_of_a_result(tmp_path, trace):
     (tmp_path / "link").symlink_to("out")
-    with pytest.raises(UsageError, match="--trace .* (is a name that --out .*out needs itself|expected a file in a folder that exists)"):
+    with pytest.raises(
+        UsageError, match="--trace .* (is a name that --out .*out needs itself|expected a file in a folder that exists)"
+    ):
         training("sbm:n=50", out=str(tmp_path / "out"), trace=str(tmp_path / trace))
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("spoilt, said", [("graph", "config.toml: graph = 5; expected a name or path"), ("widths", "does not tell its layer widths")])
+@pytest.mark.parametrize(
+    "spoilt, said",
+    [("graph", "config.toml: graph = 5; expected a name or path"), ("widths", "does not tell its layer widths")],
+)
 def test_a_run_folder_that_was_spoilt_is_named(tmp_path, spoilt, said):
     training("sbm:n=50", out=str(tmp_path / "out"))
     if spoilt == "graph":

@@ -52,7 +52,11 @@ def made(name):
 
 
 def losses(comm, model, seed=0, epochs=(1, 2, 3)):
-    trainer = Trainer(model, distribute(random_graph(), comm, dtype=torch.float64), TrainConfig(lr=0.0, optimizer="sgd", split="given", seed=seed))
+    trainer = Trainer(
+        model,
+        distribute(random_graph(), comm, dtype=torch.float64),
+        TrainConfig(lr=0.0, optimizer="sgd", split="given", seed=seed),
+    )
     return [trainer.step(epoch) for epoch in epochs]
 
 
@@ -105,7 +109,9 @@ def test_buffers_of_a_model_are_those_of_rank_0(comm):
 @parallel([3], mpi=[2])
 def test_weights_that_were_loaded_are_those_of_rank_0(comm):
     model = Stack(GCN(6, 4), GCN(4, 3))
-    model.load_state_dict({name: torch.full_like(weight, 1.0 + comm.rank) for name, weight in model.state_dict().items()})
+    model.load_state_dict(
+        {name: torch.full_like(weight, 1.0 + comm.rank) for name, weight in model.state_dict().items()}
+    )
     Trainer(model, distribute(random_graph(), comm), TrainConfig(split="given"))
     assert all(float(weight.detach().min()) == float(weight.detach().max()) == 1 for weight in model.parameters())
 
@@ -125,7 +131,11 @@ def test_scores_are_those_of_an_evaluation_whatever_a_layer_draws(layer):
     torch.manual_seed(0)
     model = Stack(GCN(6, 8, act="relu"), layer(8, 8), GCN(8, 3))
     assert model.is_random and model.widths is None
-    trainer = Trainer(model, distribute(random_graph(n=200, edges=900), SelfCommunicator()), TrainConfig(split="given", epochs=5, lr=0.05))
+    trainer = Trainer(
+        model,
+        distribute(random_graph(n=200, edges=900), SelfCommunicator()),
+        TrainConfig(split="given", epochs=5, lr=0.05),
+    )
     seen = []
     trainer.fit(lambda record: seen.append((record["val"], trainer._state())))
     for val, state in seen:

@@ -35,4 +35,16 @@ def test_the_curve_is_that_of_one_process_and_the_bytes_are_those_predicted(alon
 
 
 def test_every_method_of_the_issue_is_among_them():
-    assert {"block", "random", "metis", "volume", "entropy", "spring", "spring+", "dbh", "greedy", "hdrf", "2psl"} <= set(BUILT_IN)
+    assert {
+        "block",
+        "random",
+        "metis",
+        "volume",
+        "entropy",
+        "spring",
+        "spring+",
+        "dbh",
+        "greedy",
+        "hdrf",
+        "2psl",
+    } <= set(BUILT_IN)

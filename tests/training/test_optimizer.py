@@ -24,7 +24,10 @@ def test_weights_move_as_with_torchs_classes(rule, decay_layers, is_on_device, m
     ours, theirs = (Stack(GCN(3, 4), GCN(4, 2)).double() for _ in range(2))
     layers = theirs.layers
     decay = 0.3 if decay_layers == "all" else 0.0
-    groups = [{"params": list(layers[0].parameters()), "weight_decay": 0.3}, {"params": list(layers[1].parameters()), "weight_decay": decay}]
+    groups = [
+        {"params": list(layers[0].parameters()), "weight_decay": 0.3},
+        {"params": list(layers[1].parameters()), "weight_decay": decay},
+    ]
     reference = (torch.optim.SGD if rule == "sgd" else torch.optim.Adam)(groups, lr=0.1)
     optimizer = make_optimizer(ours, config)
     generator = torch.Generator().manual_seed(0)

@@ -26,7 +26,9 @@ def model(**options):
     return Stack(GCN(6, 5, act="relu"), GCN(5, 3), **options)
 
 
-def trainer_of(comm, *, release: bool, keep_later: bool = False, net=None, prune="never", **options) -> tuple[Trainer, bool]:
+def trainer_of(
+    comm, *, release: bool, keep_later: bool = False, net=None, prune="never", **options
+) -> tuple[Trainer, bool]:
     dgraph = distribute(graph_of(), comm, method="random", keep=not keep_later, **options)
     if keep_later:
         dgraph.keep()
@@ -38,9 +40,13 @@ def trainer_of(comm, *, release: bool, keep_later: bool = False, net=None, prune
 @pytest.mark.parametrize("prune", ["never", "always"])
 def test_a_training_without_x_is_the_same_to_the_bit(comm, prune):
     for c in [c for c in (1, 2) if comm.size % (c * c) == 0]:
-        (whole, _), (less, is_released) = (trainer_of(comm, release=r, keep_later=r, prune=prune, replication=c) for r in (False, True))
+        (whole, _), (less, is_released) = (
+            trainer_of(comm, release=r, keep_later=r, prune=prune, replication=c) for r in (False, True)
+        )
         assert is_released
-        assert whole.dgraph.setup_bytes == less.dgraph.setup_bytes and (c * c == comm.size or less.dgraph.setup_bytes > 0)
+        assert whole.dgraph.setup_bytes == less.dgraph.setup_bytes and (
+            c * c == comm.size or less.dgraph.setup_bytes > 0
+        )
         X = less.dgraph.X
         assert X.untyped_storage().nbytes() <= X.element_size() and X.shape == whole.dgraph.X.shape
         assert [r["loss"] for r in whole.fit().records] == [r["loss"] for r in less.fit().records]
@@ -54,7 +60,9 @@ def test_reading_an_x_that_was_given_up_is_an_error(comm):
     assert not (A @ X).isnan().any()  # the kept product
     for read in (
         lambda: model(dropout=0.5)(A, X),
-        lambda: Trainer(model(), distribute(graph_of(), comm, method="random", keep=False), TrainConfig()).model(other, X),
+        lambda: Trainer(model(), distribute(graph_of(), comm, method="random", keep=False), TrainConfig()).model(
+            other, X
+        ),
         lambda: other @ X,
         lambda: Stack(GCN(6, 6, residual=True), GCN(6, 3))(A, X),
         lambda: Trainer(model(dropout=0.5), trainer.dgraph, TrainConfig(prune="always")),
@@ -128,7 +136,9 @@ def test_a_training_from_files_holds_x_and_a_x_for_a_while_then_a_x_and_its_buff
     sp.save_npz(tmp_path / "edges.npz", sp.csr_matrix(A))
     np.save(tmp_path / "X.npy", rng.standard_normal((n, F), dtype=np.float32))
     np.save(tmp_path / "y.npy", rng.integers(0, 4, n))
-    done = subprocess.run([sys.executable, "-c", PEAK, str(tmp_path), str(hidden)], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, str(tmp_path), str(hidden)], capture_output=True, text=True, timeout=120, cwd=ROOT
+    )
     assert done.returncode == 0, done.stderr
     taken, x = float(done.stdout), n * F * 4 / 1e6
     assert taken < times * x + 80, (taken, x)
@@ -163,7 +173,11 @@ class Squashed(GCN):
 def test_a_layer_may_write_over_what_its_chain_gave():
     from spgnn.dist import SelfCommunicator
 
-    trainer = Trainer(Stack(GCN(6, 5, act="relu"), Squashed(5, 3)), distribute(graph_of(), SelfCommunicator()), TrainConfig(epochs=3, lr=0.1))
+    trainer = Trainer(
+        Stack(GCN(6, 5, act="relu"), Squashed(5, 3)),
+        distribute(graph_of(), SelfCommunicator()),
+        TrainConfig(epochs=3, lr=0.1),
+    )
     losses = [r["loss"] for r in trainer.fit().records]
     assert losses[2] < losses[1] < losses[0]
 

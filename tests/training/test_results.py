@@ -102,7 +102,9 @@ def test_a_run_is_predicted_without_the_machine_file_that_it_was_trained_with(co
 def test_residuals_of_a_wire_are_of_one_training():
     def ranks(comm, both):
         dgraph = distribute(random_graph(use="undirected"), comm, method="block", wire="int8")
-        trainers = [Trainer(Stack(GCN(6, 4, act="relu"), GCN(4, 3)), dgraph, TrainConfig(seed=seed)) for seed in range(1 + both)]
+        trainers = [
+            Trainer(Stack(GCN(6, 4, act="relu"), GCN(4, 3)), dgraph, TrainConfig(seed=seed)) for seed in range(1 + both)
+        ]
         return [[trainer.step(epoch) for trainer in trainers][0] for epoch in (1, 2, 3)]
 
     from spgnn.dist import run_threads
@@ -121,7 +123,9 @@ def test_features_of_another_byte_order_are_taken():
     graph = random_graph()
     swapped = graph.X.astype(">f8")
     object.__setattr__(graph, "X", swapped)
-    assert torch.equal(distribute(graph, SelfCommunicator(), dtype=torch.float64, locality=False).X, torch.from_numpy(random_graph().X))
+    assert torch.equal(
+        distribute(graph, SelfCommunicator(), dtype=torch.float64, locality=False).X, torch.from_numpy(random_graph().X)
+    )
 
 
 def test_an_error_on_ranks_that_are_threads_ends_python_as_an_error_does():

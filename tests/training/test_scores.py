@@ -10,10 +10,10 @@ from worlds import parallel
 
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
+from spgnn.spmm.buffers import BufferPool
 from spgnn.training import train
 from spgnn.training.loss import binary_cross_entropy, cross_entropy
 from spgnn.training.metrics import count, per_class, scores
-from spgnn.spmm.buffers import BufferPool
 
 sk = pytest.importorskip("sklearn.metrics")
 
@@ -44,7 +44,11 @@ def test_single_label_scores_equal_scikit_learns(comm, C):
 @pytest.mark.parametrize("C", [2, 3, 5])
 def test_multi_label_scores_equal_scikit_learns(comm, C):
     rng = np.random.default_rng(C)
-    Z, Y, split = rng.standard_normal((200, C)), rng.integers(0, 2, (200, C)).astype(np.float64), rng.integers(-1, 3, 200).astype(np.int8)
+    Z, Y, split = (
+        rng.standard_normal((200, C)),
+        rng.integers(0, 2, (200, C)).astype(np.float64),
+        rng.integers(-1, 3, 200).astype(np.int8),
+    )
     z, t, s = share(comm, Z, Y, split)
     counts = count(torch.from_numpy(z), torch.from_numpy(t), s, C, comm)
     for number in range(3):
@@ -59,7 +63,12 @@ def test_counts_take_memory_by_the_class_and_not_by_its_square():
     Z = torch.zeros(2, C)
     Z[:, 5] = 1
     counts = count(Z, y, np.array([0, 2], np.int8), C, SelfCommunicator())
-    assert counts.shape == (3, C, 3) and counts[0, 5].tolist() == [0, 1, 0] and counts[0, C - 1].tolist() == [0, 0, 1] and counts[2, 5].tolist() == [1, 0, 0]
+    assert (
+        counts.shape == (3, C, 3)
+        and counts[0, 5].tolist() == [0, 1, 0]
+        and counts[0, C - 1].tolist() == [0, 0, 1]
+        and counts[2, 5].tolist() == [1, 0, 0]
+    )
 
 
 def test_an_empty_split_has_no_score():
@@ -92,5 +101,13 @@ def test_labels_of_test_nodes_choose_nothing():
     for y in (graph.y, np.where(graph.split == 2, (graph.y + 1) % 3, graph.y)):
         stack = model()
         history = train(stack, distribute(replace(graph, y=y), SelfCommunicator()), epochs=200, lr=0.3, patience=10)
-        found.append((history.best_epoch, len(history.records), history.val, [weight.tolist() for weight in stack.parameters()], history.test))
+        found.append(
+            (
+                history.best_epoch,
+                len(history.records),
+                history.val,
+                [weight.tolist() for weight in stack.parameters()],
+                history.test,
+            )
+        )
     assert found[0][:4] == found[1][:4] and found[0][4] > 0.8 > 0.2 > found[1][4]

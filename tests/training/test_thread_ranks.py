@@ -39,7 +39,10 @@ def test_modules_of_torch_train_the_same_time_after_time(dtype):
 
 
 def test_modules_of_torch_train_as_on_one_rank_and_are_drawn_alike_in_either_precision():
-    (alone, _), (on_ranks, _) = spgnn.run_threads(1, trained, torch.float64)[0], spgnn.run_threads(4, trained, torch.float64)[0]
+    (alone, _), (on_ranks, _) = (
+        spgnn.run_threads(1, trained, torch.float64)[0],
+        spgnn.run_threads(4, trained, torch.float64)[0],
+    )
     assert on_ranks == pytest.approx(alone, rel=1e-9)
     assert spgnn.run_threads(1, trained, torch.float32)[0][0] == pytest.approx(alone, rel=1e-4)
 

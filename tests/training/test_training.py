@@ -12,7 +12,15 @@ from spgnn.config import TrainConfig, read_toml
 from spgnn.data import save_graph
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.distgraph import distribute
-from spgnn.errors import CheckpointError, GraphError, NumericalError, PartitionError, ResourceError, ShapeError, UsageError
+from spgnn.errors import (
+    CheckpointError,
+    GraphError,
+    NumericalError,
+    PartitionError,
+    ResourceError,
+    ShapeError,
+    UsageError,
+)
 from spgnn.layers import GCN, Stack
 from spgnn.training import predict, run, train
 from spgnn.training.checkpoint import best_checkpoint, load_checkpoint, save_checkpoint
@@ -49,9 +57,17 @@ def test_training_learns_what_can_be_learnt(multilabel, optimizer, lr):
 def test_scores_of_an_epoch_are_those_of_its_weights_with_and_without_dropout():
     graph = learnable()
     for dropout in (0.0, 0.5):
-        trainer = Trainer(Stack(GCN(3, 8, act="relu"), GCN(8, 3), dropout=dropout), distribute(graph, SelfCommunicator()), TrainConfig(epochs=4, lr=0.1))
+        trainer = Trainer(
+            Stack(GCN(3, 8, act="relu"), GCN(8, 3), dropout=dropout),
+            distribute(graph, SelfCommunicator()),
+            TrainConfig(epochs=4, lr=0.1),
+        )
         expected = []
-        shadow = Trainer(Stack(GCN(3, 8, act="relu"), GCN(8, 3), dropout=dropout), distribute(graph, SelfCommunicator()), TrainConfig(epochs=4, lr=0.1))
+        shadow = Trainer(
+            Stack(GCN(3, 8, act="relu"), GCN(8, 3), dropout=dropout),
+            distribute(graph, SelfCommunicator()),
+            TrainConfig(epochs=4, lr=0.1),
+        )
         for epoch in range(1, 5):
             shadow.step(epoch)
             guess = shadow.logits().argmax(1).numpy()
@@ -124,7 +140,12 @@ def test_an_unknown_option_of_train_names_the_nearest():
 def test_splits_given_numbered_random_and_auto(tmp_path):
     graph = learnable()
     many = with_fields(graph, split=np.stack([graph.split, graph.split[::-1]], axis=1))
-    for split, expected in (("0", graph.split), ("1", graph.split[::-1]), ("auto", graph.split), ("given", graph.split)):
+    for split, expected in (
+        ("0", graph.split),
+        ("1", graph.split[::-1]),
+        ("auto", graph.split),
+        ("given", graph.split),
+    ):
         trainer = Trainer(model(), distribute(many, SelfCommunicator()), TrainConfig(split=split))
         assert np.array_equal(trainer.split_n, expected)
     with pytest.raises(UsageError, match="splits 0 to 1"):
@@ -161,13 +182,15 @@ def test_a_run_writes_its_files_and_predicts_the_same_on_other_ranks(tmp_path):
     assert float((predictions == graph.y)[graph.split == 2].mean()) == pytest.approx(summary["test"])
     embeddings = []
     for ranks in (1, 2):
-        report = run_threads(ranks, lambda comm: predict(str(out), comm, out=str(tmp_path / "p.npy"), embeddings=str(tmp_path / "e.npy")))[0]
+        report = run_threads(
+            ranks, lambda comm: predict(str(out), comm, out=str(tmp_path / "p.npy"), embeddings=str(tmp_path / "e.npy"))
+        )[0]
         assert np.array_equal(np.load(tmp_path / "p.npy"), predictions)
         embeddings.append(np.load(tmp_path / "e.npy"))
         assert embeddings[-1].shape == (80, 8) and report["test"] == pytest.approx(summary["test"])
     np.testing.assert_allclose(*embeddings, rtol=1e-5, atol=1e-6)  # in original order on any ranks
     assert 1 <= len(list((out / "checkpoints").iterdir())) <= 2
-    assert not [p for p in out.rglob(".*")]
+    assert not list(out.rglob(".*"))
 
 
 @pytest.mark.slow
@@ -179,9 +202,13 @@ def test_a_run_from_a_folder_of_parts_equals_one_from_the_graph(tmp_path):
     part_graph(graph, 3, method="random").save(tmp_path / "parts", graph)
     losses = []
     for partition in ("", str(tmp_path / "parts")):
-        config = TrainConfig(hidden=8, epochs=5, out=str(tmp_path / "out"), partition=partition, method="random", dtype="float64")
+        config = TrainConfig(
+            hidden=8, epochs=5, out=str(tmp_path / "out"), partition=partition, method="random", dtype="float64"
+        )
         run_threads(3, lambda comm: run(str(tmp_path / "graph"), config, comm))
-        losses.append([json.loads(line)["loss"] for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()])
+        losses.append(
+            [json.loads(line)["loss"] for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+        )
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
 
 
@@ -242,7 +269,11 @@ def test_a_second_run_into_one_folder_leaves_nothing_of_the_first(tmp_path):
     save_graph(learnable(), tmp_path / "graph")
     out = tmp_path / "out"
     for epochs, hidden in ((20, 8), (2, 4)):
-        run(str(tmp_path / "graph"), TrainConfig(hidden=hidden, epochs=epochs, lr=0.05, out=str(out)), SelfCommunicator())
+        run(
+            str(tmp_path / "graph"),
+            TrainConfig(hidden=hidden, epochs=epochs, lr=0.05, out=str(out)),
+            SelfCommunicator(),
+        )
     predictions = np.load(out / "predictions.npy")
     predict(str(out), SelfCommunicator())
     assert np.array_equal(np.load(out / "predictions.npy"), predictions)
@@ -256,9 +287,13 @@ def test_a_multi_label_run_predicts_every_class_of_a_graph_without_labels(tmp_pa
     save_graph(with_fields(graph, y=None, split=None), tmp_path / "bare")
     run(str(tmp_path / "graph"), TrainConfig(hidden=8, epochs=5, out=str(tmp_path / "out")), SelfCommunicator())
     own = predict(str(tmp_path / "out"), SelfCommunicator(), out=str(tmp_path / "own.npy"))
-    bare = predict(str(tmp_path / "out"), SelfCommunicator(), source=str(tmp_path / "bare"), out=str(tmp_path / "bare.npy"))
+    bare = predict(
+        str(tmp_path / "out"), SelfCommunicator(), source=str(tmp_path / "bare"), out=str(tmp_path / "bare.npy")
+    )
     assert "test" in own and "test" not in bare
-    assert np.array_equal(np.load(tmp_path / "own.npy"), np.load(tmp_path / "bare.npy")) and np.load(tmp_path / "own.npy").shape == (80, 3)
+    assert np.array_equal(np.load(tmp_path / "own.npy"), np.load(tmp_path / "bare.npy")) and np.load(
+        tmp_path / "own.npy"
+    ).shape == (80, 3)
 
 
 @pytest.mark.slow
@@ -269,7 +304,9 @@ def test_a_run_on_features_of_its_own_file_predicts_another_graph_with_its_own(t
     config = TrainConfig(hidden=8, epochs=3, features=str(tmp_path / "X.npy"), out=str(tmp_path / "out"), layers=1)
     run(str(tmp_path / "graph"), config, SelfCommunicator())
     with_file = predict(str(tmp_path / "out"), SelfCommunicator())
-    without = predict(str(tmp_path / "out"), SelfCommunicator(), source=str(tmp_path / "graph"), out=str(tmp_path / "p.npy"))
+    without = predict(
+        str(tmp_path / "out"), SelfCommunicator(), source=str(tmp_path / "graph"), out=str(tmp_path / "p.npy")
+    )
     assert with_file["test"] != without["test"]
     with pytest.raises(UsageError, match="one layer has no embeddings"):
         predict(str(tmp_path / "out"), SelfCommunicator(), embeddings=str(tmp_path / "e.npy"))
@@ -277,7 +314,9 @@ def test_a_run_on_features_of_its_own_file_predicts_another_graph_with_its_own(t
 
 def test_weights_that_become_infinite_in_the_last_epoch_are_no_result():
     with pytest.raises(NumericalError, match="logits are not finite"):
-        train(model(), distribute(learnable(), SelfCommunicator()), epochs=1, lr=1e6, optimizer="sgd", weight_decay=1e30)
+        train(
+            model(), distribute(learnable(), SelfCommunicator()), epochs=1, lr=1e6, optimizer="sgd", weight_decay=1e30
+        )
 
 
 def test_options_that_training_does_not_read_are_refused():
@@ -299,7 +338,14 @@ def test_a_weight_without_a_gradient_decays_alike_on_any_ranks(comm):
             self.extra.data.fill_(1.0)
 
     layer = Unused()
-    train(Stack(layer), distribute(learnable(), comm, method="random"), epochs=3, optimizer="sgd", lr=0.1, weight_decay=0.5)
+    train(
+        Stack(layer),
+        distribute(learnable(), comm, method="random"),
+        epochs=3,
+        optimizer="sgd",
+        lr=0.1,
+        weight_decay=0.5,
+    )
     assert float(layer.extra[0].detach()) < 1.0
 
 

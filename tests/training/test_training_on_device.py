@@ -6,9 +6,10 @@ import sys
 import numpy as np
 import pytest
 import torch
+from graphs import random_graph
+from worlds import launch
 
 import spgnn
-from graphs import random_graph
 from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator, run_threads
@@ -18,11 +19,12 @@ from spgnn.spmm.cuda.device import CudaDriver, device_communicator, place
 from spgnn.training import Trainer
 from spgnn.training.captured import CapturedSteps
 from spgnn.training.device import explaining_memory
-from worlds import launch
 
 pytestmark = pytest.mark.gpu
 
-ORDER = pytest.mark.parametrize("options", [{}, {"dropout": 0.3}, {"sparse": True}, {"norm": "layer", "residual": True}], ids=str)
+ORDER = pytest.mark.parametrize(
+    "options", [{}, {"dropout": 0.3}, {"sparse": True}, {"norm": "layer", "residual": True}], ids=str
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +38,9 @@ def device():
 def losses(comm, device: str, graph, epochs=50, dtype=torch.float32, dropout=0.0, norm=None, residual=False, **options):
     dgraph = spgnn.distribute(graph, comm, method="random", dtype=dtype, device=device, keep=dropout == 0, **options)
     F, C = graph.n_features, graph.n_classes
-    model = Stack(GCN(F, 16, act="relu", norm=norm, residual=residual), GCN(16, 16, act="relu"), GCN(16, C), dropout=dropout)
+    model = Stack(
+        GCN(F, 16, act="relu", norm=norm, residual=residual), GCN(16, 16, act="relu"), GCN(16, C), dropout=dropout
+    )
     history = spgnn.train(model, dgraph, epochs=epochs, lr=0.01)
     assert next(model.parameters()).device.type == device
     return [r["loss"] for r in history.records], history.bytes_sent, history.bytes_predicted
@@ -57,12 +61,18 @@ def test_loss_curves_on_arxiv_equal_the_cpus(data_dir):
     np.testing.assert_allclose(got, expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("options", [{}, {"dropout": 0.3}, {"sparse": True, "dropout": 0.3}, {"prune": "always"}, {"dtype": torch.bfloat16}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"dropout": 0.3}, {"sparse": True, "dropout": 0.3}, {"prune": "always"}, {"dtype": torch.bfloat16}],
+    ids=str,
+)
 def test_replayed_epochs_are_those_that_run_as_they_stand(options):
     def trained(is_captured):
         graph = random_graph(n=500, edges=4000, f=16, sparse=options.get("sparse", False))
         dropout = options.get("dropout", 0.0)
-        dgraph = spgnn.distribute(graph, SelfCommunicator(), device="cuda", keep=dropout == 0, dtype=options.get("dtype", torch.float32))
+        dgraph = spgnn.distribute(
+            graph, SelfCommunicator(), device="cuda", keep=dropout == 0, dtype=options.get("dtype", torch.float32)
+        )
         model = Stack(GCN(16, 16, act="relu"), GCN(16, dgraph.n_classes), dropout=dropout)
         trainer = Trainer(model, dgraph, TrainConfig(epochs=20, prune=options.get("prune", "auto")))
         if is_captured:
@@ -83,11 +93,15 @@ def test_the_command_replays_and_gives_the_same_summary(capsys):
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("options", [{"scheme": "cover"}, {"scheme": "columns"}, {"scheme": "cover", "dropout": 0.3}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"scheme": "cover"}, {"scheme": "columns"}, {"scheme": "cover", "dropout": 0.3}], ids=str
+)
 def test_ranks_that_share_a_device_equal_one_rank(ranks, options):
     graph = random_graph(n=500, edges=4000, f=16)
     expected = losses(SelfCommunicator(), "cuda", graph, dtype=torch.float64, epochs=20, **options)[0]
-    got, sent, predicted = run_threads(ranks, lambda comm: losses(comm, "cuda", graph, dtype=torch.float64, epochs=20, **options), timeout=300)[0]
+    got, sent, predicted = run_threads(
+        ranks, lambda comm: losses(comm, "cuda", graph, dtype=torch.float64, epochs=20, **options), timeout=300
+    )[0]
     np.testing.assert_allclose(got, expected, rtol=1e-9)
     assert sent == predicted
 
@@ -95,13 +109,17 @@ def test_ranks_that_share_a_device_equal_one_rank(ranks, options):
 def test_replicated_ranks_equal_one_rank():
     graph = random_graph(n=500, edges=4000, f=16)
     expected = losses(SelfCommunicator(), "cuda", graph, dtype=torch.float64, epochs=10)[0]
-    got = run_threads(4, lambda comm: losses(comm, "cuda", graph, dtype=torch.float64, epochs=10, replication=2), timeout=300)[0][0]
+    got = run_threads(
+        4, lambda comm: losses(comm, "cuda", graph, dtype=torch.float64, epochs=10, replication=2), timeout=300
+    )[0][0]
     np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
 def test_bfloat16_trains_near_float32():
     graph = random_graph(n=500, edges=4000, f=16)
-    narrow, wide = (losses(SelfCommunicator(), "cuda", graph, dtype=dtype)[0] for dtype in (torch.bfloat16, torch.float32))
+    narrow, wide = (
+        losses(SelfCommunicator(), "cuda", graph, dtype=dtype)[0] for dtype in (torch.bfloat16, torch.float32)
+    )
     np.testing.assert_allclose(narrow, wide, rtol=0.05)
 
 
@@ -126,7 +144,20 @@ def test_nccl_of_one_rank_sums_broadcasts_and_copies(device):
 def test_ranks_under_mpirun_equal_one_process(tmp_path, transport):
     if transport == "nccl" and torch.cuda.device_count() < 2:
         pytest.skip("NCCL needs a device for each rank")
-    argv = [sys.executable, "-m", "spgnn", "train", "sbm:n=300,seed=0", "--epochs", "5", "--hidden", "16", "--device", "cuda", "--json"]
+    argv = [
+        sys.executable,
+        "-m",
+        "spgnn",
+        "train",
+        "sbm:n=300,seed=0",
+        "--epochs",
+        "5",
+        "--hidden",
+        "16",
+        "--device",
+        "cuda",
+        "--json",
+    ]
     one, two = (launch(n, argv, limit_s=300, env={"SPGNN_TRANSPORT": transport}) for n in (0, 2))
     assert one.code == two.code == 0, two.err
     first, second = (json.loads(run.out.splitlines()[-1]) for run in (one, two))
@@ -134,7 +165,25 @@ def test_ranks_under_mpirun_equal_one_process(tmp_path, transport):
 
 
 def test_the_command_trains_on_a_device_and_says_which(tmp_path, capsys):
-    assert cli.main(["train", "sbm:n=300,seed=0", "--epochs", "3", "--hidden", "16", "--device", "cuda", "--tf32", "--out", str(tmp_path / "run"), "--json"]) == 0
+    assert (
+        cli.main(
+            [
+                "train",
+                "sbm:n=300,seed=0",
+                "--epochs",
+                "3",
+                "--hidden",
+                "16",
+                "--device",
+                "cuda",
+                "--tf32",
+                "--out",
+                str(tmp_path / "run"),
+                "--json",
+            ]
+        )
+        == 0
+    )
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert summary["device"] == torch.cuda.get_device_name(0) and summary["peak_device_mb"] > 0
     assert cli.main(["predict", str(tmp_path / "run"), "--json"]) == 0
@@ -143,7 +192,10 @@ def test_the_command_trains_on_a_device_and_says_which(tmp_path, capsys):
 def test_a_device_that_is_too_small_is_one_error_with_the_arithmetic(device):
     dgraph = spgnn.distribute(random_graph(n=500, edges=4000, f=16), SelfCommunicator(), device="cuda")
     trainer = Trainer(Stack(GCN(16, 16, act="relu"), GCN(16, dgraph.n_classes)), dgraph, TrainConfig())
-    with pytest.raises(ResourceError, match="rank 0: out of memory on cuda:0.* GB by prediction"), explaining_memory(trainer):
+    with (
+        pytest.raises(ResourceError, match="rank 0: out of memory on cuda:0.* GB by prediction"),
+        explaining_memory(trainer),
+    ):
         torch.empty(1 << 50, dtype=torch.uint8, device=device)
 
 

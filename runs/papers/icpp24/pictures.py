@@ -32,10 +32,20 @@ def lines(records: list[dict], panels: list[tuple[str, int]], names: list[str], 
     figure, axes = plt.subplots(down, across, figsize=(4.2 * across, 3.4 * down), squeeze=False, layout="constrained")
     for axis, (graph, c) in zip(axes.flat, panels):
         for name in names:
-            found = sorted((r["ranks"], r["epoch_s"]) for r in records if (r["graph"], r["c"], r["line"]) == (graph, c, name))
+            found = sorted(
+                (r["ranks"], r["epoch_s"]) for r in records if (r["graph"], r["c"], r["line"]) == (graph, c, name)
+            )
             color, marker, size = STYLE[name]
             fill = "none" if size > 6 else color
-            axis.loglog(*zip(*found), color=color, marker=marker, markersize=size, markerfacecolor=fill, linewidth=1.4, label=name)
+            axis.loglog(
+                *zip(*found),
+                color=color,
+                marker=marker,
+                markersize=size,
+                markerfacecolor=fill,
+                linewidth=1.4,
+                label=name,
+            )
         ranks = sorted({r["ranks"] for r in records if (r["graph"], r["c"]) == (graph, c)})
         axis.xaxis.set_major_locator(FixedLocator(ranks))
         axis.xaxis.set_minor_locator(NullLocator())

@@ -23,7 +23,9 @@ from spgnn.spmm.schedule import plan_layers
 ITEMSIZE = 4
 
 
-def published_epoch(machine: Machine, counted: Counted, c: int, widths: tuple[int, ...], copies: int = 1, is_oblivious: bool = False) -> EpochTime:
+def published_epoch(
+    machine: Machine, counted: Counted, c: int, widths: tuple[int, ...], copies: int = 1, is_oblivious: bool = False
+) -> EpochTime:
     """Return the time of the published training: `columns` or `cover` by all-to-all, oblivious by broadcasts.
 
     Args: counted  one product, of which the rows are those of the scheme (oblivious: not looked at).
@@ -36,7 +38,9 @@ def published_epoch(machine: Machine, counted: Counted, c: int, widths: tuple[in
         backward = _product(counted, grid, f_out, copies, "forward", is_oblivious)
         layers.append(LayerWork(f_in, f_out, "spmm_first", forward, backward, _rows_P(counted, c, copies)))
         if is_oblivious:
-            exchange += sum(broadcast_seconds(machine, copies * counted.in_k * f * ITEMSIZE, grid) for f in (f_in, f_out))
+            exchange += sum(
+                broadcast_seconds(machine, copies * counted.in_k * f * ITEMSIZE, grid) for f in (f_in, f_out)
+            )
     time = epoch_seconds(machine, layers, itemsize=ITEMSIZE, overlap=False)
     return replace(time, exchange=time.exchange + exchange, epoch_s=time.epoch_s + exchange)
 
@@ -45,7 +49,9 @@ def spgnn_epoch(machine: Machine, counted: Counted, c: int, widths: tuple[int, .
     """Return the time of spgnn's training: the narrower width travels, A X kept, exchanges behind the own block."""
     grid, layers = grid_of(len(counted.rows_kk), c), []
     for plan in plan_layers(widths):
-        forward, backward = (_product(counted, grid, plan.width, copies, direction) for direction in ("forward", "backward"))
+        forward, backward = (
+            _product(counted, grid, plan.width, copies, direction) for direction in ("forward", "backward")
+        )
         rows_P = _rows_P(counted, c, copies)
         products = (None, None) if plan.is_kept else (forward, backward)
         layers.append(LayerWork(plan.f_in, plan.f_out, plan.order, *products, rows_P, is_first=plan.layer == 1))
@@ -71,7 +77,9 @@ def broadcast_seconds(machine: Machine, bytes_k: np.ndarray, grid: ProcessGrid) 
     return max(len(column) * latency_s + float(column.sum()) / bandwidth for column in columns)
 
 
-def _product(counted: Counted, grid: ProcessGrid, width: int, copies: int, direction: str, is_oblivious: bool = False) -> Product:
+def _product(
+    counted: Counted, grid: ProcessGrid, width: int, copies: int, direction: str, is_oblivious: bool = False
+) -> Product:
     work: Work = work_of(counted, grid)
     rows_PP = on_ranks(counted.rows_kk, grid) * (0 if is_oblivious else copies)
     rows_PP = rows_PP if direction == "forward" else rows_PP.T

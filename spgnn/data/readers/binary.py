@@ -26,14 +26,18 @@ def read_binary(path: Path, progress=None):
     with opened(path):
         size = path.stat().st_size
     if size % (2 * dtype.itemsize):
-        raise FormatError(f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} an edge")
+        raise FormatError(
+            f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} an edge"
+        )
     edges = np.memmap(path, dtype, mode="r").reshape(-1, 2)
     n_nodes = 0
     for start in range(0, len(edges), 1 << 22):
         block = edges[start : start + (1 << 22)]
         if block.min() < 0:
             e = start + int(np.argmax((block < 0).any(axis=1)))
-            raise FormatError(f"{path}: edge {e}, byte {e * 2 * dtype.itemsize}, is {edges[e, 0]} -> {edges[e, 1]}; expected ids from 0")
+            raise FormatError(
+                f"{path}: edge {e}, byte {e * 2 * dtype.itemsize}, is {edges[e, 0]} -> {edges[e, 1]}; expected ids from 0"
+            )
         n_nodes = max(n_nodes, int(block.max()) + 1)
         if progress:
             progress(min(size, (start + len(block)) * 2 * dtype.itemsize), size)

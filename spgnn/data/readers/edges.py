@@ -120,7 +120,9 @@ def read_edges(path: Path, progress=None):
     blocks.clear()
     n_nodes = max(head.n_nodes, int(src.max(initial=-1)) + 1, int(dst.max(initial=-1)) + 1)
     check_node_count(path, n_nodes, n_read, "the header" if n_nodes == head.n_nodes else f"node id {n_nodes - 1}")
-    return coo_graph(path, src, dst, n_nodes, weight if width == 3 else None, meta={"dropped_lines": int(head.has_title)})
+    return coo_graph(
+        path, src, dst, n_nodes, weight if width == 3 else None, meta={"dropped_lines": int(head.has_title)}
+    )
 
 
 def _is_title(words: list[bytes]) -> bool:

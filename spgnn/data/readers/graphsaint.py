@@ -32,7 +32,9 @@ def read_graphsaint(path: Path, progress=None):
     """Read a GraphSAINT folder: all edges of adj_full, labels of class_map (ints, or lists of 0/1), roles as split."""
     for name in ("adj_full.npz", "role.json", "class_map.json"):
         if not (path / name).is_file():
-            raise FormatError(f"{path / name}: no such file; a GraphSAINT folder has adj_full.npz, role.json, class_map.json")
+            raise FormatError(
+                f"{path / name}: no such file; a GraphSAINT folder has adj_full.npz, role.json, class_map.json"
+            )
     graph = read_csr_adjacency(path / "adj_full.npz")
     n_nodes = graph.n_nodes
     y = _labels(path / "class_map.json", n_nodes)
@@ -48,7 +50,9 @@ def _features(path: Path, n_nodes: int):
     if (path / "feats.npy").is_file():
         X = read_npy(path / "feats.npy", mmap=True)
         if X.ndim != 2 or X.dtype.kind not in "biuf":
-            raise FormatError(f"{path / 'feats.npy'}: {X.dtype} of shape {X.shape}; expected numbers ({n_nodes}, features)")
+            raise FormatError(
+                f"{path / 'feats.npy'}: {X.dtype} of shape {X.shape}; expected numbers ({n_nodes}, features)"
+            )
         X = as_float(X)
     elif (path / "feats_csr.npz").is_file():
         X = read_csr_features(path / "feats_csr.npz")
@@ -81,7 +85,9 @@ def _labels(path: Path, n_nodes: int) -> np.ndarray:
     if values and all(isinstance(v, list) for v in values):
         widths = {len(v) for v in values}
         if len(widths) > 1:
-            raise FormatError(f"{path}: labels of {min(widths)} to {max(widths)} classes; expected as many for each node")
+            raise FormatError(
+                f"{path}: labels of {min(widths)} to {max(widths)} classes; expected as many for each node"
+            )
         rows = _integers(path, list(chain.from_iterable(values)), "label").reshape(n_nodes, widths.pop())
     else:
         rows = _integers(path, values, "label")

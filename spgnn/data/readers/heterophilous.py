@@ -29,7 +29,9 @@ def read_heterophilous(path: Path, progress=None):
     with open_npz(path) as arrays:
         X, y, edges = arrays["node_features"], arrays["node_labels"], arrays["edges"]
         if X.ndim != 2 or X.dtype.kind not in "biuf":
-            raise FormatError(f"{path}: node_features is {X.dtype} of shape {X.shape}; expected numbers (nodes, features)")
+            raise FormatError(
+                f"{path}: node_features is {X.dtype} of shape {X.shape}; expected numbers (nodes, features)"
+            )
         if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
             raise FormatError(f"{path}: edges is {edges.dtype} of shape {edges.shape}; expected integers (edges, 2)")
         if y.shape != (len(X),) or y.dtype.kind not in "iub":
@@ -44,8 +46,15 @@ def _splits(arrays: Archive, n_nodes: int) -> np.ndarray:
     split = None
     for name, role in MASKS.items():
         mask = arrays[name]
-        if mask.ndim != 2 or mask.shape[1] != n_nodes or mask.dtype.kind != "b" or (split is not None and mask.T.shape != split.shape):
-            raise FormatError(f"{arrays.path}: {name} is {mask.dtype} of shape {mask.shape}; expected bool (splits, {n_nodes})")
+        if (
+            mask.ndim != 2
+            or mask.shape[1] != n_nodes
+            or mask.dtype.kind != "b"
+            or (split is not None and mask.T.shape != split.shape)
+        ):
+            raise FormatError(
+                f"{arrays.path}: {name} is {mask.dtype} of shape {mask.shape}; expected bool (splits, {n_nodes})"
+            )
         if split is None:
             split = np.full((n_nodes, len(mask)), NO_SPLIT, np.int8)
         taken = mask.T & (split != NO_SPLIT)

@@ -49,7 +49,9 @@ def read_metis(path: Path, progress=None):
         n_lines += int(np.count_nonzero(~is_comment))
         beyond = node_L[tokens.line_T] >= n_nodes
         if beyond.any():
-            raise FormatError(f"{tokens.where(int(np.argmax(beyond)))}: a line for a node after the {n_nodes} that the header declares")
+            raise FormatError(
+                f"{tokens.where(int(np.argmax(beyond)))}: a line for a node after the {n_nodes} that the header declares"
+            )
         ids, values = _neighbours(tokens, n_nodes, skip, has_weights)
         dst.append(ids.ids("neighbour") - 1)
         src.append(node_L[ids.line_T].astype(dst[-1].dtype if n_nodes < 2**31 else np.int64))
@@ -61,7 +63,9 @@ def read_metis(path: Path, progress=None):
         raise FormatError(f"{path}: lines for {n_lines} nodes; the header declares {n_nodes}; was the file cut off?")
     src, dst = np.concatenate(src), np.concatenate(dst)
     if len(src) != 2 * n_edges:
-        raise FormatError(f"{path}: {len(src)} neighbours; the header declares {n_edges} edges, so {2 * n_edges} were expected")
+        raise FormatError(
+            f"{path}: {len(src)} neighbours; the header declares {n_edges} edges, so {2 * n_edges} were expected"
+        )
     meta = {"node_weights": "ignored"} if skip else {}
     graph = coo_graph(path, src, dst, n_nodes, np.concatenate(weight) if has_weights else None, meta=meta)
     if not graph.is_symmetric:
@@ -83,7 +87,9 @@ def _header(path: Path, tokens: Tokens) -> tuple:
     has_sizes, has_node_weights, has_weights = (digit == "1" for digit in flags)
     bound = text_bytes_bound(path)
     if n_nodes > bound or 4 * n_edges > bound:  # a node takes a newline, an edge two numbers and two blanks
-        raise FormatError(f"{where}: declares {n_nodes} nodes and {n_edges} edges, more than {path.stat().st_size} bytes can hold")
+        raise FormatError(
+            f"{where}: declares {n_nodes} nodes and {n_edges} edges, more than {path.stat().st_size} bytes can hold"
+        )
     return n_nodes, n_edges, has_weights, has_sizes + has_node_weights * max(n_constraints, 1)
 
 

@@ -38,7 +38,9 @@ def read_mtx(path: Path, progress=None):
     blocks = line_blocks(path, progress)
     is_pattern, is_symmetric, n_nodes, n_entries, *rest = _read_header(path, blocks)
     for block, line in chain([rest], blocks):
-        columns = tokenise(block, path, line).columns((2,) if is_pattern else (3,), "row, column" + ("" if is_pattern else ", value"))
+        columns = tokenise(block, path, line).columns(
+            (2,) if is_pattern else (3,), "row, column" + ("" if is_pattern else ", value")
+        )
         if not columns:
             continue
         src.append(_node_ids(columns[0], n_nodes, "row"))
@@ -49,7 +51,9 @@ def read_mtx(path: Path, progress=None):
             raise FormatError(f"{path}: more entries than the {n_entries} that its size line declares")
     if n_read < n_entries:
         raise FormatError(f"{path}: {n_read} entries; its size line declares {n_entries}; was the file cut off?")
-    src, dst, weight = (np.concatenate([np.zeros(0, kind), *x]) for x, kind in ((src, np.int32), (dst, np.int32), (weight, np.float32)))
+    src, dst, weight = (
+        np.concatenate([np.zeros(0, kind), *x]) for x, kind in ((src, np.int32), (dst, np.int32), (weight, np.float32))
+    )
     if is_symmetric:
         off = src != dst
         src, dst, weight = (np.concatenate([a, b[off]]) for a, b in ((src, dst), (dst, src), (weight, weight)))
@@ -62,7 +66,9 @@ def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:
     banner, _, block = block.partition(b"\n")
     words = banner.decode("ascii", "replace").lower().split()
     if len(words) != 5 or words[0].encode() != BANNER:
-        raise FormatError(f"{path}:1: starts with {banner[:60]!r}; expected %%MatrixMarket matrix coordinate VALUES SYMMETRY")
+        raise FormatError(
+            f"{path}:1: starts with {banner[:60]!r}; expected %%MatrixMarket matrix coordinate VALUES SYMMETRY"
+        )
     _, kind, form, values, symmetry = words
     if (kind, form) != ("matrix", "coordinate") or values not in VALUES or symmetry not in SYMMETRIES:
         raise FormatError(
@@ -80,9 +86,13 @@ def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:
     columns = tokenise(sizes, path, line).columns((3,), "rows, columns, entries")
     n_rows, n_columns, n_entries = (int(c.integers("size")[0]) for c in columns)
     if n_rows != n_columns:
-        raise FormatError(f"{path}:{line}: {n_rows} rows and {n_columns} columns; expected as many: rows and columns are the nodes")
+        raise FormatError(
+            f"{path}:{line}: {n_rows} rows and {n_columns} columns; expected as many: rows and columns are the nodes"
+        )
     if n_entries * MIN_LINE_BYTES > text_bytes_bound(path):
-        raise FormatError(f"{path}:{line}: declares {n_entries} entries, more than its {path.stat().st_size} bytes can hold")
+        raise FormatError(
+            f"{path}:{line}: declares {n_entries} entries, more than its {path.stat().st_size} bytes can hold"
+        )
     check_node_count(path, n_rows, n_entries, f"the size line, {line},")
     return values == "pattern", symmetry == "symmetric", n_rows, n_entries, rest, line + 1
 

@@ -60,7 +60,9 @@ class Archive:
     def __getitem__(self, name: str) -> np.ndarray:
         """Return the array called name."""
         if name not in self.names:
-            raise FormatError(f"{self.path}: has no array {name!r}; it has {', '.join(sorted(self.names)[:12]) or 'none'}")
+            raise FormatError(
+                f"{self.path}: has no array {name!r}; it has {', '.join(sorted(self.names)[:12]) or 'none'}"
+            )
         where = f"{self.path}: array {name!r}"
         try:
             info = self._zip.getinfo(f"{name}.npy")
@@ -69,7 +71,9 @@ class Archive:
                 header_bytes, shape, dtype, _ = read_header(where, member)
             need = header_bytes + math.prod(shape) * dtype.itemsize
             if need != info.file_size:
-                raise FormatError(f"{where} is declared {dtype} {shape}, {need} bytes with its header, and holds {info.file_size}")
+                raise FormatError(
+                    f"{where} is declared {dtype} {shape}, {need} bytes with its header, and holds {info.file_size}"
+                )
             with self._zip.open(info) as member:
                 array = np.lib.format.read_array(member, allow_pickle=False, max_header_size=MAX_HEADER_BYTES)
                 member.read()  # to the end, where zipfile compares the checksum
@@ -81,7 +85,9 @@ class Archive:
     def stream(self, name: str):
         """Open a vector to be read piece by piece: yield (number of values, dtype, f(count) -> the next values)."""
         if name not in self.names:
-            raise FormatError(f"{self.path}: has no array {name!r}; it has {', '.join(sorted(self.names)[:12]) or 'none'}")
+            raise FormatError(
+                f"{self.path}: has no array {name!r}; it has {', '.join(sorted(self.names)[:12]) or 'none'}"
+            )
         where = f"{self.path}: array {name!r}"
         try:
             with self._zip.open(f"{name}.npy") as member:
@@ -93,7 +99,9 @@ class Archive:
                     try:
                         return _native(np.frombuffer(member.read(count * dtype.itemsize), dtype, count))
                     except DAMAGE as error:
-                        raise FormatError(f"{where} cannot be read: {str(error)[:200]}; was the file cut off or damaged?") from None
+                        raise FormatError(
+                            f"{where} cannot be read: {str(error)[:200]}; was the file cut off or damaged?"
+                        ) from None
 
                 yield shape[0], dtype, read
         except DAMAGE as error:
@@ -101,7 +109,9 @@ class Archive:
 
     def _check_member(self, where: str, info: zipfile.ZipInfo) -> None:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise FormatError(f"{where} is packed by method {info.compress_type}; expected none or deflate, as NumPy writes")
+            raise FormatError(
+                f"{where} is packed by method {info.compress_type}; expected none or deflate, as NumPy writes"
+            )
         self._unpacked_bytes += info.file_size
         if self._unpacked_bytes > max(FREE_BYTES, MAX_RATIO * self._file_bytes):
             raise FormatError(
@@ -132,7 +142,9 @@ def read_npy(path: Path, mmap: bool = False) -> np.ndarray:
             file.seek(0)
             return _native(np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_BYTES))
         except DAMAGE as error:
-            raise FormatError(f"{path}: not an .npy array: {str(error)[:200]}; was the file cut off or damaged?") from None
+            raise FormatError(
+                f"{path}: not an .npy array: {str(error)[:200]}; was the file cut off or damaged?"
+            ) from None
 
 
 def npy_layout(path: Path) -> tuple[int, tuple, np.dtype, bool]:
@@ -141,7 +153,9 @@ def npy_layout(path: Path) -> tuple[int, tuple, np.dtype, bool]:
         try:
             return _layout(path, file)
         except DAMAGE as error:
-            raise FormatError(f"{path}: not an .npy array: {str(error)[:200]}; was the file cut off or damaged?") from None
+            raise FormatError(
+                f"{path}: not an .npy array: {str(error)[:200]}; was the file cut off or damaged?"
+            ) from None
 
 
 def _layout(path: Path, file) -> tuple[int, tuple, np.dtype, bool]:

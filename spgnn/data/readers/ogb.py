@@ -31,7 +31,9 @@ def read_ogb(path: Path, progress=None):
     Raises: FormatError for a table whose rows are not one a node, or counts that are not num-*-list's.
     """
     if (edge_path := _table(path / "raw", "edge")) is None:
-        raise FormatError(f"{path / 'raw' / 'edge.csv.gz'}: no such file; expected the folder that holds raw/ and split/")
+        raise FormatError(
+            f"{path / 'raw' / 'edge.csv.gz'}: no such file; expected the folder that holds raw/ and split/"
+        )
     n_nodes, n_edges = (_count(path, name) for name in ("num-node-list", "num-edge-list"))
     if n_nodes is None:
         raise FormatError(f"{path / 'raw' / 'num-node-list.csv.gz'}: no such file; it tells the number of nodes")
@@ -90,5 +92,7 @@ def _split(path: Path, n_nodes: int) -> np.ndarray | None:
     for folder in sorted((path / "split").glob("*/")):
         tables = {role: _table(folder, name) for name, role in SPLIT_FILES.items()}
         if all(tables.values()):
-            return split_of(folder, n_nodes, {role: _read_table(table, counts=(1,)).ravel() for role, table in tables.items()})
+            return split_of(
+                folder, n_nodes, {role: _read_table(table, counts=(1,)).ravel() for role, table in tables.items()}
+            )
     return None

@@ -222,14 +222,22 @@ _NAMES = {
 } | {
     (module, name): value
     for module in ("__builtin__", "builtins")
-    for name, value in (("list", _empty(list)), ("dict", _empty(dict)), ("bytes", _empty(bytes)), ("int", _int), ("object", _object))
+    for name, value in (
+        ("list", _empty(list)),
+        ("dict", _empty(dict)),
+        ("bytes", _empty(bytes)),
+        ("int", _int),
+        ("object", _object),
+    )
 }
 _CALLABLE = tuple(value for value in _NAMES.values() if value not in (_ndarray, _int, _object))
 
 
 def _admitted(module: str, name: str):
     if (module, name) not in _NAMES:
-        raise Refused(f"{module[:80]}.{name[:80]}; only NumPy and SciPy arrays, defaultdict and containers are admitted")
+        raise Refused(
+            f"{module[:80]}.{name[:80]}; only NumPy and SciPy arrays, defaultdict and containers are admitted"
+        )
     return _NAMES[module, name]
 
 

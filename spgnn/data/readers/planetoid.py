@@ -37,7 +37,9 @@ def read_planetoid(path: Path, progress=None):
     """
     for name in PARTS:
         if not _part(path, name).is_file():
-            raise FormatError(f"{_part(path, name)}: no such file; Planetoid's SRC is the common prefix of {', '.join(PARTS)}")
+            raise FormatError(
+                f"{_part(path, name)}: no such file; Planetoid's SRC is the common prefix of {', '.join(PARTS)}"
+            )
     X_all, X_test, X_train = (_features(_part(path, name)) for name in ("allx", "tx", "x"))
     y_all, y_test, y_train = (_classes(_part(path, name)) for name in ("ally", "ty", "y"))
     test = _test_index(_part(path, "test.index"))
@@ -49,11 +51,15 @@ def read_planetoid(path: Path, progress=None):
         if have != (rows, X_all.shape[1]):
             raise FormatError(f"{_part(path, a)}: shape {have}; expected {(rows, X_all.shape[1])} as {b} and allx have")
     if len(test) != len(y_test) or len(np.unique(test)) != len(test):
-        raise FormatError(f"{_part(path, 'test.index')}: {len(test)} ids; expected {len(y_test)} different ones, a row of tx each")
+        raise FormatError(
+            f"{_part(path, 'test.index')}: {len(test)} ids; expected {len(y_test)} different ones, a row of tx each"
+        )
     n_nodes = max(n_all, int(test.max(initial=-1)) + 1)
     most = max(n_keys, n_all + len(test))  # test.index may leave nodes of the graph out
     if test.min(initial=n_all) < n_all or n_nodes > most:
-        raise FormatError(f"{_part(path, 'test.index')}: ids {test.min()} to {test.max()}; expected {n_all} to {most - 1}")
+        raise FormatError(
+            f"{_part(path, 'test.index')}: ids {test.min()} to {test.max()}; expected {n_all} to {most - 1}"
+        )
     if len(y_train) > n_all:
         raise FormatError(f"{_part(path, 'y')}: {len(y_train)} rows; expected at most the {n_all} of ally")
 
@@ -63,7 +69,11 @@ def read_planetoid(path: Path, progress=None):
     X = sp.vstack([X_all, X_test], format="coo")
     X = sp.csr_array((X.data, (rows[X.row], X.col)), shape=(n_nodes, X.shape[1]))
     X.sort_indices()
-    roles = {TRAIN: np.arange(len(y_train)), VAL: np.arange(len(y_train), min(len(y_train) + VAL_NODES, n_all)), TEST: test}
+    roles = {
+        TRAIN: np.arange(len(y_train)),
+        VAL: np.arange(len(y_train), min(len(y_train) + VAL_NODES, n_all)),
+        TEST: test,
+    }
     if progress:
         progress(1, 1)
     return coo_graph(path, src, dst, n_nodes, X=X, y=y, split=split_of(path, n_nodes, roles))
@@ -101,7 +111,9 @@ def _edges(path: Path):
         raise FormatError(f"{path}: holds {type(lists).__name__}; expected a dict of node: [neighbours]")
     n_entries = sum(map(len, lists.values()))
     if n_entries > path.stat().st_size:  # each takes two bytes, unless lists are shared to blow it up
-        raise FormatError(f"{path}: {n_entries} neighbours in {path.stat().st_size} bytes; expected a list of its own a node")
+        raise FormatError(
+            f"{path}: {n_entries} neighbours in {path.stat().st_size} bytes; expected a list of its own a node"
+        )
     if not all(type(v) is int for v in chain.from_iterable(lists.values())):
         raise FormatError(f"{path}: a neighbour is not an integer")
     try:

@@ -59,11 +59,15 @@ def _other_graph(path, arrays, form):
             raise FormatError(f"{path}: data is {data.dtype} of shape {data.shape}; expected numbers (entries,)")
         for name, ids in (("row", row), ("col", col)):
             if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) != len(data):
-                raise FormatError(f"{path}: {name} is {ids.dtype} of shape {ids.shape}; expected integers ({len(data)},)")
+                raise FormatError(
+                    f"{path}: {name} is {ids.dtype} of shape {ids.shape}; expected integers ({len(data)},)"
+                )
         return coo_graph(path, row, col, shape[0], as_weights(data))
     data, indices, indptr, _ = _compressed_parts(arrays)
     data, row, indptr, _ = checked_parts(path, data, indices, indptr, shape[::-1], what="adjacency, by columns")
-    return coo_graph(path, row, np.repeat(np.arange(shape[1], dtype=row.dtype), np.diff(indptr)), shape[0], as_weights(data))
+    return coo_graph(
+        path, row, np.repeat(np.arange(shape[1], dtype=row.dtype), np.diff(indptr)), shape[0], as_weights(data)
+    )
 
 
 def _form(arrays: Archive) -> str:

@@ -123,7 +123,9 @@ def _gunzipped(path, file, total, progress, block_bytes):
         try:
             block = stream.decompress(pending, block_bytes)
         except zlib.error as error:
-            raise FormatError(f"{path}: damaged gzip after {out_bytes} bytes of text: {error}; get the file again") from None
+            raise FormatError(
+                f"{path}: damaged gzip after {out_bytes} bytes of text: {error}; get the file again"
+            ) from None
         pending = stream.unused_data if stream.eof else stream.unconsumed_tail
         out_bytes += len(block)
         if out_bytes > FREE_BYTES and out_bytes > MAX_RATIO * total:

@@ -69,11 +69,15 @@ class Tokens:
         width = int(self.count_L[np.argmax(has)])
         if counts and width not in counts:
             l = int(np.argmax(has))
-            raise FormatError(f"{self.where_line(l)}: {width} columns; expected {' or '.join(map(str, counts))}: {what}")
+            raise FormatError(
+                f"{self.where_line(l)}: {width} columns; expected {' or '.join(map(str, counts))}: {what}"
+            )
         is_odd = has & (self.count_L != width)
         if is_odd.any():
             l = int(np.argmax(is_odd))
-            raise FormatError(f"{self.where_line(l)}: {self.count_L[l]} columns; expected {width} as in the lines before: {what}")
+            raise FormatError(
+                f"{self.where_line(l)}: {self.count_L[l]} columns; expected {width} as in the lines before: {what}"
+            )
         return width
 
     def columns(self, counts: tuple[int, ...], what: str) -> list[Tokens]:
@@ -106,7 +110,9 @@ class Tokens:
             value_T += np.where(has & ~is_bad, digit, 0) * 10**place
         if is_bad.any():
             t = int(np.argmax(is_bad))
-            raise FormatError(f"{self.where(t)}: {what} is {self.text(t)}; expected an integer from 0 to 10^{MAX_DIGITS} - 1")
+            raise FormatError(
+                f"{self.where(t)}: {what} is {self.text(t)}; expected an integer from 0 to 10^{MAX_DIGITS} - 1"
+            )
         return value_T
 
     def ids(self, what: str) -> np.ndarray:
@@ -120,7 +126,9 @@ class Tokens:
         width = int(length_T.max(initial=1))
         if width > MAX_NUMBER_BYTES:
             t = int(np.argmax(length_T))
-            raise FormatError(f"{self.where(t)}: {what} is {self.text(t)}; expected a number of at most {MAX_NUMBER_BYTES} bytes")
+            raise FormatError(
+                f"{self.where(t)}: {what} is {self.text(t)}; expected a number of at most {MAX_NUMBER_BYTES} bytes"
+            )
         value_T = np.empty(len(length_T))
         for first in range(0, len(length_T), CHUNK_TOKENS):
             chunk = slice(first, first + CHUNK_TOKENS)

@@ -27,7 +27,16 @@ def deal_ids(work: Work, owner_N: np.ndarray, k: int) -> dict:
     return {}
 
 
-def deal(work: Work, table: Dense | Sparse, name: str, owner_N: np.ndarray, k: int, block_bytes: int, with_halo: bool, progress) -> dict:
+def deal(
+    work: Work,
+    table: Dense | Sparse,
+    name: str,
+    owner_N: np.ndarray,
+    k: int,
+    block_bytes: int,
+    with_halo: bool,
+    progress,
+) -> dict:
     """Write NAME.npy of each part, or NAME_{indptr,indices,data}.npy; with_halo: halo_NAME too, in the order of halo.npy."""
     kind = _SparseFiles if isinstance(table, Sparse) else _DenseFiles
     own = [kind(work.new / part_name(p), name, table) for p in range(k)]

@@ -65,7 +65,10 @@ class HaloRows:
         self.parts = []
         for p in range(k):
             folder = work.new / part_name(p)
-            files = [NpyFile(folder / f"halo_{name}.npy", kind) for name, kind in (("indptr", dtype), ("indices", dtype), ("weights", np.float32))]
+            files = [
+                NpyFile(folder / f"halo_{name}.npy", kind)
+                for name, kind in (("indptr", dtype), ("indices", dtype), ("weights", np.float32))
+            ]
             files[0].append(np.zeros(1, self.dtype))
             self.parts.append((folder, files))
         self.at_k = [0] * k
@@ -76,7 +79,10 @@ class HaloRows:
         np.cumsum(lengths, out=start[1:])
         for p, (folder, (indptr, indices, weights)) in enumerate(self.parts):
             at = self.at_k[p]
-            ids, hop = (read_slice(folder / f"{name}.npy", kind, at, len(lengths)) for name, kind in (("halo", np.int64), ("halo_hops", np.int8)))
+            ids, hop = (
+                read_slice(folder / f"{name}.npy", kind, at, len(lengths))
+                for name, kind in (("halo", np.int64), ("halo_hops", np.int8))
+            )
             count = int(np.searchsorted(ids, first + len(lengths)))
             ids, hop = ids[:count] - first, hop[:count]
             self.at_k[p] = at + count

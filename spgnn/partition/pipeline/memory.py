@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from ...errors import ResourceError, UsageError
 from ...machine import rss_bytes
 
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
 # Bytes a node of a method, its check included; 8 more of a vertex cut for each 64 parts.
 METHOD_BYTES = {"spring": 34, "spring+": 42, "dbh": 26, "greedy": 26, "hdrf": 26, "2psl": 36}
 OTHER_BYTES, STAGE_BYTES, HOPS_BYTES, RELABEL_BYTES = 42, 26, 36, 66
@@ -55,7 +66,13 @@ class Memory:
     @classmethod
     def now(cls, total_bytes: int, method: str, k: int, hops: int, relabel: bool, is_parsed: bool) -> Memory:
         """Return the shares as this process stands now."""
-        return cls(total_bytes, node_bytes(method, k, hops, relabel), TEXT_BUFFERS if is_parsed else LEAST_BUFFERS, rss_bytes(), PAIR_BYTES * k * k)
+        return cls(
+            total_bytes,
+            node_bytes(method, k, hops, relabel),
+            TEXT_BUFFERS if is_parsed else LEAST_BUFFERS,
+            rss_bytes(),
+            PAIR_BYTES * k * k,
+        )
 
     def buffers(self, n_nodes: int) -> int:
         """Return the bytes that are left for buffers; ResourceError with the arithmetic where they are too few."""

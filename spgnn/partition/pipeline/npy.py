@@ -38,7 +38,9 @@ class NpyFile:
     def _header(self) -> bytes:
         # NumPy leaves room for the first axis to grow: headers of all lengths are as long.
         file = io.BytesIO()
-        np.lib.format.write_array_header_1_0(file, {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, *self.tail)})
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, *self.tail)}
+        )
         return file.getvalue()
 
 
@@ -56,4 +58,6 @@ def read_slice(path: Path, dtype, start: int, count: int, offset: int | None = N
     Args: offset  header_bytes(path), where the caller has it.
     """
     dtype = np.dtype(dtype)
-    return np.fromfile(path, dtype, count, offset=(header_bytes(path) if offset is None else offset) + start * dtype.itemsize)
+    return np.fromfile(
+        path, dtype, count, offset=(header_bytes(path) if offset is None else offset) + start * dtype.itemsize
+    )

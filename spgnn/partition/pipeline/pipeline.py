@@ -88,7 +88,9 @@ def part_to_folder(
     tables = {name: opened(value) for name, value, opened in
               (("features", features, features_table), ("labels", labels, labels_table), ("split", split, split_table)) if value is not None}  # fmt: skip
     n_given = _given_nodes(tables, n_nodes, relabel)
-    stream = edge_stream(source, n_given, format, next(iter(tables.values())).where if tables and n_nodes is None else "")
+    stream = edge_stream(
+        source, n_given, format, next(iter(tables.values())).where if tables and n_nodes is None else ""
+    )
     limit = Memory.now(memory_bytes_of(memory), method, k, hops, relabel, not is_read_fast(source, format))
     if stream.n_nodes is not None:
         limit.buffers(stream.n_nodes)
@@ -97,7 +99,23 @@ def part_to_folder(
         "edges": edges, "k": k, "method": method, "seed": int(seed), "balance": float(balance), "hops": hops, "memory": limit.total_bytes, "owner": identity(owner),
         "options": {name: identity_of_option(value) for name, value in sorted(options.items())},
     } | {name: identity(value) for name, value in (("features", features), ("labels", labels), ("split", split))}  # fmt: skip
-    run = _Run(stream, source, format, k, method, seed, balance, edges, hops, owner, relabel, tables, limit, progress or (lambda *_: None), options)
+    run = _Run(
+        stream,
+        source,
+        format,
+        k,
+        method,
+        seed,
+        balance,
+        edges,
+        hops,
+        owner,
+        relabel,
+        tables,
+        limit,
+        progress or (lambda *_: None),
+        options,
+    )
     if note and stream.head and stream.head.n_columns == 3:
         note(f"the third column of {source} is not read: every edge weighs 1")
     with Work(out, key, note) as work:
@@ -111,7 +129,9 @@ def part_to_folder(
             if error.errno not in FULL:
                 raise
             work.discard()
-            raise ResourceError(f"{out}: {error.strerror}; what was written is removed again; free space or choose another --out") from None
+            raise ResourceError(
+                f"{out}: {error.strerror}; what was written is removed again; free space or choose another --out"
+            ) from None
         except SpgnnError:
             work.discard()
             raise
@@ -122,7 +142,9 @@ def _unweighted(graph: Graph, edges: str | None) -> tuple[Graph, str]:
     """Return a graph with its edges as they are used, and how; InputError where it has weights, which streams have not."""
     graph = graph.in_use() if edges is None else graph.with_edges(edges)
     if np.any(graph.A.data != 1):
-        raise InputError(f"{graph.name}: has weights, and a stream of edges carries none; use part_graph and Partition.save, or set graph.A.data to 1")
+        raise InputError(
+            f"{graph.name}: has weights, and a stream of edges carries none; use part_graph and Partition.save, or set graph.A.data to 1"
+        )
     return graph, graph.edges
 
 
@@ -130,19 +152,48 @@ def _given_nodes(tables: dict, n_nodes: int | None, relabel: bool) -> int | None
     if not isinstance(relabel, (bool, np.bool_)):
         raise UsageError(f"relabel = {relabel!r}; expected True or False")
     if n_nodes is not None and relabel:
-        raise UsageError("relabel (--relabel) and n_nodes (--nodes) do not go together: relabelled nodes are those of the stream")
+        raise UsageError(
+            "relabel (--relabel) and n_nodes (--nodes) do not go together: relabelled nodes are those of the stream"
+        )
     for table in tables.values():
         first = next(iter(tables.values()))
-        check_rows(table, first.rows if n_nodes is None else n_nodes, f"{first.where} has as many" if n_nodes is None else "n_nodes (--nodes) says so")
+        check_rows(
+            table,
+            first.rows if n_nodes is None else n_nodes,
+            f"{first.where} has as many" if n_nodes is None else "n_nodes (--nodes) says so",
+        )
     return n_nodes if n_nodes is not None or relabel or not tables else next(iter(tables.values())).rows
 
 
 class _Run:
     """The stages of one call, in order."""
 
-    def __init__(self, stream: EdgeStream, source, format, k, method, seed, balance, edges, hops, owner, relabel, tables, limit, progress, options):
+    def __init__(
+        self,
+        stream: EdgeStream,
+        source,
+        format,
+        k,
+        method,
+        seed,
+        balance,
+        edges,
+        hops,
+        owner,
+        relabel,
+        tables,
+        limit,
+        progress,
+        options,
+    ):
         self.stream, self.source, self.format, self.k, self.edges, self.hops = stream, source, format, k, edges, hops
-        self.method, self.seed, self.balance, self.options, self.owner = method, int(seed), float(balance), options, owner
+        self.method, self.seed, self.balance, self.options, self.owner = (
+            method,
+            int(seed),
+            float(balance),
+            options,
+            owner,
+        )
         self.relabel, self.tables, self.limit, self.progress = relabel, tables, limit, progress
         self.path = Path(source) if isinstance(source, (str, Path)) else None
         self.copies = relabel or not is_read_fast(source, format)
@@ -179,10 +230,17 @@ class _Run:
 
     def _choose(self, work: Work, read: dict) -> dict:
         if self.owner is None:
-            owner_N, _ = choose_owners(self._edges(work, read), self.k, self.method, self.seed, self.balance, self.options)
+            owner_N, _ = choose_owners(
+                self._edges(work, read), self.k, self.method, self.seed, self.balance, self.options
+            )
         else:
             is_file = isinstance(self.owner, (str, Path))
-            owner_N = check_owner(read_npy(Path(self.owner)) if is_file else self.owner, self.n_nodes, self.k, str(self.owner) if is_file else "owner")
+            owner_N = check_owner(
+                read_npy(Path(self.owner)) if is_file else self.owner,
+                self.n_nodes,
+                self.k,
+                str(self.owner) if is_file else "owner",
+            )
         file = NpyFile(work.new / "owner.npy", np.int32)
         file.append(owner_N)
         file.finish()
@@ -192,7 +250,13 @@ class _Run:
         check_disk(work.folder, read["entries"], self.n_nodes, self.tables, 0)
         limit = self.limit
         return rows.spill_edges(
-            work, self._edges(work, read), self.owner_N, self.k, self.turned, limit.bucket_entries(self.n_nodes), limit.spill_entries(self.n_nodes)
+            work,
+            self._edges(work, read),
+            self.owner_N,
+            self.k,
+            self.turned,
+            limit.bucket_entries(self.n_nodes),
+            limit.spill_entries(self.n_nodes),
         )
 
     def _sort_parts(self, work: Work, spilled: dict) -> tuple[list[dict], np.ndarray]:
@@ -202,7 +266,9 @@ class _Run:
         for p in range(self.k):
             if work.record(f"part-{p:05d}") is None:
                 reads = reads or _pipeline.Reads(self.owner_N)
-            part = work.stage(f"part-{p:05d}", lambda: rows.sort_part(work, spilled, p, self.owner_N, reads, self.k, most))
+            part = work.stage(
+                f"part-{p:05d}", lambda: rows.sort_part(work, spilled, p, self.owner_N, reads, self.k, most)
+            )
             sent_PP[:, p] = part.pop("sent")  # as numbers of Python they are several times as large
             parts.append(part)
             rows.drop_buckets(work, spilled, p)
@@ -214,7 +280,9 @@ class _Run:
         if self.hops > 1:
             rows_of = lambda: rows.GlobalRows(work.new, self.owner_N, self.k, spilled["index_dtype"])
             block = self._block_entries()
-            grown = work.stage("halo", lambda: grow_halo(work, rows_of(), self.owner_N, self.k, self.hops, block, self.progress))
+            grown = work.stage(
+                "halo", lambda: grow_halo(work, rows_of(), self.owner_N, self.k, self.hops, block, self.progress)
+            )
             work.drop("near-*", "hop-*")
             halo = sum(grown["sizes"])
         else:
@@ -224,7 +292,9 @@ class _Run:
         for name, table in self.tables.items():
             with_halo = name == "features" and self.hops > 0
             block_bytes = self.limit.row_bytes(self.n_nodes)
-            work.stage(name, lambda: deal(work, table, name, self.owner_N, self.k, block_bytes, with_halo, self.progress))
+            work.stage(
+                name, lambda: deal(work, table, name, self.owner_N, self.k, block_bytes, with_halo, self.progress)
+            )
 
     def _block_entries(self) -> int:
         return self.limit.bucket_entries(self.n_nodes) // 8  # 32 bytes an entry
@@ -241,7 +311,9 @@ class _Run:
             end = int(ends[-1])
             sha.update(ends.tobytes())
         # A halo may have more nonzeros than any part, up to all.
-        halo = HaloRows(work, self.k, self.hops, np.dtype(index_dtype(max(n_nodes, nnz))).str) if self.hops > 1 else None
+        halo = (
+            HaloRows(work, self.k, self.hops, np.dtype(index_dtype(max(n_nodes, nnz))).str) if self.hops > 1 else None
+        )
         for start, lengths, columns in all_rows.blocks(self._block_entries()):
             sha.update(columns.astype(np.int64).data)
             if halo is not None:
@@ -257,7 +329,9 @@ class _Run:
     def _manifest(self, work: Work, read: dict, parts: list[dict], sent_PP: np.ndarray, digest: str) -> dict:
         sizes_k = np.bincount(self.owner_N, minlength=self.k)
         nnz_k = np.array([part["nnz"] for part in parts])
-        found = metrics_of_counts(sent_PP, sum(part["cut"] for part in parts), (nnz_k + sizes_k).astype(np.float64), sizes_k)
+        found = metrics_of_counts(
+            sent_PP, sum(part["cut"] for part in parts), (nnz_k + sizes_k).astype(np.float64), sizes_k
+        )
         X = self.tables.get("features")
         method = self.method if self.owner is None else "given"
         manifest = {
@@ -267,7 +341,11 @@ class _Run:
             "method": method,
             "seed": self.seed,
             "balance": self.balance,
-            "graph": graph_name(self.path) if self.path else self.source.name if isinstance(self.source, Graph) else "stream",
+            "graph": graph_name(self.path)
+            if self.path
+            else self.source.name
+            if isinstance(self.source, Graph)
+            else "stream",
             "edges": self.edges,
             "graph_digest": digest,
             "metrics": found,

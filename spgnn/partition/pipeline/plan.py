@@ -28,7 +28,13 @@ def identity(source) -> list | str | None:
         return [str(path), found.st_size, found.st_mtime_ns]
     if isinstance(source, Graph):
         return source.in_use().digest()
-    arrays = (source.indptr, source.indices, source.data) if sp.issparse(source) else (source,) if isinstance(source, np.ndarray) and source.ndim else ()
+    arrays = (
+        (source.indptr, source.indices, source.data)
+        if sp.issparse(source)
+        else (source,)
+        if isinstance(source, np.ndarray) and source.ndim
+        else ()
+    )
     if not arrays:
         return None if source is None else secrets.token_hex()
     sha = hashlib.sha256()

@@ -1,4 +1,5 @@
-// From an edge stream to sorted rows: how many entries each row has, entries in buckets that fit the memory, rows of a bucket.
+// From an edge stream to sorted rows: how many entries each row has, entries in buckets that fit the memory, rows of a
+// bucket.
 #pragma once
 
 #include "../stream/edges.h"
@@ -11,7 +12,8 @@ using stream::Large;
 
 enum Use { UNDIRECTED, DIRECTED, REVERSED };
 
-// f(row, column) for the nonzeros A[row, column] that the edges give: u -> v is A[u, v], A[v, u] or both; a self-loop one.
+// f(row, column) for the nonzeros A[row, column] that the edges give: u -> v is A[u, v], A[v, u] or both; a self-loop
+// one.
 template <class Index, class F>
 void each_entry(const Edges<Index>& edges, Use use, F f) {
     if (use == UNDIRECTED) {
@@ -45,11 +47,18 @@ class RowCounts : public stream::Degrees {
     Use use_;
 };
 
-// Entries in the order of their buckets: those with rank bounds[b] to bounds[b + 1] - 1. Ranks number the rows part by part.
+// Entries in the order of their buckets: those with rank bounds[b] to bounds[b + 1] - 1. Ranks number the rows part by
+// part.
 class Spill {
   public:
     Spill(const uint32_t* rank, int64_t n, std::vector<int64_t> bounds, Use use, int64_t capacity)
-        : rank_(rank), n_(n), bounds_(std::move(bounds)), use_(use), raw_(capacity), sorted_(capacity), offsets_(bounds_.size()) {
+        : rank_(rank),
+          n_(n),
+          bounds_(std::move(bounds)),
+          use_(use),
+          raw_(capacity),
+          sorted_(capacity),
+          offsets_(bounds_.size()) {
         while ((n_ >> shift_) >= CELLS) ++shift_;
         first_.resize((n_ >> shift_) + 1);
         int64_t b = 0;
@@ -110,7 +119,8 @@ class Spill {
 class Bucket {
   public:
     // counts: entries of each row, as RowCounts had them.
-    Bucket(int64_t first_rank, const uint32_t* counts, int64_t rows, int64_t n) : first_(first_rank), n_(n), end_(rows), lengths(rows) {
+    Bucket(int64_t first_rank, const uint32_t* counts, int64_t rows, int64_t n)
+        : first_(first_rank), n_(n), end_(rows), lengths(rows) {
         int64_t total = 0;
         for (int64_t i = 0; i < rows; ++i) {
             end_[i] = total;
@@ -125,7 +135,8 @@ class Bucket {
         for (int64_t e = 0; e < size; ++e) {
             const uint64_t i = (entries[e] >> 32) - uint64_t(first_);
             const Id column = Id(entries[e]);
-            if (i >= rows || int64_t(column) >= n_ || lengths[i] == 0) throw std::invalid_argument("holds entries that the edges did not have");
+            if (i >= rows || int64_t(column) >= n_ || lengths[i] == 0)
+                throw std::invalid_argument("holds entries that the edges did not have");
             columns[end_[i]++] = column;
             --lengths[i];
         }
@@ -164,7 +175,8 @@ class WideRow {
     void add(const uint64_t* entries, int64_t size) {
         for (int64_t e = 0; e < size; ++e) {
             const Id column = Id(entries[e]);
-            if (int64_t(entries[e] >> 32) != rank_ || int64_t(column) >= n_) throw std::invalid_argument("holds entries that the edges did not have");
+            if (int64_t(entries[e] >> 32) != rank_ || int64_t(column) >= n_)
+                throw std::invalid_argument("holds entries that the edges did not have");
             bits_[column >> 6] |= uint64_t(1) << (column & 63);
         }
     }

@@ -50,10 +50,17 @@ def read_edges(work: Work, stream: EdgeStream, edges: str, *, relabel: bool, cop
         ids.finish()
     # Ids of the copy are numbers where they were relabelled.
     fingerprint = None if relabel else passes.fingerprint
-    return {"n_nodes": n_nodes, "n_edges": passes.n_edges, "entries": int(counts_N.sum(dtype=np.int64)), "fingerprint": fingerprint}
+    return {
+        "n_nodes": n_nodes,
+        "n_edges": passes.n_edges,
+        "entries": int(counts_N.sum(dtype=np.int64)),
+        "fingerprint": fingerprint,
+    }
 
 
-def spill_edges(work: Work, passes: Passes, owner_N: np.ndarray, k: int, edges: str, bucket_entries: int, spill_entries: int) -> dict:
+def spill_edges(
+    work: Work, passes: Passes, owner_N: np.ndarray, k: int, edges: str, bucket_entries: int, spill_entries: int
+) -> dict:
     """Go over the stream and put each nonzero into the file of its bucket, a range of rows of one part.
 
     Keeps: bucket-* files of row << 32 | column, rows numbered part after part; counts.npy in that order.
@@ -114,7 +121,9 @@ def sort_part(work: Work, spilled: dict, part: int, owner_N: np.ndarray, reads, 
             indices.append(columns.view(np.int32).astype(dtype, copy=False))
             weights.append(np.ones(len(columns), np.float32))
             if lengths is not None:
-                indptr.append((indices.rows - int(lengths.sum(dtype=np.int64)) + np.cumsum(lengths, dtype=np.int64)).astype(dtype))
+                indptr.append(
+                    (indices.rows - int(lengths.sum(dtype=np.int64)) + np.cumsum(lengths, dtype=np.int64)).astype(dtype)
+                )
     halo_g, sent_k = reads.ids(k)
     halo = NpyFile(folder / "halo.npy", np.int64)
     halo.append(halo_g)
@@ -150,7 +159,9 @@ def _fill(work: Work, spilled: dict, b: int, rows) -> None:
     if left == 0:
         return
     if path.stat().st_size != 8 * left:
-        raise InputError(f"{path}: {path.stat().st_size} bytes; expected {8 * left}; remove {work.folder} and start again")
+        raise InputError(
+            f"{path}: {path.stat().st_size} bytes; expected {8 * left}; remove {work.folder} and start again"
+        )
     with open(path, "rb", buffering=0) as file:
         while left:
             entries = np.fromfile(file, np.uint64, min(left, READ_ENTRIES))

@@ -57,7 +57,10 @@ class Dense:
             return self._array[start:stop]
         m, size = stop - start, self._dtype.itemsize
         if self._is_fortran and self._tail:
-            columns = [np.fromfile(self.path, self._dtype, m, offset=self._offset + (c * self.rows + start) * size) for c in range(self._tail[0])]
+            columns = [
+                np.fromfile(self.path, self._dtype, m, offset=self._offset + (c * self.rows + start) * size)
+                for c in range(self._tail[0])
+            ]
             rows = np.stack(columns, axis=1) if columns else np.zeros((m, 0), self._dtype)
         else:
             width = int(np.prod(self._tail))
@@ -111,11 +114,22 @@ class Sparse:
             else:
                 arrays = stack.enter_context(open_npz(self.path))
                 indptr = arrays["indptr"]
-                (n_data, _, data), (n_indices, _, indices) = (stack.enter_context(arrays.stream(name)) for name in ("data", "indices"))
+                (n_data, _, data), (n_indices, _, indices) = (
+                    stack.enter_context(arrays.stream(name)) for name in ("data", "indices")
+                )
                 if n_data != n_indices:
-                    raise FormatError(f"{self.where}: {n_indices} indices and {n_data} values; expected as many of each")
-            if len(indptr) != self.rows + 1 or indptr[0] != 0 or indptr[-1] != self.nnz or np.any(indptr[1:] < indptr[:-1]):
-                raise FormatError(f"{self.where}: indptr must have {self.rows + 1} entries and rise from 0 to {self.nnz}")
+                    raise FormatError(
+                        f"{self.where}: {n_indices} indices and {n_data} values; expected as many of each"
+                    )
+            if (
+                len(indptr) != self.rows + 1
+                or indptr[0] != 0
+                or indptr[-1] != self.nnz
+                or np.any(indptr[1:] < indptr[:-1])
+            ):
+                raise FormatError(
+                    f"{self.where}: indptr must have {self.rows + 1} entries and rise from 0 to {self.nnz}"
+                )
             start, most = 0, max(block_bytes // 16, 1)
             while start < self.rows:
                 stop = int(np.searchsorted(indptr, indptr[start] + most, side="right")) - 1
@@ -126,10 +140,16 @@ class Sparse:
                 start = stop
 
     def _stored(self, start: int, data, indices, indptr, shape) -> sp.csr_array:
-        data, indices, indptr, _ = checked_parts(self.where, data, indices, indptr, shape, what=f"features from row {start}")
-        block = sp.csr_array((as_float(data.astype(data.dtype.newbyteorder("="), copy=False)), indices, indptr), shape=shape)
+        data, indices, indptr, _ = checked_parts(
+            self.where, data, indices, indptr, shape, what=f"features from row {start}"
+        )
+        block = sp.csr_array(
+            (as_float(data.astype(data.dtype.newbyteorder("="), copy=False)), indices, indptr), shape=shape
+        )
         if not block.has_canonical_format:
-            block = block.copy()  # sorting writes, and these arrays are the caller's, or a file's that cannot be written
+            block = (
+                block.copy()
+            )  # sorting writes, and these arrays are the caller's, or a file's that cannot be written
             block.sum_duplicates()
         if not np.isfinite(block.data).all():
             row = int(np.searchsorted(block.indptr, int(np.argmin(np.isfinite(block.data))), side="right")) - 1
@@ -159,7 +179,9 @@ def _features(table: Dense, start: int, rows: np.ndarray) -> np.ndarray:
     finite = np.isfinite(rows)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
-        raise FormatError(f"{table.where}: node {start + row}, column {column} is {rows[row, column]}; expected finite numbers")
+        raise FormatError(
+            f"{table.where}: node {start + row}, column {column} is {rows[row, column]}; expected finite numbers"
+        )
     return rows
 
 

@@ -1,7 +1,7 @@
 """Work: a folder aside in which stages are done one after another, and that a killed run takes up again.
 
-    .NAME.partial/   lock, key.json, done/STAGE.json, what stages keep for each other, and
-        new/         what becomes NAME by one rename, once all stages are done
+.NAME.partial/   lock, key.json, done/STAGE.json, what stages keep for each other, and
+    new/         what becomes NAME by one rename, once all stages are done
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Work:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise ResourceError(f"{self.final}: another process is writing it; wait for it, or choose another --out") from None
+            raise ResourceError(
+                f"{self.final}: another process is writing it; wait for it, or choose another --out"
+            ) from None
         except OSError as error:
             raise ResourceError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
         found = _read(self.folder / "key.json")
@@ -50,7 +52,9 @@ class Work:
                 self.note("starting anew: what the run that was interrupted had written is no longer there")
             elif found is not None:
                 changed = [name for name in self._key if found.get(name) != self._key[name]]
-                self.note(f"starting anew: the run that was interrupted had another {' and '.join(changed) or 'version'}")
+                self.note(
+                    f"starting anew: the run that was interrupted had another {' and '.join(changed) or 'version'}"
+                )
             for name in others:
                 _remove(self.folder / name)
             (self.folder / "done").mkdir()

@@ -6,4 +6,13 @@ from .passes import Passes
 from .registry import STREAMING, streaming_partitioner
 from .sources import EdgeStream, edge_stream
 
-__all__ = ["STREAMING", "EdgeStream", "Passes", "StreamPartition", "edge_stream", "halo", "part_stream", "streaming_partitioner"]
+__all__ = [
+    "STREAMING",
+    "EdgeStream",
+    "Passes",
+    "StreamPartition",
+    "edge_stream",
+    "halo",
+    "part_stream",
+    "streaming_partitioner",
+]

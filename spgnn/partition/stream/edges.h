@@ -67,8 +67,8 @@ struct Edges {
 };
 
 [[noreturn]] inline void refuse(int64_t edge, int64_t u, int64_t v, const std::string& expected) {
-    throw std::invalid_argument("edge " + std::to_string(edge) + " of the stream is " + std::to_string(u) + " -> " + std::to_string(v) +
-                                "; expected " + expected);
+    throw std::invalid_argument("edge " + std::to_string(edge) + " of the stream is " + std::to_string(u) + " -> " +
+                                std::to_string(v) + "; expected " + expected);
 }
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -113,7 +113,8 @@ inline uint64_t mix(uint64_t x) {
 
 inline uint64_t hash(uint64_t seed, uint64_t value) { return mix(mix(seed) ^ value); }
 
-// Count and order-dependent hash of a stream: two passes over the same edges have the same, however they are cut in chunks.
+// Count and order-dependent hash of a stream: two passes over the same edges have the same, however they are cut in
+// chunks.
 class Fingerprint {
   public:
     template <class Index>
@@ -150,7 +151,9 @@ class Fingerprint {
         return both;
     }
 
-    static uint64_t pair(const Edges<int64_t>& edges, int64_t e) { return uint64_t(edges.u(e)) ^ turned(uint64_t(edges.v(e)), 32); }
+    static uint64_t pair(const Edges<int64_t>& edges, int64_t e) {
+        return uint64_t(edges.u(e)) ^ turned(uint64_t(edges.v(e)), 32);
+    }
 
     // One to one in the lane, and in ids below 2^32: one other edge gives another value.
     template <class Index>
@@ -195,7 +198,8 @@ class Degrees {
     uint32_t* fit(const Edges<Index>& edges) {
         const int64_t n = largest_id(edges, limit_, seen) + 1;
         if (n > int64_t(degree.size())) {
-            if (n > int64_t(degree.capacity())) degree.reserve(std::min(limit_, std::max(n, int64_t(degree.size()) * 3 / 2)));
+            if (n > int64_t(degree.capacity()))
+                degree.reserve(std::min(limit_, std::max(n, int64_t(degree.size()) * 3 / 2)));
             degree.resize(n);
         }
         return degree.data();
@@ -232,8 +236,8 @@ class Loads {
     std::priority_queue<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t, int64_t>>, std::greater<>> queue_;
 };
 
-// Single nodes for the least loaded part, ties to the lowest: the parts of the least load take turns, and the next join them
-// as their load is reached.
+// Single nodes for the least loaded part, ties to the lowest: the parts of the least load take turns, and the next join
+// them as their load is reached.
 class Turns {
   public:
     explicit Turns(const Loads& loads) {
@@ -260,7 +264,8 @@ class Turns {
 
     void join() {
         const auto before = std::ptrdiff_t(parts_.size());
-        for (; !waiting_.empty() && waiting_.back().first == load_; waiting_.pop_back()) parts_.push_back(waiting_.back().second);
+        for (; !waiting_.empty() && waiting_.back().first == load_; waiting_.pop_back())
+            parts_.push_back(waiting_.back().second);
         std::inplace_merge(parts_.begin(), parts_.begin() + before, parts_.end());
     }
 };

@@ -1,13 +1,13 @@
-// What an edge of a clustered stream can still change, from 4 bytes a node: most edges change nothing, and to see it costs
-// a line of a cache that is near where the nodes themselves, 16 bytes each, would not be.
+// What an edge of a clustered stream can still change, from 4 bytes a node: most edges change nothing, and to see it
+// costs a line of a cache that is near where the nodes themselves, 16 bytes each, would not be.
 #pragma once
 
 #include <cstdint>
 
 namespace spgnn::stream {
 
-// Of a node v whose degree d(v) is known beforehand: whether its cluster is settled, the degree of its richest neighbour
-// n_v rounded down, plus 1, or 0 where it has no cluster yet, and d(v) rounded up.
+// Of a node v whose degree d(v) is known beforehand: whether its cluster is settled, the degree of its richest
+// neighbour n_v rounded down, plus 1, or 0 where it has no cluster yet, and d(v) rounded up.
 class Gist {
   public:
     Gist() = default;
@@ -17,10 +17,12 @@ class Gist {
         word_ = (rounded_down(richest_degree) + 1) << SHIFT | (is_settled ? SETTLED : 0) | (word_ & MASK);
     }
 
-    // An edge that founds no cluster, moves no node and brings none of both a richer neighbour. Clusters stay founded and
-    // settled, d(n_v) only grows: an edge that is idle now is so for ever, and an older Gist says so of no edge too many.
+    // An edge that founds no cluster, moves no node and brings none of both a richer neighbour. Clusters stay founded
+    // and settled, d(n_v) only grows: an edge that is idle now is so for ever, and an older Gist says so of no edge too
+    // many.
     static bool is_idle(Gist a, Gist b) {
-        return (((a.word_ | b.word_) & SETTLED) != 0) & (a.word_ >> SHIFT > (b.word_ & MASK)) & (b.word_ >> SHIFT > (a.word_ & MASK));
+        return (((a.word_ | b.word_) & SETTLED) != 0) & (a.word_ >> SHIFT > (b.word_ & MASK)) &
+               (b.word_ >> SHIFT > (a.word_ & MASK));
     }
 
   private:

@@ -47,7 +47,9 @@ class StreamPartition:
     details: dict = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        copies = "" if self.rows_PP is None else f", hops = {self.hops}: replication factor {self.replication_factor:.3f}"
+        copies = (
+            "" if self.rows_PP is None else f", hops = {self.hops}: replication factor {self.replication_factor:.3f}"
+        )
         return f"StreamPartition({self.method}, k = {self.k}: {self.n_nodes:,} nodes, {self.n_edges:,} edges{copies})"
 
     @property
@@ -73,7 +75,10 @@ class StreamPartition:
         report = {"k": self.k, "n": self.n_nodes, "edges": self.n_edges, "method": self.method}
         report["node_imbalance"] = float(sizes_k.max() / mean) if mean else 1.0
         if self.rows_PP is not None:
-            report |= exchange_metrics(self.rows_PP) | {"replication_factor": self.replication_factor, "hops": self.hops}
+            report |= exchange_metrics(self.rows_PP) | {
+                "replication_factor": self.replication_factor,
+                "hops": self.hops,
+            }
         for key in ("clusters", "merged_clusters"):
             if key in self.details:
                 report[key] = int(np.size(self.details[key])) if np.ndim(self.details[key]) else int(self.details[key])
@@ -104,11 +109,24 @@ def part_stream(
     rows_PP = halo(passes, owner_N, k, hops) if hops else None
     total_s = time.perf_counter() - start
     return StreamPartition(
-        owner_N, k, method, passes.n_edges, int(seed), float(balance), hops, rows_PP, passes.ids_N, passes.seconds, total_s, details
+        owner_N,
+        k,
+        method,
+        passes.n_edges,
+        int(seed),
+        float(balance),
+        hops,
+        rows_PP,
+        passes.ids_N,
+        passes.seconds,
+        total_s,
+        details,
     )
 
 
-def choose_owners(passes: Passes, k: int, method: str, seed: int, balance: float, options: dict) -> tuple[np.ndarray, dict]:
+def choose_owners(
+    passes: Passes, k: int, method: str, seed: int, balance: float, options: dict
+) -> tuple[np.ndarray, dict]:
     """Return owner_N of a method, through the gate, and what else is known of it."""
     try:
         owner_N, details = own_parts(STREAMING[method], passes, k, seed=int(seed), balance=float(balance), **options)

@@ -26,7 +26,9 @@ class Passes:
                    more pass and 17 to 34 bytes a node; ids_N then holds them.
     """
 
-    def __init__(self, stream: EdgeStream, relabel: bool = False, progress: Progress = None, first: tuple[int, int] | None = None):
+    def __init__(
+        self, stream: EdgeStream, relabel: bool = False, progress: Progress = None, first: tuple[int, int] | None = None
+    ):
         self.stream = stream
         self.progress = progress
         self.n_nodes = stream.n_nodes
@@ -37,7 +39,9 @@ class Passes:
         self._numbering = None
         if relabel:
             if stream.n_nodes is not None:
-                raise UsageError("relabel (--relabel) and n_nodes (--nodes) do not go together: relabelled nodes are those of the stream")
+                raise UsageError(
+                    "relabel (--relabel) and n_nodes (--nodes) do not go together: relabelled nodes are those of the stream"
+                )
             numbering = _stream.Numbering()
             self.run("ids", numbering.add)
             self.ids_N = numbering.finish()
@@ -106,12 +110,18 @@ class Passes:
         if self._first is None:
             self._first = now
             if self.stream.n_edges is not None and seen.count != self.stream.n_edges:
-                raise InputError(f"{self.stream.name}: {seen.count} edges came, expected {self.stream.n_edges}; was the file cut while it was read?")
+                raise InputError(
+                    f"{self.stream.name}: {seen.count} edges came, expected {self.stream.n_edges}; was the file cut while it was read?"
+                )
             if self.stream.head is not None:
                 self.stream.head.check_edges(self.stream.name, seen.count)
             self.n_edges = seen.count
         elif now != self._first:
-            how = f"{seen.count} edges, {self._first[0]} before" if seen.count != self._first[0] else "other edges, or another order"
+            how = (
+                f"{seen.count} edges, {self._first[0]} before"
+                if seen.count != self._first[0]
+                else "other edges, or another order"
+            )
             raise PartitionError(
                 f"{self.stream.name}: the stream changed between passes (pass {what!r}: {how}); "
                 f"each pass must give the same edges in the same order"
@@ -119,7 +129,9 @@ class Passes:
 
     def _explain(self, what: str, error: ValueError) -> None:
         if self._first is not None:
-            raise PartitionError(f"{self.stream.name}: the stream changed between passes (pass {what!r}): {error}") from None
+            raise PartitionError(
+                f"{self.stream.name}: the stream changed between passes (pass {what!r}): {error}"
+            ) from None
         hint = "; use relabel (--relabel) for ids with large gaps"
         if " -> -" in str(error) or " is -" in str(error):
             hint = ""

@@ -1,5 +1,5 @@
-// spring+: passes over the stream that keep, a node, a sketch of its neighbours' parts, and move it when its last edge was seen.
-// Sketch: Misra & Gries 1982, 4 entries; the node's own part is counted apart and exactly.
+// spring+: passes over the stream that keep, a node, a sketch of its neighbours' parts, and move it when its last edge
+// was seen. Sketch: Misra & Gries 1982, 4 entries; the node's own part is counted apart and exactly.
 #pragma once
 
 #include "edges.h"
@@ -109,8 +109,8 @@ class Refine {
         return total * price_ * excess / 1024;
     }
 
-    // Move v to the part with room where count + noise - price is largest, if that is more than its own part gives, or if
-    // that is above cap; ties to the lowest part. Then forget.
+    // Move v to the part with room where count + noise - price is largest, if that is more than its own part gives, or
+    // if that is above cap; ties to the lowest part. Then forget.
     void decide(Node& node, uint64_t v) {
         int64_t total = node.own;
         for (uint16_t count : node.count) total += count;
@@ -123,7 +123,8 @@ class Refine {
             const int64_t score = 1024 * int64_t(node.count[s]) + total * noise_ * shift / 2048 - paid(total, p);
             if (best < 0 || score > best_score || (score == best_score && p < best)) best = p, best_score = score;
         }
-        if (best >= 0 && (load_[node.owner] > cap_ || best_score > 1024 * int64_t(node.own) - paid(total, node.owner))) {
+        if (best >= 0 &&
+            (load_[node.owner] > cap_ || best_score > 1024 * int64_t(node.own) - paid(total, node.owner))) {
             --load_[node.owner];
             ++load_[best];
             node.owner = uint16_t(best);

@@ -67,10 +67,14 @@ def streaming_partitioner(name: str) -> Callable:
     def register(cls: type) -> type:
         missing = [method for method in METHODS if not callable(getattr(cls, method, None))]
         if not inspect.isclass(cls) or missing:
-            raise UsageError(f"streaming partitioner {name!r} lacks {', '.join(missing) or 'a class'}; it needs {', '.join(METHODS)}")
+            raise UsageError(
+                f"streaming partitioner {name!r} lacks {', '.join(missing) or 'a class'}; it needs {', '.join(METHODS)}"
+            )
         number_of_passes = getattr(cls, "passes", 1)
         if not is_integer(number_of_passes) or number_of_passes < 1:
-            raise UsageError(f"streaming partitioner {name!r}: passes = {number_of_passes!r}; expected an integer of 1 or more")
+            raise UsageError(
+                f"streaming partitioner {name!r}: passes = {number_of_passes!r}; expected an integer of 1 or more"
+            )
         if name in PARTITIONERS and PARTITIONERS[name].__module__.startswith("spgnn."):
             raise UsageError(f"partitioner {name!r} is built in; choose another name")
 
@@ -95,7 +99,9 @@ def _run_own(name: str, cls: type, number_of_passes: int, passes: Passes, k: int
         passes.run(f"{name} {number}", lambda chunk: _add(name, own, chunk.copy(), number))
     owner_N = own.finish()
     if not isinstance(owner_N, (np.ndarray, list, tuple)):
-        raise PartitionError(f"partitioner {name!r}: finish() returned {type(owner_N).__name__}; expected (N,) integers from 0 to {k - 1}")
+        raise PartitionError(
+            f"partitioner {name!r}: finish() returned {type(owner_N).__name__}; expected (N,) integers from 0 to {k - 1}"
+        )
     return np.asarray(owner_N)
 
 

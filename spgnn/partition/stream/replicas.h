@@ -78,7 +78,8 @@ class Halo {
     // rows[q * k + p]: nodes that q owns and p holds a copy of; zero diagonal.
     void rows(int64_t* rows) const {
         std::fill(rows, rows + k_ * k_, 0);
-        for (size_t v = 0; v < owner_.size(); ++v) reached_.each(int64_t(v), [&](int64_t p) { rows[owner_[v] * k_ + p] += p != owner_[v]; });
+        for (size_t v = 0; v < owner_.size(); ++v)
+            reached_.each(int64_t(v), [&](int64_t p) { rows[owner_[v] * k_ + p] += p != owner_[v]; });
     }
 
     int64_t parts() const { return k_; }

@@ -117,18 +117,26 @@ def _file(path: Path, format: str | None) -> EdgeStream:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if format == "text":
-        return EdgeStream(str(path), lambda: _text(path), most_edges=text_bytes_bound(path) // 4 + 1, head=read_head(path))
+        return EdgeStream(
+            str(path), lambda: _text(path), most_edges=text_bytes_bound(path) // 4 + 1, head=read_head(path)
+        )
     if format == "binary":
         return _pairs(path, np.dtype(DTYPES.get(path.suffix.lower(), "<i4")))
     if format == "npy":
         offset, shape, dtype, is_fortran = npy_layout(path)
         if not is_fortran and len(shape) == 2 and shape[1] == 2 and dtype in PAIRS:
             return _pairs(path, dtype, offset, shape[0])
-        array = np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C") if math.prod(shape) else np.zeros(shape, dtype)
+        array = (
+            np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")
+            if math.prod(shape)
+            else np.zeros(shape, dtype)
+        )
         return _array(array, str(path))
     if format == "parquet":
         return EdgeStream(str(path), lambda: _parquet(path))
-    raise FormatError(f"{path}: not a stream of a known format; expected {', '.join(ENDINGS)}, {', '.join(DTYPES)}, .npy or .parquet")
+    raise FormatError(
+        f"{path}: not a stream of a known format; expected {', '.join(ENDINGS)}, {', '.join(DTYPES)}, .npy or .parquet"
+    )
 
 
 def _pairs(path: Path, dtype: np.dtype, offset: int = 0, n_edges: int | None = None) -> EdgeStream:
@@ -136,7 +144,9 @@ def _pairs(path: Path, dtype: np.dtype, offset: int = 0, n_edges: int | None = N
     size = path.stat().st_size - offset
     if n_edges is None:
         if size % (2 * dtype.itemsize):
-            raise FormatError(f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} an edge")
+            raise FormatError(
+                f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} an edge"
+            )
         n_edges = size // (2 * dtype.itemsize)
 
     def chunks():
@@ -167,7 +177,9 @@ def _mapped(array: np.ndarray) -> EdgeStream | None:
     if not is_pairs or start is None or array.base is None or isinstance(array.base, np.memmap):
         return None
     path = Path(array.filename)
-    return _pairs(path, array.dtype, start, len(array)) if path.is_file() else None  # it may be gone, and its memory still there
+    return (
+        _pairs(path, array.dtype, start, len(array)) if path.is_file() else None
+    )  # it may be gone, and its memory still there
 
 
 def _array(array: np.ndarray, name: str) -> EdgeStream:
@@ -225,7 +237,9 @@ def _parquet(path: Path):
     try:
         from pyarrow import ArrowException
     except ImportError:
-        raise InputError(f"{path}: Parquet needs pyarrow; install it, or write the edges as .csv, .bin or .npy") from None
+        raise InputError(
+            f"{path}: Parquet needs pyarrow; install it, or write the edges as .csv, .bin or .npy"
+        ) from None
     try:
         yield from _parquet_batches(path)
     except (ArrowException, OSError) as error:

@@ -68,21 +68,22 @@ class Spring {
         Id cluster = NONE;
         uint32_t degree = 0;
         Id richest = NONE;            // n_v
-        uint32_t richest_degree = 0;  // d(n_v), here so that the test costs no other node's line; online as it was when n_v became the richest
+        uint32_t richest_degree = 0;  // d(n_v), here so that the test costs no other node's line; online as it was when
+                                      // n_v became the richest
     };
 
     bool is_online_;
     double volume_limit_;
     int64_t limit_;
     Large<Node> nodes_;
-    Large<Gist> gists_;               // of each node, unless degrees are counted on the way
+    Large<Gist> gists_;  // of each node, unless degrees are counted on the way
     Large<int64_t> volume_;
-    Large<Id> root_, target_;         // of a cluster: the one that it was merged into; that of r(c)'s richest neighbour
-    Large<uint32_t> size_, degree_;   // of a cluster: its nodes; the degree of that neighbour
+    Large<Id> root_, target_;        // of a cluster: the one that it was merged into; that of r(c)'s richest neighbour
+    Large<uint32_t> size_, degree_;  // of a cluster: its nodes; the degree of that neighbour
 
     static constexpr int64_t BLOCK = 4096, REST = 8;
     static constexpr Id SETTLED = Id(1) << 31;  // a bit of Node::cluster; NONE has it too
-    int64_t unsifted_ = 0;                      // blocks that are taken as they come, as most edges of one did something
+    int64_t unsifted_ = 0;  // blocks that are taken as they come, as most edges of one did something
     int32_t left_[BLOCK];
 
     // Take down the edges of a block that are not idle, and return how many they are.
@@ -104,8 +105,9 @@ class Spring {
         return left;
     }
 
-    // Lines 2-17 for the edges at(0), at(1), ... at(count - 1). Self-loops say nothing about clusters and are passed over. A
-    // cluster above the limit neither takes nor loses nodes any more, so its nodes are settled and touch no volume.
+    // Lines 2-17 for the edges at(0), at(1), ... at(count - 1). Self-loops say nothing about clusters and are passed
+    // over. A cluster above the limit neither takes nor loses nodes any more, so its nodes are settled and touch no
+    // volume.
     template <bool online, class Index, class At>
     void cluster(const Edges<Index>& edges, int64_t count, At at) {
         Node* const node = nodes_.data();
@@ -152,10 +154,10 @@ class Spring {
         volume_.push_back(node.degree);
     }
 
-    // Number the clusters that are not empty 0, 1, ... in the order in which they were founded, and take down of each how
-    // many nodes it has, the degree of their richest neighbour, and the cluster that this neighbour of r(c) is in (lines
-    // 18-20; ties to the lowest id). Nodes come by id and their clusters in any order: what comes is asked for ahead. number
-    // gets that of each node's cluster, -1 where it has none; nothing else is kept of the nodes.
+    // Number the clusters that are not empty 0, 1, ... in the order in which they were founded, and take down of each
+    // how many nodes it has, the degree of their richest neighbour, and the cluster that this neighbour of r(c) is in
+    // (lines 18-20; ties to the lowest id). Nodes come by id and their clusters in any order: what comes is asked for
+    // ahead. number gets that of each node's cluster, -1 where it has none; nothing else is kept of the nodes.
     void number_clusters(int32_t* number) {
         struct Found {
             uint32_t size = 0, degree = 0;  // in the place of the size stands the number later, NONE if empty
@@ -165,7 +167,8 @@ class Spring {
         Large<int64_t>().swap(volume_);
         Large<Found> found(founded);
         for (int64_t v = 0; v < n; ++v) {
-            if (v + AHEAD < n && nodes_[v + AHEAD].cluster != NONE) __builtin_prefetch(&found[nodes_[v + AHEAD].cluster & ~SETTLED], 1);
+            if (v + AHEAD < n && nodes_[v + AHEAD].cluster != NONE)
+                __builtin_prefetch(&found[nodes_[v + AHEAD].cluster & ~SETTLED], 1);
             const Node& node = nodes_[v];
             if (node.cluster == NONE) continue;
             Found& of = found[node.cluster & ~SETTLED];
@@ -184,7 +187,8 @@ class Spring {
             of.size = uint32_t(size_.size() - 1);
         }
         for (int64_t v = 0; v < n; ++v) {
-            if (v + AHEAD < n && nodes_[v + AHEAD].cluster != NONE) __builtin_prefetch(&found[nodes_[v + AHEAD].cluster & ~SETTLED], 1);
+            if (v + AHEAD < n && nodes_[v + AHEAD].cluster != NONE)
+                __builtin_prefetch(&found[nodes_[v + AHEAD].cluster & ~SETTLED], 1);
             const Node& node = nodes_[v];
             number[v] = -1;
             if (node.cluster == NONE) continue;
@@ -211,7 +215,8 @@ class Spring {
         return c;
     }
 
-    // (size, number) of each cluster as one word, rising. Nearly all clusters are small: those are counted and put in place.
+    // (size, number) of each cluster as one word, rising. Nearly all clusters are small: those are counted and put in
+    // place.
     Large<uint64_t> by_size() const {
         constexpr uint32_t SMALL = 1024;
         std::array<size_t, SMALL + 1> at{};
@@ -219,13 +224,15 @@ class Spring {
         std::exclusive_scan(at.begin(), at.end(), at.begin(), size_t(0));
         const size_t large = at[SMALL];
         Large<uint64_t> sorted(size_.size());
-        for (size_t c = 0; c < size_.size(); ++c) sorted[at[std::min(size_[c], SMALL)]++] = uint64_t(size_[c]) << 32 | c;
+        for (size_t c = 0; c < size_.size(); ++c)
+            sorted[at[std::min(size_[c], SMALL)]++] = uint64_t(size_[c]) << 32 | c;
         std::sort(sorted.begin() + large, sorted.end());
         return sorted;
     }
 
-    // Lines 21-25. The merged cluster goes back to its rank, so that the smallest is always the next; ties to the lowest number.
-    // Sizes only grow: an entry whose cluster has grown meanwhile is put back with the size that it has now.
+    // Lines 21-25. The merged cluster goes back to its rank, so that the smallest is always the next; ties to the
+    // lowest number. Sizes only grow: an entry whose cluster has grown meanwhile is put back with the size that it has
+    // now.
     void merge(double most) {
         root_.resize(size_.size());
         std::iota(root_.begin(), root_.end(), Id(0));
@@ -262,8 +269,8 @@ class Spring {
             if (size) sizes_after.push_back(size);
     }
 
-    // Lines 26-29, ties to the lowest number. Beyond the paper: a cluster that does not fit into the least loaded part is
-    // taken apart into the clusters that were merged, and one of those into its nodes, so that balance is kept;
+    // Lines 26-29, ties to the lowest number. Beyond the paper: a cluster that does not fit into the least loaded part
+    // is taken apart into the clusters that were merged, and one of those into its nodes, so that balance is kept;
     // nodes without an edge come last. owner comes with the cluster of each node, and leaves with its part.
     void assign(int64_t k, double most, int32_t* owner, int64_t n) {
         const size_t clusters = root_.size();

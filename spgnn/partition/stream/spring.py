@@ -22,7 +22,13 @@ SOFT_CAP, NOISE, PRICE = 1.6, 512, 205  # of N/k; of a node's edges, in 1/1024, 
 
 @builtin("spring")
 def spring(
-    passes: Passes, k: int, *, seed: int, balance: float, threshold: float = THRESHOLD, degrees: Literal["exact", "online"] | np.ndarray = "exact"
+    passes: Passes,
+    k: int,
+    *,
+    seed: int,
+    balance: float,
+    threshold: float = THRESHOLD,
+    degrees: Literal["exact", "online"] | np.ndarray = "exact",
 ) -> tuple[np.ndarray, dict]:
     """Cluster the stream, merge clusters by richest neighbour, place the largest first: Algorithm 1; seed has no say.
 
@@ -99,7 +105,9 @@ def _degrees(passes: Passes, degrees) -> np.ndarray:
         return passes.degrees()
     given = np.asarray(degrees)
     if given.ndim != 1 or given.dtype.kind not in "iu" or (given.size and (given.min() < 0 or given.max() >= 2**32)):
-        raise PartitionError(f"degrees are {given.dtype} of shape {given.shape}; expected (N,) integers from 0 to 2^32 - 1")
+        raise PartitionError(
+            f"degrees are {given.dtype} of shape {given.shape}; expected (N,) integers from 0 to 2^32 - 1"
+        )
     if passes.n_nodes is not None and len(given) != passes.n_nodes:
         raise PartitionError(f"degrees has {len(given)} entries, the stream has {passes.n_nodes} nodes")
     passes.learn_nodes(len(given))

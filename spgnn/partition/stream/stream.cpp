@@ -41,7 +41,8 @@ void check_size(const Array<T>& values, int64_t n) {
 int32_t* parts_of(const py::object& parts, int64_t size) {
     if (parts.is_none()) return nullptr;
     auto array = py::cast<Array<int32_t>>(parts);
-    check(array.ptr() == parts.ptr() && array.ndim() == 1 && array.size() == size, "parts must be int32 and as many as edges");
+    check(array.ptr() == parts.ptr() && array.ndim() == 1 && array.size() == size,
+          "parts must be int32 and as many as edges");
     return array.mutable_data();
 }
 
@@ -49,16 +50,22 @@ int32_t* parts_of(const py::object& parts, int64_t size) {
 template <class Class, class F>
 void pass(Class& type, const char* name, F f) {
     using T = typename Class::type;
-    type.def(name, [f](T& self, const Array<int32_t>& ids) {
-        const auto edges = edges_of(ids);
-        py::gil_scoped_release free;
-        f(self, edges);
-    }, py::arg("edges").noconvert());
-    type.def(name, [f](T& self, const Array<int64_t>& ids) {
-        const auto edges = edges_of(ids);
-        py::gil_scoped_release free;
-        f(self, edges);
-    }, py::arg("edges").noconvert());
+    type.def(
+        name,
+        [f](T& self, const Array<int32_t>& ids) {
+            const auto edges = edges_of(ids);
+            py::gil_scoped_release free;
+            f(self, edges);
+        },
+        py::arg("edges").noconvert());
+    type.def(
+        name,
+        [f](T& self, const Array<int64_t>& ids) {
+            const auto edges = edges_of(ids);
+            py::gil_scoped_release free;
+            f(self, edges);
+        },
+        py::arg("edges").noconvert());
 }
 
 template <class Class, class F>
@@ -66,12 +73,15 @@ void cut_pass(Class& type, const char* name, F f) {
     using T = typename Class::type;
     auto bind = [&](auto index) {
         using Index = decltype(index);
-        type.def(name, [f](T& self, const Array<Index>& ids, const py::object& parts) {
-            const auto edges = edges_of(ids);
-            int32_t* out = parts_of(parts, edges.size);
-            py::gil_scoped_release free;
-            f(self, edges, out);
-        }, py::arg("edges").noconvert(), py::arg("parts") = py::none());
+        type.def(
+            name,
+            [f](T& self, const Array<Index>& ids, const py::object& parts) {
+                const auto edges = edges_of(ids);
+                int32_t* out = parts_of(parts, edges.size);
+                py::gil_scoped_release free;
+                f(self, edges, out);
+            },
+            py::arg("edges").noconvert(), py::arg("parts") = py::none());
     };
     bind(int32_t{});
     bind(int64_t{});
@@ -93,7 +103,8 @@ py::array_t<int32_t> owners_of(const VertexCut& cut, uint64_t seed) {
 }
 
 void define_spring(py::module_& m) {
-    auto fingerprint = py::class_<Fingerprint>(m, "Fingerprint").def(py::init<>()).def_property_readonly("count", &Fingerprint::count);
+    auto fingerprint =
+        py::class_<Fingerprint>(m, "Fingerprint").def(py::init<>()).def_property_readonly("count", &Fingerprint::count);
     fingerprint.def_property_readonly("value", &Fingerprint::value);
     pass(fingerprint, "add", [](Fingerprint& self, const auto& edges) { self.add(edges); });
 
@@ -108,35 +119,46 @@ void define_spring(py::module_& m) {
 
     auto spring = py::class_<Spring>(m, "Spring");
     spring.def(py::init([](const py::object& degrees, double volume_limit, int64_t n, int64_t most) {
-        if (degrees.is_none()) return std::make_unique<Spring>(nullptr, n, volume_limit, most);
-        auto d = py::cast<Array<uint32_t>>(degrees);
-        check(d.ndim() == 1, "degrees must be a vector");
-        return std::make_unique<Spring>(d.data(), int64_t(d.size()), volume_limit, most);
-    }), py::arg("degrees"), py::arg("volume_limit"), py::arg("n") = -1, py::arg("most") = MOST_NODES);
+                   if (degrees.is_none()) return std::make_unique<Spring>(nullptr, n, volume_limit, most);
+                   auto d = py::cast<Array<uint32_t>>(degrees);
+                   check(d.ndim() == 1, "degrees must be a vector");
+                   return std::make_unique<Spring>(d.data(), int64_t(d.size()), volume_limit, most);
+               }),
+               py::arg("degrees"), py::arg("volume_limit"), py::arg("n") = -1, py::arg("most") = MOST_NODES);
     pass(spring, "add", [](Spring& self, const auto& edges) { self.add(edges); });
-    spring.def("partition", [](Spring& self, int64_t k, double balance) {
-        check_parts(k);
-        py::array_t<int32_t> owner(self.nodes());
-        int32_t* out = owner.mutable_data();
-        py::gil_scoped_release free;
-        self.partition(k, balance, out);
-        return owner;
-    }, py::arg("k"), py::arg("balance"));
-    spring.def("sizes", [](const Spring& self) { return py::make_tuple(array_of(self.sizes_before), array_of(self.sizes_after)); });
+    spring.def(
+        "partition",
+        [](Spring& self, int64_t k, double balance) {
+            check_parts(k);
+            py::array_t<int32_t> owner(self.nodes());
+            int32_t* out = owner.mutable_data();
+            py::gil_scoped_release free;
+            self.partition(k, balance, out);
+            return owner;
+        },
+        py::arg("k"), py::arg("balance"));
+    spring.def("sizes", [](const Spring& self) {
+        return py::make_tuple(array_of(self.sizes_before), array_of(self.sizes_after));
+    });
 
     auto refine = py::class_<Refine>(m, "Refine");
     refine.def(py::init([](const Array<uint32_t>& degrees, const Array<int32_t>& owner, int64_t k, uint64_t seed) {
-        check_parts(k);
-        check_size(degrees, owner.size());
-        return std::make_unique<Refine>(degrees.data(), owner.data(), int64_t(owner.size()), k, seed);
-    }), py::arg("degrees"), py::arg("owner"), py::arg("k"), py::arg("seed"));
+                   check_parts(k);
+                   check_size(degrees, owner.size());
+                   return std::make_unique<Refine>(degrees.data(), owner.data(), int64_t(owner.size()), k, seed);
+               }),
+               py::arg("degrees"), py::arg("owner"), py::arg("k"), py::arg("seed"));
     pass(refine, "add", [](Refine& self, const auto& edges) { self.add(edges); });
-    refine.def("begin", &Refine::begin, py::arg("cap"), py::arg("noise"), py::arg("price")).def_readonly("moved", &Refine::moved);
-    refine.def("owners", [](Refine& self, int64_t cap) {
-        py::array_t<int32_t> owner(self.nodes());
-        self.owners(cap, owner.mutable_data());
-        return owner;
-    }, py::arg("cap"));
+    refine.def("begin", &Refine::begin, py::arg("cap"), py::arg("noise"), py::arg("price"))
+        .def_readonly("moved", &Refine::moved);
+    refine.def(
+        "owners",
+        [](Refine& self, int64_t cap) {
+            py::array_t<int32_t> owner(self.nodes());
+            self.owners(cap, owner.mutable_data());
+            return owner;
+        },
+        py::arg("cap"));
 }
 
 void define_cuts(py::module_& m) {
@@ -148,30 +170,35 @@ void define_cuts(py::module_& m) {
     dbh.def(py::init(&with_degrees<DegreeHash, uint64_t>), py::arg("degrees"), py::arg("k"), py::arg("seed"));
     cut_pass(dbh, "add", [](DegreeHash& self, const auto& edges, int32_t* parts) { self.add(edges, parts); });
 
-    auto greedy = py::class_<Greedy, VertexCut>(m, "Greedy").def(py::init(&with_degrees<Greedy>), py::arg("degrees"), py::arg("k"));
+    auto greedy = py::class_<Greedy, VertexCut>(m, "Greedy")
+                      .def(py::init(&with_degrees<Greedy>), py::arg("degrees"), py::arg("k"));
     cut_pass(greedy, "add", [](Greedy& self, const auto& edges, int32_t* parts) { self.add(edges, parts); });
 
     auto hdrf = py::class_<Hdrf, VertexCut>(m, "Hdrf");
     hdrf.def(py::init([](int64_t n, int64_t k, double lambda, double epsilon) {
-        check(n >= 0 && n <= MOST_NODES, "too many nodes");
-        check_parts(k);
-        return std::make_unique<Hdrf>(n, k, lambda, epsilon);
-    }), py::arg("n"), py::arg("k"), py::arg("weight"), py::arg("epsilon"));
+                 check(n >= 0 && n <= MOST_NODES, "too many nodes");
+                 check_parts(k);
+                 return std::make_unique<Hdrf>(n, k, lambda, epsilon);
+             }),
+             py::arg("n"), py::arg("k"), py::arg("weight"), py::arg("epsilon"));
     cut_pass(hdrf, "add", [](Hdrf& self, const auto& edges, int32_t* parts) { self.add(edges, parts); });
 
     auto two = py::class_<TwoPhase, VertexCut>(m, "TwoPhase");
-    two.def(py::init(&with_degrees<TwoPhase, double, uint64_t>), py::arg("degrees"), py::arg("k"), py::arg("balance"), py::arg("seed"));
+    two.def(py::init(&with_degrees<TwoPhase, double, uint64_t>), py::arg("degrees"), py::arg("k"), py::arg("balance"),
+            py::arg("seed"));
     pass(two, "cluster", [](TwoPhase& self, const auto& edges) { self.cluster(edges); });
     two.def("place_clusters", &TwoPhase::place_clusters).def_property_readonly("clusters", &TwoPhase::clusters);
-    cut_pass(two, "add_inner", [](TwoPhase& self, const auto& edges, int32_t* parts) { self.add(edges, parts, false); });
+    cut_pass(two, "add_inner",
+             [](TwoPhase& self, const auto& edges, int32_t* parts) { self.add(edges, parts, false); });
     cut_pass(two, "add_other", [](TwoPhase& self, const auto& edges, int32_t* parts) { self.add(edges, parts, true); });
 
     auto halo = py::class_<Halo>(m, "Halo");
     halo.def(py::init([](const Array<int32_t>& owner, int64_t k) {
-        check(owner.ndim() == 1, "owner must be a vector");
-        check_parts(k);
-        return std::make_unique<Halo>(owner.data(), int64_t(owner.size()), k);
-    }), py::arg("owner"), py::arg("k"));
+                 check(owner.ndim() == 1, "owner must be a vector");
+                 check_parts(k);
+                 return std::make_unique<Halo>(owner.data(), int64_t(owner.size()), k);
+             }),
+             py::arg("owner"), py::arg("k"));
     pass(halo, "add", [](Halo& self, const auto& edges) { self.add(edges); });
     halo.def("next_hop", &Halo::next_hop);
     halo.def("rows", [](const Halo& self) {
@@ -182,31 +209,37 @@ void define_cuts(py::module_& m) {
 }
 
 void define_text(py::module_& m) {
-    m.def("read_lines", [](const py::bytes& block) {
-        char* text;
-        py::ssize_t size;
-        PyBytes_AsStringAndSize(block.ptr(), &text, &size);
-        Lines lines;
-        {
-            py::gil_scoped_release free;
-            lines = read_lines(text, size);
-        }
-        py::array_t<int64_t> edges({py::ssize_t(lines.ids.size() / 2), py::ssize_t(2)});
-        std::copy(lines.ids.begin(), lines.ids.end(), edges.mutable_data());
-        return py::make_tuple(edges, lines.bad_line, lines.expected, lines.start, lines.stop);
-    }, py::arg("block"));
+    m.def(
+        "read_lines",
+        [](const py::bytes& block) {
+            char* text;
+            py::ssize_t size;
+            PyBytes_AsStringAndSize(block.ptr(), &text, &size);
+            Lines lines;
+            {
+                py::gil_scoped_release free;
+                lines = read_lines(text, size);
+            }
+            py::array_t<int64_t> edges({py::ssize_t(lines.ids.size() / 2), py::ssize_t(2)});
+            std::copy(lines.ids.begin(), lines.ids.end(), edges.mutable_data());
+            return py::make_tuple(edges, lines.bad_line, lines.expected, lines.start, lines.stop);
+        },
+        py::arg("block"));
 
     auto numbering = py::class_<Numbering>(m, "Numbering").def(py::init<>());
     pass(numbering, "add", [](Numbering& self, const auto& edges) { self.add(edges); });
     numbering.def("finish", [](Numbering& self) { return array_of(self.finish()); });
     auto numbers = [&](auto index) {
         using Index = decltype(index);
-        numbering.def("numbers", [](const Numbering& self, const Array<Index>& ids, int64_t before) {
-            const auto edges = edges_of(ids);
-            py::array_t<int64_t> out({py::ssize_t(edges.size), py::ssize_t(2)});
-            self.numbers(edges, before, out.mutable_data());
-            return out;
-        }, py::arg("edges").noconvert(), py::arg("before"));
+        numbering.def(
+            "numbers",
+            [](const Numbering& self, const Array<Index>& ids, int64_t before) {
+                const auto edges = edges_of(ids);
+                py::array_t<int64_t> out({py::ssize_t(edges.size), py::ssize_t(2)});
+                self.numbers(edges, before, out.mutable_data());
+                return out;
+            },
+            py::arg("edges").noconvert(), py::arg("before"));
     };
     numbers(int32_t{});
     numbers(int64_t{});

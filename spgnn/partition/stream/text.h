@@ -6,8 +6,8 @@
 namespace spgnn::stream {
 
 struct Lines {
-    std::vector<int64_t> ids;     // u, v, u, v, ...
-    int64_t bad_line = -1;        // 0-based line of the block at which reading stopped
+    std::vector<int64_t> ids;  // u, v, u, v, ...
+    int64_t bad_line = -1;     // 0-based line of the block at which reading stopped
     const char* expected = "";
     int64_t start = 0, stop = 0;  // bytes of that line
 };
@@ -34,15 +34,18 @@ inline Lines read_lines(const char* text, int64_t size) {
             const int64_t begin = at;
             for (; at < size && !is_blank(text[at]) && text[at] != '\n'; ++at) {
                 if (columns >= 2 || fault) continue;
-                if (text[at] < '0' || text[at] > '9' || ++digits > 18) fault = "an id from 0 to 10^18 - 1";
-                else value = value * 10 + (text[at] - '0');
+                if (text[at] < '0' || text[at] > '9' || ++digits > 18)
+                    fault = "an id from 0 to 10^18 - 1";
+                else
+                    value = value * 10 + (text[at] - '0');
             }
             if (fault && text[begin] == '-') fault = "an id of 0 or more";
             if (fault) break;
             if (columns < 2) id[columns] = value;
             ++columns;
         }
-        if (!fault && columns != 0 && columns != 2 && columns != 3) fault = "2 or 3 columns: source, target and perhaps a weight";
+        if (!fault && columns != 0 && columns != 2 && columns != 3)
+            fault = "2 or 3 columns: source, target and perhaps a weight";
         if (fault) {
             while (at < size && text[at] != '\n') ++at;
             lines.bad_line = line;
@@ -62,7 +65,8 @@ class Numbering {
     template <class Index>
     void add(const Edges<Index>& edges) {
         for (int64_t i = 0; i < 2 * edges.size; ++i) {
-            if (edges.ids[i] < 0) refuse(seen + i / 2, edges.ids[i & ~int64_t(1)], edges.ids[i | 1], "ids of 0 or more");
+            if (edges.ids[i] < 0)
+                refuse(seen + i / 2, edges.ids[i & ~int64_t(1)], edges.ids[i | 1], "ids of 0 or more");
             if (10 * (count_ + 1) > 7 * int64_t(slots_.size())) grow();
             int64_t& slot = slots_[find(edges.ids[i])];
             count_ += slot < 0;

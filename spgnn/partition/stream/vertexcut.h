@@ -1,6 +1,6 @@
 // Vertex-cut baselines: each edge to a part, its ends replicated there; then one replica of each node is its owner.
-// Sources: DBH, Xie et al. 2014; greedy, Gonzalez et al. 2012 (PowerGraph); HDRF, Petroni et al. 2015; 2PS-L, Mayer et al. 2022.
-// Ties go to the lowest part. Self-loops cut nothing and go nowhere.
+// Sources: DBH, Xie et al. 2014; greedy, Gonzalez et al. 2012 (PowerGraph); HDRF, Petroni et al. 2015; 2PS-L, Mayer et
+// al. 2022. Ties go to the lowest part. Self-loops cut nothing and go nowhere.
 #pragma once
 
 #include "replicas.h"
@@ -20,7 +20,9 @@ class VertexCut {
             const int64_t choices = replicas.count(v);
             int64_t skip = choices ? int64_t(hash(seed, v) % uint64_t(choices)) : -1;
             owner[v] = -1;
-            replicas.each(v, [&](int64_t p) { if (skip-- == 0) owner[v] = int32_t(p); });
+            replicas.each(v, [&](int64_t p) {
+                if (skip-- == 0) owner[v] = int32_t(p);
+            });
             if (owner[v] >= 0) loads.add(owner[v], 1);
         }
         Turns turns(loads);
@@ -63,7 +65,8 @@ class VertexCut {
 // DBH: the hash of the end of lower degree; ties to the lower id.
 class DegreeHash : public VertexCut {
   public:
-    DegreeHash(const uint32_t* degree, int64_t n, int64_t k, uint64_t seed) : VertexCut(n, k), degree_(degree, degree + n), seed_(seed) {}
+    DegreeHash(const uint32_t* degree, int64_t n, int64_t k, uint64_t seed)
+        : VertexCut(n, k), degree_(degree, degree + n), seed_(seed) {}
 
     template <class Index>
     void add(const Edges<Index>& edges, int32_t* parts) {
@@ -81,7 +84,8 @@ class DegreeHash : public VertexCut {
 // PowerGraph's greedy rules 1 to 4; of the parts that a rule allows, the least loaded.
 class Greedy : public VertexCut {
   public:
-    Greedy(const uint32_t* degree, int64_t n, int64_t k) : VertexCut(n, k), unassigned_(degree, degree + n), allowed_(replicas.words()) {}
+    Greedy(const uint32_t* degree, int64_t n, int64_t k)
+        : VertexCut(n, k), unassigned_(degree, degree + n), allowed_(replicas.words()) {}
 
     template <class Index>
     void add(const Edges<Index>& edges, int32_t* parts) {
@@ -89,8 +93,8 @@ class Greedy : public VertexCut {
             const uint64_t *a = replicas.of(u), *b = replicas.of(v);
             uint64_t both = 0, of_u = 0, of_v = 0;
             for (int64_t w = 0; w < replicas.words(); ++w) both |= a[w] & b[w], of_u |= a[w], of_v |= b[w];
-            // 1: a part that has both; 2: of two disjoint sets, that of the node with more unassigned edges (u at a tie);
-            // 3: the set that is there; 4: any part.
+            // 1: a part that has both; 2: of two disjoint sets, that of the node with more unassigned edges (u at a
+            // tie); 3: the set that is there; 4: any part.
             const bool from_u = of_u && (!of_v || unassigned_[u] >= unassigned_[v]);
             for (int64_t w = 0; w < replicas.words(); ++w) allowed_[w] = both ? a[w] & b[w] : from_u ? a[w] : b[w];
             --unassigned_[u];
@@ -120,7 +124,8 @@ inline double replica_score(double degree_u, double degree_v) { return 1 + (1 - 
 // HDRF: partial degrees, this edge included.
 class Hdrf : public VertexCut {
   public:
-    Hdrf(int64_t n, int64_t k, double lambda, double epsilon) : VertexCut(n, k), degree_(n), lambda_(lambda), epsilon_(epsilon) {}
+    Hdrf(int64_t n, int64_t k, double lambda, double epsilon)
+        : VertexCut(n, k), degree_(n), lambda_(lambda), epsilon_(epsilon) {}
 
     template <class Index>
     void add(const Edges<Index>& edges, int32_t* parts) {
@@ -190,7 +195,8 @@ class TwoPhase : public VertexCut {
         Large<Id> order;
         for (size_t c = 0; c < volume_.size(); ++c)
             if (volume_[c]) order.push_back(Id(c));
-        std::sort(order.begin(), order.end(), [&](Id a, Id b) { return volume_[a] != volume_[b] ? volume_[a] > volume_[b] : a < b; });
+        std::sort(order.begin(), order.end(),
+                  [&](Id a, Id b) { return volume_[a] != volume_[b] ? volume_[a] > volume_[b] : a < b; });
         part_.assign(volume_.size(), 0);
         Loads loads(k);
         for (Id c : order) {
@@ -210,7 +216,9 @@ class TwoPhase : public VertexCut {
         });
     }
 
-    int64_t clusters() const { return std::count_if(volume_.begin(), volume_.end(), [](int64_t volume) { return volume > 0; }); }
+    int64_t clusters() const {
+        return std::count_if(volume_.begin(), volume_.end(), [](int64_t volume) { return volume > 0; });
+    }
 
   private:
     Large<uint32_t> degree_;

@@ -51,7 +51,9 @@ def hdrf(
 
 
 @builtin("2psl")
-def two_phase(passes: Passes, k: int, *, seed: int, balance: float, capacity: float = CAPACITY) -> tuple[np.ndarray, dict]:
+def two_phase(
+    passes: Passes, k: int, *, seed: int, balance: float, capacity: float = CAPACITY
+) -> tuple[np.ndarray, dict]:
     """Cluster the stream, place clusters, then each edge in one of the two parts of its ends' clusters: 2PS-L.
 
     Args: capacity  edges of a part over |E| / k (alpha); balance, of nodes, has no say.

@@ -5,7 +5,8 @@
 // out = 0 where H <= 0, else G; partial[chunk, c] = the column sums of ROWS rows. H null: sums alone.
 // Up to 64 rows a lane are added in T, then in double, as on the CPU.
 template <class S>
-__global__ void __launch_bounds__(256) mask_sum(const S* G, const S* H, S* out, double* __restrict__ partial, i64 n, i32 C, i32 rows) {
+__global__ void __launch_bounds__(256)
+    mask_sum(const S* G, const S* H, S* out, double* __restrict__ partial, i64 n, i32 C, i32 rows) {
     typedef typename Compute<S>::type T;
     __shared__ double parts[256];
     const i32 c = blockIdx.y * blockDim.x + threadIdx.x;
@@ -34,7 +35,8 @@ __global__ void __launch_bounds__(256) mask_sum(const S* G, const S* H, S* out, 
 
 // sums[c] = partial[0, c] + partial[1, c] + ...
 template <class T>
-__global__ void __launch_bounds__(256) add_chunks(const double* __restrict__ partial, T* __restrict__ sums, i64 chunks, i32 C) {
+__global__ void __launch_bounds__(256)
+    add_chunks(const double* __restrict__ partial, T* __restrict__ sums, i64 chunks, i32 C) {
     __shared__ double parts[256];
     const i32 c = blockIdx.y * blockDim.x + threadIdx.x;
     double sum = 0;
@@ -49,7 +51,8 @@ __global__ void __launch_bounds__(256) add_chunks(const double* __restrict__ par
 
 // out = Z + bias (null: none), then ReLU where asked; in place where out is Z.
 template <class S, class D>
-__global__ void __launch_bounds__(256) finish(const S* Z, D* out, const typename Compute<S>::type* bias, i32 relu, i64 n, i32 C) {
+__global__ void __launch_bounds__(256)
+    finish(const S* Z, D* out, const typename Compute<S>::type* bias, i32 relu, i64 n, i32 C) {
     typedef typename Compute<S>::type T;
     const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
     if (r >= n) return;
@@ -62,29 +65,39 @@ __global__ void __launch_bounds__(256) finish(const S* Z, D* out, const typename
 // out[i, f] = X[i, f] scale where bits(key, node[i], f) >= threshold, else 0. The key stands at `at` where that is
 // not null: a captured kernel then finds another one there in every epoch.
 template <class S>
-__global__ void __launch_bounds__(256) drop(const S* X, S* out, const i64* __restrict__ node, u64 key, const u64* __restrict__ at, u32 threshold, typename Compute<S>::type scale, i64 n, i32 F) {
+__global__ void __launch_bounds__(256)
+    drop(const S* X, S* out, const i64* __restrict__ node, u64 key, const u64* __restrict__ at, u32 threshold,
+         typename Compute<S>::type scale, i64 n, i32 F) {
     typedef typename Compute<S>::type T;
     const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
     if (r >= n) return;
     const u64 row = row_key(at ? *at : key, node[r]);
-    for (i32 f = threadIdx.x; f < F; f += blockDim.x) narrow(drop_bits(row, u32(f)) >= threshold ? T(widen(X[r * F + f]) * scale) : T(0), out[r * F + f]);
+    for (i32 f = threadIdx.x; f < F; f += blockDim.x)
+        narrow(drop_bits(row, u32(f)) >= threshold ? T(widen(X[r * F + f]) * scale) : T(0), out[r * F + f]);
 }
 
 // The same for the stored entries of a CSR X; X null: entries of 1.
 template <class T, class I>
-__global__ void __launch_bounds__(256) drop_csr(const i64* __restrict__ indptr, const I* __restrict__ indices, const T* X, T* out, const i64* __restrict__ node, u64 key, const u64* __restrict__ at, u32 threshold, T scale, i64 n) {
+__global__ void __launch_bounds__(256)
+    drop_csr(const i64* __restrict__ indptr, const I* __restrict__ indices, const T* X, T* out,
+             const i64* __restrict__ node, u64 key, const u64* __restrict__ at, u32 threshold, T scale, i64 n) {
     const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
     if (r >= n) return;
     const u64 row = row_key(at ? *at : key, node[r]);
-    for (i64 e = indptr[r] + threadIdx.x; e < indptr[r + 1]; e += blockDim.x) out[e] = drop_bits(row, u32(indices[e])) >= threshold ? (X ? X[e] * scale : scale) : T(0);
+    for (i64 e = indptr[r] + threadIdx.x; e < indptr[r + 1]; e += blockDim.x)
+        out[e] = drop_bits(row, u32(indices[e])) >= threshold ? (X ? X[e] * scale : scale) : T(0);
 }
 
 template <class T>
 __device__ inline T exp_of(T x);
 template <>
-__device__ inline float exp_of(float x) { return expf(x); }
+__device__ inline float exp_of(float x) {
+    return expf(x);
+}
 template <>
-__device__ inline double exp_of(double x) { return exp(x); }
+__device__ inline double exp_of(double x) {
+    return exp(x);
+}
 
 template <class T>
 __device__ inline T over_warp_max(T x) {
@@ -107,7 +120,8 @@ __device__ inline T over_warp_sum(T x) {
 // losses[block] = the sum of -log softmax(Z)[y] of its rows; G = scale (softmax(Z) - onehot(y)), zero in the
 // other rows. A label beyond the columns makes the loss NaN. G may be Z: a lane reads the columns that it writes.
 template <class T>
-__global__ void __launch_bounds__(256) softmax_xent(const T* Z, const i64* __restrict__ y, T scale, T* G, double* __restrict__ losses, i64 n, i32 C) {
+__global__ void __launch_bounds__(256)
+    softmax_xent(const T* Z, const i64* __restrict__ y, T scale, T* G, double* __restrict__ losses, i64 n, i32 C) {
     __shared__ double parts[8];
     const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
     const int lane = threadIdx.x;

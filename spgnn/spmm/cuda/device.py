@@ -124,9 +124,15 @@ def device_communicator(comm: Communicator, placement: Placement, transport: str
     if placement.device.type == "cpu":
         return comm
     name = transport or os.environ.get("SPGNN_TRANSPORT", "auto")
-    error = None if name in TRANSPORTS else UsageError(f"SPGNN_TRANSPORT = {name!r} is not known{nearest(name, TRANSPORTS)}")
+    error = (
+        None
+        if name in TRANSPORTS
+        else UsageError(f"SPGNN_TRANSPORT = {name!r} is not known{nearest(name, TRANSPORTS)}")
+    )
     if name == "nccl" and placement.shares_anywhere:
-        error = UsageError("SPGNN_TRANSPORT = nccl: NCCL needs a device for each rank, and some ranks share one; use as many ranks as devices, or staged")
+        error = UsageError(
+            "SPGNN_TRANSPORT = nccl: NCCL needs a device for each rank, and some ranks share one; use as many ranks as devices, or staged"
+        )
     agree(comm, error)
     if comm.size == 1:
         return DeviceCommunicator(comm, StagedTransport(comm))

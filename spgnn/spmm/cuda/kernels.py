@@ -56,8 +56,13 @@ class CudaKernels:
         plan, items_M, joins_J = self._plan(A)
         indices, weights = self.upload(A.indices), None if A.weights is None else self.upload(A.weights)
         X, F = X_mF.contiguous(), out_nF.shape[1]
-        self._check((X.dtype == torch.float64) == (out_nF.dtype == torch.float64), f"X is {X.dtype}, out {out_nF.dtype}; float64 stands alone")
-        self._check(out_nF.is_contiguous() and (add_nF is None or add_nF.is_contiguous()), "out and add must be row-major")
+        self._check(
+            (X.dtype == torch.float64) == (out_nF.dtype == torch.float64),
+            f"X is {X.dtype}, out {out_nF.dtype}; float64 stands alone",
+        )
+        self._check(
+            out_nF.is_contiguous() and (add_nF is None or add_nF.is_contiguous()), "out and add must be row-major"
+        )
         sums = sum_dtype(X.dtype) if X.dtype != torch.float16 else torch.float32
         partial = torch.empty(plan.n_slots, F, dtype=sums, device=self.device)
         matrices = [(M.data_ptr(), M.element_size()) for M in (X, out_nF, partial, add_nF) if M is not None]
@@ -68,7 +73,15 @@ class CudaKernels:
         tail = (pointer(bias), pointer(add_nF), np.int32(F), np.int32(ACCUMULATE * accumulate + RELU * relu))
         for first, count, E, blocks in launches(plan, tile, plan.n_filled if ends else len(plan.items_M)) if F else ():
             name = f"spmm_items<{x_name}, {y_name}, {index}, {tile.V}, {tile.G}, {E}, {tile.NV}, {'false' if weights is None else 'true'}>"
-            head = (pointer(items_M[first:]), np.int64(count), pointer(indices), pointer(weights), pointer(X), pointer(out_nF), pointer(partial))
+            head = (
+                pointer(items_M[first:]),
+                np.int64(count),
+                pointer(indices),
+                pointer(weights),
+                pointer(X),
+                pointer(out_nF),
+                pointer(partial),
+            )
             self.launcher.launch("spmm", name, (blocks, tile.tiles), (256, 1), head + tail)
         if len(plan.joins_J) and F:
             name = f"spmm_join<{y_name}, {NAMES[sums]}>"
@@ -78,8 +91,13 @@ class CudaKernels:
     def take_rows(self, X_nF, rows_m: np.ndarray, out_mF, threads: int = 0) -> None:
         """out[i] = X[rows[i]]."""
         row_bytes = X_nF.shape[1] * X_nF.element_size()
-        self._check(X_nF.is_contiguous() and out_mF.is_contiguous() and out_mF.dtype == X_nF.dtype, "take_rows copies row-major rows of one type")
-        size, name = next((s, n) for s, n in WORDS if not (row_bytes % s or X_nF.data_ptr() % s or out_mF.data_ptr() % s))
+        self._check(
+            X_nF.is_contiguous() and out_mF.is_contiguous() and out_mF.dtype == X_nF.dtype,
+            "take_rows copies row-major rows of one type",
+        )
+        size, name = next(
+            (s, n) for s, n in WORDS if not (row_bytes % s or X_nF.data_ptr() % s or out_mF.data_ptr() % s)
+        )
         m, words = len(rows_m), row_bytes // size
         args = (pointer(X_nF), pointer(self.upload(rows_m)), pointer(out_mF), np.int64(m), np.int64(words))
         self._over_rows("spmm", f"take_rows<{name}>", m, words, args)
@@ -94,7 +112,15 @@ class CudaKernels:
         step = chunk_rows(n, rows)
         chunks, tiles = -(-n // step), -(-C // lanes)
         partial = torch.empty(chunks, C, dtype=torch.float64, device=self.device)
-        args = (pointer(G_nC), pointer(H_nC), pointer(out_nC), pointer(partial), np.int64(n), np.int32(C), np.int32(step))
+        args = (
+            pointer(G_nC),
+            pointer(H_nC),
+            pointer(out_nC),
+            pointer(partial),
+            np.int64(n),
+            np.int32(C),
+            np.int32(step),
+        )
         self.launcher.launch("dense", f"mask_sum<{NAMES[G_nC.dtype]}>", (chunks, tiles), (lanes, rows), args)
         self._add_chunks(partial, sums)
         return sums
@@ -110,7 +136,16 @@ class CudaKernels:
         """out = X mask / (1 - rate), the mask of (key, node, feature) that the CPU has; key may lie on the device."""
         n, F = X_nF.shape
         scale = SCALARS[X_nF.dtype](1 / (1 - rate))
-        args = (pointer(X_nF), pointer(out_nF), pointer(self.upload(node_n)), *key_and_place(key), threshold(rate), scale, np.int64(n), np.int32(F))
+        args = (
+            pointer(X_nF),
+            pointer(out_nF),
+            pointer(self.upload(node_n)),
+            *key_and_place(key),
+            threshold(rate),
+            scale,
+            np.int64(n),
+            np.int32(F),
+        )
         self._over_rows("dense", f"drop<{NAMES[X_nF.dtype]}>", n, F, args)
 
     def drop_csr(self, A, node_n: np.ndarray, key: int | torch.Tensor, rate: float):
@@ -119,7 +154,13 @@ class CudaKernels:
         indices, weights = self.upload(A.indices), None if A.weights is None else self.upload(A.weights)
         dropped = torch.empty(A.nnz, dtype=dtype, device=self.device)
         n, scale = A.shape[0], SCALARS[dtype](1 / (1 - rate))
-        args = (pointer(self.upload(A.indptr)), pointer(indices), pointer(weights), pointer(dropped), pointer(self.upload(node_n)))
+        args = (
+            pointer(self.upload(A.indptr)),
+            pointer(indices),
+            pointer(weights),
+            pointer(dropped),
+            pointer(self.upload(node_n)),
+        )
         args += (*key_and_place(key), threshold(rate), scale, np.int64(n))
         self._over_rows("dense", f"drop_csr<{NAMES[dtype]}, {INDICES[indices.dtype]}>", n, WARP, args)
         return A.with_weights(dropped, self.upload)
@@ -132,7 +173,15 @@ class CudaKernels:
             return total[0]
         blocks = -(-n // 8)
         losses = torch.empty(blocks, 1, dtype=torch.float64, device=self.device)
-        args = (pointer(Z_nC), pointer(y_n), SCALARS[Z_nC.dtype](scale), pointer(G_nC), pointer(losses), np.int64(n), np.int32(C))
+        args = (
+            pointer(Z_nC),
+            pointer(y_n),
+            SCALARS[Z_nC.dtype](scale),
+            pointer(G_nC),
+            pointer(losses),
+            np.int64(n),
+            np.int32(C),
+        )
         self.launcher.launch("dense", f"softmax_xent<{NAMES[Z_nC.dtype]}>", (blocks, 1), (WARP, 8), args)
         self._add_chunks(losses, total)
         return total[0]
@@ -164,7 +213,9 @@ class CudaKernels:
         key = id(A.indptr)
         if key not in self._plans:
             plan = row_plan(A.indptr)
-            tables = (self._copied(table.view(np.int64).reshape(-1, 2)) for table in (plan.items_M, plan.joins_J.view(JOIN)))
+            tables = (
+                self._copied(table.view(np.int64).reshape(-1, 2)) for table in (plan.items_M, plan.joins_J.view(JOIN))
+            )
             self._plans[key] = (plan, *tables)
             weakref.finalize(A.indptr, self._plans.pop, key, None).atexit = False
         return self._plans[key]

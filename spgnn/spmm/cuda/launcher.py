@@ -52,8 +52,13 @@ class CupyLauncher:
         try:
             module = self._cupy.RawModule(code=source_text(source), options=OPTIONS, name_expressions=[name])
             self._functions[name] = module.get_function(name)
-        except (self._cupy.cuda.compiler.CompileException, RuntimeError) as error:  # RuntimeError: CuPy finds no header of CUDA, which it looks for in any case
-            raise ResourceError(f"{source}.cu: {name} does not compile: {str(error).splitlines()[0]}; SPGNN_SPMM=cusparse goes without, see docs/gpu.md") from error
+        except (
+            self._cupy.cuda.compiler.CompileException,
+            RuntimeError,
+        ) as error:  # RuntimeError: CuPy finds no header of CUDA, which it looks for in any case
+            raise ResourceError(
+                f"{source}.cu: {name} does not compile: {str(error).splitlines()[0]}; SPGNN_SPMM=cusparse goes without, see docs/gpu.md"
+            ) from error
         return self._functions[name]
 
 

@@ -40,7 +40,9 @@ def row_plan(indptr: np.ndarray) -> RowPlan:
     """Return the plan of a CSR with these row bounds, (n + 1,)."""
     starts, lengths_n = np.asarray(indptr[:-1], dtype=np.int64), np.diff(indptr).astype(np.int64)
     if len(lengths_n) >= 2**31 - 1:
-        raise ShapeError(f"a block of {len(lengths_n):,} rows; a device takes fewer than 2^31 rows a rank, so use more ranks")
+        raise ShapeError(
+            f"a block of {len(lengths_n):,} rows; a device takes fewer than 2^31 rows a rank, so use more ranks"
+        )
     long = np.flatnonzero(lengths_n > LONG)
     counts = -(-lengths_n[long] // LONG)
     firsts = np.cumsum(counts) - counts
@@ -48,10 +50,16 @@ def row_plan(indptr: np.ndarray) -> RowPlan:
     piece, within = np.repeat(np.arange(len(long)), counts), np.arange(n_slots) - np.repeat(firsts, counts)
     bound = lambda k: lengths_n[long][piece] * k // counts[piece]
     cut = np.empty(n_slots, ITEM)
-    cut["start"], cut["length"], cut["row"] = starts[long][piece] + bound(within), bound(within + 1) - bound(within), ~np.arange(n_slots)
+    cut["start"], cut["length"], cut["row"] = (
+        starts[long][piece] + bound(within),
+        bound(within + 1) - bound(within),
+        ~np.arange(n_slots),
+    )
     whole = np.flatnonzero(lengths_n <= LONG)
     # Classes of at most a factor of two between lengths; of short rows, which share warps, of 4 nonzeros.
-    classes = np.where(lengths_n[whole] > SHORT, 64 + np.ceil(np.log2(np.maximum(lengths_n[whole], 1))), -(-lengths_n[whole] // 4))
+    classes = np.where(
+        lengths_n[whole] > SHORT, 64 + np.ceil(np.log2(np.maximum(lengths_n[whole], 1))), -(-lengths_n[whole] // 4)
+    )
     whole = whole[np.argsort(-classes, kind="stable")]
     rows = np.empty(len(whole), ITEM)
     rows["start"], rows["length"], rows["row"] = starts[whole], lengths_n[whole], whole

@@ -42,7 +42,11 @@ __device__ inline void finish_pack(T* sum, const S* y, const T* add, const T* bi
 }
 
 template <class SX, class SY, class I, int V, int G, int E, int NV, bool WEIGHTED>
-__global__ void __launch_bounds__(256, 3) spmm_items(const Item* __restrict__ items, i64 count, const I* __restrict__ indices, const typename Compute<SX>::type* __restrict__ weights, const SX* __restrict__ X, SY* Y, typename Compute<SX>::type* partial, const typename Compute<SX>::type* bias, const typename Compute<SX>::type* add, i32 F, i32 flags) {
+__global__ void __launch_bounds__(256, 3)
+    spmm_items(const Item* __restrict__ items, i64 count, const I* __restrict__ indices,
+               const typename Compute<SX>::type* __restrict__ weights, const SX* __restrict__ X, SY* Y,
+               typename Compute<SX>::type* partial, const typename Compute<SX>::type* bias,
+               const typename Compute<SX>::type* add, i32 F, i32 flags) {
     typedef typename Compute<SX>::type T;
     typedef Pack<SX, V> P;
     // Loads under way at once in a lane: about 64 bytes of X, 8 at the most.
@@ -114,7 +118,8 @@ __global__ void __launch_bounds__(256, 3) spmm_items(const Item* __restrict__ it
 
 // The sums of the items of a long row: 8 warps add every 8th slot of 32 columns, the first adds the 8.
 template <class SY, class T>
-__global__ void __launch_bounds__(256) spmm_join(const Join* __restrict__ joins, const T* __restrict__ partial, SY* Y, const T* bias, const T* add, i32 F, i32 flags) {
+__global__ void __launch_bounds__(256) spmm_join(const Join* __restrict__ joins, const T* __restrict__ partial, SY* Y,
+                                                 const T* bias, const T* add, i32 F, i32 flags) {
     __shared__ T parts[256];
     const Join join = joins[blockIdx.x];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -134,7 +139,8 @@ __global__ void __launch_bounds__(256) spmm_join(const Join* __restrict__ joins,
 
 // out[i] = X[rows[i]], in words of W; blockDim.x lanes share a row.
 template <class W>
-__global__ void __launch_bounds__(256) take_rows(const W* __restrict__ X, const i64* __restrict__ rows, W* __restrict__ out, i64 m, i64 words) {
+__global__ void __launch_bounds__(256)
+    take_rows(const W* __restrict__ X, const i64* __restrict__ rows, W* __restrict__ out, i64 m, i64 words) {
     const i64 i = i64(blockIdx.x) * blockDim.y + threadIdx.y;
     if (i >= m) return;
     const W* x = X + __ldg(rows + i) * words;

@@ -29,7 +29,8 @@ struct Compute<double> {
 
 // The nearest half of x, ties to even, as bits; finite values beyond 65504 become 65504. NaN stays.
 __device__ inline u32 half_bits(float x) {
-    const u32 b = __float_as_uint(x), sign = b >> 16 & 0x8000, a = b & 0x7fffffff, finite = a < 0x477fe000u ? a : 0x477fe000u;
+    const u32 b = __float_as_uint(x), sign = b >> 16 & 0x8000, a = b & 0x7fffffff,
+              finite = a < 0x477fe000u ? a : 0x477fe000u;
     // Below 2^-14 the place of the last bit is fixed: adding 0.5 rounds there.
     const u32 subnormal = __float_as_uint(__uint_as_float(finite) + 0.5f) - 0x3f000000;
     const u32 normal = (finite - 0x38000000 + 0xfff + (finite >> 13 & 1)) >> 13;
@@ -41,7 +42,10 @@ __device__ inline u32 half_bits(float x) {
 __device__ inline float half_value(u32 h) {
     const u32 a = (h & 0x7fff) << 13, exponent = a & 0x0f800000, normal = a + 0x38000000;
     const u32 small = __float_as_uint(__uint_as_float(normal + 0x800000) - __uint_as_float(0x38800000u));
-    return __uint_as_float((exponent == 0x0f800000 ? a + 0x70000000 : exponent == 0 ? small : normal) | (h & 0x8000) << 16);
+    return __uint_as_float((exponent == 0x0f800000 ? a + 0x70000000
+                            : exponent == 0        ? small
+                                                   : normal) |
+                           (h & 0x8000) << 16);
 }
 #else
 __device__ inline float half_value(u32 h) {
@@ -78,12 +82,16 @@ template <int BYTES>
 struct Word;
 template <>
 struct Word<2> {
-    __device__ static inline void load(const void* p, u32* w, bool is_constant) { w[0] = loaded((const u16*)p, is_constant); }
+    __device__ static inline void load(const void* p, u32* w, bool is_constant) {
+        w[0] = loaded((const u16*)p, is_constant);
+    }
     __device__ static inline void store(void* p, const u32* w) { __stcs((u16*)p, u16(w[0])); }
 };
 template <>
 struct Word<4> {
-    __device__ static inline void load(const void* p, u32* w, bool is_constant) { w[0] = loaded((const u32*)p, is_constant); }
+    __device__ static inline void load(const void* p, u32* w, bool is_constant) {
+        w[0] = loaded((const u32*)p, is_constant);
+    }
     __device__ static inline void store(void* p, const u32* w) { __stcs((u32*)p, w[0]); }
 };
 template <>
@@ -113,9 +121,15 @@ struct Word<16> {
 
 // Entry k of a pack that lies in 32-bit registers, and back.
 __device__ inline float entry(const u32* w, int k, const float*) { return __uint_as_float(w[k]); }
-__device__ inline double entry(const u32* w, int k, const double*) { return __longlong_as_double(i64(u64(w[2 * k + 1]) << 32 | w[2 * k])); }
-__device__ inline float entry(const u32* w, int k, const bfloat16*) { return __uint_as_float(k % 2 ? w[k / 2] & 0xffff0000u : w[k / 2] << 16); }
-__device__ inline float entry(const u32* w, int k, const float16*) { return half_value(w[k / 2] >> 16 * (k % 2) & 0xffff); }
+__device__ inline double entry(const u32* w, int k, const double*) {
+    return __longlong_as_double(i64(u64(w[2 * k + 1]) << 32 | w[2 * k]));
+}
+__device__ inline float entry(const u32* w, int k, const bfloat16*) {
+    return __uint_as_float(k % 2 ? w[k / 2] & 0xffff0000u : w[k / 2] << 16);
+}
+__device__ inline float entry(const u32* w, int k, const float16*) {
+    return half_value(w[k / 2] >> 16 * (k % 2) & 0xffff);
+}
 
 __device__ inline void set_entry(u32* w, int k, float x, const float*) { w[k] = __float_as_uint(x); }
 __device__ inline void set_entry(u32* w, int k, double x, const double*) {
@@ -167,4 +181,6 @@ __device__ inline u32 mix32(u32 x) {
 }
 
 __device__ inline u64 row_key(u64 key, i64 node) { return mix(key ^ mix(u64(node) + 0x9e3779b97f4a7c15ull)); }
-__device__ inline u32 drop_bits(u64 row, u32 feature) { return mix32(mix32(feature * 0x9e3779b9u + u32(row)) ^ u32(row >> 32)); }
+__device__ inline u32 drop_bits(u64 row, u32 feature) {
+    return mix32(mix32(feature * 0x9e3779b9u + u32(row)) ^ u32(row >> 32));
+}

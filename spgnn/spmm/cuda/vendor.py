@@ -11,7 +11,9 @@ import torch
 from ..buffers import sum_dtype
 from .kernels import CudaKernels
 
-CSR_ALG2 = 6  # CUSPARSE_SPMM_CSR_ALG2, which is for row-major matrices and always adds in one order; CuPy has no name for it
+CSR_ALG2 = (
+    6  # CUSPARSE_SPMM_CSR_ALG2, which is for row-major matrices and always adds in one order; CuPy has no name for it
+)
 # cudaDataType of library_types.h.
 CUDA_TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 14}
 
@@ -27,7 +29,11 @@ class CusparseKernels(CudaKernels):
         """out = A X (+ out) (+ add) (+ bias), then ReLU."""
         X_mF, F = X_mF.contiguous(), out_nF.shape[1]
         sums = torch.float32 if X_mF.dtype == torch.float16 else sum_dtype(X_mF.dtype)
-        product_nF = out_nF if out_nF.dtype == X_mF.dtype and not accumulate else torch.empty(out_nF.shape, dtype=X_mF.dtype, device=self.device)
+        product_nF = (
+            out_nF
+            if out_nF.dtype == X_mF.dtype and not accumulate
+            else torch.empty(out_nF.shape, dtype=X_mF.dtype, device=self.device)
+        )
         if A.nnz and F:
             self._product(A, X_mF, product_nF, sums)
         else:
@@ -49,8 +55,22 @@ class CusparseKernels(CudaKernels):
         indices, indptr = self._indices(A)
         with cupy.cuda.Device(self.device.index), self.launcher.current():
             handle = cupy.cuda.device.get_cusparse_handle()
-            a = cusparse.createCsr(n, m, A.nnz, indptr.data_ptr(), indices.data_ptr(), values.data_ptr(), wide[indptr.dtype], wide[indices.dtype], cusparse.CUSPARSE_INDEX_BASE_ZERO, kind)
-            x, y = (cusparse.createDnMat(*M.shape, F, M.data_ptr(), kind, cusparse.CUSPARSE_ORDER_ROW) for M in (X_mF, out_nF))
+            a = cusparse.createCsr(
+                n,
+                m,
+                A.nnz,
+                indptr.data_ptr(),
+                indices.data_ptr(),
+                values.data_ptr(),
+                wide[indptr.dtype],
+                wide[indices.dtype],
+                cusparse.CUSPARSE_INDEX_BASE_ZERO,
+                kind,
+            )
+            x, y = (
+                cusparse.createDnMat(*M.shape, F, M.data_ptr(), kind, cusparse.CUSPARSE_ORDER_ROW)
+                for M in (X_mF, out_nF)
+            )
             one, zero = (np.array(number, np.float64 if sums == torch.float64 else np.float32) for number in (1, 0))
             plain = cusparse.CUSPARSE_OPERATION_NON_TRANSPOSE
             how = (handle, plain, plain, one.ctypes.data, a, x, zero.ctypes.data, y, CUDA_TYPES[sums], CSR_ALG2)

@@ -11,10 +11,13 @@ __device__ inline void write_float(u8* p, float x) {  // behind F numbers, so at
     for (int b = 0; b < 4; ++b) p[b] = u8(bits >> 8 * b);
 }
 
-__device__ inline float read_float(const u8* p) { return __uint_as_float(u32(p[0]) | u32(p[1]) << 8 | u32(p[2]) << 16 | u32(p[3]) << 24); }
+__device__ inline float read_float(const u8* p) {
+    return __uint_as_float(u32(p[0]) | u32(p[1]) << 8 | u32(p[2]) << 16 | u32(p[3]) << 24);
+}
 
 template <class S>
-__global__ void __launch_bounds__(256) encode(const S* __restrict__ X, float* residual, u8* __restrict__ out, i32 format, i64 n, i32 F) {
+__global__ void __launch_bounds__(256)
+    encode(const S* __restrict__ X, float* residual, u8* __restrict__ out, i32 format, i64 n, i32 F) {
     const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
     if (r >= n) return;  // whole warps
     const int lane = threadIdx.x;
@@ -57,7 +60,8 @@ __global__ void __launch_bounds__(256) encode(const S* __restrict__ X, float* re
 }
 
 template <class S>
-__global__ void __launch_bounds__(256) decode(const u8* __restrict__ rows, S* __restrict__ out, i32 format, i64 n, i32 F) {
+__global__ void __launch_bounds__(256)
+    decode(const u8* __restrict__ rows, S* __restrict__ out, i32 format, i64 n, i32 F) {
     typedef typename Compute<S>::type T;
     const i64 r = i64(blockIdx.x) * blockDim.y + threadIdx.y;
     if (r >= n) return;
@@ -66,5 +70,8 @@ __global__ void __launch_bounds__(256) decode(const u8* __restrict__ rows, S* __
     const signed char* q = (const signed char*)rows + r * (F + 4);
     const float scale = format == INT8 ? read_float((const u8*)q + F) : 0.0f;
     for (i32 f = threadIdx.x; f < F; f += blockDim.x)
-        narrow(T(format == HALF ? half_value(y[f]) : format == BFLOAT16 ? __uint_as_float(u32(y[f]) << 16) : float(q[f]) * scale), x[f]);
+        narrow(T(format == HALF       ? half_value(y[f])
+                 : format == BFLOAT16 ? __uint_as_float(u32(y[f]) << 16)
+                                      : float(q[f]) * scale),
+               x[f]);
 }

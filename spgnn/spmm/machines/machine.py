@@ -103,7 +103,9 @@ def load_machine(name: str | Path) -> Machine:
     if not path.is_file():
         if str(name).endswith(".toml") or len(path.parts) > 1:
             raise InputError(f"{name}: no such file; `spgnn doctor --calibrate {name}` makes one")
-        raise UsageError(f"machine {str(name)!r} is not known{nearest(str(name), machine_names())}; a FILE.toml of `spgnn doctor --calibrate` works too")
+        raise UsageError(
+            f"machine {str(name)!r} is not known{nearest(str(name), machine_names())}; a FILE.toml of `spgnn doctor --calibrate` works too"
+        )
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -121,7 +123,9 @@ def load_machine(name: str | Path) -> Machine:
 
 
 def _expected(name: str, kind: str) -> str:
-    return {"str": "a name", "bool": "true or false", "int": "an integer of 1 or more"}.get(kind, f"a number above 0, {LEAST:g} to {MOST:g}")
+    return {"str": "a name", "bool": "true or false", "int": "an integer of 1 or more"}.get(
+        kind, f"a number above 0, {LEAST:g} to {MOST:g}"
+    )
 
 
 def _toml(value) -> str:

@@ -19,10 +19,10 @@ ParallelCompile("SPGNN_BUILD_JOBS").install()  # the files of an extension on al
 setup(
     ext_modules=[
         Pybind11Extension(
-            "spgnn.spmm._kernels",
-            [f"spgnn/spmm/{name}.cpp" for name in ("kernels", "spmm", "dense", "panels", "tiles", "wire")],
+            "spgnn.spmm.kernels._kernels",
+            [f"spgnn/spmm/kernels/{name}.cpp" for name in ("kernels", "spmm", "dense", "panels", "tiles", "wire")],
             depends=[
-                f"spgnn/spmm/{name}.h"
+                f"spgnn/spmm/kernels/{name}.h"
                 for name in ("parallel", "storage", "isa", "lanes", "columns", "rows", "tiles", "dense", "wire")
             ],
             cxx_std=17,
@@ -38,12 +38,12 @@ setup(
             extra_link_args=["-pthread"],
         ),
         Pybind11Extension(
-            "spgnn.partition._volume",
-            ["spgnn/partition/volume.cpp"],
+            "spgnn.partition.refine._volume",
+            ["spgnn/partition/refine/volume/volume.cpp"],
             depends=["spgnn/partition/arrays.h", "spgnn/partition/cover.h"]
             + [
-                f"spgnn/partition/volume_{name}.h"
-                for name in ("cover", "cycle", "isa", "levels", "loads", "refine", "scores", "state")
+                f"spgnn/partition/refine/volume/{name}.h"
+                for name in ("covers", "cycle", "isa", "levels", "loads", "refine", "scores", "state")
             ],
             cxx_std=17,
             # The same scores on every machine: no fused multiply-add.
@@ -51,10 +51,10 @@ setup(
             extra_link_args=["-pthread"],
         ),
         Pybind11Extension(
-            "spgnn.partition._flow",
-            ["spgnn/partition/flow.cpp"],
+            "spgnn.partition.refine._flow",
+            ["spgnn/partition/refine/flow/flow.cpp"],
             depends=["spgnn/partition/arrays.h"]
-            + [f"spgnn/partition/flow_{name}.h" for name in ("network", "pair", "preflow", "regions")],
+            + [f"spgnn/partition/refine/flow/{name}.h" for name in ("network", "pair", "preflow", "regions")],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],  # as above
         ),
@@ -71,10 +71,10 @@ setup(
             extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],
         ),
         Pybind11Extension(
-            "spgnn.partition.pipeline._pipeline",
-            ["spgnn/partition/pipeline/pipeline.cpp"],
+            "spgnn.partition.folder.pipeline._pipeline",
+            ["spgnn/partition/folder/pipeline/pipeline.cpp"],
             depends=["spgnn/partition/arrays.h", "spgnn/partition/stream/edges.h"]
-            + [f"spgnn/partition/pipeline/{name}.h" for name in ("halo", "rows")],
+            + [f"spgnn/partition/folder/pipeline/{name}.h" for name in ("halo", "rows")],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall"],
         ),

@@ -28,6 +28,7 @@ _HOME = {
     "Partition": "partition",
     "part_graph": "partition",
     "load_partition": "partition",
+    "save_partition": "partition",
     "partitioner": "partition",
     "part_stream": "partition",
     "part_to_folder": "partition",
@@ -36,7 +37,7 @@ _HOME = {
     "VolumeReport": "analysis",
     "world": "dist",
     "Communicator": "dist",
-    "ProcessGrid": "dist",
+    "ProcessGrid": "cost.grid",
     "run_threads": "dist",
     "Layer": "layers",
     "Stack": "layers",
@@ -51,25 +52,16 @@ _HOME = {
     "Trainer": "training",
     "SpgnnError": "errors",
 }
+_PARTS = (
+    "analysis config cost data dist distgraph doctor errors experiment graph layers partition report spmm timeline training"
+).split()
 __all__ = [*_HOME, "__version__"]
 
 
 def __getattr__(name):
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
-    if name in (
-        "analysis",
-        "data",
-        "dist",
-        "distgraph",
-        "layers",
-        "partition",
-        "spmm",
-        "training",
-        "errors",
-        "graph",
-        "config",
-    ):
+    if name in _PARTS:
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module 'spgnn' has no attribute {name!r}")
 
@@ -78,6 +70,6 @@ def __dir__():
     return sorted(__all__)
 
 
-# What launchers set: a script's error before spgnn.world() must end its ranks too, see dist/protect.py.
+# What launchers set: a script's error before spgnn.world() must end its ranks too, see dist/job/protect.py.
 if not {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_STEP_ID"}.isdisjoint(os.environ):
-    import_module(".dist.protect", __name__).this_job()
+    import_module(".dist.job.protect", __name__).this_job()

@@ -7,8 +7,8 @@ from graphs import dense_operator
 from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Layer, Stack
-from spgnn.spmm.reference import DenseOperator
-from spgnn.training.loop import Trainer
+from spgnn.spmm.kernels.reference import DenseOperator
+from spgnn.training.trainer import Trainer
 
 
 def relative(a, b):

@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 import torch
 
-from spgnn.spmm.cuda.kernels import CudaKernels
-from spgnn.spmm.cuda.launcher import source_text
+from spgnn.spmm.kernels.cuda.kernels import CudaKernels
+from spgnn.spmm.kernels.cuda.launcher import source_text
 
 HEADER = Path(__file__).parent / "spmm" / "emulated_cuda.h"
 CACHE = Path(__file__).parents[1] / "build" / "emulated_cuda"  # which git ignores

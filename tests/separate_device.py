@@ -25,11 +25,12 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 import spgnn
 from spgnn.dist import SelfCommunicator, run_threads
-from spgnn.dist.device import DeviceCommunicator
-from spgnn.dist.staged import StagedTransport
+from spgnn.dist.device.device_communicator import DeviceCommunicator
+from spgnn.dist.device.staged import StagedTransport
 from spgnn.layers import GCN, Stack
-from spgnn.spmm import autograd, backend
-from spgnn.spmm.cuda.device import Placement
+from spgnn.spmm import autograd
+from spgnn.spmm.kernels import backend
+from spgnn.spmm.kernels.cuda.placement import Placement
 
 NAME = "elsewhere"
 _setup_privateuseone_for_python_backend(NAME)
@@ -118,7 +119,7 @@ def install() -> None:
     )
     for module in (
         "spgnn.layers.stack",
-        "spgnn.training.loop",
+        "spgnn.training.trainer",
         autograd.__name__,
     ):  # torch's autocast knows no such device
         vars(importlib.import_module(module))["mixed_precision"] = lambda A: contextlib.nullcontext()

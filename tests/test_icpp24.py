@@ -15,9 +15,9 @@ sys.path.insert(0, str(FOLDER))
 from published import broadcast_seconds, published_epoch, spgnn_epoch  # noqa: E402
 
 from spgnn import load_graph  # noqa: E402
-from spgnn.analysis.exchanges import grid_of, product  # noqa: E402
+from spgnn.cost.machines import load_machine  # noqa: E402
+from spgnn.cost.pairs import grid_of, product  # noqa: E402
 from spgnn.partition import part_graph  # noqa: E402
-from spgnn.spmm.machines import load_machine  # noqa: E402
 
 MACHINE = load_machine("perlmutter-like")
 WIDTHS = (300, 16, 16, 24)

@@ -28,7 +28,7 @@ from recipes import (  # noqa: E402
 
 from spgnn.config import TrainConfig, build  # noqa: E402
 from spgnn.dist import SelfCommunicator, run_threads  # noqa: E402
-from spgnn.training import run as train_run  # noqa: E402
+from spgnn.experiment import run as train_run  # noqa: E402
 
 BIG = ("arxiv_graphsaint", "arxiv_ogb", "coauthor_cs")  # seconds to load; runs/papers/all_graphs trains them
 

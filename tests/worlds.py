@@ -78,7 +78,7 @@ def parallel(sizes: Sequence[int], mpi: Sequence[int] | None = None, timeout: fl
 
 def some(comm, cases: Sequence) -> Sequence:
     """Return the cases; the first alone on many MPI ranks, which wait for each other's cores. Threads run them all."""
-    mpi = sys.modules.get("spgnn.dist.mpi")  # which needs mpi4py; threads do not
+    mpi = sys.modules.get("spgnn.dist.mpi.mpi_communicator")  # which needs mpi4py; threads do not
     return cases[:1] if comm.size >= MANY and mpi and isinstance(comm, mpi.MpiCommunicator) else cases
 
 

@@ -16,9 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from bench import machine, table
 from published_streaming import BALANCE, BASELINES
-from recipes import RECIPES, REPO, chosen, data_folder, from_least, positives
+from recipes import RECIPES, REPO, chosen, data_folder, from_least, machine, positives, table
 
 from spgnn import load_graph, part_graph
 from spgnn.graph import Graph

@@ -22,6 +22,8 @@ import scipy.sparse as sp
 REPO = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPO), str(REPO / "runs" / "bench")]
 
+from bench import machine, table  # noqa: E402, F401  (the scripts of this folder import them from here)
+
 # Kipf & Welling 2017, section 5.2, and their code: dropout on X too, L2 on the first layer alone, no bias.
 KIPF_WELLING = {
     "layers": 2,
@@ -198,8 +200,8 @@ def on_one_rank(graph: Path, feature_norm: str):
 def last_test(dgraph, options: dict, seed: int) -> float:
     """Train once and return the test accuracy of the last epoch's weights, which nothing has chosen."""
     from spgnn.config import TrainConfig
+    from spgnn.experiment.model import build_model
     from spgnn.training import Trainer
-    from spgnn.training.model import build_model
 
     config = TrainConfig(**options, seed=seed, eval_every=options["epochs"])
     return Trainer(build_model(config, dgraph.n_features, dgraph.n_classes), dgraph, config).fit().records[-1]["test"]

@@ -1,6 +1,6 @@
 """Predict the memory that a training takes on the device of a rank, part by part, from sizes alone.
 
-The operator lies there as items, indices and weights (spmm/cuda/plan.py); the buffers of an epoch are those of
+The operator lies there as items, indices and weights (spmm/kernels/cuda/work_items.py); the buffers of an epoch are those of
 the CPU, which memory.epoch_buffers replays. Bytes throughout. Shapes: n own rows, g ghost rows, s sent rows.
 """
 
@@ -13,7 +13,7 @@ from .memory import BEFORE_KEPT, LayerSizes, RankMemory, RankSizes, before_kept,
 
 CONTEXT_BYTES = 700e6  # of CUDA, cuBLAS and CuPy before any tensor; an assumption: not measured on a device yet
 NCCL_BYTES = 400e6  # of its channels, likewise
-ITEM_BYTES, LONG = 16, 256  # of spmm/cuda/plan.py
+ITEM_BYTES, LONG = 16, 256  # of spmm/kernels/cuda/work_items.py
 MOST_PARTS = 1 << 16
 
 

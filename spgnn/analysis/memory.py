@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..partition.stream import STREAMING
-from ..spmm.panels import panel_bytes
+from ..spmm.kernels.panels import panel_bytes
 
 PAGE, SMALL = 4096, 1 << 15  # of spmm.buffers
 ROUND_BYTES = 1 << 26  # of distgraph.scatter

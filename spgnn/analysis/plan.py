@@ -12,17 +12,17 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from ..cost.machines import Machine
+from ..cost.pairs import Work, grid_of
+from ..cost.schedule import check_order, row_bytes
+from ..cost.seconds import EpochTime, LayerWork, Product, epoch_seconds
 from ..errors import GraphError
 from ..graph import Graph, labelled, with_self_loops
 from ..partition import Partition
-from ..spmm.cost import EpochTime, LayerWork, Product, epoch_seconds
-from ..spmm.machines import Machine
-from ..spmm.schedule import check_order, row_bytes
 from .device_memory import DeviceNeed, beside_device, device_memory
-from .exchanges import Work, grid_of
 from .memory import GraphSizes, LayerSizes, RankMemory, RankSizes, largest_rank, rank_memory
-from .report import VolumeReport
-from .volume import measure, stays_sparse
+from .volume_report import VolumeReport
+from .volumes import measure, stays_sparse
 
 MOST_RANKS = 1 << 16
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import scipy.sparse as sp
 
+from ..cost.pairs import SCHEMES, grid_of, summed_rows
 from ..errors import InputError, SpgnnError, UsageError, nearest
 from ..graph import Graph
 from ..partition import PARTITIONERS, Partition, label_entropies, part_graph, part_stream, partition_of
 from ..partition.stream.registry import STREAMING
-from .exchanges import SCHEMES, grid_of, summed_rows
-from .report import VolumeReport
-from .volume import measure, stays_sparse
+from .volume_report import VolumeReport
+from .volumes import measure, stays_sparse
 
 BINS = 256
 ENTRY_BYTES = 4  # float32

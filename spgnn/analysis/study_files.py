@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..aside import new_file
+from ..atomic import new_file
+from ..cost.pairs import summed_rows
 from ..errors import InputError, ResourceError
-from .exchanges import summed_rows
-from .kinds import SCHEME, fault_of
+from .json_values import SCHEME, fault_of
 from .study import ENTRY_BYTES, Case, Cut, Study, sent_mb
 
 NESTED = ("exchanges", "layers", "simulated")

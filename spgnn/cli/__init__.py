@@ -65,7 +65,7 @@ for command in (train, predict, report, info, check, convert, partition, measure
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; an error becomes one message on stderr.
 
-    Under a launcher an error ends the whole job, see spgnn.dist.protect.
+    Under a launcher an error ends the whole job, see spgnn.dist.job.protect.
     """
     return run_command(spgnn, "spgnn", argv)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..aside import check_file, new_file
+from ..atomic import check_file, new_file
 from ..config import MOST_THREADS
 from ..errors import ResourceError
 from .console import say, write, write_json
@@ -16,8 +16,8 @@ from .failure import explaining
 from .options import Sections, output_options
 
 if TYPE_CHECKING:
-    from ..analysis.health import Check
-    from ..spmm.machines import Machine
+    from ..cost.machines import Machine
+    from ..doctor.health import Check
 
 MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
@@ -47,7 +47,8 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
     Start it as you start training: rates and links are measured with all ranks at work. The exit code is 4
     where a check fails.
     """
-    from ..analysis.health import (
+    from ..dist import world
+    from ..doctor.health import (
         check_device,
         check_kernels,
         check_large_counts,
@@ -56,7 +57,6 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
         check_mpi,
         check_threads,
     )
-    from ..dist import world
     from ..errors import together
 
     with world() as comm, explaining():
@@ -67,8 +67,8 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
         checks = [check_launcher(comm), check_mpi(comm), check_memory(comm), kernels]
         machine, guessed = None, []
         if kernels.state != "fail":
-            from ..analysis.probe import calibrate as measure_machine
-            from ..training.session import set_threads
+            from ..doctor.probe import calibrate as measure_machine
+            from ..experiment.train import set_threads
 
             threads = set_threads(comm, threads)
             checks.append(check_device(comm))
@@ -86,7 +86,7 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
 
 def _speed(machine: Machine, guessed: list[str], size: int) -> list[Check]:
     """Return what was measured as checks, and what it says about options."""
-    from ..analysis.health import Check
+    from ..doctor.health import Check
 
     m, checks = machine, []
     rates = f"float32 {m.gemm_float32 / 1e9:.3g}, float64 {m.gemm_float64 / 1e9:.3g}, bfloat16 {m.gemm_bfloat16 / 1e9:.3g} GFLOP/s a rank"

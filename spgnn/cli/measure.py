@@ -81,8 +81,8 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     "hidden" is the part of the exchange behind products.
     """
     from ..analysis import layer_table
-    from ..analysis.exchanges import grid_of
     from ..analysis.study import default_widths
+    from ..cost.pairs import grid_of
 
     widths = widths_of(config.widths) if config.widths else ()
     schemes, replications = words("scheme", config.scheme), integers("replication", config.replication)
@@ -130,7 +130,7 @@ def _measurer(loaded: Graph, widths: tuple[int, ...], config: MeasureConfig):
     """Return the function (part, scheme, c) -> (VolumeReport, what was simulated), and the graph as it is used."""
     from ..analysis import measure as measure_volume
     from ..analysis.plan import Model, PlannedGraph, plan_line
-    from ..spmm.machines import load_machine
+    from ..cost.machines import load_machine
 
     names = ("order", "keep", "prune", "wire", "wire_gradients", "overlap")
     model = Model(widths=widths, **{name: getattr(config, name) for name in names})
@@ -157,7 +157,7 @@ def _label_entropy(graph: Graph, part: Partition) -> dict:
 
 
 def _readable(line: dict) -> dict:
-    from ..analysis.exchanges import summed_rows
+    from ..cost.pairs import summed_rows
 
     return line | {
         "epoch_bytes": bytes_text(line["bytes_per_epoch"]),

@@ -100,7 +100,7 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
 
 def _in_memory(graph: str, config: PartitionConfig) -> dict:
     from ..machine import peak_rss_mb
-    from ..partition import label_entropies, part_graph
+    from ..partition import label_entropies, part_graph, save_partition
 
     for name in ("hops", "nodes", "relabel"):
         if getattr(config, name) != getattr(PartitionConfig(), name):
@@ -118,7 +118,7 @@ def _in_memory(graph: str, config: PartitionConfig) -> dict:
     part = part_graph(loaded, config.k, method, seed=config.seed, balance=config.balance, **options)
     report = part.describe(loaded)
     if config.out:
-        part.save(config.out, loaded)
+        save_partition(part, config.out, loaded)
     report |= {"peak_rss_mb": peak_rss_mb()}
     if loaded.y is not None:
         entropies_k, report["label_entropy"] = label_entropies(loaded.y, part.owner_N, part.k)

@@ -16,9 +16,9 @@ from .source import load
 
 if TYPE_CHECKING:
     from ..analysis.plan import PlanLine
+    from ..cost.machines import Machine
     from ..graph import Graph
     from ..partition import Partition
-    from ..spmm.machines import Machine
 
 SECTIONS = {
     "What to compare": ("ranks", "method", "scheme", "replication", "partition", "seed", "balance"),
@@ -102,8 +102,8 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
 
 def _machine(config: PlanConfig) -> Machine:
     """Return the machine of --machine, or this host with laptop's rates a core, and what the options change in it."""
+    from ..cost.machines import load_machine
     from ..machine import cache_bytes, cores, memory_bytes
-    from ..spmm.machines import load_machine
 
     machine = load_machine(config.machine or "laptop")
     if not config.machine:
@@ -150,7 +150,7 @@ def _widths(graph: Graph, config: PlanConfig) -> tuple[int, ...]:
 
 def _partitions(graph: Graph, config: PlanConfig) -> Iterator[tuple[Partition, int]]:
     """Yield the partition into P / c parts and c, for each P, method and each c whose square divides P."""
-    from ..dist.grid import ProcessGrid, valid_replications
+    from ..cost.grid import ProcessGrid, valid_replications
     from ..partition import load_partition, part_graph
 
     wanted = integers("replication", config.replication)

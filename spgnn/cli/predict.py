@@ -24,7 +24,7 @@ def predict(run: str, graph: str, out: str, embeddings: str, as_json: bool) -> N
     trained on a folder of parts, on as many as the parts need. The files are in original node order.
     """
     from ..dist import world
-    from ..training import predict as predict_run
+    from ..experiment import predict as predict_run
 
     with world() as comm, explaining():
         report = predict_run(run, comm, source=graph or None, out=out or None, embeddings=embeddings or None)

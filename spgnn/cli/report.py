@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..aside import check_file
+from ..atomic import check_file
 from ..config import is_of_run
 from ..errors import InputError, UsageError
 from .console import fields_table, write, write_json
@@ -35,11 +35,11 @@ def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> N
       the --out folder of runs/analysis/volumes: tables and all pictures of partitions
       a file of lines of `spgnn measure --json`: tables, sweeps over k, quality against time
     """
-    from ..analysis.run_report import read_run, run_page, run_pictures
     from ..analysis.study_files import load_study, make_folder
-    from ..analysis.study_report import pictures as study_pictures
-    from ..analysis.study_report import study_page
-    from ..analysis.style import FORMATS, save
+    from ..report.run_report import read_run, run_page, run_pictures
+    from ..report.study_report import pictures as study_pictures
+    from ..report.study_report import study_page
+    from ..report.style import FORMATS, save
 
     path = Path(run)
     if not path.exists():

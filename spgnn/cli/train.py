@@ -61,7 +61,7 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> None:
     order, and checkpoints/.
     """
     from ..dist import world
-    from ..training import run
+    from ..experiment import run
 
     with world() as comm, explaining():
         lines = EpochLines(config.epochs)

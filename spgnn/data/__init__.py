@@ -1,10 +1,10 @@
 """From files, other libraries and generators to a Graph, and the native folder."""
 
+from .arrays import from_coo, from_dgl, from_networkx, from_pyg, from_scipy
 from .convert import check, convert, report
 from .formats import detect_format, known_formats, read_graph, reader
 from .gallery import GALLERY, generate
 from .load import BUILT_IN, is_built_in, load_graph
-from .memory import from_coo, from_dgl, from_networkx, from_pyg, from_scipy
 from .native import load_native
 from .save import save_graph
 from .wordnet import load_wordnet

@@ -12,10 +12,10 @@ import scipy.sparse as sp
 
 from ..errors import FormatError, GraphError, InputError, UsageError
 from ..graph import Graph
+from .arrays import from_object
 from .formats import Progress, detect_format, known_formats, read_graph
 from .gallery import GALLERY, generate
-from .memory import from_object
-from .readers.assemble import roles_of, whole_labels
+from .readers.make_graph import roles_of, whole_labels
 from .readers.npz import is_zip, read_npy
 from .readers.scipy_npz import read_csr_features
 from .wordnet import load_wordnet

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from ..aside import new_folder
+from ..atomic import new_folder
 from ..errors import GraphError, UsageError
 from ..graph import Graph, check_is_graph
 from .formats import Progress

@@ -1,20 +1,18 @@
 """dist: ranks and what they say to each other.
 
-The protocol is `communicator`; `single`, `thread` and `mpi` are the backends; `launch` is what starts
-and ends a job. Neither torch nor mpi4py is imported here.
+The protocol is `communicator`; `alone`, `thread`, `mpi` and `device` are the backends; `launch` starts
+a job and `job` ends it. Neither torch nor mpi4py is imported here.
 """
 
+from .alone import SelfCommunicator
 from .communicator import Communicator, Request
-from .grid import ProcessGrid
+from .job.protect import run_protected
 from .launch import world
-from .protect import run_protected
-from .single import SelfCommunicator
 from .thread import ThreadCommunicator, run_threads
 from .traffic import Traffic
 
 __all__ = [
     "Communicator",
-    "ProcessGrid",
     "Request",
     "SelfCommunicator",
     "ThreadCommunicator",

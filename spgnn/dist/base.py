@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
-from . import buffers
+from . import headers as buffers
 from .communicator import Op, Request
 from .traffic import Traffic
 

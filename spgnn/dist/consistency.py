@@ -79,7 +79,7 @@ def versions() -> dict[str, str]:
         if name in sys.modules:
             found[f"version.{name}"] = str(sys.modules[name].__version__)
     if "mpi4py.MPI" in sys.modules:
-        from .mpi import library
+        from .mpi.mpi_communicator import library
 
         found["version.mpi"] = library()
     return found

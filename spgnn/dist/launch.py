@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..errors import LaunchError
+from .alone import SelfCommunicator
 from .communicator import Communicator
-from .protect import Job, this_job
-from .single import SelfCommunicator
+from .job.protect import Job, this_job
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def world() -> Iterator[Communicator]:
 def _connect(job: Job):
     launcher = job.launcher
     try:
-        from . import mpi
+        from .mpi import mpi_communicator as mpi
     except (ImportError, RuntimeError) as error:
         if launcher.size == 1:
             return SelfCommunicator()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CollectiveError, RankError, check_integer, exit_code_of
-from . import buffers
+from . import headers as buffers
 from .base import BaseCommunicator
 from .traffic import Traffic
 

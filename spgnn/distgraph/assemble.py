@@ -13,12 +13,12 @@ import torch
 
 from ..graph import with_self_loops
 from ..partition import in_order, local_order
-from ..spmm.blocks import Blocks
-from ..spmm.indexmap import IndexMap, broadcast_map, columns_map
-from ..spmm.layout import Layout
+from ..spmm.exchange.context import Layout
+from ..spmm.exchange.exchange_plan import ExchangePlan
+from ..spmm.exchange.index_map import IndexMap, broadcast_map, columns_map
+from ..spmm.exchange.scaling import row_sums, scaled_blocks
+from ..spmm.exchange.stages import Blocks
 from ..spmm.operator import DistSpMM, make_operator
-from ..spmm.plan import ExchangePlan
-from ..spmm.scaling import row_sums, scaled_blocks
 from .choice import choose_scheme
 
 

@@ -9,13 +9,13 @@ import socket
 
 import numpy as np
 
+from ..cost.machines import load_machine
+from ..cost.seconds import Product, cheaper_scheme
 from ..errors import together
 from ..partition import Covers
-from ..spmm.blocks import Blocks
-from ..spmm.cost import Product, cheaper_scheme
-from ..spmm.covered import covers_of
-from ..spmm.layout import Layout
-from ..spmm.machines import load_machine
+from ..spmm.exchange.context import Layout
+from ..spmm.exchange.covered import covers_of
+from ..spmm.exchange.stages import Blocks
 
 WIDTH = 64  # columns that the comparison is made for; both schemes' times grow alike with it
 

@@ -12,8 +12,8 @@ import torch
 
 from ..dist import Communicator
 from ..machine import give_back_memory
+from ..spmm.features import SparseRows
 from ..spmm.operator import DistSpMM
-from ..spmm.rows import SparseRows
 
 
 @dataclass(frozen=True, eq=False)

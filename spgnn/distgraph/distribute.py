@@ -31,14 +31,14 @@ from ..partition import (
     row_block,
     select_rows,
 )
-from ..spmm.buffers import make_pool, sum_dtype
-from ..spmm.cuda.device import device_communicator, place
-from ..spmm.layout import Layout, make_layout
-from ..spmm.rows import SparseRows
-from ..spmm.wire import Wire
+from ..spmm.exchange.context import Layout, make_layout
+from ..spmm.exchange.wire import Wire
+from ..spmm.features import SparseRows
+from ..spmm.kernels.buffers import make_pool, sum_dtype
+from ..spmm.kernels.cuda.placement import device_communicator, place
 from .assemble import assemble
+from .consistency import block_facts, folder_facts, graph_facts, option_facts, partition_facts
 from .distgraph import DistGraph
-from .facts import block_facts, folder_facts, graph_facts, option_facts, partition_facts
 from .scatter import scatter_blocks
 
 SCHEMES = ("cover", "columns", "broadcast")

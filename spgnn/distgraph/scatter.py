@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from ..graph import Graph
 from ..partition import Partition, RowBlock
-from ..spmm.layout import Layout
+from ..spmm.exchange.context import Layout
 
 ROUND_BYTES = 1 << 26  # that are copied at once, or the rows of one rank where they are more
 

@@ -1,17 +1,17 @@
 """Who owns which node. Imports neither torch nor a communicator."""
 
-from . import entropy, methods, metis, volume  # noqa: F401  they register the built-in partitioners
-from .blocks import Halo, RowBlock, row_block, row_blocks
+from .checks import check_owner, count_parts, fill_empty_parts
 from .cover import Covers, cover_PP, cover_tables, minimum_covers
 from .entropies import label_entropies
-from .gate import check_owner, count_parts, fill_empty_parts
+from .folder.blocks import Halo, RowBlock, row_block, row_blocks
+from .folder.metis_files import export_metis_parts, import_metis_parts
+from .folder.pipeline import part_to_folder
+from .folder.store import check_values, is_partition, load_block, load_halo, load_partition, save_partition
 from .locality import in_order, local_order
-from .metis_files import export_metis_parts, import_metis_parts
+from .methods import entropy, metis, simple, volume  # noqa: F401  they register the built-in partitioners
 from .metrics import exchange_metrics, metrics, rows_PP
 from .partition import Partition, partition_of, select_rows
-from .pipeline import part_to_folder
 from .registry import PARTITIONERS, part_graph, partitioner
-from .store import check_values, is_partition, load_block, load_halo, load_partition, save_partition
 from .stream import StreamPartition, edge_stream, part_stream, streaming_partitioner
 
 __all__ = [

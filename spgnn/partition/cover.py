@@ -4,7 +4,7 @@ A nonzero (i, j) of a block needs row j of H where row i is, or i's partial sum 
 vertex cover of the bipartite graph rows x columns. The smallest has as many vertices as a maximum
 matching has edges, so it is never above the nonempty columns. The graph may be directed.
 Shapes: N nodes, n rows, g columns, B ranges of columns, k parts; q owns and sends, p reads.
-Source: Koenig 1931; Hopcroft & Karp 1973; DESIGN, "Exchange schemes", cover.
+Source: Koenig 1931; Hopcroft & Karp 1973.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import GraphError
-from .gate import check_owner
+from .checks import check_owner
 
 
 def label_entropies(

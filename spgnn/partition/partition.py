@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..errors import PartitionError
 from ..graph import Graph
-from .gate import check_k, check_owner, count_parts
+from .checks import check_k, check_owner, count_parts
 from .metrics import metrics, rows_in_order
 
 
@@ -108,12 +107,6 @@ class Partition:
         graph = graph.in_use()
         head = {"k": self.k, "n": graph.n_nodes, "nnz": graph.nnz, "method": self.method}
         return head | (self.metrics or metrics(graph.A, self.owner_N, self.k)) | {"seconds": self.seconds}
-
-    def save(self, folder: str | Path, graph: Graph) -> None:
-        """Write owner.npy, manifest.json and one folder a part, see store.save_partition."""
-        from .store import save_partition
-
-        save_partition(self, folder, graph)
 
     def check_length(self, graph: Graph) -> None:
         """Raise PartitionError unless graph has as many nodes as this partition."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import PartitionError, SpgnnError, UsageError, nearest
 from ..graph import Graph, check_csr, check_is_graph
-from .gate import check_balance, check_k, check_keywords, check_seed
+from .checks import check_balance, check_k, check_keywords, check_seed
 from .partition import Partition, partition_of
 
 PARTITIONERS: dict[str, Callable[..., np.ndarray]] = {}

@@ -1,23 +1,18 @@
-"""Sparse times dense: local kernels, the own|ghost index map, exchange plans, operators, autograd.
-
-`schedule`, `cost`, `machines` and `panels` import no torch; everything else here does, so it is imported when first used.
-"""
+"""Sparse times dense: local kernels, the own|ghost index map, exchange plans, operators, autograd. Imported when first used, as most of it imports torch."""
 
 from importlib import import_module
 
 _HOME = {
-    "BufferPool": "buffers",
-    "LocalCSR": "local",
-    "IndexMap": "indexmap",
-    "ExchangePlan": "plan",
+    "BufferPool": "kernels.buffers",
+    "LocalCSR": "kernels.csr",
+    "IndexMap": "exchange.index_map",
+    "ExchangePlan": "exchange.exchange_plan",
     "DistSpMM": "operator",
     "SpMM": "operator",
-    "SparseRows": "rows",
-    "DenseRows": "rows",
-    "Wire": "wire",
+    "SparseRows": "features",
+    "DenseRows": "features",
+    "Wire": "exchange.wire",
     "dropout": "autograd",
-    "plan_layers": "schedule",
-    "LayerPlan": "schedule",
 }
 __all__ = list(_HOME)
 

@@ -11,11 +11,11 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
+from ..cost.schedule import chain_order, check_order
 from ..errors import ShapeError, UsageError
-from .backend import kernels_of
 from .backward import first_order, is_own, own
-from .rows import DenseRows, SparseRows
-from .schedule import chain_order, check_order
+from .features import DenseRows, SparseRows
+from .kernels.backend import kernels_of
 
 
 class Matmul(torch.autograd.Function):
@@ -30,20 +30,6 @@ class Matmul(torch.autograd.Function):
     @first_order
     def backward(ctx, G_nF):
         return None, ctx.A.adjoint(G_nF)
-
-
-class RowsTimes(torch.autograd.Function):
-    """Z = S W with sparse S; dW = S' dZ."""
-
-    @staticmethod
-    def forward(ctx, S, W_FC):
-        ctx.S = S
-        return S.times(W_FC)
-
-    @staticmethod
-    @first_order
-    def backward(ctx, G_nC):
-        return None, ctx.S.transposed_times(G_nC)
 
 
 def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:

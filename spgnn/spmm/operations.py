@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from .local import LocalCSR
+from .kernels.csr import LocalCSR
 
 
 class Operations:

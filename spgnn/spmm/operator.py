@@ -15,18 +15,18 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from ..cost.schedule import keeps_sparse
 from ..errors import ShapeError, UsageError
 from ..partition import Covers
 from .autograd import Matmul, apply_chain, check_is_held
-from .backend import kernels_on
-from .blocks import Blocks, Stage, make_stages
-from .buffers import sum_dtype
-from .layout import Layout
-from .local import LocalCSR
+from .exchange.context import Layout
+from .exchange.exchange_plan import ExchangePlan
+from .exchange.stages import Blocks, Stage, make_stages
+from .features import DenseRows, SparseRows
+from .kernels.backend import kernels_on
+from .kernels.buffers import sum_dtype
+from .kernels.csr import LocalCSR
 from .operations import Operations
-from .plan import ExchangePlan
-from .rows import DenseRows, SparseRows
-from .schedule import keeps_sparse
 
 IN_FLIGHT = 2  # exchanges of stages that are under way at once
 
@@ -152,7 +152,6 @@ class DistSpMM:
         """Compute A X once and use it from now on wherever A meets X; backward then needs no exchange.
 
         X must not change any more. Sparse X is kept only where A X stays sparse. Collective.
-        Source: DESIGN, "The schedule".
         """
         self.X, self.X_version = X, X._version if torch.is_tensor(X) else 0
         sent_before = self.comm.traffic.sent_bytes().sum()

@@ -2,7 +2,6 @@
 
 Layer L gives the rows T_L of the training nodes; T_(l-1) = T_l and the columns of A[T_l].
 Shapes: n own rows, g ghost rows, L layers.
-Source: DESIGN, "The schedule".
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import numpy as np
 import torch
 
 from .autograd import check_is_held
+from .features import DenseRows, SparseRows
 from .operator import DistSpMM, make_operator
-from .rows import DenseRows, SparseRows
 
 
 def needed_rows(A: DistSpMM, train_n: np.ndarray, n_layers: int) -> list[np.ndarray]:

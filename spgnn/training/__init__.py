@@ -1,14 +1,12 @@
-"""Full-graph training: the loop, losses, scores, checkpoints and the files of a run."""
+"""Full-graph training: the trainer, losses, scores."""
 
 from importlib import import_module
 
 _HOME = {
-    "Trainer": "loop",
+    "Trainer": "trainer",
     "History": "history",
-    "train": "loop",
+    "train": "trainer",
     "explain": "explanation",
-    "run": "session",
-    "predict": "prediction",
 }
 __all__ = list(_HOME)
 

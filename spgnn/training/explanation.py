@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from ..config import TrainConfig, build
+from ..cost.schedule import LayerPlan
 from ..distgraph import DistGraph
 from ..errors import UsageError
-from ..spmm.schedule import LayerPlan
-from .loop import Trainer
 from .step import gradients_asked, left_factor, multiply_adds
+from .trainer import Trainer
 
 ORDERS = {"spmm_first": "(A H) W", "gemm_first": "A (H W)"}
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 
 from ..spmm.autograd import may_be_overwritten
-from ..spmm.backend import kernels_of
 from ..spmm.backward import first_order
-from ..spmm.buffers import sum_dtype
+from ..spmm.kernels.backend import kernels_of
+from ..spmm.kernels.buffers import sum_dtype
 
 
 class SoftmaxCrossEntropy(torch.autograd.Function):

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from ..config import TrainConfig
+from ..cost.schedule import LayerPlan, plan_layers
 from ..distgraph import DistGraph
 from ..errors import UsageError
 from ..layers import Stack
+from ..spmm.features import SparseRows
 from ..spmm.pruning import PrunedSpMM, needed_rows
-from ..spmm.rows import SparseRows
-from ..spmm.schedule import LayerPlan, plan_layers
 
 SAVES = 0.95  # pruning has to take less than this share of the work, or the second operator is not worth its memory
 

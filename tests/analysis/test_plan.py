@@ -8,10 +8,10 @@ import scipy.sparse as sp
 
 from spgnn.analysis import measure
 from spgnn.analysis.plan import Model, PlannedGraph, _with_loops, fastest, layer_works, plan_line, ranks_that_fit
+from spgnn.cost.machines import load_machine
 from spgnn.errors import GraphError, UsageError
 from spgnn.graph import Graph, graph_from_coo
 from spgnn.partition import part_graph
-from spgnn.spmm.machines import load_machine
 
 MACHINE = load_machine("ethernet-1g")
 

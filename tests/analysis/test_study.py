@@ -9,12 +9,12 @@ import pytest
 import scipy.sparse as sp
 
 import spgnn
-from spgnn.analysis import tables
 from spgnn.analysis.study import density, method_of, sent_mb, study
 from spgnn.analysis.study_files import load_study, save_study
 from spgnn.errors import InputError, PartitionError, UsageError
 from spgnn.graph import Graph
 from spgnn.partition import PARTITIONERS, part_graph, part_stream
+from spgnn.report import tables
 
 METHODS = ("block", "metis", "metis:objective=vol", "spring", "dbh")
 

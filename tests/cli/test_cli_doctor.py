@@ -7,7 +7,7 @@ import pytest
 from worlds import launch
 
 from spgnn import cli
-from spgnn.spmm.machines import load_machine
+from spgnn.cost.machines import load_machine
 
 CHECKS = [
     "launcher",
@@ -57,7 +57,7 @@ def test_ranks_of_a_launcher_are_looked_at_together():
 
 @pytest.mark.slow
 def test_a_check_that_fails_is_the_exit_code_and_names_the_fix(monkeypatch, capsys):
-    from spgnn.analysis import health
+    from spgnn.doctor import health
 
     monkeypatch.setattr(
         health, "check_kernels", lambda: health.Check("kernels", "fail", "no compiler", "apt-get install g++")
@@ -70,7 +70,7 @@ def test_a_check_that_fails_is_the_exit_code_and_names_the_fix(monkeypatch, caps
 
 @pytest.mark.slow
 def test_a_file_that_cannot_be_written_is_refused(tmp_path, monkeypatch, capsys):
-    from spgnn.analysis import probe
+    from spgnn.doctor import probe
 
     machine, path = load_machine("laptop"), tmp_path / "lost" / "here.toml"
     path.parent.mkdir()
@@ -85,7 +85,7 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path, monkeypatch, capsys)
 
 
 def test_a_folder_that_is_not_there_is_told_before_anything_is_measured(tmp_path, monkeypatch, capsys):
-    from spgnn.analysis import health
+    from spgnn.doctor import health
 
     monkeypatch.setattr(health, "check_kernels", lambda: pytest.fail("was measured"))
     code, _, err = run(capsys, "doctor", "--calibrate", tmp_path / "no" / "folder.toml")

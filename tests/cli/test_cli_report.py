@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from spgnn import cli
-from spgnn.analysis.run_report import read_run, run_pictures
 from spgnn.analysis.study import study
 from spgnn.analysis.study_files import save_study
 from spgnn.config import TrainConfig, to_toml
 from spgnn.data import load_graph
+from spgnn.report.run_report import read_run, run_pictures
 
 SUMMARY = {
     "graph": "sbm", "n": 100, "nnz": 500, "model": "gcn", "best_epoch": 2, "train": 0.9, "val": 0.8, "test": 0.75, "metric": "accuracy",

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import spgnn.training
+import spgnn.experiment
 from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.errors import NumericalError
@@ -22,7 +22,7 @@ SUMMARY = {
 
 def stand_in(monkeypatch, function):
     """Let the command line find function where training has its own of that name, without importing torch."""
-    monkeypatch.setitem(vars(spgnn.training), function.__name__, function)
+    monkeypatch.setitem(vars(spgnn.experiment), function.__name__, function)
 
 
 @pytest.fixture

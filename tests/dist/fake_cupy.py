@@ -1,7 +1,7 @@
 """CuPy's streams, events and NCCL for ranks that are threads, on the memory of the CPU.
 
 What is put on a stream runs when someone waits for it or asks whether it has ended, never before: a
-result that is read without waiting shows. The names are those of CuPy 14 that dist/nccl.py uses.
+result that is read without waiting shows. The names are those of CuPy 14 that dist/device/nccl.py uses.
 """
 
 from __future__ import annotations

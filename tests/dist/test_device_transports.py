@@ -1,6 +1,6 @@
 """Device tensors move by NCCL and through the host as arrays do: same rows, same sums, same bytes counted.
 
-NCCL is a stand-in for ranks that are threads (fake_cupy.py): what is checked is what dist/nccl.py asks of it.
+NCCL is a stand-in for ranks that are threads (fake_cupy.py): what is checked is what dist/device/nccl.py asks of it.
 """
 
 import sys
@@ -14,10 +14,10 @@ from worlds import parallel
 
 import spgnn
 from spgnn.dist import Communicator, run_threads
-from spgnn.dist.addresses import AddressTransport
-from spgnn.dist.device import DeviceCommunicator, on_device
-from spgnn.dist.nccl import NcclTransport
-from spgnn.dist.staged import StagedTransport
+from spgnn.dist.device.addresses import AddressTransport
+from spgnn.dist.device.device_communicator import DeviceCommunicator, on_device
+from spgnn.dist.device.nccl import NcclTransport
+from spgnn.dist.device.staged import StagedTransport
 from spgnn.errors import CollectiveError, ShapeError
 from spgnn.layers import GCN, Stack
 

@@ -66,7 +66,7 @@ def test_an_mpi_that_is_missing_is_a_clear_error():
 OF_SOME = """
 import numpy as np
 from mpi4py import MPI
-from spgnn.dist.mpi import MpiCommunicator
+from spgnn.dist.mpi.mpi_communicator import MpiCommunicator
 
 some = MPI.COMM_WORLD.Split(0 if MPI.COMM_WORLD.rank < 2 else MPI.UNDEFINED)
 if some != MPI.COMM_NULL:

@@ -9,15 +9,15 @@ import pytest
 from worlds import launch
 
 from spgnn.dist import SelfCommunicator, run_threads
-from spgnn.dist.observed import ObservedCommunicator
-from spgnn.dist.watchdog import GRACE_S, Watchdog, verdict, watched
+from spgnn.dist.job.observed import ObservedCommunicator
+from spgnn.dist.job.watchdog import GRACE_S, Watchdog, verdict, watched
 from spgnn.errors import WatchdogError
 
 PROGRAM = """
 import os, signal, sys, time
 import numpy as np
 import spgnn
-from spgnn.dist.watchdog import watched
+from spgnn.dist.job.watchdog import watched
 
 how, limit = sys.argv[1], float(sys.argv[2])
 with spgnn.world() as comm, watched(comm, limit) as comm:
@@ -215,7 +215,7 @@ import os, signal, sys, threading
 from spgnn.cli import main
 
 def stop_when_training():
-    from spgnn.dist.protect import this_job
+    from spgnn.dist.job.protect import this_job
     while not this_job().phase.startswith("epoch"):
         pass
     os.kill(os.getpid(), signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""P-invariance: loss, gradients, logits and trained weights equal the dense float64 model (TARGETS 13)."""
+"""P-invariance: loss, gradients, logits and trained weights equal the dense float64 model."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Stack
 from spgnn.training import train
-from spgnn.training.loop import Trainer
+from spgnn.training.trainer import Trainer
 
 THREADS = [1, 2, 3, 4, 7, 16]
 

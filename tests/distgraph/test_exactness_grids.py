@@ -1,4 +1,4 @@
-"""P-invariance on 1.5D grids and of pruned steps: loss, gradients and logits equal the dense float64 model (TARGETS 13)."""
+"""P-invariance on 1.5D grids and of pruned steps: loss, gradients and logits equal the dense float64 model."""
 
 import numpy as np
 import pytest

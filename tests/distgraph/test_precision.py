@@ -10,9 +10,9 @@ from worlds import parallel
 from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Stack
-from spgnn.spmm.reference import DenseOperator
+from spgnn.spmm.kernels.reference import DenseOperator
 from spgnn.training import train
-from spgnn.training.loop import Trainer
+from spgnn.training.trainer import Trainer
 
 RANKS = [1, 2, 4]
 

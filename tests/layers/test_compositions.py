@@ -12,14 +12,14 @@ from spgnn.distgraph import distribute
 from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.spmm.autograd import dropout
-from spgnn.spmm.reference import DenseOperator
-from spgnn.training.loop import Trainer
+from spgnn.spmm.kernels.reference import DenseOperator
 from spgnn.training.loss import cross_entropy
+from spgnn.training.trainer import Trainer
 
 
 @pytest.fixture(autouse=True)
 def every_buffer_is_of_the_pool(monkeypatch):
-    monkeypatch.setattr("spgnn.spmm.buffers.SMALL", 1)
+    monkeypatch.setattr("spgnn.spmm.kernels.buffers.SMALL", 1)
 
 
 def skip_before(A, H, W, V):

@@ -10,7 +10,7 @@ from graphs import dense_operator, random_graph
 
 from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import ACTIVATIONS, GCN, Layer, Stack
-from spgnn.spmm.reference import DenseOperator
+from spgnn.spmm.kernels.reference import DenseOperator
 
 GRAPH = random_graph(n=20, edges=60)
 A = DenseOperator(dense_operator(GRAPH))

@@ -20,8 +20,9 @@ from spgnn.partition import (
     partition_of,
     row_block,
     row_blocks,
-    store,
+    save_partition,
 )
+from spgnn.partition.folder import store
 
 
 def make_graph(n=40, features="dense", y="classes", seed=1):
@@ -52,7 +53,7 @@ def is_mapped(array):
 @pytest.fixture
 def saved(tmp_path):
     graph = make_graph()
-    part_graph(graph, 3).save(tmp_path / "parts", graph)
+    save_partition(part_graph(graph, 3), tmp_path / "parts", graph)
     return graph, tmp_path / "parts"
 
 
@@ -61,7 +62,7 @@ def saved(tmp_path):
 def test_the_row_blocks_on_disk_are_the_rows_of_the_graph(tmp_path, features, y, n, k):
     graph = make_graph(n, features, y)
     part = part_graph(graph, k)
-    part.save(tmp_path / "parts", graph)
+    save_partition(part, tmp_path / "parts", graph)
     for rank, block in enumerate(row_blocks(graph, part)):
         loaded = load_block(tmp_path / "parts", rank)
         own_n = np.flatnonzero(part.owner_N == rank)
@@ -101,7 +102,7 @@ def test_a_partition_comes_back_with_all_it_knew(saved):
 
 def test_a_partition_of_unknown_origin_is_measured_when_it_is_saved(tmp_path):
     graph = make_graph()
-    Partition(np.arange(40) % 2, 2).save(tmp_path / "parts", graph)
+    save_partition(Partition(np.arange(40) % 2, 2), tmp_path / "parts", graph)
     loaded = load_partition(tmp_path / "parts", graph)
     assert loaded.graph_digest == graph.digest() and loaded.metrics["total_rows"] > 0
 
@@ -113,7 +114,7 @@ def test_another_graph_is_refused_with_the_question_to_ask(saved):
     with pytest.raises(PartitionError, match="was this partition made for another graph"):
         load_partition(folder, make_graph(seed=2))
     with pytest.raises(PartitionError, match="was this partition made for another graph"):
-        part_graph(graph, 3).save(folder, make_graph(seed=2))
+        save_partition(part_graph(graph, 3), folder, make_graph(seed=2))
     with pytest.raises(PartitionError, match="was this partition made for another graph"):
         list(row_blocks(make_graph(seed=2), load_partition(folder)))
 
@@ -205,16 +206,16 @@ def test_any_single_damage_to_a_file_gives_a_right_load_or_a_clear_error(saved):
 
 def test_saving_again_replaces_a_partition_but_never_another_folder(saved, tmp_path):
     graph, folder = saved
-    part_graph(graph, 2, "block").save(folder, graph)
+    save_partition(part_graph(graph, 2, "block"), folder, graph)
     assert load_partition(folder).k == 2 and not (folder / "part-00002").exists()
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1").write_text("precious")
     with pytest.raises(UsageError, match="exists and is not a partition"):
-        part_graph(graph, 2).save(tmp_path / "thesis", graph)
+        save_partition(part_graph(graph, 2), tmp_path / "thesis", graph)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "manifest.json").write_text('{"format": "spgnn-graph"}')
     with pytest.raises(PartitionError, match="not the manifest of a partition"):
-        part_graph(graph, 2).save(tmp_path / "other", graph)
+        save_partition(part_graph(graph, 2), tmp_path / "other", graph)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "parts", "thesis"]
 
 
@@ -230,7 +231,7 @@ def test_a_save_that_fails_half_way_leaves_the_old_partition_and_no_litter(saved
 
     monkeypatch.setattr(store, "_write", disk_full)
     with pytest.raises(ResourceError, match="No space left"):
-        part_graph(graph, 2).save(folder, graph)
+        save_partition(part_graph(graph, 2), folder, graph)
     assert load_partition(folder).k == 3
     assert [path.name for path in tmp_path.iterdir()] == ["parts"]
 
@@ -240,10 +241,10 @@ def test_a_killed_save_leaves_no_folder_that_loads(tmp_path):
     script = (
         "import os, sys, numpy as np\n"
         "from spgnn.graph import graph_from_coo\n"
-        "from spgnn.partition import part_graph, store\n"
+        "from spgnn.partition import part_graph, save_partition\nfrom spgnn.partition.folder import store\n"
         "graph = graph_from_coo(np.arange(9), np.arange(1, 10))\n"
         "store.sync = lambda path: os.kill(os.getpid(), 9)\n"
-        "part_graph(graph, 2, 'block').save(sys.argv[1], graph)\n"
+        "save_partition(part_graph(graph, 2, 'block'), sys.argv[1], graph)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "parts")], env=os.environ | {"PYTHONPATH": os.getcwd()}
@@ -276,7 +277,7 @@ def test_a_graph_whose_edges_nobody_chose_is_cut_measured_and_saved_with_its_rev
     both = stored.with_edges("undirected")
     part = part_graph(stored, 3)
     assert part.graph_digest == both.digest() and part.metrics == part_graph(both, 3).metrics
-    part.save(tmp_path / "parts", stored)
+    save_partition(part, tmp_path / "parts", stored)
     for graph in (stored, both):
         part.check_graph(graph)
         assert part.describe(graph)["nnz"] == 22

@@ -8,9 +8,10 @@ import scipy.sparse as sp
 
 from spgnn.errors import GraphError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import entropy, load_block, part_graph
-from spgnn.partition.entropy import dots, edge_weights
-from spgnn.partition.metis import neighbours
+from spgnn.partition import load_block, part_graph, save_partition
+from spgnn.partition.methods import entropy
+from spgnn.partition.methods.entropy import dots, edge_weights
+from spgnn.partition.methods.metis import neighbours
 
 OPTIONS = (
     {},
@@ -117,7 +118,7 @@ def test_features_are_read_and_never_written():
 def test_the_parts_on_disk_have_the_features_as_they_came(tmp_path, sparse):
     graph = mixed(80, sparse=sparse)
     part = part_graph(graph, 3, "entropy")
-    part.save(tmp_path / "parts", graph)
+    save_partition(part, tmp_path / "parts", graph)
     dense = lambda X: X.toarray() if sp.issparse(X) else np.asarray(X)
     for p in range(3):
         np.testing.assert_array_equal(dense(load_block(tmp_path / "parts", p).X_nF), dense(mixed(80).X[part.own(p)]))

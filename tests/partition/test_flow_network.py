@@ -8,8 +8,8 @@ import scipy.sparse as sp
 from graphs import random_graph
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from spgnn.partition import _flow
 from spgnn.partition.metrics import ones_of, row_work
+from spgnn.partition.refine import _flow
 
 SOURCE, TARGET = _flow.Network.Side.SOURCE, _flow.Network.Side.TARGET
 MUCH = 1 << 29

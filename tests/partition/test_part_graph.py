@@ -21,7 +21,7 @@ from spgnn.partition import (
     partition_of,
     partitioner,
 )
-from spgnn.partition.metis import neighbours
+from spgnn.partition.methods.metis import neighbours
 
 
 def ring(n):

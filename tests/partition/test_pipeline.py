@@ -12,10 +12,10 @@ import scipy.sparse as sp
 
 import spgnn
 from spgnn.errors import InputError, PartitionError, ResourceError, UsageError
-from spgnn.partition import load_block, load_halo, load_partition, part_to_folder, partition_of
-from spgnn.partition.pipeline import memory as memory_module
-from spgnn.partition.pipeline.memory import Memory, memory_bytes_of
-from spgnn.partition.pipeline.tables import Dense, Sparse, features_table
+from spgnn.partition import load_block, load_halo, load_partition, part_to_folder, partition_of, save_partition
+from spgnn.partition.folder.pipeline import memory_budget as memory_module
+from spgnn.partition.folder.pipeline.memory_budget import Memory, memory_bytes_of
+from spgnn.partition.folder.pipeline.part_tables import Dense, Sparse, features_table
 from spgnn.partition.stream import sources
 
 MEMORY = "16GB"  # the process that runs all tests may have 1 GB itself
@@ -58,7 +58,7 @@ def in_memory(folder: Path, tables: dict, edges: str, k: int, method: str = "spr
     """Save folder/e.bin as the in-memory path does, with the owners of folder/parts, as folder/memory."""
     graph = spgnn.load_graph(folder / "e.bin", **tables).with_edges(edges)
     part = partition_of(graph, np.load(folder / "parts" / "owner.npy"), k, method, balance=1.05)
-    part.save(folder / "memory", graph)
+    save_partition(part, folder / "memory", graph)
     return graph
 
 
@@ -114,7 +114,7 @@ def test_the_halo_is_what_is_within_so_many_hops_with_its_rows(tmp_path, hops, e
 def test_a_halo_of_more_nonzeros_than_any_part_has_wider_offsets(tmp_path, monkeypatch):
     for module in ("pipeline", "rows"):  # 2^15 stands for 2^31
         monkeypatch.setattr(
-            f"spgnn.partition.pipeline.{module}.index_dtype", lambda most: np.int16 if most < 2**15 else np.int32
+            f"spgnn.partition.folder.pipeline.{module}.index_dtype", lambda most: np.int16 if most < 2**15 else np.int32
         )
     np.random.default_rng(0).integers(0, 500, (25_000, 2)).astype(np.int32).tofile(tmp_path / "e.bin")
     part_to_folder(tmp_path / "e.bin", 4, tmp_path / "parts", memory=MEMORY, hops=2)

@@ -18,8 +18,8 @@ import pytest
 
 from spgnn.errors import PartitionError, ResourceError
 from spgnn.partition import is_partition, load_partition, part_to_folder
-from spgnn.partition.pipeline import npy, work
-from spgnn.partition.pipeline.work import Work
+from spgnn.partition.folder.pipeline import npy, work
+from spgnn.partition.folder.pipeline.work import Work
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ from graphs import random_graph
 from spgnn.data import load_graph
 from spgnn.errors import FormatError, InputError, PartitionError, ResourceError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import load_block, load_partition, part_to_folder, partition_of
+from spgnn.partition import load_block, load_partition, part_to_folder, partition_of, save_partition
 from spgnn.partition.stream.sources import edge_stream
 
 MEMORY = "16GB"  # the process that runs all tests may have 1 GB itself
@@ -39,7 +39,7 @@ def test_a_graph_gives_the_folder_that_it_is_saved_as_with_its_edges_as_chosen(t
     part_to_folder(graph, k, tmp_path / "parts", memory=MEMORY, hops=0)
     part = load_partition(tmp_path / "parts", graph)
     assert part.graph_name == "mine" and part.edges == graph.in_use().edges
-    partition_of(graph, part.owner_N, k).save(tmp_path / "memory", graph)
+    save_partition(partition_of(graph, part.owner_N, k), tmp_path / "memory", graph)
     assert files_of(tmp_path / "parts") == files_of(tmp_path / "memory")
 
 
@@ -150,7 +150,9 @@ def test_an_array_of_too_few_axes_is_named(tmp_path, what, value, message):
 
 
 def test_memory_that_cannot_do_is_told_before_any_is_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr("spgnn.partition.pipeline.rows.read_edges", lambda *_, **__: pytest.fail("a stage began"))
+    monkeypatch.setattr(
+        "spgnn.partition.folder.pipeline.rows.read_edges", lambda *_, **__: pytest.fail("a stage began")
+    )
     with pytest.raises(ResourceError, match="1,000,000,000 nodes need 34 bytes each"):
         part_to_folder(EDGES, 2, tmp_path / "parts", memory="16GB", n_nodes=10**9)
     with pytest.raises(UsageError, match=r"n_nodes \(--nodes\) = 2147483648; expected an integer from 0 to 2147483647"):
@@ -229,6 +231,6 @@ def test_what_a_link_stands_for_is_written_and_the_link_stays(tmp_path, exists, 
             part_to_folder(EDGES, 2, tmp_path / "link", memory=MEMORY)
         else:
             graph = random_graph(n=8, edges=20)
-            partition_of(graph, np.arange(8) % 2, 2).save(tmp_path / "link", graph)
+            save_partition(partition_of(graph, np.arange(8) % 2, 2), tmp_path / "link", graph)
     assert (tmp_path / "link").is_symlink() and load_partition(tmp_path / "scratch").k == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "scratch"]

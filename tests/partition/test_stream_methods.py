@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import breadth_first_order
 
 from spgnn.graph import graph_from_coo
 from spgnn.partition import PARTITIONERS, part_graph, rows_PP
-from spgnn.partition.gate import fill_empty_parts
+from spgnn.partition.checks import fill_empty_parts
 from spgnn.partition.stream import STREAMING, Passes, _stream, edge_stream, part_stream
 from spgnn.partition.stream.spring import node_cap, round_limits
 

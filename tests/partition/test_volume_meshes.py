@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from spgnn.data import load_graph
-from spgnn.partition import _volume, cover_PP, part_graph, rows_PP, volume
-from spgnn.partition.recut import cost
+from spgnn.partition import cover_PP, part_graph, rows_PP
+from spgnn.partition.methods import volume
+from spgnn.partition.methods.recut import cost
+from spgnn.partition.refine import _volume
 
 K = 4
 ROWS = 20

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spgnn.spmm import panels, passes
+from spgnn.spmm.kernels import panels, passes
 
 
 @pytest.fixture

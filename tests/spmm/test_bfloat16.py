@@ -7,11 +7,12 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from spgnn.dist.buffers import as_array
+from spgnn.dist.headers import as_array
 from spgnn.errors import ShapeError
-from spgnn.spmm import _kernels, reference, rows
-from spgnn.spmm.buffers import BufferPool, array_of
-from spgnn.spmm.local import LocalCSR, take_rows
+from spgnn.spmm import features as rows
+from spgnn.spmm.kernels import _kernels, reference
+from spgnn.spmm.kernels.buffers import BufferPool, array_of
+from spgnn.spmm.kernels.csr import LocalCSR, take_rows
 from spgnn.spmm.operations import Operations
 
 ISAS = _kernels.instruction_sets()

@@ -4,7 +4,7 @@ import gc
 
 import torch
 
-from spgnn.spmm.buffers import PAGE, BufferPool
+from spgnn.spmm.kernels.buffers import PAGE, BufferPool
 
 
 def test_a_block_comes_back_when_its_tensor_dies_and_is_used_again():

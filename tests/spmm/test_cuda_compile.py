@@ -8,8 +8,8 @@ import subprocess
 import pytest
 from emulated_cuda import PASSES
 
-from spgnn.spmm.cuda.launcher import OPTIONS, source_text
-from spgnn.spmm.cuda.plan import WARP
+from spgnn.spmm.kernels.cuda.launcher import OPTIONS, source_text
+from spgnn.spmm.kernels.cuda.work_items import WARP
 
 ARCHITECTURES = ("80", "90")
 SIZES = {"float": 4, "double": 8, "bfloat16": 2, "float16": 2}

@@ -7,10 +7,10 @@ import torch
 from emulated_cuda import RecordingLauncher, emulated_kernels
 
 from spgnn.errors import ShapeError
-from spgnn.spmm import reference
-from spgnn.spmm.cuda.kernels import CudaKernels
-from spgnn.spmm.host import HostKernels
-from spgnn.spmm.local import LocalCSR
+from spgnn.spmm.kernels import reference
+from spgnn.spmm.kernels.cpu import HostKernels
+from spgnn.spmm.kernels.csr import LocalCSR
+from spgnn.spmm.kernels.cuda.kernels import CudaKernels
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +102,7 @@ def test_spmm_touches_no_memory_but_its_arguments(kernels):
     )
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("spgnn.spmm.cuda.kernels.torch.empty", lambda *shape, **kind: partial)
+            patch.setattr("spgnn.spmm.kernels.cuda.kernels.torch.empty", lambda *shape, **kind: partial)
             kernels.spmm(A, X, out, bias_F=bias, add_nF=add)
     finally:
         kernels.launcher.buffers = None

@@ -13,12 +13,12 @@ import torch
 
 from spgnn import load_graph
 from spgnn.errors import ResourceError, UsageError
-from spgnn.spmm import backend
-from spgnn.spmm.cuda.kernels import CudaKernels
-from spgnn.spmm.cuda.launcher import CupyLauncher
-from spgnn.spmm.cuda.plan import LONG, SHORT, common_pack, launches, row_plan, tiling
-from spgnn.spmm.cuda.vendor import CusparseKernels
-from spgnn.spmm.host import HostKernels
+from spgnn.spmm.kernels import backend
+from spgnn.spmm.kernels.cpu import HostKernels
+from spgnn.spmm.kernels.cuda.kernels import CudaKernels
+from spgnn.spmm.kernels.cuda.launcher import CupyLauncher
+from spgnn.spmm.kernels.cuda.vendor import CusparseKernels
+from spgnn.spmm.kernels.cuda.work_items import LONG, SHORT, common_pack, launches, row_plan, tiling
 
 BENCH = Path(__file__).parents[2] / "runs" / "bench"
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from spgnn.spmm import indexmap
-from spgnn.spmm.covered import _together
-from spgnn.spmm.indexmap import IndexMap, columns_map, some_of
+from spgnn.spmm.exchange import index_map as indexmap
+from spgnn.spmm.exchange.covered import _together
+from spgnn.spmm.exchange.index_map import IndexMap, columns_map, some_of
 
 
 def blocks(seed):

@@ -6,8 +6,8 @@ import scipy.sparse as sp
 import torch
 
 from spgnn.errors import GraphError, ShapeError
-from spgnn.spmm import _kernels, reference
-from spgnn.spmm.local import LocalCSR, take_rows
+from spgnn.spmm.kernels import _kernels, reference
+from spgnn.spmm.kernels.csr import LocalCSR, take_rows
 
 WIDTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 41, 64, 100, 128, 129, 255, 256, 257, 300, 602]
 ISAS = _kernels.instruction_sets()

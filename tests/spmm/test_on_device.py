@@ -8,10 +8,10 @@ import scipy.sparse as sp
 import torch
 
 import spgnn
-from spgnn.spmm.backend import kernels_on
-from spgnn.spmm.cuda.device import CudaDriver
-from spgnn.spmm.host import HostKernels
-from spgnn.spmm.local import LocalCSR
+from spgnn.spmm.kernels.backend import kernels_on
+from spgnn.spmm.kernels.cpu import HostKernels
+from spgnn.spmm.kernels.csr import LocalCSR
+from spgnn.spmm.kernels.cuda.placement import CudaDriver
 
 pytestmark = pytest.mark.gpu
 
@@ -106,7 +106,7 @@ def test_spmm_equals_float64_on_a_large_power_law_graph(kernels, device, dtype):
 
 @pytest.mark.parametrize("dtype", [F32, F64, BF16])
 def test_cusparse_gives_the_same_product(kernels, device, dtype):
-    from spgnn.spmm.cuda.vendor import CusparseKernels
+    from spgnn.spmm.kernels.cuda.vendor import CusparseKernels
 
     A = LocalCSR(weighted(spgnn.load_graph("rmat:scale=12,degree=16").A), dtype)
     X = torch.randn(A.shape[1], 64).to(device, dtype)

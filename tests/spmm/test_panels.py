@@ -8,10 +8,10 @@ import scipy.sparse as sp
 import torch
 from long_rows import arrays, long_rows
 
-from spgnn.spmm import _kernels, panels, passes
-from spgnn.spmm.local import LocalCSR
-from spgnn.spmm.panels import Panels, has_panels, panel_bytes, row_groups
-from spgnn.spmm.passes import cut, multiply
+from spgnn.spmm.kernels import _kernels, panels, passes
+from spgnn.spmm.kernels.csr import LocalCSR
+from spgnn.spmm.kernels.panels import Panels, has_panels, panel_bytes, row_groups
+from spgnn.spmm.kernels.passes import cut, multiply
 
 
 @pytest.mark.parametrize("index", [np.int32, np.int64])

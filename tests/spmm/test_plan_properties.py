@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spgnn.dist import run_threads
-from spgnn.spmm.buffers import BufferPool
-from spgnn.spmm.indexmap import columns_map, find
-from spgnn.spmm.plan import ExchangePlan
+from spgnn.spmm.exchange.exchange_plan import ExchangePlan
+from spgnn.spmm.exchange.index_map import columns_map, find
+from spgnn.spmm.kernels.buffers import BufferPool
 
 
 @st.composite

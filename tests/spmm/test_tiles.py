@@ -6,8 +6,8 @@ import scipy.sparse as sp
 import torch
 from long_rows import arrays, hubs_first
 
-from spgnn.spmm import _kernels, panels, passes
-from spgnn.spmm.passes import Tiles, cut, multiply
+from spgnn.spmm.kernels import _kernels, panels, passes
+from spgnn.spmm.kernels.passes import Tiles, cut, multiply
 
 
 @pytest.mark.parametrize("isa", _kernels.instruction_sets())

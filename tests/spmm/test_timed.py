@@ -10,10 +10,10 @@ from graphs import random_graph
 from worlds import parallel
 
 from spgnn.distgraph import distribute
-from spgnn.spmm.local import LocalCSR
+from spgnn.spmm.kernels.csr import LocalCSR
 from spgnn.spmm.operations import Operations
-from spgnn.spmm.timed import TimedOperations
-from spgnn.timeline import EXCHANGE, SET_UP, Recorder
+from spgnn.spmm.timing import TimedOperations
+from spgnn.timeline.recorder import EXCHANGE, SET_UP, Recorder
 
 
 def totals(recorder):

@@ -12,7 +12,7 @@ from spgnn.machine import cores
 FIRST_CALLS = """
 import os
 import torch
-import spgnn.spmm.host
+import spgnn.spmm.kernels.cpu
 
 def first_call():
     torch.set_num_threads(2)

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from spgnn.errors import ShapeError, UsageError
-from spgnn.spmm import _kernels
-from spgnn.spmm.wire import Wire
+from spgnn.spmm.exchange.wire import Wire
+from spgnn.spmm.kernels import _kernels
 
 ISAS = _kernels.instruction_sets()
 LOSSY = ["bfloat16", "float16", "int8"]

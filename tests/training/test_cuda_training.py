@@ -8,10 +8,10 @@ from graphs import random_graph
 
 import spgnn
 from spgnn.dist import SelfCommunicator, run_threads
-from spgnn.dist.device import DeviceCommunicator
-from spgnn.dist.staged import StagedTransport
+from spgnn.dist.device.device_communicator import DeviceCommunicator
+from spgnn.dist.device.staged import StagedTransport
 from spgnn.layers import GCN, Stack
-from spgnn.spmm import backend
+from spgnn.spmm.kernels import backend
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,10 @@ from spgnn.dist import SelfCommunicator
 from spgnn.dist.consistency import check_counts, check_same, versions
 from spgnn.distgraph import distribute
 from spgnn.errors import CollectiveError, GraphError, LaunchError, PartitionError, SpgnnError, UsageError, together
+from spgnn.experiment import predict, run
 from spgnn.layers import GCN, Layer, Stack
-from spgnn.partition import part_graph
-from spgnn.training import predict, run, train
+from spgnn.partition import part_graph, save_partition
+from spgnn.training import train
 
 SOURCE = "sbm:n=60,seed=1"
 
@@ -57,7 +58,7 @@ def folders(comm, odd, tmp_path):
     graph = random_graph(use="undirected")
     for seed in range(2):
         if comm.rank == 0:
-            part_graph(graph, comm.size, method="random", seed=seed).save(tmp_path / f"parts{seed}", graph)
+            save_partition(part_graph(graph, comm.size, method="random", seed=seed), tmp_path / f"parts{seed}", graph)
     comm.barrier()
     distribute(tmp_path / f"parts{int(odd)}", comm)
 

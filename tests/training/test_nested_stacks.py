@@ -12,7 +12,7 @@ from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.layers.stack import stacks_of
-from spgnn.training.loop import Trainer
+from spgnn.training.trainer import Trainer
 
 
 class Named(torch.nn.Module):

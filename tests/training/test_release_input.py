@@ -13,7 +13,7 @@ from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Layer, Stack
-from spgnn.spmm.buffers import BufferPool
+from spgnn.spmm.kernels.buffers import BufferPool
 from spgnn.training import Trainer
 from spgnn.training.loss import cross_entropy
 
@@ -118,7 +118,7 @@ import sys
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.machine import peak_rss_mb
-from spgnn.training import run
+from spgnn.experiment import run
 folder = sys.argv[1]
 start = peak_rss_mb()
 run(folder + "/edges.npz", TrainConfig(epochs=2, hidden=int(sys.argv[2]), features=folder + "/X.npy", labels=folder + "/y.npy", dropout=0.0), SelfCommunicator())

@@ -21,10 +21,12 @@ from spgnn.errors import (
     ShapeError,
     UsageError,
 )
+from spgnn.experiment import predict, run
+from spgnn.experiment.checkpoint import best_checkpoint, load_checkpoint, save_checkpoint
 from spgnn.layers import GCN, Stack
-from spgnn.training import predict, run, train
-from spgnn.training.checkpoint import best_checkpoint, load_checkpoint, save_checkpoint
-from spgnn.training.loop import Trainer
+from spgnn.partition import save_partition
+from spgnn.training import train
+from spgnn.training.trainer import Trainer
 
 
 def learnable(n=80, seed=0, multilabel=False):
@@ -199,7 +201,7 @@ def test_a_run_from_a_folder_of_parts_equals_one_from_the_graph(tmp_path):
 
     graph = learnable()
     save_graph(graph, tmp_path / "graph")
-    part_graph(graph, 3, method="random").save(tmp_path / "parts", graph)
+    save_partition(part_graph(graph, 3, method="random"), tmp_path / "parts", graph)
     losses = []
     for partition in ("", str(tmp_path / "parts")):
         config = TrainConfig(
@@ -256,7 +258,7 @@ def test_a_partitioner_that_does_not_exist_is_refused_on_one_rank_too():
 def test_parts_of_another_graph_or_other_edges_are_refused(tmp_path):
     from spgnn.partition import part_graph
 
-    part_graph(learnable(), 1, method="block").save(tmp_path / "parts", learnable())
+    save_partition(part_graph(learnable(), 1, method="block"), tmp_path / "parts", learnable())
     with pytest.raises(PartitionError, match="not for 'wordnet'"):
         run("wordnet", TrainConfig(partition=str(tmp_path / "parts")), SelfCommunicator())
     with pytest.raises(UsageError, match="--edges undirected; got --edges directed"):

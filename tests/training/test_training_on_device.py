@@ -14,11 +14,11 @@ from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import ResourceError
+from spgnn.experiment.device import explaining_memory
 from spgnn.layers import GCN, Stack
-from spgnn.spmm.cuda.device import CudaDriver, device_communicator, place
+from spgnn.spmm.kernels.cuda.placement import CudaDriver, device_communicator, place
 from spgnn.training import Trainer
 from spgnn.training.captured import CapturedSteps
-from spgnn.training.device import explaining_memory
 
 pytestmark = pytest.mark.gpu
 
@@ -124,9 +124,9 @@ def test_bfloat16_trains_near_float32():
 
 
 def test_nccl_of_one_rank_sums_broadcasts_and_copies(device):
-    from spgnn.dist.device import DeviceCommunicator
-    from spgnn.dist.nccl import NcclTransport
-    from spgnn.spmm.cuda.launcher import CurrentStream
+    from spgnn.dist.device.device_communicator import DeviceCommunicator
+    from spgnn.dist.device.nccl import NcclTransport
+    from spgnn.spmm.kernels.cuda.launcher import CurrentStream
 
     comm = SelfCommunicator()
     nccl = DeviceCommunicator(comm, NcclTransport(comm, 0, CurrentStream(device), 30.0))

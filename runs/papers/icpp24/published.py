@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from spgnn.analysis.exchanges import Product as Counted
-from spgnn.analysis.exchanges import Work, grid_of, on_ranks, sums_PP, work_of
-from spgnn.dist.grid import ProcessGrid
-from spgnn.spmm.cost import EpochTime, LayerWork, Product, epoch_seconds
-from spgnn.spmm.machines import Machine
-from spgnn.spmm.schedule import plan_layers
+from spgnn.cost.grid import ProcessGrid
+from spgnn.cost.machines import Machine
+from spgnn.cost.pairs import Product as Counted
+from spgnn.cost.pairs import Work, grid_of, on_ranks, sums_PP, work_of
+from spgnn.cost.schedule import plan_layers
+from spgnn.cost.seconds import EpochTime, LayerWork, Product, epoch_seconds
 
 ITEMSIZE = 4
 

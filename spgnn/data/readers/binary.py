@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import FormatError
 from ..formats import reader
-from .assemble import check_node_count, coo_graph
+from .make_graph import check_node_count, coo_graph
 from .text import opened
 
 DTYPES = {".bin": "<i4", ".i32": "<i4", ".i64": "<i8"}

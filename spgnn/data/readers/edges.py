@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import FormatError
 from ..formats import reader
-from .assemble import check_node_count, coo_graph
+from .make_graph import check_node_count, coo_graph
 from .text import comment_lines, line_blocks, peek
 from .tokens import tokenise
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import FormatError
 from ..formats import reader
-from .assemble import csr_features, csr_graph
+from .make_graph import csr_features, csr_graph
 from .npz import Archive, member_names, open_npz, shape_of
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import FormatError
 from ...graph import TEST, TRAIN, VAL
 from ..formats import reader
-from .assemble import as_float, graph_name, naming, split_of
+from .make_graph import as_float, graph_name, naming, split_of
 from .npz import read_npy
 from .scipy_npz import read_csr_adjacency, read_csr_features
 from .text import read_json

@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import FormatError
 from ...graph import NO_SPLIT, TEST, TRAIN, VAL
 from ..formats import reader
-from .assemble import as_float, coo_graph
+from .make_graph import as_float, coo_graph
 from .npz import Archive, member_names, open_npz
 
 MASKS = {"train_masks": TRAIN, "val_masks": VAL, "test_masks": TEST}

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import FormatError
 from ..formats import reader
-from .assemble import coo_graph
+from .make_graph import coo_graph
 from .text import line_blocks, peek, text_bytes_bound
 from .tokens import Tokens, tokenise
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import FormatError
 from ..formats import reader
-from .assemble import check_node_count, coo_graph
+from .make_graph import check_node_count, coo_graph
 from .text import comment_lines, line_blocks, peek, text_bytes_bound
 from .tokens import Tokens, tokenise
 

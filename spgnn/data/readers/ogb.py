@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import FormatError
 from ...graph import TEST, TRAIN, VAL
 from ..formats import reader
-from .assemble import check_node_count, coo_graph, split_of
+from .make_graph import check_node_count, coo_graph, split_of
 from .text import line_blocks
 from .tokens import tokenise
 

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from ...errors import FormatError
 from ...graph import TEST, TRAIN, UNLABELLED, VAL
 from ..formats import reader
-from .assemble import coo_graph, csr_features, split_of
+from .make_graph import coo_graph, csr_features, split_of
 from .pickles import SparseRows, load_pickle
 from .text import line_blocks
 from .tokens import tokenise

@@ -9,7 +9,7 @@ import numpy as np
 from ...errors import FormatError
 from ...graph.structure import as_weights
 from ..formats import reader
-from .assemble import checked_parts, coo_graph, csr_features, csr_graph
+from .make_graph import checked_parts, coo_graph, csr_features, csr_graph
 from .npz import Archive, member_names, open_npz, shape_of
 
 

@@ -1,8 +1,8 @@
 """Partitions of edge streams in O(N) memory. Imports neither torch nor a communicator."""
 
 from . import spring, vertexcut  # noqa: F401  they register the built-in methods
+from .edge_passes import Passes
 from .methods import StreamPartition, halo, part_stream
-from .passes import Passes
 from .registry import STREAMING, streaming_partitioner
 from .sources import EdgeStream, edge_stream
 

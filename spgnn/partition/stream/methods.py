@@ -12,10 +12,10 @@ import numpy as np
 
 from ...config import MOST_HOPS
 from ...errors import PartitionError, SpgnnError, UsageError, is_integer, nearest
-from ..gate import check_balance, check_k, check_keywords, check_owner, check_seed
+from ..checks import check_balance, check_k, check_keywords, check_owner, check_seed
 from ..metrics import exchange_metrics
 from . import _stream
-from .passes import Passes, Progress
+from .edge_passes import Passes, Progress
 from .registry import STREAMING, own_parts
 from .sources import edge_stream
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ...errors import PartitionError, UsageError, is_integer
-from ..gate import fill_empty_parts
+from ..checks import fill_empty_parts
 from ..registry import PARTITIONERS, partitioner
-from .passes import Passes
+from .edge_passes import Passes
 from .sources import edge_stream
 
 METHODS = ("start", "add", "finish")

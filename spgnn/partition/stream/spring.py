@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import PartitionError, UsageError, check_integer, is_number
 from . import _stream
-from .passes import Passes
+from .edge_passes import Passes
 from .registry import builtin
 
 THRESHOLD = 0.1  # of the volume over k: the published code's, which the paper leaves open

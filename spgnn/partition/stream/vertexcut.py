@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import UsageError
 from . import _stream
-from .passes import Passes
+from .edge_passes import Passes
 from .registry import builtin
 
 CAPACITY = 1.05  # edges of a part of 2PS-L over |E| / k

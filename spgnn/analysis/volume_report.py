@@ -1,0 +1,158 @@
+"""VolumeReport: what an epoch sends, exchange by exchange and layer by layer, as a table and as JSON.
+
+Shapes: P = k c ranks; q sends, p receives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+
+import numpy as np
+
+from ..cost.pairs import Work
+from ..errors import UsageError, nearest
+
+DIRECTIONS = ("forward", "backward")
+HIDDEN = ("rows_PP", "itemsize", "work", "sent")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exchange:
+    """One exchange of an epoch: kind "rows", for a product with A, or "sum", over process rows (1.5D)."""
+
+    layer: int
+    direction: str
+    kind: str
+    width: int
+    row_bytes: int
+    rows_PP: np.ndarray  # that q sends p
+
+    def to_dict(self) -> dict:
+        rows = int(self.rows_PP.sum())
+        head = {"layer": self.layer, "direction": self.direction, "width": self.width, "rows": rows}
+        return head | {"bytes": rows * self.row_bytes, "kind": self.kind}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerVolume:
+    """One layer Z = A H W of an epoch, all ranks together.
+
+    rows           rows of Z that a training step computes.
+    rows_sent      rows of its exchanges, sums over process rows and evaluations too; bytes: of these.
+    multiply_adds  of a training step, forward and backward; the nonzeros of A as the graph has them (gcn
+                   adds one a row). Dense products are done on each of the c ranks of a process row.
+    """
+
+    layer: int
+    f_in: int
+    f_out: int
+    order: str
+    is_kept: bool
+    width: int
+    rows: int
+    rows_sent: int
+    bytes: int
+    multiply_adds: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VolumeReport:
+    """What one epoch sends, and the partition's metrics; print(report) shows the tables.
+
+    rows_PP[q, p] is what rank q sends rank p in one forward product of all rows, sums over process rows
+    not counted. `total_rows` to `messages` are of that product under this scheme; `replication_factor` is
+    the partition's, whatever the scheme; `seconds` is what making the partition took. Each entry of
+    `exchanges` is {layer, direction, width, rows, bytes, kind}, all ranks together; bytes_per_epoch is
+    their sum. `work` has the nonzeros that each rank multiplies in one product, `work_imbalance` their
+    largest over the mean: `cover` moves some from the reader to the owner.
+    """
+
+    k: int
+    n: int
+    nnz: int
+    method: str
+    scheme: str
+    replication: int
+    total_rows: int
+    max_send_rows: int
+    mean_send_rows: float
+    max_over_mean_send: float
+    max_recv_rows: int
+    messages: int
+    edge_cut: int
+    replication_factor: float
+    nnz_imbalance: float
+    node_imbalance: float
+    seconds: float
+    exchanges: list[dict]
+    bytes_per_epoch: int
+    work_imbalance: float
+    layers: tuple[LayerVolume, ...]
+    rows_PP: np.ndarray = field(repr=False)
+    itemsize: int
+    work: Work = field(repr=False)
+    sent: tuple[Exchange, ...] = field(repr=False)
+
+    def bytes_PP(self, layer: int | None = None, direction: str | None = None) -> np.ndarray:
+        """Return the bytes that rank q sends rank p in an epoch, (P, P) int64: of a layer, a direction, or all.
+
+        Sums over process rows are in them; evaluations are forward.
+        Raises: UsageError for a layer or direction that does not exist. A layer that exchanges
+                nothing, such as the first with A X kept, gives zeros.
+        """
+        if layer is not None and not 1 <= layer <= len(self.layers):
+            raise UsageError(f"layer {layer} does not exist; expected 1 to {len(self.layers)}")
+        if direction is not None and direction not in DIRECTIONS:
+            raise UsageError(f"direction {direction!r} is not known{nearest(direction, DIRECTIONS)}")
+        total_PP = np.zeros_like(self.rows_PP)
+        for exchange in self.sent:
+            if layer in (None, exchange.layer) and direction in (None, exchange.direction):
+                total_PP += exchange.rows_PP * exchange.row_bytes
+        return total_PP
+
+    def to_dict(self) -> dict:
+        """Return the JSON object of `spgnn measure`: its fixed keys, then work_imbalance and layers."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in HIDDEN}
+        return values | {"layers": [asdict(layer) for layer in self.layers]}
+
+    def __repr__(self) -> str:
+        return str(self)  # of arrays, k x k, nobody would see more
+
+    def __str__(self) -> str:
+        moved = int(self.work.sender_P.sum())
+        grid = f", c = {self.replication} ({self.k * self.replication} ranks)" if self.replication > 1 else ""
+        lines = [
+            f"{self.method}, k = {self.k}, {self.scheme}{grid}: {self.n:,} nodes, {self.nnz:,} nonzeros",
+            f"  one product: {self.total_rows:,} rows in {self.messages:,} messages; largest send "
+            f"{self.max_send_rows:,} ({self.max_over_mean_send:.2f} x the mean), largest receive {self.max_recv_rows:,}",
+            f"  partition: {self.edge_cut:,} cut nonzeros, replication {self.replication_factor:.2f}, "
+            f"work {self.nnz_imbalance:.3f} and nodes {self.node_imbalance:.3f} x the mean",
+            f"  largest work of a rank {self.work_imbalance:.3f} x the mean"
+            + (f"; {moved:,} nonzeros ({moved / max(self.nnz, 1):.1%}) move to the owner" if moved else ""),
+        ]
+        lines += [f"  {line}" for line in layer_table(self.layers)]
+        lines += [
+            f"  layer {e['layer']} {e['direction']:<8} {e['kind']:<4}  {e['rows']:>12,} rows x {e['width']:<5} {e['bytes']:>16,} bytes"
+            for e in self.exchanges
+        ]
+        return "\n".join([*lines, f"  an epoch: {self.bytes_per_epoch:,} bytes"])
+
+
+def layer_table(layers: tuple[LayerVolume, ...]) -> list[str]:
+    """Return the lines of a table: each layer's order, widths, rows, bytes, multiply-adds, and why."""
+    head = ("layer", "order", "widths", "rows computed", "rows sent", "bytes", "multiply-adds", "why")
+    orders = {"spmm_first": "(A H) W", "gemm_first": "A (H W)"}
+    rows = [
+        (str(v.layer), "(A X) W, kept" if v.is_kept else orders[v.order], f"{v.f_in} -> {v.f_out}", f"{v.rows:,}",
+         f"{v.rows_sent:,}", f"{v.bytes:,}", f"{v.multiply_adds:,}", v.why)
+        for v in layers
+    ]  # fmt: skip
+    sizes = [max(map(len, column)) for column in zip(head, *rows)]
+    left = {"layer", "order", "widths", "why"}
+    return [
+        "  ".join(
+            cell.ljust(size) if name in left else cell.rjust(size) for name, cell, size in zip(head, row, sizes)
+        ).rstrip()
+        for row in (head, *rows)
+    ]

@@ -1,0 +1,239 @@
+"""Graphs that another library holds in memory; none of these libraries is imported here.
+
+Shapes: N nodes, E edges, F features, C classes, S splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import FormatError, GraphError, InputError
+from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
+from ..graph.structure import as_weights
+from .readers.make_graph import whole_labels
+
+MASKS = {"train_mask": TRAIN, "val_mask": VAL, "test_mask": TEST}
+DGL_KEYS = {"X": ("feat", "features", "x"), "y": ("label", "labels", "y")}
+
+
+def from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields) -> Graph:
+    """Return the Graph of the edges src[e] -> dst[e], see `graph_from_coo`; torch tensors are taken too."""
+    return graph_from_coo(
+        as_array(src), as_array(dst), n_nodes, None if weights is None else as_array(weights), **fields
+    )
+
+
+def from_scipy(A, **fields) -> Graph:
+    """Return the Graph whose adjacency is A, (N, N) of any sparse format; duplicates are summed, as scipy does.
+
+    Args:   fields: X, y, split, name, meta.
+    Raises: GraphError naming what is wrong, before scipy multiplies or converts anything.
+    """
+    if not sp.issparse(A):
+        raise GraphError(f"from_scipy takes a scipy sparse matrix, got {type(A).__name__}")
+    if A.ndim != 2 or A.shape[0] != A.shape[1]:
+        raise GraphError(f"the adjacency has shape {A.shape}; expected as many rows as columns")
+    if A.dtype.kind not in "biuf":
+        raise GraphError(f"the adjacency holds {A.dtype}; expected real numbers")
+    _check_indices(A)
+    nnz = A.nnz
+    if A.format == "csr" and A.has_canonical_format:
+        A = sp.csr_array((A.data, A.indices, A.indptr), shape=A.shape)
+    else:
+        A = sp.csr_array(A.copy())
+        A.sum_duplicates()
+    meta = {"duplicates": nnz - A.nnz} | fields.pop("meta", {})
+    return Graph(sp.csr_array((as_weights(A.data), A.indices, A.indptr), shape=A.shape), meta=meta, **fields)
+
+
+def from_networkx(G, weight: str = "weight", features: str | None = None, labels: str | None = None, **fields) -> Graph:
+    """Return the Graph of a NetworkX graph: node i is the i-th of G.nodes, undirected edges stand both ways.
+
+    Args:   weight: the edge attribute; an edge without it weighs 1.
+            features, labels: node attributes that every node has, numbers or arrays of one length.
+    """
+    ids = {node: i for i, node in enumerate(G)}
+    edges = list(G.edges(data=weight, default=1))
+    src = np.fromiter((ids[e[0]] for e in edges), np.int64, len(edges))
+    dst = np.fromiter((ids[e[1]] for e in edges), np.int64, len(edges))
+    try:
+        weights = np.fromiter((e[2] for e in edges), np.float64, len(edges))
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"edge attribute {weight!r} is no number: {error}; name another one with weight=") from error
+    if not G.is_directed():
+        off = src != dst
+        src, dst = np.concatenate([src, dst[off]]), np.concatenate([dst, src[off]])
+        weights = np.concatenate([weights, weights[off]])
+    if features is not None:
+        fields["X"] = _features(_node_attribute(G, features))
+    if labels is not None:
+        fields["y"] = _labels(_node_attribute(G, labels))
+    fields.setdefault("name", str(G.name) if G.name else "networkx")
+    return graph_from_coo(src, dst, len(ids), as_weights(weights), **fields)
+
+
+def from_pyg(data, **fields) -> Graph:
+    """Return the Graph of a PyG Data: edge_index or adj_t, edge_weight, x, y, train/val/test_mask (N,) or (N, S)."""
+    get = lambda name: getattr(data, name, None)
+    if type(data).__name__ == "HeteroData":
+        raise GraphError("a PyG HeteroData has several node types; use data.to_homogeneous()")
+    if get("edge_index") is not None:
+        edge_index = as_array(data.edge_index)
+        if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+            raise GraphError(f"edge_index has shape {edge_index.shape}; expected (2, E)")
+        src, dst = edge_index
+        weights = None if get("edge_weight") is None else as_array(data.edge_weight)
+    elif get("adj_t") is not None:
+        src, dst, weights = _from_adj_t(data.adj_t)
+    else:
+        raise GraphError("the PyG Data has neither edge_index nor adj_t; expected one of them")
+    X, y = get("x"), get("y")
+    n = get("num_nodes")
+    read = {
+        "X": None if X is None else _features(as_array(X)),
+        "y": None if y is None else _labels(as_array(y)),
+        "split": split_of_masks({name: as_array(get(name)) for name in MASKS if get(name) is not None}),
+        "name": "pyg",
+    }
+    n = len(read["X"]) if n is None and X is not None else n
+    return graph_from_coo(src, dst, n, weights, **(read | fields))
+
+
+def from_dgl(g, features: str | None = None, labels: str | None = None, weight: str | None = None, **fields) -> Graph:
+    """Return the Graph of a homogeneous DGL graph: edges(), ndata, and edata[weight] where weight is given.
+
+    Args: features, labels: keys of ndata; by default the first of feat, features, x and label, labels, y.
+    """
+    if not getattr(g, "is_homogeneous", True):
+        raise GraphError("the DGL graph has several node or edge types; use dgl.to_homogeneous(g)")
+    src, dst = g.edges()
+    read: dict[str, Any] = {"name": "dgl"}
+    for name, key, convert in (("X", features, _features), ("y", labels, _labels)):
+        key = key or next((k for k in DGL_KEYS[name] if k in g.ndata), None)
+        if key is not None:
+            read[name] = convert(as_array(_stored(g.ndata, key, "ndata")))
+    read["split"] = split_of_masks({name: as_array(g.ndata[name]) for name in MASKS if name in g.ndata})
+    weights = None if weight is None else as_array(_stored(g.edata, weight, "edata"))
+    return graph_from_coo(as_array(src), as_array(dst), int(g.num_nodes()), weights, **(read | fields))
+
+
+FROM_LIBRARY: dict[str, Callable[..., Graph]] = {
+    "networkx": from_networkx,
+    "torch_geometric": from_pyg,
+    "dgl": from_dgl,
+}
+
+
+def from_object(source) -> Graph:
+    """Return the Graph of a Graph, a scipy matrix, (src, dst), a NetworkX graph, a PyG Data or a DGL graph."""
+    if isinstance(source, Graph):
+        return source
+    if sp.issparse(source):
+        return from_scipy(source)
+    if isinstance(source, (tuple, list)) and len(source) == 2:
+        return from_coo(*source)
+    if isinstance(source, np.ndarray) and source.ndim == 2 and source.shape[0] == 2:
+        return from_coo(*source)
+    for base in type(source).__mro__:
+        library = base.__module__.partition(".")[0]
+        if library in FROM_LIBRARY:
+            return FROM_LIBRARY[library](source)
+    raise InputError(
+        f"cannot make a graph of a {type(source).__module__}.{type(source).__qualname__}; expected a path, a built-in "
+        f"name, a scipy matrix, (src, dst) arrays, a NetworkX graph, a PyG Data or a DGL graph"
+    )
+
+
+def as_array(values) -> np.ndarray:
+    """Return values as a NumPy array; a torch tensor is detached and brought to the CPU, bfloat16 as float32."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if getattr(values, "is_sparse", False) or "sparse" in str(getattr(values, "layout", "")):
+            raise GraphError("a sparse torch tensor is not taken here; use .to_dense(), or a scipy CSR")
+        values = (values.float() if str(getattr(values, "dtype", "")) == "torch.bfloat16" else values).numpy()
+    return np.asarray(values)
+
+
+def split_of_masks(masks: dict[str, np.ndarray]) -> np.ndarray | None:
+    """Return the split (N,) or (N, S) int8 of the boolean masks train_mask, val_mask, test_mask.
+
+    Raises: GraphError naming the first node that is in two of them.
+    """
+    if not masks:
+        return None
+    shape = next(iter(masks.values())).shape
+    split = np.full(shape, NO_SPLIT, np.int8)
+    for name, mask in masks.items():
+        if mask.shape != shape:
+            raise GraphError(f"{name} has shape {mask.shape}; the other masks have {shape}")
+        mask = mask.astype(bool)
+        taken = mask & (split != NO_SPLIT)
+        if taken.any():
+            raise GraphError(
+                f"node {int(np.argwhere(taken)[0][0])} is in {name} and in another mask; expected one at most"
+            )
+        split[mask] = MASKS[name]
+    return split
+
+
+def _check_indices(A) -> None:
+    if A.format in ("csr", "csc", "bsr"):
+        indptr, ids, n = A.indptr, A.indices, A.shape[0]
+        if len(indptr) < 1 or indptr[0] != 0 or indptr[-1] != len(ids) or np.any(indptr[1:] < indptr[:-1]):
+            raise GraphError(f"the adjacency's indptr must rise from 0 to {len(ids)}, got {indptr[0]} to {indptr[-1]}")
+        _check_range(ids, n // A.blocksize[1] if A.format == "bsr" else n)
+    elif A.format == "coo":
+        _check_range(A.row, A.shape[0])
+        _check_range(A.col, A.shape[1])
+
+
+def _check_range(ids: np.ndarray, n: int) -> None:
+    bad = (ids < 0) | (ids >= n)
+    if bad.any():
+        raise GraphError(
+            f"entry {int(np.argmax(bad))} of the adjacency has index {ids[np.argmax(bad)]}; expected 0 to {n - 1}"
+        )
+
+
+def _features(X: np.ndarray) -> np.ndarray:
+    X = X[:, None] if X.ndim == 1 else X
+    return X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
+
+
+def _labels(y: np.ndarray) -> np.ndarray:
+    try:
+        return whole_labels("labels", y)
+    except FormatError as error:
+        raise GraphError(str(error)) from None
+
+
+def _node_attribute(G, name: str) -> np.ndarray:
+    missing = [node for node, value in G.nodes(data=name, default=None) if value is None]
+    if missing:
+        raise GraphError(
+            f"{len(missing)} nodes have no attribute {name!r}, the first is {missing[0]!r}; give all of them one"
+        )
+    try:
+        return np.array([value for _, value in G.nodes(data=name)])
+    except ValueError as error:
+        raise GraphError(f"node attribute {name!r} does not have one length: {error}") from error
+
+
+def _stored(frame, key: str, where: str):
+    if key not in frame:
+        raise GraphError(f"{where} has no {key!r}; it has {', '.join(map(str, frame.keys())) or 'nothing'}")
+    return frame[key]
+
+
+def _from_adj_t(adj_t):
+    """Return src, dst, weights of the transposed adjacency: a torch_sparse SparseTensor or a sparse torch tensor."""
+    if hasattr(adj_t, "sparse_sizes"):
+        dst, src, weights = adj_t.coo()
+        return as_array(src), as_array(dst), None if weights is None else as_array(weights)
+    coo = adj_t.to_sparse_coo().coalesce()
+    dst, src = as_array(coo.indices())
+    return src, dst, as_array(coo.values())

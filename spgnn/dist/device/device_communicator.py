@@ -1,0 +1,107 @@
+"""DeviceCommunicator: the ranks of another communicator, for tensors of a device too.
+
+Buffers of the CPU go the way they went. Tensors of a device go by a transport: through host memory
+(staged.py), by NCCL (nccl.py) or, where MPI takes device addresses, by MPI itself (mpi.py).
+Imports no torch: a tensor says itself where it lies and is copied by its own methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..communicator import Communicator, Op, Request
+
+
+class Transport(Protocol):
+    """What moves device tensors between the ranks of a communicator, and counts them in its traffic.
+
+    All are ordered behind what the rank has launched before; what it launches after `wait`, or after one
+    that waits, is ordered behind them.
+    """
+
+    name: str
+
+    def start(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request: ...
+    def reduce(self, x, op: Op) -> None: ...
+    def broadcast(self, x, root: int) -> None: ...
+    def split(self, part: Communicator | None, color: int | None, key: int) -> Transport | None: ...
+    def close(self) -> None: ...
+
+
+def on_device(x) -> bool:
+    """Whether x is a tensor that does not lie in the memory of the CPU."""
+    return hasattr(x, "detach") and x.device.type != "cpu"
+
+
+class DeviceCommunicator:
+    """The ranks, collectives and traffic of `comm`; device tensors move by `transport`.
+
+    Args: is_device  which buffers the transport moves.
+    """
+
+    def __init__(self, comm: Communicator, transport: Transport, is_device: Callable[[Any], bool] = on_device):
+        self._comm, self.transport, self._is_device = comm, transport, is_device
+        self.rank, self.size, self.traffic = comm.rank, comm.size, comm.traffic
+
+    @property
+    def phase(self) -> str:
+        return self._comm.phase
+
+    @phase.setter
+    def phase(self, text: str) -> None:
+        self._comm.phase = text
+
+    def all_reduce(self, x, op: Op = "sum"):
+        if not self._is_device(x):
+            return self._comm.all_reduce(x, op)
+        self.transport.reduce(x.detach(), op)
+        return x
+
+    def start_all_reduce(self, x, op: Op = "sum") -> Request:
+        if not self._is_device(x):
+            return self._comm.start_all_reduce(x, op)
+        from ..base import Done
+
+        self.transport.reduce(x.detach(), op)
+        return Done()
+
+    def all_gather(self, x) -> np.ndarray:
+        """Return the rows of all ranks in the memory of the CPU."""
+        return self._comm.all_gather(x.detach().cpu() if self._is_device(x) else x)
+
+    def all_gather_json(self, value: Any) -> list[Any]:
+        return self._comm.all_gather_json(value)
+
+    def all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]):
+        if not self._is_device(send):
+            return self._comm.all_to_all(send, send_rows, recv, recv_rows)
+        self.transport.start(send.detach(), send_rows, recv.detach(), recv_rows).wait()
+        return recv
+
+    def start_all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request:
+        if not self._is_device(send):
+            return self._comm.start_all_to_all(send, send_rows, recv, recv_rows)
+        return self.transport.start(send.detach(), send_rows, recv.detach(), recv_rows)
+
+    def broadcast(self, x, root: int = 0):
+        if not self._is_device(x):
+            return self._comm.broadcast(x, root)
+        self.transport.broadcast(x.detach(), root)
+        return x
+
+    def barrier(self) -> None:
+        self._comm.barrier()
+
+    def split(self, color: int | None, key: int | None = None) -> DeviceCommunicator | None:
+        part = self._comm.split(color, key)
+        transport = self.transport.split(part, color, self.rank if key is None else key)
+        return None if part is None else DeviceCommunicator(part, transport, self._is_device)
+
+    def abort(self, exit_code: int, message: str) -> None:
+        self._comm.abort(exit_code, message)
+
+    def __repr__(self) -> str:
+        return f"{self._comm!r} by {self.transport.name}"

@@ -1,0 +1,70 @@
+"""StagedTransport: device tensors through pinned memory of the host; any communicator, any ranks on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..communicator import Communicator, Op, Request
+
+
+class StagedTransport:
+    """Copy to the host, move by `comm`, copy back; `comm` checks and counts.
+
+    A started exchange runs beside what is launched after it from the moment on at which the rows are on
+    the host; the copy back is launched by `wait`.
+    """
+
+    name = "host memory"
+
+    def __init__(self, comm: Communicator):
+        self.comm = comm
+
+    def start(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request:
+        out, into = _pinned(send), _pinned(recv)
+        out.copy_(send)  # waits for what packs the rows, and for the copy
+        return _StagedRequest(self.comm.start_all_to_all(out, send_rows, into, recv_rows), recv, into)
+
+    def reduce(self, x, op: Op) -> None:
+        staged = x.cpu()
+        self.comm.all_reduce(staged, op)
+        x.copy_(staged)
+
+    def broadcast(self, x, root: int) -> None:
+        staged = x.cpu().contiguous()
+        self.comm.broadcast(staged, root)
+        x.copy_(staged)
+
+    def split(self, part: Communicator | None, color: int | None, key: int) -> StagedTransport | None:
+        return None if part is None else StagedTransport(part)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _StagedRequest:
+    """An exchange between host buffers; its end is followed by the copy to the device."""
+
+    def __init__(self, request: Request, recv, into):
+        self._request, self._recv, self._into = request, recv, into
+        self._is_copied = False
+
+    @property
+    def ended_s(self) -> float | None:
+        return self._request.ended_s
+
+    def test(self) -> bool:
+        if self._request.test():
+            self.wait()
+        return self._is_copied
+
+    def wait(self) -> None:
+        self._request.wait()
+        if not self._is_copied:
+            # torch keeps pinned memory until a copy out of it has ended.
+            self._recv.copy_(self._into, non_blocking=True)
+            self._is_copied, self._into = True, None
+
+
+def _pinned(x):
+    """Return an uninitialised tensor of x's shape in memory that a device copies to and from by itself."""
+    return x.new_empty(x.shape, device="cpu", pin_memory=x.device.type == "cuda")

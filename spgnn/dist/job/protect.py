@@ -1,0 +1,222 @@
+"""Protection: one rank that fails ends the whole job, in seconds, and is named once.
+
+A Job is this process's part in what a launcher started. What Python can see (exceptions, sys.exit)
+it reports itself and ends with MPI's Abort; what it cannot see (SIGKILL, segfaults, os._exit) the
+guard of the host reports, and the launcher ends the others.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import builtins
+import fcntl
+import functools
+import os
+import socket
+import stat
+import sys
+import termios
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+from ...errors import RankError, SpgnnError, exit_code_of
+from ..launchers import Launcher, find_launcher
+from . import guard
+from .guard_client import PATIENCE_S, GuardLine
+
+INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as a shell says it
+
+
+def run_protected(body: Callable[[], int | None], *, debug: bool = False) -> int:
+    """Return the exit code of body(); an error becomes one message, and the end of all ranks.
+
+    Args: debug  show tracebacks; also on while body runs if SPGNN_DEBUG=1 is in the environment.
+    An int that body returns is the exit code. Under a launcher no other code than 0 returns: the
+    job ends here. For entry points: `sys.exit(run_protected(...))`.
+    """
+    job = this_job()
+    if debug:
+        os.environ["SPGNN_DEBUG"] = "1"
+    os.environ.setdefault("SPGNN_DEBUG", "0")
+    try:
+        code = body() or 0
+        sys.stdout.flush()
+    except BaseException as error:  # SystemExit and KeyboardInterrupt end a rank like any error
+        return job.fail(error)
+    return job.end(code) if code else 0
+
+
+@functools.cache
+def this_job() -> Job:
+    """Return the Job of this process, its hooks installed if a launcher started it."""
+    job = Job(find_launcher(os.environ))
+    if job.launcher is not None:
+        job.install_hooks()
+    return job
+
+
+class Job:
+    """This process in its job: its rank, its phase, and its line to the guard of the host."""
+
+    def __init__(self, launcher: Launcher | None):
+        self.launcher = launcher
+        self.rank = 0 if launcher is None else launcher.rank
+        self.phase = "set-up"
+        self._line: GuardLine | None = None
+
+    def join(self, rank: int, token: str, barrier: Callable[[], None], files: list[str]) -> None:
+        """Start the guard of this host, once, see GuardLine. Collective."""
+        if self._line is None:
+            self.rank = rank
+            self._line = GuardLine(rank, token, barrier, files)
+            atexit.register(self._line.leave)
+
+    def set_phase(self, phase: str) -> None:
+        """Record what this rank does; the guard names it."""
+        self.phase = " ".join(phase.split())
+        if self._line is not None:
+            self._line.tell(self.phase.encode())
+
+    def fail(self, error: BaseException) -> int:
+        """Report error, once a host, and end the job with its exit code.
+
+        Returns the exit code where there is no launcher, and for SystemExit of 0.
+        """
+        code, message = _verdict(error)
+        if code == 0:
+            return 0
+        if isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the flush at exit stays quiet too
+        if message:
+            self._report(error, message)
+        return self.end(code)
+
+    def end(self, exit_code: int) -> int:
+        """End every rank of the job with exit_code; return it where there is no launcher."""
+        if self.launcher is None:
+            return exit_code
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                continue
+        for fd in (1, 2):
+            _wait_until_read(fd)
+        if self._line is not None:
+            self._line.tell(guard.FAILED)
+        if "mpi4py.MPI" in sys.modules:
+            abort_world(sys.modules["mpi4py.MPI"], exit_code)
+        self.launcher.abort(exit_code)
+        os._exit(exit_code)
+
+    def install_hooks(self) -> None:
+        """End the job for errors before and after spgnn.world() too: sys.excepthook and sys.exit."""
+
+        def leave_process(code=None):
+            raise _exit_of(self, code)
+
+        sys.excepthook = lambda kind, error, trace: self.fail(error)
+        sys.exit = builtins.exit = builtins.quit = leave_process
+
+    def _report(self, error: BaseException, message: str) -> None:
+        if not self._may_speak(error):
+            return
+        if _shows_traceback(error):
+            traceback.print_exception(error)
+        if self.launcher is None:
+            sys.stderr.write(f"spgnn: {message}\n")
+        else:
+            sys.stderr.write(guard.report_line(self.rank, message, self.phase, socket.gethostname(), os.getpid()))
+        sys.stderr.flush()
+
+    def _may_speak(self, error: BaseException) -> bool:
+        """Return whether no other rank of this host has been reported; wait for one that has more to say."""
+        if self.launcher is None:
+            return True
+        if self._line is not None and self._line.is_up:
+            if isinstance(error, RankError) and self._line.ask(guard.WAIT) == guard.QUIET:
+                return False
+            return self._line.ask(guard.ASK) != guard.QUIET
+        if self.rank > 0 or isinstance(error, RankError):
+            time.sleep(PATIENCE_S)  # rank 0, or the rank that failed, ends the job meanwhile
+        return True
+
+
+def abort_world(MPI, exit_code: int) -> None:
+    """End all ranks by MPI_Abort, without its own words on stderr; of one rank alone, only MPI ends.
+
+    Args: MPI  mpi4py's module, which only dist/mpi imports.
+    """
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        return
+    if MPI.COMM_WORLD.size == 1:
+        MPI.Finalize()
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    MPI.COMM_WORLD.Abort(exit_code)
+
+
+def shared_files() -> list[str]:
+    """Return the files in shared memory that MPICH has mapped and forgets when a job is aborted."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return sorted({path for line in maps if (path := line[73:].strip()).startswith("/dev/shm/mpich_shm_")})
+
+
+def _wait_until_read(fd: int) -> None:
+    """Wait until the launcher has read what stands in fd, if it is a pipe: hydra drops it at an abort."""
+    end, unread = time.monotonic() + PATIENCE_S, array.array("i", [0])
+    try:
+        while stat.S_ISFIFO(os.fstat(fd).st_mode) and time.monotonic() < end:
+            fcntl.ioctl(fd, termios.FIONREAD, unread)
+            if not unread[0]:
+                return
+            time.sleep(0.002)
+    except OSError:  # closed
+        return
+
+
+def _verdict(error: BaseException) -> tuple[int, str]:
+    """Return the exit code and the message of an error that ends a process."""
+    if isinstance(error, SystemExit):
+        if error.code is None or isinstance(error.code, int):
+            return (error.code or 0), f"sys.exit({error.code})"
+        return 1, str(error.code)
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, "interrupted"
+    if isinstance(error, BrokenPipeError):
+        return BROKEN_PIPE, ""
+    if isinstance(error, SpgnnError):
+        return exit_code_of(error), str(error)
+    return 1, f"{type(error).__name__}: {error}"
+
+
+def _shows_traceback(error: BaseException) -> bool:
+    """SPGNN_DEBUG=1: always; 0: never; otherwise for what is no error of spgnn's own."""
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        return False
+    debug = os.environ.get("SPGNN_DEBUG", "")
+    return debug == "1" or (debug != "0" and not isinstance(error, SpgnnError))
+
+
+def _exit_of(job: Job, code) -> SystemExit:
+    """Return a SystemExit that ends the job when the interpreter, not a caller, reads its code.
+
+    A script's sys.exit(3) passes no hook of Python: the interpreter reads `code` and leaves. It reads
+    it below all Python frames, which tells it from an `except SystemExit` that goes on.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return SystemExit(code)
+
+    class Exit(SystemExit):
+        @property
+        def code(self):
+            try:
+                sys._getframe(1)
+            except ValueError:
+                job.fail(SystemExit(code))
+            return code
+
+    return Exit(code)

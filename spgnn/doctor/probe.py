@@ -1,0 +1,217 @@
+"""Measure what the cost model needs, on every rank at once: rates of products, passes and links. Imports torch.
+
+Shapes: n rows, F columns, P ranks.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from ..analysis.memory import MPI_BYTES
+from ..config import TrainConfig
+from ..cost.machines import Machine, load_machine
+from ..cost.seconds import CALLS_A_LAYER, CALLS_AN_EPOCH, gemm_flops
+from ..dist import Communicator, SelfCommunicator
+from ..distgraph import distribute
+from ..graph import Graph
+from ..layers import GCN, Stack
+from ..machine import cache_bytes, memory_bytes, rss_bytes
+from ..spmm.kernels.buffers import BufferPool
+from ..spmm.kernels.csr import LocalCSR
+from ..training import Trainer
+
+MB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hosts:
+    """Which ranks share a host: their number, this rank's place among them, and the two kinds of neighbours."""
+
+    count: int
+    here: int  # ranks on the fullest host
+    local: Communicator | None  # the ranks of this host, where there are several
+    remote: Communicator | None  # the ranks with this one's place on each host, where there are several hosts
+    is_first: bool
+
+
+def find_hosts(comm: Communicator) -> Hosts:
+    """Return who runs where, by host names. Collective."""
+    names = comm.all_gather_json(socket.gethostname())
+    order = sorted(set(names), key=names.index)
+    place_P = [names[:r].count(name) for r, name in enumerate(names)]
+    local = comm.split(order.index(names[comm.rank]))
+    remote = comm.split(place_P[comm.rank])
+    return Hosts(
+        count=len(order),
+        here=max(names.count(name) for name in order),
+        local=local if local.size > 1 else None,
+        remote=remote if remote.size > 1 else None,
+        is_first=place_P[comm.rank] == 0,
+    )
+
+
+def gemm_rate(
+    comm: Communicator, dtype: torch.dtype, stream: float, repeat: int = 5, n: int = 60_000, F: int = 128
+) -> float:
+    """Return the flop/s of (n, F) (F, F), passes over memory taken off as gemm_seconds adds them. Collective."""
+    A, W = torch.ones(n, F, dtype=dtype), torch.ones(F, F, dtype=dtype)
+    out = torch.empty(n, F, dtype=dtype)
+    seconds = _seconds(comm, lambda: torch.mm(A, W, out=out), repeat)
+    return n * gemm_flops(F, F) / max(seconds - 2 * n * F * dtype.itemsize / stream, seconds / 2)
+
+
+def stream_bytes(comm: Communicator, repeat: int = 5, size: int = 48 * MB) -> float:
+    """Return the bytes/s of a pass that reads one buffer and writes another. Collective."""
+    x, y = torch.ones(size // 4), torch.empty(size // 4)
+    y.zero_()
+    return 2.0 * size / _seconds(comm, lambda: torch.clamp_min(x, 0, out=y), repeat)
+
+
+@dataclass(frozen=True, slots=True)
+class SpmmRates:
+    """What spmm_seconds reads: seconds a nonzero, bytes/s of rows found in the cache and in memory."""
+
+    nonzero_s: float
+    cached: float
+    memory: float
+
+
+def spmm_rates(comm: Communicator, cache: float, threads: int = 0, repeat: int = 5) -> SpmmRates:
+    """Time sparse products of random columns with narrow and wide tables, in cache and out of it. Collective."""
+    fits, exceeds = max(cache / 4, 2 * MB), min(max(3 * cache, 96 * MB), 192 * MB)
+    narrow, wide = (_spmm_seconds(comm, F, fits, threads, repeat) for F in (16, 128))
+    cached = 4 * (128 - 16) / max(wide - narrow, 1e-13)
+    nonzero_s = max(narrow - 64 / cached, 0.02 * narrow)
+    outside = _spmm_seconds(comm, 128, exceeds, threads, repeat)
+    hits = min(1.0, cache / exceeds)
+    memory = 512 * (1 - hits) / max(outside - nonzero_s - 512 * hits / cached, 1e-13)
+    return SpmmRates(nonzero_s, cached, min(memory, cached))
+
+
+def call_seconds(repeat: int = 20) -> float:
+    """Return the seconds of one call, from epochs of two layers on a graph of 64 nodes, this rank alone."""
+    n, F = 64, 8
+    A = sp.csr_array(sp.diags_array([np.ones(n - 1), np.ones(n - 1)], offsets=[-1, 1], dtype=np.float32))
+    graph = Graph(A, X=np.ones((n, F), np.float32), y=np.arange(n) % 2, split=np.zeros(n, np.int8), edges="undirected")
+    trainer = Trainer(Stack(GCN(F, F, act="relu"), GCN(F, 2)), distribute(graph, SelfCommunicator()), TrainConfig())
+    seconds = []
+    for epoch in range(1, repeat + 3):
+        start = time.perf_counter()
+        trainer.step(epoch)
+        seconds.append(time.perf_counter() - start)
+    return float(np.quantile(seconds[2:], 0.25)) / (2 * CALLS_A_LAYER + CALLS_AN_EPOCH)
+
+
+def latency_seconds(comm: Communicator, repeat: int = 30) -> float:
+    """Return the seconds of a message: all_to_all of one byte to every other rank, over P - 1. Collective."""
+    ones_P = np.ones(comm.size, np.int64)
+    send, recv = np.zeros(comm.size, np.uint8), np.zeros(comm.size, np.uint8)
+    return _seconds(comm, lambda: comm.all_to_all(send, ones_P, recv, ones_P), repeat) / (comm.size - 1)
+
+
+def link_bytes(comm: Communicator, latency_s: float, repeat: int = 5, size: int = 4 * MB) -> float:
+    """Return the bytes/s of every rank while each sends to the next and receives from the one before. Collective."""
+    send_P, recv_P = np.zeros(comm.size, np.int64), np.zeros(comm.size, np.int64)
+    send_P[(comm.rank + 1) % comm.size] = recv_P[comm.rank - 1] = size // 8
+    send, recv = np.ones(size // 8), np.empty(size // 8)
+    seconds = _seconds(comm, lambda: comm.all_to_all(send, send_P, recv, recv_P), repeat)
+    return size / max(seconds - latency_s, seconds / 10)
+
+
+def calibrate(
+    comm: Communicator, name: str = "measured", threads: int = 0, repeat: int = 5
+) -> tuple[Machine, list[str]]:
+    """Measure a Machine as this launch finds it, and name the fields that it could not measure.
+
+    All ranks measure at once, as they compute in an epoch; rates are means over the ranks. A field that
+    needs a second rank or host keeps the value of `laptop`. Collective.
+    """
+    process = float(rss_bytes() - (MPI_BYTES if comm.size > 1 else 0))
+    memory = min(comm.all_gather_json(memory_bytes()))
+    hosts = find_hosts(comm)
+    cache = cache_bytes() / hosts.here
+    stream = stream_bytes(comm, repeat)
+    spmm = spmm_rates(comm, cache, threads, repeat)
+    found = {"ranks_per_host": hosts.here, "shares_cores": True, "memory_bytes": memory, "process_bytes": process}
+    found |= {"cache_bytes": cache, "stream": stream, "call_s": call_seconds()}
+    found |= {"spmm_cached": spmm.cached, "spmm_memory": spmm.memory, "nonzero_s": spmm.nonzero_s}
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        found[f"gemm_{str(dtype).removeprefix('torch.')}"] = gemm_rate(comm, dtype, stream, repeat)
+    found |= _links(comm, hosts, repeat)
+    guessed = sorted(set(_LINKS) - set(found))
+    names = [name for name, value in found.items() if isinstance(value, float)]
+    means = np.array([found[name] for name in names])
+    comm.all_reduce(means)
+    found |= dict(zip(names, (means / comm.size).tolist()))
+    base = load_machine("laptop")
+    return Machine(name=name, **{key: getattr(base, key) for key in guessed} | found), guessed
+
+
+_LINKS = ("latency_s", "bandwidth", "card_bandwidth", "local_latency_s", "local_bandwidth")
+
+
+def _links(comm: Communicator, hosts: Hosts, repeat: int) -> dict[str, float]:
+    """Measure the links that this launch has: every rank gets the same keys."""
+    found = {}
+    several_here = bool(comm.all_gather_json(hosts.local is not None).count(True))
+    if several_here:
+        mine = [0.0, 0.0]
+        if hosts.local is not None:
+            mine[0] = latency_seconds(hosts.local, 6 * repeat)
+            mine[1] = link_bytes(hosts.local, mine[0], repeat)
+        both = _mean_of_measured(comm, mine)
+        found |= {"local_latency_s": both[0], "local_bandwidth": both[1]}
+    if hosts.count > 1:
+        alone, together = [0.0, 0.0], [0.0]
+        if hosts.remote is not None and hosts.is_first:
+            alone[0] = latency_seconds(hosts.remote, 6 * repeat)
+            alone[1] = link_bytes(hosts.remote, alone[0], repeat)
+        comm.barrier()
+        if hosts.remote is not None:
+            together[0] = link_bytes(hosts.remote, 0.0, repeat)
+        latency, bandwidth = _mean_of_measured(comm, alone)
+        card = max(bandwidth, hosts.here * _mean_of_measured(comm, together)[0])
+        found |= {"latency_s": latency, "bandwidth": bandwidth, "card_bandwidth": card}
+    return found
+
+
+def _mean_of_measured(comm: Communicator, values: list[float]) -> list[float]:
+    all_PV = np.array(comm.all_gather_json(values))
+    return (all_PV.sum(axis=0) / np.maximum((all_PV > 0).sum(axis=0), 1)).tolist()
+
+
+def _spmm_seconds(comm: Communicator, F: int, table_bytes: float, threads: int, repeat: int, degree: int = 16) -> float:
+    """Return the seconds a nonzero of a product that reads random rows of a table."""
+    m = int(table_bytes) // (4 * F)
+    n = min(m, 4_000_000 // (degree * max(F // 16, 1)))
+    strip = m // degree  # the d-th nonzero of a row lies in the d-th strip of columns: they rise
+    columns = (
+        np.random.default_rng(comm.rank).integers(0, strip, (n, degree), dtype=np.int32)
+        + np.arange(degree, dtype=np.int32) * strip
+    )
+    weights = np.full(n * degree, 0.5, np.float32)
+    A = LocalCSR(
+        sp.csr_array((weights, columns.ravel(), np.arange(0, n * degree + 1, degree)), shape=(n, m)), threads=threads
+    )
+    pool = BufferPool()
+    X, Z = pool.empty(m, F).fill_(1.0), pool.empty(n, F)
+    return _seconds(comm, lambda: A.apply(X, Z), repeat) / A.nnz
+
+
+def _seconds(comm: Communicator, function: Callable[[], object], repeat: int) -> float:
+    """Return the lower quartile of repeat calls after one that does not count; all ranks start together."""
+    function()
+    seconds = []
+    for _ in range(repeat):
+        comm.barrier()
+        start = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - start)
+    return float(np.quantile(seconds, 0.25))  # what a busy neighbour takes now and then is not the machine's

@@ -1,0 +1,102 @@
+"""Checkpoints: safetensors and a JSON manifest in a folder that is written aside and renamed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from ..atomic import new_file, new_folder, sync
+from ..errors import CheckpointError, ResourceError
+
+WEIGHTS, MANIFEST = "model.safetensors", "manifest.json"
+
+
+def save_checkpoint(folder: Path, epoch: int, state: dict[str, torch.Tensor], manifest: dict) -> Path:
+    """Write folder/epoch-000060 and remove all but the best and the newest; return its path.
+
+    Args: state     weights by name; manifest: JSON values, `val` is what "best" means.
+    A kill at any moment leaves complete checkpoints only.
+    """
+    final = folder / f"epoch-{epoch:06d}"
+    with new_folder(final) as aside:
+        try:
+            save_file({name: value.detach().contiguous().clone() for name, value in state.items()}, aside / WEIGHTS)
+        except SafetensorError as error:
+            raise ResourceError(f"{final}: cannot be written: {error}") from None
+        sync(aside / WEIGHTS)
+        write_json(aside / MANIFEST, {"format": 1, "epoch": epoch} | manifest)
+    best = best_checkpoint(folder)
+    newest = _checkpoints(folder)[-1]
+    for old in _checkpoints(folder):
+        if old not in (best, newest, final):
+            shutil.rmtree(old)
+    return final
+
+
+def load_checkpoint(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
+    """Return the weights and the manifest of one checkpoint folder.
+
+    Raises: CheckpointError naming the file.
+    """
+    manifest = read_json(folder / MANIFEST)
+    try:
+        return load_file(folder / WEIGHTS), manifest
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder / WEIGHTS}: cannot be read: {error}") from None
+
+
+def best_checkpoint(folder: Path) -> Path:
+    """Return the checkpoint with the best validation score, the first of equals; the newest without scores."""
+    found = _checkpoints(folder)
+    if not found:
+        raise CheckpointError(
+            f"{folder}: no checkpoint; expected epoch-NNNNNN/{WEIGHTS}, as `spgnn train --out` writes it"
+        )
+    vals = [read_json(path / MANIFEST).get("val") for path in found]
+    scored = [val for val in vals if val is not None]
+    return found[vals.index(max(scored))] if scored else found[-1]
+
+
+def read_json(path: Path) -> dict:
+    """Return the object of a JSON file.
+
+    Raises: CheckpointError naming the file.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: holds {type(value).__name__}; expected an object")
+    return value
+
+
+def write_json(path: Path, value: dict) -> None:
+    """Write a JSON file aside, sync and rename it. NaN becomes null."""
+    with new_file(path) as aside:
+        aside.write_text(json.dumps(finite(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Write an .npy file aside, sync and rename it."""
+    with new_file(path) as aside, open(aside, "wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def finite(value):
+    """Return the value with NaN and infinities as None, which JSON can say."""
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(entry) for entry in value]
+    return None if isinstance(value, float) and value - value != 0 else value
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("epoch-*") if path.is_dir())

@@ -1,0 +1,104 @@
+"""What a training does differently on a device: TF32, what is said of the device, and of its memory running out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from ..analysis.device_memory import DeviceNeed, device_memory
+from ..analysis.memory import LayerSizes, RankSizes
+from ..config import TrainConfig
+from ..errors import ResourceError, UsageError
+from ..spmm.features import SparseRows
+from ..training.captured import check_ranks
+from ..training.trainer import Trainer
+
+
+def set_up_device(config: TrainConfig, n_ranks: int = 1) -> None:
+    """Have torch's products of float32 in TF32 or not. Raises: UsageError for what only a GPU has, on the CPU."""
+    for name in ("tf32", "cuda_graph"):
+        if getattr(config, name) and config.device == "cpu":
+            raise UsageError(f"--{name.replace('_', '-')} is of GPUs; give it with --device cuda, or leave it away")
+    if config.cuda_graph:
+        check_ranks(n_ranks)
+    if config.cuda_graph and (config.log_view or config.trace):
+        raise UsageError(
+            "--cuda-graph starts a whole step at once, which --log-view and --trace cannot look into; leave one of them away"
+        )
+    if config.device == "cuda":
+        torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
+
+
+def device_facts(device: torch.device) -> dict:
+    """Return name, memory and peak of a device for the summary of a run; nothing of the CPU."""
+    if device.type == "cpu":
+        return {}
+    found = torch.cuda.get_device_properties(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    return {"device": found.name, "device_memory_mb": found.total_memory / 1e6, "peak_device_mb": peak / 1e6}
+
+
+@contextmanager
+def explaining_memory(trainer: Trainer) -> Iterator[None]:
+    """Raise ResourceError, with the arithmetic and the parts that would fit, where the device has no memory left."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        device, rank = trainer.dgraph.A.device, trainer.comm.rank
+        free, total = torch.cuda.mem_get_info(device)
+        raise ResourceError(refusal(trainer, rank, f"{device}", free, total)) from error
+
+
+def refusal(trainer: Trainer, rank: int, device: str, free: int, total: int) -> str:
+    """Return why a rank does not fit its device: needed, available, and what would fit."""
+    text = f"rank {rank}: out of memory on {device}, which has {total / 1e9:.3g} GB, {free / 1e9:.3g} GB of them free"
+    need = device_need(trainer, total)
+    if need is None:
+        return f"{text}; take more ranks, or --dtype bfloat16"
+    parts = trainer.dgraph.comm.size // trainer.dgraph.replication
+    enough = need.parts_that_fit(parts)
+    text += f"; the training takes {need.arithmetic()} by prediction"
+    if enough is None:
+        return f"{text}; more parts do not help: take a device with more memory, or --dtype bfloat16"
+    if enough == parts:
+        return f"{text}, which would fit a device that this rank has for itself: are other ranks or programs on it?"
+    return f"{text}; {enough} parts, each on a device of its own, would fit; or --dtype bfloat16"
+
+
+def device_need(trainer: Trainer, available_bytes: int) -> DeviceNeed | None:
+    """Return what a trainer's rank takes of its device by prediction; None where a layer is not a chain A H W."""
+    A, X, plans = trainer.dgraph.A, trainer.dgraph.X, trainer.rows.plans
+    if plans is None:
+        return None
+    ghost_nnz, g = sum(stage.A.nnz for stage in A.stages), sum(stage.plan.g for stage in A.stages)
+    moved = sum(stage.plan.moved_nnz for stage in A.stages)
+    is_sparse, is_kept = isinstance(X, SparseRows), isinstance(A.kept, SparseRows)
+    sizes = RankSizes(
+        A.m,
+        A.A_oo.nnz,
+        ghost_nnz,
+        g,
+        A.sent_rows,
+        moved,
+        X.csr.nnz if is_sparse else None,
+        A.kept.csr.nnz if is_kept else None,
+    )
+    reads = [getattr(layer, "reads_input", True) for layer in trainer.model.layers]
+    layers = [
+        LayerSizes(plan.f_in, plan.f_out, plan.order, plan.is_kept, plan.layer < len(plans), r)
+        for plan, r in zip(plans, reads)
+    ]
+    rate = getattr(trainer.model, "dropout", 0.0)
+    memory = device_memory(
+        sizes,
+        layers,
+        n_ranks=trainer.comm.size,
+        itemsize=A.dtype.itemsize,
+        dropout=rate > 0,
+        input_dropout=getattr(trainer.model, "input_dropout", True),
+        keep=A.kept is not None,
+        is_symmetric=A.A_oo.transposed() is A.A_oo,
+    )
+    return DeviceNeed(memory, trainer.comm.rank, available_bytes)

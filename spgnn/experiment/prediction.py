@@ -1,0 +1,131 @@
+"""predict: a run's best weights on its graph, or on another with the same features."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ..atomic import check_file
+from ..config import TrainConfig, is_of_run, read_toml
+from ..cost.grid import valid_replications
+from ..dist.consistency import check_same, digest
+from ..errors import CheckpointError, ResourceError, UsageError, together
+from ..partition import load_partition
+from ..spmm.kernels.buffers import sum_dtype
+from ..training.consistency import run_facts
+from ..training.metrics import SPLITS, count, scores
+from ..training.splits import split_of
+from .checkpoint import best_checkpoint, finite, load_checkpoint, write_array
+from .model import build_model
+from .train import distribute_source, predicted, set_threads
+
+
+def predict(
+    run_dir: str, comm, source: str | None = None, out: str | None = None, embeddings: str | None = None
+) -> dict:
+    """Predict every node with the best weights of a run; write the classes in original node order.
+
+    Args:    run_dir     the folder that `spgnn train --out` wrote.
+             source      GRAPH; the run's own when left out.
+             out         .npy to write, run_dir/predictions.npy when left out; embeddings: .npy for the
+                         inputs of the last layer (N, hidden).
+    Returns: report with the file, sizes, and scores where the graph has labels.
+    Collective; the number of ranks is free, but for a run whose GRAPH is a folder of parts.
+    """
+    folder = Path(run_dir)
+    together(comm, _check_outputs, folder, out, embeddings, root=0)
+    config, graph, state, widths, is_multilabel = together(comm, _read, folder)
+    weights = digest(*(state[name].numpy() for name in sorted(state)))
+    check_same(
+        comm,
+        run_facts(source or graph, config)
+        | {"option.out": out or "", "option.embeddings": embeddings or "", "option.weights": weights},
+    )
+    if source is not None:  # another graph has features, labels and splits of its own
+        config = replace(config, format="", features="", labels="", split="auto")
+    # One pass, and where the run was trained may be elsewhere; the machine's file would only choose a scheme.
+    config = replace(config, device="cpu", machine=TrainConfig().machine)
+    if config.replication not in valid_replications(comm.size):
+        config = replace(config, replication=1)
+    if config.partition and (source is not None or not together(comm, _fits, config, comm.size)):
+        config = replace(config, partition="")
+    dgraph = distribute_source(source or graph, config, comm, set_threads(comm, config.threads))
+    model = together(comm, _model, config, widths, state, dgraph)
+    with torch.no_grad():
+        Z_nC = model(dgraph.A, dgraph.X)
+        H_nF = model.embed(dgraph.A, dgraph.X) if embeddings else None
+    if embeddings and len(widths) == 2:
+        raise UsageError("a model of one layer has no embeddings: the input of its last layer is X")
+    target = Path(out) if out else folder / "predictions.npy"
+    report = {"predictions": str(target), "n": dgraph.n_nodes, "classes": widths[-1], "ranks": comm.size}
+    predictions_N = dgraph.collect(predicted(Z_nC, is_multilabel))
+    together(comm, write_array, target, predictions_N, root=0)
+    if embeddings:
+        embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
+        together(comm, write_array, Path(embeddings), embeddings_NF, root=0)
+        report["embeddings"] = embeddings
+    if _can_score(dgraph, widths[-1], is_multilabel, own_graph=source is None):
+        counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), widths[-1], comm)
+        report |= {name: scores(counts[s], dgraph.is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
+    return finite(report)
+
+
+def _check_outputs(folder: Path, out: str | None, embeddings: str | None) -> None:
+    """Raise UsageError for a file that cannot be written, or that a run or the other output needs."""
+    for option, path in (("out", out), ("embeddings", embeddings)):
+        if path:
+            check_file(Path(path))
+            if not Path(path).resolve().parent.is_dir():
+                raise ResourceError(
+                    f"--{option} {path}: cannot be written: No such file or directory; expected a file in a folder that exists"
+                )
+            if is_of_run(folder, Path(path)) and Path(path).resolve() != (folder / "predictions.npy").resolve():
+                raise UsageError(f"--{option} {path}: is a file of the run; choose another")
+    if out and embeddings and Path(out).resolve() == Path(embeddings).resolve():
+        raise UsageError(f"--embeddings {embeddings}: is --out already; choose another file")
+
+
+def _fits(config: TrainConfig, size: int) -> bool:
+    """Whether the parts that the run was made with are still there, and as many as these ranks need."""
+    return Path(config.partition).is_dir() and load_partition(config.partition).k * config.replication == size
+
+
+def _read(folder: Path):
+    if not (folder / "config.toml").is_file():
+        raise CheckpointError(f"{folder}: no config.toml; expected the --out folder of `spgnn train`")
+    config = read_toml(TrainConfig, folder / "config.toml")
+    graph = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph", "")
+    state, manifest = load_checkpoint(best_checkpoint(folder / "checkpoints"))
+    widths = manifest.get("widths")
+    if (
+        not isinstance(widths, list)
+        or len(widths) < 2
+        or not all(isinstance(width, int) and width > 0 for width in widths)
+    ):
+        raise CheckpointError(f"{folder}: the checkpoint does not tell its layer widths; train again")
+    if not isinstance(graph, str):
+        raise CheckpointError(f"{folder / 'config.toml'}: graph = {graph!r}; expected a name or path")
+    return config, graph, state, widths, manifest.get("metric") == "micro_f1"
+
+
+def _can_score(dgraph, n_classes: int, is_multilabel: bool, own_graph: bool) -> bool:
+    """Whether labels of the model's kind are there, in a split that was not made up for another graph."""
+    if dgraph.y_n is None or dgraph.is_multilabel != is_multilabel or not (own_graph or dgraph.split_n is not None):
+        return False
+    return dgraph.n_classes == n_classes if is_multilabel else dgraph.n_classes <= n_classes
+
+
+def _model(config: TrainConfig, widths, state, dgraph):
+    if dgraph.n_features != widths[0]:
+        raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {widths[0]}")
+    model = build_model(config, widths[0], widths[-1]).to(
+        device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype)
+    )  # before loading rounds
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise CheckpointError(f"the weights do not fit the options in config.toml: {error}") from None
+    return model.eval()

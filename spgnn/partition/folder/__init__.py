@@ -1,0 +1,1 @@
+"""Partitions on disk: folders that ranks load their own part from, METIS's files, and the out-of-core pipeline."""

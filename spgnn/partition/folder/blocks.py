@@ -1,0 +1,113 @@
+"""RowBlock: what one rank loads. Columns keep their original ids; nobody holds the whole graph for it.
+
+Shapes: N nodes, n own rows, F features, S splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from ...errors import GraphError, PartitionError, UsageError
+from ...graph import Graph, check_csr
+from ..partition import Partition, select_rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowBlock:
+    """Rows A[own_n, :] of a graph with the features, labels and split of the own nodes.
+
+    Args:
+        own_n:    (n,) int64, original ids, rising.
+        A_nN:     (n, N) CSR; columns are ORIGINAL ids.
+        X_nF:     (n, F) dense or CSR, or None; y_n: (n,) or (n, C), or None; split_n: (n,) or (n, S) int8, or None.
+        n_nodes:  N; k: parts; rank: this one.
+    Raises: PartitionError where the arrays do not fit each other.
+    """
+
+    own_n: np.ndarray
+    A_nN: sp.csr_array
+    X_nF: np.ndarray | sp.csr_array | None
+    y_n: np.ndarray | None
+    split_n: np.ndarray | None
+    n_nodes: int
+    k: int
+    rank: int
+
+    def __post_init__(self):
+        n, who = len(self.own_n), f"part {self.rank}"
+        if n and (np.any(np.diff(self.own_n) <= 0) or self.own_n[0] < 0 or self.own_n[-1] >= self.n_nodes):
+            raise PartitionError(f"{who}: own ids must rise and lie in 0 to {self.n_nodes - 1}")
+        if self.A_nN.shape != (n, self.n_nodes):
+            raise PartitionError(f"{who}: A has shape {self.A_nN.shape}; expected ({n}, {self.n_nodes})")
+        for what, rows in (("features", self.X_nF), ("labels", self.y_n), ("split", self.split_n)):
+            if rows is not None and rows.shape[0] != n:
+                raise PartitionError(f"{who}: {what} has {rows.shape[0]} rows; expected {n}")
+        try:
+            check_csr(self.A_nN, f"{who}: A")
+            if sp.issparse(self.X_nF):
+                check_csr(self.X_nF, f"{who}: features")
+        except GraphError as error:
+            raise PartitionError(str(error)) from None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Halo:
+    """Nodes of other parts within some hops of the own ones.
+
+    Args:
+        node_g:   (g,) int64, original ids, rising; hop_g: (g,) int8, 1 and more.
+        A_gN:     (g, N) CSR, original ids: the rows of those that are not of the last hop, others empty; None for one hop.
+        X_gF:     (g, F) dense or CSR, or None.
+    Raises: PartitionError where the arrays do not fit each other.
+    """
+
+    node_g: np.ndarray
+    hop_g: np.ndarray
+    A_gN: sp.csr_array | None
+    X_gF: np.ndarray | sp.csr_array | None
+    n_nodes: int
+    rank: int
+
+    def __post_init__(self):
+        g, who = len(self.node_g), f"halo of part {self.rank}"
+        if g and (np.any(np.diff(self.node_g) <= 0) or self.node_g[0] < 0 or self.node_g[-1] >= self.n_nodes):
+            raise PartitionError(f"{who}: ids must rise and lie in 0 to {self.n_nodes - 1}")
+        for what, rows in (("hops", self.hop_g), ("A", self.A_gN), ("features", self.X_gF)):
+            if rows is not None and rows.shape[0] != g:
+                raise PartitionError(f"{who}: {what} has {rows.shape[0]} rows; expected {g}")
+        try:
+            for what, M in (("A", self.A_gN), ("features", self.X_gF)):
+                if sp.issparse(M):
+                    check_csr(M, f"{who}: {what}")
+        except GraphError as error:
+            raise PartitionError(str(error)) from None
+
+
+def row_block(graph: Graph, partition: Partition, rank: int) -> RowBlock:
+    """Cut the rows of one part out of a graph that is in memory; only its size is checked."""
+    check_rank(rank, partition.k)
+    partition.check_length(graph)
+    own_n, graph = partition.own(rank), graph.in_use()
+    rows = (select_rows(M, own_n) for M in (graph.A, graph.X, graph.y, graph.split))
+    return RowBlock(own_n, *rows, n_nodes=graph.n_nodes, k=partition.k, rank=rank)
+
+
+def row_blocks(graph: Graph, partition: Partition) -> Iterator[RowBlock]:
+    """Yield the RowBlock of each rank, one at a time."""
+    graph = graph.in_use()
+    partition.check_graph(graph)
+    for rank in range(partition.k):
+        yield row_block(graph, partition, rank)
+
+
+def check_rank(rank: int, k: int) -> None:
+    """Raise UsageError unless part number rank exists."""
+    if not 0 <= rank < k:
+        raise UsageError(
+            f"part {rank} does not exist: the partition has {k} parts, 0 to {k - 1}; "
+            f"start {k} ranks, or partition the graph again with the k you want"
+        )

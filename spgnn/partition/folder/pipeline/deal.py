@@ -1,0 +1,95 @@
+"""Deal the rows of a table out to the parts: one pass over its file, each part's rows appended to its own.
+
+Shapes: N nodes, m rows of a block, k parts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..store import part_name
+from .npy import NpyFile, header_bytes, read_slice
+from .part_tables import Dense, Sparse
+from .work import Work
+
+ID_ROWS = 1 << 20
+
+
+def deal_ids(work: Work, owner_N: np.ndarray, k: int) -> dict:
+    """Write own.npy of each part: its nodes, rising, int64."""
+    files = [NpyFile(work.new / part_name(p) / "own.npy", np.int64) for p in range(k)]
+    for start in range(0, len(owner_N), ID_ROWS):
+        order, bounds = _by_part(owner_N[start : start + ID_ROWS], k)
+        for p in np.flatnonzero(np.diff(bounds)):
+            files[p].append(start + order[bounds[p] : bounds[p + 1]])
+    for file in files:
+        file.finish()
+    return {}
+
+
+def deal(
+    work: Work,
+    table: Dense | Sparse,
+    name: str,
+    owner_N: np.ndarray,
+    k: int,
+    block_bytes: int,
+    with_halo: bool,
+    progress,
+) -> dict:
+    """Write NAME.npy of each part, or NAME_{indptr,indices,data}.npy; with_halo: halo_NAME too, in the order of halo.npy."""
+    kind = _SparseFiles if isinstance(table, Sparse) else _DenseFiles
+    own = [kind(work.new / part_name(p), name, table) for p in range(k)]
+    halo = [kind(work.new / part_name(p), f"halo_{name}", table) for p in range(k)] if with_halo else []
+    halo_files = [work.new / part_name(p) / "halo.npy" for p in range(len(halo))]
+    offset = header_bytes(halo_files[0]) if halo else 0
+    at_k = [0] * k
+    for start, rows in table.blocks(block_bytes):
+        stop = start + rows.shape[0]
+        order, bounds = _by_part(owner_N[start:stop], k)
+        for p in np.flatnonzero(np.diff(bounds)):
+            own[p].append(rows[order[bounds[p] : bounds[p + 1]]])
+        for p, path in enumerate(halo_files):
+            ids = read_slice(path, np.int64, at_k[p], stop - start, offset)
+            ids = ids[: np.searchsorted(ids, stop)]
+            at_k[p] += len(ids)
+            if len(ids):
+                halo[p].append(rows[ids - start])
+        progress(name, stop, table.rows)
+    for files in (*own, *halo):
+        files.finish()
+    return {}
+
+
+def _by_part(owner_m: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of a block by part, and where each part's start, (k + 1,)."""
+    order = np.argsort(owner_m.astype(np.uint16), kind="stable")
+    return order, np.concatenate([[0], np.cumsum(np.bincount(owner_m, minlength=k))])
+
+
+class _DenseFiles:
+    def __init__(self, folder, name: str, table: Dense):
+        self._file = NpyFile(folder / f"{name}.npy", table.dtype, table.tail)
+
+    def append(self, rows: np.ndarray) -> None:
+        self._file.append(rows)
+
+    def finish(self) -> None:
+        self._file.finish()
+
+
+class _SparseFiles:
+    def __init__(self, folder, name: str, table: Sparse):
+        kinds = {"indptr": table.index_dtype, "indices": table.index_dtype, "data": table.dtype}
+        self._files = [NpyFile(folder / f"{name}_{part}.npy", kind) for part, kind in kinds.items()]
+        self._files[0].append(np.zeros(1, table.index_dtype))
+
+    def append(self, rows) -> None:
+        indptr, indices, data = self._files
+        indptr.append((indices.rows + rows.indptr[1:].astype(np.int64)).astype(indptr.dtype))
+        indices.append(rows.indices.astype(indices.dtype, copy=False))
+        data.append(rows.data)
+
+    def finish(self) -> None:
+        for file in self._files:
+            file.finish()

@@ -1,0 +1,110 @@
+"""How much memory the pipeline may take, and how it is shared out.
+
+Shapes: N nodes, k parts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ....errors import ResourceError, UsageError
+from ....machine import rss_bytes
+
+UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+# Bytes a node of a method, its check included; 8 more of a vertex cut for each 64 parts.
+METHOD_BYTES = {"spring": 34, "spring+": 42, "dbh": 26, "greedy": 26, "hdrf": 26, "2psl": 36}
+OTHER_BYTES, STAGE_BYTES, HOPS_BYTES, RELABEL_BYTES = 42, 26, 36, 66
+PAIR_BYTES = 4  # of the table of rows that parts send each other
+LEAST_BUFFERS, TEXT_BUFFERS = 24 << 20, 88 << 20
+MOST_ENTRIES, MOST_ROW_BYTES = 1 << 24, 64 << 20  # more memory than this makes nothing faster
+
+
+def memory_bytes_of(text: str | int) -> int:
+    """Return the bytes of 2GB, 500MB, 1.5 GiB or a number of bytes."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-z]*)\s*", str(text).lower())
+    unit = UNITS.get(match[2].upper()) if match else None
+    if unit is None or float(match[1]) * unit < 1:
+        raise UsageError(f"memory = {text!r}; expected a size such as 2GB, 500MB or 1.5GiB")
+    return int(float(match[1]) * unit)
+
+
+def node_bytes(method: str, k: int, hops: int, relabel: bool) -> int:
+    """Return the bytes a node that the largest stage needs."""
+    words = -(-k // 64)
+    of_method = METHOD_BYTES.get(method, OTHER_BYTES) + 8 * (words - 1) * (method not in ("spring", "spring+"))
+    return max(of_method, STAGE_BYTES, HOPS_BYTES * (hops > 1), RELABEL_BYTES * relabel)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Shares of the memory that a run may take: what the interpreter has, bytes a node, and buffers of the rest.
+
+    Args: total_bytes   the limit.
+          base_bytes    resident before anything was read.
+          node_bytes    a node; least_buffers: what is needed whatever N is.
+          pair_bytes    of what each pair of parts exchanges.
+    """
+
+    total_bytes: int
+    node_bytes: int
+    least_buffers: int = LEAST_BUFFERS
+    base_bytes: int = 0
+    pair_bytes: int = 0
+
+    @classmethod
+    def now(cls, total_bytes: int, method: str, k: int, hops: int, relabel: bool, is_parsed: bool) -> Memory:
+        """Return the shares as this process stands now."""
+        return cls(
+            total_bytes,
+            node_bytes(method, k, hops, relabel),
+            TEXT_BUFFERS if is_parsed else LEAST_BUFFERS,
+            rss_bytes(),
+            PAIR_BYTES * k * k,
+        )
+
+    def buffers(self, n_nodes: int) -> int:
+        """Return the bytes that are left for buffers; ResourceError with the arithmetic where they are too few."""
+        left = self.total_bytes - self.base_bytes - self.node_bytes * n_nodes - self.pair_bytes
+        if left < self.least_buffers:
+            need = self.total_bytes - left + self.least_buffers
+            pairs = f"the pairs of parts {self.pair_bytes / 1e6:,.0f} MB, " if self.pair_bytes >= 10**6 else ""
+            raise ResourceError(
+                f"memory of {self.total_bytes / 1e6:,.0f} MB is too little: the interpreter has {self.base_bytes / 1e6:,.0f} MB, "
+                f"{n_nodes:,} nodes need {self.node_bytes} bytes each, {self.node_bytes * n_nodes / 1e6:,.0f} MB, {pairs}and buffers "
+                f"{self.least_buffers / 1e6:,.0f} MB; give it {-(-need // 10**6):,} MB or more"
+            )
+        return left
+
+    def spill_entries(self, n_nodes: int) -> int:
+        """Return the entries of 8 bytes that are put in the order of their buckets at a time; they are held twice."""
+        return min(self.buffers(n_nodes) // 2 // 16, MOST_ENTRIES // 4)
+
+    def bucket_entries(self, n_nodes: int) -> int:
+        """Return the entries of 4 bytes that a bucket of rows may have."""
+        return min(self.buffers(n_nodes) // 2 // 4, MOST_ENTRIES)
+
+    def row_bytes(self, n_nodes: int) -> int:
+        """Return the bytes of rows of features that are read at a time; they are held up to three times."""
+        return min(self.buffers(n_nodes) // 4, MOST_ROW_BYTES // 2)
+
+    def check_row(self, table, n_nodes: int) -> None:
+        """Raise ResourceError where a single row of a table does not fit into the buffers."""
+        most = self.buffers(n_nodes) // 4
+        if table.row_bytes > most:
+            need = self.total_bytes + 4 * (table.row_bytes - most)
+            raise ResourceError(
+                f"{table.where}: a row has {table.row_bytes / 1e6:,.0f} MB and is held up to three times; memory of {self.total_bytes / 1e6:,.0f} MB "
+                f"leaves {most / 1e6:,.0f} MB for each; give it {-(-need // 10**6):,} MB or more"
+            )

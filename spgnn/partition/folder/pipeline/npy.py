@@ -1,0 +1,63 @@
+"""Growing .npy files: rows are appended, the header gets the number of rows at the end."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from ....atomic import sync
+
+
+class NpyFile:
+    """A .npy to which rows are appended; no handle stays open, so that there may be thousands.
+
+    Args: tail  shape of a row, () for a vector.
+    """
+
+    def __init__(self, path: Path, dtype, tail: tuple[int, ...] = ()):
+        self.path, self.dtype, self.tail, self.rows = path, np.dtype(dtype), tuple(tail), 0
+        path.write_bytes(self._header())
+
+    def append(self, rows: np.ndarray) -> None:
+        """Append (m, *tail) of this dtype."""
+        if len(rows):
+            assert rows.dtype == self.dtype and rows.shape[1:] == self.tail, "rows are of another kind"
+            with open(self.path, "ab") as file:
+                file.write(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
+            self.rows += len(rows)
+
+    def finish(self) -> tuple[np.dtype, tuple[int, ...]]:
+        """Write the number of rows and wait for the disk; return dtype and shape."""
+        with open(self.path, "r+b") as file:
+            file.write(self._header())
+        sync(self.path)
+        return self.dtype, (self.rows, *self.tail)
+
+    def _header(self) -> bytes:
+        # NumPy leaves room for the first axis to grow: headers of all lengths are as long.
+        file = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, *self.tail)}
+        )
+        return file.getvalue()
+
+
+def header_bytes(path: Path) -> int:
+    """Return where the values of a .npy start."""
+    with open(path, "rb") as file:
+        np.lib.format.read_magic(file)
+        np.lib.format.read_array_header_1_0(file)
+        return file.tell()
+
+
+def read_slice(path: Path, dtype, start: int, count: int, offset: int | None = None) -> np.ndarray:
+    """Return `count` values from number `start` of a vector in a .npy, read, not mapped: mapped pages would count.
+
+    Args: offset  header_bytes(path), where the caller has it.
+    """
+    dtype = np.dtype(dtype)
+    return np.fromfile(
+        path, dtype, count, offset=(header_bytes(path) if offset is None else offset) + start * dtype.itemsize
+    )

@@ -1,0 +1,225 @@
+"""Tables: what has a row a node, features, labels, split, read in blocks of rows from its file.
+
+Shapes: N nodes, F features, m rows of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from ....data.readers.make_graph import as_float, checked_parts, roles_of, whole_labels
+from ....data.readers.npz import is_zip, npy_layout, open_npz, shape_of
+from ....errors import FormatError, InputError
+
+
+class Dense:
+    """(N, ...) numbers of an .npy file or an array; blocks() yields (first row, rows), converted and checked.
+
+    Args: convert  f(table, first row, rows) -> rows as they are stored.
+    """
+
+    is_sparse = False
+
+    def __init__(self, what: str, source, convert: Callable[[Dense, int, np.ndarray], np.ndarray]):
+        self.what, self._convert = what, convert
+        self._array, self.path = None, None
+        if isinstance(source, (str, Path)):
+            self.path = _existing(what, source)
+            self._offset, shape, self._dtype, self._is_fortran = npy_layout(self.path)
+        else:
+            self._array = np.asarray(source)
+            shape, self._dtype = self._array.shape, self._array.dtype
+        self.where = str(self.path or what)
+        if self._dtype.kind not in "biuf":
+            raise FormatError(f"{self.where}: holds {self._dtype}; expected numbers")
+        if len(shape) not in ((2,) if what == "features" else (1, 2)):
+            raise FormatError(f"{self.where}: shape {shape}; expected a row a node")
+        if what != "features" and 0 in shape[1:]:
+            raise FormatError(f"{self.where}: {what} of shape {shape}; expected a column at least")
+        self.rows, self._tail = shape[0], tuple(shape[1:])
+        sample = self._stored(0, np.zeros((0, *self._tail), self._dtype.newbyteorder("=")))
+        self.dtype, self.tail = sample.dtype, sample.shape[1:]
+        self.row_bytes = max(int(np.prod(self._tail)) * max(self._dtype.itemsize, self.dtype.itemsize), 1)
+
+    def blocks(self, block_bytes: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (first row, (m, *tail) array); it is the caller's."""
+        step = max(block_bytes // self.row_bytes, 1)
+        for start in range(0, self.rows, step):
+            yield start, self._stored(start, self._read(start, min(start + step, self.rows)))
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        if self._array is not None:
+            return self._array[start:stop]
+        m, size = stop - start, self._dtype.itemsize
+        if self._is_fortran and self._tail:
+            columns = [
+                np.fromfile(self.path, self._dtype, m, offset=self._offset + (c * self.rows + start) * size)
+                for c in range(self._tail[0])
+            ]
+            rows = np.stack(columns, axis=1) if columns else np.zeros((m, 0), self._dtype)
+        else:
+            width = int(np.prod(self._tail))
+            rows = np.fromfile(self.path, self._dtype, m * width, offset=self._offset + start * width * size)
+        if rows.size != m * int(np.prod(self._tail)):
+            raise InputError(f"{self.path}: ends before row {stop}; was it cut while it was read?")
+        return rows.reshape(m, *self._tail)
+
+    def _stored(self, start: int, rows: np.ndarray) -> np.ndarray:
+        if rows.dtype.kind == "b":
+            rows = rows.view(np.uint8) != 0
+        elif not rows.dtype.isnative:
+            rows = rows.astype(rows.dtype.newbyteorder("="))
+        return self._convert(self, start, rows)
+
+
+class Sparse:
+    """(N, F) CSR of a SciPy .npz, its members read piece by piece, or in memory; blocks() yields (first row, CSR)."""
+
+    is_sparse = True
+
+    def __init__(self, source):
+        self._matrix, self.path, self.what = None, None, "features"
+        if isinstance(source, (str, Path)):
+            self.path = _existing("features", source)
+            with open_npz(self.path) as arrays:
+                form = arrays["format"].item() if "format" in arrays else None
+                if form not in ("csr", b"csr"):
+                    raise FormatError(f"{self.path}: features are {form}; expected csr")
+                shape = shape_of(arrays["shape"], self.path)
+                with arrays.stream("data") as (nnz, dtype, _):
+                    pass
+        else:
+            self._matrix = sp.csr_array(source)
+            shape, nnz, dtype = self._matrix.shape, self._matrix.nnz, self._matrix.dtype
+        self.where = str(self.path or "features")
+        if dtype.kind not in "biuf":
+            raise FormatError(f"{self.where}: holds {dtype}; expected numbers")
+        if len(shape) != 2:
+            raise FormatError(f"{self.where}: shape {shape}; expected a row a node")
+        self.rows, self.width, self.nnz = shape[0], shape[1], nnz
+        self.dtype = as_float(np.zeros(0, dtype.newbyteorder("="))).dtype
+        self.row_bytes = 1  # at least: blocks are cut by nonzeros
+        self.index_dtype = np.dtype(np.int32 if max(*shape, nnz) < 2**31 else np.int64)
+
+    def blocks(self, block_bytes: int) -> Iterator[tuple[int, sp.csr_array]]:
+        """Yield (first row, (m, F) CSR, sorted, duplicates added up)."""
+        with ExitStack() as stack:
+            if self._matrix is not None:
+                indptr, data, indices = self._matrix.indptr, _reader(self._matrix.data), _reader(self._matrix.indices)
+            else:
+                arrays = stack.enter_context(open_npz(self.path))
+                indptr = arrays["indptr"]
+                (n_data, _, data), (n_indices, _, indices) = (
+                    stack.enter_context(arrays.stream(name)) for name in ("data", "indices")
+                )
+                if n_data != n_indices:
+                    raise FormatError(
+                        f"{self.where}: {n_indices} indices and {n_data} values; expected as many of each"
+                    )
+            if (
+                len(indptr) != self.rows + 1
+                or indptr[0] != 0
+                or indptr[-1] != self.nnz
+                or np.any(indptr[1:] < indptr[:-1])
+            ):
+                raise FormatError(
+                    f"{self.where}: indptr must have {self.rows + 1} entries and rise from 0 to {self.nnz}"
+                )
+            start, most = 0, max(block_bytes // 16, 1)
+            while start < self.rows:
+                stop = int(np.searchsorted(indptr, indptr[start] + most, side="right")) - 1
+                stop = min(max(stop, start + 1), start + most, self.rows)
+                count = int(indptr[stop] - indptr[start])
+                parts = data(count), indices(count), indptr[start : stop + 1] - indptr[start]
+                yield start, self._stored(start, *parts, (stop - start, self.width))
+                start = stop
+
+    def _stored(self, start: int, data, indices, indptr, shape) -> sp.csr_array:
+        data, indices, indptr, _ = checked_parts(
+            self.where, data, indices, indptr, shape, what=f"features from row {start}"
+        )
+        block = sp.csr_array(
+            (as_float(data.astype(data.dtype.newbyteorder("="), copy=False)), indices, indptr), shape=shape
+        )
+        if not block.has_canonical_format:
+            block = (
+                block.copy()
+            )  # sorting writes, and these arrays are the caller's, or a file's that cannot be written
+            block.sum_duplicates()
+        if not np.isfinite(block.data).all():
+            row = int(np.searchsorted(block.indptr, int(np.argmin(np.isfinite(block.data))), side="right")) - 1
+            raise FormatError(f"{self.where}: node {start + row} has a feature that is not finite")
+        return block
+
+
+def features_table(source) -> Dense | Sparse:
+    """Return the table of --features: .npy, a SciPy CSR .npz, or an array or sparse matrix."""
+    if sp.issparse(source) or (isinstance(source, (str, Path)) and is_zip(_existing("features", source))):
+        return Sparse(source)
+    return Dense("features", source, _features)
+
+
+def labels_table(source) -> Dense:
+    """Return the table of --labels: (N,) classes, -1 for none, or (N, classes) of 0 and 1."""
+    return Dense("labels", source, _labels)
+
+
+def split_table(source) -> Dense:
+    """Return the table of --split: (N,) or (N, S), 0 train, 1 val, 2 test, -1 none."""
+    return Dense("split", source, _split)
+
+
+def _features(table: Dense, start: int, rows: np.ndarray) -> np.ndarray:
+    rows = rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float32)
+    finite = np.isfinite(rows)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        raise FormatError(
+            f"{table.where}: node {start + row}, column {column} is {rows[row, column]}; expected finite numbers"
+        )
+    return rows
+
+
+def _labels(table: Dense, start: int, y: np.ndarray) -> np.ndarray:
+    y = whole_labels(table.where, y, start)
+    low, high = (-1, max(table.rows, 2) * 1000) if y.ndim == 1 else (0, 1)
+    bad = (y < low) | (y > high)
+    if bad.any():
+        at = tuple(np.argwhere(bad)[0])
+        raise FormatError(f"{table.where}: node {start + at[0]} has label {int(y[at])}; expected {low} to {high}")
+    return y
+
+
+def _split(table: Dense, start: int, values: np.ndarray) -> np.ndarray:
+    return roles_of(table.where, values, start)
+
+
+def check_rows(table: Dense | Sparse, n_nodes: int, why: str) -> None:
+    """Raise FormatError unless the table has a row a node."""
+    if table.rows != n_nodes:
+        raise FormatError(f"{table.where}: {table.rows} rows; expected {n_nodes}, one a node: {why}")
+
+
+def _existing(what: str, source) -> Path:
+    path = Path(source)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected the {what} as .npy{' or .npz' if what == 'features' else ''}")
+    if what != "features" and is_zip(path):
+        raise FormatError(f"{path}: is an .npz; expected the {what} as .npy")
+    return path
+
+
+def _reader(values: np.ndarray) -> Callable[[int], np.ndarray]:
+    at = 0
+
+    def read(count: int) -> np.ndarray:
+        nonlocal at
+        at += count
+        return values[at - count : at]
+
+    return read

@@ -1,0 +1,1 @@
+"""The partitioners that hold the whole graph."""

@@ -1,0 +1,158 @@
+"""METIS with edge weights from similarity of features and degree: parts of few classes, low in entropy.
+
+Shapes: N nodes, E neighbours of all nodes, F features.
+Source: entropy-aware paper (Deshmukh et al. 2023), section III-A and Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from ...errors import GraphError, UsageError, is_integer, is_number, nearest
+from ...graph import Graph
+from ...machine import cores
+from .. import _loops
+from ..registry import partitioner
+from .metis import kway, neighbours
+
+SIMILARITIES = ("cosine", "dot")
+SCALE = 100  # Alg. 1, line 5
+CHUNK = 1 << 20  # nonzeros that are weighed at a time
+LARGEST = 2**31 - 1  # of a weight: METIS adds them up in 64 bits
+
+
+@partitioner("entropy")
+def entropy(
+    graph: Graph, k: int, *, seed: int, balance: float, c: float = 1.0, floor: int = 1, fanout: int = 25,
+    similarity: Literal["cosine", "dot"] = "cosine",
+) -> np.ndarray:  # fmt: skip
+    """Minimise the cut of `edge_weights`; balance bounds the nodes of a part, as in the paper, not their work.
+
+    Args:   c           weight of the similarity against that of the degrees.
+            floor       least weight of an edge, 1 or more: METIS takes no other.
+            fanout      neighbours that GraphSAGE samples a node: K of the paper, 25 there.
+            similarity  "cosine", as the paper's program has it, or "dot", as its Algorithm 1 reads.
+    Raises: GraphError for a graph without features; UsageError for an option that does not fit.
+    """
+    if k == 1 or k >= graph.n_nodes:
+        _check(graph, c, floor, fanout, similarity)
+        return np.arange(graph.n_nodes) % k
+    pattern = neighbours(graph.A)
+    weights_E = edge_weights(graph, pattern, c=c, floor=floor, fanout=fanout, similarity=similarity)
+    owner_N = kway(graph.name, pattern, k, np.ones(graph.n_nodes, np.int64), weights_E, seed=seed, balance=balance)
+    most = max(int(balance * graph.n_nodes / k), -(-graph.n_nodes // k))
+    return _evened(owner_N, k, most, pattern, weights_E)
+
+
+def edge_weights(
+    graph: Graph,
+    pattern: sp.csr_array,
+    *,
+    c: float = 1.0,
+    floor: int = 1,
+    fanout: int = 25,
+    similarity: Literal["cosine", "dot"] = "cosine",
+) -> np.ndarray:
+    """Return w_uv = max(floor, round(100 (c s(x_u, x_v) + (p_u + p_v) / 2))), p_v = 1 - exp(-fanout / |N(v)|), (E,) int64.
+
+    Departs from Algorithm 1, line 5, where it does not make a graph for METIS: p of both ends counts, as W_uv and W_vu have to
+    be one number, and a weight that is not positive is raised to the floor. X is read, never written: the paper's program
+    normalises the features in place and trains on them.
+
+    Args: pattern  of `neighbours`: symmetric, no self-loops.
+    """
+    _check(graph, c, floor, fanout, similarity)
+    similar_E = dots(pattern.indptr, pattern.indices, graph.X)
+    degree_N = np.diff(pattern.indptr)
+    if similarity == "cosine":
+        every = np.arange(graph.n_nodes + 1)
+        norm_N = np.sqrt(dots(every, every[:-1], graph.X))
+        _divide(similar_E, pattern, norm_N)
+    sampled_N = -np.expm1(-fanout / np.maximum(degree_N, 1))  # Alg. 1, line 4
+    weights_E = np.empty(len(similar_E), np.int64)
+    for e, rows in _chunks(pattern):
+        weight = SCALE * (c * similar_E[e] + (sampled_N[rows] + sampled_N[pattern.indices[e]]) / 2)
+        if not weight.max(initial=0) <= LARGEST:
+            raise UsageError(
+                f"entropy: an edge of {graph.name} has weight {weight.max():.3g}; expected at most {LARGEST}: "
+                f"use similarity cosine, or a smaller c than {c:g}"
+            )
+        weights_E[e] = np.maximum(np.rint(weight), floor)
+    return weights_E
+
+
+def dots(indptr: np.ndarray, indices: np.ndarray, X) -> np.ndarray:
+    """Return x_i . x_j for each nonzero (i, j) of a pattern, (E,) float64, the same bits for (j, i).
+
+    Args: X  (N, F) floats, or CSR; other numbers are taken as float64.
+    """
+    indptr, indices = (np.ascontiguousarray(array, np.int64) for array in (indptr, indices))
+    values = X.data if sp.issparse(X) else X
+    dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
+    values = np.ascontiguousarray(values, dtype)
+    if sp.issparse(X):
+        return _loops.sparse_dots(
+            indptr,
+            indices,
+            np.ascontiguousarray(X.indptr, np.int64),
+            np.ascontiguousarray(X.indices),
+            values,
+            X.shape[1],
+            cores(),
+        )
+    return _loops.dense_dots(indptr, indices, values, cores())
+
+
+def _evened(owner_N: np.ndarray, k: int, most: int, pattern: sp.csr_array, weights_E: np.ndarray) -> np.ndarray:
+    """Return owner_N with at most so many nodes in each part, where METIS left more (on stars, say): those least tied to it go."""
+    sizes_k = np.bincount(owner_N, minlength=k)
+    if sizes_k.max() <= most:
+        return owner_N
+    tie_N = np.zeros(len(owner_N))
+    for e, rows in _chunks(pattern):
+        is_own = owner_N[rows] == owner_N[pattern.indices[e]]
+        tie_N += np.bincount(rows[is_own], weights_E[e][is_own], len(owner_N))
+    order = np.lexsort((tie_N, owner_N))
+    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes_k) - sizes_k, sizes_k)  # in its part
+    leaving = order[place < (sizes_k - most)[owner_N[order]]]
+    owner_N = owner_N.copy()
+    owner_N[leaving] = np.repeat(np.arange(k), np.maximum(most - sizes_k, 0))[: len(leaving)]
+    return owner_N
+
+
+def _divide(similar_E: np.ndarray, pattern: sp.csr_array, norm_N: np.ndarray) -> None:
+    # A node whose features are all 0 is similar to none.
+    for e, rows in _chunks(pattern):
+        norms = norm_N[rows] * norm_N[pattern.indices[e]]
+        np.divide(similar_E[e], norms, out=similar_E[e], where=norms > 0)
+
+
+def _chunks(pattern: sp.csr_array):
+    # Slices of the nonzeros, of whole rows, with the row of each.
+    indptr = pattern.indptr
+    start = 0
+    while start < pattern.shape[0]:
+        end = max(int(np.searchsorted(indptr, indptr[start] + CHUNK, side="right")) - 1, start + 1)
+        yield (
+            slice(int(indptr[start]), int(indptr[end])),
+            np.repeat(np.arange(start, end), np.diff(indptr[start : end + 1])),
+        )
+        start = end
+
+
+def _check(graph: Graph, c: float, floor: int, fanout: int, similarity: str) -> None:
+    if graph.X is None:
+        raise GraphError(
+            f"entropy: {graph.name} has no features, which the weights of its edges come from; give --features FILE, or use --method metis"
+        )
+    if similarity not in SIMILARITIES:
+        raise UsageError(f"entropy: similarity = {similarity!r} is not known{nearest(similarity, SIMILARITIES)}")
+    if not is_number(c) or not 0 <= c < math.inf:
+        raise UsageError(f"entropy: c = {c!r}; expected a number of 0 or more")
+    for name, value in (("floor", floor), ("fanout", fanout)):
+        if not is_integer(value) or not 1 <= value <= LARGEST:
+            raise UsageError(f"entropy: {name} = {value!r}; expected an integer from 1 to {LARGEST}")

@@ -1,0 +1,138 @@
+"""METIS, k-way, behind a wall: it crashes on a graph that is not symmetric and in range.
+
+Source: Karypis & Kumar 1998; pymetis 2025.2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from ...errors import PartitionError, ResourceError, UsageError, nearest
+from ...graph import Graph
+from ..checks import fill_empty_parts
+from ..metrics import row_work
+from ..registry import partitioner
+
+OBJECTIVES = ("cut", "vol")
+_ONE_AT_A_TIME = threading.Lock()  # METIS's random numbers and the file behind stdout are the whole process's
+
+
+@partitioner("metis")
+def metis(graph: Graph, k: int, *, seed: int, balance: float, objective: Literal["cut", "vol"] = "cut") -> np.ndarray:
+    """Minimise cut edges, or total volume, with work sum of (nnz + 1) at most balance times the mean.
+
+    The bound is METIS's: a node heavier than a part's share, or balance near 1, exceeds it.
+    A directed graph is cut as if each edge went both ways. Parts that METIS leaves empty are filled.
+
+    Args: objective  "cut": cut edges; "vol": total communication volume (slower).
+    """
+    if objective not in OBJECTIVES:
+        raise UsageError(f"metis: objective = {objective!r} is not known{nearest(objective, OBJECTIVES)}")
+    if k == 1 or k >= graph.n_nodes:
+        return np.arange(graph.n_nodes) % k
+    return kway(graph.name, neighbours(graph.A), k, row_work(graph.A), seed=seed, balance=balance, objective=objective)
+
+
+def kway(
+    name: str, pattern: sp.csr_array, k: int, load_N: np.ndarray, weights_E: np.ndarray | None = None, *, seed: int, balance: float,
+    objective: str = "cut", shares_k: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Return METIS's k parts of a pattern of `neighbours`, a node in each: load of a part at most balance times the mean.
+
+    Args:   name       of the graph, for messages.
+            load_N     (N,) int64 above 0; weights_E  (E,) int64 above 0, that of (i, j) and of (j, i) the same.
+            shares_k   (k,) of the load that each part is to have, their sum 1; alike where None.
+    Raises: ResourceError where METIS fails, or its integers are too short.
+    """
+    import pymetis
+
+    weight = int(weights_E.sum()) if weights_E is not None else 0
+    _check_fits(pattern, max(int(load_N.sum()), weight), pymetis._internal._idx_type_width())
+    options = pymetis.Options(
+        objtype=OBJECTIVES.index(objective),
+        seed=1 + seed % (2**31 - 1),  # to METIS 0 and 1 are one seed
+        ufactor=max(1, round((balance - 1) * 1000)),  # METIS: load <= (1 + ufactor/1000) mean
+    )
+    try:
+        adjacency = pymetis.CSRAdjacency(pattern.indptr, pattern.indices)
+        with _ONE_AT_A_TIME, _its_prints_to_stderr():
+            _, owner_N = pymetis.part_graph(
+                k,
+                adjacency,
+                vweights=load_N,
+                eweights=weights_E,
+                tpwgts=None if shares_k is None else shares_k.tolist(),
+                recursive=False,
+                options=options,
+            )
+    except (RuntimeError, MemoryError) as error:
+        raise ResourceError(
+            f"METIS failed on {name} ({pattern.shape[0]} nodes, {pattern.nnz} neighbours, k = {k}): {error}; "
+            f"it needs about {(pattern.nnz * 8 * 10) >> 20} MB: use a smaller k or --method block"
+        ) from None
+    return fill_empty_parts(np.asarray(owner_N), load_N, k)
+
+
+def neighbours(A: sp.csr_array) -> sp.csr_array:
+    """Return the pattern of A + A' without its diagonal, int64 indices, sorted: what METIS may see.
+
+    Raises: PartitionError unless it is symmetric, in range and free of self-loops.
+    """
+    ones = sp.csr_array((np.ones(A.nnz, bool), A.indices, A.indptr), shape=A.shape)
+    both = (ones + ones.T.tocsr()).tocsr()
+    n_nodes = A.shape[0]
+    row = np.repeat(np.arange(n_nodes), np.diff(both.indptr))
+    off = both.indices != row
+    indptr = np.zeros(n_nodes + 1, np.int64)
+    np.cumsum(np.bincount(row[off], minlength=n_nodes), out=indptr[1:])
+    indices = both.indices[off].astype(np.int64)
+    pattern = sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=A.shape)
+    pattern.sort_indices()
+    _check_pattern(pattern)
+    return pattern
+
+
+def _check_pattern(pattern: sp.csr_array) -> None:
+    # Cheap against METIS's own time; a violation would be a segmentation fault or a negative cut.
+    n_nodes, indices = pattern.shape[0], pattern.indices
+    degree = np.diff(pattern.indptr)
+    in_range = len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_nodes)
+    if not in_range or np.any(np.bincount(indices, minlength=n_nodes) != degree):
+        raise PartitionError("metis: the neighbour lists are not symmetric; check the graph with spgnn check")
+
+
+@contextlib.contextmanager
+def _its_prints_to_stderr():
+    """Send what C code prints to stderr: METIS writes complaints to stdout, which is for data (--json)."""
+    c_library = ctypes.CDLL(None)
+    if hasattr(sys.stdout, "flush"):  # None where there is none
+        sys.stdout.flush()
+    c_library.fflush(None)
+    try:
+        stdout = os.dup(1)
+    except OSError:  # there is none
+        yield
+        return
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        c_library.fflush(None)
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+def _check_fits(pattern: sp.csr_array, weight: int, index_bits: int) -> None:
+    if index_bits < 64 and max(pattern.nnz, weight) >= 2 ** (index_bits - 1):
+        raise ResourceError(
+            f"this pymetis counts in {index_bits} bits; the graph has {pattern.nnz} neighbours and weight {weight}; "
+            f"install a pymetis with 64-bit indices, or use --method block"
+        )

@@ -1,0 +1,1 @@
+"""Pages, pictures and tables of runs and studies."""

@@ -1,0 +1,222 @@
+"""How every picture of a study looks: colours and markers by method and scheme, axes, files.
+
+Colours are those of Okabe & Ito (2008) and Paul Tol, told apart by colour-blind readers; markers tell lines apart without them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+
+from ..atomic import new_file
+from ..errors import ResourceError, UsageError
+
+# Name -> colour, marker, line. A method keeps its own in every picture; metis with options is drawn lighter.
+METHODS = {
+    "block": ("#9A9A9A", "s", ":"),
+    "random": ("#4D4D4D", "X", ":"),
+    "metis": ("#0072B2", "o", "-"),
+    "volume": ("#D55E00", "D", "-"),
+    "spring": ("#44AA99", "^", "--"),
+    "spring+": ("#117733", "^", "-"),
+    "dbh": ("#CC79A7", "v", "-."),
+    "greedy": ("#AA4499", "P", "-."),
+    "hdrf": ("#882255", "p", "-."),
+    "2psl": ("#E69F00", "h", "-."),
+    "entropy": ("#332288", "*", "-"),
+}
+SCHEMES = {"broadcast": ("#4D4D4D", "o", "-"), "columns": ("#E69F00", "s", "-"), "cover": ("#009E73", "D", "-")}
+OTHERS = (
+    ("#56B4E9", "o", "--"),
+    ("#DDAA33", "D", "--"),
+    ("#88CCEE", "<", "--"),
+    ("#999933", ">", "--"),
+    ("#661100", "d", "--"),
+)
+QUIET, INK = "#C9CDD2", "#222222"
+LINE = 1.25  # height of a line over the font's size
+FORMATS = (".png", ".svg")
+
+
+def styles(names: list[str], known: dict[str, tuple] = METHODS) -> dict[str, tuple[str, str, str]]:
+    """Return colour, marker and line of each name; what is not known takes those that are left, in order."""
+    unknown = [name for name in names if name not in known]
+    return {name: known[name] if name in known else OTHERS[unknown.index(name) % len(OTHERS)] for name in names}
+
+
+def new_figure(width: float, height: float):
+    """Return an empty figure of so many inches, where $ is a letter as any other; ResourceError without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.text import Text
+    except ImportError:
+        raise ResourceError("drawing needs matplotlib: pip install 'spgnn[plot]'") from None
+
+    class PlainFigure(Figure):
+        def draw(self, renderer) -> None:
+            for text in self.findobj(Text):
+                text.set_parse_math(False)  # names are not ours, and may hold what looks like a formula
+            super().draw(renderer)
+
+    return PlainFigure(figsize=(width, height), dpi=150, layout="constrained")
+
+
+def panels(count: int, across: int, width: float, height: float):
+    """Return a figure and count axes, at most `across` in a row, each of so many inches."""
+    across = min(across, count)
+    down = -(-count // across)
+    figure = new_figure(width * across, height * down + 0.5)  # the headline
+    axes = figure.subplots(down, across, squeeze=False).ravel()
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    return figure, axes[:count]
+
+
+def finish(axis, x: str = "", y: str = "", title: str = "") -> None:
+    """Label an axis, take its frame's upper and right line away, and lay a quiet grid behind."""
+    axis.set_xlabel(x, fontsize=9)
+    axis.set_ylabel(y, fontsize=9)
+    axis.set_title(title, fontsize=10, loc="left")
+    axis.tick_params(labelsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(color="#E8E8E8", linewidth=0.6)
+    axis.set_axisbelow(True)
+
+
+def shades():
+    """Return the colours of densities, from light to dark: more is darker, in grey too."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    # Its lightest yellow is left out: on white it cannot be told from nothing.
+    return ListedColormap(colormaps["YlGnBu"]([0.12 + 0.88 * i / 31 for i in range(32)]))
+
+
+def frame(axis) -> None:
+    """Give a matrix its whole frame and no grid."""
+    axis.grid(False)
+    axis.spines[["top", "right"]].set_visible(True)
+
+
+def headline(figure, title: str, below: str = "") -> None:
+    """Write what a picture shows, and beneath it how it was counted; the figure grows by each line beyond two."""
+    width, height = figure.get_size_inches()
+    text = wrap(title + (f"\n{below}" if below else ""), 0.94 * width, 11)
+    figure.set_size_inches(width, height + max(0, text.count("\n") - 1) * 11 * LINE / 72)
+    figure.suptitle(text, x=0.01, ha="left", fontsize=11, color=INK)
+
+
+def wrap(text: str, inches: float, size: float) -> str:
+    """Return the text in lines of at most so many inches, broken after a space or one of : , = where there is one."""
+    lines = []
+    for line in text.split("\n"):
+        while (
+            most := max(
+                1, bisect_right(range(1, len(line) + 1), inches, key=lambda letters: text_inches(line[:letters], size))
+            )
+        ) < len(line):
+            # A space at the end may hang over.
+            end = max(line.rfind(" ", 0, most + 1), *(line.rfind(mark, 0, most) for mark in ":,=")) + 1 or most
+            lines.append(line[:end].rstrip())
+            line = line[end:].lstrip()
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def text_inches(text: str, size: float) -> float:
+    """Return the width of a line of text."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    return text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)[0] / 72
+
+
+def lines_inches(texts: Sequence[str], size: float) -> float:
+    """Return how much higher than one line the texts are, in inches: by the one of most lines."""
+    return max(text.count("\n") for text in texts) * size * LINE / 72
+
+
+def plain_log(axis, letter: str, ticks=None, zero: float | None = None) -> None:
+    """Show numbers of a logarithmic axis as 1, 20, 3,000, at the ticks given or at 1, 2 and 5 of each decade.
+
+    Args: zero  the place where 0 is drawn; None: nowhere.
+    """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    own = axis.xaxis if letter == "x" else axis.yaxis
+    low, high = axis.get_xlim() if letter == "x" else axis.get_ylim()
+    text = number
+    if ticks is not None:
+        own.set_major_locator(FixedLocator(ticks))
+    elif high < 4 * low:  # two octaves are as good as linear
+        own.set_major_locator(MaxNLocator(5))
+        text = "{:,.5g}".format
+    else:
+        own.set_major_locator(
+            LogLocator(
+                subs=(1, 2, 3, 5, 7)
+                if high < 8 * low
+                else (1, 2, 5)
+                if high < (100 if letter == "x" else 3000) * low
+                else (1,)
+            )
+        )
+    if zero is not None:
+        own.set_major_locator(
+            FixedLocator(
+                [zero, *(tick for tick in own.get_major_locator().tick_values(low, high) if tick > 1.5 * zero)]
+            )
+        )
+    own.set_minor_locator(NullLocator())
+    own.set_major_formatter(FuncFormatter(lambda value, _: "0" if value == zero else text(value)))
+
+
+def thousands(axis, letter: str, is_whole: bool = False) -> None:
+    """Show numbers of a linear axis with separators; is_whole: of what is counted, such as epochs."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    own = axis.xaxis if letter == "x" else axis.yaxis
+    own.set_major_locator(MaxNLocator(4, integer=is_whole))
+    own.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+
+
+def byte_unit(largest_mb: float) -> tuple[float, str]:
+    """Return the unit in which amounts up to so many MB read well, and how many of it a MB is."""
+    return (1e3, "kB") if largest_mb < 0.5 else (1e-3, "GB") if largest_mb >= 2e4 else (1.0, "MB")
+
+
+def number(value: float) -> str:
+    """Return 12,300; 45.6; 0.0123: three figures, separators, no exponent."""
+    if value == 0:
+        return "0"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 1e-4 else f"{value:.1e}"
+
+
+def save(figure, path: str | Path) -> Path:
+    """Write a figure as .png or .svg, whole or not at all; the same figure gives the same bytes."""
+    from matplotlib import rc_context
+
+    path = Path(path)
+    if path.suffix not in FORMATS:
+        raise UsageError(f"{path}: a picture is {' or '.join(FORMATS)}")
+    with new_file(path) as aside:
+        if path.suffix == ".png":
+            aside.write_bytes(png_bytes(figure))
+        else:
+            with rc_context({"svg.hashsalt": "spgnn"}):
+                figure.savefig(aside, metadata={"Date": None})
+    return path
+
+
+def png_bytes(figure) -> bytes:
+    """Return a figure as a PNG of at most 256 colours, a third of the bytes that matplotlib's own has."""
+    from PIL import Image  # matplotlib needs it too
+
+    drawn, packed = BytesIO(), BytesIO()
+    figure.savefig(drawn, format="png", facecolor="white")
+    Image.open(drawn).convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        packed, format="png", optimize=True
+    )
+    return packed.getvalue()

@@ -1,0 +1,90 @@
+"""Layout: on which communicators, by which scheme and in which stages the products of a job run.
+
+Shapes: P ranks, R = P/c block rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from ...cost.grid import ProcessGrid
+from ...dist import Communicator
+from ..kernels.buffers import BufferPool
+from ..operations import Operations
+from .row_sum import RowSum
+from .wire import Wire
+
+
+@dataclass(slots=True, eq=False)
+class Layout:
+    """What all operators of one graph share.
+
+    comm     all ranks; column: the process column, in which rows of H travel (all ranks for 1D).
+    row_sum  adds up a process row; None for 1D.
+    stages   groups of owners whose rows are fetched one after the other; none on one rank.
+    wires    types of the rows that travel, forward and backward.
+    """
+
+    comm: Communicator
+    grid: ProcessGrid
+    column: Communicator
+    row_sum: RowSum | None
+    scheme: str
+    stages: Sequence[range]
+    pool: BufferPool
+    dtype: torch.dtype
+    threads: int = 0
+    wires: tuple[Wire, Wire] = field(default_factory=lambda: (Wire("float32"), Wire("float32")))
+    ops: Operations = field(default_factory=Operations)
+    why: str = ""  # of the scheme, where auto took it
+    feedback: dict[tuple, torch.Tensor] | None = (
+        None  # what lossy wires left out, a product each; None: nothing is kept
+    )
+
+    def use(self, ops: Operations) -> None:
+        """Have all products and exchanges done by ops, such as one that times them."""
+        self.ops = ops
+        if self.row_sum is not None:
+            self.row_sum.ops = ops
+
+    @property
+    def block(self) -> int:
+        """The block row of this rank."""
+        return self.grid.row_of(self.comm.rank)
+
+    @property
+    def column_number(self) -> int:
+        return self.grid.column_of_rank(self.comm.rank)
+
+    @property
+    def owners(self) -> range:
+        """The blocks that this rank's process column multiplies with."""
+        return self.grid.stages(self.column_number)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether this rank's rows count: of the c ranks of a process row, the first one's do."""
+        return self.column_number == 0
+
+
+def make_layout(
+    comm: Communicator, c: int, scheme: str, dtype: torch.dtype, pool: BufferPool, threads: int, wires
+) -> Layout:
+    """Return the layout of P/c x c ranks. Collective.
+
+    Raises: UsageError unless c^2 divides P.
+    """
+    grid = ProcessGrid(comm.size, c)
+    shared = {"pool": pool, "dtype": dtype, "threads": threads, "wires": wires}
+    if comm.size == 1:
+        return Layout(comm, grid, comm, None, scheme, [], **shared)
+    if c == 1:
+        return Layout(comm, grid, comm, None, scheme, [range(comm.size)], **shared)
+    i, j = grid.row_of(comm.rank), grid.column_of_rank(comm.rank)
+    column, row = comm.split(j, i), comm.split(i, j)
+    stages = [range(q, q + 1) for q in grid.stages(j)]  # Algorithm 2: one block a stage
+    row_sum = RowSum(row, grid.column_of(i), pool)
+    return Layout(comm, grid, column, row_sum, scheme, stages, **shared)

@@ -1,0 +1,234 @@
+"""ExchangePlan: who sends which rows to whom, made once; pull and its adjoint push_add.
+
+What travels is B H, B with a row for each row that is sent: a one where a row of H is copied, the
+weights of A where a partial sum is. push_add is then the product with B'.
+Shapes: n own rows, g rows received, m rows sent, F columns, P ranks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from ...dist import Communicator
+from ...errors import PartitionError, ShapeError, agree
+from ..kernels.buffers import BufferPool
+from ..kernels.csr import LocalCSR, take_rows
+from ..operations import Operations
+from .index_map import IndexMap
+from .wire import Wire
+
+
+class ExchangePlan:
+    """Send and receive rows of one SpMM: <pull(x), y> = <x, push_add(y)>.
+
+    send_rows_P  (P,) rows sent to each rank in pull; received from it in push_add.
+    recv_rows_P  (P,) rows received from each rank in pull: the index map's ghosts.
+    send_index   own rows in the order in which they are sent, peer after peer.
+    layout       has the operations and the wire types, forward and backward; both may be exchanged later.
+    Collective to make: ranks tell the owners which rows they read.
+    """
+
+    def __init__(self, comm: Communicator, index: IndexMap, pool: BufferPool, threads: int = 0, layout=None):
+        self.recv_rows_P = index.ghosts_P
+        self.send_rows_P = told_counts(comm, index.ghosts_P)
+        wanted = np.empty(int(self.send_rows_P.sum()), np.int64)
+        comm.all_to_all(np.ascontiguousarray(index.ghost_g), self.recv_rows_P, wanted, self.send_rows_P)
+        send_index = np.ascontiguousarray(index.find_own(wanted))
+        agree(comm, misdirected(comm.rank, send_index, wanted))
+        self._set_up(comm, Selection(send_index, index.n, threads), index.n, pool, layout)
+
+    @classmethod
+    def packed(
+        cls, comm: Communicator, B: LocalCSR, send_rows_P, recv_rows_P, pool: BufferPool, layout=None
+    ) -> ExchangePlan:
+        """Return the plan that sends B H, (m, n) x (n, F), send_rows_P rows of it to each rank. Not collective."""
+        plan = cls.__new__(cls)
+        plan.send_rows_P, plan.recv_rows_P = send_rows_P, recv_rows_P
+        plan._set_up(comm, B, B.shape[1], pool, layout)
+        return plan
+
+    def under(self, layout) -> ExchangePlan:
+        """Return the same plan with the operations and wires of a layout. Not collective."""
+        return self.packed(self.comm, self.pack, self.send_rows_P, self.recv_rows_P, self.pool, layout)
+
+    def _set_up(self, comm, pack: Selection | LocalCSR, n: int, pool: BufferPool, layout) -> None:
+        self.comm, self.pack, self.n, self.pool = comm, pack, n, pool
+        self.g = int(self.recv_rows_P.sum())
+        self.layout = layout or Plain()
+        self.moved_nnz = self.sums_read = 0  # `cover`: nonzeros multiplied for readers, and sums that owners made
+
+    @property
+    def sent_rows(self) -> int:
+        """Rows that this rank sends in one pull."""
+        return int(self.send_rows_P.sum())
+
+    @property
+    def send_index(self) -> np.ndarray:
+        return self.pack.rows
+
+    def pull(self, H_nF: torch.Tensor) -> torch.Tensor:
+        """Return the rows this rank reads, sent by their owners: H_gF = H_NF[ghost].
+
+        Args:    H_nF (n, F), own rows.
+        Returns: (g, F), ghost rows, ordered by owner, then by global index.
+        Raises:  ShapeError if H_nF does not have n rows.
+        Collective. Sends send_rows_P.sum() * F * itemsize bytes.
+        """
+        return self.start_pull(H_nF).finish()
+
+    def push_add(self, G_gF: torch.Tensor, out_nF: torch.Tensor) -> torch.Tensor:
+        """Add the ghost rows to their owners' rows: out[own] += sum over readers of G_gF.
+
+        Args:   G_gF (g, F), one row a ghost; out_nF (n, F), written in place and returned.
+        Raises: ShapeError if G_gF does not have g rows.
+        Collective. Sends g * F * itemsize bytes. The order of the sum is fixed: by rank.
+        """
+        return self.add(self.start_push(G_gF).finish(), out_nF)
+
+    def start_pull(self, H_nF: torch.Tensor) -> Flight:
+        """Pack and start the exchange of pull; finish() returns H_gF. Collective."""
+        self._check(H_nF, self.n, "own")
+        packed = self.pool.empty(self.sent_rows, H_nF.shape[1], dtype=H_nF.dtype, device=H_nF.device)
+        self.layout.ops.pack(self.pack, H_nF.contiguous(), packed)
+        return Flight(self, packed, self.send_rows_P, self.recv_rows_P, self.layout.wires[0], "pull")
+
+    def start_push(self, G_gF: torch.Tensor) -> Flight:
+        """Start the exchange of push_add; finish() returns what `add` adds to the own rows. Collective."""
+        self._check(G_gF, self.g, "ghost")
+        return Flight(self, G_gF.contiguous(), self.recv_rows_P, self.send_rows_P, self.layout.wires[1], "push")
+
+    def add(self, received_mF: torch.Tensor, out_nF: torch.Tensor) -> torch.Tensor:
+        """out += B' received."""
+        return self.layout.ops.unpack(self.pack.transposed(), received_mF, out_nF)
+
+    def pull_csr(self, X_nF: sp.csr_array) -> sp.csr_array:
+        """Copy the sparse rows this rank reads from their owners: X_gF = X_NF[ghost]. Collective."""
+        packed = sp.csr_array(X_nF[self.send_index])
+        return exchange_csr(self.comm, packed, self.send_rows_P, self.recv_rows_P)
+
+    def residual(self, direction: str, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return what a lossy wire left out the last time in the same product, (rows, F) float32; zero at first.
+
+        None outside of training steps, and where the layout keeps none: there one label may stand for several products.
+        """
+        kept, label = self.layout.feedback, self.comm.traffic.open_label()
+        if kept is None or not label.endswith(("forward", "backward")):
+            return None
+        key = (id(self), direction, label, tuple(rows.shape))
+        if key not in kept:
+            kept[key] = torch.zeros(rows.shape, device=rows.device)
+        return kept[key]
+
+    def _check(self, H, rows: int, what: str) -> None:
+        if H.ndim != 2 or H.shape[0] != rows:
+            raise ShapeError(
+                f"rank {self.comm.rank}: got shape {tuple(H.shape)}, expected ({rows}, F): one row for each {what} node"
+            )
+
+
+class Plain:
+    """What a plan without a layout uses: untimed operations, rows as they are."""
+
+    def __init__(self):
+        self.ops, self.wires = Operations(), (Wire("float32"), Wire("float32"))
+        self.feedback: dict[tuple, torch.Tensor] | None = None
+
+
+class Flight:
+    """Rows under way; both buffers are held until `finish`."""
+
+    def __init__(self, plan: ExchangePlan, rows: torch.Tensor, send_rows_P, recv_rows_P, wire: Wire, kind: str):
+        self.plan, self.wire, self.like = plan, wire, rows
+        pool, F = plan.pool, rows.shape[1]
+        received = int(recv_rows_P.sum())
+        if wire.is_plain:
+            self.send, self.recv = rows, pool.empty(received, F, dtype=rows.dtype, device=rows.device)
+        else:
+            width = wire.row_bytes(F, rows.element_size())
+            self.send, self.recv = (
+                pool.empty(n, width, dtype=torch.uint8, device=rows.device) for n in (rows.shape[0], received)
+            )
+            residual = plan.residual(kind, rows) if wire.has_residual else None
+            plan.layout.ops.run("wire", wire.encode, rows, self.send, residual)
+        self.request = plan.layout.ops.start(plan.comm, self.send, send_rows_P, self.recv, recv_rows_P)
+
+    def finish(self) -> torch.Tensor:
+        """Wait, and return the rows received. Collective."""
+        self.plan.layout.ops.wait(self.request)
+        if self.wire.is_plain:
+            return self.recv
+        rows = self.plan.pool.empty(len(self.recv), self.like.shape[1], dtype=self.like.dtype, device=self.like.device)
+        return self.plan.layout.ops.run("wire", self.wire.decode, self.recv, rows)
+
+
+class Selection:
+    """B that copies rows: B H = H[rows]."""
+
+    def __init__(self, rows: np.ndarray, n: int, threads: int = 0):
+        self.rows, self.shape, self.threads = rows, (len(rows), n), threads
+        self._transposed: dict[torch.dtype, LocalCSR] = {}
+
+    def apply(self, X_nF: torch.Tensor, out_mF: torch.Tensor) -> torch.Tensor:
+        return take_rows(X_nF, self.rows, out_mF, self.threads)
+
+    def transposed(self) -> SelectionAdjoint:
+        return SelectionAdjoint(self)
+
+    def transposed_csr(self, dtype: torch.dtype) -> LocalCSR:
+        # Received rows are added to their owners' rows by an unweighted SpMM: parallel, in rank order.
+        if dtype not in self._transposed:
+            m, n = self.shape
+            order = np.argsort(self.rows, kind="stable")
+            indptr = np.concatenate([[0], np.cumsum(np.bincount(self.rows, minlength=n))])
+            B = sp.csr_array((np.ones(len(order), np.float32), order, indptr), shape=(n, m))
+            self._transposed[dtype] = LocalCSR(B, dtype, self.threads)
+        return self._transposed[dtype]
+
+
+class SelectionAdjoint:
+    """B' of a Selection, for whatever type the rows have."""
+
+    def __init__(self, selection: Selection):
+        self.selection = selection
+        self.nnz = len(selection.rows)
+
+    def apply(self, X_mF: torch.Tensor, out_nF: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
+        return self.selection.transposed_csr(X_mF.dtype).apply(X_mF, out_nF, accumulate=accumulate)
+
+
+def told_counts(comm: Communicator, recv_P: np.ndarray) -> np.ndarray:
+    """Return what each rank reads from this one, where recv_P is what this one reads from each. Collective."""
+    send_P, ones_P = np.zeros(comm.size, np.int64), np.ones(comm.size, np.int64)
+    return comm.all_to_all(np.ascontiguousarray(recv_P, dtype=np.int64), ones_P, send_P, ones_P)
+
+
+def exchange_csr(comm: Communicator, packed: sp.csr_array, send_rows_P, recv_rows_P) -> sp.csr_array:
+    """Send the next send_rows_P[q] sparse rows to rank q; return those received, in rank order. Collective."""
+    lengths_send, lengths_recv = np.diff(packed.indptr).astype(np.int64), np.empty(int(recv_rows_P.sum()), np.int64)
+    comm.all_to_all(lengths_send, send_rows_P, lengths_recv, recv_rows_P)
+    send, recv = _sums(lengths_send, send_rows_P), _sums(lengths_recv, recv_rows_P)
+    parts = []
+    for values in (packed.indices.astype(np.int64), packed.data):
+        received = np.empty(int(recv.sum()), values.dtype)
+        comm.all_to_all(np.ascontiguousarray(values), send, received, recv)
+        parts.append(received)
+    indptr = np.concatenate([[0], np.cumsum(lengths_recv)])
+    return sp.csr_array((parts[1], parts[0], indptr), shape=(len(lengths_recv), packed.shape[1]))
+
+
+def misdirected(rank: int, found: np.ndarray, wanted: np.ndarray) -> PartitionError | None:
+    """Return the error of a rank that is asked for rows that it does not own, -1 in found."""
+    if len(found) == 0 or found.min() >= 0:
+        return None
+    node = int(wanted[int(np.argmax(found < 0))])
+    return PartitionError(
+        f"rank {rank} is asked for node {node}, which it does not own; do all ranks use one partition?"
+    )
+
+
+def _sums(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    ends = np.cumsum(counts)
+    total = np.concatenate([[0], np.cumsum(values)])
+    return (total[ends] - total[ends - counts]).astype(np.int64)

@@ -1,0 +1,142 @@
+"""Which rows a rank owns and which it reads: own 0..n-1, then ghost n..n+g-1, one range, one cut.
+
+Shapes: N nodes, n own rows, g ghost rows, P ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from ...graph.structure import index_dtype
+
+LARGEST_TABLE = 8  # nodes a nonzero
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """Own and ghost rows of one rank, in original node ids.
+
+    own_n      (n,) int64, in any order: that of the rows on this rank.
+    ghost_g    (g,) int64, ordered by owner, then by id.
+    ghosts_P   (P,) int64, ghosts of each owner; zero for this rank.
+    """
+
+    own_n: np.ndarray
+    ghost_g: np.ndarray
+    ghosts_P: np.ndarray
+
+    @property
+    def n(self) -> int:
+        return len(self.own_n)
+
+    @property
+    def g(self) -> int:
+        return len(self.ghost_g)
+
+    def find_own(self, ids: np.ndarray) -> np.ndarray:
+        """Return the row of each original id on this rank, -1 where it is not an own one."""
+        if np.all(self.own_n[1:] > self.own_n[:-1]):
+            return find(self.own_n, ids)
+        order_n = np.argsort(self.own_n)
+        where = find(self.own_n[order_n], ids)
+        return np.where(where >= 0, order_n[where], -1)
+
+    def of_owners(self, owners: range) -> tuple[IndexMap, slice]:
+        """Return the map with the ghosts of these owners alone, and where they stand among the ghosts."""
+        ends = np.cumsum(self.ghosts_P)
+        chosen = np.zeros_like(self.ghosts_P)
+        chosen[owners.start : owners.stop] = self.ghosts_P[owners.start : owners.stop]
+        start = int(ends[owners.start - 1]) if owners.start else 0
+        where = slice(start, start + int(chosen.sum()))
+        return IndexMap(self.own_n, self.ghost_g[where], chosen), where
+
+    def split(self, A_nN: sp.csr_array) -> tuple[sp.csr_array, sp.csr_array]:
+        """Return A_oo (n, n) and A_og (n, g) of a row block whose columns are original ids.
+
+        Every column must be own or ghost.
+        """
+        places = self._places(A_nN)
+        is_own = places < self.n
+        return some_of(A_nN, is_own, places, self.n), some_of(A_nN, ~is_own, places, self.g, self.n)
+
+    def _places(self, A_nN: sp.csr_array) -> np.ndarray:
+        """Return where each column stands, own rows from 0 and ghosts from n on, by a table of all nodes unless they are many times the nonzeros."""
+        n_nodes = A_nN.shape[1]
+        if n_nodes <= LARGEST_TABLE * A_nN.nnz:
+            place_N = np.zeros(n_nodes, index_dtype(self.n + self.g + 1))  # from 1 on
+            place_N[self.own_n] = np.arange(1, self.n + 1)
+            place_N[self.ghost_g] = np.arange(self.n + 1, self.n + self.g + 1)
+            places = place_N[A_nN.indices]
+            places -= 1
+        else:
+            ids = np.concatenate([self.own_n, self.ghost_g])
+            by_id = np.argsort(ids)
+            at = find(ids[by_id], A_nN.indices)
+            places = np.where(at >= 0, by_id[at], -1) if len(ids) else at
+        assert places.min(initial=0) >= 0, "a column is neither own nor ghost"
+        return places
+
+
+def columns_map(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, rank: int, size: int) -> IndexMap:
+    """Return the map whose ghosts are the nonzero columns of the off-diagonal blocks, NnzCols(i, j).
+
+    Args:   owner_of  function of original ids (m,) to their ranks (m,).
+    Source: Mukhopadhyay et al. 2024, section 4.1.
+    """
+    columns = np.sort(A_nN.indices)
+    columns = columns[np.concatenate([np.ones(min(len(columns), 1), bool), columns[1:] != columns[:-1]])].astype(
+        np.int64
+    )
+    ghost = columns[find(own_n, columns) < 0]
+    return _ordered(own_n, ghost, np.asarray(owner_of(ghost)), rank, size)
+
+
+def broadcast_map(own_n: np.ndarray, ids_N: np.ndarray, rows_P: np.ndarray, rank: int) -> IndexMap:
+    """Return the map whose ghosts are all rows of all other ranks: the sparsity-oblivious baseline."""
+    owner = np.repeat(np.arange(len(rows_P)), rows_P)
+    other = owner != rank
+    return _ordered(own_n, ids_N[other], owner[other], rank, len(rows_P))
+
+
+def find(ascending: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Return the position of each id in an ascending array, -1 where it is not there."""
+    if len(ascending) == 0:
+        return np.full(len(ids), -1, np.int64)
+    where = np.searchsorted(ascending, ids)
+    where[where == len(ascending)] = 0
+    return np.where(ascending[where] == ids, where, -1)
+
+
+def _ordered(own_n, ghost, owner, rank, size) -> IndexMap:
+    order = np.lexsort((ghost, owner))
+    counts = np.bincount(owner, minlength=size).astype(np.int64)
+    assert counts[rank] == 0, "a rank's own row is no ghost"
+    return IndexMap(np.asarray(own_n, dtype=np.int64), ghost[order].astype(np.int64), counts)
+
+
+def some_of(A: sp.csr_array, is_one: np.ndarray, places: np.ndarray, width: int, first: int = 0) -> sp.csr_array:
+    """Return the CSR (n, width) of some nonzeros of A, each in its row, in the column that its place is behind the first; indices sorted."""
+    index = index_dtype(max(width, A.nnz))
+    ends = np.concatenate([np.zeros(1, index), np.cumsum(is_one, dtype=index)])
+    chosen = sp.csr_array(
+        (A.data[is_one], (places[is_one] - first).astype(index, copy=False), ends[A.indptr]), shape=(A.shape[0], width)
+    )
+    del ends
+    chosen.sort_indices()
+    return chosen
+
+
+def csr_of(data, rows, columns, shape) -> sp.csr_array:
+    """Return the CSR of distinct entries, its indices sorted."""
+    if np.any(np.diff(rows) < 0):
+        order = np.argsort(rows, kind="stable")
+        data, rows, columns = data[order], rows[order], columns[order]
+    index = index_dtype(max(shape[1], len(rows)))
+    indptr = np.zeros(shape[0] + 1, index)
+    np.cumsum(np.bincount(rows, minlength=shape[0]), out=indptr[1:])
+    A = sp.csr_array((data, columns.astype(index, copy=False), indptr), shape=shape)
+    A.sort_indices()
+    return A

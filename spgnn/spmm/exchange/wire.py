@@ -1,0 +1,70 @@
+"""Wire: the type that rows have while they travel.
+
+int8 rows carry a float32 scale of their own, max|row| / 127, behind their F numbers. What a format
+loses may be kept in a residual and sent with the next rows (error feedback): the sums over time are right.
+Shapes: m rows, F numbers a row, B = row_bytes bytes a row.
+Source: Seide et al. 2014 (error feedback).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ...cost.schedule import row_bytes
+from ...errors import ShapeError, UsageError
+from ..kernels.backend import kernels_of
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """float32 (the rows as they are), bfloat16, float16 or int8; threads: of the kernels, 0 for all."""
+
+    name: str
+    threads: int = 0
+
+    def __post_init__(self):
+        self.row_bytes(1)  # which knows the names
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows travel as they are, so that nothing has to be encoded."""
+        return self.name == "float32"
+
+    @property
+    def has_residual(self) -> bool:
+        """Whether error feedback is needed: a row of int8 loses what is below 1/254 of its largest number."""
+        return self.name == "int8"
+
+    def row_bytes(self, width: int, itemsize: int = 4) -> int:
+        """Return the bytes of one row; itemsize is of the rows' own type."""
+        return row_bytes(width, itemsize, self.name)
+
+    def encode(
+        self, rows_mF: torch.Tensor, out_mB: torch.Tensor, residual_mF: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Write the rows as they travel: out = code(rows + residual); then residual = rows + residual - decode(out).
+
+        Args: rows_mF  float32, float64 or bfloat16, rounded to nearest even. float16: what is finite stays
+                       finite, 65504 at most. int8: a row with a NaN or infinity comes back as NaN.
+              out_mB   (m, B) uint8; residual_mF (m, F) float32, zero at first, read and written.
+        """
+        self._check(rows_mF, out_mB)
+        kernels_of(out_mB).encode(self.name, rows_mF, out_mB, residual_mF, self.threads)
+        return out_mB
+
+    def decode(self, bytes_mB: torch.Tensor, out_mF: torch.Tensor) -> torch.Tensor:
+        """Read rows that came in: out (m, F), float32, float64 or bfloat16."""
+        self._check(out_mF, bytes_mB)
+        kernels_of(out_mF).decode(self.name, bytes_mB, out_mF, self.threads)
+        return out_mF
+
+    def _check(self, rows_mF, bytes_mB) -> None:
+        expected = (rows_mF.shape[0], self.row_bytes(rows_mF.shape[1], rows_mF.element_size()))
+        if self.is_plain:
+            raise UsageError("wire float32 sends rows as they are; test is_plain before encoding")
+        if tuple(bytes_mB.shape) != expected or bytes_mB.dtype != torch.uint8:
+            raise ShapeError(
+                f"wire {self.name}: bytes are {tuple(bytes_mB.shape)} {bytes_mB.dtype}; expected {expected} torch.uint8"
+            )

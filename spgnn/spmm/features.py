@@ -1,0 +1,121 @@
+"""The left factor of S W: dense rows or CSR rows, with one interface, so that sparse X stays sparse.
+
+Shapes: n own rows, F features, C outputs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from .backward import first_order
+from .kernels.backend import kernels_of, kernels_on
+from .kernels.buffers import BufferPool, sum_dtype
+from .kernels.csr import LocalCSR
+
+CHUNK = 1 << 15  # rows of S' G that are multiplied at once in bfloat16: a block of both stays in cache
+
+
+class RowsTimes(torch.autograd.Function):
+    """Z = S W with sparse S; dW = S' dZ."""
+
+    @staticmethod
+    def forward(ctx, S, W_FC):
+        ctx.S = S
+        return S.times(W_FC)
+
+    @staticmethod
+    @first_order
+    def backward(ctx, G_nC):
+        return None, ctx.S.transposed_times(G_nC)
+
+
+class DenseRows:
+    """S (n, F) as a tensor; the layout has buffers, threads and the GEMM.
+
+    Weights are float32 beside bfloat16 rows: cast for the product, their gradient summed in float32.
+    """
+
+    is_sparse = False
+
+    def __init__(self, tensor: torch.Tensor, layout):
+        self.tensor = tensor
+        self.layout = layout
+
+    @property
+    def shape(self):
+        return self.tensor.shape
+
+    def times(self, W_FC, bias_C=None, relu: bool = False, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return relu(S W + bias) in a dtype, that of S when left out."""
+        S, gemm, pool = self.tensor, self.layout.ops.gemm, self.layout.pool
+        Z = pool.empty(S.shape[0], W_FC.shape[1], dtype=S.dtype)
+        if S.dtype != torch.bfloat16:
+            gemm(S, W_FC, Z, bias_C)
+            return Z.relu_() if relu else Z
+        gemm(S, W_FC.to(S.dtype), Z)
+        if bias_C is None and not relu and dtype in (None, Z.dtype):
+            return Z
+        # torch adds a bias of bfloat16, and takes half as long again for it.
+        out = Z if dtype in (None, Z.dtype) else pool.empty(*Z.shape, dtype=dtype)
+        kernels_of(out).finish(Z, out, bias_C, relu, self.layout.threads)
+        return out
+
+    def transposed_times(self, G_nC) -> torch.Tensor:
+        """Return S' G (F, C), the gradient of W."""
+        S, gemm = self.tensor, self.layout.ops.gemm
+        if S.dtype != torch.bfloat16:
+            return gemm(S.t(), G_nC)
+        total = torch.zeros(S.shape[1], G_nC.shape[1], dtype=sum_dtype(S.dtype), device=S.device)
+        for S_chunk, G_chunk in zip(S.split(CHUNK), G_nC.split(CHUNK)):
+            total += gemm(S_chunk.t(), G_chunk)
+        return total
+
+
+class SparseRows:
+    """S (n, F) as CSR: bag-of-words features, or their product with A. Values of bfloat16 rows are float32."""
+
+    is_sparse = True
+
+    def __init__(
+        self, S: sp.csr_array | LocalCSR, pool: BufferPool, dtype: torch.dtype = torch.float32, threads: int = 0
+    ):
+        self.csr = S if isinstance(S, LocalCSR) else LocalCSR(S, dtype, threads)
+        self.pool = pool
+
+    @property
+    def shape(self):
+        return self.csr.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.csr.dtype
+
+    def rows(self, chosen: np.ndarray) -> SparseRows:
+        """Return S[chosen]."""
+        return SparseRows(sp.csr_array(self.csr.to_scipy()[chosen]), self.pool, self.dtype, self.csr.threads)
+
+    def __matmul__(self, W_FC: torch.Tensor) -> torch.Tensor:
+        """Return S W (n, C), differentiable in W."""
+        return RowsTimes.apply(self, W_FC)
+
+    def times(self, W_FC, bias_C=None, relu: bool = False, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return relu(S W + bias) in a dtype, that of S when left out."""
+        Z = self.pool.empty(self.csr.shape[0], W_FC.shape[1], dtype=dtype or self.dtype)
+        return self.csr.apply(W_FC, Z, bias_F=bias_C, relu=relu)
+
+    def dense(self) -> torch.Tensor:
+        """Return S as a tensor (n, F): S I, made on the device where S is."""
+        dtype = sum_dtype(self.dtype)
+        return self.times(torch.eye(self.csr.shape[1], dtype=dtype, device=self.pool.device), dtype=dtype)
+
+    def transposed_times(self, G_nC) -> torch.Tensor:
+        """Return S' G (F, C), the gradient of W."""
+        out = torch.empty(self.csr.shape[1], G_nC.shape[1], dtype=sum_dtype(self.dtype), device=G_nC.device)
+        return self.csr.adjoint(G_nC, out)
+
+    def dropout(self, rate: float, key: int | torch.Tensor, node_n: np.ndarray) -> SparseRows:
+        """Return S with stored entries zeroed as the dense mask of (key, node, feature) has it."""
+        dropped = kernels_on(self.pool.device).drop_csr(self.csr, node_n, key, rate)
+        return SparseRows(dropped, self.pool, self.dtype, self.csr.threads)

@@ -1,0 +1,114 @@
+"""One rank's sparse block and its products, through the C++ kernels.
+
+Shapes: n rows, m columns, F width of the dense matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from ...errors import ShapeError
+from ...graph import check_csr
+from .backend import kernels_of
+from .buffers import sum_dtype
+from .cpu import equals_transpose
+from .panels import Panels, has_panels
+
+
+class LocalCSR:
+    """A (n, m) CSR block with Y = A X and Y = A' G; the transpose is stored when first needed.
+
+    Args: A        scipy CSR with sorted indices; values of 1 throughout are not stored.
+          dtype    torch.float32, float64 or bfloat16. Of bfloat16 products, weights and sums are float32,
+                   and each of the two matrices may be float32 or bfloat16.
+          threads  OpenMP threads, 0 for all.
+    """
+
+    def __init__(self, A: sp.csr_array, dtype: torch.dtype = torch.float32, threads: int = 0):
+        check_csr(A, "LocalCSR")
+        self.shape = A.shape
+        self.dtype = dtype
+        self.threads = threads
+        self.indptr = np.ascontiguousarray(A.indptr, dtype=np.int64)
+        index = np.int32 if A.shape[1] < 2**31 else np.int64
+        self.indices = np.ascontiguousarray(A.indices, dtype=index)
+        self.dtypes = {dtype, sum_dtype(dtype)}
+        self.numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
+        weights = np.ascontiguousarray(A.data, dtype=self.numpy_dtype)
+        self.weights = None if (weights == 1).all() else weights
+        self.panels: Panels | None = Panels(has_panels(self.shape[0], self.nnz))  # None: weights that change
+        self._transposed: LocalCSR | None = None
+        self._order: np.ndarray | None = None  # where the transpose's weights stand in these
+
+    @property
+    def nnz(self) -> int:
+        return len(self.indices)
+
+    def to_scipy(self) -> sp.csr_array:
+        """Return the block as a scipy CSR over the same arrays."""
+        # Of this dtype on every rank, also where one rank happens to hold nothing but ones.
+        data = np.ones(self.nnz, self.numpy_dtype) if self.weights is None else self.weights
+        data = data.cpu().numpy() if torch.is_tensor(data) else data
+        # Of one type with indptr, or scipy copies the indices.
+        indptr = self.indptr.astype(self.indices.dtype) if self.nnz < 2**31 else self.indptr
+        return sp.csr_array((data, self.indices, indptr), shape=self.shape)
+
+    def transposed(self) -> LocalCSR:
+        """Return A' as a LocalCSR: A itself where A is symmetric."""
+        if self._transposed is None:
+            self._transposed = (
+                self if equals_transpose(self) else LocalCSR(self.to_scipy().T.tocsr(), self.dtype, self.threads)
+            )
+        return self._transposed
+
+    def with_weights(self, weights: np.ndarray | torch.Tensor, upload: Callable = lambda order: order) -> LocalCSR:
+        """Return the same pattern with other weights (nnz,); the order of the transpose is not found again.
+
+        Args: upload  for weights of a device: brings the order there.
+        """
+        pattern = self.transposed()
+        if self._order is None:
+            self._order = (
+                sp.csr_array((np.arange(self.nnz), self.indices, self.indptr), shape=self.shape).T.tocsr().data
+            )
+        other = copy(self)
+        other.weights, other.panels = weights, None
+        other._transposed = copy(pattern)
+        other._transposed.weights, other._transposed.panels = weights[upload(self._order)], None
+        other._transposed._transposed = other
+        return other
+
+    def apply(self, X_mF, out_nF, accumulate: bool = False, bias_F=None, relu: bool = False, add_nF=None):
+        """out = A X (+ out) (+ add) (+ bias), then ReLU where asked; out is written in place and returned.
+
+        Args: add_nF  (n, F) of the sums' type: what is added before a bfloat16 out is rounded.
+        """
+        if X_mF.shape[0] != self.shape[1] or out_nF.shape != (self.shape[0], X_mF.shape[1]):
+            raise ShapeError(
+                f"A is {self.shape}, X {tuple(X_mF.shape)}, out {tuple(out_nF.shape)}; expected (n, m) (m, F) (n, F)"
+            )
+        if not {X_mF.dtype, out_nF.dtype} <= self.dtypes:
+            raise ShapeError(
+                f"A is {self.dtype}, X {X_mF.dtype}, out {out_nF.dtype}; expected one dtype, or float32 beside bfloat16"
+            )
+        if add_nF is not None and (add_nF.shape != out_nF.shape or add_nF.dtype != sum_dtype(self.dtype)):
+            raise ShapeError(
+                f"add is {tuple(add_nF.shape)} {add_nF.dtype}; expected {tuple(out_nF.shape)} {sum_dtype(self.dtype)}"
+            )
+        kernels_of(out_nF).spmm(self, X_mF, out_nF, accumulate, bias_F, relu, add_nF)
+        return out_nF
+
+    def adjoint(self, G_nF, out_mF, accumulate: bool = False, add_mF=None):
+        """out = A' G (+ out) (+ add)."""
+        return self.transposed().apply(G_nF, out_mF, accumulate, add_nF=add_mF)
+
+
+def take_rows(X_nF: torch.Tensor, rows: np.ndarray, out: torch.Tensor, threads: int = 0) -> torch.Tensor:
+    """out[i] = X[rows[i]]."""
+    kernels_of(out).take_rows(X_nF, rows, out, threads)
+    return out

@@ -1,0 +1,88 @@
+"""Kernels compiled at run time and launched on torch's current stream.
+
+CuPy compiles with NVRTC, one template instance a module, and keeps the result in its cache on disk
+(CUPY_CACHE_DIR, ~/.cupy/kernel_cache; from CuPy 14.2 on for template instances, too): seconds the first time,
+milliseconds after that. The sources include no header, but CuPy refuses to compile without those of CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from ....errors import ResourceError
+
+FOLDER = Path(__file__).parent
+OPTIONS = ("-std=c++17",)
+
+
+class Launcher(Protocol):
+    """What starts a kernel: on a device, or in the tests on an emulated one."""
+
+    def launch(self, source: str, name: str, grid: tuple[int, int], block: tuple[int, int], args: Sequence) -> None:
+        """Start the template instance `name` of source.cu; args are NumPy scalars, pointers uint64."""
+
+
+def source_text(source: str) -> str:
+    """Return the text of a .cu with the one header that it includes."""
+    header, text = ((FOLDER / name).read_text(encoding="utf-8") for name in ("storage.cuh", f"{source}.cu"))
+    return header.replace("#pragma once\n", "") + text.replace('#include "storage.cuh"\n', "")
+
+
+class CupyLauncher:
+    """Launches on one device, on whatever stream is torch's current one there."""
+
+    def __init__(self, device: torch.device):
+        import cupy
+
+        self.device, self._cupy = device, cupy
+        self._functions: dict[str, object] = {}
+        self.current = CurrentStream(device)
+
+    def launch(self, source: str, name: str, grid: tuple[int, int], block: tuple[int, int], args: Sequence) -> None:
+        with self._cupy.cuda.Device(self.device.index):
+            function = self._functions.get(name) or self._compile(source, name)
+            with self.current():
+                function(grid, block, tuple(args))
+
+    def _compile(self, source: str, name: str):
+        try:
+            module = self._cupy.RawModule(code=source_text(source), options=OPTIONS, name_expressions=[name])
+            self._functions[name] = module.get_function(name)
+        except (
+            self._cupy.cuda.compiler.CompileException,
+            RuntimeError,
+        ) as error:  # RuntimeError: CuPy finds no header of CUDA, which it looks for in any case
+            raise ResourceError(
+                f"{source}.cu: {name} does not compile: {str(error).splitlines()[0]}; SPGNN_SPMM=cusparse goes without, see docs/gpu.md"
+            ) from error
+        return self._functions[name]
+
+
+class CurrentStream:
+    """Torch's current stream of a device as CuPy's, asked anew at each call."""
+
+    def __init__(self, device: torch.device):
+        import cupy
+
+        self.device, self._cupy = device, cupy
+        self._streams: dict[int, object] = {}
+
+    def __call__(self):
+        pointer = torch.cuda.current_stream(self.device).cuda_stream
+        if pointer not in self._streams:
+            self._streams[pointer] = self._cupy.cuda.Stream.from_external(_Pointer(pointer))
+        return self._streams[pointer]
+
+
+class _Pointer:
+    """A stream by its address, as CuPy takes foreign ones."""
+
+    def __init__(self, pointer: int):
+        self.pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.pointer

@@ -1,5 +1,0 @@
-"""The constants of the cost model: Machine, and the machine files that come with spgnn."""
-
-from .machine import Machine, load_machine, machine_names
-
-__all__ = ["Machine", "load_machine", "machine_names"]

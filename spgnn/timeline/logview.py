@@ -1,0 +1,125 @@
+"""--log-view: where the seconds of a run went, phase by phase, over all ranks.
+
+Shapes: P ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .recorder import EXCHANGE, OTHER, STAGES, TRAINING, Recorder
+
+_FIELDS = ("calls", "seconds", "flops", "bytes", "messages")
+_HEADING = f"{'phase':<22}{'calls':>8}{'max s':>11}{'max/min':>9}{'share':>8}{'s/epoch':>11}{'GFLOP/s':>9}{'messages':>10}{'MB':>11}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One phase of one stage over all ranks.
+
+    calls, max_s: the largest of a rank; flops, bytes, messages: of all ranks together; share: of the
+    seconds of all ranks, 0 for exchanges in flight, which lie beside the phases.
+    """
+
+    stage: str
+    phase: str
+    calls: int
+    max_s: float
+    min_s: float
+    sum_s: float
+    share: float
+    flops: int
+    bytes: int
+    messages: int
+
+    @property
+    def ratio(self) -> float:
+        """Slowest over fastest rank."""
+        return self.max_s / self.min_s if self.min_s > 0 else float("inf")
+
+    @property
+    def gflops(self) -> float:
+        """10^9 operations a second, all ranks together, the slowest one's time."""
+        return self.flops / self.max_s / 1e9 if self.max_s > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """The table; print it."""
+
+    rows: tuple[Row, ...]
+    ranks: int
+    epochs: int
+    max_s: float  # of a rank, from its start to its end
+
+    def row(self, phase: str, stage: str = TRAINING) -> Row | None:
+        """Return the row of a phase, None where it did not occur."""
+        return next((row for row in self.rows if (row.stage, row.phase) == (stage, phase)), None)
+
+    @property
+    def hidden(self) -> float | None:
+        """Share of the training's exchange time that no rank waited for; None without exchanges."""
+        flight, wait = self.row(EXCHANGE), self.row("exchange wait")
+        return (
+            None if flight is None or flight.sum_s == 0 else 1 - min(1.0, (wait.sum_s if wait else 0.0) / flight.sum_s)
+        )
+
+    def __str__(self) -> str:
+        lines = [
+            f"log view: {self.ranks} rank{'s' * (self.ranks > 1)}, {self.epochs} epochs, {self.max_s:.3f} s",
+            _HEADING,
+        ]
+        for stage in STAGES:
+            rows = [row for row in self.rows if row.stage == stage]
+            lines += [stage] * bool(rows) + [self._line(row) for row in rows]
+        if self.hidden is not None:
+            lines += [
+                f"exchanges in flight are not part of the shares; {100 * self.hidden:.0f} % of their time in training was hidden behind other phases"
+            ]
+        return "\n".join(lines)
+
+    def _line(self, row: Row) -> str:
+        ratio = f"{row.ratio:.2f}" if row.ratio < 1e4 else "-"
+        share = f"{100 * row.share:.1f} %" if row.phase != EXCHANGE else "-"
+        epoch = f"{row.max_s / self.epochs:.6f}" if row.stage == TRAINING and self.epochs else "-"
+        gflops = f"{row.gflops:.2f}" if row.flops else "-"
+        messages, sent = (
+            (f"{row.messages:,}" if row.messages else "-"),
+            (f"{row.bytes / 1e6:,.3f}" if row.bytes else "-"),
+        )
+        phase = f"  {row.phase}" + (" in flight" if row.phase == EXCHANGE else "")
+        return f"{phase:<22}{row.calls:>8,}{row.max_s:>11.4f}{ratio:>9}{share:>8}{epoch:>11}{gflops:>9}{messages:>10}{sent:>11}"
+
+
+def log_view(comm, recorder: Recorder) -> LogView:
+    """Gather what each rank's recorder has counted. Call recorder.close() first. Collective."""
+    mine = [
+        [stage, phase, *(getattr(total, name) for name in _FIELDS)]
+        for (stage, phase), total in recorder.totals.items()
+        if total.calls
+    ]
+    ranks = comm.all_gather_json({"totals": mine, "epochs": recorder.epochs})
+    counted = [{(stage, phase): values for stage, phase, *values in theirs["totals"]} for theirs in ranks]
+    seen = dict.fromkeys(key for theirs in counted for key in theirs)  # in the order in which they began
+    in_order = sorted(seen, key=lambda key: (STAGES.index(key[0]), key[1] == EXCHANGE, key[1] == OTHER))
+    spent_P = [_spent(theirs) for theirs in counted]
+    rows = tuple(
+        _row(key, [theirs.get(key, (0, 0.0, 0, 0, 0)) for theirs in counted], sum(spent_P)) for key in in_order
+    )
+    return LogView(rows, comm.size, max(theirs["epochs"] for theirs in ranks), max(spent_P))
+
+
+def _spent(counted: dict[tuple[str, str], list]) -> float:
+    return sum(values[1] for (_, phase), values in counted.items() if phase != EXCHANGE)
+
+
+def _row(key: tuple[str, str], values_P: Iterable, all_s: float) -> Row:
+    calls, seconds, flops, n_bytes, messages = np.array(list(values_P), dtype=np.float64).T
+    share = 0.0 if key[1] == EXCHANGE or all_s == 0 else seconds.sum() / all_s
+    counts = (int(flops.sum()), int(n_bytes.sum()), int(messages.sum()))
+    return Row(
+        *key, int(calls.max()), float(seconds.max()), float(seconds.min()), float(seconds.sum()), float(share), *counts
+    )

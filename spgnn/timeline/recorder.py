@@ -1,0 +1,215 @@
+"""Recorder: what one rank spends its time on, as spans on one monotonic clock and totals by stage and phase.
+
+A span's own seconds leave out those of the spans inside it, so that the phases of a stage add up to
+it. A training of any length keeps the totals, and the spans of the set-up, the first and the last epochs.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+SET_UP, TRAINING, EVALUATION, RESULTS = "set-up", "training", "evaluation", "results"
+STAGES = (SET_UP, TRAINING, EVALUATION, RESULTS)
+EXCHANGE = "exchange"  # in flight, beside the phases that it overlaps
+OTHER = "other"
+KEPT_EPOCHS = 4  # first ones and last ones whose spans are kept
+KEPT_SPANS = 4096  # of one epoch, or of the set-up
+SYNC_ROUNDS = 20
+_PHASES = {"partition and load": "partition", "distribute": "plan"}  # as comm.phase says it -> as the table does
+_COLLECTIVES = {
+    "all_reduce": "all-reduce",
+    "all_gather": "gather",
+    "all_gather_json": "gather",
+    "broadcast": "broadcast",
+    "barrier": "barrier",
+}
+
+
+class Span(NamedTuple):
+    """Seconds `start` to `end` of a clock; bytes and messages are those that this rank sent."""
+
+    phase: str
+    label: str
+    start: float
+    end: float
+    flops: int = 0
+    bytes: int = 0
+    messages: int = 0
+
+
+@dataclass(slots=True)
+class Total:
+    """One phase of one stage, added up; seconds are its own."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    flops: int = 0
+    bytes: int = 0
+    messages: int = 0
+
+
+@dataclass(slots=True)
+class _Open:
+    span: Span
+    total: Total
+    outer_stage: str
+    inner_s: float = 0.0
+
+
+class Recorder:
+    """The timeline of one rank; only the thread that runs the rank records.
+
+    Also an observer of its communicator (dist/job/observed.py): `phase` opens stages and epochs, `enter`
+    and `leave` time the collectives other than exchanges of rows, which the operations time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self.clock = clock
+        self.stage = SET_UP
+        self.epochs = 0
+        self.totals: dict[tuple[str, str], Total] = {}
+        self.dropped = 0  # spans beyond KEPT_SPANS
+        self.syncs: list[tuple[float, float, float]] = []  # (time, seconds ahead of rank 0, at most this wrong)
+        self._first: list[list[Span]] = []
+        self._last: deque[list[Span]] = deque(maxlen=KEPT_EPOCHS)
+        self._spans: list[Span] = []
+        self._stack: list[_Open] = []
+        self.begin(OTHER)
+
+    @property
+    def spans(self) -> list[Span]:
+        """The spans that are kept, by time of their end within an epoch."""
+        return [span for spans in (*self._first, *self._last, self._spans) for span in spans]
+
+    def begin(
+        self, phase: str, label: str = "", stage: str = "", flops: int = 0, n_bytes: int = 0, messages: int = 0
+    ) -> None:
+        """Open a span inside the open one; with stage, all of it counts there."""
+        outer_stage, self.stage = self.stage, stage or self.stage
+        counted_as = _PHASES.get(phase, phase) if self._stack or self.stage != TRAINING else OTHER
+        total = self.totals.setdefault((self.stage, counted_as), Total())
+        self._stack.append(_Open(Span(phase, label, self.clock(), 0.0, flops, n_bytes, messages), total, outer_stage))
+
+    def end(self) -> None:
+        """Close the newest span."""
+        closed = self._stack.pop()
+        span = closed.span._replace(end=self.clock())
+        _add(closed.total, span, span.end - span.start - closed.inner_s)
+        self._keep(span)
+        self.stage = closed.outer_stage
+        if self._stack:
+            self._stack[-1].inner_s += span.end - span.start
+
+    @contextmanager
+    def span(self, phase: str, label: str = "", stage: str = "", flops: int = 0) -> Iterator[None]:
+        """Record the block as one span."""
+        self.begin(phase, label, stage, flops)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def wrap(
+        self, function: Callable, phase: str, flops: Callable[..., int] | None = None, stage: str = ""
+    ) -> Callable:
+        """Return function, recorded as a span at each call; flops(*arguments) counts its operations."""
+
+        @functools.wraps(function)
+        def recorded(*args, **options):
+            with self.span(phase, "", stage, 0 if flops is None else flops(*args, **options)):
+                return function(*args, **options)
+
+        return recorded
+
+    def add_flight(self, label: str, start: float, end: float, n_bytes: int, messages: int) -> None:
+        """Record an exchange from its start to its arrival."""
+        span = Span(EXCHANGE, label, start, end, 0, n_bytes, messages)
+        _add(self.totals.setdefault((self.stage, EXCHANGE), Total()), span, end - start)
+        self._keep(span)
+
+    def phase(self, text: str) -> None:
+        """Go on to what comm.phase names: "epoch 7", or a part of the set-up or of the end."""
+        if len(self._stack) > 1:
+            return  # within a span: that span's
+        self.end()
+        word, _, number = text.partition(" ")
+        if word == "epoch" and number.isdigit():
+            self._put_away()
+            self.stage, self.epochs = TRAINING, self.epochs + 1
+        elif self.epochs:
+            self.stage = RESULTS
+        self.begin(text)
+
+    def enter(self, kind: str, buffer=None) -> None:
+        """Open the span of a collective that blocks."""
+        if kind in _COLLECTIVES:
+            self.begin(_COLLECTIVES[kind], n_bytes=getattr(buffer, "nbytes", 0))
+
+    def leave(self, kind: str) -> None:
+        """Close it."""
+        if kind in _COLLECTIVES:
+            self.end()
+
+    def close(self) -> None:
+        """Close all spans: the totals are whole."""
+        while self._stack:
+            self.end()
+        self.begin(OTHER)
+
+    def synchronise(self, comm) -> None:
+        """Measure this clock against rank 0's; the more often, the better `aligned` follows its drift. Collective."""
+        ahead_s, error_s = clock_offset(comm, self.clock)
+        self.syncs.append((self.clock(), ahead_s, error_s))
+
+    def aligned(self, times) -> np.ndarray:
+        """Return times of this clock as rank 0's clock shows them."""
+        times = np.asarray(times, np.float64)
+        if not self.syncs:
+            return times
+        at, ahead_s, _ = np.array(self.syncs).T
+        return times - np.interp(times, at, ahead_s)
+
+    def _put_away(self) -> None:
+        """Move the spans of the epoch that has ended to the first or the last that are kept."""
+        kept = self._first if len(self._first) <= KEPT_EPOCHS else self._last  # the set-up is the first of the first
+        kept.append(self._spans)
+        self._spans = []
+
+    def _keep(self, span: Span) -> None:
+        if len(self._spans) < KEPT_SPANS:
+            self._spans.append(span)
+        else:
+            self.dropped += 1
+
+
+def _add(total: Total, span: Span, own_s: float) -> None:
+    total.calls += 1
+    total.seconds += own_s
+    total.flops += span.flops
+    total.bytes += span.bytes
+    total.messages += span.messages
+
+
+def clock_offset(comm, clock: Callable[[], float], rounds: int = SYNC_ROUNDS) -> tuple[float, float]:
+    """Return (seconds that this rank's clock is ahead of rank 0's, how much that is wrong at most).
+
+    A barrier ends on no rank before it has begun on every one, so with its begin b and end e on both
+    clocks  b_r - e_0 <= ahead <= e_r - b_0. The tightest of `rounds` barriers bound it. Collective.
+    Source: Cristian 1989, with a barrier for the ping of each pair.
+    """
+    times = np.empty((2, rounds))
+    for i in range(rounds):
+        times[0, i] = clock()
+        comm.barrier()
+        times[1, i] = clock()
+    root = comm.broadcast(times.copy())
+    low, high = (times[0] - root[1]).max(), (times[1] - root[0]).min()
+    return ((low + high) / 2, (high - low) / 2) if comm.rank else (0.0, 0.0)

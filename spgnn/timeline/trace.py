@@ -1,0 +1,119 @@
+"""--trace FILE: the timelines of all ranks on rank 0's clock, in Chrome's trace format (ui.perfetto.dev opens it).
+
+A process is a rank; its threads are `compute` and, in as many lanes as fly at once, `exchange`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ..atomic import new_file
+from ..errors import InputError, UsageError
+from .recorder import EXCHANGE, Recorder, Span
+
+
+def check_path(path: str | Path) -> None:
+    """Raise UsageError unless a file can be made there: before hours of training, not after."""
+    target = Path(path)
+    if not target.resolve().parent.is_dir() or (target.exists() and not target.is_file()) or target.is_symlink():
+        raise UsageError(f"--trace {path}: expected a file in a folder that exists, no device and no link")
+    if not os.access(target.resolve().parent, os.W_OK):
+        raise UsageError(f"--trace {path}: the folder cannot be written; choose another")
+
+
+def write_trace(comm, recorder: Recorder, path: str | Path) -> None:
+    """Write the kept spans of all ranks to one file, from rank 0. Collective."""
+    mine = {
+        "spans": _aligned(recorder),
+        "error_s": max((error for *_, error in recorder.syncs), default=0.0),
+        "dropped": recorder.dropped,
+    }
+    texts = _gather_to_root(comm, json.dumps(mine).encode())
+    if comm.rank == 0:
+        _write([json.loads(text) for text in texts], path, "")
+
+
+def write_own_trace(rank: int, recorder: Recorder, path: str | Path, reason: str) -> None:
+    """Write the kept spans of one rank: all that is left where a training failed."""
+    _write([{"spans": _aligned(recorder), "error_s": 0.0, "dropped": recorder.dropped}], path, reason, first=rank)
+
+
+def read_trace(path: str | Path) -> list[dict]:
+    """Return the complete events of a trace file: name, pid (rank), tid, ts and dur (microseconds), args.
+
+    Raises: InputError where it is none.
+    """
+    try:
+        events = json.loads(Path(path).read_text(encoding="utf-8"))["traceEvents"]
+        return [event for event in events if event["ph"] == "X"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}; expected the file of a training with --trace") from None
+
+
+def _aligned(recorder: Recorder) -> list[list]:
+    spans = recorder.spans
+    times = recorder.aligned([(span.start, span.end) for span in spans]).reshape(-1, 2).tolist()
+    return [[*span[:2], start, end, *span[4:]] for span, (start, end) in zip(spans, times)]
+
+
+def _gather_to_root(comm, text: bytes) -> list[bytes]:
+    """Return the text of each rank on rank 0, nothing on the others."""
+    sizes_P = comm.all_gather(np.array([len(text)], np.int64))
+    send_P = np.zeros(comm.size, np.int64)
+    send_P[0] = len(text)
+    recv_P = sizes_P if comm.rank == 0 else np.zeros(comm.size, np.int64)
+    joined = comm.all_to_all(np.frombuffer(text, np.uint8).copy(), send_P, np.empty(recv_P.sum(), np.uint8), recv_P)
+    ends = np.cumsum(recv_P)
+    return [joined[end - size : end].tobytes() for size, end in zip(recv_P, ends)] if comm.rank == 0 else []
+
+
+def _write(ranks: list[dict], path: str | Path, reason: str, first: int = 0) -> None:
+    zero_s = min((span[2] for rank in ranks for span in rank["spans"]), default=0.0)
+    events = []
+    for pid, rank in enumerate(ranks, start=first):
+        events += _events(pid, [Span(*span) for span in rank["spans"]], zero_s)
+    about = {
+        "ranks": len(ranks),
+        "clock_error_us": max(rank["error_s"] for rank in ranks) * 1e6,
+        "dropped_spans": sum(rank["dropped"] for rank in ranks),
+    }
+    if reason:
+        about["incomplete"] = f"rank {first} alone: {reason}"
+    with new_file(Path(path)) as aside:
+        aside.write_text(
+            json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}), encoding="utf-8"
+        )
+
+
+def _events(pid: int, spans: list[Span], zero_s: float) -> list[dict]:
+    events = [_named("process_name", pid, 0, f"rank {pid}"), _named("thread_name", pid, 0, "compute")]
+    lanes_end: list[float] = []
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+        tid = 0
+        if span.phase == EXCHANGE:
+            lane = next((lane for lane, end in enumerate(lanes_end) if end <= span.start), len(lanes_end))
+            if lane == len(lanes_end):
+                lanes_end.append(0.0)
+                events.append(_named("thread_name", pid, lane + 1, "exchange"))
+            lanes_end[lane], tid = span.end, lane + 1
+        counts = {
+            name: value
+            for name, value in (("flop", span.flops), ("bytes", span.bytes), ("messages", span.messages))
+            if value
+        }
+        args = ({"of": span.label} if span.label else {}) | counts
+        times = {"ts": round((span.start - zero_s) * 1e6, 3), "dur": round((span.end - span.start) * 1e6, 3)}
+        events.append(
+            {"name": span.phase, "cat": "exchange" if tid else "compute", "ph": "X", "pid": pid, "tid": tid}
+            | times
+            | {"args": args}
+        )
+    return events
+
+
+def _named(what: str, pid: int, tid: int, name: str) -> dict:
+    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}

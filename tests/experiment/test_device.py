@@ -1,0 +1,136 @@
+"""Devices: which one a rank takes, what is said where there is none, and of its memory running out."""
+
+import pytest
+import torch
+from graphs import random_graph
+
+import spgnn
+from spgnn import cli
+from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator, run_threads
+from spgnn.errors import NumericalError, ResourceError, UsageError
+from spgnn.experiment.device import device_need, explaining_memory, refusal
+from spgnn.layers import GCN, Stack
+from spgnn.spmm.kernels.cuda.placement import number_on, place
+from spgnn.training import Trainer
+
+
+class FakeDriver:
+    """Two devices on each host, or what the test says."""
+
+    def __init__(self, problem=None, names=("00", "01")):
+        self._problem, self.names = problem, names
+
+    def problem(self):
+        return self._problem
+
+    def count(self):
+        return len(self.names)
+
+    def identity(self, number):
+        return self.names[number]
+
+    def use(self, number):
+        self.used = number
+
+
+def test_ranks_of_a_host_take_its_devices_in_turn():
+    placements = run_threads(3, lambda comm: place(comm, "cuda", FakeDriver()))
+    assert [p.device.index for p in placements] == [0, 1, 0]
+    assert [p.sharers for p in placements] == [2, 1, 2] and all(p.shares_anywhere for p in placements)
+    assert not any(p.shares_anywhere for p in run_threads(2, lambda comm: place(comm, "cuda", FakeDriver())))
+
+
+def test_a_rank_makes_its_device_the_current_one():
+    def body(comm):
+        place(comm, "cuda", driver := FakeDriver())
+        return driver.used
+
+    assert run_threads(3, body) == [0, 1, 0]
+
+
+def test_ranks_that_see_one_device_each_do_not_share_it():
+    placements = run_threads(2, lambda comm: place(comm, "cuda", FakeDriver(names=[f"0{comm.rank}"])))
+    assert [(p.device.index, p.sharers, p.shares_anywhere) for p in placements] == [(0, 1, False)] * 2
+
+
+def test_devices_are_counted_on_each_host():
+    everywhere = [("a", 2), ("a", 2), ("b", 4), ("b", 4), ("b", 4)]
+    assert [number_on(everywhere, rank) for rank in range(5)] == [0, 1, 0, 1, 2]
+
+
+def test_a_rank_without_a_device_ends_all_with_the_fix():
+    def body(comm):
+        with pytest.raises(ResourceError if comm.rank == 1 else Exception, match="no driver: install one") as caught:
+            place(comm, "cuda", FakeDriver("no driver: install one" if comm.rank == 1 else None))
+        return caught.value.exit_code
+
+    assert run_threads(2, body) == [4, 4]
+
+
+def test_the_cpu_needs_no_driver():
+    assert place(SelfCommunicator(), "cpu").device == torch.device("cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_train_on_cuda_without_a_device_is_one_line_with_the_fix(capsys):
+    assert cli.main(["train", "sbm:n=50,seed=0", "--device", "cuda", "--epochs", "1"]) == 4
+    err = capsys.readouterr().err
+    assert "--device cuda: " in err and ("built for CUDA" in err or "driver" in err) and "Traceback" not in err
+    with pytest.raises(ResourceError, match="--device cuda"):
+        spgnn.distribute(random_graph(), SelfCommunicator(), device="cuda")
+
+
+def test_tf32_on_the_cpu_is_refused(capsys):
+    assert cli.main(["train", "sbm:n=50,seed=0", "--tf32", "--epochs", "1"]) == 2
+    assert "--tf32 is of GPUs" in capsys.readouterr().err
+
+
+def test_an_unknown_device_is_refused():
+    with pytest.raises(UsageError, match="expected cpu or cuda"):
+        place(SelfCommunicator(), "tpu")
+
+
+def test_backward_on_a_device_runs_on_the_thread_of_its_rank():
+    from types import SimpleNamespace
+
+    from spgnn.spmm.autograd import on_this_thread
+
+    is_multithreaded = torch._C._is_multithreading_enabled
+    with on_this_thread(SimpleNamespace(device=torch.device("cuda", 0))):
+        assert not is_multithreaded()
+    with on_this_thread(SimpleNamespace(device=torch.device("cpu"))):
+        assert is_multithreaded()
+
+
+@pytest.fixture
+def trainer():
+    dgraph = spgnn.distribute(random_graph(), SelfCommunicator())
+    return Trainer(Stack(GCN(6, 8, act="relu"), GCN(8, 3)), dgraph, TrainConfig())
+
+
+def test_out_of_memory_is_one_error_with_the_arithmetic(trainer, monkeypatch):
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (int(1e8), int(2e9)))
+    with pytest.raises(
+        ResourceError,
+        match="rank 0: out of memory on cpu, which has 2 GB, 0.1 GB of them free.*CUDA itself.* GB by prediction",
+    ):
+        with explaining_memory(trainer):
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+
+def test_other_errors_stay_what_they_are_where_torch_has_no_such_error_of_its_own(trainer, monkeypatch):
+    monkeypatch.delattr(torch, "OutOfMemoryError", raising=False)  # as before torch 2.5
+    with pytest.raises(NumericalError), explaining_memory(trainer):
+        raise NumericalError("the loss is nan")
+
+
+def test_a_refusal_names_the_parts_that_would_fit(trainer, monkeypatch):
+    assert "are other ranks or programs on it?" in refusal(trainer, 0, "cuda:0", 0, int(2e9))
+    assert "more parts do not help" in refusal(trainer, 0, "cuda:0", 0, int(1e8))
+    monkeypatch.setattr("spgnn.analysis.device_memory.CONTEXT_BYTES", 0)
+    needed = device_need(trainer, 0).memory
+    whole = needed.parts["weights and optimiser"]
+    assert "; 2 parts, each on a device of its own, would fit" in refusal(
+        trainer, 0, "cuda:0", 0, (needed.training + whole) // 2 + 1
+    )

@@ -1,0 +1,168 @@
+"""A training on a folder of parts: what goes with it, values in it that cannot be, and a folder of results that is another's."""
+
+import json
+
+import numpy as np
+import pytest
+
+from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
+from spgnn.errors import CheckpointError, InputError, PartitionError, ResourceError, SpgnnError, UsageError
+from spgnn.experiment import predict, run
+from spgnn.experiment import train as session
+from spgnn.graph import graph_from_coo
+from spgnn.partition import part_graph, save_partition
+
+
+def graph(name="mine"):
+    rng = np.random.default_rng(0)
+    return graph_from_coo(
+        rng.integers(0, 40, 120),
+        rng.integers(0, 40, 120),
+        40,
+        name=name,
+        X=rng.normal(size=(40, 3)).astype(np.float32),
+        y=np.arange(40) % 3,
+        split=(np.arange(40) % 3).astype(np.int8),
+    )
+
+
+@pytest.fixture
+def parts(tmp_path):
+    save_partition(part_graph(graph(), 1, method="block"), tmp_path / "parts", graph())
+    return tmp_path / "parts"
+
+
+def training(source, **options):
+    return run(str(source), TrainConfig(epochs=1, **options), SelfCommunicator())
+
+
+@pytest.mark.parametrize("as_graph", [True, False])
+@pytest.mark.parametrize("option, value, said", [
+    ("features", "X.npy", "--features X.npy is of a graph, and .*parts holds parts"), ("labels", "y.npy", "--labels y.npy is of a graph"),
+    ("format", "nosuch", "--format nosuch is of a graph"), ("method", "random", "--method random cuts a graph, and .*parts holds parts, made by block"),
+])  # fmt: skip
+def test_what_a_graph_is_read_with_does_not_go_with_parts(parts, tmp_path, as_graph, option, value, said):
+    where = {} if as_graph else {"partition": str(parts)}
+    with pytest.raises(UsageError, match=said):
+        training(parts if as_graph else "mine", **where, out=str(tmp_path / "out"), **{option: value})
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_method_that_made_the_parts_may_be_said(parts):
+    assert training(parts, method="block")["method"] == "block"
+
+
+def test_a_graph_that_is_not_what_the_parts_were_made_of_is_refused(parts, tmp_path):
+    (tmp_path / "other.txt").write_text("0 1\n")
+    (tmp_path / "mine.txt").write_text("0 1\n")
+    with pytest.raises(InputError, match="nosuch: no such file or folder, and .*parts was made for 'mine'"):
+        training("nosuch", partition=str(parts))
+    with pytest.raises(PartitionError, match="was made for 'mine', not for '.*other.txt'"):
+        training(tmp_path / "other.txt", partition=str(parts))
+    for source in ("mine", tmp_path / "mine.txt"):
+        assert training(source, partition=str(parts))["n"] == 40
+
+
+def spoil(path, at, value):
+    array = np.load(path, mmap_mode="r+")
+    array[at] = value
+    array.flush()
+
+
+@pytest.mark.parametrize("file, at, value, said", [
+    ("features", (7, 1), np.nan, "features.npy: node 7 has a feature that is not finite"), ("labels", 9, -9, "labels.npy: node 9 has -9; expected -1 or more"),
+    ("split", 5, 3, "split.npy: node 5 has 3; expected -1 to 2"),
+])  # fmt: skip
+def test_values_in_a_part_that_cannot_be_are_named_by_file_and_node(parts, file, at, value, said):
+    spoil(parts / "part-00000" / f"{file}.npy", at, value)
+    with pytest.raises(PartitionError, match=said):
+        training(parts)
+
+
+def test_blocks_of_features_and_many_labels_are_looked_at_too(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr("spgnn.partition.folder.store.VALUES_AT_A_TIME", 10)
+    spoil(parts / "part-00000" / "features.npy", (31, 0), np.inf)
+    with pytest.raises(PartitionError, match="features.npy: node 31 has a feature that is not finite"):
+        training(parts)
+    many = graph_from_coo([0, 1], [1, 2], 3, y=np.eye(3, dtype=np.int64), X=np.eye(3))
+    save_partition(part_graph(many, 1, method="block"), tmp_path / "many", many)
+    spoil(tmp_path / "many" / "part-00000" / "labels.npy", (2, 0), 2)
+    with pytest.raises(PartitionError, match="labels.npy: node 2 has 2; expected 0 to 1"):
+        training(tmp_path / "many")
+
+
+def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
+    out = str(tmp_path / "out")
+    whole = session.distribute_source
+
+    def meanwhile(*args):
+        monkeypatch.setattr(session, "distribute_source", whole)
+        with pytest.raises(
+            ResourceError, match="out: another training is writing it; wait for it, or choose another folder"
+        ):
+            training("sbm:n=50", out=out, seed=2)
+        return whole(*args)
+
+    monkeypatch.setattr(session, "distribute_source", meanwhile)
+    training("sbm:n=50", out=out, seed=1)
+    training("sbm:n=50", out=out, seed=3)  # the first has ended
+    assert "seed = 3" in (tmp_path / "out" / "config.toml").read_text()
+
+
+def test_a_training_that_failed_lets_go_of_its_folder(tmp_path):
+    out = str(tmp_path / "out")
+    with pytest.raises(InputError) as kept:  # with its traceback, as notebooks keep the last one
+        training(tmp_path / "nosuch", out=out)
+    assert training("sbm:n=50", out=out)["n"] == 50 and kept is not None
+
+
+@pytest.mark.parametrize("source", ["nosuch", "sbm:n=60O", "path:n=20"], ids=["no graph", "a typo", "no features"])
+def test_a_training_that_does_not_begin_leaves_the_results_of_the_last_one(tmp_path, source):
+    training("sbm:n=50", out=str(tmp_path / "out"))
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    for out in ("out", "new"):
+        with pytest.raises(SpgnnError):
+            training(source, out=str(tmp_path / out))
+    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before and len(
+        before
+    ) > 5
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_results_of_something_else_are_not_removed(tmp_path):
+    (tmp_path / "mine" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "mine" / "checkpoints" / "weights.pt").write_text("precious")
+    with pytest.raises(
+        UsageError, match="mine: holds results of something else than a training, as it has no config.toml"
+    ):
+        training("sbm:n=50", out=str(tmp_path / "mine"))
+    assert (tmp_path / "mine" / "checkpoints" / "weights.pt").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "trace", ["out", "out/config.toml", "out/summary.json", "link/metrics.jsonl", "out/checkpoints/trace.json"]
+)
+def test_a_trace_does_not_take_the_name_of_a_result(tmp_path, trace):
+    (tmp_path / "link").symlink_to("out")
+    with pytest.raises(
+        UsageError, match="--trace .* (is a name that --out .*out needs itself|expected a file in a folder that exists)"
+    ):
+        training("sbm:n=50", out=str(tmp_path / "out"), trace=str(tmp_path / trace))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "spoilt, said",
+    [("graph", "config.toml: graph = 5; expected a name or path"), ("widths", "does not tell its layer widths")],
+)
+def test_a_run_folder_that_was_spoilt_is_named(tmp_path, spoilt, said):
+    training("sbm:n=50", out=str(tmp_path / "out"))
+    if spoilt == "graph":
+        text = (tmp_path / "out" / "config.toml").read_text()
+        (tmp_path / "out" / "config.toml").write_text(text.replace('graph = "sbm:n=50"', "graph = 5"))
+    else:
+        for path in (tmp_path / "out" / "checkpoints").rglob("manifest.json"):
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"widths": ["a", 8, 4]}))
+    with pytest.raises(CheckpointError, match=said):
+        predict(str(tmp_path / "out"), SelfCommunicator())

@@ -6,7 +6,15 @@ from .entropies import label_entropies
 from .folder.blocks import Halo, RowBlock, row_block, row_blocks
 from .folder.metis_files import export_metis_parts, import_metis_parts
 from .folder.pipeline import part_to_folder
-from .folder.store import check_values, is_partition, load_block, load_halo, load_partition, save_partition
+from .folder.store import (
+    PartitionFolder,
+    check_values,
+    is_partition,
+    load_block,
+    load_halo,
+    load_partition,
+    save_partition,
+)
 from .locality import in_order, local_order
 from .methods import entropy, metis, simple, volume  # noqa: F401  they register the built-in partitioners
 from .metrics import exchange_metrics, metrics, rows_PP
@@ -19,6 +27,7 @@ __all__ = [
     "Halo",
     "PARTITIONERS",
     "Partition",
+    "PartitionFolder",
     "StreamPartition",
     "RowBlock",
     "check_owner",

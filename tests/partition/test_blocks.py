@@ -14,6 +14,7 @@ from spgnn.errors import InputError, PartitionError, ResourceError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import (
     Partition,
+    PartitionFolder,
     load_block,
     load_partition,
     part_graph,
@@ -98,6 +99,27 @@ def test_a_partition_comes_back_with_all_it_knew(saved):
     for name in ("k", "method", "seed", "balance", "metrics", "graph_digest"):
         assert getattr(loaded, name) == getattr(made, name)
     np.testing.assert_array_equal(np.load(folder / "owner.npy"), made.owner_N)
+
+
+def test_an_open_folder_reads_manifest_and_owners_once_and_a_part_without_the_owners(saved):
+    graph, path = saved
+    folder = PartitionFolder(path)
+    (path / "owner.npy").rename(path / "owner.later")
+    assert folder.block(1).k == 3 and folder.is_valid
+    (path / "owner.later").rename(path / "owner.npy")
+    first = folder.partition(graph)
+    assert len(folder.hash) == 64 and folder.hash == PartitionFolder(path).hash
+    (path / "owner.npy").unlink()
+    (path / "manifest.json").unlink()
+    assert folder.partition() is first and folder.manifest["k"] == 3 and folder.block(2).rank == 2
+    with pytest.raises(PartitionError, match="manifest.json: cannot be read"):
+        PartitionFolder(path).hash
+
+
+def test_the_hash_of_a_folder_changes_with_its_owners(saved, tmp_path):
+    graph, path = saved
+    save_partition(part_graph(graph, 3, "random"), tmp_path / "other", graph)
+    assert PartitionFolder(path).hash != PartitionFolder(tmp_path / "other").hash
 
 
 def test_a_partition_of_unknown_origin_is_measured_when_it_is_saved(tmp_path):

@@ -14,6 +14,7 @@ import tokenize
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -43,11 +44,11 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> No
         partition = replace(partition, graph_digest=graph.digest(), metrics=measured)
     folder = Path(folder)
     check_free(folder)
-    with new_folder(folder) as aside:
-        _write(aside / "owner.npy", partition.owner_N)
+    with new_folder(folder) as new:
+        _write(new / "owner.npy", partition.owner_N)
         parts = []
         for block in row_blocks(graph, partition):
-            part = aside / part_name(block.rank)
+            part = new / part_name(block.rank)
             part.mkdir()
             files = _arrays(block)
             for name, array in files.items():
@@ -70,7 +71,7 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> No
             "n_features": graph.n_features,
             "parts": parts,
         }
-        write_manifest(aside, manifest)
+        write_manifest(new, manifest)
 
 
 def write_manifest(folder: Path, entries: dict) -> None:
@@ -81,102 +82,156 @@ def write_manifest(folder: Path, entries: dict) -> None:
         os.fsync(file.fileno())
 
 
+class PartitionFolder:
+    """An open partition folder; it reads the manifest and owner.npy when they are first needed, and once.
+
+        folder = PartitionFolder("parts")
+        folder.manifest["k"], folder.hash
+        part, block = folder.partition(), folder.block(rank)
+
+    Raises: PartitionError naming the file, what it holds and what was expected, when something is first read.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"PartitionFolder({str(self.path)!r})"
+
+    @cached_property
+    def _manifest_bytes(self) -> bytes:
+        try:
+            return (self.path / "manifest.json").read_bytes()
+        except OSError as error:
+            raise _no_manifest(self.path / "manifest.json", error) from None
+
+    @cached_property
+    def manifest(self) -> dict:
+        """manifest.json, checked: n_nodes, k, method, metrics, graph_digest, dtype and shape of each array, ..."""
+        return _checked_manifest(self.path / "manifest.json", self._manifest_bytes)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of manifest.json, which has the digests of owner.npy and of the graph; 64 hex digits."""
+        return hashlib.sha256(self._manifest_bytes).hexdigest()
+
+    @cached_property
+    def is_valid(self) -> bool:
+        """The folder has a valid manifest: save_partition or part_to_folder wrote it."""
+        try:
+            return bool(self.manifest)
+        except PartitionError:
+            return False
+
+    @cached_property
+    def _partition(self) -> Partition:
+        manifest = self.manifest
+        owner_N = np.array(_map(self.path / "owner.npy", "<i4", [manifest["n_nodes"]]))
+        if sha256_of(owner_N) != manifest["owner_sha256"]:
+            raise PartitionError(
+                f"{self.path / 'owner.npy'}: the SHA-256 differs from the manifest's; write the partition again"
+            )
+        keys = ("k", "method", "seed", "metrics", "graph_digest", "balance")
+        made_for = {"graph_name": str(manifest.get("graph", "")), "edges": str(manifest.get("edges", ""))}
+        seconds = manifest.get("seconds", 0.0)
+        return Partition(owner_N, **{key: manifest[key] for key in keys}, seconds=seconds, **made_for)
+
+    def partition(self, graph: Graph | None = None) -> Partition:
+        """Return the Partition; with a graph, check that it was made for it."""
+        if graph is not None:
+            self._partition.check_graph(graph)
+        return self._partition
+
+    def block(self, rank: int) -> RowBlock:
+        """Memory-map what one rank owns, read-only; no other part and no owner.npy is opened.
+
+        Not cached, so that its pages can be freed. Raises: UsageError if there is no such part.
+        """
+        with self._part(rank) as files:
+            own_n, n_nodes = files["own"], self.manifest["n_nodes"]
+            A_nN = _csr(files, "", "weights", (len(own_n), n_nodes))
+            X_nF = self._features(files, "features", len(own_n))
+            y_n, split_n = files.get("labels"), files.get("split")
+            return RowBlock(own_n, A_nN, X_nF, y_n, split_n, n_nodes=n_nodes, k=self.manifest["k"], rank=rank)
+
+    def halo(self, rank: int) -> Halo | None:
+        """Memory-map the halo of a part, or return None if the folder has none: part_to_folder(..., hops=1) writes it."""
+        with self._part(rank) as files:
+            if "halo" not in files:
+                return None
+            node_g, n_nodes = files["halo"], self.manifest["n_nodes"]
+            hop_g = files.get("halo_hops", np.broadcast_to(np.int8(1), len(node_g)))
+            A_gN = _csr(files, "halo_", "weights", (len(node_g), n_nodes)) if "halo_indptr" in files else None
+            return Halo(node_g, hop_g, A_gN, self._features(files, "halo_features", len(node_g)), n_nodes, rank)
+
+    def check_values(self, block: RowBlock) -> None:
+        """Raise PartitionError naming file and node if a feature, a label or a split of a block is invalid; reads all of them."""
+        part = self.path / part_name(block.rank)
+        X_nF = None if sp.issparse(block.X_nF) else block.X_nF  # RowBlock has checked a CSR
+        for start in range(0, 0 if X_nF is None else len(X_nF), VALUES_AT_A_TIME):
+            is_finite = np.isfinite(X_nF[start : start + VALUES_AT_A_TIME]).all(1)
+            if not is_finite.all():
+                node = block.own_n[start + int(np.argmin(is_finite))]
+                raise PartitionError(
+                    f"{part / 'features.npy'}: node {node} has a feature that is not finite; write the partition again"
+                )
+        low, high = (0, 1) if np.ndim(block.y_n) == 2 else (-1, np.inf)
+        for name, values, low, high in (("labels", block.y_n, low, high), ("split", block.split_n, -1, 2)):
+            bad = (values < low) | (values > high) if values is not None else np.zeros(0, bool)
+            if bad.any():
+                at = tuple(np.argwhere(bad)[0])
+                expected = f"{low} or more" if high == np.inf else f"{low} to {high}"
+                raise PartitionError(
+                    f"{part / name}.npy: node {block.own_n[at[0]]} has {values[at]}; expected {expected}"
+                )
+
+    @contextmanager
+    def _part(self, rank: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the mapped arrays of a part; arrays that do not make a block raise PartitionError."""
+        check_rank(rank, self.manifest["k"])
+        part = self.path / part_name(rank)
+        try:
+            listed = {name: (entry["dtype"], entry["shape"]) for name, entry in self.manifest["parts"][rank].items()}
+            yield {name: _map(part / f"{name}.npy", dtype, shape) for name, (dtype, shape) in listed.items()}
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise PartitionError(
+                f"{self.path / 'manifest.json'}: part {rank} is not described as expected: {error!r}"
+            ) from None
+        except ValueError as error:
+            raise PartitionError(f"{part}: the arrays do not make a row block: {error}") from None
+
+    def _features(self, files: dict[str, np.ndarray], name: str, n: int):
+        if f"{name}_data" in files:
+            return _csr(files, f"{name}_", "data", (n, self.manifest["n_features"]))
+        return files.get(name)
+
+
 def load_partition(folder: str | Path, graph: Graph | None = None) -> Partition:
     """Read owner.npy and the manifest; with a graph, check that they were made for it.
 
     Raises: PartitionError naming the file, what it holds and what was expected.
     """
-    folder = Path(folder)
-    manifest = _read_manifest(folder)
-    owner = np.array(_map(folder / "owner.npy", "<i4", [manifest["n_nodes"]]))
-    if sha256_of(owner) != manifest["owner_sha256"]:
-        raise PartitionError(
-            f"{folder / 'owner.npy'}: the SHA-256 differs from the manifest's; write the partition again"
-        )
-    keys = ("k", "method", "seed", "metrics", "graph_digest", "balance")
-    made_for = {"graph_name": str(manifest.get("graph", "")), "edges": str(manifest.get("edges", ""))}
-    partition = Partition(
-        owner, **{key: manifest[key] for key in keys}, seconds=manifest.get("seconds", 0.0), **made_for
-    )
-    if graph is not None:
-        partition.check_graph(graph)
-    return partition
+    return PartitionFolder(folder).partition(graph)
 
 
 def load_block(folder: str | Path, rank: int) -> RowBlock:
-    """Memory-map what one rank owns, read-only; no other part is opened.
-
-    Raises: PartitionError naming the file; UsageError where there is no such part.
-    """
-    with _part(folder, rank) as (files, manifest):
-        own_n, n_nodes = files["own"], manifest["n_nodes"]
-        A_nN = _csr(files, "", "weights", (len(own_n), n_nodes))
-        X_nF = _features(files, "features", len(own_n), manifest)
-        return RowBlock(
-            own_n, A_nN, X_nF, files.get("labels"), files.get("split"), n_nodes=n_nodes, k=manifest["k"], rank=rank
-        )
+    """Memory-map what one rank owns: PartitionFolder(folder).block(rank)."""
+    return PartitionFolder(folder).block(rank)
 
 
 def check_values(folder: str | Path, block: RowBlock) -> None:
-    """Raise PartitionError, with file and node, for a dense feature that is not finite, a label or a split that there cannot be; reads all of them."""
-    part = Path(folder) / part_name(block.rank)
-    X_nF = None if sp.issparse(block.X_nF) else block.X_nF  # a CSR was looked at when it was made
-    for start in range(0, 0 if X_nF is None else len(X_nF), VALUES_AT_A_TIME):
-        is_finite = np.isfinite(X_nF[start : start + VALUES_AT_A_TIME]).all(1)
-        if not is_finite.all():
-            node = block.own_n[start + int(np.argmin(is_finite))]
-            raise PartitionError(
-                f"{part / 'features.npy'}: node {node} has a feature that is not finite; write the partition again"
-            )
-    low, high = (0, 1) if np.ndim(block.y_n) == 2 else (-1, np.inf)
-    for name, values, low, high in (("labels", block.y_n, low, high), ("split", block.split_n, -1, 2)):
-        bad = (values < low) | (values > high) if values is not None else np.zeros(0, bool)
-        if bad.any():
-            at = tuple(np.argwhere(bad)[0])
-            raise PartitionError(
-                f"{part / name}.npy: node {block.own_n[at[0]]} has {values[at]}; expected {low} {'or more' if high == np.inf else f'to {high}'}"
-            )
+    """Check features, labels and split of a block: PartitionFolder(folder).check_values(block)."""
+    PartitionFolder(folder).check_values(block)
 
 
 def load_halo(folder: str | Path, rank: int) -> Halo | None:
-    """Memory-map the halo of one part, or return None where the folder has none: part_to_folder(..., hops=1) writes it.
-
-    Raises: PartitionError naming the file; UsageError where there is no such part.
-    """
-    with _part(folder, rank) as (files, manifest):
-        if "halo" not in files:
-            return None
-        node_g, n_nodes = files["halo"], manifest["n_nodes"]
-        hop_g = files.get("halo_hops", np.broadcast_to(np.int8(1), len(node_g)))
-        A_gN = _csr(files, "halo_", "weights", (len(node_g), n_nodes)) if "halo_indptr" in files else None
-        return Halo(node_g, hop_g, A_gN, _features(files, "halo_features", len(node_g), manifest), n_nodes, rank)
-
-
-@contextmanager
-def _part(folder: str | Path, rank: int) -> Iterator[tuple[dict[str, np.ndarray], dict]]:
-    """Yield the mapped arrays of a part and the manifest; what does not fit in the block is a PartitionError."""
-    folder = Path(folder)
-    manifest = _read_manifest(folder)
-    check_rank(rank, manifest["k"])
-    part = folder / part_name(rank)
-    try:
-        listed = {name: (entry["dtype"], entry["shape"]) for name, entry in manifest["parts"][rank].items()}
-        yield {name: _map(part / f"{name}.npy", dtype, shape) for name, (dtype, shape) in listed.items()}, manifest
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise PartitionError(
-            f"{folder / 'manifest.json'}: part {rank} is not described as expected: {error!r}"
-        ) from None
-    except ValueError as error:
-        raise PartitionError(f"{part}: the arrays do not make a row block: {error}") from None
+    """Memory-map the halo of one part: PartitionFolder(folder).halo(rank)."""
+    return PartitionFolder(folder).halo(rank)
 
 
 def is_partition(path: str | Path) -> bool:
-    """path is a folder that save_partition or part_to_folder wrote: its manifest says so."""
-    try:
-        _read_manifest(Path(path))
-    except PartitionError:
-        return False
-    return True
+    """path is a folder that save_partition or part_to_folder wrote."""
+    return PartitionFolder(path).is_valid
 
 
 def part_name(rank: int) -> str:
@@ -191,10 +246,6 @@ def _arrays(block: RowBlock) -> dict[str, np.ndarray]:
         arrays |= {"features_indptr": X.indptr, "features_indices": X.indices, "features_data": X.data}
     arrays |= {"features": None if sp.issparse(X) else X, "labels": block.y_n, "split": block.split_n}
     return {name: array for name, array in arrays.items() if array is not None}
-
-
-def _features(files: dict[str, np.ndarray], name: str, n: int, manifest: dict):
-    return _csr(files, f"{name}_", "data", (n, manifest["n_features"])) if f"{name}_data" in files else files.get(name)
 
 
 def _csr(files: dict[str, np.ndarray], prefix: str, values: str, shape: tuple[int, int]) -> sp.csr_array:
@@ -213,14 +264,11 @@ def _map(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
     return array
 
 
-def _read_manifest(folder: Path) -> dict:
-    path = folder / "manifest.json"
+def _checked_manifest(path: Path, data: bytes) -> dict:
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise PartitionError(
-            f"{path}: cannot be read: {error}; expected a folder that `spgnn partition --out` wrote"
-        ) from None
+        manifest = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise _no_manifest(path, error) from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise PartitionError(f'{path}: is not the manifest of a partition; expected "format": "{FORMAT}"')
     if manifest.get("version") != VERSION:
@@ -234,12 +282,16 @@ def _read_manifest(folder: Path) -> dict:
     return manifest
 
 
+def _no_manifest(path: Path, error: Exception) -> PartitionError:
+    return PartitionError(f"{path}: cannot be read: {error}; expected a folder that `spgnn partition --out` wrote")
+
+
 def check_free(folder: Path) -> None:
     """Raise unless folder is absent, empty, or a partition that may be replaced."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         if not (folder / "manifest.json").is_file():
             raise UsageError(f"{folder} exists and is not a partition; choose another --out")
-        _read_manifest(folder)
+        _ = PartitionFolder(folder).manifest  # raises unless it is that of a partition
 
 
 def _write(path: Path, array: np.ndarray) -> None:

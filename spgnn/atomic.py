@@ -1,7 +1,7 @@
-"""Files and folders that appear whole or not at all: written aside, synced, renamed.
+"""Files and folders that appear whole or not at all: written under a temporary name, synced, renamed.
 
-A kill leaves what was there before, and beside it a hidden `.NAME.new-*` that can go. Of a link, what it stands for is
-written; a device or pipe is refused, as the rename would put a file in its place.
+A kill leaves what was there before, and next to it a hidden `.NAME.new-*` that can be deleted. If NAME is a link, its
+target is replaced; a device or pipe is refused, because the rename would put a file there.
 """
 
 from __future__ import annotations
@@ -10,63 +10,90 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from .errors import ResourceError, UsageError
 
 
 @contextmanager
 def new_folder(final: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `final`; once the block ends well it takes final's name.
+    """Yield an empty folder next to `final`, which takes final's name when the block ends without an error.
 
-    A folder that is not empty cannot be renamed over: the old one steps aside, whole, and goes last.
-    Raises: ResourceError when the disk does not take it.
+    A folder that is not empty cannot be renamed over: the old one is renamed first and removed last.
+    Raises: ResourceError if the disk refuses it.
     """
     final = Path(os.path.realpath(final))
-    aside = _beside(final, "new")
-    old = _beside(final, "old")
+    new = _temporary(final, "new")
+    old = _temporary(final, "old")
     try:
-        aside.mkdir(parents=True)
-        yield aside
-        sync(aside)
+        new.mkdir(parents=True)
+        yield new
+        sync(new)
         if final.exists():
             final.rename(old)
-        aside.rename(final)
+        new.rename(final)
         sync(final.parent)
     except OSError as error:
-        raise ResourceError(f"{final}: cannot be written: {error.strerror or error}") from error
+        raise _refused(final, error) from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         if final.exists():
             shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
-def new_file(final: Path) -> Iterator[Path]:
-    """Yield a path beside `final` to write; once the block ends well the file takes final's name.
+def new_file(final: Path, option: str = "") -> Iterator[BinaryIO]:
+    """Yield a file open for writing bytes, which takes final's name when the block ends without an error.
 
-    Raises: ResourceError when the disk does not take it, UsageError where something else than a file stands there.
+    The file is created under a secret name and never opened by name again, so that nothing else can be written over.
+    Args:   option  that named the file, for messages.
+    Raises: ResourceError if the disk refuses it, UsageError if final is something else than a file.
     """
-    check_file(final)
-    final = Path(os.path.realpath(final))
-    aside = _beside(final, "new").with_suffix(final.suffix)
+    check_file(final, option)
+    named, final = final, Path(os.path.realpath(final))
+    new = _temporary(final, "new")
+    is_made = False
     try:
-        yield aside
-        sync(aside)
-        os.replace(aside, final)
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb") as file:
+            is_made = True
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, final)
     except OSError as error:
-        raise ResourceError(f"{final}: cannot be written: {error.strerror or error}") from error
+        raise _refused(named, error, option) from error
     finally:
-        aside.unlink(missing_ok=True)
+        if is_made:
+            with suppress(OSError):  # renamed, or on a disk that says more in the error that is on its way
+                new.unlink()
 
 
-def check_file(path: Path) -> None:
-    """Raise UsageError where something else than a file stands, such as a folder or a device."""
-    if path.exists() and not path.is_file():
-        raise UsageError(
-            f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; expected the name of a file"
-        )
+def write_text(path: Path, text: str, option: str = "") -> Path:
+    """Write a text file in UTF-8, whole or not at all, and return its path."""
+    with new_file(path, option) as file:
+        file.write(text.encode())
+    return path
+
+
+def check_file(path: Path, option: str = "") -> None:
+    """Raise UsageError if path is something else than a file, such as a folder or a device."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        kind = "a folder" if os.path.isdir(path) else "no regular file"
+        raise UsageError(f"{_named(path, option)}: is {kind}; expected the name of a file")
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Raise unless a file can be written: hours of work before it is, not after.
+
+    Raises: UsageError if path is something else than a file, ResourceError if its folder is absent or read-only.
+    """
+    check_file(path, option)
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        reason = "the folder cannot be written" if os.path.isdir(folder) else "no such folder"
+        raise ResourceError(f"{option} {path}: {reason}; choose a file in a folder that can be written")
 
 
 def sync(path: Path) -> None:
@@ -78,5 +105,13 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def _beside(final: Path, what: str) -> Path:
-    return final.with_name(f".{final.name}.{what}-{os.getpid()}-{secrets.token_hex(4)}")
+def _temporary(final: Path, what: str) -> Path:
+    return final.with_name(f".{final.name}.{what}-{os.getpid()}-{secrets.token_hex(8)}")
+
+
+def _refused(path: Path, error: OSError, option: str = "") -> ResourceError:
+    return ResourceError(f"{_named(path, option)}: cannot be written: {error.strerror or error}")
+
+
+def _named(path: Path, option: str) -> str:
+    return f"{option} {path}" if option else str(path)

@@ -1,9 +1,15 @@
-"""What is written aside appears whole or not at all."""
+"""Files and folders appear whole or not at all, and nothing else is written over."""
+
+import os
+import secrets
+import stat
+import subprocess
+import sys
 
 import pytest
 
-from spgnn.atomic import new_file, new_folder
-from spgnn.errors import ResourceError
+from spgnn.atomic import check_writable, new_file, new_folder, write_text
+from spgnn.errors import ResourceError, UsageError
 
 
 def names(folder):
@@ -12,32 +18,109 @@ def names(folder):
 
 def test_a_folder_takes_its_name_when_the_block_ends_well(tmp_path):
     for text in ("one", "two"):
-        with new_folder(tmp_path / "out") as aside:
-            (aside / "a").write_text(text)
+        with new_folder(tmp_path / "out") as new:
+            (new / "a").write_text(text)
     assert names(tmp_path) == ["out"] and (tmp_path / "out" / "a").read_text() == "two"
 
 
 def test_a_block_that_fails_leaves_what_was_there(tmp_path):
-    with new_folder(tmp_path / "out") as aside:
-        (aside / "a").write_text("one")
-    with pytest.raises(ValueError), new_folder(tmp_path / "out") as aside:
-        (aside / "b").write_text("half")
+    with new_folder(tmp_path / "out") as new:
+        (new / "a").write_text("one")
+    with pytest.raises(ValueError), new_folder(tmp_path / "out") as new:
+        (new / "b").write_text("half")
         raise ValueError
-    with pytest.raises(ValueError), new_file(tmp_path / "f.txt") as aside:
-        aside.write_text("half")
+    write_text(tmp_path / "f.txt", "one")
+    with pytest.raises(ValueError), new_file(tmp_path / "f.txt") as file:
+        file.write(b"half")
         raise ValueError
-    assert names(tmp_path) == ["out"] and names(tmp_path / "out") == ["a"]
+    assert names(tmp_path) == ["f.txt", "out"] and names(tmp_path / "out") == ["a"]
+    assert (tmp_path / "f.txt").read_text() == "one"
 
 
-def test_a_file_replaces_the_old_one_and_keeps_its_ending(tmp_path):
+@pytest.mark.parametrize("name", ["x.html", "env", ".env", "a.tar.gz"])
+def test_a_file_replaces_the_old_one_and_touches_no_other(tmp_path, name):
+    others = {f".{name}", f".{name}.html", f".{name}.{name}", f"{name}.new"} - {name}
+    for other in others:
+        (tmp_path / other).write_text("SECRET")
     for text in ("one", "two"):
-        with new_file(tmp_path / "f.npy") as aside:
-            assert aside.suffix == ".npy"
-            aside.write_text(text)
-    assert names(tmp_path) == ["f.npy"] and (tmp_path / "f.npy").read_text() == "two"
+        with new_file(tmp_path / name) as file:
+            file.write(text.encode())
+            temporary = set(names(tmp_path)) - others - {name}
+            assert len(temporary) == 1 and temporary.pop().startswith(f".{name}.new-{os.getpid()}-")
+    assert set(names(tmp_path)) == others | {name} and (tmp_path / name).read_text() == "two"
+    assert all((tmp_path / other).read_text() == "SECRET" for other in others)
+
+
+def test_a_link_or_file_at_the_temporary_name_is_never_written_through(tmp_path, monkeypatch):
+    monkeypatch.setattr(secrets, "token_hex", lambda n: "guessed")
+    (tmp_path / "victim").write_text("SECRET")
+    taken = tmp_path / f".x.html.new-{os.getpid()}-guessed"
+    for make in (taken.symlink_to, taken.hardlink_to):
+        make(tmp_path / "victim")
+        with pytest.raises(ResourceError, match="--out .*x.html: cannot be written: File exists"):
+            write_text(tmp_path / "x.html", "<html>", "--out")
+        assert (tmp_path / "victim").read_text() == "SECRET" and names(tmp_path) == [taken.name, "victim"]
+        taken.unlink()
+
+
+def test_a_file_that_is_replaced_while_it_is_written_is_not_followed(tmp_path):
+    (tmp_path / "victim").write_text("SECRET")
+    with new_file(tmp_path / "x") as file:
+        temporary = next(path for path in tmp_path.iterdir() if path.name.startswith(".x.new-"))
+        temporary.unlink()
+        temporary.symlink_to(tmp_path / "victim")
+        file.write(b"page")
+    assert (tmp_path / "victim").read_text() == "SECRET"
+
+
+def test_the_target_of_a_link_is_replaced_and_the_link_stays(tmp_path):
+    (tmp_path / "to").write_text("one")
+    (tmp_path / "link").symlink_to("to")
+    write_text(tmp_path / "link", "two")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "to").read_text() == "two"
+
+
+def test_two_writers_at_once_leave_the_whole_file_of_one_of_them(tmp_path):
+    write = "import sys; from pathlib import Path; from spgnn.atomic import write_text\n"
+    write += "for _ in range(200): write_text(Path(sys.argv[1]), sys.argv[2] * 100_000)"
+    path = tmp_path / "shared"
+    writers = [subprocess.Popen([sys.executable, "-c", write, str(path), letter]) for letter in "ab"]
+    while any(writer.poll() is None for writer in writers):
+        if path.exists():
+            text = path.read_text()
+            assert len(text) == 100_000 and len(set(text)) == 1
+    assert [writer.returncode for writer in writers] == [0, 0] and names(tmp_path) == ["shared"]
+
+
+@pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_the_mode_of_a_file_is_what_the_umask_leaves(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        write_text(tmp_path / "f", "text")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == mode
 
 
 def test_a_place_that_cannot_be_written_is_a_resource_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match="cannot be written"), new_folder(tmp_path / "file" / "out"):
         pass
+    with pytest.raises(ResourceError, match="--out .*no/x: cannot be written: No such file or directory"):
+        write_text(tmp_path / "no" / "x", "text", "--out")
+    with pytest.raises(ResourceError, match="--out .*no/x: no such folder; choose a file in a folder that can be"):
+        check_writable(tmp_path / "no" / "x", "--out")
+
+
+def test_a_read_only_folder_is_told_with_the_option(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(ResourceError, match="--trace .*x.json: the folder cannot be written; choose a file"):
+        check_writable(tmp_path / "x.json", "--trace")
+
+
+@pytest.mark.parametrize("write", [write_text, lambda path, _, option: check_writable(path, option)])
+def test_a_folder_or_device_is_no_place_for_a_file(tmp_path, write):
+    with pytest.raises(UsageError, match="--out .*: is a folder; expected the name of a file"):
+        write(tmp_path, "text", "--out")
+    with pytest.raises(UsageError, match="--out /dev/null: is no regular file; expected the name of a file"):
+        write("/dev/null", "text", "--out")

@@ -10,6 +10,7 @@ arrays.npz    the tables behind the pictures
 from __future__ import annotations
 
 import csv
+import io
 import json
 import zipfile
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..atomic import new_file
+from ..atomic import new_file, write_text
 from ..cost.pairs import summed_rows
 from ..errors import InputError, ResourceError
 from .json_values import SCHEME, fault_of
@@ -103,8 +104,8 @@ def save_study(found: Study, folder: str | Path) -> list[Path]:
             (row for cut in found.cuts for row in _of_parts(cut)),
         ),
     ]
-    with new_file(folder / "arrays.npz") as path:
-        np.savez_compressed(path, **_arrays(found))
+    with new_file(folder / "arrays.npz") as file:
+        np.savez_compressed(file, **_arrays(found))
     return [
         *written,
         folder / "arrays.npz",
@@ -191,20 +192,13 @@ def check_folder(folder: Path) -> None:
         raise ResourceError(f"{folder}: cannot be made: {there} is no folder")
 
 
-def write_text(path: Path, text: str) -> Path:
-    """Write a text file, whole or not at all."""
-    with new_file(path) as aside:
-        aside.write_text(text, encoding="utf-8")
-    return path
-
-
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence]) -> Path:
     """Write a CSV file, whole or not at all; None is an empty cell."""
-    with new_file(path) as aside, open(aside, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
-    return path
+    lines = io.StringIO()
+    writer = csv.writer(lines)
+    writer.writerow(header)
+    writer.writerows(rows)
+    return write_text(path, lines.getvalue())
 
 
 def _of_ranks(case: Case) -> list[tuple[int, int, int]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..atomic import check_file, new_file
+from ..atomic import check_writable, write_text
 from ..config import MOST_THREADS
 from ..errors import ResourceError
 from .console import say, write, write_json
@@ -62,7 +61,7 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
     with world() as comm, explaining():
         comm.phase = "doctor"
         if calibrate:
-            together(comm, _check_target, calibrate, root=0)
+            together(comm, check_writable, Path(calibrate), "--calibrate", root=0)
         kernels = together(comm, check_kernels)
         checks = [check_launcher(comm), check_mpi(comm), check_memory(comm), kernels]
         machine, guessed = None, []
@@ -132,16 +131,6 @@ def _show(checks: list[Check], machine: Machine | None, as_json: bool) -> None:
             write(f"{'':4}  {'':<{width}}  fix: {check.fix}")
 
 
-def _check_target(path: str) -> None:
-    """Raise before anything is measured where the file cannot be written."""
-    check_file(Path(path))
-    folder = Path(path).parent
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ResourceError(
-            f"--calibrate {path}: {'no such folder' if not folder.exists() else 'the folder cannot be written'}; choose a file that can be written"
-        )
-
-
 def _write(path: str, machine: Machine | None, guessed: list[str], size: int) -> None:
     if machine is None:
         raise ResourceError(f"--calibrate {path}: nothing was measured, as the kernels do not work")
@@ -151,6 +140,5 @@ def _write(path: str, machine: Machine | None, guessed: list[str], size: int) ->
         say(
             f"{path}: {', '.join(guessed)} were not measured: start it on several {'hosts' if 'local_latency_s' not in guessed else 'ranks'} for them"
         )
-    with new_file(Path(path)) as aside:
-        aside.write_text(machine.to_toml(comment), encoding="utf-8")
+    write_text(Path(path), machine.to_toml(comment), "--calibrate")
     say(f"{path} written; `spgnn plan GRAPH --machine {path}` reads it")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..atomic import check_file
+from ..atomic import check_file, check_writable
 from ..config import is_of_run
 from ..errors import InputError, UsageError
 from .console import fields_table, write, write_json
@@ -55,10 +55,11 @@ def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> N
         found = read_run(path)
         page, drawn = run_page(found), run_pictures(found)
     target = Path(out) if out else path.with_suffix(".html") if path.is_file() else path / "report.html"
-    check_file(target)
+    check_file(target, "--out")
     if is_of_run(path, target):
         raise UsageError(f"--out {out}: is what the report is made of; choose another file")
     make_folder(target.parent)
+    check_writable(target, "--out")
     folder = make_folder(pictures) if pictures else None
     page.save(target)
     written = {"report": str(target), "pictures": page.pictures}

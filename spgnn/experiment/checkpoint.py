@@ -1,4 +1,4 @@
-"""Checkpoints: safetensors and a JSON manifest in a folder that is written aside and renamed."""
+"""Checkpoints: safetensors and a JSON manifest in a folder that appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
-from ..atomic import new_file, new_folder, sync
-from ..errors import CheckpointError, ResourceError
+from ..atomic import new_file, new_folder, sync, write_text
+from ..errors import CheckpointError
 
 WEIGHTS, MANIFEST = "model.safetensors", "manifest.json"
 
@@ -24,13 +24,11 @@ def save_checkpoint(folder: Path, epoch: int, state: dict[str, torch.Tensor], ma
     A kill at any moment leaves complete checkpoints only.
     """
     final = folder / f"epoch-{epoch:06d}"
-    with new_folder(final) as aside:
-        try:
-            save_file({name: value.detach().contiguous().clone() for name, value in state.items()}, aside / WEIGHTS)
-        except SafetensorError as error:
-            raise ResourceError(f"{final}: cannot be written: {error}") from None
-        sync(aside / WEIGHTS)
-        write_json(aside / MANIFEST, {"format": 1, "epoch": epoch} | manifest)
+    weights = save({name: value.detach().contiguous().clone() for name, value in state.items()})
+    with new_folder(final) as new:
+        for name, content in ((WEIGHTS, weights), (MANIFEST, _json({"format": 1, "epoch": epoch} | manifest).encode())):
+            (new / name).write_bytes(content)  # save_file ignores the umask
+            sync(new / name)
     best = best_checkpoint(folder)
     newest = _checkpoints(folder)[-1]
     for old in _checkpoints(folder):
@@ -78,15 +76,18 @@ def read_json(path: Path) -> dict:
 
 
 def write_json(path: Path, value: dict) -> None:
-    """Write a JSON file aside, sync and rename it. NaN becomes null."""
-    with new_file(path) as aside:
-        aside.write_text(json.dumps(finite(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    """Write a JSON file, whole or not at all. NaN becomes null."""
+    write_text(path, _json(value))
 
 
-def write_array(path: Path, array: np.ndarray) -> None:
-    """Write an .npy file aside, sync and rename it."""
-    with new_file(path) as aside, open(aside, "wb") as file:
+def write_array(path: Path, array: np.ndarray, option: str = "") -> None:
+    """Write an .npy file, whole or not at all; option: what named it."""
+    with new_file(path, option) as file:
         np.save(file, array, allow_pickle=False)
+
+
+def _json(value: dict) -> str:
+    return json.dumps(finite(value), indent=1, allow_nan=False) + "\n"
 
 
 def finite(value):

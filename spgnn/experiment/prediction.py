@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from ..atomic import check_file
+from ..atomic import check_writable
 from ..config import TrainConfig, is_of_run, read_toml
 from ..cost.grid import valid_replications
 from ..dist.consistency import check_same, digest
-from ..errors import CheckpointError, ResourceError, UsageError, together
+from ..errors import CheckpointError, UsageError, together
 from ..partition import load_partition
 from ..spmm.kernels.buffers import sum_dtype
 from ..training.consistency import run_facts
@@ -62,10 +62,10 @@ def predict(
     target = Path(out) if out else folder / "predictions.npy"
     report = {"predictions": str(target), "n": dgraph.n_nodes, "classes": widths[-1], "ranks": comm.size}
     predictions_N = dgraph.collect(predicted(Z_nC, is_multilabel))
-    together(comm, write_array, target, predictions_N, root=0)
+    together(comm, write_array, target, predictions_N, "--out" if out else "", root=0)
     if embeddings:
         embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
-        together(comm, write_array, Path(embeddings), embeddings_NF, root=0)
+        together(comm, write_array, Path(embeddings), embeddings_NF, "--embeddings", root=0)
         report["embeddings"] = embeddings
     if _can_score(dgraph, widths[-1], is_multilabel, own_graph=source is None):
         counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), widths[-1], comm)
@@ -77,11 +77,7 @@ def _check_outputs(folder: Path, out: str | None, embeddings: str | None) -> Non
     """Raise UsageError for a file that cannot be written, or that a run or the other output needs."""
     for option, path in (("out", out), ("embeddings", embeddings)):
         if path:
-            check_file(Path(path))
-            if not Path(path).resolve().parent.is_dir():
-                raise ResourceError(
-                    f"--{option} {path}: cannot be written: No such file or directory; expected a file in a folder that exists"
-                )
+            check_writable(Path(path), f"--{option}")
             if is_of_run(folder, Path(path)) and Path(path).resolve() != (folder / "predictions.npy").resolve():
                 raise UsageError(f"--{option} {path}: is a file of the run; choose another")
     if out and embeddings and Path(out).resolve() == Path(embeddings).resolve():

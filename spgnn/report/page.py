@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from ..atomic import new_file
+from ..atomic import write_text
 from . import style
 
 STYLE = """
@@ -143,9 +143,7 @@ class Page:
 
     def save(self, path: str | Path) -> Path:
         """Write the page, whole or not at all."""
-        with new_file(Path(path)) as aside:
-            aside.write_text(self.html(), encoding="utf-8")
-        return Path(path)
+        return write_text(Path(path), self.html())
 
 
 def _decimals(column: Sequence[object]) -> int:

@@ -201,12 +201,12 @@ def save(figure, path: str | Path) -> Path:
     path = Path(path)
     if path.suffix not in FORMATS:
         raise UsageError(f"{path}: a picture is {' or '.join(FORMATS)}")
-    with new_file(path) as aside:
+    with new_file(path) as file:
         if path.suffix == ".png":
-            aside.write_bytes(png_bytes(figure))
+            file.write(png_bytes(figure))
         else:
             with rc_context({"svg.hashsalt": "spgnn"}):
-                figure.savefig(aside, metadata={"Date": None})
+                figure.savefig(file, format="svg", metadata={"Date": None})
     return path
 
 

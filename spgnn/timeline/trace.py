@@ -6,23 +6,20 @@ A process is a rank; its threads are `compute` and, in as many lanes as fly at o
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 
-from ..atomic import new_file
+from ..atomic import check_writable, write_text
 from ..errors import InputError, UsageError
 from .recorder import EXCHANGE, Recorder, Span
 
 
 def check_path(path: str | Path) -> None:
-    """Raise UsageError unless a file can be made there: before hours of training, not after."""
-    target = Path(path)
-    if not target.resolve().parent.is_dir() or (target.exists() and not target.is_file()) or target.is_symlink():
-        raise UsageError(f"--trace {path}: expected a file in a folder that exists, no device and no link")
-    if not os.access(target.resolve().parent, os.W_OK):
-        raise UsageError(f"--trace {path}: the folder cannot be written; choose another")
+    """Raise unless a file can be written there: before hours of training, not after."""
+    check_writable(Path(path), "--trace")
+    if Path(path).is_symlink():
+        raise UsageError(f"--trace {path}: is a link; expected the name of a file")
 
 
 def write_trace(comm, recorder: Recorder, path: str | Path) -> None:
@@ -83,10 +80,8 @@ def _write(ranks: list[dict], path: str | Path, reason: str, first: int = 0) -> 
     }
     if reason:
         about["incomplete"] = f"rank {first} alone: {reason}"
-    with new_file(Path(path)) as aside:
-        aside.write_text(
-            json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}), encoding="utf-8"
-        )
+    document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
+    write_text(Path(path), json.dumps(document), "--trace")
 
 
 def _events(pid: int, spans: list[Span], zero_s: float) -> list[dict]:

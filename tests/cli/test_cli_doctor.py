@@ -89,6 +89,6 @@ def test_a_folder_that_is_not_there_is_told_before_anything_is_measured(tmp_path
 
     monkeypatch.setattr(health, "check_kernels", lambda: pytest.fail("was measured"))
     code, _, err = run(capsys, "doctor", "--calibrate", tmp_path / "no" / "folder.toml")
-    assert code == 4 and "no such folder; choose a file that can be written" in err
+    assert code == 4 and "no such folder; choose a file in a folder that can be written" in err
     code, _, err = run(capsys, "doctor", "--calibrate", tmp_path)
     assert code == 2 and "is a folder" in err

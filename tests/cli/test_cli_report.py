@@ -220,3 +220,19 @@ def test_a_page_is_not_written_over_what_it_is_made_of(folder, tmp_path, capsys)
         before = wrong.read_text()
         code, out, err = run(capsys, folder, "--out", wrong)
         assert (code, out, wrong.read_text()) == (2, "", before) and "is what the report is made of" in err
+
+
+@pytest.mark.slow
+def test_a_page_without_ending_touches_no_other_file(folder, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    (tmp_path / ".env").write_text("SECRET")
+    assert run(capsys, folder, "--out", tmp_path / "env")[0] == 0
+    assert (tmp_path / ".env").read_text() == "SECRET"
+    assert (tmp_path / "env").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_folder_that_cannot_be_written_is_told_with_the_option(folder, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    code, out, err = run(capsys, folder, "--out", tmp_path / "x.html")
+    assert (code, out) == (4, "") and f"--out {tmp_path / 'x.html'}: the folder cannot be written" in err

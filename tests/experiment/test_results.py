@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from graphs import random_graph
-from safetensors import SafetensorError
 from worlds import parallel
 
 from spgnn import cli
@@ -40,6 +39,12 @@ def test_a_link_to_checkpoints_elsewhere_is_kept_and_what_it_holds_is_not(tmp_pa
     assert load_checkpoint(best_checkpoint(tmp_path / "run" / "checkpoints"))[1]["epoch"] == 1
 
 
+def test_whoever_may_read_one_file_of_a_run_may_read_all(tmp_path):
+    trained(tmp_path / "run")
+    modes = {path.stat().st_mode for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert modes == {(tmp_path / "run" / "env.json").stat().st_mode}
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may remove anything")
 def test_checkpoints_that_cannot_be_removed_end_the_training(tmp_path):
     trained(tmp_path / "run")
@@ -51,11 +56,11 @@ def test_checkpoints_that_cannot_be_removed_end_the_training(tmp_path):
 
 def test_a_full_disk_is_told_with_the_file(tmp_path, monkeypatch):
     def full(*_):
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", full)
-        with pytest.raises(ResourceError, match="epoch-000001: cannot be written: .*No space left"):
+        patch.setattr(checkpoint, "sync", full)
+        with pytest.raises(ResourceError, match="epoch-000001: cannot be written: No space left"):
             trained(tmp_path / "run")
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
 
@@ -162,7 +167,7 @@ def test_trace_and_predictions_do_not_fall_into_checkpoints(tmp_path):
 def test_predictions_are_not_written_where_the_embeddings_cannot_be(tmp_path):
     trained(tmp_path / "run")
     before = (tmp_path / "run" / "predictions.npy").stat().st_mtime_ns
-    with pytest.raises(ResourceError, match="nowhere/e.npy: cannot be written"):
+    with pytest.raises(ResourceError, match="--embeddings .*nowhere/e.npy: no such folder"):
         predict(str(tmp_path / "run"), SelfCommunicator(), embeddings=str(tmp_path / "nowhere" / "e.npy"))
     assert (tmp_path / "run" / "predictions.npy").stat().st_mtime_ns == before
 

@@ -9,7 +9,7 @@ from worlds import parallel
 
 from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
-from spgnn.errors import InputError, NumericalError, RankError, UsageError
+from spgnn.errors import InputError, NumericalError, RankError, ResourceError
 from spgnn.experiment import run
 from spgnn.experiment.observe import observed, time_operations
 from spgnn.layers import GCN, Stack
@@ -154,7 +154,9 @@ def test_a_training_that_fails_leaves_a_valid_trace(comm, tmp_path):
 
 @parallel([1, 2], mpi=[])
 def test_a_trace_that_cannot_be_written_is_refused_at_once(comm, tmp_path):
-    with pytest.raises((UsageError, RankError), match="expected a file in a folder that exists"):
+    with pytest.raises(
+        (ResourceError, RankError), match="no such folder; choose a file in a folder that can be written"
+    ):
         run(GRAPH, config(trace=str(tmp_path / "no" / "trace.json")), comm)
 
 

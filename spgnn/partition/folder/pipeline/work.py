@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ....atomic import new_file, sync
+from ....atomic import sync, write_text
 from ....errors import ResourceError
 
 
@@ -119,8 +119,7 @@ def _identity(folder: Path) -> dict:
 
 
 def _write(path: Path, value: dict) -> None:
-    with new_file(path) as aside:
-        aside.write_text(json.dumps(value), encoding="utf-8")
+    write_text(path, json.dumps(value))
     sync(path.parent)
 
 

@@ -22,7 +22,7 @@ def convert(src: str, dst: str, format: str, features: str, labels: str, split: 
     SRC is a file, a folder, or Planetoid's common prefix (planetoid/ind.cora). Its format is one of
     planetoid, gnn-benchmark, graphsaint, ogb, heterophilous, edges, mtx, metis, scipy, binary,
     native; it is guessed when --format is left out. The edges are
-    stored as they came. DST is complete or absent: it is written aside and then renamed.
+    stored as they came. DST is complete or absent: it is written under a temporary name, then renamed.
 
     Prints what the import found: nodes, nonzeros, duplicates, self-loops, isolated nodes,
     whether it is symmetric, and the lines that were dropped.

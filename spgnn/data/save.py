@@ -1,4 +1,4 @@
-"""Write a native folder: aside, fsynced, manifest.json last, then renamed into place."""
+"""Write a native folder under a temporary name: each file synced, manifest.json last, then renamed."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> Non
     manifest = _manifest(graph)
     total_bytes = sum(array.nbytes for array in arrays.values())
     done_bytes = 0
-    with new_folder(path) as aside:
+    with new_folder(path) as new:
         for name, array in arrays.items():
-            with _File(aside / f"{name}.npy") as file:
+            with _File(new / f"{name}.npy") as file:
                 file.write_header(array)
                 for chunk in _chunks(array):
                     file.write(chunk)
@@ -40,7 +40,7 @@ def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> Non
                     if progress:
                         progress(done_bytes, total_bytes)
             manifest["files"][name] = file.entry(array)
-        with _File(aside / MANIFEST) as file:
+        with _File(new / MANIFEST) as file:
             file.write(json.dumps(manifest, indent=1, default=_plain).encode())
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import numpy as np
 
-from ...errors import FormatError, PartitionError, ResourceError
+from ...atomic import new_file
+from ...errors import FormatError, PartitionError
 from ...graph import Graph
 from ..checks import check_owner, count_parts
 from ..partition import Partition, partition_of
@@ -38,25 +38,17 @@ def import_metis_parts(path: str | Path, graph: Graph | int, k: int | None = Non
 
 
 def export_metis_parts(partition: Partition, path: str | Path) -> Path:
-    """Write one part number a line, in the graph's own order; aside, then renamed. Returns the path.
+    """Write one part number a line, in the graph's own order, whole or not at all, and return the path.
 
     A path without the ending gets it: graph -> graph.part.K.
     """
     path = Path(path)
     if not re.search(r"\.part\.\d+$", path.name):
         path = path.with_name(f"{path.name}.part.{partition.k}")
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(aside, "w", encoding="ascii") as file:
-            for start in range(0, partition.n_nodes, 1 << 20):
-                numbers = partition.owner_N[start : start + (1 << 20)].tolist()
-                file.write("\n".join(map(str, numbers)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise ResourceError(f"{path}: cannot be written: {error}") from None
+    with new_file(path) as file:
+        for start in range(0, partition.n_nodes, 1 << 20):
+            numbers = partition.owner_N[start : start + (1 << 20)].tolist()
+            file.write(b"%s\n" % "\n".join(map(str, numbers)).encode())
     return path
 
 

@@ -21,9 +21,9 @@ from ..layers.stack import set_epoch
 from ..machine import give_back_memory
 from ..spmm.autograd import EpochKeys, mixed_precision, on_this_thread
 from ..spmm.kernels.buffers import sum_dtype
+from ..spmm.loss import binary_cross_entropy, cross_entropy
 from .consistency import check_own, training_facts
 from .history import History
-from .loss import binary_cross_entropy, cross_entropy
 from .metrics import SPLITS, count, per_class, scores
 from .optimizer import make_optimizer
 from .splits import split_of

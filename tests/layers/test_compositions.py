@@ -13,7 +13,7 @@ from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.spmm.autograd import dropout
 from spgnn.spmm.kernels.reference import DenseOperator
-from spgnn.training.loss import cross_entropy
+from spgnn.spmm.loss import cross_entropy
 from spgnn.training.trainer import Trainer
 
 

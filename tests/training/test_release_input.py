@@ -14,8 +14,8 @@ from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.spmm.kernels.buffers import BufferPool
+from spgnn.spmm.loss import cross_entropy
 from spgnn.training import Trainer
-from spgnn.training.loss import cross_entropy
 
 
 def graph_of(**options):

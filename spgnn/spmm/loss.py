@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import torch
 
-from ..spmm.autograd import may_be_overwritten
-from ..spmm.backward import first_order
-from ..spmm.kernels.backend import kernels_of
-from ..spmm.kernels.buffers import sum_dtype
+from .autograd import may_be_overwritten
+from .backward import first_order
+from .kernels.backend import kernels_of
+from .kernels.buffers import sum_dtype
 
 
 class SoftmaxCrossEntropy(torch.autograd.Function):

@@ -71,6 +71,20 @@ def test_messages_above_the_limit_travel_in_pieces(comm, max_bytes):
         comm.max_bytes = whole
 
 
+@parallel([2, 3, 4])
+@pytest.mark.parametrize("start", [False, True])
+def test_a_rank_may_send_or_receive_an_empty_view_of_its_other_buffer(comm, start):
+    n, is_root = 1000, comm.rank == 0  # 8,000 bytes: more than Open MPI sends before the receiver has come
+    others = [0, *[n] * (comm.size - 1)] if is_root else [n, *[0] * (comm.size - 1)]
+    rows, nothing = np.zeros(sum(others)), [0] * comm.size
+    for value, sends in ((1, is_root), (2, not is_root)):  # from rank 0 to the others, and back
+        rows[:] = value if sends else 0
+        some, none = (rows, others), (rows[:0], nothing)
+        call = [*some, *none] if sends else [*none, *some]
+        comm.start_all_to_all(*call).wait() if start else comm.all_to_all(*call)
+        assert (rows == value).all()
+
+
 @parallel(SOME)
 def test_started_exchanges_end_in_any_order_of_waiting(comm):
     P, rounds = comm.size, 5

@@ -34,6 +34,7 @@ _TYPES = {
 }  # fmt: skip
 YIELDS, PAUSE_S = 200, 5e-5  # where ranks share cores: give the core away so often, then sleep
 _TAIL = 7  # tag of the pieces beyond max_bytes
+_NOTHING_TO_SEND, _NOTHING_TO_RECEIVE = np.zeros(1, np.uint8), np.zeros(1, np.uint8)
 
 
 def world_size() -> int:
@@ -147,6 +148,7 @@ class MpiCommunicator(BaseCommunicator):
         counts, starts = buffers.of_others(send_rows * scale, self.rank)
         recv_counts, recv_starts = buffers.of_others(recv_rows * scale, self.rank)
         datatype = self._row_type(unit)
+        out, into = _apart(out, into)
 
         def post():
             firsts = [
@@ -177,8 +179,9 @@ class MpiCommunicator(BaseCommunicator):
         for done in range(0, counts_u.max(initial=0), step):
             now = np.clip(counts_u - done, 0, step)
             piece = mine[done * unit : (done + now[self.rank]) * unit]
+            piece, whole = _apart(piece, into)
             wait_for(
-                [self._data.Iallgatherv([piece, now[self.rank], datatype], [into, (now, starts + done), datatype])],
+                [self._data.Iallgatherv([piece, now[self.rank], datatype], [whole, (now, starts + done), datatype])],
                 self._held.gives_way,
             )
         return out, counts
@@ -332,6 +335,15 @@ def _close(held: MpiHeld) -> None:
     wait_for([held.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])], held.gives_way)
     buffers.check_headers(heads, held.headers.rank)
     held.free()
+
+
+def _apart(out, into):
+    """Return (out, into), an empty buffer replaced by memory of its own.
+
+    An empty view such as recv[:0] has the address of recv, and Open MPI's nonblocking collectives take equal
+    addresses for MPI_IN_PLACE: that rank would run another schedule than the others and wait forever.
+    """
+    return out if len(out) else _NOTHING_TO_SEND, into if len(into) else _NOTHING_TO_RECEIVE
 
 
 def _bytes(x: np.ndarray) -> np.ndarray:

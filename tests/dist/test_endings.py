@@ -11,6 +11,7 @@ import ctypes, os, signal, sys, time
 import numpy as np
 import spgnn
 from spgnn.errors import InputError
+from spgnn.dist.launchers import find_launcher
 
 how, where = sys.argv[1:3]
 
@@ -25,7 +26,7 @@ def fail():
     if how == "leave": sys.exit(0)
 
 def main():
-    rank = int(os.environ["PMI_RANK"])
+    rank = find_launcher(os.environ).rank
     if where == "before" and rank == 1: fail()
     with spgnn.world() as comm:
         comm.phase = "loading the graph"

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -291,6 +292,13 @@ def test_cpp_is_as_clang_format_wants_it():
     tool = Path(sys.executable).parent / "clang-format"
     done = subprocess.run([tool, "--dry-run", "-Werror", *files], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"run: clang-format -i FILES\n{done.stderr[:2000]}"
+
+
+def test_no_folder_of_tests_is_left_out(pytestconfig):
+    skipped = pytestconfig.getini("norecursedirs")
+    folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
+    names = {part for folder in folders for part in folder.relative_to(ROOT).parts}
+    assert not [(name, pattern) for name in names for pattern in skipped if fnmatch(name, pattern)]
 
 
 NOUNS = "Graph Partition Communicator ProcessGrid IndexMap ExchangePlan SpMM DistGraph Layer Stack Trainer VolumeReport".split()

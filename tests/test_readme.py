@@ -1,4 +1,4 @@
-"""README: its code prints what it shows, its commands run, and it stays short."""
+"""README: its code prints what it shows, its commands run, and it stays short; so does CHANGES."""
 
 import os
 import re
@@ -51,6 +51,13 @@ def test_cells_of_its_tables_have_at_most_40_characters():
     rows = [line.strip("|").split("|") for line in README.splitlines() if line.startswith("|")]
     cells = [re.sub(r"\[(.*?)\]\(.*?\)", r"\1", cell).strip() for row in rows for cell in row]
     assert len(rows) == 19 and not [cell for cell in cells if len(cell) > 40]
+
+
+def test_entries_of_changes_are_single_lines_under_added_changed_or_fixed():
+    lines = [line for line in (ROOT / "CHANGES.md").read_text(encoding="utf-8").splitlines() if line]
+    headings = {line for line in lines if line.startswith("### ")}
+    assert headings <= {"### Added", "### Changed", "### Fixed"}
+    assert not [line for line in lines if not line.startswith(("- ", "#")) or len(line) > 120]
 
 
 def test_the_six_files_to_start_with_are_there():

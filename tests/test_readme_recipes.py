@@ -1,0 +1,35 @@
+"""The recipes of CONTRIBUTING print what is shown below them."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from worlds import launch
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+RECIPES = {
+    name: re.search(r"```python\n(.*?)```\n```\n(.*?)```", PAGE.split(f"## Add a {name}\n")[1].split("\n## ")[0], re.S)
+    for name in ("layer", "partitioner", "format")
+}
+pytestmark = pytest.mark.slow
+
+
+def printed_by(script: Path, folder: Path) -> str:
+    """Run a script in a folder and return its output."""
+    done = launch(0, [sys.executable, script], limit_s=120, cwd=folder)
+    assert done.code == 0, done.err
+    return done.out
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_prints_what_is_shown(name, tmp_path):
+    source, shown = RECIPES[name].groups()
+    (tmp_path / "recipe.py").write_text(source)
+    assert printed_by(tmp_path / "recipe.py", tmp_path) == shown
+
+
+def test_the_communicator_over_pipes_prints_what_is_shown(tmp_path):
+    shown = PAGE.split("## Add a communicator\n")[1].split("```\n")[1]
+    assert printed_by(ROOT / "tests" / "dist" / "pipe_communicator.py", tmp_path) == shown

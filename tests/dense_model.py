@@ -2,12 +2,12 @@
 
 import numpy as np
 import torch
+from dense_operator import DenseOperator
 from graphs import dense_operator
 
 from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Layer, Stack
-from spgnn.spmm.kernels.reference import DenseOperator
 from spgnn.training.trainer import Trainer
 
 

@@ -61,7 +61,7 @@ def assemble(
     blocks, covers = Blocks(A_oo, A_og, index), None
     if layout.scheme == "auto":
         layout.scheme, layout.why, covers = choose_scheme(blocks, layout, machine)
-    return make_operator(blocks, layout, base, covers), order_n
+    return make_operator(blocks, layout, operator, base, covers), order_n
 
 
 def _index(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, layout: Layout) -> IndexMap:

@@ -13,6 +13,7 @@ import torch
 from ..dist import Communicator
 from ..machine import give_back_memory
 from ..spmm.features import SparseRows
+from ..spmm.fixed_input import FixedInput
 from ..spmm.operator import DistSpMM
 
 
@@ -58,15 +59,16 @@ class DistGraph:
     @property
     def setup_bytes(self) -> int:
         """Bytes that this rank sent to make the kept A X."""
-        return self.A.setup_bytes
+        return 0 if self.A.fixed_input is None else self.A.fixed_input.setup_bytes
 
     def keep(self) -> None:
         """Compute A X and keep it, as distribute does; after distribute(keep=False), once the caller's graph is gone.
 
         X must not change any more. A X then takes memory that the graph took. Collective.
         """
-        if self.X is not None and self.A.X is None:
-            self.A.keep(self.X)
+        if self.X is not None and self.A.fixed_input is None:
+            self.A.fixed_input = FixedInput(self.X)
+            self.A.fixed_input.keep(self.A)
             give_back_memory()
 
     @property

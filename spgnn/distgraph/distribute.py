@@ -144,7 +144,7 @@ def distribute(
     torch.set_num_threads(threads)
     placement = place(comm, device)
     comm, pool = device_communicator(comm, placement), make_pool(placement.device)
-    layout = make_layout(comm, replication, scheme, dtype, pool, threads, (Wire(wire), Wire(wire_gradients)))
+    layout = make_layout(comm, replication, scheme, dtype, pool, threads, (Wire(wire), Wire(wire_gradients)), order)
     source = together(comm, _read, source, comm.rank)
     comm.phase = "partition and load"
     block, owner_of, name, method = _own_block(source, layout, partition, method, seed, balance)
@@ -159,7 +159,6 @@ def distribute(
     A, order_n = assemble(edges, own_n, owner_of, layout, operator, machine, locality)
     X_nF, y_n, split_n = rows if order_n is None else (select_rows(of_nodes, order_n) for of_nodes in rows)
     del rows
-    A.order = order
     X = _features(X_nF, feature_norm, pool, dtype, threads)
     nnz = np.array([A.nnz])
     comm.all_reduce(nnz)

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from ..errors import ShapeError, UsageError, is_number
-from ..spmm.autograd import EpochKeys, dropout, dropout_key, mixed_precision
+from ..spmm.autograd import mixed_precision
+from ..spmm.dropout import EpochKeys, dropout, dropout_key
 from .layer import Layer
 
 

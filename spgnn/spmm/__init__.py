@@ -8,11 +8,12 @@ _HOME = {
     "IndexMap": "exchange.index_map",
     "ExchangePlan": "exchange.exchange_plan",
     "DistSpMM": "operator",
-    "SpMM": "operator",
+    "SpMM": "view",
+    "LayerView": "view",
     "SparseRows": "features",
     "DenseRows": "features",
     "Wire": "exchange.wire",
-    "dropout": "autograd",
+    "dropout": "dropout",
 }
 __all__ = list(_HOME)
 

@@ -1,4 +1,4 @@
-"""Gradients through A: of A H, of the chain A H W + bias, of sparse rows times W, of dropout.
+"""Gradients through A: of A H and of the chain A H W + bias.
 
 Where A works in bfloat16, so do H, Z and their gradients; weights, bias and their gradients stay float32.
 Shapes: n own rows, F in, C out.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-import numpy as np
 import torch
 
 from ..cost.schedule import chain_order, check_order
 from ..errors import ShapeError, UsageError
 from .backward import first_order, is_own, own
 from .features import DenseRows, SparseRows
+from .fixed_input import cached_product, check_is_held
 from .kernels.backend import kernels_of
 
 
@@ -38,33 +38,30 @@ def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
         raise ShapeError(
             f"the bias of a chain has shape {tuple(bias_C.shape)}; expected one number for each column of W, ({W_FC.shape[1]},)"
         )
-    kept = A.product_with(H)
-    if kept is None:
+    cached = cached_product(A, H)
+    if cached is None:
         check_is_held(H)
     is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
     order = (
         A.order
         if A.order == "spmm_first"
         else chain_order(
-            *W_FC.shape, is_kept=kept is not None, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden
+            *W_FC.shape, is_kept=cached is not None, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden
         )
     )
-    check_order(order, kept is not None, isinstance(H, SparseRows))
+    check_order(order, cached is not None, isinstance(H, SparseRows))
     if order == "spmm_first":
-        Z_nC = SpMMFirst.apply(A, kept, None if kept is not None else H, W_FC, bias_C, relu)
-    else:
-        sparse = isinstance(H, SparseRows)
-        Z_nC = GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, bias_C, relu)
-    Z_nC.is_chain_relu = relu
-    return Z_nC
+        return SpMMFirst.apply(A, cached, None if cached is not None else H, W_FC, bias_C, relu)
+    sparse = isinstance(H, SparseRows)
+    return GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, bias_C, relu)
 
 
 class SpMMFirst(torch.autograd.Function):
-    """Z = relu((A H) W + b); dW = (A H)' dZ; dH = A' (dZ W'). `kept` is A H where it is known."""
+    """Z = relu((A H) W + b); dW = (A H)' dZ; dH = A' (dZ W'). `cached` is A H where it is known."""
 
     @staticmethod
-    def forward(ctx, A, kept, H_nF, W_FC, bias_C, relu):
-        S = kept if kept is not None else DenseRows(A.apply(_stored(A, H_nF)), A.layout)
+    def forward(ctx, A, cached, H_nF, W_FC, bias_C, relu):
+        S = cached if cached is not None else DenseRows(A.apply(_stored(A, H_nF)), A)
         Z_nC = _left(A, S, S.times, W_FC, bias_C, relu, A.out_dtype)
         ctx.A, ctx.S, ctx.relu_of = A, S, _Once(Z_nC if relu else None)
         ctx.save_for_backward(W_FC)
@@ -87,7 +84,7 @@ class GEMMFirst(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, A, sparse, H_nF, W_FC, bias_C, relu):
-        S = sparse if sparse is not None else DenseRows(_stored(A, H_nF), A.layout)
+        S = sparse if sparse is not None else DenseRows(_stored(A, H_nF), A)
         Z_nC = A.apply(_left(A, S, S.times, W_FC), bias_C, relu, A.out_dtype)
         ctx.A, ctx.sparse = A, sparse
         ctx.relu_of = _Once(Z_nC if relu else None)
@@ -104,80 +101,16 @@ class GEMMFirst(torch.autograd.Function):
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
             U_nC = A.adjoint(G_nC)
             del G_nC
-            S = ctx.sparse if ctx.sparse is not None else DenseRows(_stored(A, H_nF), A.layout)
+            S = ctx.sparse if ctx.sparse is not None else DenseRows(_stored(A, H_nF), A)
             dW_FC = _left(A, S, S.transposed_times, U_nC) if ctx.needs_input_grad[3] else None
             dH_nF = own(_times_transposed(A, U_nC, W_FC)) if ctx.needs_input_grad[2] else None
         return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
 
 
-class Dropout(torch.autograd.Function):
-    """out = H mask / (1 - rate); the mask is made again in backward, so nothing is kept for it."""
-
-    @staticmethod
-    def forward(ctx, H_nF, A, rate, key):
-        ctx.A, ctx.rate, ctx.key = A, rate, key
-        return _drop(H_nF.detach(), A, rate, key)
-
-    @staticmethod
-    @first_order
-    def backward(ctx, G_nF):
-        return _drop(G_nF, ctx.A, ctx.rate, ctx.key), None, None, None
-
-
-def check_is_held(H) -> None:
-    """Raise UsageError where H is an X that was given up for the kept A X."""
-    if getattr(H, "is_released", False):
-        raise UsageError(
-            "X was given up for the kept A X, and is read: distribute the graph again, or do not call Trainer.release_input"
-        )
-
-
 def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
-    """Return whether Z is what a chain without ReLU returned, and nothing made of it in place: no backward reads Z again."""
-    return getattr(Z_nC, "is_chain_relu", None) is False and isinstance(
-        Z_nC.grad_fn, (SpMMFirst._backward_cls, GEMMFirst._backward_cls)
-    )
-
-
-def dropout(A, H, rate: float, key: int | torch.Tensor):
-    """Return H with entries zeroed where hash(key, original node id, feature) / 2^32 < rate, the rest / (1 - rate).
-
-    The mask depends on neither the owner of a node nor the number of ranks.
-    Args: H (n, F) tensor or SparseRows on the own rows of A; key from `dropout_key`, on a device maybe a tensor there.
-    """
-    if rate == 0:
-        return H
-    check_is_held(H)
-    if isinstance(H, SparseRows):
-        return H.dropout(rate, key, A.node_n)
-    return Dropout.apply(H, A, rate, key)
-
-
-class EpochKeys:
-    """The dropout keys of an epoch on a device: what is captured with them has the mask of the epoch that was set last."""
-
-    def __init__(self, seed: int, n_layers: int, device: torch.device, n_stacks: int = 1):
-        self.seed, self.key_SL = seed, torch.zeros((n_stacks, n_layers), dtype=torch.int64, device=device)
-
-    def set(self, epoch: int) -> None:
-        """Write the keys of an epoch."""
-        n_stacks, n_layers = self.key_SL.shape
-        keys = np.array(
-            [
-                [dropout_key(self.seed, epoch, layer, stack) for layer in range(1, n_layers + 1)]
-                for stack in range(n_stacks)
-            ],
-            np.uint64,
-        )
-        self.key_SL.copy_(torch.from_numpy(keys.view(np.int64)))
-
-
-def dropout_key(seed: int, epoch: int | EpochKeys, layer: int, stack: int = 0) -> int | torch.Tensor:
-    """Return 64 bits that differ for every (seed, epoch, layer, number of the Stack in its model), or where EpochKeys hold them."""
-    if isinstance(epoch, EpochKeys):
-        return epoch.key_SL[stack, layer - 1]
-    place = (layer, stack) if stack else (layer,)
-    return int(np.random.SeedSequence((seed, epoch, *place)).generate_state(1, np.uint64)[0])
+    """Return whether Z is the output of a chain without ReLU, which was not changed in place: no backward reads Z again."""
+    made_by = Z_nC.grad_fn  # the ctx of the chain
+    return isinstance(made_by, (SpMMFirst._backward_cls, GEMMFirst._backward_cls)) and not made_by.relu_of.is_needed
 
 
 def mixed_precision(A):
@@ -202,13 +135,6 @@ def on_this_thread(A):
     return nullcontext() if A.device.type == "cpu" else torch.autograd.set_multithreading_enabled(False)
 
 
-def _drop(H_nF, A, rate, key):
-    H_nF = H_nF.contiguous()
-    out = A.pool.empty(*H_nF.shape, dtype=H_nF.dtype)
-    A.ops.run("dropout", kernels_of(out).drop, H_nF, out, A.node_n, key, rate, A.threads)
-    return out
-
-
 def _through_relu(A, G_nC, Z_nC, is_ours: bool):
     """Return G where Z > 0 (or G, without Z) and its column sums, in one pass; in place of G where that is this backward's own."""
     G_nC = G_nC.contiguous()
@@ -223,6 +149,7 @@ class _Once:
 
     def __init__(self, Z_nC):
         self.Z_nC = None if Z_nC is None else Z_nC.detach()
+        self.is_needed = Z_nC is not None
         self.version = None if Z_nC is None or Z_nC.is_inference() else Z_nC._version
         self.is_taken = False
 
@@ -239,7 +166,7 @@ class _Once:
 
 def _times_transposed(A, G_nC, W_FC):
     out = A.pool.empty(G_nC.shape[0], W_FC.shape[0], dtype=G_nC.dtype)
-    return A.layout.ops.gemm(G_nC, W_FC.to(G_nC.dtype).t(), out)
+    return A.ops.gemm(G_nC, W_FC.to(G_nC.dtype).t(), out)
 
 
 def _left(A, S, function, *args) -> torch.Tensor:

@@ -32,16 +32,15 @@ class RowsTimes(torch.autograd.Function):
 
 
 class DenseRows:
-    """S (n, F) as a tensor; the layout has buffers, threads and the GEMM.
+    """S (n, F) as a tensor; A has buffers, threads and the GEMM.
 
     Weights are float32 beside bfloat16 rows: cast for the product, their gradient summed in float32.
     """
 
     is_sparse = False
 
-    def __init__(self, tensor: torch.Tensor, layout):
-        self.tensor = tensor
-        self.layout = layout
+    def __init__(self, tensor: torch.Tensor, A):
+        self.tensor, self.A = tensor, A
 
     @property
     def shape(self):
@@ -49,7 +48,7 @@ class DenseRows:
 
     def times(self, W_FC, bias_C=None, relu: bool = False, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Return relu(S W + bias) in a dtype, that of S when left out."""
-        S, gemm, pool = self.tensor, self.layout.ops.gemm, self.layout.pool
+        S, gemm, pool = self.tensor, self.A.ops.gemm, self.A.pool
         Z = pool.empty(S.shape[0], W_FC.shape[1], dtype=S.dtype)
         if S.dtype != torch.bfloat16:
             gemm(S, W_FC, Z, bias_C)
@@ -59,12 +58,12 @@ class DenseRows:
             return Z
         # torch adds a bias of bfloat16, and takes half as long again for it.
         out = Z if dtype in (None, Z.dtype) else pool.empty(*Z.shape, dtype=dtype)
-        kernels_of(out).finish(Z, out, bias_C, relu, self.layout.threads)
+        kernels_of(out).finish(Z, out, bias_C, relu, self.A.threads)
         return out
 
     def transposed_times(self, G_nC) -> torch.Tensor:
         """Return S' G (F, C), the gradient of W."""
-        S, gemm = self.tensor, self.layout.ops.gemm
+        S, gemm = self.tensor, self.A.ops.gemm
         if S.dtype != torch.bfloat16:
             return gemm(S.t(), G_nC)
         total = torch.zeros(S.shape[1], G_nC.shape[1], dtype=sum_dtype(S.dtype), device=S.device)

@@ -7,56 +7,30 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import nullcontext
-from copy import copy
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
 from ..cost.schedule import keeps_sparse
-from ..errors import ShapeError, UsageError
+from ..errors import ShapeError
 from ..partition import Covers
-from .autograd import Matmul, apply_chain, check_is_held
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
 from .exchange.stages import Blocks, Stage, make_stages
-from .features import DenseRows, SparseRows
+from .features import SparseRows
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
 from .kernels.csr import LocalCSR
 from .operations import Operations
+from .place import OUTSIDE, Place
+from .view import Operator
 
 IN_FLIGHT = 2  # exchanges of stages that are under way at once
 
 
-class SpMM(Protocol):
-    """What a layer may ask of A, (N, N) with H spread over the ranks. Every method is collective but `select`.
-
-    H is a tensor (n, F), the rows of this rank's nodes, whose original ids are node_n; in the first layer it may be
-    SparseRows, which know H @ W and A @ H.
-    """
-
-    node_n: np.ndarray
-
-    def __matmul__(self, H):
-        """Return A H on own rows, differentiable in H."""
-
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
-        """Return relu(A H W + b), (n, C), the cheaper product first; differentiable in H, W and b."""
-
-    def apply(self, H_nF, bias_F=None, relu: bool = False, dtype=None) -> torch.Tensor:
-        """Return relu(A H + b), (n, F), outside of autograd."""
-
-    def adjoint(self, G_nF) -> torch.Tensor:
-        """Return A' G, (n, F), outside of autograd."""
-
-    def select(self, H):
-        """Return the rows of H that stand beside the rows of A H: all, but in a pruned training step."""
-
-
-class DistSpMM:
+class DistSpMM(Operator):
     """Own rows of A in two blocks, A_oo (n, m) and A_og (n, g), and the stages that bring what A_og reads.
 
     While a stage is under way, A_oo H is computed. Without stages and row_sum it is the local product.
@@ -64,25 +38,19 @@ class DistSpMM:
     Args: blocks   own and ghost columns, and `base`, the plan that fetches all ghosts (None on one rank).
           stages   of make_stages; together they are the product with A_og.
           layout   communicators, scheme, buffers and operations, shared by all operators of a graph.
+          name     differs between the operators of a graph.
     """
 
-    def __init__(self, blocks: Blocks, base: ExchangePlan | None, stages: list[Stage], layout: Layout):
-        self.plan, self.stages, self.layout = base, stages, layout
+    def __init__(self, blocks: Blocks, base: ExchangePlan | None, stages: list[Stage], layout: Layout, name: str):
+        self.name, self.plan, self.stages, self.layout = name, base, stages, layout
         self.comm, self.pool, self.dtype, self.threads = layout.comm, layout.pool, layout.dtype, layout.threads
-        self.row_sum = layout.row_sum
+        self.row_sum, self.device = layout.row_sum, layout.pool.device
         self.A_oo = LocalCSR(blocks.A_oo, self.dtype, self.threads)
         # Held for pruning and set-up, in the arrays of the products where these are the same.
         self.blocks = replace(blocks, A_oo=self.A_oo.to_scipy(), A_og=blocks.A_og.astype(self.A_oo.numpy_dtype))
         self.node_n = np.ascontiguousarray(blocks.index.own_n, dtype=np.int64)
-        self.layer: int | None = None  # both named in the traffic's labels
-        self.pass_name = "forward"
-        self.out_dtype = self.dtype  # of A H and A H W: logits are not rounded to bfloat16
-        self.order = "auto"  # of every chain; see schedule.chain_order
-        self.X = None  # the fixed input, and the product with it that is kept
-        self.X_version = 0  # of a tensor X: it is not to change
-        self.kept = None
-        self.setup_bytes = 0  # that this rank sent to make it
-        self.selected: np.ndarray | None = None  # rows of H that are rows of Z; None: all
+        (self.n, self.m), self.g = self.A_oo.shape, self.blocks.A_og.shape[1]
+        self.selected: np.ndarray | None = None  # rows of H that are rows of A H; None: all
 
     @property
     def ops(self) -> Operations:
@@ -90,23 +58,19 @@ class DistSpMM:
         return self.layout.ops
 
     @property
-    def device(self) -> torch.device:
-        """Where H lies and the products run."""
-        return self.pool.device
+    def order(self) -> str:
+        """The order of chains; see schedule.chain_order."""
+        return self.layout.order
 
     @property
-    def n(self) -> int:
-        """Rows of A H."""
-        return self.A_oo.shape[0]
+    def kept(self) -> torch.Tensor | SparseRows | None:
+        """A X where it is cached."""
+        return None if self.fixed_input is None else self.fixed_input.products.get(self.name)
 
     @property
-    def m(self) -> int:
-        """Own rows of H."""
-        return self.A_oo.shape[1]
-
-    @property
-    def g(self) -> int:
-        return self.blocks.A_og.shape[1]
+    def sent_so_far(self) -> int:
+        """Bytes that this rank sent, as counted by its traffic."""
+        return int(self.comm.traffic.sent_bytes().sum())
 
     @property
     def nnz(self) -> int:
@@ -140,36 +104,6 @@ class DistSpMM:
         moved = sum(s.plan.moved_nnz - s.plan.sums_read for s in self.stages)
         return self.A_oo.nnz + sum(s.A.nnz for s in self.stages) + moved
 
-    def at(self, layer: int, is_last: bool = False) -> DistSpMM:
-        """Return the same operator, its exchanges counted under `layer` and the pass that it is in."""
-        view = copy(self)
-        view.layer = layer
-        view.out_dtype = sum_dtype(self.dtype) if is_last else self.dtype
-        view.pass_name = "forward" if torch.is_grad_enabled() else "evaluate"
-        return view
-
-    def keep(self, X) -> None:
-        """Compute A X once and use it from now on wherever A meets X; backward then needs no exchange.
-
-        X must not change any more. Sparse X is kept only where A X stays sparse. Collective.
-        """
-        self.X, self.X_version = X, X._version if torch.is_tensor(X) else 0
-        sent_before = self.comm.traffic.sent_bytes().sum()
-        first = self.at(1)
-        first.pass_name = "setup"
-        if isinstance(X, SparseRows):
-            self.kept = first._apply_sparse(X) if first._stays_sparse(X) else None
-        else:
-            self.kept = DenseRows(first.apply(X), self.layout)
-        self.setup_bytes = int(self.comm.traffic.sent_bytes().sum() - sent_before)
-        self.pool.trim()  # of buffers as wide as X, which no epoch may need
-
-    def release_input(self) -> None:
-        """Give up the memory of the dense X whose product is kept: X then stands for that alone: what reads it through A fails, else it is NaN."""
-        self.X.data = self.X.new_full((), float("nan")).expand(self.X.shape)
-        self.X.is_released = True
-        self.pool.trim()
-
     def prepare_adjoint(self) -> None:
         """Make the transposes that backward needs, and copy all to the device, before buffers fill the memory."""
         kernels = kernels_on(self.device)
@@ -177,56 +111,21 @@ class DistSpMM:
             kernels.prepare(A)
             kernels.prepare(A.transposed())
 
-    def product_with(self, H):
-        """Return the kept rows A H where H is the fixed input, else None."""
-        if H is not self.X or self.kept is None:
-            return None
-        if (
-            torch.is_tensor(H)
-            and not getattr(H, "is_released", False)
-            and (H.requires_grad or H._version != self.X_version)
-        ):
-            what = "requires a gradient" if H.requires_grad else "was changed in place"
-            raise UsageError(
-                f"X {what}, and A X is kept, which knows nothing of it: distribute the graph with keep=False"
-            )
-        return self.kept
-
     def select(self, H):
-        """Return the rows of H that stand beside the rows of A H: all, but for pruned layers."""
-        check_is_held(H)
+        """Return the rows of H that correspond to the rows of A H: all, unless rows are pruned."""
         if self.selected is None:
             return H
         return H.rows(self.selected) if isinstance(H, SparseRows) else H[self._selected]
 
     def set_selected(self, rows: np.ndarray) -> None:
-        """Name the rows of H that stand beside those of A H."""
+        """Set which rows of H correspond to those of A H."""
         self.selected, self._selected = rows, torch.from_numpy(rows).to(self.device)
 
-    def __matmul__(self, H):
-        """Return A H on own rows, differentiable in H."""
-        kept = self.product_with(H)
-        if kept is not None:
-            return kept if kept.is_sparse else self.pool.copy(kept.tensor)  # the caller may write into it
-        check_is_held(H)
-        if isinstance(H, SparseRows):
-            return self._apply_sparse(H)
-        return Matmul.apply(self, H)
-
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
-        """Return relu(A H W + bias), the order of the product chosen by the schedule.
-
-        H (m, F) tensor or SparseRows; W (F, C); differentiable in H, W and bias. Collective.
-        """
-        return apply_chain(self, H, W_FC, bias_C, relu)
-
-    def apply(
-        self, H_mF: torch.Tensor, bias_F=None, relu: bool = False, dtype: torch.dtype | None = None
-    ) -> torch.Tensor:
+    def apply(self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE) -> torch.Tensor:
         """Return relu(A_oo H + sum over stages of A_s pull_s(H) + bias), in A's dtype or another. Collective."""
         self._check(H_mF, self.m)
         dtype = dtype or self.dtype
-        with self._label(self.pass_name):
+        with self._counted(place.label):
             end = {"bias_F": bias_F, "relu": relu} if self.row_sum is None else {}
             waiting, flying = deque(self.stages), deque()
             self._start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF))
@@ -245,10 +144,10 @@ class DistSpMM:
                     self.ops.ghost_spmm(stage.A, received, Z_nF, accumulate=True, **(end if is_last else {}))
         if self.row_sum is None:
             return Z_nF
-        with self._label(f"{self.pass_name} sum"):
+        with self._counted(place.label, " sum"):
             return self._rounded(self.row_sum.total(Z_nF, bias_F, relu), dtype)
 
-    def adjoint(self, G_nF: torch.Tensor) -> torch.Tensor:
+    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
         """Return A' G on own rows: A_oo' G + sum over stages of push_add_s(A_s' G). Collective."""
         self._check(G_nF, self.n)
         F = G_nF.shape[1]
@@ -257,7 +156,7 @@ class DistSpMM:
             A = stage.A.transposed()
             return stage.plan.start_push(self.ops.ghost_spmm(A, G_nF, self.pool.empty(A.shape[0], F, dtype=self.dtype)))
 
-        with self._label("backward"):
+        with self._counted(place.label):
             waiting, flying = deque(self.stages), deque()
             self._start(waiting, flying, push)
             out_mF = self.pool.empty(self.m, F, dtype=sum_dtype(self.dtype) if flying else self.dtype)
@@ -270,7 +169,7 @@ class DistSpMM:
         out_mF = self._rounded(out_mF, self.dtype)
         if self.row_sum is None:
             return out_mF
-        with self._label("backward sum"):
+        with self._counted(place.label, " sum"):
             return self.row_sum.share(out_mF)
 
     def _rounded(self, sum_nF: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -281,11 +180,12 @@ class DistSpMM:
             stage = waiting.popleft()
             flying.append((stage, start(stage)))
 
-    def _apply_sparse(self, X: SparseRows) -> SparseRows:
+    def apply_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> SparseRows:
+        """Return A X as sparse rows; A.stays_sparse tells whether they are few. Collective."""
         X_oF = X.csr.to_scipy()
         AX = self.A_oo.to_scipy() @ X_oF
         if self.plan is not None:
-            with self._label("setup"):
+            with self._counted(place.label):
                 X_gF = self.plan.pull_csr(X_oF)
             AX = AX + self.blocks.A_og.astype(AX.dtype) @ X_gF
         AX = sp.csr_array(AX)
@@ -294,12 +194,13 @@ class DistSpMM:
         AX.sort_indices()
         return SparseRows(AX, self.pool, X.dtype, self.threads)
 
-    def _stays_sparse(self, X: SparseRows) -> bool:
+    def stays_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> bool:
+        """Return whether A X has few enough nonzeros to be cached. Collective."""
         # nnz(A X) <= sum over j of (nonzeros of column j of A) nnz(X_j); ranks must decide alike.
         counts_m1 = np.bincount(self.blocks.A_oo.indices, minlength=self.m).astype(np.float64)[:, None]
         if self.plan is not None:
             counts_g1 = np.bincount(self.blocks.A_og.indices, minlength=self.g).astype(np.float64)[:, None]
-            with self._label("setup"):
+            with self._counted(place.label):
                 counts_m1 = self.plan.push_add(torch.from_numpy(counts_g1), torch.from_numpy(counts_m1)).numpy()
         lengths_m = np.diff(X.csr.indptr)
         # Of a process row one rank counts X; each counts its blocks of A.
@@ -314,12 +215,12 @@ class DistSpMM:
                 f"rank {self.comm.rank}: H has shape {tuple(H.shape)}; expected ({rows}, F), a row for each own node"
             )
 
-    def _label(self, direction: str):
-        return nullcontext() if self.layer is None else self.comm.traffic.label(f"layer {self.layer} {direction}")
+    def _counted(self, label: str, suffix: str = ""):
+        return self.comm.traffic.label(label + suffix) if label else nullcontext()
 
 
 def make_operator(
-    blocks: Blocks, layout: Layout, base: ExchangePlan | None = None, covers: Covers | None = None
+    blocks: Blocks, layout: Layout, name: str, base: ExchangePlan | None = None, covers: Covers | None = None
 ) -> DistSpMM:
-    """Return the operator of these blocks, with stages as the layout has them; covers: where they are known. Collective."""
-    return DistSpMM(blocks, base, make_stages(blocks, layout, base, covers), layout)
+    """Return the operator of these blocks, with stages as the layout has them; covers: if they are known. Collective."""
+    return DistSpMM(blocks, base, make_stages(blocks, layout, base, covers), layout, name)

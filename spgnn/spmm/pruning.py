@@ -6,12 +6,15 @@ Shapes: n own rows, g ghost rows, L layers.
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import torch
 
-from .autograd import check_is_held
-from .features import DenseRows, SparseRows
+from .features import SparseRows
+from .fixed_input import FixedInput, check_is_held
 from .operator import DistSpMM, make_operator
+from .view import LayerView
 
 
 def needed_rows(A: DistSpMM, train_n: np.ndarray, n_layers: int) -> list[np.ndarray]:
@@ -45,8 +48,8 @@ class PrunedSpMM:
     """The operators of one training step: A[T_l, T_(l-1)] for layer l. Layers get them by `at`.
 
     Args:   masks    of needed_rows.
-            is_kept  layer 1 takes A X as it is kept: nothing touches X in training.
-    X       the input of the model: T_0 of X, or all of X where A X is kept.
+            is_kept  layer 1 reads the cached A X: nothing changes X in training.
+    X       the input of the model: T_0 of X, or all of X where A X is cached.
     """
 
     def __init__(self, A: DistSpMM, X, masks: list[np.ndarray], is_kept: bool):
@@ -55,12 +58,9 @@ class PrunedSpMM:
         self.X = X if is_kept else _rows(X, masks[0])
         self.layers = [self._kept_layer(A, X, masks[1])] if is_kept else []
         for out_n, in_n in list(zip(masks[1:], masks))[len(self.layers) :]:
-            layer = _restricted(A, out_n, in_n)
+            layer = _restricted(A, out_n, in_n, f"{A.name} pruned {len(self.layers) + 1}")
             layer.set_selected(np.flatnonzero(out_n[in_n]))
-            layer.order = A.order
             self.layers.append(layer)
-        if not is_kept:
-            self.layers[0].X = self.X
 
     @property
     def dtype(self) -> torch.dtype:
@@ -70,7 +70,7 @@ class PrunedSpMM:
     def device(self) -> torch.device:
         return self.full.device
 
-    def at(self, layer: int, is_last: bool = False) -> DistSpMM:
+    def at(self, layer: int, is_last: bool = False) -> LayerView:
         """Return the operator of a layer."""
         return self.layers[layer - 1].at(layer, is_last)
 
@@ -80,13 +80,10 @@ class PrunedSpMM:
                 layer.prepare_adjoint()
 
     def _kept_layer(self, A: DistSpMM, X, out_n) -> DistSpMM:
-        layer = A.at(1)
+        layer = copy(A)
         layer.set_selected(np.flatnonzero(out_n))
-        layer.kept = (
-            A.kept.rows(layer.selected)
-            if isinstance(A.kept, SparseRows)
-            else DenseRows(_rows(A.kept.tensor, out_n), A.layout)
-        )
+        layer.fixed_input = FixedInput(X)
+        layer.fixed_input.products[A.name] = layer.select(A.kept)
         return layer
 
 
@@ -96,7 +93,7 @@ def _rows(X, mask: np.ndarray):
     return X.rows(chosen) if isinstance(X, SparseRows) else X[torch.from_numpy(chosen).to(X.device)]
 
 
-def _restricted(A: DistSpMM, out_n: np.ndarray, in_n: np.ndarray) -> DistSpMM:
+def _restricted(A: DistSpMM, out_n: np.ndarray, in_n: np.ndarray, name: str) -> DistSpMM:
     """Return A[out, in] with its own plan. Collective."""
     if A.plan is None:
         ghost_g = np.zeros(0, bool)
@@ -104,4 +101,4 @@ def _restricted(A: DistSpMM, out_n: np.ndarray, in_n: np.ndarray) -> DistSpMM:
         ghost_g = A.plan.pull(torch.from_numpy(in_n[:, None].astype(np.float32))).numpy().ravel() > 0
     else:
         ghost_g = _columns(A.blocks.A_og, out_n)
-    return make_operator(A.blocks.restricted(out_n, in_n, ghost_g), A.layout)
+    return make_operator(A.blocks.restricted(out_n, in_n, ghost_g), A.layout, name)

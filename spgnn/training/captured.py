@@ -14,7 +14,7 @@ import torch
 
 from ..errors import UsageError
 from ..layers.stack import stacks_of
-from ..spmm.autograd import EpochKeys
+from ..spmm.dropout import EpochKeys
 from .trainer import Trainer
 
 EAGER = 2  # calls that run as they stand: kernels are compiled and libraries make their workspaces

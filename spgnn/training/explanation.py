@@ -96,6 +96,6 @@ def _not_kept(A, plan: LayerPlan) -> str:
     """Return why the first product is made in every epoch, where it is."""
     if plan.layer > 1 or plan.is_kept:
         return ""
-    if A.X is None:
+    if A.fixed_input is None:
         return "; A X is not kept: X may change (keep = False)"
     return "; A X is not kept: it would fill up" if A.kept is None else "; A X is not kept: dropout acts on X"

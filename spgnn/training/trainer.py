@@ -19,7 +19,8 @@ from ..errors import GraphError, NumericalError, ShapeError, UsageError
 from ..layers import Stack
 from ..layers.stack import set_epoch
 from ..machine import give_back_memory
-from ..spmm.autograd import EpochKeys, mixed_precision, on_this_thread
+from ..spmm.autograd import mixed_precision, on_this_thread
+from ..spmm.dropout import EpochKeys
 from ..spmm.kernels.buffers import sum_dtype
 from ..spmm.loss import binary_cross_entropy, cross_entropy
 from .consistency import check_own, training_facts
@@ -116,7 +117,7 @@ class Trainer:
         )
         if plans is None or not plans[0].is_kept or not torch.is_tensor(X) or getattr(first, "reads_input", True):
             return False
-        A.release_input()
+        A.fixed_input.release(A.pool)
         give_back_memory()
         return True
 

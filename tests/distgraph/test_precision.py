@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 from dense_model import Residual
+from dense_operator import DenseOperator
 from graphs import dense_operator, random_graph
 from worlds import parallel
 
 from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Stack
-from spgnn.spmm.kernels.reference import DenseOperator
 from spgnn.training import train
 from spgnn.training.trainer import Trainer
 

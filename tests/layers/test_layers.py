@@ -6,11 +6,11 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from dense_operator import DenseOperator
 from graphs import dense_operator, random_graph
 
 from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import ACTIVATIONS, GCN, Layer, Stack
-from spgnn.spmm.kernels.reference import DenseOperator
 
 GRAPH = random_graph(n=20, edges=60)
 A = DenseOperator(dense_operator(GRAPH))

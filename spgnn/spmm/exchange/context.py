@@ -26,6 +26,7 @@ class Layout:
     row_sum  adds up a process row; None for 1D.
     stages   groups of owners whose rows are fetched one after the other; none on one rank.
     wires    types of the rows that travel, forward and backward.
+    order    of every chain A H W: auto or spmm_first.
     """
 
     comm: Communicator
@@ -39,6 +40,7 @@ class Layout:
     threads: int = 0
     wires: tuple[Wire, Wire] = field(default_factory=lambda: (Wire("float32"), Wire("float32")))
     ops: Operations = field(default_factory=Operations)
+    order: str = "auto"
     why: str = ""  # of the scheme, where auto took it
     feedback: dict[tuple, torch.Tensor] | None = (
         None  # what lossy wires left out, a product each; None: nothing is kept
@@ -71,14 +73,14 @@ class Layout:
 
 
 def make_layout(
-    comm: Communicator, c: int, scheme: str, dtype: torch.dtype, pool: BufferPool, threads: int, wires
+    comm: Communicator, c: int, scheme: str, dtype: torch.dtype, pool: BufferPool, threads: int, wires, order="auto"
 ) -> Layout:
     """Return the layout of P/c x c ranks. Collective.
 
     Raises: UsageError unless c^2 divides P.
     """
     grid = ProcessGrid(comm.size, c)
-    shared = {"pool": pool, "dtype": dtype, "threads": threads, "wires": wires}
+    shared = {"pool": pool, "dtype": dtype, "threads": threads, "wires": wires, "order": order}
     if comm.size == 1:
         return Layout(comm, grid, comm, None, scheme, [], **shared)
     if c == 1:

@@ -1,6 +1,6 @@
-"""Slow, obvious versions of the kernels: what the fast ones are held against, and the dense model.
+"""Slow, obvious versions of the kernels: the fast ones are tested against them.
 
-Shapes: n rows, m columns, F features, N nodes, C classes.
+Shapes: n rows, m columns, F features, C classes.
 """
 
 from __future__ import annotations
@@ -41,30 +41,6 @@ def softmax_xent(Z_nC, y_n, scale: float) -> tuple[float, np.ndarray]:
     loss = torch.nn.functional.cross_entropy(Z, torch.as_tensor(y_n), ignore_index=-1, reduction="sum")
     loss.backward()
     return float(loss.detach()), Z.grad.numpy() * scale
-
-
-class DenseOperator:
-    """A as a dense (N, N) float64 matrix with the operator's interface: the one-process model."""
-
-    layer, dtype, device = None, torch.float64, torch.device("cpu")
-
-    def __init__(self, A_NN):
-        self.A = torch.as_tensor(np.asarray(A_NN), dtype=torch.float64)
-        self.node_n = np.arange(self.A.shape[0])
-
-    def at(self, layer: int, is_last: bool = False) -> DenseOperator:
-        return self
-
-    def select(self, H_NF):
-        return H_NF
-
-    def __matmul__(self, H_NF):
-        return self.A @ H_NF
-
-    def chain(self, H_NF, W_FC, bias_C=None, relu: bool = False):
-        Z_NC = self.A @ (H_NF @ W_FC)
-        Z_NC = Z_NC if bias_C is None else Z_NC + bias_C
-        return torch.relu(Z_NC) if relu else Z_NC
 
 
 def _mix64(x: int) -> int:

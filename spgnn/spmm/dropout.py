@@ -1,0 +1,76 @@
+"""Dropout whose mask is a hash of key, original node id and feature: the same on any ranks, and never stored.
+
+Shapes: n own rows, F features, S Stacks of a model, L layers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .backward import first_order
+from .features import SparseRows
+from .fixed_input import check_is_held
+from .kernels.backend import kernels_of
+
+
+class Dropout(torch.autograd.Function):
+    """out = H mask / (1 - rate); the mask is made again in backward, so nothing is kept for it."""
+
+    @staticmethod
+    def forward(ctx, H_nF, A, rate, key):
+        ctx.A, ctx.rate, ctx.key = A, rate, key
+        return _drop(H_nF.detach(), A, rate, key)
+
+    @staticmethod
+    @first_order
+    def backward(ctx, G_nF):
+        return _drop(G_nF, ctx.A, ctx.rate, ctx.key), None, None, None
+
+
+def dropout(A, H, rate: float, key: int | torch.Tensor):
+    """Return H with entries zeroed where hash(key, original node id, feature) / 2^32 < rate, the rest / (1 - rate).
+
+    The mask depends on neither the owner of a node nor the number of ranks.
+    Args: H (n, F) tensor or SparseRows on the own rows of A; key from `dropout_key`, on a device maybe a tensor there.
+    """
+    if rate == 0:
+        return H
+    check_is_held(H)
+    if isinstance(H, SparseRows):
+        return H.dropout(rate, key, A.node_n)
+    return Dropout.apply(H, A, rate, key)
+
+
+class EpochKeys:
+    """The dropout keys of an epoch on a device: what is captured with them has the mask of the epoch that was set last."""
+
+    def __init__(self, seed: int, n_layers: int, device: torch.device, n_stacks: int = 1):
+        self.seed, self.key_SL = seed, torch.zeros((n_stacks, n_layers), dtype=torch.int64, device=device)
+
+    def set(self, epoch: int) -> None:
+        """Write the keys of an epoch."""
+        n_stacks, n_layers = self.key_SL.shape
+        keys = np.array(
+            [
+                [dropout_key(self.seed, epoch, layer, stack) for layer in range(1, n_layers + 1)]
+                for stack in range(n_stacks)
+            ],
+            np.uint64,
+        )
+        self.key_SL.copy_(torch.from_numpy(keys.view(np.int64)))
+
+
+def dropout_key(seed: int, epoch: int | EpochKeys, layer: int, stack: int = 0) -> int | torch.Tensor:
+    """Return 64 bits that differ for every (seed, epoch, layer, number of the Stack in its model), or where EpochKeys hold them."""
+    if isinstance(epoch, EpochKeys):
+        return epoch.key_SL[stack, layer - 1]
+    place = (layer, stack) if stack else (layer,)
+    return int(np.random.SeedSequence((seed, epoch, *place)).generate_state(1, np.uint64)[0])
+
+
+def _drop(H_nF, A, rate, key):
+    H_nF = H_nF.contiguous()
+    out = A.pool.empty(*H_nF.shape, dtype=H_nF.dtype)
+    A.ops.run("dropout", kernels_of(out).drop, H_nF, out, A.node_n, key, rate, A.threads)
+    return out

@@ -1,0 +1,76 @@
+"""FixedInput: the X of a graph, which does not change, with A X computed once.
+
+Shapes: n own rows, F features.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..errors import UsageError
+from .features import DenseRows, SparseRows
+from .place import Place
+
+
+class FixedInput:
+    """X and the cached products A X of the operators of one graph, by their names.
+
+    X            tensor or SparseRows (n, F); it must not change.
+    products     A X, a tensor or SparseRows; None where A X of a sparse X has too many nonzeros to be cached.
+    setup_bytes  that this rank sent to make them.
+    """
+
+    def __init__(self, X: torch.Tensor | SparseRows):
+        self.X = X
+        self.products: dict[str, torch.Tensor | SparseRows | None] = {}
+        self.setup_bytes = 0
+        self._version = X._version if torch.is_tensor(X) else 0
+
+    def keep(self, A) -> None:
+        """Compute A X once; from now on it is used wherever A meets X, and backward needs no exchange. Collective."""
+        X, place, sent = self.X, Place(1, "setup"), A.sent_so_far
+        if isinstance(X, SparseRows):
+            self.products[A.name] = A.apply_sparse(X, place) if A.stays_sparse(X, place) else None
+        else:
+            self.products[A.name] = A.apply(X, place=place)
+        self.setup_bytes += A.sent_so_far - sent
+        A.pool.trim()  # of buffers as wide as X, which no epoch may need
+
+    def product(self, A, H) -> DenseRows | SparseRows | None:
+        """Return the cached A H where H is X, else None.
+
+        Raises: UsageError where X changed in place or requires a gradient: A X does not reflect that.
+        """
+        cached = self.products.get(A.name) if H is self.X else None
+        if cached is None or isinstance(cached, SparseRows):
+            return cached
+        if not is_released(H) and (H.requires_grad or H._version != self._version):
+            what = "requires a gradient" if H.requires_grad else "was changed in place"
+            raise UsageError(f"X {what}, but A X is cached: distribute the graph with keep=False")
+        return DenseRows(cached, A)
+
+    def release(self, pool) -> None:
+        """Free the memory of a dense X once A X is cached. Later reads through A raise; direct reads see NaN."""
+        self.X.data = self.X.new_full((), float("nan")).expand(self.X.shape)
+        pool.trim()
+
+
+def cached_product(A, H) -> DenseRows | SparseRows | None:
+    """Return the cached A H where H is the fixed input of A, else None."""
+    return None if A.fixed_input is None else A.fixed_input.product(A, H)
+
+
+def is_released(H) -> bool:
+    """Return whether H is an X whose memory was freed: one stored NaN, whatever its shape."""
+    if not torch.is_tensor(H) or any(H.stride()) or H.untyped_storage().nbytes() != H.element_size():
+        return False
+    return H.ndim > 0 and bool(H.as_strided((), ()).isnan())
+
+
+def check_is_held(H) -> None:
+    """Raise UsageError where H is an X that was released."""
+    if is_released(H):
+        raise UsageError(
+            "X was released after A X was cached, but is used again: distribute the graph again, "
+            "or do not call Trainer.release_input"
+        )

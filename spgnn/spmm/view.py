@@ -1,0 +1,173 @@
+"""What layers see of A: the protocol SpMM, and LayerView, which makes its calls of the primitives of any operator.
+
+Shapes: n rows out, m own rows in (n = m but for pruned layers), F in, C out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from .autograd import Matmul, apply_chain
+from .features import SparseRows
+from .fixed_input import FixedInput, cached_product, check_is_held
+from .kernels.buffers import BufferPool, sum_dtype
+from .operations import Operations
+from .place import OUTSIDE, Place
+
+
+class SpMM(Protocol):
+    """A (N, N) with the rows of H spread over the ranks: all that layers, Stack, autograd and Trainer ask of it.
+
+    An operator has the primitives and inherits the calls of layers from Operator, which makes them by LayerView.
+    Every method is collective but `at`, `select` and `prepare_adjoint`.
+    """
+
+    name: str  # differs between the operators of a graph
+    n: int  # rows of A H
+    m: int  # own rows of H
+    node_n: np.ndarray  # (m,) int64, original ids of the own rows of H
+    dtype: torch.dtype  # of H and A H; weights and sums: sum_dtype(dtype)
+    device: torch.device
+    pool: BufferPool
+    threads: int  # of the kernels, 0 for all
+    ops: Operations  # makes the products and exchanges
+    order: str  # of chains: auto or spmm_first
+    fixed_input: FixedInput | None  # X, which does not change, with A X
+    sent_so_far: int  # bytes, on this rank
+
+    # Calls of layers. H is a tensor (m, F); in the first layer it may be SparseRows.
+
+    def at(self, layer: int | None = None, is_last: bool = False) -> LayerView:
+        """Return this operator as a layer sees it: exchanges are counted under its number and the current pass."""
+
+    def __matmul__(self, H):
+        """Return A H on own rows, differentiable in H."""
+
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
+        """Return relu(A H W + b), (n, C), the cheaper product first; differentiable in H, W and b."""
+
+    def select(self, H):
+        """Return the rows of H that correspond to the rows of A H: all, unless rows are pruned."""
+
+    # Primitives, outside of autograd.
+
+    def apply(self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return relu(A H + b), (n, F), in A's dtype or another."""
+
+    def apply_sparse(self, S: SparseRows, place: Place = OUTSIDE) -> SparseRows:
+        """Return A S as sparse rows."""
+
+    def stays_sparse(self, S: SparseRows, place: Place = OUTSIDE) -> bool:
+        """Return whether A S has few enough nonzeros to be cached, on all ranks the same."""
+
+    def adjoint(self, G_nF, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return A' G, (m, F)."""
+
+    def prepare_adjoint(self) -> None:
+        """Make what backward needs before buffers fill the memory."""
+
+
+class Operator:
+    """The calls of layers on an operator that has the primitives of SpMM."""
+
+    fixed_input: FixedInput | None = None
+
+    def at(self, layer: int | None = None, is_last: bool = False) -> LayerView:
+        """Return this operator as a layer sees it: exchanges are counted under its number and the current pass."""
+        return LayerView(self, layer, current_pass(), is_last)
+
+    def __matmul__(self, H):
+        """Return A H on own rows, differentiable in H."""
+        return self.at() @ H
+
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
+        """Return relu(A H W + b); see LayerView.chain."""
+        return self.at().chain(H, W_FC, bias_C, relu)
+
+    def select(self, H):
+        """Return the rows of H that correspond to the rows of A H."""
+        return H
+
+    def prepare_adjoint(self) -> None:
+        """Nothing has to be made."""
+
+
+@dataclass(frozen=True, eq=False)
+class LayerView:
+    """An operator in one layer of a model.
+
+    layer      its number, from 1; None outside of layers: exchanges are not labelled.
+    pass_name  forward, or evaluate where no gradient is recorded.
+    is_last    the layer makes the logits: they are not rounded to bfloat16.
+    """
+
+    operator: SpMM
+    layer: int | None = None
+    pass_name: str = "forward"
+    is_last: bool = False
+
+    name, n, m = (property(attrgetter(f"operator.{name}")) for name in ("name", "n", "m"))
+    node_n, dtype, device = (property(attrgetter(f"operator.{name}")) for name in ("node_n", "dtype", "device"))
+    pool, threads, ops = (property(attrgetter(f"operator.{name}")) for name in ("pool", "threads", "ops"))
+    order, fixed_input, sent_so_far = (
+        property(attrgetter(f"operator.{name}")) for name in ("order", "fixed_input", "sent_so_far")
+    )
+
+    @property
+    def out_dtype(self) -> torch.dtype:
+        """The type of A H and A H W."""
+        return sum_dtype(self.dtype) if self.is_last else self.dtype
+
+    def at(self, layer: int | None = None, is_last: bool = False) -> LayerView:
+        """Return the same operator in another layer, such as one of a Stack within a layer."""
+        return LayerView(self.operator, layer, current_pass(), is_last)
+
+    def __matmul__(self, H):
+        """Return A H on own rows, differentiable in H."""
+        cached = cached_product(self, H)
+        if cached is not None:
+            return cached if cached.is_sparse else self.pool.copy(cached.tensor)  # the caller may write into it
+        check_is_held(H)
+        return self.apply_sparse(H) if isinstance(H, SparseRows) else Matmul.apply(self, H)
+
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
+        """Return relu(A H W + bias), the order of the product chosen by the schedule.
+
+        H (m, F) tensor or SparseRows; W (F, C); differentiable in H, W and bias. Collective.
+        """
+        return apply_chain(self, H, W_FC, bias_C, relu)
+
+    def select(self, H):
+        """Return the rows of H that correspond to the rows of A H: all, unless rows are pruned."""
+        check_is_held(H)
+        return self.operator.select(H)
+
+    def apply(self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place | None = None) -> torch.Tensor:
+        """Return relu(A H + b), (n, F), outside of autograd."""
+        return self.operator.apply(H_mF, bias_F, relu, dtype, place or Place(self.layer, self.pass_name))
+
+    def apply_sparse(self, S: SparseRows, place: Place | None = None) -> SparseRows:
+        """Return A S as sparse rows."""
+        return self.operator.apply_sparse(S, place or Place(self.layer, "setup"))
+
+    def stays_sparse(self, S: SparseRows, place: Place | None = None) -> bool:
+        """Return whether A S has few enough nonzeros to be cached."""
+        return self.operator.stays_sparse(S, place or Place(self.layer, "setup"))
+
+    def adjoint(self, G_nF, place: Place | None = None) -> torch.Tensor:
+        """Return A' G, (m, F), outside of autograd."""
+        return self.operator.adjoint(G_nF, place or Place(self.layer, "backward"))
+
+    def prepare_adjoint(self) -> None:
+        """Make what backward needs before buffers fill the memory."""
+        self.operator.prepare_adjoint()
+
+
+def current_pass() -> str:
+    """Return the pass that a product made now belongs to: training or evaluation."""
+    return "forward" if torch.is_grad_enabled() else "evaluate"

@@ -1,0 +1,51 @@
+"""A as a dense matrix with the protocol of operators, by plain torch: what the operators on ranks are compared with."""
+
+import numpy as np
+import torch
+
+from spgnn.spmm.kernels.buffers import BufferPool
+from spgnn.spmm.operations import Operations
+from spgnn.spmm.place import OUTSIDE
+
+
+class DenseOperator:
+    """A (N, N) float64 on one process. Its calls of layers share no code with those of the package."""
+
+    name, order, fixed_input, sent_so_far, threads = "dense", "auto", None, 0, 0
+    dtype, device = torch.float64, torch.device("cpu")
+
+    def __init__(self, A_NN):
+        self.A = torch.as_tensor(np.asarray(A_NN), dtype=torch.float64)
+        self.n = self.m = self.A.shape[0]
+        self.node_n = np.arange(self.n)
+        self.pool, self.ops = BufferPool(), Operations()
+
+    def at(self, layer=None, is_last=False):
+        return self
+
+    def select(self, H_NF):
+        return H_NF
+
+    def __matmul__(self, H_NF):
+        return self.A @ H_NF
+
+    def chain(self, H_NF, W_FC, bias_C=None, relu=False):
+        Z_NC = self.A @ (H_NF @ W_FC)
+        Z_NC = Z_NC if bias_C is None else Z_NC + bias_C
+        return torch.relu(Z_NC) if relu else Z_NC
+
+    def apply(self, H_NF, bias_F=None, relu=False, dtype=None, place=OUTSIDE):
+        Z_NF = self.A @ H_NF if bias_F is None else self.A @ H_NF + bias_F.detach()
+        return torch.relu(Z_NF) if relu else Z_NF
+
+    def adjoint(self, G_NF, place=OUTSIDE):
+        return self.A.T @ G_NF
+
+    def apply_sparse(self, S, place=OUTSIDE):
+        raise NotImplementedError("the dense operator multiplies tensors")
+
+    def stays_sparse(self, S, place=OUTSIDE):
+        return False
+
+    def prepare_adjoint(self):
+        pass

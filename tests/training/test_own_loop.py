@@ -1,4 +1,4 @@
-"""The loop of one's own in docs/design.md prints what stands there, and learns the same on any ranks, 1.5D included."""
+"""The custom loop in docs/design.md prints what is shown there, and learns the same on any ranks, 1.5D included."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "design.md"
 
 @pytest.fixture(scope="module")
 def blocks():
-    text = PAGE.read_text(encoding="utf-8").split("## A loop of one's own")[1]
+    text = PAGE.read_text(encoding="utf-8").split("## A custom loop")[1]
     return re.match(r".*?```python\n(.*?)```\n```\n(.*?)```", text, re.S).groups()
 
 

@@ -43,7 +43,7 @@ setup(
             depends=["spgnn/partition/arrays.h", "spgnn/partition/cover.h"]
             + [
                 f"spgnn/partition/refine/volume/{name}.h"
-                for name in ("covers", "cycle", "isa", "levels", "loads", "refine", "scores", "state")
+                for name in ("covers", "isa", "levels", "loads", "multilevel", "refine", "scores", "state")
             ],
             cxx_std=17,
             # The same scores on every machine: no fused multiply-add.

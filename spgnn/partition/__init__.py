@@ -4,7 +4,6 @@ from .checks import check_owner, count_parts, fill_empty_parts
 from .cover import Covers, cover_PP, cover_tables, minimum_covers
 from .entropies import label_entropies
 from .folder.blocks import Halo, RowBlock, row_block, row_blocks
-from .folder.metis_files import export_metis_parts, import_metis_parts
 from .folder.pipeline import part_to_folder
 from .folder.store import (
     PartitionFolder,
@@ -36,9 +35,7 @@ __all__ = [
     "cover_tables",
     "edge_stream",
     "exchange_metrics",
-    "export_metis_parts",
     "fill_empty_parts",
-    "import_metis_parts",
     "in_order",
     "is_partition",
     "label_entropies",

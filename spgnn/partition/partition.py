@@ -1,11 +1,11 @@
-"""Partition: who owns which node, and the relabelling that makes each part's rows contiguous.
+"""Partition: who owns which node, and the order in which each part's rows are contiguous.
 
 Shapes: N nodes, k parts. "Old" is the graph's own order, "new" the order by part.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -81,16 +81,6 @@ class Partition:
         end = int(self.sizes_k[: rank + 1].sum())
         return self.order_N[end - int(self.sizes_k[rank]) : end]
 
-    def permute(self, graph: Graph) -> Graph:
-        """Return the graph with node order_N[i] as node i: the rows of a part are contiguous."""
-        self.check_length(graph)
-        return _relabelled(graph, self.order_N, self.rank_N)
-
-    def unpermute(self, graph: Graph) -> Graph:
-        """Return the graph that permute was given: unpermute(permute(graph)) = graph."""
-        self.check_length(graph)
-        return _relabelled(graph, self.rank_N, self.order_N)
-
     def check_graph(self, graph: Graph) -> None:
         """Raise PartitionError unless this partition was made for graph, by size and digest."""
         self.check_length(graph)
@@ -138,11 +128,3 @@ def select_rows(M, nodes: np.ndarray):
         return None
     rows = M[nodes]
     return sp.csr_array(rows) if sp.issparse(rows) else np.ascontiguousarray(rows)
-
-
-def _relabelled(graph: Graph, order_N: np.ndarray, rank_N: np.ndarray) -> Graph:
-    A = select_rows(graph.A, order_N)
-    A = sp.csr_array((A.data, rank_N[A.indices].astype(A.indices.dtype), A.indptr), shape=A.shape)
-    A.sort_indices()
-    fields = {name: select_rows(getattr(graph, name), order_N) for name in ("X", "y", "split")}
-    return replace(graph, A=A, **fields)

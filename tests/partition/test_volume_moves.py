@@ -1,4 +1,4 @@
-"""Counts, loads and scores under moves, against counting anew from the matrix."""
+"""What the refinement returns after its moves, counted again from the matrix; the two stores and every instruction set."""
 
 import numpy as np
 import pytest
@@ -25,87 +25,51 @@ def brute_rows(start, readers, per_vertex, owner_N, k) -> np.ndarray:
     return rows
 
 
-def brute_cost(start, readers, per_vertex, owner_N, k, prices) -> float:
-    """Sum over pairs of (net, part that reads it) of the two prices."""
-    cost = 0.0
-    for net in range(len(start) - 1):
-        node, kind = divmod(net, per_vertex)
-        q = owner_N[node]
-        for p in {int(owner_N[u]) for u in readers[start[net] : start[net + 1]] if u != node} - {int(q)}:
-            cost += prices[2 * kind][q] + prices[2 * kind + 1][p]
-    return cost
-
-
 def graph_of(seed: int) -> sp.csr_array:
     use = ("directed", "undirected", "reversed")[seed % 3]
     n = 2 + seed % 37
     return random_graph(n, 4 * n, seed=seed, use=use).A
 
 
-def state_of(A, owner_N, k, use_lists, **settings):
-    nets = readers_of(A)
-    return nets, _volume.State(*nets, 1, np.diff(A.indptr).astype(np.int64) + 1, owner_N, k, use_lists, settings)
+def refined(A, nets, per_vertex, owner_N, k, seed, use_lists, **settings):
+    work = np.diff(A.indptr).astype(np.int64) + 1
+    return _volume.refine(*nets, per_vertex, work, owner_N, k, 1.03, seed, use_lists, 1, settings)
 
 
 @pytest.mark.parametrize("use_lists", [False, True])
 @pytest.mark.parametrize("first", range(0, 200, 50))
-def test_send_receive_and_total_follow_every_move_on_200_graphs(first, use_lists):
+def test_the_rows_that_moves_kept_count_of_are_those_of_the_result_on_200_graphs(first, use_lists):
     for seed in range(first, first + 50):
         A, k = graph_of(seed), 1 + seed % 9
-        rng = np.random.default_rng(seed)
-        owner_N = rng.integers(0, k, A.shape[0]).astype(np.int32)
-        _, state = state_of(A, owner_N, k, use_lists)
-        for _ in range(8):
-            v, b = int(rng.integers(A.shape[0])), int(rng.integers(k))
-            state.move(v, b)
-            owner_N[v] = b
-            rows = rows_PP(A, owner_N, k)
-            send, receive, work, total, _ = state.loads()
-            np.testing.assert_array_equal(send, rows.sum(1))
-            np.testing.assert_array_equal(receive, rows.sum(0))
-            assert total == rows.sum()
-            np.testing.assert_array_equal(work, np.bincount(owner_N, weights=np.diff(A.indptr) + 1, minlength=k))
+        owner_N = np.random.default_rng(seed).integers(0, k, A.shape[0]).astype(np.int32)
+        sides = {"receive": bool(seed % 2), "send": seed % 5 > 0}
+        got, total, largest_send = refined(A, readers_of(A), 1, owner_N, k, seed, use_lists, levels=seed % 3, **sides)
+        rows = rows_PP(A, got, k)
+        assert (total, largest_send) == (rows.sum(), rows.sum(1).max())
 
 
-@pytest.mark.parametrize("pressure", [{}, {"receive": True}, {"both": True}, {"send": False}])
-@pytest.mark.parametrize("first", range(0, 200, 100))
-def test_a_difference_of_scores_is_the_difference_of_costs_counted_anew(first, pressure):
-    for seed in range(first, first + 100):
-        A, k = graph_of(seed), 2 + seed % 8
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_rows_of_nets_that_go_to_their_owner_are_kept_count_of_too(first):
+    for seed in range(first, first + 20):
+        A, k = graph_of(3 * seed), 2 + seed % 8  # directed
         rng = np.random.default_rng(seed)
         owner_N = rng.integers(0, k, A.shape[0]).astype(np.int32)
-        nets, state = state_of(A, owner_N, k, bool(seed % 2), **pressure)
-        prices = state.loads()[4]
-        v = int(rng.integers(A.shape[0]))
-        parts, scores = state.scores(v)
-        cost = []
-        for p in parts:
-            owner_N[v] = p
-            cost.append(brute_cost(*nets, 1, owner_N, k, prices))
-        np.testing.assert_allclose(np.array(scores) - scores[0], -(np.array(cost) - cost[0]), atol=1e-4)
+        nets = _volume.nets_of_covers(A.indptr.astype(np.int64), A.indices.astype(np.int32), owner_N, k, False, 1)
+        got, total, largest_send = refined(A, nets, 2, owner_N, k, seed, bool(seed % 2), receive=bool(seed % 3))
+        rows = brute_rows(*nets, 2, got, k)
+        assert (total, largest_send) == (rows.sum(), rows.sum(1).max())
 
 
 @pytest.mark.parametrize("first", range(0, 200, 100))
-def test_masks_and_lists_score_alike_to_the_last_bit_on_every_instruction_set(first):
+def test_masks_and_lists_give_the_same_parts_on_every_instruction_set(first):
     for seed in range(first, first + 100):
         A, k = graph_of(seed), 2 + (seed * 7) % 63
         owner_N = np.random.default_rng(seed).integers(0, k, A.shape[0]).astype(np.int32)
-        pressure = {"receive": bool(seed % 2)}
-        _, lists = state_of(A, owner_N, k, True, **pressure)
+        sides = {"receive": bool(seed % 2), "both": seed % 4 == 1}
+        want = refined(A, readers_of(A), 1, owner_N, k, seed, True, levels=seed % 3, **sides)[0]
         for isa in range(_volume.best_isa() + 1):
-            _, masks = state_of(A, owner_N, k, False, isa=isa, **pressure)
-            for v in range(0, A.shape[0], 5):
-                parts, scores = lists.scores(v)
-                order = np.argsort(parts)
-                got_parts, got_scores = masks.scores(v)
-                np.testing.assert_array_equal(parts[order], got_parts)
-                np.testing.assert_array_equal(scores[order], got_scores)
-
-
-def test_parts_that_no_net_touches_are_no_candidates():
-    A = sp.csr_array((np.ones(2, np.float32), ([0, 1], [1, 0])), shape=(4, 4))
-    _, state = state_of(A, np.array([0, 1, 2, 3], np.int32), 4, False)
-    assert state.scores(0)[0].tolist() == [0, 1] and state.scores(2)[0].tolist() == [2]
+            got = refined(A, readers_of(A), 1, owner_N, k, seed, False, levels=seed % 3, isa=isa, **sides)[0]
+            np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))

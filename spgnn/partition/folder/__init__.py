@@ -1,1 +1,1 @@
-"""Partitions on disk: folders that ranks load their own part from, METIS's files, and the out-of-core pipeline."""
+"""Partitions on disk: folders that ranks load their own part from, and the out-of-core pipeline."""

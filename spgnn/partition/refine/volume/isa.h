@@ -76,7 +76,6 @@ struct Scores {
 
     Scores(int k, int isa) : score((k + 63) / 64 * 64, 0.0f), isa(isa), is_touched_(k, 0) {}
 
-    // parts of Masks are listed on request.
     void find(const Level& level, const Masks& store, const Prices& prices, int k, int32_t v, int a) {
         k_ = k;
 #if defined(__x86_64__)
@@ -86,14 +85,6 @@ struct Scores {
 #endif
         touched_ = scores(level, store.nets.data(), prices, k, v, a, score.data()) | uint64_t(1) << a;
     }
-
-    const std::vector<int32_t>& list(const Masks&) {
-        parts.clear();
-        for (uint64_t rest = touched_; rest; rest &= rest - 1) parts.push_back(__builtin_ctzll(rest));
-        return parts;
-    }
-
-    const std::vector<int32_t>& list(const Lists&) { return parts; }
 
     // The best offer to a vertex of part a; its part is named where it is above top.
     Offer best(const Masks&, const Bids& bids, int a, float top) const {

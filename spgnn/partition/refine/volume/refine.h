@@ -1,7 +1,7 @@
 // Annealed k-way refinement: vertices move to the part with the best score + temperature x Gumbel noise,
 // under a price of work and a cap on it. No Python here.
 //
-// Source: VOLUME's findings; the noise makes a move a draw from exp(score / temperature) (Gumbel 1954).
+// Source: the noise makes a move a draw from exp(score / temperature) (Gumbel 1954).
 
 #pragma once
 
@@ -98,12 +98,6 @@ class Refiner {
         }
         while (evict(true)) {  // each move makes the heavier of two parts lighter, so there is an end
         }
-    }
-
-    const Scores& scores_for(int32_t v) {
-        scores_.find(*level_, store_, loads.prices, k_, v, level_->part[v]);
-        scores_.list(store_);
-        return scores_;
     }
 
   private:

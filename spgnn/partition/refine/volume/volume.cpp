@@ -3,13 +3,12 @@
 
 #include <pybind11/pybind11.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "../../arrays.h"
 #include "covers.h"
-#include "cycle.h"
+#include "multilevel.h"
 
 namespace py = pybind11;
 
@@ -59,24 +58,13 @@ void read_settings(const py::dict& from, Schedule& s, Pressure& p, Task& t) {
     take(from, "sweeps", s.sweeps, taken);
     take(from, "last_sweeps", s.last_sweeps, taken);
     take(from, "top_temperature", s.top_temperature, taken);
-    take(from, "fall", s.fall, taken);
-    take(from, "end", s.end, taken);
     take(from, "last_temperature", s.last_temperature, taken);
     take(from, "work_price", s.work_price, taken);
     take(from, "soft_cap", s.soft_cap, taken);
-    take(from, "shrinking", s.shrinking, taken);
-    take(from, "margin", s.margin, taken);
-    take(from, "rest", s.rest, taken);
-    take(from, "steep", s.steep, taken);
     take(from, "send", p.send, taken);
     take(from, "receive", p.receive, taken);
     take(from, "both", p.both, taken);
     take(from, "target", p.target, taken);
-    take(from, "proportional", p.proportional, taken);
-    take(from, "integral", p.integral, taken);
-    take(from, "highest", p.highest, taken);
-    take(from, "cycles", t.cycles, taken);
-    take(from, "again", t.again, taken);
     take(from, "most_work", t.most_work, taken);
     take(from, "isa", t.isa, taken);
     check(taken == from.size(), "a setting is not known");
@@ -146,78 +134,6 @@ void define_covers(py::module_& m) {
           py::arg("owner").noconvert(), py::arg("k"), py::arg("is_symmetric"), py::arg("threads"));
 }
 
-// A partition whose counts are kept under moves: what the tests hold against counting anew.
-class State {
-  public:
-    State(Array<int64_t> start, Array<int32_t> readers, int per_vertex, Array<int64_t> work, Array<int32_t> owner,
-          int k, bool use_lists, py::dict settings) {
-        Nets nets{start, readers, work, per_vertex};
-        std::vector<int32_t> parts = vector_of(owner);
-        nets.check_all(parts, k);
-        check(use_lists || k <= 64, "masks have 64 parts");
-        Task task{start.data(), readers.data(), per_vertex, work.data(), int32_t(parts.size()), k, 1.03, 0};
-        task.isa = best_isa();
-        Schedule plan;
-        Pressure pressure;
-        read_settings(settings, plan, pressure, task);
-        pressure.two_kinds = per_vertex == 2;
-        k_ = k;
-        order_ = by_part(parts, k);
-        place_.resize(parts.size());
-        for (size_t v = 0; v < order_.size(); ++v) place_[order_[v]] = int32_t(v);
-        level_ = base_level(start.data(), readers.data(), per_vertex, order_, parts.data(), work.data());
-        if (use_lists)
-            lists_ = std::make_unique<Refiner<Lists>>(k, 1.03, 0, plan, pressure, task.isa);
-        else
-            masks_ = std::make_unique<Refiner<Masks>>(k, 1.03, 0, plan, pressure, task.isa);
-        if (lists_)
-            lists_->start(level_);
-        else
-            masks_->start(level_);
-    }
-
-    void move(int32_t node, int p) {
-        check(node >= 0 && node < level_.n && p >= 0 && p < k_, "there is no such node or part");
-        if (level_.part[place_[node]] == p) return;
-        if (lists_)
-            lists_->move(place_[node], p);
-        else
-            masks_->move(place_[node], p);
-    }
-
-    // (parts that its nets touch, their scores)
-    py::tuple scores(int32_t node) {
-        check(node >= 0 && node < level_.n, "there is no such node");
-        const Scores& s = lists_ ? lists_->scores_for(place_[node]) : masks_->scores_for(place_[node]);
-        std::vector<float> of;
-        for (int32_t p : s.parts) of.push_back(s.score[p]);
-        return py::make_tuple(py::array_t<int32_t>(py::ssize_t(s.parts.size()), s.parts.data()),
-                              py::array_t<float>(py::ssize_t(of.size()), of.data()));
-    }
-
-    // (send, receive, work, total, price of a row by owner's part and by reader's part, each for kinds 0 and 1)
-    py::tuple loads() const {
-        const Loads& l = lists_ ? lists_->loads : masks_->loads;
-        const auto array = [](const auto& of, int size) {
-            const std::vector<double> copy(of.begin(), of.begin() + size);
-            return py::array_t<double>(py::ssize_t(size), copy.data());
-        };
-        py::list prices;
-        for (int kind = 0; kind < 2; ++kind) {
-            prices.append(array(l.prices.by_owner[kind], k_));
-            prices.append(array(l.prices.by_reader[kind], k_));
-        }
-        return py::make_tuple(array(l.send, k_), array(l.receive, k_), array(l.work, k_), l.total, prices);
-    }
-
-  private:
-    int k_;
-    Level level_;
-    std::vector<int32_t> order_, place_;
-    std::unique_ptr<Refiner<Masks>> masks_;
-    std::unique_ptr<Refiner<Lists>> lists_;
-};
-
 }  // namespace
 
 PYBIND11_MODULE(_volume, m) {
@@ -228,12 +144,4 @@ PYBIND11_MODULE(_volume, m) {
           py::arg("use_lists"), py::arg("threads"), py::arg("settings"));
     define_covers<int32_t>(m);
     define_covers<int64_t>(m);
-    py::class_<State>(m, "State")
-        .def(py::init<Array<int64_t>, Array<int32_t>, int, Array<int64_t>, Array<int32_t>, int, bool, py::dict>(),
-             py::arg("start").noconvert(), py::arg("readers").noconvert(), py::arg("per_vertex"),
-             py::arg("work").noconvert(), py::arg("owner").noconvert(), py::arg("k"), py::arg("use_lists"),
-             py::arg("settings"))
-        .def("move", &State::move, py::arg("node"), py::arg("part"))
-        .def("scores", &State::scores, py::arg("node"))
-        .def("loads", &State::loads);
 }

@@ -1,0 +1,64 @@
+// From a partition to a better one: coarsen inside the parts, anneal from the top down. No Python here.
+
+#pragma once
+
+#include <numeric>
+
+#include "refine.h"
+
+namespace spgnn {
+
+struct Task {
+    const int64_t* start;  // net e has the readers readers[start[e]] .. start[e + 1] - 1
+    const int32_t* readers;
+    int per_vertex;       // nets a node
+    const int64_t* work;  // of a node
+    int32_t n;
+    int k;
+    double balance;
+    uint64_t seed;
+    double most_work = 0.02;  // of a cluster, over the mean of a part
+    int threads = 1;
+    int isa = 0;
+};
+
+// Nodes by part.
+inline std::vector<int32_t> by_part(const std::vector<int32_t>& owner, int k) {
+    std::vector<int32_t> first(k + 1, 0), order(owner.size());
+    for (int32_t p : owner) ++first[p + 1];
+    std::partial_sum(first.begin(), first.end(), first.begin());
+    for (size_t i = 0; i < owner.size(); ++i) order[first[owner[i]]++] = int32_t(i);
+    return order;
+}
+
+struct Rows {
+    double total = 0, largest_send = 0;
+};
+
+// owner is refined in place; returns the rows of the nets that then travel.
+template <class Store>
+Rows refine(const Task& task, const Schedule& plan, const Pressure& pressure, std::vector<int32_t>& owner) {
+    Refiner<Store> refiner(task.k, task.balance, task.seed, plan, pressure, task.isa);
+    const double mean = std::accumulate(task.work, task.work + task.n, 0.0) / task.k;
+    const std::vector<int32_t> order = by_part(owner, task.k);
+    std::vector<Level> levels;
+    levels.push_back(base_level(task.start, task.readers, task.per_vertex, order, owner.data(), task.work));
+    for (int i = 1; i <= plan.levels && levels.back().n > int64_t(plan.coarsest) * task.k; ++i) {
+        const uint64_t seed = mixed(task.seed ^ uint64_t(i));
+        Level coarse = Coarsener(levels.back(), task.k, int64_t(task.most_work * mean), seed).run(task.threads);
+        if (coarse.n > 0.9 * levels.back().n) break;
+        levels.push_back(std::move(coarse));
+    }
+    double t = plan.top_temperature;
+    for (int i = int(levels.size()) - 1; i > 0; --i, t /= plan.fall) {
+        refiner.start(levels[i]);
+        refiner.anneal(i == int(levels.size()) - 1 ? plan.top_sweeps : plan.sweeps, t, plan.end * t);
+        for (int32_t v = 0; v < levels[i - 1].n; ++v) levels[i - 1].part[v] = levels[i].part[levels[i].cluster[v]];
+    }
+    refiner.start(levels[0]);
+    refiner.finish(plan.last_sweeps, plan.last_temperature);
+    for (int32_t v = 0; v < task.n; ++v) owner[order[v]] = levels[0].part[v];
+    return {refiner.loads.total, *std::max_element(refiner.loads.send.begin(), refiner.loads.send.end())};
+}
+
+}  // namespace spgnn

@@ -16,7 +16,8 @@ import scipy.sparse as sp
 from ..cost.pairs import SCHEMES, grid_of, summed_rows
 from ..errors import InputError, SpgnnError, UsageError, nearest
 from ..graph import Graph
-from ..partition import PARTITIONERS, Partition, label_entropies, part_graph, part_stream, partition_of
+from ..partition import PARTITIONERS, Partition, part_graph, part_stream, partition_of
+from ..partition.entropies import label_entropies
 from ..partition.stream.registry import STREAMING
 from .volume_report import VolumeReport
 from .volumes import measure, stays_sparse

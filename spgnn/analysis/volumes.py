@@ -16,8 +16,10 @@ from ..cost.pairs import SCHEMES, Product, grid_of, on_ranks, only_rows, product
 from ..cost.schedule import LayerPlan, keeps_sparse, plan_layers, row_bytes
 from ..errors import UsageError, check_integer, nearest
 from ..graph import Graph, check_is_graph, with_self_loops
-from ..partition import Partition, check_owner, count_parts, exchange_metrics, metrics
-from ..partition import rows_PP as columns_kk
+from ..partition import Partition
+from ..partition.checks import check_owner, count_parts
+from ..partition.metrics import exchange_metrics, metrics
+from ..partition.metrics import rows_PP as columns_kk
 from .volume_report import Exchange, LayerVolume, VolumeReport
 
 

@@ -151,7 +151,7 @@ def _measurer(loaded: Graph, widths: tuple[int, ...], config: MeasureConfig):
 
 
 def _label_entropy(graph: Graph, part: Partition) -> dict:
-    from ..partition import label_entropies
+    from ..partition.entropies import label_entropies
 
     return {"label_entropy": None if graph.y is None else label_entropies(graph.y, part.owner_N, part.k)[1]}
 

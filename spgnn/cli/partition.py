@@ -100,7 +100,8 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
 
 def _in_memory(graph: str, config: PartitionConfig) -> dict:
     from ..machine import peak_rss_mb
-    from ..partition import label_entropies, part_graph, save_partition
+    from ..partition import part_graph, save_partition
+    from ..partition.entropies import label_entropies
 
     for name in ("hops", "nodes", "relabel"):
         if getattr(config, name) != getattr(PartitionConfig(), name):

@@ -12,9 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import UsageError, check_integer
-from ..partition import cover_tables
-from ..partition import rows_PP as columns_kk
 from ..partition.checks import MAX_PARTS
+from ..partition.cover import cover_tables
+from ..partition.metrics import rows_PP as columns_kk
 from .grid import ProcessGrid
 
 SCHEMES = ("broadcast", "columns", "cover")

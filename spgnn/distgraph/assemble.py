@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 
 from ..graph import with_self_loops
-from ..partition import in_order, local_order
+from ..partition.locality import in_order, local_order
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.exchange_plan import ExchangePlan
 from ..spmm.exchange.index_map import IndexMap, broadcast_map, columns_map

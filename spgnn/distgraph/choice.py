@@ -12,7 +12,7 @@ import numpy as np
 from ..cost.machines import load_machine
 from ..cost.seconds import Product, cheaper_scheme
 from ..errors import together
-from ..partition import Covers
+from ..partition.cover import Covers
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.covered import covers_of
 from ..spmm.exchange.stages import Blocks

@@ -19,18 +19,8 @@ from ..dist.threads import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, is_integer, nearest, together
 from ..graph import NORMS, Graph, axis_sums
 from ..machine import give_back_memory
-from ..partition import (
-    PARTITIONERS,
-    Partition,
-    RowBlock,
-    check_values,
-    load_block,
-    load_partition,
-    part_graph,
-    partition_of,
-    row_block,
-    select_rows,
-)
+from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
+from ..partition.folder.blocks import row_block, select_rows
 from ..spmm.exchange.context import Layout, make_layout
 from ..spmm.exchange.wire import Wire
 from ..spmm.features import SparseRows
@@ -73,7 +63,7 @@ def distribute(
         source       a Graph on all ranks, of which each keeps its rows; or on rank 0 alone (None on the
                      others), which sends each rank its rows; or a function that returns it, called on rank 0
                      alone, whose graph takes no memory any more when its rows are sent; or a folder that
-                     `Partition.save` wrote, of which each rank maps its own part only.
+                     `save_partition` wrote, of which each rank maps its own part only.
         partition    Partition, owner array (N,), or such a folder; without one `method` makes it on rank 0.
         scheme       cover, columns, broadcast, or auto: what the cost model finds faster.
         replication  c of 1.5D: the partition has P/c parts, each held by c ranks.
@@ -252,12 +242,13 @@ def _owner_of_root(part, comm) -> np.ndarray:
 
 
 def _from_folder(folder, source, layout: Layout):
-    part = load_partition(folder)
+    parts = PartitionFolder(folder)
+    part = parts.partition()
     _check_ranks(part.k, layout)
     if isinstance(source, Graph):
         part.check_graph(source.in_use())
-    block = load_block(folder, layout.block)
-    check_values(folder, block)
+    block = parts.block(layout.block)
+    parts.check_values(block)
     return block, lambda ids: part.owner_N[ids], part.graph_name or Path(folder).name, part.method
 
 

@@ -22,7 +22,7 @@ from ..distgraph import DistGraph, distribute
 from ..errors import InputError, PartitionError, UsageError, together
 from ..graph import Graph
 from ..machine import give_back_memory, peak_rss_mb
-from ..partition import is_partition, load_partition
+from ..partition import PartitionFolder, load_partition
 from ..training.captured import CapturedSteps
 from ..training.consistency import run_facts
 from ..training.trainer import Trainer
@@ -97,7 +97,7 @@ def _train_into(folder: Path | None, source: str, config: TrainConfig, comm, rep
 
 def _of_parts(source: str, config: TrainConfig, comm) -> TrainConfig:
     """Return config with GRAPH as its partition where GRAPH is a folder of parts. Collective."""
-    is_parts = together(comm, lambda: not is_built_in(source) and is_partition(source), root=0)
+    is_parts = together(comm, lambda: not is_built_in(source) and PartitionFolder(source).is_valid, root=0)
     return (
         replace(config, partition=str(source)) if comm.all_gather_json(is_parts)[0] and not config.partition else config
     )

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import scipy.sparse as sp
 
 from ..errors import PartitionError
 from ..graph import Graph
@@ -120,11 +119,3 @@ def partition_of(
     owner_N = check_owner(owner_N, graph.n_nodes, k, f"partition {method!r}").copy()
     graph = graph.in_use()
     return Partition(owner_N, k, method, seed, metrics(graph.A, owner_N, k), graph.digest(), balance, seconds)
-
-
-def select_rows(M, nodes: np.ndarray):
-    """Return rows of a matrix or vector, dense or CSR, or None for None."""
-    if M is None:
-        return None
-    rows = M[nodes]
-    return sp.csr_array(rows) if sp.issparse(rows) else np.ascontiguousarray(rows)

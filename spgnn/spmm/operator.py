@@ -15,7 +15,7 @@ import torch
 
 from ..cost.schedule import keeps_sparse
 from ..errors import ShapeError
-from ..partition import Covers
+from ..partition.cover import Covers
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
 from .exchange.stages import Blocks, Stage, make_stages

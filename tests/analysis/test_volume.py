@@ -11,7 +11,8 @@ import pytest
 from spgnn.analysis import measure
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import Partition, part_graph, rows_PP
+from spgnn.partition import Partition, part_graph
+from spgnn.partition.metrics import rows_PP
 
 FIXED_KEYS = (
     "k n nnz method scheme replication total_rows max_send_rows mean_send_rows max_over_mean_send max_recv_rows "

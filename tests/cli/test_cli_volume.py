@@ -58,7 +58,7 @@ def test_parts_are_written_before_their_labels_are_counted(tmp_path, monkeypatch
     def fails(*_):
         raise MemoryError
 
-    monkeypatch.setattr("spgnn.partition.label_entropies", fails)
+    monkeypatch.setattr("spgnn.partition.entropies.label_entropies", fails)
     assert cli.main(["partition", "sbm:n=60", "-k", "2", "--out", str(tmp_path / "parts")]) != 0
     assert len(np.load(tmp_path / "parts" / "owner.npy")) == 60
 

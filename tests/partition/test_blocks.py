@@ -12,18 +12,9 @@ import scipy.sparse as sp
 from spgnn.analysis import measure
 from spgnn.errors import InputError, PartitionError, ResourceError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import (
-    Partition,
-    PartitionFolder,
-    load_block,
-    load_partition,
-    part_graph,
-    partition_of,
-    row_block,
-    row_blocks,
-    save_partition,
-)
+from spgnn.partition import Partition, PartitionFolder, load_partition, part_graph, partition_of, save_partition
 from spgnn.partition.folder import store
+from spgnn.partition.folder.blocks import row_block
 
 
 def make_graph(n=40, features="dense", y="classes", seed=1):
@@ -64,8 +55,9 @@ def test_the_row_blocks_on_disk_are_the_rows_of_the_graph(tmp_path, features, y,
     graph = make_graph(n, features, y)
     part = part_graph(graph, k)
     save_partition(part, tmp_path / "parts", graph)
-    for rank, block in enumerate(row_blocks(graph, part)):
-        loaded = load_block(tmp_path / "parts", rank)
+    for rank in range(k):
+        block = row_block(graph, part, rank)
+        loaded = PartitionFolder(tmp_path / "parts").block(rank)
         own_n = np.flatnonzero(part.owner_N == rank)
         for one in (block, loaded):
             np.testing.assert_array_equal(one.own_n, own_n)
@@ -87,7 +79,7 @@ def test_a_block_is_mapped_not_read_and_opens_no_other_part(saved):
     graph, folder = saved
     for other in ("part-00000", "part-00002", "owner.npy"):
         (folder / other).rename(folder / f"gone-{other}")
-    block = load_block(folder, 1)
+    block = PartitionFolder(folder).block(1)
     for array in (block.own_n, block.A_nN.data, block.A_nN.indices, block.A_nN.indptr, block.X_nF, block.y_n):
         assert is_mapped(array)
 
@@ -137,15 +129,13 @@ def test_another_graph_is_refused_with_the_question_to_ask(saved):
         load_partition(folder, make_graph(seed=2))
     with pytest.raises(PartitionError, match="was this partition made for another graph"):
         save_partition(part_graph(graph, 3), folder, make_graph(seed=2))
-    with pytest.raises(PartitionError, match="was this partition made for another graph"):
-        list(row_blocks(make_graph(seed=2), load_partition(folder)))
 
 
 @pytest.mark.parametrize("rank", [-1, 3])
 def test_a_part_that_does_not_exist_names_the_number_of_ranks_to_start(saved, rank):
     graph, folder = saved
     with pytest.raises(UsageError, match="has 3 parts, 0 to 2; start 3 ranks"):
-        load_block(folder, rank)
+        PartitionFolder(folder).block(rank)
     with pytest.raises(UsageError, match="has 3 parts, 0 to 2; start 3 ranks"):
         row_block(graph, load_partition(folder), rank)
 
@@ -165,7 +155,7 @@ def test_spoiled_rows_are_noticed_before_a_kernel_reads_them(saved):
     indices[0] = 1_000_000
     np.save(path, indices)
     with pytest.raises(PartitionError, match="part 1: A: row 0 has column 1000000; expected 0 to 39"):
-        load_block(folder, 1)
+        PartitionFolder(folder).block(1)
 
 
 @pytest.mark.parametrize("spoiled", [np.arange(3), np.arange(13.0)])
@@ -173,7 +163,7 @@ def test_an_array_of_another_type_or_length_than_the_manifest_says_is_refused(sa
     _, folder = saved
     np.save(folder / "part-00001" / "labels.npy", spoiled)
     with pytest.raises(PartitionError, match=r"labels.npy: holds .*; the manifest says <i8 \(1[0-9],\)"):
-        load_block(folder, 1)
+        PartitionFolder(folder).block(1)
 
 
 def test_a_header_that_declares_more_than_the_file_holds_is_refused_before_allocation(saved):
@@ -182,7 +172,7 @@ def test_a_header_that_declares_more_than_the_file_holds_is_refused_before_alloc
     with open(path, "wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (2**50,)})
     with pytest.raises(PartitionError, match="weights.npy: cannot be read"):
-        load_block(folder, 1)
+        PartitionFolder(folder).block(1)
 
 
 def test_an_object_array_is_never_unpickled(saved, tmp_path):
@@ -195,7 +185,7 @@ def test_an_object_array_is_never_unpickled(saved, tmp_path):
 
     np.save(folder / "part-00000" / "labels.npy", np.array([Trap()], object), allow_pickle=True)
     with pytest.raises(PartitionError, match="labels.npy"):
-        load_block(folder, 0)
+        PartitionFolder(folder).block(0)
     assert not trap.exists()
 
 
@@ -220,7 +210,7 @@ def test_any_single_damage_to_a_file_gives_a_right_load_or_a_clear_error(saved):
             (folder / name).write_bytes(bytes(data))
             try:
                 load_partition(folder)
-                load_block(folder, 0)
+                PartitionFolder(folder).block(0)
             except (InputError, UsageError):
                 pass
         (folder / name).write_bytes(whole)
@@ -304,7 +294,7 @@ def test_a_graph_whose_edges_nobody_chose_is_cut_measured_and_saved_with_its_rev
         part.check_graph(graph)
         assert part.describe(graph)["nnz"] == 22
         assert measure(graph, part, widths=(4, 4)).nnz == 22
-        assert sum(block.A_nN.nnz for block in row_blocks(graph, part)) == 22
-    assert sum(load_block(tmp_path / "parts", rank).A_nN.nnz for rank in range(3)) == 22
+        assert sum(row_block(graph, part, rank).A_nN.nnz for rank in range(3)) == 22
+    assert sum(PartitionFolder(tmp_path / "parts").block(rank).A_nN.nnz for rank in range(3)) == 22
     with pytest.raises(PartitionError, match="directed edges has .*or with other --edges"):
         part.check_graph(stored.with_edges("directed"))

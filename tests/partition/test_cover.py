@@ -9,7 +9,9 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from spgnn.errors import PartitionError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import cover_PP, cover_tables, minimum_covers, part_graph, rows_PP
+from spgnn.partition import part_graph
+from spgnn.partition.cover import cover_PP, cover_tables, minimum_covers
+from spgnn.partition.metrics import rows_PP
 
 
 def blocks(seed):

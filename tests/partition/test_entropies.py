@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spgnn.errors import GraphError, PartitionError
-from spgnn.partition import label_entropies
+from spgnn.partition.entropies import label_entropies
 
 
 def slow(labels, owner, k):

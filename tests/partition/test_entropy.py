@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from spgnn.errors import GraphError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import load_block, part_graph, save_partition
+from spgnn.partition import PartitionFolder, part_graph, save_partition
 from spgnn.partition.methods import entropy
 from spgnn.partition.methods.entropy import dots, edge_weights
 from spgnn.partition.methods.metis import neighbours
@@ -121,7 +121,9 @@ def test_the_parts_on_disk_have_the_features_as_they_came(tmp_path, sparse):
     save_partition(part, tmp_path / "parts", graph)
     dense = lambda X: X.toarray() if sp.issparse(X) else np.asarray(X)
     for p in range(3):
-        np.testing.assert_array_equal(dense(load_block(tmp_path / "parts", p).X_nF), dense(mixed(80).X[part.own(p)]))
+        np.testing.assert_array_equal(
+            dense(PartitionFolder(tmp_path / "parts").block(p).X_nF), dense(mixed(80).X[part.own(p)])
+        )
 
 
 @pytest.mark.parametrize("k", [1, 2, 7, 29, 30, 31])

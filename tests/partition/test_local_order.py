@@ -6,7 +6,8 @@ import scipy.sparse as sp
 from graphs import random_graph
 
 from spgnn import load_graph
-from spgnn.partition import _loops, in_order, local_order, locality
+from spgnn.partition import _loops, locality
+from spgnn.partition.locality import in_order, local_order
 
 
 def cost(A):

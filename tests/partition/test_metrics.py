@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spgnn.graph import graph_from_coo
-from spgnn.partition import metrics, rows_PP
+from spgnn.partition.metrics import metrics, rows_PP
 
 KEYS = [
     "total_rows", "max_send_rows", "mean_send_rows", "max_over_mean_send", "max_recv_rows",

@@ -13,15 +13,15 @@ from spgnn.graph import graph_from_coo
 from spgnn.partition import (
     PARTITIONERS,
     Partition,
-    check_owner,
     fill_empty_parts,
-    metrics,
     part_graph,
     part_stream,
     partition_of,
     partitioner,
 )
+from spgnn.partition.checks import check_owner
 from spgnn.partition.methods.metis import neighbours
+from spgnn.partition.metrics import metrics
 
 
 def ring(n):

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import spgnn
 from spgnn.errors import InputError, PartitionError, ResourceError, UsageError
-from spgnn.partition import load_block, load_halo, load_partition, part_to_folder, partition_of, save_partition
+from spgnn.partition import PartitionFolder, load_partition, part_to_folder, partition_of, save_partition
 from spgnn.partition.folder.pipeline import memory_budget as memory_module
 from spgnn.partition.folder.pipeline.memory_budget import Memory, memory_bytes_of
 from spgnn.partition.folder.pipeline.part_tables import Dense, Sparse, features_table
@@ -82,9 +82,9 @@ def test_sparse_features_stay_sparse_and_are_the_same(tmp_path):
     part_to_folder(tmp_path / "e.bin", 3, tmp_path / "parts", memory=MEMORY, **tables)
     in_memory(tmp_path, tables, "undirected", 3)
     for rank in range(3):
-        X, expected = (load_block(tmp_path / name, rank).X_nF for name in ("parts", "memory"))
+        X, expected = (PartitionFolder(tmp_path / name).block(rank).X_nF for name in ("parts", "memory"))
         assert sp.issparse(X) and X.dtype == expected.dtype and (X != expected).nnz == 0
-        halo = load_halo(tmp_path / "parts", rank)
+        halo = PartitionFolder(tmp_path / "parts").halo(rank)
         assert (halo.X_gF != spgnn.load_graph(tmp_path / "e.bin", **tables).X[halo.node_g]).nnz == 0
 
 
@@ -101,7 +101,7 @@ def test_the_halo_is_what_is_within_so_many_hops_with_its_rows(tmp_path, hops, e
             read = np.unique(graph.A[distance == hop - 1].indices)
             distance[read] = np.minimum(distance[read], hop)
         expected = np.flatnonzero((distance > 0) & (distance < 99))
-        halo = load_halo(tmp_path / "parts", rank)
+        halo = PartitionFolder(tmp_path / "parts").halo(rank)
         np.testing.assert_array_equal(halo.node_g, expected)
         np.testing.assert_array_equal(halo.hop_g, distance[expected])
         np.testing.assert_array_equal(halo.X_gF, graph.X[expected])
@@ -119,7 +119,7 @@ def test_a_halo_of_more_nonzeros_than_any_part_has_wider_offsets(tmp_path, monke
     np.random.default_rng(0).integers(0, 500, (25_000, 2)).astype(np.int32).tofile(tmp_path / "e.bin")
     part_to_folder(tmp_path / "e.bin", 4, tmp_path / "parts", memory=MEMORY, hops=2)
     A = spgnn.load_graph(tmp_path / "e.bin").in_use().A
-    block, halo = load_block(tmp_path / "parts", 0), load_halo(tmp_path / "parts", 0)
+    block, halo = PartitionFolder(tmp_path / "parts").block(0), PartitionFolder(tmp_path / "parts").halo(0)
     assert block.A_nN.nnz < 2**15 < halo.A_gN.nnz
     np.testing.assert_array_equal(halo.A_gN.toarray(), A[halo.node_g].toarray() * (halo.hop_g == 1)[:, None])
 
@@ -133,7 +133,7 @@ def test_more_than_64_parts_have_the_halo_of_each(tmp_path):
     for rank in (0, 63, 64, 69):
         own_n = np.flatnonzero(owner_N == rank)
         np.testing.assert_array_equal(
-            load_halo(tmp_path / "parts", rank).node_g, np.setdiff1d(np.unique(near[own_n].indices), own_n)
+            PartitionFolder(tmp_path / "parts").halo(rank).node_g, np.setdiff1d(np.unique(near[own_n].indices), own_n)
         )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from spgnn.errors import PartitionError, ResourceError
-from spgnn.partition import is_partition, load_partition, part_to_folder
+from spgnn.partition import PartitionFolder, load_partition, part_to_folder
 from spgnn.partition.folder.pipeline import npy, work
 from spgnn.partition.folder.pipeline.work import Work
 
@@ -74,7 +74,7 @@ def test_stopped_after_any_stage_or_any_write_it_goes_on_to_the_same_files(edges
                     break
                 except Stop:
                     counts.append(stop_at)
-            assert not is_partition(edges / "parts") or where == "before a rename"
+            assert not PartitionFolder(edges / "parts").is_valid or where == "before a rename"
             assert run(edges)["k"] == 3
             assert files_of(edges / "parts") == expected, f"{where} {stop_at}"
             assert not (edges / ".parts.partial").exists()

@@ -10,7 +10,7 @@ from graphs import random_graph
 from spgnn.data import load_graph
 from spgnn.errors import FormatError, InputError, PartitionError, ResourceError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import load_block, load_partition, part_to_folder, partition_of, save_partition
+from spgnn.partition import PartitionFolder, load_partition, part_to_folder, partition_of, save_partition
 from spgnn.partition.stream.sources import edge_stream
 
 MEMORY = "16GB"  # the process that runs all tests may have 1 GB itself
@@ -46,7 +46,10 @@ def test_a_graph_gives_the_folder_that_it_is_saved_as_with_its_edges_as_chosen(t
 def test_edges_may_be_chosen_for_a_graph_that_has_none_chosen_and_for_no_other(tmp_path):
     graph = graph_from_coo([0, 1, 2], [1, 2, 3], 4)
     part_to_folder(graph, 1, tmp_path / "parts", memory=MEMORY, edges="reversed")
-    assert [list(map(int, ids)) for ids in load_block(tmp_path / "parts", 0).A_nN.nonzero()] == [[1, 2, 3], [0, 1, 2]]
+    assert [list(map(int, ids)) for ids in PartitionFolder(tmp_path / "parts").block(0).A_nN.nonzero()] == [
+        [1, 2, 3],
+        [0, 1, 2],
+    ]
     with pytest.raises(UsageError, match="already made 'undirected'"):
         part_to_folder(graph.in_use(), 1, tmp_path / "parts", memory=MEMORY, edges="directed")
 
@@ -102,7 +105,7 @@ def test_owners_that_do_not_fit_leave_nothing(tmp_path, owner, error, message):
 def test_sparse_features_of_any_kind_are_taken(tmp_path):
     X = sp.random_array((8, 5), density=0.5, rng=np.random.default_rng(0))
     part_to_folder(EDGES, 1, tmp_path / "parts", memory=MEMORY, features=sp.coo_array(X))
-    np.testing.assert_array_equal(load_block(tmp_path / "parts", 0).X_nF.toarray(), X.toarray())
+    np.testing.assert_array_equal(PartitionFolder(tmp_path / "parts").block(0).X_nF.toarray(), X.toarray())
 
 
 @pytest.mark.parametrize("index", [np.int32, np.int64])
@@ -119,7 +122,7 @@ def test_sparse_features_out_of_order_or_twice_are_summed_and_left_as_they_are(t
     np.add.at(expected, (np.repeat(np.arange(8), np.diff(indptr)), columns), data)
     for source in (X, sp.csr_matrix(X), tmp_path / "X.npz"):
         part_to_folder(EDGES, 1, tmp_path / "parts", memory=MEMORY, features=source)
-        np.testing.assert_array_equal(load_block(tmp_path / "parts", 0).X_nF.toarray(), expected)
+        np.testing.assert_array_equal(PartitionFolder(tmp_path / "parts").block(0).X_nF.toarray(), expected)
     for array, old in zip((X.data, X.indices, X.indptr), before):
         np.testing.assert_array_equal(array, old)
 
@@ -129,7 +132,7 @@ def test_sparse_features_of_the_other_byte_order_are_taken(tmp_path, dtype):
     X = sp.random_array((8, 5), density=0.5, format="csr", rng=np.random.default_rng(0))
     X.data = (8 * X.data).astype(dtype)
     part_to_folder(EDGES, 1, tmp_path / "parts", memory=MEMORY, features=X)
-    np.testing.assert_array_equal(load_block(tmp_path / "parts", 0).X_nF.toarray(), X.toarray())
+    np.testing.assert_array_equal(PartitionFolder(tmp_path / "parts").block(0).X_nF.toarray(), X.toarray())
 
 
 def test_numbers_of_any_integer_type_are_taken(tmp_path):

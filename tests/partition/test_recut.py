@@ -8,10 +8,12 @@ from graphs import random_graph
 
 from spgnn.data import load_graph
 from spgnn.graph import graph_from_coo
-from spgnn.partition import cover_PP, part_graph, rows_PP
+from spgnn.partition import part_graph
+from spgnn.partition.cover import cover_PP
 from spgnn.partition.methods import recut as recut_module
 from spgnn.partition.methods.metis import kway, neighbours
 from spgnn.partition.methods.recut import CORRIDOR, FEWEST, MOST, NORM, OF_MEAN, SLACK, _State, cost, recut
+from spgnn.partition.metrics import rows_PP
 from spgnn.partition.refine import _volume
 
 HELD = [(True, False), (False, True), (True, True), (False, False)]

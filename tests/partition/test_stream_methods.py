@@ -12,8 +12,9 @@ import streaming as slow
 from scipy.sparse.csgraph import breadth_first_order
 
 from spgnn.graph import graph_from_coo
-from spgnn.partition import PARTITIONERS, part_graph, rows_PP
+from spgnn.partition import PARTITIONERS, part_graph
 from spgnn.partition.checks import fill_empty_parts
+from spgnn.partition.metrics import rows_PP
 from spgnn.partition.stream import STREAMING, Passes, _stream, edge_stream, part_stream
 from spgnn.partition.stream.spring import node_cap, round_limits
 

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from spgnn.data import load_graph
-from spgnn.partition import cover_PP, part_graph, rows_PP
+from spgnn.partition import part_graph
+from spgnn.partition.cover import cover_PP
 from spgnn.partition.methods import volume
 from spgnn.partition.methods.recut import cost
+from spgnn.partition.metrics import rows_PP
 from spgnn.partition.refine import _volume
 
 K = 4

@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 from graphs import random_graph
 
-from spgnn.partition import cover_PP, rows_PP
+from spgnn.partition.cover import cover_PP
+from spgnn.partition.metrics import rows_PP
 from spgnn.partition.refine import _volume
 
 

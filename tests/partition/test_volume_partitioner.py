@@ -7,8 +7,9 @@ from graphs import random_graph
 from spgnn.data import load_graph
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import PARTITIONERS, cover_PP, exchange_metrics, metrics, part_graph, partition_of
-from spgnn.partition.metrics import row_work
+from spgnn.partition import PARTITIONERS, part_graph, partition_of
+from spgnn.partition.cover import cover_PP
+from spgnn.partition.metrics import exchange_metrics, metrics, row_work
 from spgnn.partition.refine import _volume
 
 

@@ -7,7 +7,8 @@ from graphs import random_graph
 from volume_reference import Reference
 
 from spgnn.graph import graph_from_coo
-from spgnn.partition import metrics, part_graph
+from spgnn.partition import part_graph
+from spgnn.partition.metrics import metrics
 from spgnn.partition.refine import _volume
 
 SIDES = ({}, {"receive": True}, {"both": True}, {"send": False})

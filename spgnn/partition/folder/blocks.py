@@ -5,7 +5,6 @@ Shapes: N nodes, n own rows, F features, S splits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ import scipy.sparse as sp
 
 from ...errors import GraphError, PartitionError, UsageError
 from ...graph import Graph, check_csr
-from ..partition import Partition, select_rows
+from ..partition import Partition
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,12 +95,12 @@ def row_block(graph: Graph, partition: Partition, rank: int) -> RowBlock:
     return RowBlock(own_n, *rows, n_nodes=graph.n_nodes, k=partition.k, rank=rank)
 
 
-def row_blocks(graph: Graph, partition: Partition) -> Iterator[RowBlock]:
-    """Yield the RowBlock of each rank, one at a time."""
-    graph = graph.in_use()
-    partition.check_graph(graph)
-    for rank in range(partition.k):
-        yield row_block(graph, partition, rank)
+def select_rows(M, nodes: np.ndarray):
+    """Return rows of a matrix or vector, dense or CSR, or None for None."""
+    if M is None:
+        return None
+    rows = M[nodes]
+    return sp.csr_array(rows) if sp.issparse(rows) else np.ascontiguousarray(rows)
 
 
 def check_rank(rank: int, k: int) -> None:

@@ -25,7 +25,7 @@ from ...errors import PartitionError, UsageError
 from ...graph import Graph
 from ..metrics import metrics
 from ..partition import Partition
-from .blocks import Halo, RowBlock, check_rank, row_blocks
+from .blocks import Halo, RowBlock, check_rank, row_block
 
 VALUES_AT_A_TIME = 1 << 16  # rows of features
 FORMAT, VERSION = "spgnn-partition", 1
@@ -47,8 +47,8 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> No
     with new_folder(folder) as new:
         _write(new / "owner.npy", partition.owner_N)
         parts = []
-        for block in row_blocks(graph, partition):
-            part = new / part_name(block.rank)
+        for rank in range(partition.k):
+            block, part = row_block(graph, partition, rank), new / part_name(rank)
             part.mkdir()
             files = _arrays(block)
             for name, array in files.items():
@@ -212,26 +212,6 @@ def load_partition(folder: str | Path, graph: Graph | None = None) -> Partition:
     Raises: PartitionError naming the file, what it holds and what was expected.
     """
     return PartitionFolder(folder).partition(graph)
-
-
-def load_block(folder: str | Path, rank: int) -> RowBlock:
-    """Memory-map what one rank owns: PartitionFolder(folder).block(rank)."""
-    return PartitionFolder(folder).block(rank)
-
-
-def check_values(folder: str | Path, block: RowBlock) -> None:
-    """Check features, labels and split of a block: PartitionFolder(folder).check_values(block)."""
-    PartitionFolder(folder).check_values(block)
-
-
-def load_halo(folder: str | Path, rank: int) -> Halo | None:
-    """Memory-map the halo of one part: PartitionFolder(folder).halo(rank)."""
-    return PartitionFolder(folder).halo(rank)
-
-
-def is_partition(path: str | Path) -> bool:
-    """path is a folder that save_partition or part_to_folder wrote."""
-    return PartitionFolder(path).is_valid
 
 
 def part_name(rank: int) -> str:

@@ -187,8 +187,6 @@ class Degrees {
         seen += edges.size;
     }
 
-    bool is_known() const { return is_known_; }
-
     Large<uint32_t> degree;
     int64_t seen = 0;
 

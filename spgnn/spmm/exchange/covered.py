@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from ...dist import Communicator
 from ...errors import agree
 from ...graph.structure import index_dtype
-from ...partition import Covers, minimum_covers
+from ...partition.cover import Covers, minimum_covers
 from ..kernels.csr import LocalCSR
 from .exchange_plan import ExchangePlan, exchange_csr, misdirected, told_counts
 from .index_map import IndexMap, csr_of, some_of

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...dist.consistency import check_counts
-from ...partition import Covers
+from ...partition.cover import Covers
 from ..kernels.csr import LocalCSR
 from .context import Layout
 from .covered import covered_plan

@@ -58,18 +58,20 @@ class DistGraph:
 
     @property
     def setup_bytes(self) -> int:
-        """Bytes that this rank sent to make the kept A X."""
+        """Bytes that this rank sent to make the cached A X."""
         return 0 if self.A.fixed_input is None else self.A.fixed_input.setup_bytes
 
     def keep(self) -> None:
-        """Compute A X and keep it, as distribute does; after distribute(keep=False), once the caller's graph is gone.
+        """Compute A X now, unless it is cached, and use it wherever A meets X. X must not change any more. Collective.
 
-        X must not change any more. A X then takes memory that the graph took. Collective.
+        A Trainer does this at set-up and a custom loop in its first product with X, unless distribute got keep=False.
         """
-        if self.X is not None and self.A.fixed_input is None:
+        if self.X is None:
+            return
+        if self.A.fixed_input is None:
             self.A.fixed_input = FixedInput(self.X)
-            self.A.fixed_input.keep(self.A)
-            give_back_memory()
+        self.A.fixed_input.make(self.A)
+        give_back_memory()
 
     @property
     def is_multilabel(self) -> bool:

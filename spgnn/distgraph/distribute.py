@@ -24,6 +24,7 @@ from ..partition.folder.blocks import row_block, select_rows
 from ..spmm.exchange.context import Layout, make_layout
 from ..spmm.exchange.wire import Wire
 from ..spmm.features import SparseRows
+from ..spmm.fixed_input import FixedInput
 from ..spmm.kernels.buffers import make_pool, sum_dtype
 from ..spmm.kernels.cuda.placement import device_communicator, place
 from .assemble import assemble
@@ -70,8 +71,8 @@ def distribute(
         operator     gcn: D^-1/2 (A + I) D^-1/2; row: D^-1 A; none: A.
         feature_norm row: the features of a node are divided by their sum; none.
         dtype        torch.float32, torch.float64 or torch.bfloat16.
-        keep         compute A X once and keep it: X must then never change. Without the graph's memory beside
-                     it: keep=False, then `dgraph.keep()` once the graph is gone.
+        keep         compute A X once, in set-up of the training or the first product with X, and cache it: X must
+                     then never change.
         order        of every chain A H W: auto, or spmm_first.
         locality     own rows may stand in another order than by id, where products then read X from caches more
                      often (`partition.local_order`); node_n tells which. A copy of the rows is made.
@@ -166,9 +167,9 @@ def distribute(
         nnz=int(nnz[0]),
         replication=replication,
     )
+    if keep and X is not None:
+        A.fixed_input = FixedInput(X)
     give_back_memory()
-    if keep:
-        dgraph.keep()
     return dgraph
 
 

@@ -131,7 +131,7 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
     config = _of_parts(source, config, comm)
     if config.partition:
         together(comm, _check_parts, source, config, root=0)
-    dgraph = distribute(
+    return distribute(
         config.partition or partial(_load, source, config),
         comm,
         scheme=config.scheme,
@@ -142,7 +142,7 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
         method=config.method,
         seed=config.seed,
         balance=config.balance,
-        keep=False,
+        keep=config.keep,
         order=config.order,
         locality=config.locality,
         wire=config.wire,
@@ -151,9 +151,6 @@ def distribute_source(source: str, config: TrainConfig, comm, threads: int = 0) 
         threads=threads,
         device=config.device,
     )
-    if config.keep:
-        dgraph.keep()
-    return dgraph
 
 
 def _load(source: str, config: TrainConfig) -> Graph:

@@ -13,10 +13,11 @@ from .place import Place
 
 
 class FixedInput:
-    """X and the cached products A X of the operators of one graph, by their names.
+    """X and its products A X with the operators of one graph, each computed when it is first needed.
 
     X            tensor or SparseRows (n, F); it must not change.
-    products     A X, a tensor or SparseRows; None where A X of a sparse X has too many nonzeros to be cached.
+    products     A X by the name of the operator, a tensor or SparseRows; None where A X of a sparse X has too many
+                 nonzeros to be cached.
     setup_bytes  that this rank sent to make them.
     """
 
@@ -26,28 +27,34 @@ class FixedInput:
         self.setup_bytes = 0
         self._version = X._version if torch.is_tensor(X) else 0
 
-    def keep(self, A) -> None:
-        """Compute A X once; from now on it is used wherever A meets X, and backward needs no exchange. Collective."""
+    def make(self, A) -> None:
+        """Compute A X, unless it is cached: it is used wherever A meets X, and backward needs no exchange. Collective."""
+        if A.name in self.products:
+            return
         X, place, sent = self.X, Place(1, "setup"), A.sent_so_far
-        if isinstance(X, SparseRows):
-            self.products[A.name] = A.apply_sparse(X, place) if A.stays_sparse(X, place) else None
-        else:
-            self.products[A.name] = A.apply(X, place=place)
+        with torch.inference_mode(False), torch.no_grad():  # later steps differentiate products with it
+            if isinstance(X, SparseRows):
+                self.products[A.name] = A.apply_sparse(X, place) if A.stays_sparse(X, place) else None
+            else:
+                self.products[A.name] = A.apply(X, place=place)
         self.setup_bytes += A.sent_so_far - sent
         A.pool.trim()  # of buffers as wide as X, which no epoch may need
 
     def product(self, A, H) -> DenseRows | SparseRows | None:
-        """Return the cached A H where H is X, else None.
+        """Return A H, cached, where H is X; else None. Collective where A X is not cached yet.
 
         Raises: UsageError where X changed in place or requires a gradient: A X does not reflect that.
         """
-        cached = self.products.get(A.name) if H is self.X else None
-        if cached is None or isinstance(cached, SparseRows):
-            return cached
-        if not is_released(H) and (H.requires_grad or H._version != self._version):
+        if H is not self.X:
+            return None
+        if torch.is_tensor(H) and not is_released(H) and (H.requires_grad or H._version != self._version):
             what = "requires a gradient" if H.requires_grad else "was changed in place"
             raise UsageError(f"X {what}, but A X is cached: distribute the graph with keep=False")
-        return DenseRows(cached, A)
+        if A.name not in self.products:
+            check_is_held(H)
+            self.make(A)
+        AX = self.products[A.name]
+        return DenseRows(AX, A) if torch.is_tensor(AX) else AX
 
     def release(self, pool) -> None:
         """Free the memory of a dense X once A X is cached. Later reads through A raise; direct reads see NaN."""

@@ -68,6 +68,8 @@ class Trainer:
         check_same(self.comm, training_facts(model, config))
         check_own(self.comm, model)
         self.split_n = split_of(dgraph, config.split, config.seed)
+        if dgraph.A.fixed_input is not None:
+            dgraph.keep()
         self.rows = StepRows(dgraph, model, config, self.split_n)
         # Error feedback starts from nothing, and needs to know which product of a layer it is in.
         self.feedback = None if self.rows.plans is None else {}

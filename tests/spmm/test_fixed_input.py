@@ -1,0 +1,79 @@
+"""A X is computed when it is first needed, once for each operator, and only where distribute may keep it."""
+
+import pytest
+import torch
+from graphs import dense_operator, random_graph
+from worlds import parallel
+
+from spgnn.distgraph import distribute
+from spgnn.layers import GCN, Stack
+from spgnn.training import train
+
+GRAPH = random_graph(use="undirected")
+
+
+def dgraph_of(comm, graph=GRAPH, **options):
+    return distribute(graph, comm, method="random", dtype=torch.float64, **options)
+
+
+def dense_rows(dgraph, graph=GRAPH):
+    X = graph.X.toarray() if hasattr(graph.X, "toarray") else graph.X
+    return torch.from_numpy((dense_operator(graph) @ X)[dgraph.node_n])
+
+
+@parallel([1, 2, 4], mpi=[2])
+@pytest.mark.parametrize("first", ["product", "chain", "keep", "inference"])
+def test_the_first_product_with_x_makes_a_x_and_later_ones_send_nothing(comm, first):
+    dgraph = dgraph_of(comm, replication=2 if comm.size == 4 else 1)
+    A, X, sent = dgraph.A, dgraph.X, comm.traffic.sent_bytes().sum()
+    assert A.kept is None and dgraph.setup_bytes == 0
+    if first == "keep":
+        dgraph.keep()
+    elif first == "inference":
+        with torch.inference_mode():
+            A @ X
+    else:
+        A @ X if first == "product" else A.chain(X, torch.ones(6, 2).double())
+    assert dgraph.setup_bytes == comm.traffic.sent_bytes().sum() - sent
+    assert dgraph.setup_bytes == comm.traffic.sent_bytes(label="layer 1 setup").sum() + (
+        comm.traffic.sent_bytes(label="layer 1 setup sum").sum()
+    )
+    W = torch.ones(6, 2, dtype=torch.float64).requires_grad_()
+    (A.chain(X, W).sum() + (A @ X).sum()).backward()
+    assert dgraph.setup_bytes == comm.traffic.sent_bytes().sum() - sent
+    torch.testing.assert_close(A @ X, dense_rows(dgraph), rtol=1e-12, atol=1e-12)
+
+
+@parallel([1, 2], mpi=[])
+def test_a_model_that_does_not_multiply_with_x_makes_no_product(comm):
+    dgraph = dgraph_of(comm)
+    dgraph.A @ (dgraph.X @ torch.ones(6, 2, dtype=torch.float64))
+    assert dgraph.A.kept is None and dgraph.setup_bytes == 0
+
+
+@parallel([2], mpi=[])
+def test_keep_false_multiplies_with_x_in_every_product(comm):
+    dgraph = dgraph_of(comm, keep=False)
+    before = comm.traffic.sent_bytes().sum()
+    first = (dgraph.A @ dgraph.X, comm.traffic.sent_bytes().sum() - before)
+    assert torch.equal(first[0], dgraph.A @ dgraph.X)
+    assert comm.traffic.sent_bytes().sum() - before == 2 * first[1]
+
+
+@parallel([1, 2], mpi=[])
+def test_sparse_x_is_cached_sparse_unless_a_x_fills_up(comm):
+    sparse = random_graph(n=400, edges=400, f=60, sparse=True, use="undirected")
+    dgraph = dgraph_of(comm, sparse)
+    assert (dgraph.A @ dgraph.X) is dgraph.A.kept
+    torch.testing.assert_close(dgraph.A.kept.dense(), dense_rows(dgraph, sparse), rtol=1e-12, atol=1e-12)
+    full = random_graph(n=60, edges=3000, f=60, sparse=True, use="undirected")
+    dgraph = dgraph_of(comm, full)
+    torch.testing.assert_close((dgraph.A @ dgraph.X).dense(), dense_rows(dgraph, full), rtol=1e-12, atol=1e-12)
+    assert dgraph.A.kept is None
+
+
+@parallel([2], mpi=[])
+def test_a_training_makes_a_x_before_its_first_epoch(comm):
+    history = train(Stack(GCN(6, 4, act="relu"), GCN(4, 3)), dgraph_of(comm), epochs=3, split="given")
+    assert history.setup_bytes > 0
+    assert len({record["bytes_sent"] for record in history.records[:-1]}) == 1

@@ -9,7 +9,6 @@
 Names are imported when first used, so that `import spgnn` starts neither torch nor MPI.
 """
 
-import os
 from importlib import import_module
 
 __version__ = "0.2.0"
@@ -68,8 +67,3 @@ def __getattr__(name):
 
 def __dir__():
     return sorted(__all__)
-
-
-# What launchers set: a script's error before spgnn.world() must end its ranks too, see dist/job/protect.py.
-if not {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_STEP_ID"}.isdisjoint(os.environ):
-    import_module(".dist.job.protect", __name__).this_job()

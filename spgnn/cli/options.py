@@ -62,7 +62,7 @@ class OneProcess(Sections):
     """A command for one process: under a launcher each rank would do the same and write over the others."""
 
     def invoke(self, ctx: click.Context):
-        from ..dist.launchers import find_launcher
+        from ..dist.launch import find_launcher
 
         launcher = find_launcher(os.environ)
         if launcher is not None and launcher.size > 1:

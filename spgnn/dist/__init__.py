@@ -1,13 +1,12 @@
-"""dist: ranks and what they say to each other.
+"""dist: ranks and the messages between them.
 
-The protocol is `communicator`; `alone`, `thread`, `mpi` and `device` are the backends; `launch` starts
-a job and `job` ends it. Neither torch nor mpi4py is imported here.
+The protocol is in `communicator`; `alone`, `thread`, `mpi` and `device` are the backends; `launch` connects
+the ranks of a job and `job` ends it. Neither torch nor mpi4py is imported here.
 """
 
 from .alone import SelfCommunicator
 from .communicator import Communicator, Request
-from .job.protect import run_protected
-from .launch import world
+from .launch import run_protected, world
 from .thread import ThreadCommunicator, run_threads
 from .traffic import Traffic
 

@@ -1,22 +1,96 @@
-"""world(): the ranks that a launcher started, or this process alone."""
+"""Launch: what a launcher started; world(), its ranks, or this process alone; the share of the cores of each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ..errors import LaunchError
+from ..machine import core_ids, host_id, share_of_cores
 from .alone import SelfCommunicator
 from .communicator import Communicator
-from .job.protect import Job, this_job
+from .job.protect import Job
+
+# (launcher, rank, size) by the variables that it sets; the first whose variables are all set counts.
+# Slurm is last: an mpirun inside a Slurm job sets its own variables, and Slurm's then count its daemons.
+_KNOWN = (
+    ("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MVAPICH's mpirun", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("mpirun (PMI)", "PMI_RANK", "PMI_SIZE"),
+    ("srun", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"),
+    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The program that started this process as rank of size."""
+
+    name: str
+    rank: int
+    size: int
+    pmi_fd: int = -1  # hydra's pipe to its proxy, for a rank that fails before MPI has started
+
+    def abort(self, exit_code: int) -> None:
+        """Ask the launcher to end the job, if it has a command for that (PMI-1, as hydra speaks it).
+
+        hydra takes an exit before MPI_Init as a normal end, and the others would wait in MPI_Init.
+        """
+        if self.pmi_fd >= 0:
+            try:
+                os.write(self.pmi_fd, f"cmd=abort exitcode={exit_code}\n".encode())
+            except OSError:  # the proxy has ended, and the job with it
+                return
+
+
+def find_launcher(env: Mapping[str, str]) -> Launcher | None:
+    """Return the launcher whose variables are in env, None for a process that was started alone."""
+    for name, rank, size in _KNOWN:
+        if env.get(rank, "").isdigit() and env.get(size, "").isdigit():
+            is_hydra = rank == "PMI_RANK" and "SLURM_STEP_ID" not in env and env.get("PMI_FD", "").isdigit()
+            return Launcher(name, int(env[rank]), int(env[size]), int(env["PMI_FD"]) if is_hydra else -1)
+    return None
+
+
+@functools.cache
+def this_job() -> Job:
+    """Return the Job of this process; the first call installs its exit hooks if a launcher started the process."""
+    job = Job(find_launcher(os.environ))
+    if job.launcher is not None:
+        job.install_hooks()
+    return job
+
+
+def run_protected(body: Callable[[], int | None], *, debug: bool = False) -> int:
+    """Return the exit code of body(); an error becomes one message, and the end of all ranks.
+
+    Args: debug  show tracebacks; also on while body runs if SPGNN_DEBUG=1 is in the environment.
+    An int that body returns is the exit code. Under a launcher no other code than 0 returns: the
+    job ends here. For entry points: `sys.exit(run_protected(...))`.
+    """
+    job = this_job()
+    if debug:
+        os.environ["SPGNN_DEBUG"] = "1"
+    os.environ.setdefault("SPGNN_DEBUG", "0")
+    try:
+        code = body() or 0
+        sys.stdout.flush()
+    except BaseException as error:  # SystemExit and KeyboardInterrupt end a rank like any error
+        return job.fail(error)
+    return job.end(code) if code else 0
 
 
 @contextmanager
 def world() -> Iterator[Communicator]:
-    """Yield the communicator of all ranks: MPI's where a launcher started them, else of one rank.
+    """Yield the communicator of all ranks: MPI's if a launcher started them, else of one rank.
 
     A rank that leaves the block by an error, or by sys.exit of anything but 0, is reported and ends
-    the job on all ranks: no code behind the block runs. Where no launcher is, errors pass through.
+    the job on all ranks: no code after the block runs. From the first call on, errors after the block do
+    the same. Without a launcher, errors pass through.
     Raises: LaunchError if the launcher's processes do not make one job, or MPI is missing.
     Collective.
     """
@@ -31,13 +105,26 @@ def world() -> Iterator[Communicator]:
         except SystemExit as leaving:
             if leaving.code:
                 raise
-            comm.close()  # before the others miss this rank: they are told that it has left
+            comm.close()  # before the others miss this rank: they learn that it has left
             raise
         comm.close()
         job.set_phase("after spgnn.world()")
     except BaseException as error:  # whatever it is, the other ranks must not wait for this one
-        job.fail(error)  # comes back for sys.exit(0) alone
+        job.fail(error)  # returns for sys.exit(0) only
         raise
+
+
+def share_of_threads(comm: Communicator) -> int:
+    """Return max(1, this rank's share of the host's cores, see share_of_cores). Collective.
+
+    SLURM_CPUS_PER_TASK, if it is set, is the most: not every Slurm binds a task to its cores.
+    """
+    mask = sum(1 << core for core in core_ids())
+    everywhere = comm.all_gather_json([host_id(), f"{mask:x}"])
+    here = [_cores_of(text) for host, text in everywhere if host == host_id()]
+    share = max(1, int(share_of_cores(core_ids(), here)))
+    asked = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(share, max(1, int(asked))) if asked.isdigit() else share
 
 
 def _connect(job: Job):
@@ -56,7 +143,12 @@ def _connect(job: Job):
     if size != launcher.size:
         raise LaunchError(
             f"{launcher.name} started {launcher.size} processes, but MPI makes jobs of {size} of them; "
-            f"the launcher is not of the MPI that mpi4py loads ({mpi.library()}): use the mpirun that "
+            f"the launcher does not belong to the MPI that mpi4py loads ({mpi.library()}): use the mpirun that "
             f"came with that MPI, or on Slurm srun --mpi=pmi2 or --mpi=pmix (srun --mpi=list names them)"
         )
     return mpi.connect_world(job)
+
+
+def _cores_of(mask: str) -> list[int]:
+    bits = int(mask, 16)
+    return [core for core in range(bits.bit_length()) if bits >> core & 1]

@@ -15,7 +15,7 @@ import torch
 from ..config import MOST_THREADS
 from ..dist import Communicator
 from ..dist.consistency import check_same
-from ..dist.threads import share_of_threads
+from ..dist.launch import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, is_integer, nearest, together
 from ..graph import NORMS, Graph, axis_sums
 from ..machine import give_back_memory

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from ..dist import Communicator
-from ..dist.launchers import find_launcher
+from ..dist.launch import find_launcher
 from ..errors import ResourceError
 from ..machine import cores, memory_bytes
 

@@ -17,7 +17,7 @@ from ..cost.machines import load_machine
 from ..data import is_built_in, load_graph
 from ..data.readers.make_graph import graph_name
 from ..dist.consistency import check_same
-from ..dist.threads import share_of_threads
+from ..dist.launch import share_of_threads
 from ..distgraph import DistGraph, distribute
 from ..errors import InputError, PartitionError, UsageError, together
 from ..graph import Graph

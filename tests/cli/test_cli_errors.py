@@ -61,9 +61,9 @@ def test_an_interrupt_and_the_error_of_another_rank_are_not_this_ranks_errors(
 
 
 def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, capsys):
-    explained = pytest.importorskip("spgnn.dist.launchers")
+    explained = pytest.importorskip("spgnn.dist.launch")
     launcher = explained.Launcher("mpirun", 0, 4)
-    monkeypatch.setattr("spgnn.dist.launchers.find_launcher", lambda env: launcher)
+    monkeypatch.setattr("spgnn.dist.launch.find_launcher", lambda env: launcher)
     assert cli.main(["info", "star"]) == 2
     assert "spgnn info is one process, mpirun started 4; run it without a launcher" in capsys.readouterr().err
 

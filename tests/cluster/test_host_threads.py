@@ -10,7 +10,7 @@ from hosts import ok, on_hosts
 # Prints one line a rank: host, rank, threads that spgnn would start, cores that the rank may use.
 RANK = (
     "import os, socket, spgnn, json\n"
-    "from spgnn.dist.threads import share_of_threads\n"
+    "from spgnn.dist.launch import share_of_threads\n"
     "from spgnn.dist.mpi.mpi_communicator import shares_cores\n"
     "with spgnn.world() as comm:\n"
     "    line = [socket.gethostname(), share_of_threads(comm), len(os.sched_getaffinity(0)), shares_cores()]\n"

@@ -14,10 +14,9 @@ from worlds import parallel
 
 import spgnn
 from spgnn.dist import Communicator, run_threads
-from spgnn.dist.device.addresses import AddressTransport
 from spgnn.dist.device.device_communicator import DeviceCommunicator, on_device
 from spgnn.dist.device.nccl import NcclTransport
-from spgnn.dist.device.staged import StagedTransport
+from spgnn.dist.device.staged import AddressTransport, StagedTransport
 from spgnn.errors import CollectiveError, ShapeError
 from spgnn.layers import GCN, Stack
 

@@ -11,7 +11,7 @@ import ctypes, os, signal, sys, time
 import numpy as np
 import spgnn
 from spgnn.errors import InputError
-from spgnn.dist.launchers import find_launcher
+from spgnn.dist.launch import find_launcher
 
 how, where = sys.argv[1:3]
 
@@ -46,7 +46,7 @@ PROGRAM = {
     "script": BODY + "\nmain()\n",
     "protected": BODY + "\nfrom spgnn.dist import run_protected\nsys.exit(run_protected(main))\n",
 }
-UNKNOWN = "killed, or it left without a word"  # the launcher was faster than the guard
+UNKNOWN = "killed, or it left without a message"  # the launcher was faster than the guard
 CAUSE = {
     "raise": (1, "ZeroDivisionError: boom"),
     "input": (3, "graph.txt:7: node -3 is negative"),
@@ -93,8 +93,7 @@ def test_a_rank_that_fails_ends_the_job_and_is_named_once(tmp_path, how, where, 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "how, where",
-    [("segv", "epoch"), ("os._exit", "epoch"), ("input", "set-up"), ("input", "before"), ("exit", "before"), ("quit", "before"), ("quit", "after"),
-     ("raise", "after"), ("exit", "after"), ("kill", "after")],
+    [("segv", "epoch"), ("os._exit", "epoch"), ("input", "set-up"), ("quit", "after"), ("raise", "after"), ("exit", "after"), ("kill", "after")],
 )  # fmt: skip
 def test_other_ends_of_one_rank_do_too(tmp_path, how, where):
     ended = run(tmp_path, how, where)
@@ -102,6 +101,17 @@ def test_other_ends_of_one_rank_do_too(tmp_path, how, where):
     assert ended.code == code if code else ended.code != 0
     (line,) = named(ended)
     assert re.search(rf"^spgnn: rank 1: {cause}.* \[phase: {PHASE[where]}", line)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["raise", "input", "exit", "quit"])
+def test_a_rank_that_fails_before_the_world_ends_the_job_if_the_program_is_protected(tmp_path, how):
+    ended = run(tmp_path, how, "before", "protected")
+    code, cause = CAUSE[how]
+    assert ended.code == code
+    (line,) = named(ended)
+    assert re.search(rf"^spgnn: rank 1: {cause}.* \[phase: set-up", line)
 
 
 @pytest.mark.mpi

@@ -1,12 +1,13 @@
 """world() and what a launcher leaves in the environment."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 from worlds import ROOT, launch
 
-from spgnn.dist.launchers import find_launcher
+from spgnn.dist.launch import find_launcher
 
 
 @pytest.mark.parametrize(
@@ -28,11 +29,32 @@ def test_a_launcher_is_known_by_its_variables(env, expected):
 
 
 def run(code, **env):
-    import os
-
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "SLURM"))} | env
     env["PYTHONPATH"] = str(ROOT)
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=30)
+
+
+STATE = """
+import atexit, builtins, json, os, signal, sys, threading, warnings
+
+def state():
+    hooks = sys.excepthook, sys.exit, builtins.exit, sys.unraisablehook, sys.displayhook, threading.excepthook, sys.path_hooks
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    return [*map(repr, hooks), repr(handlers), atexit._ncallbacks(), repr(warnings.filters), dict(os.environ), threading.active_count()]
+
+before = state()
+import spgnn
+after = state()
+assert before == after, [pair for pair in zip(before, after) if pair[0] != pair[1]]
+with spgnn.world(): pass
+print(sys.excepthook is not sys.__excepthook__)
+"""
+
+
+@pytest.mark.parametrize("env, has_hooks", [({}, False), ({"PMI_RANK": "0", "PMI_SIZE": "1"}, True)])
+def test_importing_spgnn_changes_nothing_of_the_process_and_world_sets_its_hooks_under_a_launcher(env, has_hooks):
+    ended = run(f"import sys; sys.modules['mpi4py'] = None\n{STATE}", **env)
+    assert (ended.stdout, ended.stderr) == (f"{has_hooks}\n", "")
 
 
 SCRIPT = "import sys, spgnn\nwith spgnn.world() as comm: print(comm, 'mpi4py' in sys.modules)"

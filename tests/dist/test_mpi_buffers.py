@@ -30,8 +30,8 @@ class Recorded:
 @parallel([], mpi=[2, 3])
 def test_the_two_buffers_of_a_collective_never_begin_at_one_address(comm):
     torch = pytest.importorskip("torch")
-    data, nothing = comm._data, [0] * comm.size
-    comm._data = recorded = Recorded(data)
+    handles, nothing = comm._handles, [0] * comm.size
+    handles.data = recorded = Recorded(data := handles.data)
     try:
         rows = np.zeros((8, 3))
         comm.all_to_all(rows[:0], nothing, rows[:0], nothing)
@@ -50,4 +50,4 @@ def test_the_two_buffers_of_a_collective_never_begin_at_one_address(comm):
         comm.start_addresses(0, no_rows, 0, no_rows, 24).wait()
         assert recorded.calls == 8
     finally:
-        comm._data = data
+        handles.data = data

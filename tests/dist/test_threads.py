@@ -3,8 +3,8 @@
 import pytest
 from worlds import parallel
 
-from spgnn.dist import threads
-from spgnn.dist.threads import share_of_threads
+from spgnn.dist import launch
+from spgnn.dist.launch import share_of_threads
 from spgnn.machine import core_ids, host_id, share_of_cores
 
 
@@ -38,7 +38,7 @@ def test_a_host_is_known_by_more_than_its_name(monkeypatch):
 @pytest.mark.parametrize("elsewhere", [0, 5])
 def test_ranks_share_the_cores_of_their_host(monkeypatch, mine, others_here, expected, elsewhere):
     monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
-    monkeypatch.setattr(threads, "core_ids", lambda: list(mine))
+    monkeypatch.setattr(launch, "core_ids", lambda: list(mine))
     others = [(host_id(), cores) for cores in others_here] + [("another host", mine)] * elsewhere
     assert share_of_threads(Ranks(others)) == expected
 
@@ -46,7 +46,7 @@ def test_ranks_share_the_cores_of_their_host(monkeypatch, mine, others_here, exp
 @pytest.mark.parametrize("asked, expected", [("4", 4), ("16", 8), ("0", 1), ("", 8)])
 def test_slurm_s_cpus_per_task_are_the_most(monkeypatch, asked, expected):
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", asked)
-    monkeypatch.setattr(threads, "core_ids", lambda: list(range(8)))
+    monkeypatch.setattr(launch, "core_ids", lambda: list(range(8)))
     assert share_of_threads(Ranks([])) == expected
 
 

@@ -215,7 +215,7 @@ import os, signal, sys, threading
 from spgnn.cli import main
 
 def stop_when_training():
-    from spgnn.dist.job.protect import this_job
+    from spgnn.dist.launch import this_job
     while not this_job().phase.startswith("epoch"):
         pass
     os.kill(os.getpid(), signal.SIGSTOP)

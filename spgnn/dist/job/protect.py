@@ -1,8 +1,8 @@
 """Protection: one rank that fails ends the whole job, in seconds, and is named once.
 
-A Job is this process's part in what a launcher started. What Python can see (exceptions, sys.exit)
-it reports itself and ends with MPI's Abort; what it cannot see (SIGKILL, segfaults, os._exit) the
-guard of the host reports, and the launcher ends the others.
+A Job is this process as one of those that a launcher started. Failures that Python sees (exceptions,
+sys.exit) it reports itself and ends with MPI's Abort; those that Python does not see (SIGKILL, segfaults,
+os._exit) are reported by the guard of the host, and the launcher ends the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import array
 import atexit
 import builtins
 import fcntl
-import functools
 import os
 import socket
 import stat
@@ -21,45 +20,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ...errors import RankError, SpgnnError, exit_code_of
-from ..launchers import Launcher, find_launcher
 from . import guard
-from .guard_client import PATIENCE_S, GuardLine
+from .guard import PATIENCE_S, GuardLine
 
-INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as a shell says it
+if TYPE_CHECKING:
+    from ..launch import Launcher
 
-
-def run_protected(body: Callable[[], int | None], *, debug: bool = False) -> int:
-    """Return the exit code of body(); an error becomes one message, and the end of all ranks.
-
-    Args: debug  show tracebacks; also on while body runs if SPGNN_DEBUG=1 is in the environment.
-    An int that body returns is the exit code. Under a launcher no other code than 0 returns: the
-    job ends here. For entry points: `sys.exit(run_protected(...))`.
-    """
-    job = this_job()
-    if debug:
-        os.environ["SPGNN_DEBUG"] = "1"
-    os.environ.setdefault("SPGNN_DEBUG", "0")
-    try:
-        code = body() or 0
-        sys.stdout.flush()
-    except BaseException as error:  # SystemExit and KeyboardInterrupt end a rank like any error
-        return job.fail(error)
-    return job.end(code) if code else 0
-
-
-@functools.cache
-def this_job() -> Job:
-    """Return the Job of this process, its hooks installed if a launcher started it."""
-    job = Job(find_launcher(os.environ))
-    if job.launcher is not None:
-        job.install_hooks()
-    return job
+INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as in a shell
 
 
 class Job:
-    """This process in its job: its rank, its phase, and its line to the guard of the host."""
+    """This process in its job: its rank, its phase, and its connection to the guard of the host."""
 
     def __init__(self, launcher: Launcher | None):
         self.launcher = launcher
@@ -75,10 +49,10 @@ class Job:
             atexit.register(self._line.leave)
 
     def set_phase(self, phase: str) -> None:
-        """Record what this rank does; the guard names it."""
+        """Record what this rank does; the guard reports it."""
         self.phase = " ".join(phase.split())
         if self._line is not None:
-            self._line.tell(self.phase.encode())
+            self._line.send(self.phase.encode())
 
     def fail(self, error: BaseException) -> int:
         """Report error, once a host, and end the job with its exit code.
@@ -106,14 +80,14 @@ class Job:
         for fd in (1, 2):
             _wait_until_read(fd)
         if self._line is not None:
-            self._line.tell(guard.FAILED)
+            self._line.send(guard.FAILED)
         if "mpi4py.MPI" in sys.modules:
             abort_world(sys.modules["mpi4py.MPI"], exit_code)
         self.launcher.abort(exit_code)
         os._exit(exit_code)
 
     def install_hooks(self) -> None:
-        """End the job for errors before and after spgnn.world() too: sys.excepthook and sys.exit."""
+        """End the job for errors outside spgnn.world() too, from now on: sys.excepthook and sys.exit."""
 
         def leave_process(code=None):
             raise _exit_of(self, code)
@@ -133,7 +107,7 @@ class Job:
         sys.stderr.flush()
 
     def _may_speak(self, error: BaseException) -> bool:
-        """Return whether no other rank of this host has been reported; wait for one that has more to say."""
+        """Return whether no other rank of this host has been reported; wait for one that has more to report."""
         if self.launcher is None:
             return True
         if self._line is not None and self._line.is_up:
@@ -146,7 +120,7 @@ class Job:
 
 
 def abort_world(MPI, exit_code: int) -> None:
-    """End all ranks by MPI_Abort, without its own words on stderr; of one rank alone, only MPI ends.
+    """End all ranks by MPI_Abort, without its own message on stderr; of one rank alone, only MPI ends.
 
     Args: MPI  mpi4py's module, which only dist/mpi imports.
     """
@@ -166,7 +140,7 @@ def shared_files() -> list[str]:
 
 
 def _wait_until_read(fd: int) -> None:
-    """Wait until the launcher has read what stands in fd, if it is a pipe: hydra drops it at an abort."""
+    """Wait until the launcher has read what is in fd, if it is a pipe: hydra drops it at an abort."""
     end, unread = time.monotonic() + PATIENCE_S, array.array("i", [0])
     try:
         while stat.S_ISFIFO(os.fstat(fd).st_mode) and time.monotonic() < end:

@@ -1,7 +1,7 @@
-"""MpiCommunicator: mpi4py on buffers; headers on a communicator of their own beside the data.
+"""MpiCommunicator: mpi4py on buffers; headers travel on a second communicator next to the data.
 
-The only file that imports mpi4py. Every collective first starts an Ialltoall of headers (64 bytes a
-peer), so that ranks that differ raise instead of hanging or adding float32 bits to float64 ones.
+The only file that imports mpi4py. Every collective first starts an Ialltoall of headers (64 bytes per
+peer), so that ranks that differ raise instead of hanging or adding float32 bits to float64 values.
 Rows travel as contiguous byte types, so counts and displacements are rows, not bytes. What one rank
 sends another beyond `max_bytes` follows in pieces, point to point: some MPIs fail above 2^31.
 """
@@ -12,6 +12,7 @@ import ctypes
 import secrets
 import time
 import weakref
+from collections.abc import Iterator
 
 import numpy as np
 from mpi4py import MPI
@@ -22,8 +23,6 @@ from .. import headers as buffers
 from ..base import BaseCommunicator, copy_own_rows
 from ..job.protect import Job, abort_world, shared_files
 from ..traffic import Traffic
-from .handles import MpiHeld
-from .line import MpiLine
 from .progress import Progress
 
 MAX_BYTES = 2**31 - 1
@@ -32,8 +31,9 @@ _TYPES = {
     "bool": MPI.UINT8_T, "int8": MPI.INT8_T, "uint8": MPI.UINT8_T, "int32": MPI.INT32_T, "int64": MPI.INT64_T,
     "float32": MPI.FLOAT, "float64": MPI.DOUBLE,
 }  # fmt: skip
-YIELDS, PAUSE_S = 200, 5e-5  # where ranks share cores: give the core away so often, then sleep
+YIELDS, PAUSE_S = 200, 5e-5  # where ranks share cores: yield the core this many times, then sleep
 _TAIL = 7  # tag of the pieces beyond max_bytes
+_LONGEST = 4096  # bytes of a message of MpiChannel
 _NOTHING_TO_SEND, _NOTHING_TO_RECEIVE = np.zeros(1, np.uint8), np.zeros(1, np.uint8)
 
 
@@ -48,23 +48,25 @@ def library() -> str:
 
 
 def is_cuda_aware() -> bool:
-    """Whether the MPI library says that it takes addresses of CUDA devices; one that does not know the question does not."""
+    """Return whether the MPI library reports that it takes addresses of CUDA devices; False if it cannot report it."""
     query = getattr(ctypes.CDLL(MPI.__file__), "MPIX_Query_cuda_support", None)
     return query is not None and bool(query())
 
 
 def thread_level() -> str:
-    """Return what MPI lets threads do: single, funneled, serialized or multiple."""
+    """Return MPI's thread support: single, funneled, serialized or multiple."""
     names = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized"}
     return names.get(MPI.Query_thread(), "multiple")
 
 
 def connect_world(job: Job) -> MpiCommunicator:
-    """Return the communicator of all ranks, known to job. Collective."""
+    """Return the communicator of all ranks, registered with job. Collective."""
     token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
     MPI.COMM_WORLD.Bcast([token, MPI.BYTE], 0)
     job.join(MPI.COMM_WORLD.rank, token.tobytes().hex(), MPI.COMM_WORLD.Barrier, shared_files())
-    progress = Progress() if MPI.Query_thread() == MPI.THREAD_MULTIPLE else None
+    progress = Progress() if thread_level() == "multiple" else None
+    if progress is not None:
+        progress.start()  # before anything large: a thread needs memory to start
     comm = MpiCommunicator(MPI.COMM_WORLD, progress=progress, job=job)
     comm.phase = "set-up"
     return comm
@@ -73,18 +75,17 @@ def connect_world(job: Job) -> MpiCommunicator:
 class MpiCommunicator(BaseCommunicator):
     """One rank of an MPI communicator, which is duplicated (data, headers) and freed by `close`.
 
-    Args: max_bytes   the largest message that MPI is given in one piece; equal on all ranks.
-          progress    the thread that moves started exchanges on, or None: `test` and `wait` do it.
-          job         what hears of phases and aborts, or None.
-          gives_way   of the communicator that this one is a part of; None: shares_cores(comm).
+    Args: max_bytes      the largest message that MPI is given in one piece; equal on all ranks.
+          progress       the thread that advances started exchanges, or None: `test` and `wait` do it.
+          job            is notified of phases and aborts, or None.
+          yields_cores   whether a rank that waits lets others run; None: shares_cores(comm).
     """
 
     def __init__(
         self, comm, max_bytes: int = MAX_BYTES, progress: Progress | None = None, job: Job | None = None,
-        traffic: Traffic | None = None, gives_way: bool | None = None,
+        traffic: Traffic | None = None, yields_cores: bool | None = None,
     ):  # fmt: skip
-        self._held = MpiHeld(comm, shares_cores(comm) if gives_way is None else gives_way)
-        self._data, self._headers, self._row_types = self._held.data, self._held.headers, self._held.row_types
+        self._handles = MpiHandles(comm, shares_cores(comm) if yields_cores is None else yields_cores)
         self._is_root = traffic is None
         self._progress = progress
         self._job = job
@@ -110,14 +111,30 @@ class MpiCommunicator(BaseCommunicator):
             self._job.fail(_Aborted(message, exit_code))
 
     def close(self) -> None:
-        """Free what MPI holds for this communicator and its splits. Collective, and the last one."""
-        _close(self._held)
+        """Free the MPI handles of this communicator and its splits. Collective, and the last call."""
+        self._handles.close()
         if self._progress is not None and self._is_root:
             self._progress.close()
 
-    def open_line(self) -> MpiLine | None:
-        """Return a line for the watchdogs of these ranks, None where MPI lets one thread call only. Collective."""
-        return MpiLine(self._headers.Dup()) if thread_level() == "multiple" else None
+    def open_channel(self) -> MpiChannel | None:
+        """Return a channel for the watchdogs of these ranks; None if MPI allows calls from one thread only. Collective."""
+        return MpiChannel(self._handles.headers.Dup()) if thread_level() == "multiple" else None
+
+    def start_addresses(
+        self, send: int, send_rows: np.ndarray, recv: int, recv_rows: np.ndarray, row_bytes: int
+    ) -> MpiRequest:
+        """Start an all_to_all of rows at addresses, on a device if is_cuda_aware.
+
+        Rows to oneself are not copied, and no bytes are counted.
+        """
+        row = np.empty((0, row_bytes), np.uint8)
+        head = buffers.with_rows(buffers.header("all_to_all", self.size, row, row.shape[1:]), send_rows)
+        out, into = (
+            MPI.buffer.fromaddress(at, int(rows.sum()) * row_bytes)
+            for at, rows in ((send, send_rows), (recv, recv_rows))
+        )
+        units = _units(row, self.max_bytes)
+        return self._exchange_bytes(head, out, send_rows, into, recv_rows, *units, wait=False)
 
     def _reduce(self, head, x, op, wait):
         flat = x.reshape(-1)
@@ -125,90 +142,81 @@ class MpiCommunicator(BaseCommunicator):
             flat = flat.view(np.uint8)
         step = max(1, self.max_bytes // x.itemsize)
         pieces = [[flat[i : i + step], _TYPES[x.dtype.name]] for i in range(0, len(flat), step)]
-        return self._start(head, lambda: [self._data.Iallreduce(MPI.IN_PLACE, p, _OPS[op]) for p in pieces], None, wait)
+        data = self._handles.data
+        return self._start(head, lambda: [data.Iallreduce(MPI.IN_PLACE, p, _OPS[op]) for p in pieces], None, wait)
 
     def _exchange(self, head, send, send_rows, recv, recv_rows, wait):
         copy_own_rows(send, send_rows, recv, recv_rows, self.rank)
-        return self._exchange_bytes(head, _bytes(send), send_rows, _bytes(recv), recv_rows, *self._unit(send), wait)
-
-    def start_addresses(
-        self, send: int, send_rows: np.ndarray, recv: int, recv_rows: np.ndarray, row_bytes: int
-    ) -> MpiRequest:
-        """Start an all_to_all of rows at addresses, of a device where is_cuda_aware; rows to oneself stay behind. Counts nothing."""
-        row = np.empty((0, row_bytes), np.uint8)
-        head = buffers.with_rows(buffers.header("all_to_all", self.size, row, row.shape[1:]), send_rows)
-        out, into = (
-            MPI.buffer.fromaddress(at, int(rows.sum()) * row_bytes)
-            for at, rows in ((send, send_rows), (recv, recv_rows))
-        )
-        return self._exchange_bytes(head, out, send_rows, into, recv_rows, *self._unit(row), wait=False)
+        units = _units(send, self.max_bytes)
+        return self._exchange_bytes(head, _bytes(send), send_rows, _bytes(recv), recv_rows, *units, wait)
 
     def _exchange_bytes(self, head, out, send_rows, into, recv_rows, unit: int, scale: int, wait: bool) -> MpiRequest:
         most = self.max_bytes // unit
         counts, starts = buffers.of_others(send_rows * scale, self.rank)
         recv_counts, recv_starts = buffers.of_others(recv_rows * scale, self.rank)
-        datatype = self._row_type(unit)
-        out, into = _apart(out, into)
+        data, datatype = self._handles.data, self._handles.row_type(unit)
+        out, into = _at_two_addresses(out, into)
 
         def post():
             firsts = [
-                [data, (np.minimum(n, most), at), datatype]
-                for data, n, at in ((out, counts, starts), (into, recv_counts, recv_starts))
+                [buffer, (np.minimum(n, most), at), datatype]
+                for buffer, n, at in ((out, counts, starts), (into, recv_counts, recv_starts))
             ]
-            requests = [self._data.Ialltoallv(*firsts)]
-            for data, n, at, call in (
-                (into, recv_counts, recv_starts, self._data.Irecv),
-                (out, counts, starts, self._data.Isend),
+            requests = [data.Ialltoallv(*firsts)]
+            for buffer, n, at, call in (
+                (into, recv_counts, recv_starts, data.Irecv),
+                (out, counts, starts, data.Isend),
             ):
                 for q in np.flatnonzero(n > most):
                     for done in range(most, n[q], most):
                         first, size = (at[q] + done) * unit, min(most, n[q] - done)
-                        requests.append(call([data[first : first + size * unit], size, datatype], int(q), _TAIL))
+                        requests.append(call([buffer[first : first + size * unit], size, datatype], int(q), _TAIL))
             return requests
 
         return self._start(head, post, recv_rows, wait)
 
     def _gather(self, head, x):
         counts = buffers.rows_of(self._meet(head))
-        out = np.empty((counts.sum(), *x.shape[1:]), x.dtype)
-        unit, scale = self._unit(x)
+        gathered = np.empty((counts.sum(), *x.shape[1:]), x.dtype)
+        unit, scale = _units(x, self.max_bytes)
         counts_u = counts * scale
         starts = np.concatenate([[0], np.cumsum(counts_u)[:-1]])
         step = max(1, self.max_bytes // (unit * self.size))
-        mine, into, datatype = _bytes(x), _bytes(out), self._row_type(unit)
+        out, datatype = _bytes(x), self._handles.row_type(unit)
         for done in range(0, counts_u.max(initial=0), step):
             now = np.clip(counts_u - done, 0, step)
-            piece = mine[done * unit : (done + now[self.rank]) * unit]
-            piece, whole = _apart(piece, into)
-            wait_for(
-                [self._data.Iallgatherv([piece, now[self.rank], datatype], [whole, (now, starts + done), datatype])],
-                self._held.gives_way,
+            n = now[self.rank]
+            piece, into = _at_two_addresses(out[done * unit : (done + n) * unit], _bytes(gathered))
+            self._handles.wait(
+                [self._handles.data.Iallgatherv([piece, n, datatype], [into, (now, starts + done), datatype])]
             )
-        return out, counts
+        return gathered, counts
 
     def _broadcast(self, head, x, root):
         self._meet(head)
         flat = _bytes(x)
         for start in range(0, len(flat), self.max_bytes):
-            wait_for([self._data.Ibcast([flat[start : start + self.max_bytes], MPI.BYTE], root)], self._held.gives_way)
+            piece = [flat[start : start + self.max_bytes], MPI.BYTE]
+            self._handles.wait([self._handles.data.Ibcast(piece, root)])
 
     def _split(self, head, color, key):
         self._meet(head)
-        is_used = self._held.used()  # on some rank
-        wait_for([self._data.Iallreduce(MPI.IN_PLACE, [is_used, MPI.UINT8_T], MPI.MAX)], self._held.gives_way)
-        self._held.keep(is_used)
-        part = self._data.Split(MPI.UNDEFINED if color is None else color, key)
+        handles = self._handles
+        is_used = handles.used_splits()  # on some rank
+        handles.wait([handles.data.Iallreduce(MPI.IN_PLACE, [is_used, MPI.UINT8_T], MPI.MAX)])
+        handles.free_unused(is_used)
+        part = handles.data.Split(MPI.UNDEFINED if color is None else color, key)
         if part == MPI.COMM_NULL:
-            self._held.add(None, None)
+            handles.add_split(None, None)
             return None
         peers = np.empty(part.size, np.int64)
         part.Allgather([np.array([self.rank]), MPI.INT64_T], [peers, MPI.INT64_T])
         traffic = Traffic(part.size, self.traffic, peers)
-        comm = MpiCommunicator(part, self.max_bytes, self._progress, self._job, traffic, self._held.gives_way)
+        comm = MpiCommunicator(part, self.max_bytes, self._progress, self._job, traffic, handles.yields_cores)
         part.Free()
         comm.phase = self.phase
         comm._whole = self  # which is in use as long as this part is
-        self._held.add(weakref.ref(comm), comm._held)
+        handles.add_split(weakref.ref(comm), comm._handles)
         return comm
 
     def _meet(self, head) -> np.ndarray:
@@ -216,34 +224,22 @@ class MpiCommunicator(BaseCommunicator):
         return self._start(head, list, None, wait=True).heads
 
     def _start(self, head, post, recv_rows, wait) -> MpiRequest:
-        """Start the headers and what post() starts; to wait: the headers first, so that no data is at stake."""
+        """Start the headers and what post() starts; if wait, compare the headers before any data is sent."""
         heads = np.empty_like(head)
-        met = self._headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])
+        met = self._handles.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])
         if wait:
-            wait_for([met], self._held.gives_way)
+            self._handles.wait([met])
             buffers.check_headers(heads, self.rank, recv_rows)
-        request = MpiRequest(self.rank, heads, met, post(), recv_rows, self._progress, self._held.gives_way)
+        request = MpiRequest(self.rank, heads, met, post(), recv_rows, self._progress, self._handles.wait)
         if wait:
             request.wait()
         elif self._progress is not None:
             self._progress.add(request)
         return request
 
-    def _unit(self, x) -> tuple[int, int]:
-        """Return (bytes of a unit, units a row): the row, or the entry where a row is above max_bytes."""
-        n_bytes = buffers.row_bytes(x)
-        if n_bytes <= self.max_bytes:
-            return max(1, n_bytes), min(1, n_bytes)
-        return x.itemsize, n_bytes // x.itemsize
-
-    def _row_type(self, n_bytes: int):
-        if n_bytes not in self._row_types:
-            self._row_types[n_bytes] = MPI.BYTE.Create_contiguous(n_bytes).Commit()
-        return self._row_types[n_bytes]
-
 
 class _Aborted(SpgnnError):
-    """What a rank ends the job with by `abort`."""
+    """The error with which `abort` ends the job."""
 
     def __init__(self, message: str, exit_code: int):
         super().__init__(message)
@@ -253,18 +249,16 @@ class _Aborted(SpgnnError):
 class MpiRequest:
     """One started collective: headers first, then its data; `progress` advances it between its calls."""
 
-    def __init__(
-        self, rank: int, heads: np.ndarray, met, data: list, recv_rows, progress: Progress | None, gives_way: bool
-    ):
+    def __init__(self, rank: int, heads: np.ndarray, met, data: list, recv_rows, progress: Progress | None, wait_for):
         self.heads = heads
-        self._rank, self._recv_rows, self._progress, self._gives_way = rank, recv_rows, progress, gives_way
+        self._rank, self._recv_rows, self._progress, self._wait_for = rank, recv_rows, progress, wait_for
         self._met, self._data = met, data
         self._is_done = False
         self._error: MPI.Exception | None = None
         self.ended_s: float | None = None
 
     def advance(self) -> bool:
-        """Test; return whether MPI has ended it. An error of MPI is kept for `wait`."""
+        """Test; return whether MPI has ended it. An error of MPI is raised by `wait`."""
         try:
             has_ended = MPI.Request.Testall([self._met, *self._data])
         except MPI.Exception as error:
@@ -289,21 +283,122 @@ class MpiRequest:
             return
         if self._progress is not None:
             self._progress.remove(self)
-        wait_for([self._met], self._gives_way)
-        # Before the data: where ranks differ, that would hang or fail with less to say.
+        self._wait_for([self._met])
+        # Before the data: if the ranks differ, waiting for it would hang or fail with a worse message.
         buffers.check_headers(self.heads, self._rank, self._recv_rows)
         try:
             if self._error is not None:
                 raise self._error
-            wait_for(self._data, self._gives_way)
+            self._wait_for(self._data)
         except MPI.Exception as error:
             raise CollectiveError(f"rank {self._rank}: MPI failed: {error.Get_error_string()}") from error
         self._is_done = True
         self.ended_s = self.ended_s or time.monotonic()
 
 
+class MpiHandles:
+    """The MPI handles of a communicator and its splits: two duplicates of each, and the types of their rows.
+
+    MPI has about 2,000 communicators and frees none by itself. Freeing is collective, and ranks drop a split at
+    different times: the next split frees those that no rank uses any more.
+    """
+
+    def __init__(self, comm, yields_cores: bool):
+        self.yields_cores = yields_cores
+        self.data, self.headers = comm.Dup(), comm.Dup()
+        self._row_types: dict = {}
+        self._splits: list[tuple[weakref.ref | None, MpiHandles | None]] = []  # in the order of the calls
+
+    def row_type(self, n_bytes: int):
+        """Return the MPI datatype of a row of n_bytes."""
+        if n_bytes not in self._row_types:
+            self._row_types[n_bytes] = MPI.BYTE.Create_contiguous(n_bytes).Commit()
+        return self._row_types[n_bytes]
+
+    def wait(self, requests: list) -> None:
+        """Wait for MPI requests. Where ranks share cores, let the others run: MPI's own wait would spin."""
+        if not self.yields_cores:
+            MPI.Request.Waitall(requests)
+            return
+        tries = 0
+        while not MPI.Request.Testall(requests):
+            tries += 1
+            time.sleep(0 if tries < YIELDS else PAUSE_S)
+
+    def add_split(self, part: weakref.ref | None, handles: MpiHandles | None) -> None:
+        """Add a split; None twice on a rank that is not in it."""
+        self._splits.append((part, handles))
+
+    def used_splits(self) -> np.ndarray:
+        """Return whether this rank still uses each split, (splits,) uint8."""
+        return np.array([part is not None and part() is not None for part, _ in self._splits], np.uint8)
+
+    def free_unused(self, is_used: np.ndarray) -> None:
+        """Free the splits that are not used, the same ones on all ranks. Collective."""
+        for (_, handles), used in zip(self._splits, is_used):
+            if handles is not None and not used:
+                handles.free()
+        self._splits = [entry for entry, used in zip(self._splits, is_used) if used]
+
+    def own_splits(self) -> Iterator[MpiHandles]:
+        """Yield the handles of the splits that this rank is in."""
+        return (handles for _, handles in self._splits if handles is not None)
+
+    def close(self) -> None:
+        """Free everything once all ranks of a communicator call this; nothing if it is free. Collective."""
+        if not self.data:
+            return
+        for handles in self.own_splits():
+            handles.close()
+        heads = np.empty_like(head := buffers.header("close", self.headers.size))
+        self.wait([self.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])])
+        buffers.check_headers(heads, self.headers.rank)
+        self.free()
+
+    def free(self) -> None:
+        """Free everything, the remaining splits too; nothing if it is free. Collective."""
+        if not self.data:
+            return
+        for handles in self.own_splits():
+            handles.free()
+        for datatype in self._row_types.values():
+            datatype.Free()
+        self.headers.Free()
+        self.data.Free()
+
+
+class MpiChannel:
+    """Short messages from thread to thread, for watchdogs; needs MPI_THREAD_MULTIPLE. Never waits.
+
+    Args: comm  an mpi4py communicator that nothing else uses; freed by `close`.
+    """
+
+    def __init__(self, comm):
+        self._comm = comm
+        self._sent: list[tuple] = []
+
+    def send(self, rank: int, message: bytes) -> None:
+        """Send; a rank that is stopped receives it later or never."""
+        self._sent = [(request, held) for request, held in self._sent if not request.Test()]
+        self._sent.append((self._comm.Isend(message[:_LONGEST], rank), message))
+
+    def receive(self) -> list[bytes]:
+        """Return the messages that have arrived."""
+        arrived = []
+        while self._comm.Iprobe():
+            message = bytearray(_LONGEST)
+            self._comm.Recv(message)
+            arrived.append(bytes(message).rstrip(b"\0"))
+        return arrived
+
+    def close(self) -> None:
+        """Receive what is still under way and free the communicator. Collective, after a barrier."""
+        self.receive()
+        self._comm.Free()
+
+
 def shares_cores(comm=MPI.COMM_WORLD) -> bool:
-    """Whether one of the ranks of an mpi4py communicator on this host has less than a core to itself. Collective."""
+    """Return whether a rank of an mpi4py communicator on this host has less than a core to itself. Collective."""
     here = comm.Split_type(MPI.COMM_TYPE_SHARED)
     mine = core_ids()
     is_mine = np.zeros((here.size, here.allreduce(mine[-1], MPI.MAX) + 1), np.uint8)
@@ -314,36 +409,21 @@ def shares_cores(comm=MPI.COMM_WORLD) -> bool:
     return bool(shares.min() < 1 - 1e-9)
 
 
-def wait_for(requests: list, gives_way: bool) -> None:
-    """Wait for MPI requests. Where ranks share cores, let the others run: MPI's own wait would spin."""
-    if not gives_way:
-        MPI.Request.Waitall(requests)
-        return
-    tries = 0
-    while not MPI.Request.Testall(requests):
-        tries += 1
-        time.sleep(0 if tries < YIELDS else PAUSE_S)
-
-
-def _close(held: MpiHeld) -> None:
-    """Free a communicator and its splits once all of its ranks have come here; nothing where that is done."""
-    if not held.data:
-        return
-    for part in held.of_parts():
-        _close(part)
-    heads = np.empty_like(head := buffers.header("close", held.headers.size))
-    wait_for([held.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])], held.gives_way)
-    buffers.check_headers(heads, held.headers.rank)
-    held.free()
-
-
-def _apart(out, into):
+def _at_two_addresses(out, into):
     """Return (out, into), an empty buffer replaced by memory of its own.
 
     An empty view such as recv[:0] has the address of recv, and Open MPI's nonblocking collectives take equal
     addresses for MPI_IN_PLACE: that rank would run another schedule than the others and wait forever.
     """
     return out if len(out) else _NOTHING_TO_SEND, into if len(into) else _NOTHING_TO_RECEIVE
+
+
+def _units(x, max_bytes: int) -> tuple[int, int]:
+    """Return (bytes of a unit, units per row): the row, or the entry if a row is above max_bytes."""
+    n_bytes = buffers.row_bytes(x)
+    if n_bytes <= max_bytes:
+        return max(1, n_bytes), min(1, n_bytes)
+    return x.itemsize, n_bytes // x.itemsize
 
 
 def _bytes(x: np.ndarray) -> np.ndarray:

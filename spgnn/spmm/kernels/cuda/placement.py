@@ -21,9 +21,8 @@ from typing import Protocol
 import torch
 
 from ....dist import Communicator
-from ....dist.device.addresses import AddressTransport
 from ....dist.device.device_communicator import DeviceCommunicator
-from ....dist.device.staged import StagedTransport
+from ....dist.device.staged import AddressTransport, StagedTransport
 from ....errors import ResourceError, UsageError, agree, nearest
 from ....machine import host_id
 from .launcher import CurrentStream

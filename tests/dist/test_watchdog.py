@@ -213,14 +213,14 @@ def test_a_long_computation_that_moves_is_not_ended(tmp_path):
 TRAINING = """
 import os, signal, sys, threading
 from spgnn.cli import main
+from spgnn.dist.launch import this_job
 
 def stop_when_training():
-    from spgnn.dist.launch import this_job
     while not this_job().phase.startswith("epoch"):
         pass
     os.kill(os.getpid(), signal.SIGSTOP)
 
-if os.environ["PMI_RANK"] == "1":
+if this_job().rank == 1:
     threading.Thread(target=stop_when_training, daemon=True).start()
 sys.argv = "spgnn train sbm:n=300,seed=1 --hidden 8 --epochs 1000000 --watchdog 1 --json".split()
 sys.exit(main())

@@ -38,7 +38,7 @@ def dense_gradients(graph, model, how):
     """Loss, logits and gradients of the one-process dense model."""
     X = graph.X.toarray() if hasattr(graph.X, "toarray") else graph.X
     model = model.double()
-    Z = model(DenseOperator(dense_operator(graph, how)), torch.from_numpy(np.asarray(X, dtype=np.float64)))
+    Z = model(DenseOperator(dense_operator(graph, how)), torch.tensor(X, dtype=torch.float64))
     rows = (graph.split == 0) & (graph.y >= 0)
     loss = torch.nn.functional.cross_entropy(Z[rows], torch.from_numpy(graph.y[rows]))
     loss.backward()

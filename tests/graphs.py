@@ -6,8 +6,13 @@ import scipy.sparse as sp
 from spgnn.graph import Graph, graph_from_coo
 
 
-def random_graph(n=40, edges=160, f=6, classes=3, seed=0, sparse=False, weighted=False, use="directed") -> Graph:
-    """A directed graph with an isolated node, self-loops, unlabelled nodes and a split."""
+def random_graph(
+    n=40, edges=160, f=6, classes=3, seed=0, sparse=False, weighted=False, use="directed", train_every=0
+) -> Graph:
+    """A directed graph with an isolated node, self-loops, unlabelled nodes and a split.
+
+    Args: train_every  one in so many nodes trains and the others validate; 0: a random split.
+    """
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, max(n - 1, 1), (2, edges if n > 1 else 0))
     X = rng.standard_normal((n, f))
@@ -18,6 +23,8 @@ def random_graph(n=40, edges=160, f=6, classes=3, seed=0, sparse=False, weighted
     y[0] = classes - 1
     split = rng.choice(np.array([0, 0, 0, 1, 2, -1], np.int8), n)
     split[0] = 0
+    if train_every:
+        split[:] = np.where(np.arange(n) % train_every == 0, 0, 1)
     weights = rng.random(len(src)) + 0.5 if weighted else None
     graph = graph_from_coo(src, dst, n, weights=weights, X=X, y=y, split=split)
     return graph.with_edges(use)

@@ -6,6 +6,7 @@ Shapes: N nodes, n own rows, C classes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -290,6 +291,9 @@ def _features(X_nF, feature_norm, pool, dtype, threads):
             X_nF = X_nF * scale_n[:, None]
     if sp.issparse(X_nF):
         return SparseRows(sp.csr_array(X_nF), pool, dtype, threads)
+    X_nF = X_nF.view()
+    with suppress(ValueError):  # the memory of a mapped file stays read-only, and torch takes none that is
+        X_nF.flags.writeable = True
     if pool.device.type != "cpu":
         return torch.from_numpy(np.require(X_nF, requirements=("C", "W"))).to(pool.device, dtype)
     if X_nF.dtype.name == str(dtype).removeprefix("torch.") and X_nF.flags.c_contiguous and X_nF.flags.writeable:

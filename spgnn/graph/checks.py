@@ -5,14 +5,19 @@ Shapes: N nodes, E nonzeros, F features, C classes, S splits.
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import scipy.sparse as sp
 
 from ..errors import GraphError
 
 
-def check_graph(graph) -> None:
-    """Raise GraphError unless the arrays make a graph: O(E + size of X), no copy."""
+def check_graph(graph, is_new: bool = True) -> None:
+    """Raise GraphError unless the arrays make a graph: O(E + size of X), no copy.
+
+    Args: is_new  look for dense features that are not finite too: the only check that reads all of a dense X.
+    """
     A = graph.A
     if not (sp.issparse(A) and A.format == "csr"):
         raise GraphError(f"A must be a scipy CSR, got {type(A).__name__}; see spgnn.load_graph and graph_from_coo")
@@ -33,7 +38,7 @@ def check_graph(graph) -> None:
     if graph.X is not None:
         if graph.X.ndim != 2 or graph.X.shape[0] != n:
             raise GraphError(f"features have shape {graph.X.shape}, the graph has {n} nodes; expected ({n}, F)")
-        if not sp.issparse(graph.X):
+        if is_new and not sp.issparse(graph.X):
             _check_finite(graph.X, "features")
     if graph.y is not None:
         if graph.y.ndim not in (1, 2) or graph.y.shape[0] != n:
@@ -54,6 +59,34 @@ def check_graph(graph) -> None:
             )
 
 
+def check_unchanged(graph) -> None:
+    """Raise GraphError unless the arrays still make a graph: compiled code that is given others reads outside them.
+
+    Cheap next to any use of a graph: O(E), and no dense X is read.
+    """
+    try:
+        check_graph(graph, is_new=False)
+    except GraphError as error:
+        raise GraphError(
+            f"{graph.name} was changed in place after it was made: {error}. Copy the arrays, change the copies, make a new Graph"
+        ) from None
+
+
+def read_only(M):
+    """Return M, an array or CSR or None, without the right to write: views of the same memory, M itself stays as it is."""
+    if not sp.issparse(M):
+        if isinstance(M, np.ndarray) and M.flags.writeable:
+            M = M.view()
+            M.flags.writeable = False
+        return M
+    arrays = {name: read_only(getattr(M, name)) for name in ("data", "indices", "indptr")}
+    if any(array is not getattr(M, name) for name, array in arrays.items()):
+        M = copy(M)  # without the arrays
+        for name, array in arrays.items():
+            setattr(M, name, array)
+    return M
+
+
 def check_csr(A, what: str) -> None:
     """Raise GraphError unless indptr rises from 0 to nnz, indices are in range and sorted, data finite.
 
@@ -66,8 +99,12 @@ def check_csr(A, what: str) -> None:
         raise GraphError(f"{what}: {len(indices)} indices and {len(A.data)} values; expected as many of each")
     if rows == 0:
         return
-    if indptr[0] != 0 or indptr[-1] != len(indices) or (rows and np.any(np.diff(indptr) < 0)):
+    if indptr[0] != 0 or indptr[-1] != len(indices):
         raise GraphError(f"{what}: indptr must rise from 0 to {len(indices)}, got {indptr[0]} to {indptr[-1]}")
+    falls = indptr[1:] < indptr[:-1]
+    if falls.any():
+        row = int(np.argmax(falls))
+        raise GraphError(f"{what}: indptr must rise; in row {row} it falls from {indptr[row]} to {indptr[row + 1]}")
     if len(indices):
         low, high = int(indices.min()), int(indices.max())
         if low < 0 or high >= cols:

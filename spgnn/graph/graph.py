@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import GraphError, UsageError, nearest
-from .checks import check_graph
+from .checks import check_graph, check_unchanged, read_only
 from .normal import Norm, normalise
 from .split import labelled, random_split
 from .structure import canonical, csr_from_coo, is_symmetric, symmetrised
@@ -37,6 +37,9 @@ class Graph:
         name:   what messages call it.
         edges:  "stored" as it came, nothing chosen; "directed" (as it came), "undirected" or "reversed".
     Raises: GraphError naming the first node that is wrong.
+
+    The arrays are views that cannot be written; whoever gave them must not change them either. Where they are used,
+    `with_edges`, `in_use` and what is built on them raise GraphError for arrays that are no graph any more.
     """
 
     A: sp.csr_array
@@ -49,6 +52,8 @@ class Graph:
 
     def __post_init__(self):
         check_graph(self)
+        for name in ("A", "X", "y", "split"):
+            object.__setattr__(self, name, read_only(getattr(self, name)))
 
     def __repr__(self) -> str:
         said = [f"{self.n_nodes:,} nodes", f"{self.nnz:,} nonzeros", f"edges {self.edges}"]
@@ -102,6 +107,7 @@ class Graph:
     @property
     def is_symmetric(self) -> bool:
         """A equals its transpose, weights included."""
+        check_unchanged(self)
         return is_symmetric(self.A)
 
     def with_edges(self, edges: Edges) -> Graph:
@@ -111,6 +117,7 @@ class Graph:
         """
         if edges not in EDGES:
             raise UsageError(f"edges={edges!r} is not known{nearest(edges, EDGES)}")
+        check_unchanged(self)
         if edges == self.edges:
             return self
         if self.edges not in ("stored", "directed"):
@@ -122,10 +129,11 @@ class Graph:
 
     def in_use(self) -> Graph:
         """Return the graph as it is used: with its reverse edges, unless with_edges chose otherwise."""
-        return self.with_edges("undirected") if self.edges == "stored" else self
+        return self.with_edges("undirected" if self.edges == "stored" else self.edges)
 
     def normalise(self, how: Norm = "gcn") -> sp.csr_array:
         """Return the operator of this graph, see `normalise`."""
+        check_unchanged(self)
         return normalise(self.A, how)
 
     def split_N(self, index: int = 0) -> np.ndarray:
@@ -154,6 +162,7 @@ class Graph:
 
     def describe(self) -> dict:
         """Return what an import reports: sizes, self-loops, isolated nodes, symmetry, labels, split."""
+        check_unchanged(self)
         A = self.A
         counts_in = np.bincount(A.indices, minlength=self.n_nodes)
         rows = np.repeat(np.arange(self.n_nodes), np.diff(A.indptr))
@@ -166,7 +175,7 @@ class Graph:
             "nnz": self.nnz,
             "self_loops": int(loops.sum()),
             "isolated": int(np.count_nonzero(degree - 2 * loop_count == 0)),
-            "symmetric": self.is_symmetric,
+            "symmetric": is_symmetric(A),
             "weighted": bool(self.nnz and np.any(A.data != 1)),
             "features": self.n_features,
             "sparse_features": sp.issparse(self.X),

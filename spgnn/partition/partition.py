@@ -42,10 +42,10 @@ class Partition:
 
     def __post_init__(self):
         is_array = hasattr(self.owner_N, "__len__") and getattr(self.owner_N, "ndim", 1) > 0
-        owner_N = check_owner(
-            self.owner_N, len(self.owner_N) if is_array else 0, self.k, f"partition {self.method!r}"
-        ).view()
-        owner_N.flags.writeable = False
+        owner_N = check_owner(self.owner_N, len(self.owner_N) if is_array else 0, self.k, f"partition {self.method!r}")
+        if owner_N.flags.writeable:  # whoever has the array may change it
+            owner_N = owner_N.copy()
+            owner_N.flags.writeable = False
         object.__setattr__(self, "owner_N", owner_N)
         object.__setattr__(self, "k", check_k(self.k))
 
@@ -116,6 +116,6 @@ def partition_of(
     Raises: PartitionError naming method, node, got and expected.
     """
     k = count_parts(owner_N) if k is None else k
-    owner_N = check_owner(owner_N, graph.n_nodes, k, f"partition {method!r}").copy()
+    owner_N = check_owner(owner_N, graph.n_nodes, k, f"partition {method!r}")
     graph = graph.in_use()
     return Partition(owner_N, k, method, seed, metrics(graph.A, owner_N, k), graph.digest(), balance, seconds)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import PartitionError, SpgnnError, UsageError, nearest
-from ..graph import Graph, check_csr, check_is_graph
+from ..graph import Graph, check_is_graph
 from .checks import check_balance, check_k, check_keywords, check_seed
 from .partition import Partition, partition_of
 
@@ -66,7 +66,6 @@ def part_graph(
     f = PARTITIONERS[method]
     check_keywords(method, f, options)
     check_is_graph(graph)
-    check_csr(graph.A, graph.name)
     graph = graph.in_use()
     start = time.perf_counter()
     try:

@@ -49,6 +49,7 @@ def misuse(path, format):
 
 def break_promise(path, format):
     graph = read_graph(path, format)
+    graph.A.indices.flags.writeable = True
     graph.A.indices[0] = 77
     return graph
 

@@ -49,7 +49,7 @@ def distance(a, b):
 def dense(graph, model):
     """Loss, logits and gradients of the one-process float64 model on dense matrices."""
     X = graph.X.toarray() if hasattr(graph.X, "toarray") else graph.X
-    Z = model.double()(DenseOperator(dense_operator(graph)), torch.from_numpy(np.asarray(X, dtype=np.float64)))
+    Z = model.double()(DenseOperator(dense_operator(graph)), torch.tensor(X, dtype=torch.float64))
     rows = (graph.split == 0) & (graph.y >= 0)
     loss = torch.nn.functional.cross_entropy(Z[rows], torch.from_numpy(graph.y[rows]))
     loss.backward()

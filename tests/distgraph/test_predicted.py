@@ -65,8 +65,7 @@ def test_on_a_grid(comm, scheme, use):
 @pytest.mark.parametrize("use", ["directed", "undirected"])
 def test_with_pruned_rows(comm, scheme, use):
     for keep in (True, False):
-        graph = random_graph(n=50, edges=90, use=use)
-        graph.split[:] = np.where(np.arange(50) % 10 == 0, 0, 1)
+        graph = random_graph(n=50, edges=90, use=use, train_every=10)
         report = count_and_compare(comm, graph, (6, 9, 5, 3), scheme, 1, "always", keep=keep)
         whole = measure(
             graph, part_graph(graph, comm.size, method="random"), scheme, (6, 9, 5, 3), itemsize=8, keep=keep

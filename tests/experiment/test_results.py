@@ -129,7 +129,7 @@ def test_features_of_another_byte_order_are_taken():
     swapped = graph.X.astype(">f8")
     object.__setattr__(graph, "X", swapped)
     assert torch.equal(
-        distribute(graph, SelfCommunicator(), dtype=torch.float64, locality=False).X, torch.from_numpy(random_graph().X)
+        distribute(graph, SelfCommunicator(), dtype=torch.float64, locality=False).X, torch.tensor(random_graph().X)
     )
 
 

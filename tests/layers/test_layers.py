@@ -14,7 +14,7 @@ from spgnn.layers import ACTIVATIONS, GCN, Layer, Stack
 
 GRAPH = random_graph(n=20, edges=60)
 A = DenseOperator(dense_operator(GRAPH))
-X = torch.from_numpy(GRAPH.X)
+X = torch.tensor(GRAPH.X)
 
 
 @pytest.mark.parametrize("act", [None, *ACTIVATIONS])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from spgnn.data import load_graph
-from spgnn.errors import PartitionError, UsageError
+from spgnn.errors import GraphError, PartitionError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import (
     PARTITIONERS,
@@ -180,9 +180,19 @@ def test_metis_cuts_a_graph_without_edges():
 
 def test_a_graph_whose_arrays_were_spoiled_later_is_refused_before_metis():
     graph = ring(10)
+    graph.A.indices.flags.writeable = True
     graph.A.indices[3] = -1
-    with pytest.raises(Exception, match="row 3 has column -1; expected 0 to 9"):
+    with pytest.raises(GraphError, match="was changed in place .* row 3 has column -1; expected 0 to 9"):
         part_graph(graph, 2)
+
+
+def test_an_owner_array_that_changes_later_does_not_change_the_partition():
+    owner_N = np.arange(10, dtype=np.int32) % 2
+    part = Partition(owner_N, 2)
+    owner_N[3] = 10**6
+    assert part.owner_N[3] == 1 and owner_N.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        part.owner_N[3] = 10**6
 
 
 def test_filling_takes_the_lightest_node_of_the_heaviest_part():

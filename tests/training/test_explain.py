@@ -16,9 +16,7 @@ from spgnn.training import explain, train
 
 
 def graph_with_few_labels():
-    graph = random_graph(n=60, edges=90, use="undirected")
-    graph.split[:] = np.where(np.arange(60) % 20 == 0, 0, 1)
-    return graph
+    return random_graph(n=60, edges=90, use="undirected", train_every=20)
 
 
 def stack():
@@ -91,8 +89,7 @@ def test_auto_prunes_where_few_nodes_train_and_does_not_where_most_do():
     assert explain(stack(), distribute(few, SelfCommunicator())).layers[-1]["rows"] == int(
         ((few.split == 0) & (few.y >= 0)).sum()
     )
-    most = random_graph(n=60, edges=300, use="undirected")
-    most.split[:] = 0
+    most = random_graph(n=60, edges=300, use="undirected", train_every=1)
     assert explain(stack(), distribute(most, SelfCommunicator())).layers[-1]["rows"] == 60
 
 

@@ -127,6 +127,7 @@ class PartitionFolder:
     def _partition(self) -> Partition:
         manifest = self.manifest
         owner_N = np.array(_map(self.path / "owner.npy", "<i4", [manifest["n_nodes"]]))
+        owner_N.flags.writeable = False
         if sha256_of(owner_N) != manifest["owner_sha256"]:
             raise PartitionError(
                 f"{self.path / 'owner.npy'}: the SHA-256 differs from the manifest's; write the partition again"

@@ -143,7 +143,7 @@ def _unweighted(graph: Graph, edges: str | None) -> tuple[Graph, str]:
     graph = graph.in_use() if edges is None else graph.with_edges(edges)
     if np.any(graph.A.data != 1):
         raise InputError(
-            f"{graph.name}: has weights, and a stream of edges carries none; use part_graph and Partition.save, or set graph.A.data to 1"
+            f"{graph.name}: has weights, and a stream of edges carries none; use part_graph and Partition.save, or make a Graph without weights"
         )
     return graph, graph.edges
 

@@ -1,7 +1,7 @@
 """A CUDA graph on the CPU: what a function asks of torch and of the kernels is recorded, and done again on the same memory.
 
     capture = Recorded(kernels)                  # emulated_kernels(): their launches are recorded too
-    trainer.captured = CapturedSteps(trainer, capture)
+    trainer.steps = CapturedStep(trainer.steps, capture)
 
 What the host decided while it was recorded (a dropout key, a step of Adam) is in the record for good, as on a device;
 `syncs` names the operations for which a device's host waits, which no capture allows. Copies between host and device,

@@ -119,7 +119,8 @@ def install() -> None:
     )
     for module in (
         "spgnn.layers.stack",
-        "spgnn.training.trainer",
+        "spgnn.training.scorer",
+        "spgnn.training.steps.full",
         autograd.__name__,
     ):  # torch's autocast knows no such device
         vars(importlib.import_module(module))["mixed_precision"] = lambda A: contextlib.nullcontext()

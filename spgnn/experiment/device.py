@@ -12,7 +12,7 @@ from ..analysis.memory import LayerSizes, RankSizes
 from ..config import TrainConfig
 from ..errors import ResourceError, UsageError
 from ..spmm.features import SparseRows
-from ..training.captured import check_ranks
+from ..training.steps.captured import check_ranks
 from ..training.trainer import Trainer
 
 
@@ -69,7 +69,7 @@ def refusal(trainer: Trainer, rank: int, device: str, free: int, total: int) -> 
 
 def device_need(trainer: Trainer, available_bytes: int) -> DeviceNeed | None:
     """Return what a trainer's rank takes of its device by prediction; None where a layer is not a chain A H W."""
-    A, X, plans = trainer.dgraph.A, trainer.dgraph.X, trainer.rows.plans
+    A, X, plans = trainer.dgraph.A, trainer.dgraph.X, trainer.steps.rows.plans
     if plans is None:
         return None
     ghost_nnz, g = sum(stage.A.nnz for stage in A.stages), sum(stage.plan.g for stage in A.stages)

@@ -1,4 +1,4 @@
-"""What watches a run: the watchdog, and the recorder of --log-view and --trace; wrapped around it from outside."""
+"""Observers of a run: the watchdog, and the recorder of --log-view and --trace, wrapped around communicator and Step."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from ..spmm.timing import TimedOperations
 from ..timeline.logview import log_view
 from ..timeline.recorder import EVALUATION, Recorder
 from ..timeline.trace import check_path, write_own_trace, write_trace
+from ..training.steps import Scorer, Step, WrappedStep
 from ..training.trainer import Trainer
 
 
 @contextmanager
 def observed(config: TrainConfig, comm, show: Callable[[str], None] | None = None) -> Iterator[tuple]:
-    """Yield (comm under observation, Recorder or None); write what was asked for when the block ends well.
+    """Yield (observed communicator, Recorder or None); write the table and the trace when the block ends without error.
 
-    Args: show  takes the table of --log-view, on rank 0.
+    Args: show  called with the table of --log-view, on rank 0.
     Collective.
     """
     if not (config.log_view or config.trace):
@@ -39,7 +40,7 @@ def observed(config: TrainConfig, comm, show: Callable[[str], None] | None = Non
         except Exception as error:
             recorder.close()
             if config.trace and comm.rank == 0:
-                with suppress(ResourceError):  # the error that is on its way says more
+                with suppress(ResourceError):  # the error being raised says more
                     write_own_trace(0, recorder, config.trace, f"{type(error).__name__}: {error}")
             raise
         recorder.close()
@@ -53,12 +54,31 @@ def observed(config: TrainConfig, comm, show: Callable[[str], None] | None = Non
 
 
 def time_operations(recorder: Recorder | None, trainer: Trainer) -> None:
-    """Record what a trainer and its operator do; without a recorder nothing is touched."""
+    """Record the operations of a trainer; without a recorder nothing changes."""
     if recorder is None:
         return
     A = trainer.dgraph.A
     settle = None if A.device.type == "cpu" else partial(torch.cuda.synchronize, A.device)
     A.layout.use(TimedOperations(recorder, trainer.comm.traffic, settle))
-    trainer.optimizer.step = recorder.wrap(trainer.optimizer.step, "optimiser")
-    trainer.logits = recorder.wrap(trainer.logits, "other", stage=EVALUATION)
-    trainer._finish = recorder.wrap(trainer._finish, "scores", stage=EVALUATION)
+    trainer.steps = ObservedStep(trainer.steps, recorder)
+
+
+class ObservedStep(WrappedStep):
+    """A Step whose scorer is recorded; its products, loss and update are recorded by the operations of A."""
+
+    def __init__(self, step: Step, recorder: Recorder):
+        super().__init__(step)
+        self.scorer = ObservedScorer(step.scorer, recorder)
+
+
+class ObservedScorer:
+    """A Scorer whose calls are spans of the stage EVALUATION."""
+
+    def __init__(self, scorer: Scorer, recorder: Recorder):
+        self.is_multilabel = scorer.is_multilabel
+        self.logits = recorder.wrap(scorer.logits, "other", stage=EVALUATION)
+        self._counts = recorder.wrap(scorer.counts, "scores", stage=EVALUATION)
+
+    def counts(self, Z_nC: torch.Tensor | None = None):
+        """Return the counts of each split and class, see Scorer."""
+        return self._counts(self.logits() if Z_nC is None else Z_nC)

@@ -15,7 +15,7 @@ from ..dist.consistency import check_same, digest
 from ..errors import CheckpointError, UsageError, together
 from ..partition import load_partition
 from ..spmm.kernels.buffers import sum_dtype
-from ..training.consistency import run_facts
+from ..training.consistency import run_values
 from ..training.metrics import SPLITS, count, scores
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, write_array
@@ -41,7 +41,7 @@ def predict(
     weights = digest(*(state[name].numpy() for name in sorted(state)))
     check_same(
         comm,
-        run_facts(source or graph, config)
+        run_values(source or graph, config)
         | {"option.out": out or "", "option.embeddings": embeddings or "", "option.weights": weights},
     )
     if source is not None:  # another graph has features, labels and splits of its own

@@ -23,8 +23,9 @@ from ..errors import InputError, PartitionError, UsageError, together
 from ..graph import Graph
 from ..machine import give_back_memory, peak_rss_mb
 from ..partition import PartitionFolder, load_partition
-from ..training.captured import CapturedSteps
-from ..training.consistency import run_facts
+from ..training.consistency import run_values
+from ..training.steps.captured import CapturedStep
+from ..training.steps.full import check_trainable
 from ..training.trainer import Trainer
 from .checkpoint import finite
 from .device import device_facts, explaining_memory, set_up_device
@@ -51,7 +52,7 @@ def run(
            show    called on rank 0 with the table of config.log_view.
     Collective.
     """
-    check_same(comm, run_facts(source, config))
+    check_same(comm, run_values(source, config))
     check_outputs(config)
     with observed(config, comm, show) as (comm, recorder):
         return _run(source, config, comm, report, recorder)
@@ -72,14 +73,11 @@ def _run(source: str, config: TrainConfig, comm, report, recorder) -> dict:
 def _train_into(folder: Path | None, source: str, config: TrainConfig, comm, report, recorder, threads: int) -> dict:
     dgraph = distribute_source(source, config, comm, threads)
     comm.phase = "set up training"
-    if dgraph.n_classes == 0 or dgraph.X is None:
-        model = torch.nn.Identity()  # Trainer says what is missing
-    else:
-        model = build_model(config, dgraph.n_features, dgraph.n_classes)
-    trainer = Trainer(model, dgraph, config)
+    check_trainable(dgraph)
+    trainer = Trainer(build_model(config, dgraph.n_features, dgraph.n_classes), dgraph, config)
     trainer.release_input()
     if config.cuda_graph:
-        trainer.captured = CapturedSteps(trainer)
+        trainer.steps = CapturedStep(trainer.steps)
     time_operations(recorder, trainer)
     if folder is not None:
         together(comm, begin, folder, source, config, comm, threads, root=0)

@@ -1,4 +1,4 @@
-"""What has to be the same on all ranks before a training starts, as facts for `check_same`, and what must not be."""
+"""Values that must agree across ranks before training, for `check_same`; and a model that is the same on all of them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,44 @@ from typing import Any
 import torch
 
 from ..config import TrainConfig
-from ..dist.consistency import versions
+from ..dist.consistency import check_same, versions
 from ..errors import UsageError
+from ..layers import Stack
 from ..machine import host_id
+from ..spmm.kernels.buffers import sum_dtype
 
-OWN = frozenset({"threads"})  # options that a rank may have of its own
+MAY_DIFFER = frozenset({"threads"})  # options that may differ between ranks
 
 
-def run_facts(source: str, config: TrainConfig) -> dict[str, Any]:
+def run_values(source: str, config: TrainConfig) -> dict[str, Any]:
     """Return GRAPH, every option and the versions, before anything is read."""
     return {"option.graph": str(source)} | _options(config) | versions()
 
 
-def training_facts(model: torch.nn.Module, config: TrainConfig) -> dict[str, Any]:
-    """Return the options, the layers of a model, and the shapes and types of its weights, and which are frozen."""
+def training_values(model: torch.nn.Module, config: TrainConfig) -> dict[str, Any]:
+    """Return the options, the layers of a model, and shape and type of its weights and whether they are frozen."""
     weights = {
         f"option.weights of {name}": f"{p.dtype} {tuple(p.shape)}{'' if p.requires_grad else ' frozen'}"
         for name, p in model.named_parameters()
     }
     return _options(config) | weights | {"option.model": " ".join(repr(model).split())}
+
+
+def prepare_model(model: torch.nn.Module, comm, config: TrainConfig, device: torch.device, dtype: torch.dtype) -> None:
+    """Draw the weights of a new Stack from the seed, move a model to a device and give all ranks the values of rank 0.
+
+    Args:   dtype  of the activations; weights have the type of its sums.
+    Raises: UsageError on all ranks where the models or options differ, or ranks share a model.
+    Collective.
+    """
+    check_same(comm, training_values(model, config))
+    check_own(comm, model)
+    if isinstance(model, Stack) and not model.is_trained:
+        model.initialise(config.seed)  # torch's modules draw other numbers in float64
+    model.to(device=device, dtype=sum_dtype(dtype))
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.contiguous()
+        comm.broadcast(tensor.detach())
 
 
 def check_own(comm, model: torch.nn.Module) -> None:
@@ -42,10 +61,10 @@ def check_own(comm, model: torch.nn.Module) -> None:
     ]
     if shared:
         raise UsageError(
-            f"ranks {', '.join(shared)} have weights in common, and would write over each other's; make a model on each rank, "
-            "in the function that run_threads calls"
+            f"ranks {', '.join(shared)} share weights and would overwrite each other's; create the model inside the "
+            "function that run_threads calls"
         )
 
 
 def _options(config: TrainConfig) -> dict[str, Any]:
-    return {f"option.{f.name}": getattr(config, f.name) for f in fields(config) if f.name not in OWN}
+    return {f"option.{f.name}": getattr(config, f.name) for f in fields(config) if f.name not in MAY_DIFFER}

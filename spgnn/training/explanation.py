@@ -12,7 +12,7 @@ from ..config import TrainConfig, build
 from ..cost.schedule import LayerPlan
 from ..distgraph import DistGraph
 from ..errors import UsageError
-from .step import gradients_asked, left_factor, multiply_adds
+from .steps.step_rows import gradients_asked, left_factor, multiply_adds
 from .trainer import Trainer
 
 ORDERS = {"spmm_first": "(A H) W", "gemm_first": "A (H W)"}
@@ -55,7 +55,7 @@ def explain(model: torch.nn.Module, dgraph: DistGraph, **options) -> Explanation
 
 def explanation_of(trainer: Trainer) -> Explanation:
     """Return the Explanation of a Trainer. Collective."""
-    rows, dgraph = trainer.rows, trainer.dgraph
+    rows, dgraph = trainer.steps.rows, trainer.dgraph
     if rows.plans is None:
         raise UsageError(
             "explain knows layers that are chains A H W, such as GCN; a layer of one's own multiplies with A as it likes"
@@ -72,12 +72,12 @@ def explanation_of(trainer: Trainer) -> Explanation:
 
 
 def _explained(trainer: Trainer, plan: LayerPlan) -> dict:
-    A, dgraph = trainer.rows.layer(plan.layer), trainer.dgraph
+    A, dgraph = trainer.steps.rows.layer(plan.layer), trainer.dgraph
     rows_out, rows_in = A.n if A.selected is None else len(A.selected), A.m
     forward = plan.exchanges_forward * A.sent_bytes(plan.width, "forward")
     backward = plan.exchanges_backward * A.sent_bytes(plan.width, "backward")
     sent = (plan.exchanges_forward + plan.exchanges_backward) * A.sent_rows
-    left = left_factor(A, trainer.rows.X, plan)
+    left = left_factor(A, trainer.steps.rows.X, plan)
     entries = (rows_out if plan.order == "spmm_first" else rows_in) * plan.f_in if left is None else left.csr.nnz
     own = multiply_adds(plan, A.multiplied_nnz, entries)
     products = plan.exchanges_backward * A.multiplied_nnz * plan.width

@@ -1,22 +1,26 @@
-"""History: what a training gives back."""
+"""History: the records of a training, and the epoch with the best validation score."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from .metrics import SPLITS, per_class, scores
+
 
 @dataclass(slots=True)
 class History:
-    """What a training did: one record an epoch, and the best epoch by validation score.
+    """What a training did: one record per epoch, and the best epoch by validation score.
 
     records         {epoch, loss, train, val, test, epoch_s, bytes_sent} of each epoch; scores are None where it was not scored.
     best_epoch      the first with the best validation score; train, val and test are its scores of `metric`.
     metric          accuracy, or micro_f1 of multi-label graphs.
     scores          split -> {accuracy, micro_f1, macro_f1} at the best epoch.
     per_class       {class, precision, recall, f1, support} of the test split at the best epoch.
-    epoch_s         median seconds of a training epoch, evaluation aside.
-    bytes_sent      counted, one training epoch, all ranks; bytes_predicted: the same from the plan, None where a layer
-                    is no chain A H W; setup_bytes: sent once to make the kept A X.
+    epoch_s         median seconds of a training epoch without evaluation.
+    bytes_sent      counted, one training epoch, all ranks; bytes_predicted: the same by prediction, None where a layer
+                    is no chain A H W; setup_bytes: sent once to compute the cached A X.
     """
 
     records: list[dict] = field(default_factory=list)
@@ -37,4 +41,25 @@ class History:
             f"{name} {value:.4f}" for name in ("train", "val", "test") if (value := getattr(self, name)) == value
         )
         best = f", best {self.best_epoch}: {self.metric} {scores}" if scores else ""
-        return f"History({len(self.records)} epochs{best}; {self.epoch_s:.3g} s and {self.bytes_sent:,} bytes an epoch)"
+        return (
+            f"History({len(self.records)} epochs{best}; {self.epoch_s:.3g} s and {self.bytes_sent:,} bytes per epoch)"
+        )
+
+    def add_scores(self, record: dict, counts: np.ndarray, is_multilabel: bool) -> bool:
+        """Write the scores into a record and return whether they are the best so far.
+
+        Args: counts (3, C, 3) of each split and class, as metrics.count returns them.
+        """
+        by_split = {name: scores(counts[s], is_multilabel) for s, name in enumerate(SPLITS)}
+        record.update({name: by_split[name][self.metric] for name in SPLITS})
+        if record["val"] <= self.val:
+            return False
+        # Without validation nodes (NaN) the newest weights count as the best.
+        self.best_epoch, self.scores, self.per_class = record["epoch"], by_split, per_class(counts[2])
+        self.train, self.val, self.test = (record[name] for name in SPLITS)
+        return True
+
+    def epochs_since_best(self) -> int:
+        """Return the epochs from the best one to the last that was scored."""
+        scored = (record["epoch"] for record in reversed(self.records) if record["train"] is not None)
+        return next(scored, self.best_epoch) - self.best_epoch

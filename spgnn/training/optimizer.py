@@ -9,6 +9,7 @@ import torch
 from torch.optim.adam import adam
 
 from ..config import TrainConfig
+from ..errors import CheckpointError
 
 
 class Optimizer:
@@ -21,35 +22,59 @@ class Optimizer:
     def __init__(self, groups: list[tuple[list[torch.nn.Parameter], float]], lr: float, rule: str = "adam"):
         self.groups = [(parameters, decay) for parameters, decay in groups if parameters]
         self.lr, self.rule = lr, rule
-        # The number of steps is where the weights are: a captured step counts on. In float64, as 1 - 0.999^t is made of it.
+        # Adam's means, squares and numbers of steps. Steps are counted on the device of the weights, so that captured
+        # steps count on, and in float64, as 1 - 0.999^t is computed from them.
         zeros = lambda ps: [torch.zeros_like(p) for p in ps]
         self._state = [
             (zeros(ps), zeros(ps), [torch.zeros((), dtype=torch.float64, device=p.device) for p in ps])
-            for ps, _ in self.groups
+            for ps, _ in (self.groups if rule == "adam" else ())
         ]
 
     @torch.no_grad()
     def step(self) -> None:
         """Move all weights along their gradients."""
+        if self.rule == "sgd":
+            for parameters, decay in self.groups:
+                for p in parameters:
+                    p.sub_(p.grad + decay * p if decay else p.grad, alpha=self.lr)
+            return
         for (parameters, decay), (means, squares, steps) in zip(self.groups, self._state):
-            gradients = [p.grad for p in parameters]
-            if self.rule == "sgd":
-                for parameter, gradient in zip(parameters, gradients):
-                    parameter.sub_(gradient + decay * parameter if decay else gradient, alpha=self.lr)
-            else:
-                options = dict(
-                    amsgrad=False, beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=decay, eps=1e-8, maximize=False
-                )
-                on_device = all(p.is_cuda for p in parameters)  # then a launch for all weights, not one for each
-                adam(
-                    parameters, gradients, means, squares, [], steps, foreach=on_device, capturable=on_device, **options
-                )
+            options = dict(
+                amsgrad=False, beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=decay, eps=1e-8, maximize=False
+            )
+            on_device = all(p.is_cuda for p in parameters)  # then a launch for all weights, not one for each
+            options |= dict(foreach=on_device, capturable=on_device)
+            adam(parameters, [p.grad for p in parameters], means, squares, [], steps, **options)
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
         for parameters, _ in self.groups:
             for parameter in parameters:
                 parameter.grad = None
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return a copy of the state: "0.mean", "0.square", "0.steps" of the first weight of the first group, and so on.
+
+        Empty for SGD, which has none.
+        """
+        return {name: value.clone() for name, value in self._named().items()}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take the state of an optimizer with the same rule and weights. Raises: CheckpointError where it does not fit."""
+        own = self._named()
+        shapes = {name: tuple(value.shape) for name, value in own.items()}
+        if shapes != {name: tuple(value.shape) for name, value in state.items()}:
+            raise CheckpointError(
+                f"the state of the optimizer, {len(state)} tensors, does not fit the {len(own)} of {self.rule} on these "
+                "weights; train on with the options and the model that it was saved with"
+            )
+        for name, value in own.items():
+            value.copy_(state[name])
+
+    def _named(self) -> dict[str, torch.Tensor]:
+        weights = [of_weight for group in self._state for of_weight in zip(*group)]
+        names = ("mean", "square", "steps")
+        return {f"{w}.{name}": value for w, values in enumerate(weights) for name, value in zip(names, values)}
 
 
 def make_optimizer(model: torch.nn.Module, config: TrainConfig) -> Optimizer:

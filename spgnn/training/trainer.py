@@ -1,38 +1,27 @@
-"""The full-graph loop: forward, loss, backward, one all-reduce, step; scores from the same pass.
-
-Shapes: n own rows, C classes.
-"""
+"""Trainer: runs the epochs of a Step, scores them, stops, and keeps the best weights."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..config import TrainConfig, build
-from ..dist.consistency import check_same
 from ..distgraph import DistGraph
-from ..errors import GraphError, NumericalError, ShapeError, UsageError
+from ..errors import CheckpointError, NumericalError, UsageError
 from ..layers import Stack
-from ..layers.stack import set_epoch
 from ..machine import give_back_memory
-from ..spmm.autograd import mixed_precision, on_this_thread
-from ..spmm.dropout import EpochKeys
-from ..spmm.kernels.buffers import sum_dtype
-from ..spmm.loss import binary_cross_entropy, cross_entropy
-from .consistency import check_own, training_facts
 from .history import History
-from .metrics import SPLITS, count, per_class, scores
-from .optimizer import make_optimizer
-from .splits import split_of
-from .step import StepRows
-
-if TYPE_CHECKING:
-    from .captured import CapturedSteps
-
+from .metrics import SPLITS
+from .steps import Step
+from .steps.full import make_full_step
+from .steps.step import sum_ranks
 
 # The options that training itself reads; the others describe the graph, the model or the files.
 READ = frozenset(
@@ -41,280 +30,183 @@ READ = frozenset(
 
 
 class Trainer:
-    """One model on one DistGraph: `fit()` runs all epochs, `step` one, `logits` evaluates.
+    """One model on one DistGraph: `fit()` trains up to config.epochs, `step` one epoch, `logits` evaluates.
 
-    Args: model    Stack, or any module called as model(A, X). A Stack that was neither trained nor loaded
-                   (is_trained) is drawn anew from config.seed; then all ranks take rank 0's weights
-                   and buffers. Modules that see all rows at once, such as torch's BatchNorm and Dropout, see
-                   those of their rank alone: with them the result depends on the ranks.
-          dgraph   of `distribute`.
-          config   TrainConfig; model, hidden and the other keys that describe the Stack are not read.
-    Collective, as every method.
+    Args: model      Stack, or any module called as model(A, X). A Stack that was neither trained nor loaded
+                     (is_trained) is drawn from config.seed; then all ranks take the weights and buffers of rank 0.
+                     Modules that see all rows at once, such as torch's BatchNorm and Dropout, see the rows of their
+                     rank only: with them the result depends on the ranks.
+          dgraph     of `distribute`.
+          config     TrainConfig; model, hidden and the other keys that describe the Stack are not read.
+          make_step  (model, dgraph, config) -> Step: how an epoch trains. Default: all training nodes at once.
+    steps    the Step, which may be replaced by one that wraps it; epoch: epochs trained so far; history: of all of them.
+    Collective, as every method but those of the state.
     """
 
-    def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig):
-        if not isinstance(dgraph, DistGraph):
-            raise UsageError(
-                f"got a {type(dgraph).__name__} in place of a DistGraph: train(model, spgnn.distribute(graph, comm))"
-            )
-        self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
-        if dgraph.n_features == 0:
-            raise GraphError(f"{dgraph.name} has no features; give them with --features FILE")
-        if dgraph.y_n is None:
-            raise GraphError(f"{dgraph.name} has no labels; give them with --labels FILE")
-        f_in = getattr(model.layers[0], "f_in", None) if isinstance(model, Stack) else None
-        if f_in not in (None, dgraph.n_features):
-            raise ShapeError(f"{dgraph.name} has {dgraph.n_features} features; layer 1 reads {f_in}")
-        check_same(self.comm, training_facts(model, config))
-        check_own(self.comm, model)
-        self.split_n = split_of(dgraph, config.split, config.seed)
-        if dgraph.A.fixed_input is not None:
-            dgraph.keep()
-        self.rows = StepRows(dgraph, model, config, self.split_n)
-        # Error feedback starts from nothing, and needs to know which product of a layer it is in.
-        self.feedback = None if self.rows.plans is None else {}
-        self._count_rows()
-        self.rows.prepare_adjoint()
-        if isinstance(model, Stack) and not model.is_trained:
-            model.initialise(config.seed)  # torch's modules draw other numbers in float64
-        model.to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype))
-        for tensor in (*model.parameters(), *model.buffers()):
-            tensor.data = tensor.data.contiguous()
-            self.comm.broadcast(tensor.detach())
-        self.optimizer = make_optimizer(model, config)
-        self.captured: CapturedSteps | None = None
-        self.history = History(metric="micro_f1" if dgraph.is_multilabel else "accuracy")
-        self.best_state: dict[str, torch.Tensor] = self._state()
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        dgraph: DistGraph,
+        config: TrainConfig,
+        make_step: Callable[[torch.nn.Module, DistGraph, TrainConfig], Step] = make_full_step,
+    ):
+        self.model, self.dgraph, self.config = model, dgraph, config
+        self.steps = make_step(model, dgraph, config)
+        self.comm = dgraph.comm
+        self.epoch = 0
+        self.history = History(metric="micro_f1" if self.steps.scorer.is_multilabel else "accuracy")
+        self.best_state = weights_of(model)
+        self._last_state: dict[str, torch.Tensor] | None = None  # of the last epoch, while the model has the best
+        self._unscored: dict | None = None  # the record of the last epoch, until the next one gives its logits
         give_back_memory()
+
+    @property
+    def last_state(self) -> dict[str, torch.Tensor]:
+        """The weights of the last epoch."""
+        return weights_of(self.model) if self._last_state is None else self._last_state
+
+    def fit(self, report: Callable[[dict], Any] | None = None) -> History:
+        """Train from the epoch after self.epoch; leave the weights of the best validation score; return the History.
+
+        A model without dropout is scored by the next epoch's forward pass, which computes the logits that an
+        evaluation would; the last epoch is evaluated separately.
+        Args: report  called with the record of each epoch; the state_dict at that moment is the one after that epoch.
+        """
+        config = self.config
+        while self.epoch < config.epochs and not self._is_stopped():
+            epoch, before = min(self.epoch + self.steps.interval, config.epochs), self.epoch
+            self.comm.phase = f"epoch {epoch}"
+            record = self._record(epoch, report)
+            if record is None:
+                break
+            if epoch // config.eval_every == before // config.eval_every and epoch < config.epochs:
+                self._append(record, report)
+                continue
+            self._unscored = record
+            if not self.steps.gives_logits:
+                self._score(None, report)
+        if self._unscored is not None:
+            self._score(None, report)
+        return self._close()
 
     def step(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
-        """Run one training epoch and return the global loss.
-
-        on_logits sees the logits before the loss, which writes over them; where it returns True the step is left out.
-        """
-        if not self.optimizer.groups:
-            raise UsageError("no weight of the model requires a gradient; there is nothing to train")
-        Z_nC = self.forward(epoch) if self.captured is None else self.captured.forward(epoch)
-        if on_logits is not None and on_logits(Z_nC.detach()):
-            return None
-        if self.captured is None:
-            loss = self.loss(Z_nC, overwrite=True)
-            del Z_nC
-            self.update(loss)
-        else:
-            self.captured.update()
-        return self._global_loss(epoch)
-
-    def release_input(self) -> bool:
-        """Give up X where training and evaluation read the kept A X alone, and return whether.
-
-        Nothing can read the X of the DistGraph any more: for who is done with it. A Graph that shares X's memory
-        keeps it. Not where X is sparse, dropout acts on it, or the first layer adds it to its output.
-        """
-        A, X, plans, first = (
-            self.dgraph.A,
-            self.dgraph.X,
-            self.rows.plans,
-            next(iter(getattr(self.model, "layers", ())), None),
-        )
-        if plans is None or not plans[0].is_kept or not torch.is_tensor(X) or getattr(first, "reads_input", True):
-            return False
-        A.fixed_input.release(A.pool)
-        give_back_memory()
-        return True
+        """Train up to the end of an epoch and return the loss of all ranks; on_logits is passed on to Step.run."""
+        with _naming_epoch(epoch, self.config.lr):
+            loss = self.steps.run(epoch, on_logits)
+        if loss is not None:
+            self.epoch, self._last_state = epoch, None
+        return loss
 
     def logits(self) -> torch.Tensor:
         """Return the logits of the own nodes (n, C) in evaluation mode."""
-        return self.evaluate() if self.captured is None else self.captured.logits()
+        return self.steps.scorer.logits()
 
-    def fit(self, report: Callable[[dict], Any] | None = None) -> History:
-        """Train; keep the weights of the best validation score; return the History.
+    def release_input(self) -> bool:
+        """Free X where training and evaluation read the cached A X alone, and return whether.
 
-        A model without dropout is scored from the next epoch's forward pass, which computes the very
-        logits that an evaluation would; the last epoch is evaluated by itself.
+        dgraph.X is unusable afterwards; call this only when nothing else needs it. A Graph that shares X's memory
+        keeps it. Not where X is sparse, dropout acts on it, or the first layer adds it to its output.
         """
-        config, comm = self.config, self.comm
-        self.history = History(metric=self.history.metric)
-        is_apart = self.rows.is_pruned or getattr(self.model, "is_random", True)  # scores need a pass of their own
-        waiting: dict | None = None  # a record whose scores come with the next forward pass
-        stopped = False
+        return self.steps.release_input()
 
-        def score_waiting(Z_nC) -> bool:
-            return waiting is not None and self._finish(waiting, Z_nC, report)
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that `fit` needs to go on after the last epoch, bit for bit on as many ranks and threads.
 
-        for epoch in range(1, config.epochs + 1):
-            comm.phase = f"epoch {epoch}"
-            start_bytes, start = self._sent_bytes(), time.perf_counter()
-            scoring = 0.0
+        {model, optimizer, best: tensors by name; step: of this rank alone; epoch; history; unscored}, nested dicts of
+        tensors and JSON values, NaN among them. Copies; not collective.
+        """
+        return {
+            "model": deepcopy(self.last_state),
+            "optimizer": self.steps.optimizer.state_dict(),
+            "best": deepcopy(self.best_state),
+            "step": self.steps.state_dict(),
+            "epoch": self.epoch,
+            "history": asdict(self.history),
+            "unscored": self._unscored and dict(self._unscored),
+        }
 
-            def timed(Z_nC) -> bool:
-                nonlocal scoring
-                begin = time.perf_counter()
-                stop = score_waiting(Z_nC)
-                scoring = time.perf_counter() - begin
-                return stop
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state_dict of the same model, options and graph, given on every rank.
 
-            loss = self.step(epoch, None if is_apart else timed)
-            if loss is None:
-                stopped = True
-                break
-            record = {"epoch": epoch, "loss": loss, "train": None, "val": None, "test": None}
-            record["epoch_s"] = time.perf_counter() - start - scoring
-            record["bytes_sent"] = self._all_ranks(self._sent_bytes() - start_bytes)
-            due = epoch % config.eval_every == 0 or epoch == config.epochs
-            waiting = record if due else None
-            if not due:
-                self._append(record, report)
-            elif is_apart:
-                waiting = None
-                if self._finish(record, self.logits(), report):
-                    stopped = True
-                    break
-        if waiting is not None and not stopped:
-            self._finish(waiting, self.logits(), report)
-        return self._close()
+        Raises: CheckpointError where the weights or the state of the optimizer do not fit.
+        """
+        try:
+            self.model.load_state_dict(state["model"])
+        except RuntimeError as error:
+            raise CheckpointError(f"the weights of the state do not fit the model: {error}") from None
+        self.steps.optimizer.load_state_dict(state["optimizer"])
+        self.steps.load_state_dict(state["step"])
+        self.epoch, self.history = state["epoch"], History(**deepcopy(state["history"]))
+        own = self.model.state_dict()
+        self.best_state = {name: value.to(own[name], copy=True) for name, value in state["best"].items()}
+        self._last_state, self._unscored = None, deepcopy(state["unscored"])
 
-    def forward(self, epoch: int | EpochKeys) -> torch.Tensor:
-        """Return the logits of a training pass, (n, C)."""
-        dgraph = self.dgraph
-        self.model.train()
-        self.optimizer.zero_grad()
-        dgraph.A.layout.feedback = self.feedback
-        Z_nC = self._call(epoch)
-        if Z_nC.shape != (len(self._y_n), dgraph.n_classes):  # the same on all ranks
-            if Z_nC.ndim != 2 or len(Z_nC) != len(self._y_n):
-                raise ShapeError(
-                    f"the model returns {tuple(Z_nC.shape)}; expected a row for each of this rank's {len(self._y_n)} nodes and {dgraph.n_classes} columns"
-                )
-            raise ShapeError(
-                f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {dgraph.n_classes} classes; the last layer writes one a class"
-            )
-        return Z_nC
+    def _record(self, epoch: int, report) -> dict | None:
+        """Train up to an epoch and return its record, None where the scores of the one before end the training."""
+        scoring_s = 0.0
 
-    def loss(self, Z_nC, overwrite: bool = False) -> torch.Tensor:
-        """Return this rank's part of the loss; with overwrite its gradient may take the memory of Z."""
-        dgraph = self.dgraph
-        if dgraph.is_multilabel:
-            loss = binary_cross_entropy(Z_nC, self._y_n, self._train_rows, self.n_train)
-        else:
-            loss = dgraph.A.ops.run(
-                "loss", cross_entropy, Z_nC, self._y_n, self.n_train, dgraph.A.pool, dgraph.A.threads, overwrite
-            )
-        self._own_loss = loss.detach() if dgraph.is_counted else 0.0
-        return loss
+        def score_last(Z_nC: torch.Tensor) -> bool:
+            nonlocal scoring_s
+            start = time.perf_counter()
+            if self._unscored is not None:
+                self._score(Z_nC, report)
+            scoring_s = time.perf_counter() - start
+            return self._is_stopped()
 
-    def update(self, loss: torch.Tensor) -> None:
-        """Move the weights along the gradients of a loss; the gradients of all ranks are added, those of a term on the weights too."""
-        with on_this_thread(self.dgraph.A):
-            loss.backward()
-        self._sum_gradients()
-        self.optimizer.step()
+        sent = self.comm.traffic.sent_bytes
+        start_bytes, start = int(sent().sum()), time.perf_counter()
+        loss = self.step(epoch, score_last if self.steps.gives_logits else None)
+        if loss is None:
+            return None
+        seconds = time.perf_counter() - start - scoring_s
+        sent_bytes = sum_ranks(int(sent().sum()) - start_bytes, self.comm)
+        record = {"epoch": epoch, "loss": loss} | dict.fromkeys(SPLITS)
+        return record | {"epoch_s": seconds, "bytes_sent": sent_bytes} | self.steps.measured
 
-    @torch.no_grad()
-    def evaluate(self) -> torch.Tensor:
-        """Return the logits of an evaluation, (n, C)."""
-        self.model.eval()
-        with mixed_precision(self.dgraph.A):
-            return self.model(self.dgraph.A, self.dgraph.X)
-
-    def _call(self, epoch: int | EpochKeys) -> torch.Tensor:
-        set_epoch(self.model, self.config.seed, epoch)
-        with mixed_precision(self.dgraph.A):
-            return self.model(self.rows.A, self.rows.X)
-
-    def _sum_gradients(self) -> None:
-        """Add the gradients of all weights over the ranks, in one all-reduce."""
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        for parameter in parameters:
-            if parameter.grad is None:  # on one rank as on several: weight decay acts on it
-                parameter.grad = torch.zeros_like(parameter)
-        if self.comm.size == 1:
-            return
-        flat = torch.cat([p.grad.ravel() for p in parameters])
-        if not self.dgraph.is_counted:  # of the ranks that hold the same rows, one counts
-            flat.zero_()
-        self.comm.all_reduce(flat)
-        for parameter, gradient in zip(parameters, flat.split([p.numel() for p in parameters])):
-            parameter.grad = gradient.view_as(parameter)
-
-    def _global_loss(self, epoch: int) -> float:
-        loss = np.array([float(self._own_loss)])  # a device is waited for here, not before backward
-        self.comm.all_reduce(loss)
-        if not np.isfinite(loss[0]):
-            raise NumericalError(
-                f"epoch {epoch}: the loss is {loss[0]}; expected a finite number. Lower --lr (now {self.config.lr:g}) or normalise the features"
-            )
-        return float(loss[0])
-
-    def _finish(self, record: dict, Z_nC, report) -> bool:
-        """Score a record, keep the weights if they are the best, and return whether to stop."""
-        self._check_finite(record["epoch"], Z_nC)
-        counts = count(Z_nC, self.dgraph.y_n, self._scored_n, self.dgraph.n_classes, self.comm)
-        multilabel, history = self.dgraph.is_multilabel, self.history
-        by_split = {name: scores(counts[s], multilabel) for s, name in enumerate(SPLITS)}
-        for name in SPLITS:
-            record[name] = by_split[name][history.metric]
+    def _score(self, Z_nC: torch.Tensor | None, report) -> None:
+        """Score the last record by these logits, or by an evaluation, and keep the weights if they are the best."""
+        record = self._unscored
+        with _naming_epoch(record["epoch"], self.config.lr):
+            counts = self.steps.scorer.counts(Z_nC)
+        self._unscored = None
+        if self.history.add_scores(record, counts, self.steps.scorer.is_multilabel):
+            self.best_state = weights_of(self.model)
         self._append(record, report)
-        # Without validation nodes the newest weights count as the best.
-        if not record["val"] <= history.val:
-            history.best_epoch, history.scores = record["epoch"], by_split
-            history.train, history.val, history.test = (record[name] for name in SPLITS)
-            history.per_class = per_class(counts[2])
-            self.best_state = self._state()
-        return 0 < self.config.patience <= record["epoch"] - history.best_epoch
-
-    def _check_finite(self, epoch: int, Z_nC) -> None:
-        bad = np.array([0 if torch.isfinite(Z_nC.sum()) else 1], np.int64)  # a NaN or infinity is in the sum
-        self.comm.all_reduce(bad, "max")
-        if bad[0]:
-            raise NumericalError(
-                f"epoch {epoch}: the logits are not finite. Lower --lr (now {self.config.lr:g}) or normalise the features"
-            )
 
     def _append(self, record: dict, report) -> None:
         self.history.records.append(record)
         if report is not None:
             report(record)
 
+    def _is_stopped(self) -> bool:
+        return 0 < self.config.patience <= self.history.epochs_since_best()
+
     def _close(self) -> History:
         history = self.history
         history.epoch_s = float(np.median([r["epoch_s"] for r in history.records[1:] or history.records]))
         history.bytes_sent = int(np.median([r["bytes_sent"] for r in history.records]))
-        own_bytes = self.rows.sent_bytes()
-        history.bytes_predicted = None if own_bytes is None else self._all_ranks(own_bytes)
-        history.setup_bytes = self._all_ranks(self.dgraph.setup_bytes)
+        own_bytes = self.steps.sent_bytes()
+        history.bytes_predicted = None if own_bytes is None else sum_ranks(own_bytes, self.comm)
+        history.setup_bytes = sum_ranks(self.dgraph.setup_bytes, self.comm)
         if isinstance(self.model, Stack):
             self.model.is_trained = True
-        self.last_state = self._state()
+        self._last_state = self.last_state
         self.model.load_state_dict(self.best_state)
         return history
 
-    def _count_rows(self) -> None:
-        y_n, dgraph = self.dgraph.y_n, self.dgraph
-        is_train_n = torch.from_numpy(self.split_n == 0)
-        if y_n.ndim == 2:
-            self._y_n, self._train_rows = self.rows.of(y_n), self.rows.of(is_train_n)
-        else:
-            self._y_n = self.rows.of(torch.where(is_train_n, y_n, -1))
-            self._train_rows = self._y_n >= 0
-        self._y_n, self._train_rows = (rows.to(dgraph.A.device) for rows in (self._y_n, self._train_rows))
-        # Rows that several ranks hold are counted on one of them.
-        self._scored_n = self.split_n if dgraph.is_counted else np.full_like(self.split_n, -1)
-        self._train_rows = self._train_rows.nonzero().squeeze(1)
-        self.n_train = self._all_ranks(len(self._train_rows) if dgraph.is_counted else 0)
-        if self.n_train == 0:
-            raise GraphError(f"{self.dgraph.name}: no training node has a label; the split has to put some into train")
 
-    def _sent_bytes(self) -> int:
-        return int(self.comm.traffic.sent_bytes().sum())
+def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return a copy of the weights and buffers of a model by name."""
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
-    def _all_ranks(self, value: int) -> int:
-        total = np.array([value], np.int64)
-        self.comm.all_reduce(total)
-        return int(total[0])
 
-    def _state(self) -> dict[str, torch.Tensor]:
-        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+@contextmanager
+def _naming_epoch(epoch: int, lr: float) -> Iterator[None]:
+    """Add the epoch and the remedy to a NumericalError."""
+    try:
+        yield
+    except NumericalError as problem:
+        raise NumericalError(f"epoch {epoch}: {problem}. Lower --lr (now {lr:g}) or normalise the features") from None
 
 
 def train(
@@ -322,7 +214,7 @@ def train(
 ) -> History:
     """Train a model on all nodes at once; it ends with the weights of the best validation score.
 
-    A Stack is drawn anew from the seed, unless it was trained or its weights were loaded: then training goes on from
+    A Stack is drawn from the seed, unless it was trained or its weights were loaded: then training goes on from
     them, with a new optimizer and epochs from 1.
 
     Args:   options  fields of TrainConfig: epochs, lr, seed, optimizer, weight_decay, patience, split ...

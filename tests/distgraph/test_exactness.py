@@ -158,5 +158,5 @@ def test_a_narrow_wire_changes_neither_the_operator_nor_the_rows_that_are_pruned
             getattr(plain.A.blocks, block).toarray(), getattr(narrow.A.blocks, block).toarray()
         )
     config = TrainConfig(split="given", prune="always")
-    masks = [Trainer(make("wide"), dgraph, config).rows.A.masks for dgraph in (plain, narrow)]
+    masks = [Trainer(make("wide"), dgraph, config).steps.rows.A.masks for dgraph in (plain, narrow)]
     assert all(np.array_equal(a, b) for a, b in zip(*masks))

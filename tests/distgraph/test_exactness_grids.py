@@ -33,4 +33,4 @@ def test_pruned_steps_give_the_same_gradients_and_evaluations_all_rows(comm, sch
         for c in [1, 2] if comm.size == 8 else [1]:
             options = dict(scheme=scheme, method="random", replication=c, keep=keep)
             trainer = gradients_are_the_dense_ones(comm, graph, model_name, how, prune="always", **options)
-            assert trainer.rows.is_pruned and trainer.rows.X is not None
+            assert trainer.steps.rows.is_pruned and trainer.steps.rows.X is not None

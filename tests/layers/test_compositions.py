@@ -217,9 +217,9 @@ def test_logits_stay_what_they_are_unless_a_step_owns_them():
         distribute(random_graph(), SelfCommunicator()),
         TrainConfig(split="given"),
     )
-    Z = trainer.forward(1)
+    Z = trainer.steps.forward(1)
     before = Z.detach().clone()
-    assert trainer.loss(Z).item() == trainer.loss(Z).item() and torch.equal(Z.detach(), before)
+    assert trainer.steps.loss(Z).item() == trainer.steps.loss(Z).item() and torch.equal(Z.detach(), before)
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (40, 4), (3,), ()])

@@ -76,7 +76,7 @@ def test_a_partition_that_is_no_array_of_owners_is_refused(partition):
 
 
 def test_a_graph_in_place_of_its_distributed_form_is_refused():
-    with pytest.raises(UsageError, match=r"got a Graph in place of a DistGraph: train\(model, spgnn.distribute"):
+    with pytest.raises(UsageError, match=r"got a Graph; expected a DistGraph: train\(model, spgnn.distribute"):
         spgnn.train(Stack(GCN(5, 3)), random_graph(f=5, classes=3), epochs=1)
 
 

@@ -35,7 +35,7 @@ def pruned(comm, scheme="cover"):
     """The operators of a pruned training step, layers 1 and 2, which read rows of X and H_1."""
     config = TrainConfig(split="given", prune="always")
     trainer = Trainer(Stack(GCN(6, 5), GCN(5, 3)), dgraph_of(comm, scheme=scheme, keep=False), config)
-    return [trainer.rows.A.at(layer) for layer in (1, 2)]
+    return [trainer.steps.rows.A.at(layer) for layer in (1, 2)]
 
 
 OPERATORS = {

@@ -19,6 +19,7 @@ from spgnn.timeline.logview import log_view
 from spgnn.timeline.recorder import EXCHANGE, Recorder
 from spgnn.timeline.trace import read_trace, write_own_trace, write_trace
 from spgnn.training import Trainer
+from spgnn.training.steps import FullStep
 
 GRAPH = "sbm:n=300,seed=1"
 
@@ -137,7 +138,7 @@ def test_nothing_is_observed_or_timed_where_nothing_is_asked_for(comm):
     trainer = Trainer(Stack(GCN(6, 3)), distribute(random_graph(), comm), TrainConfig())
     time_operations(None, trainer)
     assert type(trainer.dgraph.A.layout.ops) is Operations
-    assert "step" not in vars(trainer.optimizer) and not {"logits", "_finish"} & set(vars(trainer))
+    assert type(trainer.steps) is FullStep
 
 
 @parallel([1, 2], mpi=[])

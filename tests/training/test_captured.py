@@ -18,7 +18,8 @@ from spgnn.layers import GCN, Stack
 from spgnn.spmm.dropout import EpochKeys, dropout_key
 from spgnn.spmm.kernels import backend
 from spgnn.training import Trainer
-from spgnn.training.captured import EAGER, CapturedSteps
+from spgnn.training.steps import Step
+from spgnn.training.steps.captured import EAGER, CapturedStep
 
 pytestmark = pytest.mark.slow
 
@@ -59,26 +60,26 @@ def trainer_of(
 def test_replayed_epochs_are_those_that_run_as_they_stand(case, kernels):
     plain, captured = trainer_of(**CASES[case]), trainer_of(**CASES[case])
     capture = Recorded(kernels, captured.dgraph.A.pool)
-    captured.captured = CapturedSteps(captured, capture)
+    captured.steps = steps = CapturedStep(captured.steps, capture)
     expected, got = plain.fit(), captured.fit()
     assert [r["loss"] for r in got.records] == [r["loss"] for r in expected.records]
     assert [(r["train"], r["val"]) for r in got.records] == [(r["train"], r["val"]) for r in expected.records]
     assert all(torch.equal(a, b) for a, b in zip(plain.model.parameters(), captured.model.parameters()))
-    steps = captured.captured
-    assert (
-        steps._forward.graph
-        and steps._update.graph
-        and (steps.logits.graph is not None) == (steps.logits.calls > EAGER)
-    )
+    logits = steps.scorer.logits
+    assert isinstance(steps, Step) and steps._forward.graph and steps._update.graph
+    assert (logits.graph is not None) == (logits.calls > EAGER)
     # On the CPU backward looks whether the gradient of the loss is one.
     assert capture.syncs == ({} if case == "multilabel" else {"_local_scalar_dense": 1})
 
 
 def test_the_stand_in_finds_what_a_capture_would_freeze(kernels):
     frozen = trainer_of(dropout=0.4)
-    frozen.captured = CapturedSteps(frozen, Recorded(kernels, frozen.dgraph.A.pool))
-    steps = frozen.captured._forward
-    steps.function = lambda: frozen.forward(steps.calls)  # the epoch as the host knows it: that of the capture for ever
+    full = frozen.steps
+    frozen.steps = CapturedStep(full, Recorded(kernels, frozen.dgraph.A.pool))
+    forward = frozen.steps._forward
+    forward.function = lambda: full.forward(
+        forward.calls
+    )  # the epoch as the host knows it: that of the capture for ever
     expected, got = ([r["loss"] for r in t.fit().records] for t in (trainer_of(dropout=0.4), frozen))
     assert got[EAGER] == expected[EAGER] and got[EAGER + 1] != expected[EAGER + 1]
 
@@ -87,7 +88,7 @@ def test_a_capture_finds_no_node_of_a_step_that_ran_as_it_stands(kernels):
     """The nodes of the weights belong to the stream that they were made on, and torch refuses those of another in a capture."""
     trainer, found = trainer_of(), []
     nodes = lambda: [p.expand_as(p).grad_fn.next_functions[0][0] for p in trainer.model.parameters()]
-    forward, recorded = trainer.forward, Recorded(kernels, trainer.dgraph.A.pool)
+    forward, recorded = trainer.steps.forward, Recorded(kernels, trainer.dgraph.A.pool)
 
     def marking(epoch):
         Z_nC = forward(epoch)
@@ -99,8 +100,8 @@ def test_a_capture_finds_no_node_of_a_step_that_ran_as_it_stands(kernels):
         found.append({node.metadata.get("calls") for node in nodes()})
         return recorded(function)
 
-    trainer.forward = marking
-    trainer.captured = steps = CapturedSteps(trainer, looking)
+    trainer.steps.forward = marking
+    trainer.steps = steps = CapturedStep(trainer.steps, looking)
     trainer.fit()
     assert found[:2] == [{None}, {EAGER + 1}]  # of the forward pass, then of its own update
 
@@ -116,16 +117,16 @@ def test_keys_of_an_epoch_are_those_of_the_host():
 def test_several_ranks_are_refused():
     def body(comm):
         dgraph = spgnn.distribute(random_graph(n=30, edges=90), comm, method="block")
-        with pytest.raises(UsageError, match="--cuda-graph is for one rank; got 2"):
-            CapturedSteps(Trainer(Stack(GCN(6, 3)), dgraph, TrainConfig()), capture=None)
+        with pytest.raises(UsageError, match="--cuda-graph requires one rank, got 2"):
+            CapturedStep(Trainer(Stack(GCN(6, 3)), dgraph, TrainConfig()).steps)
 
     run_threads(2, body)
 
 
 def test_the_cpu_is_refused():
     dgraph = spgnn.distribute(random_graph(n=30, edges=90), SelfCommunicator())
-    with pytest.raises(UsageError, match="captured steps are of GPUs"):
-        CapturedSteps(Trainer(Stack(GCN(6, 3)), dgraph, TrainConfig()))
+    with pytest.raises(UsageError, match="captured steps require a GPU"):
+        CapturedStep(Trainer(Stack(GCN(6, 3)), dgraph, TrainConfig()).steps)
 
 
 @pytest.mark.parametrize("options, message", [

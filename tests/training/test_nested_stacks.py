@@ -77,7 +77,7 @@ def test_masks_differ_by_seed(name):
 def test_two_stacks_of_a_model_draw_apart():
     model = Named().train()
     trainer = Trainer(model, distribute(random_graph(), SelfCommunicator()), TrainConfig(split="given"))
-    trainer.forward(1)
+    trainer.steps.forward(1)
     assert [model.encoder.number, model.decoder.number] == [0, 1] and model.decoder.epoch == 1
 
 
@@ -137,10 +137,10 @@ def test_scores_are_those_of_an_evaluation_whatever_a_layer_draws(layer):
         TrainConfig(split="given", epochs=5, lr=0.05),
     )
     seen = []
-    trainer.fit(lambda record: seen.append((record["val"], trainer._state())))
+    trainer.fit(lambda record: seen.append((record["val"], trainer.state_dict()["model"])))
     for val, state in seen:
         model.load_state_dict(state)
-        Z_nC = trainer.evaluate()
-        is_val_n = (trainer.split_n == 1) & (trainer.dgraph.y_n >= 0).numpy()
+        Z_nC = trainer.logits()
+        is_val_n = (trainer.steps.split_n == 1) & (trainer.dgraph.y_n >= 0).numpy()
         right_n = Z_nC.argmax(1) == trainer.dgraph.y_n
         assert val == pytest.approx(float(right_n[torch.from_numpy(is_val_n)].double().mean()))

@@ -57,5 +57,5 @@ def test_weights_that_ranks_have_in_common_are_refused(in_common):
         of_rank = model if in_common == "model" else Stack(GCN(6, 8), last if comm.rank != 1 else GCN(8, 3))
         spgnn.train(of_rank, dgraph, epochs=1)
 
-    with pytest.raises(UsageError, match=f"ranks 0, {'1, ' if in_common == 'model' else ''}2 have weights in common"):
+    with pytest.raises(UsageError, match=f"ranks 0, {'1, ' if in_common == 'model' else ''}2 share weights"):
         spgnn.run_threads(3, body)

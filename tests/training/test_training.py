@@ -112,7 +112,7 @@ def test_a_second_training_goes_on_from_the_first():
 def test_weight_decay_on_the_first_layer_leaves_the_others():
     config = TrainConfig(weight_decay=0.1, decay_layers="first")
     trainer = Trainer(model(), distribute(learnable(), SelfCommunicator()), config)
-    decays = {id(p): decay for parameters, decay in trainer.optimizer.groups for p in parameters}
+    decays = {id(p): decay for parameters, decay in trainer.steps.optimizer.groups for p in parameters}
     assert [decays[id(p)] for p in trainer.model.parameters()] == [0.1, 0.1, 0.0, 0.0]
 
 
@@ -149,7 +149,7 @@ def test_splits_given_numbered_random_and_auto(tmp_path):
         ("given", graph.split),
     ):
         trainer = Trainer(model(), distribute(many, SelfCommunicator()), TrainConfig(split=split))
-        assert np.array_equal(trainer.split_n, expected)
+        assert np.array_equal(trainer.steps.split_n, expected)
     with pytest.raises(UsageError, match="splits 0 to 1"):
         Trainer(model(), distribute(many, SelfCommunicator()), TrainConfig(split="2"))
     bare = with_fields(graph, split=None)
@@ -163,7 +163,7 @@ def test_a_random_split_is_the_same_on_any_ranks(comm):
 
     graph = with_fields(learnable(), split=None)
     trainer = Trainer(model(), distribute(graph, comm, method="random"), TrainConfig(seed=5))
-    assert np.array_equal(trainer.dgraph.collect(trainer.split_n), random_split(graph.y, 5))
+    assert np.array_equal(trainer.dgraph.collect(trainer.steps.split_n), random_split(graph.y, 5))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from spgnn.experiment.device import explaining_memory
 from spgnn.layers import GCN, Stack
 from spgnn.spmm.kernels.cuda.placement import CudaDriver, device_communicator, place
 from spgnn.training import Trainer
-from spgnn.training.captured import CapturedSteps
+from spgnn.training.steps.captured import CapturedStep
 
 pytestmark = pytest.mark.gpu
 
@@ -76,7 +76,7 @@ def test_replayed_epochs_are_those_that_run_as_they_stand(options):
         model = Stack(GCN(16, 16, act="relu"), GCN(16, dgraph.n_classes), dropout=dropout)
         trainer = Trainer(model, dgraph, TrainConfig(epochs=20, prune=options.get("prune", "auto")))
         if is_captured:
-            trainer.captured = CapturedSteps(trainer)
+            trainer.steps = CapturedStep(trainer.steps)
         return [(r["loss"], r["val"]) for r in trainer.fit().records], trainer.logits().clone()
 
     (expected, Z), (got, Z_captured) = trained(False), trained(True)

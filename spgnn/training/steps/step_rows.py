@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from ..config import TrainConfig
-from ..cost.schedule import LayerPlan, plan_layers
-from ..distgraph import DistGraph
-from ..errors import UsageError
-from ..layers import Stack
-from ..spmm.features import SparseRows
-from ..spmm.pruning import PrunedSpMM, needed_rows
+from ...config import TrainConfig
+from ...cost.schedule import LayerPlan, plan_layers
+from ...distgraph import DistGraph
+from ...errors import UsageError
+from ...layers import Stack
+from ...spmm.features import SparseRows
+from ...spmm.pruning import PrunedSpMM, needed_rows
 
 SAVES = 0.95  # pruning has to take less than this share of the work, or the second operator is not worth its memory
 

@@ -1,0 +1,44 @@
+"""FullScorer: logits of all nodes in evaluation mode, and their counts by split and class.
+
+Shapes: n own rows, C classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..distgraph import DistGraph
+from ..errors import NumericalError
+from ..spmm.autograd import mixed_precision
+from .metrics import count
+
+
+class FullScorer:
+    """Evaluates a model exactly on all nodes of a DistGraph.
+
+    Args: split_n  (n,) of the own nodes: 0 train, 1 val, 2 test, -1 none.
+    Collective, as every method.
+    """
+
+    def __init__(self, model: torch.nn.Module, dgraph: DistGraph, split_n: np.ndarray):
+        self.model, self.dgraph = model, dgraph
+        self.is_multilabel = dgraph.is_multilabel
+        # Rows that several ranks hold are counted on one of them.
+        self.split_n = split_n if dgraph.is_counted else np.full_like(split_n, -1)
+
+    @torch.no_grad()
+    def logits(self) -> torch.Tensor:
+        """Return the logits of the own nodes in evaluation mode, (n, C)."""
+        self.model.eval()
+        with mixed_precision(self.dgraph.A):
+            return self.model(self.dgraph.A, self.dgraph.X)
+
+    def counts(self, Z_nC: torch.Tensor | None = None) -> np.ndarray:
+        """Return (3, C, 3) int64: of each split and class the true positives, false positives and false negatives."""
+        dgraph, Z_nC = self.dgraph, self.logits() if Z_nC is None else Z_nC
+        bad = np.array([0 if torch.isfinite(Z_nC.sum()) else 1], np.int64)  # a NaN or infinity is in the sum
+        dgraph.comm.all_reduce(bad, "max")
+        if bad[0]:
+            raise NumericalError("the logits are not finite")
+        return count(Z_nC, dgraph.y_n, self.split_n, dgraph.n_classes, dgraph.comm)

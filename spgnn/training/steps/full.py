@@ -1,0 +1,180 @@
+"""FullStep: all training nodes at once; forward, loss, backward, one all-reduce, one update.
+
+Shapes: n own rows, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...config import TrainConfig
+from ...distgraph import DistGraph
+from ...errors import GraphError, ShapeError, UsageError
+from ...layers import Stack
+from ...layers.stack import set_epoch
+from ...machine import give_back_memory
+from ...spmm.autograd import mixed_precision, on_this_thread
+from ...spmm.dropout import EpochKeys
+from ...spmm.loss import binary_cross_entropy, cross_entropy
+from ..consistency import prepare_model
+from ..optimizer import make_optimizer
+from ..scorer import FullScorer
+from ..splits import split_of
+from .step import sum_gradients, sum_loss, sum_ranks
+from .step_rows import StepRows
+
+
+class FullStep:
+    """A Step on all nodes of a DistGraph, with one update a run.
+
+    Args: model   its weights are on the device of the graph and the same on all ranks, see make_full_step.
+    rows    StepRows, what a run computes with; split_n (n,) of the own nodes; n_train of all ranks.
+    Collective, as every method but those of the state.
+    """
+
+    interval = 1
+    measured: dict[str, Any] = {}
+
+    def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig):
+        self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
+        self.split_n = split_of(dgraph, config.split, config.seed)
+        if dgraph.A.fixed_input is not None:
+            dgraph.keep()
+        self.rows = StepRows(dgraph, model, config, self.split_n)
+        # Error feedback starts from nothing, and needs to know which product of a layer it is in.
+        self.feedback = None if self.rows.plans is None else {}
+        self._count_rows()
+        self.rows.prepare_adjoint()
+        self.optimizer = make_optimizer(model, config)
+        self.scorer = FullScorer(model, dgraph, self.split_n)
+
+    @property
+    def gives_logits(self) -> bool:
+        """Whether the training pass computes what an evaluation would: all rows, and nothing random."""
+        return not (self.rows.is_pruned or getattr(self.model, "is_random", True))
+
+    def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
+        """Run one training epoch and return the global loss."""
+        self.check_trained()
+        Z_nC = self.forward(epoch)
+        if on_logits is not None and on_logits(Z_nC.detach()):
+            return None
+        loss = self.loss(Z_nC, overwrite=True)
+        del Z_nC
+        self.update(loss)
+        return self.global_loss()
+
+    def check_trained(self) -> None:
+        """Raise UsageError where every weight is frozen."""
+        if not self.optimizer.groups:
+            raise UsageError("no weight of the model requires a gradient; there is nothing to train")
+
+    def forward(self, epoch: int | EpochKeys) -> torch.Tensor:
+        """Return the logits of a training pass, (n, C), of the rows that the loss reads at least."""
+        dgraph = self.dgraph
+        self.model.train()
+        self.optimizer.zero_grad()
+        dgraph.A.layout.feedback = self.feedback
+        set_epoch(self.model, self.config.seed, epoch)
+        with mixed_precision(dgraph.A):
+            Z_nC = self.model(self.rows.A, self.rows.X)
+        n, C = len(self._y_n), dgraph.n_classes
+        if Z_nC.shape != (n, C):  # the same on all ranks
+            if Z_nC.ndim != 2 or len(Z_nC) != n:
+                raise ShapeError(
+                    f"the model returns {tuple(Z_nC.shape)}; expected a row for each of this rank's {n} nodes and {C} columns"
+                )
+            raise ShapeError(
+                f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {C} classes; the last layer writes one a class"
+            )
+        return Z_nC
+
+    def loss(self, Z_nC: torch.Tensor, overwrite: bool = False) -> torch.Tensor:
+        """Return this rank's part of the loss; with overwrite its gradient may take the memory of Z."""
+        A, is_counted = self.dgraph.A, self.dgraph.is_counted
+        if self.dgraph.is_multilabel:
+            loss = binary_cross_entropy(Z_nC, self._y_n, self._train_rows, self.n_train)
+        else:
+            args = (Z_nC, self._y_n, self.n_train, A.pool, A.threads, overwrite)
+            loss = A.ops.run("loss", cross_entropy, *args)
+        self._own_loss = loss.detach() if is_counted else 0.0
+        return loss
+
+    def update(self, loss: torch.Tensor) -> None:
+        """Move the weights along the gradient of the sum of all ranks' losses, terms on the weights included."""
+        with on_this_thread(self.dgraph.A):
+            loss.backward()
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        sum_gradients(trained, self.comm, self.dgraph.is_counted)
+        self.dgraph.A.ops.run("optimiser", self.optimizer.step)
+
+    def global_loss(self) -> float:
+        """Return the loss of the last run over all ranks."""
+        return sum_loss(self._own_loss, self.comm)
+
+    def sent_bytes(self) -> int | None:
+        """Return the predicted bytes that this rank sends in one epoch; None where a layer is no chain A H W."""
+        return self.rows.sent_bytes()
+
+    def release_input(self) -> bool:
+        """Free X where training and evaluation read the cached A X alone, and return whether.
+
+        The X of the DistGraph is unusable afterwards. Not where X is sparse, dropout acts on it, or the first layer
+        adds it to its output.
+        """
+        A, X, plans = self.dgraph.A, self.dgraph.X, self.rows.plans
+        first = next(iter(getattr(self.model, "layers", ())), None)
+        if plans is None or not plans[0].is_kept or not torch.is_tensor(X) or getattr(first, "reads_input", True):
+            return False
+        A.fixed_input.release(A.pool)
+        give_back_memory()
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of this rank: none, as dropout is a function of seed, epoch and node."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state_dict of this rank."""
+
+    def _count_rows(self) -> None:
+        y_n, dgraph = self.dgraph.y_n, self.dgraph
+        is_train_n = torch.from_numpy(self.split_n == 0)
+        if y_n.ndim == 2:
+            self._y_n, is_train_n = self.rows.of(y_n), self.rows.of(is_train_n)
+        else:
+            self._y_n = self.rows.of(torch.where(is_train_n, y_n, -1))
+            is_train_n = self._y_n >= 0
+        self._y_n = self._y_n.to(dgraph.A.device)
+        self._train_rows = is_train_n.to(dgraph.A.device).nonzero().squeeze(1)
+        self.n_train = sum_ranks(len(self._train_rows) if dgraph.is_counted else 0, self.comm)
+        if self.n_train == 0:
+            raise GraphError(f"{dgraph.name}: no training node has a label; the split has to put some into train")
+
+
+def make_full_step(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig) -> FullStep:
+    """Return the FullStep of a model that it has drawn, moved to the graph's device and made the same on all ranks.
+
+    Raises: GraphError without features or labels; ShapeError where layer 1 reads other features. Collective.
+    """
+    if not isinstance(dgraph, DistGraph):
+        raise UsageError(
+            f"got a {type(dgraph).__name__}; expected a DistGraph: train(model, spgnn.distribute(graph, comm))"
+        )
+    check_trainable(dgraph)
+    f_in = getattr(model.layers[0], "f_in", None) if isinstance(model, Stack) else None
+    if f_in not in (None, dgraph.n_features):
+        raise ShapeError(f"{dgraph.name} has {dgraph.n_features} features; layer 1 reads {f_in}")
+    prepare_model(model, dgraph.comm, config, dgraph.A.device, dgraph.A.dtype)
+    return FullStep(model, dgraph, config)
+
+
+def check_trainable(dgraph: DistGraph) -> None:
+    """Raise GraphError unless a graph has features and labels."""
+    if dgraph.n_features == 0:
+        raise GraphError(f"{dgraph.name} has no features; give them with --features FILE")
+    if dgraph.y_n is None:
+        raise GraphError(f"{dgraph.name} has no labels; give them with --labels FILE")

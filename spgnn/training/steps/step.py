@@ -1,0 +1,121 @@
+"""Step: what Trainer asks of one way to train a model; and the sums over the ranks that every such way needs.
+
+Shapes: n own rows, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from ...errors import NumericalError
+from ..optimizer import Optimizer
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Evaluates a model on all nodes."""
+
+    is_multilabel: bool
+
+    def logits(self) -> torch.Tensor:
+        """Return the logits of the own nodes in evaluation mode, (n, C). Collective."""
+
+    def counts(self, Z_nC: torch.Tensor | None = None) -> np.ndarray:
+        """Return (splits, C, 3) int64, the true positives, false positives and false negatives of all ranks.
+
+        Args:   Z_nC  logits of the own nodes; None: of an evaluation.
+        Raises: NumericalError on all ranks where a logit is not finite.
+        Collective.
+        """
+
+
+@runtime_checkable
+class Step(Protocol):
+    """Computes gradients on one source of rows and moves the weights of a model by them.
+
+    optimizer     moves the weights; the same state on all ranks.
+    scorer        evaluates the model.
+    interval      epochs of one run: 1, or more where ranks train alone between two exchanges.
+    gives_logits  before it moves the weights, a run hands on_logits the logits that an evaluation of them would give.
+    measured      keys and values that the last run adds to the record of its epoch.
+    """
+
+    optimizer: Optimizer
+    scorer: Scorer
+    interval: int
+    gives_logits: bool
+    measured: dict[str, Any]
+
+    def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
+        """Train up to the end of an epoch, with any number of updates, and return its loss over all ranks.
+
+        Args:   epoch      counts from 1; all that is random depends on it and the seed alone.
+                on_logits  (logits of the own nodes) -> whether to stop: then the weights stay and None is returned.
+        Raises: NumericalError on all ranks where the loss is not finite.
+        Collective.
+        """
+
+    def sent_bytes(self) -> int | None:
+        """Return the predicted bytes that this rank sends in one run; None where they are not known."""
+
+    def release_input(self) -> bool:
+        """Free what no later run or evaluation reads of the input, and return whether there was such."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what this rank needs to go on after the last whole run, without weights and optimizer.
+
+        Tensors and JSON values in nested dicts; what is random is a function of the epoch and not in it.
+        """
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state_dict of this rank."""
+
+
+class WrappedStep:
+    """A Step around another one, which does all that a subclass does not."""
+
+    def __init__(self, step: Step):
+        self.inner = step
+
+    def __getattr__(self, name: str):
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+def sum_gradients(parameters: list[torch.nn.Parameter], comm, is_counted: bool) -> None:
+    """Add the gradients of weights over the ranks, in one all-reduce. Collective.
+
+    Args: is_counted  False: this rank's rows are counted by another one, and its gradients left out.
+    """
+    for parameter in parameters:
+        if parameter.grad is None:  # on one rank as on several: weight decay acts on it
+            parameter.grad = torch.zeros_like(parameter)
+    if comm.size == 1:
+        return
+    flat = torch.cat([p.grad.ravel() for p in parameters])
+    if not is_counted:
+        flat.zero_()
+    comm.all_reduce(flat)
+    for parameter, gradient in zip(parameters, flat.split([p.numel() for p in parameters])):
+        parameter.grad = gradient.view_as(parameter)
+
+
+def sum_loss(own_loss: torch.Tensor | float, comm) -> float:
+    """Return the sum of the ranks' parts of a loss. Raises: NumericalError where it is not finite. Collective."""
+    loss = np.array([float(own_loss)])  # a device is waited for here, not before backward
+    comm.all_reduce(loss)
+    if not np.isfinite(loss[0]):
+        raise NumericalError(f"the loss is {loss[0]}; expected a finite number")
+    return float(loss[0])
+
+
+def sum_ranks(value: int, comm) -> int:
+    """Return the sum of an integer over the ranks. Collective."""
+    total = np.array([value], np.int64)
+    comm.all_reduce(total)
+    return int(total[0])

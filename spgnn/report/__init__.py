@@ -1,1 +1,1 @@
-"""Pages, pictures and tables of runs and studies."""
+"""HTML pages, pictures and tables of runs and studies."""

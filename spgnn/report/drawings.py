@@ -1,6 +1,6 @@
 """Pictures of a study: loads of ranks, sweeps over k, quality against time, clusters, entropies.
 
-Each function takes the study and returns a figure of matplotlib, which `style.save` writes.
+Each function takes the study and returns a matplotlib figure; `style.save` writes it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from .placing import place_labels
 
 SENT = {
     "total_mb": ("sent by all ranks", " in one SpMM"),
-    "max_send_mb": ("sent by the rank that sends most", " in one SpMM"),
-    "max_over_mean_send": ("imbalance of sending", "largest / mean"),
+    "max_send_mb": ("largest send of a rank", " in one SpMM"),
+    "max_over_mean_send": ("send imbalance", "largest / mean"),
 }
-OF_METHODS = SENT | {"replication_factor": ("replication factor, halo included", "copies of a node")}
-OF_SCHEMES = SENT | {"work_imbalance": ("imbalance of work", "nonzeros multiplied, largest / mean")}
+OF_METHODS = SENT | {"replication_factor": ("replication factor, including halo", "copies per node")}
+OF_SCHEMES = SENT | {"work_imbalance": ("work imbalance", "nonzeros multiplied, largest / mean")}
 LOADS = {"sent": "rows sent", "received": "rows received", "work": "nonzeros"}
 
 
 def loads(study: Study, scheme: str, k: int | None = None, replication: int = 1):
-    """Draw rows sent, rows received and nonzeros of each rank, sorted: a row of panels a method, a column a quantity."""
+    """Draw rows sent, rows received and nonzeros per rank, sorted: a row per method, a column per quantity."""
     cases = study.of(scheme, study.one_k(k), replication)
     figure = style.new_figure(10, 1.1 + 1.3 * len(cases))
     axes = figure.subplots(len(cases), 3, squeeze=False, sharey="col")
@@ -50,18 +50,18 @@ def loads(study: Study, scheme: str, k: int | None = None, replication: int = 1)
         row[0].set_ylabel(style.wrap(name.replace(":", ":\n"), 1.15, 8.5), fontsize=8.5, fontweight="bold")
     for axis, top in zip(axes[-1], tops.values()):
         axis.set_ylim(0, top or 1)  # of the whole column
-        axis.set_xlabel("ranks, the largest first", fontsize=9)
+        axis.set_xlabel("ranks, largest first", fontsize=9)
         axis.xaxis.get_major_locator().set_params(integer=True)
     style.headline(
         figure,
-        f"Load of each rank: {what(study, cases[0])}",
-        "one SpMM; the dashed line is the mean; a column has one scale",
+        f"Load of each rank: {subtitle(study, cases[0])}",
+        "one SpMM; dashed line: mean; the panels of a column share one scale",
     )
     return figure
 
 
 def sweep(study: Study, scheme: str, replication: int = 1):
-    """Draw volume, largest send, its imbalance and replication over k in log-log, a line a method."""
+    """Draw volume, largest send, send imbalance and replication over k, log-log, a line per method."""
     cases = [
         case for case in study.cases if (case.record["scheme"], case.record["replication"]) == (scheme, replication)
     ]
@@ -77,7 +77,7 @@ def sweep(study: Study, scheme: str, replication: int = 1):
 
 
 def sweep_schemes(study: Study, method: str, replication: int = 1):
-    """Draw the same for one method, a line a scheme."""
+    """Draw volume, largest send, send imbalance and work imbalance over k for one method, a line per scheme."""
     cases = [
         case for case in study.cases if (case.record["method"], case.record["replication"]) == (method, replication)
     ]
@@ -92,7 +92,7 @@ def sweep_schemes(study: Study, method: str, replication: int = 1):
 
 
 def tradeoff(study: Study, scheme: str, key: str = "max_send_mb", replication: int = 1):
-    """Draw quality against time: MB of a rank over seconds of partitioning, a panel for each of up to four k."""
+    """Draw the largest send against the seconds of partitioning, a panel for each of up to four k."""
     ks = list(dict.fromkeys(case.record["k"] for case in study.cases if case.key[2:] == (scheme, replication)))
     ks = ks if len(ks) <= 4 else [ks[round(i * (len(ks) - 1) / 3)] for i in range(4)]
     shown = [[case.record for case in study.of(scheme, k, replication)] for k in ks]
@@ -101,10 +101,12 @@ def tradeoff(study: Study, scheme: str, key: str = "max_send_mb", replication: i
     figure, axes = style.panels(len(ks), across, {1: 7.5, 2: 5.2, 3: 4.0}[across], 3.7)
     factor, unit = style.byte_unit(max(r[key] for records in shown for r in records))
     title = f"Quality against time: {study.graph['name']}, {scheme}"
-    style.headline(figure, title, "down and to the left is better; the grey line joins what nothing beats in both")
+    style.headline(figure, title, "lower left is better; grey line: partitions that no other beats in both")
     for axis, k, records in zip(axes, ks, shown):
         sent = [factor * r[key] for r in records]
-        zero = min((y for y in sent if y), default=3.0) / 3 if 0 in sent else None  # a logarithm has no place for 0
+        zero = (
+            min((y for y in sent if y), default=3.0) / 3 if 0 in sent else None
+        )  # 0 has no place on a logarithmic axis
         points = [(max(r["seconds"], 1e-4), y or zero) for r, y in zip(records, sent)]
         front = sorted(p for p in points if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points))
         axis.step(
@@ -114,7 +116,7 @@ def tradeoff(study: Study, scheme: str, key: str = "max_send_mb", replication: i
             colour, marker, _ = colours[record["method"]]
             axis.loglog(*point, color=colour, marker=marker, markersize=8, linestyle="none", zorder=3)
         axis.margins(0.16, 0.14)
-        style.finish(axis, "seconds to cut", f"{SENT[key][0]} ({unit})", f"k = {k}")
+        style.finish(axis, "seconds to partition", f"{SENT[key][0]} ({unit})", f"k = {k}")
         style.plain_log(axis, "x")
         style.plain_log(axis, "y", None if any(sent) else [zero], zero)
         place_labels(
@@ -127,10 +129,10 @@ def tradeoff(study: Study, scheme: str, key: str = "max_send_mb", replication: i
 
 
 def clusters(study: Study, method: str = "spring"):
-    """Draw how many clusters there are of each size before and after merging (SDT-GNN, Table II), up to four k."""
+    """Draw the number of clusters of each size before and after merging (SDT-GNN, Table II), for up to four k."""
     cuts = [cut for cut in study.cuts if cut.method == method and cut.clusters is not None]
     if not cuts:
-        raise UsageError(f"no partition of {method} with clusters is in the study")
+        raise UsageError(f"the study has no partition of {method} with clusters")
     cuts = cuts if len(cuts) <= 4 else [cuts[round(i * (len(cuts) - 1) / 3)] for i in range(4)]
     figure, axes = style.panels(len(cuts), 3 if len(cuts) == 3 else 2, 4.3, 3.2)
     largest = max(int(sizes.max(initial=1)) for cut in cuts for sizes in cut.clusters)
@@ -153,8 +155,9 @@ def clusters(study: Study, method: str = "spring"):
             va="top",
             fontsize=8,
         )
-        title = f"k = {cut.k}: {len(before):,} clusters, mean {before.mean():,.1f} nodes,\nmerged to {len(after):,}, mean {after.mean():,.0f}"
-        style.finish(axis, "nodes of a cluster", "clusters of that size", title)
+        title = f"k = {cut.k}: {len(before):,} clusters, mean {before.mean():,.1f} nodes,\n"
+        title += f"merged to {len(after):,}, mean {after.mean():,.0f}"
+        style.finish(axis, "nodes per cluster", "clusters of this size", title)
         style.plain_log(axis, "x")
         style.plain_log(axis, "y")
     handles, labels = axes[0].get_legend_handles_labels()
@@ -162,17 +165,17 @@ def clusters(study: Study, method: str = "spring"):
     style.headline(
         figure,
         f"Clusters before and after merging: {study.graph['name']}, {method}",
-        "the dashed line is the mean size of a part",
+        "dashed line: mean size of a part",
     )
     return figure
 
 
 def entropies(study: Study, k: int | None = None):
-    """Draw the label entropy of each part as a dot, its average as a bar, that of the whole graph as a line."""
+    """Draw the label entropy of each part as a dot, their average as a bar, that of the whole graph as a line."""
     k = study.one_k(k)
     cuts = [cut for cut in study.cuts_of(k) if cut.entropies_k is not None]
     if not cuts:
-        raise UsageError(f"{study.graph['name']} has no labels, so its parts have no label entropy")
+        raise UsageError(f"{study.graph['name']} has no labels, so there is no label entropy to draw")
     cuts = sorted(cuts, key=lambda cut: -cut.entropy)
     colours = style.styles([cut.method for cut in cuts])
     names = [style.wrap(cut.method, 2.2, 9) for cut in cuts]
@@ -189,25 +192,25 @@ def entropies(study: Study, k: int | None = None):
         "whole graph", (study.graph["label_entropy"], 1.01), xycoords=("data", "axes fraction"), ha="center", fontsize=8
     )
     axis.set_yticks(range(len(cuts)), names)
-    style.finish(axis, "label entropy of a part (bits); 0: one class only")
+    style.finish(axis, "label entropy of a part (bits); 0: a single class")
     axis.tick_params(axis="y", labelsize=9, length=0)
     axis.set_xlim(left=0)
     axis.grid(axis="y", visible=False)
     style.headline(
         figure,
         f"Label entropy of the parts: {study.graph['name']}, k = {k}",
-        "a dot is a part, the bar their average, at the right in figures",
+        "dot: a part; bar and number: their average",
     )
     return figure
 
 
 def _sweep(study: Study, cases: list[Case], across: str, colours: dict, swept: dict, title: str):
     if not cases:
-        raise UsageError(f"{title}: no such case is in the study")
+        raise UsageError(f"{title}: the study has no such case")
     figure, axes = style.panels(len(swept), 2, 4.6, 3.3)
     ks = sorted({case.record["k"] for case in cases})
     beside = max((ks[-1] / ks[0]) ** 0.06, 1.05)
-    # The legend in the order in which the lines end at the right.
+    # The legend has the order of the lines at the right end.
     last = {
         case.record[across]: case.record["max_send_mb"] for case in sorted(cases, key=lambda case: case.record["k"])
     }
@@ -216,7 +219,7 @@ def _sweep(study: Study, cases: list[Case], across: str, colours: dict, swept: d
         factor, prefix = style.byte_unit(max(case.record[key] for case in cases)) if key.endswith("_mb") else (1.0, "")
         for name in sorted(last, key=lambda name: -last[name]):
             points = sorted((c.record["k"], factor * c.record[key]) for c in cases if c.record[across] == name)
-            points = [(k, y or np.nan) for k, y in points]  # a logarithm has no place for 0
+            points = [(k, y or np.nan) for k, y in points]  # 0 has no place on a logarithmic axis
             colour, marker, line = colours[name]
             hollow = "none" if line != "-" else colour
             (handles[name],) = axis.loglog(
@@ -252,23 +255,23 @@ def _sweep(study: Study, cases: list[Case], across: str, colours: dict, swept: d
 
 
 def amount(case: Case) -> str:
-    """Return what all ranks send, as one word with its unit."""
+    """Return the volume that all ranks send, with its unit."""
     factor, unit = style.byte_unit(case.record["total_mb"])
     return f"{style.number(factor * case.record['total_mb'])}\u00a0{unit}"
 
 
-def what(study: Study, case: Case) -> str:
-    """Return of what a picture is: graph, k, scheme."""
+def subtitle(study: Study, case: Case) -> str:
+    """Return the subtitle of a picture: graph, k, scheme."""
     record = case.record
     return f"{study.graph['name']}, k\u00a0=\u00a0{record['k']}, {record['scheme']}{grid_text(record['replication'])}"
 
 
 def grid_text(c: int) -> str:
-    """Return the words on 1.5D that follow a scheme's name."""
+    """Return the suffix of a scheme's name for 1.5D."""
     return f", 1.5D with c = {c}" if c > 1 else ""
 
 
 def one_spmm(case: Case) -> str:
-    """Return what is counted: one SpMM, so many columns of so many bytes."""
+    """Return the unit of a picture's counts: one SpMM, its columns and bytes per entry."""
     width = case.record["width"]
-    return f"one SpMM, {width:,} columns, {ENTRY_BYTES} bytes an entry"
+    return f"one SpMM, {width:,} columns, {ENTRY_BYTES} bytes per entry"

@@ -1,6 +1,6 @@
-"""Pictures of matrices: who sends whom, and the nonzeros before and after reordering.
+"""Pictures of matrices: rows sent between ranks, and the nonzeros before and after reordering.
 
-Each function takes the study and returns a figure of matplotlib, which `style.save` writes.
+Each function takes the study and returns a matplotlib figure; `style.save` writes it.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import numpy as np
 
 from ..analysis.study import ENTRY_BYTES, Study
 from . import style
-from .drawings import amount, one_spmm, what
+from .drawings import amount, one_spmm, subtitle
 
-MOST_CELLS = 128  # a side; smaller ones could not be seen
+MOST_CELLS = 128  # per side; smaller cells are not visible
 PANEL = (2.75, 2.85)  # inches
 TITLE = (2.2, 10)  # inches, size
 
 
 def heatmap(study: Study, scheme: str, k: int | None = None, replication: int = 1):
-    """Draw what each rank sends each other in one SpMM, a panel a method, one scale for all, in MB."""
+    """Draw the volume between each pair of ranks in one SpMM, a panel per method, with one scale."""
     cases = study.of(scheme, study.one_k(k), replication)
     ranks = len(cases[0].rows_PP)
     side = -(-ranks // MOST_CELLS)  # ranks of a cell
@@ -41,13 +41,13 @@ def heatmap(study: Study, scheme: str, k: int | None = None, replication: int = 
         axis.set_yticks(ticks)
     _label_outer(axes, 4, "received by rank", "sent by rank")
     bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.8 if len(tables) > 4 else 1.0, pad=0.02, aspect=28)
-    _label_bar(bar, f"{unit} from {'rank to rank' if side == 1 else f'{side} ranks to {side} ranks'}; white: nothing")
-    style.headline(figure, f"Who sends whom: {what(study, cases[0])}", one_spmm(cases[0]))
+    _label_bar(bar, f"{unit} from {'rank to rank' if side == 1 else f'{side} ranks to {side} ranks'}; white: none")
+    style.headline(figure, f"Volume between ranks: {subtitle(study, cases[0])}", one_spmm(cases[0]))
     return figure
 
 
 def spy(study: Study, k: int | None = None):
-    """Draw the nonzeros of A as they are stored and in the order of each method's parts, as densities."""
+    """Draw the densities of A as stored and in the order of each method's parts."""
     k = study.one_k(k)
     cuts = study.cuts_of(k)
     tables = [study.stored_BB, *(cut.density_BB for cut in cuts)]
@@ -72,12 +72,12 @@ def spy(study: Study, k: int | None = None):
     bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.8 if len(tables) > 4 else 1.0, pad=0.02, aspect=28)
     _label_bar(bar, f"nonzeros in {n / len(study.stored_BB):,.0f} x {n / len(study.stored_BB):,.0f} nodes")
     style.headline(figure, f"The matrix before and after reordering: {study.graph['name']}, {study.graph['nnz']:,} nonzeros, k = {k}",
-                   "rows and columns by part; off-diagonal blocks are what is cut")  # fmt: skip
+                   "rows and columns by part; off-diagonal blocks are cut")  # fmt: skip
     return figure
 
 
 def _titled(titles: list[str]):
-    """Return a figure and its panels, four in a row, framed and under these titles."""
+    """Return a figure and its framed panels with these titles, four in a row."""
     titles = [style.wrap(title, *TITLE) for title in titles]
     figure, axes = style.panels(len(titles), 4, PANEL[0], PANEL[1] + style.lines_inches(titles, TITLE[1]))
     for axis, title in zip(axes, titles):
@@ -93,7 +93,7 @@ def _squares(table_PP: np.ndarray, side: int) -> np.ndarray:
 
 
 def _norm(tables: list[np.ndarray]):
-    """Return a scale from the least nonzero to the largest: logarithmic where they are far apart."""
+    """Return a scale from the least nonzero to the largest, logarithmic if they are far apart."""
     from matplotlib.colors import LogNorm, Normalize
 
     top = max(float(table.max()) for table in tables)
@@ -143,6 +143,6 @@ def _draw_borders(axis, places: np.ndarray, n: int) -> None:
     if len(places) < 24:
         axis.vlines(places, 0, n, color="#D55E00", linewidth=0.7, alpha=0.8)
         axis.hlines(places, 0, n, color="#D55E00", linewidth=0.7, alpha=0.8)
-    elif len(places) < 96:  # lines would cover what they divide: ticks outside alone; more of those run together
+    elif len(places) < 96:  # lines would hide the blocks: ticks outside; more ticks than these would merge
         axis.vlines(places, -0.03 * n, -0.008 * n, color="#D55E00", linewidth=0.5, clip_on=False)
         axis.hlines(places, -0.03 * n, -0.008 * n, color="#D55E00", linewidth=0.5, clip_on=False)

@@ -1,6 +1,6 @@
-"""Page: text, tables and pictures as one HTML file that needs nothing else and asks no network for anything.
+"""Page: text, tables and pictures as one self-contained HTML file.
 
-Pictures are PNGs inside the page, the styles too, there is no script, and a Content-Security-Policy forbids all else.
+Pictures (PNG) and styles are inside the page, there is no script, and a Content-Security-Policy forbids other sources.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Page:
         self._body: list[str] = []
 
     def section(self, heading: str, *paragraphs: str) -> None:
-        """Begin a section, which the list at the top names."""
+        """Begin a section; the list at the top links to it."""
         self._headings.append(heading)
         self._body.append(f'<h2 id="s{len(self._headings)}">{escape(heading)}</h2>')
         self.text(*paragraphs)
@@ -71,8 +71,8 @@ class Page:
         """Add a table.
 
         Args: columns  key of the rows -> heading.
-              best     keys of which the least value of a group is marked.
-              group    key by whose values rows that follow each other belong together.
+              best     keys whose least value in a group is marked.
+              group    consecutive rows with equal values of this key are a group.
         """
         is_text = {key: any(isinstance(row[key], str) for row in rows) for key in columns}
         kind = {key: ' class="text"' if text else "" for key, text in is_text.items()}
@@ -100,8 +100,8 @@ class Page:
             + "\n</tbody></table></div>"
         )
 
-    def facts(self, values: Mapping[str, object]) -> None:
-        """Add names and values, one a line."""
+    def properties(self, values: Mapping[str, object]) -> None:
+        """Add names and values, one per line."""
         self._body.append(
             "<dl>"
             + "".join(f"<dt>{escape(str(name))}</dt><dd>{_cell(value)}</dd>" for name, value in values.items())
@@ -109,15 +109,15 @@ class Page:
         )
 
     def code(self, text: str) -> None:
-        """Add a command or a file as it is written."""
+        """Add a command or a file as preformatted text."""
         self._body.append(f"<pre>{escape(text)}</pre>")
 
     def folded(self, summary: str, text: str) -> None:
-        """Add text that opens on a click, as it is written."""
+        """Add preformatted text that opens on a click."""
         self._body.append(f"<details><summary>{escape(summary)}</summary><pre>{escape(text)}</pre></details>")
 
     def picture(self, figure, alt: str) -> None:
-        """Add a figure of matplotlib as a PNG; alt says what it shows to those who do not see it."""
+        """Add a matplotlib figure as a PNG, with its alternative text."""
         data = style.png_bytes(figure)
         width, height = (round(inches * 96) for inches in figure.get_size_inches())
         source = base64.b64encode(data).decode("ascii")
@@ -147,7 +147,7 @@ class Page:
 
 
 def _decimals(column: Sequence[object]) -> int:
-    """Return how many decimals the floats of a column get: the same for all, by the largest."""
+    """Return the number of decimals of a column's floats, by the largest one."""
     largest = max((abs(value) for value in column if isinstance(value, float)), default=0.0)
     return 1 if largest >= 100 else 2 if largest >= 1 else 3
 

@@ -1,23 +1,23 @@
-"""Write names beside points so that they cover neither points nor each other."""
+"""Place labels next to points so that they overlap neither points nor each other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Offsets in points from a marker's middle, and how a text hangs there; the first that is free is taken.
+# Offsets in points from a marker's centre, with alignments; the first free place is used.
 PLACES = (
     (7, 0, "left", "center"), (-7, 0, "right", "center"), (0, 7, "center", "bottom"), (0, -7, "center", "top"),
     (6, 6, "left", "bottom"), (6, -6, "left", "top"), (-6, 6, "right", "bottom"), (-6, -6, "right", "top"),
     (7, 14, "left", "bottom"), (7, -14, "left", "top"), (-7, 14, "right", "bottom"), (-7, -14, "right", "top"),
     (0, 24, "center", "bottom"), (0, -24, "center", "top"),
 )  # fmt: skip
-MARKER, CHARACTER, LINE = 4.5, 0.58, 1.15  # half a marker in points; of a letter: width and height over the font's size
+MARKER, CHARACTER, LINE = 4.5, 0.58, 1.15  # half a marker in points; width and height of a letter over the font size
 
 
 def place_labels(
     axis, points: Sequence[tuple[float, float]], texts: Sequence[str], colours: Sequence[str], size: float = 8.5
 ) -> None:
-    """Annotate each point of an axis with its text, at the first of PLACES that covers least."""
+    """Annotate each point of an axis with its text, at the place with least overlap."""
     from matplotlib.patheffects import withStroke
 
     figure = axis.get_figure()

@@ -1,4 +1,4 @@
-"""The HTML report of a training: its --out folder read back, curves of learning and cost, options, environment."""
+"""The HTML report of a training, from its --out folder: learning curves, cost per epoch, options, environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .page import Page
 SCORES = {"train": "#0072B2", "val": "#E69F00", "test": "#009E73"}
 CLASSES = {"f1": "F1", "support": "nodes"}
 NAMES = {"val": "validation"}
-# What epochs and the summary need, and may have.
+# Required and optional keys of an epoch and of the summary.
 SCORE = "a number or null"
 EPOCH = {"epoch": "a whole number", "loss": SCORE, "epoch_s": "a number", "bytes_sent": "a number"}
 SUMMARY = {
@@ -36,14 +36,22 @@ SUMMARY_TOO = {
     "per_class": "a list of objects of the same keys",
 }
 READING = {
-    "learning": ("Learning", "Loss should fall and flatten. Scores of validation and test that fall while training's still rises mean that the model learns its training nodes by heart. The dashed line is the epoch whose weights were kept."),
-    "cost": ("Cost of an epoch", "Seconds of each epoch; the first may include set-up, spikes are other work on the machine. Bytes sent are counted by the communicator; where the prediction was made before the run, the two lines lie on each other."),
-}  # fmt: skip
+    "learning": (
+        "Learning",
+        "Loss should fall and flatten. If validation and test scores fall while the training score rises, the "
+        "model overfits. The dashed line is the epoch whose weights were stored.",
+    ),
+    "cost": (
+        "Cost per epoch",
+        "Seconds of each epoch; the first may include set-up, and spikes are other load on the machine. The "
+        "communicator counts the bytes sent; if they were predicted before the run, both lines coincide.",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What `spgnn train --out` wrote: summary is empty where the training did not end."""
+    """The files that `spgnn train --out` wrote; summary is empty if the training did not end."""
 
     folder: Path
     config: dict
@@ -53,14 +61,14 @@ class Run:
 
 
 def read_run(folder: str | Path) -> Run:
-    """Return the run of a folder.
+    """Read the run of a folder.
 
-    Raises: CheckpointError naming the file, and the line, that cannot be used.
+    Raises: CheckpointError with the file, and the line, that is invalid.
     """
     folder = Path(folder)
     if not (folder / "config.toml").is_file():
         raise CheckpointError(
-            f"{folder}: no config.toml; expected the --out folder of `spgnn train`, or a study of runs/analysis/volumes"
+            f"{folder} has no config.toml; expected the --out folder of `spgnn train`, or a study of runs/analysis/volumes"
         )
     config = _parsed(folder / "config.toml", tomllib.loads)
     environment, summary = (
@@ -70,10 +78,10 @@ def read_run(folder: str | Path) -> Run:
     for name, value in (("env.json", environment), ("summary.json", summary)):
         if not isinstance(value, dict):
             raise CheckpointError(
-                f"{folder / name}: holds {type(value).__name__}; expected the object that `spgnn train` writes"
+                f"{folder / name} contains {type(value).__name__}; expected the object that `spgnn train` writes"
             )
     if summary and (fault := fault_of(summary, SUMMARY, SUMMARY_TOO)):
-        raise CheckpointError(f"{folder / 'summary.json'}: {fault}; expected what `spgnn train` writes at its end")
+        raise CheckpointError(f"{folder / 'summary.json'}: {fault}; expected the summary that `spgnn train` writes")
     records = []
     for number, line in enumerate(_text(folder / "metrics.jsonl").splitlines(), 1):
         record = _parsed(folder / "metrics.jsonl", json.loads, line, number)
@@ -81,12 +89,12 @@ def read_run(folder: str | Path) -> Run:
             raise CheckpointError(f"{folder / 'metrics.jsonl'}:{number}: {fault}; expected the record of an epoch")
         records.append(record)
     if not records:
-        raise CheckpointError(f"{folder / 'metrics.jsonl'}: is empty; no epoch has ended yet")
+        raise CheckpointError(f"{folder / 'metrics.jsonl'} is empty: no epoch has ended yet")
     return Run(folder, config, environment, records, summary)
 
 
 def run_pictures(run: Run) -> dict[str, Callable[[], object]]:
-    """Return name -> function that draws it."""
+    """Return name -> drawing function."""
     return {"learning": lambda: draw_learning(run), "cost": lambda: draw_cost(run)}
 
 
@@ -95,22 +103,24 @@ def run_page(run: Run) -> Page:
     summary, config = run.summary, run.config
     graph = config.get("graph", summary.get("graph", "a graph"))
     if summary:
-        lead = f"{config.get('model', 'model')}, {len(run.records):,} epochs on {summary['ranks']} rank{'s' if summary['ranks'] > 1 else ''}; test {summary['metric']} {_score(summary['test'])}"
+        ranks = f"{summary['ranks']} rank{'s' if summary['ranks'] > 1 else ''}"
+        score = f"test {summary['metric']} {_score(summary['test'])}"
+        lead = f"{config.get('model', 'model')}, {len(run.records):,} epochs on {ranks}; {score}"
     else:
-        lead = f"{len(run.records):,} epochs; the training did not end, or has not yet"
+        lead = f"{len(run.records):,} epochs; the training has not ended"
     page = Page(f"Training on {graph}", lead)
     page.section("Result")
-    page.facts(_facts(run))
+    page.properties(_properties(run))
     for name, draw in run_pictures(run).items():
         heading, reading = READING[name]
         page.section(heading, reading)
         page.picture(draw(), f"{heading}. {reading}")
     if summary.get("per_class"):
-        page.section("Classes", "Scores of each class at the best epoch.")
+        page.section("Classes", "Scores per class at the best epoch.")
         page.table(summary["per_class"], {name: CLASSES.get(name, name) for name in summary["per_class"][0]})
-    page.section("Options and environment", "spgnn train --config config.toml --out DIR repeats the run.")
+    page.section("Options and environment", "Repeat the run with: spgnn train --config config.toml --out DIR")
     page.folded("config.toml", _text(run.folder / "config.toml"))
-    page.facts(run.environment)
+    page.properties(run.environment)
     return page
 
 
@@ -142,7 +152,7 @@ def draw_learning(run: Run):
         right,
         "epoch",
         run.summary.get("metric") or "score",
-        "scores" + (f"; kept: epoch {best:,}" if best is not None else ""),
+        "scores" + (f"; weights of epoch {best:,}" if best is not None else ""),
     )
     if right.lines:
         right.legend(fontsize=8.5, frameon=False, loc="best", title="at the last epoch", title_fontsize=8)
@@ -153,7 +163,7 @@ def draw_learning(run: Run):
 
 
 def draw_cost(run: Run):
-    """Draw seconds and bytes of each epoch, and the bytes that were predicted."""
+    """Draw seconds and bytes of each epoch, and the predicted bytes."""
     figure, (left, right) = style.panels(2, 2, 5.0, 3.4)
     epochs, seconds, sent = (_column(run, name) for name in ("epoch", "epoch_s", "bytes_sent"))
     median = float(np.nanmedian(seconds))
@@ -166,7 +176,7 @@ def draw_cost(run: Run):
         markersize=4,
     )
     left.axhline(1e3 * median, color=style.INK, linewidth=0.9, linestyle=(0, (4, 2)))
-    style.finish(left, "epoch", "milliseconds", f"time of an epoch; median {style.number(1e3 * median)} ms")
+    style.finish(left, "epoch", "milliseconds", f"time per epoch; median {style.number(1e3 * median)} ms")
     left.set_ylim(0, min(1.15e3 * float(np.nanmax(seconds)), 6e3 * median) or 1)
     right.plot(
         epochs,
@@ -175,40 +185,40 @@ def draw_cost(run: Run):
         linewidth=1.8,
         marker="o" if len(epochs) <= 20 else "",
         markersize=4,
-        label="sent, as counted",
+        label="sent (counted)",
     )
     predicted = run.summary.get("bytes_predicted")
     if predicted is not None:
         right.axhline(
             predicted / 1e6, color=style.INK, linewidth=1.1, linestyle=(0, (4, 2)), label="predicted before the run"
         )
-    style.finish(right, "epoch", "MB, all ranks", f"sent in an epoch; at last {style.number(sent[-1] / 1e6)} MB")
+    style.finish(right, "epoch", "MB, all ranks", f"sent per epoch; last {style.number(sent[-1] / 1e6)} MB")
     right.set_ylim(0, 1.3 * max(float(np.nanmax(sent)) / 1e6, (predicted or 0) / 1e6) or 1)
     right.legend(fontsize=8.5, frameon=False, loc="lower right")
     for axis in (left, right):
         style.thousands(axis, "x", is_whole=True)
         style.thousands(axis, "y")
-    style.headline(figure, f"Cost of an epoch: {run.config.get('graph', run.folder.name)}")
+    style.headline(figure, f"Cost per epoch: {run.config.get('graph', run.folder.name)}")
     return figure
 
 
-def _facts(run: Run) -> dict:
+def _properties(run: Run) -> dict:
     summary = run.summary
     names = {
         "graph": "graph", "n": "nodes", "nnz": "nonzeros", "model": "model", "epochs": "epochs", "best_epoch": "best epoch",
         "train": "train", "val": "validation", "test": "test", "metric": "metric", "ranks": "ranks", "scheme": "exchange scheme",
         "replication": "replication c", "method": "partitioner", "seed": "seed",
     }  # fmt: skip
-    facts = {text: summary[name] for name, text in names.items() if name in summary}
-    facts |= {text: _score(facts[text]) for text in ("train", "validation", "test") if text in facts}
+    found = {text: summary[name] for name, text in names.items() if name in summary}
+    found |= {text: _score(found[text]) for text in ("train", "validation", "test") if text in found}
     if summary:
         sent, predicted = summary["bytes_sent"], summary["bytes_predicted"]
-        facts["seconds an epoch"] = f"{summary['epoch_s']:.4f}"
-        facts["bytes sent an epoch"] = f"{sent:,}" + (
-            "" if predicted is None else ", as predicted" if sent == predicted else f"; {predicted:,} were predicted"
+        found["seconds per epoch"] = f"{summary['epoch_s']:.4f}"
+        found["bytes sent per epoch"] = f"{sent:,}" + (
+            "" if predicted is None else ", as predicted" if sent == predicted else f"; predicted: {predicted:,}"
         )
-        facts["peak memory of a rank"] = f"{summary['peak_rss_mb']:,.0f} MB"
-    return facts
+        found["peak memory of a rank"] = f"{summary['peak_rss_mb']:,.0f} MB"
+    return found
 
 
 def _score(value) -> str:

@@ -1,4 +1,4 @@
-"""The HTML report of a study: tables, every picture that its data allow, and how to read each."""
+"""The HTML report of a study: tables, pictures, and how to read them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,61 @@ from ..analysis.study import Study
 from . import drawings, matrices, tables
 from .page import Page
 
-# Name -> heading, and how the picture is read.
+# Name -> heading, how to read the picture.
 READING = {
-    "sweep": ("Methods over k", "Lines that lie lower are better. Volume grows with k for every method; how steeply tells how well it cuts. The rank that sends most is what an exchange waits for, so the second panel is the one that a run feels; the third says how far that rank is above the mean."),
-    "tradeoff": ("Quality against time", "Each point is one partition: what its busiest rank sends, and what it took to make. Points on the grey line are worth their time: nothing that is quicker is as good. Seconds are those of this machine and its load."),
-    "heatmap": ("Who sends whom", "Row q, column p: what rank q sends rank p in one SpMM. A good partition is light with a few dark spots; evenly dark means that every part needs something of every other. A dark row is a rank that sends too much, a dark column one that receives too much."),
-    "loads": ("Load of each rank", "Ranks sorted by what they send, receive and multiply, each panel by itself. Flat is good: an epoch is as long as its tallest bar. The dashed line is the mean."),
-    "sweep_schemes": ("Schemes over k", "The same partitions under each exchange scheme. columns sends the rows that are read; cover sends rows or partial sums, whichever are fewer, and moves some of the work for it; broadcast sends every row to every rank."),
-    "spy": ("The matrix before and after reordering", "Nonzeros of the adjacency matrix, darker where there are more. Within a diagonal block nothing travels; what lies outside is cut. Orange marks the borders of the parts."),
-    "clusters": ("Clusters before and after merging", "How many clusters of each size the streaming clustering leaves, and how many once each was merged with its richest neighbour's (SDT-GNN, Table II). Merging takes the left of the picture away; what is right of the dashed line fits into no part."),
-    "entropies": ("Label entropy of the parts", "How mixed the classes of a part are: 0 bits is one class alone, the dashed line is the whole graph. Parts far to the left see other classes than the rest, which matters to training on parts (entropy-aware paper), not to full-graph training."),
-}  # fmt: skip
+    "sweep": (
+        "Methods over k",
+        "Lower lines are better. Volume grows with k for every method, less steeply for better partitions. An "
+        "exchange waits for the rank that sends most, so the second panel decides the time of a run; the "
+        "third shows how far that rank is above the mean.",
+    ),
+    "tradeoff": (
+        "Quality against time",
+        "Each point is a partition: its largest send and the time to make it. No faster partition is as good "
+        "as those on the grey line. Seconds depend on this machine and its load.",
+    ),
+    "heatmap": (
+        "Volume between ranks",
+        "Row q, column p: the volume that rank q sends rank p in one SpMM. A good partition is light with a "
+        "few dark spots; evenly dark means that every part reads rows of every other. A dark row is a rank "
+        "that sends too much, a dark column one that receives too much.",
+    ),
+    "loads": (
+        "Load of each rank",
+        "Rows sent, rows received and nonzeros per rank, sorted in each panel separately. Flat is good, as an "
+        "epoch waits for the largest rank. The dashed line is the mean.",
+    ),
+    "sweep_schemes": (
+        "Schemes over k",
+        "The same partitions under each exchange scheme. columns sends the rows that are read; cover sends "
+        "rows and partial sums, as few as possible, and moves some work to the owner; broadcast sends every "
+        "row to every rank.",
+    ),
+    "spy": (
+        "The matrix before and after reordering",
+        "Density of the adjacency matrix, darker where it has more nonzeros. Diagonal blocks need no "
+        "exchange; nonzeros outside them are cut. Orange lines are the borders of the parts.",
+    ),
+    "clusters": (
+        "Clusters before and after merging",
+        "Number of clusters of each size after streaming clustering, and after each was merged with its "
+        "richest neighbour (SDT-GNN, Table II). Merging removes small clusters. Clusters right of the dashed "
+        "line exceed the mean size of a part.",
+    ),
+    "entropies": (
+        "Label entropy of the parts",
+        "Diversity of the classes in a part: 0 bits is a single class, the dashed line is the whole graph. "
+        "Parts far to the left have few classes, which affects training on parts (entropy-aware paper) but "
+        "not full-graph training.",
+    ),
+}
 
 
 def pictures(study: Study, k: int | None = None) -> dict[str, Callable[[], object]]:
-    """Return name -> function that draws it, for every picture that the study's data allow.
+    """Return name -> drawing function, for every picture that the study has data for.
 
-    Args: k  of the pictures of single partitions; None: see Study.one_k. Lines of `spgnn measure` allow sweeps alone.
+    Args: k  number of parts in pictures of single partitions; None: see Study.one_k. Lines of `spgnn measure` suffice
+             for sweeps only.
     """
     k = study.one_k(k)
     scheme = next(scheme for scheme in ("columns", "cover", "broadcast") if scheme in study.values("scheme"))
@@ -53,32 +91,34 @@ def pictures(study: Study, k: int | None = None) -> dict[str, Callable[[], objec
 def study_page(study: Study, k: int | None = None) -> Page:
     """Return the report of a study."""
     graph, made = study.graph, study.made
-    lead = f"{graph['n']:,} nodes, {graph['nnz']:,} nonzeros; {len(study.values('method'))} methods, k = {', '.join(map(str, study.values('k')))}"
-    page = Page(f"Partitions of {graph['name']} and what they send", lead)
+    methods, ks = study.values("method"), ", ".join(map(str, study.values("k")))
+    lead = f"{graph['n']:,} nodes, {graph['nnz']:,} nonzeros; {len(methods)} methods, k = {ks}"
+    page = Page(f"Partitions of {graph['name']} and their communication volume", lead)
     page.section(
-        "At a glance",
-        "For each k and scheme, the method that sends least in one SpMM over all ranks, and the one whose busiest rank sends least: that rank is what an exchange waits for.",
+        "Summary",
+        "For each k and scheme, the method with the least volume of one SpMM, and the one with the least largest send, "
+        "which an exchange waits for.",
     )
     page.table(*tables.least(study), group="k")
-    page.section("How this was made")
-    page.facts(_facts(study))
+    page.section("Graph and options")
+    page.properties(_properties(study))
     if made.get("command"):
-        page.text("Again:")
+        page.text("Repeat with:")
         page.code(made["command"])
     rows, columns = tables.volumes(study)
     page.section(
-        "What one SpMM sends",
-        f"MB (10\u2076 bytes) for {rows[0]['width']:,} columns, as Table 2 of the ICPP'24 paper has it: average and max are over the ranks, "
-        "imbalance is by how much the max is above the average. An epoch's bytes are those of a training with the layer widths above. "
-        "c is the replication of 1.5D, on k c ranks. The least of each k, scheme and c is marked.",
+        "Volume of one SpMM",
+        f"MB (10\u2076 bytes) for {rows[0]['width']:,} columns, in the form of Table 2 of the ICPP'24 paper: average and "
+        "max over the ranks, imbalance is max over average minus 1. Bytes per epoch are those of a training with the "
+        "layer widths above. c is the replication of 1.5D, on k c ranks. The least value of each k, scheme and c is marked.",
     )
     groups = [row | {"group": (row["k"], row["scheme"], row["replication"])} for row in rows]
     page.table(groups, columns, best=("total_mb", "max_send_mb", "max_recv_mb", "bytes_per_epoch"), group="group")
     rows, columns = tables.parts(study)
     page.section(
-        "The partitions themselves",
-        "Replication is copies of a node over all parts: without halo those that a vertex cut's edges make (1 where edges are cut), "
-        "with halo every part's own nodes and all their neighbours, which full-graph training needs. Work is nonzeros + 1 a row. "
+        "Partitions",
+        "Replication is the number of copies per node over all parts: without halo those of a vertex cut's edges (1 for "
+        "edge cuts), with halo own nodes and all neighbours, as full-graph training needs. Work is nonzeros + 1 per row. "
         "Label entropy is averaged over the parts by labelled nodes.",
     )
     page.table(rows, columns, best=("edge_cut", "replication_factor"), group="k")
@@ -92,13 +132,13 @@ def study_page(study: Study, k: int | None = None) -> Page:
     return page
 
 
-def _facts(study: Study) -> dict:
+def _properties(study: Study) -> dict:
     graph, made = study.graph, study.made
-    facts = {"graph": graph["name"], "nodes": graph["n"], "nonzeros": graph["nnz"]}
-    facts |= {"edges": graph.get("edges"), "features": graph.get("features"), "classes": graph.get("classes")}
+    found = {"graph": graph["name"], "nodes": graph["n"], "nonzeros": graph["nnz"]}
+    found |= {"edges": graph.get("edges"), "features": graph.get("features"), "classes": graph.get("classes")}
     if graph.get("label_entropy") is not None:
-        facts["label entropy of the graph"] = f"{graph['label_entropy']:.2f} bits"
-    facts |= {"layer widths": ", ".join(map(str, made.get("widths", ()))), "columns of one SpMM": made["width"]}
-    facts |= {name: made[name] for name in ("seed", "balance", "date", "version", "machine") if name in made}
-    facts |= {f"left out: {method}": why for method, why in study.left_out.items()}
-    return {name: value for name, value in facts.items() if value not in (None, "")}
+        found["label entropy of the graph"] = f"{graph['label_entropy']:.2f} bits"
+    found |= {"layer widths": ", ".join(map(str, made.get("widths", ()))), "columns of one SpMM": made["width"]}
+    found |= {name: made[name] for name in ("seed", "balance", "date", "version", "machine") if name in made}
+    found |= {f"skipped: {method}": why for method, why in study.left_out.items()}
+    return {name: value for name, value in found.items() if value not in (None, "")}

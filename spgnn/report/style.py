@@ -1,6 +1,6 @@
-"""How every picture of a study looks: colours and markers by method and scheme, axes, files.
+"""Style of all pictures: colours and markers by method and scheme, axes, files.
 
-Colours are those of Okabe & Ito (2008) and Paul Tol, told apart by colour-blind readers; markers tell lines apart without them.
+Colours are those of Okabe & Ito (2008) and Paul Tol, which colour-blind readers can distinguish; markers differ too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from ..atomic import new_file
 from ..errors import ResourceError, UsageError
 
-# Name -> colour, marker, line. A method keeps its own in every picture; metis with options is drawn lighter.
+# Name -> colour, marker, line, the same in every picture; metis with options is lighter.
 METHODS = {
     "block": ("#9A9A9A", "s", ":"),
     "random": ("#4D4D4D", "X", ":"),
@@ -36,18 +36,18 @@ OTHERS = (
     ("#661100", "d", "--"),
 )
 QUIET, INK = "#C9CDD2", "#222222"
-LINE = 1.25  # height of a line over the font's size
+LINE = 1.25  # height of a line over the font size
 FORMATS = (".png", ".svg")
 
 
 def styles(names: list[str], known: dict[str, tuple] = METHODS) -> dict[str, tuple[str, str, str]]:
-    """Return colour, marker and line of each name; what is not known takes those that are left, in order."""
+    """Return colour, marker and line of each name; unknown names get those of OTHERS in order."""
     unknown = [name for name in names if name not in known]
     return {name: known[name] if name in known else OTHERS[unknown.index(name) % len(OTHERS)] for name in names}
 
 
 def new_figure(width: float, height: float):
-    """Return an empty figure of so many inches, where $ is a letter as any other; ResourceError without matplotlib."""
+    """Return an empty figure of this size in inches, with $ as plain text; ResourceError without matplotlib."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.text import Text
@@ -57,14 +57,14 @@ def new_figure(width: float, height: float):
     class PlainFigure(Figure):
         def draw(self, renderer) -> None:
             for text in self.findobj(Text):
-                text.set_parse_math(False)  # names are not ours, and may hold what looks like a formula
+                text.set_parse_math(False)  # names of users may look like a formula
             super().draw(renderer)
 
     return PlainFigure(figsize=(width, height), dpi=150, layout="constrained")
 
 
 def panels(count: int, across: int, width: float, height: float):
-    """Return a figure and count axes, at most `across` in a row, each of so many inches."""
+    """Return a figure and `count` axes, at most `across` in a row, each width x height inches."""
     across = min(across, count)
     down = -(-count // across)
     figure = new_figure(width * across, height * down + 0.5)  # the headline
@@ -75,7 +75,7 @@ def panels(count: int, across: int, width: float, height: float):
 
 
 def finish(axis, x: str = "", y: str = "", title: str = "") -> None:
-    """Label an axis, take its frame's upper and right line away, and lay a quiet grid behind."""
+    """Label an axis, remove the upper and right line of its frame, and draw a light grid behind."""
     axis.set_xlabel(x, fontsize=9)
     axis.set_ylabel(y, fontsize=9)
     axis.set_title(title, fontsize=10, loc="left")
@@ -86,22 +86,22 @@ def finish(axis, x: str = "", y: str = "", title: str = "") -> None:
 
 
 def shades():
-    """Return the colours of densities, from light to dark: more is darker, in grey too."""
+    """Return the colours of densities, from light to dark, in greyscale too."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
-    # Its lightest yellow is left out: on white it cannot be told from nothing.
+    # Without its lightest yellow, which looks like white.
     return ListedColormap(colormaps["YlGnBu"]([0.12 + 0.88 * i / 31 for i in range(32)]))
 
 
 def frame(axis) -> None:
-    """Give a matrix its whole frame and no grid."""
+    """Draw the full frame of a matrix, and no grid."""
     axis.grid(False)
     axis.spines[["top", "right"]].set_visible(True)
 
 
 def headline(figure, title: str, below: str = "") -> None:
-    """Write what a picture shows, and beneath it how it was counted; the figure grows by each line beyond two."""
+    """Write the title of a figure, and a subtitle; the figure grows by each line beyond two."""
     width, height = figure.get_size_inches()
     text = wrap(title + (f"\n{below}" if below else ""), 0.94 * width, 11)
     figure.set_size_inches(width, height + max(0, text.count("\n") - 1) * 11 * LINE / 72)
@@ -109,7 +109,7 @@ def headline(figure, title: str, below: str = "") -> None:
 
 
 def wrap(text: str, inches: float, size: float) -> str:
-    """Return the text in lines of at most so many inches, broken after a space or one of : , = where there is one."""
+    """Break the text into lines of at most this width, after a space or one of : , = if possible."""
     lines = []
     for line in text.split("\n"):
         while (
@@ -117,7 +117,7 @@ def wrap(text: str, inches: float, size: float) -> str:
                 1, bisect_right(range(1, len(line) + 1), inches, key=lambda letters: text_inches(line[:letters], size))
             )
         ) < len(line):
-            # A space at the end may hang over.
+            # A space at the end may exceed the width.
             end = max(line.rfind(" ", 0, most + 1), *(line.rfind(mark, 0, most) for mark in ":,=")) + 1 or most
             lines.append(line[:end].rstrip())
             line = line[end:].lstrip()
@@ -126,7 +126,7 @@ def wrap(text: str, inches: float, size: float) -> str:
 
 
 def text_inches(text: str, size: float) -> float:
-    """Return the width of a line of text."""
+    """Return the width of a line of text in inches."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -134,14 +134,14 @@ def text_inches(text: str, size: float) -> float:
 
 
 def lines_inches(texts: Sequence[str], size: float) -> float:
-    """Return how much higher than one line the texts are, in inches: by the one of most lines."""
+    """Return the height in inches that the longest of the texts needs beyond one line."""
     return max(text.count("\n") for text in texts) * size * LINE / 72
 
 
 def plain_log(axis, letter: str, ticks=None, zero: float | None = None) -> None:
-    """Show numbers of a logarithmic axis as 1, 20, 3,000, at the ticks given or at 1, 2 and 5 of each decade.
+    """Label a logarithmic axis with 1, 20, 3,000, at the given ticks or at 1, 2 and 5 of each decade.
 
-    Args: zero  the place where 0 is drawn; None: nowhere.
+    Args: zero  the position of 0; None: not drawn.
     """
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -150,7 +150,7 @@ def plain_log(axis, letter: str, ticks=None, zero: float | None = None) -> None:
     text = number
     if ticks is not None:
         own.set_major_locator(FixedLocator(ticks))
-    elif high < 4 * low:  # two octaves are as good as linear
+    elif high < 4 * low:  # over two octaves, linear ticks suffice
         own.set_major_locator(MaxNLocator(5))
         text = "{:,.5g}".format
     else:
@@ -174,7 +174,7 @@ def plain_log(axis, letter: str, ticks=None, zero: float | None = None) -> None:
 
 
 def thousands(axis, letter: str, is_whole: bool = False) -> None:
-    """Show numbers of a linear axis with separators; is_whole: of what is counted, such as epochs."""
+    """Label a linear axis with thousands separators; is_whole: integers only, such as epochs."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     own = axis.xaxis if letter == "x" else axis.yaxis
@@ -183,24 +183,24 @@ def thousands(axis, letter: str, is_whole: bool = False) -> None:
 
 
 def byte_unit(largest_mb: float) -> tuple[float, str]:
-    """Return the unit in which amounts up to so many MB read well, and how many of it a MB is."""
+    """Return (units per MB, unit) for amounts up to largest_mb: kB, MB or GB."""
     return (1e3, "kB") if largest_mb < 0.5 else (1e-3, "GB") if largest_mb >= 2e4 else (1.0, "MB")
 
 
 def number(value: float) -> str:
-    """Return 12,300; 45.6; 0.0123: three figures, separators, no exponent."""
+    """Format as 12,300, 45.6 or 0.0123: three digits, separators, no exponent."""
     if value == 0:
         return "0"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 1e-4 else f"{value:.1e}"
 
 
 def save(figure, path: str | Path) -> Path:
-    """Write a figure as .png or .svg, whole or not at all; the same figure gives the same bytes."""
+    """Write a figure as .png or .svg, atomically; equal figures give equal bytes."""
     from matplotlib import rc_context
 
     path = Path(path)
     if path.suffix not in FORMATS:
-        raise UsageError(f"{path}: a picture is {' or '.join(FORMATS)}")
+        raise UsageError(f"{path}: expected a file name ending in {' or '.join(FORMATS)}")
     with new_file(path) as file:
         if path.suffix == ".png":
             file.write(png_bytes(figure))
@@ -211,8 +211,8 @@ def save(figure, path: str | Path) -> Path:
 
 
 def png_bytes(figure) -> bytes:
-    """Return a figure as a PNG of at most 256 colours, a third of the bytes that matplotlib's own has."""
-    from PIL import Image  # matplotlib needs it too
+    """Return a figure as a PNG of at most 256 colours, a third of the size of matplotlib's."""
+    from PIL import Image  # a dependency of matplotlib
 
     drawn, packed = BytesIO(), BytesIO()
     figure.savefig(drawn, format="png", facecolor="white")

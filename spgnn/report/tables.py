@@ -1,10 +1,10 @@
-"""The tables of a study, as rows and columns for the terminal and the HTML report alike."""
+"""The tables of a study, as rows and columns, for the terminal and the HTML report."""
 
 from __future__ import annotations
 
 from ..analysis.study import Study
 
-# What is sent in one SpMM, by rank: the ICPP'24 paper's Table 2.
+# Volume of one SpMM per rank, as in the ICPP'24 paper's Table 2.
 TABLE_2 = {
     "k": "k",
     "method": "method",
@@ -17,7 +17,7 @@ TABLE_2 = {
     "max_recv_mb": "max received, MB",
     "sum_mb": "summed over process rows, MB",
     "messages": "messages",
-    "bytes_per_epoch": "bytes an epoch",
+    "bytes_per_epoch": "bytes per epoch",
 }
 PARTS = {
     "k": "k",
@@ -30,7 +30,7 @@ PARTS = {
     "label_entropy": "label entropy, bits",
     "label_entropy_min": "least of a part",
     "label_entropy_max": "largest of a part",
-    "seconds": "seconds to cut",
+    "seconds": "seconds to partition",
 }
 LEAST = {
     "k": "k",
@@ -39,7 +39,7 @@ LEAST = {
     "total_method": "least volume",
     "total_mb": "MB",
     "total_share": "% of the worst",
-    "send_method": "least at the busiest rank",
+    "send_method": "least largest send",
     "max_send_mb": "MB",
     "send_share": "% of the worst",
 }
@@ -56,14 +56,14 @@ CLUSTERS = {
 
 
 def volumes(study: Study) -> tuple[list[dict], dict[str, str]]:
-    """Return the table of what is sent: a row for each case, sorted by k, scheme and c."""
+    """Return the table of volumes: a row per case, sorted by k, scheme and c."""
     order = {scheme: i for i, scheme in enumerate(study.values("scheme"))}
     rows = sorted(study.records, key=lambda r: (r["k"], order[r["scheme"]], r["replication"]))
     return rows, {key: text for key, text in TABLE_2.items() if key != "sum_mb" or max(study.values("replication")) > 1}
 
 
 def least(study: Study) -> tuple[list[dict], dict[str, str]]:
-    """Return the table of winners: a row for each k, scheme and c."""
+    """Return the table of the best methods: a row per k, scheme and c."""
     groups: dict[tuple, list[dict]] = {}
     for row in volumes(study)[0]:
         groups.setdefault((row["k"], row["scheme"], row["replication"]), []).append(row)
@@ -82,7 +82,7 @@ def least(study: Study) -> tuple[list[dict], dict[str, str]]:
 
 
 def parts(study: Study) -> tuple[list[dict], dict[str, str]]:
-    """Return the table of what does not depend on the scheme: a row for each (k, method)."""
+    """Return the table of partitions, which does not depend on the scheme: a row per (k, method)."""
     first = {(record["k"], record["method"]): record for record in reversed(study.records)}
     order = {method: i for i, method in enumerate(study.values("method"))}
     rows = [dict.fromkeys(PARTS) | row for row in sorted(first.values(), key=lambda r: (r["k"], order[r["method"]]))]

@@ -1,4 +1,4 @@
-"""The timeline of one epoch as a picture: what each rank computes, and beneath it what it has in flight."""
+"""The timeline of one epoch as a picture: the phases of each rank, and below them its exchanges in flight."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..errors import InputError
 from ..timeline.trace import read_trace
 from .style import new_figure
 
-# In the order of the legend. Colours that stay apart for the colour-blind (Okabe & Ito 2008).
+# In the order of the legend; colours that colour-blind readers can distinguish (Okabe & Ito 2008).
 COLOURS = {
     "own SpMM": "#0072B2",
     "ghost SpMM": "#56B4E9",
@@ -21,25 +21,25 @@ COLOURS = {
     "optimiser": "#8C6BB1",
     "exchange": "#009E73",
 }
-REST = "#D9D9D9"  # everything else that the epoch does
+REST = "#D9D9D9"  # all other phases
 NAMES = {"exchange": "exchange in flight", "pack": "pack, unpack", "unpack": "pack, unpack"}
 NAMES |= dict.fromkeys(("sum over process row", "all-reduce"), "sums over ranks")
-BAR, FLIGHT, GAP = 1.0, 0.42, 0.55  # heights: the rank's work, what it has in flight, the space between ranks
+BAR, FLIGHT, GAP = 1.0, 0.42, 0.55  # heights: phases, exchanges in flight, space between ranks
 
 
 def draw_epoch(trace: str | Path, picture: str | Path, epoch: int | None = None, title: str = "") -> int:
     """Draw one epoch of all ranks from a --trace file and return its number.
 
-    Args:   epoch  by default the kept epoch of median length, the first aside.
-    Raises: InputError where the trace has no such epoch; ResourceError without matplotlib.
+    Args:   epoch  by default the stored epoch of median length, without the first.
+    Raises: InputError if the trace has no such epoch; ResourceError without matplotlib.
     """
     events = read_trace(trace)
     epochs = epochs_of(events)
     if not epochs:
-        raise InputError(f"{trace}: no epoch is in it; expected the file of a training with --trace")
+        raise InputError(f"{trace} has no epoch; expected a file that `spgnn train --trace` wrote")
     epoch = _median(epochs) if epoch is None else epoch
     if epoch not in epochs:
-        raise InputError(f"{trace}: epoch {epoch} is not in it; expected one of: {', '.join(map(str, sorted(epochs)))}")
+        raise InputError(f"{trace} has no epoch {epoch}; expected one of: {', '.join(map(str, sorted(epochs)))}")
     start, end = epochs[epoch]
     shown = [event for event in events if event["ts"] < end and event["ts"] + event["dur"] > start]
     ranks = sorted({event["pid"] for event in shown})
@@ -64,7 +64,7 @@ def draw_epoch(trace: str | Path, picture: str | Path, epoch: int | None = None,
 
 
 def epochs_of(events: list[dict]) -> dict[int, tuple[float, float]]:
-    """Return epoch -> (first start, last end) over the ranks, in microseconds."""
+    """Return epoch -> (first start, last end) over all ranks, in microseconds."""
     spans: dict[int, tuple[float, float]] = {}
     for event in events:
         word, _, number = event["name"].partition(" ")
@@ -81,7 +81,7 @@ def _median(epochs: dict[int, tuple[float, float]]) -> int:
 
 def _draw_rank(axes, events: list[dict], top: float, start: float, end: float) -> None:
     width_ms = (end - start) / 1e3
-    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):  # what is inside comes later, on top
+    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):  # nested spans come later, on top
         at = max(event["ts"], start)
         left, width = (at - start) / 1e3, (min(event["ts"] + event["dur"], end) - at) / 1e3
         is_flight = event["name"] == "exchange"
@@ -100,7 +100,7 @@ def _draw_rank(axes, events: list[dict], top: float, start: float, end: float) -
 
 
 def _text(event: dict, share: float) -> str:
-    """Return what fits into a bar that takes this share of the width."""
+    """Return the longest text that fits into a bar with this share of the width."""
     name, of, sent = event["name"], event["args"].get("of", ""), event["args"].get("bytes", 0)
     if name not in COLOURS:
         return ""

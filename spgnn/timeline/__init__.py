@@ -1,4 +1,4 @@
-"""What ranks spend their time on: the recorder of spans, the table of phases, traces and their picture."""
+"""Record the time of each phase on all ranks: spans, the table of --log-view, the file of --trace."""
 
 from .recorder import EVALUATION, Recorder
 

@@ -1,4 +1,4 @@
-"""--log-view: where the seconds of a run went, phase by phase, over all ranks.
+"""--log-view: the seconds of a run by phase, over all ranks.
 
 Shapes: P ranks.
 """
@@ -20,8 +20,8 @@ _HEADING = f"{'phase':<22}{'calls':>8}{'max s':>11}{'max/min':>9}{'share':>8}{'s
 class Row:
     """One phase of one stage over all ranks.
 
-    calls, max_s: the largest of a rank; flops, bytes, messages: of all ranks together; share: of the
-    seconds of all ranks, 0 for exchanges in flight, which lie beside the phases.
+    calls, max_s: maximum over ranks; flops, bytes, messages: sums over ranks; share: of the seconds of all
+    ranks, 0 for exchanges in flight, which overlap with other phases.
     """
 
     stage: str
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def gflops(self) -> float:
-        """10^9 operations a second, all ranks together, the slowest one's time."""
+        """10^9 operations per second: those of all ranks over the time of the slowest."""
         return self.flops / self.max_s / 1e9 if self.max_s > 0 else 0.0
 
 
@@ -53,15 +53,15 @@ class LogView:
     rows: tuple[Row, ...]
     ranks: int
     epochs: int
-    max_s: float  # of a rank, from its start to its end
+    max_s: float  # from start to end, maximum over ranks
 
     def row(self, phase: str, stage: str = TRAINING) -> Row | None:
-        """Return the row of a phase, None where it did not occur."""
+        """Return the row of a phase, or None if it did not occur."""
         return next((row for row in self.rows if (row.stage, row.phase) == (stage, phase)), None)
 
     @property
     def hidden(self) -> float | None:
-        """Share of the training's exchange time that no rank waited for; None without exchanges."""
+        """Fraction of the training's exchange time without waiting; None without exchanges."""
         flight, wait = self.row(EXCHANGE), self.row("exchange wait")
         return (
             None if flight is None or flight.sum_s == 0 else 1 - min(1.0, (wait.sum_s if wait else 0.0) / flight.sum_s)
@@ -77,7 +77,8 @@ class LogView:
             lines += [stage] * bool(rows) + [self._line(row) for row in rows]
         if self.hidden is not None:
             lines += [
-                f"exchanges in flight are not part of the shares; {100 * self.hidden:.0f} % of their time in training was hidden behind other phases"
+                "exchanges in flight are not part of the shares; "
+                f"{100 * self.hidden:.0f} % of their time in training overlapped with other phases"
             ]
         return "\n".join(lines)
 
@@ -95,7 +96,7 @@ class LogView:
 
 
 def log_view(comm, recorder: Recorder) -> LogView:
-    """Gather what each rank's recorder has counted. Call recorder.close() first. Collective."""
+    """Gather the totals of all ranks' recorders into a table. Call recorder.close() first. Collective."""
     mine = [
         [stage, phase, *(getattr(total, name) for name in _FIELDS)]
         for (stage, phase), total in recorder.totals.items()

@@ -1,7 +1,7 @@
-"""Recorder: what one rank spends its time on, as spans on one monotonic clock and totals by stage and phase.
+"""Recorder: the time of one rank, as spans on a monotonic clock and totals by stage and phase.
 
-A span's own seconds leave out those of the spans inside it, so that the phases of a stage add up to
-it. A training of any length keeps the totals, and the spans of the set-up, the first and the last epochs.
+A span's own seconds exclude those of nested spans, so that the phases of a stage add up to it. Totals are of all
+epochs; spans are stored of the set-up and of the first and last epochs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 
 SET_UP, TRAINING, EVALUATION, RESULTS = "set-up", "training", "evaluation", "results"
 STAGES = (SET_UP, TRAINING, EVALUATION, RESULTS)
-EXCHANGE = "exchange"  # in flight, beside the phases that it overlaps
+EXCHANGE = "exchange"  # in flight; it overlaps with the phases
 OTHER = "other"
-KEPT_EPOCHS = 4  # first ones and last ones whose spans are kept
+KEPT_EPOCHS = 4  # number of first and of last epochs whose spans are stored
 KEPT_SPANS = 4096  # of one epoch, or of the set-up
 SYNC_ROUNDS = 20
-_PHASES = {"partition and load": "partition", "distribute": "plan"}  # as comm.phase says it -> as the table does
+_PHASES = {"partition and load": "partition", "distribute": "plan"}  # name in comm.phase -> name in the table
 _COLLECTIVES = {
     "all_reduce": "all-reduce",
     "all_gather": "gather",
@@ -34,7 +34,7 @@ _COLLECTIVES = {
 
 
 class Span(NamedTuple):
-    """Seconds `start` to `end` of a clock; bytes and messages are those that this rank sent."""
+    """An interval of a clock, in seconds; bytes and messages are those that this rank sent."""
 
     phase: str
     label: str
@@ -47,7 +47,7 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Total:
-    """One phase of one stage, added up; seconds are its own."""
+    """Sums of one phase of one stage; seconds exclude nested spans."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -65,10 +65,10 @@ class _Open:
 
 
 class Recorder:
-    """The timeline of one rank; only the thread that runs the rank records.
+    """The timeline of one rank; only the rank's own thread records.
 
-    Also an observer of its communicator (dist/job/observed.py): `phase` opens stages and epochs, `enter`
-    and `leave` time the collectives other than exchanges of rows, which the operations time.
+    Also an observer of its communicator (dist/job/observed.py): `phase` opens stages and epochs, `enter` and `leave`
+    time the collectives, except exchanges of rows, which are timed where they are started.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
@@ -77,7 +77,7 @@ class Recorder:
         self.epochs = 0
         self.totals: dict[tuple[str, str], Total] = {}
         self.dropped = 0  # spans beyond KEPT_SPANS
-        self.syncs: list[tuple[float, float, float]] = []  # (time, seconds ahead of rank 0, at most this wrong)
+        self.syncs: list[tuple[float, float, float]] = []  # (time, seconds ahead of rank 0, error bound)
         self._first: list[list[Span]] = []
         self._last: deque[list[Span]] = deque(maxlen=KEPT_EPOCHS)
         self._spans: list[Span] = []
@@ -86,20 +86,20 @@ class Recorder:
 
     @property
     def spans(self) -> list[Span]:
-        """The spans that are kept, by time of their end within an epoch."""
+        """The stored spans, in order of their end within an epoch."""
         return [span for spans in (*self._first, *self._last, self._spans) for span in spans]
 
     def begin(
         self, phase: str, label: str = "", stage: str = "", flops: int = 0, n_bytes: int = 0, messages: int = 0
     ) -> None:
-        """Open a span inside the open one; with stage, all of it counts there."""
+        """Open a span nested in the open one; `stage` is the stage that it counts to."""
         outer_stage, self.stage = self.stage, stage or self.stage
         counted_as = _PHASES.get(phase, phase) if self._stack or self.stage != TRAINING else OTHER
         total = self.totals.setdefault((self.stage, counted_as), Total())
         self._stack.append(_Open(Span(phase, label, self.clock(), 0.0, flops, n_bytes, messages), total, outer_stage))
 
     def end(self) -> None:
-        """Close the newest span."""
+        """Close the innermost open span."""
         closed = self._stack.pop()
         span = closed.span._replace(end=self.clock())
         _add(closed.total, span, span.end - span.start - closed.inner_s)
@@ -120,7 +120,7 @@ class Recorder:
     def wrap(
         self, function: Callable, phase: str, flops: Callable[..., int] | None = None, stage: str = ""
     ) -> Callable:
-        """Return function, recorded as a span at each call; flops(*arguments) counts its operations."""
+        """Return a function that records a span per call; flops(*arguments) counts its operations."""
 
         @functools.wraps(function)
         def recorded(*args, **options):
@@ -136,9 +136,9 @@ class Recorder:
         self._keep(span)
 
     def phase(self, text: str) -> None:
-        """Go on to what comm.phase names: "epoch 7", or a part of the set-up or of the end."""
+        """Start the phase that comm.phase names: "epoch 7", or a part of the set-up or of the results."""
         if len(self._stack) > 1:
-            return  # within a span: that span's
+            return  # nested in an open span, which it counts to
         self.end()
         word, _, number = text.partition(" ")
         if word == "epoch" and number.isdigit():
@@ -149,28 +149,28 @@ class Recorder:
         self.begin(text)
 
     def enter(self, kind: str, buffer=None) -> None:
-        """Open the span of a collective that blocks."""
+        """Open the span of a blocking collective."""
         if kind in _COLLECTIVES:
             self.begin(_COLLECTIVES[kind], n_bytes=getattr(buffer, "nbytes", 0))
 
     def leave(self, kind: str) -> None:
-        """Close it."""
+        """Close the span of a blocking collective."""
         if kind in _COLLECTIVES:
             self.end()
 
     def close(self) -> None:
-        """Close all spans: the totals are whole."""
+        """Close all spans, so that the totals are complete."""
         while self._stack:
             self.end()
         self.begin(OTHER)
 
     def synchronise(self, comm) -> None:
-        """Measure this clock against rank 0's; the more often, the better `aligned` follows its drift. Collective."""
+        """Measure this clock's offset from rank 0's; repeated calls let `aligned` follow its drift. Collective."""
         ahead_s, error_s = clock_offset(comm, self.clock)
         self.syncs.append((self.clock(), ahead_s, error_s))
 
     def aligned(self, times) -> np.ndarray:
-        """Return times of this clock as rank 0's clock shows them."""
+        """Convert times of this clock to rank 0's clock."""
         times = np.asarray(times, np.float64)
         if not self.syncs:
             return times
@@ -178,8 +178,8 @@ class Recorder:
         return times - np.interp(times, at, ahead_s)
 
     def _put_away(self) -> None:
-        """Move the spans of the epoch that has ended to the first or the last that are kept."""
-        kept = self._first if len(self._first) <= KEPT_EPOCHS else self._last  # the set-up is the first of the first
+        """Store the spans of the ended epoch among the first or the last ones."""
+        kept = self._first if len(self._first) <= KEPT_EPOCHS else self._last  # the set-up is the first entry
         kept.append(self._spans)
         self._spans = []
 
@@ -199,11 +199,11 @@ def _add(total: Total, span: Span, own_s: float) -> None:
 
 
 def clock_offset(comm, clock: Callable[[], float], rounds: int = SYNC_ROUNDS) -> tuple[float, float]:
-    """Return (seconds that this rank's clock is ahead of rank 0's, how much that is wrong at most).
+    """Return (seconds that this rank's clock is ahead of rank 0's, bound on their error).
 
-    A barrier ends on no rank before it has begun on every one, so with its begin b and end e on both
-    clocks  b_r - e_0 <= ahead <= e_r - b_0. The tightest of `rounds` barriers bound it. Collective.
-    Source: Cristian 1989, with a barrier for the ping of each pair.
+    A barrier ends on no rank before it has begun on every rank. With its begin b and end e on both clocks,
+    b_r - e_0 <= ahead <= e_r - b_0. The tightest bounds of `rounds` barriers are used. Collective.
+    Source: Cristian 1989, with a barrier instead of a ping per pair.
     """
     times = np.empty((2, rounds))
     for i in range(rounds):

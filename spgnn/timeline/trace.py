@@ -1,6 +1,6 @@
 """--trace FILE: the timelines of all ranks on rank 0's clock, in Chrome's trace format (ui.perfetto.dev opens it).
 
-A process is a rank; its threads are `compute` and, in as many lanes as fly at once, `exchange`.
+A process is a rank; its threads are `compute` and one `exchange` per exchange in flight at the same time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .recorder import EXCHANGE, Recorder, Span
 
 
 def check_path(path: str | Path) -> None:
-    """Raise unless a file can be written there: before hours of training, not after."""
+    """Raise unless a file can be written there; called before the training starts."""
     check_writable(Path(path), "--trace")
     if Path(path).is_symlink():
-        raise UsageError(f"--trace {path}: is a link; expected the name of a file")
+        raise UsageError(f"--trace {path} is a symbolic link; expected the name of a file")
 
 
 def write_trace(comm, recorder: Recorder, path: str | Path) -> None:
-    """Write the kept spans of all ranks to one file, from rank 0. Collective."""
+    """Write the stored spans of all ranks to one file, from rank 0. Collective."""
     mine = {
         "spans": _aligned(recorder),
         "error_s": max((error for *_, error in recorder.syncs), default=0.0),
@@ -35,20 +35,20 @@ def write_trace(comm, recorder: Recorder, path: str | Path) -> None:
 
 
 def write_own_trace(rank: int, recorder: Recorder, path: str | Path, reason: str) -> None:
-    """Write the kept spans of one rank: all that is left where a training failed."""
+    """Write the stored spans of one rank, after a training failed."""
     _write([{"spans": _aligned(recorder), "error_s": 0.0, "dropped": recorder.dropped}], path, reason, first=rank)
 
 
 def read_trace(path: str | Path) -> list[dict]:
     """Return the complete events of a trace file: name, pid (rank), tid, ts and dur (microseconds), args.
 
-    Raises: InputError where it is none.
+    Raises: InputError if it is not a trace file.
     """
     try:
         events = json.loads(Path(path).read_text(encoding="utf-8"))["traceEvents"]
         return [event for event in events if event["ph"] == "X"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}; expected the file of a training with --trace") from None
+        raise InputError(f"{path}: cannot be read: {error}; expected a file that `spgnn train --trace` wrote") from None
 
 
 def _aligned(recorder: Recorder) -> list[list]:
@@ -58,7 +58,7 @@ def _aligned(recorder: Recorder) -> list[list]:
 
 
 def _gather_to_root(comm, text: bytes) -> list[bytes]:
-    """Return the text of each rank on rank 0, nothing on the others."""
+    """Return the text of each rank on rank 0, an empty list on the others."""
     sizes_P = comm.all_gather(np.array([len(text)], np.int64))
     send_P = np.zeros(comm.size, np.int64)
     send_P[0] = len(text)

@@ -36,7 +36,7 @@ def test_more_threads_than_cores_are_told_the_number_that_fits(monkeypatch):
     assert check_threads(SelfCommunicator(), 4).state == "ok"
     many, idle = check_threads(SelfCommunicator(), 9), check_threads(SelfCommunicator(), 1)
     assert many.state == "warn" and many.fix.startswith("--threads 4")
-    assert idle.state == "warn" and idle.fix == "--threads 4 uses the cores that stay idle"
+    assert idle.state == "warn" and idle.fix == "--threads 4 uses the idle cores"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_a_heatmap_shows_what_is_sent_where_the_first_method_sends_nothing(cliqu
     rows_PP = cliques.of("columns", 2, 1)[1].rows_PP
     assert np.allclose(busy.filled(0), rows_PP * 300 * 4 / 1e3) and rows_PP.any()
     for figure in (figure, matrices.heatmap(cliques, "columns", 1), drawings.sweep(cliques, "columns")):
-        assert "4 bytes an entry" in figure.get_suptitle()
+        assert "4 bytes per entry" in figure.get_suptitle()
 
 
 def test_a_sweep_names_the_methods_that_send_nothing(cliques):

@@ -96,7 +96,7 @@ def test_its_tables_show_the_numbers_of_the_records(found, html):
 def test_text_of_others_is_escaped():
     page = Page("<script>alert(1)</script>", '"><img src=x>')
     page.section("a & b", "1 < 2")
-    page.facts({"<b>": "<i>"})
+    page.properties({"<b>": "<i>"})
     page.table([{"x": "<u>", "y": None}], {"x": "<s>", "y": "y"})
     page.folded("<p>", "</pre><b>")
     assert checked(page.html()).images == []
@@ -119,7 +119,7 @@ def test_pictures_are_files_that_repeat_to_the_byte(found, tmp_path):
     for suffix in style.FORMATS:
         one, two = (style.save(draw(), tmp_path / f"{i}{suffix}").read_bytes() for i in (1, 2))
         assert one == two and len(one) > 5000
-    with pytest.raises(UsageError, match="a picture is .png or .svg"):
+    with pytest.raises(UsageError, match="expected a file name ending in .png or .svg"):
         style.save(draw(), tmp_path / "x.gif")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.png", "1.svg", "2.png", "2.svg"]
 

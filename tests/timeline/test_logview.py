@@ -62,7 +62,7 @@ def test_the_table_has_calls_largest_ratio_share_and_rates(comm):
     assert table.hidden == pytest.approx(0.5)
     text = str(table)
     assert "log view: 2 ranks, 2 epochs, 6.000 s" in text
-    assert "50 % of their time in training was hidden" in text
+    assert "50 % of their time in training overlapped" in text
     line = next(line for line in text.splitlines() if "own SpMM" in line)
     assert line.split() == ["own", "SpMM", "2", "4.0000", "2.00", "60.0", "%", "2.000000", "3.00", "-", "-"]
     assert len({len(line) for line in text.splitlines()[1:] if line.startswith("  ")}) == 1
@@ -166,7 +166,7 @@ def test_what_is_no_trace_is_refused(tmp_path, text):
     path = tmp_path / "t.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(InputError, match="t.json: cannot be read: .*expected the file of a training with --trace"):
+    with pytest.raises(InputError, match="t.json: cannot be read: .*expected a file that `spgnn train --trace` wrote"):
         read_trace(path)
 
 
@@ -176,5 +176,5 @@ def test_the_picture_shows_an_epoch(tmp_path):
     write_own_trace(0, recorded(), tmp_path / "t.json", "test")
     assert draw_epoch(tmp_path / "t.json", tmp_path / "t.png") == 2
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(InputError, match="epoch 9 is not in it; expected one of: 1, 2"):
+    with pytest.raises(InputError, match="has no epoch 9; expected one of: 1, 2"):
         draw_epoch(tmp_path / "t.json", tmp_path / "t.png", epoch=9)

@@ -1,11 +1,8 @@
-"""The gate: no owner array goes further before it was checked here."""
+"""Checks of the arguments of partitioners, and of every owner array before it is used."""
 
 from __future__ import annotations
 
-import inspect
-import math
 import operator
-from collections.abc import Callable
 
 import numpy as np
 
@@ -14,6 +11,8 @@ from ..errors import PartitionError, UsageError, is_integer, is_number, nearest
 
 # What parts send each other is a (k, k) table of int64: 512 MB at this k.
 MAX_PARTS = 2**13
+
+SCHEMES = ("auto", "cover", "columns", "broadcast")
 
 
 def check_k(k) -> int:
@@ -41,20 +40,11 @@ def check_balance(balance) -> float:
     return float(balance)
 
 
-def check_keywords(method: str, f: Callable, options: dict) -> None:
-    """Raise UsageError for an option that is no keyword of f, or no finite number where its default is a number."""
-    parameters = inspect.signature(f).parameters.values()
-    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("seed", "balance")}
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for name, value in options.items():
-        if name not in defaults and not takes_any:
-            raise UsageError(
-                f"partitioner {method!r} has no option {name!r}{nearest(name, list(defaults)) if defaults else '; it has none'}"
-            )
-        default = defaults.get(name)
-        if isinstance(default, (int, float)) and not isinstance(default, bool):
-            if not is_number(value) or not math.isfinite(value):
-                raise UsageError(f"{method}: {name} = {value!r}; expected a number")
+def check_scheme(scheme) -> str:
+    """Return scheme; UsageError unless it is one of SCHEMES."""
+    if scheme not in SCHEMES:
+        raise UsageError(f"scheme {scheme!r} is not known{nearest(str(scheme), SCHEMES)}")
+    return scheme
 
 
 def count_parts(owner_N) -> int:
@@ -63,41 +53,54 @@ def count_parts(owner_N) -> int:
     return 1 + max(int(owner_N.max(initial=0)), 0) if owner_N.dtype.kind in "iu" else 1
 
 
-def check_owner(owner_N, n_nodes: int, k: int, who: str = "partition") -> np.ndarray:
-    """Return owner_N as contiguous int32 (N,), or raise PartitionError naming the first node that is wrong.
-
-    Args:   owner_N  (N,) integers 0 to k-1; every part owns a node unless k > N.
-            who      the plug-in, file or argument it came from, named in messages.
-    Raises: PartitionError; UsageError where k < 1.
-    """
-    k = check_k(k)
+def check_length(owner_N, n_nodes: int | None, who: str = "partition") -> np.ndarray:
+    """Return owner_N as an array; PartitionError unless it is a vector with n_nodes entries, or any number if None."""
+    expected = f"expected one part number per node, ({'N' if n_nodes is None else n_nodes},)"
     try:
         owner_N = np.asarray(owner_N)
     except ValueError:  # a tuple of arrays
-        raise PartitionError(
-            f"{who}: owner is a {type(owner_N).__name__} of unlike things; expected one part number a node, ({n_nodes},)"
-        ) from None
+        raise PartitionError(f"{who}: owner is a {type(owner_N).__name__} of unlike things; {expected}") from None
     if owner_N.ndim != 1:
-        raise PartitionError(f"{who}: owner has shape {owner_N.shape}; expected one part number a node, ({n_nodes},)")
-    if len(owner_N) != n_nodes:
+        raise PartitionError(f"{who}: owner has shape {owner_N.shape}; {expected}")
+    if n_nodes is not None and len(owner_N) != n_nodes:
         raise PartitionError(
             f"{who}: owner has {len(owner_N)} entries, the graph has {n_nodes} nodes; "
             f"was this partition made for another graph?"
         )
-    if len(owner_N) and owner_N.dtype.kind not in "iu":
+    return owner_N
+
+
+def check_owner(
+    owner_N, n_nodes: int | None, k: int, who: str = "partition", fill_by: np.ndarray | None = None
+) -> np.ndarray:
+    """Return owner_N as contiguous int32 (N,), or raise PartitionError naming the first node that is wrong.
+
+    Args:   owner_N  (N,) integers 0 to k-1; every part owns a node unless k > N.
+            n_nodes  N; None: as many as owner_N has.
+            who      the plug-in, file or argument it came from, named in messages.
+            fill_by  (N,) work of the nodes: fill_empty_parts instead of raising if parts are empty.
+    Raises: PartitionError; UsageError if k < 1.
+    """
+    k = check_k(k)
+    owner_N = check_length(owner_N, n_nodes, who)
+    n_nodes = len(owner_N)
+    if n_nodes and owner_N.dtype.kind not in "iu":
         raise PartitionError(f"{who}: owner is {owner_N.dtype}; expected integers, 0 to {k - 1}")
     bad = (owner_N < 0) | (owner_N >= k)
     if bad.any():
         node = int(np.argmax(bad))
         raise PartitionError(f"{who}: node {node} has owner {owner_N[node]}; expected 0 to {k - 1}")
     owner_N = np.ascontiguousarray(owner_N, dtype=np.int32)
-    if k <= n_nodes:
-        sizes_k = np.bincount(owner_N, minlength=k)
-        if not sizes_k.all():
-            raise PartitionError(
-                f"{who}: part {int(np.argmin(sizes_k))} owns no node ({int((sizes_k == 0).sum())} of {k} parts are empty); "
-                f"expected a node in each, as k <= {n_nodes} nodes; use a smaller k, or fill_empty_parts()"
-            )
+    if k > n_nodes:
+        return owner_N
+    if fill_by is not None:
+        return fill_empty_parts(owner_N, fill_by, k)
+    sizes_k = np.bincount(owner_N, minlength=k)
+    if not sizes_k.all():
+        raise PartitionError(
+            f"{who}: part {int(np.argmin(sizes_k))} owns no node ({int((sizes_k == 0).sum())} of {k} parts are empty); "
+            f"expected a node in each, as k <= {n_nodes} nodes; use a smaller k, or fill_empty_parts()"
+        )
     return owner_N
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import PartitionError
 from ..graph import Graph
-from .checks import check_k, check_owner, count_parts
+from .checks import check_k, check_length, check_owner, count_parts
 from .metrics import metrics, rows_in_order
 
 
@@ -41,8 +41,7 @@ class Partition:
     edges: str = ""
 
     def __post_init__(self):
-        is_array = hasattr(self.owner_N, "__len__") and getattr(self.owner_N, "ndim", 1) > 0
-        owner_N = check_owner(self.owner_N, len(self.owner_N) if is_array else 0, self.k, f"partition {self.method!r}")
+        owner_N = check_owner(self.owner_N, None, self.k, f"partition {self.method!r}")
         if owner_N.flags.writeable:  # whoever has the array may change it
             owner_N = owner_N.copy()
             owner_N.flags.writeable = False
@@ -110,12 +109,14 @@ def partition_of(
     graph: Graph, owner_N, k: int | None = None, method: str = "given", seed: int = 0,
     balance: float = 1.03, seconds: float = 0.0,
 ) -> Partition:  # fmt: skip
-    """Return the Partition of an owner array: through the gate, metrics computed from the graph.
+    """Return the Partition of an owner array, checked, with metrics computed from the graph.
 
     Args:   owner_N (N,) integers 0 to k-1; k, or 1 + the largest owner.
     Raises: PartitionError naming method, node, got and expected.
     """
-    k = count_parts(owner_N) if k is None else k
-    owner_N = check_owner(owner_N, graph.n_nodes, k, f"partition {method!r}")
     graph = graph.in_use()
-    return Partition(owner_N, k, method, seed, metrics(graph.A, owner_N, k), graph.digest(), balance, seconds)
+    owner_N = check_length(owner_N, graph.n_nodes, f"partition {method!r}")
+    k = count_parts(owner_N) if k is None else k
+    part = Partition(owner_N, k, method, seed, {}, graph.digest(), balance, seconds)
+    part.metrics.update(metrics(graph.A, part.owner_N, part.k))
+    return part

@@ -14,6 +14,7 @@ from spgnn.analysis.study_files import load_study, save_study
 from spgnn.errors import InputError, PartitionError, UsageError
 from spgnn.graph import Graph
 from spgnn.partition import PARTITIONERS, part_graph, part_stream
+from spgnn.partition.registry import Method
 from spgnn.report import tables
 
 METHODS = ("block", "metis", "metis:objective=vol", "spring", "dbh")
@@ -155,7 +156,7 @@ def test_all_leaves_out_what_cannot_cut_the_graph_and_a_named_method_raises(grap
     def picky(graph, k, *, seed, balance):
         raise PartitionError("this graph has no colours")
 
-    monkeypatch.setitem(PARTITIONERS, "picky", picky)
+    monkeypatch.setitem(PARTITIONERS, "picky", Method.of("picky", picky))
     for name in ("volume", "spring+", "hdrf", "greedy", "2psl"):
         monkeypatch.delitem(PARTITIONERS, name)
     every = study(graph, (2,), ("all",))

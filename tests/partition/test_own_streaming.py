@@ -1,4 +1,4 @@
-"""Streaming partitioners of one's own: where they are known, and what of theirs is refused."""
+"""Streaming partitioners of users: where they are known, and which of their results are refused."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def modulo(answer=None, passes=1):
 def test_the_name_of_a_streaming_partitioner_is_not_given_to_one_of_graphs(register):
     register("modulo")(modulo())
     register("modulo")(modulo(passes=2))
-    with pytest.raises(UsageError, match="'modulo' is a streaming one of your own"):
+    with pytest.raises(UsageError, match="'modulo' is registered as a streaming one"):
         partitioner("modulo")(lambda graph, k, *, seed, balance: np.zeros(graph.n_nodes, int))
 
 
@@ -60,7 +60,7 @@ def test_a_class_with_three_methods_is_a_partitioner_everywhere(register, passes
     (np.zeros(49, int), "49 entries"), (np.full(50, 3), "owner 3"), (np.full(50, -1), "owner -1"), (np.zeros(50), "float64"),
     (np.zeros((50, 1), int), "shape"), ("nonsense", "returned str"), (np.full(50, np.nan), "float64"), ([None] * 50, "object"), ({}, "returned dict"), ([[1], [2, 3]], "failed with ValueError"), (np.array(["a"] * 50), "<U1"),
 ])  # fmt: skip
-def test_what_a_plug_in_returns_goes_through_the_gate(register, answer, error):
+def test_the_result_of_a_plug_in_is_checked(register, answer, error):
     register("nonsense")(modulo(answer))
     with pytest.raises(PartitionError, match=error):
         part_stream(EDGES, 3, "nonsense", n_nodes=50)

@@ -1,4 +1,4 @@
-"""Partitioners: block, random, metis and a user's own, all through one gate."""
+"""Partitioners: block, random, metis and a user's own, all checked in one place."""
 
 import os
 import time
@@ -20,8 +20,9 @@ from spgnn.partition import (
     partitioner,
 )
 from spgnn.partition.checks import check_owner
+from spgnn.partition.cover import cover_PP
 from spgnn.partition.methods.metis import neighbours
-from spgnn.partition.metrics import metrics
+from spgnn.partition.metrics import metrics, rows_PP
 
 
 def ring(n):
@@ -186,15 +187,6 @@ def test_a_graph_whose_arrays_were_spoiled_later_is_refused_before_metis():
         part_graph(graph, 2)
 
 
-def test_an_owner_array_that_changes_later_does_not_change_the_partition():
-    owner_N = np.arange(10, dtype=np.int32) % 2
-    part = Partition(owner_N, 2)
-    owner_N[3] = 10**6
-    assert part.owner_N[3] == 1 and owner_N.flags.writeable
-    with pytest.raises(ValueError, match="read-only"):
-        part.owner_N[3] = 10**6
-
-
 def test_filling_takes_the_lightest_node_of_the_heaviest_part():
     owner_N = np.array([0, 0, 0, 1, 1, 1])
     work_N = np.array([5, 9, 9, 1, 2, 3])
@@ -300,7 +292,7 @@ def test_a_number_is_no_owner_array(owner):
 def test_a_result_of_unlike_things_is_refused(register):
     register("pair")(lambda graph, k, *, seed, balance: (np.zeros(graph.n_nodes, int), {"details": 1}))
     with pytest.raises(
-        PartitionError, match="pair.*owner is a tuple of unlike things; expected one part number a node"
+        PartitionError, match="pair.*owner is a tuple of unlike things; expected one part number per node"
     ):
         part_graph(ring(3), 2, "pair")
 
@@ -314,19 +306,53 @@ def test_what_is_printed_of_a_partition_is_one_line():
     )
 
 
-def test_the_gate_turns_any_integer_type_into_int32_and_leaves_the_input_alone():
+def test_any_integer_type_becomes_int32_and_the_input_is_left_alone():
     given = np.array([1, 0, 1], np.uint8)
     owner_N = check_owner(given, 3, 2)
     assert owner_N.dtype == np.int32 and given.dtype == np.uint8
 
 
-def test_a_partition_does_not_change_when_the_array_it_came_from_does():
-    given = np.array([0, 1, 1, 0], np.int32)
-    part = partition_of(ring(4), given)
-    given[0] = 1
-    assert part.owner_N[0] == 0
-    with pytest.raises(ValueError, match="read-only"):
-        part.owner_N[0] = 1
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_a_partition_does_not_change_when_the_array_it_came_from_does(dtype):
+    given = np.array([0, 1, 1, 0], dtype)
+    for part in (partition_of(ring(4), given), Partition(given, 2), Partition(given[:], 2)):
+        given[0] = 1
+        assert part.owner_N[0] == 0 and given.flags.writeable
+        given[0] = 0
+        with pytest.raises(ValueError, match="read-only"):
+            part.owner_N[0] = 1
+
+
+@pytest.mark.parametrize("scheme", ["auto", "cover"])
+def test_volume_minimises_the_rows_of_the_scheme_that_is_given(scheme):
+    graph = load_graph("rmat:scale=9,degree=8,seed=0")
+    for_cover = part_graph(graph, 4, "volume", scheme=scheme).owner_N
+    np.testing.assert_array_equal(for_cover, part_graph(graph, 4, "volume", objective="cover").owner_N)
+    for options in ({}, {"scheme": "columns"}, {"scheme": "broadcast"}, {"scheme": scheme, "objective": "columns"}):
+        for_columns = part_graph(graph, 4, "volume", **options).owner_N
+        np.testing.assert_array_equal(for_columns, part_graph(graph, 4, "volume", objective="columns").owner_N)
+    A = graph.in_use().A
+    assert cover_PP(A, for_cover, 4).sum() < cover_PP(A, for_columns, 4).sum()
+    assert rows_PP(A, for_columns, 4).sum() < rows_PP(A, for_cover, 4).sum()
+
+
+def test_methods_without_a_choice_ignore_the_scheme_and_an_unknown_one_is_refused():
+    metis = part_graph(ring(30), 3, "metis", scheme="cover").owner_N
+    np.testing.assert_array_equal(metis, part_graph(ring(30), 3, "metis").owner_N)
+    with pytest.raises(UsageError, match="scheme 'colums' is not known; did you mean 'columns'"):
+        part_graph(ring(4), 2, scheme="colums")
+
+
+def test_a_registered_partitioner_can_depend_on_the_scheme(register):
+    @register("two ways", by_scheme={"cover": {"shift": 1}})
+    def two_ways(graph, k, *, seed, balance, shift=0):
+        return (np.arange(graph.n_nodes) + shift) % k
+
+    owners = {
+        scheme: part_graph(ring(6), 3, "two ways", scheme=scheme).owner_N[0] for scheme in (None, "auto", "cover")
+    }
+    assert owners == {None: 0, "auto": 0, "cover": 1}
+    assert part_graph(ring(6), 3, "two ways", scheme="cover", shift=2).owner_N[0] == 2
 
 
 @pytest.mark.parametrize("method", sorted(PARTITIONERS))

@@ -11,6 +11,7 @@ from spgnn.partition import PARTITIONERS, part_graph, partition_of
 from spgnn.partition.cover import cover_PP
 from spgnn.partition.metrics import exchange_metrics, metrics, row_work
 from spgnn.partition.refine import _volume
+from spgnn.partition.registry import Method
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +106,10 @@ def test_any_partition_is_a_start(rmat):
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array])
-def test_a_partitioner_of_ones_own_is_a_start_whatever_sequence_it_returns(monkeypatch, kind):
+def test_a_registered_partitioner_is_a_start_whatever_sequence_it_returns(monkeypatch, kind):
     owners = [v % 4 for v in range(40)]
-    monkeypatch.setitem(PARTITIONERS, "mine", lambda graph, k, *, seed, balance: kind(owners))
+    mine = Method.of("mine", lambda graph, k, *, seed, balance: kind(owners))
+    monkeypatch.setitem(PARTITIONERS, "mine", mine)
     graph = random_graph(40, 160)
     np.testing.assert_array_equal(
         part_graph(graph, 4, "volume", start="mine").owner_N,

@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from ...errors import PartitionError, UsageError, is_number, nearest
 from ...graph import Graph
 from ...machine import cores
-from ..checks import check_owner, fill_empty_parts
+from ..checks import check_owner
 from ..cover import cover_PP
 from ..metrics import ones_of, row_work, rows_PP
 from ..partition import Partition
@@ -44,7 +44,7 @@ COVER_ROUNDS = 2
 COVER_SWEEPS = {"levels": 0, "last_sweeps": 8}
 
 
-@partitioner("volume")
+@partitioner("volume", by_scheme={scheme: {"objective": "cover"} for scheme in ("auto", "cover")})
 def volume(
     graph: Graph, k: int, *, seed: int, balance: float, objective: Literal["columns", "cover"] = "columns",
     effort: float = 1.0, send: bool = True, receive: bool = False, start: str | np.ndarray | Partition = "metis",
@@ -125,22 +125,13 @@ def sweeps(effort: float) -> dict:
 
 def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndarray | Partition) -> np.ndarray:
     if isinstance(start, str):
-        if start == "volume" or start not in PARTITIONERS:
-            raise UsageError(
-                f"volume: start = {start!r} is not known{nearest(start, [name for name in PARTITIONERS if name != 'volume'])}"
-            )
-        owner_N, who = np.asarray(PARTITIONERS[start](graph, k, seed=seed, balance=balance)), f"volume: start {start!r}"
+        names = [name for name in PARTITIONERS if name != "volume"]
+        if start not in names:
+            raise UsageError(f"volume: start = {start!r} is not known{nearest(start, names)}")
+        owner_N, who = PARTITIONERS[start](graph, k, seed=seed, balance=balance), f"volume: start {start!r}"
     else:
-        owner_N, who = np.asarray(getattr(start, "owner_N", start)), "volume: start"
-    if (
-        owner_N.ndim == 1
-        and len(owner_N) == graph.n_nodes
-        and owner_N.dtype.kind in "iu"
-        and 0 <= owner_N.min()
-        and owner_N.max() < k
-    ):
-        owner_N = fill_empty_parts(owner_N, row_work(graph.A), k)
-    return check_owner(owner_N, graph.n_nodes, k, who)
+        owner_N, who = getattr(start, "owner_N", start), "volume: start"
+    return check_owner(owner_N, graph.n_nodes, k, who, fill_by=row_work(graph.A))
 
 
 def _arrays(A: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:

@@ -12,11 +12,11 @@ import numpy as np
 
 from ...config import MOST_HOPS
 from ...errors import PartitionError, SpgnnError, UsageError, is_integer, nearest
-from ..checks import check_balance, check_k, check_keywords, check_owner, check_seed
+from ..checks import check_balance, check_k, check_seed
 from ..metrics import exchange_metrics
 from . import _stream
 from .edge_passes import Passes, Progress
-from .registry import STREAMING, own_parts
+from .registry import STREAMING
 from .sources import edge_stream
 
 BALANCE = 1.05  # the paper's beta
@@ -93,7 +93,7 @@ def part_stream(
 
     Args:   source   see edge_stream; each edge once or in both directions, in any order. Duplicates count as they come,
                      self-loops not at all; a node without an edge gets a part too.
-            method   a name in STREAMING: spring, spring+, dbh, greedy, hdrf, 2psl, or one of your own.
+            method   a name in STREAMING: spring, spring+, dbh, greedy, hdrf, 2psl, or a registered one.
             balance  largest number of nodes of a part over N/k, of the methods that bound it.
             hops     h: go over the stream h times more and count the copies that full neighbour lists within h hops need.
             n_nodes  N where ids up to N - 1 may be missing from the stream.
@@ -127,14 +127,13 @@ def part_stream(
 def choose_owners(
     passes: Passes, k: int, method: str, seed: int, balance: float, options: dict
 ) -> tuple[np.ndarray, dict]:
-    """Return owner_N of a method, through the gate, and what else is known of it."""
+    """Return the checked owner_N of a method, and its details."""
     try:
-        owner_N, details = own_parts(STREAMING[method], passes, k, seed=int(seed), balance=float(balance), **options)
+        return STREAMING[method].of_stream(passes, k, seed=int(seed), balance=float(balance), **options)
     except (SpgnnError, MemoryError):
         raise
     except Exception as error:
         raise PartitionError(f"partitioner {method!r} failed with {type(error).__name__}: {error}") from error
-    return check_owner(owner_N, passes.n_nodes, k, f"partition {method!r}"), details
 
 
 def halo(passes: Passes, owner_N: np.ndarray, k: int, hops: int = 1) -> np.ndarray:
@@ -157,4 +156,4 @@ def check_options(method: str, seed: int, balance: float, hops: int, options: di
     check_balance(balance)
     if not is_integer(hops) or not 0 <= hops <= MOST_HOPS:
         raise UsageError(f"hops = {hops!r}; expected an integer from 0 to {MOST_HOPS}")
-    check_keywords(method, STREAMING[method], options)
+    STREAMING[method].check_options(options)

@@ -5,51 +5,57 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
 from ...errors import PartitionError, UsageError, is_integer
-from ..checks import fill_empty_parts
-from ..registry import PARTITIONERS, partitioner
+from ...graph import Graph
+from ..checks import check_owner
+from ..registry import Method, register
 from .edge_passes import Passes
 from .sources import edge_stream
 
 METHODS = ("start", "add", "finish")
 
-# f(passes, k, *, seed, balance, **options) -> owner_N, what else is known of the result
-STREAMING: dict[str, Callable[..., tuple[np.ndarray, dict]]] = {}
+
+class StreamMethod(Method):
+    """A partitioner of edge streams: f(passes, k, seed=, balance=, **options) -> owner_N, details.
+
+    `of_stream` returns what f returns, checked, with a node in each part unless k > N; called on a graph it goes over
+    the graph's edges.
+    """
+
+    reads_streams: ClassVar[bool] = True
+
+    def of_stream(self, passes: Passes, k: int, *, seed: int, balance: float, **options) -> tuple[np.ndarray, dict]:
+        owner_N, details = self.f(passes, k, seed=seed, balance=balance, **options)
+        one_N = np.broadcast_to(np.int64(1), passes.n_nodes)
+        return check_owner(owner_N, passes.n_nodes, k, f"partition {self.name!r}", fill_by=one_N), details
+
+    def __call__(self, graph: Graph, k: int, *, seed: int, balance: float, **options) -> np.ndarray:
+        return self.of_stream(Passes(edge_stream(graph)), k, seed=seed, balance=balance, **options)[0]
+
+
+STREAMING: dict[str, StreamMethod] = {}
 
 
 def builtin(name: str) -> Callable:
     """Register f(passes, k, *, seed, balance, **options) -> (owner_N, details) for streams, and for part_graph."""
 
-    def register(f: Callable) -> Callable:
-        @functools.wraps(f)  # its options are those of f
-        def of_graph(graph, k, **options) -> np.ndarray:
-            return own_parts(f, Passes(edge_stream(graph)), k, **options)[0]
-
-        of_graph.of_stream = f
-        partitioner(name)(of_graph)
-        STREAMING[name] = f
+    def decorate(f: Callable) -> Callable:
+        _register(StreamMethod.of(name, f, is_built_in=True))
         return f
 
-    return register
-
-
-def own_parts(f: Callable, passes: Passes, k: int, **options) -> tuple[np.ndarray, dict]:
-    """Return what f gives, with a node in each part unless k > N."""
-    owner_N, details = f(passes, k, **options)
-    if 0 < k <= len(owner_N) and owner_N.ndim == 1 and owner_N.dtype.kind in "iu" and _is_in_range(owner_N, k):
-        owner_N = fill_empty_parts(owner_N, np.broadcast_to(np.int64(1), len(owner_N)), k)
-    return owner_N, details
+    return decorate
 
 
 def streaming_partitioner(name: str) -> Callable:
-    """Register a class of one's own under a name that part_stream and part_graph know.
+    """Register a class under a name that part_stream and part_graph know.
 
         @streaming_partitioner("first_seen")
         class FirstSeen:
-            passes = 1                                    # over the stream; 1 where left out
+            passes = 1                                    # over the stream; 1 by default
 
             def start(self, n_nodes, k, *, seed, balance):
                 self.owner_N, self.k, self.next = np.full(n_nodes, -1), k, 0
@@ -60,11 +66,11 @@ def streaming_partitioner(name: str) -> Callable:
             def finish(self):                             # (N,) integers 0 to k - 1
                 return self.owner_N
 
-    start takes options of one's own as further keywords. N is known when it is called: a pass goes before. What finish
-    returns goes through the gate like any other; the part of a vertex cut's edge is not asked for, its target replica is.
+    Further keywords of start are its options. N is known when it is called: a pass goes before. The result of finish
+    is checked like any other; of a vertex cut return the target replica of each node, not the parts of the edges.
     """
 
-    def register(cls: type) -> type:
+    def decorate(cls: type) -> type:
         missing = [method for method in METHODS if not callable(getattr(cls, method, None))]
         if not inspect.isclass(cls) or missing:
             raise UsageError(
@@ -75,42 +81,35 @@ def streaming_partitioner(name: str) -> Callable:
             raise UsageError(
                 f"streaming partitioner {name!r}: passes = {number_of_passes!r}; expected an integer of 1 or more"
             )
-        if name in PARTITIONERS and PARTITIONERS[name].__module__.startswith("spgnn."):
-            raise UsageError(f"partitioner {name!r} is built in; choose another name")
-
-        def f(passes: Passes, k: int, **options) -> tuple[np.ndarray, dict]:
-            passes.learn_nodes(len(passes.degrees()))
-            return _run_own(name, cls, number_of_passes, passes, k, options), {}
-
-        parameters = list(inspect.signature(cls.start).parameters.values())
-        f.__signature__ = inspect.Signature([p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD)])
-        f.__module__, f.__name__, f.__doc__ = cls.__module__, cls.__name__, cls.__doc__
-        builtin(name)(f)
+        run = functools.partial(_run_class, name, cls, number_of_passes)
+        _register(StreamMethod.of(name, run, options_of=cls.start))
         return cls
 
-    return register
+    return decorate
 
 
-def _run_own(name: str, cls: type, number_of_passes: int, passes: Passes, k: int, options: dict) -> np.ndarray:
-    own = cls()
-    own.start(passes.n_nodes, k, **options)
+def _register(method: StreamMethod) -> None:
+    register(method)
+    STREAMING[method.name] = method
+
+
+def _run_class(name: str, cls: type, number_of_passes: int, passes: Passes, k: int, **options):
+    passes.learn_nodes(len(passes.degrees()))
+    made = cls()
+    made.start(passes.n_nodes, k, **options)
     for number in range(number_of_passes):
         # A plug-in gets a copy: the chunk is the stream's buffer.
-        passes.run(f"{name} {number}", lambda chunk: _add(name, own, chunk.copy(), number))
-    owner_N = own.finish()
+        passes.run(f"{name} {number}", lambda chunk: _add(name, made, chunk.copy(), number))
+    owner_N = made.finish()
     if not isinstance(owner_N, (np.ndarray, list, tuple)):
         raise PartitionError(
             f"partitioner {name!r}: finish() returned {type(owner_N).__name__}; expected (N,) integers from 0 to {k - 1}"
         )
-    return np.asarray(owner_N)
+    return np.asarray(owner_N), {}
 
 
-def _add(name: str, own, chunk: np.ndarray, number: int) -> None:
+def _add(name: str, made, chunk: np.ndarray, number: int) -> None:
     try:
-        own.add(chunk, number)
+        made.add(chunk, number)
     except ValueError as error:  # not one of the stream
         raise PartitionError(f"partitioner {name!r} failed in add() with {type(error).__name__}: {error}") from error
-
-
-def _is_in_range(owner_N: np.ndarray, k: int) -> bool:
-    return len(owner_N) == 0 or (owner_N.min() >= 0 and owner_N.max() < k)

@@ -16,7 +16,7 @@ class SelfCommunicator(BaseCommunicator):
         raise RankError(f"{message} (phase: {self.phase})", exit_code)
 
     def close(self) -> None:
-        """End: nothing is held."""
+        """Nothing to free."""
 
     def _reduce(self, head, x, op, wait):
         return Done()

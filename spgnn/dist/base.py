@@ -16,12 +16,12 @@ from .traffic import Traffic
 
 
 class BaseCommunicator:
-    """Communicator whose transport is in six methods of the subclass.
+    """Communicator whose transport is six methods of the subclass.
 
     `_reduce(head, x, op, wait)` and `_exchange(head, send, send_rows, recv, recv_rows, wait)` return a
     Request, one that has ended if wait; `_gather(head, x)`, `_broadcast(head, x, root)`, `_split(head, color,
     key)` and `_meet(head)` wait.
-    Each first compares head, what this rank calls, with the other ranks' (buffers.check_headers).
+    Each first compares head, the call of this rank, with those of the other ranks (buffers.check_headers).
     """
 
     def __init__(self, rank: int, size: int, traffic: Traffic | None = None):

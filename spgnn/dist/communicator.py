@@ -1,4 +1,4 @@
-"""Communicator and Request: what every backend offers, and nothing that only one of them has."""
+"""Communicator and Request: the protocols that every backend implements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Request(Protocol):
     ended_s: float | None  # time.monotonic() at which it was seen to have ended
 
     def test(self) -> bool:
-        """Return whether the exchange has ended, and move it on; never waits."""
+        """Advance the exchange and return whether it has ended; never waits."""
 
     def wait(self) -> None:
         """Wait until the exchange has ended; the receive buffer is then filled.
@@ -41,7 +41,7 @@ class Communicator(Protocol):
     rank: int
     size: int
     traffic: Traffic
-    phase: str  # what this rank is doing; named when it fails
+    phase: str  # the step of the program; reported when this rank fails
 
     def all_reduce(self, x, op: Op = "sum"):
         """x = op over the ranks of x, in place; return x. bool takes max (any) and min (all)."""
@@ -56,7 +56,8 @@ class Communicator(Protocol):
         """Send the next send_rows[q] rows of send to rank q, for each q; fill recv likewise; return recv.
 
         Args: send (sum(send_rows), ...), recv (sum(recv_rows), ...), of one dtype and row shape.
-        Sends send_rows[q] * row bytes to each q; rows to oneself are copied and not counted.
+        Sends send_rows[q] * row bytes to each q; rows to oneself are copied and not counted. The buffers share no
+        memory, but an empty one may be a view of the other.
         """
 
     def broadcast(self, x, root: int = 0):

@@ -16,7 +16,7 @@ from ..errors import GraphError, LaunchError, PartitionError, UsageError, agree
 from .communicator import Communicator
 
 MISSING = "missing"
-# What a fact is about, by the word before its dot: the error that a difference is, and the fix.
+# The kind of a value is the word before its dot: the error if it differs, and the fix.
 _KINDS = {
     "option": (UsageError, "start all ranks with the same options"),
     "version": (LaunchError, "start all ranks in the same environment"),
@@ -25,17 +25,19 @@ _KINDS = {
 }
 
 
-def check_same(comm: Communicator, facts: Mapping[str, Any]) -> None:
-    """Raise on all ranks, naming each fact that differs and the ranks, unless all ranks have the same facts.
+def check_same(comm: Communicator, values: Mapping[str, Any]) -> None:
+    """Raise on all ranks, naming each value that differs and the ranks, unless all ranks have the same values.
 
-    Args:   facts  "option.lr": 0.01, "graph.nodes": 169343, ...: JSON values, or digests of arrays; the
-                   word before the dot is one of option, version, graph, partition. None: this rank
-                   cannot say.
+    Args:   values  "option.lr": 0.01, "graph.nodes": 169343, ...: JSON values, or digests of arrays; the
+                    word before the dot is one of option, version, graph, partition. None: unknown on
+                    this rank.
     Raises: UsageError, LaunchError, GraphError or PartitionError, of the first kind that differs.
-    Collective. Gathers 32 bytes a rank, and the values only where those differ.
+    Collective. Gathers 32 bytes per rank, and the values only if those differ.
     """
-    texts = {name: json.dumps(value, sort_keys=True, default=str) for name, value in facts.items() if value is not None}
-    unknown = [name for name, value in facts.items() if value is None]
+    texts = {
+        name: json.dumps(value, sort_keys=True, default=str) for name, value in values.items() if value is not None
+    }
+    unknown = [name for name, value in values.items() if value is None]
     mine = hashlib.sha256(json.dumps([texts, unknown], sort_keys=True).encode()).digest()
     digests = comm.all_gather(np.frombuffer(mine, np.uint8)[None])
     if (digests == digests[0]).all():
@@ -43,20 +45,20 @@ def check_same(comm: Communicator, facts: Mapping[str, Any]) -> None:
     gathered = comm.all_gather_json(texts | dict.fromkeys(unknown))
     names = list(dict.fromkeys(name for theirs in gathered for name in theirs))
     faults = [
-        (name, told) for name in names if (told := _difference([theirs.get(name, MISSING) for theirs in gathered]))
+        (name, text) for name in names if (text := _difference([theirs.get(name, MISSING) for theirs in gathered]))
     ]
     if not faults:
         return
     kinds = [name.partition(".")[0] for name, _ in faults]
     error, fix = next(_KINDS[kind] for kind in _KINDS if kind in kinds)
-    raise error(f"the ranks differ: {'; '.join(f'{name} is {told}' for name, told in faults)}. {fix.capitalize()}")
+    raise error(f"the ranks differ: {'; '.join(f'{name} is {text}' for name, text in faults)}. {fix.capitalize()}")
 
 
 def check_counts(comm: Communicator, send_rows_P, recv_rows_P, what: str) -> None:
-    """Raise on all ranks unless each expects of every other what that one sends it.
+    """Raise on all ranks unless each expects from every other rank as many rows as that one sends.
 
-    Args:   send_rows_P, recv_rows_P  (P,) rows that this rank sends to and expects of each; what names the exchange.
-    Raises: PartitionError on the ranks that expect something else, RankError on the others. Collective.
+    Args:   send_rows_P, recv_rows_P  (P,) rows that this rank sends to and expects from each; what: name of the exchange.
+    Raises: PartitionError on the ranks that expect another number, RankError on the others. Collective.
     """
     ones_P, announced_P = np.ones(comm.size, np.int64), np.empty(comm.size, np.int64)
     comm.all_to_all(np.array(send_rows_P, np.int64), ones_P, announced_P, ones_P)
@@ -71,7 +73,7 @@ def check_counts(comm: Communicator, send_rows_P, recv_rows_P, what: str) -> Non
 
 
 def versions() -> dict[str, str]:
-    """Return the facts about what this rank runs: Python, spgnn, and what is loaded of torch, NumPy and MPI."""
+    """Return the versions of Python, spgnn, and of torch, NumPy, SciPy and MPI if they are loaded."""
     from .. import __version__
 
     found = {"version.python": platform.python_version(), "version.spgnn": __version__}
@@ -98,15 +100,15 @@ def digest(*arrays: np.ndarray | None) -> str:
 
 
 def _difference(texts: list[str | None]) -> str:
-    """Return "0.01 on ranks 0, 2, 3 and 0.1 on rank 1", "" where all that can say are the same."""
+    """Return "0.01 on ranks 0, 2, 3 and 0.1 on rank 1", "" if all known values are equal."""
     counts = Counter(text for text in texts if text is not None)
     if len(counts) <= 1:
         return ""
-    told = []
+    found = []
     for text, _ in counts.most_common():
         ranks = [rank for rank, theirs in enumerate(texts) if theirs == text]
-        told.append(f"{text} on rank{'s' if len(ranks) > 1 else ''} {_listed(ranks)}")
-    return " and ".join(told[:4]) + (f" and {len(told) - 4} other values" if len(told) > 4 else "")
+        found.append(f"{text} on rank{'s' if len(ranks) > 1 else ''} {_listed(ranks)}")
+    return " and ".join(found[:4]) + (f" and {len(found) - 4} other values" if len(found) > 4 else "")
 
 
 def _listed(ranks: list[int]) -> str:

@@ -1,7 +1,7 @@
-"""Buffers and headers: what a rank brings to a collective, checked here and compared over the ranks.
+"""Buffers and headers: the arguments of collectives are checked here and compared over the ranks.
 
-A header is 8 int64 that say what one rank calls: kind, dtype, op or root, the row shape, and the
-rows for one peer. Ranks that differ are told apart by it before a byte of data is believed.
+A header is 8 int64 that describe the call of one rank: kind, dtype, op or root, the row shape, and the
+rows for one peer. Headers are compared before any data is used.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def check_exchange(send, send_rows, recv, recv_rows, rank: int, size: int):
 
 
 def check_rows(send, send_rows, recv, recv_rows, rank: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the counts of an all_to_all as int64; send and recv are arrays or tensors, wherever they lie.
+    """Return the counts of an all_to_all as int64; send and recv are arrays or tensors, in any memory.
 
     Raises: ShapeError unless the counts are one a rank, not negative, and add up to the buffers' rows.
     """
@@ -123,7 +123,7 @@ def of_others(counts: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def header(kind: str, size: int, x: np.ndarray | None = None, shape: Sequence[int] = (), detail: int = 0) -> np.ndarray:
-    """Return (size, 8) int64, what this rank calls, the same for each peer; the rows column is 0."""
+    """Return (size, 8) int64, the call of this rank, the same for each peer; the rows column is 0."""
     fields = [KINDS.index(kind), -1 if x is None else DTYPES.index(x.dtype), detail, len(shape), 0, 0, 0, 0]
     lead = tuple(shape[:2])
     fields[4 : 4 + len(lead)] = lead
@@ -132,7 +132,7 @@ def header(kind: str, size: int, x: np.ndarray | None = None, shape: Sequence[in
 
 
 def with_rows(head: np.ndarray, rows: np.ndarray | int) -> np.ndarray:
-    """Set the rows column of a header: what goes to each peer; return the header."""
+    """Set the rows column of a header, the rows for each peer; return the header."""
     head[:, _COUNT] = rows
     return head
 
@@ -145,7 +145,7 @@ def rows_of(heads: np.ndarray) -> np.ndarray:
 def check_headers(heads: np.ndarray, rank: int, recv_rows: np.ndarray | None = None) -> None:
     """Raise CollectiveError naming the first rank whose call differs from this rank's.
 
-    Args: heads (size, 8), what each rank announced to this one; recv_rows what this one expects of each.
+    Args: heads (size, 8), the headers from each rank; recv_rows (size,), the rows that this rank expects from each.
     """
     differs = (heads[:, :_COUNT] != heads[rank, :_COUNT]).any(axis=1)
     if differs.any():
@@ -163,7 +163,7 @@ def check_headers(heads: np.ndarray, rank: int, recv_rows: np.ndarray | None = N
 
 
 def describe(head: np.ndarray) -> str:
-    """Return what a header says, for a message."""
+    """Return the call of a header, for a message."""
     kind, dtype, detail, ndim = KINDS[head[0]], head[1], head[2], head[3]
     if kind == "close":
         return "no more: it has left spgnn.world()"

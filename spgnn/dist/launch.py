@@ -1,4 +1,4 @@
-"""Launch: what a launcher started; world(), its ranks, or this process alone; the share of the cores of each."""
+"""Launch: the launcher that started this process, its job, world() and the threads of each rank."""
 
 from __future__ import annotations
 

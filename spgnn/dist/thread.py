@@ -230,7 +230,7 @@ class ThreadCommunicator(BaseCommunicator):
         mine, starts = send.copy(), np.concatenate([[0], np.cumsum(send_rows)])
         recv_starts = np.concatenate([[0], np.cumsum(recv_rows)])
         if recv.dtype.kind == "f":
-            recv.fill(np.nan)  # what is read before the request has ended shows
+            recv.fill(np.nan)  # reading before the request has ended gives NaN
 
         def finish(payloads):
             _check_untouched(send, mine, "send", self.rank)

@@ -29,7 +29,7 @@ class Traffic:
 
     @contextmanager
     def label(self, name: str) -> Iterator[None]:
-        """Count what is started in this block under name."""
+        """Count the collectives that start in this block under name."""
         self._labels.append(name)
         try:
             yield
@@ -53,11 +53,11 @@ class Traffic:
         return sorted({kind for kind, _ in (*self._sent, *self._collective)})
 
     def labels(self) -> list[str]:
-        """Return the labels that were counted, sorted; "" is what no label was open for."""
+        """Return the labels that were counted, sorted; "" for calls without an open label."""
         return sorted({label for _, label in (*self._sent, *self._collective)})
 
     def count_sent(self, kind: str, bytes_P: np.ndarray, label: str | None = None) -> None:
-        """Add bytes_P[q] to what was sent to rank q, as one message where it is not zero."""
+        """Add bytes_P[q] to the bytes sent to rank q, as one message if it is not zero."""
         label = self.open_label() if label is None else label
         counts = self._sent.setdefault((kind, label), np.zeros((2, self.size), np.int64))
         counts[0] += bytes_P

@@ -1,8 +1,8 @@
-"""DeviceCommunicator: the ranks of another communicator, for tensors of a device too.
+"""DeviceCommunicator: the ranks of another communicator, for device tensors too.
 
-Buffers of the CPU go the way they went. Tensors of a device go by a transport: through host memory
-(staged.py), by NCCL (nccl.py) or, where MPI takes device addresses, by MPI itself (mpi.py).
-Imports no torch: a tensor says itself where it lies and is copied by its own methods.
+CPU buffers pass through that communicator. Device tensors pass through a transport: host memory or, if MPI
+takes device addresses, MPI itself (staged.py), or NCCL (nccl.py).
+Imports no torch: a tensor knows its device and is copied by its own methods.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ..communicator import Communicator, Op, Request
 
 
 class Transport(Protocol):
-    """What moves device tensors between the ranks of a communicator, and counts them in its traffic.
+    """Moves device tensors between the ranks of a communicator, and counts them in its traffic.
 
-    All are ordered behind what the rank has launched before; what it launches after `wait`, or after one
-    that waits, is ordered behind them.
+    Each operation is ordered after the work that the rank has launched; work that it launches after `wait`, or
+    after an operation that waits, is ordered after the operation.
     """
 
     name: str
@@ -32,14 +32,14 @@ class Transport(Protocol):
 
 
 def on_device(x) -> bool:
-    """Whether x is a tensor that does not lie in the memory of the CPU."""
+    """Return whether x is a tensor outside CPU memory."""
     return hasattr(x, "detach") and x.device.type != "cpu"
 
 
 class DeviceCommunicator:
     """The ranks, collectives and traffic of `comm`; device tensors move by `transport`.
 
-    Args: is_device  which buffers the transport moves.
+    Args: is_device  returns whether the transport moves a buffer.
     """
 
     def __init__(self, comm: Communicator, transport: Transport, is_device: Callable[[Any], bool] = on_device):
@@ -69,7 +69,7 @@ class DeviceCommunicator:
         return Done()
 
     def all_gather(self, x) -> np.ndarray:
-        """Return the rows of all ranks in the memory of the CPU."""
+        """Return the rows of all ranks in CPU memory."""
         return self._comm.all_gather(x.detach().cpu() if self._is_device(x) else x)
 
     def all_gather_json(self, value: Any) -> list[Any]:

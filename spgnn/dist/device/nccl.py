@@ -1,8 +1,8 @@
 """NcclTransport: device tensors by NCCL through CuPy, on a stream of its own; the only file of dist that imports cupy.
 
 The unique id travels by the communicator that the transport is made for. Plans were compared over the
-ranks when they were made (consistency.check_counts), so an exchange sends no headers of its own: a rank
-that differs all the same is found by the time limit of the next collective that waits.
+ranks when they were made (consistency.check_counts), so an exchange sends no headers: a rank that
+nevertheless differs is found by the time limit of the next collective that waits.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ENDED, NOT_READY = 0, 600  # cudaSuccess, cudaErrorNotReady
 
 
 class NcclTransport:
-    """Grouped sends and receives, reductions and broadcasts between devices, one a rank.
+    """Grouped sends and receives, reductions and broadcasts between devices, one per rank.
 
     Args: comm     the ranks; carries the unique id, checks nothing, counts everything.
           device   number of this rank's device.
-          current  returns CuPy's view of the stream that the rank computes on.
+          current  returns the stream that the rank computes on, as a CuPy object.
           limit_s  seconds that a collective that waits may take.
-          handle   of a split communicator, as NCCL has it; made here when left out.
+          handle   NCCL's communicator of a split; None: a new one.
     Collective.
     """
 
@@ -51,7 +51,7 @@ class NcclTransport:
         with cupy.cuda.Device(device):
             self._handle = self._connect() if handle is None else handle
             self.stream = cupy.cuda.Stream(non_blocking=True)
-        self._waiting: deque[tuple[str, object]] = deque()  # (what, event) of what was launched and not seen to end
+        self._waiting: deque[tuple[str, object]] = deque()  # (operation, event) that were launched and not seen to end
 
     def start(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> NcclRequest:
         comm = self.comm
@@ -100,28 +100,31 @@ class NcclTransport:
         self.order_behind(event)
 
     def split(self, part: Communicator | None, color: int | None, key: int) -> NcclTransport | None:
-        self._settle()  # nothing may be under way
+        self._settle()  # no operation may be in flight
         with self._cupy.cuda.Device(self.device):
             handle = self._call("split", lambda: self._handle.commSplit(-1 if color is None else color, key))
         return None if part is None else NcclTransport(part, self.device, self._current, self.limit_s, handle)
 
     def order_behind(self, event) -> None:
-        """Let the stream that the rank computes on wait for an event."""
+        """Make the stream that the rank computes on wait for an event."""
         with self._cupy.cuda.Device(self.device):  # torch's default stream has address 0, which is the current device's
             self._current().wait_event(event)
 
     def has_ended(self, event) -> bool:
-        """Return whether the device has come to an event; what fails on the device is told here, not taken for a delay."""
+        """Return whether the device has reached an event.
+
+        Raises: CollectiveError if the device failed.
+        """
         status = self._cupy.cuda.runtime.eventQuery(event.ptr)  # event.done would be False for ever
         if status not in (ENDED, NOT_READY):
             error = self._cupy.cuda.runtime.CUDARuntimeError(status)
             raise CollectiveError(
-                f"rank {self.comm.rank}, phase {self.comm.phase}: device {self.device} failed: {error}; CUDA_LAUNCH_BLOCKING=1 tells where"
+                f"rank {self.comm.rank}, phase {self.comm.phase}: device {self.device} failed: {error}; CUDA_LAUNCH_BLOCKING=1 shows where"
             )
         return status == ENDED
 
     def close(self) -> None:
-        """Free what NCCL holds. Collective."""
+        """Free NCCL's communicator. Collective."""
         self._settle()
         self._handle.destroy()
 
@@ -137,7 +140,7 @@ class NcclTransport:
         return self._call("connect", lambda: nccl.NcclCommunicator(comm.size, unique_id.tobytes(), comm.rank))
 
     def _launch(self, what: str, post: Callable[[int], None]):
-        """Post on the transport's stream behind what the rank has launched; return the event of its end."""
+        """Post on the transport's stream after the work that the rank has launched; return the event of its end."""
         cuda = self._cupy.cuda
         label = self.comm.traffic.open_label()
         with cuda.Device(self.device):
@@ -152,7 +155,7 @@ class NcclTransport:
         return ended
 
     def _settle(self) -> None:
-        """Wait on the host until all that was launched has ended; name what does not."""
+        """Wait on the host until all launched operations have ended; raise and name the one that does not."""
         limit, tries = time.monotonic() + self.limit_s, 0
         while self._waiting:
             what, event = self._waiting[0]
@@ -175,7 +178,7 @@ class NcclTransport:
             return function()
         except self._nccl.NcclError as error:
             raise CollectiveError(
-                f"rank {self.comm.rank}, phase {self.comm.phase}: NCCL failed in {what}: {error}; NCCL_DEBUG=INFO tells more"
+                f"rank {self.comm.rank}, phase {self.comm.phase}: NCCL failed in {what}: {error}; NCCL_DEBUG=INFO shows more"
             ) from error
 
     def _check(self, x, name: str) -> None:
@@ -186,7 +189,7 @@ class NcclTransport:
 
 
 class NcclRequest:
-    """An exchange on the transport's stream; `wait` orders the rank's stream behind it, the host does not wait."""
+    """An exchange on the transport's stream; `wait` makes the rank's stream wait for it, not the host."""
 
     def __init__(self, transport: NcclTransport, event, held: tuple):
         self._transport, self._event, self._held = transport, event, held

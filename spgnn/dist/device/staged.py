@@ -11,8 +11,8 @@ from ..communicator import Communicator, Op, Request
 class StagedTransport:
     """Copy to the host, move by `comm`, copy back; `comm` checks and counts.
 
-    A started exchange runs beside what is launched after it from the moment on at which the rows are on
-    the host; the copy back is launched by `wait`.
+    Once its rows are on the host, a started exchange overlaps with the work that is launched after it; the copy
+    back is launched by `wait`.
     """
 
     name = "host memory"
@@ -22,7 +22,7 @@ class StagedTransport:
 
     def start(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request:
         out, into = _pinned(send), _pinned(recv)
-        out.copy_(send)  # waits for what packs the rows, and for the copy
+        out.copy_(send)  # waits for the kernel that packs the rows, and for the copy
         return _StagedRequest(self.comm.start_all_to_all(out, send_rows, into, recv_rows), recv, into)
 
     def reduce(self, x, op: Op) -> None:
@@ -39,15 +39,15 @@ class StagedTransport:
         return None if part is None else StagedTransport(part)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to free."""
 
 
 class AddressTransport(StagedTransport):
     """Rows by MPI from device to device; sums and broadcasts, which are small, through the host.
 
-    MPI knows no streams: `settle` waits for what the rank has launched before an exchange starts. What is
-    launched after that runs beside it; `wait` waits on the host.
-    Args: comm  MPI's, as it is or observed.
+    MPI knows no streams: `settle` waits for all launched work before an exchange starts. Work that is launched
+    after that overlaps with it; `wait` waits on the host.
+    Args: comm  an MpiCommunicator, or an observed one.
     """
 
     name = "MPI on device addresses"
@@ -73,7 +73,7 @@ class AddressTransport(StagedTransport):
 
 
 class _StagedRequest:
-    """An exchange between host buffers; its end is followed by the copy to the device."""
+    """An exchange between host buffers, followed by the copy to the device."""
 
     def __init__(self, request: Request, recv, into):
         self._request, self._recv, self._into = request, recv, into
@@ -97,5 +97,5 @@ class _StagedRequest:
 
 
 def _pinned(x):
-    """Return an uninitialised tensor of x's shape in memory that a device copies to and from by itself."""
+    """Return an uninitialised tensor of x's shape in pinned memory, for copies without the CPU."""
     return x.new_empty(x.shape, device="cpu", pin_memory=x.device.type == "cuda")

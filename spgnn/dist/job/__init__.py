@@ -1,1 +1,1 @@
-"""What keeps a job of several processes from hanging or leaving processes behind: guard, watchdog, exit hooks."""
+"""Guard, watchdog and exit hooks: they keep a job of several processes from hanging or leaving processes behind."""

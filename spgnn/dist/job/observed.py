@@ -1,4 +1,4 @@
-"""ObservedCommunicator: a communicator that tells observers what the rank waits in; the backends know of none."""
+"""ObservedCommunicator: a communicator that notifies observers of phases and waits; the backends know none of them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ..communicator import Communicator, Op, Request
 
 
 class Observer(Protocol):
-    """Hears of phases and of collectives that block, `wait` of a started one included. Must not raise."""
+    """Notified of phases and of collectives that block, `wait` of a started one included. Must not raise."""
 
     def phase(self, text: str) -> None:
         """comm.phase was set."""
 
     def enter(self, kind: str, buffer=None) -> None:
-        """The rank goes into a collective."""
+        """The rank enters a collective."""
 
     def leave(self, kind: str) -> None:
-        """It has come out."""
+        """The rank has left it."""
 
 
 class ObservedCommunicator:

@@ -168,7 +168,7 @@ def _verdict(error: BaseException) -> tuple[int, str]:
 
 
 def _shows_traceback(error: BaseException) -> bool:
-    """SPGNN_DEBUG=1: always; 0: never; otherwise for what is no error of spgnn's own."""
+    """SPGNN_DEBUG=1: always; 0: never; otherwise for errors that are not spgnn's."""
     if isinstance(error, SystemExit | KeyboardInterrupt):
         return False
     debug = os.environ.get("SPGNN_DEBUG", "")
@@ -179,7 +179,7 @@ def _exit_of(job: Job, code) -> SystemExit:
     """Return a SystemExit that ends the job when the interpreter, not a caller, reads its code.
 
     A script's sys.exit(3) passes no hook of Python: the interpreter reads `code` and leaves. It reads
-    it below all Python frames, which tells it from an `except SystemExit` that goes on.
+    it below all Python frames, unlike an `except SystemExit` that continues.
     """
     if threading.current_thread() is not threading.main_thread():
         return SystemExit(code)

@@ -392,7 +392,7 @@ class MpiChannel:
         return arrived
 
     def close(self) -> None:
-        """Receive what is still under way and free the communicator. Collective, after a barrier."""
+        """Receive the messages in flight and free the communicator. Collective, after a barrier."""
         self.receive()
         self._comm.Free()
 

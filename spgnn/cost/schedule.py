@@ -101,6 +101,21 @@ def chain_order(f_in: int, f_out: int, is_kept: bool = False, is_sparse: bool = 
     return "spmm_first" if f_in < f_out else "gemm_first"
 
 
+def order_reason(
+    f_in: int, f_out: int, order: Order, is_kept: bool, is_sparse: bool, is_hidden: bool, is_asked: bool
+) -> str:
+    """Return why the products of A H W come in an order; is_asked: A H first was asked for everywhere."""
+    if is_kept:
+        return "A X is fixed: computed once and kept"
+    if is_asked:
+        return "A H first everywhere, as asked"
+    if is_sparse:
+        return "X is sparse: X W is narrow, A X would fill up"
+    if order == "gemm_first":
+        return f"{f_out} <= {f_in}"
+    return f"{f_in} < {f_out}" if is_hidden and f_in < f_out else f"{f_in} once <= {f_out} forward and back"
+
+
 def _plan_layer(layer: int, f_in: int, f_out: int, is_kept: bool, is_sparse: bool) -> LayerPlan:
     order = chain_order(f_in, f_out, is_kept, is_sparse, is_hidden=layer > 1)
     if is_kept:

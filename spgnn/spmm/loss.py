@@ -36,8 +36,8 @@ class SoftmaxCrossEntropy(torch.autograd.Function):
     @first_order
     def backward(ctx, G):
         (G_nC,) = ctx.saved_tensors
-        # On a device looking at G would wait for all of the forward pass.
-        is_one = not G.is_cuda and float(G) == 1.0
+        # On a device looking at G would wait for all of the forward pass; on meta it has no value.
+        is_one = G.is_meta or (not G.is_cuda and float(G) == 1.0)
         return (G_nC if is_one else G_nC * G.to(G_nC.dtype)), None, None, None, None, None
 
 

@@ -29,6 +29,11 @@ def sum_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.bfloat16 else dtype
 
 
+def block_bytes(n_bytes: int) -> int:
+    """Return the size of the block that a pool takes for a request, 0 for one that torch's own allocator serves."""
+    return -(-n_bytes // PAGE) * PAGE if n_bytes >= SMALL else 0
+
+
 class BufferPool:
     """Hands out uninitialised CPU tensors and takes their memory back when they die."""
 
@@ -43,9 +48,9 @@ class BufferPool:
     ) -> torch.Tensor:
         """Return an uninitialised row-major tensor, page-aligned when it is large; device: there is one, the CPU."""
         nbytes = math.prod(shape) * dtype.itemsize
-        if nbytes < SMALL:
+        size = block_bytes(nbytes)
+        if size == 0:
             return torch.empty(shape, dtype=dtype)
-        size = -(-nbytes // PAGE) * PAGE
         free = self._free[size]
         block = free.pop() if free else self._new_block(size)
         array = block[:nbytes].view()

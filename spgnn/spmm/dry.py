@@ -1,0 +1,246 @@
+"""Dry run: a training step and an evaluation of a model on torch's meta device, where tensors have shapes and no memory.
+
+Layers, autograd, exchange plans and buffers are those of a training; only kernels and exchanges do nothing. So whatever
+the model multiplies, sends and holds is written into the Ledger, for any model that does not look at values.
+Shapes: n own rows, C classes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from types import CellType, FunctionType
+
+import torch
+
+from ..errors import SpgnnError, UsageError
+from .autograd import mixed_precision
+from .dry_operator import META, Setting, inputs_of
+from .kernels.buffers import block_bytes, sum_dtype
+from .ledger import Block, Ledger, Product, Watching, Work
+from .loss import binary_cross_entropy, cross_entropy
+
+
+class DryRunError(UsageError):
+    """A model that cannot run without data."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRun:
+    """What one layer does in a training step, forward and backward.
+
+    number         as its exchanges are labelled; 0: outside of the layers of a Stack.
+    products       with A, in their order; multiply_adds: of its products with weights.
+    """
+
+    number: int
+    products: tuple[Product, ...]
+    multiply_adds: int
+
+    @property
+    def exchanges(self) -> tuple[Product, ...]:
+        """The products that were not cached."""
+        return tuple(product for product in self.products if not product.is_cached)
+
+    @property
+    def chain(self) -> Product | None:
+        """The forward product of a layer that is one chain A H W, else None."""
+        forward = [product for product in self.products if product.pass_name == "forward"]
+        return forward[0] if len(forward) == 1 and forward[0].order else None
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether all its products with A are cached."""
+        return bool(self.products) and not self.exchanges
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the rows that travel; None where products differ in it."""
+        widths = {product.width for product in self.products}
+        return widths.pop() if len(widths) == 1 else None
+
+    @property
+    def why(self) -> str:
+        """Why the products come in this order."""
+        chain = self.chain
+        if chain is not None:
+            return chain.why
+        count = Counter((product.pass_name, product.width) for product in self.exchanges)
+        made = [f"{times} x {name} of width {width}" for (name, width), times in count.items()]
+        return "as its forward multiplies: " + (", ".join(made) or "nothing to exchange")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DryRun:
+    """What a model does in set-up, in a training step and in an evaluation, in this order.
+
+    n_weights     numbers in its parameters.
+    widest_sum    bytes of the widest row of H in a product whose sums are not rounded: see panels.
+    reads_input   X itself is read, where A X is cached.
+    """
+
+    setting: Setting
+    products: tuple[Product, ...]
+    work: tuple[Work, ...]
+    blocks: tuple[Block, ...]
+    n_weights: int
+    widest_sum: int
+    reads_input: bool
+
+    def on(self, setting: Setting) -> DryRun:
+        """Return the same with other numbers of rows; this one has to be a run of `nominal` numbers."""
+        pairs = [pair for pair in zip(self.setting.counts(), setting.counts(), strict=True) if pair[0]]
+        known: dict[int, int] = {}
+
+        def put(amount: int) -> int:
+            if amount not in known:
+                known[amount] = next((amount // a * b for a, b in pairs if amount % a == 0), amount)
+            return known[amount]
+
+        work = tuple(w._replace(multiply_adds=put(w.multiply_adds)) for w in self.work)
+        blocks = tuple(b._replace(n_bytes=put(b.n_bytes)) for b in self.blocks)
+        return replace(self, setting=setting, work=work, blocks=blocks)
+
+    def of_pass(self, *names: str) -> tuple[Product, ...]:
+        """Return the products of passes that need an exchange, in their order."""
+        return tuple(product for product in self.products if product.pass_name in names and not product.is_cached)
+
+    @property
+    def layers(self) -> tuple[LayerRun, ...]:
+        """The layers of a training step that multiply with A, by number."""
+        step = ("forward", "backward")
+        products = [product for product in self.products if product.pass_name in step]
+        work = [work for work in self.work if work.pass_name in step]
+        return tuple(
+            LayerRun(
+                number,
+                tuple(product for product in products if (product.layer or 0) == number),
+                sum(done.multiply_adds for done in work if (done.layer or 0) == number),
+            )
+            for number in sorted({product.layer or 0 for product in products})
+        )
+
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes that the pool of buffers holds after two epochs and an evaluation."""
+        free: Counter[int] = Counter()
+        held = 0  # blocks that were taken before the record began are never free in it
+        for block in self.blocks:
+            size = block_bytes(block.n_bytes)
+            if block.number == 0:
+                held -= sum(size * count for size, count in free.items())
+                free.clear()
+            elif not block.is_pooled or not size:
+                continue
+            elif not block.is_taken:
+                free[size] += 1
+            elif free[size]:
+                free[size] -= 1
+            else:
+                held += size
+        return held
+
+    @property
+    def torch_bytes(self) -> int:
+        """The most bytes that torch's own tensors of a rank's rows take at once."""
+        now = most = 0
+        for block in self.blocks:
+            if not block.is_pooled:
+                now += block.n_bytes if block.is_taken else -block.n_bytes
+                most = max(most, now)
+        return most
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of activations, gradients and exchange buffers."""
+        return self.pool_bytes + self.torch_bytes
+
+
+def dry_run(model: torch.nn.Module, setting: Setting, shared: Iterable = ()) -> DryRun:
+    """Return what a training step and an evaluation of a model multiply, send and hold; the model stays as it is.
+
+    Args:   shared  objects that the model may refer to and that are not copied, such as its DistGraph.
+    Raises: DryRunError for a model that looks at values or cannot be copied; what training it would raise.
+    """
+    try:
+        with torch.device(META):
+            return _run(_on_meta(model, sum_dtype(setting.dtype), shared), setting)
+    except SpgnnError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise DryRunError(f"{type(model).__name__} cannot run without data: {reason[0]}") from error
+
+
+def _run(model: torch.nn.Module, setting: Setting) -> DryRun:
+    ledger = Ledger(x for x in setting.counts() if x > 1)
+    A, X, step_A, step_X = inputs_of(setting, ledger)
+    loss = _loss(setting, A)
+    ledger.open_memory(X, step_X, *model.parameters(), *model.buffers())
+    with Watching(ledger), torch.autograd.set_multithreading_enabled(False):
+        for _ in range(2):  # what the first step leaves, such as the gradient of X, is there in the second
+            ledger.begin_step()
+            _step(model, step_A, step_X, loss)
+        ledger.pass_name = "evaluate"
+        model.eval()
+        with torch.no_grad(), mixed_precision(A):
+            model(A, X)
+    ledger.sweep()
+    n_weights = sum(p.numel() for p in model.parameters())
+    written = tuple(ledger.products), tuple(ledger.work), tuple(ledger.blocks)
+    return DryRun(setting, *written, n_weights, ledger.widest_sum, ledger.reads_input)
+
+
+def _step(model: torch.nn.Module, A, X, loss) -> None:
+    """Run a training step as training does: who holds the logits and the loss decides when buffers are free."""
+    model.train()
+    for parameter in model.parameters():
+        parameter.grad = None
+    with mixed_precision(A):
+        Z_nC = model(A, X)
+    of_Z = loss(Z_nC)
+    del Z_nC
+    if of_Z.requires_grad:
+        of_Z.backward()
+
+
+def _loss(setting: Setting, A):
+    if setting.n_train is None:
+        return lambda Z_nC: cross_entropy(Z_nC, None, 1, A.pool, overwrite=True)
+    rows, Y = torch.empty(setting.n_train, dtype=torch.int64), torch.empty(1)
+    return lambda Z_nC: binary_cross_entropy(Z_nC, Y.expand(Z_nC.shape), rows, 1)
+
+
+def _on_meta(model: torch.nn.Module, dtype: torch.dtype, shared: Iterable) -> torch.nn.Module:
+    """Return a copy of a model without values; hooks that are functions get their own copies of the lists that they fill."""
+    memo = {id(thing): thing for thing in shared}
+    for module in model.modules():
+        for tensor in (*module._parameters.values(), *module._buffers.values(), *vars(module).values()):
+            if isinstance(tensor, torch.Tensor):
+                memo[id(tensor)] = _without_values(tensor, dtype)
+    copied = copy.deepcopy(model, memo)
+    for module in copied.modules():
+        for hooks in (value for name, value in vars(module).items() if name.endswith("_hooks")):
+            for key, hook in hooks.items():
+                hooks[key] = _apart(hook)
+    return copied
+
+
+def _without_values(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    dtype = dtype if tensor.is_floating_point() else tensor.dtype
+    empty = torch.empty_like(tensor, device=META, dtype=dtype, requires_grad=False)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(empty, tensor.requires_grad)
+    return empty.requires_grad_(tensor.requires_grad)
+
+
+def _apart(value):
+    """Return a function whose closure has its own copies of lists, sets, dictionaries and functions; others as they are."""
+    if isinstance(value, (list, dict, set)):
+        return copy.copy(value)
+    if not isinstance(value, FunctionType) or not value.__closure__:
+        return value
+    cells = tuple(CellType(_apart(cell.cell_contents)) for cell in value.__closure__)
+    return FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)

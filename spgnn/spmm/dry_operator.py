@@ -1,0 +1,345 @@
+"""DryOperator: an operator, its exchanges and features of which only sizes are known, on torch's meta device.
+
+Shapes: n rows out, m own rows in, F features, c replication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from ..cost.grid import ProcessGrid
+from ..cost.schedule import order_reason
+from ..dist.traffic import Traffic
+from ..errors import UsageError
+from .exchange.context import Layout
+from .exchange.exchange_plan import ExchangePlan
+from .exchange.row_sum import RowSum
+from .exchange.stages import Stage
+from .exchange.wire import Wire
+from .features import SparseRows
+from .fixed_input import FixedInput, cached_product
+from .kernels.buffers import sum_dtype
+from .kernels.csr import LocalCSR
+from .ledger import CountingPool, Ledger
+from .operations import Operations
+from .operator import DistSpMM
+from .place import OUTSIDE, Place
+from .view import LayerView, current_pass
+
+META = torch.device("meta")
+FIRST_PRIME = 1_000_003  # more rows than any width, so that what they divide is theirs
+
+
+@dataclass(frozen=True, slots=True)
+class RankRows:
+    """Rows of one rank's operator: out, in, and those that it sends and receives in each stage."""
+
+    n: int
+    m: int
+    sent: tuple[int, ...] = ()
+    received: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a dry run asks about a rank's part of the graph, and how the graph is distributed.
+
+    rows, steps    of the operator; of the layers of a pruned training step, where there is one.
+    is_cached      A X was computed before; step_is_cached: and a pruned step reads it.
+    x_nnz          nonzeros of sparse X, None: X is dense; cached_nnz: of A X where it is cached;
+                   step_nnz: of the rows of either that a pruned step reads.
+    place, holder  of this rank and of the rank that holds its rows among the `replication` of a process row.
+    has_gradient   X requires a gradient.
+    n_train        rows of a multi-label loss; None: one class for each node.
+    """
+
+    rows: RankRows
+    features: int
+    steps: tuple[RankRows, ...] = ()
+    dtype: torch.dtype = torch.float32
+    wires: tuple[str, str] = ("float32", "float32")
+    order: str = "auto"
+    replication: int = 1
+    place: int = 0
+    holder: int = 0
+    is_cached: bool = True
+    step_is_cached: bool = True
+    x_nnz: int | None = None
+    cached_nnz: int | None = None
+    step_nnz: int | None = None
+    has_gradient: bool = False
+    n_train: int | None = None
+
+    def counts(self) -> tuple[int, ...]:
+        """Return all numbers of rows and nonzeros, in an order that depends on the stages and steps alone."""
+        of_rows = [x for rows in (self.rows, *self.steps) for x in (rows.n, rows.m, *rows.sent, *rows.received)]
+        return (*of_rows, *(x or 0 for x in (self.x_nnz, self.cached_nnz, self.step_nnz, self.n_train)))
+
+    def nominal(self) -> Setting:
+        """Return the same with primes in place of all numbers, by which DryRun.on finds what grows with which."""
+        primes = _primes()
+        n, outs = next(primes) * self.replication, [next(primes) for _ in range(len(self.steps) + 1)]
+        drawn = lambda values: tuple(next(primes) for _ in values)
+        rows = RankRows(n, n, drawn(self.rows.sent), drawn(self.rows.received))
+        steps = tuple(
+            RankRows(outs[l + 1] * self.replication, outs[l] * self.replication, drawn(of.sent), drawn(of.received))
+            for l, of in enumerate(self.steps)
+        )
+        more = {
+            name: next(primes)
+            for name in ("x_nnz", "cached_nnz", "step_nnz", "n_train")
+            if getattr(self, name) is not None
+        }
+        return replace(self, rows=rows, steps=steps, place=0, holder=0, **more)
+
+
+def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: int | None = None) -> Setting:
+    """Return the setting of a rank as it is.
+
+    Args: step     PrunedSpMM of a training step, where rows are pruned.
+          n_train  rows of a multi-label loss.
+    """
+    c, cached, is_sparse = 1 if A.row_sum is None else A.row_sum.comm.size, A.kept, isinstance(X, SparseRows)
+    nnz = lambda S: S.csr.nnz if is_sparse and S is not None else None
+    first = None if step is None else step.layers[0].kept
+    return Setting(
+        rows=rows_of(A),
+        steps=() if step is None else tuple(rows_of(layer) for layer in step.layers),
+        features=X.shape[1],
+        dtype=A.dtype,
+        wires=tuple(wire.name for wire in A.layout.wires),
+        order=A.order,
+        replication=c,
+        place=0 if c == 1 else A.row_sum.comm.rank,
+        holder=0 if c == 1 else A.row_sum.holder,
+        is_cached=cached is not None or (not is_sparse and A.fixed_input is not None),  # or will be
+        step_is_cached=first is not None,
+        x_nnz=nnz(X),
+        cached_nnz=nnz(cached),
+        step_nnz=None if step is None else nnz(step.X if first is None else first),
+        has_gradient=not is_sparse and X.requires_grad,
+        n_train=n_train,
+    )
+
+
+def rows_of(A: DistSpMM) -> RankRows:
+    """Return the rows of an operator; of the first layer of a pruned step, which reads a cached A X, those that it takes."""
+    if A.selected is not None and A.kept is not None:
+        return RankRows(len(A.selected), A.m)
+    plans = [stage.plan for stage in A.stages]
+    return RankRows(A.n, A.m, tuple(plan.sent_rows for plan in plans), tuple(plan.g for plan in plans))
+
+
+def inputs_of(setting: Setting, ledger: Ledger) -> tuple:
+    """Return operator and X of an evaluation, and those of a training step."""
+    layout = _layout(setting, ledger)
+    A = DryOperator(setting.rows, layout, ledger, "A", setting.cached_nnz)
+    X = _features(setting, setting.rows.m, setting.x_nnz, layout.pool, ledger)
+    if setting.is_cached:
+        A.fixed_input = FixedInput(X)
+        A.fixed_input.make(A)
+    if not setting.steps:
+        return A, X, A, X
+    step_X = X
+    if not setting.step_is_cached:
+        step_X = _features(setting, setting.steps[0].m, setting.step_nnz, layout.pool, ledger)
+    return A, X, DrySteps(A, step_X, setting, ledger), step_X
+
+
+def _features(setting: Setting, n: int, nnz: int | None, pool: CountingPool, ledger: Ledger):
+    if nnz is not None:
+        return DryRows(n, setting.features, nnz, pool, setting.dtype, ledger)
+    X = torch.empty((n, setting.features), dtype=setting.dtype, device=META)
+    return X.requires_grad_(setting.has_gradient)
+
+
+def _layout(setting: Setting, ledger: Ledger) -> Layout:
+    pool, comm, ops, c = CountingPool(ledger), _Silent(1), DryOperations(ledger), setting.replication
+    row_sum = None
+    if c > 1:
+        row_sum = RowSum(_Silent(c, setting.place), setting.holder, pool)
+    wires = tuple(Wire(name) for name in setting.wires)
+    layout = Layout(
+        comm, ProcessGrid(1), comm, row_sum, "columns", (), pool, setting.dtype, 0, wires, order=setting.order
+    )
+    layout.use(ops)
+    return layout
+
+
+class DryOperator(DistSpMM):
+    """DistSpMM of which sizes alone are known: its products are written down, kernels and exchanges do nothing."""
+
+    def __init__(self, rows: RankRows, layout: Layout, ledger: Ledger, name: str, cached_nnz: int | None = None):
+        self.name, self.layout, self.ledger, self.cached_nnz = name, layout, ledger, cached_nnz
+        self.comm, self.pool, self.dtype, self.threads = layout.comm, layout.pool, layout.dtype, layout.threads
+        self.row_sum, self.device = layout.row_sum, META
+        self.n, self.m, self.g = rows.n, rows.m, sum(rows.received)
+        self.A_oo = DryCSR(rows.n, rows.m, layout.dtype)
+        self.stages = [
+            Stage(_plan(layout, rows.m, sent, received), DryCSR(rows.n, received, layout.dtype))
+            for sent, received in zip(rows.sent, rows.received)
+        ]
+        self.plan = self.stages[0].plan if self.stages else None
+        self.node_n = np.zeros(rows.m, np.int64)
+        self.selected = None
+
+    def at(self, layer: int | None = None, is_last: bool = False) -> LayerView:
+        """Return this operator as a layer sees it."""
+        self.ledger.enter(layer)
+        return DryView(self, layer, current_pass(), is_last)
+
+    def apply(self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return A H, and write it down."""
+        self.ledger.product(place, H_mF.shape[1])
+        return super().apply(H_mF, bias_F, relu, dtype, place)
+
+    def adjoint(self, G_nF, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return A' G, and write it down."""
+        self.ledger.product(place, G_nF.shape[1])
+        return super().adjoint(G_nF, place)
+
+    def apply_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> SparseRows:
+        """Return A X where it is cached."""
+        if place.pass_name != "setup":
+            raise UsageError("a sparse X is multiplied with A in every step: its nonzeros are not known without data")
+        return DryRows(self.n, X.shape[1], self.cached_nnz, self.pool, self.dtype, self.ledger)
+
+    def stays_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> bool:
+        """Return whether A X is cached."""
+        return self.cached_nnz is not None
+
+
+class DryView(LayerView):
+    """A DryOperator in one layer."""
+
+    def at(self, layer: int | None = None, is_last: bool = False) -> LayerView:
+        return self.operator.at(layer, is_last)
+
+    def __matmul__(self, H):
+        out = super().__matmul__(H)
+        if cached_product(self, H) is not None:
+            self.operator.ledger.cached(Place(self.layer, self.pass_name), H.shape[1])
+        return out
+
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
+        is_cached, is_sparse = cached_product(self, H) is not None, isinstance(H, SparseRows)
+        shape, is_hidden = tuple(W_FC.shape), not is_sparse and H.requires_grad
+
+        def why(order: str) -> str:
+            return order_reason(*shape, order, is_cached, is_sparse, is_hidden, is_asked=self.order == "spmm_first")
+
+        run = lambda: super(DryView, self).chain(H, W_FC, bias_C, relu)
+        return self.operator.ledger.chain(Place(self.layer, self.pass_name), run, shape, is_cached, why)
+
+
+class DrySteps:
+    """PrunedSpMM of which sizes alone are known."""
+
+    def __init__(self, A: DryOperator, X, setting: Setting, ledger: Ledger):
+        self.pool, self.dtype, self.device, self.node_n = (
+            A.pool,
+            A.dtype,
+            A.device,
+            np.zeros(setting.steps[0].m, np.int64),
+        )
+        self.layers = [
+            DryOperator(rows, A.layout, ledger, f"A pruned {l}") for l, rows in enumerate(setting.steps, start=1)
+        ]
+        for layer, rows in zip(self.layers, setting.steps):
+            layer.set_selected(np.zeros(rows.n, np.int64))
+        if setting.step_is_cached:
+            first, rows = self.layers[0], setting.steps[0]
+            first.fixed_input = FixedInput(X)
+            first.fixed_input.products[first.name] = _features(setting, rows.n, setting.step_nnz, A.pool, ledger)
+
+    def at(self, layer: int, is_last: bool = False) -> LayerView:
+        """Return the operator of a layer."""
+        return self.layers[layer - 1].at(layer, is_last)
+
+
+class DryCSR(LocalCSR):
+    """A block of A (n, m) of which the shape alone is known."""
+
+    def __init__(self, n: int, m: int, dtype: torch.dtype):
+        self.shape, self.dtype, self.threads = (n, m), dtype, 0
+        self.dtypes = {dtype, sum_dtype(dtype)}
+
+    @property
+    def nnz(self) -> int:
+        return 0
+
+    def transposed(self) -> LocalCSR:
+        """Return A' (m, n)."""
+        return DryCSR(*self.shape[::-1], self.dtype)
+
+
+class DryRows(SparseRows):
+    """Sparse rows (n, F) of which the number of nonzeros alone is known."""
+
+    def __init__(self, n: int, F: int, nnz: int, pool: CountingPool, dtype: torch.dtype, ledger: Ledger):
+        super().__init__(DryCSR(n, F, dtype), pool)
+        self.nnz, self.ledger = nnz, ledger
+
+    def rows(self, chosen: np.ndarray) -> SparseRows:
+        """Return S[chosen]."""
+        return DryRows(len(chosen), self.shape[1], self.nnz, self.pool, self.dtype, self.ledger)
+
+    def times(self, W_FC, *args, **options) -> torch.Tensor:
+        """Return S W, and write it down."""
+        self.ledger.multiplied(self.nnz * W_FC.shape[1])
+        return super().times(W_FC, *args, **options)
+
+    def transposed_times(self, G_nC) -> torch.Tensor:
+        """Return S' G, and write it down."""
+        self.ledger.multiplied(self.nnz * G_nC.shape[1])
+        return super().transposed_times(G_nC)
+
+    def dropout(self, rate: float, key, node_n) -> SparseRows:
+        """Return as many nonzeros."""
+        return DryRows(*self.shape, self.nnz, self.pool, self.dtype, self.ledger)
+
+
+class DryOperations(Operations):
+    """Operations of which exchanges do nothing; the widest row of a product whose sums are not rounded is written down."""
+
+    def __init__(self, ledger: Ledger):
+        self.ledger = ledger
+
+    def own_spmm(self, A, X_mF, out_nF, **options):
+        if self.ledger.pass_name != "setup" and out_nF.dtype == sum_dtype(out_nF.dtype):
+            self.ledger.widest_sum = max(self.ledger.widest_sum, X_mF.shape[1] * X_mF.element_size())
+        return super().own_spmm(A, X_mF, out_nF, **options)
+
+    def start(self, comm, send, send_rows, recv, recv_rows):
+        return None
+
+    def wait(self, request) -> None:
+        """Nothing is under way."""
+
+    def sum_rows(self, comm, send, send_rows, recv, recv_rows) -> None:
+        """Nothing is exchanged."""
+
+
+class _Silent:
+    """A communicator that is never asked to exchange anything."""
+
+    def __init__(self, size: int, rank: int = 0):
+        self.rank, self.size, self.traffic = rank, size, Traffic(size)
+
+
+def _plan(layout: Layout, n: int, sent: int, received: int) -> ExchangePlan:
+    count = lambda rows: np.array([rows], np.int64)
+    pack = DryCSR(sent, n, layout.dtype)
+    return ExchangePlan.packed(layout.comm, pack, count(sent), count(received), layout.pool, layout)
+
+
+def _primes() -> Iterator[int]:
+    number = FIRST_PRIME
+    while True:
+        if all(number % d for d in range(3, int(number**0.5) + 1, 2)):
+            yield number
+        number += 2

@@ -1,0 +1,330 @@
+"""A dry run writes down what a training then does: its products in their order, and the bytes of its buffers."""
+
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from graphs import random_graph
+from torch.utils._python_dispatch import _disable_current_modes
+from worlds import parallel
+
+from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
+from spgnn.distgraph import distribute
+from spgnn.graph import Graph
+from spgnn.layers import GCN, Layer, Stack
+from spgnn.spmm.dry import DryRunError, dry_run
+from spgnn.spmm.dry_operator import RankRows, Setting, setting_of
+from spgnn.spmm.ledger import Ledger, Watching
+from spgnn.spmm.operator import DistSpMM
+from spgnn.training.trainer import Trainer
+
+N = 3000  # rows enough that every buffer is a block of the pool
+PLAIN = Setting(rows=RankRows(50, 50), features=6)
+
+
+def gcns(widths, **options):
+    layers = {name: options.pop(name) for name in ("norm", "residual") if name in options}
+    last = len(widths) - 2
+    return Stack(
+        *[GCN(f, c, act=None if l == last else "relu", **layers) for l, (f, c) in enumerate(zip(widths, widths[1:]))],
+        **options,
+    )
+
+
+class TwoProducts(Layer):
+    """A (H W) + (A H) V, of one layer."""
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
+
+    def forward(self, A, H):
+        return A @ (H @ self.W) + (A @ H) @ self.V
+
+
+class TwoHops(Layer):
+    """A (A (H W))."""
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W = self.weight(f_in, f_out)
+
+    def forward(self, A, H):
+        return A @ (A @ (H @ self.W))
+
+
+class Residual(Layer):
+    """relu(A (H W) + H)."""
+
+    def __init__(self, width):
+        super().__init__(width, width)
+        self.W = self.weight(width, width)
+
+    def forward(self, A, H):
+        return torch.relu(A @ (H @ self.W) + H)
+
+
+class Bare(torch.nn.Module):
+    """A model without a Stack: its exchanges have no layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(6, 4), torch.nn.Linear(4, 3)
+
+    def forward(self, A, X):
+        return A @ self.last(torch.tanh(A @ self.first(X)))
+
+
+def frozen(number, widths=(6, 9, 9, 3)):
+    model = gcns(widths)
+    model.layers[number].requires_grad_(False)
+    return model
+
+
+def doubled():
+    model = gcns((6, 5, 3))
+    model.layers[1].register_forward_pre_hook(lambda module, given: (given[0], 2 * given[1]))
+    return model
+
+
+MODELS = {
+    "chains": lambda: gcns((6, 9, 5, 3)),
+    "dropout": lambda: gcns((6, 9, 3), dropout=0.5),
+    "dropout between layers": lambda: gcns((6, 9, 3), dropout=0.5, input_dropout=False),
+    "norm and residual": lambda: gcns((6, 6, 6, 3), norm="layer", residual=True),
+    "a Stack in a Stack": lambda: Stack(GCN(6, 8, act="relu"), gcns((8, 4, 7)), GCN(7, 3)),
+    "two products in a layer": lambda: Stack(GCN(6, 4, act="relu"), TwoProducts(4, 3)),
+    "two products with X": lambda: Stack(TwoProducts(6, 5), GCN(5, 3)),
+    "two hops": lambda: Stack(TwoHops(6, 4), GCN(4, 3)),
+    "a residual of its own": lambda: Stack(GCN(6, 5), Residual(5), GCN(5, 3)),
+    "frozen first layer": lambda: frozen(0),
+    "frozen middle layer": lambda: frozen(1),
+    "a hook": doubled,
+    "no Stack": Bare,
+}
+
+
+@contextmanager
+def products_made():
+    """Write down the products of operators as they are made."""
+    made, apply, adjoint = [], DistSpMM.apply, DistSpMM.adjoint
+
+    def applied(self, H, bias=None, relu=False, dtype=None, place=None):
+        made.append((place.layer, place.pass_name, H.shape[1]))
+        return apply(self, H, bias, relu, dtype, place)
+
+    def returned(self, G, place=None):
+        made.append((place.layer, place.pass_name, G.shape[1]))
+        return adjoint(self, G, place)
+
+    with patch.object(DistSpMM, "apply", applied), patch.object(DistSpMM, "adjoint", returned):
+        yield made
+
+
+TAKE_TENSORS = ("two products with X", "two hops", "no Stack")
+CASES = [(name, {"keep": keep}) for name in MODELS for keep in (True, False)]
+CASES += [(name, {"dtype": torch.bfloat16}) for name in ("norm and residual", "a residual of its own", "no Stack")]
+SPARSE_CASES = [(name, {"keep": keep}) for name in MODELS if name not in TAKE_TENSORS for keep in (True, False)]
+
+
+@pytest.mark.parametrize("name, options", CASES, ids=str)
+def test_its_products_are_those_of_a_step_and_an_evaluation_in_their_order(name, options, is_sparse=False):
+    dgraph = distribute(random_graph(n=60, sparse=is_sparse), SelfCommunicator(), **options)
+    model = MODELS[name]()
+    trainer = Trainer(model, dgraph, TrainConfig(prune="never"))
+    found = dry_run(model, setting_of(dgraph.A, dgraph.X))
+    with products_made() as made:
+        trainer.step(1)
+        trainer.logits()
+    assert [(p.layer, p.pass_name, p.width) for p in found.of_pass("forward", "backward", "evaluate")] == made
+
+
+@pytest.mark.parametrize("name, options", SPARSE_CASES, ids=str)
+def test_so_they_are_with_sparse_features(name, options):
+    test_its_products_are_those_of_a_step_and_an_evaluation_in_their_order(name, options, is_sparse=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_the_gradient_of_x_has_a_product(dtype):
+    dgraph = distribute(random_graph(n=60), SelfCommunicator(), keep=False, dtype=dtype)
+    dgraph.X.requires_grad_()
+    found = dry_run(gcns((6, 9, 3)), setting_of(dgraph.A, dgraph.X))
+    assert found.of_pass("backward")[-1].layer == 1
+    dgraph.X.requires_grad_(False)
+    assert found.products[:-3] != dry_run(gcns((6, 9, 3)), setting_of(dgraph.A, dgraph.X)).products[:-2]
+
+
+def test_set_up_makes_the_product_that_is_cached():
+    found = dry_run(gcns((6, 9, 3)), PLAIN)
+    assert [(p.pass_name, p.layer, p.width) for p in found.of_pass("setup")] == [("setup", 1, 6)]
+    first, second = found.layers
+    assert first.is_cached and first.why.startswith("A X is fixed") and first.chain.shape == (6, 9)
+    assert [(p.pass_name, p.width, p.order) for p in second.exchanges] == [
+        ("forward", 3, "gemm_first"),
+        ("backward", 3, "gemm_first"),
+    ]
+
+
+def graph_of(widths, n_labels=0):
+    rng = np.random.default_rng(0)
+    A = sp.csr_array(sp.random_array((N, N), density=0.002, format="csr", rng=rng, dtype=np.float32))
+    X, y = rng.standard_normal((N, widths[0]), dtype=np.float32), rng.integers(0, widths[-1], N)
+    y[0] = widths[-1] - 1
+    if n_labels:
+        y = rng.integers(0, 2, (N, n_labels)).astype(np.int8)
+    return Graph(A, X=X, y=y, split=np.where(np.arange(N) % 20 == 0, 0, 1).astype(np.int8))
+
+
+WIDTHS = [(300, 16, 24), (128, 128, 128, 40), (100, 256, 64, 40), (64, 64, 64)]
+OPTIONS = {
+    "plain": ({}, {}),
+    "dropout": ({"dropout": 0.5}, {}),
+    "not cached": ({}, {"keep": False}),
+    "dropout, not cached": ({"dropout": 0.5, "input_dropout": False}, {"keep": False}),
+    "residual": ({"residual": True}, {}),
+    "norm, residual, dropout": ({"norm": "layer", "residual": True, "dropout": 0.5}, {}),
+}
+
+
+def held_and_predicted(comm, widths, options, distributed, prune="never", graph=None):
+    """Bytes that the pool holds after two epochs and an evaluation, and those of a dry run of real and of nominal sizes."""
+    dgraph = distribute(graph or graph_of(widths), comm, method="random", **distributed)
+    model = gcns(widths, **options)
+    trainer = Trainer(model, dgraph, TrainConfig(prune=prune))
+    before = dgraph.A.pool.held_bytes
+    for epoch in (1, 2):
+        trainer.step(epoch)
+    trainer.logits()
+    n_train = int((trainer.steps.split_n == 0).sum()) if dgraph.is_multilabel else None
+    setting = setting_of(dgraph.A, dgraph.X, trainer.steps.rows.A if trainer.steps.rows.is_pruned else None, n_train)
+    found = [dry_run(model, setting), dry_run(model, setting.nominal()).on(setting)]
+    return dgraph.A.pool.held_bytes - before, *[run.pool_bytes for run in found]
+
+
+@pytest.mark.slow
+@parallel([1, 2], mpi=[])
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+def test_its_buffers_are_the_bytes_that_the_pool_holds(comm, widths, options):
+    held, *predicted = held_and_predicted(comm, widths, *OPTIONS[options])
+    assert predicted == [held, held] and held > 0
+
+
+@pytest.mark.slow
+@parallel([1, 2, 4], mpi=[])
+@pytest.mark.parametrize("prune", ["never", "always"])
+@pytest.mark.parametrize("distributed", [{"dtype": torch.bfloat16}, {"wire": "int8", "wire_gradients": "float16"},
+                                         {"order": "spmm_first", "keep": False}, {"replication": 2}], ids=str)  # fmt: skip
+def test_so_they_are_with_pruned_rows_wires_and_sums_over_process_rows(comm, distributed, prune):
+    if comm.size != 4 and "replication" in distributed:
+        distributed = {"scheme": "columns"}
+    for options in ({}, {"dropout": 0.5}):
+        held, *predicted = held_and_predicted(comm, (100, 64, 48, 40), options, distributed, prune)
+        assert predicted == [held, held] and held > 0
+
+
+@parallel([1, 2], mpi=[])
+def test_so_they_are_with_several_labels_a_node(comm):
+    held, *predicted = held_and_predicted(comm, (32, 16, 8), {}, {}, graph=graph_of((32, 16, 8), n_labels=8))
+    assert predicted == [held, held] and held > 0
+
+
+@contextmanager
+def watched(dgraph, counts):
+    """Write down the memory that torch takes by itself in real steps."""
+    ledger, pool = Ledger(counts), dgraph.A.pool
+    ledger.open_memory(dgraph.X, dgraph.A.kept)
+    empty = pool.empty
+
+    def pooled(*shape, **options):
+        with _disable_current_modes():
+            tensor = empty(*shape, **options)
+        ledger.take(tensor, is_pooled=True)
+        return tensor
+
+    with Watching(ledger), patch.object(pool, "empty", pooled):
+        yield ledger
+
+
+@pytest.mark.parametrize("name", ["chains", "norm and residual", "two products in a layer", "a residual of its own"])
+def test_torchs_own_tensors_are_those_of_real_steps(name):
+    rng, width = np.random.default_rng(0), 6
+    A = sp.csr_array(sp.random_array((N, N), density=0.001, format="csr", rng=rng, dtype=np.float32))
+    graph = Graph(
+        A, X=rng.standard_normal((N, width), dtype=np.float32), y=rng.integers(0, 3, N), split=np.zeros(N, np.int8)
+    )
+    dgraph = distribute(graph, SelfCommunicator())
+    model = MODELS[name]()
+    trainer = Trainer(model, dgraph, TrainConfig(prune="never"))
+    found = dry_run(model, setting_of(dgraph.A, dgraph.X))
+    with watched(dgraph, {N}) as ledger:
+        for epoch in (1, 2):
+            trainer.step(epoch)
+        with torch.no_grad():
+            trainer.logits()
+    now, most = 0, 0
+    for block in ledger.blocks:
+        if not block.is_pooled and block.n_bytes != 8 * N:  # labels are counted elsewhere
+            now += block.n_bytes if block.is_taken else -block.n_bytes
+            most = max(most, now)
+    assert most == found.torch_bytes and (found.torch_bytes > 0) == (name != "chains")
+
+
+@pytest.mark.parametrize("distributed", [{}, {"keep": False}], ids=str)
+def test_multiply_adds_are_those_of_the_products_with_weights(distributed):
+    graph = random_graph(n=60)
+    dgraph = distribute(graph, SelfCommunicator(), **distributed)
+    found = dry_run(Stack(GCN(6, 9, act="relu"), TwoProducts(9, 3)), setting_of(dgraph.A, dgraph.X)).layers
+    assert [layer.multiply_adds for layer in found] == [2 * 60 * 6 * 9, 2 * 3 * 60 * 9 * 3]
+
+
+def test_a_sparse_x_counts_by_its_nonzeros():
+    dgraph = distribute(random_graph(n=60, sparse=True), SelfCommunicator())
+    dgraph.keep()
+    for model, left in ((gcns((6, 9, 3)), dgraph.A.kept), (gcns((6, 9, 3), dropout=0.5), dgraph.X)):
+        assert dry_run(model, setting_of(dgraph.A, dgraph.X)).layers[0].multiply_adds == 2 * left.csr.nnz * 9
+
+
+def test_the_model_stays_as_it_is():
+    seen = []
+    model = gcns((6, 9, 3), dropout=0.5)
+    model.layers[1].register_forward_pre_hook(lambda module, given: seen.append(len(given[1])))
+    model.is_trained = True
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    random = torch.get_rng_state()
+    found = dry_run(model, PLAIN)
+    assert [p.width for p in found.of_pass("forward")] == [6, 3] and not seen
+    assert model.is_trained and model.training and len(model.layers[1]._forward_pre_hooks) == 1
+    assert all(p.grad is None and p.device.type == "cpu" for p in model.parameters())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert torch.equal(random, torch.get_rng_state())
+
+
+class LooksAtValues(Layer):
+    def forward(self, A, H):
+        return A @ H if H.sum() > 0 else H
+
+
+def test_a_model_that_looks_at_values_is_refused_with_the_reason():
+    with pytest.raises(DryRunError, match="Stack cannot run without data: .*meta tensors"):
+        dry_run(Stack(LooksAtValues(6, 6), GCN(6, 3)), PLAIN)
+
+
+def test_nominal_sizes_stand_for_those_of_any_rank():
+    model = gcns((6, 9, 5, 3), norm="layer")
+    settings = [Setting(rows=RankRows(n, n, (n // 2,), (n // 3,)), features=6) for n in (4000, 90_001)]
+    nominal = dry_run(model, settings[0].nominal())
+    for setting in settings:
+        direct, put = dry_run(model, setting), nominal.on(setting)
+        assert (put.pool_bytes, put.torch_bytes) == (direct.pool_bytes, direct.torch_bytes)
+        assert put.layers == direct.layers and put.products == direct.products
+
+
+def test_x_is_read_where_it_is_added_to_a_layer_or_dropped_out():
+    read = lambda model: dry_run(model, PLAIN).reads_input
+    assert not read(gcns((6, 9, 3))) and not read(gcns((6, 9, 3), dropout=0.5, input_dropout=False))
+    assert read(gcns((6, 9, 3), dropout=0.5)) and read(gcns((6, 6, 3), residual=True))

@@ -7,10 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spgnn.config import MeasureConfig, PartitionConfig, TrainConfig, build, read_toml, to_toml
+from spgnn.config import (
+    Distribution,
+    MeasureConfig,
+    PartitionConfig,
+    PlanConfig,
+    TrainConfig,
+    build,
+    groups,
+    names,
+    read_toml,
+    select,
+    to_toml,
+)
 from spgnn.errors import InputError, UsageError
 
-CONFIGS = (TrainConfig, PartitionConfig, MeasureConfig)
+CONFIGS = (TrainConfig, PartitionConfig, MeasureConfig, PlanConfig, Distribution)
 
 
 @pytest.mark.parametrize("cls", CONFIGS)
@@ -145,3 +157,33 @@ def test_any_character_of_a_name_survives_toml(tmp_path):
     out = "".join(map(chr, (*range(1, 160), 0x2028, 0x1F600)))
     (tmp_path / "run.toml").write_text(to_toml(TrainConfig(out=out)), encoding="utf-8", newline="")
     assert read_toml(TrainConfig, tmp_path / "run.toml").out == out
+
+
+def test_a_training_has_every_option_of_distribute():
+    config = TrainConfig(scheme="cover", threads=3, seed=5)
+    how = select(Distribution, config)
+    assert {f.name for f in fields(Distribution)} <= {f.name for f in fields(TrainConfig)}
+    assert (how.scheme, how.threads, how.seed, how.method) == ("cover", 3, 5, "metis")
+
+
+def test_no_two_groups_declare_one_option():
+    found = [cls for cls in vars(groups).values() if hasattr(cls, "heading")]
+    declared = [f.name for group in found for f in fields(group)]
+    twice = {name for name in declared if declared.count(name) > 1}
+    assert twice == {"split", "memory"}  # a file or which of the graph's; of a host or of a partitioner
+
+
+def test_the_lists_of_names_are_those_of_the_registries():
+    from spgnn.data import known_formats
+    from spgnn.partition import PARTITIONERS
+    from spgnn.partition.stream.registry import STREAMING
+
+    own = [name for name, f in PARTITIONERS.items() if f.__module__.startswith("spgnn.")]
+    assert set(names.PARTITIONERS) == set(own)
+    assert set(names.STREAMING) == {name for name in STREAMING if name in own}
+    assert set(names.FORMATS) <= set(known_formats())
+
+
+def test_a_path_is_text_and_a_boolean_of_numpy_is_one(tmp_path):
+    config = build(TrainConfig, {"out": tmp_path, "keep": np.bool_(False)})
+    assert config.out == str(tmp_path) and config.keep is False

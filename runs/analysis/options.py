@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -22,34 +21,32 @@ from spgnn.analysis.study import Study, study
 from spgnn.analysis.study_files import check_folder, load_study
 from spgnn.cli import run_command
 from spgnn.cli.console import say
-from spgnn.cli.options import OneProcess, config_options, integers, widths_of, words
+from spgnn.cli.options import METHOD_HELP, OneProcess, config_options, integers, widths_of, words
 from spgnn.cli.source import load
-from spgnn.config import BALANCE, MOST_BALANCE, MOST_SEED, SourceConfig, option
+from spgnn.config import SourceConfig, changed, option
+from spgnn.config.groups import EdgesConfig, ExchangeConfig, PartitionerConfig, SeedConfig, WidthsConfig
 from spgnn.machine import cores, cpu_name
 
-SECTIONS = {
-    "What to compare": ("k", "method", "scheme", "replication", "widths", "width", "seed", "balance"),
-    "Graph": ("edges", "format", "features", "labels"),
-}
+EPILOG = f"""{METHOD_HELP}
+
+Options of a partitioner follow colons: metis:objective=vol. "all" is every registered partitioner.
+"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyConfig(SourceConfig):
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig(PartitionerConfig, SourceConfig, EdgesConfig):
     """The options of a study; lists are comma-separated."""
 
-    k: str = option("4,16,64", "numbers of parts", short="k")
-    method: str = option(
-        "all", "partitioners, options behind colons (metis:objective=vol); all: every one that is registered"
+    heading = "Study"
+    k: str = option("4,16,64", "numbers of parts", short=True, metavar="4,16,...")
+    method: str = changed(PartitionerConfig, "method", "all", metavar="NAME,...", help="partitioners, see below")
+    scheme: str = changed(
+        ExchangeConfig, "scheme", "columns,cover", metavar="NAME,...", help="exchange schemes", heading="Study"
     )
-    scheme: str = option("columns,cover", "exchange schemes: broadcast, columns, cover")
-    replication: str = option("1", "replication factors c of 1.5D, each a divisor of k")
-    widths: str = option("", "layer widths, input to output; default: features, 128, classes")
-    width: int = option(
-        0, "columns of the one SpMM whose MB are shown; 0: the first of the widths", low=0, high=999_999_999
-    )
-    seed: int = option(0, "seed", low=0, high=MOST_SEED)
-    balance: float = option(1.03, BALANCE, low=1, high=MOST_BALANCE)
-    edges: Literal["undirected", "directed", "reversed"] = option("undirected", "how the stored edges are used")
+    replication: str = changed(ExchangeConfig, "replication", "1", metavar="1,2,...", heading="Study")
+    widths: str = changed(WidthsConfig, "widths", "", help="layer widths [features,128,classes]", heading="Study")
+    width: int = option(0, "columns of the SpMM in MB; 0: the first width", low=0, high=999_999_999)
+    seed: int = changed(SeedConfig, "seed", 0, heading="Partition")
 
 
 def command(summary: str, check_out: Callable = check_folder) -> Callable:
@@ -70,7 +67,7 @@ def command(summary: str, check_out: Callable = check_folder) -> Callable:
             f(found, path, **own)
 
         return click.command(
-            cls=OneProcess, sections=SECTIONS, short_help=summary, context_settings={"max_content_width": 110}
+            cls=OneProcess, short_help=summary, epilog=EPILOG, context_settings={"max_content_width": 110}
         )(config_options(StudyConfig)(body))
 
     return decorate

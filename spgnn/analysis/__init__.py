@@ -1,6 +1,6 @@
 """What a run will send and cost, before it runs. Imports neither torch nor a communicator."""
 
-from ..cost.pairs import SCHEMES
+from ..config.names import SCHEMES
 from .volume_report import LayerVolume, VolumeReport, layer_table
 from .volumes import measure
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..cost.pairs import SCHEMES
+from ..config.names import SCHEMES
 
 SCHEME = "one of " + ", ".join(SCHEMES)
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import scipy.sparse as sp
 
-from ..cost.pairs import SCHEMES, grid_of, summed_rows
+from ..config.names import SCHEMES
+from ..cost.pairs import grid_of, summed_rows
 from ..errors import InputError, SpgnnError, UsageError, nearest
 from ..graph import Graph
 from ..partition import PARTITIONERS, Partition, part_graph, part_stream, partition_of

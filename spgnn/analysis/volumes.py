@@ -12,7 +12,8 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
-from ..cost.pairs import SCHEMES, Product, grid_of, on_ranks, only_rows, product, reached_rows, reads, sums_PP, work_of
+from ..config.names import SCHEMES
+from ..cost.pairs import Product, grid_of, on_ranks, only_rows, product, reached_rows, reads, sums_PP, work_of
 from ..cost.schedule import LayerPlan, keeps_sparse, plan_layers, row_bytes
 from ..errors import UsageError, check_integer, nearest
 from ..graph import Graph, check_is_graph, with_self_loops

@@ -10,12 +10,12 @@ from .options import GRAPH_HELP, OneProcess, graph_argument, output_options
 
 @click.command(cls=OneProcess, short_help="Check every array and checksum of a graph.", epilog=GRAPH_HELP)
 @graph_argument
-@click.option("--format", default="", metavar="NAME", help="format of GRAPH; guessed when left out")
+@click.option("--format", default="", metavar="NAME", help="format of GRAPH; guessed if omitted")
 @output_options
 def check(graph: str, format: str, as_json: bool) -> None:
     """Check every array of GRAPH, and the checksums of a native folder.
 
-    Exit code 0 where all is sound; 3 where something is not, with the first thing that is wrong.
+    The exit code is 0 if the graph is valid; else it is 3, and the first error is printed.
     """
     from ..data import check as check_graph
 
@@ -24,4 +24,4 @@ def check(graph: str, format: str, as_json: bool) -> None:
     if as_json:
         write_json(report)
     else:
-        write(fields_table(f"{graph} is sound", report))
+        write(fields_table(f"{graph} is valid", report))

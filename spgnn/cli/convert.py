@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import click
 
+from ..config.groups import SplitFileConfig
+from ..config.names import FORMATS
 from .console import Progress, fields_table, say, write, write_json
-from .options import OneProcess, output_options, source_options
+from .options import OneProcess, group_options, output_options, source_options
+
+SRC_HELP = f"""\b
+SRC is a file, a folder, or the common prefix of Planetoid's files, in one of
+the formats
+  {", ".join(FORMATS[:5])},
+  {", ".join(FORMATS[5:])}.
+"""
 
 
-@click.command(cls=OneProcess, short_help="Read a graph and write it as a native folder.")
+@click.command(cls=OneProcess, short_help="Read a graph and write it as a native folder.", epilog=SRC_HELP)
 @click.argument("src", metavar="SRC")
 @click.argument("dst", metavar="DST")
 @source_options
-@click.option(
-    "--split", default="", metavar="FILE", help="split in a file of its own: .npy int8, 0 train, 1 val, 2 test, -1 none"
-)
+@group_options(SplitFileConfig)
 @output_options
 def convert(src: str, dst: str, format: str, features: str, labels: str, split: str, as_json: bool) -> None:
-    """Read the graph SRC in any known format and write the native folder DST.
+    """Read the graph SRC and write it as the native folder DST.
 
-    SRC is a file, a folder, or Planetoid's common prefix (planetoid/ind.cora). Its format is one of
-    planetoid, gnn-benchmark, graphsaint, ogb, heterophilous, edges, mtx, metis, scipy, binary,
-    native; it is guessed when --format is left out. The edges are
-    stored as they came. DST is complete or absent: it is written under a temporary name, then renamed.
+    \b
+      spgnn convert planetoid/ind.cora graphs/cora
+      spgnn convert edges.txt.gz graphs/web --features X.npy --labels y.npy
 
-    Prints what the import found: nodes, nonzeros, duplicates, self-loops, isolated nodes,
-    whether it is symmetric, and the lines that were dropped.
+    Edges are stored as they are. DST appears complete or not at all. The report has the numbers of nodes,
+    nonzeros, duplicates, self-loops, isolated nodes and dropped lines, and whether the graph is symmetric.
     """
     from ..data import convert as convert_graph
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ..atomic import check_writable, write_text
-from ..config import MOST_THREADS
+from ..config.groups import HardwareConfig
 from ..errors import ResourceError
 from .console import say, write, write_json
 from .failure import explaining
-from .options import Sections, output_options
+from .options import Sections, field_option, output_options
 
 if TYPE_CHECKING:
     from ..cost.machines import Machine
@@ -22,29 +22,20 @@ MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
 
 @click.command(cls=Sections, short_help="Check launcher, threads, MPI and speed.")
-@click.option(
-    "--calibrate", metavar="FILE", default="", help="measure longer and write a machine file: spgnn plan --machine FILE"
-)
-@click.option("--full", is_flag=True, help="also send more than 2^31 bytes between two ranks, which needs 9 GB")
-@click.option(
-    "--threads",
-    type=click.IntRange(0, MOST_THREADS),
-    default=0,
-    metavar="N",
-    show_default=True,
-    help="threads a rank; 0: the cores of the host over its ranks",
-)
+@click.option("--calibrate", metavar="FILE", default="", help="measure longer and write a machine file")
+@click.option("--full", is_flag=True, help="also send messages above 2^31 bytes; needs 9 GB")
+@field_option(HardwareConfig, "threads")
 @output_options
 def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
-    """Look at launcher, ranks, threads, MPI, memory, links and speed; say what is wrong and how to mend it.
+    """Check launcher, ranks, threads, MPI, memory, links and speed, and print a fix for each problem.
 
     \b
       spgnn doctor
       mpirun -n 4 spgnn doctor --calibrate here.toml
       spgnn plan wordnet --ranks 4,16 --machine here.toml
 
-    Start it as you start training: rates and links are measured with all ranks at work. The exit code is 4
-    where a check fails.
+    Start it like a training: rates and links are measured with all ranks at work. The exit code is 4 if a
+    check fails.
     """
     from ..dist import world
     from ..doctor.health import (

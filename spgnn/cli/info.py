@@ -14,7 +14,7 @@ from .source import load
 @source_options
 @output_options
 def info(graph: str, format: str, features: str, labels: str, as_json: bool) -> None:
-    """Show the sizes, features, labels and splits of GRAPH, its edges as they are stored."""
+    """Show sizes, features, labels and splits of GRAPH; edges are counted as they are stored."""
     report = load(graph, format, features, labels).describe()
     if as_json:
         write_json(report)

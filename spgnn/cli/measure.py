@@ -10,7 +10,7 @@ import click
 
 from ..config import MeasureConfig
 from .console import bytes_text, rows_table, say, write, write_json
-from .options import GRAPH_HELP, OneProcess, config_options, integers, output_options, widths_of, words
+from .options import GRAPH_HELP, METHOD_HELP, OneProcess, config_options, integers, output_options, widths_of, words
 from .source import load
 
 if TYPE_CHECKING:
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from ..graph import Graph
     from ..partition import Partition
 
-SECTIONS = {
-    "What to measure": ("k", "method", "partition", "scheme", "replication", "seed", "balance"),
-    "Model": ("widths", "order", "keep", "prune", "wire", "wire_gradients"),
-    "Simulation": ("simulate", "machine", "overlap"),
-    "Graph": ("edges", "format", "features", "labels"),
-}
 COLUMNS = {
     "k": "k",
     "method": "method",
@@ -61,24 +55,33 @@ SIMULATED = {
 }
 
 
-@click.command(cls=OneProcess, sections=SECTIONS, short_help="Predict what a partition sends.", epilog=GRAPH_HELP)
+@click.command(cls=OneProcess, short_help="Predict what a partition sends.", epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
 @config_options(MeasureConfig)
 @output_options
 def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
-    """Predict the rows and bytes that every exchange of GRAPH sends, from the partition alone.
+    """Predict the rows and bytes that training on GRAPH sends, from the partition alone.
 
     \b
-    Lists are separated by commas; there is one line for each combination:
-      spgnn measure wordnet -k 4,16 --method block,metis --scheme broadcast,columns,cover
-      spgnn measure wordnet -k 64,256 --replication 1,2,4 --simulate --machine perlmutter-like
+      spgnn measure wordnet -k 4,16 --method block,metis
+      spgnn measure wordnet -k 64 --scheme broadcast,columns,cover
+      spgnn measure wordnet -k 64,256 --replication 1,2,4 --simulate
 
-    Rows are counted for one product with the adjacency matrix, bytes for an epoch. -k is the number
-    of parts; with replication c (1.5D) each is on c ranks, k c in all, and c divides k; "rows summed"
-    travel between those c. "max sent" and "max read" are of the rank with most; "copies" is the
-    replication factor, halo included, "entropy" that of the labels of a part, in bits, on average;
-    "imbalance" is the largest number of nonzeros that a rank multiplies over the mean, "seconds" what
-    making the partition took. With --simulate: milliseconds of an epoch on a machine, by what takes them;
-    "hidden" is the part of the exchange behind products.
+    Values of a list are separated by commas; each combination is one line of the table:
+
+    \b
+      rows sent    in one product with the adjacency matrix, by all ranks
+      rows summed  in the sums of its partial results, with replication
+      max sent     rows sent by the busiest rank; max/mean: over the average
+      max read     rows received by the rank that receives most
+      messages     pairs of ranks that exchange rows
+      copies       own and ghost rows of all parts over nodes
+      entropy      of the labels of a part in bits, average of the parts
+      imbalance    nonzeros multiplied by the busiest rank over the average
+      bytes/epoch  sent by all ranks in a training step
+      seconds      to make the partition
+
+    --simulate adds the milliseconds of an epoch by phase; "hidden" is the part of the exchanges that overlaps
+    with products.
     """
     from ..analysis import layer_table
     from ..analysis.study import default_widths
@@ -132,12 +135,13 @@ def _measurer(loaded: Graph, widths: tuple[int, ...], config: MeasureConfig):
     from ..analysis.plan import Model, PlannedGraph, plan_line
     from ..cost.machines import load_machine
 
-    names = ("order", "keep", "prune", "wire", "wire_gradients", "overlap")
-    model = Model(widths=widths, **{name: getattr(config, name) for name in names})
+    names = ("order", "keep", "wire", "wire_gradients", "overlap")
+    is_pruned = config.prune == "always"
+    model = Model(widths=widths, prune=is_pruned, **{name: getattr(config, name) for name in names})
     planned = PlannedGraph(loaded, config.edges)
     machine = load_machine(config.machine) if config.simulate else None
-    options = {name: getattr(config, name) for name in names if name not in ("prune", "overlap")}
-    options |= {"train_N": planned.train_N} if config.prune else {}
+    options = {name: getattr(config, name) for name in names if name != "overlap"}
+    options |= {"train_N": planned.train_N} if is_pruned else {}
     options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
 
     def one(part: Partition, scheme: str, c: int) -> tuple[VolumeReport, dict]:

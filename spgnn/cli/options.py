@@ -6,56 +6,52 @@ import functools
 import os
 import tomllib
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import Field, fields
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
-from ..config import SourceConfig, build, read_toml
+from ..config import SourceConfig, build, read_toml, sections
 from ..errors import UsageError
 
 GRAPH_HELP = """\b
 GRAPH is one of:
-  a built-in name   wordnet, or a generated graph such as rmat:scale=12,degree=16
-  a folder          that `spgnn convert` wrote, or GraphSAINT's, or OGB's raw one
-  a file            edge list, MatrixMarket, METIS, .npz ...; Planetoid's common prefix
+  a name    wordnet, or a generated graph such as rmat:scale=12,degree=16
+  a folder  from `spgnn convert`, of GraphSAINT, or raw of OGB
+  a file    edge list, MatrixMarket, METIS, .npz ...; the common prefix of
+            Planetoid's files
 """
-
-METAVARS = {
-    "features": "FILE",
-    "labels": "FILE",
-    "partition": "DIR",
-    "out": "DIR",
-    "trace": "FILE",
-    "split": "WHICH",
-    "k": "4,16,...",
-    "method": "NAME",
-    "replication": "1,2,...",
-    "widths": "300,16,...",
-    "ranks": "4,16,...",
-    "machine": "NAME|FILE",
-}
+METHOD_HELP = """\b
+Partitioners:
+  metis                    few cut edges, by METIS
+  volume                   few rows sent: refines the parts of another
+  entropy                  METIS, weighted by similarity of features
+  spring, spring+          streaming: clusters; moved to their neighbours
+  dbh, greedy, hdrf, 2psl  streaming: vertex cuts
+  block, random            contiguous nodes; random nodes
+With metis and volume, --balance bounds the work of a part; with entropy,
+spring and spring+ its nodes; the others ignore it.
+"""
+FLAGS_WIDTH = 24  # columns of the flags; help text has the rest of 80
 
 
 class Sections(click.Command):
-    """A command whose help lists its options under headings.
-
-    Args: sections  {heading: names of options}; what none names stands under "Options".
-    """
-
-    def __init__(self, *args, sections: Mapping[str, tuple[str, ...]] | None = None, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.sections = dict(sections or {})
+    """A command whose help lists the options of its config under the headings of their groups."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        named = {name for names in self.sections.values() for name in names}
         params = {p.name: p for p in self.get_params(ctx) if isinstance(p, click.Option)}
-        groups = self.sections | {"Options": tuple(name for name in params if name not in named)}
-        for heading, names in groups.items():
+        groups = dict(getattr(self.callback, "sections", {}))
+        named = {name for names in groups.values() for name in names}
+        if groups:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text("Defaults are in [brackets].")
+        for heading, names in (groups | {"Options": tuple(name for name in params if name not in named)}).items():
             with formatter.section(heading):
-                formatter.write_dl([params[name].get_help_record(ctx) for name in names])
+                rows = [_help_row(params[name]) for name in names]
+                formatter.write_dl(rows, col_max=FLAGS_WIDTH)
 
 
 class OneProcess(Sections):
@@ -77,11 +73,24 @@ def graph_argument(command: Callable) -> Callable:
     return click.argument("graph", metavar="GRAPH")(command)
 
 
-def source_options(command: Callable) -> Callable:
-    """Add --format, --features, --labels: what a graph's own files do not say."""
-    for f in reversed(fields(SourceConfig)):
-        command = _option(f, str)(command)
-    return command
+def group_options(group: type) -> Callable:
+    """Return the decorator that adds the options of a group or config."""
+
+    def decorate(command: Callable) -> Callable:
+        hints = typing.get_type_hints(group)
+        for f in reversed(fields(group)):
+            command = _option(f, hints[f.name])(command)
+        return command
+
+    return decorate
+
+
+def field_option(group: type, name: str) -> Callable:
+    """Return the decorator that adds one option of a group."""
+    return _option(group.__dataclass_fields__[name], typing.get_type_hints(group)[name])
+
+
+source_options = group_options(SourceConfig)
 
 
 def output_options(command: Callable) -> Callable:
@@ -89,9 +98,7 @@ def output_options(command: Callable) -> Callable:
     command = click.option(
         "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="show the traceback of an error"
     )(command)
-    return click.option("--json", "as_json", is_flag=True, help="print JSON, one object a line, instead of a table")(
-        command
-    )
+    return click.option("--json", "as_json", is_flag=True, help="print JSON, one object per line")(command)
 
 
 def config_options(cls: type) -> Callable:
@@ -110,16 +117,14 @@ def config_options(cls: type) -> Callable:
             out = getattr(settings, "out", "")
             if config and out and "out" not in given and Path(out).resolve() == Path(config).resolve().parent:
                 raise UsageError(
-                    f"--config {config} is of the results in {out}, which would be replaced; name a folder with --out, that one or another"
+                    f"--config {config}: the run in {out} would be replaced; choose a folder with --out, that one or another"
                 )
             return command(graph=graph or _graph_in(config), config=settings, **values)
 
-        hints = typing.get_type_hints(cls)
-        for f in reversed(fields(cls)):
-            body = _option(f, hints[f.name])(body)
-        body = click.option(
-            "--config", metavar="FILE", help="TOML file of these options; the command line goes on top"
-        )(body)
+        body.sections = sections(cls)
+        body = click.option("--config", metavar="FILE", help="TOML file of options; the command line wins")(
+            group_options(cls)(body)
+        )
         return click.argument("graph", metavar="GRAPH", required=False)(body)
 
     return decorate
@@ -159,27 +164,35 @@ def _listed(name: str, text: str) -> list[str]:
 
 def _option(f: Field, hint: type) -> Callable:
     """Return the decorator of the option of a field: its type, choices, bounds, default and help."""
-    flags = ([f"-{f.metadata['short']}"] if f.metadata["short"] == f.name else []) + [flag(f.name)]
+    flags = ([f"-{f.name}"] if f.metadata["short"] else []) + [flag(f.name)]
+    low, high = f.metadata["low"], f.metadata["high"]
+    kind, metavar, facts = hint, f.metadata["metavar"] or "NAME", {}
     if hint is bool:
         flags = [f"{flag(f.name)}/--no-{f.name.replace('_', '-')}"]
-    low, high = f.metadata["low"], f.metadata["high"]
-    kind, metavar = hint, None
-    if typing.get_origin(hint) is typing.Literal:
-        kind = click.Choice(typing.get_args(hint))
-        metavar = "|".join(typing.get_args(hint))
+    elif typing.get_origin(hint) is typing.Literal:
+        kind, metavar = click.Choice(typing.get_args(hint)), "|".join(typing.get_args(hint))
     elif hint in (int, float):
         kind, metavar = (click.IntRange(low, high), "N") if hint is int else (click.FloatRange(low, high), "X")
-    elif hint is str:
-        metavar = f.metadata["metavar"] or METAVARS.get(f.name, "NAME")
-    return click.option(
-        *flags,
-        f.name,
-        type=kind,
-        default=f.default,
-        metavar=metavar,
-        help=f.metadata["help"],
-        show_default=f.default != "",
+    if f.metadata["alone"]:
+        facts = {"is_flag": False, "flag_value": f.metadata["alone"]}
+    return click.option(*flags, f.name, type=kind, metavar=metavar, default=f.default, help=f.metadata["help"], **facts)
+
+
+def _help_row(option: click.Option) -> tuple[str, str]:
+    """Return flags and help of an option, its default in brackets."""
+    value = option.default
+    if option.secondary_opts:
+        return f"--[no-]{option.opts[0][2:]}", f"{option.help} [{'on' if value else 'off'}]"
+    if option.is_flag:
+        return ", ".join(option.opts), option.help
+    shown = (
+        f" [{value:g}]"
+        if isinstance(value, (int, float))
+        else f" [{value}]"
+        if isinstance(value, str) and value
+        else ""
     )
+    return f"{', '.join(option.opts)} {option.metavar}", option.help + shown
 
 
 def _graph_in(config: str | None) -> str:

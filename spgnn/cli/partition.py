@@ -9,29 +9,9 @@ import click
 from ..config import PartitionConfig
 from ..errors import UsageError
 from .console import Passes, fields_table, say, write, write_json
-from .options import GRAPH_HELP, OneProcess, config_options, flag, output_options
+from .options import GRAPH_HELP, METHOD_HELP, OneProcess, config_options, flag, output_options
 from .source import load
 
-SECTIONS = {
-    "Partition": (
-        "k",
-        "method",
-        "objective",
-        "effort",
-        "start",
-        "send",
-        "receive",
-        "c",
-        "floor",
-        "fanout",
-        "similarity",
-        "balance",
-        "seed",
-        "out",
-    ),
-    "Graph": ("edges", "format", "features", "labels", "split"),
-    "Out of core": ("memory", "hops", "nodes", "relabel"),
-}
 # An option of some methods only, and which.
 OPTIONS = {
     "objective": ("metis", "volume"),
@@ -40,21 +20,23 @@ OPTIONS = {
 }
 
 
-@click.command(cls=OneProcess, sections=SECTIONS, short_help="Cut a graph into k parts.", epilog=GRAPH_HELP)
+@click.command(cls=OneProcess, short_help="Cut a graph into k parts.", epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
 @config_options(PartitionConfig)
 @output_options
 def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
-    """Cut GRAPH into k parts and, with --out, write owner.npy and one folder a part.
-
-    `spgnn train DIR` and `spgnn measure GRAPH --partition DIR` use the folder.
-    owner.npy is in original node order.
+    """Cut GRAPH into k parts; --out DIR writes owner.npy, in original node order, and one folder per part.
 
     \b
-    With --memory GRAPH is an edge file larger than memory, text (gz), binary or Parquet:
-      spgnn partition edges.bin -k 32 --features X.npy --labels y.npy --out parts --memory 2GB
-      mpirun -n 32 spgnn train parts
-    Edges and features are passed over, never loaded. The same command after a kill goes on where
-    that one was; DIR appears whole or not at all.
+      spgnn partition wordnet -k 4 --method volume --out parts
+      mpirun -n 4 spgnn train parts
+      spgnn measure wordnet --partition parts
+
+    With --memory, GRAPH is an edge file that may be larger than memory: text, gzip, binary or Parquet. Edges and
+    features are read as a stream. If it is interrupted, the same command continues.
+
+    \b
+      spgnn partition edges.bin -k 32 --features X.npy --labels y.npy \\
+          --memory 2GB --out parts
     """
     report = _out_of_core(graph, config) if config.memory else _in_memory(graph, config)
     if as_json:

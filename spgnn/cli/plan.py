@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import PlanConfig
+from ..config.names import ITEMSIZE
 from ..errors import ResourceError, UsageError
 from .console import bytes_text, rows_table, say, write, write_json
-from .options import GRAPH_HELP, OneProcess, config_options, integers, output_options, widths_of, words
+from .options import GRAPH_HELP, METHOD_HELP, OneProcess, config_options, integers, output_options, widths_of, words
 from .source import load
 
 if TYPE_CHECKING:
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
     from ..graph import Graph
     from ..partition import Partition
 
-SECTIONS = {
-    "What to compare": ("ranks", "method", "scheme", "replication", "partition", "seed", "balance"),
-    "Machine": ("machine", "ranks_per_host", "memory", "device", "device_memory", "overlap"),
-    "Model": ("hidden", "layers", "widths", "norm", "residual", "dropout", "input_dropout", "dtype"),
-    "Schedule": ("wire", "wire_gradients", "order", "keep", "prune"),
-    "Graph": ("edges", "format", "features", "labels"),
-}
 COLUMNS = {
     "mark": "",
     "ranks": "ranks",
@@ -43,35 +37,44 @@ COLUMNS = {
     "device": "memory/device",
     "verdict": "",
 }
-ITEMSIZE = {"bfloat16": 2, "float32": 4, "float64": 8}
 
 
 @click.command(
-    cls=OneProcess, sections=SECTIONS, short_help="Predict memory, bytes and time of a training.", epilog=GRAPH_HELP
+    cls=OneProcess, short_help="Predict memory, bytes and time of a training.", epilog=f"{GRAPH_HELP}\n{METHOD_HELP}"
 )
 @config_options(PlanConfig)
 @output_options
 def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
-    """Predict what training on GRAPH needs and takes, for each number of ranks, partitioner, scheme and c.
+    """Predict the memory, bytes and seconds of training on GRAPH for each number of ranks, partitioner and scheme.
 
     \b
-      spgnn plan wordnet --ranks 2,4,16 --method block,metis --machine ethernet-1g
-      spgnn plan wordnet --ranks 4 --machine here.toml      (of `spgnn doctor --calibrate here.toml`)
+      spgnn plan wordnet --ranks 2,4,16 --method block,metis
+      spgnn plan wordnet --ranks 64 --machine ethernet-1g
+      spgnn doctor --calibrate here.toml
+      spgnn plan wordnet --ranks 4 --machine here.toml
 
-    "c" is the replication, "products" the seconds of sparse and dense products, "waiting" those of
-    exchanges and sums that no product hides, memory that of the rank and host with most. * marks the
-    fastest that fits. Where none fits, the exit code is 4 and the arithmetic is shown.
+    Values of a list are separated by commas; each combination is one line of the table, and * marks the fastest
+    that fits:
+
+    \b
+      c            replication
+      products     seconds of sparse and dense products
+      waiting      seconds of exchanges and sums that no product overlaps
+      memory/rank  of the rank that needs most; memory/host: of its host
+
+    If no line fits, the exit code is 4 and the arithmetic is printed.
     """
     from ..analysis.plan import Model, PlannedGraph, fastest, plan_line
 
     machine, device_bytes = _machine(config), _device_bytes(config)
     loaded = load(graph, config.format, config.features, config.labels)
     widths = _widths(loaded, config)
-    names = ("dropout", "input_dropout", "residual", "wire", "wire_gradients", "order", "keep", "prune", "overlap")
+    names = ("dropout", "input_dropout", "residual", "wire", "wire_gradients", "order", "keep", "overlap")
     model = Model(
         widths=widths,
         itemsize=ITEMSIZE[config.dtype],
         norm=config.norm != "none",
+        prune=config.prune == "always",
         **{name: getattr(config, name) for name in names},
     )
     features = loaded.X  # which a partitioner may look at

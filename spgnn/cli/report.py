@@ -13,27 +13,27 @@ from .console import fields_table, write, write_json
 from .options import OneProcess, output_options
 
 
-@click.command(cls=OneProcess, short_help="Write tables and pictures of a run as one HTML file.")
+@click.command(cls=OneProcess, short_help="Write tables and figures of a run as one HTML file.")
 @click.argument("run", metavar="RUN")
-@click.option("--out", default="", metavar="FILE", help="HTML file to write; RUN/report.html when left out")
-@click.option("--pictures", default="", metavar="DIR", help="write each picture as PNG and SVG too")
+@click.option("--out", default="", metavar="FILE", help="HTML file to write [RUN/report.html]")
+@click.option("--pictures", default="", metavar="DIR", help="also write each figure as PNG and SVG")
 @click.option(
     "-k",
     "k",
     type=click.IntRange(1),
     default=None,
     metavar="K",
-    help="of a study: the k of pictures of single partitions",
+    help="k of the figures of one partition of a study",
 )
 @output_options
 def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> None:
-    """Write what RUN found as one HTML file that needs no network.
+    """Write the results of RUN as one HTML file that needs no network.
 
     \b
     RUN is one of:
-      the --out folder of `spgnn train`: curves, cost, options, environment
-      the --out folder of runs/analysis/volumes: tables and all pictures of partitions
-      a file of lines of `spgnn measure --json`: tables, sweeps over k, quality against time
+      the --out folder of `spgnn train`            curves, cost, options
+      the --out folder of runs/analysis/volumes    tables, figures of parts
+      a file with lines of `spgnn measure --json`  tables, sweeps over k
     """
     from ..analysis.study_files import load_study, make_folder
     from ..report.run_report import read_run, run_page, run_pictures

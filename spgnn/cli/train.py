@@ -7,58 +7,25 @@ import click
 from ..config import TrainConfig
 from .console import EpochLines, bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
-from .options import GRAPH_HELP, Sections, config_options, output_options
-
-SECTIONS = {
-    "Graph": ("edges", "operator", "feature_norm", "split", "format", "features", "labels"),
-    "Model": ("model", "hidden", "layers", "norm", "residual", "bias", "dropout", "input_dropout", "dtype"),
-    "Training": (
-        "epochs",
-        "lr",
-        "optimizer",
-        "weight_decay",
-        "decay_layers",
-        "patience",
-        "eval_every",
-        "seed",
-        "mode",
-        "sampler",
-    ),
-    "Schedule": ("order", "keep", "prune", "locality"),
-    "Ranks": (
-        "method",
-        "balance",
-        "partition",
-        "scheme",
-        "machine",
-        "replication",
-        "wire",
-        "wire_gradients",
-        "device",
-        "tf32",
-        "cuda_graph",
-        "threads",
-    ),
-    "Files": ("config", "out"),
-    "Watching": ("log_view", "trace", "watchdog"),
-}
+from .options import GRAPH_HELP, METHOD_HELP, Sections, config_options, output_options
 
 
-@click.command(cls=Sections, sections=SECTIONS, short_help="Train a model on all nodes at once.", epilog=GRAPH_HELP)
+@click.command(cls=Sections, short_help="Train a model on all nodes at once.", epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
 @config_options(TrainConfig)
 @output_options
 def train(graph: str, config: TrainConfig, as_json: bool) -> None:
-    """Train a model on the whole of GRAPH, on one process or on the ranks of mpirun or srun.
+    """Train a model on all nodes of GRAPH, in one process or on the ranks of mpirun or srun.
 
     \b
-      spgnn train wordnet --hidden 128 --epochs 100 --out runs/out/demo
-      mpirun -n 4 spgnn train wordnet --hidden 128 --epochs 100 --out runs/out/demo
+      spgnn train wordnet --epochs 60 --out runs/out/demo
+      mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/demo
+      spgnn train --config runs/out/demo/config.toml --seed 1 --out NEW
 
-    GRAPH may also be a folder that `spgnn partition --out` wrote, with a part for each rank.
+    GRAPH may also be a partition folder, written by `spgnn partition --out`; each rank then reads its own part
+    only. The result does not depend on the number of ranks.
 
-    The result does not depend on the number of ranks. --out DIR gets config.toml (train again
-    with --config DIR/config.toml --out OTHER), metrics.jsonl, summary.json, predictions.npy in original node
-    order, and checkpoints/.
+    --out DIR receives config.toml, env.json, metrics.jsonl, summary.json, checkpoints/ and predictions.npy, which
+    is in original node order.
     """
     from ..dist import world
     from ..experiment import run

@@ -17,8 +17,6 @@ from ..partition.cover import cover_tables
 from ..partition.metrics import rows_PP as columns_kk
 from .grid import ProcessGrid
 
-SCHEMES = ("broadcast", "columns", "cover")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:

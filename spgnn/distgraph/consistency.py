@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from ..config import Distribution, shared_values
 from ..dist.consistency import digest, versions
 from ..graph import Graph
-from ..partition import Partition, RowBlock
+from ..partition import Partition, PartitionFolder, RowBlock
 
 
-def option_facts(source, partition, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of `distribute` and the kinds of its sources."""
-    kinds = {"option.source": "folder" if isinstance(source, (str, Path)) else "graph"}
-    kinds["option.partition"] = "folder" if isinstance(partition, (str, Path)) else "array or method"
-    return kinds | {f"option.{name}": str(value) for name, value in options.items()} | versions()
+def option_facts(source, partition, how: Distribution) -> dict[str, Any]:
+    """Return the options of `distribute`, the kinds of its sources and the versions."""
+    is_folder = lambda given: isinstance(given, (str, Path, PartitionFolder))
+    kinds = {"option.source": "folder" if is_folder(source) else "graph"}
+    kinds["option.partition"] = "folder" if is_folder(partition) else "array or method"
+    return kinds | {f"option.{name}": value for name, value in shared_values(how).items()} | versions()
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:
@@ -48,10 +49,10 @@ def partition_facts(partition: Partition | np.ndarray | None, rank: int) -> dict
     return facts | {"partition.owner": digest(owner_N.astype(np.int64)) if has_integers else str(owner_N.dtype)}
 
 
-def folder_facts(folder: str | Path) -> dict[str, Any]:
-    """Return the digest of the manifest of a folder of parts: it holds those of everything else."""
-    path = Path(folder) / "manifest.json"
-    return {"partition.manifest": hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else "missing"}
+def folder_facts(folder: PartitionFolder) -> dict[str, Any]:
+    """Return the hash of a partition folder: its manifest has the digests of the rest."""
+    is_there = (folder.path / "manifest.json").is_file()
+    return {"partition.manifest": folder.hash[:16] if is_there else "missing"}
 
 
 def block_facts(block: RowBlock) -> dict[str, Any]:

@@ -6,16 +6,14 @@ Shapes: N nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
 
+from ..config.names import NORMS, Norm
 from ..errors import GraphError, UsageError, nearest
 from .structure import index_dtype
 
-Norm = Literal["gcn", "row", "none"]
-NORMS = ("gcn", "row", "none")
 AT_ONCE = 1 << 22  # nonzeros that are scaled or added up; fewer than columns are not worth a pass over the sums
 
 

@@ -58,7 +58,7 @@ def test_check_finds_one_changed_byte(edge_list, tmp_path, capsys):
     native = tmp_path / "native"
     run(capsys, "convert", edge_list, native)
     code, out, _ = run(capsys, "check", native)
-    assert code == 0 and "is sound" in out
+    assert code == 0 and "is valid" in out
     file = native / "indices.npy"
     content = bytearray(file.read_bytes())
     content[-4] ^= 1

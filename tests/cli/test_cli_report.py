@@ -148,7 +148,7 @@ def test_a_summary_that_is_not_whole_and_a_line_with_other_values_are_named(fold
         ("mean_send_rows", None, "a number"),
         ("seconds", float("nan"), "a number"),
         ("messages", 0.5, "a whole number"),
-        ("scheme", "rows", "one of broadcast"),
+        ("scheme", "rows", "one of cover"),
     ]
     wrong += [
         ("layers", 5, "a list of layers"),

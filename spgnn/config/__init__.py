@@ -1,0 +1,29 @@
+"""Options as frozen dataclasses: one field is a TOML key, a command-line option and a keyword."""
+
+from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, TrainConfig
+from .fields import build, changed, option, read_toml, sections, select, shared_values, to_toml
+from .groups import MOST_BALANCE, MOST_HOPS, MOST_SEED, MOST_THREADS, SourceConfig
+from .run_files import RUN_FILES, is_of_run
+
+__all__ = [
+    "MOST_BALANCE",
+    "MOST_HOPS",
+    "MOST_SEED",
+    "MOST_THREADS",
+    "RUN_FILES",
+    "Distribution",
+    "MeasureConfig",
+    "PartitionConfig",
+    "PlanConfig",
+    "SourceConfig",
+    "TrainConfig",
+    "build",
+    "changed",
+    "is_of_run",
+    "option",
+    "read_toml",
+    "sections",
+    "select",
+    "shared_values",
+    "to_toml",
+]

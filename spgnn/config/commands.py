@@ -1,0 +1,147 @@
+"""The options of each command and of `distribute`, composed from groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .fields import changed, option
+from .groups import (
+    CudaConfig,
+    EdgesConfig,
+    EntropyConfig,
+    EvaluationConfig,
+    ExchangeConfig,
+    FeatureConfig,
+    HardwareConfig,
+    HostConfig,
+    ModeConfig,
+    ModelConfig,
+    OperatorConfig,
+    OptimiserConfig,
+    OutOfCoreConfig,
+    OutputConfig,
+    OverlapConfig,
+    PartitionerConfig,
+    PartsConfig,
+    PrecisionConfig,
+    PruneConfig,
+    ScheduleConfig,
+    SeedConfig,
+    SourceConfig,
+    SplitConfig,
+    SplitFileConfig,
+    VolumeConfig,
+    WidthsConfig,
+)
+from .names import SCHEMES, Device
+
+LISTED = {"metavar": "NAME,..."}
+METHODS = LISTED | {"help": "partitioners, see below"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distribution(
+    OperatorConfig,
+    FeatureConfig,
+    PrecisionConfig,
+    ScheduleConfig,
+    SeedConfig,
+    PartitionerConfig,
+    ExchangeConfig,
+    HardwareConfig,
+):
+    """The options of `distribute`: how a graph is partitioned, exchanged and computed with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(
+    SourceConfig,
+    EdgesConfig,
+    OperatorConfig,
+    FeatureConfig,
+    SplitConfig,
+    ModelConfig,
+    PrecisionConfig,
+    OptimiserConfig,
+    EvaluationConfig,
+    SeedConfig,
+    ModeConfig,
+    ScheduleConfig,
+    PruneConfig,
+    PartitionerConfig,
+    PartsConfig,
+    ExchangeConfig,
+    HardwareConfig,
+    CudaConfig,
+    OutputConfig,
+):
+    """The options of `spgnn train`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionConfig(
+    PartitionerConfig, SourceConfig, EdgesConfig, SplitFileConfig, VolumeConfig, EntropyConfig, OutOfCoreConfig
+):
+    """The options of `spgnn partition`."""
+
+    heading = "Partition"
+    k: int = option(4, "number of parts", low=1, short=True)
+    out: str = option("", "folder to write", metavar="DIR")
+    seed: int = changed(SeedConfig, "seed", 0, heading="Partition")
+    method: str = changed(PartitionerConfig, "method", "", help="partitioner [metis; with --memory: spring]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureConfig(
+    PartitionerConfig,
+    PartsConfig,
+    ExchangeConfig,
+    SourceConfig,
+    EdgesConfig,
+    WidthsConfig,
+    ScheduleConfig,
+    PruneConfig,
+    SeedConfig,
+    OverlapConfig,
+):
+    """The options of `spgnn measure`: those of training, some as lists; lists are separated by commas."""
+
+    heading = "Partition"
+    k: str = option("4", "numbers of parts; ranks P = k c", short=True, metavar="4,16,...")
+    method: str = changed(PartitionerConfig, "method", PartitionerConfig.method, **METHODS)
+    scheme: str = changed(ExchangeConfig, "scheme", "columns", help="exchange schemes", **LISTED)
+    replication: str = changed(ExchangeConfig, "replication", "1", metavar="1,2,...")
+    prune: Literal["always", "never"] = changed(PruneConfig, "prune", "never")
+    machine: str = changed(ExchangeConfig, "machine", "perlmutter-like", help="machine model", heading="Machine")
+    simulate: bool = option(False, "predict seconds of an epoch too", heading="Machine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanConfig(
+    PartitionerConfig,
+    PartsConfig,
+    ExchangeConfig,
+    HostConfig,
+    OverlapConfig,
+    SourceConfig,
+    EdgesConfig,
+    ModelConfig,
+    WidthsConfig,
+    PrecisionConfig,
+    ScheduleConfig,
+    PruneConfig,
+    SeedConfig,
+):
+    """The options of `spgnn plan`: those of training, some as lists; lists are separated by commas."""
+
+    heading = "Partition"
+    ranks: str = option("", "numbers of ranks P [4, or as --partition]", metavar="4,16,...")
+    method: str = changed(PartitionerConfig, "method", PartitionerConfig.method, **METHODS)
+    scheme: str = changed(ExchangeConfig, "scheme", ",".join(SCHEMES), help="exchange schemes", **LISTED)
+    replication: str = changed(ExchangeConfig, "replication", "1,2", metavar="1,2,...")
+    machine: str = changed(
+        ExchangeConfig, "machine", "", help="machine model [this host, as laptop]", heading="Machine"
+    )
+    device: Device = changed(HardwareConfig, "device", "cpu", help="cuda: predict GPU memory too", heading="Machine")
+    prune: Literal["always", "never"] = changed(PruneConfig, "prune", "never")

@@ -1,0 +1,176 @@
+"""An option is a field of a frozen dataclass: one TOML key, one command-line option, one keyword.
+
+A group is a dataclass of options that belong together, with a heading. The options of a command are a dataclass that
+inherits its groups, so that each option is declared once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import numbers
+import os
+import tomllib
+import typing
+from collections.abc import Iterable
+from dataclasses import Field, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import InputError, UsageError, nearest
+
+HUGE = 2**1000  # an integer that no float holds
+
+
+def option(
+    default: Any,
+    help: str,
+    low: float | None = None,
+    high: float | None = None,
+    metavar: str = "",
+    short: bool = False,
+    heading: str = "",
+    alone: str = "",
+    per_rank: bool = False,
+):
+    """Return a dataclass field with its help text and bounds; the command line reads them too.
+
+    Args: metavar   what help shows as the value.
+          short     the command line takes -k as well as --k.
+          heading   what help lists it under, if not under that of its group.
+          alone     value of an option that is given without one.
+          per_rank  ranks may have different values.
+    """
+    facts = {"help": help, "low": low, "high": high, "metavar": metavar, "short": short, "heading": heading}
+    return field(default=default, metadata=facts | {"alone": alone, "per_rank": per_rank})
+
+
+def changed(group: type, name: str, default: Any, **facts):
+    """Return the option `name` of a group with another default and, if given, other help, bounds or metavar."""
+    known = group.__dataclass_fields__[name].metadata
+    return field(default=default, metadata=known | {"heading": known["heading"] or group.heading} | facts)
+
+
+def sections(cls: type) -> dict[str, tuple[str, ...]]:
+    """Return {heading: names of options}: those of the class itself, then those of its groups in order."""
+    declared = {name: group for group in cls.__mro__ for name in inspect.get_annotations(group)}
+    found: dict[str, list[str]] = {}
+    for name, group in sorted(declared.items(), key=lambda item: cls.__mro__.index(item[1])):
+        heading = cls.__dataclass_fields__[name].metadata["heading"] or group.heading
+        found.setdefault(heading, []).append(name)
+    return {heading: tuple(names) for heading, names in found.items()}
+
+
+def select(cls: type, config):
+    """Return the config cls of the values that a larger config has for its options."""
+    return cls(**{f.name: getattr(config, f.name) for f in fields(cls)})
+
+
+def shared_values(config) -> dict[str, Any]:
+    """Return the values that have to be the same on all ranks."""
+    return {f.name: getattr(config, f.name) for f in fields(config) if not f.metadata["per_rank"]}
+
+
+def build(cls: type, values: dict[str, Any], where: str = "options"):
+    """Return cls(**values), each value checked against its field.
+
+    Raises: UsageError with the nearest known name for an unknown key, and the bounds or choices.
+    """
+    known = {f.name: f for f in fields(cls)}
+    hints = typing.get_type_hints(cls)
+    checked = {}
+    for name, value in values.items():
+        name = name.replace("-", "_")
+        if name not in known:
+            raise UsageError(f"{where}: unknown key {name!r}{nearest(name, known)}")
+        checked[name] = _checked(f"{where}: {name}", value, hints[name], known[name])
+    return cls(**checked)
+
+
+def read_toml(cls: type, path: str | Path, overrides: dict[str, Any] | None = None):
+    """Return cls from a TOML file, with overrides on top.
+
+    Raises: InputError where the file is not TOML; UsageError for an unknown key or a bad value.
+    """
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file; expected TOML, as config.toml of a run")
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: cannot be read as TOML: {error}") from None
+    values.pop("graph", None)
+    config, given = build(cls, values, str(path)), build(cls, overrides or {})
+    return replace(
+        config, **{name.replace("-", "_"): getattr(given, name.replace("-", "_")) for name in overrides or {}}
+    )
+
+
+def to_toml(config, extra: dict[str, Any] | None = None) -> str:
+    """Return the TOML text of a config; reading it gives the same config."""
+    names = [name for group in sections(type(config)).values() for name in group]
+    values = (extra or {}) | {name: getattr(config, name) for name in names}
+    return "".join(f"{name} = {_toml(value)}\n" for name, value in values.items())
+
+
+def _checked(what: str, value: Any, hint: Any, known: Field) -> Any:
+    """Return a value as its field has it. Raises: UsageError."""
+    if typing.get_origin(hint) is Literal:
+        choices = typing.get_args(hint)
+        if not isinstance(value, str) or value not in choices:
+            raise UsageError(f"{what} = {value!r} is not known{nearest(str(value), choices)}")
+        return value
+    value = _plain(value, hint)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise UsageError(f"{what} = {value!r} is {type(value).__name__}; expected {hint.__name__}")
+    if hint is str and not _is_text(value):
+        raise UsageError(f"{what} = {value!r}; expected text that UTF-8 can hold, without a zero byte")
+    if hint in (int, float):
+        _check_bounds(what, value, known.metadata["low"], known.metadata["high"])
+    return value
+
+
+def _plain(value: Any, hint: type) -> Any:
+    """Return NumPy's numbers as Python's, an integer as the float or text that is expected, a path as text."""
+    if hint is str and isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hint in (int, float) and isinstance(value, numbers.Number) and hasattr(value, "item"):
+        value = value.item()
+    if hint is bool and type(value).__name__ in ("bool_", "bool"):
+        return bool(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return value
+    if hint is float:
+        return float(value) if abs(value) < HUGE else math.inf if value > 0 else -math.inf
+    return str(value) if hint is str else value
+
+
+def _check_bounds(what: str, value: float, low: float | None, high: float | None) -> None:
+    is_finite = math.isfinite(value) if isinstance(value, float) else True
+    if is_finite and (low is None or value >= low) and (high is None or value <= high):
+        return
+    if isinstance(value, float):
+        shown = f"{value:g}"
+    else:
+        shown = str(value) if abs(value) < HUGE else f"an integer of {value.bit_length()} bits"
+    limits: Iterable[str] = (
+        f"at least {low}" if low is not None else "",
+        f"at most {high}" if high is not None else "",
+        "" if is_finite else "finite",
+    )
+    raise UsageError(f"{what} = {shown}; expected {' and '.join(filter(None, limits))}")
+
+
+def _is_text(value: str) -> bool:
+    try:
+        return b"\0" not in value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one difference to TOML
+    return repr(value)

@@ -1,0 +1,261 @@
+"""Groups of options, each option declared once; spgnn.config.commands composes commands from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .fields import option
+from .names import Device, Dtype, Edges, LayerNorm, Model, Norm, Order, Prune, Scheme, Wire
+
+MOST_SEED = 2**63 - 1
+MOST_THREADS = 1024
+MOST_BALANCE = 1e6
+MOST_HOPS = 127  # of a halo, which counts them in a byte
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceConfig:
+    """How GRAPH is read, and what its own files do not have."""
+
+    heading = "Graph"
+    format: str = option("", "format of GRAPH; guessed if omitted")
+    features: str = option("", "features: .npy (N, F) or SciPy CSR .npz", metavar="FILE")
+    labels: str = option("", "labels: .npy (N,) or (N, classes)", metavar="FILE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitFileConfig:
+    """Which nodes train, validate and test, as a file."""
+
+    heading = "Graph"
+    split: str = option("", "split, .npy: 0 train, 1 val, 2 test, -1 none", metavar="FILE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgesConfig:
+    """In which direction edges are used."""
+
+    heading = "Graph"
+    edges: Edges = option("undirected", "undirected: with reverse edges added")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorConfig:
+    """What a layer multiplies with."""
+
+    heading = "Graph"
+    operator: Norm = option("gcn", "normalisation of the adjacency matrix")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureConfig:
+    """What a layer reads first."""
+
+    heading = "Graph"
+    feature_norm: Literal["none", "row"] = option("none", "row: features of a node sum to 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitConfig:
+    """Which nodes train, validate and test."""
+
+    heading = "Graph"
+    split: str = option("auto", "auto: given if there is one, else random", metavar="auto|given|random|N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The layers of a model."""
+
+    heading = "Model"
+    model: Model = option("gcn", "architecture")
+    hidden: int = option(128, "width of the hidden layers", low=1, high=1_000_000)
+    layers: int = option(2, "number of layers", low=1, high=1000)
+    norm: LayerNorm = option("none", "normalisation of hidden activations")
+    residual: bool = option(False, "residual connections where widths agree")
+    bias: bool = option(True, "layers have a bias")
+    dropout: float = option(0.0, "probability to zero an input of a layer", low=0, high=0.999)
+    input_dropout: bool = option(True, "dropout acts on the features too")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionConfig:
+    """The type that a model computes in."""
+
+    heading = "Model"
+    dtype: Dtype = option("float32", "type of the activations")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserConfig:
+    """How weights move, and for how long."""
+
+    heading = "Training"
+    epochs: int = option(100, "number of epochs", low=1)
+    lr: float = option(0.01, "learning rate", low=0, high=1e30)
+    optimizer: Literal["adam", "sgd"] = option("adam", "update rule")
+    weight_decay: float = option(0.0, "L2 penalty", low=0, high=1e30)
+    decay_layers: Literal["all", "first"] = option("all", "layers that weight decay acts on")
+    patience: int = option(0, "stop after N epochs without progress; 0: never", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeConfig:
+    """What a training step is."""
+
+    heading = "Training"
+    mode: Literal["full"] = option("full", "full: all nodes at once")
+    sampler: Literal["none"] = option("none", "subgraph sampler")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """When scores are computed."""
+
+    heading = "Training"
+    eval_every: int = option(1, "epochs between evaluations", low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedConfig:
+    """What is drawn."""
+
+    heading = "Training"
+    seed: int = option(0, "seed of everything that is random", low=0, high=MOST_SEED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """The order of products, and what is computed once."""
+
+    heading = "Schedule"
+    order: Order = option("auto", "auto: send the narrower of H and H W")
+    keep: bool = option(True, "cache A X if X is constant")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruneConfig:
+    """Which rows a training step computes."""
+
+    heading = "Schedule"
+    prune: Prune = option("auto", "skip rows that no training node depends on", alone="always")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionerConfig:
+    """Who owns which node."""
+
+    heading = "Partition"
+    method: str = option("metis", "partitioner, see below")
+    balance: float = option(1.03, "largest part over the mean, see below", low=1, high=MOST_BALANCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartsConfig:
+    """A partition that was made before."""
+
+    heading = "Partition"
+    partition: str = option("", "use the parts that `spgnn partition` wrote", metavar="DIR")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeConfig:
+    """What travels between ranks, and as which type."""
+
+    heading = "Communication"
+    scheme: Literal["auto", Scheme] = option("auto", "exchange scheme; auto: fastest on --machine")
+    machine: str = option("laptop", "machine model that --scheme auto uses", metavar="NAME|FILE")
+    replication: int = option(1, "replication factor c of 1.5D; c*c divides P", low=1)
+    wire: Wire = option("float32", "rows sent forward; float32: unchanged")
+    wire_gradients: Wire = option("float32", "rows sent backward; float32: unchanged")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareConfig:
+    """Where a rank computes."""
+
+    heading = "Hardware"
+    device: Device = option("cpu", "where to compute; cuda: one GPU per rank")
+    threads: int = option(0, "threads per rank; 0: cores / ranks of the host", low=0, high=MOST_THREADS, per_rank=True)
+    locality: bool = option(True, "reorder own rows for reuse in the cache")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaConfig:
+    """What only a GPU has."""
+
+    heading = "Hardware"
+    tf32: bool = option(False, "TF32 for float32 products, with --device cuda")
+    cuda_graph: bool = option(False, "replay steps as CUDA graphs; one rank only")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputConfig:
+    """What a training writes."""
+
+    heading = "Output"
+    out: str = option("", "folder for metrics, predictions, checkpoints", metavar="DIR")
+    log_view: bool = option(False, "print a table of times per phase at the end")
+    trace: str = option("", "timeline of all ranks, Chrome trace format", metavar="FILE")
+    watchdog: float = option(600.0, "abort after X idle seconds; 0: never", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidthsConfig:
+    """Layer widths that a prediction takes if they are not the graph's."""
+
+    heading = "Model"
+    widths: str = option("", "input to output; overrides --hidden, --layers", metavar="300,16,...")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlapConfig:
+    """What runs at the same time."""
+
+    heading = "Machine"
+    overlap: bool = option(True, "exchanges overlap with products")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeConfig:
+    """Options of the partitioner `volume`."""
+
+    heading = "With --method volume (objective: metis too)"
+    objective: str = option("", "volume: columns or cover; metis: cut or vol")
+    effort: float = option(1.0, "search effort; 2 takes twice as long", low=0.001, high=1000)
+    start: str = option("metis", "partitioner whose parts are refined")
+    send: bool = option(True, "balance the largest send too")
+    receive: bool = option(False, "balance the largest receive too")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyConfig:
+    """Options of the partitioner `entropy`."""
+
+    heading = "With --method entropy"
+    c: float = option(1.0, "weight of features against degrees", low=0, short=True)
+    floor: int = option(1, "least weight of an edge", low=1)
+    fanout: int = option(25, "neighbours sampled per node", low=1)
+    similarity: Literal["cosine", "dot"] = option("cosine", "how features are compared")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutOfCoreConfig:
+    """Options of a partition of a graph that is larger than memory."""
+
+    heading = "Out of core, with a streaming partitioner"
+    memory: str = option("", "memory limit, such as 2GB; the rest needs it", metavar="SIZE")
+    hops: int = option(1, "hops of the halo that each part gets", low=0, high=MOST_HOPS)
+    nodes: int = option(0, "number of nodes; 0: as the files say", low=0)
+    relabel: bool = option(False, "renumber ids with gaps or above 2^31")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostConfig:
+    """The hosts that a plan is for."""
+
+    heading = "Machine"
+    ranks_per_host: int = option(0, "ranks per host; 0: as in the machine file", low=0, high=1_000_000)
+    memory: float = option(0.0, "GB of memory per host; 0: as in the file", low=0, high=1_000_000)
+    device_memory: float = option(0.0, "GB of memory per GPU; 0: as the GPU here", low=0, high=1_000_000)

@@ -1,0 +1,30 @@
+"""The names that options, files and keywords share, each list once."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Edges = Literal["undirected", "directed", "reversed"]
+Norm = Literal["gcn", "row", "none"]  # of the adjacency matrix
+Model = Literal["gcn"]
+LayerNorm = Literal["none", "layer"]
+Dtype = Literal["float32", "float64", "bfloat16"]
+Order = Literal["auto", "spmm_first"]
+Prune = Literal["auto", "always", "never"]
+Scheme = Literal["cover", "columns", "broadcast"]
+Wire = Literal["float32", "bfloat16", "float16", "int8"]
+Device = Literal["cpu", "cuda"]
+
+NORMS = get_args(Norm)
+DTYPES = get_args(Dtype)
+SCHEMES = get_args(Scheme)
+WIRES = get_args(Wire)
+ITEMSIZE = {"bfloat16": 2, "float32": 4, "float64": 8}  # bytes of a number of each Dtype
+
+# The built-in partitioners and readers; users register more.
+STREAMING = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
+PARTITIONERS = ("metis", "volume", "entropy", *STREAMING, "block", "random")
+FORMATS = (
+    *("planetoid", "gnn-benchmark", "graphsaint", "ogb", "heterophilous"),
+    *("edges", "mtx", "metis", "scipy", "binary", "native"),
+)

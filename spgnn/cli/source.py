@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
 from .console import Progress
 
 if TYPE_CHECKING:
@@ -15,10 +14,6 @@ def load(graph: str, format: str = "", features: str = "", labels: str = "", spl
     """Return the Graph of a built-in name, a file or a folder; an empty option is left to be guessed."""
     from ..data import load_graph
 
-    try:
-        graph.encode()
-    except UnicodeEncodeError:  # no config.toml could hold it
-        raise InputError(f"{graph!r}: this name is no UTF-8; rename the file") from None
     with Progress(f"reading {graph}") as progress:
         return load_graph(
             graph,

@@ -4,14 +4,17 @@ from .arrays import from_coo, from_dgl, from_networkx, from_pyg, from_scipy
 from .convert import check, convert, report
 from .formats import detect_format, known_formats, read_graph, reader
 from .gallery import GALLERY, generate
-from .load import BUILT_IN, is_built_in, load_graph
+from .load import load_graph
 from .native import load_native
 from .save import save_graph
+from .source import BUILT_IN, File, Named, is_built_in, resolve
 from .wordnet import load_wordnet
 
 __all__ = [
     "BUILT_IN",
     "GALLERY",
+    "File",
+    "Named",
     "check",
     "convert",
     "detect_format",
@@ -29,5 +32,6 @@ __all__ = [
     "read_graph",
     "reader",
     "report",
+    "resolve",
     "save_graph",
 ]

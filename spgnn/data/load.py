@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,11 @@ import scipy.sparse as sp
 from ..errors import FormatError, GraphError, InputError, UsageError
 from ..graph import Graph
 from .arrays import from_object
-from .formats import Progress, detect_format, known_formats, read_graph
-from .gallery import GALLERY, generate
+from .formats import Progress
 from .readers.make_graph import roles_of, whole_labels
 from .readers.npz import is_zip, read_npy
 from .readers.scipy_npz import read_csr_features
-from .wordnet import load_wordnet
-
-BUILT_IN = ("wordnet", *GALLERY)
+from .source import File, Named, resolve
 
 
 def load_graph(
@@ -38,7 +34,9 @@ def load_graph(
     Raises: InputError for a name or path that is not there; FormatError for what its format forbids.
     """
     if isinstance(source, (str, Path)):
-        graph = _load_named(source, format, progress)
+        graph = resolve(source, format).read(progress)
+    elif isinstance(source, (Named, File)):
+        graph = source.read(progress)
     elif format is not None:
         raise UsageError(f"format={format!r} goes with a path; the source is a {type(source).__name__}")
     else:
@@ -51,34 +49,6 @@ def load_graph(
     if split is not None:
         parts["split"] = _split(split, graph)
     return replace(graph, **parts) if parts else graph
-
-
-def is_built_in(source) -> bool:
-    """source is "wordnet" or a gallery spec, not a path."""
-    return isinstance(source, str) and source.partition(":")[0] in BUILT_IN
-
-
-def _load_named(source: str | Path, format: str | None, progress: Progress) -> Graph:
-    if format is None and is_built_in(source):
-        graph = load_wordnet() if source == "wordnet" else generate(source)
-        return replace(graph, meta=graph.meta | {"source": source, "format": "built-in"})
-    path = Path(source)
-    known = known_formats()
-    if format is None and not path.exists() and not any(f.detect(path) for f in known.values()):
-        raise InputError(f"{source}: no such file or folder, and no built-in graph{_suggest(path)}")
-    format = format or detect_format(path)
-    graph = read_graph(path, format, progress)
-    return replace(graph, meta={"source": path.name, "format": format} | graph.meta)
-
-
-def _suggest(path: Path) -> str:
-    near = path.parent if path.parent.is_dir() else Path()
-    names = list(BUILT_IN) if path.parent == Path() else []
-    names += [entry.name for entry in near.iterdir() if not entry.name.startswith(".")]
-    match = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
-    if match:
-        return f"; did you mean {' or '.join(repr(name) for name in match)}?"
-    return f"; expected a path or one of: {', '.join(BUILT_IN)}"
 
 
 def _features(features, graph: Graph):

@@ -146,7 +146,7 @@ CASES = {
     "another folder of parts": (folders, PartitionError, rf"partition.manifest is .* {ODD}"),
     "dtype of the operator": (
         lambda c, odd, _: distribute(random_graph(use="undirected"), c, dtype=torch.float64 if odd else torch.float32),
-        UsageError, rf"option.dtype is .torch.float32. {ODD}",
+        UsageError, rf"option.dtype is .float32. {ODD}",
     ),
     "train's lr": (lambda c, odd, _: trained(c, odd, lr=0.5), UsageError, rf"option.lr is 0.01 {ODD}"),
     "a width of the model": (

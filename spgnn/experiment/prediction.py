@@ -20,7 +20,8 @@ from ..training.metrics import SPLITS, count, scores
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, write_array
 from .model import build_model
-from .train import distribute_source, predicted, set_threads
+from .opened import distribute_source, open_source
+from .train import predicted, set_threads
 
 
 def predict(
@@ -52,7 +53,8 @@ def predict(
         config = replace(config, replication=1)
     if config.partition and (source is not None or not together(comm, _fits, config, comm.size)):
         config = replace(config, partition="")
-    dgraph = distribute_source(source or graph, config, comm, set_threads(comm, config.threads))
+    opened = open_source(source or graph, config, comm)
+    dgraph = distribute_source(opened, replace(config, threads=set_threads(comm, config.threads)), comm)
     model = together(comm, _model, config, widths, state, dgraph)
     with torch.no_grad():
         Z_nC = model(dgraph.A, dgraph.X)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from spgnn.config import TrainConfig
+from spgnn.data import load_graph
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import CheckpointError, InputError, PartitionError, ResourceError, SpgnnError, UsageError
 from spgnn.experiment import predict, run
@@ -39,8 +40,8 @@ def training(source, **options):
 
 @pytest.mark.parametrize("as_graph", [True, False])
 @pytest.mark.parametrize("option, value, said", [
-    ("features", "X.npy", "--features X.npy is of a graph, and .*parts holds parts"), ("labels", "y.npy", "--labels y.npy is of a graph"),
-    ("format", "nosuch", "--format nosuch is of a graph"), ("method", "random", "--method random cuts a graph, and .*parts holds parts, made by block"),
+    ("features", "X.npy", "--features X.npy applies when a graph is read, and .*parts is a partition folder"), ("labels", "y.npy", "--labels y.npy applies when a graph is read"),
+    ("format", "nosuch", "--format nosuch applies when a graph is read"), ("method", "random", "--method random differs from the method of .*parts, block; omit --method"),
 ])  # fmt: skip
 def test_what_a_graph_is_read_with_does_not_go_with_parts(parts, tmp_path, as_graph, option, value, said):
     where = {} if as_graph else {"partition": str(parts)}
@@ -56,12 +57,38 @@ def test_the_method_that_made_the_parts_may_be_said(parts):
 def test_a_graph_that_is_not_what_the_parts_were_made_of_is_refused(parts, tmp_path):
     (tmp_path / "other.txt").write_text("0 1\n")
     (tmp_path / "mine.txt").write_text("0 1\n")
-    with pytest.raises(InputError, match="nosuch: no such file or folder, and .*parts was made for 'mine'"):
+    with pytest.raises(
+        InputError, match="nosuch: no such file or folder; .*parts was made for 'mine', name that graph"
+    ):
         training("nosuch", partition=str(parts))
     with pytest.raises(PartitionError, match="was made for 'mine', not for '.*other.txt'"):
         training(tmp_path / "other.txt", partition=str(parts))
     for source in ("mine", tmp_path / "mine.txt"):
         assert training(source, partition=str(parts))["n"] == 40
+
+
+@pytest.fixture(scope="module")
+def cora(data_dir):
+    prefix = data_dir / "planetoid" / "ind.cora"
+    if not prefix.with_name("ind.cora.graph").is_file():
+        pytest.skip("no Planetoid files")
+    return prefix
+
+
+@pytest.mark.data
+def test_the_prefix_of_planetoid_files_names_the_graph_of_its_parts(cora, tmp_path):
+    whole = load_graph(cora)
+    save_partition(part_graph(whole, 1, method="block"), tmp_path / "cora", whole)
+    assert training(cora, partition=str(tmp_path / "cora"), hidden=4)["n"] == 2708
+
+
+def test_planetoid_files_that_are_not_there_or_not_of_the_parts_are_refused(parts, tmp_path):
+    for name in ("graph", "allx"):
+        (tmp_path / f"ind.mine.{name}").write_text("")
+    with pytest.raises(PartitionError, match="was made for 'mine', not for '.*ind.mine'"):
+        training(tmp_path / "ind.mine", partition=str(parts))
+    with pytest.raises(InputError, match="ind.yours: no such file or folder"):
+        training(tmp_path / "ind.yours", partition=str(parts))
 
 
 def spoil(path, at, value):

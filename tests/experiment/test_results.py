@@ -85,7 +85,7 @@ def test_the_config_of_a_run_does_not_replace_its_results_unless_that_is_asked_f
     trained(tmp_path / "run")
     config = tmp_path / "run" / "config.toml"
     assert cli.main(["train", "--config", str(config), "--epochs", "1"]) == 2
-    assert "which would be replaced; name a folder with --out" in capsys.readouterr().err
+    assert "would be replaced; choose a folder with --out" in capsys.readouterr().err
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
     for out in ("run", "other"):
         assert cli.main(["train", "--config", str(config), "--epochs", "1", "--out", str(tmp_path / out)]) == 0

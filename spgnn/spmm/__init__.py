@@ -12,6 +12,7 @@ _HOME = {
     "LayerView": "view",
     "SparseRows": "features",
     "DenseRows": "features",
+    "Feedback": "exchange.feedback",
     "Wire": "exchange.wire",
     "dropout": "dropout",
 }

@@ -18,6 +18,7 @@ from ..errors import ShapeError
 from ..partition.cover import Covers
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
+from .exchange.feedback import Feedback
 from .exchange.stages import Blocks, Stage, make_stages
 from .features import SparseRows
 from .kernels.backend import kernels_on
@@ -124,18 +125,18 @@ class DistSpMM(Operator):
     def apply(self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE) -> torch.Tensor:
         """Return relu(A_oo H + sum over stages of A_s pull_s(H) + bias), in A's dtype or another. Collective."""
         self._check(H_mF, self.m)
-        dtype = dtype or self.dtype
+        dtype, feedback = dtype or self.dtype, self._feedback(place)
         with self._counted(place.label):
             end = {"bias_F": bias_F, "relu": relu} if self.row_sum is None else {}
             waiting, flying = deque(self.stages), deque()
-            self._start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF))
+            self._start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF, feedback))
             is_last = not flying
             Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=dtype if is_last else sum_dtype(self.dtype))
             self.ops.own_spmm(self.A_oo, H_mF, Z_nF, **(end if is_last else {}))
             while flying:
                 stage, flight = flying.popleft()
                 received = flight.finish()
-                self._start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF))
+                self._start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF, feedback))
                 is_last = not flying and self.row_sum is None
                 if is_last and Z_nF.dtype != dtype:  # own part and other stages are rounded with this one
                     sum_nF, Z_nF = Z_nF, self.pool.empty(*Z_nF.shape, dtype=dtype)
@@ -150,11 +151,12 @@ class DistSpMM(Operator):
     def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
         """Return A' G on own rows: A_oo' G + sum over stages of push_add_s(A_s' G). Collective."""
         self._check(G_nF, self.n)
-        F = G_nF.shape[1]
+        F, feedback = G_nF.shape[1], self._feedback(place)
 
         def push(stage: Stage):
             A = stage.A.transposed()
-            return stage.plan.start_push(self.ops.ghost_spmm(A, G_nF, self.pool.empty(A.shape[0], F, dtype=self.dtype)))
+            rows = self.ops.ghost_spmm(A, G_nF, self.pool.empty(A.shape[0], F, dtype=self.dtype))
+            return stage.plan.start_push(rows, feedback)
 
         with self._counted(place.label):
             waiting, flying = deque(self.stages), deque()
@@ -215,6 +217,9 @@ class DistSpMM(Operator):
                 f"rank {self.comm.rank}: H has shape {tuple(H.shape)}; expected ({rows}, F), a row for each own node"
             )
 
+    def _feedback(self, place: Place) -> Feedback | None:
+        return self.layout.feedback if place.pass_name in ("forward", "backward") else None
+
     def _counted(self, label: str, suffix: str = ""):
         return self.comm.traffic.label(label + suffix) if label else nullcontext()
 
@@ -223,4 +228,4 @@ def make_operator(
     blocks: Blocks, layout: Layout, name: str, base: ExchangePlan | None = None, covers: Covers | None = None
 ) -> DistSpMM:
     """Return the operator of these blocks, with stages as the layout has them; covers: if they are known. Collective."""
-    return DistSpMM(blocks, base, make_stages(blocks, layout, base, covers), layout, name)
+    return DistSpMM(blocks, base, make_stages(blocks, layout, name, base, covers), layout, name)

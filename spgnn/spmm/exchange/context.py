@@ -14,6 +14,7 @@ from ...cost.grid import ProcessGrid
 from ...dist import Communicator
 from ..kernels.buffers import BufferPool
 from ..operations import Operations
+from .feedback import Feedback
 from .row_sum import RowSum
 from .wire import Wire
 
@@ -42,15 +43,22 @@ class Layout:
     ops: Operations = field(default_factory=Operations)
     order: str = "auto"
     why: str = ""  # of the scheme, where auto took it
-    feedback: dict[tuple, torch.Tensor] | None = (
-        None  # what lossy wires left out, a product each; None: nothing is kept
-    )
+    feedback: Feedback | None = None  # within a training step
 
     def use(self, ops: Operations) -> None:
         """Have all products and exchanges done by ops, such as one that times them."""
         self.ops = ops
         if self.row_sum is not None:
             self.row_sum.ops = ops
+
+    def begin_step(self, feedback: Feedback) -> None:
+        """Begin a training step: until end_step, lossy wires read and write the residuals of feedback."""
+        self.feedback = feedback
+        feedback.begin_step()
+
+    def end_step(self) -> None:
+        """End a training step."""
+        self.feedback = None
 
     @property
     def block(self) -> int:

@@ -16,6 +16,7 @@ from ...errors import PartitionError, ShapeError, agree
 from ..kernels.buffers import BufferPool
 from ..kernels.csr import LocalCSR, take_rows
 from ..operations import Operations
+from .feedback import Feedback
 from .index_map import IndexMap
 from .wire import Wire
 
@@ -27,34 +28,37 @@ class ExchangePlan:
     recv_rows_P  (P,) rows received from each rank in pull: the index map's ghosts.
     send_index   own rows in the order in which they are sent, peer after peer.
     layout       has the operations and the wire types, forward and backward; both may be exchanged later.
+    name         differs between the plans of a layout: Feedback stores residuals by it.
     Collective to make: ranks tell the owners which rows they read.
     """
 
-    def __init__(self, comm: Communicator, index: IndexMap, pool: BufferPool, threads: int = 0, layout=None):
+    def __init__(
+        self, comm: Communicator, index: IndexMap, pool: BufferPool, threads: int = 0, layout=None, name: str = ""
+    ):
         self.recv_rows_P = index.ghosts_P
         self.send_rows_P = told_counts(comm, index.ghosts_P)
         wanted = np.empty(int(self.send_rows_P.sum()), np.int64)
         comm.all_to_all(np.ascontiguousarray(index.ghost_g), self.recv_rows_P, wanted, self.send_rows_P)
         send_index = np.ascontiguousarray(index.find_own(wanted))
         agree(comm, misdirected(comm.rank, send_index, wanted))
-        self._set_up(comm, Selection(send_index, index.n, threads), index.n, pool, layout)
+        self._set_up(comm, Selection(send_index, index.n, threads), index.n, pool, layout, name)
 
     @classmethod
     def packed(
-        cls, comm: Communicator, B: LocalCSR, send_rows_P, recv_rows_P, pool: BufferPool, layout=None
+        cls, comm: Communicator, B: LocalCSR, send_rows_P, recv_rows_P, pool: BufferPool, layout=None, name: str = ""
     ) -> ExchangePlan:
         """Return the plan that sends B H, (m, n) x (n, F), send_rows_P rows of it to each rank. Not collective."""
         plan = cls.__new__(cls)
         plan.send_rows_P, plan.recv_rows_P = send_rows_P, recv_rows_P
-        plan._set_up(comm, B, B.shape[1], pool, layout)
+        plan._set_up(comm, B, B.shape[1], pool, layout, name)
         return plan
 
-    def under(self, layout) -> ExchangePlan:
+    def under(self, layout, name: str) -> ExchangePlan:
         """Return the same plan with the operations and wires of a layout. Not collective."""
-        return self.packed(self.comm, self.pack, self.send_rows_P, self.recv_rows_P, self.pool, layout)
+        return self.packed(self.comm, self.pack, self.send_rows_P, self.recv_rows_P, self.pool, layout, name)
 
-    def _set_up(self, comm, pack: Selection | LocalCSR, n: int, pool: BufferPool, layout) -> None:
-        self.comm, self.pack, self.n, self.pool = comm, pack, n, pool
+    def _set_up(self, comm, pack: Selection | LocalCSR, n: int, pool: BufferPool, layout, name: str) -> None:
+        self.comm, self.pack, self.n, self.pool, self.name = comm, pack, n, pool, name
         self.g = int(self.recv_rows_P.sum())
         self.layout = layout or Plain()
         self.moved_nnz = self.sums_read = 0  # `cover`: nonzeros multiplied for readers, and sums that owners made
@@ -87,17 +91,21 @@ class ExchangePlan:
         """
         return self.add(self.start_push(G_gF).finish(), out_nF)
 
-    def start_pull(self, H_nF: torch.Tensor) -> Flight:
-        """Pack and start the exchange of pull; finish() returns H_gF. Collective."""
+    def start_pull(self, H_nF: torch.Tensor, feedback: Feedback | None = None) -> Flight:
+        """Pack and start the exchange of pull; finish() returns H_gF. Collective.
+
+        Args: feedback  in a training step: has what a lossy wire left out of the same product in the step before.
+        """
         self._check(H_nF, self.n, "own")
         packed = self.pool.empty(self.sent_rows, H_nF.shape[1], dtype=H_nF.dtype, device=H_nF.device)
         self.layout.ops.pack(self.pack, H_nF.contiguous(), packed)
-        return Flight(self, packed, self.send_rows_P, self.recv_rows_P, self.layout.wires[0], "pull")
+        return Flight(self, packed, self.send_rows_P, self.recv_rows_P, self.layout.wires[0], "pull", feedback)
 
-    def start_push(self, G_gF: torch.Tensor) -> Flight:
+    def start_push(self, G_gF: torch.Tensor, feedback: Feedback | None = None) -> Flight:
         """Start the exchange of push_add; finish() returns what `add` adds to the own rows. Collective."""
         self._check(G_gF, self.g, "ghost")
-        return Flight(self, G_gF.contiguous(), self.recv_rows_P, self.send_rows_P, self.layout.wires[1], "push")
+        recv_P, send_P = self.recv_rows_P, self.send_rows_P
+        return Flight(self, G_gF.contiguous(), recv_P, send_P, self.layout.wires[1], "push", feedback)
 
     def add(self, received_mF: torch.Tensor, out_nF: torch.Tensor) -> torch.Tensor:
         """out += B' received."""
@@ -107,19 +115,6 @@ class ExchangePlan:
         """Copy the sparse rows this rank reads from their owners: X_gF = X_NF[ghost]. Collective."""
         packed = sp.csr_array(X_nF[self.send_index])
         return exchange_csr(self.comm, packed, self.send_rows_P, self.recv_rows_P)
-
-    def residual(self, direction: str, rows: torch.Tensor) -> torch.Tensor | None:
-        """Return what a lossy wire left out the last time in the same product, (rows, F) float32; zero at first.
-
-        None outside of training steps, and where the layout keeps none: there one label may stand for several products.
-        """
-        kept, label = self.layout.feedback, self.comm.traffic.open_label()
-        if kept is None or not label.endswith(("forward", "backward")):
-            return None
-        key = (id(self), direction, label, tuple(rows.shape))
-        if key not in kept:
-            kept[key] = torch.zeros(rows.shape, device=rows.device)
-        return kept[key]
 
     def _check(self, H, rows: int, what: str) -> None:
         if H.ndim != 2 or H.shape[0] != rows:
@@ -133,13 +128,21 @@ class Plain:
 
     def __init__(self):
         self.ops, self.wires = Operations(), (Wire("float32"), Wire("float32"))
-        self.feedback: dict[tuple, torch.Tensor] | None = None
 
 
 class Flight:
     """Rows under way; both buffers are held until `finish`."""
 
-    def __init__(self, plan: ExchangePlan, rows: torch.Tensor, send_rows_P, recv_rows_P, wire: Wire, kind: str):
+    def __init__(
+        self,
+        plan: ExchangePlan,
+        rows: torch.Tensor,
+        send_rows_P,
+        recv_rows_P,
+        wire: Wire,
+        kind: str,
+        feedback: Feedback | None,
+    ):
         self.plan, self.wire, self.like = plan, wire, rows
         pool, F = plan.pool, rows.shape[1]
         received = int(recv_rows_P.sum())
@@ -150,7 +153,8 @@ class Flight:
             self.send, self.recv = (
                 pool.empty(n, width, dtype=torch.uint8, device=rows.device) for n in (rows.shape[0], received)
             )
-            residual = plan.residual(kind, rows) if wire.has_residual else None
+            is_kept = feedback is not None and wire.has_residual
+            residual = feedback.residual(f"{plan.name}.{kind}", rows) if is_kept else None
             plan.layout.ops.run("wire", wire.encode, rows, self.send, residual)
         self.request = plan.layout.ops.start(plan.comm, self.send, send_rows_P, self.recv, recv_rows_P)
 

@@ -48,24 +48,27 @@ class Stage:
     A: LocalCSR
 
 
-def make_stages(blocks: Blocks, layout: Layout, base: ExchangePlan | None, covers: Covers | None = None) -> list[Stage]:
+def make_stages(
+    blocks: Blocks, layout: Layout, name: str, base: ExchangePlan | None, covers: Covers | None = None
+) -> list[Stage]:
     """Return a Stage for each group of owners of the layout: together they are the product with A_og. Collective.
 
-    Args: base    the plan of all ghosts, whose rows a single group would fetch too.
+    Args: name    of the operator.
+          base    the plan of all ghosts, whose rows a single group would fetch too.
           covers  of all owners, where they are known.
     """
     comm, pool, threads = layout.column, layout.pool, layout.threads
     stages = []
-    for owners in layout.stages:
+    for number, owners in enumerate(layout.stages):
         part = blocks.of_owners(owners) if len(layout.stages) > 1 else blocks
         if layout.scheme == "cover":
             known = covers if len(layout.stages) == 1 else None
-            plan, A = covered_plan(comm, part.index, part.A_og, layout, known)
+            plan, A = covered_plan(comm, part.index, part.A_og, layout, f"{name}.{number}", known)
         else:
             plan = (
-                base.under(layout)
+                base.under(layout, f"{name}.{number}")
                 if base is not None and len(layout.stages) == 1
-                else ExchangePlan(comm, part.index, pool, threads, layout)
+                else ExchangePlan(comm, part.index, pool, threads, layout, f"{name}.{number}")
             )
             A = part.A_og
         check_counts(

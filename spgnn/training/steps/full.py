@@ -18,6 +18,7 @@ from ...layers.stack import set_epoch
 from ...machine import give_back_memory
 from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.dropout import EpochKeys
+from ...spmm.exchange.feedback import Feedback
 from ...spmm.loss import binary_cross_entropy, cross_entropy
 from ..consistency import prepare_model
 from ..optimizer import make_optimizer
@@ -44,8 +45,7 @@ class FullStep:
         if dgraph.A.fixed_input is not None:
             dgraph.keep()
         self.rows = StepRows(dgraph, model, config, self.split_n)
-        # Error feedback starts from nothing, and needs to know which product of a layer it is in.
-        self.feedback = None if self.rows.plans is None else {}
+        self.feedback = Feedback()
         self._count_rows()
         self.rows.prepare_adjoint()
         self.optimizer = make_optimizer(model, config)
@@ -77,7 +77,7 @@ class FullStep:
         dgraph = self.dgraph
         self.model.train()
         self.optimizer.zero_grad()
-        dgraph.A.layout.feedback = self.feedback
+        dgraph.A.layout.begin_step(self.feedback)
         set_epoch(self.model, self.config.seed, epoch)
         with mixed_precision(dgraph.A):
             Z_nC = self.model(self.rows.A, self.rows.X)
@@ -107,6 +107,7 @@ class FullStep:
         """Move the weights along the gradient of the sum of all ranks' losses, terms on the weights included."""
         with on_this_thread(self.dgraph.A):
             loss.backward()
+        self.dgraph.A.layout.end_step()
         trained = [p for p in self.model.parameters() if p.requires_grad]
         sum_gradients(trained, self.comm, self.dgraph.is_counted)
         self.dgraph.A.ops.run("optimiser", self.optimizer.step)
@@ -134,11 +135,12 @@ class FullStep:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of this rank: none, as dropout is a function of seed, epoch and node."""
-        return {}
+        """Return the residuals of lossy wires; dropout is a function of seed, epoch and node."""
+        return {"feedback": self.feedback.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state_dict of this rank."""
+        self.feedback.load_state_dict(state["feedback"], self.dgraph.A.device)
 
     def _count_rows(self) -> None:
         y_n, dgraph = self.dgraph.y_n, self.dgraph

@@ -133,6 +133,7 @@ def test_measure_predicts_the_bytes_of_evaluations_too(comm, input_dropout):
     part = part_graph(graph, comm.size, method="random")
     report = measure(graph, part, widths=(6, 9, 3), itemsize=8, input_is_fixed=not input_dropout, evaluations=1)
     dgraph = distribute(graph, comm, part, dtype=torch.float64)
+    dgraph.keep()
     comm.traffic.reset()
     train(
         Stack(GCN(6, 9, act="relu"), GCN(9, 3), dropout=0.2, input_dropout=input_dropout),

@@ -121,7 +121,10 @@ def test_a_recipe_names_options_that_training_has(name):
 
 def test_the_command_is_what_a_person_types():
     line = command(Path("ind.cora"), {"bias": False, "residual": True, "weight_decay": 5e-4}, 2, Path("out"))
-    assert shlex.join(line) == "mpirun -n 2 spgnn train ind.cora --no-bias --residual --weight-decay 0.0005 --out out"
+    assert (
+        shlex.join(line)
+        == "mpirun -n 2 spgnn train ind.cora --no-bias --residual --weight-decay 0.0005 --out out --overwrite"
+    )
     assert command(Path("ind.cora"), {}, 1, Path("out"))[:2] == ["spgnn", "train"]
 
 

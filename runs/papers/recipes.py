@@ -144,7 +144,7 @@ def command(graph: Path, options: dict, ranks: int, out: Path) -> list[str]:
         flag = name.replace("_", "-")
         words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
     launcher = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
-    return [*launcher, "spgnn", "train", str(graph), *words, "--out", str(out)]
+    return [*launcher, "spgnn", "train", str(graph), *words, "--out", str(out), "--overwrite"]
 
 
 def run(line: Sequence[str]) -> tuple[dict, list[dict]]:

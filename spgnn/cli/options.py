@@ -114,11 +114,6 @@ def config_options(cls: type) -> Callable:
             source_of = click.get_current_context().get_parameter_source
             given = {name: value for name, value in given.items() if source_of(name) != ParameterSource.DEFAULT}
             settings = read_toml(cls, config, given) if config else build(cls, given, "command line")
-            out = getattr(settings, "out", "")
-            if config and out and "out" not in given and Path(out).resolve() == Path(config).resolve().parent:
-                raise UsageError(
-                    f"--config {config}: the run in {out} would be replaced; choose a folder with --out, that one or another"
-                )
             return command(graph=graph or _graph_in(config), config=settings, **values)
 
         body.sections = sections(cls)

@@ -196,6 +196,7 @@ class OutputConfig:
 
     heading = "Output"
     out: str = option("", "folder for metrics, predictions, checkpoints", metavar="DIR")
+    overwrite: bool = option(False, "replace the run that --out holds")
     log_view: bool = option(False, "print a table of times per phase at the end")
     trace: str = option("", "timeline of all ranks, Chrome trace format", metavar="FILE")
     watchdog: float = option(600.0, "abort after X idle seconds; 0: never", low=0)

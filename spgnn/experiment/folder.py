@@ -1,4 +1,4 @@
-"""The --out folder of a training: held against others, begun anew, a line an epoch, checkpoints, the results at the end."""
+"""The --out folder of a training: locked, begun, a line per epoch, checkpoints, the results at the end."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import fcntl
 import json
 import os
 import platform
+import secrets
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from .. import __version__
+from ..atomic import write_text
 from ..config import RUN_FILES, TrainConfig, is_of_run, to_toml
 from ..errors import ResourceError, UsageError, together
 from ..machine import cores
@@ -29,26 +32,109 @@ def check_outputs(config: TrainConfig) -> None:
     """Raise UsageError where the trace would be written over the results."""
     if config.out and config.trace and is_of_run(Path(config.out), Path(config.trace)):
         raise UsageError(f"--trace {config.trace} is a name that --out {config.out} needs itself; choose another")
+    if config.overwrite and not config.out:
+        raise UsageError("--overwrite requires --out, the folder whose run is replaced")
+
+
+class RunFolder:
+    """The files of a training in the folder --out, on rank 0.
+
+    If an earlier run is there, the new files are in hidden folders until the first checkpoint, which replaces it:
+    a training that ends before, for whatever reason, leaves the earlier run whole.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.checkpoints = Path(os.path.realpath(folder / "checkpoints"))  # may be a link to another disk
+        self.hidden = f"new-{os.getpid()}-{secrets.token_hex(8)}" if has_results(folder) else ""
+        self.metrics = None
+
+    def begin(self, source: str, config: TrainConfig, comm, threads: int) -> None:
+        """Write what the run is and open metrics.jsonl."""
+        try:
+            for home in (self.folder, self.checkpoints):
+                for stale in home.glob(".new-*"):  # of a killed training
+                    shutil.rmtree(stale)
+                if self.hidden:
+                    (home / f".{self.hidden}").mkdir(parents=True)
+            config = replace(config, overwrite=False)
+            write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
+            write_json(self.path("env.json"), environment(comm, threads))
+            self.metrics = open(self.path("metrics.jsonl"), "w", encoding="utf-8")
+        except OSError as problem:
+            raise _refused(self.folder, problem) from None
+
+    def path(self, name: str) -> Path:
+        """Return where a file of this run is for now."""
+        return self.folder / f".{self.hidden}" / name if self.hidden else self.folder / name
+
+    def write_line(self, record: dict) -> None:
+        """Add a line to metrics.jsonl."""
+        try:
+            self.metrics.write(json.dumps(finite(record)) + "\n")
+            self.metrics.flush()
+        except OSError as problem:
+            raise ResourceError(
+                f"{self.folder / 'metrics.jsonl'}: cannot be written: {problem.strerror or problem}"
+            ) from None
+
+    def save(self, epoch: int, state: dict[str, torch.Tensor], manifest: dict) -> None:
+        """Write a checkpoint; the first one replaces an earlier run."""
+        folder = self.checkpoints / f".{self.hidden}" if self.hidden else self.checkpoints
+        save_checkpoint(folder, epoch, state, manifest)
+        if self.hidden:
+            self._replace()
+
+    def write_results(self, summary: dict, predictions_N: np.ndarray, history) -> None:
+        """Write what a training ended with."""
+        write_array(self.folder / "predictions.npy", predictions_N)
+        write_json(self.folder / "summary.json", summary | {"per_class": history.per_class})
+
+    def close(self) -> None:
+        """Close metrics.jsonl, and remove the hidden files of a training without a checkpoint."""
+        if self.metrics is not None:
+            with suppress(OSError):  # a full disk, of which the error on its way tells
+                self.metrics.close()
+        if self.hidden:
+            for home in (self.folder, self.checkpoints):
+                shutil.rmtree(home / f".{self.hidden}", ignore_errors=True)
+
+    def _replace(self) -> None:
+        """Rename: the files of the earlier run away, weights first, then those of this one to their place, weights last.
+
+        A kill in between leaves files of one run only.
+        """
+        old, both = self.hidden.replace("new", "old"), (self.checkpoints, self.folder)
+        try:
+            weights = [path.name for pattern in ("epoch-*", ".epoch-*") for path in self.checkpoints.glob(pattern)]
+            for home, names in zip(both, (weights, reversed(RUN_FILES))):
+                (home / f".{old}").mkdir()
+                for name in names:
+                    if os.path.lexists(home / name):
+                        (home / name).rename(home / f".{old}" / name)
+            for home in reversed(both):
+                new = home / f".{self.hidden}"
+                for path in sorted(new.iterdir()):
+                    path.rename(home / path.name)
+                new.rmdir()
+        except OSError as problem:
+            raise _refused(self.folder, problem) from None
+        self.hidden = ""
+        for home in both:
+            for path in home.glob(".old-*"):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 class Log:
-    """Writes metrics.jsonl line by line and, in a long training, a checkpoint now and then; rank 0 alone writes."""
+    """Writes a line per epoch and, in a long training, a checkpoint now and then; rank 0 alone writes."""
 
-    def __init__(self, folder: Path | None, trainer: Trainer, report):
-        self.folder = folder if trainer.comm.rank == 0 else None
-        self.trainer, self.report = trainer, report
-        self.file = None if self.folder is None else open(self.folder / "metrics.jsonl", "w", encoding="utf-8")
+    def __init__(self, folder: RunFolder | None, trainer: Trainer, report):
+        self.folder, self.trainer, self.report = folder, trainer, report
         self.saved_at, self.saved_epoch = time.monotonic(), -1
 
     def record(self, record: dict) -> None:
-        if self.file is not None:
-            try:
-                self.file.write(json.dumps(finite(record)) + "\n")
-                self.file.flush()
-            except OSError as problem:
-                raise ResourceError(
-                    f"{self.folder / 'metrics.jsonl'}: cannot be written: {problem.strerror or problem}"
-                ) from None
+        if self.folder is not None:
+            self.folder.write_line(record)
             if time.monotonic() - self.saved_at > CHECKPOINT_S:
                 self.save_best()
                 self.saved_at = time.monotonic()
@@ -62,9 +148,8 @@ class Log:
             self.saved_epoch = history.best_epoch
 
     def close(self) -> None:
-        if self.file is None:
+        if self.folder is None:
             return
-        self.file.close()
         self.save_best()
         last = self.trainer.history.records[-1]
         if last["epoch"] > self.saved_epoch:
@@ -73,19 +158,22 @@ class Log:
     def _save(self, epoch: int, val, test, state) -> None:
         trainer = self.trainer
         manifest = {"val": val, "test": test, "metric": trainer.history.metric, "widths": trainer.model.widths}
-        save_checkpoint(self.folder / "checkpoints", epoch, state, manifest)
+        self.folder.save(epoch, state, manifest)
 
 
 @contextmanager
-def held_folder(config: TrainConfig, comm) -> Iterator[Path | None]:
-    """Yield the folder of results, which rank 0 holds against other trainings meanwhile; what it has stays."""
+def held_folder(config: TrainConfig, comm) -> Iterator[RunFolder | None]:
+    """Yield the folder of results on rank 0, which locks it against other trainings; None on other ranks and without --out.
+
+    Raises: UsageError where the folder has another run, unless config.overwrite, or results of something else.
+    """
     if not config.out:
         yield None
         return
     folder = Path(config.out)
     held = ExitStack()
 
-    def hold() -> None:
+    def hold() -> RunFolder:
         if (
             any((folder / name).exists() for name in (*RUN_FILES, "checkpoints"))
             and not (folder / "config.toml").is_file()
@@ -99,23 +187,38 @@ def held_folder(config: TrainConfig, comm) -> Iterator[Path | None]:
                 held.callback(_remove_empty, folder)
             handle = os.open(folder, os.O_RDONLY)
         except OSError as problem:
-            raise ResourceError(
-                f"--out {config.out}: {problem.strerror or problem}; choose a folder that can be written"
-            ) from None
+            raise _refused(folder, problem) from None
         held.callback(os.close, handle)
         if not _locked(handle):
             raise ResourceError(
                 f"--out {config.out}: another training is writing it; wait for it, or choose another folder"
             )
+        if has_results(folder) and not config.overwrite:
+            raise UsageError(
+                f"--out {config.out}: holds another run; choose another folder, or replace that run with --overwrite"
+            )
+        files = RunFolder(folder)
+        held.callback(files.close)
+        return files
 
     with held:
-        together(comm, hold, root=0)
-        yield folder
+        yield together(comm, hold, root=0)
+
+
+def has_results(folder: Path) -> bool:
+    """Whether a training has left weights or results, which take the longest to make again."""
+    return any((folder / "checkpoints").glob("epoch-*")) or any(
+        (folder / name).exists() for name in ("summary.json", "predictions.npy")
+    )
 
 
 def _remove_empty(folder: Path) -> None:
     with suppress(OSError):
         folder.rmdir()
+
+
+def _refused(folder: Path, problem: OSError) -> ResourceError:
+    return ResourceError(f"--out {folder}: {problem.strerror or problem}; choose a folder that can be written")
 
 
 def _locked(handle: int) -> bool:
@@ -127,29 +230,6 @@ def _locked(handle: int) -> bool:
     except OSError:
         pass
     return True
-
-
-def begin(folder: Path, source: str, config: TrainConfig, comm, threads: int) -> None:
-    """Write what the run is, in place of an earlier one, of which nothing may stay: predict would take its weights."""
-    try:
-        _empty(folder / "checkpoints")
-        for stale in ("metrics.jsonl", "summary.json", "predictions.npy"):
-            (folder / stale).unlink(missing_ok=True)
-        (folder / "config.toml").write_text(to_toml(config, {"graph": str(source)}), encoding="utf-8")
-        write_json(folder / "env.json", environment(comm, threads))
-    except OSError as problem:
-        raise ResourceError(
-            f"--out {config.out}: {problem.strerror or problem}; choose a folder that can be written"
-        ) from None
-
-
-def _empty(folder: Path) -> None:
-    """Remove what a folder has, or one that a link stands for."""
-    for entry in folder.iterdir() if folder.exists() else ():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
 
 
 def environment(comm, threads: int) -> dict:
@@ -166,9 +246,3 @@ def environment(comm, threads: int) -> dict:
         "communicator": repr(comm).partition("(")[0],
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-
-
-def write_results(folder: Path, summary: dict, predictions_N: np.ndarray, history) -> None:
-    """Write what a training ended with."""
-    write_array(folder / "predictions.npy", predictions_N)
-    write_json(folder / "summary.json", summary | {"per_class": history.per_class})

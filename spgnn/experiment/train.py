@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from ..training.steps.full import check_trainable
 from ..training.trainer import Trainer
 from .checkpoint import finite
 from .device import device_facts, explaining_memory, set_up_device
-from .folder import Log, begin, check_outputs, held_folder, write_results
+from .folder import Log, RunFolder, check_outputs, held_folder
 from .model import build_model
 from .observe import observed, time_operations
 from .opened import distribute_source, open_source
@@ -60,7 +59,7 @@ def run(
 
 
 def _train_into(
-    folder: Path | None, source: str, config: TrainConfig, comm, dgraph: DistGraph, report, recorder
+    folder: RunFolder | None, source: str, config: TrainConfig, comm, dgraph: DistGraph, report, recorder
 ) -> dict:
     comm.phase = "set up training"
     check_trainable(dgraph)
@@ -69,8 +68,8 @@ def _train_into(
     if config.cuda_graph:
         trainer.steps = CapturedStep(trainer.steps)
     time_operations(recorder, trainer)
-    if folder is not None:
-        together(comm, begin, folder, source, config, comm, torch.get_num_threads(), root=0)
+    if config.out:
+        together(comm, lambda: folder.begin(source, config, comm, torch.get_num_threads()), root=0)
     log = Log(folder, trainer, report)
     with explaining_memory(trainer):
         history = trainer.fit(log.record)
@@ -78,8 +77,8 @@ def _train_into(
         log.close()
         summary = _summary(config, trainer, history)
         predictions_N = dgraph.collect(predicted(trainer.logits(), dgraph.is_multilabel))
-    if folder is not None:
-        together(comm, write_results, folder, summary, predictions_N, history, root=0)
+    if config.out:
+        together(comm, lambda: folder.write_results(summary, predictions_N, history), root=0)
     return summary
 
 

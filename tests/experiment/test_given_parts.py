@@ -133,7 +133,7 @@ def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(session, "distribute_source", meanwhile)
     training("sbm:n=50", out=out, seed=1)
-    training("sbm:n=50", out=out, seed=3)  # the first has ended
+    training("sbm:n=50", out=out, seed=3, overwrite=True)  # the first has ended
     assert "seed = 3" in (tmp_path / "out" / "config.toml").read_text()
 
 
@@ -150,7 +150,7 @@ def test_a_training_that_does_not_begin_leaves_the_results_of_the_last_one(tmp_p
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     for out in ("out", "new"):
         with pytest.raises(SpgnnError):
-            training(source, out=str(tmp_path / out))
+            training(source, out=str(tmp_path / out), overwrite=True)
     assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before and len(
         before
     ) > 5
@@ -172,9 +172,7 @@ def test_results_of_something_else_are_not_removed(tmp_path):
 )
 def test_a_trace_does_not_take_the_name_of_a_result(tmp_path, trace):
     (tmp_path / "link").symlink_to("out")
-    with pytest.raises(
-        UsageError, match="--trace .* (is a name that --out .*out needs itself|expected a file in a folder that exists)"
-    ):
+    with pytest.raises(UsageError, match="--trace .* is a name that --out .*out needs itself"):
         training("sbm:n=50", out=str(tmp_path / "out"), trace=str(tmp_path / trace))
     assert not (tmp_path / "out").exists()
 

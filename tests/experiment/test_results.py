@@ -1,8 +1,10 @@
 """The folder of a run: nothing of an earlier one stays, nobody writes into it, a full disk is told with the file, weights are as they were."""
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +13,14 @@ from graphs import random_graph
 from worlds import parallel
 
 from spgnn import cli
-from spgnn.config import TrainConfig
+from spgnn.config import RUN_FILES, TrainConfig, read_toml
 from spgnn.data import load_graph
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
-from spgnn.errors import ResourceError, UsageError
+from spgnn.errors import ResourceError, SpgnnError, UsageError
 from spgnn.experiment import checkpoint, predict, run
 from spgnn.experiment.checkpoint import best_checkpoint, load_checkpoint
-from spgnn.experiment.folder import Log
+from spgnn.experiment.folder import RunFolder
 from spgnn.layers import GCN, Stack
 from spgnn.training.trainer import Trainer
 
@@ -26,7 +28,13 @@ SOURCE = "sbm:n=60,seed=1"
 
 
 def trained(folder, **options):
-    run(SOURCE, TrainConfig(**({"epochs": 2, "hidden": 4, "out": str(folder)} | options)), SelfCommunicator())
+    options = {"epochs": 2, "hidden": 4, "out": str(folder), "overwrite": True} | options
+    return run(SOURCE, TrainConfig(**options), SelfCommunicator())
+
+
+def contents(folder):
+    """Every file of a folder and below, with its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_link_to_checkpoints_elsewhere_is_kept_and_what_it_holds_is_not(tmp_path):
@@ -37,6 +45,115 @@ def test_a_link_to_checkpoints_elsewhere_is_kept_and_what_it_holds_is_not(tmp_pa
     assert (tmp_path / "run" / "checkpoints").is_symlink()
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["epoch-000001"]
     assert load_checkpoint(best_checkpoint(tmp_path / "run" / "checkpoints"))[1]["epoch"] == 1
+
+
+def test_another_run_is_not_replaced_unless_that_is_asked_for(tmp_path):
+    trained(tmp_path / "run")
+    before = contents(tmp_path / "run")
+    for options in ({}, {"epochs": 2}, {"seed": 3}):
+        with pytest.raises(UsageError, match=r"--out .*run: holds another run; .* replace that run with --overwrite"):
+            trained(tmp_path / "run", overwrite=False, **options)
+    assert contents(tmp_path / "run") == before
+    trained(tmp_path / "run", epochs=1)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["epoch-000001"]
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted([*RUN_FILES, "checkpoints"])
+    assert not read_toml(TrainConfig, tmp_path / "run" / "config.toml").overwrite
+
+
+def test_overwrite_needs_a_folder():
+    with pytest.raises(UsageError, match="--overwrite requires --out"):
+        run(SOURCE, TrainConfig(epochs=1, overwrite=True), SelfCommunicator())
+
+
+def test_a_training_without_weights_is_in_nobodys_way(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "fit", interrupted)
+        trained(tmp_path / "run", overwrite=False)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.toml", "env.json", "metrics.jsonl"]
+    trained(tmp_path / "run", overwrite=False)
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize("how", ["interrupted", "not finite", "no space for weights", "no space for a line"])
+def test_a_training_that_ends_before_its_first_checkpoint_leaves_the_earlier_run_whole(
+    tmp_path, monkeypatch, how, link
+):
+    trained(tmp_path / "run")
+    if link:
+        (tmp_path / "run" / "checkpoints").rename(tmp_path / "elsewhere")
+        (tmp_path / "run" / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    before, linked = contents(tmp_path / "run"), contents(tmp_path / "elsewhere") if link else {}
+    options = {"lr": 1e30, "epochs": 20} if how == "not finite" else {}
+    if how == "interrupted":
+        monkeypatch.setattr(Trainer, "fit", interrupted)
+    elif how == "no space for weights":
+        monkeypatch.setattr(checkpoint, "sync", full)
+    elif how == "no space for a line":
+        monkeypatch.setattr(RunFolder, "write_line", full)
+    with pytest.raises((KeyboardInterrupt, SpgnnError, OSError)):
+        trained(tmp_path / "run", **options)
+    assert contents(tmp_path / "run") == before and (not link or contents(tmp_path / "elsewhere") == linked)
+    assert not [path.name for path in tmp_path.rglob(".*")]
+
+
+def full(*_):
+    raise OSError(28, "No space left on device")
+
+
+LIMITED = """
+import resource, sys
+from spgnn.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+sys.exit(main(["train", "sbm:n=60,seed=1", "--epochs", "2", "--hidden", "4", "--out", sys.argv[1], "--overwrite"]))
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_without_room_for_the_config_leaves_no_half_of_it(tmp_path):
+    trained(tmp_path / "run")
+    before = contents(tmp_path / "run")
+    for folder in ("run", "fresh"):
+        done = subprocess.run(
+            [sys.executable, "-c", LIMITED, str(tmp_path / folder)], capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 4 and "config.toml: cannot be written: File too large" in done.stderr, done.stderr
+    assert contents(tmp_path / "run") == before and not (tmp_path / "fresh").exists()
+
+
+def test_a_replacement_that_is_killed_never_mixes_two_runs(tmp_path, monkeypatch):
+    trained(tmp_path / "kept", seed=1)
+    before, replace, rename = contents(tmp_path / "kept"), RunFolder._replace, Path.rename
+    for done in range(12):
+        shutil.copytree(tmp_path / "kept", tmp_path / "run")
+        left = iter(range(done))
+
+        def counted(path, to, left=left):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return rename(path, to)
+
+        def killed(folder):
+            with monkeypatch.context() as patch:
+                patch.setattr(Path, "rename", counted)
+                replace(folder)
+
+        monkeypatch.setattr(RunFolder, "_replace", killed)
+        monkeypatch.setattr(RunFolder, "close", lambda folder: None)  # a kill removes nothing
+        if done < 11:
+            with pytest.raises(KeyboardInterrupt):
+                trained(tmp_path / "run", seed=2)
+        else:
+            trained(tmp_path / "run", seed=2)
+        found = {name: text for name, text in contents(tmp_path / "run").items() if "/." not in f"/{name}"}
+        are_old = {before.get(name) == text for name, text in found.items() if name != "env.json"}  # may be equal
+        assert len(are_old) <= 1, (done, sorted(found))
+        assert "config.toml" in found or not found
+        shutil.rmtree(tmp_path / "run")
 
 
 def test_whoever_may_read_one_file_of_a_run_may_read_all(tmp_path):
@@ -55,9 +172,6 @@ def test_checkpoints_that_cannot_be_removed_end_the_training(tmp_path):
 
 
 def test_a_full_disk_is_told_with_the_file(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "sync", full)
         with pytest.raises(ResourceError, match="epoch-000001: cannot be written: No space left"):
@@ -65,30 +179,31 @@ def test_a_full_disk_is_told_with_the_file(tmp_path, monkeypatch):
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
 
     class Full:
-        def write(self, text):
-            raise OSError(28, "No space left on device")
+        write = full
 
         def close(self):
             pass
 
-    def opened(self, *args, make=Log.__init__):
-        make(self, *args)
-        self.file.close()
-        self.file = Full()
+    def opened(folder, *args, begin=RunFolder.begin):
+        begin(folder, *args)
+        folder.metrics.close()
+        folder.metrics = Full()
 
-    monkeypatch.setattr(Log, "__init__", opened)
+    monkeypatch.setattr(RunFolder, "begin", opened)
     with pytest.raises(ResourceError, match="metrics.jsonl: cannot be written: No space left"):
         trained(tmp_path / "run")
 
 
 def test_the_config_of_a_run_does_not_replace_its_results_unless_that_is_asked_for(tmp_path, capsys):
     trained(tmp_path / "run")
-    config = tmp_path / "run" / "config.toml"
-    assert cli.main(["train", "--config", str(config), "--epochs", "1"]) == 2
-    assert "would be replaced; choose a folder with --out" in capsys.readouterr().err
+    again = ["train", "--config", str(tmp_path / "run" / "config.toml"), "--epochs", "1"]
+    assert cli.main(again) == 2
+    assert (
+        "run: holds another run; choose another folder, or replace that run with --overwrite" in capsys.readouterr().err
+    )
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
-    for out in ("run", "other"):
-        assert cli.main(["train", "--config", str(config), "--epochs", "1", "--out", str(tmp_path / out)]) == 0
+    for out, options in (("run", ["--overwrite"]), ("other", ["--out", str(tmp_path / "other")])):
+        assert cli.main([*again, *options]) == 0
         assert len((tmp_path / out / "metrics.jsonl").read_text().splitlines()) == 1
 
 

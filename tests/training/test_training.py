@@ -205,7 +205,13 @@ def test_a_run_from_a_folder_of_parts_equals_one_from_the_graph(tmp_path):
     losses = []
     for partition in ("", str(tmp_path / "parts")):
         config = TrainConfig(
-            hidden=8, epochs=5, out=str(tmp_path / "out"), partition=partition, method="random", dtype="float64"
+            hidden=8,
+            epochs=5,
+            out=str(tmp_path / "out"),
+            partition=partition,
+            method="random",
+            dtype="float64",
+            overwrite=True,
         )
         run_threads(3, lambda comm: run(str(tmp_path / "graph"), config, comm))
         losses.append(
@@ -273,7 +279,7 @@ def test_a_second_run_into_one_folder_leaves_nothing_of_the_first(tmp_path):
     for epochs, hidden in ((20, 8), (2, 4)):
         run(
             str(tmp_path / "graph"),
-            TrainConfig(hidden=hidden, epochs=epochs, lr=0.05, out=str(out)),
+            TrainConfig(hidden=hidden, epochs=epochs, lr=0.05, out=str(out), overwrite=True),
             SelfCommunicator(),
         )
     predictions = np.load(out / "predictions.npy")

@@ -13,6 +13,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "spgnn"
 LONGEST = 450
+LONGEST_FUNCTION = 80
+MOST_METHODS = 15
+# Still larger, and to be cut.
+LARGER = {
+    "analysis/study.py:study",
+    "analysis/volumes.py:measure",
+    "graph/graph.py:Graph",
+    "partition/folder/pipeline/pipeline.py:part_to_folder",
+    "spmm/kernels/cuda/kernels.py:CudaKernels",
+    "spmm/operator.py:DistSpMM",
+}
 
 # Imports run from left to right: a part may import those after it, none before it.
 ORDER = (
@@ -200,6 +211,32 @@ def test_no_file_is_longer_than_450_lines(folder):
         if (lines := len(path.read_text().splitlines())) > LONGEST and "out" not in path.relative_to(ROOT).parts
     }
     assert not long
+
+
+def too_large(name: str, text: str) -> list[str]:
+    """The functions of more lines and the classes of more methods than a reader can hold."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if node.end_lineno - node.lineno >= LONGEST_FUNCTION:
+                found.append(f"{name}:{node.name}")
+        elif isinstance(node, ast.ClassDef):
+            if sum(isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)) for inner in node.body) > MOST_METHODS:
+                found.append(f"{name}:{node.name}")
+    return found
+
+
+@pytest.mark.parametrize("path", sources(), ids=name_of)
+def test_no_function_has_more_than_80_lines_and_no_class_more_than_15_methods(path):
+    assert set(too_large(name_of(path), path.read_text())) <= LARGER
+
+
+def test_a_long_function_and_a_large_class_are_found():
+    lines = "def f():\n" + "    x = 1\n" * 79
+    methods = "class C:\n" + "    def f(self): ...\n" * 15
+    assert too_large("a.py", lines + methods) == []
+    assert too_large("a.py", lines + "    x = 1\n") == ["a.py:f"]
+    assert too_large("a.py", methods + "    def g(self): ...\n") == ["a.py:C"]
 
 
 def test_every_part_of_the_package_has_its_place_in_the_order():

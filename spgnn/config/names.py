@@ -16,6 +16,7 @@ Wire = Literal["float32", "bfloat16", "float16", "int8"]
 Device = Literal["cpu", "cuda"]
 
 NORMS = get_args(Norm)
+LAYER_NORMS = get_args(LayerNorm)
 DTYPES = get_args(Dtype)
 SCHEMES = get_args(Scheme)
 WIRES = get_args(Wire)

@@ -103,7 +103,7 @@ def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distributi
         return graph, None  # one rank computes it: the others would only do the same work again
     if k == 1:
         return graph, Partition(np.zeros(graph.n_nodes, np.int32), 1, method="none")
-    part = part_graph(graph, k, method=how.method, seed=how.seed, balance=how.balance)
+    part = part_graph(graph, k, method=how.method, seed=how.seed, balance=how.balance, scheme=how.scheme)
     give_back_memory()  # what partitioning took, before rows are handed out
     return graph, part
 

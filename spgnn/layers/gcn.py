@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from ..config.names import LAYER_NORMS
 from ..errors import UsageError, check_integer, nearest
 from .layer import Layer, activation
 
-NORMS = (None, "layer")
+NORMS = (None, *(name for name in LAYER_NORMS if name != "none"))
 
 
 class GCN(Layer):

@@ -7,12 +7,11 @@ import operator
 import numpy as np
 
 from ..config import MOST_BALANCE, MOST_SEED
+from ..config.names import SCHEMES
 from ..errors import PartitionError, UsageError, is_integer, is_number, nearest
 
 # What parts send each other is a (k, k) table of int64: 512 MB at this k.
 MAX_PARTS = 2**13
-
-SCHEMES = ("auto", "cover", "columns", "broadcast")
 
 
 def check_k(k) -> int:
@@ -41,9 +40,10 @@ def check_balance(balance) -> float:
 
 
 def check_scheme(scheme) -> str:
-    """Return scheme; UsageError unless it is one of SCHEMES."""
-    if scheme not in SCHEMES:
-        raise UsageError(f"scheme {scheme!r} is not known{nearest(str(scheme), SCHEMES)}")
+    """Return scheme; UsageError unless it is auto or one of SCHEMES."""
+    known = ("auto", *SCHEMES)
+    if scheme not in known:
+        raise UsageError(f"scheme {scheme!r} is not known{nearest(str(scheme), known)}")
     return scheme
 
 

@@ -31,7 +31,7 @@ def started(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("name", [*SCRIPTS, "runs/cluster/slurm.sh"])
+@pytest.mark.parametrize("name", [*SCRIPTS, "runs/cluster/slurm.sh", "runs/cluster/openmpi.sh"])
 def test_a_script_is_valid_bash_that_names_no_machine(name):
     assert subprocess.run(["bash", "-n", ROOT / name], timeout=60).returncode == 0
     text = (ROOT / name).read_text()

@@ -10,4 +10,4 @@ SPGNN_TEST_MPIRUN="$(command -v mpirun.openmpi)" || fail "no mpirun.openmpi on P
 MPI4PY_LIBMPI="$(ldconfig -p | awk '$1 == "libmpi.so.40" { print $NF; exit }')"
 export SPGNN_TEST_MPIRUN MPI4PY_LIBMPI
 [[ -n $MPI4PY_LIBMPI ]] || fail "no libmpi.so.40 in the cache of ldconfig; apt-get install openmpi-bin"
-say "$(python -c 'from mpi4py import MPI; print(*MPI.Get_library_version().split()[:3])' 2>&1 | tail -1), $SPGNN_TEST_MPIRUN"
+say "$(python -c 'from mpi4py import MPI; print(MPI.Get_library_version().split(",")[0])' 2>&1 | tail -1), $SPGNN_TEST_MPIRUN"

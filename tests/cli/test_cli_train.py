@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from worlds import launch
 
 import spgnn.experiment
 from spgnn import cli
@@ -169,15 +168,9 @@ def test_a_training_from_a_command_line_is_predicted_again_to_the_letter(tmp_pat
     ],
 )
 def test_an_error_under_mpirun_is_one_line_that_names_a_rank_and_ends_the_job(argv, code, said):
-    mpirun = Path(sys.executable).with_name("mpirun")
-    if not mpirun.exists():
-        pytest.skip("no mpirun beside this Python")
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "SPGNN_DEBUG"))}
-    env |= {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "1"}
-    command = [mpirun, "-n", "3", sys.executable, "-m", "spgnn", *argv]
-    found = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
-    assert (found.returncode, found.stdout) == (code, "")
-    errors = [line for line in found.stderr.splitlines() if "error: " in line]
+    ended = launch(3, [sys.executable, "-m", "spgnn", *argv])
+    assert (ended.code, ended.out) == (code, "")
+    errors = [line for line in ended.err.splitlines() if "error: " in line]
     assert len(errors) == 1 and said in errors[0] and errors[0].startswith("spgnn: rank ")
 
 

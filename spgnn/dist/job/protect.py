@@ -115,7 +115,9 @@ class Job:
                 return False
             return self._line.ask(guard.ASK) != guard.QUIET
         if self.rank > 0 or isinstance(error, RankError):
-            time.sleep(PATIENCE_S)  # rank 0, or the rank that failed, ends the job meanwhile
+            # Rank 0, or the rank that failed, ends the job meanwhile: at once by hydra's pipe; Open MPI's mpirun
+            # and srun notice its exit after a second or so.
+            time.sleep(PATIENCE_S if self.launcher.pmi_fd >= 0 else 3 * PATIENCE_S)
         return True
 
 

@@ -382,11 +382,6 @@ def test_setup_bytes_are_those_of_one_graph(comm):
     assert sent[0] == sent[1] == sent[2] > 0
 
 
-def test_fitting_twice_starts_a_new_history():
-    trainer = Trainer(model(), distribute(learnable(), SelfCommunicator()), TrainConfig(epochs=3))
-    assert [len(trainer.fit().records) for _ in range(2)] == [3, 3]
-
-
 def test_a_run_with_replicated_rows_is_predicted_on_any_number_of_ranks(tmp_path):
     save_graph(learnable(), tmp_path / "graph")
     config = TrainConfig(epochs=2, hidden=8, replication=2, out=str(tmp_path / "run"))

@@ -91,7 +91,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_name_and_its_place(tmp_path,
         ({"hidden": True}, "hidden = True is bool; expected int"),
         ({"bias": 1}, "bias = 1 is int; expected bool"),
         ({"out": 1.5}, "out = 1.5 is float; expected str"),
-        ({"model": "gnc"}, "model = 'gnc' is not known; did you mean 'gcn'"),
+        ({"norm": "lyaer"}, "norm = 'lyaer' is not known; did you mean 'layer'"),
         ({"dtype": ["float32"]}, "dtype"),
     ],
 )

@@ -200,11 +200,12 @@ def on_one_rank(graph: Path, feature_norm: str):
 def last_test(dgraph, options: dict, seed: int) -> float:
     """Train once and return the test accuracy of the last epoch's weights, which nothing has chosen."""
     from spgnn.config import TrainConfig
-    from spgnn.experiment.model import build_model
+    from spgnn.layers.registry import ModelSpec
     from spgnn.training import Trainer
 
     config = TrainConfig(**options, seed=seed, eval_every=options["epochs"])
-    return Trainer(build_model(config, dgraph.n_features, dgraph.n_classes), dgraph, config).fit().records[-1]["test"]
+    model = ModelSpec.of(config, dgraph.n_features, dgraph.n_classes).build()
+    return Trainer(model, dgraph, config).fit().records[-1]["test"]
 
 
 def difference(first: list[dict], second: list[dict]) -> tuple[float, float]:

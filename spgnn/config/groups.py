@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .fields import option
-from .names import Device, Dtype, Edges, LayerNorm, Model, Norm, Order, Prune, Scheme, Wire
+from .names import Device, Dtype, Edges, LayerNorm, Norm, Order, Prune, Scheme, Wire
 
 MOST_SEED = 2**63 - 1
 MOST_THREADS = 1024
@@ -69,7 +69,7 @@ class ModelConfig:
     """The layers of a model."""
 
     heading = "Model"
-    model: Model = option("gcn", "architecture")
+    model: str = option("gcn", "architecture", metavar="gcn")
     hidden: int = option(128, "width of the hidden layers", low=1, high=1_000_000)
     layers: int = option(2, "number of layers", low=1, high=1000)
     norm: LayerNorm = option("none", "normalisation of hidden activations")

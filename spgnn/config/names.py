@@ -6,7 +6,6 @@ from typing import Literal, get_args
 
 Edges = Literal["undirected", "directed", "reversed"]
 Norm = Literal["gcn", "row", "none"]  # of the adjacency matrix
-Model = Literal["gcn"]
 LayerNorm = Literal["none", "layer"]
 Dtype = Literal["float32", "float64", "bfloat16"]
 Order = Literal["auto", "spmm_first"]

@@ -12,7 +12,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from ..atomic import new_file, new_folder, sync, write_text
-from ..errors import CheckpointError
+from ..config import TrainConfig
+from ..errors import CheckpointError, SpgnnError
+from ..layers.registry import ModelSpec
 
 WEIGHTS, MANIFEST = "model.safetensors", "manifest.json"
 
@@ -20,13 +22,15 @@ WEIGHTS, MANIFEST = "model.safetensors", "manifest.json"
 def save_checkpoint(folder: Path, epoch: int, state: dict[str, torch.Tensor], manifest: dict) -> Path:
     """Write folder/epoch-000060 and remove all but the best and the newest; return its path.
 
-    Args: state     weights by name; manifest: JSON values, `val` is what "best" means.
+    Args: state     weights by name.
+          manifest  JSON values: `val`, the score that decides which is best, and `model`, the ModelSpec as a dict,
+                    None for a custom model.
     A kill at any moment leaves complete checkpoints only.
     """
     final = folder / f"epoch-{epoch:06d}"
     weights = save({name: value.detach().contiguous().clone() for name, value in state.items()})
     with new_folder(final) as new:
-        for name, content in ((WEIGHTS, weights), (MANIFEST, _json({"format": 1, "epoch": epoch} | manifest).encode())):
+        for name, content in ((WEIGHTS, weights), (MANIFEST, _json({"format": 2, "epoch": epoch} | manifest).encode())):
             (new / name).write_bytes(content)  # save_file ignores the umask
             sync(new / name)
     best = best_checkpoint(folder)
@@ -47,6 +51,25 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
         return load_file(folder / WEIGHTS), manifest
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder / WEIGHTS}: cannot be read: {error}") from None
+
+
+def model_spec(folder: Path, manifest: dict, config: TrainConfig) -> ModelSpec:
+    """Return family and arguments of the model of a checkpoint; format 1 has widths, the rest is in config.toml.
+
+    Raises: CheckpointError for a custom model, and for what is no model of this version.
+    """
+    found, widths = manifest.get("model"), manifest.get("widths")
+    if found is None and widths is None:
+        raise CheckpointError(
+            f"{folder} holds a custom model, which only its own code can rebuild; predict in Python: "
+            "model.load_state_dict(spgnn.experiment.checkpoint.load_checkpoint(FOLDER)[0]), then model(dgraph.A, dgraph.X)"
+        )
+    try:
+        spec = ModelSpec.of(config, widths[0], widths[-1]) if found is None else ModelSpec(**found)
+        spec.build()
+    except (TypeError, ValueError, LookupError, AttributeError, SpgnnError) as error:
+        raise CheckpointError(f"{folder / MANIFEST}: no model of this version ({error}); train again") from None
+    return spec
 
 
 def best_checkpoint(folder: Path) -> Path:

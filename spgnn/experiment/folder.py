@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from .. import __version__
 from ..atomic import write_text
 from ..config import RUN_FILES, TrainConfig, is_of_run, to_toml
 from ..errors import ResourceError, UsageError, together
+from ..layers.registry import ModelSpec
 from ..machine import cores
 from ..training.trainer import Trainer
 from .checkpoint import finite, save_checkpoint, write_array, write_json
@@ -128,8 +129,8 @@ class RunFolder:
 class Log:
     """Writes a line per epoch and, in a long training, a checkpoint now and then; rank 0 alone writes."""
 
-    def __init__(self, folder: RunFolder | None, trainer: Trainer, report):
-        self.folder, self.trainer, self.report = folder, trainer, report
+    def __init__(self, folder: RunFolder | None, trainer: Trainer, report, spec: ModelSpec | None = None):
+        self.folder, self.trainer, self.report, self.spec = folder, trainer, report, spec
         self.saved_at, self.saved_epoch = time.monotonic(), -1
 
     def record(self, record: dict) -> None:
@@ -157,7 +158,8 @@ class Log:
 
     def _save(self, epoch: int, val, test, state) -> None:
         trainer = self.trainer
-        manifest = {"val": val, "test": test, "metric": trainer.history.metric, "widths": trainer.model.widths}
+        model = None if self.spec is None else asdict(self.spec)
+        manifest = {"val": val, "test": test, "metric": trainer.history.metric, "model": model}
         self.folder.save(epoch, state, manifest)
 
 

@@ -13,13 +13,13 @@ from ..config import TrainConfig, is_of_run, read_toml
 from ..cost.grid import valid_replications
 from ..dist.consistency import check_same, digest
 from ..errors import CheckpointError, UsageError, together
+from ..layers.registry import ModelSpec
 from ..partition import load_partition
 from ..spmm.kernels.buffers import sum_dtype
 from ..training.consistency import run_values
 from ..training.metrics import SPLITS, count, scores
 from ..training.splits import split_of
-from .checkpoint import best_checkpoint, finite, load_checkpoint, write_array
-from .model import build_model
+from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, write_array
 from .opened import distribute_source, open_source
 from .train import predicted, set_threads
 
@@ -38,7 +38,7 @@ def predict(
     """
     folder = Path(run_dir)
     together(comm, _check_outputs, folder, out, embeddings, root=0)
-    config, graph, state, widths, is_multilabel = together(comm, _read, folder)
+    config, graph, state, spec, is_multilabel = together(comm, _read, folder)
     weights = digest(*(state[name].numpy() for name in sorted(state)))
     check_same(
         comm,
@@ -55,22 +55,23 @@ def predict(
         config = replace(config, partition="")
     opened = open_source(source or graph, config, comm)
     dgraph = distribute_source(opened, replace(config, threads=set_threads(comm, config.threads)), comm)
-    model = together(comm, _model, config, widths, state, dgraph)
+    model = together(comm, _model, spec, state, dgraph)
+    if embeddings and len(model.layers) == 1:
+        raise UsageError("--embeddings: a model of one layer has none, the input of its last layer is X")
+    n_classes = spec.arguments["n_classes"]
     with torch.no_grad():
         Z_nC = model(dgraph.A, dgraph.X)
         H_nF = model.embed(dgraph.A, dgraph.X) if embeddings else None
-    if embeddings and len(widths) == 2:
-        raise UsageError("a model of one layer has no embeddings: the input of its last layer is X")
     target = Path(out) if out else folder / "predictions.npy"
-    report = {"predictions": str(target), "n": dgraph.n_nodes, "classes": widths[-1], "ranks": comm.size}
+    report = {"predictions": str(target), "n": dgraph.n_nodes, "classes": n_classes, "ranks": comm.size}
     predictions_N = dgraph.collect(predicted(Z_nC, is_multilabel))
     together(comm, write_array, target, predictions_N, "--out" if out else "", root=0)
     if embeddings:
         embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
         together(comm, write_array, Path(embeddings), embeddings_NF, "--embeddings", root=0)
         report["embeddings"] = embeddings
-    if _can_score(dgraph, widths[-1], is_multilabel, own_graph=source is None):
-        counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), widths[-1], comm)
+    if _can_score(dgraph, n_classes, is_multilabel, own_graph=source is None):
+        counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), n_classes, comm)
         report |= {name: scores(counts[s], dgraph.is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
     return finite(report)
 
@@ -96,17 +97,11 @@ def _read(folder: Path):
         raise CheckpointError(f"{folder}: no config.toml; expected the --out folder of `spgnn train`")
     config = read_toml(TrainConfig, folder / "config.toml")
     graph = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph", "")
-    state, manifest = load_checkpoint(best_checkpoint(folder / "checkpoints"))
-    widths = manifest.get("widths")
-    if (
-        not isinstance(widths, list)
-        or len(widths) < 2
-        or not all(isinstance(width, int) and width > 0 for width in widths)
-    ):
-        raise CheckpointError(f"{folder}: the checkpoint does not tell its layer widths; train again")
+    best = best_checkpoint(folder / "checkpoints")
+    state, manifest = load_checkpoint(best)
     if not isinstance(graph, str):
         raise CheckpointError(f"{folder / 'config.toml'}: graph = {graph!r}; expected a name or path")
-    return config, graph, state, widths, manifest.get("metric") == "micro_f1"
+    return config, graph, state, model_spec(best, manifest, config), manifest.get("metric") == "micro_f1"
 
 
 def _can_score(dgraph, n_classes: int, is_multilabel: bool, own_graph: bool) -> bool:
@@ -116,14 +111,12 @@ def _can_score(dgraph, n_classes: int, is_multilabel: bool, own_graph: bool) -> 
     return dgraph.n_classes == n_classes if is_multilabel else dgraph.n_classes <= n_classes
 
 
-def _model(config: TrainConfig, widths, state, dgraph):
-    if dgraph.n_features != widths[0]:
-        raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {widths[0]}")
-    model = build_model(config, widths[0], widths[-1]).to(
-        device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype)
-    )  # before loading rounds
+def _model(spec: ModelSpec, state, dgraph):
+    if dgraph.n_features != (f_in := spec.arguments["f_in"]):
+        raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {f_in}")
+    model = spec.build().to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype))  # before loading rounds
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
-        raise CheckpointError(f"the weights do not fit the options in config.toml: {error}") from None
+        raise CheckpointError(f"the weights do not fit the model of their manifest: {error}") from None
     return model.eval()

@@ -16,6 +16,7 @@ from ..dist.consistency import check_same
 from ..dist.launch import share_of_threads
 from ..distgraph import DistGraph
 from ..errors import together
+from ..layers.registry import ModelSpec, check_model
 from ..machine import peak_rss_mb
 from ..training.consistency import run_values
 from ..training.steps.captured import CapturedStep
@@ -24,7 +25,6 @@ from ..training.trainer import Trainer
 from .checkpoint import finite
 from .device import device_facts, explaining_memory, set_up_device
 from .folder import Log, RunFolder, check_outputs, held_folder
-from .model import build_model
 from .observe import observed, time_operations
 from .opened import distribute_source, open_source
 
@@ -48,6 +48,7 @@ def run(
     check_same(comm, run_values(source, config))
     check_outputs(config)
     with observed(config, comm, show) as (comm, recorder):
+        check_model(config)
         set_up_device(config, comm.size)
         ProcessGrid(comm.size, config.replication)  # before anything is read
         together(comm, load_machine, config.machine, root=0)
@@ -63,14 +64,15 @@ def _train_into(
 ) -> dict:
     comm.phase = "set up training"
     check_trainable(dgraph)
-    trainer = Trainer(build_model(config, dgraph.n_features, dgraph.n_classes), dgraph, config)
+    spec = ModelSpec.of(config, dgraph.n_features, dgraph.n_classes)
+    trainer = Trainer(spec.build(), dgraph, config)
     trainer.release_input()
     if config.cuda_graph:
         trainer.steps = CapturedStep(trainer.steps)
     time_operations(recorder, trainer)
     if config.out:
         together(comm, lambda: folder.begin(source, config, comm, torch.get_num_threads()), root=0)
-    log = Log(folder, trainer, report)
+    log = Log(folder, trainer, report, spec)
     with explaining_memory(trainer):
         history = trainer.fit(log.record)
         comm.phase = "write results"

@@ -8,6 +8,7 @@ from torch import nn
 from ..config.names import LAYER_NORMS
 from ..errors import UsageError, check_integer, nearest
 from .layer import Layer, activation
+from .stack import Stack
 
 NORMS = (None, *(name for name in LAYER_NORMS if name != "none"))
 
@@ -71,6 +72,18 @@ class GCN(Layer):
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, act={self.act_name}, residual={self.residual}"
+
+
+def gcn_stack(f_in: int, n_classes: int, options) -> Stack:
+    """Return F -> hidden ... -> C with ReLU between the layers; norm and residual act on hidden layers alone."""
+    widths = [f_in] + [options.hidden] * (options.layers - 1) + [n_classes]
+    norm = None if options.norm == "none" else options.norm
+    layers = [
+        GCN(f, c, act="relu", bias=options.bias, norm=norm, residual=options.residual)
+        for f, c in zip(widths[:-2], widths[1:-1])
+    ]
+    last = GCN(widths[-2], widths[-1], bias=options.bias)
+    return Stack(*layers, last, dropout=options.dropout, input_dropout=options.input_dropout)
 
 
 def _dense(H_nF) -> torch.Tensor:

@@ -179,7 +179,7 @@ def test_a_trace_does_not_take_the_name_of_a_result(tmp_path, trace):
 
 @pytest.mark.parametrize(
     "spoilt, said",
-    [("graph", "config.toml: graph = 5; expected a name or path"), ("widths", "does not tell its layer widths")],
+    [("graph", "config.toml: graph = 5; expected a name or path"), ("manifest", "model.*family")],
 )
 def test_a_run_folder_that_was_spoilt_is_named(tmp_path, spoilt, said):
     training("sbm:n=50", out=str(tmp_path / "out"))
@@ -188,6 +188,6 @@ def test_a_run_folder_that_was_spoilt_is_named(tmp_path, spoilt, said):
         (tmp_path / "out" / "config.toml").write_text(text.replace('graph = "sbm:n=50"', "graph = 5"))
     else:
         for path in (tmp_path / "out" / "checkpoints").rglob("manifest.json"):
-            path.write_text(json.dumps(json.loads(path.read_text()) | {"widths": ["a", 8, 4]}))
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"model": {"arguments": {}}}))
     with pytest.raises(CheckpointError, match=said):
         predict(str(tmp_path / "out"), SelfCommunicator())

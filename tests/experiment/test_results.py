@@ -1,5 +1,6 @@
 """The folder of a run: nothing of an earlier one stays, nobody writes into it, a full disk is told with the file, weights are as they were."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,11 +18,12 @@ from spgnn.config import RUN_FILES, TrainConfig, read_toml
 from spgnn.data import load_graph
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
-from spgnn.errors import ResourceError, SpgnnError, UsageError
+from spgnn.errors import CheckpointError, ResourceError, SpgnnError, UsageError
 from spgnn.experiment import checkpoint, predict, run
 from spgnn.experiment.checkpoint import best_checkpoint, load_checkpoint
-from spgnn.experiment.folder import RunFolder
+from spgnn.experiment.folder import Log, RunFolder
 from spgnn.layers import GCN, Stack
+from spgnn.layers.registry import ModelSpec
 from spgnn.training.trainer import Trainer
 
 SOURCE = "sbm:n=60,seed=1"
@@ -295,3 +297,66 @@ def test_weights_of_float64_predict_as_they_were_trained(tmp_path):
     model.load_state_dict(load_checkpoint(best_checkpoint(tmp_path / "run" / "checkpoints"))[0])
     embeddings_NF = dgraph.collect(model.embed(dgraph.A, dgraph.X).detach().numpy())
     np.testing.assert_allclose(np.load(tmp_path / "e.npy"), embeddings_NF, rtol=1e-12, atol=1e-14)
+
+
+def test_a_checkpoint_rebuilds_its_model_from_family_and_arguments(tmp_path):
+    trained(tmp_path / "run", hidden=5, layers=3, norm="layer", residual=True, bias=False, dropout=0.2)
+    state, manifest = load_checkpoint(best_checkpoint(tmp_path / "run" / "checkpoints"))
+    options = {"hidden": 5, "layers": 3, "dropout": 0.2, "input_dropout": True, "norm": "layer", "residual": True}
+    arguments = {"f_in": 16, "n_classes": 4} | options | {"bias": False}
+    assert manifest["model"] == {"family": "gcn", "arguments": arguments}
+    expected = np.load(tmp_path / "run" / "predictions.npy")
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace("hidden = 5", "hidden = 7").replace("layers = 3", "layers = 1"))
+    predict(str(tmp_path / "run"), SelfCommunicator())
+    assert np.array_equal(np.load(tmp_path / "run" / "predictions.npy"), expected)
+    assert (model := ModelSpec(**manifest["model"]).build()).dropout == 0.2 and not model.is_trained
+    model.load_state_dict(state)
+
+
+def manifests(folder, change):
+    for path in (folder / "checkpoints").rglob("manifest.json"):
+        path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+def test_a_checkpoint_of_format_1_is_read(tmp_path):
+    trained(tmp_path / "run", residual=True, layers=3)
+    expected = np.load(tmp_path / "run" / "predictions.npy")
+    manifests(tmp_path / "run", lambda m: m | {"format": 1, "model": None, "widths": [16, 4, 4, 4]})
+    predict(str(tmp_path / "run"), SelfCommunicator())
+    assert np.array_equal(np.load(tmp_path / "run" / "predictions.npy"), expected)
+
+
+@pytest.mark.parametrize("model, message", [
+    (None, "holds a custom model.*predict in Python: model.load_state_dict"),
+    ({"family": "sage", "arguments": {}}, "manifest.json: no model of this version .*'sage' is not known"),
+    ({"family": "gcn", "arguments": {"f_in": "a"}}, r"f_in = 'a'; expected an integer"),
+    ({"family": "gcn", "arguments": {"f_in": 16, "n_classes": 4, "hidden": 4}}, "a gcn has hidden; expected hidden, layers"),
+    ({"family": "gcn", "arguments": None}, "no model of this version"),
+    ({"kind": "gcn"}, "no model of this version"),
+    ([1], "no model of this version"),
+])  # fmt: skip
+def test_a_checkpoint_whose_model_cannot_be_rebuilt_is_refused(tmp_path, model, message):
+    trained(tmp_path / "run")
+    manifests(tmp_path / "run", lambda manifest: manifest | {"model": model})
+    with pytest.raises(CheckpointError, match=message):
+        predict(str(tmp_path / "run"), SelfCommunicator())
+
+
+def test_weights_of_another_model_than_the_manifests_are_refused(tmp_path):
+    trained(tmp_path / "run")
+    wider = lambda m: m | {"model": m["model"] | {"arguments": m["model"]["arguments"] | {"hidden": 5}}}
+    manifests(tmp_path / "run", wider)
+    with pytest.raises(CheckpointError, match="weights do not fit the model of their manifest"):
+        predict(str(tmp_path / "run"), SelfCommunicator())
+
+
+def test_a_log_of_a_custom_model_saves_none(tmp_path):
+    trainer = Trainer(Stack(GCN(6, 3)), distribute(random_graph(), SelfCommunicator()), TrainConfig(epochs=1))
+    (tmp_path / "run").mkdir()
+    folder = RunFolder(tmp_path / "run")
+    folder.begin("mine", trainer.config, trainer.comm, 1)
+    log = Log(folder, trainer, None)
+    trainer.fit(log.record)
+    log.close()
+    assert load_checkpoint(best_checkpoint(tmp_path / "run" / "checkpoints"))[1]["model"] is None

@@ -316,7 +316,7 @@ def test_a_run_on_features_of_its_own_file_predicts_another_graph_with_its_own(t
         str(tmp_path / "out"), SelfCommunicator(), source=str(tmp_path / "graph"), out=str(tmp_path / "p.npy")
     )
     assert with_file["test"] != without["test"]
-    with pytest.raises(UsageError, match="one layer has no embeddings"):
+    with pytest.raises(UsageError, match="--embeddings: a model of one layer has none"):
         predict(str(tmp_path / "out"), SelfCommunicator(), embeddings=str(tmp_path / "e.npy"))
 
 

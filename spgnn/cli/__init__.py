@@ -8,35 +8,51 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
 from .. import __version__
 from ..errors import UsageError
-from .check import check
-from .convert import convert
-from .doctor import doctor
 from .failure import explaining
-from .info import info
-from .measure import measure
-from .partition import partition
-from .plan import plan
-from .predict import predict
-from .report import report
-from .train import train
 
-EXIT_CODES = "Exit codes: 0; 2 usage; 3 bad input; 4 resources; 5 numerical; 70 watchdog; 130 interrupted; 1 others."
+# In the order of a day's work; the module of a command has its name.
+COMMANDS = {
+    "train": "Train a model on all nodes at once.",
+    "predict": "Predict with the weights of a run.",
+    "report": "Write tables and figures of a run as one HTML file.",
+    "info": "Show what a graph holds.",
+    "check": "Check every array and checksum of a graph.",
+    "convert": "Read a graph and write it as a native folder.",
+    "partition": "Cut a graph into k parts.",
+    "measure": "Predict what a training sends.",
+    "plan": "Predict memory, bytes and time of a training.",
+    "doctor": "Check launcher, threads, MPI and speed.",
+}
+EXIT_CODES = (
+    "Exit codes: 0 success, 2 usage, 3 bad input, 4 resources, 5 numerical, 70 watchdog, 130 interrupted, 1 other."
+)
 
 
 class Commands(click.Group):
-    """A group that lists its commands in the order of a day's work."""
+    """The group of COMMANDS; a command is imported when it is called or asked for help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context | None, name: str) -> click.Command | None:
+        if name in COMMANDS and self.commands.get(name) is None:
+            self.commands[name] = getattr(import_module(f".{name}", __name__), name)
+        return self.commands.get(name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(
     cls=Commands,
+    commands=dict.fromkeys(COMMANDS),  # names for a suggestion
     epilog=EXIT_CODES,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -47,19 +63,15 @@ def spgnn(ctx: click.Context) -> None:
     """Exact full-graph training of graph neural networks, on one machine or under MPI.
 
     \b
-    A first run, on the graph that comes with it:
+    A first run, on the bundled graph:
       spgnn train wordnet --epochs 60
       mpirun -n 4 spgnn train wordnet --epochs 60
 
-    Data goes to stdout, messages to stderr.
+    Results go to stdout, messages to stderr. `spgnn COMMAND --help` lists the options of a command.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(UsageError.exit_code)
-
-
-for command in (train, predict, report, info, check, convert, partition, measure, plan, doctor):
-    spgnn.add_command(command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

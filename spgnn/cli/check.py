@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from ..config import SourceConfig
 from .console import Progress, fields_table, write, write_json
-from .options import GRAPH_HELP, OneProcess, graph_argument, output_options
+from .options import GRAPH_HELP, OneProcess, field_option, graph_argument, output_options
 
 
-@click.command(cls=OneProcess, short_help="Check every array and checksum of a graph.", epilog=GRAPH_HELP)
+@click.command(cls=OneProcess, epilog=GRAPH_HELP)
 @graph_argument
-@click.option("--format", default="", metavar="NAME", help="format of GRAPH; guessed if omitted")
+@field_option(SourceConfig, "format")
 @output_options
 def check(graph: str, format: str, as_json: bool) -> None:
     """Check every array of GRAPH, and the checksums of a native folder.

@@ -17,7 +17,7 @@ the formats
 """
 
 
-@click.command(cls=OneProcess, short_help="Read a graph and write it as a native folder.", epilog=SRC_HELP)
+@click.command(cls=OneProcess, epilog=SRC_HELP)
 @click.argument("src", metavar="SRC")
 @click.argument("dst", metavar="DST")
 @source_options

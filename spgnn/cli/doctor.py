@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
 
-@click.command(cls=Sections, short_help="Check launcher, threads, MPI and speed.")
+@click.command(cls=Sections)
 @click.option("--calibrate", metavar="FILE", default="", help="measure longer and write a machine file")
 @click.option("--full", is_flag=True, help="also send messages above 2^31 bytes; needs 9 GB")
 @field_option(HardwareConfig, "threads")

@@ -9,7 +9,7 @@ from .options import GRAPH_HELP, OneProcess, graph_argument, output_options, sou
 from .source import load
 
 
-@click.command(cls=OneProcess, short_help="Show what a graph holds.", epilog=GRAPH_HELP)
+@click.command(cls=OneProcess, epilog=GRAPH_HELP)
 @graph_argument
 @source_options
 @output_options

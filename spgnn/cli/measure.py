@@ -55,7 +55,7 @@ SIMULATED = {
 }
 
 
-@click.command(cls=OneProcess, short_help="Predict what a partition sends.", epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
+@click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
 @config_options(MeasureConfig)
 @output_options
 def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:

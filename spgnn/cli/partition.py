@@ -20,7 +20,7 @@ OPTIONS = {
 }
 
 
-@click.command(cls=OneProcess, short_help="Cut a graph into k parts.", epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
+@click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
 @config_options(PartitionConfig)
 @output_options
 def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:

@@ -39,9 +39,7 @@ COLUMNS = {
 }
 
 
-@click.command(
-    cls=OneProcess, short_help="Predict memory, bytes and time of a training.", epilog=f"{GRAPH_HELP}\n{METHOD_HELP}"
-)
+@click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
 @config_options(PlanConfig)
 @output_options
 def plan(graph: str, config: PlanConfig, as_json: bool) -> None:

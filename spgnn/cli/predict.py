@@ -9,7 +9,7 @@ from .failure import explaining
 from .options import output_options
 
 
-@click.command(short_help="Predict with the weights of a run.")
+@click.command()
 @click.argument("run", metavar="RUN")
 @click.option("--graph", default="", metavar="GRAPH", help="graph to predict on; the run's own when left out")
 @click.option("--out", default="", metavar="FILE", help="file to write, .npy; RUN/predictions.npy when left out")

@@ -13,7 +13,7 @@ from .console import fields_table, write, write_json
 from .options import OneProcess, output_options
 
 
-@click.command(cls=OneProcess, short_help="Write tables and figures of a run as one HTML file.")
+@click.command(cls=OneProcess)
 @click.argument("run", metavar="RUN")
 @click.option("--out", default="", metavar="FILE", help="HTML file to write [RUN/report.html]")
 @click.option("--pictures", default="", metavar="DIR", help="also write each figure as PNG and SVG")

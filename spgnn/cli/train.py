@@ -10,7 +10,7 @@ from .failure import explaining
 from .options import GRAPH_HELP, METHOD_HELP, Sections, config_options, output_options
 
 
-@click.command(cls=Sections, short_help="Train a model on all nodes at once.", epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
+@click.command(cls=Sections, epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
 @config_options(TrainConfig)
 @output_options
 def train(graph: str, config: TrainConfig, as_json: bool) -> None:

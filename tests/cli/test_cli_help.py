@@ -17,7 +17,7 @@ from spgnn.config import MeasureConfig, PartitionConfig, PlanConfig, TrainConfig
 from spgnn.config.names import PARTITIONERS
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("train", "predict", "report", "info", "check", "convert", "partition", "measure", "plan", "doctor")
+COMMANDS = tuple(cli.COMMANDS)
 RUN = """
 import sys, time
 from spgnn.cli import main
@@ -30,7 +30,7 @@ CONFIGS = {"train": TrainConfig, "partition": PartitionConfig, "measure": Measur
 
 
 def options_of(command: str) -> dict:
-    return {param.name: param for param in cli.spgnn.commands[command].params}
+    return {param.name: param for param in cli.spgnn.get_command(None, command).params}
 
 
 @pytest.mark.parametrize("argv", [["--help"], *([c, "--help"] for c in COMMANDS), ["--version"]])

@@ -92,6 +92,8 @@ def test_absurdly_many_declared_nodes_are_refused_by_every_reader(tmp_path):
 )
 def test_it_is_said_that_weights_are_not_read(tmp_path, head, edges, is_said):
     path, said = tmp_path / "e.txt", []
+    if is_said:
+        head = head.replace(b"source,target", b"source,target,w").replace(b"source target", b"source target w")
     path.write_bytes(head + edges)
     part_to_folder(path, 2, tmp_path / "parts", memory="16GB", note=said.append)
     assert said == [f"the third column of {path} is not read: every edge weighs 1"] * is_said
@@ -118,3 +120,51 @@ def test_one_title_is_dropped_and_a_second_is_a_bad_line(tmp_path):
     for read in (read_graph, lambda path: part_stream(path, 1)):
         with pytest.raises(FormatError, match="e.csv:3: .*'u"):
             read(path)
+
+
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        (b",src,dst\n0,5,7\n1,2,9\n", "e.csv:1: the first column has no name, so it is taken for an index, as pandas"),
+        (b"\tsource\ttarget\n0\t5\t7\n", "e.csv:1: the first column has no name"),
+        (b",src,dst,weight\n0,5,7,0.5\n", "e.csv:1: the first column has no name"),
+        (b'"","src","dst"\n0,5,7\n', "e.csv:1: the first column has no name"),
+        (b"# made today\nUnnamed: 0,src,dst\n0,5,7\n", "e.csv:2: the first column has no name"),
+        (b"src,dst,time\n5,7,1000\n", "e.csv:1: names 'src', 'dst', 'time', and the edges have 3 columns; the third is read as weight if"),
+        (b"weight,src,dst\n1,5,7\n", "e.csv:1: names 'weight', 'src', 'dst', and"),
+        (b"src dst\n5 7 1\n", "e.csv:1: names 'src', 'dst', and the edges have 3 columns; the third is read as weight if"),
+    ],
+)  # fmt: skip
+def test_names_of_columns_that_are_no_edges_are_refused_by_every_reader(tmp_path, lines, message):
+    path = tmp_path / "e.csv"
+    path.write_bytes(lines)
+    for read in (
+        read_graph, lambda path: part_stream(path, 2), lambda path: part_to_folder(path, 2, tmp_path / "parts", memory="16GB"),
+    ):  # fmt: skip
+        with pytest.raises(FormatError) as caught:
+            read(path)
+        assert message in str(caught.value)
+    assert ("index=False, or name the columns" if "no name" in message else "weight, weights, edge_weight") in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize(
+    "lines, weight",
+    [
+        (b"src,dst,weight\n0,1,2.5\n", 2.5),
+        (b'"from","to","W"\r\n0,1,2.5\r\n', 2.5),
+        (b"source target Value\n0 1 2.5\n", 2.5),
+        (b"0,1,2.5\n", 2.5),
+        (b"# src dst time\n0 1 2.5\n", 2.5),
+        (b"src, dst,\n0,1\n", 1),
+        (b"\tsrc\tdst\n\t0\t1\n", 1),
+        (b"edges of a graph\n0 1\n", 1),
+        (b"node 1,node 2\n0,1\n", 1),
+    ],
+)
+def test_the_third_column_is_the_weight_where_its_name_or_no_name_says_so(tmp_path, lines, weight):
+    path = tmp_path / "e.csv"
+    path.write_bytes(lines)
+    A = read_graph(path).A
+    assert (A.nnz, A[0, 1]) == (1, weight) and part_stream(path, 2).n_nodes == 2

@@ -22,6 +22,7 @@ COMMENT_LINES = comment_lines("#%")
 BOM = b"\xef\xbb\xbf"
 HEADER = re.compile(rb"nodes:?\s*(\d{1,18})[\s,|]+edges:?\s*(\d{1,18})", re.IGNORECASE)
 COLUMNS = "source, target and perhaps a weight"
+WEIGHT_NAMES = ("weight", "weights", "edge_weight", "w", "value", "val")  # of a third column
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,11 @@ class Head:
 
 
 def read_head(path: Path) -> Head:
-    """Read a text file up to its first edge."""
-    n_bytes, has_title, header, words = 0, False, None, []
+    """Read a text file up to its first edge.
+
+    Raises: FormatError where the names of columns say that the third is no weight, or the first an index.
+    """
+    n_bytes, names, title_line, header, words = 0, [], 0, None, []
     for block, line in line_blocks(path):
         at = len(BOM) if line == 1 and block.startswith(BOM) else 0
         while True:
@@ -59,14 +63,16 @@ def read_head(path: Path) -> Head:
             header = header or HEADER.search(block, start, at)
             end = block.find(b"\n", at) + 1 or len(block)
             words = block[at:end].replace(b",", b" ").split()
-            if has_title or not _is_title(words):
+            if names or not (names := _names_of_columns(block[at:end])):
                 break
-            has_title, at = True, end
+            title_line, at = line + block.count(b"\n", 0, at), end
         n_bytes += at
         if words:
             break
+    if names and words:
+        _check_names(f"{path}:{title_line}", names, len(words))
     n_nodes, n_edges = map(int, header.groups()) if header else (0, 0)
-    return Head(n_bytes, has_title, n_nodes, n_edges, len(words))
+    return Head(n_bytes, bool(names), n_nodes, n_edges, len(words))
 
 
 def edge_blocks(path: Path, head: Head, progress=None) -> Iterator[tuple[bytes, int]]:
@@ -125,9 +131,29 @@ def read_edges(path: Path, progress=None):
     )
 
 
-def _is_title(words: list[bytes]) -> bool:
-    """A line is the names of columns: each word starts with a letter or a quote."""
-    return bool(words) and all(chr(word[0]).isalpha() or word[:1] in b"\"'_" for word in words)
+def _names_of_columns(line: bytes) -> list[str]:
+    """Return the names of columns that a line has, of which only the first may be empty; [] for a line of values."""
+    separator = next((mark for mark in (b",", b"\t") if mark in line), None)
+    cells = [cell.strip().decode("utf-8", "replace") for cell in line.split(separator)]
+    names = [cell.strip("\"'").strip() for cell in cells]
+    is_title = any(names) and all(not cell or cell[0].isalpha() or cell[0] in "\"'_" for cell in cells)
+    return names[:1] + [name for name in names[1:] if name] if is_title else []
+
+
+def _check_names(where: str, names: list[str], n_columns: int) -> None:
+    """Raise FormatError where the names of n_columns do not say that they are source, target and perhaps a weight."""
+    is_unnamed = names[0].startswith("Unnamed:") or (not names[0] and n_columns == len(names))
+    if is_unnamed:
+        raise FormatError(
+            f"{where}: the first column has no name, so it is taken for an index, as pandas writes one; "
+            f"write the file with index=False, or name the columns: {COLUMNS}"
+        )
+    names = [name for name in names if name]
+    if n_columns == 3 and (len(names) != 3 or names[2].lower() not in WEIGHT_NAMES):
+        raise FormatError(
+            f"{where}: names {', '.join(map(repr, names))[:200]}, and the edges have 3 columns; the third is read as weight "
+            f"if it is named {', '.join(WEIGHT_NAMES[:-1])} or {WEIGHT_NAMES[-1]}: rename it, or remove it"
+        )
 
 
 def _joined(arrays: list) -> np.ndarray | None:

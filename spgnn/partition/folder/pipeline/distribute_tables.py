@@ -1,4 +1,4 @@
-"""Deal the rows of a table out to the parts: one pass over its file, each part's rows appended to its own.
+"""Distribute the rows of a table to the parts: one pass over its file, the rows of each part appended to its own.
 
 Shapes: N nodes, m rows of a block, k parts.
 """
@@ -15,7 +15,7 @@ from .work import Work
 ID_ROWS = 1 << 20
 
 
-def deal_ids(work: Work, owner_N: np.ndarray, k: int) -> dict:
+def write_own_ids(work: Work, owner_N: np.ndarray, k: int) -> dict:
     """Write own.npy of each part: its nodes, rising, int64."""
     files = [NpyFile(work.new / part_name(p) / "own.npy", np.int64) for p in range(k)]
     for start in range(0, len(owner_N), ID_ROWS):
@@ -27,7 +27,7 @@ def deal_ids(work: Work, owner_N: np.ndarray, k: int) -> dict:
     return {}
 
 
-def deal(
+def distribute_table(
     work: Work,
     table: Dense | Sparse,
     name: str,

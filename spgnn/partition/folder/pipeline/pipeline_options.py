@@ -1,0 +1,133 @@
+"""PipelineOptions: the arguments of one part_to_folder, checked before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ....errors import InputError, UsageError, nearest
+from ....graph import Graph
+from ....graph.graph import EDGES
+from ...checks import check_k
+from ...stream.methods import BALANCE, check_options
+from ...stream.sources import EdgeStream, edge_stream, is_read_fast
+from .inputs import identity, identity_of_option
+from .memory_budget import Memory, memory_bytes_of
+from .part_tables import Dense, Sparse, check_rows, features_table, labels_table, split_table
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineOptions:
+    """The arguments of part_to_folder, which describes them; method_options are those of the method.
+
+    Raises: UsageError, InputError or FormatError naming the argument, when it is made or its tables are first read.
+    """
+
+    source: Any
+    k: int
+    method: str = "spring"
+    seed: int = 0
+    balance: float = BALANCE
+    _: KW_ONLY
+    memory: str | int = "2GB"
+    edges: str | None = None
+    hops: int = 1
+    features: Any = None
+    labels: Any = None
+    split: Any = None
+    owner: Any = None
+    n_nodes: int | None = None
+    format: str | None = None
+    relabel: bool = False
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        k, is_given = check_k(self.k), self.owner is not None
+        check_options(
+            "spring" if is_given else self.method, self.seed, self.balance, self.hops, {} if is_given else self.method_options
+        )  # fmt: skip
+        if self.edges is not None and self.edges not in EDGES:
+            raise UsageError(f"edges = {self.edges!r} is not known{nearest(self.edges, EDGES)}")
+        if not isinstance(self.relabel, (bool, np.bool_)):
+            raise UsageError(f"relabel = {self.relabel!r}; expected True or False")
+        if self.n_nodes is not None and self.relabel:
+            raise UsageError(
+                "relabel (--relabel) and n_nodes (--nodes) do not go together: relabelled nodes are those of the stream"
+            )
+        source, edges = self.source, self.edges or "undirected"
+        if isinstance(source, Graph):
+            source = source.in_use() if self.edges is None else source.with_edges(self.edges)
+            edges = source.edges
+            if np.any(source.A.data != 1):
+                raise InputError(
+                    f"{source.name}: has weights, and a stream of edges carries none; use part_graph and save_partition, "
+                    f"or make a Graph without weights"
+                )
+        features = sp.csr_array(self.features) if sp.issparse(self.features) else self.features
+        numbers = {"k": k, "seed": int(self.seed), "balance": float(self.balance), "hops": int(self.hops)}
+        for name, value in {"source": source, "edges": edges, "features": features, **numbers}.items():
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def tables(self) -> dict[str, Dense | Sparse]:
+        """The tables that were given, opened: features, labels, split; all have a row per node."""
+        openers = {"features": features_table, "labels": labels_table, "split": split_table}
+        values = {name: getattr(self, name) for name in openers}
+        tables = {name: openers[name](value) for name, value in values.items() if value is not None}
+        for table in tables.values():
+            first = next(iter(tables.values()))
+            if self.n_nodes is None:
+                check_rows(table, first.rows, f"{first.where} has as many")
+            else:
+                check_rows(table, self.n_nodes, "n_nodes (--nodes) says so")
+        return tables
+
+    @property
+    def given_nodes(self) -> int | None:
+        """N as n_nodes or the tables give it, None if the stream has to be read for it."""
+        if self.n_nodes is not None:
+            return int(self.n_nodes)
+        return None if self.relabel or not self.tables else next(iter(self.tables.values())).rows
+
+    @property
+    def path(self) -> Path | None:
+        """The file of edges, if the source is one."""
+        return Path(self.source) if isinstance(self.source, (str, Path)) else None
+
+    @property
+    def stream_edges(self) -> str:
+        """How the edges of the stream are used: a Graph's A_ij are streamed as j, i."""
+        return "reversed" if isinstance(self.source, Graph) else self.edges
+
+    @property
+    def is_copied(self) -> bool:
+        """The first pass copies the edges as binary pairs: later passes would parse or relabel them again."""
+        return self.relabel or not is_read_fast(self.source, self.format)
+
+    def stream(self) -> EdgeStream:
+        """Return the stream of edges."""
+        where = next(iter(self.tables.values())).where if self.tables and self.n_nodes is None else ""
+        return edge_stream(self.source, self.given_nodes, self.format, where)
+
+    def budget(self) -> Memory:
+        """Return the shares of the memory, with what this process holds now."""
+        is_parsed = not is_read_fast(self.source, self.format)
+        return Memory.now(memory_bytes_of(self.memory), self.method, self.k, self.hops, self.relabel, is_parsed)
+
+    def key(self) -> dict:
+        """Return everything that the result depends on: the work of a killed run with the same key is continued."""
+        names = ("format", "edges", "k", "method", "seed", "balance", "hops")
+        key = {name: getattr(self, name) for name in names} | {
+            "relabel": bool(self.relabel),
+            "n_nodes": self.given_nodes,
+        }
+        key["memory"] = memory_bytes_of(self.memory)
+        key["options"] = {name: identity_of_option(value) for name, value in sorted(self.method_options.items())}
+        inputs = ("source", "owner", "features", "labels", "split")
+        return key | {name: identity(getattr(self, name)) for name in inputs}

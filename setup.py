@@ -31,8 +31,8 @@ setup(
         ),
         Pybind11Extension(
             "spgnn.partition._loops",
-            ["spgnn/partition/loops.cpp"],
-            depends=[f"spgnn/partition/{name}.h" for name in ("arrays", "cover", "locality", "similarity")],
+            [f"spgnn/partition/{name}.cpp" for name in ("loops", "cover", "locality", "similarity")],
+            depends=[f"spgnn/partition/{name}.h" for name in ("arrays", "loops", "cover", "locality", "similarity")],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall", "-pthread"],
             extra_link_args=["-pthread"],

@@ -17,17 +17,13 @@ using namespace spgnn::stream;
 namespace {
 
 using spgnn::Array;
+using spgnn::array_of;
 using spgnn::check;
 
 template <class Index>
 Edges<Index> edges_of(const Array<Index>& ids) {
     check(ids.ndim() == 2 && ids.shape(1) == 2, "edges must be (m, 2)");
     return {ids.data(), int64_t(ids.shape(0))};
-}
-
-template <class T, class Memory>
-py::array_t<T> array_of(const std::vector<T, Memory>& values) {
-    return py::array_t<T>(py::ssize_t(values.size()), values.data());
 }
 
 void check_parts(int64_t k) { check(k >= 1 && k < (1 << 16), "k must be from 1 to 65,535"); }

@@ -1,0 +1,52 @@
+// The order of a block's rows for caches: arguments checked, Python's lock released.
+
+#include <pybind11/pybind11.h>
+
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "locality.h"
+#include "loops.h"
+
+namespace py = pybind11;
+
+namespace spgnn {
+namespace {
+
+// The cheapest of the orders in locality.h, empty where none costs at most `enough` of what the rows as they stand do;
+// what reading costs as they stand, and in that order.
+template <class Index>
+py::tuple local_order(const Array<int64_t>& indptr, const Array<Index>& indices, double enough) {
+    const int64_t n = indptr.size() - 1, *starts = indptr.data();
+    const Index* columns = indices.data();
+    std::vector<int32_t> best;
+    int64_t now = 0, least = 0;
+    {
+        py::gil_scoped_release free;
+        check_csr(indptr, indices, n);
+        now = least = reading_cost(starts, columns, n, nullptr);
+        auto compare = [&](std::vector<int32_t> order) {
+            const int64_t cost = reading_cost(starts, columns, n, order.data());
+            if (double(cost) <= enough * double(now) && cost < least) least = cost, best = std::move(order);
+        };
+        compare(by_degree(starts, n));
+        compare(Communities().order(starts, columns, n));
+    }
+    return py::make_tuple(array_of(best), now, least);
+}
+
+template <class Index>
+void define(py::module_& m) {
+    m.def("local_order", &local_order<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("enough"));
+}
+
+}  // namespace
+
+void define_locality(py::module_& m) {
+    define<int32_t>(m);
+    define<int64_t>(m);
+}
+
+}  // namespace spgnn

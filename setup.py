@@ -64,7 +64,7 @@ setup(
             depends=["spgnn/partition/arrays.h"]
             + [
                 f"spgnn/partition/stream/{name}.h"
-                for name in ("edges", "gist", "refine", "replicas", "spring", "text", "vertexcut")
+                for name in ("edges", "summary", "refine", "replicas", "spring", "text", "vertexcut")
             ],
             cxx_std=17,
             # Scores decide by comparing doubles: the same on every machine, so no fused multiply-add.

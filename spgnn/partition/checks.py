@@ -10,7 +10,7 @@ from ..config import MOST_BALANCE, MOST_SEED
 from ..config.names import SCHEMES
 from ..errors import PartitionError, UsageError, is_integer, is_number, nearest
 
-# What parts send each other is a (k, k) table of int64: 512 MB at this k.
+# The rows that parts send each other are a (k, k) table of int64: 512 MB at this k.
 MAX_PARTS = 2**13
 
 
@@ -48,7 +48,7 @@ def check_scheme(scheme) -> str:
 
 
 def count_parts(owner_N) -> int:
-    """Return 1 + the largest owner, at least 1: the k of an owner array that comes without one."""
+    """Return 1 + the largest owner, at least 1: the k of an owner array given without one."""
     owner_N = np.asarray(owner_N)
     return 1 + max(int(owner_N.max(initial=0)), 0) if owner_N.dtype.kind in "iu" else 1
 
@@ -59,7 +59,7 @@ def check_length(owner_N, n_nodes: int | None, who: str = "partition") -> np.nda
     try:
         owner_N = np.asarray(owner_N)
     except ValueError:  # a tuple of arrays
-        raise PartitionError(f"{who}: owner is a {type(owner_N).__name__} of unlike things; {expected}") from None
+        raise PartitionError(f"{who}: owner is a ragged {type(owner_N).__name__}; {expected}") from None
     if owner_N.ndim != 1:
         raise PartitionError(f"{who}: owner has shape {owner_N.shape}; {expected}")
     if n_nodes is not None and len(owner_N) != n_nodes:
@@ -108,18 +108,18 @@ def fill_empty_parts(owner_N: np.ndarray, work_N: np.ndarray, k: int) -> np.ndar
     """Return owner_N with a node in every part: each empty part takes the lightest node of the heaviest part.
 
     Args:    owner_N (N,) integers 0 to k-1; work_N (N,) cost of a node; k <= N.
-    Returns: owner_N itself where no part is empty, else a copy. Ties go to the lowest id.
-    Raises:  PartitionError where k > N.
+    Returns: owner_N itself if no part is empty, else a copy. Ties go to the lowest id.
+    Raises:  PartitionError if k > N.
     """
     sizes_k = np.bincount(owner_N, minlength=k)
     empty = np.flatnonzero(sizes_k == 0)
     if len(empty) == 0:
         return owner_N
     if k > len(owner_N):
-        raise PartitionError(f"{k} parts of {len(owner_N)} nodes cannot have a node each; take a smaller k")
+        raise PartitionError(f"{k} parts of {len(owner_N)} nodes cannot have a node each; choose a smaller k")
     owner_N = owner_N.copy()
     work_k = np.bincount(owner_N, weights=work_N, minlength=k)
-    # Nodes of a part, lightest first: a donor gives from the front, so that one sort serves all.
+    # Nodes of a part, lightest first: a part gives from the front, so that one sort is enough.
     order = np.lexsort((np.arange(len(owner_N)), work_N, owner_N))
     front = np.concatenate([[0], np.cumsum(sizes_k)[:-1]])
     for part in empty:

@@ -17,16 +17,16 @@ namespace spgnn {
 
 constexpr int32_t NONE = -1;
 
-// A minimum cover of one block; vectors are kept between blocks.
+// A minimum cover of one block; vectors are reused between blocks.
 class Block {
   public:
-    std::vector<int32_t> cover_columns, cover_rows;  // ids as they were given, ascending
+    std::vector<int32_t> cover_columns, cover_rows;  // ids of the matrix, ascending
     int64_t moved = 0;                               // nonzeros that only their row covers
     int64_t columns = 0;                             // nonempty ones
 
     Block(int64_t all_columns, int64_t all_rows) : seat_c_(all_columns, NONE), seat_r_(all_rows, NONE) {}
 
-    // The nonzeros (column[e], row[e]), e < m. A nonzero may come twice.
+    // The nonzeros (column[e], row[e]), e < m. A nonzero may occur twice.
     void solve(const int32_t* column, const int32_t* row, int64_t m) {
         compact(column, row, m);
         greedy();
@@ -113,7 +113,7 @@ class Block {
         return last != std::numeric_limits<int32_t>::max();
     }
 
-    // Depth first along the layers; each column looks at each of its rows once a phase.
+    // Depth first along the layers; each column visits each of its rows once per phase.
     void augment(int32_t root) {
         path_.assign(1, root);
         while (!path_.empty()) {
@@ -134,9 +134,9 @@ class Block {
         }
     }
 
-    // Koenig: of what alternating paths from the free columns reach, the rows; of the rest, the columns.
-    // Minimum covers are a lattice, and this one has most columns and fewest rows of them all, so that
-    // no other leaves fewer nonzeros to their rows.
+    // Koenig: the rows that alternating paths from the free columns reach, and the columns that they do not.
+    // Minimum covers form a lattice; this one has the most columns and fewest rows, so none leaves fewer nonzeros to
+    // its rows.
     void cover() {
         reached_.assign(ids_r_.size(), 0);
         depth_.assign(ids_c_.size(), NONE);
@@ -224,7 +224,7 @@ void in_parallel(int64_t tasks, int threads, const State& make, const Work& work
     try {
         for (int64_t t = 1; t < std::min<int64_t>(threads, tasks); ++t) others.emplace_back(run);
     } catch (const std::system_error&) {
-        // No more threads are to be had: those that run do the work.
+        // No more threads can be started: the running ones do the work.
     }
     run();
     for (auto& thread : others) thread.join();

@@ -1,8 +1,8 @@
 """Minimum vertex covers of off-diagonal blocks: the fewest rows that one SpMM can move between two parts.
 
-A nonzero (i, j) of a block needs row j of H where row i is, or i's partial sum where column j is: a
-vertex cover of the bipartite graph rows x columns. The smallest has as many vertices as a maximum
-matching has edges, so it is never above the nonempty columns. The graph may be directed.
+For a nonzero (i, j) of a block either row j of H is sent to the reader, or the owner sends a partial sum of row i: a
+vertex cover of the bipartite graph rows x columns. The smallest has as many vertices as a maximum matching has edges,
+so it never exceeds the number of nonempty columns. The graph may be directed.
 Shapes: N nodes, n rows, g columns, B ranges of columns, k parts; q owns and sends, p reads.
 Source: Koenig 1931; Hopcroft & Karp 1973.
 """
@@ -29,7 +29,7 @@ class Covers:
                as partial sums over the nonzeros of the range whose column is not in the cover.
     rows_ptr   (B + 1,) int64: rows[rows_ptr[b] : rows_ptr[b + 1]] are those of range b.
     sizes_B    (B,) int64: columns and rows in the cover, what the range's owner sends.
-    moved_B    (B,) int64: nonzeros that the owner multiplies in place of the reader.
+    moved_B    (B,) int64: nonzeros that the owner multiplies instead of the reader.
     """
 
     columns_g: np.ndarray
@@ -42,14 +42,14 @@ class Covers:
 def minimum_covers(A_ng: sp.csr_array, bounds_B: np.ndarray, threads: int = 0) -> Covers:
     """Cover the nonzeros of each range bounds[b] to bounds[b + 1] - 1 of the columns by the fewest rows and columns.
 
-    Of all minimum covers it is the one with most columns, which leaves fewest nonzeros to the owner.
-    The same on any number of threads. Memory beside the matrix: 8 bytes a nonzero, and on each
-    thread 4 a row and column and 20 a nonzero of its range.
+    Of all minimum covers it is the one with the most columns, which leaves the fewest nonzeros to the owner.
+    Independent of the number of threads. Memory besides the matrix: 8 bytes per nonzero, and on each thread 4 per row
+    and column and 20 per nonzero of its range.
 
     Args:   A_ng      (n, g) CSR; a stored zero counts as a nonzero.
             bounds_B  (B + 1,) integers, rising from 0 to g.
             threads   0: the cores that this process has.
-    Raises: PartitionError where the arrays do not make a matrix, or the bounds do not cut it.
+    Raises: PartitionError if the arrays are no CSR matrix, or the bounds do not cut its columns.
     """
     n_columns = A_ng.shape[1]
     bounds = _integers(bounds_B)
@@ -67,10 +67,10 @@ def cover_tables(
     """Return columns_PP, rows_PP, moved_PP, each (k, k) int64 with a zero diagonal, of the covers of all pairs.
 
     Of the block of p's rows and q's columns, columns_PP[q, p] travel raw, rows_PP[q, p] as partial
-    sums, and q multiplies moved_PP[q, p] nonzeros in place of p.
+    sums, and q multiplies moved_PP[q, p] nonzeros instead of p.
 
     Args:   A  (N, N) CSR; owner_N (N,) integers 0 to k-1.
-    Raises: PartitionError where the arrays do not make a matrix and its partition.
+    Raises: PartitionError if the arrays are no CSR matrix or owner_N is no partition of it.
     """
     owner_N = np.ascontiguousarray(owner_N, dtype=np.int32)
     if len(owner_N) and not 0 <= int(owner_N.min()) <= int(owner_N.max()) < k:

@@ -21,10 +21,10 @@ def label_entropies(
     p_c is the share of class c among the labelled nodes of the part; a part without any has 0. Of multi-label
     nodes H is the sum over the labels of -p log2 p - (1 - p) log2 (1 - p).
 
-    Args:   labels     (N,) integer classes, -1 where there is none, or (N, C) 0/1; owner_N (N,), 0 to k - 1.
-            counted_N  (N,) bool, the nodes that count, such as those that train; None: all.
+    Args:   labels     (N,) integer classes, -1 for none, or (N, C) 0/1; owner_N (N,), 0 to k - 1.
+            counted_N  (N,) bool, the nodes that are counted, such as the training nodes; None: all.
     Returns: (k,) float64, and sum_i n_i / n H(i).
-    Raises: GraphError where labels are not one entry or row a node; PartitionError for a bad owner array.
+    Raises: GraphError unless labels have one entry or row per node; PartitionError for an invalid owner array.
     """
     owner_N = check_owner(owner_N, len(owner_N), k, "label_entropies: the owner array")
     labels = np.asarray(labels)
@@ -38,7 +38,7 @@ def label_entropies(
     if labels.ndim == 1:
         counted_N = counted_N & (labels >= 0)
         owner_n, labels_n = owner_N[counted_N].astype(np.int64), labels[counted_N].astype(np.int64)
-        # Numbers of classes may be far apart, and k x C much more than there are nodes: what occurs is counted.
+        # Class numbers may be far apart, and k x C much larger than N: only classes that occur are counted.
         classes, labels_n = np.unique(labels_n, return_inverse=True)
         pairs, counts = np.unique(owner_n * len(classes) + labels_n, return_counts=True)
         part_of_pair = pairs // max(len(classes), 1)

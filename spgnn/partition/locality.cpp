@@ -14,8 +14,8 @@ namespace py = pybind11;
 namespace spgnn {
 namespace {
 
-// The cheapest of the orders in locality.h, empty where none costs at most `enough` of what the rows as they stand do;
-// what reading costs as they stand, and in that order.
+// (the cheapest order of locality.h, empty unless it costs at most `enough` times the present order; the cost of the
+// present order; the cost of the cheapest).
 template <class Index>
 py::tuple local_order(const Array<int64_t>& indptr, const Array<Index>& indices, double enough) {
     const int64_t n = indptr.size() - 1, *starts = indptr.data();

@@ -20,10 +20,9 @@ inline std::vector<int32_t> by_degree(const int64_t* indptr, int64_t n) {
     return order;
 }
 
-// What a product with A pays for reading rows of X, its rows and columns in this order (null: as they are): a row that
-// was not read within the last ROWS reads, and a page of PAGE rows that was not within the last PAGES, cost 1 each.
-// They stand for a cache of 1 MB and a table of pages at some 64 columns; seconds on arxiv and R-MAT in six orders
-// follow their sum.
+// The cost of reading rows of X in a product with A, rows and columns in this order (null: unchanged): a row not read
+// within the last ROWS reads and a page of PAGE rows not read within the last PAGES cost 1 each. They model a cache of
+// 1 MB and a page table at about 64 columns; measured times on arxiv and R-MAT in six orders follow their sum.
 constexpr int64_t ROWS = 4096, PAGE = 16, PAGES = 512;
 
 template <class Index>
@@ -44,7 +43,7 @@ int64_t reading_cost(const int64_t* indptr, const Index* indices, int64_t n, con
     return cost;
 }
 
-// Communities, each an uninterrupted range: vertices, the ones of fewest neighbours first, join the
+// Communities, each an uninterrupted range: vertices, those with fewest neighbours first, join the
 // neighbour with the largest gain of modularity; the tree of who joined whom, depth first, is the order.
 // Source: Arai et al. 2016, "Rabbit Order", sequential. Nonzeros count as edges of weight 1; A may be directed.
 class Communities {

@@ -1,4 +1,4 @@
-"""The order of a rank's own rows in which its products find the rows that they read in a cache.
+"""An order of a rank's own rows in which its products find more of the rows that they read in a cache.
 
 Shapes: n own rows.
 Source: Arai et al. 2016, "Rabbit Order", for the communities; the choice between orders is ours.
@@ -12,15 +12,15 @@ import scipy.sparse as sp
 from . import _loops
 
 SMALLEST = 1 << 14  # rows; fewer are in a cache in any order
-ENOUGH = 0.95  # of the cost as they stand: above it, an order is not worth the copy
+ENOUGH = 0.95  # of the cost of the present order: above it, a new order is not worth the copy
 
 
 def local_order(A_nn: sp.csr_array) -> np.ndarray | None:
     """Return new to old, (n,) int64, of the rows and columns of a square block, or None to leave them.
 
     Rows by falling degree, or communities as uninterrupted ranges, whichever is cheaper by a model of two caches
-    (rows and pages of X read lately); None where neither saves 5 %, or under 16,384 rows. A function of A alone.
-    Takes about as long as 20 products of width 64, one core, 8 bytes a nonzero and some 70 a node.
+    (rows and pages of X read recently); None if neither saves 5 %, or under 16,384 rows. A function of A alone.
+    It takes about as long as 20 products of width 64, one core, 8 bytes per nonzero and about 70 per node.
     """
     n = A_nn.shape[0]
     if n < SMALLEST or A_nn.nnz < n:

@@ -1,4 +1,4 @@
-"""What a partition costs: rows that travel, cut nonzeros, balance. From the matrix alone.
+"""What a partition costs: rows that are sent, cut nonzeros, balance. From the matrix alone.
 
 Shapes: N nodes, k parts; q owns and sends, p reads.
 Source: sparsity-aware paper (ICPP'24), section 4.1, NnzCols(i, j); SDT-GNN, section IV, replication factor.
@@ -24,7 +24,7 @@ def rows_PP(A: sp.csr_array, owner_N: np.ndarray, k: int) -> np.ndarray:
     for p, end in enumerate(ends_k):
         column = by_part.indices[by_part.indptr[start] : by_part.indptr[end]]
         column = column[owner_N[column] != p]
-        # Of the equal columns one keeps its seat: a set in O(nnz), without a sort or a mask of N a part.
+        # Of equal columns the last one written wins: a set in O(nnz), without a sort or a mask of N per part.
         place = np.arange(len(column), dtype=seat.dtype)
         seat[column] = place
         once = column[seat[column] == place]
@@ -49,14 +49,14 @@ def row_work(A: sp.csr_array) -> np.ndarray:
 
 
 def ones_of(A: sp.csr_array) -> sp.csr_array:
-    """Return the pattern of A, a byte a nonzero; indices are shared."""
+    """Return the pattern of A, a byte per nonzero; indices are shared."""
     return sp.csr_array((np.ones(A.nnz, np.int8), A.indices, A.indptr), shape=A.shape)
 
 
 def exchange_metrics(sent_PP: np.ndarray) -> dict:
     """Return the totals of one exchange in which q sends sent_PP[q, p] rows to p.
 
-    max_over_mean_send is 1 where nothing is sent.
+    max_over_mean_send is 1 if nothing is sent.
     """
     send, recv = sent_PP.sum(axis=1), sent_PP.sum(axis=0)
     mean = float(send.mean())
@@ -73,11 +73,11 @@ def exchange_metrics(sent_PP: np.ndarray) -> dict:
 def metrics(A: sp.csr_array, owner_N: np.ndarray, k: int, sent_PP: np.ndarray | None = None) -> dict:
     """Return the metrics of a partition, by their JSON names, for the scheme `columns`.
 
-    replication_factor = (N + total_rows) / N: nodes that a part owns or reads, over all parts, a node.
-    It is the papers' sum |V_i| / |V| with full neighbour lists kept, where A is symmetric.
+    replication_factor = (N + total_rows) / N: nodes that a part owns or reads, summed over the parts, per node.
+    It is the papers' sum |V_i| / |V| with full neighbour lists stored, if A is symmetric.
     nnz_imbalance, node_imbalance: largest over mean of sum (nnz of the row + 1), and of nodes.
 
-    Args: sent_PP  rows_PP(A, owner_N, k) where the caller has it.
+    Args: sent_PP  rows_PP(A, owner_N, k) if already computed.
     """
     sent_PP = rows_PP(A, owner_N, k) if sent_PP is None else sent_PP
     work_k = np.bincount(owner_N, weights=row_work(A), minlength=k)
@@ -85,7 +85,7 @@ def metrics(A: sp.csr_array, owner_N: np.ndarray, k: int, sent_PP: np.ndarray | 
 
 
 def metrics_of_counts(sent_PP: np.ndarray, cut: int, work_k: np.ndarray, sizes_k: np.ndarray) -> dict:
-    """Return the same from the rows that parts send, the cut nonzeros, and the work and nodes of each part."""
+    """Return `metrics` from the rows that parts send, the cut nonzeros, and the work and nodes of each part."""
     n_nodes = int(sizes_k.sum())
     exchange = exchange_metrics(sent_PP)
     return exchange | {
@@ -102,7 +102,7 @@ def _imbalance(load_k: np.ndarray) -> float:
 
 
 def _rows_by_part(A: sp.csr_array, owner_N: np.ndarray, k: int):
-    # The pattern with the rows of part 0 first, then part 1, ...; one byte a nonzero stands for the weights.
+    # The pattern with the rows of part 0 first, then part 1, ...; one byte per nonzero replaces the weights.
     ends_k = np.cumsum(np.bincount(owner_N, minlength=k))
     if np.all(owner_N[1:] >= owner_N[:-1]):
         return A, ends_k
@@ -111,5 +111,5 @@ def _rows_by_part(A: sp.csr_array, owner_N: np.ndarray, k: int):
 
 def rows_in_order(owner_N: np.ndarray) -> np.ndarray:
     """Return the nodes by part, by id inside a part: (N,) int64."""
-    # Part numbers fit in 16 bits (gate.MAX_PARTS), and 16-bit keys are sorted by radix, O(N).
+    # Part numbers fit in 16 bits (checks.MAX_PARTS), and 16-bit keys are sorted by radix, O(N).
     return np.argsort(owner_N.astype(np.uint16), kind="stable").astype(np.int64, copy=False)

@@ -24,8 +24,8 @@ class Partition:
         owner_N:       (N,) int32, 0 to k-1, in the graph's own order.
         k:             number of parts.
         method, seed, balance, seconds:  how it was made, and the time that took.
-        metrics:       of `metrics`, for the scheme columns; empty where no graph was at hand.
-        graph_digest, graph_name, edges:  of the graph it was made for; "" where none was at hand.
+        metrics:       of `metrics`, for the scheme columns; empty if made without a graph.
+        graph_digest, graph_name, edges:  of the graph it was made for; "" if made without one.
     Raises: PartitionError naming the node that is wrong.
     """
 

@@ -1,5 +1,5 @@
 // Dot products of features over the nonzeros of a pattern: out[e] = x_i . x_j for nonzero e = (i, j).
-// Features are added up in the order of their columns in double, so that (i, j) and (j, i) have the same bits.
+// Features are added up in the order of their columns in double, so that (i, j) and (j, i) are bitwise identical.
 #pragma once
 
 #include "cover.h"
@@ -12,7 +12,7 @@ namespace spgnn {
 
 constexpr int64_t ROWS_A_TASK = 256;
 
-// Call row(state, i) for each of n rows, some rows a task; make() makes a thread's state.
+// Call row(state, i) for each of n rows, some rows per task; make() returns the state of a thread.
 template <class State, class Row>
 void for_rows(int64_t n, int threads, const State& make, const Row& row) {
     in_parallel((n + ROWS_A_TASK - 1) / ROWS_A_TASK, threads, make, [&](auto& state, int64_t task) {

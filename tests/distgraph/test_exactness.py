@@ -119,7 +119,7 @@ def test_a_partition_that_is_no_array_is_refused_on_all_ranks(comm, is_everywher
     from spgnn.errors import PartitionError, RankError
 
     graph = random_graph() if is_everywhere or comm.rank == 0 else None
-    with pytest.raises((PartitionError, RankError), match="a list of unlike things"):
+    with pytest.raises((PartitionError, RankError), match="a ragged list"):
         distribute(graph, comm, [[0], [0, 1]] if comm.rank == 0 else None)
 
 

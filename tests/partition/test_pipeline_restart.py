@@ -92,7 +92,7 @@ def test_a_partition_that_is_replaced_stands_until_the_new_one_is_whole(edges, m
             run(edges)
     assert files_of(edges / "parts") == before
     notes = []
-    assert run(edges, note=notes.append)["k"] == 3 and "going on" in notes[0]
+    assert run(edges, note=notes.append)["k"] == 3 and "continuing" in notes[0]
     assert load_partition(edges / "parts").k == 3
 
 
@@ -119,7 +119,7 @@ def test_after_a_kill_behind_the_last_rename_the_folder_is_there_and_is_that_of_
     assert run(edges, note=notes.append)["k"] == 3
     assert files_of(edges / "parts") == expected
     assert not (edges / ".parts.partial").exists()
-    assert ("going on" if meanwhile == "nothing" else "no longer there") in notes[0]
+    assert ("continuing" if meanwhile == "nothing" else "are gone") in notes[0]
 
 
 @pytest.mark.parametrize("change", ["seed", "edges file", "features file"])
@@ -130,7 +130,7 @@ def test_other_parameters_or_files_start_anew_and_say_so(edges, monkeypatch, cha
     notes = []
     run(edges, note=notes.append, seed=int(change == "seed"))
     word = {"seed": "seed", "edges file": "source", "features file": "features"}[change]
-    assert notes == [f"starting anew: the run that was interrupted had another {word}"]
+    assert notes == [f"starting again: the interrupted run had another {word}"]
 
 
 def test_an_array_as_an_option_is_told_from_one_that_looks_alike(edges, monkeypatch):
@@ -141,10 +141,10 @@ def test_an_array_as_an_option_is_told_from_one_that_looks_alike(edges, monkeypa
     stopped_before_its_end(edges, monkeypatch, degrees=degrees[0], **usual)
     notes = []
     run(edges, note=notes.append, degrees=degrees[1], **usual)
-    assert notes == ["starting anew: the run that was interrupted had another options"]
+    assert notes == ["starting again: the interrupted run had another options"]
     stopped_before_its_end(edges, monkeypatch, degrees=degrees[1], **usual)
     run(edges, note=notes.append, degrees=degrees[1].copy(), **usual)
-    assert notes[1:] == ["going on where the run before was interrupted"]
+    assert notes[1:] == ["continuing the interrupted run"]
 
 
 def test_two_at_once_are_one_too_many(edges):
@@ -180,7 +180,7 @@ def test_a_full_disk_leaves_nothing(edges, monkeypatch):
         return finish(self)
 
     monkeypatch.setattr(npy.NpyFile, "finish", full)
-    with pytest.raises(ResourceError, match="No space left on device; what was written is removed again"):
+    with pytest.raises(ResourceError, match="No space left on device; the files written so far were removed"):
         run(edges)
     assert not list(edges.glob("*parts*"))
 
@@ -244,5 +244,5 @@ def test_a_file_system_that_refuses_ends_with_exit_code_4_and_nothing_that_loads
 
     done = subprocess.run(command(larger), env=ENV, capture_output=True, text=True, preexec_fn=limit)
     assert done.returncode == 4, done.stderr
-    assert "File too large; what was written is removed again" in done.stderr
+    assert "File too large; the files written so far were removed" in done.stderr
     assert sorted(path.name for path in larger.iterdir()) == ["X.npy", "e.bin"]

@@ -144,7 +144,7 @@ def test_numbers_of_any_integer_type_are_taken(tmp_path):
 
 
 @pytest.mark.parametrize("what, value, message", [
-    ("owner", np.array(1), r"owner has shape \(\); expected"), ("features", sp.coo_array(np.arange(8.0)), r"features: shape \(8,\); expected a row a node"),
+    ("owner", np.array(1), r"owner has shape \(\); expected"), ("features", sp.coo_array(np.arange(8.0)), r"features: shape \(8,\); expected a row per node"),
 ])  # fmt: skip
 def test_an_array_of_too_few_axes_is_named(tmp_path, what, value, message):
     with pytest.raises((FormatError, PartitionError), match=message):
@@ -174,9 +174,9 @@ def test_a_row_of_features_that_does_not_fit_is_told(tmp_path):
 
 def test_ids_beyond_the_rows_of_a_table_are_its_fault(tmp_path):
     np.save(tmp_path / "X.npy", np.zeros((7, 2)))
-    with pytest.raises(InputError, match=r"6 -> 7; expected ids from 0 to 6, as .*X.npy says"):
+    with pytest.raises(InputError, match=r"6 -> 7; expected ids from 0 to 6, from .*X.npy"):
         part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, features=tmp_path / "X.npy")
-    with pytest.raises(InputError, match=r"expected ids from 0 to 6, as n_nodes \(--nodes\) = 7 says"):
+    with pytest.raises(InputError, match=r"expected ids from 0 to 6, from n_nodes \(--nodes\) = 7"):
         part_to_folder(EDGES, 2, tmp_path / "parts", memory=MEMORY, n_nodes=7)
 
 

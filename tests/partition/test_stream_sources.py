@@ -83,7 +83,7 @@ def test_binary_files_are_whole_edges_and_are_not_cut_while_read(tmp_path):
     EDGES.astype("<i4").tofile(path)
     stream = edge_stream(path)
     path.write_bytes(path.read_bytes()[:80])
-    with pytest.raises(InputError, match="10 edges came, expected 300"):
+    with pytest.raises(InputError, match="10 edges read, expected 300"):
         part_stream(stream, 2)
 
 
@@ -168,13 +168,13 @@ def test_a_graph_streams_what_each_row_reads():
 @pytest.mark.parametrize(
     "source, error",
     [
-        ([(0, 1), (2,)], "items are such as"),
-        ([(0, 1, 2)], "items are such as"),
+        ([(0, 1), (2,)], "items look like"),
+        ([(0, 1, 2)], "items look like"),
         ([(0.5, 1)], "ids are float64"),
         ([np.zeros((3, 3), int)], r"shape \(3, 3\)"),
         (np.zeros((4, 3), int), r"shape \(4, 3\); expected \(E, 2\)"),
         (np.zeros((4, 2)), "ids are float64"),
-        (np.array([[2**63, 1]], np.uint64), "does not fit into 64 bits"),
+        (np.array([[2**63, 1]], np.uint64), "does not fit into a signed 64-bit integer"),
         (7, "cannot stream edges from a builtins.int"),
         ("no/such/file.txt", "no such file"),
         (__file__, "not a stream of a known format"),

@@ -96,7 +96,7 @@ def test_it_is_said_that_weights_are_not_read(tmp_path, head, edges, is_said):
         head = head.replace(b"source,target", b"source,target,w").replace(b"source target", b"source target w")
     path.write_bytes(head + edges)
     part_to_folder(path, 2, tmp_path / "parts", memory="16GB", note=said.append)
-    assert said == [f"the third column of {path} is not read: every edge weighs 1"] * is_said
+    assert said == [f"the third column of {path} is ignored: every edge weighs 1"] * is_said
 
 
 @pytest.mark.parametrize("line", [b"1 2 0.5", b"1,2,0.5", b"\t1 2 #", b"1  2 \t7 \r"])

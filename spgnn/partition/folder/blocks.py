@@ -1,4 +1,4 @@
-"""RowBlock: what one rank loads. Columns keep their original ids; nobody holds the whole graph for it.
+"""RowBlock: what one rank loads. Columns keep their original ids; no rank needs the whole graph.
 
 Shapes: N nodes, n own rows, F features, S splits.
 """
@@ -24,7 +24,7 @@ class RowBlock:
         A_nN:     (n, N) CSR; columns are ORIGINAL ids.
         X_nF:     (n, F) dense or CSR, or None; y_n: (n,) or (n, C), or None; split_n: (n,) or (n, S) int8, or None.
         n_nodes:  N; k: parts; rank: this one.
-    Raises: PartitionError where the arrays do not fit each other.
+    Raises: PartitionError if the arrays do not fit each other.
     """
 
     own_n: np.ndarray
@@ -59,9 +59,9 @@ class Halo:
 
     Args:
         node_g:   (g,) int64, original ids, rising; hop_g: (g,) int8, 1 and more.
-        A_gN:     (g, N) CSR, original ids: the rows of those that are not of the last hop, others empty; None for one hop.
+        A_gN:     (g, N) CSR, original ids: the rows of nodes before the last hop, others empty; None for one hop.
         X_gF:     (g, F) dense or CSR, or None.
-    Raises: PartitionError where the arrays do not fit each other.
+    Raises: PartitionError if the arrays do not fit each other.
     """
 
     node_g: np.ndarray
@@ -87,7 +87,7 @@ class Halo:
 
 
 def row_block(graph: Graph, partition: Partition, rank: int) -> RowBlock:
-    """Cut the rows of one part out of a graph that is in memory; only its size is checked."""
+    """Return the rows of one part of a graph in memory; only the size of the graph is checked."""
     check_rank(rank, partition.k)
     partition.check_length(graph)
     own_n, graph = partition.own(rank), graph.in_use()

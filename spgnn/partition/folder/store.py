@@ -1,4 +1,4 @@
-"""A partition on disk: owner.npy, manifest.json, and a folder a part with what that rank loads.
+"""A partition on disk: owner.npy, manifest.json, and a folder per part with what its rank loads.
 
 manifest.json   sizes, method, seed, balance, digest of the graph, metrics, dtype and shape of every file
 owner.npy       (N,) int32, original order
@@ -34,8 +34,8 @@ FORMAT, VERSION = "spgnn-partition", 1
 def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> None:
     """Write a partition and its row blocks; the folder appears whole or not at all.
 
-    Raises: PartitionError where it was made for another graph; UsageError where folder is something
-            else than a partition; ResourceError where the disk refuses.
+    Raises: PartitionError if it was made for another graph; UsageError if folder exists and is no partition;
+            ResourceError if it cannot be written.
     """
     graph = graph.in_use()
     partition.check_graph(graph)
@@ -75,7 +75,7 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> No
 
 
 def write_manifest(folder: Path, entries: dict) -> None:
-    """Write manifest.json, the file that makes a folder a partition."""
+    """Write manifest.json, which marks a folder as a partition."""
     with open(folder / "manifest.json", "w", encoding="utf-8") as file:
         json.dump({"format": FORMAT, "version": VERSION} | entries, file, indent=1)
         file.flush()
@@ -196,7 +196,7 @@ class PartitionFolder:
             yield {name: _map(part / f"{name}.npy", dtype, shape) for name, (dtype, shape) in listed.items()}
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise PartitionError(
-                f"{self.path / 'manifest.json'}: part {rank} is not described as expected: {error!r}"
+                f"{self.path / 'manifest.json'}: part {rank} is not described as expected ({error!r}); write the partition again"
             ) from None
         except ValueError as error:
             raise PartitionError(f"{part}: the arrays do not make a row block: {error}") from None
@@ -230,12 +230,12 @@ def _arrays(block: RowBlock) -> dict[str, np.ndarray]:
 
 
 def _csr(files: dict[str, np.ndarray], prefix: str, values: str, shape: tuple[int, int]) -> sp.csr_array:
-    # scipy keeps the maps as they are, without a copy, because indices and indptr share a dtype.
+    # SciPy does not copy the maps, as indices and indptr share a dtype.
     return sp.csr_array(tuple(files[prefix + name] for name in (values, "indices", "indptr")), shape=shape, copy=False)
 
 
 def _map(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
-    # Mapping refuses an object array and a header that declares more than the file holds.
+    # Mapping rejects an object array, and a header that declares more than the file holds.
     try:
         array = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, OverflowError, SyntaxError, TypeError, tokenize.TokenError) as error:

@@ -21,7 +21,7 @@ from .metis import kway, neighbours
 
 SIMILARITIES = ("cosine", "dot")
 SCALE = 100  # Alg. 1, line 5
-CHUNK = 1 << 20  # nonzeros that are weighed at a time
+CHUNK = 1 << 20  # nonzeros whose weights are computed at a time
 LARGEST = 2**31 - 1  # of a weight: METIS adds them up in 64 bits
 
 
@@ -33,10 +33,10 @@ def entropy(
     """Minimise the cut of `edge_weights`; balance bounds the nodes of a part, as in the paper, not their work.
 
     Args:   c           weight of the similarity against that of the degrees.
-            floor       least weight of an edge, 1 or more: METIS takes no other.
-            fanout      neighbours that GraphSAGE samples a node: K of the paper, 25 there.
-            similarity  "cosine", as the paper's program has it, or "dot", as its Algorithm 1 reads.
-    Raises: GraphError for a graph without features; UsageError for an option that does not fit.
+            floor       smallest weight of an edge, 1 or more, as METIS requires.
+            fanout      neighbours that GraphSAGE samples per node: K of the paper, 25 there.
+            similarity  "cosine", as in the paper's program, or "dot", as in its Algorithm 1.
+    Raises: GraphError for a graph without features; UsageError for an invalid option.
     """
     if k == 1 or k >= graph.n_nodes:
         _check(graph, c, floor, fanout, similarity)
@@ -59,9 +59,9 @@ def edge_weights(
 ) -> np.ndarray:
     """Return w_uv = max(floor, round(100 (c s(x_u, x_v) + (p_u + p_v) / 2))), p_v = 1 - exp(-fanout / |N(v)|), (E,) int64.
 
-    Departs from Algorithm 1, line 5, where it does not make a graph for METIS: p of both ends counts, as W_uv and W_vu have to
-    be one number, and a weight that is not positive is raised to the floor. X is read, never written: the paper's program
-    normalises the features in place and trains on them.
+    Departs from Algorithm 1, line 5, where METIS requires it: p of both ends is averaged, as W_uv and W_vu must be equal,
+    and weights that are not positive are raised to the floor. X is not changed: the paper's program normalises the
+    features in place and trains on them.
 
     Args: pattern  of `neighbours`: symmetric, no self-loops.
     """
@@ -86,9 +86,9 @@ def edge_weights(
 
 
 def dots(indptr: np.ndarray, indices: np.ndarray, X) -> np.ndarray:
-    """Return x_i . x_j for each nonzero (i, j) of a pattern, (E,) float64, the same bits for (j, i).
+    """Return x_i . x_j for each nonzero (i, j) of a pattern, (E,) float64, bitwise equal for (j, i).
 
-    Args: X  (N, F) floats, or CSR; other numbers are taken as float64.
+    Args: X  (N, F) floats, or CSR; other numbers are converted to float64.
     """
     indptr, indices = (np.ascontiguousarray(array, np.int64) for array in (indptr, indices))
     values = X.data if sp.issparse(X) else X
@@ -108,7 +108,7 @@ def dots(indptr: np.ndarray, indices: np.ndarray, X) -> np.ndarray:
 
 
 def _evened(owner_N: np.ndarray, k: int, most: int, pattern: sp.csr_array, weights_E: np.ndarray) -> np.ndarray:
-    """Return owner_N with at most so many nodes in each part, where METIS left more (on stars, say): those least tied to it go."""
+    """Return owner_N with at most `most` nodes in each part; where METIS left more, as on stars, those least tied to it move."""
     sizes_k = np.bincount(owner_N, minlength=k)
     if sizes_k.max() <= most:
         return owner_N
@@ -125,7 +125,7 @@ def _evened(owner_N: np.ndarray, k: int, most: int, pattern: sp.csr_array, weigh
 
 
 def _divide(similar_E: np.ndarray, pattern: sp.csr_array, norm_N: np.ndarray) -> None:
-    # A node whose features are all 0 is similar to none.
+    # A node whose features are all 0 has similarity 0.
     for e, rows in _chunks(pattern):
         norms = norm_N[rows] * norm_N[pattern.indices[e]]
         np.divide(similar_E[e], norms, out=similar_E[e], where=norms > 0)
@@ -147,7 +147,7 @@ def _chunks(pattern: sp.csr_array):
 def _check(graph: Graph, c: float, floor: int, fanout: int, similarity: str) -> None:
     if graph.X is None:
         raise GraphError(
-            f"entropy: {graph.name} has no features, which the weights of its edges come from; give --features FILE, or use --method metis"
+            f"entropy: {graph.name} has no features, which its edge weights are computed from; give --features FILE, or use --method metis"
         )
     if similarity not in SIMILARITIES:
         raise UsageError(f"entropy: similarity = {similarity!r} is not known{nearest(similarity, SIMILARITIES)}")

@@ -1,4 +1,4 @@
-"""METIS, k-way, behind a wall: it crashes on a graph that is not symmetric and in range.
+"""METIS, k-way, behind checks: it crashes on a graph that is not symmetric or out of range.
 
 Source: Karypis & Kumar 1998; pymetis 2025.2.
 """
@@ -22,7 +22,7 @@ from ..metrics import row_work
 from ..registry import partitioner
 
 OBJECTIVES = ("cut", "vol")
-_ONE_AT_A_TIME = threading.Lock()  # METIS's random numbers and the file behind stdout are the whole process's
+_ONE_AT_A_TIME = threading.Lock()  # METIS's random numbers and the file behind stdout belong to the whole process
 
 
 @partitioner("metis")
@@ -30,7 +30,7 @@ def metis(graph: Graph, k: int, *, seed: int, balance: float, objective: Literal
     """Minimise cut edges, or total volume, with work sum of (nnz + 1) at most balance times the mean.
 
     The bound is METIS's: a node heavier than a part's share, or balance near 1, exceeds it.
-    A directed graph is cut as if each edge went both ways. Parts that METIS leaves empty are filled.
+    A directed graph is cut with its reverse edges. Parts that METIS leaves empty are filled.
 
     Args: objective  "cut": cut edges; "vol": total communication volume (slower).
     """
@@ -48,9 +48,9 @@ def kway(
     """Return METIS's k parts of a pattern of `neighbours`, a node in each: load of a part at most balance times the mean.
 
     Args:   name       of the graph, for messages.
-            load_N     (N,) int64 above 0; weights_E  (E,) int64 above 0, that of (i, j) and of (j, i) the same.
-            shares_k   (k,) of the load that each part is to have, their sum 1; alike where None.
-    Raises: ResourceError where METIS fails, or its integers are too short.
+            load_N     (N,) int64 above 0; weights_E  (E,) int64 above 0, equal for (i, j) and (j, i).
+            shares_k   (k,) share of the load of each part, their sum 1; None: equal.
+    Raises: ResourceError if METIS fails, or its integers are too short.
     """
     import pymetis
 
@@ -63,7 +63,7 @@ def kway(
     )
     try:
         adjacency = pymetis.CSRAdjacency(pattern.indptr, pattern.indices)
-        with _ONE_AT_A_TIME, _its_prints_to_stderr():
+        with _ONE_AT_A_TIME, _c_stdout_to_stderr():
             _, owner_N = pymetis.part_graph(
                 k,
                 adjacency,
@@ -101,7 +101,7 @@ def neighbours(A: sp.csr_array) -> sp.csr_array:
 
 
 def _check_pattern(pattern: sp.csr_array) -> None:
-    # Cheap against METIS's own time; a violation would be a segmentation fault or a negative cut.
+    # Cheap compared with METIS; a violation would be a segmentation fault or a negative cut.
     n_nodes, indices = pattern.shape[0], pattern.indices
     degree = np.diff(pattern.indptr)
     in_range = len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_nodes)
@@ -110,15 +110,15 @@ def _check_pattern(pattern: sp.csr_array) -> None:
 
 
 @contextlib.contextmanager
-def _its_prints_to_stderr():
-    """Send what C code prints to stderr: METIS writes complaints to stdout, which is for data (--json)."""
+def _c_stdout_to_stderr():
+    """Redirect the stdout of C code to stderr: METIS writes warnings to stdout, which is for data (--json)."""
     c_library = ctypes.CDLL(None)
-    if hasattr(sys.stdout, "flush"):  # None where there is none
+    if hasattr(sys.stdout, "flush"):  # None if there is no stdout
         sys.stdout.flush()
     c_library.fflush(None)
     try:
         stdout = os.dup(1)
-    except OSError:  # there is none
+    except OSError:  # there is no stdout
         yield
         return
     try:

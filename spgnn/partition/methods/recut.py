@@ -1,9 +1,9 @@
-"""Borders drawn by flows, and regions cut anew, where few rows travel.
+"""Redraw borders by flows and cut regions again, where few rows are sent.
 
-On a mesh the moves of `volume`, of nodes or of clusters of them, end in the first valley. Flows find the cheapest
-border between two parts (flow_pair.h); other arrangements of a few neighbouring parts come from a new cut by METIS or
-from moves at a high temperature, have their borders drawn by flows, and are kept where the loads of all parts are no
-worse. Parts that send much are chosen more often.
+On a mesh the moves of `volume`, of nodes or of clusters, end in the first local minimum. Flows find the cheapest border
+between two parts (refine/flow/pair.h). Other arrangements of a few neighbouring parts come from a new METIS cut or from
+moves at a high temperature; flows redraw their borders, and they are accepted if the loads of all parts are no worse.
+Parts that send much are chosen more often.
 Shapes: N nodes, k parts, m parts of a region.
 Source: large neighbourhood search, Shaw 1998 (CP '98), with METIS, annealing and FlowCutter as its means of repair.
 """
@@ -23,7 +23,7 @@ from .metis import OBJECTIVES, kway, neighbours
 NORM, OF_MEAN = _flow.NORM, _flow.OF_MEAN  # of the cost that borders and regions are judged by
 FEWEST, MOST = 2, 4  # parts of a region
 SHY = 3.0  # a neighbour with the largest load is exp(-SHY) times as welcome as one that sends nothing
-LIGHTER, SMALLEST = 0.3, 0.6  # how often the first part of a region gets less work, and its least share
+LIGHTER, SMALLEST = 0.3, 0.6  # how often the first part of a region gets less work, and its smallest share
 SLACK = 0.999  # of the allowed work is METIS's aim
 BALANCE = 1.005  # METIS's own, in a region
 MOVES = {
@@ -31,12 +31,12 @@ MOVES = {
 }  # fmt: skip
 MOST_LEVELS, TARGET, SOFT_CAP = 3, 1.03, 1.3
 FIRST_PASSES, PASSES = 2, 2  # over all borders before the first region, and over those of a region
-PATIENCE, GAIN = 8, 0.0005  # so many regions, or one a part, times the effort, that gain less: the end
+PATIENCE, GAIN = 8, 0.0005  # stop when this many regions, at least one per part, times the effort, gain less
 CORRIDOR = (0.05, 0.3)  # the share of a part's work on either side of a border that flows may move: from, to
 
 
 def cost(rows_kk: np.ndarray, *, send: bool, receive: bool) -> float:
-    """Return ||loads||_NORM + OF_MEAN sum(rows) / k, the loads what each part sends, receives, or both apart; with neither, the second term."""
+    """Return ||loads||_NORM + OF_MEAN sum(rows) / k; loads are what each part sends, receives, or both; with neither, the second term."""
     mean = OF_MEAN * rows_kk.sum() / len(rows_kk)
     if not (send or receive):
         return float(mean)
@@ -62,9 +62,9 @@ def recut(
     receive: bool,
     effort: float = 1.0,
 ) -> np.ndarray:
-    """Return owner_N after its borders were drawn by flows and so many regions cut anew, each kept where the cost does not rise.
+    """Return owner_N after redrawing its borders by flows and cutting `rounds` regions again; the cost never rises.
 
-    It ends before where as many regions in a row as there are parts, times the effort, gain next to nothing. Work, the
+    It stops early when as many regions in a row as there are parts, times the effort, gain next to nothing. Work, the
     sum of (nnz + 1), is at most balance times the mean in each part that changed.
     """
     state = _State(A, owner_N, k, seed, balance, send, receive)
@@ -104,10 +104,10 @@ class _State:
             **self.held,
             seed=seed,
         )
-        self.place_N = np.empty(len(owner_N), np.int32)  # of a node in its region; behind the last one outside
+        self.place_N = np.empty(len(owner_N), np.int32)  # of a node in its region; one past the last for nodes outside
 
     def region(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw parts that border on each other, the first by its load."""
+        """Draw a few neighbouring parts, the first by its load."""
         rows_kk = self.borders.rows()
         load_k = _held(rows_kk, **self.held).max(0)
         is_held = any(self.held.values())
@@ -126,7 +126,7 @@ class _State:
         return np.array(region, np.int32)
 
     def cut(self, region: np.ndarray, rng: np.random.Generator) -> bool:
-        """Cut a region anew; true where that was no worse, and is kept."""
+        """Cut a region again; true if that was no worse and was accepted."""
         is_of_region_k = np.zeros(self.k, bool)
         is_of_region_k[region] = True
         owner_N = self.borders.owner()
@@ -135,7 +135,7 @@ class _State:
         self.place_N.fill(len(nodes))
         self.place_N[nodes] = np.arange(len(nodes))
         work = self.work_N[nodes]
-        if work.sum() > self.most_work * len(region):  # single nodes that are too heavy
+        if work.sum() > self.most_work * len(region):  # some nodes are too heavy
             return False
         is_new = bool(rng.integers(2))
         if is_new:
@@ -152,7 +152,7 @@ class _State:
     def _moved(
         self, part: np.ndarray, m: int, nodes: np.ndarray, work: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
-        """Refine the parts of a region; all that is outside is one node of a part of its own, which none can enter."""
+        """Refine the parts of a region; the rest is one node in a part of its own, which is full."""
         readers = self.readers[nodes]
         outside = 2 * int(self.most_work) + 2
         balance = self.most_work * (m + 1) / float(work.sum() + outside)
@@ -178,7 +178,7 @@ class _State:
         return sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=(rows.shape[0], rows.shape[0]))
 
     def _shares(self, m: int, work: float, rng: np.random.Generator) -> np.ndarray:
-        """Draw what each part of a region is to have of its work: alike, or less for the first, who sends much."""
+        """Draw the share of work of each part of a region: equal, or less for the first, which sends much."""
         shares_m = np.full(m, 1 / m)
         if rng.random() < LIGHTER:
             shares_m[0] *= rng.uniform(SMALLEST, 1)

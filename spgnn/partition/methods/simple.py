@@ -11,7 +11,7 @@ from ..registry import partitioner
 
 @partitioner("block")
 def block(graph: Graph, k: int, *, seed: int, balance: float) -> np.ndarray:
-    """Cut the rows into k contiguous blocks of equal work, sum of (nnz + 1); seed and balance have no say.
+    """Cut the rows into k contiguous blocks of equal work, sum of (nnz + 1); seed and balance are ignored.
 
     A block ends at the row where the work so far is nearest to its share; each has a row unless k > N.
     """
@@ -22,7 +22,7 @@ def block(graph: Graph, k: int, *, seed: int, balance: float) -> np.ndarray:
     share = work_so_far[-1] * (np.arange(1, k) / k)
     cut = np.searchsorted(work_so_far, share)
     cut -= share - work_so_far[cut - 1] < work_so_far[cut] - share
-    # One row a block at least: strictly rising cuts, with rows left for the blocks behind.
+    # At least one row per block: strictly rising cuts, with rows left for the later blocks.
     number = np.arange(1, k)
     cut = np.maximum.accumulate(np.maximum(cut, 1) - number) + number
     cut = np.minimum(cut, n_nodes - k + number)
@@ -32,7 +32,7 @@ def block(graph: Graph, k: int, *, seed: int, balance: float) -> np.ndarray:
 
 @partitioner("random")
 def random(graph: Graph, k: int, *, seed: int, balance: float) -> np.ndarray:
-    """Deal the nodes out in a seeded random order: part sizes differ by at most one."""
+    """Distribute the nodes in a seeded random order: part sizes differ by at most one."""
     owner_N = np.empty(graph.n_nodes, np.int64)
     owner_N[np.random.default_rng(seed).permutation(graph.n_nodes)] = np.arange(graph.n_nodes) % k
     return owner_N

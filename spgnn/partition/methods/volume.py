@@ -1,12 +1,12 @@
-"""Volume-balanced refinement: fewest rows in all and at the part that sends most, under the work balance.
+"""Volume-balanced refinement: minimise all rows sent and the largest send together, under the work balance.
 
-From a start, multilevel: coarsen inside the parts, then sweeps that move each vertex to the part with the
-best score + temperature x noise, finest level last, the temperature falling to zero. A score is rows saved,
-times a price of each sender that follows what it sends, less a price of work. Where few rows travel, as on
-road networks and other meshes, the total is refined alone, too; from both, borders are drawn by flows and regions cut
-anew (recut.py), each in a thread of its own, and the better one is the result. Otherwise one thread but for the
-coarsening; the same result for a seed on any machine.
-Shapes: N nodes, k parts; a net is a row that travels, with its readers.
+Multilevel, from a start: coarsen inside the parts, then sweep from the coarsest level to the finest; a sweep moves each
+vertex to the part with the best score + temperature x noise, and the temperature falls to zero. A score is the rows
+saved, weighted by prices that rise with what a part sends, less a price of work. Where few rows are sent, as on road
+networks and other meshes, a second refinement minimises the total alone; recut.py redraws the borders of both by flows
+and cuts regions again, each in its own thread, and the better one is the result. Otherwise one thread, except for the
+coarsening. The result for a seed is the same on any machine; refine/README.md shows the levels.
+Shapes: N nodes, k parts; a net is a row that is sent, with its readers.
 Source: the role of Graph-VB in the sparsity-aware paper (ICPP'24), section 5.
 """
 
@@ -33,13 +33,10 @@ from .recut import cost, recut
 
 OBJECTIVES = ("columns", "cover")
 MASKS = 64  # parts whose sets fit a machine word
-FEW, FEW_OF_SMALL, SMALL = (
-    0.1,
-    0.3,
-    1_000_000,
-)  # rows a node below which borders are drawn by flows and regions cut anew; of a graph with few nonzeros
+# A mesh, which recut.py refines further: fewer rows per node than FEW, or FEW_OF_SMALL with at most SMALL nonzeros.
+FEW, FEW_OF_SMALL, SMALL = 0.1, 0.3, 1_000_000
 ON_MESHES = {"coarsest": 15, "most_work": 0.1}  # whole stretches of a border move, not single nodes
-ROUNDS, MOST_ROUNDS, MOST_NNZ = 4, 1024, 2_000_000  # regions a part, in all; with more nonzeros there are fewer
+ROUNDS, MOST_ROUNDS, MOST_NNZ = 4, 1024, 2_000_000  # regions per part, in all; with more nonzeros fewer
 COVER_ROUNDS = 2
 COVER_SWEEPS = {"levels": 0, "last_sweeps": 8}
 
@@ -51,17 +48,17 @@ def volume(
 ) -> np.ndarray:  # fmt: skip
     """Minimise total volume and the largest send together, work sum of (nnz + 1) at most balance times the mean.
 
-    The bound holds unless single nodes are too heavy for it; then no part is above the mean by more than the heaviest
-    node. Where the start keeps the bound, the result is never worse. A directed graph is counted as it is.
+    The bound holds unless some nodes are too heavy for it; then no part exceeds the mean by more than the heaviest node.
+    From a start within the bound the result is never worse. A directed graph is not symmetrised.
 
     Args: objective  scheme whose rows are counted: "columns", or "cover" (minimum covers).
-          effort     sweeps, 1 as published, and on meshes regions that are cut anew; 2 takes twice as long and saves
-                     about 1 % of the volume.
-          send       hold the largest send down; False: the total alone, with twice the sweeps.
-          receive    hold the largest receive down too: the backward send of a directed graph. Both
-                     objectives of a symmetric graph under cover are one, so there it changes nothing.
+          effort     factor on the number of sweeps, and on meshes of regions; 2 takes twice as long and saves about
+                     1 % of the volume.
+          send       minimise the largest send too; False: the total alone, with twice the sweeps.
+          receive    minimise the largest receive too: the backward send of a directed graph. Under cover the two are
+                     equal on a symmetric graph, and it changes nothing.
           start      name of a partitioner, run with its defaults, or owner_N (N,) integers, or a Partition.
-    Raises: UsageError for an option that does not fit; PartitionError where start is no partition.
+    Raises: UsageError for an invalid option; PartitionError if start is no partition.
     """
     if objective not in OBJECTIVES:
         raise UsageError(f"volume: objective = {objective!r} is not known{nearest(objective, OBJECTIVES)}")
@@ -105,7 +102,7 @@ def volume(
         return owner_N
     sides = held
     is_symmetric = not (readers != pattern).nnz
-    if is_symmetric:  # what one pair sends the other is what it receives
+    if is_symmetric:  # each pair sends as many rows as it receives
         sides = {"send": send or receive, "receive": False, "both": True}
     for _ in range(COVER_ROUNDS):
         nets = _volume.nets_of_covers(*_arrays(pattern), owner_N, k, is_symmetric, cores())
@@ -136,5 +133,5 @@ def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndar
 
 def _arrays(A: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
     if max(A.shape) >= 2**30:
-        raise PartitionError(f"volume: {A.shape[0]} nodes are too many; the refinement holds 2^30 at most")
+        raise PartitionError(f"volume: {A.shape[0]} nodes are too many; expected at most 2^30")
     return np.ascontiguousarray(A.indptr, np.int64), np.ascontiguousarray(A.indices, np.int32)

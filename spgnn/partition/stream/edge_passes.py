@@ -1,4 +1,4 @@
-"""Passes over one stream: consumers see every chunk, and a stream that is not the same each time is refused."""
+"""Passes over one stream: consumers see every chunk, and a stream that changes between passes is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...machine import memory_bytes
 from . import _stream
 from .sources import EdgeStream
 
-BYTES_PER_NODE = 32  # what any of the methods needs at least
+BYTES_PER_NODE = 32  # a lower bound of what any method needs
 
 Progress = Callable[[str, int, int], None] | None  # called with (pass, edges done, edges in all or 0)
 
@@ -21,9 +21,9 @@ Progress = Callable[[str, int, int], None] | None  # called with (pass, edges do
 class Passes:
     """The passes of one partitioning; n_nodes and n_edges are known after the first that goes over all edges.
 
-    Args: first    fingerprint of an earlier pass over the same stream, where one was made.
-          relabel  the ids are any integers: the distinct ones are numbered 0 to N - 1 by rising id, which costs one
-                   more pass and 17 to 34 bytes a node; ids_N then holds them.
+    Args: first    fingerprint of an earlier pass over the same stream, if any.
+          relabel  the ids are any integers: the distinct ones are numbered 0 to N - 1 by id, which takes one more pass
+                   and 17 to 34 bytes per node; ids_N then holds them.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class Passes:
 
     @property
     def most_nodes(self) -> int:
-        """The number of nodes that is absurd for so many edges, or too large for this host's memory."""
+        """The number of nodes above which ids are refused: absurd for so many edges, or too large for this host's memory."""
         edges = self.stream.most_edges if self.n_edges is None else self.n_edges
         return min(max(FREE_NODES, NODES_PER_EDGE * (edges + 1)), max(memory_bytes() // BYTES_PER_NODE, FREE_NODES))
 
     def run(self, what: str, *adds: Callable[[np.ndarray], None]) -> None:
         """Give every chunk to each of adds.
 
-        Raises: PartitionError where the edges are not those of the first pass; InputError for an id that cannot be.
+        Raises: PartitionError where the edges are not those of the first pass; InputError for an invalid id.
         """
         start = time.perf_counter()
         seen = _stream.Fingerprint()
@@ -81,7 +81,7 @@ class Passes:
         self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
 
     def degrees(self) -> np.ndarray:
-        """Return the degree of each node, (N,) uint32, from a pass of its own; N is known from here on."""
+        """Return the degree of each node, (N,) uint32, counted in one pass; N is known from here on."""
         counts = _stream.Degrees(-1 if self.n_nodes is None else self.n_nodes, self.most_nodes)
         self.run("degrees", counts.add)
         degrees_N = counts.take()
@@ -89,7 +89,7 @@ class Passes:
         return np.pad(degrees_N, (0, self.n_nodes - len(degrees_N))) if self.n_nodes > len(degrees_N) else degrees_N
 
     def with_declared(self, n_nodes: int) -> int:
-        """Return N where the ids make n_nodes: as many as the file's header declares, if that is more."""
+        """Return n_nodes, found from the ids, or the number that the file's header declares if that is larger."""
         head = self.stream.head
         if self.stream.n_nodes is not None or self.ids_N is not None or head is None or head.n_nodes <= n_nodes:
             return n_nodes
@@ -97,7 +97,7 @@ class Passes:
         return head.n_nodes
 
     def learn_nodes(self, n_nodes: int) -> None:
-        """Take note of N, found by a pass; InputError where it is absurd for so few edges."""
+        """Set N, found by a pass; InputError if it is absurd for so few edges."""
         if self.stream.n_nodes is None and self.ids_N is None and n_nodes > self.most_nodes:
             raise InputError(
                 f"{self.stream.name}: node id {n_nodes - 1} makes {n_nodes} nodes for {self.n_edges} edges, most of them "
@@ -111,7 +111,7 @@ class Passes:
             self._first = now
             if self.stream.n_edges is not None and seen.count != self.stream.n_edges:
                 raise InputError(
-                    f"{self.stream.name}: {seen.count} edges came, expected {self.stream.n_edges}; was the file cut while it was read?"
+                    f"{self.stream.name}: {seen.count} edges read, expected {self.stream.n_edges}; was the file truncated while it was read?"
                 )
             if self.stream.head is not None:
                 self.stream.head.check_edges(self.stream.name, seen.count)
@@ -136,5 +136,5 @@ class Passes:
         if " -> -" in str(error) or " is -" in str(error):
             hint = ""
         elif self.stream.n_nodes is not None:
-            hint = f", as {self.stream.nodes_from or f'n_nodes (--nodes) = {self.stream.n_nodes}'} says"
+            hint = f", from {self.stream.nodes_from or f'n_nodes (--nodes) = {self.stream.n_nodes}'}"
         raise InputError(f"{self.stream.name}: {error}{hint}") from None

@@ -1,4 +1,4 @@
-// What every pass over an edge stream shares: edges as they come, checks, hashes, least loaded parts.
+// Shared by all passes over an edge stream: chunks of edges, checks, hashes, least loaded parts.
 #pragma once
 
 #include <sys/mman.h>
@@ -21,10 +21,10 @@ namespace spgnn::stream {
 using Id = uint32_t;
 constexpr Id NONE = std::numeric_limits<Id>::max();
 constexpr int64_t MOST_NODES = (int64_t(1) << 31) - 1;
-constexpr int64_t AHEAD = 48;  // edges whose nodes are asked for before their turn
+constexpr int64_t AHEAD = 48;  // edges whose nodes are prefetched
 
-// Large vectors straight from the system, in huge pages where it has them: nodes come in random order, and each costs a
-// page walk; and what is freed is the system's again at once, which malloc does not promise.
+// Large vectors from the system, in huge pages if it has them: nodes are visited in random order, each with a page
+// walk. Freed memory goes back to the system at once, which malloc does not promise.
 template <class T>
 struct Pages {
     using value_type = T;
@@ -103,7 +103,7 @@ int64_t largest_id(const Edges<Index>& edges, int64_t limit, int64_t before) {
     return edges.size ? int64_t(largest) : -1;
 }
 
-// Steele, Lea & Flood 2014, splitmix64: the hash of all that is drawn here.
+// Steele, Lea & Flood 2014, splitmix64: the hash behind all random choices here.
 inline uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15ull;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -113,7 +113,7 @@ inline uint64_t mix(uint64_t x) {
 
 inline uint64_t hash(uint64_t seed, uint64_t value) { return mix(mix(seed) ^ value); }
 
-// Count and order-dependent hash of a stream: two passes over the same edges have the same, however they are cut in
+// Count and order-dependent hash of a stream: equal for two passes over the same edges, whatever the
 // chunks.
 class Fingerprint {
   public:
@@ -191,7 +191,7 @@ class Degrees {
     int64_t seen = 0;
 
   protected:
-    // Make room for the ids of edges, which are checked.
+    // Check the ids of edges and make room for them.
     template <class Index>
     uint32_t* fit(const Edges<Index>& edges) {
         const int64_t n = largest_id(edges, limit_, seen) + 1;

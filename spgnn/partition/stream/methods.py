@@ -1,4 +1,4 @@
-"""part_stream: from an edge stream to who owns which node, and what each part needs beside its own.
+"""part_stream: from an edge stream to who owns which node, and which copies each part needs.
 
 Shapes: N nodes, E edges of the stream, k parts; q owns and sends, p reads.
 """
@@ -24,13 +24,13 @@ BALANCE = 1.05  # the paper's beta
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamPartition:
-    """Who owns which node of a stream, and how that was found.
+    """Who owns which node of a stream, and how it was computed.
 
     Args:
-        owner_N:    (N,) int32, 0 to k - 1; node v is id v, or ids_N[v] where the stream was relabelled.
-        rows_PP:    (k, k) int64: nodes of q that p holds copies of, after `hops`; None where hops = 0.
-        seconds:    of each pass by its name; total_s of all with what is between.
-        details:    of the method: sizes of clusters, replicas of the vertex cut, nodes moved in each round.
+        owner_N:    (N,) int32, 0 to k - 1; node v is id v, or ids_N[v] if the stream was relabelled.
+        rows_PP:    (k, k) int64: nodes of q that p holds copies of, after `hops`; None if hops = 0.
+        seconds:    of each pass by name; total_s: of everything.
+        details:    from the method: sizes of clusters, replicas of the vertex cut, nodes moved in each round.
     """
 
     owner_N: np.ndarray
@@ -69,7 +69,7 @@ class StreamPartition:
         return 1 + float(self.rows_PP.sum()) / self.n_nodes if self.n_nodes else 1.0
 
     def describe(self) -> dict:
-        """Return what is reported: sizes, method, metrics, seconds."""
+        """Return the report: sizes, method, metrics, seconds."""
         sizes_k = self.sizes_k
         mean = sizes_k.mean()
         report = {"k": self.k, "n": self.n_nodes, "edges": self.n_edges, "method": self.method}
@@ -91,15 +91,15 @@ def part_stream(
 ) -> StreamPartition:  # fmt: skip
     """Choose who owns which node of an edge stream in O(N) memory, whatever E is.
 
-    Args:   source   see edge_stream; each edge once or in both directions, in any order. Duplicates count as they come,
-                     self-loops not at all; a node without an edge gets a part too.
+    Args:   source   see edge_stream; each edge once or in both directions, in any order. Duplicates count, self-loops do
+                     not; a node without an edge gets a part too.
             method   a name in STREAMING: spring, spring+, dbh, greedy, hdrf, 2psl, or a registered one.
-            balance  largest number of nodes of a part over N/k, of the methods that bound it.
-            hops     h: go over the stream h times more and count the copies that full neighbour lists within h hops need.
-            n_nodes  N where ids up to N - 1 may be missing from the stream.
-            relabel  ids are any integers of 0 or more, with gaps: number the distinct ones, see StreamPartition.ids_N.
-    Raises: UsageError for an unknown method or option; InputError for a bad id; PartitionError where the stream changes
-            between passes, or where a plug-in's result does not fit.
+            balance  largest number of nodes of a part over N/k, for methods that bound it.
+            hops     h: h more passes that count the copies needed by full neighbour lists within h hops.
+            n_nodes  N if ids up to N - 1 may be missing from the stream.
+            relabel  ids are any integers from 0, with gaps: number the distinct ones, see StreamPartition.ids_N.
+    Raises: UsageError for an unknown method or option; InputError for a bad id; PartitionError if the stream changes
+            between passes, or the result of a plug-in is invalid.
     """
     k = check_k(k)
     check_options(method, seed, balance, hops, options)
@@ -139,7 +139,8 @@ def choose_owners(
 def halo(passes: Passes, owner_N: np.ndarray, k: int, hops: int = 1) -> np.ndarray:
     """Count the copies that full neighbour lists need: [q, p] nodes of q within hops edges of a node of p; (k, k) int64.
 
-    hops = 1 is rows_PP of the graph with its reverse edges. ceil(k / 64) words of 8 bytes a node, twice that for more hops.
+    hops = 1 is rows_PP of the graph with its reverse edges. Memory per node: ceil(k / 64) words of 8 bytes, twice that
+    for more hops.
     """
     parts = _stream.Halo(owner_N, k)
     for hop in range(hops):

@@ -1,5 +1,5 @@
-// spring+: passes over the stream that keep, a node, a sketch of its neighbours' parts, and move it when its last edge
-// was seen. Sketch: Misra & Gries 1982, 4 entries; the node's own part is counted apart and exactly.
+// spring+: passes over the stream with a sketch of the neighbours' parts per node; a node moves when its last edge of
+// the pass was seen. Sketch: Misra & Gries 1982, 4 entries; the node's own part is counted separately and exactly.
 #pragma once
 
 #include "edges.h"
@@ -46,7 +46,7 @@ class Refine {
         seen += edges.size;
     }
 
-    // Whatever the passes left above cap goes, lowest ids first, to the least loaded part.
+    // Nodes of parts that are still above cap go to the least loaded part, lowest ids first.
     void owners(int64_t cap, int32_t* owner) {
         for (int64_t v = 0; v < nodes(); ++v) {
             owner[v] = nodes_[v].owner;
@@ -66,7 +66,7 @@ class Refine {
     static constexpr int64_t AHEAD = 16;
 
     struct Node {
-        uint32_t degree = 0, left = 0;  // edges of a pass, and those still to come
+        uint32_t degree = 0, left = 0;  // edges of a pass, and those not seen yet
         uint16_t count[SLOTS] = {0, 0, 0, 0}, part[SLOTS] = {0, 0, 0, 0}, own = 0, owner = 0;
 
         void see(uint16_t p) {
@@ -110,7 +110,7 @@ class Refine {
     }
 
     // Move v to the part with room where count + noise - price is largest, if that is more than its own part gives, or
-    // if that is above cap; ties to the lowest part. Then forget.
+    // if that is above cap; ties to the lowest part. Then clear the sketch.
     void decide(Node& node, uint64_t v) {
         int64_t total = node.own;
         for (uint16_t count : node.count) total += count;

@@ -1,4 +1,4 @@
-// Sets of parts, one for each node, and those that hold it when full neighbour lists are kept.
+// Sets of parts, one per node, and the parts that hold a node when full neighbour lists are stored.
 #pragma once
 
 #include "edges.h"
@@ -40,7 +40,7 @@ class Replicas {
     Large<uint64_t> bits_;
 };
 
-// Which parts hold each node when those of a part keep all neighbours within some hops.
+// Which parts hold each node when every part stores all neighbours of its nodes within some hops.
 class Halo {
   public:
     Halo(const int32_t* owner, int64_t n, int64_t k) : reached_(n, k), before_(0, 1), owner_(owner, owner + n), k_(k) {
@@ -50,7 +50,7 @@ class Halo {
         }
     }
 
-    // Begin a hop: neighbours of what is held now come next.
+    // Begin a hop: neighbours of the nodes held now are added next.
     void next_hop() {
         before_ = hops_++ ? reached_ : Replicas(0, 1);
         seen = 0;

@@ -1,4 +1,4 @@
-"""Edge streams: chunks of (m, 2) ids from a file, an array, an iterator or a graph, as often as they are asked for.
+"""Edge streams: chunks of (m, 2) ids from a file, an array, an iterator or a graph, which can be read many times.
 
 Shapes: N nodes, E edges of the stream, m edges of a chunk.
 """
@@ -33,16 +33,16 @@ MOST_NODES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EdgeStream:
-    """Edges u, v in some order, one or both directions, that can be passed over again.
+    """Edges u, v in some order, in one or both directions, that can be read many times.
 
     Args:
         name:        what messages call it.
         chunks:      () -> iterator of (m, 2) C-contiguous int32 or int64.
-        n_nodes:     N where the source knows it, else None: 1 + the largest id.
-        n_edges:     E where the source knows it, else None.
-        nodes_from:  what said N, for messages: a table with as many rows.
-        head:        of a text file, and with it what that declares.
-        most_edges:  what E cannot exceed: with it, ids with absurd gaps are refused before memory is taken for them.
+        n_nodes:     N if known, else None: 1 + the largest id.
+        n_edges:     E if known, else None.
+        nodes_from:  where N comes from, for messages: a table with as many rows.
+        head:        the header of a text file.
+        most_edges:  upper bound of E: ids with huge gaps are refused before memory is allocated for them.
     """
 
     name: str
@@ -59,11 +59,11 @@ def edge_stream(source, n_nodes: int | None = None, format: str | None = None, n
 
     Args:   source   text file (.txt, .tsv, .csv; gz), binary pairs (.bin and .i32 int32, .i64 int64), .npy or .parquet;
                      (E, 2) or (2, E) integers, a memmap too; a Graph; an iterable of (u, v) or of (m, 2) chunks, or a
-                     function that returns one. What can be iterated only once is first written to a temporary file.
+                     function that returns one. An iterator is first written to a temporary file.
             n_nodes  N, if ids up to N - 1 may be missing from the stream.
-            nodes_from  what said n_nodes, for messages.
-            format   text, binary, parquet or npy, where the name of a file does not tell.
-    Raises: InputError for what is none of these, UsageError for an unknown format.
+            nodes_from  where n_nodes comes from, for messages.
+            format   text, binary, parquet or npy, if the name of a file does not say.
+    Raises: InputError for other sources, UsageError for an unknown format.
     """
     if format is not None and format not in FORMATS:
         raise UsageError(f"stream format {format!r} is not known{nearest(format, FORMATS)}")
@@ -101,7 +101,7 @@ def _stream_of(source, format: str | None) -> EdgeStream:
 
 
 def is_read_fast(source, format: str | None = None) -> bool:
-    """Whether a pass costs little more than reading: not of text, Parquet or an iterator."""
+    """A pass costs little more than reading: true of binary files and arrays, not of text, Parquet or an iterator."""
     if isinstance(source, (str, os.PathLike)):
         return (format or _format_of(Path(source))) in ("binary", "npy")
     return isinstance(source, (np.ndarray, Graph))
@@ -140,12 +140,12 @@ def _file(path: Path, format: str | None) -> EdgeStream:
 
 
 def _pairs(path: Path, dtype: np.dtype, offset: int = 0, n_edges: int | None = None) -> EdgeStream:
-    """Pairs of integers from byte offset on, read into one buffer: mapped pages would count as this process's memory."""
+    """Pairs of integers from a byte offset on, read into one buffer: mapped pages would count as memory of this process."""
     size = path.stat().st_size - offset
     if n_edges is None:
         if size % (2 * dtype.itemsize):
             raise FormatError(
-                f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} an edge"
+                f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} per edge"
             )
         n_edges = size // (2 * dtype.itemsize)
 
@@ -172,7 +172,7 @@ def _mapped(array: np.ndarray) -> EdgeStream | None:
     """The file behind an (E, 2) memmap of int32 or int64; None for other layouts, which are copied chunk by chunk."""
     is_pairs = array.ndim == 2 and array.shape[1] == 2 and array.flags.c_contiguous and array.dtype in PAIRS
     start = getattr(array, "offset", None)
-    if array.mode == "c":  # what was written into it is in no file
+    if array.mode == "c":  # changes to it are in no file
         return None
     if not is_pairs or start is None or array.base is None or isinstance(array.base, np.memmap):
         return None
@@ -220,7 +220,7 @@ def _text(path: Path):
         if bad_line >= 0:
             text = block[start : min(stop, start + 60)].decode("utf-8", "replace").strip()
             raise FormatError(f"{path}:{line + bad_line}: {text!r}; expected {expected}")
-        # With one separator an edge no line has a third column.
+        # With one separator per edge no line has a third column.
         if head.n_columns == 2 and _separators(block) != len(edges) and (third := THIRD_COLUMN.search(block)):
             at = line + block.count(b"\n", 0, third.start())
             raise FormatError(f"{path}:{at}: 3 columns; expected 2 as in the lines before: {COLUMNS}")
@@ -286,12 +286,12 @@ def _of_pairs(pairs: list) -> np.ndarray:
     except (ValueError, OverflowError, TypeError):
         array = np.zeros(0)
     if array.ndim != 2 or array.shape[1] != 2:
-        raise InputError(f"iterator: its items are such as {pairs[0]!r}; expected pairs (u, v), or arrays (m, 2)")
+        raise InputError(f"iterator: its items look like {pairs[0]!r}; expected pairs (u, v), or arrays (m, 2)")
     return as_chunk(array, "iterator")
 
 
 def _spooled(items: Iterator) -> EdgeStream:
-    """The edges of what can be iterated only once, from a temporary file without a name."""
+    """The edges of an iterator, from an anonymous temporary file."""
     file = tempfile.TemporaryFile(prefix="spgnn-edges-")
     n_edges = 0
     for chunk in _gathered(items):
@@ -308,10 +308,10 @@ def _spooled(items: Iterator) -> EdgeStream:
 
 
 def as_chunk(edges: np.ndarray, name: str) -> np.ndarray:
-    """Return (m, 2) edges as C-contiguous int32 or int64; InputError where they are no integers."""
+    """Return (m, 2) edges as C-contiguous int32 or int64; InputError unless they are integers."""
     if edges.dtype.kind not in "iu":
         raise InputError(f"{name}: ids are {edges.dtype}; expected integers")
     if edges.dtype == np.uint64 and edges.size and edges.max() > np.iinfo(np.int64).max:
-        raise InputError(f"{name}: id {edges.max()} does not fit into 64 bits with a sign")
+        raise InputError(f"{name}: id {edges.max()} does not fit into a signed 64-bit integer")
     wanted = np.int32 if edges.dtype.itemsize < 4 or edges.dtype == np.int32 else np.int64
     return np.ascontiguousarray(edges, wanted)

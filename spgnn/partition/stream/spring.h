@@ -6,23 +6,23 @@
 #include <numeric>
 
 #include "edges.h"
-#include "gist.h"
+#include "summary.h"
 
 namespace spgnn::stream {
 
 class Spring {
   public:
-    // degree: d(v) of each node, null where degrees are counted on the way; n, most: as in Degrees.
+    // degree: d(v) of each node, null if degrees are counted on the way; n, most: as in Degrees.
     Spring(const uint32_t* degree, int64_t n, double volume_limit, int64_t most)
         : is_online_(degree == nullptr), volume_limit_(volume_limit), limit_(n >= 0 ? n : std::min(most, MOST_NODES)) {
         if (n > MOST_NODES) throw std::invalid_argument("2^31 nodes or more are too many");
         nodes_.resize(std::max<int64_t>(n, 0));
         volume_.reserve(nodes_.size());
         if (!degree) return;
-        gists_.reserve(n);
+        summaries_.reserve(n);
         for (int64_t v = 0; v < n; ++v) {
             nodes_[v].degree = degree[v];
-            gists_.push_back(Gist(degree[v]));
+            summaries_.push_back(NodeSummary(degree[v]));
         }
     }
 
@@ -51,7 +51,7 @@ class Spring {
 
     // Merge the clusters and give each node its part. Call it once, after the stream.
     void partition(int64_t k, double balance, int32_t* owner) {
-        Large<Gist>().swap(gists_);
+        Large<NodeSummary>().swap(summaries_);
         const int64_t n = nodes();
         number_clusters(owner);
         sizes_before = size_;
@@ -68,46 +68,45 @@ class Spring {
         Id cluster = NONE;
         uint32_t degree = 0;
         Id richest = NONE;            // n_v
-        uint32_t richest_degree = 0;  // d(n_v), here so that the test costs no other node's line; online as it was when
-                                      // n_v became the richest
+        uint32_t richest_degree = 0;  // d(n_v), stored here to save a cache miss; online: as it was when n_v
+                                      // became the richest
     };
 
     bool is_online_;
     double volume_limit_;
     int64_t limit_;
     Large<Node> nodes_;
-    Large<Gist> gists_;  // of each node, unless degrees are counted on the way
+    Large<NodeSummary> summaries_;  // of each node, unless degrees are counted on the way
     Large<int64_t> volume_;
-    Large<Id> root_, target_;        // of a cluster: the one that it was merged into; that of r(c)'s richest neighbour
-    Large<uint32_t> size_, degree_;  // of a cluster: its nodes; the degree of that neighbour
+    Large<Id> root_, target_;        // per cluster: the one it was merged into; that of r(c)'s richest neighbour
+    Large<uint32_t> size_, degree_;  // per cluster: its nodes; the degree of that neighbour
 
     static constexpr int64_t BLOCK = 4096, REST = 8;
     static constexpr Id SETTLED = Id(1) << 31;  // a bit of Node::cluster; NONE has it too
-    int64_t unsifted_ = 0;  // blocks that are taken as they come, as most edges of one did something
+    int64_t unsifted_ = 0;                      // blocks taken unsifted, since most edges of one were not idle
     int32_t left_[BLOCK];
 
-    // Take down the edges of a block that are not idle, and return how many they are.
+    // List the edges of a block that are not idle and return their number.
     template <class Index>
     int64_t sift(const Edges<Index>& edges) {
-        const Gist* const gist = gists_.data();
+        const NodeSummary* const summary = summaries_.data();
         int64_t left = 0;
         const auto look = [&](int64_t e) {
             left_[left] = int32_t(e);
-            left += !Gist::is_idle(gist[Id(edges.u(e))], gist[Id(edges.v(e))]);
+            left += !NodeSummary::is_idle(summary[Id(edges.u(e))], summary[Id(edges.v(e))]);
         };
         int64_t e = 0;
         for (; e + AHEAD < edges.size; ++e) {
-            __builtin_prefetch(&gist[Id(edges.u(e + AHEAD))]);
-            __builtin_prefetch(&gist[Id(edges.v(e + AHEAD))]);
+            __builtin_prefetch(&summary[Id(edges.u(e + AHEAD))]);
+            __builtin_prefetch(&summary[Id(edges.v(e + AHEAD))]);
             look(e);
         }
         for (; e < edges.size; ++e) look(e);
         return left;
     }
 
-    // Lines 2-17 for the edges at(0), at(1), ... at(count - 1). Self-loops say nothing about clusters and are passed
-    // over. A cluster above the limit neither takes nor loses nodes any more, so its nodes are settled and touch no
-    // volume.
+    // Lines 2-17 for the edges at(0), at(1), ... at(count - 1). Self-loops are skipped. A cluster above
+    // the limit neither takes nor loses nodes, so its nodes are settled and change no volume.
     template <bool online, class Index, class At>
     void cluster(const Edges<Index>& edges, int64_t count, At at) {
         Node* const node = nodes_.data();
@@ -130,8 +129,8 @@ class Spring {
             if (a.richest_degree < b.degree) a.richest = v, a.richest_degree = b.degree;
             if (b.richest_degree < a.degree) b.richest = u, b.richest_degree = a.degree;
             if (online) continue;
-            gists_[u].set(a.cluster & SETTLED, a.richest_degree);
-            gists_[v].set(b.cluster & SETTLED, b.richest_degree);
+            summaries_[u].set(a.cluster & SETTLED, a.richest_degree);
+            summaries_[v].set(b.cluster & SETTLED, b.richest_degree);
         }
     }
 
@@ -154,13 +153,13 @@ class Spring {
         volume_.push_back(node.degree);
     }
 
-    // Number the clusters that are not empty 0, 1, ... in the order in which they were founded, and take down of each
-    // how many nodes it has, the degree of their richest neighbour, and the cluster that this neighbour of r(c) is in
-    // (lines 18-20; ties to the lowest id). Nodes come by id and their clusters in any order: what comes is asked for
-    // ahead. number gets that of each node's cluster, -1 where it has none; nothing else is kept of the nodes.
+    // Number the clusters that are not empty 0, 1, ... in the order in which they were founded, and store for each
+    // its number of nodes, the degree of their richest neighbour, and the cluster of this neighbour of r(c)
+    // (lines 18-20; ties to the lowest id). Nodes are read by id, their clusters in any order, so clusters are
+    // prefetched. number gets that of each node's cluster, -1 for none; nothing else of the nodes is needed later.
     void number_clusters(int32_t* number) {
         struct Found {
-            uint32_t size = 0, degree = 0;  // in the place of the size stands the number later, NONE if empty
+            uint32_t size = 0, degree = 0;  // size is replaced by the number later, NONE if empty
             Id target = NONE;
         };
         const int64_t founded = int64_t(volume_.size()), n = nodes();
@@ -231,8 +230,7 @@ class Spring {
     }
 
     // Lines 21-25. The merged cluster goes back to its rank, so that the smallest is always the next; ties to the
-    // lowest number. Sizes only grow: an entry whose cluster has grown meanwhile is put back with the size that it has
-    // now.
+    // lowest number. Sizes only grow: an entry whose cluster has grown meanwhile is put back with its new size.
     void merge(double most) {
         root_.resize(size_.size());
         std::iota(root_.begin(), root_.end(), Id(0));
@@ -270,11 +268,11 @@ class Spring {
     }
 
     // Lines 26-29, ties to the lowest number. Beyond the paper: a cluster that does not fit into the least loaded part
-    // is taken apart into the clusters that were merged, and one of those into its nodes, so that balance is kept;
-    // nodes without an edge come last. owner comes with the cluster of each node, and leaves with its part.
+    // is split into the clusters that were merged, and one of those into its nodes, so that the balance holds;
+    // nodes without an edge come last. owner holds the cluster of each node before and its part after.
     void assign(int64_t k, double most, int32_t* owner, int64_t n) {
         const size_t clusters = root_.size();
-        // The clusters that were merged into r stand in members from end[r - 1] to end[r].
+        // The clusters that were merged into r are members[end[r - 1]] to members[end[r] - 1].
         Large<Id> order, end(clusters, 0), members(clusters);
         for (Id r : root_) ++end[r];
         Id before = 0;

@@ -1,6 +1,7 @@
 """spring and spring+: clusters of an edge stream, merged by richest neighbour, then moves by passes over the stream.
 
-Shapes: N nodes, E edges, k parts. Memory: 20 bytes a node, 8 a founded cluster while clustering, 12 and 4 of one that holds nodes afterwards; 32 a node while refining.
+Shapes: N nodes, E edges, k parts. Memory: while clustering 20 bytes per node and 8 per founded
+cluster; afterwards 12 per node and 4 per nonempty cluster; while refining 32 per node.
 Source: SDT-GNN, Algorithm 1; Hollocou et al. 2017. The balance is of nodes, as in the paper.
 """
 
@@ -15,9 +16,13 @@ from . import _stream
 from .edge_passes import Passes
 from .registry import builtin
 
-THRESHOLD = 0.1  # of the volume over k: the published code's, which the paper leaves open
+THRESHOLD = 0.1  # of the volume over k: from the published code, as the paper does not give it
 FRACTION_SOFT, FRACTION_NOISE = 0.7, 0.8
-SOFT_CAP, NOISE, PRICE = 1.6, 512, 205  # of N/k; of a node's edges, in 1/1024, at first; and for a part of 2 N/k nodes
+SOFT_CAP, NOISE, PRICE = (
+    1.6,
+    512,
+    205,
+)  # of N/k; initial noise and price of a part of 2 N/k nodes, in 1/1024 of a node's edges
 
 
 @builtin("spring")
@@ -30,11 +35,11 @@ def spring(
     threshold: float = THRESHOLD,
     degrees: Literal["exact", "online"] | np.ndarray = "exact",
 ) -> tuple[np.ndarray, dict]:
-    """Cluster the stream, merge clusters by richest neighbour, place the largest first: Algorithm 1; seed has no say.
+    """Cluster the stream, merge clusters by richest neighbour, place the largest first: Algorithm 1; seed is ignored.
 
     Args: threshold  volume that a cluster may have, over the stream's total volume / k (tau_vol).
-          degrees    exact: counted by a pass before; online: counted on the way, as Hollocou et al. do, d(n_v) as it was
-                      when n_v became the richest neighbour; or (N,) integers.
+          degrees    exact: counted by a pass before; online: counted during clustering, as Hollocou et al. do, with d(n_v)
+                     as it was when n_v became the richest neighbour; or (N,) integers.
     """
     owner_N, details, _ = _spring(passes, k, balance, threshold, degrees)
     return owner_N, details
@@ -44,10 +49,10 @@ def spring(
 def spring_plus(
     passes: Passes, k: int, *, seed: int, balance: float, threshold: float = THRESHOLD, rounds: int = 12,
 ) -> tuple[np.ndarray, dict]:  # fmt: skip
-    """Take spring's parts, then go over the stream rounds times; a node moves as soon as its last edge was seen.
+    """Start from spring's parts, then pass over the stream `rounds` times; a node moves when its last edge was seen.
 
-    It goes where most of its neighbours are, by a sketch of their parts. Full parts hold nodes back more than local minima
-    do: parts may have SOFT_CAP N/k nodes at first and balance N/k at last, full ones cost, and choices are noisy at first.
+    It moves where most of its neighbours are, by a sketch of their parts. Full parts block more moves than local minima do:
+    parts may have SOFT_CAP N/k nodes at first and balance N/k at last, fuller parts cost more, and choices are noisy at first.
     """
     check_integer("rounds", rounds, 0)
     owner_N, details, degrees_N = _spring(passes, k, balance, threshold, "exact", keep_degrees=True)
@@ -62,12 +67,12 @@ def spring_plus(
 
 
 def node_cap(n_nodes: int, k: int, balance: float) -> int:
-    """Return how many nodes a part may have: balance N/k, or what N nodes in k parts need."""
+    """Return how many nodes a part may have: balance N/k, or ceil(N / k) if that is more."""
     return max(int(balance * n_nodes / k), -(-n_nodes // k))
 
 
 def round_limits(number: int, rounds: int, n_nodes: int, k: int, balance: float) -> tuple[int, int, int]:
-    """Return cap, noise and price of a round: cap and noise fall to their end before the last rounds."""
+    """Return cap, noise and price of a round: cap and noise reach their final values before the last rounds."""
     done = number / (rounds - 1) if rounds > 1 else 1.0
     soft = balance + max(SOFT_CAP - balance, 0.0) * max(0.0, 1 - done / FRACTION_SOFT)
     return node_cap(n_nodes, k, soft), int(NOISE * max(0.0, 1 - done / FRACTION_NOISE)), PRICE
@@ -79,11 +84,11 @@ def _spring(passes: Passes, k: int, balance: float, threshold: float, degrees, k
     threshold = float(threshold)
     if isinstance(degrees, str) and degrees == "online":
         if passes.stream.head is not None:
-            passes.degrees()  # N, which a header may declare
+            passes.degrees()  # N, as the header may declare more nodes
         elif passes.n_edges is None:
             passes.run("count")
         n_known = -1 if passes.n_nodes is None else passes.n_nodes
-        # Which edges are self-loops would take a pass more to know.
+        # Self-loops are included: excluding them would take another pass.
         clusters = _stream.Spring(None, threshold * 2 * passes.n_edges / k, n_known, passes.most_nodes)
         degrees_N = None
     else:

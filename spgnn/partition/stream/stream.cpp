@@ -33,7 +33,7 @@ void check_size(const Array<T>& values, int64_t n) {
     check(values.ndim() == 1 && values.size() == n, "degrees and owners must be vectors of one length");
 }
 
-// The int32 parts that a pass writes beside the edges; None for none.
+// The int32 array for the part of each edge; null for None.
 int32_t* parts_of(const py::object& parts, int64_t size) {
     if (parts.is_none()) return nullptr;
     auto array = py::cast<Array<int32_t>>(parts);

@@ -81,7 +81,7 @@ class DegreeHash : public VertexCut {
     uint64_t seed_;
 };
 
-// PowerGraph's greedy rules 1 to 4; of the parts that a rule allows, the least loaded.
+// PowerGraph's greedy rules 1 to 4; among the parts that a rule allows, the least loaded.
 class Greedy : public VertexCut {
   public:
     Greedy(const uint32_t* degree, int64_t n, int64_t k)
@@ -94,7 +94,7 @@ class Greedy : public VertexCut {
             uint64_t both = 0, of_u = 0, of_v = 0;
             for (int64_t w = 0; w < replicas.words(); ++w) both |= a[w] & b[w], of_u |= a[w], of_v |= b[w];
             // 1: a part that has both; 2: of two disjoint sets, that of the node with more unassigned edges (u at a
-            // tie); 3: the set that is there; 4: any part.
+            // tie); 3: the only nonempty set; 4: any part.
             const bool from_u = of_u && (!of_v || unassigned_[u] >= unassigned_[v]);
             for (int64_t w = 0; w < replicas.words(); ++w) allowed_[w] = both ? a[w] & b[w] : from_u ? a[w] : b[w];
             --unassigned_[u];

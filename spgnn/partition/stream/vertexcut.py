@@ -1,8 +1,8 @@
 """dbh, greedy, hdrf, 2psl: vertex cuts as training partitions, one replica of each node its target.
 
-An edge goes to a part and its ends are replicated there. Of a node's replicas one is drawn as the target, which owns it;
-the full neighbour lists are those of the graph, or of the pass that `halo` makes.
-Source: CATGNN, section 3.2; the papers that vertexcut.h names. Memory: ceil(k / 64) words of 8 bytes a node, and 4 to 16.
+Each edge is assigned to a part, where its ends are replicated. One replica of each node, drawn by hash, is the target,
+which owns it; full neighbour lists come from the graph, or from the passes of `halo`.
+Source: CATGNN, section 3.2; the papers that vertexcut.h names. Memory per node: ceil(k / 64) words of 8 bytes, and 4 to 16 bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CAPACITY = 1.05  # edges of a part of 2PS-L over |E| / k
 
 @builtin("dbh")
 def dbh(passes: Passes, k: int, *, seed: int, balance: float) -> tuple[np.ndarray, dict]:
-    """Put each edge where its end of lower degree hashes to; balance has no say."""
+    """Put each edge where its end of lower degree hashes to; balance is ignored."""
     cut = _stream.DegreeHash(passes.degrees(), k, seed)
     passes.run("edges", cut.add)
     return _targets(cut, seed)
@@ -27,7 +27,7 @@ def dbh(passes: Passes, k: int, *, seed: int, balance: float) -> tuple[np.ndarra
 
 @builtin("greedy")
 def greedy(passes: Passes, k: int, *, seed: int, balance: float) -> tuple[np.ndarray, dict]:
-    """Put each edge where its ends are, by PowerGraph's four rules; balance has no say."""
+    """Put each edge where its ends are, by PowerGraph's four rules; balance is ignored."""
     cut = _stream.Greedy(passes.degrees(), k)
     passes.run("edges", cut.add)
     return _targets(cut, seed)
@@ -37,7 +37,7 @@ def greedy(passes: Passes, k: int, *, seed: int, balance: float) -> tuple[np.nda
 def hdrf(
     passes: Passes, k: int, *, seed: int, balance: float, weight: float = 1.0, epsilon: float = 1.0
 ) -> tuple[np.ndarray, dict]:
-    """Put each edge where g(u, p) + g(v, p) + weight (max - load) / (epsilon + max - min) is largest; balance has no say.
+    """Put each edge where g(u, p) + g(v, p) + weight (max - load) / (epsilon + max - min) is largest; balance is ignored.
 
     Args: weight  lambda of the paper.
     """
@@ -56,7 +56,7 @@ def two_phase(
 ) -> tuple[np.ndarray, dict]:
     """Cluster the stream, place clusters, then each edge in one of the two parts of its ends' clusters: 2PS-L.
 
-    Args: capacity  edges of a part over |E| / k (alpha); balance, of nodes, has no say.
+    Args: capacity  edges of a part over |E| / k (alpha); balance, of nodes, is ignored.
     """
     if not capacity >= 1:
         raise UsageError(f"capacity = {capacity!r}; expected 1 or more")

@@ -37,7 +37,7 @@ def distribute_table(
     with_halo: bool,
     progress,
 ) -> dict:
-    """Write NAME.npy of each part, or NAME_{indptr,indices,data}.npy; with_halo: halo_NAME too, in the order of halo.npy."""
+    """Write NAME.npy of each part, or NAME_{indptr,indices,data}.npy; with_halo: also halo_NAME, in the order of halo.npy."""
     kind = _SparseFiles if isinstance(table, Sparse) else _DenseFiles
     own = [kind(work.new / part_name(p), name, table) for p in range(k)]
     halo = [kind(work.new / part_name(p), f"halo_{name}", table) for p in range(k)] if with_halo else []

@@ -8,7 +8,7 @@ namespace spgnn::pipeline {
 using stream::Id;
 using stream::Large;
 
-// The columns that one part reads from others: a bit a node, and how many nonzeros are cut.
+// The columns that one part reads from others, a bit per node, and the number of cut nonzeros.
 class Reads {
   public:
     Reads(const int32_t* owner, int64_t n) : owner_(owner), n_(n), bits_((n + 63) / 64) {}
@@ -52,7 +52,7 @@ class Reads {
     int32_t part_ = -1;
 };
 
-// What up to 64 parts hold: bit p of a node for part first + p. A hop adds the columns of all rows that are held.
+// The nodes that up to 64 parts hold: bit p of a node for part first + p. A hop adds the columns of all rows held.
 class Reach {
   public:
     Reach(const int32_t* owner, int64_t n, int32_t first) : before_(n), after_(n) {
@@ -70,7 +70,7 @@ class Reach {
         }
     }
 
-    // Rows first_row, first_row + 1, ... with so many columns each.
+    // Rows first_row, first_row + 1, ... with their numbers of columns.
     void spread(int64_t first_row, const uint32_t* lengths, int64_t rows, const Id* columns, int64_t size) {
         const Id* column = columns;
         for (int64_t i = 0; i < rows; ++i) {

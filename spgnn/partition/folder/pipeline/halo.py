@@ -1,4 +1,4 @@
-"""The halo of each part beyond its first hop: who is within h hops, and the rows of those that are not the outermost.
+"""The halo of each part beyond its first hop: the nodes within h hops, and the rows of those within h - 1.
 
 Shapes: N nodes, k parts, g nodes of a halo.
 """
@@ -12,20 +12,20 @@ from . import _pipeline
 from .npy import NpyFile, read_slice
 from .work import Work
 
-GROUP = 64  # parts at a time: a bit each
+GROUP = 64  # parts at a time, a bit each
 
 
 def grow_halo(work: Work, rows, owner_N: np.ndarray, k: int, hops: int, block_entries: int, progress) -> dict:
-    """Extend halo.npy of each part from one hop to `hops`, and write halo_hops.npy beside it.
+    """Extend halo.npy of each part from one hop to `hops`, and write halo_hops.npy.
 
-    Keeps: halo.npy (g,) int64 rising, halo_hops.npy (g,) int8, 1 to hops. Goes over all rows (hops - 1) ceil(k / 64) times.
+    Writes: halo.npy (g,) int64 rising, halo_hops.npy (g,) int8, 1 to hops. Goes over all rows (hops - 1) ceil(k / 64) times.
     """
     sizes = []
     for first in range(0, k, GROUP):
         group = range(first, min(first + GROUP, k))
         reach = _pipeline.Reach(owner_N, first)
         for p in group:
-            # A stage that is done again finds what it wrote: the first hop is kept apart.
+            # The stage may be done again after a kill: the first hop is moved to a file of its own.
             near = work.folder / f"near-{p:05d}.npy"
             if not near.exists():
                 (work.new / part_name(p) / "halo.npy").rename(near)
@@ -74,7 +74,7 @@ class HaloRows:
         self.at_k = [0] * k
 
     def add(self, first: int, lengths: np.ndarray, columns: np.ndarray) -> None:
-        """Take the rows first, first + 1, ... of A."""
+        """Add the rows first, first + 1, ... of A."""
         start = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=start[1:])
         for p, (folder, (indptr, indices, weights)) in enumerate(self.parts):

@@ -1,4 +1,4 @@
-"""What a run is of, and what it needs on the disk, before it takes either."""
+"""Inputs and disk space of a run, checked before it starts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .part_tables import Sparse
 
 
 def identity(source) -> list | str | None:
-    """Return what tells a source from another: path, size and time of a file, the bytes of an array.
+    """Return what identifies a source: path, size and time of a file, the hash of an array.
 
-    An iterator has none, so that every run is a new one.
+    An iterator has none: every run starts from the beginning.
     """
     if isinstance(source, (str, Path)):
         path = Path(source).absolute()
@@ -46,15 +46,15 @@ def identity(source) -> list | str | None:
 
 
 def identity_of_option(value) -> list | str:
-    """Return what tells an option's value from another: its text, of an array its bytes, as its text leaves most of it out."""
+    """Return what identifies the value of an option: its text, or the hash of an array, whose text is abbreviated."""
     array = np.asarray(value) if hasattr(value, "__array__") else None
     return repr(value) if array is None or array.ndim == 0 or array.dtype.hasobject else identity(array)
 
 
 def check_disk(folder: Path, entries: int, n_nodes: int, tables: dict, halo: int) -> None:
-    """Raise ResourceError, with the arithmetic, where the disk has too little room for what comes.
+    """Raise ResourceError, with the arithmetic, if the disk has too little space for the rest of the run.
 
-    Args: entries  nonzeros that are spilled and sorted, 8 bytes each and a part's twice; halo: copies of rows of features.
+    Args: entries  nonzeros that are spilled and sorted, 8 bytes each, those of a part twice; halo: copied rows of features.
     """
     table_bytes = 0
     for name, table in tables.items():

@@ -1,4 +1,4 @@
-"""How much memory the pipeline may take, and how it is shared out.
+"""How much memory the pipeline may use, and how it is divided.
 
 Shapes: N nodes, k parts.
 """
@@ -23,12 +23,12 @@ UNITS = {
     "GIB": 2**30,
     "TIB": 2**40,
 }
-# Bytes a node of a method, its check included; 8 more of a vertex cut for each 64 parts.
+# Bytes per node of a method, its checks included; vertex cuts need 8 more for each 64 parts.
 METHOD_BYTES = {"spring": 34, "spring+": 42, "dbh": 26, "greedy": 26, "hdrf": 26, "2psl": 36}
 OTHER_BYTES, STAGE_BYTES, HOPS_BYTES, RELABEL_BYTES = 42, 26, 36, 66
-PAIR_BYTES = 4  # of the table of rows that parts send each other
+PAIR_BYTES = 4  # per entry of the table of rows that parts send each other
 LEAST_BUFFERS, TEXT_BUFFERS = 24 << 20, 88 << 20
-MOST_ENTRIES, MOST_ROW_BYTES = 1 << 24, 64 << 20  # more memory than this makes nothing faster
+MOST_ENTRIES, MOST_ROW_BYTES = 1 << 24, 64 << 20  # more memory is not faster
 
 
 def memory_bytes_of(text: str | int) -> int:
@@ -41,7 +41,7 @@ def memory_bytes_of(text: str | int) -> int:
 
 
 def node_bytes(method: str, k: int, hops: int, relabel: bool) -> int:
-    """Return the bytes a node that the largest stage needs."""
+    """Return the bytes per node that the largest stage needs."""
     words = -(-k // 64)
     of_method = METHOD_BYTES.get(method, OTHER_BYTES) + 8 * (words - 1) * (method not in ("spring", "spring+"))
     return max(of_method, STAGE_BYTES, HOPS_BYTES * (hops > 1), RELABEL_BYTES * relabel)
@@ -49,12 +49,12 @@ def node_bytes(method: str, k: int, hops: int, relabel: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Shares of the memory that a run may take: what the interpreter has, bytes a node, and buffers of the rest.
+    """Shares of the memory of a run: the interpreter's, bytes per node, and buffers of the rest.
 
     Args: total_bytes   the limit.
           base_bytes    resident before anything was read.
-          node_bytes    a node; least_buffers: what is needed whatever N is.
-          pair_bytes    of what each pair of parts exchanges.
+          node_bytes    per node; least_buffers: needed whatever N is.
+          pair_bytes    of the table of rows that pairs of parts exchange.
     """
 
     total_bytes: int
@@ -65,7 +65,7 @@ class Memory:
 
     @classmethod
     def now(cls, total_bytes: int, method: str, k: int, hops: int, relabel: bool, is_parsed: bool) -> Memory:
-        """Return the shares as this process stands now."""
+        """Return the shares, with the memory that this process holds now."""
         return cls(
             total_bytes,
             node_bytes(method, k, hops, relabel),
@@ -75,7 +75,7 @@ class Memory:
         )
 
     def buffers(self, n_nodes: int) -> int:
-        """Return the bytes that are left for buffers; ResourceError with the arithmetic where they are too few."""
+        """Return the bytes left for buffers; ResourceError with the arithmetic if they are too few."""
         left = self.total_bytes - self.base_bytes - self.node_bytes * n_nodes - self.pair_bytes
         if left < self.least_buffers:
             need = self.total_bytes - left + self.least_buffers
@@ -88,11 +88,11 @@ class Memory:
         return left
 
     def spill_entries(self, n_nodes: int) -> int:
-        """Return the entries of 8 bytes that are put in the order of their buckets at a time; they are held twice."""
+        """Return how many entries of 8 bytes are sorted into buckets at a time; they are held twice."""
         return min(self.buffers(n_nodes) // 2 // 16, MOST_ENTRIES // 4)
 
     def bucket_entries(self, n_nodes: int) -> int:
-        """Return the entries of 4 bytes that a bucket of rows may have."""
+        """Return how many entries of 4 bytes a bucket of rows may have."""
         return min(self.buffers(n_nodes) // 2 // 4, MOST_ENTRIES)
 
     def row_bytes(self, n_nodes: int) -> int:
@@ -100,7 +100,7 @@ class Memory:
         return min(self.buffers(n_nodes) // 4, MOST_ROW_BYTES // 2)
 
     def check_row(self, table, n_nodes: int) -> None:
-        """Raise ResourceError where a single row of a table does not fit into the buffers."""
+        """Raise ResourceError if a single row of a table does not fit into the buffers."""
         most = self.buffers(n_nodes) // 4
         if table.row_bytes > most:
             need = self.total_bytes + 4 * (table.row_bytes - most)

@@ -1,4 +1,4 @@
-"""Growing .npy files: rows are appended, the header gets the number of rows at the end."""
+"""Growing .npy files: rows are appended, and the number of rows is written into the header at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ....atomic import sync
 
 
 class NpyFile:
-    """A .npy to which rows are appended; no handle stays open, so that there may be thousands.
+    """A .npy to which rows are appended; no handle stays open, so thousands are possible.
 
     Args: tail  shape of a row, () for a vector.
     """
@@ -23,7 +23,7 @@ class NpyFile:
     def append(self, rows: np.ndarray) -> None:
         """Append (m, *tail) of this dtype."""
         if len(rows):
-            assert rows.dtype == self.dtype and rows.shape[1:] == self.tail, "rows are of another kind"
+            assert rows.dtype == self.dtype and rows.shape[1:] == self.tail, "the rows have another dtype or shape"
             with open(self.path, "ab") as file:
                 file.write(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
             self.rows += len(rows)
@@ -36,7 +36,7 @@ class NpyFile:
         return self.dtype, (self.rows, *self.tail)
 
     def _header(self) -> bytes:
-        # NumPy leaves room for the first axis to grow: headers of all lengths are as long.
+        # NumPy pads the header for a growing first axis: its length does not depend on the number of rows.
         file = io.BytesIO()
         np.lib.format.write_array_header_1_0(
             file, {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, *self.tail)}
@@ -45,7 +45,7 @@ class NpyFile:
 
 
 def header_bytes(path: Path) -> int:
-    """Return where the values of a .npy start."""
+    """Return the offset of the values of a .npy."""
     with open(path, "rb") as file:
         np.lib.format.read_magic(file)
         np.lib.format.read_array_header_1_0(file)
@@ -53,9 +53,9 @@ def header_bytes(path: Path) -> int:
 
 
 def read_slice(path: Path, dtype, start: int, count: int, offset: int | None = None) -> np.ndarray:
-    """Return `count` values from number `start` of a vector in a .npy, read, not mapped: mapped pages would count.
+    """Return `count` values from number `start` of a vector in a .npy, read, not mapped: mapped pages would count as memory of this process.
 
-    Args: offset  header_bytes(path), where the caller has it.
+    Args: offset  header_bytes(path), if already known.
     """
     dtype = np.dtype(dtype)
     return np.fromfile(

@@ -1,4 +1,4 @@
-"""Tables: what has a row a node, features, labels, split, read in blocks of rows from its file.
+"""Tables with a row per node: features, labels and split, read in blocks of rows from their files.
 
 Shapes: N nodes, F features, m rows of a block.
 """
@@ -38,16 +38,16 @@ class Dense:
         if self._dtype.kind not in "biuf":
             raise FormatError(f"{self.where}: holds {self._dtype}; expected numbers")
         if len(shape) not in ((2,) if what == "features" else (1, 2)):
-            raise FormatError(f"{self.where}: shape {shape}; expected a row a node")
+            raise FormatError(f"{self.where}: shape {shape}; expected a row per node")
         if what != "features" and 0 in shape[1:]:
-            raise FormatError(f"{self.where}: {what} of shape {shape}; expected a column at least")
+            raise FormatError(f"{self.where}: {what} of shape {shape}; expected at least one column")
         self.rows, self._tail = shape[0], tuple(shape[1:])
         sample = self._stored(0, np.zeros((0, *self._tail), self._dtype.newbyteorder("=")))
         self.dtype, self.tail = sample.dtype, sample.shape[1:]
         self.row_bytes = max(int(np.prod(self._tail)) * max(self._dtype.itemsize, self.dtype.itemsize), 1)
 
     def blocks(self, block_bytes: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (first row, (m, *tail) array); it is the caller's."""
+        """Yield (first row, (m, *tail) array); the caller may change it."""
         step = max(block_bytes // self.row_bytes, 1)
         for start in range(0, self.rows, step):
             yield start, self._stored(start, self._read(start, min(start + step, self.rows)))
@@ -100,10 +100,10 @@ class Sparse:
         if dtype.kind not in "biuf":
             raise FormatError(f"{self.where}: holds {dtype}; expected numbers")
         if len(shape) != 2:
-            raise FormatError(f"{self.where}: shape {shape}; expected a row a node")
+            raise FormatError(f"{self.where}: shape {shape}; expected a row per node")
         self.rows, self.width, self.nnz = shape[0], shape[1], nnz
         self.dtype = as_float(np.zeros(0, dtype.newbyteorder("="))).dtype
-        self.row_bytes = 1  # at least: blocks are cut by nonzeros
+        self.row_bytes = 1  # blocks are cut by nonzeros
         self.index_dtype = np.dtype(np.int32 if max(*shape, nnz) < 2**31 else np.int64)
 
     def blocks(self, block_bytes: int) -> Iterator[tuple[int, sp.csr_array]]:
@@ -147,9 +147,7 @@ class Sparse:
             (as_float(data.astype(data.dtype.newbyteorder("="), copy=False)), indices, indptr), shape=shape
         )
         if not block.has_canonical_format:
-            block = (
-                block.copy()
-            )  # sorting writes, and these arrays are the caller's, or a file's that cannot be written
+            block = block.copy()  # sorting writes, and these arrays belong to the caller or to a read-only file
             block.sum_duplicates()
         if not np.isfinite(block.data).all():
             row = int(np.searchsorted(block.indptr, int(np.argmin(np.isfinite(block.data))), side="right")) - 1
@@ -200,9 +198,9 @@ def _split(table: Dense, start: int, values: np.ndarray) -> np.ndarray:
 
 
 def check_rows(table: Dense | Sparse, n_nodes: int, why: str) -> None:
-    """Raise FormatError unless the table has a row a node."""
+    """Raise FormatError unless the table has a row per node."""
     if table.rows != n_nodes:
-        raise FormatError(f"{table.where}: {table.rows} rows; expected {n_nodes}, one a node: {why}")
+        raise FormatError(f"{table.where}: {table.rows} rows; expected {n_nodes}, one per node: {why}")
 
 
 def _existing(what: str, source) -> Path:

@@ -23,7 +23,7 @@ int64_t size_of(const Array<T>& values) {
     return values.size();
 }
 
-// An array on memory that a C++ object keeps: it stays valid as long as the object is not changed.
+// An array on memory of a C++ object, valid until the object changes.
 template <class T, class Vector>
 py::array view(const Vector& values, int64_t size, py::handle owner) {
     return py::array_t<T>(py::ssize_t(size), reinterpret_cast<const T*>(values.data()), owner);

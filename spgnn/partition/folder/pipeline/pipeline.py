@@ -1,15 +1,15 @@
-"""part_to_folder: an edge stream to the folder of parts that training loads, in O(N) memory and a given limit.
+"""part_to_folder: from an edge stream to the folder of parts that training loads, in O(N) memory within a limit.
 
-Stages, each done once and then kept for a run that takes up the work of a killed one:
+Stages; after a kill the next run skips those that are done:
 
     edges     check the stream, count the entries of each row; a slow one is copied as binary pairs
-    owner     the method's passes: who owns which node
+    owner     the passes of the method: who owns which node
     buckets   every nonzero into the file of a range of rows of one part
-    part P    sort the buckets of part P: its rows, what it reads of others (the halo of one hop), its metrics
+    part P    sort the buckets of part P: its rows, the nodes that it reads from others (the halo of one hop), its metrics
     halo      further hops
-    own, features, labels, split    one pass over each table, its rows to the parts
+    own, features, labels, split    one pass over each table, distributing its rows
     graph     all rows in the order of the nodes: the digest of the graph, the rows of the halo
-    manifest.json, and the new folder gets its name
+    manifest  manifest.json; then the new folder gets its name
 
 Shapes: N nodes, E edges, k parts.
 """
@@ -57,20 +57,20 @@ def part_to_folder(
 ) -> dict:  # fmt: skip
     """Cut an edge stream into k parts and write their folder, as save_partition does for a graph in memory.
 
-    Nothing of size E or N x F is ever in memory: what is, is O(N) and buffers within `memory`. A third column of a text
-    file is not read: every edge weighs 1; a Graph with weights is refused. The same call after a kill goes on where that one was.
+    Memory is O(N) and buffers within `memory`: never all edges or features. A third column of a text file is ignored,
+    every edge weighs 1; a Graph with weights is refused. After a kill the same call continues the interrupted run.
 
-    Args:    source    see edge_stream; files, as an array or iterator cannot be recognised after a kill.
+    Args:    source    see edge_stream; give files, as an array or iterator cannot be recognised after a kill.
              method    a name that part_stream knows; or owner: (N,) integers, or an .npy of them.
              memory    limit of this process's resident memory: 2GB, 500MB, a number of bytes.
-             edges     undirected (default), directed, reversed: see Graph.with_edges. Of a Graph what was chosen for it holds.
+             edges     undirected (default), directed, reversed: see Graph.with_edges. A Graph keeps what was chosen for it.
              hops      of the halo: 0 none; 1 the nodes that a part reads; h > 1 also the rows of those within h - 1 hops.
-             features  .npy (N, F), a SciPy CSR .npz, or an array; labels, split: .npy or arrays. N is then that of their rows.
-             n_nodes, format, relabel  see edge_stream; relabel numbers the distinct ids by rising value and writes ids.npy.
-             progress  called with (pass, done, total); note: with one line of text now and then.
+             features  .npy (N, F), a SciPy CSR .npz, or an array; labels, split: .npy or arrays. N is then their number of rows.
+             n_nodes, format, relabel  see edge_stream; relabel numbers the distinct ids by value and writes ids.npy.
+             progress  called with (pass, done, total); note: with single lines of text.
     Returns: what `spgnn partition` reports.
-    Raises:  InputError, PartitionError, UsageError as part_stream; ResourceError where memory or disk are too small,
-             which leaves nothing.
+    Raises:  InputError, PartitionError, UsageError as part_stream; ResourceError if memory or disk are too small; nothing
+             is left then.
     """
     start = time.perf_counter()
     run_options = PipelineOptions(
@@ -81,7 +81,7 @@ def part_to_folder(
     check_free(out)
     run = _Run(run_options, progress or (lambda *_: None))
     if note and run.stream.head and run.stream.head.n_columns == 3:
-        note(f"the third column of {source} is not read: every edge weighs 1")
+        note(f"the third column of {source} is ignored: every edge weighs 1")
     with Work(out, run_options.key(), note) as work:
         try:
             report = run.all_stages(work) if work.new.exists() else work.record("manifest")
@@ -91,7 +91,7 @@ def part_to_folder(
                 raise
             work.discard()
             raise ResourceError(
-                f"{out}: {error.strerror}; what was written is removed again; free space or choose another --out"
+                f"{out}: {error.strerror}; the files written so far were removed; free space or choose another --out"
             ) from None
         except SpgnnError:
             work.discard()
@@ -111,7 +111,7 @@ class _Run:
             self.budget.buffers(self.stream.n_nodes)
 
     def all_stages(self, work: Work) -> dict:
-        """Do what is not done yet; return what is reported."""
+        """Run the stages that are not done; return the report."""
         options = self.options
         read_edges = lambda: rows.read_edges(
             work, self.stream, options.stream_edges, relabel=options.relabel, copies=options.is_copied, progress=self.progress
@@ -119,7 +119,7 @@ class _Run:
         read = work.stage("edges", read_edges)
         self.n_nodes = n_nodes = read["n_nodes"]
         if n_nodes == 0 and options.path:
-            raise FormatError(f"{options.path}: holds no edge; expected two ids a line or record")
+            raise FormatError(f"{options.path}: holds no edge; expected two ids per line or record")
         self.budget.buffers(n_nodes)
         for table in self.tables.values():
             check_rows(table, n_nodes, "the nodes of the stream")
@@ -136,7 +136,7 @@ class _Run:
         return work.stage("manifest", lambda: self._manifest(work, read, parts, sent_PP, digest))
 
     def _edges(self, work: Work, read: dict) -> Passes:
-        """The passes over the stream, or its copy, whose edges must be those of the first."""
+        """Return passes over the stream, or its copy, that check that the edges are those of the first pass."""
         options = self.options
         source, format = (work.folder / rows.COPY, None) if options.is_copied else (options.source, options.format)
         stream = edge_stream(source, self.n_nodes, format)
@@ -174,7 +174,7 @@ class _Run:
             part = work.stage(
                 f"part-{p:05d}", lambda: rows.sort_part(work, spilled, p, self.owner_N, reads, self.k, most)
             )
-            sent_PP[:, p] = part.pop("sent")  # as numbers of Python they are several times as large
+            sent_PP[:, p] = part.pop("sent")  # Python integers would take several times the memory
             parts.append(part)
             rows.drop_buckets(work, spilled, p)
             self.progress("sort rows", p + 1, self.k)
@@ -209,7 +209,7 @@ class _Run:
         return self.budget.bucket_entries(self.n_nodes) // 8  # 32 bytes an entry
 
     def _digest(self, work: Work, spilled: dict, nnz: int) -> dict:
-        """Graph.digest of the graph that the parts make, and the rows of the halo where it has any."""
+        """Return Graph.digest of the graph that the parts make up; write the rows of the halo if hops > 1."""
         n_nodes, dtype = self.n_nodes, spilled["index_dtype"]
         sha = hashlib.sha256(np.int64([n_nodes, nnz]).tobytes())
         all_rows = rows.GlobalRows(work.new, self.owner_N, self.k, dtype)
@@ -276,7 +276,7 @@ class _Run:
         return head | found | {"hops": self.options.hops}
 
     def _files(self, folder: Path) -> dict:
-        """Return dtype and shape of the arrays of a part; its halo goes where hops = 0."""
+        """Return dtype and shape of the arrays of a part; without hops, remove its halo."""
         if not self.options.hops:
             (folder / "halo.npy").unlink(missing_ok=True)
         sparse = [f"features_{part}" for part in ("indptr", "indices", "data")]

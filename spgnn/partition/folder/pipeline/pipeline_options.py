@@ -85,7 +85,7 @@ class PipelineOptions:
             if self.n_nodes is None:
                 check_rows(table, first.rows, f"{first.where} has as many")
             else:
-                check_rows(table, self.n_nodes, "n_nodes (--nodes) says so")
+                check_rows(table, self.n_nodes, "n_nodes (--nodes) is given")
         return tables
 
     @property

@@ -1,5 +1,4 @@
-// From an edge stream to sorted rows: how many entries each row has, entries in buckets that fit the memory, rows of a
-// bucket.
+// From an edge stream to sorted rows: entries per row, entries in buckets that fit the memory, rows of a bucket.
 #pragma once
 
 #include "../../stream/edges.h"
@@ -29,7 +28,7 @@ void each_entry(const Edges<Index>& edges, Use use, F f) {
     }
 }
 
-// Entries of each row, duplicates counted as they come.
+// Entries of each row, duplicates included.
 class RowCounts : public stream::Degrees {
   public:
     RowCounts(int64_t n, int64_t most, Use use) : Degrees(n, most), use_(use) {}
@@ -167,7 +166,7 @@ class Bucket {
     Large<Id> columns;
 };
 
-// One row with more entries than memory is there for: a bit a node.
+// One row with more entries than the memory allows: a bit per node.
 class WideRow {
   public:
     WideRow(int64_t rank, int64_t n) : rank_(rank), n_(n), bits_((n + 63) / 64) {}
@@ -181,7 +180,7 @@ class WideRow {
         }
     }
 
-    // The next columns, at most `most` of them; none when all were taken.
+    // The next columns, at most `most`; none at the end.
     std::vector<Id> take(int64_t most) {
         std::vector<Id> out;
         for (; word_ < int64_t(bits_.size()); ++word_)

@@ -1,4 +1,4 @@
-"""From the edge stream to the rows of each part: read and count, spill into buckets, sort bucket after bucket.
+"""From the edge stream to the rows of each part: read and count, spill into buckets, sort each bucket.
 
 Shapes: N nodes, E edges, k parts, n rows of a part, g nodes of other parts that it reads.
 """
@@ -24,9 +24,9 @@ COPY = "edges.i32"
 
 
 def read_edges(work: Work, stream: EdgeStream, edges: str, *, relabel: bool, copies: bool, progress) -> dict:
-    """Go over the stream once: check it, count the entries of each row, and copy it where it is slow to read.
+    """Pass over the stream once: check it, count the entries of each row, and copy it if it is slow to read.
 
-    Keeps: counts.npy (N,) uint32; edges.i32 where copies; new/ids.npy (N,) int64 where relabel.
+    Writes: counts.npy (N,) uint32; edges.i32 if copies; new/ids.npy (N,) int64 if relabel.
     """
     passes = Passes(stream, relabel, progress)
     known = -1 if passes.n_nodes is None else passes.n_nodes
@@ -48,7 +48,7 @@ def read_edges(work: Work, stream: EdgeStream, edges: str, *, relabel: bool, cop
         ids = NpyFile(work.new / "ids.npy", np.int64)
         ids.append(passes.ids_N)
         ids.finish()
-    # Ids of the copy are numbers where they were relabelled.
+    # After relabelling the copy has numbers instead of ids.
     fingerprint = None if relabel else passes.fingerprint
     return {
         "n_nodes": n_nodes,
@@ -61,13 +61,13 @@ def read_edges(work: Work, stream: EdgeStream, edges: str, *, relabel: bool, cop
 def spill_edges(
     work: Work, passes: Passes, owner_N: np.ndarray, k: int, edges: str, bucket_entries: int, spill_entries: int
 ) -> dict:
-    """Go over the stream and put each nonzero into the file of its bucket, a range of rows of one part.
+    """Pass over the stream and append each nonzero to the file of its bucket, a range of rows of one part.
 
-    Keeps: bucket-* files of row << 32 | column, rows numbered part after part; counts.npy in that order.
+    Writes: bucket-* files of row << 32 | column, rows numbered part after part; counts.npy in that order.
     """
     work.drop("bucket-*")
     rank_N = _pipeline.ranks(owner_N, k)
-    # Of a run that was killed in here the counts may be in the new order already.
+    # counts.npy stays in the order of the nodes: this stage may be done again after a kill.
     ranked = work.folder / "ranked.npy"
     counts_N = _pipeline.in_rank_order(rank_N, np.load(work.folder / "counts.npy"))
     file = NpyFile(ranked, np.uint32)
@@ -75,7 +75,7 @@ def spill_edges(
     file.finish()
     part_ends = np.cumsum(np.bincount(owner_N, minlength=k))
     bounds = _pipeline.bucket_bounds(counts_N, part_ends, bucket_entries)
-    # The entries of each bucket: what its file must hold in the end.
+    # The number of entries of each bucket, which its file must have in the end.
     sizes = np.add.reduceat(counts_N, bounds[:-1], dtype=np.int64) if len(bounds) > 1 else np.zeros(0, np.int64)
     del counts_N
     spill = _pipeline.Spill(rank_N, bounds, edges, spill_entries)
@@ -109,7 +109,7 @@ def sort_part(work: Work, spilled: dict, part: int, owner_N: np.ndarray, reads, 
     first, last = (spilled["part_ends"][part - 1] if part else 0), spilled["part_ends"][part]
     bounds = spilled["bounds"]
     buckets = [b for b in range(np.searchsorted(bounds, first), len(bounds) - 1) if bounds[b] < last]
-    # Decided by what is spilled, duplicates included, so that all parts have one type.
+    # From the spilled entries, duplicates included, so that all parts have one type.
     dtype = spilled["index_dtype"]
     indices, weights = NpyFile(folder / "indices.npy", dtype), NpyFile(folder / "weights.npy", np.float32)
     indptr = NpyFile(folder / "indptr.npy", dtype)
@@ -134,7 +134,7 @@ def sort_part(work: Work, spilled: dict, part: int, owner_N: np.ndarray, reads, 
 
 
 def _sorted_bucket(work: Work, spilled: dict, b: int, n_nodes: int, bucket_entries: int):
-    """Yield (lengths, columns) of the rows of a bucket; of one wide row piece by piece, its length last."""
+    """Yield (lengths, columns) of the rows of a bucket; a single wide row comes in pieces, its length last."""
     first, last = spilled["bounds"][b], spilled["bounds"][b + 1]
     if last - first == 1 and spilled["sizes"][b] > bucket_entries:
         row = _pipeline.WideRow(first, n_nodes)
@@ -173,7 +173,7 @@ def _fill(work: Work, spilled: dict, b: int, rows) -> None:
 
 
 def drop_buckets(work: Work, spilled: dict, part: int) -> None:
-    """Remove the buckets of a part that is written."""
+    """Remove the buckets of a part that has been written."""
     bounds, ends = spilled["bounds"], spilled["part_ends"]
     for b in range(np.searchsorted(bounds, ends[part - 1] if part else 0), len(bounds) - 1):
         if bounds[b] >= ends[part]:
@@ -186,7 +186,7 @@ def _bucket(work: Work, b: int) -> Path:
 
 
 def spill_index_dtype(n_nodes: int, spilled: dict) -> str:
-    """Return the type of ids and offsets of all parts: int32 where N and the largest part allow it."""
+    """Return the type of ids and offsets of all parts: int32 if N and the largest part allow it."""
     bounds, sizes = np.array(spilled["bounds"][:-1]), np.array(spilled["sizes"], np.int64)
     part = np.searchsorted(spilled["part_ends"], bounds, side="right")
     largest = int(np.bincount(part, weights=sizes).max()) if len(sizes) else 0

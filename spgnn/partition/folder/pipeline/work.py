@@ -1,6 +1,6 @@
-"""Work: a folder aside in which stages are done one after another, and that a killed run takes up again.
+"""Work: a hidden folder in which stages are done one after another; a killed run continues from it.
 
-.NAME.partial/   lock, key.json, done/STAGE.json, what stages keep for each other, and
+.NAME.partial/   lock, key.json, done/STAGE.json, files that stages leave for later ones, and
     new/         what becomes NAME by one rename, once all stages are done
 """
 
@@ -20,9 +20,9 @@ from ....errors import ResourceError
 class Work:
     """The stages of one folder: `with Work(final, key) as work: record = work.stage("name", function)`.
 
-    Args: final  what appears whole, or not at all.
-          key    everything that the result depends on: work of another key is thrown away.
-    Raises: ResourceError where another process works on the same folder, or the disk refuses.
+    Args: final  the folder, which appears whole or not at all.
+          key    everything that the result depends on: work with another key is discarded.
+    Raises: ResourceError if another process works on the same folder, or it cannot be written.
     """
 
     def __init__(self, final: Path, key: dict, note: Callable[[str], None] | None = None):
@@ -49,30 +49,28 @@ class Work:
         if found != self._key or is_lost:
             others = [name for name in os.listdir(self.folder) if name != "lock"]
             if found == self._key:
-                self.note("starting anew: what the run that was interrupted had written is no longer there")
+                self.note("starting again: the files of the interrupted run are gone")
             elif found is not None:
                 changed = [name for name in self._key if found.get(name) != self._key[name]]
-                self.note(
-                    f"starting anew: the run that was interrupted had another {' and '.join(changed) or 'version'}"
-                )
+                self.note(f"starting again: the interrupted run had another {' and '.join(changed) or 'version'}")
             for name in others:
                 _remove(self.folder / name)
             (self.folder / "done").mkdir()
             self.new.mkdir()
             _write(self.folder / "key.json", self._key)
         elif any((self.folder / "done").iterdir()):
-            self.note("going on where the run before was interrupted")
+            self.note("continuing the interrupted run")
         return self
 
     def __exit__(self, *_) -> None:
         os.close(self._lock)
 
     def record(self, name: str) -> dict | None:
-        """Return what a stage left, or None where it is not done."""
+        """Return the record of a stage, or None if it is not done."""
         return _read(self.folder / "done" / f"{name}.json")
 
     def stage(self, name: str, function: Callable[[], dict | None]) -> dict:
-        """Return the record of a stage, which runs unless it was done before; its files must be synced when it returns."""
+        """Return the record of a stage, which is run unless it was done before; it must sync its files before it returns."""
         record = self.record(name)
         if record is None:
             record = function() or {}
@@ -86,9 +84,9 @@ class Work:
                 path.unlink(missing_ok=True)
 
     def publish(self) -> None:
-        """Give the new folder its name; the one that stood there goes last."""
+        """Rename the new folder to its final name; a folder that it replaces is removed last."""
         old = self.folder / "old"
-        if self.new.exists():  # else it was renamed before a kill
+        if self.new.exists():  # otherwise it was renamed before a kill
             if self.final.exists():
                 _remove(old)
                 self.final.rename(old)
@@ -99,7 +97,7 @@ class Work:
 
     def discard(self) -> None:
         """Remove all work."""
-        # The key goes first: what is left after a kill in here is of no run.
+        # The key is removed first: after a kill in here nothing claims the rest.
         (self.folder / "key.json").unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -113,7 +111,7 @@ def _read(path: Path) -> dict | None:
 
 
 def _identity(folder: Path) -> dict:
-    """Return what a folder keeps when it is renamed, and another at its place has not."""
+    """Return what identifies a folder, even renamed."""
     found = folder.stat() if folder.exists() else None
     return {"folder": found and [found.st_ino, found.st_mtime_ns]}
 

@@ -1,4 +1,4 @@
-// Borders between parts drawn anew by flows, checked and bound. Python's lock is released while it runs.
+// Borders between parts redrawn by flows: arguments checked, Python's lock released.
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -26,7 +26,7 @@ void check_pattern(const Array<int64_t>& start, const Array<int32_t>& indices, i
         check(indices.data()[e] >= 0 && indices.data()[e] < n, "an index is out of range");
 }
 
-// What a graph is made of, held by its Python objects.
+// The arrays of a graph, held by their Python objects.
 struct Arrays {
     Array<int64_t> reads_start;
     Array<int32_t> reads;
@@ -34,7 +34,7 @@ struct Arrays {
     Array<int32_t> readers;
     Array<int64_t> work;
 
-    // The owners, once all is found to fit.
+    // Check all arrays and return the owners.
     std::vector<int32_t> check_all(const Array<int32_t>& owner, int k) const {
         check(work.ndim() == 1 && owner.ndim() == 1 && work.size() == owner.size(),
               "work and owner do not fit each other");
@@ -59,7 +59,7 @@ void check_corridor(double corridor) {
     check(0 < corridor && corridor < 1, "a corridor is a share of a part, below 1");
 }
 
-// Regions with the arrays that they look at.
+// Regions with the arrays that they read.
 class Borders {
   public:
     Borders(Array<int64_t> reads_start, Array<int32_t> reads, Array<int64_t> readers_start, Array<int32_t> readers,
@@ -121,7 +121,7 @@ class Borders {
     }
 };
 
-// What the tests hold against counting all cuts: the nodes of a and b that change sides.
+// For tests against an enumeration of all cuts: the nodes of a and b that change sides.
 py::array_t<int32_t> cut_pair(Array<int64_t> reads_start, Array<int32_t> reads, Array<int64_t> readers_start,
                               Array<int32_t> readers, Array<int64_t> work, Array<int32_t> owner, int k, int a, int b,
                               std::vector<int32_t> sent, std::vector<int32_t> read, int64_t most_work, double corridor,

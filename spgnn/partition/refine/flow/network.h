@@ -1,9 +1,9 @@
 // Largest flow between two sets of nodes that grow, and what either set reaches. No Python here.
 //
-// The first flow comes by preflows. Then from each set grows a tree of the nodes that it reaches; where the trees meet
-// flow passes, and what that cuts off finds another parent or is free again. When neither tree can grow the flow is a
-// largest one, and either tree the lighter side of a smallest cut. Trees outlive a flow, so that one more terminal
-// costs little. Source: Boykov & Kolmogorov 2004, "An experimental comparison of min-cut/max-flow algorithms".
+// The first flow is found by preflows. Then a tree of reachable nodes grows from each set; where the trees meet, flow
+// is augmented, and nodes cut off by it find another parent or become free. When neither tree can grow, the flow is
+// maximal and either tree is one side of a minimum cut. The trees are reused, so that one more terminal is cheap.
+// Source: Boykov & Kolmogorov 2004, "An experimental comparison of min-cut/max-flow algorithms".
 #pragma once
 
 #include <deque>
@@ -32,7 +32,7 @@ class FlowNetwork {
     }
     bool fits() const { return bounded_ < UNBOUNDED && 2 * drawn_.size() < size_t(UNBOUNDED); }
 
-    // After the last arc: the largest flow from one node to another; false where it exceeds `most`, then and below.
+    // After the last arc: the largest flow from one node to another; false if it exceeds `most`, here and below.
     bool start(int32_t source, int32_t target, int64_t most) {
         lay_arcs();
         const int32_t n = int32_t(weight_.size());
@@ -50,7 +50,7 @@ class FlowNetwork {
         return push(most);
     }
 
-    // One more terminal; all that its side reaches becomes terminals first, which changes no flow.
+    // Add a terminal; all that its side reaches becomes terminals first, which changes no flow.
     bool settle(Side side, int32_t terminal, int64_t most) {
         for (int32_t v : reached(side)) node_[v].is_settled = true, node_[v].parent = ROOT;
         joined_[side].clear();
@@ -198,7 +198,7 @@ class FlowNetwork {
         return most;
     }
 
-    // Flow between v and the root of its tree; nodes whose arc to the parent is full are orphans.
+    // Flow between v and the root of its tree; nodes whose arc to the parent is saturated are orphans.
     void pass(int32_t v, Side tree, int32_t amount) {
         for (int32_t e; (e = node_[v].parent) != ROOT;) {
             Arc &up = arcs_[e], &down = arcs_[up.back];
@@ -244,7 +244,7 @@ class FlowNetwork {
         orphans_.clear();
     }
 
-    // Steps from v to a root, or UNBOUNDED behind an orphan; what was found in this adoption is not walked again.
+    // Steps from v to a root, or UNBOUNDED behind an orphan; distances found in this adoption are reused.
     int32_t depth_of(int32_t v) {
         int32_t steps = 0, u = v;
         while (node_[u].checked != now_) {

@@ -1,11 +1,11 @@
-// The border between two parts drawn anew, as the cheapest cut within their work. No Python here.
+// The border between two parts, redrawn as the cheapest cut within their work. No Python here.
 //
-// A net is a row that travels: its owner sends it once to each other part that holds a reader. With a price
-// for a row from part q to part p, what two parts a and b cost is a sum of submodular terms, one a net, so
-// that the cheapest assignment of their nodes is a minimum cut; nodes far from the border stay where they are.
-// Balance comes by growing the lighter side, node by node, until both fit.
+// A net is a row that is sent: its owner sends it once to each other part that holds a reader. With a price
+// for a row from part q to part p, the cost of two parts a and b is a sum of submodular terms, one per net, so
+// the cheapest assignment of their nodes is a minimum cut; nodes far from the border do not move.
+// For balance the lighter side grows, node by node, until both fit.
 // Sources: FlowCutter, Hamann & Strasser 2018; its form for hypergraphs and as a refinement, Gottesbueren et al.
-// 2019 and 2020; nets as nodes of a flow network, Lawler 1973. The prices a sender and a reader are ours.
+// 2019 and 2020; nets as nodes of a flow network, Lawler 1973. Prices per sender and reader are ours.
 #pragma once
 
 #include <random>
@@ -56,7 +56,7 @@ class PairCutter {
           random_(seed) {}
 
     // Nodes of a and b that change sides in the cheapest cut that is found with at most `most_work` on either side;
-    // empty where none is as cheap as the border that is. `corridor`: the share of a part's work that may move, the
+    // empty if none is as cheap as the present border. `corridor`: the share of a part's work that may move, nodes
     // nearest to the border first.
     const std::vector<int32_t>& cut(int a, int b, const std::vector<int32_t>& of_a, const std::vector<int32_t>& of_b,
                                     const RowPrices& prices, int64_t most_work, double corridor) {
@@ -136,7 +136,7 @@ class PairCutter {
         }
     }
 
-    // The arcs of one row that travels, once; what it costs now goes into cost_, but for what it costs anyway.
+    // Add the arcs of one row; its present cost, less what it costs in any case, is added to cost_.
     void draw_net(int32_t j, const RowPrices& prices) {
         if (net_seen_[j] == net_now_) return;
         net_seen_[j] = net_now_;
@@ -222,7 +222,7 @@ class PairCutter {
         }
     }
 
-    // Grow the lighter side until a cut fits the work, as long as it costs no more than the border that is.
+    // Grow the lighter side until a cut fits the work, as long as it costs no more than the present border.
     void pierce(int64_t most_work) {
         const int64_t all = settled_work_[0] + settled_work_[1] + work_of(nodes_);
         for (int s : {0, 1}) rim_[s].clear();
@@ -265,8 +265,7 @@ class PairCutter {
         }
     }
 
-    // A node beside what a side holds: one that lets no more flow pass before all others, then the farthest behind the
-    // border that is.
+    // The next node for a side: first one that lets no more flow pass, then the farthest behind the present border.
     int32_t next_node(int s) {
         const Side side = side_of(s);
         const int32_t n = int32_t(nodes_.size());

@@ -1,9 +1,9 @@
 // The largest flow from one node to another, from nothing, by preflows. No Python here.
 //
-// All that the source's arcs can take is let in, and flows on by arcs that lead one step nearer to the target; a node
-// that has no such arc moves farther away, and what cannot reach the target goes back to the source. On long borders
-// this takes a tenth of the time of paths that are found one by one. Sources: Goldberg & Tarjan 1988, first in first
-// out; distances that are counted anew now and then, Cherkassky & Goldberg 1997.
+// The source's arcs are saturated, and excess flows on by arcs that lead one step nearer to the target; a node without
+// such an arc is relabelled, and what cannot reach the target goes back to the source. On long borders this takes a
+// tenth of the time of single augmenting paths. Sources: Goldberg & Tarjan 1988, first in first out; global
+// relabelling, Cherkassky & Goldberg 1997.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class Preflow {
     }
 
   private:
-    static constexpr int64_t STEPS_OF_RELABEL = 12;  // beside one an arc
+    static constexpr int64_t STEPS_OF_RELABEL = 12;  // plus one per arc
 
     int32_t n_ = 0, source_ = 0, target_ = 0, head_ = 0, queued_ = 0;
     std::vector<int64_t> excess_;

@@ -1,4 +1,4 @@
-// Parts whose borders are drawn anew, two by two, and what each sends and reads meanwhile. No Python here.
+// Parts whose borders are redrawn, two by two, and the rows that each sends and reads meanwhile. No Python here.
 #pragma once
 
 #include <cmath>
@@ -12,10 +12,10 @@ class Regions {
   public:
     static constexpr int NORM = 32;  // of the loads of all parts: nearly the largest
     static constexpr double OF_MEAN =
-        0.25;  // what a row more that each part sends on the average costs, in rows of the largest load
+        0.25;  // cost of one more row sent per part on average, in rows of the largest load
     struct Held {
         bool send, receive;
-    };  // loads that are held down; with neither, the rows in all
+    };  // loads that are minimised; with neither, the rows in all
 
     Regions(const Pattern& pattern, std::vector<int32_t> owner, int k, int64_t most_work, Held held, uint64_t seed)
         : pattern_(pattern),
@@ -38,13 +38,13 @@ class Regions {
             count(v, +1);
         }
     }
-    Regions(const Regions&) = delete;  // the cutter looks at these members
+    Regions(const Regions&) = delete;  // the cutter refers to these members
 
     const std::vector<int32_t>& owner() const { return owner_; }
     const std::vector<int64_t>& rows() const { return rows_; }  // (k, k), sender by reader
 
-    // The 32-norm of what parts send, read, or both apart, which is nearly the largest load, and a quarter of the mean;
-    // with neither held, the second alone.
+    // The 32-norm of the rows that parts send, read, or of both, which is nearly the largest load, plus a quarter of
+    // the mean; with neither send nor receive, the latter alone.
     double cost() const {
         double sum = 0, rows = 0;
         const double largest = double(largest_load());
@@ -57,8 +57,8 @@ class Regions {
         return largest * sum + OF_MEAN * rows / k_;
     }
 
-    // Draw the border of every two of these parts that trade rows, in random order, `passes` times or until none gets
-    // better.
+    // Redraw the border of every two of these parts that exchange rows, in random order, `passes` times or until none
+    // improves.
     void refine(const std::vector<int32_t>& parts, int passes, double least_corridor, double most_corridor) {
         std::vector<std::pair<int, int>> pairs;
         for (int pass = 0; pass < passes; ++pass) {
@@ -77,7 +77,7 @@ class Regions {
         }
     }
 
-    // Give nodes to other parts of a region, refine it, and keep that where the cost does not rise and all its parts
+    // Assign nodes to other parts of a region, refine it, and accept that if the cost does not rise and all its parts
     // fit the work.
     bool recut(const std::vector<int32_t>& parts, const int32_t* nodes, const int32_t* to, int64_t size, int passes,
                double least_corridor, double most_corridor) {
@@ -127,7 +127,7 @@ class Regions {
 
     int64_t traded(int a, int b) const { return rows_[size_t(a) * k_ + b] + rows_[size_t(b) * k_ + a]; }
 
-    // What row j adds to the counts.
+    // Add row j to the counts, or subtract it.
     void count(int32_t j, int sign) {
         ++part_now_;
         const int q = owner_[j];
@@ -141,7 +141,7 @@ class Regions {
         });
     }
 
-    // Give nodes to parts; the rows that they send and read are counted anew.
+    // Assign nodes to parts and update the rows that they send and read.
     template <class To>
     void move(const int32_t* nodes, int64_t size, const To& to) {
         nets_.clear();
@@ -169,7 +169,7 @@ class Regions {
         for (int64_t i = 0; i < size; ++i) nodes_of_[owner_[nodes[i]]].push_back(nodes[i]);
     }
 
-    // Prices follow the loads, steeply or not as chance has it: 64 (load / largest load)^e, e from 0 to 31.
+    // Prices follow the loads: 64 (load / largest load)^e, e drawn from 0 to 31.
     void set_prices() {
         const int exponent = int(random_() % NORM);
         const int64_t largest = largest_load();
@@ -184,7 +184,7 @@ class Regions {
         }
     }
 
-    // True where the cost falls.
+    // True if the cost falls.
     bool draw(int a, int b, double corridor) {
         if (nodes_of_[a].empty() || nodes_of_[b].empty()) return false;
         set_prices();

@@ -10,14 +10,14 @@
 
 namespace spgnn {
 
-// The readers of net e stand at readers[start[e]] .. ; node v has the nets per_vertex v ..
+// The readers of net e are readers[start[e]] .. ; node v has the nets per_vertex v ..
 struct CoverNets {
     std::vector<int64_t> start;
     std::vector<int32_t> readers;
 };
 
-// A is n x n. Where its pattern is symmetric the cover of the block (p, q) mirrors that of (q, p): one
-// net a node, each pair is a row both ways. Otherwise two: net 2 j of the raw row of j, whose readers are
+// A is n x n. If its pattern is symmetric, the cover of the block (p, q) mirrors that of (q, p): one
+// net per node, each pair is a row in both directions. Otherwise two: net 2 j of the raw row of j, whose readers are
 // rows; net 2 i + 1 of the partial sums of i, whose readers are columns and send. A nonzero inside a part
 // belongs to its end of higher degree.
 template <class Index>

@@ -1,5 +1,5 @@
-// scores.h for each instruction set, and the choice at run time: 0 what every machine has, 1 AVX2,
-// 2 AVX-512. And the same scores from lists, for more than 64 parts.
+// scores.h for each instruction set, chosen at run time: 0 baseline, 1 AVX2, 2 AVX-512; and the same scores from
+// lists, for more than 64 parts.
 
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace spgnn {
 
-// What a vertex of `units` work meets: part p is worth score[p] - price over[p] + t noise[p], and has room for room[p]
-// units.
+// The offers to a vertex of `units` work: part p is worth score[p] - price over[p] + t noise[p] and has room for
+// room[p] units.
 struct Bids {
     const float *over, *noise;
     const int32_t* room;
@@ -23,7 +23,7 @@ struct Bids {
     int32_t units;
 };
 
-// The most that another part is worth, with noise and without; -infinity where none has room.
+// The best of the other parts, with and without noise; -infinity if none has room.
 struct Offer {
     float score, plain;
     int32_t part;
@@ -68,7 +68,7 @@ inline int best_isa() {
 #endif
 }
 
-// The scores of the parts that v's nets touch, all others hold no sense.
+// The scores of the parts that v's nets touch; all other entries are meaningless.
 struct Scores {
     std::vector<float> score;
     std::vector<int32_t> parts;
@@ -86,7 +86,7 @@ struct Scores {
         touched_ = scores(level, store.nets.data(), prices, k, v, a, score.data()) | uint64_t(1) << a;
     }
 
-    // The best offer to a vertex of part a; its part is named where it is above top.
+    // The best offer to a vertex of part a; part is NONE unless it is above top.
     Offer best(const Masks&, const Bids& bids, int a, float top) const {
 #if defined(__x86_64__)
         const auto best_offer = isa == 2 ? avx512::best_offer : isa == 1 ? avx2::best_offer : base::best_offer;

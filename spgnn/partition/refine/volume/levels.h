@@ -1,7 +1,7 @@
 // The hypergraph on which volume is counted, and its coarsening inside parts. No Python here.
 //
 // A net has an owner and readers, all vertices. A part that holds a reader of a net and not its owner
-// is one row that travels, times the net's weight. Vertices stand part after part.
+// is one row that is sent, times the net's weight. Vertices are ordered by part.
 
 #pragma once
 
@@ -58,7 +58,7 @@ struct Level {
     }
 };
 
-// The nets as they came: per_vertex of them a node, net e of node e / per_vertex with kind e % per_vertex.
+// The nets of the graph: per_vertex per node, net e of node e / per_vertex with kind e % per_vertex.
 // Node order[v] is vertex v. Self-loops and repeated readers are dropped.
 inline Level base_level(const int64_t* start, const int32_t* readers, int per_vertex, const std::vector<int32_t>& order,
                         const int32_t* owner, const int64_t* work) {
@@ -120,7 +120,7 @@ class Coarsener {
     }
 
   private:
-    static constexpr int64_t WINDOW = 16;  // readers of a net and part that are looked at
+    static constexpr int64_t WINDOW = 16;  // readers of a net and part that are considered
     struct State {
         std::vector<float> rating;
         std::vector<int32_t> touched;
@@ -129,7 +129,7 @@ class Coarsener {
     const Level& fine_;
     const int64_t most_work_;
     const uint64_t seed_;
-    std::vector<int32_t> head_;   // of a vertex: the vertex that names its cluster
+    std::vector<int32_t> head_;   // per vertex: the vertex that represents its cluster
     std::vector<int32_t> first_;  // part p has the vertices first_[p] .. first_[p + 1] - 1
 
     void match(State& s, int32_t low, int32_t high) {
@@ -169,7 +169,7 @@ class Coarsener {
         }
     }
 
-    // Add what net e says for the clusters of its vertices in the part low .. high - 1.
+    // Add the rating of net e to the clusters of its vertices in the part low .. high - 1.
     void rate(State& s, int32_t e, uint64_t key, int32_t v, int32_t low, int32_t high) {
         const int32_t *begin = fine_.pins.data() + fine_.pin_start[e],
                       *end = fine_.pins.data() + fine_.pin_start[e + 1];
@@ -181,7 +181,7 @@ class Coarsener {
             s.rating[c] += r;
         };
         if (fine_.owner[e] >= low && fine_.owner[e] < high) vote(fine_.owner[e]);
-        // The readers of a part stand together, as vertices do.
+        // The readers of a part are contiguous, as vertices are.
         begin = std::partition_point(begin, end, [&](int32_t u) { return u < low; });
         if (end - begin > WINDOW) end = std::partition_point(begin, end, [&](int32_t u) { return u < high; });
         if (end - begin > WINDOW) begin += mixed(key + uint64_t(e)) % uint64_t(end - begin - WINDOW + 1);

@@ -1,4 +1,4 @@
-// What each part works, sends and receives, and the price of a row that follows from it. No Python here.
+// Work, sent and received rows of each part, and the price of a row that follows from them. No Python here.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 namespace spgnn {
 
 // What a row costs: pair (owner in part q, reader in part p) of a net of kind t costs weight x
-// (by_owner[t][q] + by_reader[t][p]). Both stand in whole vectors of 64 floats.
+// (by_owner[t][q] + by_reader[t][p]). Both are padded to multiples of 64 floats.
 struct Prices {
     std::vector<float> by_owner[2], by_reader[2];
     bool readers = false;  // by_reader is not zero
@@ -53,7 +53,7 @@ class Loads {
         price();
     }
 
-    // rows of a net whose owner is in part q, for readers in part p; below 0 they are taken away
+    // rows of a net whose owner is in part q, for readers in part p; negative: removed
     void pair(int kind, int q, int p, double rows) {
         total += rows;
         send[kind ? p : q] += rows;
@@ -81,8 +81,8 @@ class Loads {
                 mu[q] = std::exp(
                     std::clamp(sum_[side][q] + pressure_.proportional * std::max(0.0, excess(side, q)), -3.0, 3.0));
             }
-            // The mean of the cheaper nine tenths is 1: a few senders far above all others would else make
-            // the rest so cheap that the noise drowns them.
+            // The mean of the cheaper nine tenths is 1: otherwise a few senders far above all others would make
+            // the rest cheaper than the noise.
             std::vector<double> sorted(mu);
             std::sort(sorted.begin(), sorted.end());
             const int most = std::max(1, k_ * 9 / 10);

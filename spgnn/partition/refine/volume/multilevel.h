@@ -11,7 +11,7 @@ namespace spgnn {
 struct Task {
     const int64_t* start;  // net e has the readers readers[start[e]] .. start[e + 1] - 1
     const int32_t* readers;
-    int per_vertex;       // nets a node
+    int per_vertex;       // nets per node
     const int64_t* work;  // of a node
     int32_t n;
     int k;
@@ -35,7 +35,7 @@ struct Rows {
     double total = 0, largest_send = 0;
 };
 
-// owner is refined in place; returns the rows of the nets that then travel.
+// Refine owner in place; return the rows that are then sent.
 template <class Store>
 Rows refine(const Task& task, const Schedule& plan, const Pressure& pressure, std::vector<int32_t>& owner) {
     Refiner<Store> refiner(task.k, task.balance, task.seed, plan, pressure, task.isa);

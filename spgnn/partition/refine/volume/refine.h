@@ -19,12 +19,12 @@ struct Schedule {
     int top_sweeps = 28, sweeps = 14, last_sweeps = 15;
     double top_temperature = 1.76, fall = 1.3, end = 0.8, last_temperature = 0.5;  // rows
     double work_price =
-        1.65;  // rows for a unit of work in a part of twice the mean work: this x (rows / work)^(1/4), at most 1
-    double steep = 16;       // and for the excess over the cap
+        1.65;           // rows per unit of work in a part of twice the mean work: this x (rows / work)^(1/4), at most 1
+    double steep = 16;  // and for the excess over the cap
     double soft_cap = 1.3;   // of work over the mean, until the last level
     double shrinking = 0.7;  // part of the last sweeps in which it falls to balance
-    double margin = 8;       // x temperature: one who stays by more is left alone
-    int rest = 3;            // for so many sweeps
+    double margin = 8;       // x temperature: a vertex that prefers its part by more is skipped
+    int rest = 3;            // for this many sweeps
 };
 
 template <class Store>
@@ -49,7 +49,7 @@ class Refiner {
         for (int p = 0; p < k_; ++p) weigh(p);
     }
 
-    // v leaves its part for b.
+    // Move v to part b.
     void move(int32_t v, int b) {
         Level& l = *level_;
         const int a = l.part[v];
@@ -86,7 +86,7 @@ class Refiner {
                   false);
     }
 
-    // The last level: down to zero, while the cap shrinks to the balance asked for.
+    // The last level: the temperature falls to zero, the cap to the balance asked for.
     void finish(int sweeps, double from) {
         wake_.assign(level_->n, 0);
         for (int s = 0; s < sweeps; ++s) {
@@ -96,7 +96,7 @@ class Refiner {
         }
         for (int round = 0; round < 8 && evict(false); ++round) {
         }
-        while (evict(true)) {  // each move makes the heavier of two parts lighter, so there is an end
+        while (evict(true)) {  // ends, as each move makes the heavier of two parts lighter
         }
     }
 
@@ -112,12 +112,12 @@ class Refiner {
     Level* level_ = nullptr;
     double most_work_ = 0;       // that a part may have after a move
     std::vector<float> over_;    // rows that a unit of work costs in a part
-    std::vector<int32_t> room_;  // work that a part may still take, below 0 for none
+    std::vector<int32_t> room_;  // work that a part may still take; below 0: none
     const std::vector<float>& noise_ = gumbel();
     std::vector<int32_t> wake_;  // sweep in which a vertex is looked at again
     std::vector<std::pair<uint64_t, int32_t>> blocks_;
 
-    // Made once: a vertex and sweep draw k noises that stand together.
+    // Made once: a vertex reads k consecutive entries per sweep.
     static const std::vector<float>& gumbel() {
         static const std::vector<float> noise = [] {
             std::vector<float> of(NOISES + MOST_PARTS);
@@ -128,7 +128,7 @@ class Refiner {
         return noise;
     }
 
-    static constexpr int32_t MOST_UNITS = std::numeric_limits<int32_t>::max();  // a vertex of so much work stays
+    static constexpr int32_t MOST_UNITS = std::numeric_limits<int32_t>::max();  // a vertex with this much work stays
 
     static int32_t units(int64_t work) { return int32_t(std::min<int64_t>(work, MOST_UNITS)); }
 
@@ -144,8 +144,8 @@ class Refiner {
         for (int p = 0; p < k_; ++p) weigh(p);
     }
 
-    // Vertices in blocks, the blocks in a new order each time: neighbours stand near each other in
-    // memory, and no part is seen as a whole before the prices follow.
+    // Vertices in blocks, the blocks in a new order in each sweep: neighbours are near each other in
+    // memory, and prices are updated before a whole part has been visited.
     void sweep(int s, double temperature, double cap, bool is_final) {
         const Level& l = *level_;
         const int32_t eighth = l.n / 8 + 1;
@@ -178,7 +178,7 @@ class Refiner {
 
     static constexpr float EVICTION = 1.5f;  // rows that leaving a part above the cap may cost
 
-    // The best part for v, with room; margin: by how much its own is better than all others, without noise.
+    // The best part with room for v; margin: by how much its own part is better than all others, without noise.
     int choose(int32_t v, float t, const float* noise, float bonus, float& margin) {
         const int a = level_->part[v];
         scores_.find(*level_, store_, loads.prices, k_, v, a);
@@ -191,9 +191,8 @@ class Refiner {
         return offer.part == NONE ? a : offer.part;
     }
 
-    // Move from parts above the balance what costs least for its work; false where nothing is to be done.
-    // Beyond the balance where nodes are so heavy that nothing else is left: to the lightest part, if that stays
-    // lighter than the part left.
+    // Move vertices out of parts above the balance, those first that cost least per work; false if none moved.
+    // beyond: also move nodes too heavy for any part, to the lightest part if that stays lighter than the source.
     bool evict(bool beyond) {
         const Level& l = *level_;
         const double cap = balance_ * loads.mean_work;

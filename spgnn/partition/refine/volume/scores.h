@@ -51,7 +51,7 @@ static inline uint64_t scores_of(const Level& level, const Masks::Net* nets, con
     for (int64_t i = level.read_start[v], end = level.read_start[v + 1]; i < end; ++i) {
         if (i + 8 < end) __builtin_prefetch(nets + net_of[i + 8]);
         const Masks::Net& net = nets[net_of[i]];
-        // Parts that have the row without v: v counts nowhere where it is the only reader of its part.
+        // Parts that have the row without v: v does not count if it is the only reader of its part.
         const uint64_t have = (net.readers & ~(net.single & uint64_t(1) << a)) | uint64_t(1) << net.part;
         touched |= have;
         const float price = prices.by_owner[net.kind][net.part];
@@ -84,8 +84,8 @@ static inline uint64_t scores_of(const Level& level, const Masks::Net* nets, con
     return touched;
 }
 
-// The best of the parts whose bit is set and that have room, the lowest of equal ones; its number only where it is
-// above top.
+// The best of the parts whose bit is set and that have room, the lowest on ties; part is NONE unless it is above
+// top.
 static Offer best_offer(uint64_t parts, int k, const float* score, const Bids& bids, float top) {
     constexpr float NOTHING = -std::numeric_limits<float>::infinity();
     Lanes most = Lanes{} + NOTHING, plain_most = most;

@@ -1,7 +1,7 @@
-// Which parts read a net, and how many of its readers each holds, kept while vertices move. No Python here.
+// Which parts read a net and how many of its readers each holds, updated while vertices move. No Python here.
 //
-// Masks: k <= 64, sets of parts as 64-bit masks. Lists: any k, (part, readers) pairs. Both keep at most
-// min(readers, k) counts a net.
+// Masks: k <= 64, sets of parts as 64-bit masks. Lists: any k, (part, readers) pairs. Both store at most
+// min(readers, k) counts per net.
 
 #pragma once
 
@@ -53,7 +53,7 @@ class Masks {
 
     void prefetch(int32_t e) const { __builtin_prefetch(counts_.data() + nets[e].first, 1); }
 
-    // A reader enters part p; true where it is the first there.
+    // A reader enters part p; true if it is the first there.
     bool add(int32_t e, int p) {
         Net& net = nets[e];
         int32_t* count = counts_.data() + net.first;
@@ -70,7 +70,7 @@ class Masks {
         return true;
     }
 
-    // A reader leaves part p; true where it was the last there.
+    // A reader leaves part p; true if it was the last there.
     bool remove(int32_t e, int p) {
         Net& net = nets[e];
         int32_t* count = counts_.data() + net.first;

@@ -76,8 +76,7 @@ std::vector<int32_t> vector_of(const Array<int32_t>& values) {
     return {values.data(), values.data() + values.size()};
 }
 
-// (owner of each node after refinement, rows that travel, the largest send). use_lists: of any k; masks are for k
-// <= 64.
+// (owner of each node after refinement, rows that are sent, the largest send). use_lists: any k; masks: k <= 64.
 py::tuple refine_owner(Array<int64_t> start, Array<int32_t> readers, int per_vertex, Array<int64_t> work,
                        Array<int32_t> owner, int k, double balance, uint64_t seed, bool use_lists, int threads,
                        py::dict settings) {

@@ -1,26 +1,26 @@
-// What an edge of a clustered stream can still change, from 4 bytes a node: most edges change nothing, and to see it
-// costs a line of a cache that is near where the nodes themselves, 16 bytes each, would not be.
+// Whether an edge of a clustered stream can still change anything, from 4 bytes per node. Most edges cannot, and these
+// summaries stay in a cache that the nodes themselves, 16 bytes each, do not fit.
 #pragma once
 
 #include <cstdint>
 
 namespace spgnn::stream {
 
-// Of a node v whose degree d(v) is known beforehand: whether its cluster is settled, the degree of its richest
-// neighbour n_v rounded down, plus 1, or 0 where it has no cluster yet, and d(v) rounded up.
-class Gist {
+// For a node v whose degree d(v) is known: whether its cluster is settled, the degree of its richest neighbour n_v
+// rounded down, plus 1 (0: no cluster yet), and d(v) rounded up.
+class NodeSummary {
   public:
-    Gist() = default;
-    explicit Gist(uint32_t degree) : word_(rounded_up(degree)) {}
+    NodeSummary() = default;
+    explicit NodeSummary(uint32_t degree) : word_(rounded_up(degree)) {}
 
     void set(bool is_settled, uint32_t richest_degree) {
         word_ = (rounded_down(richest_degree) + 1) << SHIFT | (is_settled ? SETTLED : 0) | (word_ & MASK);
     }
 
-    // An edge that founds no cluster, moves no node and brings none of both a richer neighbour. Clusters stay founded
-    // and settled, d(n_v) only grows: an edge that is idle now is so for ever, and an older Gist says so of no edge too
-    // many.
-    static bool is_idle(Gist a, Gist b) {
+    // True for an edge that founds no cluster, moves no node and gives neither end a richer neighbour. Clusters stay
+    // founded and settled and d(n_v) only grows, so an idle edge stays idle, and an outdated summary never calls a
+    // useful edge idle.
+    static bool is_idle(NodeSummary a, NodeSummary b) {
         return (((a.word_ | b.word_) & SETTLED) != 0) & (a.word_ >> SHIFT > (b.word_ & MASK)) &
                (b.word_ >> SHIFT > (a.word_ & MASK));
     }

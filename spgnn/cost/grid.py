@@ -1,7 +1,7 @@
 """ProcessGrid: P ranks as P/c block rows, each held by c ranks.
 
 Shapes: P ranks, R = P/c block rows, c replication, s = P/c^2 stages.
-Source: Mukhopadhyay et al. 2024, Algorithm 2; Koanantakool et al. 2016.
+Source: Mukhodopadhyay et al. 2024, Algorithm 2; Koanantakool et al. 2016.
 """
 
 from __future__ import annotations

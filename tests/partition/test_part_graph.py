@@ -291,9 +291,7 @@ def test_a_number_is_no_owner_array(owner):
 
 def test_a_result_of_unlike_things_is_refused(register):
     register("pair")(lambda graph, k, *, seed, balance: (np.zeros(graph.n_nodes, int), {"details": 1}))
-    with pytest.raises(
-        PartitionError, match="pair.*owner is a ragged tuple; expected one part number per node"
-    ):
+    with pytest.raises(PartitionError, match="pair.*owner is a ragged tuple; expected one part number per node"):
         part_graph(ring(3), 2, "pair")
 
 

@@ -84,7 +84,7 @@ def columns_map(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, rank: int, size
     """Return the map whose ghosts are the nonzero columns of the off-diagonal blocks, NnzCols(i, j).
 
     Args:   owner_of  function of original ids (m,) to their ranks (m,).
-    Source: Mukhopadhyay et al. 2024, section 4.1.
+    Source: Mukhodopadhyay et al. 2024, section 4.1.
     """
     columns = np.sort(A_nN.indices)
     columns = columns[np.concatenate([np.ones(min(len(columns), 1), bool), columns[1:] != columns[:-1]])].astype(

@@ -1,7 +1,7 @@
 """RowSum: the c partial results of a process row become one, the same on its c ranks.
 
 Shapes: n rows, F columns, c ranks of a process row.
-Source: Mukhopadhyay et al. 2024, Algorithm 2; Thakur et al. 2005 (reduce-scatter and all-gather).
+Source: Mukhodopadhyay et al. 2024, Algorithm 2; Thakur et al. 2005 (reduce-scatter and all-gather).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from .options import output_options
 
 @click.command()
 @click.argument("run", metavar="RUN")
-@click.option("--graph", default="", metavar="GRAPH", help="graph to predict on; the run's own when left out")
-@click.option("--out", default="", metavar="FILE", help="file to write, .npy; RUN/predictions.npy when left out")
+@click.option("--graph", default="", metavar="GRAPH", help="graph to predict on, with --out; the run's own if omitted")
+@click.option("--out", default="", metavar="FILE", help="file to write, .npy; RUN/predictions.npy if omitted")
 @click.option(
     "--embeddings", default="", metavar="FILE", help="write the inputs of the last layer too, .npy (N, hidden)"
 )

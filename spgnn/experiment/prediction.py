@@ -30,14 +30,14 @@ def predict(
     """Predict every node with the best weights of a run; write the classes in original node order.
 
     Args:    run_dir     the folder that `spgnn train --out` wrote.
-             source      GRAPH; the run's own when left out.
-             out         .npy to write, run_dir/predictions.npy when left out; embeddings: .npy for the
+             source      GRAPH, with `out`; the run's own if omitted.
+             out         .npy to write, run_dir/predictions.npy if omitted; embeddings: .npy for the
                          inputs of the last layer (N, hidden).
     Returns: report with the file, sizes, and scores where the graph has labels.
     Collective; the number of ranks is free, but for a run whose GRAPH is a folder of parts.
     """
     folder = Path(run_dir)
-    together(comm, _check_outputs, folder, out, embeddings, root=0)
+    together(comm, _check_outputs, folder, source, out, embeddings, root=0)
     config, graph, state, spec, is_multilabel = together(comm, _read, folder)
     weights = digest(*(state[name].numpy() for name in sorted(state)))
     check_same(
@@ -76,13 +76,18 @@ def predict(
     return finite(report)
 
 
-def _check_outputs(folder: Path, out: str | None, embeddings: str | None) -> None:
-    """Raise UsageError for a file that cannot be written, or that a run or the other output needs."""
-    for option, path in (("out", out), ("embeddings", embeddings)):
-        if path:
-            check_writable(Path(path), f"--{option}")
-            if is_of_run(folder, Path(path)) and Path(path).resolve() != (folder / "predictions.npy").resolve():
-                raise UsageError(f"--{option} {path}: is a file of the run; choose another")
+def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings: str | None) -> None:
+    """Raise unless there is a run, the files can be written, and neither the run nor the other output needs them."""
+    own = folder / "predictions.npy"
+    if not (folder / "config.toml").is_file():
+        raise CheckpointError(f"{folder}: no config.toml; expected the --out folder of `spgnn train`")
+    if source is not None and not out:
+        raise UsageError(f"--graph {source} requires --out: {own} holds the predictions for the run's own graph")
+    for option, path in (("out", Path(out or own)), *([("embeddings", Path(embeddings))] if embeddings else [])):
+        check_writable(path, f"--{option}")
+        is_own = option == "out" and source is None and path.resolve() == own.resolve()
+        if is_of_run(folder, path) and not is_own:
+            raise UsageError(f"--{option} {path}: is a file of the run; choose another")
     if out and embeddings and Path(out).resolve() == Path(embeddings).resolve():
         raise UsageError(f"--embeddings {embeddings}: is --out already; choose another file")
 
@@ -93,8 +98,6 @@ def _fits(config: TrainConfig, size: int) -> bool:
 
 
 def _read(folder: Path):
-    if not (folder / "config.toml").is_file():
-        raise CheckpointError(f"{folder}: no config.toml; expected the --out folder of `spgnn train`")
     config = read_toml(TrainConfig, folder / "config.toml")
     graph = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph", "")
     best = best_checkpoint(folder / "checkpoints")

@@ -281,6 +281,20 @@ def test_trace_and_predictions_do_not_fall_into_checkpoints(tmp_path):
         trained(tmp_path / "run", trace=str(tmp_path / "run" / "checkpoints" / "t.json"))
 
 
+def test_predictions_for_another_graph_do_not_replace_those_of_the_run(tmp_path):
+    trained(tmp_path / "run")
+    before, own = contents(tmp_path / "run"), str(tmp_path / "run" / "predictions.npy")
+    with pytest.raises(UsageError, match="--graph sbm:n=60,seed=2 requires --out: .*predictions.npy holds the predict"):
+        predict(str(tmp_path / "run"), SelfCommunicator(), source="sbm:n=60,seed=2")
+    with pytest.raises(UsageError, match="--out .*predictions.npy: is a file of the run"):
+        predict(str(tmp_path / "run"), SelfCommunicator(), source="sbm:n=60,seed=2", out=own)
+    assert predict(str(tmp_path / "run"), SelfCommunicator(), source="sbm:n=60,seed=2", out=str(tmp_path / "p.npy"))
+    assert contents(tmp_path / "run") == before and (tmp_path / "p.npy").exists()
+    (tmp_path / "run" / "predictions.npy").unlink()
+    predict(str(tmp_path / "run"), SelfCommunicator(), out=own)
+    assert contents(tmp_path / "run") == before
+
+
 def test_predictions_are_not_written_where_the_embeddings_cannot_be(tmp_path):
     trained(tmp_path / "run")
     before = (tmp_path / "run" / "predictions.npy").stat().st_mtime_ns

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import FormatError, GraphError, InputError
+from ..errors import FormatError, GraphError, InputError, is_integer
 from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
 from ..graph.structure import as_weights
 from .readers.make_graph import whole_labels
@@ -134,10 +134,15 @@ def from_object(source) -> Graph:
         return source
     if sp.issparse(source):
         return from_scipy(source)
-    if isinstance(source, (tuple, list)) and len(source) == 2:
-        return from_coo(*source)
-    if isinstance(source, np.ndarray) and source.ndim == 2 and source.shape[0] == 2:
-        return from_coo(*source)
+    if isinstance(source, (tuple, list)):
+        _check_not_pairs(source)
+        if len(source) == 2:
+            return from_coo(*source)
+    if isinstance(source, np.ndarray) and source.ndim == 2:
+        if source.shape[0] != 2 and source.shape[1] == 2:
+            raise InputError(f"got edges of shape {source.shape}; expected (2, E), sources and targets: see edges.T")
+        if source.shape[0] == 2:
+            return from_coo(*source)
     for base in type(source).__mro__:
         library = base.__module__.partition(".")[0]
         if library in FROM_LIBRARY:
@@ -146,6 +151,21 @@ def from_object(source) -> Graph:
         f"cannot make a graph of a {type(source).__module__}.{type(source).__qualname__}; expected a path, a built-in "
         f"name, a scipy matrix, (src, dst) arrays, a NetworkX graph, a PyG Data or a DGL graph"
     )
+
+
+def _check_not_pairs(source: tuple | list) -> None:
+    """Raise InputError for [(0, 5), (1, 2)], which may be the edges 0 -> 5 and 1 -> 2, or sources and targets.
+
+    A tuple of two lists, or arrays of any length, are sources and targets.
+    """
+    if isinstance(source, tuple) and len(source) == 2 and all(isinstance(item, list) for item in source):
+        return
+    is_pair = lambda item: isinstance(item, (tuple, list)) and len(item) == 2 and all(map(is_integer, item))
+    if source and all(map(is_pair, source)):
+        raise InputError(
+            f"got a {type(source).__name__} of pairs such as {source[0]!r}, which may be edges, or sources and targets; "
+            f"give edges as load_graph(np.array(edges).T), sources and targets as load_graph((np.array(src), np.array(dst)))"
+        )
 
 
 def as_array(values) -> np.ndarray:

@@ -25,7 +25,7 @@ def load_graph(
     """Return the Graph of source: built-in name, file or folder of a known format, or an object in memory.
 
     Args:   source    "wordnet"; a gallery spec such as "rmat:scale=10,degree=16,seed=0"; a path ("./wordnet" where a
-                      file has a built-in's name); a scipy matrix, (src, dst), NetworkX, PyG or DGL graph.
+                      file has a built-in's name); a scipy matrix, (src, dst) or an array (2, E), a NetworkX, PyG or DGL graph.
             format    name of the format, detected when None.
             features  .npy (N, F), a SciPy CSR .npz, or an array; replaces those of source.
             labels    .npy (N,) or (N, classes), or an array.

@@ -95,6 +95,31 @@ def test_a_label_that_is_no_integer_is_named_with_its_node(label):
         from_pyg(Data(edge_index=Tensor(EDGES), y=Tensor([0.0, 1.0, label, 1.0])))
 
 
+@pytest.mark.parametrize(
+    "source",
+    [[(0, 5), (1, 2)], ((0, 5), (1, 2)), [[0, 5], [1, 2]], [(np.int64(0), 5), (1, 2)], [(0, 5)], [(0, 5), (1, 2), (3, 4)]],
+)  # fmt: skip
+def test_pairs_that_may_be_edges_or_sources_and_targets_are_refused(source):
+    with pytest.raises(InputError, match=r"pairs such as .* give edges as load_graph\(np.array\(edges\).T\), sources"):
+        load_graph(source)
+    edges = load_graph(np.array(source).T)
+    assert edges.A[0, 5] == 1 and edges.nnz == len(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [([0, 1], [5, 2]), (np.array([0, 1]), np.array([5, 2])), [np.array([0, 1]), np.array([5, 2])], np.array([[0, 1], [5, 2]])],
+)  # fmt: skip
+def test_two_lists_or_arrays_are_sources_and_targets(source):
+    assert load_graph(source).digest() == from_coo([0, 1], [5, 2]).digest()
+    assert load_graph([[0, 1, 3], [5, 2, 4]]).digest() == from_coo([0, 1, 3], [5, 2, 4]).digest()
+
+
+def test_edges_as_rows_of_an_array_are_refused_with_the_fix():
+    with pytest.raises(InputError, match=r"edges of shape \(3, 2\); expected \(2, E\), .*: see edges.T"):
+        load_graph(np.array([[0, 5], [1, 2], [3, 4]]))
+
+
 @pytest.mark.parametrize("format", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
 @pytest.mark.parametrize("make", [sp.csr_array, sp.csr_matrix])
 def test_scipy_of_every_format_gives_the_same_graph(format, make):

@@ -14,6 +14,7 @@ Scheme = Literal["cover", "columns", "broadcast"]
 Wire = Literal["float32", "bfloat16", "float16", "int8"]
 Device = Literal["cpu", "cuda"]
 
+EDGES = get_args(Edges)
 NORMS = get_args(Norm)
 LAYER_NORMS = get_args(LayerNorm)
 DTYPES = get_args(Dtype)

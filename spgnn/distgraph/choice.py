@@ -9,15 +9,13 @@ import socket
 
 import numpy as np
 
+from ..cost.auto import RankCounts, auto_scheme
 from ..cost.machines import load_machine
-from ..cost.seconds import Product, cheaper_scheme
 from ..errors import together
 from ..partition.cover import Covers
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.covered import covers_of
 from ..spmm.exchange.stages import Blocks
-
-WIDTH = 64  # columns that the comparison is made for; both schemes' times grow alike with it
 
 
 def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers | None]:
@@ -31,24 +29,14 @@ def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, st
     columns_PP, cover_PP, moved_PP = (
         _table(counts_R, layout) for counts_R in (blocks.index.ghosts_P, covers.sizes_B, covers.moved_B)
     )
-    own = np.array([[blocks.A_oo.nnz, blocks.A_og.nnz, blocks.A_oo.shape[0], blocks.A_og.shape[1]]], np.int64)
-    own_P, ghost_P, rows_P, ghosts_P = layout.comm.all_gather(own).T
-    shared = {"width": WIDTH, "own_P": own_P, "out_P": rows_P, "row_bytes": WIDTH * layout.dtype.itemsize}
-    columns = Product(ghost_P=ghost_P, table_P=rows_P + ghosts_P, rows_PP=columns_PP, **shared)
-    moved_P = moved_PP.sum(axis=0)
-    cover = Product(
-        ghost_P=ghost_P - moved_P,
-        table_P=rows_P + cover_PP.sum(axis=0),
-        rows_PP=cover_PP,
-        sender_P=moved_PP.sum(axis=1),
-        **shared,
-    )
+    own = np.array([[blocks.A_oo.nnz, blocks.A_og.nnz, blocks.A_oo.shape[0]]], np.int64)
+    counts = RankCounts(*layout.comm.all_gather(own).T, columns_PP, cover_PP, moved_PP)
     hosts = layout.comm.all_gather_json(socket.gethostname())
     here = together(layout.comm, load_machine, machine, root=0)  # another host may have another file of that name
     decided = None
     if here is not None:
         here = here.placed(max(hosts.count(host) for host in hosts))
-        decided = cheaper_scheme(columns, cover, here, layout.dtype.itemsize)
+        decided = auto_scheme(counts, here, layout.dtype.itemsize)
     name, why = layout.comm.all_gather_json(decided)[0]
     return name, why, covers
 

@@ -3,7 +3,7 @@
 from .checks import check_csr, check_graph
 from .graph import EDGES, Edges, Graph, check_is_graph, graph_from_coo
 from .normal import NORMS, Norm, axis_sums, inverse_or_zero, normalise, scaled, with_self_loops
-from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, labelled, random_split
+from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, given_split, labelled, random_split
 from .structure import is_symmetric, symmetrised
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "check_csr",
     "check_graph",
     "check_is_graph",
+    "given_split",
     "graph_from_coo",
     "inverse_or_zero",
     "is_symmetric",

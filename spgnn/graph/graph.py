@@ -12,14 +12,15 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
+from ..config import names
+from ..config.names import EDGES
 from ..errors import GraphError, UsageError, nearest
 from .checks import check_graph, check_unchanged, read_only
 from .normal import Norm, normalise
 from .split import labelled, random_split
 from .structure import canonical, csr_from_coo, is_symmetric, symmetrised
 
-Edges = Literal["stored", "undirected", "directed", "reversed"]
-EDGES = ("undirected", "directed", "reversed")
+Edges = Literal["stored", names.Edges]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

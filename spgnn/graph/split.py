@@ -18,6 +18,26 @@ def labelled(y: np.ndarray) -> np.ndarray:
     return y >= 0 if y.ndim == 1 else np.ones(len(y), bool)
 
 
+def given_split(name: str, splits: np.ndarray | None, which: str) -> np.ndarray | None:
+    """Return the split of a graph that an option names, or None where one is to be drawn.
+
+    Args:   splits  (N,) or (N, S), or rows of them; None: the graph has none.
+            which   "given", the number of one of S splits, "random", or "auto": given if there is one, else random.
+    Raises: GraphError where the graph has no split; UsageError for another name or number.
+    """
+    if which == "random" or (which == "auto" and splits is None):
+        return None
+    if splits is None:
+        raise GraphError(f"{name} has no split; use --split random")
+    if which not in ("auto", "given") and not (which.isascii() and which.isdigit() and len(which) < 10):
+        raise UsageError(f"split = {which!r} is not known; expected random, given, auto or the number of a split")
+    number, count = (0 if which in ("auto", "given") else int(which)), 1 if splits.ndim == 1 else splits.shape[1]
+    if number >= count:
+        has = "one split, 0" if count == 1 else f"splits 0 to {count - 1}"
+        raise UsageError(f"{name} has {has}; split {number} does not exist")
+    return np.ascontiguousarray(splits if splits.ndim == 1 else splits[:, number])
+
+
 def random_split(y: np.ndarray | None, seed: int = 0, fractions=(0.6, 0.2, 0.2)) -> np.ndarray:
     """Return a seeded split of the labelled nodes, (N,) int8.
 

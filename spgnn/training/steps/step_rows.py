@@ -6,19 +6,19 @@ Shapes: n own rows, L layers, F and C widths of a layer.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 
 from ...config import TrainConfig
+from ...cost.auto import pruning_saves
 from ...cost.schedule import LayerPlan, plan_layers
 from ...distgraph import DistGraph
 from ...errors import UsageError
 from ...layers import Stack
 from ...spmm.features import SparseRows
 from ...spmm.pruning import PrunedSpMM, needed_rows
-
-SAVES = 0.95  # pruning has to take less than this share of the work, or the second operator is not worth its memory
 
 
 class StepRows:
@@ -54,18 +54,16 @@ class StepRows:
         train_n = (split_n == 0) & _has_label(dgraph.y_n)
         n_layers, everything = len(self.plans), np.ones_like(train_n)
         full = self._work(dgraph, [everything] * (n_layers + 1))
-        # Each step is three products a layer; without randomness the scores come with the next step's logits.
-        evaluation = full / config.eval_every
-        most = SAVES * (3 * full + (evaluation if getattr(model, "is_random", True) else 0)) - evaluation
+        saves = partial(pruning_saves, full, eval_every=config.eval_every, is_random=getattr(model, "is_random", True))
         # No layer has fewer rows than the last: where that is too much already, the rest need not be known.
         at_least = self._work(dgraph, [train_n] * (n_layers + 1))
-        if config.prune == "auto" and 3 * at_least > most:
+        if config.prune == "auto" and not saves(at_least):
             self.why = f"all rows: those that train take {at_least / max(full, 1):.0%} of the multiply-adds of all rows or more"
             return
         masks = needed_rows(dgraph.A, train_n, n_layers)
         pruned = self._work(dgraph, masks)
         share = f"{pruned / max(full, 1):.0%} of the multiply-adds of all rows"
-        if config.prune == "auto" and 3 * pruned > most:
+        if config.prune == "auto" and not saves(pruned):
             self.why = (
                 f"all rows: those that reach a training node take {share}, and scores would need a pass of their own"
             )

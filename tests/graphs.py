@@ -26,6 +26,8 @@ def random_graph(
     if train_every:
         split[:] = np.where(np.arange(n) % train_every == 0, 0, 1)
     weights = rng.random(len(src)) + 0.5 if weighted else None
+    if weighted and use == "undirected":  # an edge weighs as much as its reverse
+        weights = (rng.random((n, n)) + 0.5)[np.minimum(src, dst), np.maximum(src, dst)]
     graph = graph_from_coo(src, dst, n, weights=weights, X=X, y=y, split=split)
     return graph.with_edges(use)
 

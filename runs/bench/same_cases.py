@@ -199,11 +199,12 @@ def make_inputs(folder: Path) -> dict[str, str]:
         own_labels = f" --labels {shlex.quote(str(y))}"
     np.save(folder / "arxiv_dense.npy", rng.standard_normal((n_arxiv, 24), dtype=np.float32))
 
-    # A directed weighted graph with hubs, self-loops and nodes without an edge.
+    # A directed weighted graph with hubs, self-loops and nodes without an edge; an edge weighs as much as its reverse.
     ends = (n * rng.random((2, 8 * n)) ** 2).astype(np.int64)
-    weights = rng.uniform(0.1, 2, 8 * n).astype(np.float32)
-    A = sp.csr_array((weights, tuple(ends)), shape=(n, n))
+    A = sp.csr_array((np.ones(8 * n, np.float32), tuple(ends)), shape=(n, n))
     A.sum_duplicates()
+    rows, columns = A.nonzero()
+    A.data = (0.1 + np.maximum(rows, columns) * 31 % 97 + np.minimum(rows, columns) * 17 % 89 / 89).astype(np.float32)
     sp.save_npz(folder / "weighted.npz", A)
     np.savetxt(folder / "weighted.txt", ends.T, fmt="%d", header=f"Nodes: {n} Edges: {ends.shape[1]}")
     np.save(folder / "features.npy", rng.standard_normal((n, 12), dtype=np.float32))

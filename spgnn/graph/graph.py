@@ -114,7 +114,8 @@ class Graph:
     def with_edges(self, edges: Edges) -> Graph:
         """Return the graph with its edges used as they came, both ways, or reversed.
 
-        undirected: max(A, A') where both are stored, else the one that is; self-loops stay.
+        undirected: A_ij where it is stored, else A_ji; self-loops stay.
+        Raises: GraphError naming an edge whose two directions have different weights, for undirected.
         """
         if edges not in EDGES:
             raise UsageError(f"edges={edges!r} is not known{nearest(edges, EDGES)}")
@@ -125,7 +126,10 @@ class Graph:
             raise UsageError(f"the graph's edges were already made {self.edges!r}; load it again to use them {edges!r}")
         if edges == "directed":
             return replace(self, edges=edges)
-        A = self.A.T.tocsr() if edges == "reversed" else symmetrised(self.A)
+        try:
+            A = self.A.T.tocsr() if edges == "reversed" else symmetrised(self.A)
+        except GraphError as error:
+            raise GraphError(f"{self.name}: {error}") from None
         return replace(self, A=self.A if A is self.A else canonical(A), edges=edges)
 
     def in_use(self) -> Graph:

@@ -79,9 +79,10 @@ def _signed(what: str, ids: np.ndarray) -> np.ndarray:
 
 
 def symmetrised(A: sp.csr_array) -> sp.csr_array:
-    """Return A where stored both ways max(A_ij, A_ji), else whichever is stored; A itself where it is symmetric.
+    """Return A_ij where it is stored, else A_ji; A itself where it is symmetric.
 
     Weights that are no floats of 32 or 64 bits in this machine's byte order are taken as `as_weights` has them.
+    Raises: GraphError where both are stored with different weights.
     """
     if A.dtype not in (np.float32, np.float64):  # neither is equal to one of the other byte order
         A = sp.csr_array((as_weights(A.data), A.indices, A.indptr), shape=A.shape)
@@ -89,8 +90,27 @@ def symmetrised(A: sp.csr_array) -> sp.csr_array:
     reverse = _transposed(ranks)
     if _are_equal(ranks, reverse):
         return A
-    larger = ranks.maximum(reverse)
-    return sp.csr_array((_of_ranks(larger.data, A.dtype), larger.indices, larger.indptr), shape=A.shape)
+    if A.nnz and A.data.min() != A.data.max():
+        _check_both_ways(ranks, reverse, A.dtype)
+    both = ranks.maximum(reverse)
+    return sp.csr_array((_of_ranks(both.data, A.dtype), both.indices, both.indptr), shape=A.shape)
+
+
+def _check_both_ways(ranks: sp.csr_array, reverse: sp.csr_array, dtype: np.dtype) -> None:
+    """Raise GraphError naming the first edge that is stored both ways with two weights."""
+    smaller = ranks.minimum(reverse)  # stored where both are
+    mine = ranks.multiply(smaller.astype(bool))
+    here, there = _of_ranks(mine.data, dtype), _of_ranks(smaller.data, dtype)
+    differs = np.flatnonzero(here != there)
+    if len(differs):
+        u, v = np.searchsorted(mine.indptr, differs, side="right") - 1, mine.indices[differs].astype(np.int64)
+        first = int(np.lexsort((np.maximum(u, v), np.minimum(u, v)))[0])
+        e, u, v = differs[first], int(u[first]), int(v[first])
+        (u, v), (one, other) = ((u, v), (here[e], there[e])) if u < v else ((v, u), (there[e], here[e]))
+        raise GraphError(
+            f"edge {u} -> {v} weighs {one:g} and {v} -> {u} weighs {other:g}; with reverse edges added they must "
+            f"weigh the same: make them equal, or use the edges as they are with --edges directed"
+        )
 
 
 def is_symmetric(A: sp.csr_array) -> bool:

@@ -34,10 +34,15 @@ def test_of_duplicate_edges_the_heaviest_counts(edges):
 
 
 @given(edge_lists())
-def test_undirected_is_the_maximum_of_both_directions_and_reversed_the_transpose(edges):
+def test_undirected_has_both_directions_or_is_refused_and_reversed_is_the_transpose(edges):
     n, src, dst, weights = edges
     graph = graph_from_coo(src, dst, n, weights=weights)
     A = graph.A.toarray()
+    if np.any((A != A.T) & (A != 0) & (A.T != 0)):
+        with pytest.raises(GraphError, match=r"graph: edge \d+ -> \d+ weighs .*; with reverse edges added they must"):
+            graph.in_use()
+        graph = graph_from_coo(src, dst, n)
+        A = graph.A.toarray()
     np.testing.assert_array_equal(graph.with_edges("undirected").A.toarray(), np.maximum(A, A.T))
     np.testing.assert_array_equal(graph.with_edges("reversed").A.toarray(), A.T)
     np.testing.assert_array_equal(graph.with_edges("directed").A.toarray(), A)

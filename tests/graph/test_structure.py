@@ -21,6 +21,14 @@ def edges_of(A):
     return dict(zip(zip(rows.tolist(), A.indices.tolist()), A.data.tolist()))
 
 
+def of_pairs(src, dst, weights):
+    """The weights (E,) changed so that an edge and its reverse have the same."""
+    if weights is None:
+        return None
+    table = dict(zip(zip(np.minimum(src, dst).tolist(), np.maximum(src, dst).tolist()), weights))
+    return np.array([table[min(u, v), max(u, v)] for u, v in zip(src.tolist(), dst.tolist())], weights.dtype)
+
+
 def larger_of(entries):
     kept = {}
     for edge, weight in entries:
@@ -30,7 +38,7 @@ def larger_of(entries):
 
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("n, E", [(1, 0), (1, 3), (5, 0), (6, 40), (50, 30), (50, 700), (300, 2000)])
-def test_of_duplicates_and_of_both_directions_the_larger_weight_counts_and_zeros_stay(n, E, weights):
+def test_of_duplicates_the_larger_weight_counts_and_reverse_edges_weigh_the_same_and_zeros_stay(n, E, weights):
     for seed in range(5):
         rng = np.random.default_rng(seed)
         src, dst, given = rng.integers(0, n, E), rng.integers(0, n, E), WEIGHTS[weights](rng, E)
@@ -43,8 +51,10 @@ def test_of_duplicates_and_of_both_directions_the_larger_weight_counts_and_zeros
             and duplicates == E - len(expected)
             and A.dtype == (np.float32 if given is None else given.dtype)
         )
+        A, _ = csr_from_coo(src, dst, n, of_pairs(src, dst, given))
+        expected = edges_of(A)
         both = symmetrised(A)
-        assert edges_of(both) == larger_of([*expected.items(), *(((j, i), w) for (i, j), w in expected.items())])
+        assert edges_of(both) == {(j, i): w for (i, j), w in expected.items()} | expected
         assert both.dtype == A.dtype and both.indices.dtype == both.indptr.dtype == np.int32
         for M in (A, both):
             assert all(np.all(np.diff(M.indices[a:b]) > 0) for a, b in zip(M.indptr, M.indptr[1:]))
@@ -54,15 +64,20 @@ def test_of_duplicates_and_of_both_directions_the_larger_weight_counts_and_zeros
 
 def test_of_a_matrix_with_other_widths_of_indices_the_reverse_is_the_same():
     A = sp.csr_array(sp.random_array((30, 30), density=0.1, format="csr", rng=np.random.default_rng(0)))
+    A.data[:] = A.data[0]
     wide = sp.csr_array((A.data, A.indices.astype(np.int64), A.indptr.astype(np.int64)), shape=A.shape)
     assert edges_of(symmetrised(wide)) == edges_of(symmetrised(A))
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">f8", "i4", "i8", "u1", "u8", "longdouble"])
 def test_weights_of_another_type_or_byte_order_have_the_same_reverse_edges(dtype):
-    weights = np.array([3, 1, 200, 2, 100], dtype)  # 200 has the sign bit of a byte
+    weights = np.array([3, 3, 200, 2, 100], dtype)  # 200 has the sign bit of a byte
     weights = weights if weights.dtype.kind == "u" else weights * [1, 1, -1, 1, -1]
     A = sp.csr_array((weights.astype(dtype), np.array([1, 0, 2, 1, 2]), np.array([0, 1, 3, 5])), shape=(3, 3))
+    if weights[2] != weights[3]:
+        with pytest.raises(GraphError, match=f"edge 1 -> 2 weighs {weights[2]:g} and 2 -> 1 weighs 2; with reverse"):
+            symmetrised(A)
+        A.data[3] = A.data[2]
     edges = list(edges_of(A).items())
     both = symmetrised(A)
     assert edges_of(both) == larger_of(edges + [((j, i), weight) for (i, j), weight in edges])
@@ -76,3 +91,17 @@ def test_weights_of_float64_in_the_other_byte_order_are_not_rounded():
 def test_more_nodes_than_pairs_of_ids_fit_into_63_bits_are_refused():
     with pytest.raises(GraphError, match="3037000500 nodes; a graph in memory has at most 3037000499"):
         csr_from_coo([0], [1], 3_037_000_500)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_two_weights_of_an_edge_are_refused_and_zeros_of_both_signs_are_equal(dtype):
+    A = csr_from_coo([0, 3, 1, 2, 4], [1, 1, 3, 0, 4], 5, np.array([1, 2, 5, 7, 9], dtype))[0]
+    with pytest.raises(GraphError, match="edge 1 -> 3 weighs 5 and 3 -> 1 weighs 2; with reverse edges"):
+        symmetrised(A)
+    zeros = csr_from_coo([0, 1, 2], [1, 0, 0], 3, np.array([0.0, -0.0, 1.0]))[0]
+    assert symmetrised(zeros).nnz == 4
+
+
+def test_weights_of_one_direction_only_are_those_of_both():
+    A = csr_from_coo([0, 1], [1, 2], 3, np.array([-2.0, 5.0]))[0]
+    assert edges_of(symmetrised(A)) == {(0, 1): -2, (1, 0): -2, (1, 2): 5, (2, 1): 5}

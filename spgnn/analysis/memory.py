@@ -7,7 +7,6 @@ Shapes: N nodes, n own rows, g ghost rows, s sent rows, F in, C out, P ranks. By
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -300,8 +299,10 @@ class _Pool:
     """spmm.buffers.BufferPool without memory: blocks by size, small ones not counted."""
 
     def __init__(self, itemsize: int):
+        from ..spmm.kernels.buffers import FreeBlocks
+
         self.itemsize = itemsize
-        self.free: Counter[int] = Counter()
+        self.free: FreeBlocks[None] = FreeBlocks()
         self.held = 0
 
     def take(self, rows: int, width: int, itemsize: int = 0) -> tuple[int, ...]:
@@ -309,12 +310,12 @@ class _Pool:
         if size < SMALL:
             return ()
         size = -(-size // PAGE) * PAGE
-        if self.free[size]:
-            self.free[size] -= 1
-        else:
-            self.held += size
+        found = self.free.take(size)
+        if found is not None:
+            return (found[0],)
+        self.held += size - self.free.make_room(size)
         return (size,)
 
     def give(self, block: tuple[int, ...] | None) -> None:
         for size in block or ():
-            self.free[size] += 1
+            self.free.put(size, None)

@@ -18,7 +18,7 @@ import torch
 from ..errors import SpgnnError, UsageError
 from .autograd import mixed_precision
 from .dry_operator import META, Setting, inputs_of
-from .kernels.buffers import block_bytes, sum_dtype
+from .kernels.buffers import FreeBlocks, block_bytes, sum_dtype
 from .ledger import Block, Ledger, Product, Watching, Work
 from .loss import binary_cross_entropy, cross_entropy
 
@@ -125,21 +125,22 @@ class DryRun:
     @property
     def pool_bytes(self) -> int:
         """Bytes that the pool of buffers holds after two epochs and an evaluation."""
-        free: Counter[int] = Counter()
+        free: FreeBlocks[None] = FreeBlocks()
+        sizes: dict[int, int] = {}  # of the blocks in use, by number
         held = 0  # blocks that were taken before the record began are never free in it
         for block in self.blocks:
             size = block_bytes(block.n_bytes)
             if block.number == 0:
-                held -= sum(size * count for size, count in free.items())
-                free.clear()
+                held -= free.clear()
             elif not block.is_pooled or not size:
                 continue
             elif not block.is_taken:
-                free[size] += 1
-            elif free[size]:
-                free[size] -= 1
+                free.put(sizes.pop(block.number), None)
+            elif found := free.take(size):
+                sizes[block.number] = found[0]
             else:
-                held += size
+                held += size - free.make_room(size)
+                sizes[block.number] = size
         return held
 
     @property

@@ -1,10 +1,11 @@
 """The pool hands memory out again only when nothing uses it any more."""
 
 import gc
+import random
 
 import torch
 
-from spgnn.spmm.kernels.buffers import PAGE, BufferPool
+from spgnn.spmm.kernels.buffers import PAGE, BufferPool, FreeBlocks
 
 
 def test_a_block_comes_back_when_its_tensor_dies_and_is_used_again():
@@ -50,3 +51,56 @@ def test_trim_gives_free_blocks_back():
     gc.collect()
     pool.trim()
     assert pool.held_bytes == -(-400_000 // PAGE) * PAGE and kept.shape == (100, 1000)
+
+
+def test_a_smaller_request_takes_the_smallest_block_that_holds_it():
+    pool = BufferPool()
+    large, small = pool.empty(2000, 1000), pool.empty(1500, 1000)
+    address, held = small.data_ptr(), pool.held_bytes
+    del large, small
+    assert pool.empty(1400, 1000).data_ptr() == address and pool.held_bytes == held
+
+
+def test_a_block_of_more_than_twice_a_request_is_left_for_larger_ones():
+    pool = BufferPool()
+    large = pool.empty(2100, 1000)
+    address = large.data_ptr()
+    del large
+    small = pool.empty(1000, 1000)
+    assert small.data_ptr() != address and pool.empty(2100, 1000).data_ptr() == address
+
+
+def test_a_new_block_takes_the_place_of_smaller_free_ones_smallest_first():
+    pool = BufferPool()
+    sizes = [pool.empty(rows, 1024) for rows in (100, 300, 400, 900)]
+    del sizes
+    pool.empty(1000, 1024)
+    assert pool.held_bytes == 1000 * 4096, "all of them are not enough"
+    tensors = [pool.empty(rows, 1024) for rows in (100, 300, 400, 900)]  # 1000 serves 900
+    del tensors
+    pool.empty(2500, 1024)
+    assert pool.held_bytes == 2500 * 4096
+    tensors = [pool.empty(rows, 1024) for rows in (100, 300, 400)]
+    del tensors
+    kept = pool.empty(2500, 1024), pool.empty(350, 1024)
+    assert pool.held_bytes == 3300 * 4096 and len(kept) == 2, "400 served 350"
+
+
+def test_requests_that_repeat_soon_map_nothing():
+    draw = random.Random(0)
+    for _ in range(20):
+        free, mapped, requests = FreeBlocks(), [], [(draw.randint(1, 40), draw.random()) for _ in range(60)]
+        for _ in range(10):
+            held, count = [], 0
+            for size, share in requests:
+                found = free.take(size)
+                if found is None:
+                    free.make_room(size)
+                    count += 1
+                held.append(found[0] if found else size)
+                while len(held) > 1 + 12 * share:
+                    free.put(held.pop(0), None)
+            for size in held:
+                free.put(size, None)
+            mapped.append(count)
+        assert mapped[0] > 0 and mapped[-1] == mapped[-2] == 0, mapped

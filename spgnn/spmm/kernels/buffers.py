@@ -1,21 +1,25 @@
 """Memory that is planned once: a block goes back to the pool when the last tensor on it dies.
 
 A fresh tensor of 100 MB is mapped, faulted in and unmapped at every use, which costs more than the
-arithmetic on it. The shapes of a full-graph epoch never change, so from the second epoch on every
-request finds the block that the same request used before.
+arithmetic on it. The shapes of an epoch never change, so after the first epochs every request finds a block.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from collections import defaultdict
+from bisect import bisect_left
+from collections import deque
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
 
 PAGE = 4096  # also the alignment: a vector load must not straddle two cache lines
 SMALL = 1 << 15  # bytes under which torch's own allocator is as good
+LOOSEST = 2  # times the size of a request: a larger block is left for larger requests
+
+Memory = TypeVar("Memory")
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
@@ -34,13 +38,55 @@ def block_bytes(n_bytes: int) -> int:
     return -(-n_bytes // PAGE) * PAGE if n_bytes >= SMALL else 0
 
 
+class FreeBlocks(Generic[Memory]):
+    """The free blocks of a pool, by size: a request gets the smallest that holds it and is at most LOOSEST times as large.
+
+    Where there is none, smaller free blocks go back to the system, smallest first, until they make up for the new one.
+    A block is thus given up only for a larger one, so that a sequence of requests that repeats soon maps nothing.
+    """
+
+    def __init__(self):
+        self._sizes: list[int] = []  # ascending; of equal ones the block that was freed last is first
+        self._memory: list[Memory] = []
+
+    def put(self, size: int, memory: Memory) -> None:
+        """Add a block."""
+        at = bisect_left(self._sizes, size)
+        self._sizes.insert(at, size)
+        self._memory.insert(at, memory)
+
+    def take(self, size: int) -> tuple[int, Memory] | None:
+        """Remove and return the size and the memory of a block for a request, None where none fits."""
+        at = bisect_left(self._sizes, size)
+        if at == len(self._sizes) or self._sizes[at] > LOOSEST * size:
+            return None
+        return self._sizes.pop(at), self._memory.pop(at)
+
+    def make_room(self, size: int) -> int:
+        """Drop blocks smaller than a new one until they make up for it; return their bytes."""
+        given = count = 0
+        while given < size and count < len(self._sizes) and self._sizes[count] < size:
+            given += self._sizes[count]
+            count += 1
+        del self._sizes[:count], self._memory[:count]
+        return given
+
+    def clear(self) -> int:
+        """Drop all blocks and return their bytes."""
+        given = sum(self._sizes)
+        self._sizes.clear()
+        self._memory.clear()
+        return given
+
+
 class BufferPool:
     """Hands out uninitialised CPU tensors and takes their memory back when they die."""
 
     device = torch.device("cpu")
 
     def __init__(self):
-        self._free: dict[int, list[np.ndarray]] = defaultdict(list)
+        self._free: FreeBlocks[np.ndarray] = FreeBlocks()
+        self._returned: deque[tuple[int, np.ndarray]] = deque()  # a tensor may die in any thread, within any call
         self.held_bytes = 0
 
     def empty(
@@ -51,11 +97,11 @@ class BufferPool:
         size = block_bytes(nbytes)
         if size == 0:
             return torch.empty(shape, dtype=dtype)
-        free = self._free[size]
-        block = free.pop() if free else self._new_block(size)
-        array = block[:nbytes].view()
+        self._collect()
+        block = self._free.take(size) or self._new_block(size)
+        array = block[1][:nbytes].view()
         # torch holds `array` until its storage dies; the callback then gives the block back.
-        weakref.finalize(array, free.append, block).atexit = False
+        weakref.finalize(array, self._returned.append, block).atexit = False
         # No view: torch forbids most of what changes those of a Function in place.
         return torch.empty(0, dtype=dtype).set_(torch.from_numpy(array).untyped_storage(), 0, shape)
 
@@ -65,15 +111,18 @@ class BufferPool:
 
     def trim(self) -> None:
         """Give all free blocks back to the system."""
-        for size, blocks in self._free.items():
-            self.held_bytes -= size * len(blocks)
-            blocks.clear()
+        self._collect()
+        self.held_bytes -= self._free.clear()
 
-    def _new_block(self, size: int) -> np.ndarray:
+    def _collect(self) -> None:
+        while self._returned:
+            self._free.put(*self._returned.popleft())
+
+    def _new_block(self, size: int) -> tuple[int, np.ndarray]:
+        self.held_bytes += size - self._free.make_room(size)
         raw = np.empty(size + PAGE, np.uint8)
-        self.held_bytes += size
         start = -raw.ctypes.data % PAGE
-        return raw[start : start + size]
+        return size, raw[start : start + size]
 
 
 class DevicePool:

@@ -16,7 +16,7 @@ from published import broadcast_seconds, published_epoch, spgnn_epoch  # noqa: E
 
 from spgnn import load_graph  # noqa: E402
 from spgnn.cost.machines import load_machine  # noqa: E402
-from spgnn.cost.pairs import grid_of, product  # noqa: E402
+from spgnn.cost.pairs import count_pairs, grid_of  # noqa: E402
 from spgnn.partition import part_graph  # noqa: E402
 
 MACHINE = load_machine("perlmutter-like")
@@ -28,7 +28,7 @@ SMALL = {
 
 
 def counted(graph, k, scheme, method):
-    return product(graph.A, part_graph(graph, k, method).owner_N, k, scheme)
+    return count_pairs(graph.A, part_graph(graph, k, method).owner_N, k, scheme)
 
 
 def test_broadcasts_take_the_logarithm_of_the_ranks_and_the_bytes_over_the_cards_of_a_host():

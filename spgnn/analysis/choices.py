@@ -11,7 +11,7 @@ import numpy as np
 
 from ..cost.auto import RankCounts, auto_scheme, pruning_saves
 from ..cost.machines import Machine
-from ..cost.pairs import grid_of, on_ranks, only_rows, product, reached_rows, reads, work_of
+from ..cost.pairs import count_pairs, grid_of, on_ranks, only_rows, reached_rows, reads, work_of
 from ..graph import Graph, given_split, labelled, random_split, with_self_loops
 from ..partition import Partition
 from .volume_report import LayerVolume
@@ -35,7 +35,7 @@ def choose_scheme_of(
     grid, A, k = grid_of(part.k, c), graph.in_use().A, part.k
     if grid.size == 1:
         return "columns"
-    columns, cover = (product(A, part.owner_N, k, scheme) for scheme in ("columns", "cover"))
+    columns, cover = (count_pairs(A, part.owner_N, k, scheme) for scheme in ("columns", "cover"))
     multiplied = work_of(columns, grid)
     loops_k = np.zeros(k, np.int64)
     if operator == "gcn":

@@ -1,19 +1,22 @@
 """Predict the memory that a training takes on the device of a rank, part by part, from sizes alone.
 
 The operator lies there as items, indices and weights (spmm/kernels/cuda/work_items.py); the buffers of an epoch are those of
-the CPU, which memory.epoch_buffers replays. Bytes throughout. Shapes: n own rows, g ghost rows, s sent rows.
+the CPU. Bytes throughout. Shapes: n own rows, g ghost rows, s sent rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from .memory import BEFORE_KEPT, LayerSizes, RankMemory, RankSizes, before_kept, epoch_buffers, keeps_both
+from .memory import BEFORE_KEPT, PRUNED, RankMemory, RankSizes, before_kept, keeps_both, step_features
+
+if TYPE_CHECKING:
+    from ..spmm.dry import DryRun
 
 CONTEXT_BYTES = 700e6  # of CUDA, cuBLAS and CuPy before any tensor; an assumption: not measured on a device yet
 NCCL_BYTES = 400e6  # of its channels, likewise
-ITEM_BYTES, LONG = 16, 256  # of spmm/kernels/cuda/work_items.py
 MOST_PARTS = 1 << 16
 
 
@@ -55,42 +58,45 @@ FIXED = ("CUDA itself", "weights and optimiser")
 
 
 def device_memory(
-    sizes: RankSizes,
-    layers: Sequence[LayerSizes],
-    *,
-    n_ranks: int,
-    itemsize: int = 4,
-    dropout: bool = False,
-    input_dropout: bool = True,
-    norm: bool = False,
-    keep: bool = True,
-    is_symmetric: bool = True,
+    sizes: RankSizes, run: DryRun, *, n_ranks: int, is_symmetric: bool = True, steps: Sequence[RankSizes] = ()
 ) -> RankMemory:
     """Return the predicted bytes of one rank on its device; arguments as of rank_memory."""
-    s, nonzero = sizes, 4 + max(itemsize, 4)
-    is_for_evaluation = keep and dropout and input_dropout
-    widest = max(max(layer.f_in, layer.f_out) for layer in layers)
-    copies = 1 if is_symmetric else 2
-    operator = copies * (s.own_nnz * nonzero + ITEM_BYTES * s.n)
-    # Ghost block and sent rows, each with its transpose; rows that are sent as they are need an index alone.
-    operator += 2 * (s.ghost_nnz + s.sender_nnz) * nonzero + ITEM_BYTES * (2 * s.n + s.g) + (ITEM_BYTES + 12) * s.s
-    operator += (s.own_nnz + s.ghost_nnz) // LONG * widest * max(itemsize, 4)  # sums of the items of long rows
+    from ..spmm.kernels.cuda.work_items import ITEM
+
+    s, itemsize, item = sizes, run.setting.dtype.itemsize, ITEM.itemsize
+    nonzero = 4 + max(itemsize, 4)
     if s.x_nnz is None:
-        features = s.n * layers[0].f_in * itemsize * (2 if keeps_both(layers[0], is_for_evaluation) else 1)
+        features = s.n * run.setting.features * itemsize * (2 if keeps_both(run) else 1)
     else:
-        features = 2 * (s.x_nnz if s.kept_nnz is None else s.kept_nnz) * nonzero + 2 * ITEM_BYTES * s.n
-    weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
-    buffers = epoch_buffers(s, layers, itemsize, dropout, input_dropout, norm)
+        features = 2 * (s.x_nnz if s.kept_nnz is None else s.kept_nnz) * nonzero + 2 * item * s.n
     parts = {
         "CUDA itself": CONTEXT_BYTES + (NCCL_BYTES if n_ranks > 1 else 0),
-        "operator": operator,
+        "operator": _operator(s, run, 1 if is_symmetric else 2, nonzero),
+        **(
+            {PRUNED: sum(_operator(of, run, 2, nonzero) for of in steps) + step_features(s, run, nonzero)}
+            if steps
+            else {}
+        ),
         "features": features,
-        "activations and exchange buffers": buffers,
-        BEFORE_KEPT: before_kept(s, layers[0], itemsize, is_for_evaluation, buffers) if s.x_nnz is None else 0,
-        "weights and optimiser": 6 * weights * max(itemsize, 4),
+        "activations and exchange buffers": run.buffer_bytes,
+        BEFORE_KEPT: before_kept(s, run, run.buffer_bytes) if s.x_nnz is None else 0,
+        "weights and optimiser": 6 * run.n_weights * max(itemsize, 4),
         "labels and masks": 20 * s.n,
     }
     return RankMemory({name: int(size) for name, size in parts.items()})
+
+
+def _operator(sizes: RankSizes, run: DryRun, copies: int, nonzero: int) -> int:
+    """Return the bytes of the blocks of an operator, with the transposes that backward multiplies with."""
+    from ..spmm.kernels.cuda.work_items import ITEM, LONG
+
+    s, item = sizes, ITEM.itemsize
+    widest = max((product.width for product in run.products if not product.is_cached), default=0)
+    own = copies * (s.own_nnz * nonzero + item * s.n)
+    # Ghost block and sent rows, each with its transpose; rows that are sent as they are need an index alone.
+    others = 2 * (s.ghost_nnz + s.sender_nnz) * nonzero + item * (2 * s.n + s.g) + (item + 12) * s.s
+    long = (s.own_nnz + s.ghost_nnz) // LONG * widest * max(run.setting.dtype.itemsize, 4)  # sums of its items
+    return own + others + long
 
 
 def beside_device(memory: RankMemory) -> RankMemory:

@@ -1,22 +1,22 @@
-"""Predict the peak memory of every rank of a training, part by part, from sizes alone.
+"""Predict the peak memory of every rank of a training, part by part, from sizes and a dry run of the model.
 
-The buffers of an epoch are replayed: the same requests in the same order as spmm/operator.py and
-spmm/autograd.py make, on a pool that takes blocks of one size back and hands them out again.
-Shapes: N nodes, n own rows, g ghost rows, s sent rows, F in, C out, P ranks. Bytes throughout.
+Shapes: N nodes, n own rows, g ghost rows, s sent rows, F features, P ranks. Bytes throughout.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..partition.stream import STREAMING
 from ..spmm.kernels.panels import panel_bytes
 
-PAGE, SMALL = 4096, 1 << 15  # of spmm.buffers
-ROUND_BYTES = 1 << 26  # of distgraph.scatter
+if TYPE_CHECKING:
+    from ..spmm.dry import DryRun
+
 # Seen with the system's allocator, see docs/plan.md: bytes a nonzero while rank 0 adds reverse edges, and while METIS
 # cuts, which from METIS_GROWS nonzeros on are more for each doubling; what of that stays in the allocator's lists;
 # libraries that start with training.
@@ -24,7 +24,7 @@ EDGES_A_NONZERO, METIS_A_NONZERO, METIS_A_DOUBLING, LEFT_A_NONZERO = 18, 100, 15
 METIS_GROWS, MOST_DOUBLINGS = 4e6, 3
 TRAINING_BYTES = 28e6
 MPI_BYTES = 16e6
-BEFORE_KEPT = "X until A X is kept"
+BEFORE_KEPT, PRUNED = "X until A X is kept", "operator and features of pruned rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,7 @@ class RankSizes:
     s: int = 0
     sender_nnz: int = 0
     x_nnz: int | None = None  # None: X is dense
-    kept_nnz: int | None = None  # of A X where it is kept sparse
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSizes:
-    """One layer as the schedule has it: widths, order, whether A X is kept, whether its output is a ReLU, whether it adds H."""
-
-    f_in: int
-    f_out: int
-    order: str
-    is_kept: bool
-    is_relu: bool
-    reads_input: bool = False
+    kept_nnz: int | None = None  # of A X where training reads it sparse
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,76 +78,77 @@ class RankMemory:
 
 def rank_memory(
     sizes: RankSizes,
-    layers: Sequence[LayerSizes],
+    run: DryRun,
     *,
     n_ranks: int,
     n_nodes: int,
     process_bytes: float,
-    itemsize: int = 4,
-    dropout: bool = False,
-    input_dropout: bool = True,
-    norm: bool = False,
-    keep: bool = True,
     is_symmetric: bool = True,
+    steps: Sequence[RankSizes] = (),
     root: GraphSizes | None = None,
     method: str = "metis",
     index_bytes: int = 4,
 ) -> RankMemory:
     """Return the predicted memory of one rank.
 
-    Args: sizes          of this rank; layers of the model, input to output.
+    Args: sizes          of this rank; run: of the model, in terms of its rows.
           process_bytes  of Python and torch before any graph: Machine.process_bytes.
-          norm           hidden layers are normalised: each keeps what went in.
-          keep           A X is kept where nothing changes X, for evaluations if dropout does in training.
           is_symmetric   the own block is its own transpose.
+          steps          the layers of a pruned training step that have their own operator.
           root           the graph that this rank reads and hands out, for rank 0 without --partition.
           method         partitioner that rank 0 runs.
     """
-    s = sizes
-    wide = layers[0].f_in
-    parts = {"process": int(process_bytes + TRAINING_BYTES + (MPI_BYTES if n_ranks > 1 else 0))}
+    s, setting, itemsize = sizes, run.setting, run.setting.dtype.itemsize
     nonzero = index_bytes + max(itemsize, 4)
     copies = 1 if is_symmetric else 2
-    own = copies * (s.own_nnz * nonzero + 8 * s.n)
-    others = 2 * (s.ghost_nnz + s.sender_nnz) * nonzero + 8 * (s.n + s.g + 3 * s.s)
-    parts["operator"] = own + others
-    panels = copies * _panels(s, layers, itemsize, nonzero)
+    parts = {"process": int(process_bytes + TRAINING_BYTES + (MPI_BYTES if n_ranks > 1 else 0))}
+    parts["operator"] = _operator(s, copies, nonzero)
+    panels = copies * _panels(s, run, nonzero)
     if s.x_nnz is None:
-        stays = keeps_both(layers[0], keep and dropout and input_dropout)
-        parts["features"] = s.n * wide * itemsize * (2 if stays else 1)
+        parts["features"] = s.n * setting.features * itemsize * (2 if keeps_both(run) else 1)
     else:
         # X, its transpose for the gradient or A X with its own, and what making that leaves.
-        parts["features"] = s.x_nnz * nonzero + 8 * s.n + 2 * nonzero * (s.x_nnz if s.kept_nnz is None else s.kept_nnz)
+        left = s.x_nnz if s.kept_nnz is None else s.kept_nnz
+        parts["features"] = s.x_nnz * nonzero + 8 * s.n + 2 * nonzero * left
         parts["features"] += 0 if s.kept_nnz is None else nonzero * s.kept_nnz
-        # Of the transpose, whose rows are the features.
-        if s.kept_nnz is not None or not (dropout and input_dropout):
-            panels += panel_bytes(
-                wide, s.n, s.x_nnz if s.kept_nnz is None else s.kept_nnz, layers[0].f_out * itemsize, nonzero
-            )
+        if s.kept_nnz is not None or not run.reads_input:  # of the transpose, whose rows are the features
+            panels += panel_bytes(setting.features, s.n, left, _first_width(run) * itemsize, nonzero)
+    if steps:
+        parts[PRUNED] = sum(_operator(step, 2, nonzero) for step in steps) + step_features(s, run, nonzero)
+        panels += 2 * sum(_panels(step, run, nonzero) for step in steps)
     parts["column panels"] = panels
-    parts["activations and exchange buffers"] = epoch_buffers(s, layers, itemsize, dropout, input_dropout, norm)
+    parts["activations and exchange buffers"] = run.buffer_bytes
     if s.x_nnz is None:
-        later = panels + parts["activations and exchange buffers"]
-        parts[BEFORE_KEPT] = before_kept(s, layers[0], itemsize, keep and dropout and input_dropout, later)
-    weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
-    parts["weights and optimiser"] = 8 * weights * max(itemsize, 4)
+        parts[BEFORE_KEPT] = before_kept(s, run, panels + parts["activations and exchange buffers"])
+    parts["weights and optimiser"] = 8 * run.n_weights * max(itemsize, 4)
     parts["labels, scores, predictions"] = 60 * s.n + 24 * n_nodes
     loading = 0
     if root is not None:
-        graph = root.nnz * 8 + root.n * 8 + root.x_bytes + root.y_bytes
-        stored = root.stored_nnz * 8 + root.n * 8 if root.is_symmetrised else 0
-        edges = EDGES_A_NONZERO * root.nnz if root.is_symmetrised else 0
-        partition = partition_bytes(root.nnz, method) if n_ranks > 1 else 0
-        left = LEFT_A_NONZERO * root.nnz
-        parts["left over from loading"] = left
-        given = root.nnz * 8 + root.x_bytes
-        largest = max(root.nnz * 8, root.x_bytes)
-        a_round = min(largest, max(ROUND_BYTES, largest / n_ranks))
-        handing = (
-            given / n_ranks + a_round if n_ranks > 1 else 0
-        )  # rank 0's own rows, and those that are copied for a round
-        loading = parts["process"] - int(TRAINING_BYTES) + graph + stored + max(edges, partition, handing)
+        parts["left over from loading"] = LEFT_A_NONZERO * root.nnz
+        loading = parts["process"] - int(TRAINING_BYTES) + _loading(root, n_ranks, method)
     return RankMemory({name: int(value) for name, value in parts.items()}, int(loading))
+
+
+def _loading(root: GraphSizes, n_ranks: int, method: str) -> float:
+    """Return the most that rank 0 holds beside the process while it reads, partitions and hands out the graph."""
+    from ..distgraph.scatter import ROUND_BYTES
+
+    graph = root.nnz * 8 + root.n * 8 + root.x_bytes + root.y_bytes
+    stored = root.stored_nnz * 8 + root.n * 8 if root.is_symmetrised else 0
+    edges = EDGES_A_NONZERO * root.nnz if root.is_symmetrised else 0
+    partition = partition_bytes(root.nnz, method) if n_ranks > 1 else 0
+    given, largest = root.nnz * 8 + root.x_bytes, max(root.nnz * 8, root.x_bytes)
+    a_round = min(largest, max(ROUND_BYTES, largest / n_ranks))
+    # Rank 0's own rows, and those that are copied for a round.
+    handing = given / n_ranks + a_round if n_ranks > 1 else 0
+    return graph + stored + max(edges, partition, handing)
+
+
+def _operator(sizes: RankSizes, copies: int, nonzero: int) -> int:
+    """Return the bytes of the blocks of an operator, with the transposes that backward multiplies with."""
+    s = sizes
+    own = copies * (s.own_nnz * nonzero + 8 * s.n)
+    return own + 2 * (s.ghost_nnz + s.sender_nnz) * nonzero + 8 * (s.n + s.g + 3 * s.s)
 
 
 def partition_bytes(nnz: int, method: str) -> float:
@@ -170,152 +159,43 @@ def partition_bytes(nnz: int, method: str) -> float:
     return float(nnz * (METIS_A_NONZERO + METIS_A_DOUBLING * doublings))
 
 
-def keeps_both(first: LayerSizes, is_for_evaluation: bool) -> bool:
-    """Return whether dense X stays beside A X: the first layer adds X to its output, or dropout acts on X and evaluations take A X."""
-    return first.is_kept and first.reads_input or is_for_evaluation
+def keeps_both(run: DryRun) -> bool:
+    """Return whether dense X stays beside A X: a layer adds X, dropout acts on it, or a pruned step takes rows of it."""
+    takes_rows = bool(run.setting.steps) and not run.setting.step_is_cached
+    return run.setting.is_cached and (run.reads_input or takes_rows)
 
 
-def before_kept(sizes: RankSizes, first: LayerSizes, itemsize: int, is_for_evaluation: bool, later: int) -> int:
+def step_features(sizes: RankSizes, run: DryRun, nonzero: int) -> int:
+    """Return the bytes of the rows of X, or of A X, that a pruned training step reads: a copy."""
+    setting = run.setting
+    rows = setting.steps[0].n if setting.step_is_cached else setting.steps[0].m
+    if sizes.x_nnz is None:
+        return rows * setting.features * setting.dtype.itemsize
+    return 2 * nonzero * setting.step_nnz + 8 * rows
+
+
+def before_kept(sizes: RankSizes, run: DryRun, later: int) -> int:
     """Return what dense X and the buffers of making A X take beyond `later`, the bytes that their memory has from then on."""
-    s = sizes
-    if not (first.is_kept or is_for_evaluation):
+    s, itemsize = sizes, run.setting.dtype.itemsize
+    if not run.setting.is_cached:
         return 0
-    x = 0 if keeps_both(first, is_for_evaluation) else s.n
+    x = 0 if keeps_both(run) else s.n
     wide_sum = s.n * 4 if itemsize == 2 and (s.g or s.s) else 0  # bfloat16 is added up in float32
-    return max(0, ((x + s.g + s.s) * itemsize + wide_sum) * first.f_in - later)
+    return max(0, ((x + s.g + s.s) * itemsize + wide_sum) * run.setting.features - later)
 
 
-def epoch_buffers(
-    sizes: RankSizes,
-    layers: Sequence[LayerSizes],
-    itemsize: int = 4,
-    dropout: bool = False,
-    input_dropout: bool = True,
-    norm: bool = False,
-) -> int:
-    """Return the bytes that the buffer pool of an operator holds after the first epoch and an evaluation."""
-    pool, between = _Pool(itemsize), 0  # of torch, between norm, activation and sum: one layer's at a time
-    n, g, s = sizes.n, sizes.g, sizes.s
-    kept: list[list] = []  # what each layer keeps for backward
-    for l, layer in enumerate(layers, start=1):
-        F, C, mine, dropped = layer.f_in, layer.f_out, [], None
-        if dropout and (l > 1 or (input_dropout and sizes.x_nnz is None)):
-            dropped = pool.take(n, F)
-        if layer.is_kept:
-            Z = pool.take(n, C)
-        elif layer.order == "spmm_first":
-            mine.append(_applied(pool, n, g, s, F))
-            Z = pool.take(n, C)
-        else:
-            U = pool.take(n, C)
-            Z = _applied(pool, n, g, s, C)
-            pool.give(U)
-        if dropped is not None and layer.order == "gemm_first":
-            mine.append(dropped)
-        else:
-            pool.give(dropped)
-        further = norm + layer.reads_input if l < len(layers) else 0
-        mine += [pool.take(n, C) for _ in range(further)]
-        between = max(between, n * C * itemsize if further else 0)
-        mine.append(Z)
-        kept.append(mine)
-    G = kept[-1].pop()  # the gradient of the loss is written over the logits
-    for l in range(len(layers), 0, -1):
-        layer = layers[l - 1]
-        F, C = layer.f_in, layer.f_out
-        given = G  # held by autograd until the layer's backward has ended
-        if l < len(layers):
-            if dropout:  # without it the layer above has masked its gradient in place
-                G = pool.take(n, C)
-            pool.give(kept[l - 1].pop())
-        masked = G if G is not given else None
-        if layer.order == "gemm_first" and not layer.is_kept:
-            U = _adjoint(pool, n, g, s, C)
-            pool.give(masked)
-            G = pool.take(n, F) if l > 1 else None
-            pool.give(U)
-        elif l > 1:
-            T = pool.take(n, F)
-            G = _adjoint(pool, n, g, s, F)
-            pool.give(T)
-            pool.give(masked)
-        pool.give(given)
-        for block in kept[l - 1]:
-            pool.give(block)
-        if dropout and l > 1:
-            dropped = pool.take(n, F)
-            pool.give(G)
-            G = dropped
-    return pool.held + between
-
-
-def _panels(sizes: RankSizes, layers: Sequence[LayerSizes], itemsize: int, nonzero: int) -> int:
-    """Return the bytes of the column panels of the own and the ghost block: of products that are made every epoch.
-
-    In bfloat16 those that are added up in float32: beside a ghost part, and the logits.
-    """
+def _panels(sizes: RankSizes, run: DryRun, nonzero: int) -> int:
+    """Return the bytes of the column panels of the own and the ghost block."""
     s = sizes
-    in_float = layers if itemsize >= 4 or s.g or s.s else layers[-1:]
-    width = max(
-        (layer.f_out if layer.order == "gemm_first" else layer.f_in for layer in in_float if not layer.is_kept),
-        default=0,
-    )
-    return sum(panel_bytes(s.n, m, nnz, width * itemsize, nonzero) for m, nnz in ((s.n, s.own_nnz), (s.g, s.ghost_nnz)))
+    return sum(panel_bytes(s.n, m, nnz, run.widest_sum, nonzero) for m, nnz in ((s.n, s.own_nnz), (s.g, s.ghost_nnz)))
+
+
+def _first_width(run: DryRun) -> int:
+    """Return the columns of the product of sparse X, or A X, with the first weight."""
+    return next((product.shape[1] for product in run.products if product.shape), 0)
 
 
 def largest_rank(memories: Sequence[RankMemory]) -> tuple[int, RankMemory]:
     """Return the rank with the largest peak, and its memory."""
     rank = int(np.argmax([m.peak for m in memories]))
     return rank, memories[rank]
-
-
-def _applied(pool: _Pool, n: int, g: int, s: int, F: int) -> tuple[int, ...]:
-    """Z = A H: the packed rows, the ghost rows, the result."""
-    packed, ghosts = pool.take(s, F), pool.take(g, F)
-    Z = _summed(pool, n, F, is_sum=g > 0)
-    pool.give(packed)
-    pool.give(ghosts)
-    return Z
-
-
-def _adjoint(pool: _Pool, n: int, g: int, s: int, F: int) -> tuple[int, ...]:
-    """dH = A' G: the ghosts' gradients, those received from readers, the result."""
-    ghosts, received = pool.take(g, F), pool.take(s, F)
-    out = _summed(pool, n, F, is_sum=s > 0)
-    pool.give(ghosts)
-    pool.give(received)
-    return out
-
-
-def _summed(pool: _Pool, n: int, F: int, is_sum: bool) -> tuple[int, ...]:
-    """Return the block of a result; in bfloat16 one with several parts is added up in float32 first."""
-    wide = pool.take(n, F, 4) if is_sum and pool.itemsize == 2 else ()
-    result = pool.take(n, F)
-    pool.give(wide)
-    return result
-
-
-class _Pool:
-    """spmm.buffers.BufferPool without memory: blocks by size, small ones not counted."""
-
-    def __init__(self, itemsize: int):
-        from ..spmm.kernels.buffers import FreeBlocks
-
-        self.itemsize = itemsize
-        self.free: FreeBlocks[None] = FreeBlocks()
-        self.held = 0
-
-    def take(self, rows: int, width: int, itemsize: int = 0) -> tuple[int, ...]:
-        size = rows * width * (itemsize or self.itemsize)
-        if size < SMALL:
-            return ()
-        size = -(-size // PAGE) * PAGE
-        found = self.free.take(size)
-        if found is not None:
-            return (found[0],)
-        self.held += size - self.free.make_room(size)
-        return (size,)
-
-    def give(self, block: tuple[int, ...] | None) -> None:
-        for size in block or ():
-            self.free.put(size, None)

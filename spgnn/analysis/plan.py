@@ -1,6 +1,6 @@
 """What a training will need and take on a machine: memory of every rank, bytes, seconds, before it runs.
 
-Shapes: N nodes, n own rows, k parts, P = k c ranks. Imports neither torch nor a communicator.
+Shapes: N nodes, n own rows, k parts, P = k c ranks. Imports no communicator, and torch for `plan_line` alone.
 """
 
 from __future__ import annotations
@@ -8,21 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..cost.machines import Machine
-from ..cost.pairs import Work, grid_of
-from ..cost.schedule import check_order, row_bytes
-from ..cost.seconds import EpochTime, LayerWork, Product, epoch_seconds
+from ..cost.pairs import PairCounts, Work, grid_of, on_ranks, work_of
+from ..cost.schedule import row_bytes
+from ..cost.seconds import EpochTime, LayerWork, RankProduct, epoch_seconds
 from ..errors import GraphError
 from ..graph import Graph, labelled, with_self_loops
 from ..partition import Partition
 from .device_memory import DeviceNeed, beside_device, device_memory
-from .memory import GraphSizes, LayerSizes, RankMemory, RankSizes, largest_rank, rank_memory
+from .memory import GraphSizes, RankMemory, RankSizes, largest_rank, rank_memory
 from .volume_report import VolumeReport
 from .volumes import measure, stays_sparse
+
+if TYPE_CHECKING:
+    from ..spmm.dry import DryRun
+    from .epoch import Chain
 
 MOST_RANKS = 1 << 16
 
@@ -47,6 +52,12 @@ class Model:
     @property
     def input_is_fixed(self) -> bool:
         return self.dropout == 0 or not self.input_dropout
+
+    def chain(self) -> Chain:
+        """Return the layers that are trained."""
+        from .epoch import Chain
+
+        return Chain(self.widths, self.dropout, self.input_dropout, self.norm, self.residual)
 
 
 class PlannedGraph:
@@ -154,22 +165,21 @@ def plan_line(
             device_bytes  memory of the device that each rank has; 0: there are none.
     Raises: UsageError for a scheme, c or order that does not fit.
     """
-    sparse = {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
-    options = {name: getattr(model, name) for name in ("order", "keep", "wire", "wire_gradients")} | sparse
+    options = {name: getattr(model, name) for name in ("order", "keep", "wire", "wire_gradients")}
+    options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
     volume = lambda **step: measure(planned.graph, part, scheme, model.widths, c, model.itemsize, **options, **step)
     report = volume(input_is_fixed=model.input_is_fixed, train_N=planned.train_N if model.prune else None)
     # An evaluation computes all rows, and has no dropout.
     evaluated = report if model.input_is_fixed and not model.prune else volume()
-    check_order(report.layers[0].order, report.layers[0].is_kept, planned.has_sparse_input)  # as training refuses it
     size = part.k * c
-    work = _with_loops(report.work, part, c)
+    work = _with_loops(report.work, part.sizes_k, c)
     layers, evaluation = (layer_works(planned, part, of, work, model) for of in (report, evaluated))
-    sizes_P, layer_sizes = rank_sizes(planned, part, report, work, model)
-    memories = rank_memories(planned, sizes_P, layer_sizes, report, model, machine, from_parts)
+    ranks = PlannedRanks(planned, part, report, work, model)
+    memories = [ranks.memory(r, machine, is_root=r == 0 and not from_parts) for r in range(size)]
     device = None
     if device_bytes:
         memories = [beside_device(memory) for memory in memories]
-        needs = [device_memory(s, layer_sizes, n_ranks=size, **_buffer_options(planned, model)) for s in sizes_P]
+        needs = [ranks.device_memory(r) for r in range(size)]
         most = int(np.argmax([need.training for need in needs]))
         device = DeviceNeed(needs[most], most, int(device_bytes))
     rank, largest = largest_rank(memories)
@@ -177,10 +187,9 @@ def plan_line(
     time = lambda layers, training: epoch_seconds(
         machine, layers, itemsize=model.itemsize, overlap=model.overlap, training=training
     )
-    hosts = machine.hosts(size)
     return PlanLine(
         size,
-        hosts,
+        machine.hosts(size),
         report,
         time(layers, True),
         time(evaluation, False).epoch_s,
@@ -199,7 +208,7 @@ def layer_works(
 
     With row pruning the nonzeros of a layer are taken in the share of its rows.
     """
-    c, size = report.replication, part.k * report.replication
+    c = report.replication
     n_P = np.repeat(part.sizes_k, c).astype(np.float64)
     got_P = report.rows_PP.sum(axis=0)
     works = []
@@ -208,31 +217,33 @@ def layer_works(
         is_first = layer.layer == 1
         sent = {(e.direction, e.kind): e for e in report.sent if e.layer == layer.layer}
 
-        def product(direction: str, wire: str, share=share, layer=layer, sent=sent) -> Product:
+        def product(direction: str, wire: str, share=share, layer=layer, sent=sent) -> RankProduct | None:
             rows, sums = sent.get((direction, "rows")), sent.get((direction, "sum"))
-            none_PP = np.zeros((size, size), np.int64)
-            return Product(
-                width=layer.width,
-                own_P=work.own_P * share,
-                ghost_P=work.ghost_P * share,
-                sender_P=work.sender_P * share,
-                out_P=n_P * share,
-                table_P=n_P + got_P,
-                rows_PP=none_PP if rows is None else rows.rows_PP,
-                row_bytes=row_bytes(layer.width, model.itemsize, wire),
-                sum_PP=None if sums is None else sums.rows_PP,
-                # Partial results of bfloat16 are float32 until they are added up.
-                sum_bytes=layer.width * (max(model.itemsize, 4) if direction == "forward" else model.itemsize),
+            return (
+                None
+                if rows is None
+                else RankProduct(
+                    width=layer.width,
+                    own_P=work.own_P * share,
+                    ghost_P=work.ghost_P * share,
+                    sender_P=work.sender_P * share,
+                    out_P=n_P * share,
+                    table_P=n_P + got_P,
+                    rows_PP=rows.rows_PP,
+                    row_bytes=row_bytes(layer.width, model.itemsize, wire),
+                    sum_PP=None if sums is None else sums.rows_PP,
+                    # Partial results of bfloat16 are float32 until they are added up.
+                    sum_bytes=layer.width * (max(model.itemsize, 4) if direction == "forward" else model.itemsize),
+                )
             )
 
-        has_backward = not layer.is_kept and (not is_first or layer.order == "gemm_first")
         works.append(
             LayerWork(
                 layer.f_in,
                 layer.f_out,
                 layer.order,
-                None if layer.is_kept else product("forward", model.wire),
-                product("backward", model.wire_gradients) if has_backward else None,
+                product("forward", model.wire),
+                product("backward", model.wire_gradients),
                 n_P * share,
                 share * _left_P(planned, part, c, layer.is_kept) if is_first and planned.has_sparse_input else None,
                 is_first,
@@ -241,74 +252,119 @@ def layer_works(
     return works
 
 
-def rank_sizes(
-    planned, part: Partition, report: VolumeReport, work: Work, model: Model
-) -> tuple[list[RankSizes], list[LayerSizes]]:
-    """Return what every rank holds, and the layers as memory is predicted from them."""
-    c, size = report.replication, part.k * report.replication
-    n_P, sent_P, got_P = np.repeat(part.sizes_k, c), report.rows_PP.sum(axis=1), report.rows_PP.sum(axis=0)
-    x_P = kept_P = [None] * size
-    if planned.has_sparse_input:
-        x_P = _left_P(planned, part, c, False)
-        if report.layers[0].is_kept:
-            kept_P = _left_P(planned, part, c, True)
-    plain = not (model.norm or model.residual)
-    layers = [
-        LayerSizes(
-            l.f_in,
-            l.f_out,
-            l.order,
-            l.is_kept,
-            plain and l.layer < len(report.layers),
-            model.residual and l.f_in == l.f_out,
+class PlannedRanks:
+    """What every rank of a plan holds: sizes of its blocks, and the dry run of the model in terms of its rows."""
+
+    def __init__(self, planned: PlannedGraph, part: Partition, report: VolumeReport, work: Work, model: Model):
+        from .epoch import epoch_of, epoch_setting
+
+        self.planned, self.report, self.work, self.model = planned, report, work, model
+        self.grid, c = grid_of(part.k, report.replication), report.replication
+        self.rows_PP, self.n_P = report.rows_PP, np.repeat(part.sizes_k, c)
+        self.sent_P, self.got_P = self.rows_PP.sum(axis=1), self.rows_PP.sum(axis=0)
+        self.x_P, self.kept_P = [None] * len(self.n_P), [None] * len(self.n_P)
+        if planned.has_sparse_input:
+            self.x_P = _left_P(planned, part, c, False)
+            if report.layers[0].is_kept:
+                self.kept_P = _left_P(planned, part, c, True)
+        setting = epoch_setting(
+            model.widths[0],
+            itemsize=model.itemsize,
+            order=model.order,
+            is_cached=report.run.setting.is_cached,
+            is_sparse=planned.has_sparse_input,
+            stages=0 if len(self.n_P) == 1 else 1 if c == 1 else self.grid.n_stages,
+            replication=c,
+            wires=(model.wire, model.wire_gradients),
         )
-        for l in report.layers
-    ]
-    integer = lambda x: None if x is None else int(x)
-    sizes_P = [
-        RankSizes(
-            int(n_P[r]),
-            int(work.own_P[r]),
-            int(work.ghost_P[r]),
-            int(got_P[r]),
-            int(sent_P[r]),
-            int(work.sender_P[r]),
-            integer(x_P[r]),
-            integer(kept_P[r]),
-        )  # fmt: skip
-        for r in range(size)
-    ]
-    return sizes_P, layers
+        self.run = epoch_of(model.chain(), setting, is_pruned=model.prune)
+        self.steps = [_Step(step, self.grid) for step in report.steps]
 
-
-def rank_memories(
-    planned, sizes_P, layers, report: VolumeReport, model: Model, machine: Machine, from_parts: bool
-) -> list[RankMemory]:
-    """Return the predicted memory of every rank."""
-    return [
-        rank_memory(
-            sizes,
-            layers,
-            n_ranks=len(sizes_P),
-            n_nodes=report.n,
+    def memory(self, rank: int, machine: Machine, is_root: bool) -> RankMemory:
+        """Return the predicted memory of a rank; is_root: it reads the whole graph."""
+        return rank_memory(
+            self.sizes(rank),
+            self.run_of(rank),
+            n_nodes=self.report.n,
             process_bytes=machine.process_bytes,
-            root=None if from_parts or r else planned.sizes,
-            method=report.method,
-            **_buffer_options(planned, model),
+            root=self.planned.sizes if is_root else None,
+            method=self.report.method,
+            **self._common(rank),
         )
-        for r, sizes in enumerate(sizes_P)
-    ]
+
+    def device_memory(self, rank: int) -> RankMemory:
+        """Return the predicted memory of a rank on its device."""
+        return device_memory(self.sizes(rank), self.run_of(rank), **self._common(rank))
+
+    def _common(self, rank: int) -> dict:
+        steps = self.steps[self.run.setting.step_is_cached :]  # a cached product needs no operator of its own
+        symmetric = self.planned.is_symmetric
+        return {"n_ranks": len(self.n_P), "is_symmetric": symmetric, "steps": [step.sizes(rank) for step in steps]}
+
+    def sizes(self, rank: int) -> RankSizes:
+        """Return what a rank holds."""
+        integer = lambda x: None if x is None else int(x)
+        return RankSizes(
+            int(self.n_P[rank]),
+            int(self.work.own_P[rank]),
+            int(self.work.ghost_P[rank]),
+            int(self.got_P[rank]),
+            int(self.sent_P[rank]),
+            int(self.work.sender_P[rank]),
+            integer(self.x_P[rank]),
+            integer(self.kept_P[rank]),
+        )
+
+    def run_of(self, rank: int) -> DryRun:
+        """Return the dry run in terms of a rank's rows."""
+        from .epoch import rank_setting
+
+        n, x, kept = int(self.n_P[rank]), self.x_P[rank], self.kept_P[rank]
+        steps = [(step.out(rank), step.into(rank), *_stages(step.rows_PP, self.grid, rank)) for step in self.steps]
+        left = kept if kept is not None else x  # of which a pruned step takes the share of its rows
+        share = (steps[0][0] if kept is not None else steps[0][1]) / max(n, 1) if steps else 1
+        nnz = [None if count is None else int(count) for count in (x, kept, None if left is None else share * left)]
+        return self.run.on(rank_setting(self.run.setting, (n, n, *_stages(self.rows_PP, self.grid, rank)), steps, *nnz))
 
 
-def _buffer_options(planned, model: Model) -> dict:
-    """Return what the memory of a host and of a device depend on alike."""
-    options = {
-        "itemsize": model.itemsize,
-        "dropout": model.dropout > 0,
-        "input_dropout": model.input_dropout,
-        "keep": model.keep,
-    }
-    return options | {"norm": model.norm, "is_symmetric": planned.is_symmetric}
+class _Step:
+    """One layer of a pruned training step on all ranks."""
+
+    def __init__(self, counted: PairCounts, grid):
+        self.rows_PP, self.out_k, self.in_k, self.c = (
+            on_ranks(counted.rows_kk, grid),
+            counted.out_k,
+            counted.in_k,
+            grid.c,
+        )
+        self.work = _with_loops(work_of(counted, grid), counted.out_k, grid.c)
+
+    def out(self, rank: int) -> int:
+        """Return the rows of Z of a rank."""
+        return int(self.out_k[rank // self.c])
+
+    def into(self, rank: int) -> int:
+        """Return the own rows of H that a rank has."""
+        return int(self.in_k[rank // self.c])
+
+    def sizes(self, rank: int) -> RankSizes:
+        """Return what a rank holds for it."""
+        own, ghost, sender = (int(x[rank]) for x in (self.work.own_P, self.work.ghost_P, self.work.sender_P))
+        return RankSizes(
+            self.out(rank), own, ghost, int(self.rows_PP[:, rank].sum()), int(self.rows_PP[rank].sum()), sender
+        )
+
+
+def _stages(rows_PP: np.ndarray, grid, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the rows that a rank sends and receives in each stage of an exchange."""
+    if grid.size == 1:
+        return (), ()
+    if grid.c == 1:
+        return (int(rows_PP[rank].sum()),), (int(rows_PP[:, rank].sum()),)
+    i, j = grid.row_of(rank), grid.column_of_rank(rank)
+    blocks = grid.stages(j)
+    sent = tuple(int(rows_PP[rank].sum()) if q == i else 0 for q in blocks)
+    return sent, tuple(int(rows_PP[q * grid.c + j, rank]) for q in blocks)
 
 
 def ranks_that_fit(line: PlanLine, machine: Machine) -> int | None:
@@ -334,10 +390,11 @@ def fastest(lines: Sequence[PlanLine]) -> PlanLine | None:
     return min((line for line in lines if line.fits), key=lambda line: line.epoch.epoch_s, default=None)
 
 
-def _with_loops(work: Work, part: Partition, c: int) -> Work:
+def _with_loops(work: Work, rows_k: np.ndarray, c: int) -> Work:
     """Return the work with the self-loop that gcn adds to every row, where the own block is multiplied."""
-    own_P, q = work.own_P.copy(), np.arange(part.k)
-    own_P[q * c + q // grid_of(part.k, c).n_stages] += part.sizes_k
+    k = len(rows_k)
+    own_P, q = work.own_P.copy(), np.arange(k)
+    own_P[q * c + q // grid_of(k, c).n_stages] += rows_k
     return Work(own_P, work.ghost_P, work.sender_P)
 
 

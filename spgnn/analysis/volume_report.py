@@ -6,14 +6,18 @@ Shapes: P = k c ranks; q sends, p receives.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cost.pairs import Work
+from ..cost.pairs import PairCounts, Work
 from ..errors import UsageError, nearest
 
+if TYPE_CHECKING:
+    from ..spmm.dry import DryRun
+
 DIRECTIONS = ("forward", "backward")
-HIDDEN = ("rows_PP", "itemsize", "work", "sent")
+HIDDEN = ("rows_PP", "itemsize", "work", "sent", "run", "steps")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,8 +39,11 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class LayerVolume:
-    """One layer Z = A H W of an epoch, all ranks together.
+    """One layer of an epoch, all ranks together.
 
+    layer          0: what a model multiplies outside of the layers of a Stack.
+    f_in, f_out, order  of a layer that is one chain A H W, else None.
+    width          of its exchanges; None where they differ in it.
     rows           rows of Z that a training step computes.
     rows_sent      rows of its exchanges, sums over process rows and evaluations too; bytes: of these.
     multiply_adds  of a training step, forward and backward; the nonzeros of A as the graph has them (gcn
@@ -44,11 +51,11 @@ class LayerVolume:
     """
 
     layer: int
-    f_in: int
-    f_out: int
-    order: str
+    f_in: int | None
+    f_out: int | None
+    order: str | None
     is_kept: bool
-    width: int
+    width: int | None
     rows: int
     rows_sent: int
     bytes: int
@@ -86,13 +93,15 @@ class VolumeReport:
     node_imbalance: float
     seconds: float
     exchanges: list[dict]
-    bytes_per_epoch: int
+    bytes_per_epoch: int | None
     work_imbalance: float
     layers: tuple[LayerVolume, ...]
     rows_PP: np.ndarray = field(repr=False)
     itemsize: int
     work: Work = field(repr=False)
     sent: tuple[Exchange, ...] = field(repr=False)
+    run: DryRun | None = field(default=None, repr=False)
+    steps: tuple[PairCounts, ...] = field(default=(), repr=False)
 
     def bytes_PP(self, layer: int | None = None, direction: str | None = None) -> np.ndarray:
         """Return the bytes that rank q sends rank p in an epoch, (P, P) int64: of a layer, a direction, or all.
@@ -101,8 +110,11 @@ class VolumeReport:
         Raises: UsageError for a layer or direction that does not exist. A layer that exchanges
                 nothing, such as the first with A X kept, gives zeros.
         """
-        if layer is not None and not 1 <= layer <= len(self.layers):
-            raise UsageError(f"layer {layer} does not exist; expected 1 to {len(self.layers)}")
+        numbers = [volume.layer for volume in self.layers]
+        if self.run is None:
+            raise UsageError("bytes are those of an epoch; measure with widths, or with model=")
+        if layer is not None and layer not in numbers:
+            raise UsageError(f"layer {layer} does not exist; expected {_span(numbers)}")
         if direction is not None and direction not in DIRECTIONS:
             raise UsageError(f"direction {direction!r} is not known{nearest(direction, DIRECTIONS)}")
         total_PP = np.zeros_like(self.rows_PP)
@@ -131,20 +143,23 @@ class VolumeReport:
             f"  largest work of a rank {self.work_imbalance:.3f} x the mean"
             + (f"; {moved:,} nonzeros ({moved / max(self.nnz, 1):.1%}) move to the owner" if moved else ""),
         ]
-        lines += [f"  {line}" for line in layer_table(self.layers)]
+        if self.layers:
+            lines += [f"  {line}" for line in layer_table(self.layers)]
         lines += [
             f"  layer {e['layer']} {e['direction']:<8} {e['kind']:<4}  {e['rows']:>12,} rows x {e['width']:<5} {e['bytes']:>16,} bytes"
             for e in self.exchanges
         ]
-        return "\n".join([*lines, f"  an epoch: {self.bytes_per_epoch:,} bytes"])
+        if self.run is not None:
+            lines.append(f"  an epoch: {self.bytes_per_epoch:,} bytes")
+        return "\n".join(lines)
 
 
 def layer_table(layers: tuple[LayerVolume, ...]) -> list[str]:
     """Return the lines of a table: each layer's order, widths, rows, bytes, multiply-adds, and why."""
     head = ("layer", "order", "widths", "rows computed", "rows sent", "bytes", "multiply-adds", "why")
-    orders = {"spmm_first": "(A H) W", "gemm_first": "A (H W)"}
+    orders = {"spmm_first": "(A H) W", "gemm_first": "A (H W)", None: "A H"}
     rows = [
-        (str(v.layer), "(A X) W, kept" if v.is_kept else orders[v.order], f"{v.f_in} -> {v.f_out}", f"{v.rows:,}",
+        (str(v.layer), "(A X) W, kept" if v.is_kept else orders[v.order], _widths(v), f"{v.rows:,}",
          f"{v.rows_sent:,}", f"{v.bytes:,}", f"{v.multiply_adds:,}", v.why)
         for v in layers
     ]  # fmt: skip
@@ -156,3 +171,15 @@ def layer_table(layers: tuple[LayerVolume, ...]) -> list[str]:
         ).rstrip()
         for row in (head, *rows)
     ]
+
+
+def _widths(volume: LayerVolume) -> str:
+    if volume.order is None:
+        return "-" if volume.width is None else str(volume.width)
+    return f"{volume.f_in} -> {volume.f_out}"
+
+
+def _span(numbers: list[int]) -> str:
+    if numbers == list(range(1, len(numbers) + 1)):
+        return f"1 to {len(numbers)}"
+    return f"one of {', '.join(map(str, numbers))}"

@@ -77,7 +77,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
       copies       own and ghost rows of all parts over nodes
       entropy      of the labels of a part in bits, average of the parts
       imbalance    nonzeros multiplied by the busiest rank over the average
-      bytes/epoch  sent by all ranks in a training step
+      bytes/epoch  sent by all ranks in a training step; with --widths, --simulate or --json
       seconds      to make the partition
 
     --simulate adds the milliseconds of an epoch by phase; "hidden" is the part of the exchanges that overlaps
@@ -94,14 +94,14 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
         for k, c in [(k, c) for k, _ in cuts for c in replications]:
             grid_of(k, c)  # before anything is read or cut
     loaded = load(graph, config.format, config.features, config.labels)
-    if not widths:
+    if not widths and (as_json or config.simulate):  # which ask for an epoch
         widths = default_widths(loaded)
         if not (loaded.n_features and loaded.n_classes):
             say(
                 f"{loaded.name} has no {'features' if not loaded.n_features else 'labels'}; --widths {','.join(map(str, widths))}"
             )
     features = loaded.X  # which a partitioner may look at
-    if widths[0] != loaded.n_features:
+    if widths and widths[0] != loaded.n_features:
         loaded = replace(loaded, X=None)  # of other features than the graph's nothing is known
     one, used = _measurer(loaded, widths, config)
     lines, report = [], None
@@ -114,18 +114,18 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
                     write_json(lines[-1])
     if as_json:
         return
-    write(
-        f"{graph}, {config.edges} edges: {used.n_nodes:,} nodes, {used.nnz:,} nonzeros; widths {', '.join(map(str, widths))}"
-    )
+    of_widths = f"; widths {', '.join(map(str, widths))}" if widths else ""
+    write(f"{graph}, {config.edges} edges: {used.n_nodes:,} nodes, {used.nnz:,} nonzeros{of_widths}")
     if config.simulate:
         write(f"simulated on {lines[0]['simulated']['machine']}")
         write(rows_table([_simulated(line) for line in lines], SIMULATED))
         return
     left_out = {"sum_rows"} if max(replications) == 1 else set()
     left_out |= {"label_entropy"} if loaded.y is None else set()
+    left_out |= set() if widths else {"epoch_bytes"}
     columns = {name: text for name, text in COLUMNS.items() if name not in left_out}
     write(rows_table([_readable(line) for line in lines], columns))
-    if len(lines) == 1:
+    if len(lines) == 1 and widths:
         write("\n" + "\n".join(layer_table(report.layers)))
 
 
@@ -164,7 +164,7 @@ def _readable(line: dict) -> dict:
     from ..cost.pairs import summed_rows
 
     return line | {
-        "epoch_bytes": bytes_text(line["bytes_per_epoch"]),
+        "epoch_bytes": "" if line["bytes_per_epoch"] is None else bytes_text(line["bytes_per_epoch"]),
         "sum_rows": summed_rows(line["n"], line["replication"]),
     }
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .machines import Machine
-from .seconds import Product, cheaper_scheme
+from .seconds import RankProduct, cheaper_scheme
 
 WIDTH = 64  # columns of the product that is compared; the times of both schemes grow alike with it
 SAVES = 0.95  # pruning has to take less than this share of the work, or the second operator is not worth its memory
@@ -36,7 +36,7 @@ def auto_scheme(counts: RankCounts, machine: Machine, itemsize: int) -> tuple[st
     """Return cover or columns, whichever is faster on a machine as its ranks are placed, and why in a sentence."""
     shared = {"width": WIDTH, "own_P": counts.own_P, "out_P": counts.rows_P, "row_bytes": WIDTH * itemsize}
     columns, cover = (
-        Product(
+        RankProduct(
             ghost_P=ghost_P,
             table_P=counts.rows_P + rows_PP.sum(axis=0),
             rows_PP=rows_PP,

@@ -19,7 +19,7 @@ from .grid import ProcessGrid
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Product:
+class PairCounts:
     """One product Z[T] = A[T] H between parts: T all rows, or those that a training step needs.
 
     rows_kk[q, p]   rows that q sends p for it; backward sends the transpose.
@@ -49,8 +49,10 @@ class Work:
         return self.own_P + self.ghost_P + self.sender_P
 
 
-def product(A: sp.csr_array, owner_N: np.ndarray, k: int, scheme: str, rows_N: np.ndarray | None = None) -> Product:
-    """Count the product of a scheme.
+def count_pairs(
+    A: sp.csr_array, owner_N: np.ndarray, k: int, scheme: str, rows_N: np.ndarray | None = None
+) -> PairCounts:
+    """Count one product of a scheme.
 
     Args: rows_N  (N,) bool, the rows T of Z that are wanted; None: all. H then has T and what T reads.
     """
@@ -69,7 +71,7 @@ def product(A: sp.csr_array, owner_N: np.ndarray, k: int, scheme: str, rows_N: n
     else:
         columns, sums, moved_kk = cover_tables(A, owner_N, k)
         rows_kk = columns + sums
-    return Product(rows_kk, nnz_kk(A, owner_N, k), moved_kk, out_k, in_k)
+    return PairCounts(rows_kk, nnz_kk(A, owner_N, k), moved_kk, out_k, in_k)
 
 
 def nnz_kk(A: sp.csr_array, owner_N: np.ndarray, k: int) -> np.ndarray:
@@ -158,7 +160,7 @@ def summed_rows(n: int, c: int) -> int:
     return 2 * (c - 1) * n
 
 
-def work_of(counted: Product, grid: ProcessGrid) -> Work:
+def work_of(counted: PairCounts, grid: ProcessGrid) -> Work:
     """Return the nonzeros that each rank multiplies."""
     c, q = grid.c, np.arange(grid.rows)
     column = q // grid.n_stages

@@ -21,7 +21,7 @@ from .machines import Machine, load_machine
 from .schedule import Order
 
 __all__ = [
-    "EpochTime", "LayerWork", "Machine", "Product",
+    "EpochTime", "LayerWork", "Machine", "RankProduct",
     "all_reduce_seconds", "cheaper_scheme", "epoch_seconds", "exchange_seconds", "gemm_flops", "gemm_seconds", "load_machine", "product_seconds", "spmm_seconds",
 ]  # fmt: skip
 
@@ -34,7 +34,7 @@ PASSES_A_LAYER, PASSES_A_LOSS, PASSES_A_STEP = 3, 9, 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Product:
+class RankProduct:
     """One product with A on every rank, and what travels for it.
 
     width      columns of the dense operand.
@@ -72,8 +72,8 @@ class LayerWork:
     f_in: int
     f_out: int
     order: Order
-    forward: Product | None
-    backward: Product | None
+    forward: RankProduct | None
+    backward: RankProduct | None
     rows_P: np.ndarray
     left_P: np.ndarray | None = None
     is_first: bool = False
@@ -151,7 +151,7 @@ def gemm_flops(f_in: int, f_out: int) -> float:
     return 2.0 * f_in * f_out * (1 + EDGE / min(f_in, f_out))
 
 
-def product_seconds(machine: Machine, product: Product, itemsize: int = 4, overlap: bool = True) -> EpochTime:
+def product_seconds(machine: Machine, product: RankProduct, itemsize: int = 4, overlap: bool = True) -> EpochTime:
     """Return the seconds of one product with A: send-side sums, then own block beside the exchange, then the rest.
 
     With overlap the exchange and the own block take the larger of their times, else their sum.
@@ -205,7 +205,7 @@ def epoch_seconds(
 
 
 def cheaper_scheme(
-    columns: Product, cover: Product, machine: Machine, itemsize: int = 4, overlap: bool = True
+    columns: RankProduct, cover: RankProduct, machine: Machine, itemsize: int = 4, overlap: bool = True
 ) -> tuple[str, str]:
     """Return the scheme whose product takes fewer seconds, and why in a sentence: what scheme="auto" asks.
 
@@ -236,7 +236,7 @@ def _dense(machine: Machine, layer: LayerWork, itemsize: int, training: bool) ->
     )
 
 
-def _work(product: Product) -> np.ndarray:
+def _work(product: RankProduct) -> np.ndarray:
     work_P = product.own_P + product.ghost_P
     return work_P if product.sender_P is None else work_P + product.sender_P
 

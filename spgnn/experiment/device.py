@@ -8,10 +8,13 @@ from contextlib import contextmanager
 import torch
 
 from ..analysis.device_memory import DeviceNeed, device_memory
-from ..analysis.memory import LayerSizes, RankSizes
+from ..analysis.memory import RankSizes
 from ..config import TrainConfig
-from ..errors import ResourceError, UsageError
+from ..errors import ResourceError, SpgnnError, UsageError
+from ..spmm.dry import dry_run
+from ..spmm.dry_operator import setting_of
 from ..spmm.features import SparseRows
+from ..spmm.operator import DistSpMM
 from ..training.steps.captured import check_ranks
 from ..training.trainer import Trainer
 
@@ -68,37 +71,24 @@ def refusal(trainer: Trainer, rank: int, device: str, free: int, total: int) -> 
 
 
 def device_need(trainer: Trainer, available_bytes: int) -> DeviceNeed | None:
-    """Return what a trainer's rank takes of its device by prediction; None where a layer is not a chain A H W."""
-    A, X, plans = trainer.dgraph.A, trainer.dgraph.X, trainer.steps.rows.plans
-    if plans is None:
+    """Return what a trainer's rank takes of its device by prediction; None where the model cannot run without data."""
+    A, X, rows = trainer.dgraph.A, trainer.dgraph.X, trainer.steps.rows
+    step = rows.A if rows.is_pruned else None
+    try:
+        run = dry_run(trainer.model, setting_of(A, X, step), shared=(trainer.dgraph,))
+    except SpgnnError:
         return None
-    ghost_nnz, g = sum(stage.A.nnz for stage in A.stages), sum(stage.plan.g for stage in A.stages)
-    moved = sum(stage.plan.moved_nnz for stage in A.stages)
-    is_sparse, is_kept = isinstance(X, SparseRows), isinstance(A.kept, SparseRows)
-    sizes = RankSizes(
-        A.m,
-        A.A_oo.nnz,
-        ghost_nnz,
-        g,
-        A.sent_rows,
-        moved,
-        X.csr.nnz if is_sparse else None,
-        A.kept.csr.nnz if is_kept else None,
-    )
-    reads = [getattr(layer, "reads_input", True) for layer in trainer.model.layers]
-    layers = [
-        LayerSizes(plan.f_in, plan.f_out, plan.order, plan.is_kept, plan.layer < len(plans), r)
-        for plan, r in zip(plans, reads)
-    ]
-    rate = getattr(trainer.model, "dropout", 0.0)
+    layers = [] if step is None else [layer for layer in step.layers if layer.kept is None]
+    is_symmetric = A.A_oo.transposed() is A.A_oo
     memory = device_memory(
-        sizes,
-        layers,
-        n_ranks=trainer.comm.size,
-        itemsize=A.dtype.itemsize,
-        dropout=rate > 0,
-        input_dropout=getattr(trainer.model, "input_dropout", True),
-        keep=A.kept is not None,
-        is_symmetric=A.A_oo.transposed() is A.A_oo,
+        _sizes(A, X), run, n_ranks=trainer.comm.size, is_symmetric=is_symmetric, steps=[_sizes(l, X) for l in layers]
     )
     return DeviceNeed(memory, trainer.comm.rank, available_bytes)
+
+
+def _sizes(A: DistSpMM, X) -> RankSizes:
+    """Return what a rank holds of an operator, and of X."""
+    ghost_nnz, g = sum(stage.A.nnz for stage in A.stages), sum(stage.plan.g for stage in A.stages)
+    moved = sum(stage.plan.moved_nnz for stage in A.stages)
+    x_nnz, kept_nnz = (S.csr.nnz if isinstance(S, SparseRows) else None for S in (X, A.kept))
+    return RankSizes(A.n, A.A_oo.nnz, ghost_nnz, g, A.sent_rows, moved, x_nnz, kept_nnz)

@@ -85,7 +85,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
     if hasattr(module, "initialise"):
         module.initialise(generator)
     elif hasattr(module, "reset_parameters"):
-        seed = int(torch.randint(2**62, (), generator=generator))
+        seed = int(torch.randint(2**62, (), generator=generator, device="cpu"))  # of a meta model, too
         with TORCHS_GENERATOR, torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
             module.reset_parameters()

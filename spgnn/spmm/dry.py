@@ -179,7 +179,7 @@ def _run(model: torch.nn.Module, setting: Setting) -> DryRun:
     ledger = Ledger(x for x in setting.counts() if x > 1)
     A, X, step_A, step_X = inputs_of(setting, ledger)
     loss = _loss(setting, A)
-    ledger.open_memory(X, step_X, *model.parameters(), *model.buffers())
+    ledger.open_memory(X, *model.parameters(), *model.buffers())
     with Watching(ledger), torch.autograd.set_multithreading_enabled(False):
         for _ in range(2):  # what the first step leaves, such as the gradient of X, is there in the second
             ledger.begin_step()

@@ -154,6 +154,7 @@ def _features(setting: Setting, n: int, nnz: int | None, pool: CountingPool, led
     if nnz is not None:
         return DryRows(n, setting.features, nnz, pool, setting.dtype, ledger)
     X = torch.empty((n, setting.features), dtype=setting.dtype, device=META)
+    ledger.take(X, is_pooled=False)
     return X.requires_grad_(setting.has_gradient)
 
 
@@ -300,6 +301,7 @@ class DryRows(SparseRows):
 
     def dropout(self, rate: float, key, node_n) -> SparseRows:
         """Return as many nonzeros."""
+        self.ledger.reads_input = True
         return DryRows(*self.shape, self.nnz, self.pool, self.dtype, self.ledger)
 
 

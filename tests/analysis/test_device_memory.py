@@ -6,10 +6,20 @@ import pytest
 
 from spgnn import cli
 from spgnn.analysis.device_memory import DeviceNeed, beside_device, device_memory
-from spgnn.analysis.memory import LayerSizes, RankSizes, rank_memory
+from spgnn.analysis.epoch import Chain, epoch_of, epoch_setting, rank_setting
+from spgnn.analysis.memory import RankSizes, rank_memory
 
-LAYERS = [LayerSizes(128, 256, "spmm_first", True, True), LayerSizes(256, 40, "gemm_first", False, False)]
 SIZES = RankSizes(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=15_000)
+
+
+def run(sizes, itemsize=4):
+    """The dry run of two layers 128 -> 256 -> 40 on a rank of these sizes."""
+    stages = int(sizes.g > 0)
+    found = epoch_of(Chain((128, 256, 40)), epoch_setting(128, itemsize=itemsize, stages=stages))
+    rows = (sizes.n, sizes.n, (sizes.s,) * stages, (sizes.g,) * stages)
+    return found.on(rank_setting(found.setting, rows, [], None, None, None))
+
+
 PLAN = [
     "plan",
     "sbm:n=400,seed=1",
@@ -25,25 +35,24 @@ PLAN = [
 
 
 def test_the_operator_is_counted_by_items_indices_and_weights():
-    one = device_memory(RankSizes(1000, 5000, 0), LAYERS, n_ranks=1).parts["operator"]
-    assert one == 5000 * 8 + 16 * 1000 + 16 * 2 * 1000 + 5000 // 256 * 256 * 4
-    directed = device_memory(RankSizes(1000, 5000, 0), LAYERS, n_ranks=1, is_symmetric=False).parts["operator"]
+    sizes = RankSizes(1000, 5000, 0)
+    one = device_memory(sizes, run(sizes), n_ranks=1).parts["operator"]
+    assert one == 5000 * 8 + 16 * 1000 + 16 * 2 * 1000 + 5000 // 256 * 128 * 4  # the widest product is A X
+    directed = device_memory(sizes, run(sizes), n_ranks=1, is_symmetric=False).parts["operator"]
     assert directed - one == 5000 * 8 + 16 * 1000
 
 
 def test_bfloat16_halves_features_and_activations_but_for_sums():
-    wide, narrow = (
-        device_memory(RankSizes(100_000, 2_000_000, 0), LAYERS, n_ranks=1, itemsize=size).parts for size in (4, 2)
-    )
+    sizes = RankSizes(100_000, 2_000_000, 0)
+    wide, narrow = (device_memory(sizes, run(sizes, itemsize), n_ranks=1).parts for itemsize in (4, 2))
     assert narrow["features"] * 2 == wide["features"]
-    assert narrow["activations and exchange buffers"] == pytest.approx(
-        wide["activations and exchange buffers"] / 2, rel=0.01
-    )
+    name = "activations and exchange buffers"
+    assert narrow[name] == pytest.approx(wide[name] / 2, rel=0.15)  # the logits stay float32
     assert narrow["operator"] == wide["operator"]
 
 
 def test_parts_that_fit_do_and_half_as_many_do_not():
-    memory = device_memory(SIZES, LAYERS, n_ranks=2)
+    memory = device_memory(SIZES, run(SIZES), n_ranks=2)
     need = DeviceNeed(memory, 0, int(1.3e9))
     enough = need.parts_that_fit(2)
     whole = memory.parts["CUDA itself"] + memory.parts["weights and optimiser"]
@@ -54,7 +63,8 @@ def test_parts_that_fit_do_and_half_as_many_do_not():
 
 
 def test_a_host_beside_a_device_holds_neither_activations_nor_column_panels():
-    host = rank_memory(RankSizes(100_000, 4_000_000, 0), LAYERS, n_ranks=1, n_nodes=100_000, process_bytes=2e8)
+    sizes = RankSizes(100_000, 4_000_000, 0)
+    host = rank_memory(sizes, run(sizes), n_ranks=1, n_nodes=100_000, process_bytes=2e8)
     assert host.parts["column panels"] == 4_000_000 * 6 + 5 * 8 * 100_001
     gone = {"activations and exchange buffers": 0, "column panels": 0}
     assert beside_device(host).parts == host.parts | gone and host.training > beside_device(host).training

@@ -1,79 +1,35 @@
-"""rank_memory: the buffers of an epoch as the pool really holds them, and what each size adds."""
+"""rank_memory: what each size adds. The buffers of an epoch are those of a dry run, see tests/spmm/test_dry_run.py."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from spgnn.analysis.memory import (
-    GraphSizes,
-    LayerSizes,
-    RankSizes,
-    epoch_buffers,
-    largest_rank,
-    partition_bytes,
-    rank_memory,
-)
+from spgnn.analysis.epoch import Chain, epoch_of, epoch_setting, rank_setting
+from spgnn.analysis.memory import GraphSizes, RankSizes, largest_rank, partition_bytes, rank_memory
 
 SIZES = RankSizes(n=3000, own_nnz=20_000, ghost_nnz=2000, g=500, s=400)
 
 
-def layers(widths, kept=True):
-    orders = ["spmm_first" if l == 0 or f < c else "gemm_first" for l, (f, c) in enumerate(zip(widths, widths[1:]))]
-    last = len(widths) - 2
-    return [
-        LayerSizes(f, c, o, kept and l == 0, l < last) for l, (f, c, o) in enumerate(zip(widths, widths[1:], orders))
-    ]
-
-
-def memory(sizes=SIZES, widths=(64, 32, 8), **changes):
-    options = dict(n_ranks=2, n_nodes=6000, process_bytes=250e6)
-    return rank_memory(sizes, layers(widths), **options | changes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("widths", [(40, 64, 16), (40, 24, 48), (40, 64, 64, 16), (40, 8, 16, 8, 12), (40, 16)])
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_the_replayed_buffers_are_those_that_the_pool_holds_after_two_epochs(widths, dropout):
-    import scipy.sparse as sp
-    import torch
-
-    from spgnn.config import TrainConfig
-    from spgnn.dist import SelfCommunicator
-    from spgnn.distgraph import distribute
-    from spgnn.graph import Graph
-    from spgnn.layers import GCN, Stack
-    from spgnn.training import Trainer
-
-    n, rng = 3000, np.random.default_rng(0)
-    A = sp.csr_array(sp.random_array((n, n), density=0.002, format="csr", rng=rng, dtype=np.float32))
-    X, y = rng.standard_normal((n, widths[0]), dtype=np.float32), rng.integers(0, widths[-1], n)
-    y[0] = widths[-1] - 1
-    dgraph = distribute(Graph(A, X=X, y=y, split=np.zeros(n, np.int8)), SelfCommunicator())
-    torch.manual_seed(0)
-    stack = [GCN(f, c, act="relu" if l < len(widths) - 2 else None) for l, (f, c) in enumerate(zip(widths, widths[1:]))]
-    trainer = Trainer(Stack(*stack, dropout=dropout, input_dropout=False), dgraph, TrainConfig(prune="never"))
-    before = dgraph.A.pool.held_bytes
-    for epoch in (1, 2):
-        trainer.step(epoch)
-    held = dgraph.A.pool.held_bytes - before
-    predicted = epoch_buffers(RankSizes(n, A.nnz, 0), layers(widths), dropout=dropout > 0, input_dropout=False)
-    assert predicted == pytest.approx(held, rel=0.15), (predicted, held)
-
-
-def test_a_norm_and_a_residual_keep_a_tensor_a_layer_and_take_one_more_for_all():
-    block, equal = (
-        3000 * 64 * 4,
-        [replace(layer, reads_input=layer.f_in == layer.f_out) for layer in layers((40, 64, 64, 64, 8))],
+def run(sizes=SIZES, widths=(64, 32, 8), itemsize=4, keep=True, steps=(), **chain):
+    """The dry run of a Stack of GCN on a rank of these sizes."""
+    stages = int(sizes.g + sizes.s > 0)
+    cached = keep and (sizes.x_nnz is None or sizes.kept_nnz is not None)
+    setting = epoch_setting(
+        widths[0], itemsize=itemsize, is_cached=cached, is_sparse=sizes.x_nnz is not None, stages=stages
     )
-    held = lambda of, **options: epoch_buffers(RankSizes(n=3000, own_nnz=20_000, ghost_nnz=0), of, **options)
-    plain = held(layers((40, 64, 64, 64, 8)))
-    more = [
-        held(of, norm=norm) - plain for of, norm in ((layers((40, 64, 64, 64, 8)), True), (equal, False), (equal, True))
-    ]
-    np.testing.assert_allclose(
-        more, [4 * block, 3 * block, 6 * block], rtol=0.01
-    )  # of 3 hidden layers 2 have a residual
+    some = lambda of: ((of.s,), (of.g,)) if stages else ((), ())
+    found = epoch_of(Chain(widths, **chain), setting, is_pruned=bool(steps))
+    rows = [(of.n, read, *some(of)) for of, read in steps]
+    return found.on(
+        rank_setting(found.setting, (sizes.n, sizes.n, *some(sizes)), rows, sizes.x_nnz, sizes.kept_nnz, sizes.x_nnz)
+    )
+
+
+def memory(sizes=SIZES, widths=(64, 32, 8), chain=None, itemsize=4, keep=True, steps=(), **changes):
+    options = dict(n_ranks=2, n_nodes=6000, process_bytes=250e6)
+    of = run(sizes, widths, itemsize, keep, steps, **chain or {})
+    own = [step for step, _ in steps][of.setting.step_is_cached :]
+    return rank_memory(sizes, of, steps=own, **options | changes)
 
 
 def test_the_parts_add_up_and_the_largest_is_named():
@@ -108,41 +64,32 @@ def test_column_panels_are_those_of_the_products_of_every_epoch(sizes, widths, o
 
 
 @pytest.mark.parametrize("kept_nnz, dropout, input_dropout, nnz", [
-    (None, 0.0, True, 2_000_000), (None, 0.5, False, 2_000_000), (None, 0.5, True, 0), (3_000_000, 0.5, True, 3_000_000),
+    (None, 0.0, True, 2_000_000), (None, 0.5, False, 2_000_000), (None, 0.5, True, 0), (3_000_000, 0.5, False, 3_000_000),
 ])  # fmt: skip
 def test_sparse_features_have_panels_where_their_weights_stay(kept_nnz, dropout, input_dropout, nnz):
     sizes = replace(SIZES, n=100_000, x_nnz=2_000_000, kept_nnz=kept_nnz)
-    found = memory(sizes, (1000, 128, 8), dropout=dropout > 0, input_dropout=input_dropout).parts["column panels"]
+    chain = {"dropout": dropout, "input_dropout": input_dropout}
+    found = memory(sizes, (1000, 128, 8), chain).parts["column panels"]
     assert found == (nnz * 6 + 17 * 8 * 1001 if nnz else 0)
 
 
-def test_dense_x_goes_when_a_x_is_kept_unless_it_is_added_to_the_first_layer():
+def test_dense_x_goes_when_a_x_is_kept_unless_a_layer_reads_x():
     alone = RankSizes(n=100_000, own_nnz=400_000, ghost_nnz=0)
     x = 100_000 * 64 * 4
-    residual = [replace(layers((64, 64, 8))[0], reads_input=True), layers((64, 64, 8))[1]]
-    found = lambda layers: rank_memory(alone, layers, n_ranks=1, n_nodes=100_000, process_bytes=2e8).parts
-    assert found(layers((64, 64, 8)))["features"] == x and found(residual)["features"] == 2 * x
-    assert found(layers((64, 64, 8), kept=False))["features"] == x
+    found = lambda widths, **options: memory(alone, widths, n_ranks=1, **options).parts
+    wide, narrow, kept_not = found((64, 64, 8)), found((64, 8, 4)), found((64, 8, 4), keep=False)
+    residual, dropped = ({"residual": True}, {"dropout": 0.5})
+    assert wide["features"] == kept_not["features"] == x
+    assert found((64, 64, 8), chain=residual)["features"] == 2 * x
+    assert found((64, 64, 8), chain=dropped)["features"] == 2 * x, "evaluations have no dropout, and take A X"
+    assert found((64, 64, 8), chain=dropped, keep=False)["features"] == x
     # Narrow activations take less than X did; wide ones take its memory over.
-    narrow, wide = found(layers((64, 8, 4))), found(layers((64, 64, 8)))
     assert narrow["X until A X is kept"] == x - narrow["activations and exchange buffers"] > 0
+    assert wide["X until A X is kept"] == kept_not["X until A X is kept"] == 0
+    assert found((64, 64, 8), chain=residual)["X until A X is kept"] == 0
+    rounded = memory(replace(SIZES, g=10**6, s=0), itemsize=2).parts  # bfloat16 is added up in float32
     assert (
-        wide["X until A X is kept"]
-        == found(residual)["X until A X is kept"]
-        == found(layers((64, 8, 4), kept=False))["X until A X is kept"]
-        == 0
-    )
-    dropped = {
-        name: rank_memory(
-            alone, layers((64, 64, 8), kept=False), n_ranks=1, n_nodes=1, process_bytes=0, dropout=True, keep=keep
-        ).parts["features"]
-        / x
-        for name, keep in (("kept", True), ("not", False))
-    }
-    assert dropped == {"kept": 2, "not": 1}  # evaluations have no dropout, and take A X
-    narrow, sums = (memory(replace(SIZES, g=10**6, s=s), itemsize=2).parts for s in (0, 400))
-    assert (
-        narrow["X until A X is kept"] + narrow["activations and exchange buffers"]
+        rounded["X until A X is kept"] + rounded["activations and exchange buffers"]
         == (3000 + 10**6) * 64 * 2 + 3000 * 64 * 4
     )
     ghosts = memory(replace(SIZES, g=10**6)).parts  # as wide as X while A X is made
@@ -151,8 +98,28 @@ def test_dense_x_goes_when_a_x_is_kept_unless_it_is_added_to_the_first_layer():
 
 def test_double_precision_doubles_the_buffers_and_bfloat16_halves_those_of_one_rank():
     alone = replace(SIZES, ghost_nnz=0, g=0, s=0)
-    sizes = [epoch_buffers(alone, layers((64, 32, 16, 8)), itemsize) for itemsize in (2, 4, 8)]
-    assert sizes[2] == pytest.approx(2 * sizes[1], rel=0.02) and sizes[0] == pytest.approx(sizes[1] / 2, rel=0.05)
+    sizes = [run(alone, (64, 32, 16, 8), itemsize).buffer_bytes for itemsize in (2, 4, 8)]
+    assert sizes[2] == pytest.approx(2 * sizes[1], rel=0.02)
+    assert sizes[0] == pytest.approx(sizes[1] / 2, rel=0.15)  # the logits stay float32
+
+
+@pytest.mark.parametrize("chain", [{}, {"dropout": 0.5}], ids=["kept", "dropped out"])
+def test_pruned_steps_add_an_operator_rows_of_x_and_buffers_of_their_own(chain):
+    whole = memory(replace(SIZES, n=30_000), chain=chain)
+    few, many, nearly_all = (
+        memory(
+            replace(SIZES, n=30_000),
+            chain=chain,
+            steps=[(RankSizes(n, 10_000, 500, 100, 80), 2 * n), (RankSizes(n // 2, 5000, 200, 60, 50), n)],
+        )
+        for n in (2000, 8000, 14_900)
+    )
+    part = "operator and features of pruned rows"
+    assert part not in whole.parts and 0 < few.parts[part] < many.parts[part]
+    buffers = [m.parts["activations and exchange buffers"] for m in (few, many)]
+    assert buffers[0] <= buffers[1]
+    assert few.training < whole.training < nearly_all.training, "few rows take less than all, all but a few much more"
+    assert few.parts["operator"] == whole.parts["operator"], "evaluations multiply all rows"
 
 
 def test_rank_0_needs_the_whole_graph_for_a_while_unless_each_rank_reads_its_part():
@@ -177,10 +144,7 @@ def test_metis_needs_memory_of_its_own_which_streaming_partitioners_do_not():
 def test_rank_0_holds_its_own_rows_and_a_round_beside_the_graph():
     graph = GraphSizes(n=10**6, stored_nnz=10**6, nnz=10**6, x_bytes=4 * 10**9, y_bytes=0, is_symmetrised=False)
     base = 250e6 + 16e6 + 4e9 + 16e6
-    two, many = (
-        rank_memory(SIZES, layers((64, 32, 8)), n_ranks=P, n_nodes=10**6, process_bytes=250e6, root=graph).loading
-        for P in (2, 1000)
-    )
+    two, many = (memory(n_ranks=P, n_nodes=10**6, root=graph).loading for P in (2, 1000))
     assert two == pytest.approx(base + 2e9 + 4e6 + 2e9, rel=1e-6)
     assert many == pytest.approx(base + 100e6, rel=1e-2)  # METIS takes more than 4 MB of rows and a round of 64
 

@@ -73,7 +73,7 @@ def test_every_nonzero_is_multiplied_once_and_each_self_loop_where_the_own_block
     planned = PlannedGraph(stored())
     part, model = part_graph(planned.graph, 4, "block"), Model(widths=(20, 16, 5))
     report = measure(planned.graph, part, scheme, model.widths, c)
-    work = _with_loops(report.work, part, c)
+    work = _with_loops(report.work, part.sizes_k, c)
     assert work.total_P.sum() == planned.graph.nnz + 400
     np.testing.assert_array_equal(work.own_P > 0, report.work.own_P > 0)
     (layer,) = [layer for layer in layer_works(planned, part, report, work, model) if layer.forward]

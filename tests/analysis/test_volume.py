@@ -167,7 +167,7 @@ def test_partition_and_analysis_work_with_neither_torch_nor_mpi():
         "import numpy as np, spgnn\n"
         "graph = spgnn.graph_from_coo(np.arange(9), np.arange(1, 10))\n"
         "for method in ('block', 'random', 'metis'):\n"
-        "    print(spgnn.measure(graph, spgnn.part_graph(graph, 2, method), widths=(4, 4, 4)))\n"
+        "    print(spgnn.measure(graph, spgnn.part_graph(graph, 2, method)))\n"
     )
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)

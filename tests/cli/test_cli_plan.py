@@ -145,13 +145,13 @@ def test_a_graph_without_features_is_asked_for_widths(capsys):
 
 
 @pytest.mark.slow
-def test_a_plan_starts_neither_torch_nor_mpi():
+def test_a_plan_starts_no_mpi():
     import os
     import subprocess
     import sys
     from pathlib import Path
 
-    code = f"import sys; from spgnn.cli import main; main({PLAN!r}); print([m for m in ('torch', 'mpi4py') if m in sys.modules], file=sys.stderr)"
+    code = f"import sys; from spgnn.cli import main; main({PLAN!r}); print([m for m in ('mpi4py', 'cupy') if m in sys.modules], file=sys.stderr)"
     env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
     assert found.stderr.splitlines()[-1] == "[]"

@@ -206,9 +206,14 @@ def test_a_thousand_ranks_are_simulated_in_seconds(capsys):
 
 
 def test_measure_takes_a_papers_widths_for_a_graph_without_features_and_says_so(capsys):
-    code, out, err = run(capsys, "measure", GRAPH, "--method", "block")
+    code, out, err = run(capsys, "measure", GRAPH, "--method", "block", "--simulate")
     assert code == 0 and "widths 300, 16, 24" in out
     assert "has no features" in err
+
+
+def test_without_widths_the_table_is_of_rows_and_messages(capsys):
+    code, out, _ = run(capsys, "measure", GRAPH, "--method", "block", "-k", "2,4")
+    assert code == 0 and "rows sent" in out and "bytes/epoch" not in out and "widths" not in out
 
 
 @pytest.mark.parametrize(

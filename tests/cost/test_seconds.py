@@ -8,7 +8,7 @@ import pytest
 from spgnn.cost.machines import load_machine
 from spgnn.cost.seconds import (
     LayerWork,
-    Product,
+    RankProduct,
     all_reduce_seconds,
     cheaper_scheme,
     epoch_seconds,
@@ -27,7 +27,7 @@ def machine(ranks_per_host=1, **changes):
     return replace(load_machine("ethernet-1g"), ranks_per_host=ranks_per_host, **(SLOW | changes))
 
 
-def product(P=2, width=4, own=1000, ghost=100, rows=50, rows_PP=None, **changes) -> Product:
+def product(P=2, width=4, own=1000, ghost=100, rows=50, rows_PP=None, **changes) -> RankProduct:
     full = lambda x: np.full(P, x, np.int64)
     if rows_PP is None:
         rows_PP = 10 * (1 - np.eye(P, dtype=np.int64))
@@ -40,7 +40,7 @@ def product(P=2, width=4, own=1000, ghost=100, rows=50, rows_PP=None, **changes)
         rows_PP=rows_PP,
         row_bytes=4 * width,
     )
-    return Product(**values | changes)
+    return RankProduct(**values | changes)
 
 
 def test_an_exchange_takes_alpha_a_message_and_the_bytes_of_the_busiest_rank():

@@ -1,4 +1,4 @@
-"""Predicted = counted: measure knows from the partition alone what every pair of ranks exchanges in every layer and direction."""
+"""Predicted = counted: measure knows what every pair of ranks exchanges in every layer and direction."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,8 @@ from worlds import parallel
 
 from spgnn.analysis import measure
 from spgnn.distgraph import distribute
-from spgnn.layers import GCN, Stack
+from spgnn.errors import UsageError
+from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph
 from spgnn.training import train
 
@@ -80,3 +81,108 @@ def test_with_other_types_on_the_wire(comm, wires, dtype):
     graph = random_graph(n=50, edges=250, use="directed")
     for c in [c for c in (1, 2) if comm.size % (c * c) == 0]:
         count_and_compare(comm, graph, (6, 9, 5, 3), "cover", c, wires=wires, dtype=getattr(torch, dtype))
+
+
+class TwoProducts(Layer):
+    """A (H W) + (A H) V."""
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
+
+    def forward(self, A, H):
+        return A @ (H @ self.W) + (A @ H) @ self.V
+
+
+class Residual(Layer):
+    """relu(A (H W) + H)."""
+
+    def __init__(self, width):
+        super().__init__(width, width)
+        self.W = self.weight(width, width)
+
+    def forward(self, A, H):
+        return torch.relu(A @ (H @ self.W) + H)
+
+
+class TwoHops(Layer):
+    """A (A (H W))."""
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W = self.weight(f_in, f_out)
+
+    def forward(self, A, H):
+        return A @ (A @ (H @ self.W))
+
+
+class Bare(torch.nn.Module):
+    """A model without a Stack."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(6, 4), torch.nn.Linear(4, 3)
+
+    def forward(self, A, X):
+        return A @ self.last(torch.tanh(A @ self.first(X)))
+
+
+def frozen(number):
+    model = Stack(GCN(6, 9, act="relu"), GCN(9, 5, act="relu"), GCN(5, 3))
+    model.layers[number].requires_grad_(False)
+    return model
+
+
+CUSTOM = {
+    "a Stack in a Stack": lambda: Stack(GCN(6, 8, act="relu"), Stack(GCN(8, 4, act="relu"), GCN(4, 7)), GCN(7, 3)),
+    "two products in a layer": lambda: Stack(TwoProducts(6, 4), TwoProducts(4, 3)),
+    "a residual of its own": lambda: Stack(GCN(6, 5), Residual(5), GCN(5, 3)),
+    "frozen first layer": lambda: frozen(0),
+    "frozen middle layer": lambda: frozen(1),
+    "two hops": lambda: Stack(TwoHops(6, 4), TwoHops(4, 3)),
+    "dropout between layers": lambda: Stack(GCN(6, 5), TwoProducts(5, 3), dropout=0.5, input_dropout=False),
+    "no Stack": Bare,
+}
+
+
+@parallel([2, 3, 4], mpi=[4])
+@pytest.mark.parametrize("scheme", ["columns", "cover"])
+@pytest.mark.parametrize("name", CUSTOM)
+def test_of_custom_models(comm, name, scheme):
+    graph = random_graph(n=50, edges=250, use="directed")
+    for c in [c for c in (1, 2) if comm.size % (c * c) == 0]:
+        part, model = part_graph(graph, comm.size // c, method="random"), CUSTOM[name]()
+        report = measure(graph, part, scheme, replication=c, itemsize=8, model=model)
+        dgraph = distribute(graph, comm, part, scheme=scheme, replication=c, dtype=torch.float64)
+        comm.traffic.reset()
+        history = train(model, dgraph, epochs=1)
+        for layer in [volume.layer for volume in report.layers if volume.layer]:
+            for direction in ("forward", "backward"):
+                labels = [f"layer {layer} {direction}", f"layer {layer} {direction} sum"]
+                sent = sum(comm.traffic.sent_bytes(label=label) for label in labels)
+                np.testing.assert_array_equal(sent, report.bytes_PP(layer, direction)[comm.rank])
+        assert history.bytes_sent == report.bytes_per_epoch > 0
+
+
+def test_rows_of_custom_models_are_not_pruned():
+    graph = random_graph(n=50, edges=250)
+    with pytest.raises(UsageError, match="row pruning .* needs layers that are chains"):
+        measure(graph, part_graph(graph, 2), model=CUSTOM["two hops"](), train_N=graph.split == 0)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"widths": (6, 3), "model": Bare()}, "give one of them"),
+    ({"model": Stack(GCN(7, 3))}, "cannot run without data"),
+])  # fmt: skip
+def test_a_model_that_does_not_fit_is_refused(options, message):
+    graph = random_graph(n=50, edges=250)
+    with pytest.raises(UsageError, match=message):
+        measure(graph, part_graph(graph, 2), **options)
+
+
+def test_a_custom_layer_has_a_line_of_the_report_and_json():
+    graph = random_graph(n=50, edges=250)
+    report = measure(graph, part_graph(graph, 2, "random"), model=CUSTOM["two products in a layer"]())
+    text, layer = str(report), report.to_dict()["layers"][1]
+    assert "as its forward multiplies: 1 x forward of width 3, 1 x forward of width 4" in text
+    assert layer["order"] is None and layer["width"] is None and layer["bytes"] == report.bytes_PP(2).sum() > 0

@@ -15,16 +15,15 @@ import numpy as np
 
 from spgnn.cost.grid import ProcessGrid
 from spgnn.cost.machines import Machine
-from spgnn.cost.pairs import Product as Counted
-from spgnn.cost.pairs import Work, grid_of, on_ranks, sums_PP, work_of
-from spgnn.cost.schedule import plan_layers
-from spgnn.cost.seconds import EpochTime, LayerWork, Product, epoch_seconds
+from spgnn.cost.pairs import PairCounts, Work, grid_of, on_ranks, sums_PP, work_of
+from spgnn.cost.schedule import chain_order
+from spgnn.cost.seconds import EpochTime, LayerWork, RankProduct, epoch_seconds
 
 ITEMSIZE = 4
 
 
 def published_epoch(
-    machine: Machine, counted: Counted, c: int, widths: tuple[int, ...], copies: int = 1, is_oblivious: bool = False
+    machine: Machine, counted: PairCounts, c: int, widths: tuple[int, ...], copies: int = 1, is_oblivious: bool = False
 ) -> EpochTime:
     """Return the time of the published training: `columns` or `cover` by all-to-all, oblivious by broadcasts.
 
@@ -45,16 +44,17 @@ def published_epoch(
     return replace(time, exchange=time.exchange + exchange, epoch_s=time.epoch_s + exchange)
 
 
-def spgnn_epoch(machine: Machine, counted: Counted, c: int, widths: tuple[int, ...], copies: int = 1) -> EpochTime:
+def spgnn_epoch(machine: Machine, counted: PairCounts, c: int, widths: tuple[int, ...], copies: int = 1) -> EpochTime:
     """Return the time of spgnn's training: the narrower width travels, A X kept, exchanges behind the own block."""
     grid, layers = grid_of(len(counted.rows_kk), c), []
-    for plan in plan_layers(widths):
-        forward, backward = (
-            _product(counted, grid, plan.width, copies, direction) for direction in ("forward", "backward")
+    for f_in, f_out in zip(widths, widths[1:]):
+        is_first = not layers  # whose A X is cached
+        order, rows_P = chain_order(f_in, f_out, is_kept=is_first), _rows_P(counted, c, copies)
+        width = f_in if order == "spmm_first" else f_out
+        products = [_product(counted, grid, width, copies, direction) for direction in ("forward", "backward")]
+        layers.append(
+            LayerWork(f_in, f_out, order, *([None, None] if is_first else products), rows_P, is_first=is_first)
         )
-        rows_P = _rows_P(counted, c, copies)
-        products = (None, None) if plan.is_kept else (forward, backward)
-        layers.append(LayerWork(plan.f_in, plan.f_out, plan.order, *products, rows_P, is_first=plan.layer == 1))
     return epoch_seconds(machine, layers, itemsize=ITEMSIZE, overlap=True)
 
 
@@ -78,8 +78,8 @@ def broadcast_seconds(machine: Machine, bytes_k: np.ndarray, grid: ProcessGrid) 
 
 
 def _product(
-    counted: Counted, grid: ProcessGrid, width: int, copies: int, direction: str, is_oblivious: bool = False
-) -> Product:
+    counted: PairCounts, grid: ProcessGrid, width: int, copies: int, direction: str, is_oblivious: bool = False
+) -> RankProduct:
     work: Work = work_of(counted, grid)
     rows_PP = on_ranks(counted.rows_kk, grid) * (0 if is_oblivious else copies)
     rows_PP = rows_PP if direction == "forward" else rows_PP.T
@@ -89,7 +89,7 @@ def _product(
     own_P = work.own_P.copy()
     q = np.arange(grid.rows)
     own_P[q * grid.c + q // grid.n_stages] += counted.in_k  # the self-loops of gcn
-    return Product(
+    return RankProduct(
         width=width,
         own_P=own_P * copies,
         ghost_P=work.ghost_P * copies,
@@ -103,5 +103,5 @@ def _product(
     )
 
 
-def _rows_P(counted: Counted, c: int, copies: int) -> np.ndarray:
+def _rows_P(counted: PairCounts, c: int, copies: int) -> np.ndarray:
     return np.repeat(counted.out_k, c) * copies

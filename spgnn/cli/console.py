@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +14,7 @@ from typing import Any
 
 SECONDS_BETWEEN_LINES = 3.0
 BAR_WIDTH = 28
+SCORES = ("train", "val", "test")
 
 LABELS = {
     "n": "nodes",
@@ -102,6 +105,27 @@ def bytes_text(count: float) -> str:
     return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
 
 
+def terminal_columns() -> int:
+    """Return the columns of the terminal that stderr is, 80 where there is none or it does not tell."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return shutil.get_terminal_size().columns
+
+
+def redraw(parts: Mapping[str, str], separator: str, omit: Sequence[str]) -> None:
+    """Write one line of the terminal over itself: what does not fit would wrap, and stay for ever.
+
+    Args: omit  parts to leave out, in this order, until the rest fits.
+    """
+    parts, room = dict(parts), terminal_columns() - 1  # a terminal may wrap after its last column
+    for name in omit:
+        if len(separator.join(parts.values())) > room:
+            parts.pop(name, None)
+    sys.stderr.write(f"\r\x1b[K{separator.join(parts.values())[:room]}")
+    sys.stderr.flush()
+
+
 class Progress:
     """Show how much is done: a bar on a terminal, otherwise a line every few seconds, on stderr.
 
@@ -143,8 +167,10 @@ class Progress:
             self._is_drawn = True
             filled = int(share * BAR_WIDTH)
             bar = "#" * filled + "." * (BAR_WIDTH - filled)
-            sys.stderr.write(f"\r\x1b[K{self.what} [{bar}] {100 * share:3.0f} % {amount}")
-            sys.stderr.flush()
+            room = terminal_columns() // 2  # of a long path its end is shown
+            what = self.what if len(self.what) <= room else f"...{self.what[3 - room :]}"
+            parts = {"what": what, "bar": f"[{bar}]", "share": f"{100 * share:3.0f} %", "amount": amount}
+            redraw(parts, " ", omit=("bar", "amount"))
 
     def _draw_rich(self, share: float, amount: str) -> None:
         if self._bar is None:
@@ -209,23 +235,26 @@ class EpochLines:
         is_last = record.get("epoch") == self.epochs
         if now < self._next_s and not is_last:
             return
-        line = self.line(record)
+        parts = self.parts(record)
         if self.is_terminal:
             self._next_s, self._is_drawn = now + 0.1, True
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
+            redraw(parts, "  ", omit=("train", "seconds", "test", "val"))
         else:
             self._next_s = now + SECONDS_BETWEEN_LINES
-            say(line)
+            say("  ".join(parts.values()))
 
-    def line(self, record: Mapping[str, Any]) -> str:
-        """Return an epoch's line; a score that was not evaluated in this epoch is left out."""
-        parts = [f"epoch {record['epoch']:>{len(str(self.epochs))}} of {self.epochs}", f"loss {record['loss']:.4f}"]
-        parts += [f"{name} {record[name]:.4f}" for name in ("train", "val", "test") if record.get(name) is not None]
-        return "  ".join(parts + [f"{record['epoch_s']:.3f} s/epoch"])
+    def parts(self, record: Mapping[str, Any]) -> dict[str, str]:
+        """Return the parts of an epoch's line by name, without scores that were not evaluated in this epoch."""
+        scores = {name: f"{name} {record[name]:.4f}" for name in SCORES if record.get(name) is not None}
+        return {
+            "epoch": f"epoch {record['epoch']:>{len(str(self.epochs))}} of {self.epochs}",
+            "loss": f"loss {record['loss']:.4f}",
+            **scores,
+            "seconds": f"{record['epoch_s']:.3f} s/epoch",
+        }
 
     def end(self) -> None:
-        """Leave the last line standing."""
+        """End the line that was rewritten."""
         if self._is_drawn:
             sys.stderr.write("\n")
             self._is_drawn = False

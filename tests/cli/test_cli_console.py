@@ -1,8 +1,13 @@
 """What is written is what a person or a script can read."""
 
+import fcntl
 import io
 import json
+import os
+import pty
+import struct
 import sys
+import termios
 
 import numpy as np
 import pytest
@@ -150,3 +155,50 @@ def test_epochs_on_a_terminal_rewrite_one_line(clock, monkeypatch):
     lines(record(2))
     lines.end()
     assert stream.getvalue().count("\r") == 2 and stream.getvalue().count("\n") == 1
+
+
+def drawn_on_a_terminal(monkeypatch, columns, draw) -> list[str]:
+    """The lines that draw() writes to a terminal of so many columns, each over the one before."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with os.fdopen(theirs, "w") as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stream)
+        patch.setenv("COLUMNS", "200")  # what a shell once had
+        draw()
+        print("end", file=stream, flush=True)
+        text = ""
+        while not text.endswith("end\r\n"):
+            text += os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    return text.removesuffix("end\r\n").split("\r\x1b[K")
+
+
+@pytest.mark.parametrize("columns", [80, 40, 20])
+def test_the_line_of_an_epoch_fits_the_terminal(clock, monkeypatch, columns):
+    def draw():
+        lines = EpochLines(1000)
+        for epoch in (1, 1000):
+            clock[0] += 1.0
+            lines(record(epoch, loss=12.3456, train=0.5, val=0.4, test=0.3))
+        lines.end()
+
+    start, first, last = drawn_on_a_terminal(monkeypatch, columns, draw)
+    assert start == "" and last.endswith("\r\n") and "\n" not in first
+    for line in (first, last):
+        assert len(line.rstrip()) < columns
+        assert line.startswith("epoch") and ("loss 12.3456" in line) == (columns >= 40)
+        assert ("val 0.4000  test 0.3000" in line) == (columns == 80) and "train" not in line
+
+
+@pytest.mark.parametrize("columns", [80, 40, 20])
+def test_a_bar_fits_the_terminal_and_shows_the_end_of_a_path(clock, monkeypatch, columns):
+    monkeypatch.setattr(console, "find_spec", lambda name: False)
+
+    def draw():
+        with Progress("reading /a/very/long/path/to/some/folder/with/graphs/of/all/kinds/edges.txt") as progress:
+            clock[0] += 1.0
+            progress(5_000_000, 10_000_000)
+
+    start, drawn, end = drawn_on_a_terminal(monkeypatch, columns, draw)
+    assert (start, end) == ("", "") and len(drawn) < columns
+    assert " 50 %" in drawn and ("edges.txt" in drawn) == (columns >= 40)

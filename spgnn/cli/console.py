@@ -40,7 +40,7 @@ def say(message: str) -> None:
 
 
 def write_error(text: str) -> None:
-    """Write a table to stderr, where it is not in the way of data."""
+    """Write a table to stderr, apart from data."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -57,7 +57,7 @@ def write_json(value: Mapping[str, Any]) -> None:
 
 
 def fields_table(title: str, values: Mapping[str, Any]) -> str:
-    """Return a title and one aligned line a key, in the words of a person."""
+    """Return a title and one aligned line per key, with readable labels."""
     lines = [(LABELS.get(key, key.replace("_", " ")), value_text(value)) for key, value in values.items()]
     left = max((len(label) for label, _ in lines), default=0)
     return "\n".join([title] + [f"  {label:<{left}}  {text}" for label, text in lines])
@@ -76,7 +76,7 @@ def rows_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) ->
 
 
 def value_text(value: Any) -> str:
-    """Return a value as a person reads it: 117,659; 0.7312; yes; none."""
+    """Return a value for reading: 117,659; 0.7312; yes; none."""
     if hasattr(value, "item"):
         value = value.item()
     if value is None or value == "":
@@ -106,7 +106,7 @@ def bytes_text(count: float) -> str:
 
 
 def terminal_columns() -> int:
-    """Return the columns of the terminal that stderr is, 80 where there is none or it does not tell."""
+    """Return the columns of the terminal on stderr; 80 if there is none or its size is unknown."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError, AttributeError):
@@ -114,9 +114,9 @@ def terminal_columns() -> int:
 
 
 def redraw(parts: Mapping[str, str], separator: str, omit: Sequence[str]) -> None:
-    """Write one line of the terminal over itself: what does not fit would wrap, and stay for ever.
+    """Rewrite one line of the terminal; it must fit, as a wrapped line would stay.
 
-    Args: omit  parts to leave out, in this order, until the rest fits.
+    Args: omit  names of parts to omit, in this order, until the rest fits.
     """
     parts, room = dict(parts), terminal_columns() - 1  # a terminal may wrap after its last column
     for name in omit:
@@ -167,7 +167,7 @@ class Progress:
             self._is_drawn = True
             filled = int(share * BAR_WIDTH)
             bar = "#" * filled + "." * (BAR_WIDTH - filled)
-            room = terminal_columns() // 2  # of a long path its end is shown
+            room = terminal_columns() // 2  # a long path is cut at its start
             what = self.what if len(self.what) <= room else f"...{self.what[3 - room :]}"
             parts = {"what": what, "bar": f"[{bar}]", "share": f"{100 * share:3.0f} %", "amount": amount}
             redraw(parts, " ", omit=("bar", "amount"))

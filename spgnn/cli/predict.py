@@ -20,8 +20,8 @@ from .options import output_options
 def predict(run: str, graph: str, out: str, embeddings: str, as_json: bool) -> None:
     """Predict every node's class with the best weights of RUN, the --out folder of `spgnn train`.
 
-    Runs on one process or on the ranks of mpirun or srun, as many as you like; of a run that was
-    trained on a folder of parts, on as many as the parts need. The files are in original node order.
+    Runs in one process or on any number of ranks of mpirun or srun; a run that was trained on a partition folder
+    needs the ranks of its parts. The files are in original node order.
     """
     from ..dist import world
     from ..experiment import predict as predict_run

@@ -1,4 +1,4 @@
-"""Graphs that another library holds in memory; none of these libraries is imported here.
+"""Graphs of other libraries in memory; none of these libraries is imported here.
 
 Shapes: N nodes, E edges, F features, C classes, S splits.
 """
@@ -21,7 +21,7 @@ DGL_KEYS = {"X": ("feat", "features", "x"), "y": ("label", "labels", "y")}
 
 
 def from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields) -> Graph:
-    """Return the Graph of the edges src[e] -> dst[e], see `graph_from_coo`; torch tensors are taken too."""
+    """Return the Graph of the edges src[e] -> dst[e], see `graph_from_coo`; torch tensors are accepted too."""
     return graph_from_coo(
         as_array(src), as_array(dst), n_nodes, None if weights is None else as_array(weights), **fields
     )
@@ -51,7 +51,7 @@ def from_scipy(A, **fields) -> Graph:
 
 
 def from_networkx(G, weight: str = "weight", features: str | None = None, labels: str | None = None, **fields) -> Graph:
-    """Return the Graph of a NetworkX graph: node i is the i-th of G.nodes, undirected edges stand both ways.
+    """Return the Graph of a NetworkX graph: node i is the i-th of G.nodes, undirected edges are stored in both directions.
 
     Args:   weight: the edge attribute; an edge without it weighs 1.
             features, labels: node attributes that every node has, numbers or arrays of one length.
@@ -104,7 +104,7 @@ def from_pyg(data, **fields) -> Graph:
 
 
 def from_dgl(g, features: str | None = None, labels: str | None = None, weight: str | None = None, **fields) -> Graph:
-    """Return the Graph of a homogeneous DGL graph: edges(), ndata, and edata[weight] where weight is given.
+    """Return the Graph of a homogeneous DGL graph: edges(), ndata, and edata[weight] if weight is given.
 
     Args: features, labels: keys of ndata; by default the first of feat, features, x and label, labels, y.
     """
@@ -169,11 +169,11 @@ def _check_not_pairs(source: tuple | list) -> None:
 
 
 def as_array(values) -> np.ndarray:
-    """Return values as a NumPy array; a torch tensor is detached and brought to the CPU, bfloat16 as float32."""
+    """Return values as a NumPy array; a torch tensor is detached and copied to the CPU, bfloat16 as float32."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if getattr(values, "is_sparse", False) or "sparse" in str(getattr(values, "layout", "")):
-            raise GraphError("a sparse torch tensor is not taken here; use .to_dense(), or a scipy CSR")
+            raise GraphError("a sparse torch tensor is not supported here; use .to_dense(), or a scipy CSR")
         values = (values.float() if str(getattr(values, "dtype", "")) == "torch.bfloat16" else values).numpy()
     return np.asarray(values)
 
@@ -240,7 +240,7 @@ def _node_attribute(G, name: str) -> np.ndarray:
     try:
         return np.array([value for _, value in G.nodes(data=name)])
     except ValueError as error:
-        raise GraphError(f"node attribute {name!r} does not have one length: {error}") from error
+        raise GraphError(f"values of node attribute {name!r} differ in length: {error}") from error
 
 
 def _stored(frame, key: str, where: str):

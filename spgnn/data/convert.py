@@ -1,4 +1,4 @@
-"""convert: any graph to a native folder; check: is it what it says; both return what they saw."""
+"""convert: any graph to a native folder; check: verify a graph; both return a report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .save import save_graph, writable
 def convert(
     src, dst, format: str | None = None, features=None, labels=None, split=None, progress: Progress = None
 ) -> dict:
-    """Read src as `load_graph` does, write it as the native folder dst, and return the report of it.
+    """Read src as `load_graph` does, write it as the native folder dst, and return a report.
 
     Returns: nodes, nonzeros, duplicates, self_loops, isolated, symmetric, weighted, dropped_lines, features,
              sparse_features, classes, multilabel, labelled, splits, train, val, test, seconds, out.
@@ -29,9 +29,9 @@ def convert(
 
 
 def check(source, format: str | None = None, progress: Progress = None) -> dict:
-    """Read everything that source holds, checksums too where it is a native folder, and return the report of it.
+    """Read all of source, verify the checksums of a native folder, and return a report.
 
-    Returns: as `convert`, with `files`: how many files were held against their SHA-256.
+    Returns: as `convert`, with `files`: how many files have the SHA-256 of the manifest.
     Raises:  FormatError or GraphError naming the first thing that is wrong.
     """
     start = time.perf_counter()
@@ -44,7 +44,7 @@ def check(source, format: str | None = None, progress: Progress = None) -> dict:
 
 
 def report(graph: Graph) -> dict:
-    """Return what an import tells: sizes, what was dropped, how the edges and nodes look."""
+    """Return the report of an import: sizes, what was dropped, edges and nodes."""
     seen = graph.describe()
     head = {
         "name": seen.pop("name"),

@@ -1,4 +1,4 @@
-"""The formats that graphs come in: a reader registers under a name, detection asks each of them.
+"""The formats of graph files: a reader registers under a name, detection asks each of them.
 
 @reader("edges", detect=is_edge_list)
 def read_edges(path, progress): ...
@@ -21,13 +21,13 @@ Progress = Callable[[int, int], None] | None  # called with (done_bytes, total_b
 Read = Callable[[Path, Progress], Graph]
 Detect = Callable[[Path], bool]
 
-# What NumPy, zlib and zipfile raise on damaged bytes, where a reader did not see it coming.
+# What NumPy, zlib and zipfile raise on damaged bytes, if a reader did not check for it.
 DAMAGE = (OSError, EOFError, ValueError, LookupError, OverflowError, RecursionError, zlib.error, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format: its name, its reader, and how a path is known to be of it."""
+    """One format: its name, its reader, and its detection."""
 
     name: str
     read: Read
@@ -60,7 +60,7 @@ def reader(name: str, detect: Detect) -> Callable[[Read], Read]:
 
 
 def known_formats() -> dict[str, Format]:
-    """Return the known formats by name: the native folder and one for each file in data/readers."""
+    """Return {name: format}: the native folder and one for each file in data/readers."""
     importlib.import_module(".native", __package__)
     package = importlib.import_module(".readers", __package__)
     for module in pkgutil.iter_modules(package.__path__):
@@ -69,9 +69,9 @@ def known_formats() -> dict[str, Format]:
 
 
 def detect_format(path: str | Path) -> str:
-    """Return the name of the format that path is of.
+    """Return the name of a path's format.
 
-    Raises: FormatError listing what was looked for, or the several formats that it could be.
+    Raises: FormatError with the formats that were looked for, or that it could be.
     """
     path = Path(path)
     known = known_formats()

@@ -132,7 +132,7 @@ GALLERY: dict[str, Callable[..., Graph]] = {
 
 
 def generate(spec: str) -> Graph:
-    """Return the graph of a spec such as "rmat:scale=10,degree=16,seed=0"; what is left out has its default.
+    """Return the graph of a spec such as "rmat:scale=10,degree=16,seed=0"; omitted parameters have their defaults.
 
     Raises: UsageError for a name or parameter that does not exist, or a value that is no number.
     """

@@ -31,7 +31,7 @@ def load_graph(
             labels    .npy (N,) or (N, classes), or an array.
             split     .npy (N,) or (N, S): 0 train, 1 val, 2 test, -1 none, or an array.
             progress  called with (done_bytes, total_bytes).
-    Raises: InputError for a name or path that is not there; FormatError for what its format forbids.
+    Raises: InputError for a name or path that does not exist; FormatError for a damaged file.
     """
     if isinstance(source, (str, Path)):
         graph = resolve(source, format).read(progress)
@@ -75,7 +75,7 @@ def _split(split, graph: Graph) -> np.ndarray:
 
 
 def _opened(what: str, value) -> tuple[str, Any]:
-    """Return (what messages call it, array or CSR) of a path or of an array."""
+    """Return (name for messages, array or CSR) of a path or of an array."""
     if not isinstance(value, (str, Path)):
         return what, value if sp.issparse(value) else np.asarray(value)
     path = Path(value)
@@ -99,7 +99,7 @@ def _misfit(where: str, array, graph: Graph, expected: str) -> FormatError:
 
 
 def _checked(where: str, graph: Graph, **part):
-    """Return the part after Graph's own checks, whose message then names the file."""
+    """Return the part, checked by Graph; the message of an error names the file."""
     name, value = next(iter(part.items()))
     try:
         Graph(sp.csr_array(graph.A.shape, dtype=np.float32), **part)

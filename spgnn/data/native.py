@@ -24,7 +24,7 @@ FORMAT, VERSION = "spgnn-graph", 1
 MANIFEST_BYTES = 64 << 20
 CHUNK_BYTES = 16 << 20
 SPARSE_X = ("features_indptr", "features_indices", "features_data")
-# name: (kinds of dtype, axes); what is not named here does not belong to a graph.
+# name: (kinds of dtype, axes); other names are no part of a graph.
 ARRAYS = {
     "indptr": ("i", (1,)),
     "indices": ("i", (1,)),
@@ -44,7 +44,7 @@ def has_manifest(path: Path) -> bool:
 
 
 def is_native(path: Path) -> bool:
-    """path is a native graph: its manifest says so."""
+    """path has the manifest of a native graph."""
     try:
         read_manifest(path)
     except InputError:
@@ -61,7 +61,7 @@ def read_native(path: Path, progress: Progress = None) -> Graph:
 def load_native(path: str | Path, verify: bool = False, progress: Progress = None) -> Graph:
     """Map the native graph folder at path.
 
-    Args:   verify: hold every file against its SHA-256 too; progress(done_bytes, total_bytes) reports it.
+    Args:   verify: compare the SHA-256 of every file too; progress(done_bytes, total_bytes) reports it.
     Raises: FormatError unless manifest, headers and file sizes agree; the graph's own checks follow.
     """
     path = Path(path)
@@ -91,9 +91,9 @@ def load_native(path: str | Path, verify: bool = False, progress: Progress = Non
 
 
 def read_manifest(path: Path) -> dict:
-    """Return the manifest of the native folder at path, its keys and types checked.
+    """Return the manifest of the native folder at path, with keys and types checked.
 
-    Raises: InputError where there is none, FormatError where it is not one.
+    Raises: InputError if there is none, FormatError if it is not valid.
     """
     where = Path(path) / MANIFEST
     try:
@@ -101,7 +101,7 @@ def read_manifest(path: Path) -> dict:
             raise FormatError(f"{where}: has {where.stat().st_size} bytes; expected at most {MANIFEST_BYTES}")
         manifest = json.loads(where.read_bytes())
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(f"{path}: not a native graph: there is no {MANIFEST}; was a convert interrupted?") from error
+        raise InputError(f"{path}: not a native graph: it has no {MANIFEST}; was a convert interrupted?") from error
     except OSError as error:
         raise InputError(f"{where}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
@@ -171,7 +171,7 @@ def _csr(path: Path, data, indices, indptr, shape, what: str) -> sp.csr_array:
     if indptr[0] != 0 or indptr[-1] != len(indices) or np.any(indptr[1:] < indptr[:-1]):
         raise FormatError(f"{path}: {what}: indptr must rise from 0 to {len(indices)}, got {indptr[0]} to {indptr[-1]}")
     if indices.dtype == np.int32 and len(indices) < 2**31:
-        indptr = indptr.astype(np.int32)  # of two widths scipy copies the narrower: the mapped indices
+        indptr = indptr.astype(np.int32)  # else scipy would copy the mapped indices to the wider type
     return sp.csr_array((data, indices, indptr), shape=shape)
 
 

@@ -18,11 +18,11 @@ from .native import CHUNK_BYTES, FORMAT, MANIFEST, SPARSE_X, VERSION, is_native
 
 
 def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> None:
-    """Write graph as a native folder at path; a native graph that stands there is replaced.
+    """Write graph as a native folder at path; an earlier native graph is replaced.
 
     Args:   progress(done_bytes, total_bytes).
-    Raises: UsageError where path is something else; ResourceError when the disk does not take it.
-    A kill leaves at path what was there, and beside it a hidden folder `.NAME.new-*` that can go.
+    Raises: UsageError where path is something else; ResourceError if the disk refuses it.
+    A kill leaves the earlier graph, and next to it a hidden folder `.NAME.new-*` that can be deleted.
     """
     check_is_graph(graph)
     path = writable(path)
@@ -81,7 +81,7 @@ class _File:
         np.lib.format.write_array_header_1_0(self, header)
 
     def entry(self, array: np.ndarray) -> dict:
-        """Return what the manifest says of this array."""
+        """Return this array's entry in the manifest."""
         digest = self.sha.hexdigest()
         return {"bytes": self.size_bytes, "dtype": array.dtype.str, "shape": list(array.shape), "sha256": digest}
 

@@ -30,7 +30,7 @@ CHECKPOINT_S = 30.0  # seconds between checkpoints of a long training
 
 
 def check_outputs(config: TrainConfig) -> None:
-    """Raise UsageError where the trace would be written over the results."""
+    """Raise UsageError if the trace would overwrite results, or --overwrite has nothing to replace."""
     if config.out and config.trace and is_of_run(Path(config.out), Path(config.trace)):
         raise UsageError(f"--trace {config.trace} is a name that --out {config.out} needs itself; choose another")
     if config.overwrite and not config.out:
@@ -51,7 +51,7 @@ class RunFolder:
         self.metrics = None
 
     def begin(self, source: str, config: TrainConfig, comm, threads: int) -> None:
-        """Write what the run is and open metrics.jsonl."""
+        """Write config.toml and env.json and open metrics.jsonl."""
         try:
             for home in (self.folder, self.checkpoints):
                 for stale in home.glob(".new-*"):  # of a killed training
@@ -66,7 +66,7 @@ class RunFolder:
             raise _refused(self.folder, problem) from None
 
     def path(self, name: str) -> Path:
-        """Return where a file of this run is for now."""
+        """Return the path of a file of this run, hidden or final."""
         return self.folder / f".{self.hidden}" / name if self.hidden else self.folder / name
 
     def write_line(self, record: dict) -> None:
@@ -87,21 +87,21 @@ class RunFolder:
             self._replace()
 
     def write_results(self, summary: dict, predictions_N: np.ndarray, history) -> None:
-        """Write what a training ended with."""
+        """Write predictions and summary."""
         write_array(self.folder / "predictions.npy", predictions_N)
         write_json(self.folder / "summary.json", summary | {"per_class": history.per_class})
 
     def close(self) -> None:
         """Close metrics.jsonl, and remove the hidden files of a training without a checkpoint."""
         if self.metrics is not None:
-            with suppress(OSError):  # a full disk, of which the error on its way tells
+            with suppress(OSError):  # of a full disk: the error that ended the training says more
                 self.metrics.close()
         if self.hidden:
             for home in (self.folder, self.checkpoints):
                 shutil.rmtree(home / f".{self.hidden}", ignore_errors=True)
 
     def _replace(self) -> None:
-        """Rename: the files of the earlier run away, weights first, then those of this one to their place, weights last.
+        """Move the files of the earlier run to .old-*, weights first, then those of this run to their place, weights last.
 
         A kill in between leaves files of one run only.
         """
@@ -180,9 +180,7 @@ def held_folder(config: TrainConfig, comm) -> Iterator[RunFolder | None]:
             any((folder / name).exists() for name in (*RUN_FILES, "checkpoints"))
             and not (folder / "config.toml").is_file()
         ):
-            raise UsageError(
-                f"--out {config.out}: holds results of something else than a training, as it has no config.toml; choose another folder"
-            )
+            raise UsageError(f"--out {config.out}: has files of a run but no config.toml; choose another folder")
         try:
             if not folder.is_dir():
                 folder.mkdir(parents=True)
@@ -193,7 +191,7 @@ def held_folder(config: TrainConfig, comm) -> Iterator[RunFolder | None]:
         held.callback(os.close, handle)
         if not _locked(handle):
             raise ResourceError(
-                f"--out {config.out}: another training is writing it; wait for it, or choose another folder"
+                f"--out {config.out}: another training is using it; wait for it, or choose another folder"
             )
         if has_results(folder) and not config.overwrite:
             raise UsageError(
@@ -208,7 +206,7 @@ def held_folder(config: TrainConfig, comm) -> Iterator[RunFolder | None]:
 
 
 def has_results(folder: Path) -> bool:
-    """Whether a training has left weights or results, which take the longest to make again."""
+    """Whether the folder has weights or results of a training."""
     return any((folder / "checkpoints").glob("epoch-*")) or any(
         (folder / name).exists() for name in ("summary.json", "predictions.npy")
     )
@@ -224,7 +222,7 @@ def _refused(folder: Path, problem: OSError) -> ResourceError:
 
 
 def _locked(handle: int) -> bool:
-    """Whether this process has the folder for itself now; true, too, where the file system has no locks."""
+    """Whether this process has the lock of the folder; also true on a file system without locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -235,7 +233,7 @@ def _locked(handle: int) -> bool:
 
 
 def environment(comm, threads: int) -> dict:
-    """Return where and with what a run was made."""
+    """Return the environment of a run: versions, host, ranks."""
     return {
         "spgnn": __version__,
         "python": platform.python_version(),

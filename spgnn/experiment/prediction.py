@@ -1,4 +1,4 @@
-"""predict: a run's best weights on its graph, or on another with the same features."""
+"""predict: a run's best weights on its graph, or on another graph with the same features."""
 
 from __future__ import annotations
 

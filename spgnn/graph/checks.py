@@ -1,4 +1,4 @@
-"""What makes arrays a graph: every check is O(size), and takes a byte a nonzero at most.
+"""Checks that arrays make a graph: each takes O(size) time and at most one byte per nonzero.
 
 Shapes: N nodes, E nonzeros, F features, C classes, S splits.
 """
@@ -16,7 +16,7 @@ from ..errors import GraphError
 def check_graph(graph, is_new: bool = True) -> None:
     """Raise GraphError unless the arrays make a graph: O(E + size of X), no copy.
 
-    Args: is_new  look for dense features that are not finite too: the only check that reads all of a dense X.
+    Args: is_new  also check that dense features are finite, the only check that reads all of a dense X.
     """
     A = graph.A
     if not (sp.issparse(A) and A.format == "csr"):
@@ -46,7 +46,7 @@ def check_graph(graph, is_new: bool = True) -> None:
                 f"labels have shape {graph.y.shape}, the graph has {n} nodes; expected ({n},) or ({n}, classes)"
             )
         if graph.y.ndim == 2 and graph.y.shape[1] == 0:
-            raise GraphError(f"labels have shape {graph.y.shape}; expected a class at least")
+            raise GraphError(f"labels have shape {graph.y.shape}; expected at least one class")
         _check_labels(graph.y)
     if graph.split is not None:
         s = graph.split
@@ -60,7 +60,7 @@ def check_graph(graph, is_new: bool = True) -> None:
 
 
 def check_unchanged(graph) -> None:
-    """Raise GraphError unless the arrays still make a graph: compiled code that is given others reads outside them.
+    """Raise GraphError unless the arrays still make a graph: compiled code would read outside of others.
 
     Cheap next to any use of a graph: O(E), and no dense X is read.
     """
@@ -73,7 +73,7 @@ def check_unchanged(graph) -> None:
 
 
 def read_only(M):
-    """Return M, an array or CSR or None, without the right to write: views of the same memory, M itself stays as it is."""
+    """Return read-only views of M's memory, an array or CSR or None; M itself does not change."""
     if not sp.issparse(M):
         if isinstance(M, np.ndarray) and M.flags.writeable:
             M = M.view()
@@ -81,7 +81,7 @@ def read_only(M):
         return M
     arrays = {name: read_only(getattr(M, name)) for name in ("data", "indices", "indptr")}
     if any(array is not getattr(M, name) for name, array in arrays.items()):
-        M = copy(M)  # without the arrays
+        M = copy(M)  # shares the arrays
         for name, array in arrays.items():
             setattr(M, name, array)
     return M
@@ -96,7 +96,7 @@ def check_csr(A, what: str) -> None:
     if len(indptr) != rows + 1:
         raise GraphError(f"{what}: indptr has {len(indptr)} entries, expected rows + 1 = {rows + 1}")
     if len(indices) != len(A.data):
-        raise GraphError(f"{what}: {len(indices)} indices and {len(A.data)} values; expected as many of each")
+        raise GraphError(f"{what}: {len(indices)} indices and {len(A.data)} values; expected equal numbers")
     if rows == 0:
         return
     if indptr[0] != 0 or indptr[-1] != len(indices):

@@ -27,20 +27,20 @@ Edges = Literal["stored", names.Edges]
 class Graph:
     """A (N, N) CSR with X_NF, y_N and split_N: row i of A holds what node i reads.
 
-    An edge u -> v of a file is the nonzero A[u, v], as it came. `with_edges` chooses how it is used;
-    what partitions, measures or trains a graph for which nothing was chosen adds the reverse edges.
+    An edge u -> v of a file is the nonzero A[u, v]. `with_edges` chooses the direction of edges; without that choice,
+    partitioning, measuring and training add the reverse edges.
 
     Args:
         A:      (N, N) scipy CSR, indices sorted, no duplicates, finite; weights float32 or float64.
         X:      (N, F) float array, or scipy CSR (N, F), or None.
         y:      (N,) integer classes, -1 where there is none; or (N, C) 0/1 for multi-label; or None.
-        split:  (N,) int8, or (N, S) with S splits side by side: 0 train, 1 val, 2 test, -1 none; or None.
+        split:  (N,) int8, or (N, S) for S splits: 0 train, 1 val, 2 test, -1 none; or None.
         name:   what messages call it.
-        edges:  "stored" as it came, nothing chosen; "directed" (as it came), "undirected" or "reversed".
+        edges:  "stored": no choice yet; "directed": as stored, "undirected" or "reversed".
     Raises: GraphError naming the first node that is wrong.
 
     The arrays are views that cannot be written; whoever gave them must not change them either. Where they are used,
-    `with_edges`, `in_use` and what is built on them raise GraphError for arrays that are no graph any more.
+    `with_edges`, `in_use` and what is built on them raise GraphError if they are not a graph any more.
     """
 
     A: sp.csr_array
@@ -68,12 +68,12 @@ class Graph:
 
     @property
     def X_NF(self) -> np.ndarray | sp.csr_array | None:
-        """X, by the name that tells its shape."""
+        """X, named with its shape."""
         return self.X
 
     @property
     def y_N(self) -> np.ndarray | None:
-        """y, by the name that tells its shape."""
+        """y, named with its shape."""
         return self.y
 
     @property
@@ -83,7 +83,7 @@ class Graph:
 
     @property
     def nnz(self) -> int:
-        """E, nonzeros of A as it stands; self-loops that `normalise` adds are not there."""
+        """E, stored nonzeros of A, without the self-loops that `normalise` adds."""
         return self.A.nnz
 
     @property
@@ -112,7 +112,7 @@ class Graph:
         return is_symmetric(self.A)
 
     def with_edges(self, edges: Edges) -> Graph:
-        """Return the graph with its edges used as they came, both ways, or reversed.
+        """Return the graph with its edges as stored, in both directions, or reversed.
 
         undirected: A_ij where it is stored, else A_ji; self-loops stay.
         Raises: GraphError naming an edge whose two directions have different weights, for undirected.
@@ -123,7 +123,7 @@ class Graph:
         if edges == self.edges:
             return self
         if self.edges not in ("stored", "directed"):
-            raise UsageError(f"the graph's edges were already made {self.edges!r}; load it again to use them {edges!r}")
+            raise UsageError(f"the graph's edges are {self.edges!r} already; load it again to use them {edges!r}")
         if edges == "directed":
             return replace(self, edges=edges)
         try:
@@ -196,17 +196,17 @@ class Graph:
 
 
 def check_is_graph(graph) -> None:
-    """Raise UsageError for what is no Graph, such as the name of one."""
+    """Raise UsageError unless graph is a Graph."""
     if not isinstance(graph, Graph):
         shown = repr(graph) if isinstance(graph, str) else "..."
-        raise UsageError(f"got a {type(graph).__name__} in place of a Graph; spgnn.load_graph({shown}) makes one")
+        raise UsageError(f"got a {type(graph).__name__}, expected a Graph; spgnn.load_graph({shown}) makes one")
 
 
 def graph_from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields) -> Graph:
     """Return the Graph of the edges src[e] -> dst[e]; duplicates become one edge.
 
-    Args:   src, dst (E,) integer node ids; n_nodes, or 1 + the largest id; weights (E,), of which
-            the largest counts where an edge stands several times; fields: X, y, split, name, meta.
+    Args:   src, dst (E,) integer node ids; n_nodes, or 1 + the largest id; weights (E,), of
+            duplicates the largest; fields: X, y, split, name, meta.
     Raises: GraphError naming the first edge that is wrong.
     """
     A, duplicates = csr_from_coo(src, dst, n_nodes, weights)

@@ -14,7 +14,7 @@ from ..config.names import NORMS, Norm
 from ..errors import GraphError, UsageError, nearest
 from .structure import index_dtype
 
-AT_ONCE = 1 << 22  # nonzeros that are scaled or added up; fewer than columns are not worth a pass over the sums
+AT_ONCE = 1 << 22  # nonzeros per pass of scaling and sums; sums take at least one per column
 
 
 def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
@@ -23,7 +23,7 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
     gcn adds a self-loop of weight 1 where a node has none. Dr and Dc are the row and column sums
     of A + I: they are equal when A is symmetric, which gives Kipf & Welling's operator, and keep the
     norm at most 1 when A is not. A row without nonzeros stays zero.
-    Raises: GraphError for what is no scipy CSR; UsageError for another how.
+    Raises: GraphError unless A is a scipy CSR; UsageError for another how.
     Source: Kipf & Welling 2017, eq. (2); directed form: Tong et al. 2020 use the same two-sided scaling.
     """
     if how not in NORMS:
@@ -86,7 +86,7 @@ def axis_sums(A: sp.csr_array, axis: int) -> np.ndarray:
 
 
 def _stretches(A: sp.csr_array, step: int) -> Iterator[tuple[slice, int, np.ndarray]]:
-    """Yield stretches of the nonzeros, the row that each begins in, and how many it has of that row and of those after it."""
+    """Yield slices of the nonzeros, each with its first row and its nonzeros in that row and the following ones."""
     for start in range(0, A.nnz, step):
         stop = min(start + step, A.nnz)
         first, end = int(np.searchsorted(A.indptr, start, "right")) - 1, int(np.searchsorted(A.indptr, stop))

@@ -1,4 +1,4 @@
-"""From edges to CSR, and what its pattern says.
+"""CSR from edges, reverse edges, symmetry.
 
 Shapes: N nodes, E edges.
 """
@@ -42,7 +42,7 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
         data = data if data.dtype == np.float64 else as_weights(data)
     if n > LARGEST_PAIRED:
         raise GraphError(f"{n} nodes; a graph in memory has at most {LARGEST_PAIRED}")
-    pair = src.astype(np.int64) * n + dst  # sorted faster than two keys are
+    pair = src.astype(np.int64) * n + dst  # one key sorts faster than two
     if weights is None:
         pair.sort()
     else:
@@ -60,7 +60,7 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
 
 
 def as_weights(data: np.ndarray) -> np.ndarray:
-    """Return data as float32, or as float64 where it is that and not all ones, or needs it to be exact."""
+    """Return weights as float32; as float64 if they are float64 and not all 1, or integers that float32 would round."""
     data = data.astype(data.dtype.newbyteorder("="), copy=False)
     if data.dtype == np.float64 and np.any(data != 1):
         return data
@@ -69,11 +69,11 @@ def as_weights(data: np.ndarray) -> np.ndarray:
 
 
 def _signed(what: str, ids: np.ndarray) -> np.ndarray:
-    """Return ids as integers with a sign; no edges at all may come as an empty float array."""
+    """Return ids as signed integers; an empty array may have any dtype."""
     if ids.dtype.kind == "u" and int(ids.max(initial=0)) > np.iinfo(np.int64).max:
         e = int(ids.argmax())
         raise GraphError(
-            f"{what} of edge {e} is {ids[e]}, which does not fit into 64 bits with a sign; node ids must be 0, 1, 2, ..."
+            f"{what} of edge {e} is {ids[e]}, which does not fit into int64; node ids must be 0, 1, 2, ..."
         )
     return ids if ids.dtype.kind == "i" else ids.astype(np.int64)
 
@@ -131,7 +131,7 @@ def _are_equal(A: sp.csr_array, T: sp.csr_array) -> bool:
 
 
 def _ranks(data: np.ndarray) -> np.ndarray:
-    """Return unsigned integers in the order of finite floats, none of them 0: to a maximum of SciPy's, what is not stored is 0."""
+    """Return unsigned integers in the order of finite floats, all above 0: SciPy's maximum takes entries that are not stored as 0."""
     bits = data.view(f"i{data.itemsize}")
     lowest = np.iinfo(bits.dtype).min
     return (_turned(bits) ^ lowest).view(f"u{data.itemsize}")
@@ -143,14 +143,14 @@ def _of_ranks(ranks: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _turned(bits: np.ndarray) -> np.ndarray:
-    """Turn the order of negative floats, whose bits grow with their size; twice is as before."""
+    """Reverse the order of negative floats, whose bits grow with their magnitude; it is its own inverse."""
     signs = bits >> (8 * bits.itemsize - 1)  # -1 or 0
     signs &= np.iinfo(bits.dtype).max
     return np.bitwise_xor(bits, signs, out=signs)
 
 
 def canonical(A) -> sp.csr_array:
-    """Return A as CSR with sorted indices and duplicates added up."""
+    """Return A as CSR with sorted indices and summed duplicates."""
     A = sp.csr_array(A)
     A.sum_duplicates()
     A.sort_indices()

@@ -126,7 +126,7 @@ def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
     def meanwhile(*args):
         monkeypatch.setattr(session, "distribute_source", whole)
         with pytest.raises(
-            ResourceError, match="out: another training is writing it; wait for it, or choose another folder"
+            ResourceError, match="out: another training is using it; wait for it, or choose another folder"
         ):
             training("sbm:n=50", out=out, seed=2)
         return whole(*args)
@@ -160,9 +160,7 @@ def test_a_training_that_does_not_begin_leaves_the_results_of_the_last_one(tmp_p
 def test_results_of_something_else_are_not_removed(tmp_path):
     (tmp_path / "mine" / "checkpoints").mkdir(parents=True)
     (tmp_path / "mine" / "checkpoints" / "weights.pt").write_text("precious")
-    with pytest.raises(
-        UsageError, match="mine: holds results of something else than a training, as it has no config.toml"
-    ):
+    with pytest.raises(UsageError, match="mine: has files of a run but no config.toml"):
         training("sbm:n=50", out=str(tmp_path / "mine"))
     assert (tmp_path / "mine" / "checkpoints" / "weights.pt").read_text() == "precious"
 

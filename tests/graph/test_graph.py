@@ -78,7 +78,7 @@ def test_row_normalisation_leaves_isolated_nodes_zero():
 def test_edges_chosen_once_are_not_chosen_again():
     graph = random_graph(use="undirected")
     assert graph.with_edges("undirected") is graph
-    with pytest.raises(UsageError, match="already made 'undirected'"):
+    with pytest.raises(UsageError, match="edges are 'undirected' already"):
         graph.with_edges("reversed")
 
 

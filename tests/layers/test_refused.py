@@ -46,12 +46,12 @@ def test_distribute_refuses_what_it_does_not_know(option, value):
 
 
 @pytest.mark.parametrize("call, said", [
-    (lambda graph: spgnn.part_graph("wordnet", 4), r"got a str in place of a Graph; spgnn.load_graph\('wordnet'\) makes one"),
-    (lambda graph: spgnn.measure("wordnet", np.zeros(3, int), widths=(4, 2)), "got a str in place of a Graph"),
-    (lambda graph: spgnn.part_graph(graph.A, 4), r"got a csr_array in place of a Graph; spgnn.load_graph\(...\)"),
-    (lambda graph: spgnn.save_graph(graph.A, "nowhere"), "got a csr_array in place of a Graph"),
-    (lambda graph: spgnn.distribute(SelfCommunicator(), graph), r"got a Graph in place of a communicator: with spgnn.world\(\) as comm"),
-    (lambda graph: spgnn.distribute(graph, None), "got a NoneType in place of a communicator"),
+    (lambda graph: spgnn.part_graph("wordnet", 4), r"got a str, expected a Graph; spgnn.load_graph\('wordnet'\) makes one"),
+    (lambda graph: spgnn.measure("wordnet", np.zeros(3, int), widths=(4, 2)), "got a str, expected a Graph"),
+    (lambda graph: spgnn.part_graph(graph.A, 4), r"got a csr_array, expected a Graph; spgnn.load_graph\(...\)"),
+    (lambda graph: spgnn.save_graph(graph.A, "nowhere"), "got a csr_array, expected a Graph"),
+    (lambda graph: spgnn.distribute(SelfCommunicator(), graph), r"got a Graph instead of a communicator: with spgnn.world\(\) as comm"),
+    (lambda graph: spgnn.distribute(graph, None), "got a NoneType instead of a communicator"),
 ])  # fmt: skip
 def test_what_is_no_graph_or_communicator_is_refused_with_what_makes_one(call, said):
     with pytest.raises(UsageError, match=said):

@@ -50,7 +50,7 @@ def test_edges_may_be_chosen_for_a_graph_that_has_none_chosen_and_for_no_other(t
         [1, 2, 3],
         [0, 1, 2],
     ]
-    with pytest.raises(UsageError, match="already made 'undirected'"):
+    with pytest.raises(UsageError, match="edges are 'undirected' already"):
         part_to_folder(graph.in_use(), 1, tmp_path / "parts", memory=MEMORY, edges="directed")
 
 

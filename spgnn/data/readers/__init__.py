@@ -1,1 +1,1 @@
-"""One reader a format, each from files as people have them to a Graph."""
+"""One reader per format, from published files to a Graph."""

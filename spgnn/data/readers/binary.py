@@ -21,13 +21,13 @@ def is_binary(path: Path) -> bool:
 
 @reader("binary", detect=is_binary)
 def read_binary(path: Path, progress=None):
-    """Read pairs u, v -> A[u, v], memory-mapped; the name tells the type: .i32 and .bin int32, .i64 int64."""
+    """Read pairs u, v -> A[u, v], memory-mapped; the ending is the type: .i32 and .bin int32, .i64 int64."""
     dtype = np.dtype(DTYPES.get(path.suffix.lower(), "<i4"))
     with opened(path):
         size = path.stat().st_size
     if size % (2 * dtype.itemsize):
         raise FormatError(
-            f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} an edge"
+            f"{path}: {size} bytes; expected a multiple of {2 * dtype.itemsize}, two {dtype.name} per edge"
         )
     edges = np.memmap(path, dtype, mode="r").reshape(-1, 2)
     n_nodes = 0

@@ -1,4 +1,4 @@
-"""Edge lists as SNAP and others have them: `u v` or `u v weight` a line, `#` and `%` comments, plain or gzip."""
+"""Edge lists as those of SNAP: `u v` or `u v weight` per line, `#` and `%` comments, plain or gzip."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ WEIGHT_NAMES = ("weight", "weights", "edge_weight", "w", "value", "val")  # of a
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands before the first edge: a byte order mark, comments, blank lines, names of columns.
+    """The part before the first edge: a byte order mark, comments, blank lines, names of columns.
 
     Args:
         n_bytes:           of it, unpacked.
         has_title:         one line of it is the names of columns.
-        n_nodes, n_edges:  what a comment `# Nodes: N Edges: E` declares, else 0.
+        n_nodes, n_edges:  what a comment `# Nodes: N Edges: E` declares; 0 without one.
         n_columns:         of the first edge; 0 where there is none.
     """
 
@@ -43,7 +43,7 @@ class Head:
     n_columns: int
 
     def check_edges(self, path, n_read: int) -> None:
-        """Raise FormatError where the file holds fewer edges than it declares."""
+        """Raise FormatError if the file has fewer edges than it declares."""
         if n_read < self.n_edges:
             raise FormatError(
                 f"{path}: its header declares {self.n_edges} edges, it holds {n_read}; get the file again, or delete the header line if it is wrong"
@@ -53,7 +53,7 @@ class Head:
 def read_head(path: Path) -> Head:
     """Read a text file up to its first edge.
 
-    Raises: FormatError where the names of columns say that the third is no weight, or the first an index.
+    Raises: FormatError if the third column is not named as a weight, or the first has no name.
     """
     n_bytes, names, title_line, header, words = 0, [], 0, None, []
     for block, line in line_blocks(path):
@@ -132,7 +132,7 @@ def read_edges(path: Path, progress=None):
 
 
 def _names_of_columns(line: bytes) -> list[str]:
-    """Return the names of columns that a line has, of which only the first may be empty; [] for a line of values."""
+    """Return the names of columns in a line, of which the first may be empty; [] for a line of values."""
     separator = next((mark for mark in (b",", b"\t") if mark in line), None)
     cells = [cell.strip().decode("utf-8", "replace") for cell in line.split(separator)]
     names = [cell.strip("\"'").strip() for cell in cells]
@@ -141,7 +141,7 @@ def _names_of_columns(line: bytes) -> list[str]:
 
 
 def _check_names(where: str, names: list[str], n_columns: int) -> None:
-    """Raise FormatError where the names of n_columns do not say that they are source, target and perhaps a weight."""
+    """Raise FormatError unless the names fit n_columns: source, target and perhaps a weight."""
     is_unnamed = names[0].startswith("Unnamed:") or (not names[0] and n_columns == len(names))
     if is_unnamed:
         raise FormatError(

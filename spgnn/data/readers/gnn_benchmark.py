@@ -1,4 +1,4 @@
-"""gnn-benchmark .npz: adj_*, attr_* in CSR parts, and labels. Names kept as pickled objects are skipped unread.
+"""gnn-benchmark .npz: adj_*, attr_* in CSR parts, and labels. Pickled names are skipped, never loaded.
 
 Source: Shchur et al. 2018, Pitfalls of graph neural network evaluation.
 """

@@ -59,7 +59,7 @@ def _features(path: Path, n_nodes: int):
     else:
         return None
     if X.shape[0] != n_nodes:
-        raise FormatError(f"{path}: features have {X.shape[0]} rows; expected {n_nodes}, one a node")
+        raise FormatError(f"{path}: features have {X.shape[0]} rows; expected {n_nodes}, one per node")
     return X
 
 

@@ -1,4 +1,4 @@
-"""From the arrays of a file to a Graph: every check before any product, errors with the file named."""
+"""From the arrays of a file to a Graph: everything is checked first, errors name the file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...errors import FormatError, GraphError
 from ...graph import NO_SPLIT, TEST, Graph, check_csr, graph_from_coo
 from ...graph.structure import as_weights
 
-# A file without an entry a node may name this many nodes, or so many an edge.
+# Without an entry per node, a file may have this many nodes, or so many per edge.
 FREE_NODES = 1 << 20
 NODES_PER_EDGE = 64
 
 
 def check_node_count(path: Path, n_nodes: int, n_edges: int, what: str) -> None:
-    """Raise FormatError where n_nodes is absurd beside n_edges, before anything of that size is made."""
+    """Raise FormatError if n_nodes is absurd for n_edges, before anything of that size is allocated."""
     if n_nodes > max(FREE_NODES, NODES_PER_EDGE * (n_edges + 1)):
         raise FormatError(
             f"{path}: {what} makes {n_nodes} nodes for {n_edges} edges, most of them isolated; "
@@ -71,7 +71,7 @@ def csr_features(path: Path, parts: tuple) -> sp.csr_array:
 
 
 def checked_parts(path: Path, data, indices, indptr, shape, what: str) -> tuple:
-    """Return the CSR parts with integer types that fit, or raise FormatError: nothing of shape's size is made.
+    """Return the CSR parts with integer types that fit, or raise FormatError; nothing of the shape's size is allocated.
 
     scipy checks neither order nor range of indptr and indices when it is given arrays.
     """
@@ -101,12 +101,12 @@ def checked_parts(path: Path, data, indices, indptr, shape, what: str) -> tuple:
 
 
 def as_float(data: np.ndarray) -> np.ndarray:
-    """Return features as they are where they are float32 or float64, else as float32."""
+    """Return features as float32, or float64 unchanged."""
     return data if data.dtype in (np.float32, np.float64) else data.astype(np.float32)
 
 
 def whole_labels(where, y: np.ndarray, first: int = 0) -> np.ndarray:
-    """Return the labels of nodes `first` on as integers; FormatError naming the first node whose label is no integer."""
+    """Return the labels of nodes `first` on as integers; FormatError names the first node whose label is no integer."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.dtype.kind != "f":
@@ -120,7 +120,7 @@ def whole_labels(where, y: np.ndarray, first: int = 0) -> np.ndarray:
 
 
 def roles_of(where, values: np.ndarray, first: int = 0) -> np.ndarray:
-    """Return the split of nodes `first` on as int8; FormatError naming the first node whose value is no role."""
+    """Return the split of nodes `first` on as int8; FormatError names the first node whose value is no role."""
     expected = "0 train, 1 val, 2 test, -1 none"
     if values.dtype.kind not in "iu":
         raise FormatError(f"{where}: is {values.dtype}; expected integers: {expected}")

@@ -27,7 +27,7 @@ def is_metis(path: Path) -> bool:
 
 @reader("metis", detect=is_metis)
 def read_metis(path: Path, progress=None):
-    """Read a METIS graph: header `n m [fmt [ncon]]`, then a line a node; `%` lines are comments.
+    """Read a METIS graph: header `n m [fmt [ncon]]`, then a line per node; `%` lines are comments.
 
     Raises: FormatError with file:line; where the header's counts are not the file's; where u lists v
             and v does not list u.
@@ -74,7 +74,7 @@ def read_metis(path: Path, progress=None):
 
 
 def _header(path: Path, tokens: Tokens) -> tuple:
-    """Return (nodes, edges, has edge weights, numbers before the neighbours), held against the file's size."""
+    """Return (nodes, edges, has edge weights, numbers before the neighbours), checked against the file's size."""
     where = tokens.where(0)
     if not 2 <= len(tokens.line_T) <= 4:
         raise FormatError(f"{where}: {len(tokens.line_T)} numbers; expected `n m [fmt [ncon]]`")
@@ -83,7 +83,7 @@ def _header(path: Path, tokens: Tokens) -> tuple:
     if len(flags) > 3 or set(flags) - {"0", "1"}:
         raise FormatError(f"{where}: fmt {form}; expected three digits 0 or 1, such as 0, 1, 10, 11")
     if n_constraints > 1000:
-        raise FormatError(f"{where}: {n_constraints} weights a node; expected at most 1000")
+        raise FormatError(f"{where}: {n_constraints} weights per node; expected at most 1000")
     has_sizes, has_node_weights, has_weights = (digit == "1" for digit in flags)
     bound = text_bytes_bound(path)
     if n_nodes > bound or 4 * n_edges > bound:  # a node takes a newline, an edge two numbers and two blanks
@@ -112,7 +112,7 @@ def _neighbours(tokens: Tokens, n_nodes: int, skip: int, has_weights: bool) -> t
 
 
 def _one_way(A) -> str:
-    """Return which edge lacks its reverse, in the file's numbers."""
+    """Return the edge that lacks its reverse, with the file's node numbers."""
     rows, columns = (A != A.T).nonzero()
     if not len(rows):
         return "an edge of weight 0 is listed at one end only"

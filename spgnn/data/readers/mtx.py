@@ -30,7 +30,7 @@ def is_mtx(path: Path) -> bool:
 
 @reader("mtx", detect=is_mtx)
 def read_mtx(path: Path, progress=None):
-    """Read a MatrixMarket file: entry i j v -> A[i-1, j-1] = v, and A[j-1, i-1] too where it is symmetric.
+    """Read a MatrixMarket file: entry i j v -> A[i-1, j-1] = v, and A[j-1, i-1] too if it is symmetric.
 
     The header is held against the size of the file first: scipy.io.mmread allocates what it declares.
     """
@@ -87,7 +87,7 @@ def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:
     n_rows, n_columns, n_entries = (int(c.integers("size")[0]) for c in columns)
     if n_rows != n_columns:
         raise FormatError(
-            f"{path}:{line}: {n_rows} rows and {n_columns} columns; expected as many: rows and columns are the nodes"
+            f"{path}:{line}: {n_rows} rows and {n_columns} columns; expected equal numbers: both are the nodes"
         )
     if n_entries * MIN_LINE_BYTES > text_bytes_bound(path):
         raise FormatError(

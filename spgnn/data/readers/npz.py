@@ -24,7 +24,7 @@ DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyErro
 
 
 def member_names(path: Path) -> frozenset[str]:
-    """Return the names of the arrays in an .npz; empty where the file is no archive."""
+    """Return the names of the arrays in an .npz; empty if the file is no archive."""
     try:
         if not zipfile.is_zipfile(path):
             return frozenset()
@@ -43,7 +43,7 @@ def is_zip(path: Path) -> bool:
 
 
 class Archive:
-    """The arrays of an .npz, each read when asked for: archive["name"].
+    """The arrays of an .npz, each read on demand: archive["name"].
 
     Raises: FormatError for a damaged archive, a member that is missing, holds objects (a pickle:
             never read), or would unpack to over 32 MiB and 200 times the size of the file.

@@ -26,9 +26,9 @@ def is_ogb(path: Path) -> bool:
 
 @reader("ogb", detect=is_ogb)
 def read_ogb(path: Path, progress=None):
-    """Read an OGB raw folder: edges as they came, the first split by name, features and labels where they are.
+    """Read an OGB raw folder: edges as listed, the first split in alphabetical order, features and labels if present.
 
-    Raises: FormatError for a table whose rows are not one a node, or counts that are not num-*-list's.
+    Raises: FormatError for a table without one row per node, or with other counts than num-*-list.
     """
     if (edge_path := _table(path / "raw", "edge")) is None:
         raise FormatError(
@@ -36,7 +36,7 @@ def read_ogb(path: Path, progress=None):
         )
     n_nodes, n_edges = (_count(path, name) for name in ("num-node-list", "num-edge-list"))
     if n_nodes is None:
-        raise FormatError(f"{path / 'raw' / 'num-node-list.csv.gz'}: no such file; it tells the number of nodes")
+        raise FormatError(f"{path / 'raw' / 'num-node-list.csv.gz'}: no such file; it has the number of nodes")
     y = _node_rows(path, "node-label", n_nodes, is_integer=True)
     X = _node_rows(path, "node-feat", n_nodes, is_integer=False)
     edges = _read_table(edge_path, progress, counts=(2,))
@@ -83,7 +83,7 @@ def _node_rows(path: Path, name: str, n_nodes: int, is_integer: bool) -> np.ndar
         return None
     rows = _read_table(table, is_integer=is_integer)
     if len(rows) != n_nodes:
-        raise FormatError(f"{table}: {len(rows)} rows; expected {n_nodes}, one a node as num-node-list declares")
+        raise FormatError(f"{table}: {len(rows)} rows; expected {n_nodes}, one per node as num-node-list declares")
     return rows
 
 

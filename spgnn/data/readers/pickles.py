@@ -1,7 +1,7 @@
 """The restricted unpickler of the Planetoid files: numbers, containers, NumPy and SciPy arrays, nothing else.
 
 It is a small machine over pickletools.genops, not pickle.Unpickler: no opcode imports or calls anything.
-A name stands for one of the functions below, any other name is refused before it has an effect. What an
+A name is one of the functions below; any other is refused before it has an effect. What an
 opcode allocates is bounded by the bytes that it takes from the file.
 """
 
@@ -25,7 +25,7 @@ _NUMBERS = ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FL
 
 
 class Refused(ValueError):
-    """What the machine does not do, said for a person."""
+    """What the machine refuses to do, as a message."""
 
 
 class Array:
@@ -143,7 +143,7 @@ def _setitems(stack):
 
 
 def _key(value):
-    """Return a key of a dict; the hash of tuples that share tuples would take for ever."""
+    """Return a key of a dict; the hash of tuples that share tuples would take exponential time."""
     if not isinstance(value, (int, float, str, bytes)):
         raise TypeError(f"{type(value).__name__} as a key of a dict")
     return value
@@ -265,7 +265,7 @@ def _build(target, state) -> None:
 
 
 def _filled(raw, dtype, shape, is_fortran) -> np.ndarray:
-    """Return the array of these bytes, once they are as many as shape and dtype say."""
+    """Return the array of these bytes, if their number fits shape and dtype."""
     dtype, shape = _as(DType, dtype).dtype, _sizes(shape)
     if math.prod(shape) * dtype.itemsize != len(_as(bytes, raw)):
         raise ValueError(f"{len(raw)} bytes for an array {dtype} {shape}")

@@ -52,7 +52,7 @@ def read_planetoid(path: Path, progress=None):
             raise FormatError(f"{_part(path, a)}: shape {have}; expected {(rows, X_all.shape[1])} as {b} and allx have")
     if len(test) != len(y_test) or len(np.unique(test)) != len(test):
         raise FormatError(
-            f"{_part(path, 'test.index')}: {len(test)} ids; expected {len(y_test)} different ones, a row of tx each"
+            f"{_part(path, 'test.index')}: {len(test)} ids; expected {len(y_test)} different ones, one row of tx each"
         )
     n_nodes = max(n_all, int(test.max(initial=-1)) + 1)
     most = max(n_keys, n_all + len(test))  # test.index may leave nodes of the graph out
@@ -105,15 +105,13 @@ def _classes(path: Path) -> np.ndarray:
 
 
 def _edges(path: Path):
-    """Return src, dst and the number of keys of the dict {node: [neighbours]}, as the lists came."""
+    """Return src, dst and the number of keys of the dict {node: [neighbours]}, in the order of the lists."""
     lists = load_pickle(path)
     if not isinstance(lists, dict) or not all(type(k) is int and type(v) is list for k, v in lists.items()):
         raise FormatError(f"{path}: holds {type(lists).__name__}; expected a dict of node: [neighbours]")
     n_entries = sum(map(len, lists.values()))
     if n_entries > path.stat().st_size:  # each takes two bytes, unless lists are shared to blow it up
-        raise FormatError(
-            f"{path}: {n_entries} neighbours in {path.stat().st_size} bytes; expected a list of its own a node"
-        )
+        raise FormatError(f"{path}: {n_entries} neighbours in {path.stat().st_size} bytes; expected one list per node")
     if not all(type(v) is int for v in chain.from_iterable(lists.values())):
         raise FormatError(f"{path}: a neighbour is not an integer")
     try:
@@ -125,6 +123,6 @@ def _edges(path: Path):
 
 
 def _test_index(path: Path) -> np.ndarray:
-    """Return the ids of test.index, one a line."""
+    """Return the ids of test.index, one per line."""
     ids = [tokenise(block, path, line).integers("test node id") for block, line in line_blocks(path)]
     return np.concatenate(ids)

@@ -26,7 +26,7 @@ def is_gzip(path: Path) -> bool:
 
 
 def peek(path: Path, n_bytes: int = 4096) -> bytes:
-    """Return the first bytes of a file, unpacked; b"" where they cannot be had."""
+    """Return the first bytes of a file, unpacked; b"" if it cannot be read."""
     try:
         with open(path, "rb") as file:
             raw = file.read(n_bytes)
@@ -45,7 +45,7 @@ def text_bytes_bound(path: Path) -> int:
 
 @contextmanager
 def opened(path: Path):
-    """Open for reading bytes; InputError where that fails, FormatError where the file is empty."""
+    """Open for reading bytes; InputError if that fails, FormatError if the file is empty."""
     try:
         if path.is_file() and path.stat().st_size == 0:
             raise FormatError(f"{path}: the file is empty")
@@ -79,7 +79,7 @@ def line_blocks(path: Path, progress=None, block_bytes: int = BLOCK_BYTES) -> It
 
 
 def comment_lines(marks: str) -> re.Pattern[bytes]:
-    """Return the pattern of as many comment and blank lines as follow one another; of whole lines it matches whole ones."""
+    """Return the pattern of a run of comment and blank lines; in whole lines it matches whole lines."""
     line = rf"[ \t,\r\v\f]*+(?:[{marks}][^\n]*+)?"
     return re.compile(rf"(?:{line}\n)*+(?:{line}\Z)?".encode())
 

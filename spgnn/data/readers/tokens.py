@@ -1,4 +1,4 @@
-"""Numbers of a block of text lines, all at once: where the tokens stand, then their values.
+"""Numbers of a block of text lines, all at once: positions of the tokens, then their values.
 
 Shapes: T tokens of the block, L its lines.
 """
@@ -61,7 +61,7 @@ class Tokens:
     def width(self, counts: tuple[int, ...], what: str) -> int:
         """Return how many tokens every line has; FormatError at the first line that has others.
 
-        Args: counts: what is admitted; () for any number. Lines without a token do not count: 0 where all are.
+        Args: counts: the widths that are allowed; () for any. Lines without a token do not count: 0 where all are.
         """
         has = self.count_L > 0
         if not has.any():

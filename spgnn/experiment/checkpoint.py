@@ -56,7 +56,7 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
 def model_spec(folder: Path, manifest: dict, config: TrainConfig) -> ModelSpec:
     """Return family and arguments of the model of a checkpoint; format 1 has widths, the rest is in config.toml.
 
-    Raises: CheckpointError for a custom model, and for what is no model of this version.
+    Raises: CheckpointError for a custom model, and for one that this version cannot build.
     """
     found, widths = manifest.get("model"), manifest.get("widths")
     if found is None and widths is None:
@@ -104,7 +104,7 @@ def write_json(path: Path, value: dict) -> None:
 
 
 def write_array(path: Path, array: np.ndarray, option: str = "") -> None:
-    """Write an .npy file, whole or not at all; option: what named it."""
+    """Write an .npy file, whole or not at all; option: named in errors."""
     with new_file(path, option) as file:
         np.save(file, array, allow_pickle=False)
 

@@ -1,4 +1,4 @@
-"""What a training does differently on a device: TF32, what is said of the device, and of its memory running out."""
+"""Training on a device: TF32, facts for the summary, and the error when its memory runs out."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from ..training.trainer import Trainer
 
 
 def set_up_device(config: TrainConfig, n_ranks: int = 1) -> None:
-    """Have torch's products of float32 in TF32 or not. Raises: UsageError for what only a GPU has, on the CPU."""
+    """Turn TF32 on or off for torch's float32 products. Raises: UsageError for GPU options on the CPU."""
     for name in ("tf32", "cuda_graph"):
         if getattr(config, name) and config.device == "cpu":
-            raise UsageError(f"--{name.replace('_', '-')} is of GPUs; give it with --device cuda, or leave it away")
+            raise UsageError(f"--{name.replace('_', '-')} requires --device cuda")
     if config.cuda_graph:
         check_ranks(n_ranks)
     if config.cuda_graph and (config.log_view or config.trace):
         raise UsageError(
-            "--cuda-graph starts a whole step at once, which --log-view and --trace cannot look into; leave one of them away"
+            "--cuda-graph runs a step as one launch, inside which --log-view and --trace see nothing; omit one of them"
         )
     if config.device == "cuda":
         torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
 
 
 def device_facts(device: torch.device) -> dict:
-    """Return name, memory and peak of a device for the summary of a run; nothing of the CPU."""
+    """Return name, memory and peak memory of a device for the summary of a run; {} for the CPU."""
     if device.type == "cpu":
         return {}
     found = torch.cuda.get_device_properties(device)
@@ -45,7 +45,7 @@ def device_facts(device: torch.device) -> dict:
 
 @contextmanager
 def explaining_memory(trainer: Trainer) -> Iterator[None]:
-    """Raise ResourceError, with the arithmetic and the parts that would fit, where the device has no memory left."""
+    """Raise ResourceError with the arithmetic and the number of parts that would fit when the device is out of memory."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
@@ -55,23 +55,23 @@ def explaining_memory(trainer: Trainer) -> Iterator[None]:
 
 
 def refusal(trainer: Trainer, rank: int, device: str, free: int, total: int) -> str:
-    """Return why a rank does not fit its device: needed, available, and what would fit."""
+    """Return the message for a rank that does not fit its device: needed, available, and a remedy."""
     text = f"rank {rank}: out of memory on {device}, which has {total / 1e9:.3g} GB, {free / 1e9:.3g} GB of them free"
     need = device_need(trainer, total)
     if need is None:
-        return f"{text}; take more ranks, or --dtype bfloat16"
+        return f"{text}; use more ranks, or --dtype bfloat16"
     parts = trainer.dgraph.comm.size // trainer.dgraph.replication
     enough = need.parts_that_fit(parts)
     text += f"; the training takes {need.arithmetic()} by prediction"
     if enough is None:
-        return f"{text}; more parts do not help: take a device with more memory, or --dtype bfloat16"
+        return f"{text}; more parts do not help: use a device with more memory, or --dtype bfloat16"
     if enough == parts:
-        return f"{text}, which would fit a device that this rank has for itself: are other ranks or programs on it?"
-    return f"{text}; {enough} parts, each on a device of its own, would fit; or --dtype bfloat16"
+        return f"{text}, which fits a device without other users: are other ranks or programs on it?"
+    return f"{text}; {enough} parts, each on its own device, would fit; or --dtype bfloat16"
 
 
 def device_need(trainer: Trainer, available_bytes: int) -> DeviceNeed | None:
-    """Return what a trainer's rank takes of its device by prediction; None where the model cannot run without data."""
+    """Return the predicted memory of this rank on its device; None if the model cannot run without data."""
     A, X, rows = trainer.dgraph.A, trainer.dgraph.X, trainer.steps.rows
     step = rows.A if rows.is_pruned else None
     try:

@@ -30,11 +30,11 @@ def predict(
     """Predict every node with the best weights of a run; write the classes in original node order.
 
     Args:    run_dir     the folder that `spgnn train --out` wrote.
-             source      GRAPH, with `out`; the run's own if omitted.
-             out         .npy to write, run_dir/predictions.npy if omitted; embeddings: .npy for the
+             source      GRAPH, with `out`; default: that of the run.
+             out         .npy to write; default: run_dir/predictions.npy. embeddings: .npy for the
                          inputs of the last layer (N, hidden).
-    Returns: report with the file, sizes, and scores where the graph has labels.
-    Collective; the number of ranks is free, but for a run whose GRAPH is a folder of parts.
+    Returns: report with the file, sizes, and scores if the graph has labels.
+    Collective, on any number of ranks; a run whose GRAPH is a partition folder needs as many as it has parts.
     """
     folder = Path(run_dir)
     together(comm, _check_outputs, folder, source, out, embeddings, root=0)
@@ -45,7 +45,7 @@ def predict(
         run_values(source or graph, config)
         | {"option.out": out or "", "option.embeddings": embeddings or "", "option.weights": weights},
     )
-    if source is not None:  # another graph has features, labels and splits of its own
+    if source is not None:  # another graph has its own features, labels and split
         config = replace(config, format="", features="", labels="", split="auto")
     # One pass, and where the run was trained may be elsewhere; the machine's file would only choose a scheme.
     config = replace(config, device="cpu", machine=TrainConfig().machine)

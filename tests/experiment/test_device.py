@@ -83,7 +83,7 @@ def test_train_on_cuda_without_a_device_is_one_line_with_the_fix(capsys):
 
 def test_tf32_on_the_cpu_is_refused(capsys):
     assert cli.main(["train", "sbm:n=50,seed=0", "--tf32", "--epochs", "1"]) == 2
-    assert "--tf32 is of GPUs" in capsys.readouterr().err
+    assert "--tf32 requires --device cuda" in capsys.readouterr().err
 
 
 def test_an_unknown_device_is_refused():
@@ -131,6 +131,6 @@ def test_a_refusal_names_the_parts_that_would_fit(trainer, monkeypatch):
     monkeypatch.setattr("spgnn.analysis.device_memory.CONTEXT_BYTES", 0)
     needed = device_need(trainer, 0).memory
     whole = needed.parts["weights and optimiser"]
-    assert "; 2 parts, each on a device of its own, would fit" in refusal(
+    assert "; 2 parts, each on its own device, would fit" in refusal(
         trainer, 0, "cuda:0", 0, (needed.training + whole) // 2 + 1
     )

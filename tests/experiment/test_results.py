@@ -256,7 +256,7 @@ def test_an_error_on_ranks_that_are_threads_ends_python_as_an_error_does():
     body += "spgnn.run_threads(3, wrong)"
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 1 and "the last layer writes one a class" in done.stderr, done.stderr
+        assert done.returncode == 1 and "the last layer must have f_out = " in done.stderr, done.stderr
 
 
 def test_a_module_with_an_attribute_called_widths_is_no_stack():

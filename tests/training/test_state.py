@@ -21,6 +21,8 @@ CASES = {
     "sgd": {"optimizer": "sgd", "lr": 0.5, "weight_decay": 0.01},
     "adam, dropout": {"dropout": 0.4, "decay_layers": "first", "weight_decay": 0.05},
     "sgd, dropout": {"optimizer": "sgd", "lr": 0.5, "dropout": 0.4},
+    "error feedback": {"wire": "int8", "optimizer": "sgd", "lr": 0.5},
+    "error feedback, dropout": {"wire": "int8", "dropout": 0.4},
     "pruned": {"prune": "always"},
     "patience": {"patience": 2, "epochs": 60},
     "patience, dropout": {"patience": 3, "epochs": 60, "dropout": 0.4},
@@ -29,8 +31,9 @@ CASES = {
 }
 
 
-def trainer_of(comm, dropout=0.0, dtype=torch.float32, hidden=5, **options) -> Trainer:
-    dgraph = distribute(random_graph(n=60, edges=300, use="undirected"), comm, method="random", dtype=dtype)
+def trainer_of(comm, dropout=0.0, hidden=5, wire="float32", **options) -> Trainer:
+    graph = random_graph(n=60, edges=300, use="undirected")
+    dgraph = distribute(graph, comm, method="random", wire=wire, wire_gradients=wire)
     model = Stack(GCN(6, hidden, act="relu", norm="layer"), GCN(hidden, 3), dropout=dropout)
     return Trainer(model, dgraph, TrainConfig(**{"epochs": 9, "lr": 0.05} | options))
 
@@ -38,6 +41,7 @@ def trainer_of(comm, dropout=0.0, dtype=torch.float32, hidden=5, **options) -> T
 def stored(state: dict) -> dict:
     """Return a state as its files would give it back."""
     tensors = {part: load(save(state[part])) for part in ("model", "optimizer", "best")}
+    tensors["step"] = {"feedback": load(save(state["step"]["feedback"]))}
     return json.loads(json.dumps({part: value for part, value in state.items() if part not in tensors})) | tensors
 
 

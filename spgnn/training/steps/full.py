@@ -32,7 +32,8 @@ class FullStep:
     """A Step on all nodes of a DistGraph, with one update a run.
 
     Args: model   its weights are on the device of the graph and the same on all ranks, see make_full_step.
-    rows    StepRows, what a run computes with; split_n (n,) of the own nodes; n_train of all ranks.
+    rows     StepRows: operator and input of the training passes.
+    split_n  (n,) of the own nodes; n_train: training nodes with a label, all ranks.
     Collective, as every method but those of the state.
     """
 
@@ -46,6 +47,7 @@ class FullStep:
             dgraph.keep()
         self.rows = StepRows(dgraph, model, config, self.split_n)
         self.feedback = Feedback()
+        self._state: dict[str, Any] | None = None  # before a run that has not ended
         self._count_rows()
         self.rows.prepare_adjoint()
         self.optimizer = make_optimizer(model, config)
@@ -53,18 +55,21 @@ class FullStep:
 
     @property
     def gives_logits(self) -> bool:
-        """Whether the training pass computes what an evaluation would: all rows, and nothing random."""
+        """Whether a training pass computes the logits of an evaluation: all rows, and nothing random."""
         return not (self.rows.is_pruned or getattr(self.model, "is_random", True))
 
     def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
         """Run one training epoch and return the global loss."""
         self.check_trained()
+        if on_logits is not None:  # which may ask for the state, and the forward pass changes residuals
+            self._state = self.state_dict()
         Z_nC = self.forward(epoch)
         if on_logits is not None and on_logits(Z_nC.detach()):
             return None
         loss = self.loss(Z_nC, overwrite=True)
         del Z_nC
         self.update(loss)
+        self._state = None
         return self.global_loss()
 
     def check_trained(self) -> None:
@@ -73,7 +78,7 @@ class FullStep:
             raise UsageError("no weight of the model requires a gradient; there is nothing to train")
 
     def forward(self, epoch: int | EpochKeys) -> torch.Tensor:
-        """Return the logits of a training pass, (n, C), of the rows that the loss reads at least."""
+        """Return the logits of a training pass, (n, C): of all own nodes, or of the rows of a pruned step."""
         dgraph = self.dgraph
         self.model.train()
         self.optimizer.zero_grad()
@@ -85,10 +90,10 @@ class FullStep:
         if Z_nC.shape != (n, C):  # the same on all ranks
             if Z_nC.ndim != 2 or len(Z_nC) != n:
                 raise ShapeError(
-                    f"the model returns {tuple(Z_nC.shape)}; expected a row for each of this rank's {n} nodes and {C} columns"
+                    f"the model returns {tuple(Z_nC.shape)}; expected ({n}, {C}), a row per own node and a column per class"
                 )
             raise ShapeError(
-                f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {C} classes; the last layer writes one a class"
+                f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {C} classes; the last layer must have f_out = {C}"
             )
         return Z_nC
 
@@ -135,12 +140,13 @@ class FullStep:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the residuals of lossy wires; dropout is a function of seed, epoch and node."""
-        return {"feedback": self.feedback.state_dict()}
+        """Return the residuals of lossy wires after the last whole run; dropout is a function of seed, epoch and node."""
+        return {"feedback": self.feedback.state_dict()} if self._state is None else self._state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state_dict of this rank."""
         self.feedback.load_state_dict(state["feedback"], self.dgraph.A.device)
+        self._state = None
 
     def _count_rows(self) -> None:
         y_n, dgraph = self.dgraph.y_n, self.dgraph
@@ -154,7 +160,7 @@ class FullStep:
         self._train_rows = is_train_n.to(dgraph.A.device).nonzero().squeeze(1)
         self.n_train = sum_ranks(len(self._train_rows) if dgraph.is_counted else 0, self.comm)
         if self.n_train == 0:
-            raise GraphError(f"{dgraph.name}: no training node has a label; the split has to put some into train")
+            raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
 
 
 def make_full_step(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig) -> FullStep:

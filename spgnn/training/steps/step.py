@@ -1,4 +1,4 @@
-"""Step: what Trainer asks of one way to train a model; and the sums over the ranks that every such way needs.
+"""Step: the protocol of the ways to train a model that Trainer runs, and the sums over ranks that they share.
 
 Shapes: n own rows, C classes.
 """
@@ -53,7 +53,7 @@ class Step(Protocol):
     def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
         """Train up to the end of an epoch, with any number of updates, and return its loss over all ranks.
 
-        Args:   epoch      counts from 1; all that is random depends on it and the seed alone.
+        Args:   epoch      counts from 1; random numbers depend on it and on the seed alone.
                 on_logits  (logits of the own nodes) -> whether to stop: then the weights stay and None is returned.
         Raises: NumericalError on all ranks where the loss is not finite.
         Collective.
@@ -63,12 +63,12 @@ class Step(Protocol):
         """Return the predicted bytes that this rank sends in one run; None where they are not known."""
 
     def release_input(self) -> bool:
-        """Free what no later run or evaluation reads of the input, and return whether there was such."""
+        """Free input that no later run or evaluation reads, and return whether there was any."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what this rank needs to go on after the last whole run, without weights and optimizer.
+        """Return the state of this rank after the last whole run, without weights and optimizer.
 
-        Tensors and JSON values in nested dicts; what is random is a function of the epoch and not in it.
+        Tensors and JSON values in nested dicts. There is no generator state: random numbers depend on seed and epoch.
         """
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ class Step(Protocol):
 
 
 class WrappedStep:
-    """A Step around another one, which does all that a subclass does not."""
+    """A Step that passes every call on to another one; subclasses change some."""
 
     def __init__(self, step: Step):
         self.inner = step
@@ -90,7 +90,7 @@ class WrappedStep:
 def sum_gradients(parameters: list[torch.nn.Parameter], comm, is_counted: bool) -> None:
     """Add the gradients of weights over the ranks, in one all-reduce. Collective.
 
-    Args: is_counted  False: this rank's rows are counted by another one, and its gradients left out.
+    Args: is_counted  False: another rank counts the rows of this one, whose gradients are left out.
     """
     for parameter in parameters:
         if parameter.grad is None:  # on one rank as on several: weight decay acts on it

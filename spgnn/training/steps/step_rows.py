@@ -22,11 +22,12 @@ from ...spmm.pruning import PrunedSpMM, needed_rows
 
 
 class StepRows:
-    """What a training step computes with.
+    """Operator, input and rows of the loss of a training step.
 
     A, X      operator and input of the model: those of the DistGraph, or pruned ones.
-    rows      own rows that the logits of a step stand for, (n_L,) indices; None: all.
-    plans     of the layers, None where the model is no chain of A H W; why: of pruning or not.
+    rows      own rows of which a step computes logits, (n_L,) indices; None: all.
+    plans     of the layers, None where the model is no chain of A H W.
+    why       the reason for pruning or not.
     Raises: UsageError where prune = "always" and the layers or an X with a gradient do not allow it.
     Collective to make.
     """
@@ -41,21 +42,21 @@ class StepRows:
             self.why = "all rows: a layer is not a chain A H W"
             if config.prune == "always":
                 raise UsageError(
-                    "prune = always needs layers that are chains A H W, such as GCN; a layer of one's own reads rows that are not known"
+                    "prune = always requires layers that are chains A H W, such as GCN: the rows that a custom layer reads are not known"
                 )
             return
         if getattr(dgraph.X, "requires_grad", False):
             self.why = "all rows: X requires a gradient"
             if config.prune == "always":
                 raise UsageError(
-                    "prune = always takes the rows of X that a step reads once, and X requires a gradient; leave prune at auto"
+                    "prune = always copies the rows of X that a step reads, but X requires a gradient; use prune = auto"
                 )
             return
         train_n = (split_n == 0) & _has_label(dgraph.y_n)
         n_layers, everything = len(self.plans), np.ones_like(train_n)
         full = self._work(dgraph, [everything] * (n_layers + 1))
         saves = partial(pruning_saves, full, eval_every=config.eval_every, is_random=getattr(model, "is_random", True))
-        # No layer has fewer rows than the last: where that is too much already, the rest need not be known.
+        # No layer has fewer rows than the last: if that alone is too much, the others need not be counted.
         at_least = self._work(dgraph, [train_n] * (n_layers + 1))
         if config.prune == "auto" and not saves(at_least):
             self.why = f"all rows: those that train take {at_least / max(full, 1):.0%} of the multiply-adds of all rows or more"
@@ -77,14 +78,14 @@ class StepRows:
         return self.A.layers[number - 1] if self.is_pruned else self.A
 
     def of(self, values_n: torch.Tensor) -> torch.Tensor:
-        """Return the values of the rows that the logits stand for."""
+        """Return the values of the rows of which a step computes logits."""
         return values_n if self.rows is None else values_n[torch.from_numpy(self.rows)]
 
     def prepare_adjoint(self) -> None:
         self.A.prepare_adjoint()
 
     def sent_bytes(self) -> int | None:
-        """Return the bytes that this rank sends in one training epoch, from the plans of the layers; None where they are not known."""
+        """Return the predicted bytes that this rank sends in one training epoch; None without plans of the layers."""
         if self.plans is None:
             return None
         forward = sum(

@@ -91,6 +91,15 @@ def memory_bytes() -> int:
     return total
 
 
+def free_address_bytes() -> int | None:
+    """Return how much more this process may map where its address space is limited (ulimit -v); None: it is not."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return None
+    mapped = _read("/proc/self/statm").split()[:1]
+    return max(0, limit - sum(map(int, mapped)) * os.sysconf("SC_PAGE_SIZE"))
+
+
 def cache_bytes() -> int:
     """Return the size of the largest cache of a core; 8 MiB where the system does not tell."""
     sizes = [_read(f"/sys/devices/system/cpu/cpu0/cache/index{level}/size") for level in range(5)]

@@ -6,6 +6,7 @@ Shapes: n own rows, g ghost rows, L layers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
@@ -74,9 +75,10 @@ class PrunedSpMM:
         """Return the operator of a layer."""
         return self.layers[layer - 1].at(layer, is_last)
 
-    def prepare_adjoint(self) -> None:
-        for layer in self.layers:
-            if layer.kept is None:  # a kept product has no backward through A
+    def prepare_adjoint(self, has_backward: Sequence[bool]) -> None:
+        """Make the transposes of the layers whose backward multiplies with A."""
+        for layer, is_asked in zip(self.layers, has_backward):
+            if is_asked:
                 layer.prepare_adjoint()
 
     def _kept_layer(self, A: DistSpMM, X, out_n) -> DistSpMM:

@@ -19,6 +19,7 @@ from ...errors import UsageError
 from ...layers import Stack
 from ...spmm.features import SparseRows
 from ...spmm.pruning import PrunedSpMM, needed_rows
+from .step_memory import SHARE, step_memory
 
 
 class StepRows:
@@ -69,6 +70,15 @@ class StepRows:
                 f"all rows: those that reach a training node take {share}, and scores would need a pass of their own"
             )
             return
+        if config.prune == "auto" and dgraph.A.device.type == "cpu":
+            n_train = int(train_n.sum()) if dgraph.is_multilabel else None
+            memory = step_memory(dgraph, model, self.plans, masks, n_train)
+            if not memory.fits:
+                self.why = (
+                    f"all rows: with pruned steps a host would need {memory.pruned / 1e9:.1f} GB, "
+                    f"over {SHARE:.0%} of its {memory.available / 1e9:.1f} GB"
+                )
+                return
         self.is_pruned, self.why = True, f"rows that reach a training node: {share}"
         self.A = PrunedSpMM(dgraph.A, dgraph.X, masks, self.plans[0].is_kept)
         self.X, self.rows = self.A.X, np.flatnonzero(train_n)
@@ -82,7 +92,11 @@ class StepRows:
         return values_n if self.rows is None else values_n[torch.from_numpy(self.rows)]
 
     def prepare_adjoint(self) -> None:
-        self.A.prepare_adjoint()
+        """Make the transposes that backward multiplies with."""
+        if self.is_pruned:
+            self.A.prepare_adjoint([plan.exchanges_backward > 0 for plan in self.plans])
+        else:
+            self.A.prepare_adjoint()
 
     def sent_bytes(self) -> int | None:
         """Return the predicted bytes that this rank sends in one training epoch; None without plans of the layers."""

@@ -1,0 +1,121 @@
+"""Whether the hosts' memory takes the second operator and the buffers of pruned training steps.
+
+Shapes: n own rows, g ghost rows. Bytes throughout.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from ...cost.schedule import LayerPlan
+from ...distgraph import DistGraph
+from ...machine import free_address_bytes, host_id, memory_bytes, rss_bytes
+from ...spmm.dry import dry_run
+from ...spmm.dry_operator import RankRows, Setting, setting_of
+from ...spmm.features import SparseRows
+from ...spmm.kernels.buffers import sum_dtype
+from ...spmm.kernels.panels import panel_bytes
+
+SHARE = 0.8  # of a host's memory: the rest is for what is not predicted, and for others
+
+
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """Predicted bytes of a training on the host that has least left for pruned steps, and what that host has.
+
+    pruned, full  with pruned steps and with steps of all rows.
+    """
+
+    pruned: float
+    full: float
+    available: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether pruned steps take SHARE of the memory or less, or no more than those of all rows."""
+        return self.pruned <= max(SHARE * self.available, self.full)
+
+
+def step_memory(
+    dgraph: DistGraph, model: torch.nn.Module, plans: Sequence[LayerPlan], masks: list[np.ndarray], n_train: int | None
+) -> StepMemory:
+    """Return what the hosts need and have, where rows are pruned to the masks of needed_rows; the same on all ranks.
+
+    What processes hold now is measured; what steps and evaluations add is predicted.
+    Args: n_train  own rows of a multi-label loss, else None.
+    Collective.
+    """
+    full = setting_of(dgraph.A, dgraph.X, n_train=n_train)
+    added = [
+        _buffer_bytes(dgraph, model, pruned_setting(full, dgraph, plans, masks))
+        + _operator_bytes(dgraph, plans, masks),
+        _buffer_bytes(dgraph, model, full),
+    ]
+    mine = [host_id(), os.getpid(), rss_bytes(), memory_bytes(), free_address_bytes(), *added]
+    return tightest(dgraph.comm.all_gather_json(mine))
+
+
+def tightest(ranks: list[list]) -> StepMemory:
+    """Return the memory of the host, or of the process with a limit, that has least left.
+
+    Args: ranks  host, process, bytes that it holds, bytes of the host, bytes that the process may map (None: any) and
+                 what steps add, pruned and of all rows; of each rank.
+    """
+    held, host_bytes, pruned, full = {}, {}, Counter(), Counter()
+    for host, process, rss, memory, _, with_pruned, with_full in ranks:
+        held[host, process], host_bytes[host] = rss, memory
+        pruned[host] += with_pruned
+        full[host] += with_full
+    for (host, _), rss in held.items():
+        pruned[host] += rss
+        full[host] += rss
+    found = [StepMemory(pruned[host], full[host], memory) for host, memory in host_bytes.items()]
+    for _, _, rss, _, free, with_pruned, with_full in ranks:
+        if free is not None:
+            found.append(StepMemory(rss + with_pruned, rss + with_full, rss + free))
+    return min(found, key=lambda of: max(SHARE * of.available, of.full) - of.pruned)
+
+
+def pruned_setting(full: Setting, dgraph: DistGraph, plans: Sequence[LayerPlan], masks: list[np.ndarray]) -> Setting:
+    """Return the setting of pruned steps before their operators are made; at most as many rows are sent as without."""
+    is_cached = plans[0].is_kept
+    counts = [int(mask.sum()) for mask in masks]
+    steps = [RankRows(n, m, full.rows.sent, full.rows.received) for n, m in zip(counts[1:], counts)]
+    if is_cached:
+        steps[0] = RankRows(counts[1], full.rows.m)
+    left = dgraph.A.kept if is_cached else dgraph.X
+    nnz = None
+    if isinstance(left, SparseRows):
+        nnz = int(np.diff(left.csr.indptr)[masks[1 if is_cached else 0]].sum())
+    return replace(full, steps=tuple(steps), step_is_cached=is_cached, step_nnz=nnz)
+
+
+def _buffer_bytes(dgraph: DistGraph, model: torch.nn.Module, setting: Setting) -> int:
+    """Return the bytes of buffers and of the column panels of the whole operator."""
+    A, run = dgraph.A, dry_run(model, setting, shared=(dgraph,))
+    nonzero = 4 + sum_dtype(A.dtype).itemsize
+    return run.buffer_bytes + panel_bytes(A.n, A.m, A.A_oo.nnz, run.widest_sum, nonzero)
+
+
+def _operator_bytes(dgraph: DistGraph, plans: Sequence[LayerPlan], masks: list[np.ndarray]) -> int:
+    """Return the bytes of the operators of pruned layers, their transposes and panels, and of rows of X or A X."""
+    A, total = dgraph.A, 0
+    nonzero = 4 + sum_dtype(A.dtype).itemsize
+    lengths_n = np.diff(A.blocks.A_oo.indptr) + np.diff(A.blocks.A_og.indptr)
+    for plan, in_n, out_n in zip(plans, masks, masks[1:]):
+        if plan.is_kept:
+            continue
+        n, m, nnz = int(out_n.sum()), int(in_n.sum()), int(lengths_n[out_n].sum())
+        copies = 1 + (plan.exchanges_backward > 0)
+        total += copies * (nonzero * nnz + panel_bytes(n, m, nnz, plan.width * A.dtype.itemsize, nonzero)) + 8 * (n + m)
+    left = A.kept if plans[0].is_kept else dgraph.X
+    rows = masks[1 if plans[0].is_kept else 0]
+    if isinstance(left, SparseRows):
+        return total + 2 * nonzero * int(np.diff(left.csr.indptr)[rows].sum()) + 8 * int(rows.sum())
+    return total + int(rows.sum()) * left.shape[1] * left.element_size()

@@ -1,0 +1,66 @@
+"""prune = auto computes all rows where a host's memory does not take the second operator."""
+
+import pytest
+from graphs import random_graph
+from worlds import parallel
+
+from spgnn.config import TrainConfig
+from spgnn.distgraph import distribute
+from spgnn.layers import GCN, Stack
+from spgnn.spmm.dry_operator import setting_of
+from spgnn.spmm.pruning import needed_rows
+from spgnn.training import Trainer
+from spgnn.training.steps import step_memory as module
+from spgnn.training.steps.step_memory import StepMemory, pruned_setting, tightest
+
+GB = 10**9
+
+
+def trainer(comm, prune="auto", n=400, sparse=False, **model):
+    """Of a graph whose third layer alone has few rows: the second has nearly all nonzeros."""
+    graph = random_graph(n=n, edges=20 * n, f=16, classes=24, use="undirected", train_every=20, sparse=sparse)
+    dgraph = distribute(graph, comm, method="random")
+    stack = Stack(GCN(16, 24, act="relu"), GCN(24, 24, act="relu"), GCN(24, 24), **model)
+    return Trainer(stack, dgraph, TrainConfig(prune=prune, eval_every=10))
+
+
+@parallel([1, 2, 4], mpi=[])
+@pytest.mark.parametrize("prune, gigabytes, is_pruned", [("auto", 64, True), ("auto", 1e-3, False), ("always", 1e-3, True)])  # fmt: skip
+def test_rows_are_pruned_where_the_memory_takes_it_or_where_they_always_are(
+    comm, monkeypatch, prune, gigabytes, is_pruned
+):
+    monkeypatch.setattr(module, "memory_bytes", lambda: int(gigabytes * GB))
+    rows = trainer(comm, prune, n=3000).steps.rows
+    assert rows.is_pruned is is_pruned
+    assert is_pruned or rows.why.endswith("over 80% of its 0.0 GB")
+
+
+@parallel([1, 2], mpi=[])
+@pytest.mark.parametrize("model", [{}, {"dropout": 0.5}], ids=["kept", "dropped out"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_setting_before_the_operators_are_made_is_theirs_but_for_rows_that_travel(comm, model, sparse):
+    found = trainer(comm, "always", sparse=sparse, **model)
+    rows, dgraph = found.steps.rows, found.dgraph
+    train_n = (found.steps.split_n == 0) & (dgraph.y_n >= 0).numpy()
+    masks = needed_rows(dgraph.A, train_n, 3)
+    before = pruned_setting(setting_of(dgraph.A, dgraph.X), dgraph, rows.plans, masks)
+    made = setting_of(dgraph.A, dgraph.X, rows.A)
+    sizes = lambda setting: [(of.n, of.m) for of in setting.steps]
+    assert sizes(before) == sizes(made) and before.step_nnz == made.step_nnz
+    travel = lambda setting: sum(sum(of.sent) + sum(of.received) for of in setting.steps)
+    assert travel(before) >= travel(made) and (comm.size > 1 or before == made)
+
+
+def test_the_host_with_least_left_decides_and_a_process_counts_once():
+    alone = ["a", 1, 2 * GB, 10 * GB, None, 5 * GB, 1 * GB]
+    assert tightest([alone]) == StepMemory(7 * GB, 3 * GB, 10 * GB) and tightest([alone]).fits
+    threads = tightest([alone, alone])
+    assert threads.pruned == 12 * GB and not threads.fits
+    small = ["b", 1, 2 * GB, 8 * GB, None, 5 * GB, 1 * GB]
+    assert not tightest([alone, small]).fits and tightest([alone, small]).available == 8 * GB
+    limited = alone[:4] + [5 * GB, 5 * GB, 1 * GB]
+    assert tightest([limited]) == StepMemory(7 * GB, 3 * GB, 7 * GB) and not tightest([limited]).fits
+
+
+def test_pruned_steps_that_take_less_than_all_rows_are_taken_however_little_there_is():
+    assert StepMemory(9 * GB, 10 * GB, 1 * GB).fits and not StepMemory(10 * GB, 9 * GB, 1 * GB).fits

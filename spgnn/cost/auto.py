@@ -14,6 +14,7 @@ from .seconds import RankProduct, cheaper_scheme
 
 WIDTH = 64  # columns of the product that is compared; the times of both schemes grow alike with it
 SAVES = 0.95  # pruning has to take less than this share of the work, or the second operator is not worth its memory
+MEMORY_SHARE = 0.8  # of a host's memory for pruned steps: the rest is for what is not predicted, and for others
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,3 +61,11 @@ def pruning_saves(full: float, pruned: float, eval_every: int, is_random: bool) 
     """
     evaluation = full / eval_every
     return 3 * pruned <= SAVES * (3 * full + (evaluation if is_random else 0)) - evaluation
+
+
+def pruning_fits(full_bytes: float, pruned_bytes: float, host_bytes: float) -> bool:
+    """Return whether pruned steps leave a host enough memory, or take no more of it than steps of all rows do.
+
+    Args: full_bytes, pruned_bytes  that all ranks of the host need with steps of all rows, and with pruned ones.
+    """
+    return pruned_bytes <= max(MEMORY_SHARE * host_bytes, full_bytes)

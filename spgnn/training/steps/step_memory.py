@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from ...cost.auto import MEMORY_SHARE, pruning_fits
 from ...cost.schedule import LayerPlan
 from ...distgraph import DistGraph
 from ...machine import free_address_bytes, host_id, memory_bytes, rss_bytes
@@ -21,8 +22,6 @@ from ...spmm.dry_operator import RankRows, Setting, setting_of
 from ...spmm.features import SparseRows
 from ...spmm.kernels.buffers import sum_dtype
 from ...spmm.kernels.panels import panel_bytes
-
-SHARE = 0.8  # of a host's memory: the rest is for what is not predicted, and for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +37,13 @@ class StepMemory:
 
     @property
     def fits(self) -> bool:
-        """Whether pruned steps take SHARE of the memory or less, or no more than those of all rows."""
-        return self.pruned <= max(SHARE * self.available, self.full)
+        """Whether pruned steps may be taken."""
+        return pruning_fits(self.full, self.pruned, self.available)
+
+    @property
+    def left(self) -> float:
+        """Bytes that pruned steps could take beyond what they need; less than 0 where they do not fit."""
+        return max(MEMORY_SHARE * self.available, self.full) - self.pruned
 
 
 def step_memory(
@@ -79,7 +83,7 @@ def tightest(ranks: list[list]) -> StepMemory:
     for _, _, rss, _, free, with_pruned, with_full in ranks:
         if free is not None:
             found.append(StepMemory(rss + with_pruned, rss + with_full, rss + free))
-    return min(found, key=lambda of: max(SHARE * of.available, of.full) - of.pruned)
+    return min(found, key=lambda of: of.left)
 
 
 def pruned_setting(full: Setting, dgraph: DistGraph, plans: Sequence[LayerPlan], masks: list[np.ndarray]) -> Setting:

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from ...config import TrainConfig
-from ...cost.auto import pruning_saves
+from ...cost.auto import MEMORY_SHARE, pruning_saves
 from ...cost.schedule import LayerPlan, plan_layers
 from ...distgraph import DistGraph
 from ...errors import UsageError
 from ...layers import Stack
 from ...spmm.features import SparseRows
 from ...spmm.pruning import PrunedSpMM, needed_rows
-from .step_memory import SHARE, step_memory
+from .step_memory import step_memory
 
 
 class StepRows:
@@ -76,7 +76,7 @@ class StepRows:
             if not memory.fits:
                 self.why = (
                     f"all rows: with pruned steps a host would need {memory.pruned / 1e9:.1f} GB, "
-                    f"over {SHARE:.0%} of its {memory.available / 1e9:.1f} GB"
+                    f"over {MEMORY_SHARE:.0%} of its {memory.available / 1e9:.1f} GB"
                 )
                 return
         self.is_pruned, self.why = True, f"rows that reach a training node: {share}"

@@ -77,7 +77,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
       copies       own and ghost rows of all parts over nodes
       entropy      of the labels of a part in bits, average of the parts
       imbalance    nonzeros multiplied by the busiest rank over the average
-      bytes/epoch  sent by all ranks in a training step; with --widths, --simulate or --json
+      bytes/epoch  by all ranks in a step; with --widths, --simulate or --json
       seconds      to make the partition
 
     --simulate adds the milliseconds of an epoch by phase; "hidden" is the part of the exchanges that overlaps

@@ -18,7 +18,7 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> None:
 
     \b
       spgnn train wordnet --epochs 60 --out runs/out/demo
-      mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/demo
+      mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/ranks
       spgnn train --config runs/out/demo/config.toml --seed 1 --out NEW
 
     GRAPH may also be a partition folder, written by `spgnn partition --out`; each rank then reads its own part

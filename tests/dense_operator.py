@@ -14,14 +14,15 @@ class DenseOperator:
     name, order, fixed_input, sent_so_far, threads = "dense", "auto", None, 0, 0
     dtype, device = torch.float64, torch.device("cpu")
 
-    def __init__(self, A_NN):
+    def __init__(self, A_NN, with_norm=None):
+        self.with_norm = with_norm or (lambda how: self)
         self.A = torch.as_tensor(np.asarray(A_NN), dtype=torch.float64)
         self.n = self.m = self.A.shape[0]
         self.node_n = np.arange(self.n)
         self.pool, self.ops = BufferPool(), Operations()
 
-    def at(self, layer=None, is_last=False):
-        return self
+    def at(self, layer=None, is_last=False, operator=None):
+        return self if operator is None else self.with_norm(operator)
 
     def select(self, H_NF):
         return H_NF

@@ -33,14 +33,18 @@ def random_graph(
 
 
 def dense_operator(graph: Graph, how: str = "gcn") -> np.ndarray:
-    """D_r^-1/2 (A + I) D_c^-1/2, D^-1 A or A by plain dense arithmetic."""
+    """D_r^-1/2 (A + I) D_c^-1/2, D^-1 A, D^-1 (A + I), A or the pattern of A + I by plain dense arithmetic."""
     A = graph.A.toarray().astype(np.float64)
     inverse = lambda x: np.divide(1.0, x, out=np.zeros_like(x), where=x > 0)
-    if how == "row":
+    stored = sp.csr_array(graph.A)
+    stored.data = np.ones_like(stored.data)
+    pattern = stored.toarray().astype(np.float64)
+    if how == "loops":
+        return np.maximum(pattern, np.eye(len(A)))
+    if how in ("gcn", "row_loops"):
+        A = A + np.diag(1.0 - np.diag(pattern))
+    if how in ("row", "row_loops"):
         return inverse(A.sum(1))[:, None] * A
     if how == "gcn":
-        stored = sp.csr_array(graph.A)
-        stored.data = np.ones_like(stored.data)
-        A = A + np.diag(1.0 - np.diag(stored.toarray()))
         A = inverse(np.sqrt(A.sum(1)))[:, None] * A * inverse(np.sqrt(A.sum(0)))[None, :]
     return A

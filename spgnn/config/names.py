@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 Edges = Literal["undirected", "directed", "reversed"]
-Norm = Literal["gcn", "row", "none"]  # of the adjacency matrix
+Norm = Literal["gcn", "row", "none", "row_loops", "loops"]  # of the adjacency matrix
 LayerNorm = Literal["none", "layer"]
 Dtype = Literal["float32", "float64", "bfloat16"]
 Order = Literal["auto", "spmm_first"]

@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 
-from ..graph import with_self_loops
+from ..graph import lacks_loop, with_self_loops
 from ..partition.locality import in_order, local_order
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.exchange_plan import ExchangePlan
 from ..spmm.exchange.index_map import IndexMap, broadcast_map, columns_map
-from ..spmm.exchange.scaling import row_sums, scaled_blocks
+from ..spmm.exchange.scaling import row_sums
 from ..spmm.exchange.stages import Blocks
-from ..spmm.operator import DistSpMM, make_operator
+from ..spmm.norms import WITH_LOOPS, Norms, RawBlocks
+from ..spmm.operator import DistSpMM
 from .choice import choose_scheme
 
 
@@ -31,7 +31,7 @@ def assemble(
 
     Args: edges     the rows A_nN of this rank alone, which are taken out: they are no longer needed once they are split.
           own_n     their original ids, (n,).
-          owner_of  function of original ids to their block rows; operator: gcn, row or none.
+          owner_of  function of original ids to their block rows; operator: the normalisation of A.
           machine   of the cost model, for scheme auto.
           locality  own rows may be reordered.
     """
@@ -46,22 +46,23 @@ def assemble(
     if order_n is not None:
         A_oo, A_og = in_order(A_oo, order_n), sp.csr_array(A_og[order_n])
         index = replace(index, own_n=index.own_n[order_n])
-    if operator == "gcn":
-        A_oo = with_self_loops(A_oo)
-    rows_n = row_sums(A_oo, A_og)
+    has_loops, holds_own, loopless = operator in WITH_LOOPS, True, A_oo
+    A_oo = with_self_loops(A_oo) if has_loops else A_oo
+    loopless_n = np.diff(A_oo.indptr) > np.diff(loopless.indptr) if has_loops else lacks_loop(A_oo)
+    del loopless
+    sums_n = row_sums(A_oo, A_og)
     if layout.row_sum is not None:  # 1.5D: this process column multiplies some blocks of the row
-        A_oo = A_oo if layout.block in layout.owners else sp.csr_array(A_oo.shape, dtype=A_oo.dtype)
+        holds_own = layout.block in layout.owners
+        A_oo = A_oo if holds_own else sp.csr_array(A_oo.shape, dtype=A_oo.dtype)
         part = Blocks(A_oo, A_og, index).of_owners(layout.owners)
         A_og, index = part.A_og, part.index
     # Degrees and masks travel as they are, whatever the wire.
     base = None if layout.comm.size == 1 else ExchangePlan(layout.column, index, layout.pool, layout.threads)
-    A_oo, A_og = scaled_blocks(
-        A_oo, A_og, rows_n, base, operator, np.float64 if layout.dtype == torch.float64 else np.float32
-    )
-    blocks, covers = Blocks(A_oo, A_og, index), None
+    raw, covers = RawBlocks(Blocks(A_oo, A_og, index), sums_n, loopless_n, has_loops, holds_own), None
+    del A_oo, A_og
     if layout.scheme == "auto":
-        layout.scheme, layout.why, covers = choose_scheme(blocks, layout, machine)
-    return make_operator(blocks, layout, operator, base, covers), order_n
+        layout.scheme, layout.why, covers = choose_scheme(raw.blocks, layout, machine)
+    return Norms(raw, base, layout, covers).first(operator), order_n
 
 
 def _index(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, layout: Layout) -> IndexMap:

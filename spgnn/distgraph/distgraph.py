@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..config.names import Norm
 from ..dist import Communicator
 from ..machine import give_back_memory
 from ..spmm.features import SparseRows
@@ -61,16 +62,17 @@ class DistGraph:
         """Bytes that this rank sent to make the cached A X."""
         return 0 if self.A.fixed_input is None else self.A.fixed_input.setup_bytes
 
-    def keep(self) -> None:
+    def keep(self, operator: Norm | None = None) -> None:
         """Compute A X now, unless it is cached, and use it wherever A meets X. X must not change any more. Collective.
 
+        Args: operator  the normalisation of A; None: that of the graph.
         A Trainer does this at set-up and a custom loop in its first product with X, unless distribute got keep=False.
         """
         if self.X is None:
             return
         if self.A.fixed_input is None:
             self.A.fixed_input = FixedInput(self.X)
-        self.A.fixed_input.make(self.A)
+        self.A.fixed_input.make(self.A.with_norm(operator))
         give_back_memory()
 
     @property

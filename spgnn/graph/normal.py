@@ -18,9 +18,10 @@ AT_ONCE = 1 << 22  # nonzeros per pass of scaling and sums; sums take at least o
 
 
 def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
-    """Return the operator: gcn: Dr^-1/2 (A + I) Dc^-1/2; row: D^-1 A, the mean over a row; none: A.
+    """Return the operator of a normalisation: gcn: Dr^-1/2 (A + I) Dc^-1/2; row: D^-1 A, the mean over a row; none: A;
+    row_loops: D^-1 (A + I); loops: the pattern of A + I, all ones.
 
-    gcn adds a self-loop of weight 1 where a node has none. Dr and Dc are the row and column sums
+    A + I has a self-loop of weight 1 where a node of A has none. Dr and Dc are the row and column sums
     of A + I: they are equal when A is symmetric, which gives Kipf & Welling's operator, and keep the
     norm at most 1 when A is not. A row without nonzeros stays zero.
     Raises: GraphError unless A is a scipy CSR; UsageError for another how.
@@ -34,10 +35,13 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
     if how == "none":
         return A
     dtype = A.data.dtype if A.data.dtype == np.float64 else np.float32
-    if how == "row":
+    if how != "row":
+        A = with_self_loops(A)
+    if how == "loops":
+        return sp.csr_array((np.ones(A.nnz, dtype), A.indices, A.indptr), shape=A.shape)
+    if how in ("row", "row_loops"):
         left, right = inverse_or_zero(axis_sums(A, 1)), None
     else:
-        A = with_self_loops(A)
         left, right = (inverse_or_zero(np.sqrt(np.maximum(axis_sums(A, axis), 0))) for axis in (1, 0))
     return scaled(A, left, right, dtype)
 
@@ -57,6 +61,15 @@ def with_self_loops(A: sp.csr_array) -> sp.csr_array:
     return sp.csr_array(
         (np.insert(A.data, at, 1), np.insert(A.indices, at, missing).astype(index, copy=False), indptr), shape=A.shape
     )
+
+
+def lacks_loop(A: sp.csr_array) -> np.ndarray:
+    """Return which rows have no diagonal entry, (n,) bool."""
+    is_missing = np.ones(A.shape[0], bool)
+    for stretch, first, lengths in _stretches(A, AT_ONCE):
+        rows = np.repeat(np.arange(first, first + len(lengths)), lengths)
+        is_missing[rows[rows == A.indices[stretch]]] = False
+    return is_missing
 
 
 def scaled(A: sp.csr_array, left_n: np.ndarray, right_m: np.ndarray | None, dtype) -> sp.csr_array:

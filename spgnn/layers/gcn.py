@@ -71,7 +71,8 @@ class GCN(Layer):
         return Z_nC + _dense(A.select(H_nF)) if self.residual else Z_nC
 
     def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, act={self.act_name}, residual={self.residual}"
+        own = super().extra_repr()
+        return f"{self.f_in} -> {self.f_out}, act={self.act_name}, residual={self.residual}" + (own and f", {own}")
 
 
 def gcn_stack(f_in: int, n_classes: int, options) -> Stack:

@@ -8,6 +8,7 @@ import threading
 import torch
 from torch import nn
 
+from ..config.names import Norm
 from ..errors import UsageError, nearest
 
 
@@ -45,6 +46,8 @@ class Layer(nn.Module):
     Where X is sparse, H of the first layer is SparseRows, which know H @ W and A @ H; a GCN before it makes it dense.
 
     Args: f_in, f_out  widths of H and of what forward returns.
+    `operator` is the normalisation of A that the layer multiplies with (gcn, row, none, row_loops or loops); None: that
+    of the DistGraph.
     A class may promise what is not taken for granted:
         is_random    False: a training pass computes what an evaluation does, which saves a pass for the scores.
         reads_input  False: H itself is not read, its product with A alone.
@@ -52,6 +55,7 @@ class Layer(nn.Module):
                      A.select(H). Then bytes are predicted, and training steps may compute some rows only.
     """
 
+    operator: Norm | None = None
     reads_input = True
     is_random = True
     is_chain = False
@@ -60,6 +64,9 @@ class Layer(nn.Module):
         super().__init__()
         self.f_in, self.f_out = f_in, f_out
         self.drawn: list[nn.Parameter] = []  # what `weight` made
+
+    def extra_repr(self) -> str:
+        return f"operator={self.operator}" if self.operator else ""
 
     def weight(self, *shape: int) -> nn.Parameter:
         """Return a parameter that a Stack draws from its seed by `initialise`; until then from torch's generator, as torch's modules are."""

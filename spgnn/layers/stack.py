@@ -7,7 +7,8 @@ import inspect
 import torch
 from torch import nn
 
-from ..errors import ShapeError, UsageError, is_number
+from ..config.names import NORMS, Norm
+from ..errors import ShapeError, UsageError, is_number, nearest
 from ..spmm.autograd import mixed_precision
 from ..spmm.dropout import EpochKeys, dropout, dropout_key
 from .layer import Layer
@@ -90,7 +91,7 @@ class Stack(nn.Module):
 
     def _run(self, A, H, layers):
         for number, layer in enumerate(layers, start=1):
-            A_l = A.at(number, is_last=number == len(self.layers))
+            A_l = A.at(number, number == len(self.layers), layer.operator if isinstance(layer, Layer) else None)
             if self.training and self.dropout and (number > 1 or self.input_dropout):
                 H = dropout(A_l, H, self.dropout, dropout_key(self.seed, self.epoch, number, self.number))
             with mixed_precision(A_l):
@@ -104,6 +105,10 @@ def _check_layer(number: int, layer, is_called: bool) -> None:
     if not isinstance(layer, nn.Module):
         hint = "; give layers one by one, Stack(*layers)" if isinstance(layer, (list, tuple)) else ""
         raise UsageError(f"layer {number} is a {type(layer).__name__}; expected a module with forward(A, H){hint}")
+    if isinstance(layer, Layer) and layer.operator not in (None, *NORMS):
+        raise UsageError(
+            f"layer {number}: operator {layer.operator!r} is not known{nearest(str(layer.operator), NORMS)}"
+        )
     try:
         if is_called:
             inspect.signature(layer.forward).bind(None, None)
@@ -132,6 +137,12 @@ def _note_loaded(stack: Stack, keys) -> None:
 def stacks_of(model: nn.Module) -> list[Stack]:
     """Return the Stacks in a model, itself included, in the order of its modules."""
     return [module for module in model.modules() if isinstance(module, Stack)]
+
+
+def norms_of(model: nn.Module) -> list[Norm | None]:
+    """Return the normalisations that the layers of a model multiply with, each once, None for that of the graph."""
+    layers = [module for module in model.modules() if isinstance(module, Layer)]
+    return list(dict.fromkeys(layer.operator for layer in layers)) or [None]
 
 
 def set_epoch(model: nn.Module, seed: int, epoch: int | EpochKeys) -> None:

@@ -188,10 +188,14 @@ class DryOperator(DistSpMM):
         self.node_n = np.zeros(rows.m, np.int64)
         self.selected = None
 
-    def at(self, layer: int | None = None, is_last: bool = False) -> LayerView:
-        """Return this operator as a layer sees it."""
+    def at(self, layer: int | None = None, is_last: bool = False, operator: str | None = None) -> LayerView:
+        """Return this operator as a layer sees it; sizes do not depend on the normalisation."""
         self.ledger.enter(layer)
         return DryView(self, layer, current_pass(), is_last)
+
+    def with_norm(self, how: str | None) -> DistSpMM:
+        """Return this operator."""
+        return self
 
     def apply(self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE) -> torch.Tensor:
         """Return A H, and write it down."""
@@ -217,7 +221,7 @@ class DryOperator(DistSpMM):
 class DryView(LayerView):
     """A DryOperator in one layer."""
 
-    def at(self, layer: int | None = None, is_last: bool = False) -> LayerView:
+    def at(self, layer: int | None = None, is_last: bool = False, operator: str | None = None) -> LayerView:
         return self.operator.at(layer, is_last)
 
     def __matmul__(self, H):
@@ -257,7 +261,7 @@ class DrySteps:
             first.fixed_input = FixedInput(X)
             first.fixed_input.products[first.name] = _features(setting, rows.n, setting.step_nnz, A.pool, ledger)
 
-    def at(self, layer: int, is_last: bool = False) -> LayerView:
+    def at(self, layer: int, is_last: bool = False, operator: str | None = None) -> LayerView:
         """Return the operator of a layer."""
         return self.layers[layer - 1].at(layer, is_last)
 

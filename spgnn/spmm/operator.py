@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,6 +28,9 @@ from .kernels.csr import LocalCSR
 from .operations import Operations
 from .place import OUTSIDE, Place
 from .view import Operator
+
+if TYPE_CHECKING:
+    from .norms import Norms
 
 IN_FLIGHT = 2  # exchanges of stages that are under way at once
 
@@ -48,7 +52,9 @@ class DistSpMM(Operator):
         self.row_sum, self.device = layout.row_sum, layout.pool.device
         self.A_oo = LocalCSR(blocks.A_oo, self.dtype, self.threads)
         # Held for pruning and set-up, in the arrays of the products where these are the same.
-        self.blocks = replace(blocks, A_oo=self.A_oo.to_scipy(), A_og=blocks.A_og.astype(self.A_oo.numpy_dtype))
+        A_og = blocks.A_og.astype(self.A_oo.numpy_dtype, copy=False)
+        self.blocks = replace(blocks, A_oo=self.A_oo.to_scipy(), A_og=A_og)
+        self.norms: Norms | None = None
         self.node_n = np.ascontiguousarray(blocks.index.own_n, dtype=np.int64)
         (self.n, self.m), self.g = self.A_oo.shape, self.blocks.A_og.shape[1]
         self.selected: np.ndarray | None = None  # rows of H that are rows of A H; None: all
@@ -104,6 +110,14 @@ class DistSpMM(Operator):
         """Nonzeros that this rank multiplies in one product: with `cover`, some of its own and some of others."""
         moved = sum(s.plan.moved_nnz - s.plan.sums_read for s in self.stages)
         return self.A_oo.nnz + sum(s.A.nnz for s in self.stages) + moved
+
+    def with_norm(self, how: str | None) -> DistSpMM:
+        """Return the operator of another normalisation of the same graph; None: this one. Collective at first."""
+        if how is None or how == self.name:
+            return self
+        A = super().with_norm(how) if self.norms is None else self.norms.get(how)
+        A.fixed_input = self.fixed_input
+        return A
 
     def prepare_adjoint(self) -> None:
         """Make the transposes that backward needs, and copy all to the device, before buffers fill the memory."""

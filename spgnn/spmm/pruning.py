@@ -12,6 +12,7 @@ from copy import copy
 import numpy as np
 import torch
 
+from ..config.names import Norm
 from .features import SparseRows
 from .fixed_input import FixedInput, check_is_held
 from .operator import DistSpMM, make_operator
@@ -48,18 +49,19 @@ def _columns(block, rows_n) -> np.ndarray:
 class PrunedSpMM:
     """The operators of one training step: A[T_l, T_(l-1)] for layer l. Layers get them by `at`.
 
-    Args:   masks    of needed_rows.
+    Args:   masks    of needed_rows; operators: DistSpMM of each layer, where they are not all A.
             is_kept  layer 1 reads the cached A X: nothing changes X in training.
     X       the input of the model: T_0 of X, or all of X where A X is cached.
     """
 
-    def __init__(self, A: DistSpMM, X, masks: list[np.ndarray], is_kept: bool):
+    def __init__(self, A: DistSpMM, X, masks: list[np.ndarray], is_kept: bool, operators: list | None = None):
         self.masks, self.full = masks, A
+        operators = operators or [A] * (len(masks) - 1)
         self.pool, self.node_n = A.pool, A.node_n
         self.X = X if is_kept else _rows(X, masks[0])
-        self.layers = [self._kept_layer(A, X, masks[1])] if is_kept else []
-        for out_n, in_n in list(zip(masks[1:], masks))[len(self.layers) :]:
-            layer = _restricted(A, out_n, in_n, f"{A.name} pruned {len(self.layers) + 1}")
+        self.layers = [self._kept_layer(operators[0], X, masks[1])] if is_kept else []
+        for A_l, out_n, in_n in list(zip(operators, masks[1:], masks))[len(self.layers) :]:
+            layer = _restricted(A_l, out_n, in_n, f"{A_l.name} pruned {len(self.layers) + 1}")
             layer.set_selected(np.flatnonzero(out_n[in_n]))
             self.layers.append(layer)
 
@@ -71,8 +73,8 @@ class PrunedSpMM:
     def device(self) -> torch.device:
         return self.full.device
 
-    def at(self, layer: int, is_last: bool = False) -> LayerView:
-        """Return the operator of a layer."""
+    def at(self, layer: int, is_last: bool = False, operator: Norm | None = None) -> LayerView:
+        """Return the operator of a layer; its normalisation was given at set-up."""
         return self.layers[layer - 1].at(layer, is_last)
 
     def prepare_adjoint(self, has_backward: Sequence[bool]) -> None:

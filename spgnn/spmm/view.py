@@ -12,6 +12,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from ..config.names import Norm
+from ..errors import UsageError
 from .autograd import Matmul, apply_chain
 from .features import SparseRows
 from .fixed_input import FixedInput, cached_product, check_is_held
@@ -42,8 +44,14 @@ class SpMM(Protocol):
 
     # Calls of layers. H is a tensor (m, F); in the first layer it may be SparseRows.
 
-    def at(self, layer: int | None = None, is_last: bool = False) -> LayerView:
-        """Return this operator as a layer sees it: exchanges are counted under its number and the current pass."""
+    def at(self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None) -> LayerView:
+        """Return this operator as a layer sees it: exchanges are counted under its number and the current pass.
+
+        Args: operator  another normalisation of the same graph; collective at its first use.
+        """
+
+    def with_norm(self, how: Norm | None) -> SpMM:
+        """Return the operator of another normalisation of the same graph; None: this one. Collective at first."""
 
     def __matmul__(self, H):
         """Return A H on own rows, differentiable in H."""
@@ -77,9 +85,15 @@ class Operator:
 
     fixed_input: FixedInput | None = None
 
-    def at(self, layer: int | None = None, is_last: bool = False) -> LayerView:
-        """Return this operator as a layer sees it: exchanges are counted under its number and the current pass."""
-        return LayerView(self, layer, current_pass(), is_last)
+    def at(self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None) -> LayerView:
+        """Return this operator, or another normalisation, as a layer sees it; see SpMM."""
+        return LayerView(self.with_norm(operator), layer, current_pass(), is_last, self)
+
+    def with_norm(self, how: Norm | None) -> SpMM:
+        """Return the operator of another normalisation."""
+        if how is None:
+            return self
+        raise UsageError(f"operator {how!r} is not known here: {type(self).__name__} has one normalisation")
 
     def __matmul__(self, H):
         """Return A H on own rows, differentiable in H."""
@@ -104,12 +118,14 @@ class LayerView:
     layer      its number, from 1; None outside of layers: exchanges are not labelled.
     pass_name  forward, or evaluate where no gradient is recorded.
     is_last    the layer makes the logits: they are not rounded to bfloat16.
+    root       the operator of the graph, which has those of other normalisations.
     """
 
     operator: SpMM
     layer: int | None = None
     pass_name: str = "forward"
     is_last: bool = False
+    root: SpMM | None = None
 
     name, n, m = (property(attrgetter(f"operator.{name}")) for name in ("name", "n", "m"))
     node_n, dtype, device = (property(attrgetter(f"operator.{name}")) for name in ("node_n", "dtype", "device"))
@@ -123,9 +139,13 @@ class LayerView:
         """The type of A H and A H W."""
         return sum_dtype(self.dtype) if self.is_last else self.dtype
 
-    def at(self, layer: int | None = None, is_last: bool = False) -> LayerView:
-        """Return the same operator in another layer, such as one of a Stack within a layer."""
-        return LayerView(self.operator, layer, current_pass(), is_last)
+    def at(self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None) -> LayerView:
+        """Return an operator of the same graph in another layer, such as one of a Stack within a layer."""
+        return (self.root or self.operator).at(layer, is_last, operator)
+
+    def with_norm(self, how: Norm | None) -> SpMM:
+        """Return the operator of another normalisation of the same graph."""
+        return (self.root or self.operator).with_norm(how)
 
     def __matmul__(self, H):
         """Return A H on own rows, differentiable in H."""

@@ -88,7 +88,7 @@ def _explained(trainer: Trainer, plan: LayerPlan) -> dict:
     return {
         "layer": plan.layer, "f_in": plan.f_in, "f_out": plan.f_out, "order": plan.order, "kept": plan.is_kept, "width": plan.width,
         "rows": rows, "rows_sent": rows_sent, "bytes_forward": bytes_forward, "bytes_backward": bytes_backward,
-        "multiply_adds": work, "why": plan.why + _not_kept(dgraph.A, plan),
+        "multiply_adds": work, "why": plan.why + _not_kept(trainer.steps.rows.operators[0], plan),
     }  # fmt: skip
 
 

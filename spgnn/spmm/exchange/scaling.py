@@ -20,16 +20,20 @@ def row_sums(A_oo: sp.csr_array, A_og: sp.csr_array) -> np.ndarray:
 def scaled_blocks(
     A_oo: sp.csr_array, A_og: sp.csr_array, rows_n, plan, how: Norm, dtype=np.float64
 ) -> tuple[sp.csr_array, sp.csr_array]:
-    """Return D_r^-1/2 A D_c^-1/2 (gcn), D_r^-1 A (row) or A (none) in two blocks of a dtype.
+    """Return D_r^-1/2 A D_c^-1/2 (gcn), D_r^-1 A (row, row_loops), A (none) or its pattern (loops) in two blocks.
 
     Args: rows_n  D_r, the sums of whole rows; the blocks may be some of their columns (1.5D).
-          dtype   of the results; each product is taken in float64.
+          dtype   of the results, which share the indices of A; each product is taken in float64.
     Column sums D_c are added up at the owners and fetched for the ghosts.
-    For gcn, A_oo must have its self-loops already. Collective for gcn where plan is not None.
+    For gcn, row_loops and loops, A_oo must have its self-loops already. Collective for gcn where plan is not None.
     """
     if how == "none":
-        return A_oo.astype(dtype, copy=False), A_og.astype(dtype, copy=False)
-    if how == "row":
+        return _with_data(A_oo, A_oo.data.astype(dtype, copy=False)), _with_data(
+            A_og, A_og.data.astype(dtype, copy=False)
+        )
+    if how == "loops":
+        return _with_data(A_oo, np.ones(A_oo.nnz, dtype)), _with_data(A_og, np.ones(A_og.nnz, dtype))
+    if how in ("row", "row_loops"):
         return scaled(A_oo, inverse_or_zero(rows_n), None, dtype), scaled(A_og, inverse_or_zero(rows_n), None, dtype)
     columns_n1 = torch.from_numpy(axis_sums(A_oo, 0)[:, None])
     columns_g1 = torch.from_numpy(axis_sums(A_og, 0)[:, None])
@@ -39,3 +43,7 @@ def scaled_blocks(
     left_n = inverse_or_zero(np.sqrt(np.maximum(rows_n, 0)))
     right_n, right_g = (inverse_or_zero(np.sqrt(np.maximum(c.numpy().ravel(), 0))) for c in (columns_n1, columns_g1))
     return scaled(A_oo, left_n, right_n, dtype), scaled(A_og, left_n, right_g, dtype)
+
+
+def _with_data(A: sp.csr_array, data: np.ndarray) -> sp.csr_array:
+    return sp.csr_array((data, A.indices, A.indptr), shape=A.shape, copy=False)

@@ -49,13 +49,20 @@ class Stage:
 
 
 def make_stages(
-    blocks: Blocks, layout: Layout, name: str, base: ExchangePlan | None, covers: Covers | None = None
+    blocks: Blocks,
+    layout: Layout,
+    name: str,
+    base: ExchangePlan | None,
+    covers: Covers | None = None,
+    like: list[Stage] | None = None,
 ) -> list[Stage]:
     """Return a Stage for each group of owners of the layout: together they are the product with A_og. Collective.
 
     Args: name    of the operator.
           base    the plan of all ghosts, whose rows a single group would fetch too.
           covers  of all owners, where they are known.
+          like    the stages of an operator with the same ghosts, whose plans serve again; not with cover, whose
+                  plans have weights.
     """
     comm, pool, threads = layout.column, layout.pool, layout.threads
     stages = []
@@ -65,10 +72,11 @@ def make_stages(
             known = covers if len(layout.stages) == 1 else None
             plan, A = covered_plan(comm, part.index, part.A_og, layout, f"{name}.{number}", known)
         else:
+            known = like[number].plan if like else base if len(layout.stages) == 1 else None
             plan = (
-                base.under(layout, f"{name}.{number}")
-                if base is not None and len(layout.stages) == 1
-                else ExchangePlan(comm, part.index, pool, threads, layout, f"{name}.{number}")
+                ExchangePlan(comm, part.index, pool, threads, layout, f"{name}.{number}")
+                if known is None
+                else known.under(layout, f"{name}.{number}")
             )
             A = part.A_og
         check_counts(

@@ -14,7 +14,7 @@ from ...config import TrainConfig
 from ...distgraph import DistGraph
 from ...errors import GraphError, ShapeError, UsageError
 from ...layers import Stack
-from ...layers.stack import set_epoch
+from ...layers.stack import norms_of, set_epoch
 from ...machine import give_back_memory
 from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.dropout import EpochKeys
@@ -44,7 +44,7 @@ class FullStep:
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
         self.split_n = split_of(dgraph, config.split, config.seed)
         if dgraph.A.fixed_input is not None:
-            dgraph.keep()
+            dgraph.keep(norms_of(model)[0])
         self.rows = StepRows(dgraph, model, config, self.split_n)
         self.feedback = Feedback()
         self._state: dict[str, Any] | None = None  # before a run that has not ended

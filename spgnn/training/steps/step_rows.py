@@ -17,6 +17,7 @@ from ...cost.schedule import LayerPlan, plan_layers
 from ...distgraph import DistGraph
 from ...errors import UsageError
 from ...layers import Stack
+from ...layers.stack import norms_of
 from ...spmm.features import SparseRows
 from ...spmm.pruning import PrunedSpMM, needed_rows
 from .step_memory import step_memory
@@ -35,7 +36,10 @@ class StepRows:
 
     def __init__(self, dgraph: DistGraph, model, config: TrainConfig, split_n: np.ndarray):
         self.A, self.X, self.rows = dgraph.A, dgraph.X, None
+        self.operators = [dgraph.A.with_norm(norm) for norm in norms_of(model)]  # of the layers, the first one's first
         self.plans = layer_plans(dgraph, model)
+        if self.plans is not None:
+            self._by_layer = [dgraph.A.with_norm(layer.operator) for layer in model.layers]
         self.is_pruned, self.why = False, "all rows: prune = never"
         if config.prune == "never":
             return
@@ -80,12 +84,12 @@ class StepRows:
                 )
                 return
         self.is_pruned, self.why = True, f"rows that reach a training node: {share}"
-        self.A = PrunedSpMM(dgraph.A, dgraph.X, masks, self.plans[0].is_kept)
+        self.A = PrunedSpMM(dgraph.A, dgraph.X, masks, self.plans[0].is_kept, self._by_layer)
         self.X, self.rows = self.A.X, np.flatnonzero(train_n)
 
     def layer(self, number: int):
         """Return the operator of a layer."""
-        return self.A.layers[number - 1] if self.is_pruned else self.A
+        return (self.A.layers if self.is_pruned else self._by_layer)[number - 1]
 
     def of(self, values_n: torch.Tensor) -> torch.Tensor:
         """Return the values of the rows of which a step computes logits."""
@@ -95,8 +99,9 @@ class StepRows:
         """Make the transposes that backward multiplies with."""
         if self.is_pruned:
             self.A.prepare_adjoint([plan.exchanges_backward > 0 for plan in self.plans])
-        else:
-            self.A.prepare_adjoint()
+            return
+        for A in self.operators:
+            A.prepare_adjoint()
 
     def sent_bytes(self) -> int | None:
         """Return the predicted bytes that this rank sends in one training epoch; None without plans of the layers."""
@@ -114,7 +119,7 @@ class StepRows:
         lengths_n = np.diff(dgraph.A.blocks.A_oo.indptr) + np.diff(dgraph.A.blocks.A_og.indptr)
         total = np.zeros(1)
         for plan, in_n, out_n in zip(self.plans, masks, masks[1:]):
-            left = left_factor(dgraph.A, dgraph.X, plan)
+            left = left_factor(self.operators[0], dgraph.X, plan)
             rows = out_n if plan.order == "spmm_first" else in_n
             entries = int(rows.sum()) * plan.f_in if left is None else int(np.diff(left.csr.indptr)[rows].sum())
             total += multiply_adds(plan, int(lengths_n[out_n].sum()), entries)
@@ -128,7 +133,8 @@ def layer_plans(dgraph: DistGraph, model) -> tuple[LayerPlan, ...] | None:
     if widths is None:
         return None
     sparse = getattr(dgraph.X, "is_sparse", False)
-    plans = plan_layers(widths, model.input_is_fixed and dgraph.A.kept is not None, sparse, order=dgraph.A.order)
+    first = dgraph.A.with_norm(norms_of(model)[0])
+    plans = plan_layers(widths, model.input_is_fixed and first.kept is not None, sparse, order=first.order)
     asked = gradients_asked(model, dgraph.X)
     return tuple(replace(plan, exchanges_backward=_backward(plan, *of)) for plan, of in zip(plans, asked))
 

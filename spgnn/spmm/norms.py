@@ -1,0 +1,114 @@
+"""Norms: the normalised operators of one graph over one pattern, index map and exchange plan, each made when it is needed.
+
+Shapes: n own rows, g ghost rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from ..config.names import NORMS
+from ..errors import UsageError, nearest
+from ..graph import Norm, with_self_loops
+from ..partition.cover import Covers
+from .exchange.context import Layout
+from .exchange.exchange_plan import ExchangePlan
+from .exchange.scaling import scaled_blocks
+from .exchange.stages import Blocks, Stage, make_stages
+from .operator import DistSpMM
+
+WITH_LOOPS = frozenset({"gcn", "row_loops", "loops"})  # normalisations of A + I
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawBlocks:
+    """A, or A + I, before it is normalised.
+
+    blocks      the rows of this rank; in 1.5D without the columns that another process column multiplies with.
+    sums_n      (n,) float64, the sums of whole rows.
+    loopless_n  (n,) bool: A has no self-loop there, and A + I has one of weight 1.
+    has_loops   these are in blocks and sums_n.
+    holds_own   the own columns are in blocks.
+    """
+
+    blocks: Blocks
+    sums_n: np.ndarray
+    loopless_n: np.ndarray
+    has_loops: bool
+    holds_own: bool = True
+
+    def of(self, has_loops: bool) -> RawBlocks:
+        """Return A + I or A."""
+        if has_loops == self.has_loops:
+            return self
+        sums_n = self.sums_n + self.loopless_n if has_loops else self.sums_n - self.loopless_n
+        A_oo = self.blocks.A_oo
+        if self.holds_own:
+            A_oo = with_self_loops(A_oo) if has_loops else _without_diagonal(A_oo, self.loopless_n)
+        return replace(self, blocks=replace(self.blocks, A_oo=A_oo), sums_n=sums_n, has_loops=has_loops)
+
+    def over(self, blocks: Blocks) -> RawBlocks:
+        """Return the same with the index arrays of other blocks of the same pattern: one copy of them is held."""
+        pairs = ((self.blocks.A_oo, blocks.A_oo), (self.blocks.A_og, blocks.A_og))
+        A_oo, A_og = (
+            sp.csr_array((_once(raw.data), like.indices, like.indptr), shape=raw.shape, copy=False)
+            for raw, like in pairs
+        )
+        return replace(self, blocks=replace(blocks, A_oo=A_oo, A_og=A_og))
+
+
+class Norms:
+    """Makes the operators of a graph: `get("row")` is D^-1 A. What A sends does not depend on the normalisation.
+
+    Args: raw     A or A + I; its indices are then those of the operators, and weights of 1 take no memory.
+          base    the plan that fetches all ghosts, None on one rank.
+          covers  of the blocks, where they are known.
+    """
+
+    def __init__(self, raw: RawBlocks, base: ExchangePlan | None, layout: Layout, covers: Covers | None = None):
+        self.raw, self.base, self.layout, self.covers = {raw.has_loops: raw}, base, layout, covers
+        self.made: dict[str, DistSpMM] = {}
+        self._stages: list[Stage] | None = None
+
+    def first(self, how: Norm) -> DistSpMM:
+        """Return the operator from which `with_norm` gets the others. Collective."""
+        A = self._make(how)
+        self._stages, A.norms = A.stages, self
+        return A
+
+    def get(self, how: Norm) -> DistSpMM:
+        """Return one of the other operators. Collective where it is not made yet."""
+        if how not in NORMS:
+            raise UsageError(f"normalisation {how!r} is not known{nearest(str(how), NORMS)}")
+        if how not in self.made:
+            self.made[how] = self._make(how)
+        return self.made[how]
+
+    def _make(self, how: Norm) -> DistSpMM:
+        dtype = np.float64 if self.layout.dtype == torch.float64 else np.float32
+        has_loops = how in WITH_LOOPS
+        raw = self.raw.get(has_loops) or self.raw[not has_loops].of(has_loops)
+        A_oo, A_og = scaled_blocks(raw.blocks.A_oo, raw.blocks.A_og, raw.sums_n, self.base, how, dtype)
+        blocks = replace(raw.blocks, A_oo=A_oo, A_og=A_og)
+        stages = make_stages(blocks, self.layout, how, self.base, self.covers, self._stages)
+        A = DistSpMM(blocks, self.base, stages, self.layout, how)
+        self.raw[has_loops] = raw.over(A.blocks)
+        return A
+
+
+def _without_diagonal(A: sp.csr_array, rows_n: np.ndarray) -> sp.csr_array:
+    """Return A without the diagonal entries of some rows."""
+    row_E = np.repeat(np.arange(A.shape[0], dtype=A.indices.dtype), np.diff(A.indptr))
+    is_left = (row_E != A.indices) | ~rows_n[row_E]
+    index = A.indptr.dtype
+    ends = np.concatenate([np.zeros(1, index), np.cumsum(is_left, dtype=index)])
+    return sp.csr_array((A.data[is_left], A.indices[is_left], ends[A.indptr]), shape=A.shape)
+
+
+def _once(data: np.ndarray) -> np.ndarray:
+    """Return weights that are all 1 as one number in memory."""
+    return np.broadcast_to(np.ones((), data.dtype), data.shape) if (data == 1).all() else data

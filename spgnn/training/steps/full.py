@@ -47,7 +47,6 @@ class FullStep:
             dgraph.keep(norms_of(model)[0])
         self.rows = StepRows(dgraph, model, config, self.split_n)
         self.feedback = Feedback()
-        self._state: dict[str, Any] | None = None  # before a run that has not ended
         self._count_rows()
         self.rows.prepare_adjoint()
         self.optimizer = make_optimizer(model, config)
@@ -61,15 +60,15 @@ class FullStep:
     def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
         """Run one training epoch and return the global loss."""
         self.check_trained()
-        if on_logits is not None:  # which may ask for the state, and the forward pass changes residuals
-            self._state = self.state_dict()
+        if on_logits is not None:
+            self.feedback.hold()  # the forward pass changes residuals, and on_logits may ask for the state
         Z_nC = self.forward(epoch)
         if on_logits is not None and on_logits(Z_nC.detach()):
             return None
+        self.feedback.release()
         loss = self.loss(Z_nC, overwrite=True)
         del Z_nC
         self.update(loss)
-        self._state = None
         return self.global_loss()
 
     def check_trained(self) -> None:
@@ -141,12 +140,11 @@ class FullStep:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the residuals of lossy wires after the last whole run; dropout is a function of seed, epoch and node."""
-        return {"feedback": self.feedback.state_dict()} if self._state is None else self._state
+        return {"feedback": self.feedback.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state_dict of this rank."""
         self.feedback.load_state_dict(state["feedback"], self.dgraph.A.device)
-        self._state = None
 
     def _count_rows(self) -> None:
         y_n, dgraph = self.dgraph.y_n, self.dgraph

@@ -72,7 +72,8 @@ def refusal(trainer: Trainer, rank: int, device: str, free: int, total: int) -> 
 
 def device_need(trainer: Trainer, available_bytes: int) -> DeviceNeed | None:
     """Return the predicted memory of this rank on its device; None if the model cannot run without data."""
-    A, X, rows = trainer.dgraph.A, trainer.dgraph.X, trainer.steps.rows
+    X, rows = trainer.dgraph.X, trainer.steps.rows
+    A = rows.operators[0]  # of the first layer: it has A X
     step = rows.A if rows.is_pruned else None
     try:
         run = dry_run(trainer.model, setting_of(A, X, step), shared=(trainer.dgraph,))

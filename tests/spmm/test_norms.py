@@ -79,10 +79,11 @@ def test_layers_with_their_own_normalisation_equal_the_dense_model(comm, scheme,
 
 @parallel([1, 3, 4], mpi=[3])
 @pytest.mark.parametrize("keep", [True, False])
-def test_pruned_steps_use_the_normalisation_of_each_layer(comm, keep):
-    graph = random_graph(use="undirected", weighted=True)
+@pytest.mark.parametrize("prune", ["always", "auto"])
+def test_pruned_steps_use_the_normalisation_of_each_layer(comm, keep, prune):
+    graph = random_graph(n=200, edges=200, use="undirected", weighted=True, train_every=20)
     c = 2 if comm.size == 4 else 1
-    check_gradients(comm, graph, MODELS["chains"], prune="always", keep=keep, replication=c)
+    check_gradients(comm, graph, MODELS["chains"], prune=prune, keep=keep, replication=c)
 
 
 @parallel([1, 2, 3, 4], mpi=[3])

@@ -16,6 +16,7 @@ import torch
 from ...cost.auto import MEMORY_SHARE, pruning_fits
 from ...cost.schedule import LayerPlan
 from ...distgraph import DistGraph
+from ...layers.stack import norms_of
 from ...machine import free_address_bytes, host_id, memory_bytes, rss_bytes
 from ...spmm.dry import dry_run
 from ...spmm.dry_operator import RankRows, Setting, setting_of
@@ -55,11 +56,12 @@ def step_memory(
     Args: n_train  own rows of a multi-label loss, else None.
     Collective.
     """
-    full = setting_of(dgraph.A, dgraph.X, n_train=n_train)
+    A, X = dgraph.A.with_norm(norms_of(model)[0]), dgraph.X  # of the first layer: it has A X
+    full = setting_of(A, X, n_train=n_train)
+    pruned = pruned_setting(full, A, X, plans, masks)
     added = [
-        _buffer_bytes(dgraph, model, pruned_setting(full, dgraph, plans, masks))
-        + _operator_bytes(dgraph, plans, masks),
-        _buffer_bytes(dgraph, model, full),
+        _buffer_bytes(A, model, pruned, shared=(dgraph,)) + _operator_bytes(A, X, plans, masks),
+        _buffer_bytes(A, model, full, shared=(dgraph,)),
     ]
     mine = [host_id(), os.getpid(), rss_bytes(), memory_bytes(), free_address_bytes(), *added]
     return tightest(dgraph.comm.all_gather_json(mine))
@@ -86,31 +88,30 @@ def tightest(ranks: list[list]) -> StepMemory:
     return min(found, key=lambda of: of.left)
 
 
-def pruned_setting(full: Setting, dgraph: DistGraph, plans: Sequence[LayerPlan], masks: list[np.ndarray]) -> Setting:
+def pruned_setting(full: Setting, A, X, plans: Sequence[LayerPlan], masks: list[np.ndarray]) -> Setting:
     """Return the setting of pruned steps before their operators are made; at most as many rows are sent as without."""
     is_cached = plans[0].is_kept
     counts = [int(mask.sum()) for mask in masks]
     steps = [RankRows(n, m, full.rows.sent, full.rows.received) for n, m in zip(counts[1:], counts)]
     if is_cached:
         steps[0] = RankRows(counts[1], full.rows.m)
-    left = dgraph.A.kept if is_cached else dgraph.X
+    left = A.kept if is_cached else X
     nnz = None
     if isinstance(left, SparseRows):
         nnz = int(np.diff(left.csr.indptr)[masks[1 if is_cached else 0]].sum())
     return replace(full, steps=tuple(steps), step_is_cached=is_cached, step_nnz=nnz)
 
 
-def _buffer_bytes(dgraph: DistGraph, model: torch.nn.Module, setting: Setting) -> int:
+def _buffer_bytes(A, model: torch.nn.Module, setting: Setting, shared: tuple) -> int:
     """Return the bytes of buffers and of the column panels of the whole operator."""
-    A, run = dgraph.A, dry_run(model, setting, shared=(dgraph,))
+    run = dry_run(model, setting, shared)
     nonzero = 4 + sum_dtype(A.dtype).itemsize
     return run.buffer_bytes + panel_bytes(A.n, A.m, A.A_oo.nnz, run.widest_sum, nonzero)
 
 
-def _operator_bytes(dgraph: DistGraph, plans: Sequence[LayerPlan], masks: list[np.ndarray]) -> int:
+def _operator_bytes(A, X, plans: Sequence[LayerPlan], masks: list[np.ndarray]) -> int:
     """Return the bytes of the operators of pruned layers, their transposes and panels, and of rows of X or A X."""
-    A, total = dgraph.A, 0
-    nonzero = 4 + sum_dtype(A.dtype).itemsize
+    total, nonzero = 0, 4 + sum_dtype(A.dtype).itemsize
     lengths_n = np.diff(A.blocks.A_oo.indptr) + np.diff(A.blocks.A_og.indptr)
     for plan, in_n, out_n in zip(plans, masks, masks[1:]):
         if plan.is_kept:
@@ -118,7 +119,7 @@ def _operator_bytes(dgraph: DistGraph, plans: Sequence[LayerPlan], masks: list[n
         n, m, nnz = int(out_n.sum()), int(in_n.sum()), int(lengths_n[out_n].sum())
         copies = 1 + (plan.exchanges_backward > 0)
         total += copies * (nonzero * nnz + panel_bytes(n, m, nnz, plan.width * A.dtype.itemsize, nonzero)) + 8 * (n + m)
-    left = A.kept if plans[0].is_kept else dgraph.X
+    left = A.kept if plans[0].is_kept else X
     rows = masks[1 if plans[0].is_kept else 0]
     if isinstance(left, SparseRows):
         return total + 2 * nonzero * int(np.diff(left.csr.indptr)[rows].sum()) + 8 * int(rows.sum())

@@ -35,6 +35,15 @@ class DenseOperator:
         Z_NC = Z_NC if bias_C is None else Z_NC + bias_C
         return torch.relu(Z_NC) if relu else Z_NC
 
+    def columns(self, H_NF):
+        return H_NF
+
+    def pull(self, H_NF, place=OUTSIDE):
+        return H_NF.clone()
+
+    def push_add(self, G_NF, place=OUTSIDE):
+        return G_NF.clone()
+
     def apply(self, H_NF, bias_F=None, relu=False, dtype=None, place=OUTSIDE):
         Z_NF = self.A @ H_NF if bias_F is None else self.A @ H_NF + bias_F.detach()
         return torch.relu(Z_NF) if relu else Z_NF

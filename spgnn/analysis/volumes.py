@@ -147,9 +147,17 @@ class Volumes:
             self.rows = reached_rows(graph.A, train_N, len(run.setting.steps))
         self.steps = [count(rows_N) for rows_N in self.rows]
         self._tables: dict[int, _Tables] = {}
+        self._ghosts: PairCounts | None = None
 
     def counted(self, product: Product) -> PairCounts:
-        """Return the counts of a product: those of its layer in a pruned step, else of all rows."""
+        """Return the counts of a product: those of its layer in a pruned step, else of all rows.
+
+        Rows that are read as they are (A.columns) are those of scheme columns under cover, too.
+        """
+        if product.rows == "ghosts" and self.scheme == "cover":
+            if self._ghosts is None:
+                self._ghosts = count_pairs(self.graph.A, self.partition.owner_N, self.partition.k, "columns", None)
+            return self._ghosts
         if self.steps and product.pass_name != "evaluate":
             return self.steps[product.layer - 1]
         return self.all
@@ -204,7 +212,8 @@ class Volumes:
         shape, chain = (None, None), layer.chain
         if chain is not None:
             shape = chain.shape
-        products = sum(product.width for product in layer.exchanges) * int(step.nnz_kk.sum())
+        widths = [product.width for product in layer.exchanges if product.rows == "scheme"]
+        products = sum(widths) * int(step.nnz_kk.sum())
         return LayerVolume(
             layer=layer.number,
             f_in=shape[0],
@@ -250,7 +259,7 @@ class _Tables:
         direction = "backward" if product.pass_name == "backward" else "forward"
         rows_PP, layer = self.rows_PP if direction == "forward" else self.rows_PP.T, product.layer or 0
         rows = Exchange(layer, direction, "rows", product.width, rows_bytes, rows_PP)
-        if self.c == 1:
+        if self.c == 1 or (direction == "forward" and product.rows == "ghosts"):
             return [rows]
         return [rows, Exchange(layer, direction, "sum", product.width, sum_bytes, self.sums[direction])]
 

@@ -32,6 +32,20 @@ class Matmul(torch.autograd.Function):
         return None, ctx.A.adjoint(G_nF)
 
 
+class Columns(torch.autograd.Function):
+    """T = own rows of H, then ghost rows; dH = own rows of dT, and ghost rows of the ranks that read them."""
+
+    @staticmethod
+    def forward(ctx, A, H_mF):
+        ctx.A = A
+        return A.pull(H_mF)
+
+    @staticmethod
+    @first_order
+    def backward(ctx, G_tF):
+        return None, ctx.A.push_add(G_tF.contiguous())
+
+
 def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
     """Return relu(A H W + bias), in the order that the schedule gives for these sizes."""
     if bias_C is not None and bias_C.shape != W_FC.shape[1:]:

@@ -36,12 +36,16 @@ FIRST_PRIME = 1_000_003  # more rows than any width, so that what they divide is
 
 @dataclass(frozen=True, slots=True)
 class RankRows:
-    """Rows of one rank's operator: out, in, and those that it sends and receives in each stage."""
+    """Rows of one rank's operator: out, in, and those that it sends and receives in each stage.
+
+    ghosts  rows sent and received by A.columns; (): as many as in all stages.
+    """
 
     n: int
     m: int
     sent: tuple[int, ...] = ()
     received: tuple[int, ...] = ()
+    ghosts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,9 @@ class Setting:
 
     def counts(self) -> tuple[int, ...]:
         """Return all numbers of rows and nonzeros, in an order that depends on the stages and steps alone."""
-        of_rows = [x for rows in (self.rows, *self.steps) for x in (rows.n, rows.m, *rows.sent, *rows.received)]
+        of_rows = [
+            x for rows in (self.rows, *self.steps) for x in (rows.n, rows.m, *rows.sent, *rows.received, *rows.ghosts)
+        ]
         return (*of_rows, *(x or 0 for x in (self.x_nnz, self.cached_nnz, self.step_nnz, self.n_train)))
 
     def nominal(self) -> Setting:
@@ -84,7 +90,7 @@ class Setting:
         primes = _primes()
         n, outs = next(primes) * self.replication, [next(primes) for _ in range(len(self.steps) + 1)]
         drawn = lambda values: tuple(next(primes) for _ in values)
-        rows = RankRows(n, n, drawn(self.rows.sent), drawn(self.rows.received))
+        rows = RankRows(n, n, drawn(self.rows.sent), drawn(self.rows.received), drawn(self.rows.ghosts))
         steps = tuple(
             RankRows(outs[l + 1] * self.replication, outs[l] * self.replication, drawn(of.sent), drawn(of.received))
             for l, of in enumerate(self.steps)
@@ -131,7 +137,8 @@ def rows_of(A: DistSpMM) -> RankRows:
     if A.selected is not None and A.kept is not None:
         return RankRows(len(A.selected), A.m)
     plans = [stage.plan for stage in A.stages]
-    return RankRows(A.n, A.m, tuple(plan.sent_rows for plan in plans), tuple(plan.g for plan in plans))
+    ghosts = () if A.plan is None else (A.plan.sent_rows, A.plan.g)
+    return RankRows(A.n, A.m, tuple(plan.sent_rows for plan in plans), tuple(plan.g for plan in plans), ghosts)
 
 
 def inputs_of(setting: Setting, ledger: Ledger) -> tuple:
@@ -178,13 +185,14 @@ class DryOperator(DistSpMM):
         self.name, self.layout, self.ledger, self.cached_nnz = name, layout, ledger, cached_nnz
         self.comm, self.pool, self.dtype, self.threads = layout.comm, layout.pool, layout.dtype, layout.threads
         self.row_sum, self.device = layout.row_sum, META
-        self.n, self.m, self.g = rows.n, rows.m, sum(rows.received)
+        self.n, self.m = rows.n, rows.m
         self.A_oo = DryCSR(rows.n, rows.m, layout.dtype)
         self.stages = [
             Stage(_plan(layout, rows.m, sent, received), DryCSR(rows.n, received, layout.dtype))
             for sent, received in zip(rows.sent, rows.received)
         ]
-        self.plan = self.stages[0].plan if self.stages else None
+        sent, self.g = rows.ghosts or (sum(rows.sent), sum(rows.received))
+        self.plan = self._ghost_plan = _plan(layout, rows.m, sent, self.g) if self.stages else None
         self.node_n = np.zeros(rows.m, np.int64)
         self.selected = None
 
@@ -206,6 +214,16 @@ class DryOperator(DistSpMM):
         """Return A' G, and write it down."""
         self.ledger.product(place, G_nF.shape[1])
         return super().adjoint(G_nF, place)
+
+    def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return own and ghost rows, and write it down."""
+        self.ledger.product(place, H_mF.shape[1], rows="ghosts")
+        return super().pull(H_mF, place)
+
+    def push_add(self, G_tF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return the adjoint of pull, and write it down."""
+        self.ledger.product(place, G_tF.shape[1], rows="ghosts")
+        return super().push_add(G_tF, place)
 
     def apply_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> SparseRows:
         """Return A X where it is cached."""

@@ -55,6 +55,7 @@ class DistSpMM(Operator):
         A_og = blocks.A_og.astype(self.A_oo.numpy_dtype, copy=False)
         self.blocks = replace(blocks, A_oo=self.A_oo.to_scipy(), A_og=A_og)
         self.norms: Norms | None = None
+        self._ghost_plan: ExchangePlan | None = None
         self.node_n = np.ascontiguousarray(blocks.index.own_n, dtype=np.int64)
         (self.n, self.m), self.g = self.A_oo.shape, self.blocks.A_og.shape[1]
         self.selected: np.ndarray | None = None  # rows of H that are rows of A H; None: all
@@ -93,13 +94,27 @@ class DistSpMM(Operator):
         """Rows that this rank sends to others in one product, the sums over its process row aside."""
         return sum(stage.plan.sent_rows for stage in self.stages)
 
-    def sent_bytes(self, width: int, direction: str) -> int:
-        """Return the bytes that this rank sends in one product, forward or backward, with matrices of a width."""
+    @property
+    def ghost_plan(self) -> ExchangePlan | None:
+        """The plan that fetches the ghosts as they are, whatever the scheme; None on one rank. Collective at first."""
+        if self._ghost_plan is None and self.layout.column.size > 1:
+            name, layout = f"{self.name}.ghosts", self.layout
+            if self.plan is None:  # pruned rows
+                self.plan = ExchangePlan(layout.column, self.blocks.index, self.pool, self.threads)
+            self._ghost_plan = self.plan.under(layout, name)
+        return self._ghost_plan
+
+    def sent_bytes(self, width: int, direction: str, rows: str = "scheme") -> int:
+        """Return the bytes that this rank sends in one product, forward or backward, with matrices of a width.
+
+        Args: rows  scheme: of A H; ghosts: of A.columns(H).
+        """
         size = self.dtype.itemsize
         is_forward = direction == "forward"
-        rows = sum(s.plan.sent_rows if is_forward else s.plan.g for s in self.stages)
-        total = rows * self.layout.wires[0 if is_forward else 1].row_bytes(width, size)
-        if self.row_sum is None:
+        plans = [s.plan for s in self.stages] if rows == "scheme" else [self.ghost_plan] if self.stages else []
+        total = sum(plan.sent_rows if is_forward else plan.g for plan in plans)
+        total *= self.layout.wires[0 if is_forward else 1].row_bytes(width, size)
+        if self.row_sum is None or (is_forward and rows == "ghosts"):
             return total
         if is_forward:
             return total + self.row_sum.rows_of_total(self.n) * width * sum_dtype(self.dtype).itemsize
@@ -183,6 +198,37 @@ class DistSpMM(Operator):
                 self._start(waiting, flying, push)
                 stage.plan.add(received, out_mF)
         out_mF = self._rounded(out_mF, self.dtype)
+        if self.row_sum is None:
+            return out_mF
+        with self._counted(place.label, " sum"):
+            return self.row_sum.share(out_mF)
+
+    def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return (m + g, F): the own rows of H, then its ghost rows. Collective."""
+        self._check(H_mF, self.m)
+        table = self.pool.empty(self.m + self.g, H_mF.shape[1], dtype=H_mF.dtype)
+        with self._counted(place.label):
+            plan = self.ghost_plan
+            flight = None if plan is None else plan.start_pull(H_mF, self._feedback(place))
+            table[: self.m] = H_mF
+            if flight is not None:
+                table[self.m :] = flight.finish()
+        return table
+
+    def push_add(self, G_tF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return (m, F): G's own rows, with its ghost rows added at their owners; the adjoint of pull. Collective.
+
+        1.5D: own columns are multiplied on one rank of a process row, whose sum all ranks of the row get.
+        """
+        self._check(G_tF, self.m + self.g)
+        own_mF, ghosts_gF = G_tF[: self.m], G_tF[self.m :]
+        with self._counted(place.label):
+            plan = self.ghost_plan
+            flight = None if plan is None else plan.start_push(ghosts_gF, self._feedback(place))
+            out_mF = self.pool.copy(own_mF, sum_dtype(G_tF.dtype))
+            if flight is not None:
+                plan.add(flight.finish(), out_mF)
+        out_mF = self._rounded(out_mF, G_tF.dtype)
         if self.row_sum is None:
             return out_mF
         with self._counted(place.label, " sum"):

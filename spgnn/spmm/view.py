@@ -14,7 +14,7 @@ import torch
 
 from ..config.names import Norm
 from ..errors import UsageError
-from .autograd import Matmul, apply_chain
+from .autograd import Columns, Matmul, apply_chain
 from .features import SparseRows
 from .fixed_input import FixedInput, cached_product, check_is_held
 from .kernels.buffers import BufferPool, sum_dtype
@@ -59,6 +59,14 @@ class SpMM(Protocol):
     def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
         """Return relu(A H W + b), (n, C), the cheaper product first; differentiable in H, W and b."""
 
+    def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
+        """Return (m + g, F): own rows of H, then ghost rows, in the order of A's columns; differentiable in H.
+
+        For layers that need rows and not sums. The ghosts are the rows that the rank's rows of A read (broadcast: all).
+        In 1.5D they are those of its process column, and own columns are multiplied on the rank of the process row
+        that holds them: on the others the gradient of own rows is not used.
+        """
+
     def select(self, H):
         """Return the rows of H that correspond to the rows of A H: all, unless rows are pruned."""
 
@@ -75,6 +83,12 @@ class SpMM(Protocol):
 
     def adjoint(self, G_nF, place: Place = OUTSIDE) -> torch.Tensor:
         """Return A' G, (m, F)."""
+
+    def pull(self, H_mF, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return (m + g, F): own rows of H, then ghost rows."""
+
+    def push_add(self, G_tF, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return (m, F), the adjoint of pull: own rows of G, with its ghost rows added at their owners."""
 
     def prepare_adjoint(self) -> None:
         """Make what backward needs before buffers fill the memory."""
@@ -102,6 +116,10 @@ class Operator:
     def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
         """Return relu(A H W + b); see LayerView.chain."""
         return self.at().chain(H, W_FC, bias_C, relu)
+
+    def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
+        """Return own rows of H, then ghost rows; see SpMM."""
+        return self.at().columns(H_mF)
 
     def select(self, H):
         """Return the rows of H that correspond to the rows of A H."""
@@ -162,6 +180,11 @@ class LayerView:
         """
         return apply_chain(self, H, W_FC, bias_C, relu)
 
+    def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
+        """Return (m + g, F): own rows of H, then ghost rows; see SpMM. Collective."""
+        check_is_held(H_mF)
+        return Columns.apply(self, H_mF)
+
     def select(self, H):
         """Return the rows of H that correspond to the rows of A H: all, unless rows are pruned."""
         check_is_held(H)
@@ -182,6 +205,14 @@ class LayerView:
     def adjoint(self, G_nF, place: Place | None = None) -> torch.Tensor:
         """Return A' G, (m, F), outside of autograd."""
         return self.operator.adjoint(G_nF, place or Place(self.layer, "backward"))
+
+    def pull(self, H_mF, place: Place | None = None) -> torch.Tensor:
+        """Return (m + g, F): own rows of H, then ghost rows, outside of autograd."""
+        return self.operator.pull(H_mF, place or Place(self.layer, self.pass_name))
+
+    def push_add(self, G_tF, place: Place | None = None) -> torch.Tensor:
+        """Return (m, F), the adjoint of pull, outside of autograd."""
+        return self.operator.push_add(G_tF, place or Place(self.layer, "backward"))
 
     def prepare_adjoint(self) -> None:
         """Make what backward needs before buffers fill the memory."""

@@ -110,6 +110,8 @@ def test_an_operator_keeps_the_protocol(comm, kind):
         H_grad = H.clone().requires_grad_()
         ((A @ H_grad) * y).sum().backward()
         near(H_grad.grad, A.adjoint(y))
+        near(A.columns(H)[: A.m], H)
+        assert A.pull(H).shape == A.columns(H).shape and A.push_add(A.pull(H)).shape == H.shape
 
 
 @parallel([2, 4], mpi=[2])

@@ -17,9 +17,9 @@ from ..cost.machines import Machine
 from ..cost.pairs import PairCounts, Work, grid_of, on_ranks, work_of
 from ..cost.schedule import row_bytes
 from ..cost.seconds import EpochTime, LayerWork, RankProduct, epoch_seconds
-from ..errors import GraphError
-from ..graph import Graph, labelled, with_self_loops
+from ..graph import Graph, with_self_loops
 from ..partition import Partition
+from .choices import train_nodes
 from .device_memory import DeviceNeed, beside_device, device_memory
 from .memory import GraphSizes, RankMemory, RankSizes, largest_rank, rank_memory
 from .volume_report import VolumeReport
@@ -63,12 +63,23 @@ class Model:
 class PlannedGraph:
     """A graph and what the plan asks of it, each found once.
 
-    Args: stored      as it was read; edges how it is used.
-          n_features  of the dense float32 X that a training reads where the graph has none.
+    Args: stored       as it was read; edges how it is used.
+          n_features   of the dense float32 X that a training reads where the graph has none.
+          operator     gcn: with self-loops, row, none.
+          split, seed  which nodes train, see `train_nodes`.
     """
 
-    def __init__(self, stored: Graph, edges: str = "undirected", n_features: int = 0):
+    def __init__(
+        self,
+        stored: Graph,
+        edges: str = "undirected",
+        n_features: int = 0,
+        operator: str = "gcn",
+        split: str = "auto",
+        seed: int = 0,
+    ):
         self.graph = stored.with_edges(edges)
+        self.operator, self.split, self.seed = operator, split, seed
         self.is_symmetric = edges == "undirected"
         A, X = self.graph.A, self.graph.X
         x_bytes = (
@@ -86,9 +97,14 @@ class PlannedGraph:
         return sp.issparse(self.graph.X)
 
     @cached_property
+    def pattern(self) -> sp.csr_array:
+        """The nonzeros that layers multiply with: A, with the self-loops of the operator."""
+        return with_self_loops(self.graph.A) if self.operator == "gcn" else self.graph.A
+
+    @cached_property
     def keeps_sparse(self) -> bool:
         """A X of sparse X is worth keeping, as distribute decides it."""
-        return stays_sparse(self.graph)
+        return stays_sparse(self.graph, self.pattern)
 
     @cached_property
     def left_N(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -97,20 +113,13 @@ class PlannedGraph:
         x_N = np.diff(X.indptr).astype(np.int64)
         if not self.keeps_sparse:
             return x_N, None
-        A = with_self_loops(self.graph.A)
         ones = lambda M: sp.csr_array((np.ones(M.nnz, np.float32), M.indices, M.indptr), shape=M.shape)
-        return x_N, np.diff((ones(A) @ ones(X)).indptr).astype(np.int64)
+        return x_N, np.diff((ones(self.pattern) @ ones(X)).indptr).astype(np.int64)
 
     @cached_property
     def train_N(self) -> np.ndarray:
-        if self.graph.split is None:
-            raise GraphError(
-                f"{self.graph.name} has no split, and row pruning needs its training nodes; leave --prune away"
-            )
-        is_train_N = self.graph.split_N() == 0
-        return (
-            is_train_N if self.graph.y is None else is_train_N & labelled(self.graph.y)
-        )  # the loss is of those with a label
+        """The nodes whose labels are trained on, (N,) bool."""
+        return train_nodes(self.graph, self.split, self.seed)
 
 
 @dataclass(frozen=True, slots=True)

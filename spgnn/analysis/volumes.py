@@ -297,9 +297,9 @@ def _run(widths, model, inputs: _Inputs, input_is_fixed: bool, is_pruned: bool, 
     return epoch_of(model or Chain(widths, 0.0 if input_is_fixed else 0.5), setting, is_pruned)
 
 
-def stays_sparse(graph: Graph) -> bool:
-    """Return whether A X of sparse X, self-loops added as by gcn, is worth keeping, as distribute decides it."""
-    A = with_self_loops(graph.A)
+def stays_sparse(graph: Graph, A: sp.csr_array | None = None) -> bool:
+    """Return whether A X of sparse X is worth caching, as training decides it; A: default: with self-loops, as of gcn."""
+    A = with_self_loops(graph.A) if A is None else A
     bound = int(np.bincount(A.indices, minlength=graph.n_nodes) @ np.diff(graph.X.indptr))
     return keeps_sparse(bound, graph.X.nnz, A.nnz)
 

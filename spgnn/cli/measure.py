@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from ..config import MeasureConfig
-from .console import bytes_text, rows_table, say, write, write_json
-from .options import GRAPH_HELP, METHOD_HELP, OneProcess, config_options, integers, output_options, widths_of, words
-from .source import load
+from .console import bytes_text, rows_table, write, write_json
+from .options import GRAPH_HELP, METHOD_HELP, OneProcess, config_options, integers, output_options, words
+from .planned import Planned
 
 if TYPE_CHECKING:
     from ..analysis import VolumeReport
-    from ..analysis.plan import PlanLine
     from ..graph import Graph
     from ..partition import Partition
 
@@ -84,74 +82,72 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     with products.
     """
     from ..analysis import layer_table
-    from ..analysis.study import default_widths
-    from ..cost.pairs import grid_of
+    from ..analysis.study import PAPER_WIDTHS
 
-    widths = widths_of(config.widths) if config.widths else ()
-    schemes, replications = words("scheme", config.scheme), integers("replication", config.replication)
-    cuts = [(k, method) for k in integers("k", config.k) for method in words("method", config.method)]
-    if not config.partition:
-        for k, c in [(k, c) for k, _ in cuts for c in replications]:
-            grid_of(k, c)  # before anything is read or cut
-    loaded = load(graph, config.format, config.features, config.labels)
-    if not widths and (as_json or config.simulate):  # which ask for an epoch
-        widths = default_widths(loaded)
-        if not (loaded.n_features and loaded.n_classes):
-            say(
-                f"{loaded.name} has no {'features' if not loaded.n_features else 'labels'}; --widths {','.join(map(str, widths))}"
-            )
-    features = loaded.X  # which a partitioner may look at
-    if widths and widths[0] != loaded.n_features:
-        loaded = replace(loaded, X=None)  # of other features than the graph's nothing is known
-    one, used = _measurer(loaded, widths, config)
+    replications = integers("replication", config.replication)
+    _check_grids(config, replications)  # before anything is read
+    planned = Planned(graph, config, PAPER_WIDTHS)
+    predict, machine = _predictor(planned, config)
     lines, report = [], None
-    for part in _partitions(replace(used, X=features), cuts, config):
-        for scheme in schemes:
-            for replication in replications:
-                report, simulated = one(part, scheme, replication)
-                lines.append(report.to_dict() | _label_entropy(loaded, part) | simulated)
-                if as_json:
-                    write_json(lines[-1])
+    for part, name in _partitions(planned, config):
+        for c in replications:
+            report, simulated = predict(part, name, c)
+            lines.append(report.to_dict() | _label_entropy(planned.graph, part) | simulated)
+            if as_json:
+                write_json(lines[-1])
     if as_json:
         return
-    of_widths = f"; widths {', '.join(map(str, widths))}" if widths else ""
-    write(f"{graph}, {config.edges} edges: {used.n_nodes:,} nodes, {used.nnz:,} nonzeros{of_widths}")
-    if config.simulate:
-        write(f"simulated on {lines[0]['simulated']['machine']}")
+    write(planned.title(graph))
+    if machine is not None:
+        write(f"simulated on {machine.name}")
         write(rows_table([_simulated(line) for line in lines], SIMULATED))
         return
     left_out = {"sum_rows"} if max(replications) == 1 else set()
-    left_out |= {"label_entropy"} if loaded.y is None else set()
-    left_out |= set() if widths else {"epoch_bytes"}
+    left_out |= {"label_entropy"} if planned.graph.y is None else set()
     columns = {name: text for name, text in COLUMNS.items() if name not in left_out}
     write(rows_table([_readable(line) for line in lines], columns))
-    if len(lines) == 1 and widths:
+    if len(lines) == 1:
         write("\n" + "\n".join(layer_table(report.layers)))
 
 
-def _measurer(loaded: Graph, widths: tuple[int, ...], config: MeasureConfig):
-    """Return the function (part, scheme, c) -> (VolumeReport, what was simulated), and the graph as it is used."""
-    from ..analysis import measure as measure_volume
-    from ..analysis.plan import Model, PlannedGraph, plan_line
+def _check_grids(config: MeasureConfig, replications: tuple[int, ...]) -> None:
+    """Raise UsageError for a replication that does not fit a k."""
+    from ..cost.pairs import grid_of
+
+    for k in () if config.partition else integers("k", config.k):
+        for c in replications:
+            grid_of(k, c)
+
+
+def _predictor(planned: Planned, config: MeasureConfig):
+    """Return the function (part, scheme, c) -> (VolumeReport, what was simulated), and the simulated machine or None."""
     from ..cost.machines import load_machine
 
-    names = ("order", "keep", "wire", "wire_gradients", "overlap")
-    is_pruned = config.prune == "always"
-    model = Model(widths=widths, prune=is_pruned, **{name: getattr(config, name) for name in names})
-    planned = PlannedGraph(loaded, config.edges)
-    machine = load_machine(config.machine) if config.simulate else None
-    options = {name: getattr(config, name) for name in names if name != "overlap"}
-    options |= {"train_N": planned.train_N} if is_pruned else {}
-    options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
+    loaded = load_machine(config.machine)
+    machine = loaded.placed(config.ranks_per_host) if config.ranks_per_host else loaded
 
-    def one(part: Partition, scheme: str, c: int) -> tuple[VolumeReport, dict]:
-        if machine is None:
-            return measure_volume(planned.graph, part, scheme, widths, c, **options), {}
-        line: PlanLine = plan_line(planned, part, scheme, c, model, machine, from_parts=True)
+    def predict(part: Partition, name: str, c: int) -> tuple[VolumeReport, dict]:
+        alone = config.simulate or config.ranks_per_host
+        scheme = planned.scheme(name, part, c, machine if alone else loaded.placed(part.k * c))
+        if not config.simulate:
+            return planned.report(part, scheme, c), {}
+        line = planned.line(part, scheme, c, machine, from_parts=True)
         names = ("ranks", "hosts", "epoch_s", "epoch_parts_s", "memory_mb")
         return line.report, {"simulated": {"machine": machine.name} | {name: line.to_dict()[name] for name in names}}
 
-    return one, planned.graph
+    return predict, machine if config.simulate else None
+
+
+def _partitions(planned: Planned, config: MeasureConfig) -> Iterator[tuple[Partition, str]]:
+    """Yield the partition of --partition, or one for each (k, method), with each scheme."""
+    schemes = words("scheme", config.scheme)
+    if config.partition:
+        part = planned.load_part()
+        yield from ((part, scheme) for scheme in schemes)
+        return
+    for k in integers("k", config.k):
+        for method in words("method", config.method):
+            yield from ((planned.part(k, method, scheme), scheme) for scheme in schemes)
 
 
 def _label_entropy(graph: Graph, part: Partition) -> dict:
@@ -178,14 +174,3 @@ def _simulated(line: dict) -> dict:
         | milliseconds
         | {"ranks": simulated["ranks"], "memory": bytes_text(int(1e6 * simulated["memory_mb"]))}
     )
-
-
-def _partitions(graph: Graph, cuts: list[tuple[int, str]], config: MeasureConfig) -> Iterator[Partition]:
-    """Yield the partition of --partition, or one for each (k, method)."""
-    from ..partition import load_partition, part_graph
-
-    if config.partition:
-        yield load_partition(config.partition, graph)
-        return
-    for k, method in cuts:
-        yield part_graph(graph, k, method, seed=config.seed, balance=config.balance)

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import PlanConfig
-from ..config.names import ITEMSIZE
 from ..errors import ResourceError, UsageError
 from .console import bytes_text, rows_table, say, write, write_json
-from .options import GRAPH_HELP, METHOD_HELP, OneProcess, config_options, integers, output_options, widths_of, words
-from .source import load
+from .options import GRAPH_HELP, METHOD_HELP, OneProcess, config_options, integers, output_options, words
+from .planned import Planned
 
 if TYPE_CHECKING:
     from ..analysis.plan import PlanLine
     from ..cost.machines import Machine
-    from ..graph import Graph
     from ..partition import Partition
 
 COLUMNS = {
@@ -62,38 +60,21 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
 
     If no line fits, the exit code is 4 and the arithmetic is printed.
     """
-    from ..analysis.plan import Model, PlannedGraph, fastest, plan_line
+    from ..analysis.plan import fastest
 
     machine, device_bytes = _machine(config), _device_bytes(config)
-    loaded = load(graph, config.format, config.features, config.labels)
-    widths = _widths(loaded, config)
-    names = ("dropout", "input_dropout", "residual", "wire", "wire_gradients", "order", "keep", "overlap")
-    model = Model(
-        widths=widths,
-        itemsize=ITEMSIZE[config.dtype],
-        norm=config.norm != "none",
-        prune=config.prune == "always",
-        **{name: getattr(config, name) for name in names},
-    )
-    features = loaded.X  # which a partitioner may look at
-    if widths[0] != loaded.n_features:
-        loaded = replace(loaded, X=None)  # of other features than the graph's nothing is known
-    planned, schemes = PlannedGraph(loaded, config.edges, widths[0]), words("scheme", config.scheme)
+    planned = Planned(graph, config)
+    options = {"from_parts": bool(config.partition), "device_bytes": device_bytes}
     lines = [
-        plan_line(
-            planned, part, scheme, c, model, machine, from_parts=bool(config.partition), device_bytes=device_bytes
-        )
-        for part, c in _partitions(replace(planned.graph, X=features), config)
-        for scheme in (schemes if part.k * c > 1 else schemes[:1])  # one rank sends nothing
+        planned.line(part, planned.scheme(name, part, c, machine), c, machine, **options)
+        for part, name, c in _partitions(planned, config)
     ]
     best = fastest(lines)
     if as_json:
         for line in lines:
             write_json(line.to_dict() | {"fastest": line is best})
     else:
-        write(
-            f"{graph}, {config.edges} edges: {planned.graph.n_nodes:,} nodes, {planned.graph.nnz:,} nonzeros; widths {', '.join(map(str, widths))}"
-        )
+        write(planned.title(graph))
         write(f"{machine.name}: {machine.ranks_per_host} rank(s) a host, {bytes_text(machine.memory_bytes)} of memory")
         columns = {key: heading for key, heading in COLUMNS.items() if key != "device" or device_bytes}
         write(rows_table([_row(line, line is best) for line in lines], columns))
@@ -138,43 +119,39 @@ def _device_bytes(config: PlanConfig) -> float:
     return torch.cuda.get_device_properties(0).total_memory
 
 
-def _widths(graph: Graph, config: PlanConfig) -> tuple[int, ...]:
-    if config.widths:
-        return widths_of(config.widths)
-    if not graph.n_features or not graph.n_classes:
-        what = "features" if not graph.n_features else "labels"
-        raise UsageError(
-            f"{graph.name} has no {what}, which give the widths; give them with --widths 128,16,40, or --{what} FILE"
-        )
-    return graph.n_features, *[config.hidden] * (config.layers - 1), graph.n_classes
-
-
-def _partitions(graph: Graph, config: PlanConfig) -> Iterator[tuple[Partition, int]]:
-    """Yield the partition into P / c parts and c, for each P, method and each c whose square divides P."""
-    from ..cost.grid import ProcessGrid, valid_replications
-    from ..partition import load_partition, part_graph
-
-    wanted = integers("replication", config.replication)
+def _partitions(planned: Planned, config: PlanConfig) -> Iterator[tuple[Partition, str, int]]:
+    """Yield partition into P / c parts, scheme and c, for each P, each c whose square divides P, method and scheme."""
+    wanted, schemes = integers("replication", config.replication), words("scheme", config.scheme)
+    used = lambda size: schemes if size > 1 else schemes[:1]  # one rank sends nothing
     if config.partition:
-        part = load_partition(config.partition, graph)
-        ranks = integers("ranks", config.ranks) if config.ranks else ()
-        fitting = [c for c in wanted if part.k % c == 0 and (not ranks or part.k * c in ranks)]
-        if not fitting:
-            asked = f"on {config.ranks} ranks with" if ranks else "with"
-            raise UsageError(
-                f"{config.partition} has k = {part.k} parts, which do not run {asked} replication {config.replication}: P = k c, and c divides k"
-            )
-        yield from ((part, c) for c in fitting)
+        part = planned.load_part()
+        for c in _fitting(part.k, wanted, config):
+            yield from ((part, scheme, c) for scheme in used(part.k * c))
         return
-    known: dict[tuple[int, str], Partition] = {}
     for size in integers("ranks", config.ranks or "4"):
-        fitting = [c for c in wanted if c in valid_replications(size)]
-        for c in fitting or [ProcessGrid(size, wanted[0]).c]:  # which refuses, and names those that fit
+        for c in _valid(size, wanted):
             for method in words("method", config.method):
-                k = size // c
-                if (k, method) not in known:
-                    known[k, method] = part_graph(graph, k, method, seed=config.seed, balance=config.balance)
-                yield known[k, method], c
+                yield from ((planned.part(size // c, method, scheme), scheme, c) for scheme in used(size))
+
+
+def _valid(size: int, wanted: tuple[int, ...]) -> list[int]:
+    """Return the replications that fit a number of ranks. Raises: UsageError with those that would, where none does."""
+    from ..cost.grid import ProcessGrid, valid_replications
+
+    return [c for c in wanted if c in valid_replications(size)] or [ProcessGrid(size, wanted[0]).c]
+
+
+def _fitting(k: int, wanted: tuple[int, ...], config: PlanConfig) -> list[int]:
+    """Return the replications with which k parts run on the ranks that are asked for."""
+    ranks = integers("ranks", config.ranks) if config.ranks else ()
+    fitting = [c for c in wanted if k % c == 0 and (not ranks or k * c in ranks)]
+    if not fitting:
+        asked = f"--ranks {config.ranks}, " if ranks else ""
+        raise UsageError(
+            f"{config.partition} has k = {k} parts, which do not fit {asked}--replication {config.replication}: "
+            f"P = k c, and c divides k"
+        )
+    return fitting
 
 
 def _row(line: PlanLine, is_best: bool) -> dict:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from .fields import changed, option
 from .groups import (
@@ -34,7 +33,7 @@ from .groups import (
     VolumeConfig,
     WidthsConfig,
 )
-from .names import SCHEMES, Device
+from .names import SCHEMES, Device, Prune
 
 LISTED = {"metavar": "NAME,..."}
 METHODS = LISTED | {"help": "partitioners, see below"}
@@ -99,22 +98,29 @@ class MeasureConfig(
     ExchangeConfig,
     SourceConfig,
     EdgesConfig,
+    OperatorConfig,
+    SplitConfig,
+    ModelConfig,
     WidthsConfig,
+    PrecisionConfig,
     ScheduleConfig,
     PruneConfig,
+    EvaluationConfig,
     SeedConfig,
     OverlapConfig,
 ):
-    """The options of `spgnn measure`: those of training, some as lists; lists are separated by commas."""
+    """The options of `spgnn measure`: those of training with the same defaults, some as lists with commas."""
 
     heading = "Partition"
     k: str = option("4", "numbers of parts; ranks P = k c", short=True, metavar="4,16,...")
     method: str = changed(PartitionerConfig, "method", PartitionerConfig.method, **METHODS)
-    scheme: str = changed(ExchangeConfig, "scheme", "columns", help="exchange schemes", **LISTED)
+    scheme: str = changed(ExchangeConfig, "scheme", ExchangeConfig.scheme, **LISTED)
     replication: str = changed(ExchangeConfig, "replication", "1", metavar="1,2,...")
-    prune: Literal["always", "never"] = changed(PruneConfig, "prune", "never")
-    machine: str = changed(ExchangeConfig, "machine", "perlmutter-like", help="machine model", heading="Machine")
-    simulate: bool = option(False, "predict seconds of an epoch too", heading="Machine")
+    machine: str = changed(
+        ExchangeConfig, "machine", ExchangeConfig.machine, help="machine of --scheme auto, --simulate"
+    )
+    ranks_per_host: int = changed(HostConfig, "ranks_per_host", 0, help="ranks per host; 0: all on one host")
+    simulate: bool = option(False, "predict the seconds of an epoch too", heading="Machine")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +132,13 @@ class PlanConfig(
     OverlapConfig,
     SourceConfig,
     EdgesConfig,
+    SplitConfig,
     ModelConfig,
     WidthsConfig,
     PrecisionConfig,
     ScheduleConfig,
     PruneConfig,
+    EvaluationConfig,
     SeedConfig,
 ):
     """The options of `spgnn plan`: those of training, some as lists; lists are separated by commas."""
@@ -144,4 +152,4 @@ class PlanConfig(
         ExchangeConfig, "machine", "", help="machine model [this host, as laptop]", heading="Machine"
     )
     device: Device = changed(HardwareConfig, "device", "cpu", help="cuda: predict GPU memory too", heading="Machine")
-    prune: Literal["always", "never"] = changed(PruneConfig, "prune", "never")
+    prune: Prune = changed(PruneConfig, "prune", "never")

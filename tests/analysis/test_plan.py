@@ -128,9 +128,9 @@ def test_parts_on_disk_spare_rank_0_the_whole_graph():
     assert parts.memory.peak < reads.memory.peak
 
 
-def test_pruning_needs_a_split():
-    with pytest.raises(GraphError, match="has no split"):
-        line(prune=True)
+def test_pruning_needs_training_nodes():
+    with pytest.raises(GraphError, match="neither a split nor labels"):
+        line(prune=True, planned=PlannedGraph(replace(stored(), y=None)))
     split = np.where(np.arange(400) < 4, 0, 2).astype(np.int8)
     pruned = PlannedGraph(replace(stored(), split=split))
     few, all_ = (line(planned=pruned, prune=p) for p in (True, False))

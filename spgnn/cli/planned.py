@@ -1,0 +1,123 @@
+"""What measure and plan predict: the graph, model, parts and choices of a training with the same options."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..config import MeasureConfig, PlanConfig
+from ..config.names import ITEMSIZE
+from ..errors import UsageError
+from .console import say
+from .options import widths_of
+from .source import load
+
+if TYPE_CHECKING:
+    from ..analysis import VolumeReport
+    from ..analysis.plan import PlanLine
+    from ..cost.machines import Machine
+    from ..graph import Graph
+    from ..partition import Partition
+
+
+class Planned:
+    """The training that the options describe, on a graph that is read once.
+
+    Args: default_widths  of a graph without features or labels; None: it is refused.
+    graph     as it is used; X only where the model reads it.
+    widths    F, hidden ..., C.
+    """
+
+    def __init__(self, graph: str, config: MeasureConfig | PlanConfig, default_widths: tuple[int, ...] | None = None):
+        from ..analysis.plan import Model, PlannedGraph
+
+        self.config = config
+        loaded = load(graph, config.format, config.features, config.labels)
+        self.widths = widths = _widths(loaded, config, default_widths)
+        self._features = loaded.X  # a partitioner may read them
+        if widths[0] != loaded.n_features:
+            loaded = replace(loaded, X=None)  # nothing is known of other features than the graph's
+        operator = getattr(config, "operator", "gcn")
+        self.planned = PlannedGraph(loaded, config.edges, widths[0], operator, config.split, config.seed)
+        self.graph = self.planned.graph
+        names = ("dropout", "input_dropout", "residual", "wire", "wire_gradients", "order", "keep", "overlap")
+        options = {name: getattr(config, name) for name in names}
+        self.model = Model(widths=widths, itemsize=ITEMSIZE[config.dtype], norm=config.norm != "none", **options)
+        self._parts: dict[tuple, Partition] = {}
+        self._is_pruned: dict[int, bool] = {}
+
+    def title(self, name: str) -> str:
+        """Return the line above a table."""
+        sizes = f"{self.graph.n_nodes:,} nodes, {self.graph.nnz:,} nonzeros"
+        return f"{name}, {self.config.edges} edges: {sizes}; widths {', '.join(map(str, self.widths))}"
+
+    def part(self, k: int, method: str, scheme: str) -> Partition:
+        """Return the partition that a training with a scheme makes; each is made once."""
+        from ..partition import PARTITIONERS, part_graph
+
+        by_scheme = getattr(PARTITIONERS.get(method), "by_scheme", {})
+        key = (k, method, str(by_scheme.get(scheme)))
+        if key not in self._parts:
+            graph, config = replace(self.graph, X=self._features), self.config
+            self._parts[key] = part_graph(
+                graph, k, method, seed=config.seed, balance=config.balance, scheme=scheme if by_scheme else None
+            )
+        return self._parts[key]
+
+    def load_part(self) -> Partition:
+        """Return the partition of --partition."""
+        from ..partition import load_partition
+
+        return load_partition(self.config.partition, self.graph)
+
+    def scheme(self, name: str, part: Partition, c: int, machine: Machine) -> str:
+        """Return the scheme that a training takes for this name: auto is decided on the machine."""
+        from ..analysis.choices import choose_scheme_of
+
+        if name != "auto":
+            return name
+        return choose_scheme_of(self.planned, part, c, machine, self.model.itemsize)
+
+    def report(self, part: Partition, scheme: str, c: int) -> VolumeReport:
+        """Return what an epoch sends, its rows pruned where the training prunes them."""
+        return self._measured(part, scheme, c, self.is_pruned(part, scheme, c))
+
+    def line(self, part: Partition, scheme: str, c: int, machine: Machine, **options) -> PlanLine:
+        """Return the memory, bytes and seconds of an epoch on a machine."""
+        from ..analysis.plan import plan_line
+
+        model = replace(self.model, prune=self.is_pruned(part, scheme, c))
+        return plan_line(self.planned, part, scheme, c, model, machine, **options)
+
+    def is_pruned(self, part: Partition, scheme: str, c: int) -> bool:
+        """Return whether a training prunes rows; that depends on the replication alone, and is decided once."""
+        from ..analysis.choices import saves_by_pruning
+
+        config, planned = self.config, self.planned
+        if config.prune != "auto" or planned.graph.y is None:
+            return config.prune == "always"
+        if c not in self._is_pruned:
+            layers = self._measured(part, scheme, c, False).layers
+            self._is_pruned[c] = saves_by_pruning(planned, layers, c, config.eval_every, is_random=config.dropout > 0)
+        return self._is_pruned[c]
+
+    def _measured(self, part: Partition, scheme: str, c: int, is_pruned: bool) -> VolumeReport:
+        from ..analysis import measure
+
+        planned, model = self.planned, self.model
+        options = {name: getattr(model, name) for name in ("order", "keep", "wire", "wire_gradients", "input_is_fixed")}
+        options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
+        options |= {"train_N": planned.train_N} if is_pruned else {}
+        return measure(planned.graph, part, scheme, self.widths, c, model.itemsize, **options)
+
+
+def _widths(graph: Graph, config, default: tuple[int, ...] | None) -> tuple[int, ...]:
+    if config.widths:
+        return widths_of(config.widths)
+    if graph.n_features and graph.n_classes:
+        return graph.n_features, *[config.hidden] * (config.layers - 1), graph.n_classes
+    what = "labels" if graph.n_features else "features"
+    if default is None:
+        raise UsageError(f"{graph.name} has no {what}; give --{what} FILE, or all widths with --widths 128,16,40")
+    say(f"{graph.name} has no {what}; --widths {','.join(map(str, default))}")
+    return default

@@ -1,0 +1,97 @@
+"""Predicted choices are made from the same counts as those of a training."""
+
+import numpy as np
+import pytest
+import torch
+
+from spgnn import distribute, load_graph, part_graph
+from spgnn.analysis import choices, measure
+from spgnn.analysis.plan import PlannedGraph
+from spgnn.config import TrainConfig
+from spgnn.cost import auto
+from spgnn.cost.machines import load_machine
+from spgnn.dist import run_threads
+from spgnn.distgraph import choice
+from spgnn.errors import GraphError, UsageError
+from spgnn.layers import GCN, Stack
+from spgnn.training.steps import step_rows
+from spgnn.training.trainer import Trainer
+
+GRAPH = load_graph("sbm:n=200,classes=4,features=10,degree=5")
+
+
+@pytest.mark.parametrize("P, c, operator", [(3, 1, "gcn"), (4, 2, "gcn"), (4, 1, "row"), (8, 2, "none")])
+@pytest.mark.parametrize("edges", ["undirected", "directed"])
+def test_the_counts_of_auto_are_those_that_ranks_gather(P, c, operator, edges, monkeypatch):
+    found = {}
+
+    def recorded(name):
+        return lambda counts, *of: found.setdefault(name, counts) and auto.auto_scheme(counts, *of)
+
+    monkeypatch.setattr(choice, "auto_scheme", recorded("trained"))
+    monkeypatch.setattr(choices, "auto_scheme", recorded("predicted"))
+    graph = GRAPH.with_edges(edges)
+    part, machine = part_graph(graph, P // c, "random"), load_machine("laptop").placed(P)
+    body = lambda comm: distribute(graph, comm, part, replication=c, operator=operator).scheme
+    scheme = choices.choose_scheme_of(PlannedGraph(graph, edges, operator=operator), part, c, machine)
+    assert run_threads(P, body) == [scheme] * P
+    for name in auto.RankCounts.__dataclass_fields__:
+        np.testing.assert_array_equal(*(getattr(found[who], name) for who in ("trained", "predicted")), err_msg=name)
+
+
+SPARSE = [("wordnet", 2, 1, operator, {"keep": keep}) for operator in ("gcn", "none") for keep in (True, False)]
+DENSE = [
+    ("sbm:n=200,classes=4,features=10,degree=5", P, c, operator, options)
+    for P, c, operator in ((2, 1, "gcn"), (4, 2, "gcn"), (2, 1, "none"))
+    for options in ({}, {"keep": False}, {"keep": False, "order": "spmm_first"})
+]
+
+
+@pytest.mark.parametrize(
+    "spec, P, c, operator, options", [*DENSE, *(pytest.param(*case, marks=pytest.mark.slow) for case in SPARSE)]
+)
+def test_the_work_of_pruning_is_that_which_ranks_count(spec, P, c, operator, options, monkeypatch):
+    found = {}
+
+    def recorded(name):
+        return lambda full, pruned, **of: found.setdefault(name, []).append((full, pruned)) or True
+
+    monkeypatch.setattr(step_rows, "pruning_saves", recorded("trained"))
+    monkeypatch.setattr(
+        choices, "pruning_saves", lambda full, pruned, *of: found.setdefault("predicted", (full, pruned))
+    )
+    graph = load_graph(spec)
+    part, widths = part_graph(graph, P // c, "block"), (graph.n_features, 6, graph.n_classes)
+
+    def body(comm):
+        torch.set_num_threads(1)
+        dgraph = distribute(graph, comm, part, replication=c, scheme="columns", operator=operator, threads=1, **options)
+        Trainer(Stack(GCN(*widths[:2], act="relu"), GCN(*widths[1:])), dgraph, TrainConfig(prune="auto"))
+
+    run_threads(P, body)
+    planned = PlannedGraph(graph, operator=operator)
+    sparse = {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
+    layers = measure(planned.graph, part, "columns", widths, c, **sparse, **options).layers
+    choices.saves_by_pruning(planned, layers, c, eval_every=1, is_random=False)
+    assert found["predicted"] == found["trained"][-1]
+
+
+def test_training_nodes_are_those_that_train_takes():
+    part = load_graph("sbm:n=50,seed=1")
+    given = choices.train_nodes(part, "given", 0)
+    np.testing.assert_array_equal(given, part.split == 0)
+    np.testing.assert_array_equal(choices.train_nodes(part, "auto", 0), given)
+    drawn = choices.train_nodes(part, "random", 3)
+    trained = run_threads(2, lambda comm: _split(part, comm))[0]
+    np.testing.assert_array_equal(drawn, trained)
+    with pytest.raises(UsageError, match="has one split, 0; split 2 does not exist"):
+        choices.train_nodes(part, "2", 0)
+    with pytest.raises(GraphError, match="neither a split nor labels"):
+        choices.train_nodes(load_graph("path:n=4"), "auto", 0)
+
+
+def _split(graph, comm):
+    from spgnn.training.splits import split_of
+
+    dgraph = distribute(graph, comm, method="random")
+    return dgraph.collect(split_of(dgraph, "random", 3)) == 0

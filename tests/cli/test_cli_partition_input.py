@@ -115,7 +115,8 @@ def test_entropy_needs_features_and_reports_how_mixed_the_labels_are(capsys):
 
 
 def test_measure_gives_the_partitioner_the_features_whatever_the_widths(capsys):
-    assert cli.main(["measure", "sbm:n=60", "-k", "3", "--method", "entropy", "--widths", "300,16,24", "--json"]) == 0
+    options = ["--method", "entropy", "--widths", "300,16,24", "--scheme", "columns", "--json"]
+    assert cli.main(["measure", "sbm:n=60", "-k", "3", *options]) == 0
     measured = json.loads(capsys.readouterr().out)
     part = json.loads(partition(capsys, "sbm:n=60", "-k", 3, "--method", "entropy", "--json")[1])
     assert measured["method"] == "entropy" and measured["total_rows"] == part["total_rows"]

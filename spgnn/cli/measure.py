@@ -75,7 +75,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
       copies       own and ghost rows of all parts over nodes
       entropy      of the labels of a part in bits, average of the parts
       imbalance    nonzeros multiplied by the busiest rank over the average
-      bytes/epoch  by all ranks in a step; with --widths, --simulate or --json
+      bytes/epoch  sent by all ranks in a training step, if widths are known
       seconds      to make the partition
 
     --simulate adds the milliseconds of an epoch by phase; "hidden" is the part of the exchanges that overlaps
@@ -86,7 +86,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
 
     replications = integers("replication", config.replication)
     _check_grids(config, replications)  # before anything is read
-    planned = Planned(graph, config, PAPER_WIDTHS)
+    planned = Planned(graph, config, PAPER_WIDTHS if as_json or config.simulate else ())
     predict, machine = _predictor(planned, config)
     lines, report = [], None
     for part, name in _partitions(planned, config):
@@ -104,9 +104,10 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
         return
     left_out = {"sum_rows"} if max(replications) == 1 else set()
     left_out |= {"label_entropy"} if planned.graph.y is None else set()
+    left_out |= set() if planned.widths else {"epoch_bytes"}
     columns = {name: text for name, text in COLUMNS.items() if name not in left_out}
     write(rows_table([_readable(line) for line in lines], columns))
-    if len(lines) == 1:
+    if len(lines) == 1 and planned.widths:
         write("\n" + "\n".join(layer_table(report.layers)))
 
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Planned:
     """The training that the options describe, on a graph that is read once.
 
-    Args: default_widths  of a graph without features or labels; None: it is refused.
+    Args: default_widths  of a graph without features or labels; (): rows alone are predicted; None: it is refused.
     graph     as it is used; X only where the model reads it.
-    widths    F, hidden ..., C.
+    widths    F, hidden ..., C, or ().
     """
 
     def __init__(self, graph: str, config: MeasureConfig | PlanConfig, default_widths: tuple[int, ...] | None = None):
@@ -35,10 +35,10 @@ class Planned:
         loaded = load(graph, config.format, config.features, config.labels)
         self.widths = widths = _widths(loaded, config, default_widths)
         self._features = loaded.X  # a partitioner may read them
-        if widths[0] != loaded.n_features:
+        if widths and widths[0] != loaded.n_features:
             loaded = replace(loaded, X=None)  # nothing is known of other features than the graph's
         operator = getattr(config, "operator", "gcn")
-        self.planned = PlannedGraph(loaded, config.edges, widths[0], operator, config.split, config.seed)
+        self.planned = PlannedGraph(loaded, config.edges, sum(widths[:1]), operator, config.split, config.seed)
         self.graph = self.planned.graph
         names = ("dropout", "input_dropout", "residual", "wire", "wire_gradients", "order", "keep", "overlap")
         options = {name: getattr(config, name) for name in names}
@@ -48,8 +48,8 @@ class Planned:
 
     def title(self, name: str) -> str:
         """Return the line above a table."""
-        sizes = f"{self.graph.n_nodes:,} nodes, {self.graph.nnz:,} nonzeros"
-        return f"{name}, {self.config.edges} edges: {sizes}; widths {', '.join(map(str, self.widths))}"
+        widths = f"; widths {', '.join(map(str, self.widths))}" if self.widths else ""
+        return f"{name}, {self.config.edges} edges: {self.graph.n_nodes:,} nodes, {self.graph.nnz:,} nonzeros{widths}"
 
     def part(self, k: int, method: str, scheme: str) -> Partition:
         """Return the partition that a training with a scheme makes; each is made once."""
@@ -94,7 +94,7 @@ class Planned:
         from ..analysis.choices import saves_by_pruning
 
         config, planned = self.config, self.planned
-        if config.prune != "auto" or planned.graph.y is None:
+        if config.prune != "auto" or planned.graph.y is None or not self.widths:
             return config.prune == "always"
         if c not in self._is_pruned:
             layers = self._measured(part, scheme, c, False).layers
@@ -119,5 +119,6 @@ def _widths(graph: Graph, config, default: tuple[int, ...] | None) -> tuple[int,
     what = "labels" if graph.n_features else "features"
     if default is None:
         raise UsageError(f"{graph.name} has no {what}; give --{what} FILE, or all widths with --widths 128,16,40")
-    say(f"{graph.name} has no {what}; --widths {','.join(map(str, default))}")
+    if default:
+        say(f"{graph.name} has no {what}; --widths {','.join(map(str, default))}")
     return default

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from ..partition import Partition, PartitionFolder, RowBlock
 
 def option_facts(source, partition, how: Distribution) -> dict[str, Any]:
     """Return the options of `distribute`, the kinds of its sources and the versions."""
-    is_folder = lambda given: isinstance(given, (str, Path, PartitionFolder))
+    is_folder = lambda given: isinstance(given, PartitionFolder)
     kinds = {"option.source": "folder" if is_folder(source) else "graph"}
     kinds["option.partition"] = "folder" if is_folder(partition) else "array or method"
     return kinds | {f"option.{name}": value for name, value in shared_values(how).items()} | versions()

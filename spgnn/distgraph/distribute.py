@@ -6,33 +6,34 @@ Shapes: N nodes, n own rows, C classes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 
 from ..config import Distribution, build
 from ..dist import Communicator
 from ..dist.consistency import check_same
 from ..dist.launch import share_of_threads
-from ..errors import InputError, UsageError, together
-from ..graph import Graph, axis_sums
+from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
+from ..graph import Graph
 from ..machine import give_back_memory
-from ..partition import Partition, PartitionFolder, RowBlock
-from ..partition.folder.blocks import select_rows
-from ..spmm.exchange.context import make_layout
+from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
+from ..partition.folder.blocks import row_block, select_rows
+from ..spmm.exchange.context import Layout, make_layout
 from ..spmm.exchange.wire import Wire
-from ..spmm.features import SparseRows
 from ..spmm.fixed_input import FixedInput
-from ..spmm.kernels.buffers import make_pool, sum_dtype
+from ..spmm.kernels.buffers import make_pool
 from ..spmm.kernels.cuda.placement import device_communicator, place
 from .assemble import assemble
-from .consistency import block_facts, option_facts
+from .consistency import block_facts, folder_facts, graph_facts, option_facts, partition_facts
 from .distgraph import DistGraph
-from .own_rows import own_rows
+from .scatter import scatter_blocks
+from .tensors import check_fits, class_count, features, labels
+
+# The block of a rank, the function from nodes to the blocks that own them, the name of the graph, the method of the parts.
+OwnRows = tuple[RowBlock, Callable[[np.ndarray], np.ndarray], str, str]
 
 
 def distribute(
@@ -75,6 +76,7 @@ def distribute(
             f"got a {type(comm).__name__} instead of a communicator: with spgnn.world() as comm: spgnn.distribute(graph, comm)"
         )
     how = together(comm, _built, options)
+    source, partition = together(comm, _opened, source, partition)
     check_same(comm, option_facts(source, partition, how))
     threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())  # fewer if the user told torch so
     return make_dgraph(source, comm, partition, replace(how, threads=threads))
@@ -89,28 +91,28 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution) -> Dis
     wires = Wire(how.wire), Wire(how.wire_gradients)
     layout = make_layout(comm, how.replication, how.scheme, dtype, pool, how.threads, wires, how.order)
     comm.phase = "partition and load"
-    block, owner_of, name, method = own_rows(source, layout, partition, how)
+    block, owner_of, name, method = _own_rows(source, layout, partition, how)
     check_same(comm, block_facts(block))
     give_back_memory()  # what reading and partitioning took
     if how.feature_norm == "none":
-        together(comm, _check_fits, block, dtype)
+        together(comm, check_fits, block, dtype)
     comm.phase = "distribute"
     edges, own_n, n_nodes, rows = [block.A_nN], block.own_n, block.n_nodes, (block.X_nF, block.y_n, block.split_n)
     del block
     A, order_n = assemble(edges, own_n, owner_of, layout, how.operator, how.machine, how.locality)
     X_nF, y_n, split_n = rows if order_n is None else (select_rows(of_nodes, order_n) for of_nodes in rows)
     del rows
-    X = _features(X_nF, how.feature_norm, pool, dtype, how.threads)
+    X = features(X_nF, how.feature_norm, pool, dtype, how.threads)
     nnz = np.array([A.nnz])
     comm.all_reduce(nnz)
     dgraph = DistGraph(
         comm=comm,
         A=A,
         X=X,
-        y_n=_labels(y_n, dtype),
+        y_n=labels(y_n, dtype),
         split_n=split_n,
         n_nodes=n_nodes,
-        n_classes=_class_count(y_n, comm),
+        n_classes=class_count(y_n, comm),
         name=name,
         scheme=layout.scheme,
         method=method,
@@ -129,61 +131,93 @@ def _built(options: dict) -> Distribution:
     return build(Distribution, options, "distribute")
 
 
-def _check_fits(block: RowBlock, dtype: torch.dtype) -> None:
-    """Raise InputError for a feature of float64 that float32, and so dtype, does not hold."""
-    values = block.X_nF.data if sp.issparse(block.X_nF) else block.X_nF
-    if values is None or dtype == torch.float64 or values.dtype != np.float64 or not values.size:
-        return
-    most = np.finfo(np.float32).max
-    if max(values.max(), -values.min()) > most:
-        at = np.argwhere(np.abs(values) > most)[0]
-        row = np.searchsorted(block.X_nF.indptr, at[0], side="right") - 1 if values.ndim == 1 else at[0]
-        raise InputError(
-            f"node {block.own_n[row]} has the feature {values[tuple(at)]:g}, which {str(dtype).removeprefix('torch.')} does not hold; scale the features, or take float64"
-        )
+def _opened(source, partition) -> tuple:
+    """Return source and partition, their paths as partition folders. Raises: UsageError for a source of another type."""
+    source, partition = (PartitionFolder(x) if isinstance(x, (str, Path)) else x for x in (source, partition))
+    if not (source is None or callable(source) or isinstance(source, (Graph, PartitionFolder))):
+        expected = "a Graph, as spgnn.load_graph returns, a function that returns one, or a partition folder"
+        raise UsageError(f"distribute got a {type(source).__name__}; expected {expected}")
+    return source, partition
 
 
-def _features(X_nF, feature_norm, pool, dtype, threads):
-    if X_nF is None:
-        return None
-    X_nF = X_nF.astype(X_nF.dtype.newbyteorder("="), copy=False)
-    if feature_norm == "row":
-        sums_n = axis_sums(X_nF, 1) if sp.issparse(X_nF) else X_nF.sum(axis=1, dtype=np.float64)
-        scale_n = np.divide(1.0, sums_n, out=np.zeros_like(sums_n), where=sums_n != 0)
-        if sp.issparse(X_nF):
-            scaled = X_nF.data * np.repeat(scale_n, np.diff(X_nF.indptr))
-            X_nF = sp.csr_array((scaled, X_nF.indices, X_nF.indptr), shape=X_nF.shape)
-        else:
-            X_nF = X_nF * scale_n[:, None]
-    if sp.issparse(X_nF):
-        return SparseRows(sp.csr_array(X_nF), pool, dtype, threads)
-    X_nF = X_nF.view()
-    with suppress(ValueError):  # the memory of a mapped file stays read-only, and torch takes none that is
-        X_nF.flags.writeable = True
-    if pool.device.type != "cpu":
-        return torch.from_numpy(np.require(X_nF, requirements=("C", "W"))).to(pool.device, dtype)
-    if X_nF.dtype.name == str(dtype).removeprefix("torch.") and X_nF.flags.c_contiguous and X_nF.flags.writeable:
-        return torch.from_numpy(X_nF)  # the caller's memory: X may not change anyway
-    X = pool.empty(*X_nF.shape, dtype=dtype)
-    if dtype == torch.bfloat16:
-        return X.copy_(torch.from_numpy(np.array(X_nF, dtype=np.float32)))
-    X.numpy()[:] = X_nF
-    return X
+def _own_rows(source, layout: Layout, partition, how: Distribution) -> OwnRows:
+    """Return this rank's rows of a graph; a graph that source, a function, returns is freed on return. Collective."""
+    graph = together(layout.comm, _graph_of, source, layout.comm.rank)  # also where rank 0 alone has a source
+    folder = next((given for given in (partition, source) if isinstance(given, PartitionFolder)), None)
+    if folder is None:
+        return _of_graph(graph, layout, partition, how)
+    check_same(layout.comm, together(layout.comm, folder_facts, folder))
+    return together(layout.comm, _of_folder, folder, graph, layout)
 
 
-def _labels(y_n, dtype):
-    if y_n is None:
-        return None
-    return (
-        torch.from_numpy(np.array(y_n, dtype=np.int64))
-        if y_n.ndim == 1
-        else torch.from_numpy(np.array(y_n)).to(sum_dtype(dtype))
-    )
+def _graph_of(source, rank: int):
+    """Return what a function given as source returns, None on other ranks than 0; else the source itself."""
+    if not callable(source):
+        return source
+    graph = source() if rank == 0 else None
+    if not isinstance(graph, Graph) and rank == 0:
+        raise UsageError(f"distribute got a function that returns a {type(graph).__name__}; expected a Graph")
+    return graph
 
 
-def _class_count(y_n, comm) -> int:
-    if y_n is None:
-        return 0
-    count = np.array([y_n.shape[1] if y_n.ndim == 2 else int(y_n.max()) + 1 if len(y_n) else 0], np.int64)
-    comm.all_reduce(count, "max")
-    return int(count[0])
+def _of_folder(folder: PartitionFolder, source, layout: Layout) -> OwnRows:
+    part = folder.partition()
+    _check_ranks(part.k, layout)
+    if isinstance(source, Graph):
+        part.check_graph(source.in_use())
+    block = folder.block(layout.block)
+    folder.check_values(block)
+    return block, lambda ids: part.owner_N[ids], part.graph_name or folder.path.name, part.method
+
+
+def _of_graph(graph: Graph | None, layout: Layout, partition, how: Distribution) -> OwnRows:
+    comm, k = layout.comm, layout.grid.rows
+    has_graph = comm.all_gather_json(graph is not None)
+    if not has_graph[0]:
+        agree(comm, InputError("distribute needs the graph on rank 0") if comm.rank == 0 else None)
+    if comm.size > 1:
+        own = together(comm, partition_facts, partition, comm.rank)
+        check_same(comm, (graph_facts(graph) if all(has_graph) else {}) | own)
+    graph, part = together(comm, _partitioned, graph, layout, partition, how)
+    name, method = comm.all_gather_json([graph.name, part.method] if comm.rank == 0 else None)[0]
+    owner_N = np.empty(comm.all_gather_json(None if part is None else part.n_nodes)[0], np.int32)
+    if comm.rank == 0:
+        owner_N[:] = part.owner_N
+    comm.broadcast(owner_N)
+    if comm.size == 1:
+        own_N = np.arange(graph.n_nodes)
+        block = RowBlock(own_N, graph.A, graph.X, graph.y, graph.split, n_nodes=graph.n_nodes, k=1, rank=0)
+    elif all(has_graph):
+        block = together(comm, row_block, graph, part or Partition(owner_N, k), layout.block)
+    else:
+        block = scatter_blocks(layout, graph, part)
+    return block, lambda ids: owner_N[ids], name, method
+
+
+def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distribution):
+    """Return the graph as it is used and its partition; on rank 0 alone where a partitioner has to run."""
+    k = layout.grid.rows
+    graph = None if graph is None else graph.in_use()
+    if partition is not None and graph is not None:
+        part = partition if isinstance(partition, Partition) else partition_of(graph, partition, k=k)
+        _check_ranks(part.k, layout)
+        part.check_length(graph)
+        return graph, part
+    if how.method not in PARTITIONERS:  # also where one rank needs none
+        raise UsageError(f"partitioner {how.method!r} is not known{nearest(how.method, PARTITIONERS)}")
+    if layout.comm.rank != 0:
+        return graph, None  # one rank computes it: the others would only do the same work again
+    if k == 1:
+        return graph, Partition(np.zeros(graph.n_nodes, np.int32), 1, method="none")
+    part = part_graph(graph, k, method=how.method, seed=how.seed, balance=how.balance, scheme=how.scheme)
+    give_back_memory()  # what partitioning took, before rows are handed out
+    return graph, part
+
+
+def _check_ranks(k: int, layout: Layout) -> None:
+    P, c = layout.comm.size, layout.grid.c
+    if k != layout.grid.rows:
+        fits = f"start {k * c} or make a partition with k = {P // c}"
+        copies = f", {c} to a part" if c > 1 else ""
+        fits = fits if k % c == 0 else f"make a partition with k = {P // c}"
+        raise PartitionError(f"the partition has k = {k} parts, the job {P} rank(s){copies}; {fits}")

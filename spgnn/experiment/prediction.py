@@ -20,8 +20,7 @@ from ..training.consistency import run_values
 from ..training.metrics import SPLITS, count, scores
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, write_array
-from .opened import distribute_source, open_source
-from .train import predicted, set_threads
+from .train import distribute_source, open_source, predicted, set_threads
 
 
 def predict(

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..config import TrainConfig
+from ..config import Distribution, TrainConfig, select
 from ..cost.grid import ProcessGrid
 from ..cost.machines import load_machine
+from ..data import File, Named, is_built_in, load_graph, resolve
+from ..data.readers.make_graph import graph_name
 from ..dist.consistency import check_same
 from ..dist.launch import share_of_threads
 from ..distgraph import DistGraph
-from ..errors import together
+from ..distgraph.distribute import make_dgraph
+from ..errors import InputError, PartitionError, UsageError, together
+from ..graph import Graph
 from ..layers.registry import ModelSpec, check_model
-from ..machine import peak_rss_mb
+from ..machine import give_back_memory, peak_rss_mb
+from ..partition import Partition, PartitionFolder
 from ..training.consistency import run_values
 from ..training.steps.captured import CapturedStep
 from ..training.steps.full import check_trainable
@@ -26,7 +33,9 @@ from .checkpoint import finite
 from .device import device_facts, explaining_memory, set_up_device
 from .folder import Log, RunFolder, check_outputs, held_folder
 from .observe import observed, time_operations
-from .opened import distribute_source, open_source
+
+Source = Named | File | PartitionFolder
+UNNAMED = ("graph", "stream", "")  # names of graphs and streams that were made of arrays
 
 
 def run(
@@ -90,6 +99,81 @@ def set_threads(comm, threads: int = 0) -> int:
     threads = threads or share
     torch.set_num_threads(threads)
     return threads
+
+
+def open_source(source: str, config: TrainConfig, comm) -> Source | None:
+    """Return what GRAPH, or --partition, names: a partition folder on all ranks, or a graph on rank 0, None elsewhere.
+
+    Raises: InputError or PartitionError for what does not exist or fit; UsageError for options that do not fit it.
+    Collective.
+    """
+    comm.phase = "load"
+    found = together(comm, _find, source, config, root=0)
+    is_folder = comm.all_gather_json(isinstance(found, PartitionFolder))[0]
+    return PartitionFolder(config.partition or source) if is_folder and comm.rank else found
+
+
+def distribute_source(source: Source | None, config: TrainConfig, comm) -> DistGraph:
+    """Distribute what open_source returned; --threads must be the number of this rank's threads. Collective."""
+    given = source if isinstance(source, PartitionFolder) else partial(_read, source, config)
+    return make_dgraph(given, comm, None, select(Distribution, config))
+
+
+def _find(source: str, config: TrainConfig) -> Source:
+    folder = PartitionFolder(config.partition or source)
+    if not config.partition and (is_built_in(source) or not folder.is_valid):
+        return resolve(source, config.format or None)
+    _check_options(folder.partition(), config, str(folder.path))
+    if config.partition:
+        _check_graph(folder.partition(), source, config.partition)
+    return folder
+
+
+def _check_options(part: Partition, config: TrainConfig, folder: str) -> None:
+    """Raise UsageError for options of reading and partitioning a graph that differ from those of a partition."""
+    for name in ("format", "features", "labels"):
+        if value := getattr(config, name):
+            raise UsageError(
+                f"--{name} {value} applies when a graph is read, and {folder} is a partition folder; "
+                f"omit --{name}, or partition the graph again"
+            )
+    if config.method not in (TrainConfig().method, part.method):
+        raise UsageError(
+            f"--method {config.method} differs from the method of {folder}, {part.method}; omit --method, or partition again"
+        )
+    if part.edges != config.edges:
+        raise UsageError(
+            f"{folder} was made with --edges {part.edges}; got --edges {config.edges}; give the same, or partition again"
+        )
+
+
+def _check_graph(part: Partition, source: str, folder: str) -> None:
+    """Raise unless GRAPH may be the graph that a partition was made for; names are compared, nothing is read."""
+    made_for, path = part.graph_name, Path(source)
+    if is_built_in(source):
+        is_same = made_for.partition("-")[0] == source.partition(":")[0]  # rmat:scale=10 is named rmat-10-16
+    elif made_for in UNNAMED or source == made_for:
+        is_same = True
+    else:
+        is_same = path.is_dir() or graph_name(path) == made_for
+        if not path.exists():
+            try:
+                resolve(source)  # the prefix of Planetoid's files is no path
+            except InputError:
+                raise InputError(
+                    f"{source}: no such file or folder; {folder} was made for {made_for!r}, name that graph"
+                ) from None
+    if not is_same:
+        raise PartitionError(
+            f"{folder} was made for {made_for!r}, not for {source!r}; name that graph, or partition this one"
+        )
+
+
+def _read(source: Named | File, config: TrainConfig) -> Graph:
+    graph = load_graph(source, features=config.features or None, labels=config.labels or None)
+    graph = graph.with_edges(config.edges)
+    give_back_memory()  # what reading took, before partitioning takes more
+    return graph
 
 
 def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:

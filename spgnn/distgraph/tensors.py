@@ -1,0 +1,78 @@
+"""Features and labels of own rows, from the arrays of a row block to tensors.
+
+Shapes: n own rows, F features, C classes.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from ..errors import InputError
+from ..graph import axis_sums
+from ..partition import RowBlock
+from ..spmm.features import SparseRows
+from ..spmm.kernels.buffers import sum_dtype
+
+
+def check_fits(block: RowBlock, dtype: torch.dtype) -> None:
+    """Raise InputError for a feature of float64 that float32, and so dtype, does not hold."""
+    values = block.X_nF.data if sp.issparse(block.X_nF) else block.X_nF
+    if values is None or dtype == torch.float64 or values.dtype != np.float64 or not values.size:
+        return
+    most = np.finfo(np.float32).max
+    if max(values.max(), -values.min()) > most:
+        at = np.argwhere(np.abs(values) > most)[0]
+        row = np.searchsorted(block.X_nF.indptr, at[0], side="right") - 1 if values.ndim == 1 else at[0]
+        raise InputError(
+            f"node {block.own_n[row]} has the feature {values[tuple(at)]:g}, which {str(dtype).removeprefix('torch.')} does not hold; scale the features, or take float64"
+        )
+
+
+def features(X_nF, feature_norm, pool, dtype, threads):
+    if X_nF is None:
+        return None
+    X_nF = X_nF.astype(X_nF.dtype.newbyteorder("="), copy=False)
+    if feature_norm == "row":
+        sums_n = axis_sums(X_nF, 1) if sp.issparse(X_nF) else X_nF.sum(axis=1, dtype=np.float64)
+        scale_n = np.divide(1.0, sums_n, out=np.zeros_like(sums_n), where=sums_n != 0)
+        if sp.issparse(X_nF):
+            scaled = X_nF.data * np.repeat(scale_n, np.diff(X_nF.indptr))
+            X_nF = sp.csr_array((scaled, X_nF.indices, X_nF.indptr), shape=X_nF.shape)
+        else:
+            X_nF = X_nF * scale_n[:, None]
+    if sp.issparse(X_nF):
+        return SparseRows(sp.csr_array(X_nF), pool, dtype, threads)
+    X_nF = X_nF.view()
+    with suppress(ValueError):  # the memory of a mapped file stays read-only, and torch takes none that is
+        X_nF.flags.writeable = True
+    if pool.device.type != "cpu":
+        return torch.from_numpy(np.require(X_nF, requirements=("C", "W"))).to(pool.device, dtype)
+    if X_nF.dtype.name == str(dtype).removeprefix("torch.") and X_nF.flags.c_contiguous and X_nF.flags.writeable:
+        return torch.from_numpy(X_nF)  # the caller's memory: X may not change anyway
+    X = pool.empty(*X_nF.shape, dtype=dtype)
+    if dtype == torch.bfloat16:
+        return X.copy_(torch.from_numpy(np.array(X_nF, dtype=np.float32)))
+    X.numpy()[:] = X_nF
+    return X
+
+
+def labels(y_n, dtype):
+    if y_n is None:
+        return None
+    return (
+        torch.from_numpy(np.array(y_n, dtype=np.int64))
+        if y_n.ndim == 1
+        else torch.from_numpy(np.array(y_n)).to(sum_dtype(dtype))
+    )
+
+
+def class_count(y_n, comm) -> int:
+    if y_n is None:
+        return 0
+    count = np.array([y_n.shape[1] if y_n.ndim == 2 else int(y_n.max()) + 1 if len(y_n) else 0], np.int64)
+    comm.all_reduce(count, "max")
+    return int(count[0])

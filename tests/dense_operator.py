@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from spgnn.spmm.kernels.buffers import BufferPool
-from spgnn.spmm.operations import Operations
 from spgnn.spmm.place import OUTSIDE
+from spgnn.spmm.timing import Operations
 
 
 class DenseOperator:

@@ -13,7 +13,7 @@ import torch
 from ..cost.schedule import chain_order, check_order
 from ..errors import ShapeError, UsageError
 from .backward import first_order, is_own, own
-from .features import DenseRows, SparseRows
+from .features import DenseRows, SparseRows, gemm
 from .fixed_input import cached_product, check_is_held
 from .kernels.backend import kernels_of
 
@@ -153,9 +153,9 @@ def _through_relu(A, G_nC, Z_nC, is_ours: bool):
     """Return G where Z > 0 (or G, without Z) and its column sums, in one pass; in place of G where that is this backward's own."""
     G_nC = G_nC.contiguous()
     masked = None if Z_nC is None else G_nC if is_ours else A.pool.empty(*G_nC.shape, dtype=G_nC.dtype)
-    return (G_nC if masked is None else masked), A.ops.run(
-        "activation", kernels_of(G_nC).mask_sum, G_nC, Z_nC, masked, A.threads
-    )
+    with A.ops.span("activation"):
+        sums_C = kernels_of(G_nC).mask_sum(G_nC, Z_nC, masked, A.threads)
+    return (G_nC if masked is None else masked), sums_C
 
 
 class _Once:
@@ -180,12 +180,13 @@ class _Once:
 
 def _times_transposed(A, G_nC, W_FC):
     out = A.pool.empty(G_nC.shape[0], W_FC.shape[0], dtype=G_nC.dtype)
-    return A.ops.gemm(G_nC, W_FC.to(G_nC.dtype).t(), out)
+    return gemm(A, G_nC, W_FC.to(G_nC.dtype).t(), out)
 
 
 def _left(A, S, function, *args) -> torch.Tensor:
     """Return a product with the left factor S; sparse ones are a phase of their own, dense ones are GEMMs."""
-    return A.ops.run("sparse X W", function, *args) if S.is_sparse else function(*args)
+    with A.ops.span("sparse X W") if S.is_sparse else nullcontext():
+        return function(*args)
 
 
 def _stored(A, H_nF):

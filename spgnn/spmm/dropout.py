@@ -72,5 +72,6 @@ def dropout_key(seed: int, epoch: int | EpochKeys, layer: int, stack: int = 0) -
 def _drop(H_nF, A, rate, key):
     H_nF = H_nF.contiguous()
     out = A.pool.empty(*H_nF.shape, dtype=H_nF.dtype)
-    A.ops.run("dropout", kernels_of(out).drop, H_nF, out, A.node_n, key, rate, A.threads)
+    with A.ops.span("dropout"):
+        kernels_of(out).drop(H_nF, out, A.node_n, key, rate, A.threads)
     return out

@@ -25,9 +25,9 @@ from .fixed_input import FixedInput, cached_product
 from .kernels.buffers import sum_dtype
 from .kernels.csr import LocalCSR
 from .ledger import CountingPool, Ledger
-from .operations import Operations
 from .operator import DistSpMM
 from .place import OUTSIDE, Place
+from .timing import OWN, Operations
 from .view import LayerView, current_pass
 
 META = torch.device("meta")
@@ -166,7 +166,7 @@ def _features(setting: Setting, n: int, nnz: int | None, pool: CountingPool, led
 
 
 def _layout(setting: Setting, ledger: Ledger) -> Layout:
-    pool, comm, ops, c = CountingPool(ledger), _Silent(1), DryOperations(ledger), setting.replication
+    pool, comm, ops, c = CountingPool(ledger), _Silent(1), DryOperations(), setting.replication
     row_sum = None
     if c > 1:
         row_sum = RowSum(_Silent(c, setting.place), setting.holder, pool)
@@ -214,6 +214,12 @@ class DryOperator(DistSpMM):
         """Return A' G, and write it down."""
         self.ledger.product(place, G_nF.shape[1])
         return super().adjoint(G_nF, place)
+
+    def _spmm(self, phase: str, A: LocalCSR, X_mF, out_nF, **options) -> torch.Tensor:
+        """Write down the widest row of a product whose sums are not rounded."""
+        if phase == OWN and self.ledger.pass_name != "setup" and out_nF.dtype == sum_dtype(out_nF.dtype):
+            self.ledger.widest_sum = max(self.ledger.widest_sum, X_mF.shape[1] * X_mF.element_size())
+        return super()._spmm(phase, A, X_mF, out_nF, **options)
 
     def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
         """Return own and ghost rows, and write it down."""
@@ -328,15 +334,7 @@ class DryRows(SparseRows):
 
 
 class DryOperations(Operations):
-    """Operations of which exchanges do nothing; the widest row of a product whose sums are not rounded is written down."""
-
-    def __init__(self, ledger: Ledger):
-        self.ledger = ledger
-
-    def own_spmm(self, A, X_mF, out_nF, **options):
-        if self.ledger.pass_name != "setup" and out_nF.dtype == sum_dtype(out_nF.dtype):
-            self.ledger.widest_sum = max(self.ledger.widest_sum, X_mF.shape[1] * X_mF.element_size())
-        return super().own_spmm(A, X_mF, out_nF, **options)
+    """Operations of which exchanges do nothing."""
 
     def start(self, comm, send, send_rows, recv, recv_rows):
         return None

@@ -13,6 +13,7 @@ from .backward import first_order
 from .kernels.backend import kernels_of, kernels_on
 from .kernels.buffers import BufferPool, sum_dtype
 from .kernels.csr import LocalCSR
+from .timing import GEMM
 
 CHUNK = 1 << 15  # rows of S' G that are multiplied at once in bfloat16: a block of both stays in cache
 
@@ -29,6 +30,12 @@ class RowsTimes(torch.autograd.Function):
     @first_order
     def backward(ctx, G_nC):
         return None, ctx.S.transposed_times(G_nC)
+
+
+def gemm(A, a_nF: torch.Tensor, b_FC: torch.Tensor, out_nC=None, bias_C=None) -> torch.Tensor:
+    """Return a b (+ bias), in out where it is given, as an operation of A."""
+    with A.ops.span(GEMM, flops=2 * a_nF.shape[0] * a_nF.shape[1] * b_FC.shape[1]):
+        return torch.mm(a_nF, b_FC, out=out_nC) if bias_C is None else torch.addmm(bias_C, a_nF, b_FC, out=out_nC)
 
 
 class DenseRows:
@@ -48,12 +55,12 @@ class DenseRows:
 
     def times(self, W_FC, bias_C=None, relu: bool = False, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Return relu(S W + bias) in a dtype, that of S when left out."""
-        S, gemm, pool = self.tensor, self.A.ops.gemm, self.A.pool
+        S, pool = self.tensor, self.A.pool
         Z = pool.empty(S.shape[0], W_FC.shape[1], dtype=S.dtype)
         if S.dtype != torch.bfloat16:
-            gemm(S, W_FC, Z, bias_C)
+            gemm(self.A, S, W_FC, Z, bias_C)
             return Z.relu_() if relu else Z
-        gemm(S, W_FC.to(S.dtype), Z)
+        gemm(self.A, S, W_FC.to(S.dtype), Z)
         if bias_C is None and not relu and dtype in (None, Z.dtype):
             return Z
         # torch adds a bias of bfloat16, and takes half as long again for it.
@@ -63,12 +70,12 @@ class DenseRows:
 
     def transposed_times(self, G_nC) -> torch.Tensor:
         """Return S' G (F, C), the gradient of W."""
-        S, gemm = self.tensor, self.A.ops.gemm
+        S = self.tensor
         if S.dtype != torch.bfloat16:
-            return gemm(S.t(), G_nC)
+            return gemm(self.A, S.t(), G_nC)
         total = torch.zeros(S.shape[1], G_nC.shape[1], dtype=sum_dtype(S.dtype), device=S.device)
         for S_chunk, G_chunk in zip(S.split(CHUNK), G_nC.split(CHUNK)):
-            total += gemm(S_chunk.t(), G_chunk)
+            total += gemm(self.A, S_chunk.t(), G_chunk)
         return total
 
 

@@ -25,8 +25,8 @@ from .features import SparseRows
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
 from .kernels.csr import LocalCSR
-from .operations import Operations
 from .place import OUTSIDE, Place
+from .timing import GHOST, OWN, Operations, spmm_flops
 from .view import Operator
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class DistSpMM(Operator):
             self._start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF, feedback))
             is_last = not flying
             Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=dtype if is_last else sum_dtype(self.dtype))
-            self.ops.own_spmm(self.A_oo, H_mF, Z_nF, **(end if is_last else {}))
+            self._spmm(OWN, self.A_oo, H_mF, Z_nF, **(end if is_last else {}))
             while flying:
                 stage, flight = flying.popleft()
                 received = flight.finish()
@@ -169,9 +169,9 @@ class DistSpMM(Operator):
                 is_last = not flying and self.row_sum is None
                 if is_last and Z_nF.dtype != dtype:  # own part and other stages are rounded with this one
                     sum_nF, Z_nF = Z_nF, self.pool.empty(*Z_nF.shape, dtype=dtype)
-                    self.ops.ghost_spmm(stage.A, received, Z_nF, add_nF=sum_nF, **end)
+                    self._spmm(GHOST, stage.A, received, Z_nF, add_nF=sum_nF, **end)
                 else:
-                    self.ops.ghost_spmm(stage.A, received, Z_nF, accumulate=True, **(end if is_last else {}))
+                    self._spmm(GHOST, stage.A, received, Z_nF, accumulate=True, **(end if is_last else {}))
         if self.row_sum is None:
             return Z_nF
         with self._counted(place.label, " sum"):
@@ -184,14 +184,14 @@ class DistSpMM(Operator):
 
         def push(stage: Stage):
             A = stage.A.transposed()
-            rows = self.ops.ghost_spmm(A, G_nF, self.pool.empty(A.shape[0], F, dtype=self.dtype))
+            rows = self._spmm(GHOST, A, G_nF, self.pool.empty(A.shape[0], F, dtype=self.dtype))
             return stage.plan.start_push(rows, feedback)
 
         with self._counted(place.label):
             waiting, flying = deque(self.stages), deque()
             self._start(waiting, flying, push)
             out_mF = self.pool.empty(self.m, F, dtype=sum_dtype(self.dtype) if flying else self.dtype)
-            self.ops.own_spmm(self.A_oo.transposed(), G_nF, out_mF)
+            self._spmm(OWN, self.A_oo.transposed(), G_nF, out_mF)
             while flying:
                 stage, flight = flying.popleft()
                 received = flight.finish()
@@ -202,6 +202,10 @@ class DistSpMM(Operator):
             return out_mF
         with self._counted(place.label, " sum"):
             return self.row_sum.share(out_mF)
+
+    def _spmm(self, phase: str, A: LocalCSR, X_mF, out_nF, **options) -> torch.Tensor:
+        with self.ops.span(phase, spmm_flops(A, X_mF)):
+            return A.apply(X_mF, out_nF, **options)
 
     def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
         """Return (m + g, F): the own rows of H, then its ghost rows. Collective."""

@@ -1,25 +1,44 @@
-"""TimedOperations: Operations whose every call is a span of a Recorder; Layout.use puts them in place.
+"""Operations: the exchanges of an operator, and a span around whatever else takes time; TimedOperations record them.
 
-Shapes: n, m rows, F, C columns.
+Shapes: F columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 
 from ..dist import Communicator, Request, Traffic
 from ..timeline.recorder import Recorder
-from .kernels.csr import LocalCSR
-from .operations import Operations
 
 OWN, GHOST, GEMM, PACK, UNPACK = "own SpMM", "ghost SpMM", "GEMM", "pack", "unpack"
 START, WAIT, SUM = "exchange start", "exchange wait", "sum over process row"
 
 
+class Operations:
+    """Spans that time nothing, and exchanges as they are; Layout.use takes others."""
+
+    def span(self, phase: str, flops: int = 0) -> AbstractContextManager:
+        """Return the context of one product, copy or pass over rows: 2 nnz F flops with A, 2 n F C with weights."""
+        return nullcontext()
+
+    def start(self, comm: Communicator, send, send_rows, recv, recv_rows) -> Request:
+        """Start an exchange of rows and return its Request."""
+        return comm.start_all_to_all(send, send_rows, recv, recv_rows)
+
+    def wait(self, request) -> None:
+        """Wait until an exchange has ended."""
+        request.wait()
+
+    def sum_rows(self, comm: Communicator, send, send_rows, recv, recv_rows) -> None:
+        """Exchange the rows that a process row adds up."""
+        comm.all_to_all(send, send_rows, recv, recv_rows)
+
+
 class TimedOperations(Operations):
-    """The same operations, recorded: 2 nnz F flops of a product with A, 2 n F C of a GEMM, rows sent to others.
+    """The same, recorded: seconds, flops, and bytes and messages to other ranks.
 
     Args: traffic  of all ranks; its open label says which layer and direction a span is of.
           settle   waits for what was launched, so that a span on a device is its work; nothing overlaps then.
@@ -28,32 +47,22 @@ class TimedOperations(Operations):
     def __init__(self, recorder: Recorder, traffic: Traffic, settle: Callable[[], None] | None = None):
         self.recorder, self.traffic, self.settle = recorder, traffic, settle
 
-    def own_spmm(self, A, X_mF, out_nF, **options):
-        return self._spanned(OWN, super().own_spmm, A, X_mF, out_nF, flops=spmm_flops(A, X_mF), **options)
-
-    def ghost_spmm(self, A, X_mF, out_nF, **options):
-        return self._spanned(GHOST, super().ghost_spmm, A, X_mF, out_nF, flops=spmm_flops(A, X_mF), **options)
-
-    def pack(self, B, X_nF, out_mF):
-        flops = spmm_flops(B, X_nF) if isinstance(B, LocalCSR) else 0  # a Selection copies
-        return self._spanned(PACK, super().pack, B, X_nF, out_mF, flops=flops)
-
-    def unpack(self, A, X_mF, out_nF):
-        return self._spanned(UNPACK, super().unpack, A, X_mF, out_nF, flops=spmm_flops(A, X_mF))
-
-    def gemm(self, a, b, out=None, bias=None):
-        return self._spanned(GEMM, super().gemm, a, b, out, bias, flops=2 * a.shape[0] * a.shape[1] * b.shape[1])
-
-    def run(self, phase, function, *args):
-        return self._spanned(phase, function, *args)
+    @contextmanager
+    def span(self, phase: str, flops: int = 0) -> Iterator[None]:
+        with self.recorder.span(phase, self.traffic.open_label(), flops=flops):
+            yield
+            if self.settle is not None:
+                self.settle()
 
     def start(self, comm, send, send_rows, recv, recv_rows):
         flight = _Flight(self.traffic.open_label(), self.recorder.clock(), *sent(comm, send, send_rows))
-        flight.request = self._spanned(START, super().start, comm, send, send_rows, recv, recv_rows)
+        with self.span(START):
+            flight.request = super().start(comm, send, send_rows, recv, recv_rows)
         return flight
 
     def wait(self, request):
-        self._spanned(WAIT, super().wait, request)
+        with self.span(WAIT):
+            super().wait(request)
         self.recorder.add_flight(request.label, request.start_s, request.ended_s, request.bytes, request.messages)
 
     def sum_rows(self, comm, send, send_rows, recv, recv_rows):
@@ -63,13 +72,6 @@ class TimedOperations(Operations):
             super().sum_rows(comm, send, send_rows, recv, recv_rows)
         finally:
             self.recorder.end()
-
-    def _spanned(self, phase: str, function: Callable, *args, flops: int = 0, **options):
-        with self.recorder.span(phase, self.traffic.open_label(), flops=flops):
-            result = function(*args, **options)
-            if self.settle is not None:
-                self.settle()
-            return result
 
 
 class _Flight:
@@ -91,8 +93,8 @@ class _Flight:
         self.request.wait()
 
 
-def spmm_flops(A: LocalCSR, X_mF) -> int:
-    """Return 2 nnz F."""
+def spmm_flops(A, X_mF) -> int:
+    """Return 2 nnz F, the flops of A X."""
     return 2 * A.nnz * X_mF.shape[1]
 
 

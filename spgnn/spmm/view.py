@@ -18,8 +18,8 @@ from .autograd import Columns, Matmul, apply_chain
 from .features import SparseRows
 from .fixed_input import FixedInput, cached_product, check_is_held
 from .kernels.buffers import BufferPool, sum_dtype
-from .operations import Operations
 from .place import OUTSIDE, Place
+from .timing import Operations
 
 
 class SpMM(Protocol):

@@ -10,10 +10,11 @@ import torch
 from spgnn.dist.headers import as_array
 from spgnn.errors import ShapeError
 from spgnn.spmm import features as rows
+from spgnn.spmm.exchange.exchange_plan import Selection
 from spgnn.spmm.kernels import _kernels, reference
 from spgnn.spmm.kernels.buffers import BufferPool, array_of
-from spgnn.spmm.kernels.csr import LocalCSR, take_rows
-from spgnn.spmm.operations import Operations
+from spgnn.spmm.kernels.csr import LocalCSR
+from spgnn.spmm.timing import Operations
 
 ISAS = _kernels.instruction_sets()
 WIDTHS = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 40, 41, 64, 129, 257]
@@ -163,7 +164,7 @@ def test_buffers_and_rows_of_bfloat16():
     assert pool.copy(torch.ones(100, 1000), torch.bfloat16).data_ptr() == address
     X = torch.randn(6, 3).bfloat16()
     chosen = np.array([5, 0, 5])
-    assert torch.equal(take_rows(X, chosen, torch.empty(3, 3, dtype=torch.bfloat16)), X[chosen])
+    assert torch.equal(Selection(chosen, 6).apply(X, torch.empty(3, 3, dtype=torch.bfloat16)), X[chosen])
 
 
 def test_a_communicator_takes_the_memory_of_a_bfloat16_tensor():

@@ -6,8 +6,9 @@ import scipy.sparse as sp
 import torch
 
 from spgnn.errors import GraphError, ShapeError
+from spgnn.spmm.exchange.exchange_plan import Selection
 from spgnn.spmm.kernels import _kernels, reference
-from spgnn.spmm.kernels.csr import LocalCSR, take_rows
+from spgnn.spmm.kernels.csr import LocalCSR
 
 WIDTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 41, 64, 100, 128, 129, 255, 256, 257, 300, 602]
 ISAS = _kernels.instruction_sets()
@@ -152,7 +153,7 @@ def test_the_kernel_refuses_an_index_array_of_another_length():
 def test_take_rows_copies_rows_in_any_order(dtype):
     X = torch.arange(33, dtype=dtype).reshape(11, 3)
     rows = np.array([10, 0, 0, 7], np.int64)
-    assert torch.equal(take_rows(X, rows, torch.empty(4, 3, dtype=dtype)), X[rows])
+    assert torch.equal(Selection(rows, len(X)).apply(X, torch.empty(4, 3, dtype=dtype)), X[rows])
 
 
 @pytest.mark.parametrize("isa", ISAS)

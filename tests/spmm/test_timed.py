@@ -1,6 +1,7 @@
 """TimedOperations compute what Operations compute, and count flops, bytes and messages exactly."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from graphs import random_graph
 from worlds import parallel
 
 from spgnn.distgraph import distribute
+from spgnn.spmm.features import gemm
 from spgnn.spmm.kernels.csr import LocalCSR
-from spgnn.spmm.operations import Operations
-from spgnn.spmm.timing import TimedOperations
+from spgnn.spmm.timing import OWN, Operations, TimedOperations
 from spgnn.timeline.recorder import EXCHANGE, SET_UP, Recorder
 
 
@@ -85,7 +86,8 @@ def test_flops_of_a_gemm_are_2_n_f_c():
     recorder = Recorder()
     ops = TimedOperations(recorder, None)
     ops.traffic = type("Traffic", (), {"open_label": lambda self: ""})()
-    assert ops.gemm(torch.ones(4, 3), torch.ones(3, 2), bias=torch.ones(2)).tolist() == [[4, 4]] * 4
+    A = SimpleNamespace(ops=ops)
+    assert gemm(A, torch.ones(4, 3), torch.ones(3, 2), bias_C=torch.ones(2)).tolist() == [[4, 4]] * 4
     assert recorder.totals[SET_UP, "GEMM"].flops == 2 * 4 * 3 * 2
 
 
@@ -93,6 +95,7 @@ def test_an_operation_that_fails_leaves_no_span_open():
     recorder = Recorder()
     ops = TimedOperations(recorder, type("Traffic", (), {"open_label": lambda self: ""})())
     with pytest.raises(Exception, match="expected"):
-        ops.own_spmm(LocalCSR(sp.csr_array(np.eye(3, dtype=np.float32))), torch.ones(4, 2), torch.ones(4, 2))
+        with ops.span(OWN):
+            LocalCSR(sp.csr_array(np.eye(3, dtype=np.float32))).apply(torch.ones(4, 2), torch.ones(4, 2))
     recorder.phase("epoch 1")
     assert recorder.epochs == 1

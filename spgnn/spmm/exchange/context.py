@@ -13,7 +13,7 @@ import torch
 from ...cost.grid import ProcessGrid
 from ...dist import Communicator
 from ..kernels.buffers import BufferPool
-from ..operations import Operations
+from ..timing import Operations
 from .feedback import Feedback
 from .row_sum import RowSum
 from .wire import Wire

@@ -7,18 +7,24 @@ Shapes: n own rows, g rows received, m rows sent, F columns, P ranks.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import scipy.sparse as sp
 import torch
 
 from ...dist import Communicator
 from ...errors import PartitionError, ShapeError, agree
+from ..kernels.backend import kernels_of
 from ..kernels.buffers import BufferPool
-from ..kernels.csr import LocalCSR, take_rows
-from ..operations import Operations
+from ..kernels.csr import LocalCSR
+from ..timing import PACK, UNPACK, Operations, spmm_flops
 from .feedback import Feedback
 from .index_map import IndexMap
 from .wire import Wire
+
+# For plans without a layout: untimed operations, rows as they are.
+PLAIN = SimpleNamespace(ops=Operations(), wires=(Wire("float32"), Wire("float32")))
 
 
 class ExchangePlan:
@@ -60,7 +66,7 @@ class ExchangePlan:
     def _set_up(self, comm, pack: Selection | LocalCSR, n: int, pool: BufferPool, layout, name: str) -> None:
         self.comm, self.pack, self.n, self.pool, self.name = comm, pack, n, pool, name
         self.g = int(self.recv_rows_P.sum())
-        self.layout = layout or Plain()
+        self.layout = layout or PLAIN
         self.moved_nnz = self.sums_read = 0  # `cover`: nonzeros multiplied for readers, and sums that owners made
 
     @property
@@ -98,7 +104,8 @@ class ExchangePlan:
         """
         self._check(H_nF, self.n, "own")
         packed = self.pool.empty(self.sent_rows, H_nF.shape[1], dtype=H_nF.dtype, device=H_nF.device)
-        self.layout.ops.pack(self.pack, H_nF.contiguous(), packed)
+        with self.layout.ops.span(PACK, 0 if isinstance(self.pack, Selection) else spmm_flops(self.pack, H_nF)):
+            self.pack.apply(H_nF.contiguous(), packed)
         return Flight(self, packed, self.send_rows_P, self.recv_rows_P, self.layout.wires[0], "pull", feedback)
 
     def start_push(self, G_gF: torch.Tensor, feedback: Feedback | None = None) -> Flight:
@@ -109,7 +116,8 @@ class ExchangePlan:
 
     def add(self, received_mF: torch.Tensor, out_nF: torch.Tensor) -> torch.Tensor:
         """out += B' received."""
-        return self.layout.ops.unpack(self.pack.transposed(), received_mF, out_nF)
+        with self.layout.ops.span(UNPACK, spmm_flops(self.pack, received_mF)):
+            return self.pack.adjoint(received_mF, out_nF, accumulate=True)
 
     def pull_csr(self, X_nF: sp.csr_array) -> sp.csr_array:
         """Copy the sparse rows this rank reads from their owners: X_gF = X_NF[ghost]. Collective."""
@@ -121,13 +129,6 @@ class ExchangePlan:
             raise ShapeError(
                 f"rank {self.comm.rank}: got shape {tuple(H.shape)}, expected ({rows}, F): one row for each {what} node"
             )
-
-
-class Plain:
-    """What a plan without a layout uses: untimed operations, rows as they are."""
-
-    def __init__(self):
-        self.ops, self.wires = Operations(), (Wire("float32"), Wire("float32"))
 
 
 class Flight:
@@ -155,7 +156,8 @@ class Flight:
             )
             is_kept = feedback is not None and wire.has_residual
             residual = feedback.residual(f"{plan.name}.{kind}", rows) if is_kept else None
-            plan.layout.ops.run("wire", wire.encode, rows, self.send, residual)
+            with plan.layout.ops.span("wire"):
+                wire.encode(rows, self.send, residual)
         self.request = plan.layout.ops.start(plan.comm, self.send, send_rows_P, self.recv, recv_rows_P)
 
     def finish(self) -> torch.Tensor:
@@ -164,42 +166,31 @@ class Flight:
         if self.wire.is_plain:
             return self.recv
         rows = self.plan.pool.empty(len(self.recv), self.like.shape[1], dtype=self.like.dtype, device=self.like.device)
-        return self.plan.layout.ops.run("wire", self.wire.decode, self.recv, rows)
+        with self.plan.layout.ops.span("wire"):
+            return self.wire.decode(self.recv, rows)
 
 
 class Selection:
     """B that copies rows: B H = H[rows]."""
 
     def __init__(self, rows: np.ndarray, n: int, threads: int = 0):
-        self.rows, self.shape, self.threads = rows, (len(rows), n), threads
+        self.rows, self.shape, self.nnz, self.threads = rows, (len(rows), n), len(rows), threads
         self._transposed: dict[torch.dtype, LocalCSR] = {}
 
     def apply(self, X_nF: torch.Tensor, out_mF: torch.Tensor) -> torch.Tensor:
-        return take_rows(X_nF, self.rows, out_mF, self.threads)
+        """out = X[rows]."""
+        kernels_of(out_mF).take_rows(X_nF, self.rows, out_mF, self.threads)
+        return out_mF
 
-    def transposed(self) -> SelectionAdjoint:
-        return SelectionAdjoint(self)
-
-    def transposed_csr(self, dtype: torch.dtype) -> LocalCSR:
-        # Received rows are added to their owners' rows by an unweighted SpMM: parallel, in rank order.
-        if dtype not in self._transposed:
+    def adjoint(self, X_mF: torch.Tensor, out_nF: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
+        """out = B' X (+ out): an unweighted SpMM, parallel and in rank order, of whatever type X has."""
+        if X_mF.dtype not in self._transposed:
             m, n = self.shape
             order = np.argsort(self.rows, kind="stable")
             indptr = np.concatenate([[0], np.cumsum(np.bincount(self.rows, minlength=n))])
-            B = sp.csr_array((np.ones(len(order), np.float32), order, indptr), shape=(n, m))
-            self._transposed[dtype] = LocalCSR(B, dtype, self.threads)
-        return self._transposed[dtype]
-
-
-class SelectionAdjoint:
-    """B' of a Selection, for whatever type the rows have."""
-
-    def __init__(self, selection: Selection):
-        self.selection = selection
-        self.nnz = len(selection.rows)
-
-    def apply(self, X_mF: torch.Tensor, out_nF: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
-        return self.selection.transposed_csr(X_mF.dtype).apply(X_mF, out_nF, accumulate=accumulate)
+            B = sp.csr_array((np.ones(m, np.float32), order, indptr), shape=(n, m))
+            self._transposed[X_mF.dtype] = LocalCSR(B, X_mF.dtype, self.threads)
+        return self._transposed[X_mF.dtype].apply(X_mF, out_nF, accumulate=accumulate)
 
 
 def told_counts(comm: Communicator, recv_P: np.ndarray) -> np.ndarray:

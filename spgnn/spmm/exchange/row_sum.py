@@ -12,7 +12,7 @@ import torch
 
 from ...dist import Communicator
 from ..kernels.buffers import BufferPool
-from ..operations import Operations
+from ..timing import Operations
 from .exchange_plan import exchange_csr
 
 

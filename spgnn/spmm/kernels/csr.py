@@ -106,9 +106,3 @@ class LocalCSR:
     def adjoint(self, G_nF, out_mF, accumulate: bool = False, add_mF=None):
         """out = A' G (+ out) (+ add)."""
         return self.transposed().apply(G_nF, out_mF, accumulate, add_nF=add_mF)
-
-
-def take_rows(X_nF: torch.Tensor, rows: np.ndarray, out: torch.Tensor, threads: int = 0) -> torch.Tensor:
-    """out[i] = X[rows[i]]."""
-    kernels_of(out).take_rows(X_nF, rows, out, threads)
-    return out

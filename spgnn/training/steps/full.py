@@ -103,7 +103,8 @@ class FullStep:
             loss = binary_cross_entropy(Z_nC, self._y_n, self._train_rows, self.n_train)
         else:
             args = (Z_nC, self._y_n, self.n_train, A.pool, A.threads, overwrite)
-            loss = A.ops.run("loss", cross_entropy, *args)
+            with A.ops.span("loss"):
+                loss = cross_entropy(*args)
         self._own_loss = loss.detach() if is_counted else 0.0
         return loss
 
@@ -114,7 +115,8 @@ class FullStep:
         self.dgraph.A.layout.end_step()
         trained = [p for p in self.model.parameters() if p.requires_grad]
         sum_gradients(trained, self.comm, self.dgraph.is_counted)
-        self.dgraph.A.ops.run("optimiser", self.optimizer.step)
+        with self.dgraph.A.ops.span("optimiser"):
+            self.optimizer.step()
 
     def global_loss(self) -> float:
         """Return the loss of the last run over all ranks."""

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 from spgnn.spmm.exchange import index_map as indexmap
 from spgnn.spmm.exchange.covered import _together
-from spgnn.spmm.exchange.index_map import IndexMap, columns_map, some_of
+from spgnn.spmm.exchange.index_map import IndexMap, columns_map, select_entries
 
 
 def blocks(seed):
@@ -57,7 +57,7 @@ def test_nonzeros_of_two_matrices_stand_together():
         whole = sp.csr_array(sp.random_array((7, 9), density=0.4, format="csr", rng=rng))
         whole.data[::4] = 0
         is_one, width = rng.random(whole.nnz) < rng.choice([0, 0.5, 1]), whole.shape[1]
-        halves = [some_of(whole, mask, whole.indices, width) for mask in (is_one, ~is_one)]
+        halves = [select_entries(whole, mask, whole.indices, width) for mask in (is_one, ~is_one)]
         both = _together(*halves)
         assert both.nnz == whole.nnz and is_sorted(both)
         for name in ("indptr", "indices", "data"):

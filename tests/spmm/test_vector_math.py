@@ -35,6 +35,6 @@ print(wrong)
 
 @pytest.mark.skipif(cores() < 2, reason="two threads are to make the call at once")
 def test_first_call_on_two_threads_is_accurate():
-    """Without vector_math some 4 of the 60 are wrong."""
+    """Without settle_vector_math some 4 of the 60 are wrong."""
     done = subprocess.run([sys.executable, "-c", FIRST_CALLS], capture_output=True, text=True, timeout=120, check=True)
     assert int(done.stdout) == 0

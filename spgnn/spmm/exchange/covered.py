@@ -15,8 +15,8 @@ from ...errors import agree
 from ...graph.structure import index_dtype
 from ...partition.cover import Covers, minimum_covers
 from ..kernels.csr import LocalCSR
-from .exchange_plan import ExchangePlan, exchange_csr, misdirected, told_counts
-from .index_map import IndexMap, csr_of, some_of
+from .exchange_plan import ExchangePlan, exchange_counts, exchange_csr, misdirected
+from .index_map import IndexMap, make_csr, select_entries
 
 
 def covers_of(A_og: sp.csr_array, index: IndexMap, threads: int = 0) -> Covers:
@@ -44,10 +44,10 @@ def covered_plan(
     is_raw, r = covers.columns_g[A_og.indices], int(recv_P.sum())
     where_g = np.zeros(A_og.shape[1], index_dtype(r))
     where_g[covers.columns_g] = raw_at
-    read = csr_of(np.ones(len(covers.rows), A_og.dtype), covers.rows, sums_at, (n, r))
-    A_nr = _together(some_of(A_og, is_raw, where_g[A_og.indices], r), read)
+    read = make_csr(np.ones(len(covers.rows), A_og.dtype), covers.rows, sums_at, (n, r))
+    A_nr = _together(select_entries(A_og, is_raw, where_g[A_og.indices], r), read)
     S_sN = _handed_over(A_og, ~is_raw, owner_g, covers, index)
-    send_raw_P, send_sums_P = told_counts(comm, raw_P), told_counts(comm, sums_P)
+    send_raw_P, send_sums_P = exchange_counts(comm, raw_P), exchange_counts(comm, sums_P)
     wanted = np.empty(int(send_raw_P.sum()), np.int64)
     comm.all_to_all(np.ascontiguousarray(index.ghost_g[covers.columns_g]), raw_P, wanted, send_raw_P)
     theirs = exchange_csr(comm, S_sN, sums_P, send_sums_P)
@@ -79,7 +79,7 @@ def _handed_over(A_og, is_moved, owner_g, covers: Covers, index: IndexMap) -> sp
     at = np.searchsorted(keys, owner_g[columns] * n + rows)
     ids = index.ghost_g[columns]
     width = int(ids.max()) + 1 if len(ids) else 1
-    return csr_of(A_og.data[is_moved], at, ids, (len(keys), width))
+    return make_csr(A_og.data[is_moved], at, ids, (len(keys), width))
 
 
 def _packing(raw_own, raw_P, sums: sp.csr_array, sums_own, sums_P, n: int) -> sp.csr_array:

@@ -42,7 +42,7 @@ class ExchangePlan:
         self, comm: Communicator, index: IndexMap, pool: BufferPool, threads: int = 0, layout=None, name: str = ""
     ):
         self.recv_rows_P = index.ghosts_P
-        self.send_rows_P = told_counts(comm, index.ghosts_P)
+        self.send_rows_P = exchange_counts(comm, index.ghosts_P)
         wanted = np.empty(int(self.send_rows_P.sum()), np.int64)
         comm.all_to_all(np.ascontiguousarray(index.ghost_g), self.recv_rows_P, wanted, self.send_rows_P)
         send_index = np.ascontiguousarray(index.find_own(wanted))
@@ -193,7 +193,7 @@ class Selection:
         return self._transposed[X_mF.dtype].apply(X_mF, out_nF, accumulate=accumulate)
 
 
-def told_counts(comm: Communicator, recv_P: np.ndarray) -> np.ndarray:
+def exchange_counts(comm: Communicator, recv_P: np.ndarray) -> np.ndarray:
     """Return what each rank reads from this one, where recv_P is what this one reads from each. Collective."""
     send_P, ones_P = np.zeros(comm.size, np.int64), np.ones(comm.size, np.int64)
     return comm.all_to_all(np.ascontiguousarray(recv_P, dtype=np.int64), ones_P, send_P, ones_P)

@@ -60,7 +60,7 @@ class IndexMap:
         """
         places = self._places(A_nN)
         is_own = places < self.n
-        return some_of(A_nN, is_own, places, self.n), some_of(A_nN, ~is_own, places, self.g, self.n)
+        return select_entries(A_nN, is_own, places, self.n), select_entries(A_nN, ~is_own, places, self.g, self.n)
 
     def _places(self, A_nN: sp.csr_array) -> np.ndarray:
         """Return where each column stands, own rows from 0 and ghosts from n on, by a table of all nodes unless they are many times the nonzeros."""
@@ -117,7 +117,7 @@ def _ordered(own_n, ghost, owner, rank, size) -> IndexMap:
     return IndexMap(np.asarray(own_n, dtype=np.int64), ghost[order].astype(np.int64), counts)
 
 
-def some_of(A: sp.csr_array, is_one: np.ndarray, places: np.ndarray, width: int, first: int = 0) -> sp.csr_array:
+def select_entries(A: sp.csr_array, is_one: np.ndarray, places: np.ndarray, width: int, first: int = 0) -> sp.csr_array:
     """Return the CSR (n, width) of some nonzeros of A, each in its row, in the column that its place is behind the first; indices sorted."""
     index = index_dtype(max(width, A.nnz))
     ends = np.concatenate([np.zeros(1, index), np.cumsum(is_one, dtype=index)])
@@ -129,7 +129,7 @@ def some_of(A: sp.csr_array, is_one: np.ndarray, places: np.ndarray, width: int,
     return chosen
 
 
-def csr_of(data, rows, columns, shape) -> sp.csr_array:
+def make_csr(data, rows, columns, shape) -> sp.csr_array:
     """Return the CSR of distinct entries, its indices sorted."""
     if np.any(np.diff(rows) < 0):
         order = np.argsort(rows, kind="stable")

@@ -10,11 +10,31 @@ import time
 import numpy as np
 import torch
 
-from . import _kernels, vector_math  # after torch: both then share one OpenMP library
+from . import _kernels  # after torch: both then share one OpenMP library
 from .buffers import array_of, sum_dtype
 from .passes import cut, multiply, whole
 
-vector_math.settle()
+FUNCTIONS = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor",
+    "lgamma", "log", "log10", "log1p", "log2", "reciprocal", "round", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+)  # fmt: skip
+
+
+def settle_vector_math() -> None:
+    """Call torch's elementwise functions once on one thread, in both precisions. Takes a few milliseconds.
+
+    They are the vector functions of oneMKL, which looks up the code of each at its first call. If two threads make that
+    first call at once, one of them may be given code of low accuracy for it (a relative error of 3e-4 instead of
+    1e-7): a training then differs from its repetition from the first step of Adam on.
+    Source: the PyTorch project's issue 188792; here about one training in five on two threads.
+    """
+    for dtype in (torch.float32, torch.float64):
+        x = torch.full((8,), 0.5, dtype=dtype)
+        for name in FUNCTIONS:
+            getattr(torch, name)(x)
+
+
+settle_vector_math()
 
 
 def equals_transpose(A) -> bool:

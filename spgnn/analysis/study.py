@@ -139,11 +139,7 @@ def study(
     graph = graph.in_use()
     widths = tuple(widths) or default_widths(graph)
     width = width or widths[0]
-    if widths[0] != graph.n_features:
-        fixed = {"sparse_input": False}
-    else:
-        fixed = {"sparse_input": sp.issparse(graph.X), "keep_sparse": not sp.issparse(graph.X) or stays_sparse(graph)}
-    isolated = graph.describe()["isolated"]
+    fixed, isolated = _input_of(graph, widths[0]), graph.describe()["isolated"]
     cases, cuts, left_out = [], [], {}
     for k in ks:
         for method, (name, options) in specs.items():
@@ -187,6 +183,13 @@ def study(
     )
     made = {"widths": list(widths), "width": width, "seed": seed, "balance": balance} | (made or {})
     return Study(described, made, cases, cuts, density(graph.A, None), left_out)
+
+
+def _input_of(graph: Graph, n_features: int) -> dict:
+    """Return what measure is told of X: nothing is known of other features than the graph's."""
+    if n_features != graph.n_features or not sp.issparse(graph.X):
+        return {"sparse_input": False}
+    return {"sparse_input": True, "keep_sparse": stays_sparse(graph)}
 
 
 def method_of(text: str) -> tuple[str, dict]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..config.names import SCHEMES
+from ..config.names import SCHEMES, Order
 from ..cost.grid import ProcessGrid
 from ..cost.pairs import (
     PairCounts,
@@ -56,7 +56,7 @@ def measure(
     sparse_input: bool | None = None,
     keep_sparse: bool | None = None,
     train_N: np.ndarray | None = None,
-    order: Literal["auto", "spmm_first"] = "auto",
+    order: Order = "auto",
     keep: bool = True,
     input_gradient: bool = False,
     wire: str = "float32",

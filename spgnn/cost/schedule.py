@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..config import names
 from ..errors import UsageError, nearest
 
 Order = Literal["spmm_first", "gemm_first"]
@@ -42,7 +43,7 @@ def plan_layers(
     input_is_fixed: bool = True,
     sparse_input: bool = False,
     keep_sparse: bool = True,
-    order: Literal["auto", "spmm_first"] = "auto",
+    order: names.Order = "auto",
 ) -> tuple[LayerPlan, ...]:
     """Return a LayerPlan for each of the L = len(widths) - 1 layers of a chain A H W.
 

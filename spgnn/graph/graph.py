@@ -17,7 +17,7 @@ from ..config.names import EDGES
 from ..errors import GraphError, UsageError, nearest
 from .checks import check_graph, check_unchanged, read_only
 from .normal import Norm, normalise
-from .split import labelled, random_split
+from .split import given_split, labelled
 from .structure import canonical, csr_from_coo, is_symmetric, symmetrised
 
 Edges = Literal["stored", names.Edges]
@@ -65,16 +65,6 @@ class Graph:
         if self.split is not None:
             said.append("a split" if self.split.ndim == 1 else f"{self.split.shape[1]} splits")
         return f"Graph({self.name}: {', '.join(said)})"
-
-    @property
-    def X_NF(self) -> np.ndarray | sp.csr_array | None:
-        """X, named with its shape."""
-        return self.X
-
-    @property
-    def y_N(self) -> np.ndarray | None:
-        """y, named with its shape."""
-        return self.y
 
     @property
     def n_nodes(self) -> int:
@@ -143,19 +133,7 @@ class Graph:
 
     def split_N(self, index: int = 0) -> np.ndarray:
         """Return split number index, (N,) int8."""
-        if self.split is None:
-            raise GraphError(f"{self.name} has no split; use --split random")
-        if self.split.ndim == 1:
-            if index != 0:
-                raise UsageError(f"{self.name} has one split; --split {index} does not exist")
-            return self.split
-        if not 0 <= index < self.split.shape[1]:
-            raise UsageError(f"{self.name} has splits 0 to {self.split.shape[1] - 1}; --split {index} does not exist")
-        return np.ascontiguousarray(self.split[:, index])
-
-    def with_random_split(self, seed: int = 0, fractions=(0.6, 0.2, 0.2)) -> Graph:
-        """Return the graph with a seeded split of its labelled nodes; fractions of train, val and test add up to 1."""
-        return replace(self, split=random_split(self.y, seed, fractions))
+        return given_split(self.name, self.split, str(index))
 
     def digest(self) -> str:
         """Return the SHA-256 of the structure (sizes, indptr, indices, weights), 64 hex digits."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
 from typing import Any
 
 import torch
 
-from ..config import TrainConfig
+from ..config import TrainConfig, shared_values
 from ..dist.consistency import check_same, versions
 from ..errors import UsageError
 from ..layers import Stack
 from ..machine import host_id
 from ..spmm.kernels.buffers import sum_dtype
-
-MAY_DIFFER = frozenset({"threads"})  # options that may differ between ranks
 
 
 def run_values(source: str, config: TrainConfig) -> dict[str, Any]:
@@ -67,4 +64,4 @@ def check_own(comm, model: torch.nn.Module) -> None:
 
 
 def _options(config: TrainConfig) -> dict[str, Any]:
-    return {f"option.{f.name}": getattr(config, f.name) for f in fields(config) if f.name not in MAY_DIFFER}
+    return {f"option.{name}": value for name, value in shared_values(config).items()}

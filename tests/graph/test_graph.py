@@ -65,11 +65,6 @@ def test_gcn_of_an_undirected_graph_is_kipf_and_wellings():
     np.testing.assert_allclose(graph.normalise("gcn").toarray(), d[:, None] * A * d, rtol=1e-6)
 
 
-def test_features_and_labels_have_the_names_that_tell_their_shapes():
-    graph = graph_from_coo([0, 1], [1, 2], 3, X=np.ones((3, 2)), y=np.arange(3))
-    assert graph.X_NF is graph.X and graph.y_N is graph.y
-
-
 def test_row_normalisation_leaves_isolated_nodes_zero():
     mean = graph_from_coo([0, 0], [1, 2], 4).normalise("row").toarray()
     np.testing.assert_allclose(mean, [[0, 0.5, 0.5, 0]] + [[0] * 4] * 3)

@@ -40,7 +40,7 @@ class CudaKernels:
             return array
         key = id(array)
         if key not in self._uploaded:
-            self._uploaded[key] = self._copied(array)
+            self._uploaded[key] = copied(array, self.device)
             weakref.finalize(array, self._uploaded.pop, key, None).atexit = False
         return self._uploaded[key]
 
@@ -56,13 +56,11 @@ class CudaKernels:
         plan, items_M, joins_J = self._plan(A)
         indices, weights = self.upload(A.indices), None if A.weights is None else self.upload(A.weights)
         X, F = X_mF.contiguous(), out_nF.shape[1]
-        self._check(
+        check(
             (X.dtype == torch.float64) == (out_nF.dtype == torch.float64),
             f"X is {X.dtype}, out {out_nF.dtype}; float64 stands alone",
         )
-        self._check(
-            out_nF.is_contiguous() and (add_nF is None or add_nF.is_contiguous()), "out and add must be row-major"
-        )
+        check(out_nF.is_contiguous() and (add_nF is None or add_nF.is_contiguous()), "out and add must be row-major")
         sums = sum_dtype(X.dtype) if X.dtype != torch.float16 else torch.float32
         partial = torch.empty(plan.n_slots, F, dtype=sums, device=self.device)
         matrices = [(M.data_ptr(), M.element_size()) for M in (X, out_nF, partial, add_nF) if M is not None]
@@ -91,7 +89,7 @@ class CudaKernels:
     def take_rows(self, X_nF, rows_m: np.ndarray, out_mF, threads: int = 0) -> None:
         """out[i] = X[rows[i]]."""
         row_bytes = X_nF.shape[1] * X_nF.element_size()
-        self._check(
+        check(
             X_nF.is_contiguous() and out_mF.is_contiguous() and out_mF.dtype == X_nF.dtype,
             "take_rows copies row-major rows of one type",
         )
@@ -214,18 +212,23 @@ class CudaKernels:
         if key not in self._plans:
             plan = row_plan(A.indptr)
             tables = (
-                self._copied(table.view(np.int64).reshape(-1, 2)) for table in (plan.items_M, plan.joins_J.view(JOIN))
+                copied(table.view(np.int64).reshape(-1, 2), self.device)
+                for table in (plan.items_M, plan.joins_J.view(JOIN))
             )
             self._plans[key] = (plan, *tables)
             weakref.finalize(A.indptr, self._plans.pop, key, None).atexit = False
         return self._plans[key]
 
-    def _copied(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.array(array)).to(self.device)
 
-    def _check(self, holds: bool, message: str) -> None:
-        if not holds:
-            raise ShapeError(message)
+def copied(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Return a copy of an array on a device."""
+    return torch.from_numpy(np.array(array)).to(device)
+
+
+def check(holds: bool, message: str) -> None:
+    """Raise ShapeError with a message unless a condition holds."""
+    if not holds:
+        raise ShapeError(message)
 
 
 def pointer(tensor: torch.Tensor | None) -> np.uint64:

@@ -15,8 +15,6 @@ PACKAGE = ROOT / "spgnn"
 LONGEST = 450
 LONGEST_FUNCTION = 80
 MOST_METHODS = 15
-# Still larger, and to be cut.
-LARGER = {"spmm/operator.py:DistSpMM"}
 
 # Imports run from left to right: a part may import those after it, none before it.
 ORDER = (
@@ -221,7 +219,7 @@ def too_large(name: str, text: str) -> list[str]:
 
 @pytest.mark.parametrize("path", sources(), ids=name_of)
 def test_no_function_has_more_than_80_lines_and_no_class_more_than_15_methods(path):
-    assert set(too_large(name_of(path), path.read_text())) <= LARGER
+    assert not too_large(name_of(path), path.read_text())
 
 
 def test_a_long_function_and_a_large_class_are_found():

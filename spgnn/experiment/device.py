@@ -11,6 +11,7 @@ from ..analysis.device_memory import DeviceNeed, device_memory
 from ..analysis.memory import RankSizes
 from ..config import TrainConfig
 from ..errors import ResourceError, SpgnnError, UsageError
+from ..spmm.counts import sent_rows
 from ..spmm.dry import dry_run
 from ..spmm.dry_operator import setting_of
 from ..spmm.features import SparseRows
@@ -92,4 +93,4 @@ def _sizes(A: DistSpMM, X) -> RankSizes:
     ghost_nnz, g = sum(stage.A.nnz for stage in A.stages), sum(stage.plan.g for stage in A.stages)
     moved = sum(stage.plan.moved_nnz for stage in A.stages)
     x_nnz, kept_nnz = (S.csr.nnz if isinstance(S, SparseRows) else None for S in (X, A.kept))
-    return RankSizes(A.n, A.A_oo.nnz, ghost_nnz, g, A.sent_rows, moved, x_nnz, kept_nnz)
+    return RankSizes(A.n, A.A_oo.nnz, ghost_nnz, g, sent_rows(A), moved, x_nnz, kept_nnz)

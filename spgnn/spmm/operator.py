@@ -6,8 +6,9 @@ Shapes: N nodes, n rows out, m own rows in (n = m but for pruned layers), g ghos
 from __future__ import annotations
 
 from collections import deque
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,14 +20,13 @@ from ..errors import ShapeError
 from ..partition.cover import Covers
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
-from .exchange.feedback import Feedback
 from .exchange.stages import Blocks, Stage, make_stages
 from .features import SparseRows
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
 from .kernels.csr import LocalCSR
 from .place import OUTSIDE, Place
-from .timing import GHOST, OWN, Operations, spmm_flops
+from .timing import GHOST, OWN, spmm_flops
 from .view import Operator
 
 if TYPE_CHECKING:
@@ -58,41 +58,16 @@ class DistSpMM(Operator):
         self._ghost_plan: ExchangePlan | None = None
         self.node_n = np.ascontiguousarray(blocks.index.own_n, dtype=np.int64)
         (self.n, self.m), self.g = self.A_oo.shape, self.blocks.A_og.shape[1]
+        self.nnz = self.A_oo.nnz + self.blocks.A_og.nnz
         self.selected: np.ndarray | None = None  # rows of H that are rows of A H; None: all
 
-    @property
-    def ops(self) -> Operations:
-        """What does the products and exchanges; see Layout.use."""
-        return self.layout.ops
-
-    @property
-    def order(self) -> str:
-        """The order of chains; see schedule.chain_order."""
-        return self.layout.order
-
-    @property
-    def kept(self) -> torch.Tensor | SparseRows | None:
-        """A X where it is cached."""
-        return None if self.fixed_input is None else self.fixed_input.products.get(self.name)
+    # What does the products and exchanges, and the order of chains: see Layout.
+    ops, order = (property(attrgetter(f"layout.{name}")) for name in ("ops", "order"))
 
     @property
     def sent_so_far(self) -> int:
         """Bytes that this rank sent, as counted by its traffic."""
         return int(self.comm.traffic.sent_bytes().sum())
-
-    @property
-    def nnz(self) -> int:
-        return self.A_oo.nnz + self.blocks.A_og.nnz
-
-    @property
-    def A_og(self) -> LocalCSR:
-        """The block of ghost columns, whatever the scheme makes of it."""
-        return LocalCSR(self.blocks.A_og, self.A_oo.dtype, self.threads)
-
-    @property
-    def sent_rows(self) -> int:
-        """Rows that this rank sends to others in one product, the sums over its process row aside."""
-        return sum(stage.plan.sent_rows for stage in self.stages)
 
     @property
     def ghost_plan(self) -> ExchangePlan | None:
@@ -103,28 +78,6 @@ class DistSpMM(Operator):
                 self.plan = ExchangePlan(layout.column, self.blocks.index, self.pool, self.threads)
             self._ghost_plan = self.plan.under(layout, name)
         return self._ghost_plan
-
-    def sent_bytes(self, width: int, direction: str, rows: str = "scheme") -> int:
-        """Return the bytes that this rank sends in one product, forward or backward, with matrices of a width.
-
-        Args: rows  scheme: of A H; ghosts: of A.columns(H).
-        """
-        size = self.dtype.itemsize
-        is_forward = direction == "forward"
-        plans = [s.plan for s in self.stages] if rows == "scheme" else [self.ghost_plan] if self.stages else []
-        total = sum(plan.sent_rows if is_forward else plan.g for plan in plans)
-        total *= self.layout.wires[0 if is_forward else 1].row_bytes(width, size)
-        if self.row_sum is None or (is_forward and rows == "ghosts"):
-            return total
-        if is_forward:
-            return total + self.row_sum.rows_of_total(self.n) * width * sum_dtype(self.dtype).itemsize
-        return total + self.row_sum.rows_of_share(self.m) * width * size
-
-    @property
-    def multiplied_nnz(self) -> int:
-        """Nonzeros that this rank multiplies in one product: with `cover`, some of its own and some of others."""
-        moved = sum(s.plan.moved_nnz - s.plan.sums_read for s in self.stages)
-        return self.A_oo.nnz + sum(s.A.nnz for s in self.stages) + moved
 
     def with_norm(self, how: str | None) -> DistSpMM:
         """Return the operator of another normalisation of the same graph; None: this one. Collective at first."""
@@ -153,19 +106,19 @@ class DistSpMM(Operator):
 
     def apply(self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE) -> torch.Tensor:
         """Return relu(A_oo H + sum over stages of A_s pull_s(H) + bias), in A's dtype or another. Collective."""
-        self._check(H_mF, self.m)
-        dtype, feedback = dtype or self.dtype, self._feedback(place)
-        with self._counted(place.label):
+        check_rows(H_mF, self.m, self.comm.rank)
+        dtype, feedback = dtype or self.dtype, self.layout.feedback_of(place)
+        with self.layout.counted(place):
             end = {"bias_F": bias_F, "relu": relu} if self.row_sum is None else {}
             waiting, flying = deque(self.stages), deque()
-            self._start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF, feedback))
+            _start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF, feedback))
             is_last = not flying
             Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=dtype if is_last else sum_dtype(self.dtype))
             self._spmm(OWN, self.A_oo, H_mF, Z_nF, **(end if is_last else {}))
             while flying:
                 stage, flight = flying.popleft()
                 received = flight.finish()
-                self._start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF, feedback))
+                _start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF, feedback))
                 is_last = not flying and self.row_sum is None
                 if is_last and Z_nF.dtype != dtype:  # own part and other stages are rounded with this one
                     sum_nF, Z_nF = Z_nF, self.pool.empty(*Z_nF.shape, dtype=dtype)
@@ -174,33 +127,33 @@ class DistSpMM(Operator):
                     self._spmm(GHOST, stage.A, received, Z_nF, accumulate=True, **(end if is_last else {}))
         if self.row_sum is None:
             return Z_nF
-        with self._counted(place.label, " sum"):
-            return self._rounded(self.row_sum.total(Z_nF, bias_F, relu), dtype)
+        with self.layout.counted(place, " sum"):
+            return _rounded(self.pool, self.row_sum.total(Z_nF, bias_F, relu), dtype)
 
     def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
         """Return A' G on own rows: A_oo' G + sum over stages of push_add_s(A_s' G). Collective."""
-        self._check(G_nF, self.n)
-        F, feedback = G_nF.shape[1], self._feedback(place)
+        check_rows(G_nF, self.n, self.comm.rank)
+        F, feedback = G_nF.shape[1], self.layout.feedback_of(place)
 
         def push(stage: Stage):
             A = stage.A.transposed()
             rows = self._spmm(GHOST, A, G_nF, self.pool.empty(A.shape[0], F, dtype=self.dtype))
             return stage.plan.start_push(rows, feedback)
 
-        with self._counted(place.label):
+        with self.layout.counted(place):
             waiting, flying = deque(self.stages), deque()
-            self._start(waiting, flying, push)
+            _start(waiting, flying, push)
             out_mF = self.pool.empty(self.m, F, dtype=sum_dtype(self.dtype) if flying else self.dtype)
             self._spmm(OWN, self.A_oo.transposed(), G_nF, out_mF)
             while flying:
                 stage, flight = flying.popleft()
                 received = flight.finish()
-                self._start(waiting, flying, push)
+                _start(waiting, flying, push)
                 stage.plan.add(received, out_mF)
-        out_mF = self._rounded(out_mF, self.dtype)
+        out_mF = _rounded(self.pool, out_mF, self.dtype)
         if self.row_sum is None:
             return out_mF
-        with self._counted(place.label, " sum"):
+        with self.layout.counted(place, " sum"):
             return self.row_sum.share(out_mF)
 
     def _spmm(self, phase: str, A: LocalCSR, X_mF, out_nF, **options) -> torch.Tensor:
@@ -209,11 +162,11 @@ class DistSpMM(Operator):
 
     def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
         """Return (m + g, F): the own rows of H, then its ghost rows. Collective."""
-        self._check(H_mF, self.m)
+        check_rows(H_mF, self.m, self.comm.rank)
         table = self.pool.empty(self.m + self.g, H_mF.shape[1], dtype=H_mF.dtype)
-        with self._counted(place.label):
+        with self.layout.counted(place):
             plan = self.ghost_plan
-            flight = None if plan is None else plan.start_pull(H_mF, self._feedback(place))
+            flight = None if plan is None else plan.start_pull(H_mF, self.layout.feedback_of(place))
             table[: self.m] = H_mF
             if flight is not None:
                 table[self.m :] = flight.finish()
@@ -224,34 +177,26 @@ class DistSpMM(Operator):
 
         1.5D: own columns are multiplied on one rank of a process row, whose sum all ranks of the row get.
         """
-        self._check(G_tF, self.m + self.g)
+        check_rows(G_tF, self.m + self.g, self.comm.rank)
         own_mF, ghosts_gF = G_tF[: self.m], G_tF[self.m :]
-        with self._counted(place.label):
+        with self.layout.counted(place):
             plan = self.ghost_plan
-            flight = None if plan is None else plan.start_push(ghosts_gF, self._feedback(place))
+            flight = None if plan is None else plan.start_push(ghosts_gF, self.layout.feedback_of(place))
             out_mF = self.pool.copy(own_mF, sum_dtype(G_tF.dtype))
             if flight is not None:
                 plan.add(flight.finish(), out_mF)
-        out_mF = self._rounded(out_mF, G_tF.dtype)
+        out_mF = _rounded(self.pool, out_mF, G_tF.dtype)
         if self.row_sum is None:
             return out_mF
-        with self._counted(place.label, " sum"):
+        with self.layout.counted(place, " sum"):
             return self.row_sum.share(out_mF)
-
-    def _rounded(self, sum_nF: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        return sum_nF if sum_nF.dtype == dtype else self.pool.copy(sum_nF, dtype)
-
-    def _start(self, waiting: deque, flying: deque, start) -> None:
-        while waiting and len(flying) < IN_FLIGHT:
-            stage = waiting.popleft()
-            flying.append((stage, start(stage)))
 
     def apply_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> SparseRows:
         """Return A X as sparse rows; A.stays_sparse tells whether they are few. Collective."""
         X_oF = X.csr.to_scipy()
         AX = self.A_oo.to_scipy() @ X_oF
         if self.plan is not None:
-            with self._counted(place.label):
+            with self.layout.counted(place):
                 X_gF = self.plan.pull_csr(X_oF)
             AX = AX + self.blocks.A_og.astype(AX.dtype) @ X_gF
         AX = sp.csr_array(AX)
@@ -266,7 +211,7 @@ class DistSpMM(Operator):
         counts_m1 = np.bincount(self.blocks.A_oo.indices, minlength=self.m).astype(np.float64)[:, None]
         if self.plan is not None:
             counts_g1 = np.bincount(self.blocks.A_og.indices, minlength=self.g).astype(np.float64)[:, None]
-            with self._counted(place.label):
+            with self.layout.counted(place):
                 counts_m1 = self.plan.push_add(torch.from_numpy(counts_g1), torch.from_numpy(counts_m1)).numpy()
         lengths_m = np.diff(X.csr.indptr)
         # Of a process row one rank counts X; each counts its blocks of A.
@@ -275,17 +220,22 @@ class DistSpMM(Operator):
         self.comm.all_reduce(sizes)
         return keeps_sparse(*sizes)
 
-    def _check(self, H, rows: int) -> None:
-        if H.ndim != 2 or H.shape[0] != rows:
-            raise ShapeError(
-                f"rank {self.comm.rank}: H has shape {tuple(H.shape)}; expected ({rows}, F), a row for each own node"
-            )
 
-    def _feedback(self, place: Place) -> Feedback | None:
-        return self.layout.feedback if place.pass_name in ("forward", "backward") else None
+def _rounded(pool, sum_nF: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return sum_nF if sum_nF.dtype == dtype else pool.copy(sum_nF, dtype)
 
-    def _counted(self, label: str, suffix: str = ""):
-        return self.comm.traffic.label(label + suffix) if label else nullcontext()
+
+def _start(waiting: deque, flying: deque, start: Callable) -> None:
+    """Start the exchanges of the next stages, as long as few are in flight."""
+    while waiting and len(flying) < IN_FLIGHT:
+        stage = waiting.popleft()
+        flying.append((stage, start(stage)))
+
+
+def check_rows(H, rows: int, rank: int) -> None:
+    """Raise ShapeError unless H has a row for each own node."""
+    if H.ndim != 2 or H.shape[0] != rows:
+        raise ShapeError(f"rank {rank}: H has shape {tuple(H.shape)}; expected ({rows}, F), a row for each own node")
 
 
 def make_operator(

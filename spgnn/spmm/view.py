@@ -99,6 +99,11 @@ class Operator:
 
     fixed_input: FixedInput | None = None
 
+    @property
+    def kept(self) -> torch.Tensor | SparseRows | None:
+        """A X where it is cached."""
+        return None if self.fixed_input is None else self.fixed_input.products.get(self.name)
+
     def at(self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None) -> LayerView:
         """Return this operator, or another normalisation, as a layer sees it; see SpMM."""
         return LayerView(self.with_norm(operator), layer, current_pass(), is_last, self)

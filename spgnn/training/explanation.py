@@ -12,6 +12,7 @@ from ..config import TrainConfig, build
 from ..cost.schedule import LayerPlan
 from ..distgraph import DistGraph
 from ..errors import UsageError
+from ..spmm.counts import multiplied_nnz, sent_bytes, sent_rows
 from .steps.step_rows import gradients_asked, left_factor, multiply_adds
 from .trainer import Trainer
 
@@ -74,13 +75,13 @@ def explanation_of(trainer: Trainer) -> Explanation:
 def _explained(trainer: Trainer, plan: LayerPlan) -> dict:
     A, dgraph = trainer.steps.rows.layer(plan.layer), trainer.dgraph
     rows_out, rows_in = A.n if A.selected is None else len(A.selected), A.m
-    forward = plan.exchanges_forward * A.sent_bytes(plan.width, "forward")
-    backward = plan.exchanges_backward * A.sent_bytes(plan.width, "backward")
-    sent = (plan.exchanges_forward + plan.exchanges_backward) * A.sent_rows
+    forward = plan.exchanges_forward * sent_bytes(A, plan.width, "forward")
+    backward = plan.exchanges_backward * sent_bytes(A, plan.width, "backward")
+    sent = (plan.exchanges_forward + plan.exchanges_backward) * sent_rows(A)
     left = left_factor(A, trainer.steps.rows.X, plan)
     entries = (rows_out if plan.order == "spmm_first" else rows_in) * plan.f_in if left is None else left.csr.nnz
-    own = multiply_adds(plan, A.multiplied_nnz, entries)
-    products = plan.exchanges_backward * A.multiplied_nnz * plan.width
+    own = multiply_adds(plan, multiplied_nnz(A), entries)
+    products = plan.exchanges_backward * multiplied_nnz(A) * plan.width
     total = own + products + entries * plan.f_out * sum(gradients_asked(trainer.model, dgraph.X)[plan.layer - 1])
     sums = np.array([rows_out if dgraph.is_counted else 0, sent, forward, backward, total], np.int64)
     dgraph.comm.all_reduce(sums)

@@ -6,6 +6,7 @@ Shapes: P ranks, R = P/c block rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +14,7 @@ import torch
 from ...cost.grid import ProcessGrid
 from ...dist import Communicator
 from ..kernels.buffers import BufferPool
+from ..place import Place
 from ..timing import Operations
 from .feedback import Feedback
 from .row_sum import RowSum
@@ -59,6 +61,14 @@ class Layout:
     def end_step(self) -> None:
         """End a training step."""
         self.feedback = None
+
+    def feedback_of(self, place: Place) -> Feedback | None:
+        """Return the residuals that the exchanges of a place read and write: those of training steps."""
+        return self.feedback if place.pass_name in ("forward", "backward") else None
+
+    def counted(self, place: Place, suffix: str = "") -> AbstractContextManager:
+        """Return the context in which exchanges are counted under the label of a place."""
+        return self.comm.traffic.label(place.label + suffix) if place.layer is not None else nullcontext()
 
     @property
     def block(self) -> int:

@@ -18,6 +18,7 @@ from ...distgraph import DistGraph
 from ...errors import UsageError
 from ...layers import Stack
 from ...layers.stack import norms_of
+from ...spmm.counts import sent_bytes
 from ...spmm.features import SparseRows
 from ...spmm.pruning import PrunedSpMM, needed_rows
 from .step_memory import step_memory
@@ -108,10 +109,10 @@ class StepRows:
         if self.plans is None:
             return None
         forward = sum(
-            plan.exchanges_forward * self.layer(plan.layer).sent_bytes(plan.width, "forward") for plan in self.plans
+            plan.exchanges_forward * sent_bytes(self.layer(plan.layer), plan.width, "forward") for plan in self.plans
         )
         return forward + sum(
-            plan.exchanges_backward * self.layer(plan.layer).sent_bytes(plan.width, "backward") for plan in self.plans
+            plan.exchanges_backward * sent_bytes(self.layer(plan.layer), plan.width, "backward") for plan in self.plans
         )
 
     def _work(self, dgraph: DistGraph, masks: list[np.ndarray]) -> float:

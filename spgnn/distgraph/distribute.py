@@ -53,7 +53,8 @@ def distribute(
     Options, the fields of spgnn.config.Distribution:
         scheme       cover, columns, broadcast, or auto: what the cost model finds faster.
         replication  c of 1.5D: the partition has P/c parts, each held by c ranks.
-        operator     gcn: D^-1/2 (A + I) D^-1/2; row: D^-1 A; none: A.
+        operator     of layers that name none; gcn: D^-1/2 (A + I) D^-1/2; row: D^-1 A; none: A; row_loops:
+                     D^-1 (A + I); loops: the pattern of A + I, all ones.
         feature_norm row: the features of a node are divided by their sum; none.
         dtype        torch.float32, torch.float64 or torch.bfloat16, or its name.
         method, seed, balance  of the partitioner, see `part_graph`.

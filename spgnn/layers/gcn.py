@@ -47,7 +47,7 @@ class GCN(Layer):
 
     @property
     def is_chain(self) -> bool:
-        """One A.chain and no other product with A; where the equation, the norm or the activation is another nobody knows."""
+        """One A.chain and no other product with A. False if forward, norm or activation was replaced."""
         return (
             type(self).forward is GCN.forward
             and type(self.norm) in (type(None), nn.LayerNorm)
@@ -56,7 +56,7 @@ class GCN(Layer):
 
     @property
     def is_random(self) -> bool:
-        """Whether a training pass may differ from an evaluation: never in a GCN as it is here."""
+        """Whether a training pass may differ from an evaluation: not unless the equation was replaced."""
         return not self.is_chain
 
     def forward(self, A, H_nF):

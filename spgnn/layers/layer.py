@@ -48,7 +48,7 @@ class Layer(nn.Module):
     Args: f_in, f_out  widths of H and of what forward returns.
     `operator` is the normalisation of A that the layer multiplies with (gcn, row, none, row_loops or loops); None: that
     of the DistGraph.
-    A class may promise what is not taken for granted:
+    A class may declare:
         is_random    False: a training pass computes what an evaluation does, which saves a pass for the scores.
         reads_input  False: H itself is not read, its product with A alone.
         is_chain     True: one A.chain(H, W, ...) of shape (f_in, f_out) and no other product with A, rows of H itself by
@@ -77,8 +77,7 @@ class Layer(nn.Module):
     def initialise(self, generator: torch.Generator) -> None:
         """Draw what `weight` made: U(-a, a), a = sqrt(6 / (fan_in + fan_out)); vectors are zero. Modules in it draw as they do.
 
-        Drawn in float32 whatever the dtype, so that all dtypes start from the same weights. Parameters that were made
-        otherwise stay.
+        Drawn in float32 for every dtype, so that all start from the same weights. Other parameters keep their values.
         Source: Glorot & Bengio 2010, eq. (16).
         """
         for parameter in self.drawn:
@@ -88,7 +87,7 @@ class Layer(nn.Module):
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw the weights of a module anew from a generator: by its `initialise`, else by torch's `reset_parameters`, of what is in it too."""
+    """Re-initialise a module and its children from a generator: by `initialise` if defined, else `reset_parameters`."""
     if hasattr(module, "initialise"):
         module.initialise(generator)
     elif hasattr(module, "reset_parameters"):

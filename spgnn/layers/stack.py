@@ -25,7 +25,7 @@ class Stack(nn.Module):
     def __init__(self, *layers: nn.Module, dropout: float = 0.0, input_dropout: bool = True):
         super().__init__()
         if not layers:
-            raise UsageError("a Stack needs a layer at least")
+            raise UsageError("a Stack needs at least one layer")
         for number, layer in enumerate(layers, start=1):
             _check_layer(number, layer, is_called=type(self).forward is Stack.forward)
         if not is_number(dropout) or not 0 <= dropout < 1:
@@ -43,7 +43,7 @@ class Stack(nn.Module):
         self.initialise(0)
 
     def initialise(self, seed: int | torch.Generator) -> None:
-        """Draw all weights anew from one seed, layer after layer."""
+        """Draw all weights from one seed, layer after layer."""
         generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
         for layer in self.layers:
             if isinstance(layer, (Layer, Stack)):
@@ -60,7 +60,7 @@ class Stack(nn.Module):
 
     @property
     def widths(self) -> tuple[int, ...] | None:
-        """F, hidden ..., C where every layer is a chain A H W and no hook stands between them, else None."""
+        """F, hidden ..., C if every layer is a chain A H W and none has a hook, else None."""
         if any(
             module._forward_pre_hooks or module._forward_hooks for module in (self, *self.layers)
         ):  # they may put something else in the place of X or H
@@ -146,6 +146,6 @@ def norms_of(model: nn.Module) -> list[Norm | None]:
 
 
 def set_epoch(model: nn.Module, seed: int, epoch: int | EpochKeys) -> None:
-    """Tell every Stack in a model by which seed and epoch the dropout of the next training pass is drawn."""
+    """Set the seed and epoch from which every Stack of a model draws the dropout of the next training pass."""
     for number, stack in enumerate(stacks_of(model)):
         stack.number, stack.seed, stack.epoch = number, seed, epoch

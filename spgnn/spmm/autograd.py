@@ -122,7 +122,7 @@ class GEMMFirst(torch.autograd.Function):
 
 
 def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
-    """Return whether Z is the output of a chain without ReLU, which was not changed in place: no backward reads Z again."""
+    """Return whether Z is the output of a chain without ReLU and unchanged: no backward reads Z again."""
     made_by = Z_nC.grad_fn  # the ctx of the chain
     return isinstance(made_by, (SpMMFirst._backward_cls, GEMMFirst._backward_cls)) and not made_by.relu_of.is_needed
 
@@ -130,8 +130,8 @@ def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
 def mixed_precision(A):
     """Return the context in which torch's own products, as in a user's H @ self.W, cast weights to bfloat16 where that is A's dtype.
 
-    Each product casts anew: torch's cache of casts is one of the process, emptied by whichever rank leaves first where
-    ranks are threads, and a cast that was made under no_grad would take the gradient from the weight.
+    Casts are not cached: the cache belongs to the process, where another rank that is a thread may empty it, and a cast
+    made under no_grad would cut the weight off from its gradient.
     """
     return (
         torch.autocast(A.device.type, torch.bfloat16, cache_enabled=False)
@@ -150,7 +150,7 @@ def on_this_thread(A):
 
 
 def _through_relu(A, G_nC, Z_nC, is_ours: bool):
-    """Return G where Z > 0 (or G, without Z) and its column sums, in one pass; in place of G where that is this backward's own."""
+    """Return G where Z > 0 (or G, without Z) and its column sums, in one pass; written over G if this backward owns it."""
     G_nC = G_nC.contiguous()
     masked = None if Z_nC is None else G_nC if is_ours else A.pool.empty(*G_nC.shape, dtype=G_nC.dtype)
     with A.ops.span("activation"):

@@ -1,7 +1,7 @@
-"""What the backwards of A's functions share: they are of first order, and may write into a gradient that is theirs alone.
+"""Rules of the backward functions of A: first order only; a gradient that nothing else holds may be overwritten.
 
-Tensor hooks, autograd.grad with respect to what a gradient is of, and other readers may all keep it. Each of them is one
-reference more: to the Python object, to the tensor, or to its memory.
+This saves one buffer of the widest hidden layer. Hooks and autograd.grad may hold references to a gradient; each shows
+up in a reference count: of the Python object, of the tensor or of its memory.
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ from ..errors import UsageError
 
 
 def first_order(backward: Callable) -> Callable:
-    """Make a backward refuse create_graph: torch would differentiate what it computes as if A were not there."""
+    """Make a backward refuse create_graph: torch would differentiate it without the products with A."""
 
     @functools.wraps(backward)
     def refusing(ctx, *gradients):
         if torch.is_grad_enabled():
-            raise UsageError("gradients of gradients through A are not there; leave create_graph=True away")
+            raise UsageError("double backward through A is not supported; remove create_graph=True")
         return backward(ctx, *gradients)
 
     return refusing
 
 
 def own(G: torch.Tensor) -> torch.Tensor:
-    """Return a gradient in a buffer of its own, marked as such."""
+    """Mark a gradient that has a buffer to itself, and return it."""
     G.is_own = True
     return G
 
 
 def is_own(G: torch.Tensor) -> bool:
-    """Return whether G is so marked and only the backward that calls this, in a statement of its own, holds it; False where torch does not tell."""
+    """Return whether G is so marked and held by the calling backward alone; False if torch has no such counts.
+
+    The call must be a statement by itself, or the expression around it holds G too.
+    """
     return getattr(G, "is_own", False) and G.is_contiguous() and _counts(G) == USUAL
 
 

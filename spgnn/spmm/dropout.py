@@ -15,7 +15,7 @@ from .kernels.backend import kernels_of
 
 
 class Dropout(torch.autograd.Function):
-    """out = H mask / (1 - rate); the mask is made again in backward, so nothing is kept for it."""
+    """out = H mask / (1 - rate); backward computes the mask again, so nothing is stored for it."""
 
     @staticmethod
     def forward(ctx, H_nF, A, rate, key):
@@ -43,7 +43,7 @@ def dropout(A, H, rate: float, key: int | torch.Tensor):
 
 
 class EpochKeys:
-    """The dropout keys of an epoch on a device: what is captured with them has the mask of the epoch that was set last."""
+    """The dropout keys of an epoch on a device, so that a captured step has the masks of the epoch that was set last."""
 
     def __init__(self, seed: int, n_layers: int, device: torch.device, n_stacks: int = 1):
         self.seed, self.key_SL = seed, torch.zeros((n_stacks, n_layers), dtype=torch.int64, device=device)

@@ -41,7 +41,7 @@ def gemm(A, a_nF: torch.Tensor, b_FC: torch.Tensor, out_nC=None, bias_C=None) ->
 class DenseRows:
     """S (n, F) as a tensor; A has buffers, threads and the GEMM.
 
-    Weights are float32 beside bfloat16 rows: cast for the product, their gradient summed in float32.
+    With bfloat16 rows weights are float32: cast for the product, their gradient summed in float32.
     """
 
     is_sparse = False

@@ -23,7 +23,7 @@ class SoftmaxCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, Z_nC, y_n, count: int, pool, threads: int, in_place: bool):
         if in_place:
-            torch.autograd.graph.increment_version(Z_nC)  # whoever kept Z for a backward of its own is told
+            torch.autograd.graph.increment_version(Z_nC)  # a backward that saved Z raises
             G_nC = Z_nC = Z_nC.detach()
         else:
             Z_nC = Z_nC.contiguous()
@@ -44,7 +44,7 @@ class SoftmaxCrossEntropy(torch.autograd.Function):
 def cross_entropy(Z_nC, y_n, count: int, pool, threads: int = 0, overwrite: bool = True) -> torch.Tensor:
     """Return this rank's part of the mean softmax cross-entropy; rows with y = -1 do not count.
 
-    With overwrite Z is gone afterwards where no backward reads it: its gradient stands there.
+    With overwrite its gradient is written over Z if no backward reads Z.
     """
     in_place = overwrite and may_be_overwritten(Z_nC) and Z_nC.dtype == sum_dtype(Z_nC.dtype) and Z_nC.is_contiguous()
     return SoftmaxCrossEntropy.apply(Z_nC.to(sum_dtype(Z_nC.dtype)), y_n, count, pool, threads, in_place)

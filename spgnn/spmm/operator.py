@@ -192,7 +192,7 @@ class DistSpMM(Operator):
             return self.row_sum.share(out_mF)
 
     def apply_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> SparseRows:
-        """Return A X as sparse rows; A.stays_sparse tells whether they are few. Collective."""
+        """Return A X as sparse rows; see stays_sparse. Collective."""
         X_oF = X.csr.to_scipy()
         AX = self.A_oo.to_scipy() @ X_oF
         if self.plan is not None:
@@ -235,7 +235,7 @@ def _start(waiting: deque, flying: deque, start: Callable) -> None:
 def check_rows(H, rows: int, rank: int) -> None:
     """Raise ShapeError unless H has a row for each own node."""
     if H.ndim != 2 or H.shape[0] != rows:
-        raise ShapeError(f"rank {rank}: H has shape {tuple(H.shape)}; expected ({rows}, F), a row for each own node")
+        raise ShapeError(f"rank {rank}: H has shape {tuple(H.shape)}; expected ({rows}, F), one row per own node")
 
 
 def make_operator(

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from spgnn.spmm.exchange import index_map as indexmap
-from spgnn.spmm.exchange.covered import _together
+from spgnn.spmm.exchange.covered import _merged
 from spgnn.spmm.exchange.index_map import IndexMap, columns_map, select_entries
 
 
@@ -51,14 +51,14 @@ def test_a_column_that_is_neither_own_nor_ghost_is_a_fault_of_the_program():
         IndexMap(np.array([0]), np.array([1, 3]), np.array([0, 2])).split(A)
 
 
-def test_nonzeros_of_two_matrices_stand_together():
+def test_nonzeros_of_two_matrices_stand_merged():
     for seed in range(40):
         rng = np.random.default_rng(seed)
         whole = sp.csr_array(sp.random_array((7, 9), density=0.4, format="csr", rng=rng))
         whole.data[::4] = 0
         is_one, width = rng.random(whole.nnz) < rng.choice([0, 0.5, 1]), whole.shape[1]
         halves = [select_entries(whole, mask, whole.indices, width) for mask in (is_one, ~is_one)]
-        both = _together(*halves)
+        both = _merged(*halves)
         assert both.nnz == whole.nnz and is_sorted(both)
         for name in ("indptr", "indices", "data"):
             np.testing.assert_array_equal(getattr(both, name), getattr(whole, name))

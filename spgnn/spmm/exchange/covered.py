@@ -1,6 +1,11 @@
 """The cover exchange: raw rows of H where a column is in the minimum cover, partial sums where a row is.
 
-The reader p covers the block A[rows of p, cols of q] and hands q the nonzeros whose sums q sends.
+The reader p covers the block A[rows of p, columns of q] and sends q, once, the nonzeros whose sums q will compute:
+
+        5 6 7
+    0 [ x x x ]    the cover is row 0 and column 5: q sends 2 rows instead of 3,
+    1 [ x . . ]    row 5 of H, and the partial sum A[0, 6] H[6] + A[0, 7] H[7].
+
 Shapes: n rows, g ghost columns, m rows sent, r rows received, P ranks.
 Source: Koenig 1931.
 """
@@ -45,22 +50,24 @@ def covered_plan(
     where_g = np.zeros(A_og.shape[1], index_dtype(r))
     where_g[covers.columns_g] = raw_at
     read = make_csr(np.ones(len(covers.rows), A_og.dtype), covers.rows, sums_at, (n, r))
-    A_nr = _together(select_entries(A_og, is_raw, where_g[A_og.indices], r), read)
-    S_sN = _handed_over(A_og, ~is_raw, owner_g, covers, index)
+    A_nr = _merged(select_entries(A_og, is_raw, where_g[A_og.indices], r), read)
+    S_sN = _owner_nonzeros(A_og, ~is_raw, owner_g, covers, index)
     send_raw_P, send_sums_P = exchange_counts(comm, raw_P), exchange_counts(comm, sums_P)
     wanted = np.empty(int(send_raw_P.sum()), np.int64)
     comm.all_to_all(np.ascontiguousarray(index.ghost_g[covers.columns_g]), raw_P, wanted, send_raw_P)
     theirs = exchange_csr(comm, S_sN, sums_P, send_sums_P)
     raw_own, sums_own = index.find_own(wanted), index.find_own(np.asarray(theirs.indices, dtype=np.int64))
     agree(comm, misdirected(comm.rank, raw_own, wanted) or misdirected(comm.rank, sums_own, theirs.indices))
-    B = LocalCSR(_packing(raw_own, send_raw_P, theirs, sums_own, send_sums_P, index.n), layout.dtype, layout.threads)
+    B = LocalCSR(
+        _packing_matrix(raw_own, send_raw_P, theirs, sums_own, send_sums_P, index.n), layout.dtype, layout.threads
+    )
     plan = ExchangePlan.packed(comm, B, send_raw_P + send_sums_P, recv_P, layout.pool, layout, name)
     plan.moved_nnz, plan.sums_read = len(sums_own), len(covers.rows)
     return plan, A_nr
 
 
-def _together(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
-    """Return the CSR of the nonzeros of both, which have none in one place; zeros stay."""
+def _merged(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
+    """Return the CSR of the nonzeros of both, which are disjoint; stored zeros stay."""
     if not B.nnz:
         return A
     both, width = sp.csr_array(sp.hstack([A, B], format="csr")), A.shape[1]
@@ -70,8 +77,8 @@ def _together(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
     return result
 
 
-def _handed_over(A_og, is_moved, owner_g, covers: Covers, index: IndexMap) -> sp.csr_array:
-    """Return the nonzeros that the owners multiply: a row for each row in a cover, its columns original ids."""
+def _owner_nonzeros(A_og, is_moved, owner_g, covers: Covers, index: IndexMap) -> sp.csr_array:
+    """Return the nonzeros that owners multiply: one row per covered row, columns are original ids."""
     n, columns = A_og.shape[0], A_og.indices[is_moved]
     rows = np.searchsorted(A_og.indptr, np.flatnonzero(is_moved), side="right") - 1
     covered_owner = np.repeat(np.arange(len(index.ghosts_P)), np.diff(covers.rows_ptr))
@@ -82,8 +89,8 @@ def _handed_over(A_og, is_moved, owner_g, covers: Covers, index: IndexMap) -> sp
     return make_csr(A_og.data[is_moved], at, ids, (len(keys), width))
 
 
-def _packing(raw_own, raw_P, sums: sp.csr_array, sums_own, sums_P, n: int) -> sp.csr_array:
-    """Return B (m, n): for each reader the rows that travel raw, then the partial sums."""
+def _packing_matrix(raw_own, raw_P, sums: sp.csr_array, sums_own, sums_P, n: int) -> sp.csr_array:
+    """Return B (m, n): for each reader its raw rows, then its partial sums."""
     lengths = np.concatenate([np.ones(len(raw_own), np.int64), np.diff(sums.indptr)])
     readers = np.concatenate([np.repeat(np.arange(len(raw_P)), raw_P), np.repeat(np.arange(len(sums_P)), sums_P)])
     whole = sp.csr_array(

@@ -1,7 +1,7 @@
 """ExchangePlan: who sends which rows to whom, made once; pull and its adjoint push_add.
 
-What travels is B H, B with a row for each row that is sent: a one where a row of H is copied, the
-weights of A where a partial sum is. push_add is then the product with B'.
+Messages are B H. B has a row for each row that is sent: a one for a copied row of H, the weights of A for a partial
+sum. push_add is then the product with B'.
 Shapes: n own rows, g rows received, m rows sent, F columns, P ranks.
 """
 
@@ -33,9 +33,9 @@ class ExchangePlan:
     send_rows_P  (P,) rows sent to each rank in pull; received from it in push_add.
     recv_rows_P  (P,) rows received from each rank in pull: the index map's ghosts.
     send_index   own rows in the order in which they are sent, peer after peer.
-    layout       has the operations and the wire types, forward and backward; both may be exchanged later.
+    layout       has the operations and the wire types, forward and backward; both may be replaced later.
     name         differs between the plans of a layout: Feedback stores residuals by it.
-    Collective to make: ranks tell the owners which rows they read.
+    Collective to make: ranks send the owners the ids of the rows that they read.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ExchangePlan:
     def push_add(self, G_gF: torch.Tensor, out_nF: torch.Tensor) -> torch.Tensor:
         """Add the ghost rows to their owners' rows: out[own] += sum over readers of G_gF.
 
-        Args:   G_gF (g, F), one row a ghost; out_nF (n, F), written in place and returned.
+        Args:   G_gF (g, F), one row per ghost; out_nF (n, F), written in place and returned.
         Raises: ShapeError if G_gF does not have g rows.
         Collective. Sends g * F * itemsize bytes. The order of the sum is fixed: by rank.
         """
@@ -132,7 +132,7 @@ class ExchangePlan:
 
 
 class Flight:
-    """Rows under way; both buffers are held until `finish`."""
+    """Rows in flight; both buffers are held until `finish`."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class Selection:
 
 
 def exchange_counts(comm: Communicator, recv_P: np.ndarray) -> np.ndarray:
-    """Return what each rank reads from this one, where recv_P is what this one reads from each. Collective."""
+    """Return the number of rows that each rank reads from this one; recv_P: that this one reads from each. Collective."""
     send_P, ones_P = np.zeros(comm.size, np.int64), np.ones(comm.size, np.int64)
     return comm.all_to_all(np.ascontiguousarray(recv_P, dtype=np.int64), ones_P, send_P, ones_P)
 
@@ -214,12 +214,12 @@ def exchange_csr(comm: Communicator, packed: sp.csr_array, send_rows_P, recv_row
 
 
 def misdirected(rank: int, found: np.ndarray, wanted: np.ndarray) -> PartitionError | None:
-    """Return the error of a rank that is asked for rows that it does not own, -1 in found."""
+    """Return the error of a rank from which rows are requested that it does not own, -1 in found."""
     if len(found) == 0 or found.min() >= 0:
         return None
     node = int(wanted[int(np.argmax(found < 0))])
     return PartitionError(
-        f"rank {rank} is asked for node {node}, which it does not own; do all ranks use one partition?"
+        f"rank {rank} got a request for node {node}, which it does not own; use the same partition on all ranks"
     )
 
 

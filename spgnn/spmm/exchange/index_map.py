@@ -1,4 +1,4 @@
-"""Which rows a rank owns and which it reads: own 0..n-1, then ghost n..n+g-1, one range, one cut.
+"""IndexMap: the rows that a rank owns and those that it reads, numbered own 0..n-1, then ghost n..n+g-1.
 
 Shapes: N nodes, n own rows, g ghost rows, P ranks.
 """
@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from ...graph.structure import index_dtype
 
-LARGEST_TABLE = 8  # nodes a nonzero
+LARGEST_TABLE = 8  # nodes per nonzero
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class IndexMap:
         return np.where(where >= 0, order_n[where], -1)
 
     def of_owners(self, owners: range) -> tuple[IndexMap, slice]:
-        """Return the map with the ghosts of these owners alone, and where they stand among the ghosts."""
+        """Return the map with the ghosts of these owners alone, and their place among the ghosts."""
         ends = np.cumsum(self.ghosts_P)
         chosen = np.zeros_like(self.ghosts_P)
         chosen[owners.start : owners.stop] = self.ghosts_P[owners.start : owners.stop]
@@ -63,7 +63,11 @@ class IndexMap:
         return select_entries(A_nN, is_own, places, self.n), select_entries(A_nN, ~is_own, places, self.g, self.n)
 
     def _places(self, A_nN: sp.csr_array) -> np.ndarray:
-        """Return where each column stands, own rows from 0 and ghosts from n on, by a table of all nodes unless they are many times the nonzeros."""
+        """Return the row of each column in the map, own rows from 0 and ghosts from n on.
+
+        By a table of all nodes, unless they are many times the nonzeros. With own_n [2, 5] and ghost_g [3], the columns
+        [5, 3, 2] are at [1, 2, 0].
+        """
         n_nodes = A_nN.shape[1]
         if n_nodes <= LARGEST_TABLE * A_nN.nnz:
             place_N = np.zeros(n_nodes, index_dtype(self.n + self.g + 1))  # from 1 on
@@ -102,7 +106,7 @@ def broadcast_map(own_n: np.ndarray, ids_N: np.ndarray, rows_P: np.ndarray, rank
 
 
 def find(ascending: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return the position of each id in an ascending array, -1 where it is not there."""
+    """Return the position of each id in an ascending array, -1 if it is absent."""
     if len(ascending) == 0:
         return np.full(len(ids), -1, np.int64)
     where = np.searchsorted(ascending, ids)
@@ -118,7 +122,7 @@ def _ordered(own_n, ghost, owner, rank, size) -> IndexMap:
 
 
 def select_entries(A: sp.csr_array, is_one: np.ndarray, places: np.ndarray, width: int, first: int = 0) -> sp.csr_array:
-    """Return the CSR (n, width) of some nonzeros of A, each in its row, in the column that its place is behind the first; indices sorted."""
+    """Return the CSR (n, width) of some nonzeros of A, in the columns places - first; indices sorted."""
     index = index_dtype(max(width, A.nnz))
     ends = np.concatenate([np.zeros(1, index), np.cumsum(is_one, dtype=index)])
     chosen = sp.csr_array(

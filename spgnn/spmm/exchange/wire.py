@@ -1,8 +1,8 @@
-"""Wire: the type that rows have while they travel.
+"""Wire: the type of rows in messages.
 
-int8 rows carry a float32 scale of their own, max|row| / 127, behind their F numbers. What a format
-loses may be kept in a residual and sent with the next rows (error feedback): the sums over time are right.
-Shapes: m rows, F numbers a row, B = row_bytes bytes a row.
+An int8 row ends with its float32 scale, max|row| / 127. The rounding error of a format may be stored in a residual and
+sent with the next rows (error feedback): then the sums over time are right.
+Shapes: m rows, F numbers per row, B = row_bytes bytes per row.
 Source: Seide et al. 2014 (error feedback).
 """
 
@@ -29,7 +29,7 @@ class Wire:
 
     @property
     def is_plain(self) -> bool:
-        """Whether rows travel as they are, so that nothing has to be encoded."""
+        """Whether rows are sent unchanged, so that nothing has to be encoded."""
         return self.name == "float32"
 
     @property
@@ -44,7 +44,7 @@ class Wire:
     def encode(
         self, rows_mF: torch.Tensor, out_mB: torch.Tensor, residual_mF: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Write the rows as they travel: out = code(rows + residual); then residual = rows + residual - decode(out).
+        """Encode rows: out = code(rows + residual); then residual = rows + residual - decode(out).
 
         Args: rows_mF  float32, float64 or bfloat16, rounded to nearest even. float16: what is finite stays
                        finite, 65504 at most. int8: a row with a NaN or infinity comes back as NaN.
@@ -55,7 +55,7 @@ class Wire:
         return out_mB
 
     def decode(self, bytes_mB: torch.Tensor, out_mF: torch.Tensor) -> torch.Tensor:
-        """Read rows that came in: out (m, F), float32, float64 or bfloat16."""
+        """Decode received rows: out (m, F), float32, float64 or bfloat16."""
         self._check(out_mF, bytes_mB)
         kernels_of(out_mF).decode(self.name, bytes_mB, out_mF, self.threads)
         return out_mF
@@ -63,7 +63,7 @@ class Wire:
     def _check(self, rows_mF, bytes_mB) -> None:
         expected = (rows_mF.shape[0], self.row_bytes(rows_mF.shape[1], rows_mF.element_size()))
         if self.is_plain:
-            raise UsageError("wire float32 sends rows as they are; test is_plain before encoding")
+            raise UsageError("wire float32 sends rows unchanged; test is_plain before encoding")
         if tuple(bytes_mB.shape) != expected or bytes_mB.dtype != torch.uint8:
             raise ShapeError(
                 f"wire {self.name}: bytes are {tuple(bytes_mB.shape)} {bytes_mB.dtype}; expected {expected} torch.uint8"

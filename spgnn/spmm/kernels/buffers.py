@@ -29,7 +29,7 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the type of weights, sums and loss beside matrices of a type: float32 for bfloat16."""
+    """Return the type of weights, sums and loss for matrices of a type: float32 for bfloat16."""
     return torch.float32 if dtype == torch.bfloat16 else dtype
 
 
@@ -42,7 +42,7 @@ class FreeBlocks(Generic[Memory]):
     """The free blocks of a pool, by size: a request gets the smallest that holds it and is at most LOOSEST times as large.
 
     Where there is none, smaller free blocks go back to the system, smallest first, until they make up for the new one.
-    A block is thus given up only for a larger one, so that a sequence of requests that repeats soon maps nothing.
+    A block is thus replaced only by a larger one, so that a sequence of requests that repeats soon maps nothing.
     """
 
     def __init__(self):

@@ -95,10 +95,10 @@ class HostKernels:
         )
 
     def encode(self, name: str, X_nF, out_nB, residual_nF=None, threads: int = 0) -> None:
-        """Write rows as they travel; see Wire.encode."""
+        """Encode rows; see Wire.encode."""
         residual = None if residual_nF is None else residual_nF.numpy()
         _kernels.encode(name, array_of(X_nF), out_nB.numpy(), residual, threads)
 
     def decode(self, name: str, bytes_nB, out_nF, threads: int = 0) -> None:
-        """Read rows that came in; see Wire.decode."""
+        """Decode received rows; see Wire.decode."""
         _kernels.decode(name, bytes_nB.numpy(), array_of(out_nF), threads)

@@ -43,7 +43,7 @@ class LocalCSR:
         self.weights = None if (weights == 1).all() else weights
         self.panels: Panels | None = Panels(has_panels(self.shape[0], self.nnz))  # None: weights that change
         self._transposed: LocalCSR | None = None
-        self._order: np.ndarray | None = None  # where the transpose's weights stand in these
+        self._order: np.ndarray | None = None  # places of the transpose's weights in these
 
     @property
     def nnz(self) -> int:
@@ -86,7 +86,7 @@ class LocalCSR:
     def apply(self, X_mF, out_nF, accumulate: bool = False, bias_F=None, relu: bool = False, add_nF=None):
         """out = A X (+ out) (+ add) (+ bias), then ReLU where asked; out is written in place and returned.
 
-        Args: add_nF  (n, F) of the sums' type: what is added before a bfloat16 out is rounded.
+        Args: add_nF  (n, F) of the sums' type: added before a bfloat16 out is rounded.
         """
         if X_mF.shape[0] != self.shape[1] or out_nF.shape != (self.shape[0], X_mF.shape[1]):
             raise ShapeError(
@@ -94,7 +94,7 @@ class LocalCSR:
             )
         if not {X_mF.dtype, out_nF.dtype} <= self.dtypes:
             raise ShapeError(
-                f"A is {self.dtype}, X {X_mF.dtype}, out {out_nF.dtype}; expected one dtype, or float32 beside bfloat16"
+                f"A is {self.dtype}, X {X_mF.dtype}, out {out_nF.dtype}; expected one dtype, or float32 with bfloat16"
             )
         if add_nF is not None and (add_nF.shape != out_nF.shape or add_nF.dtype != sum_dtype(self.dtype)):
             raise ShapeError(

@@ -5,7 +5,7 @@ in a cache near the core, and Z, which every pass reads and writes, costs less t
 enough in each panel: so rows are taken in groups by length, the longest in most panels, short ones in one pass.
 The first columns, where long rows have much in them (hubs, in an order that puts these first), go before, in tiles
 of 128: their rows of X are in a cache while each row of a block takes what it has there.
-The kernels begin each sum with what is there already, so that one pass and several give the same bits.
+The kernels begin each sum with the value in Y, so that one pass and several are bitwise identical.
 Whether it pays depends on the machine: the first products of a width are timed, in turns, and the faster way stays.
 Imports no torch. A matrix is multiplied by one thread of Python at a time.
 Shapes: n rows, m columns, F width.
@@ -21,7 +21,7 @@ import numpy as np
 
 PANELS = (16, 4)  # of a row with as many times NONZEROS_A_PANEL, or more
 NONZEROS_A_PANEL = 6
-LONG = 24  # nonzeros a row on average: with fewer, passes over Z cost about what they save
+LONG = 24  # nonzeros per row on average: with fewer, passes over Z cost about what they save
 SMALLEST_NNZ = 1 << 20
 NARROWEST = 128  # bytes of a row of X: of fewer, reading and writing Z costs what is saved
 SMALLEST_X = 1 << 23  # bytes: less is in a cache anyway
@@ -47,7 +47,7 @@ def row_groups(length_n: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 def panel_bytes(n: int, m: int, nnz: int, row_bytes: int, nonzero: int = 8) -> int:
     """Return the bytes that the panels of an (n, m) block take, which is stored once more in them; row_bytes of X.
 
-    What points into them, and where rows stand, is counted as if all rows had the average length and no tiles, and
+    Pointers and places of rows are counted as if all rows had the average length and no tiles, and
     indices as if all had 16 bits where panels of equal width had: short rows of a wide block have more, tiles less.
     """
     if not (has_panels(n, nnz) and _may_pay(m, row_bytes)):
@@ -65,7 +65,7 @@ class Panels:
     """The panels of one matrix, and for each width what the first products took in one pass and in several."""
 
     has_long_rows: bool
-    passes: list | None = None  # of passes.cut, when first asked for
+    passes: list | None = None  # of passes.cut, when first needed
     seconds: dict[tuple, tuple[list[float], list[float]]] = field(default_factory=dict)
     chosen: dict[tuple, bool] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ class Panels:
         return len(several) < len(one)
 
     def took(self, key: tuple, in_panels: bool, seconds: float) -> None:
-        """Note what a product took, and choose after the last trial; panels that no width uses or tries are given up."""
+        """Note what a product took, and choose after the last trial; panels that no width uses or tries are freed."""
         one, several = self.seconds.get(key, ([], []))
         (several if in_panels else one).append(seconds)
         if key in self.chosen or min(len(one), len(several)) < TRIALS:

@@ -23,7 +23,7 @@ USES_A_TILE = 8  # of a row of X in a tile, on average: with fewer, it is fetche
 class Tiles(NamedTuple):
     """The first columns of some rows, 128 at a time over blocks of rows, as long as these hold enough on average.
 
-    rows     int64, where the rows stand.
+    rows     int64, places of the rows.
     blocks   (b + 1, 4) int64: first row in the list, number of tiles, where counts and nonzeros begin.
     counts   uint8, of each row in each tile of its block.
     indices  uint8, within a tile.
@@ -47,7 +47,7 @@ class Tiles(NamedTuple):
 class Pass(NamedTuple):
     """Some columns of some rows: indptr, indices counted from the first of the columns, weights or None.
 
-    rows     int64, where the rows stand; None: all of them, in order.
+    rows     int64, places of the rows; None: all rows, in order.
     indices  uint16 where a cut has 65,536 columns at most, else as those of the CSR.
     """
 
@@ -89,7 +89,7 @@ def multiply(
     isa: str = "",
     **last,
 ) -> None:
-    """out = A X (+ out), then what is in `last` of add, bias and relu; out is written in place."""
+    """out = A X (+ out), then add, bias and relu of `last`; out is written in place."""
     for part in passes:
         part.apply(X, out, accumulate or not part.is_first, threads, isa, **(last if part.is_last else {}))
 
@@ -99,8 +99,8 @@ def cut(
 ) -> list[Tiles | Pass]:
     """Return the passes of a CSR with sorted columns: each row in those of its group, in the order of columns.
 
-    Rows of the group with most panels are in tiles first. Takes up to 45 bytes a row and 16 a column, and two for
-    each row of a tile, beside what it returns.
+    Rows of the group with most panels are in tiles first. Takes up to 45 bytes per row, 16 per column, and two for
+    each row of a tile, in addition to its result.
     """
     passes: list[Tiles | Pass] = []
     for count, rows in panels.row_groups(np.diff(indptr)):

@@ -17,7 +17,7 @@ from ..cost.machines import Machine
 from ..cost.pairs import PairCounts, Work, grid_of, on_ranks, work_of
 from ..cost.schedule import row_bytes
 from ..cost.seconds import EpochTime, LayerWork, RankProduct, epoch_seconds
-from ..graph import Graph, with_self_loops
+from ..graph import WITH_LOOPS, Graph, with_self_loops
 from ..partition import Partition
 from .choices import train_nodes
 from .device_memory import DeviceNeed, beside_device, device_memory
@@ -65,7 +65,7 @@ class PlannedGraph:
 
     Args: stored       as it was read; edges how it is used.
           n_features   of the dense float32 X that a training reads where the graph has none.
-          operator     gcn: with self-loops, row, none.
+          operator     of the adjacency matrix, see `normalise`.
           split, seed  which nodes train, see `train_nodes`.
     """
 
@@ -99,7 +99,7 @@ class PlannedGraph:
     @cached_property
     def pattern(self) -> sp.csr_array:
         """The nonzeros that layers multiply with: A, with the self-loops of the operator."""
-        return with_self_loops(self.graph.A) if self.operator == "gcn" else self.graph.A
+        return with_self_loops(self.graph.A) if self.operator in WITH_LOOPS else self.graph.A
 
     @cached_property
     def keeps_sparse(self) -> bool:

@@ -57,7 +57,7 @@ SIMULATED = {
 @config_options(MeasureConfig)
 @output_options
 def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
-    """Predict the rows and bytes that training on GRAPH sends, from the partition alone.
+    """Predict the rows and bytes that `spgnn train` with the same options sends, without running it.
 
     \b
       spgnn measure wordnet -k 4,16 --method block,metis
@@ -75,11 +75,11 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
       copies       own and ghost rows of all parts over nodes
       entropy      of the labels of a part in bits, average of the parts
       imbalance    nonzeros multiplied by the busiest rank over the average
-      bytes/epoch  sent by all ranks in a training step, if widths are known
+      bytes/epoch  sent by all ranks in a training step
       seconds      to make the partition
 
-    --simulate adds the milliseconds of an epoch by phase; "hidden" is the part of the exchanges that overlaps
-    with products.
+    bytes/epoch needs features and labels, or --widths. --simulate adds the milliseconds of an epoch by phase;
+    "hidden" is the part of the exchanges that overlaps with products.
     """
     from ..analysis import layer_table
     from ..analysis.study import PAPER_WIDTHS

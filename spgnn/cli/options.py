@@ -19,18 +19,18 @@ from ..errors import UsageError
 GRAPH_HELP = """\b
 GRAPH is one of:
   a name    wordnet, or a generated graph such as rmat:scale=12,degree=16
-  a folder  from `spgnn convert`, of GraphSAINT, or raw of OGB
+  a folder  written by `spgnn convert`; raw files of GraphSAINT or OGB
   a file    edge list, MatrixMarket, METIS, .npz ...; the common prefix of
             Planetoid's files
 """
 METHOD_HELP = """\b
 Partitioners:
-  metis                    few cut edges, by METIS
-  volume                   few rows sent: refines the parts of another
-  entropy                  METIS, weighted by similarity of features
-  spring, spring+          streaming: clusters; moved to their neighbours
-  dbh, greedy, hdrf, 2psl  streaming: vertex cuts
-  block, random            contiguous nodes; random nodes
+  metis                    METIS k-way, minimises the edge cut
+  volume                   minimises the rows sent, starting from METIS
+  entropy                  METIS, edges weighted by similarity of features
+  spring, spring+          streaming clustering, spring+ with refinement
+  dbh, greedy, hdrf, 2psl  streaming vertex cuts
+  block, random            contiguous nodes, random nodes
 With metis and volume, --balance bounds the work of a part; with entropy,
 spring and spring+ its nodes; the others ignore it.
 """

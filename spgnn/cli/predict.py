@@ -6,10 +6,10 @@ import click
 
 from .console import fields_table, write, write_json
 from .failure import explaining
-from .options import output_options
+from .options import Sections, output_options
 
 
-@click.command()
+@click.command(cls=Sections)
 @click.argument("run", metavar="RUN")
 @click.option("--graph", default="", metavar="GRAPH", help="graph to predict on, with --out; the run's own if omitted")
 @click.option("--out", default="", metavar="FILE", help="file to write, .npy; RUN/predictions.npy if omitted")
@@ -21,7 +21,7 @@ def predict(run: str, graph: str, out: str, embeddings: str, as_json: bool) -> N
     """Predict every node's class with the best weights of RUN, the --out folder of `spgnn train`.
 
     Runs in one process or on any number of ranks of mpirun or srun; a run that was trained on a partition folder
-    needs the ranks of its parts. The files are in original node order.
+    needs as many ranks as that training. The files are in original node order.
     """
     from ..dist import world
     from ..experiment import predict as predict_run

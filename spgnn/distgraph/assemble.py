@@ -10,14 +10,14 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from ..graph import lacks_loop, with_self_loops
+from ..graph import WITH_LOOPS, lacks_loop, with_self_loops
 from ..partition.locality import in_order, local_order
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.exchange_plan import ExchangePlan
 from ..spmm.exchange.index_map import IndexMap, broadcast_map, columns_map
 from ..spmm.exchange.scaling import row_sums
 from ..spmm.exchange.stages import Blocks
-from ..spmm.norms import WITH_LOOPS, Norms, RawBlocks
+from ..spmm.norms import Norms, RawBlocks
 from ..spmm.operator import DistSpMM
 from .choice import choose_scheme
 

@@ -2,7 +2,7 @@
 
 from .checks import check_csr, check_graph
 from .graph import EDGES, Edges, Graph, check_is_graph, graph_from_coo
-from .normal import NORMS, Norm, axis_sums, inverse_or_zero, lacks_loop, normalise, scaled, with_self_loops
+from .normal import NORMS, WITH_LOOPS, Norm, axis_sums, inverse_or_zero, lacks_loop, normalise, scaled, with_self_loops
 from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, given_split, labelled, random_split
 from .structure import is_symmetric, symmetrised
 
@@ -14,6 +14,7 @@ __all__ = [
     "TRAIN",
     "UNLABELLED",
     "VAL",
+    "WITH_LOOPS",
     "Edges",
     "Graph",
     "Norm",

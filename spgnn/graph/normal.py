@@ -14,6 +14,7 @@ from ..config.names import NORMS, Norm
 from ..errors import GraphError, UsageError, nearest
 from .structure import index_dtype
 
+WITH_LOOPS = ("gcn", "row_loops", "loops")  # normalisations of A + I
 AT_ONCE = 1 << 22  # nonzeros per pass of scaling and sums; sums take at least one per column
 
 
@@ -35,7 +36,7 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
     if how == "none":
         return A
     dtype = A.data.dtype if A.data.dtype == np.float64 else np.float32
-    if how != "row":
+    if how in WITH_LOOPS:
         A = with_self_loops(A)
     if how == "loops":
         return sp.csr_array((np.ones(A.nnz, dtype), A.indices, A.indptr), shape=A.shape)

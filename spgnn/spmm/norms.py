@@ -13,15 +13,13 @@ import torch
 
 from ..config.names import NORMS
 from ..errors import UsageError, nearest
-from ..graph import Norm, with_self_loops
+from ..graph import WITH_LOOPS, Norm, with_self_loops
 from ..partition.cover import Covers
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
 from .exchange.scaling import scaled_blocks
 from .exchange.stages import Blocks, Stage, make_stages
 from .operator import DistSpMM
-
-WITH_LOOPS = frozenset({"gcn", "row_loops", "loops"})  # normalisations of A + I
 
 
 @dataclass(frozen=True, slots=True, eq=False)

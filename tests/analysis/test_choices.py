@@ -20,7 +20,7 @@ from spgnn.training.trainer import Trainer
 GRAPH = load_graph("sbm:n=200,classes=4,features=10,degree=5")
 
 
-@pytest.mark.parametrize("P, c, operator", [(3, 1, "gcn"), (4, 2, "gcn"), (4, 1, "row"), (8, 2, "none")])
+@pytest.mark.parametrize("P, c, operator", [(3, 1, "gcn"), (4, 2, "gcn"), (4, 1, "row"), (8, 2, "none"), (3, 1, "loops")])
 @pytest.mark.parametrize("edges", ["undirected", "directed"])
 def test_the_counts_of_auto_are_those_that_ranks_gather(P, c, operator, edges, monkeypatch):
     found = {}
@@ -42,7 +42,7 @@ def test_the_counts_of_auto_are_those_that_ranks_gather(P, c, operator, edges, m
 SPARSE = [("wordnet", 2, 1, operator, {"keep": keep}) for operator in ("gcn", "none") for keep in (True, False)]
 DENSE = [
     ("sbm:n=200,classes=4,features=10,degree=5", P, c, operator, options)
-    for P, c, operator in ((2, 1, "gcn"), (4, 2, "gcn"), (2, 1, "none"))
+    for P, c, operator in ((2, 1, "gcn"), (4, 2, "gcn"), (2, 1, "none"), (2, 1, "row_loops"))
     for options in ({}, {"keep": False}, {"keep": False, "order": "spmm_first"})
 ]
 

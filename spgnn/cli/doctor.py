@@ -75,29 +75,25 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
 
 
 def _speed(machine: Machine, guessed: list[str], size: int) -> list[Check]:
-    """Return what was measured as checks, and what it says about options."""
+    """Return the measured rates as checks, with what follows for options."""
     from ..doctor.health import Check
 
     m, checks = machine, []
-    rates = f"float32 {m.gemm_float32 / 1e9:.3g}, float64 {m.gemm_float64 / 1e9:.3g}, bfloat16 {m.gemm_bfloat16 / 1e9:.3g} GFLOP/s a rank"
+    rates = f"float32 {m.gemm_float32 / 1e9:.3g}, float64 {m.gemm_float64 / 1e9:.3g}, bfloat16 {m.gemm_bfloat16 / 1e9:.3g} GFLOP/s per rank"
     slow = m.gemm_bfloat16 < m.gemm_float32
     checks.append(
         Check("dense products", "ok", rates + ("; --dtype bfloat16 only saves memory and bytes here" if slow else ""))
     )
-    found = f"rows at {m.spmm_cached / 1e9:.3g} GB/s from the cache, {m.spmm_memory / 1e9:.3g} GB/s from memory, {1e9 * m.nonzero_s:.2g} ns a nonzero"
+    found = f"rows at {m.spmm_cached / 1e9:.3g} GB/s from the cache, {m.spmm_memory / 1e9:.3g} GB/s from memory, {1e9 * m.nonzero_s:.2g} ns per nonzero"
     checks.append(Check("sparse products", "ok", found))
-    checks.append(
-        Check("memory passes", "ok", f"{m.stream / 1e9:.3g} GB/s a rank; a call costs {1e6 * m.call_s:.3g} us")
-    )
+    checks.append(Check("memory passes", "ok", f"{m.stream / 1e9:.3g} GB/s per rank; {1e6 * m.call_s:.3g} us per call"))
     if size > 1 and "local_latency_s" not in guessed:
         slow = m.local_latency_s > 1e-3
         found = f"{1e6 * m.local_latency_s:.3g} us, {m.local_bandwidth / 1e9:.3g} GB/s"
         fix = "as many ranks as cores, or fewer: they wait for each other's cores" if slow else ""
         checks.append(Check("links inside a host", "warn" if slow else "ok", found, fix))
     if "latency_s" not in guessed:
-        found = (
-            f"{1e6 * m.latency_s:.3g} us, {m.bandwidth / 1e9:.3g} GB/s a rank, {m.card_bandwidth / 1e9:.3g} GB/s a host"
-        )
+        found = f"{1e6 * m.latency_s:.3g} us, {m.bandwidth / 1e9:.3g} GB/s per rank, {m.card_bandwidth / 1e9:.3g} GB/s per host"
         slow = m.bandwidth < 20e6
         checks.append(
             Check(
@@ -129,7 +125,7 @@ def _write(path: str, machine: Machine | None, guessed: list[str], size: int) ->
     if guessed:
         comment += f"\nNot measured, taken from `laptop`: {', '.join(guessed)}."
         say(
-            f"{path}: {', '.join(guessed)} were not measured: start it on several {'hosts' if 'local_latency_s' not in guessed else 'ranks'} for them"
+            f"{path}: {', '.join(guessed)} were not measured; start it on several {'hosts' if 'local_latency_s' not in guessed else 'ranks'} to measure them"
         )
     write_text(Path(path), machine.to_toml(comment), "--calibrate")
     say(f"{path} written; `spgnn plan GRAPH --machine {path}` reads it")

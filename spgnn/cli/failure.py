@@ -63,4 +63,4 @@ def _usage(error: click.UsageError) -> str:
         known = [flag for param in error.ctx.command.get_params(error.ctx) for flag in param.opts]
         message = f"no such option {error.option_name}{nearest(error.option_name, known)}"
     command = error.ctx.command_path if error.ctx else "spgnn"
-    return f"{message[:1].lower()}{message[1:]} (`{command} --help` shows what it takes)"
+    return f"{message[:1].lower()}{message[1:]} (see `{command} --help`)"

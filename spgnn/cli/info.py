@@ -1,4 +1,4 @@
-"""spgnn info: what a graph holds."""
+"""spgnn info: sizes, features, labels and splits of a graph."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class OneProcess(Sections):
         launcher = find_launcher(os.environ)
         if launcher is not None and launcher.size > 1:
             raise UsageError(
-                f"{ctx.command_path} is one process, {launcher.name} started {launcher.size}; run it without a launcher"
+                f"{ctx.command_path} runs in one process, {launcher.name} started {launcher.size}; run it without a launcher"
             )
         return super().invoke(ctx)
 
@@ -104,7 +104,7 @@ def output_options(command: Callable) -> Callable:
 def config_options(cls: type) -> Callable:
     """Return the decorator that adds GRAPH, --config and an option for each field of cls.
 
-    The command gets `graph` and `config`: what the TOML file says, the command line on top.
+    The command gets `graph` and `config`: the TOML file, overridden by the command line.
     """
 
     def decorate(command: Callable) -> Callable:

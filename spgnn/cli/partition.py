@@ -1,4 +1,4 @@
-"""spgnn partition: GRAPH, k -> who owns which node, and one folder a part."""
+"""spgnn partition: GRAPH, k -> the owner of each node, and one folder per part."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
         report.pop("label_entropies", None)
         write(fields_table(f"{graph}, {config.edges} edges", report))
     if not config.out:
-        say("nothing was written; --out DIR keeps the parts")
+        say("nothing was written; --out DIR writes the parts")
 
 
 def _out_of_core(graph: str, config: PartitionConfig) -> dict:
@@ -54,16 +54,16 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
     from ..partition.stream import STREAMING
 
     if not config.out:
-        raise UsageError("--memory needs --out DIR: what is out of core has to lie somewhere")
+        raise UsageError("--memory requires --out DIR, the folder that receives the parts")
     method = config.method or "spring"
     if method not in STREAMING:
         raise UsageError(
-            f"--method {method} needs the graph in memory; with --memory choose one of {', '.join(STREAMING)}, or leave out --memory"
+            f"--method {method} needs the graph in memory; with --memory choose one of {', '.join(STREAMING)}, or omit --memory"
         )
     for name in OPTIONS:
         if getattr(config, name) != getattr(PartitionConfig(), name):
             raise UsageError(
-                f"{flag(name)} is an option of {' or '.join(OPTIONS[name])}, which needs the graph in memory; leave out --memory"
+                f"{flag(name)} is an option of {' or '.join(OPTIONS[name])}, which needs the graph in memory; omit --memory"
             )
     files = {name: getattr(config, name) or None for name in ("features", "labels", "split", "format")}
     try:
@@ -74,7 +74,7 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
             )  # fmt: skip
     except KeyboardInterrupt:
         say(
-            f"{config.out}: interrupted; the same command goes on from here, or remove .{Path(config.out).name}.partial beside it"
+            f"{config.out}: interrupted; run the same command to continue, or remove .{Path(config.out).name}.partial next to it"
         )
         raise
     return report | {"peak_rss_mb": peak_rss_mb(), "out": config.out}
@@ -87,7 +87,7 @@ def _in_memory(graph: str, config: PartitionConfig) -> dict:
 
     for name in ("hops", "nodes", "relabel"):
         if getattr(config, name) != getattr(PartitionConfig(), name):
-            raise UsageError(f"{flag(name)} goes with --memory, out of core")
+            raise UsageError(f"{flag(name)} requires --memory")
     method = config.method or "metis"
     options = {
         name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(PartitionConfig(), name)
@@ -95,7 +95,7 @@ def _in_memory(graph: str, config: PartitionConfig) -> dict:
     for name, value in options.items():
         if method not in OPTIONS[name]:
             raise UsageError(
-                f"--{name} {value} is an option of --method {' and '.join(OPTIONS[name])}; {method} has none"
+                f"--{name} {value} is an option of --method {' or '.join(OPTIONS[name])}; {method} has none"
             )
     loaded = load(graph, config.format, config.features, config.labels, config.split).with_edges(config.edges)
     part = part_graph(loaded, config.k, method, seed=config.seed, balance=config.balance, **options)

@@ -75,7 +75,9 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
             write_json(line.to_dict() | {"fastest": line is best})
     else:
         write(planned.title(graph))
-        write(f"{machine.name}: {machine.ranks_per_host} rank(s) a host, {bytes_text(machine.memory_bytes)} of memory")
+        write(
+            f"{machine.name}: {machine.ranks_per_host} rank(s) per host, {bytes_text(machine.memory_bytes)} of memory"
+        )
         columns = {key: heading for key, heading in COLUMNS.items() if key != "device" or device_bytes}
         write(rows_table([_row(line, line is best) for line in lines], columns))
     if best is None:
@@ -83,7 +85,7 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
 
 
 def _machine(config: PlanConfig) -> Machine:
-    """Return the machine of --machine, or this host with laptop's rates a core, and what the options change in it."""
+    """Return the machine of --machine, or this host with laptop's rates per core, as changed by the options."""
     from ..cost.machines import load_machine
     from ..machine import cache_bytes, cores, memory_bytes
 
@@ -113,9 +115,7 @@ def _device_bytes(config: PlanConfig) -> float:
     import torch
 
     if not torch.cuda.is_available():
-        raise UsageError(
-            "--device cuda: there is no device here to ask for its memory; give it with --device-memory GB"
-        )
+        raise UsageError("--device cuda: no GPU found here; give its memory with --device-memory GB")
     return torch.cuda.get_device_properties(0).total_memory
 
 
@@ -216,5 +216,5 @@ def _device_refusal(line: PlanLine) -> str:
 def _other_ways(line: PlanLine, here: int) -> str:
     if line.memory.loading > line.memory.training:
         return "`spgnn partition GRAPH --out DIR` where there is memory, then --partition DIR: no rank then reads the whole graph"
-    fewer = "fewer ranks a host (--ranks-per-host), " if here > 1 else ""
+    fewer = "fewer ranks per host (--ranks-per-host), " if here > 1 else ""
     return f"take {fewer}hosts with more memory, or --dtype bfloat16"

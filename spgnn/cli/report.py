@@ -51,13 +51,13 @@ def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> N
         page, drawn = study_page(study, k), study_pictures(study, k)
     else:
         if k is not None:
-            raise UsageError(f"-k {k} is an option of studies; {run} is a training")
+            raise UsageError(f"-k {k} applies to studies, and {run} is a training; omit -k")
         found = read_run(path)
         page, drawn = run_page(found), run_pictures(found)
     target = Path(out) if out else path.with_suffix(".html") if path.is_file() else path / "report.html"
     check_file(target, "--out")
     if is_of_run(path, target):
-        raise UsageError(f"--out {out}: is what the report is made of; choose another file")
+        raise UsageError(f"--out {out}: is an input of the report; choose another file")
     make_folder(target.parent)
     check_writable(target, "--out")
     folder = make_folder(pictures) if pictures else None

@@ -47,8 +47,8 @@ def _ranks(size: int) -> str:
 
 
 def _readable(summary: dict, config: TrainConfig) -> dict:
-    """Return what a person asks first: how good, how fast, how much was sent, where it lies."""
-    metric, sent = summary["metric"], f"{bytes_text(summary['bytes_sent'])} an epoch"
+    """Return the summary for a reader: scores, time, bytes sent, memory and where the results are."""
+    metric, sent = summary["metric"], f"{bytes_text(summary['bytes_sent'])} per epoch"
     if summary["bytes_predicted"] is not None:
         is_equal = summary["bytes_predicted"] == summary["bytes_sent"]
         sent += ", as predicted" if is_equal else f"; {bytes_text(summary['bytes_predicted'])} were predicted"

@@ -55,7 +55,7 @@ def folder_facts(folder: PartitionFolder) -> dict[str, Any]:
 
 
 def block_facts(block: RowBlock) -> dict[str, Any]:
-    """Return what the row blocks of one graph have in common."""
+    """Return the values that all row blocks of one graph share."""
     widths = {"y": block.y_n, "split": block.split_n}
     facts = {f"graph.columns of {name}": "none" if rows is None else rows.shape[1:] for name, rows in widths.items()}
     X = block.X_nF

@@ -51,7 +51,7 @@ def distribute(
                      of which each rank maps its own part only.
         partition    Partition, owner array (N,), or such a folder; without one `method` makes it on rank 0.
     Options, the fields of spgnn.config.Distribution:
-        scheme       cover, columns, broadcast, or auto: what the cost model finds faster.
+        scheme       cover, columns, broadcast, or auto: the faster one by the cost model.
         replication  c of 1.5D: the partition has P/c parts, each held by c ranks.
         operator     of layers that name none; gcn: D^-1/2 (A + I) D^-1/2; row: D^-1 A; none: A; row_loops:
                      D^-1 (A + I); loops: the pattern of A + I, all ones.
@@ -69,7 +69,7 @@ def distribute(
         threads      kernel threads of this rank; 0: its share of the host's cores. torch uses as many.
         device       cpu, or cuda: the rank's products, activations and exchanges are on a device of its host.
     Raises: PartitionError where partition and graph or ranks do not fit; UsageError for unknown names,
-            and for what is no graph or communicator; ResourceError where there is no device.
+            for a source or communicator of another type; ResourceError without a device.
     Collective.
     """
     if not hasattr(comm, "all_gather_json"):

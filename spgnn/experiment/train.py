@@ -47,7 +47,7 @@ def run(
 ) -> dict:
     """Train on GRAPH and return the summary; with config.out, write the files of the run there.
 
-    Files: config.toml, env.json, metrics.jsonl (an object an epoch), summary.json, predictions.npy
+    Files: config.toml, env.json, metrics.jsonl (one object per epoch), summary.json, predictions.npy
            (original node order), checkpoints/ (best and newest).
     Args:  source  built-in name, file or folder; with config.partition it only names the graph; or a partition folder.
            report  called on this rank with the record of each epoch.

@@ -20,7 +20,9 @@ from spgnn.training.trainer import Trainer
 GRAPH = load_graph("sbm:n=200,classes=4,features=10,degree=5")
 
 
-@pytest.mark.parametrize("P, c, operator", [(3, 1, "gcn"), (4, 2, "gcn"), (4, 1, "row"), (8, 2, "none"), (3, 1, "loops")])
+@pytest.mark.parametrize(
+    "P, c, operator", [(3, 1, "gcn"), (4, 2, "gcn"), (4, 1, "row"), (8, 2, "none"), (3, 1, "loops")]
+)
 @pytest.mark.parametrize("edges", ["undirected", "directed"])
 def test_the_counts_of_auto_are_those_that_ranks_gather(P, c, operator, edges, monkeypatch):
     found = {}

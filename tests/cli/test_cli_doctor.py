@@ -42,7 +42,7 @@ def test_one_process_is_looked_at_and_calibrated(tmp_path, capsys):
     code, out, _ = run(
         capsys, "plan", "sbm:n=200", "--widths", "8,4", "--method", "block", "--ranks", "2", "--machine", path
     )
-    assert code == 0 and out.splitlines()[1].startswith("here: 1 rank(s) a host")
+    assert code == 0 and out.splitlines()[1].startswith("here: 1 rank(s) per host")
 
 
 @pytest.mark.slow

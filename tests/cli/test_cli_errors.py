@@ -65,7 +65,7 @@ def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, ca
     launcher = explained.Launcher("mpirun", 0, 4)
     monkeypatch.setattr("spgnn.dist.launch.find_launcher", lambda env: launcher)
     assert cli.main(["info", "star"]) == 2
-    assert "spgnn info is one process, mpirun started 4; run it without a launcher" in capsys.readouterr().err
+    assert "spgnn info runs in one process, mpirun started 4; run it without a launcher" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_split_is_kept_in_memory_too(edges, tmp_path, capsys):
 @pytest.mark.parametrize(
     "words, code, message",
     [
-        (["--memory", "2GB"], 2, "--memory needs --out DIR"),
+        (["--memory", "2GB"], 2, "--memory requires --out DIR"),
         (
             ["--memory", "2GB", "--out", "OUT", "--method", "metis"],
             2,
@@ -72,8 +72,8 @@ def test_split_is_kept_in_memory_too(edges, tmp_path, capsys):
             "--effort is an option of volume, which needs the graph in memory",
         ),
         (["--memory", "lots", "--out", "OUT"], 2, "memory = 'lots'; expected a size such as 2GB"),
-        (["--hops", "2"], 2, "--hops goes with --memory"),
-        (["--relabel"], 2, "--relabel goes with --memory"),
+        (["--hops", "2"], 2, "--hops requires --memory"),
+        (["--relabel"], 2, "--relabel requires --memory"),
         (["--memory", "9MB", "--out", "OUT"], 4, "memory of 9 MB is too little: the interpreter has"),
         (["--memory", "2GB", "--out", "OUT", "--features", "none.npy"], 3, "none.npy: no such file"),
     ],

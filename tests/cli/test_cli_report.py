@@ -115,7 +115,7 @@ def test_ticks_of_epochs_are_whole_numbers(folder):
 
 def test_k_is_of_studies(folder, tmp_path, capsys):
     code, _, err = run(capsys, folder, "-k", 4)
-    assert code == 2 and "is an option of studies" in err
+    assert code == 2 and "applies to studies" in err
     save_study(study(load_graph("sbm:n=60"), (2,), ("block",)), tmp_path / "study")
     code, _, err = run(capsys, tmp_path / "study", "-k", 4)
     assert code == 2 and "k = 4 is not in the study; expected one of 2" in err
@@ -219,7 +219,7 @@ def test_a_page_is_not_written_over_what_it_is_made_of(folder, tmp_path, capsys)
     for wrong in (folder / "config.toml", folder / "summary.json"):
         before = wrong.read_text()
         code, out, err = run(capsys, folder, "--out", wrong)
-        assert (code, out, wrong.read_text()) == (2, "", before) and "is what the report is made of" in err
+        assert (code, out, wrong.read_text()) == (2, "", before) and "is an input of the report" in err
 
 
 @pytest.mark.slow

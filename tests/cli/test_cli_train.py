@@ -92,7 +92,7 @@ def test_train_shows_epochs_on_stderr_and_the_result_on_stdout(training, capsys)
     lines = {line.split("  ")[1]: line.split("  ")[-1].strip() for line in out.splitlines()[1:]}
     assert lines["test accuracy"] == "0.625"
     assert lines["epoch time"] == "0.2500 s"
-    assert lines["bytes sent"] == "3.42 MB an epoch, as predicted"
+    assert lines["bytes sent"] == "3.42 MB per epoch, as predicted"
     assert lines["results"] == "runs/out/a"
 
 
@@ -164,7 +164,7 @@ def test_a_training_from_a_command_line_is_predicted_again_to_the_letter(tmp_pat
         (["train", "wordnet", "--hiden", "3"], 2, "no such option --hiden; did you mean '--hidden'?"),
         (["train", "absent"], 3, "absent: no such file or folder"),
         (["train", "path:n=9"], 3, "has no features"),
-        (["info", "wordnet"], 2, "spgnn info is one process"),
+        (["info", "wordnet"], 2, "spgnn info runs in one process"),
     ],
 )
 def test_an_error_under_mpirun_is_one_line_that_names_a_rank_and_ends_the_job(argv, code, said):

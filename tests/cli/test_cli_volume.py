@@ -38,7 +38,7 @@ def test_partition_json_has_the_keys_that_scripts_read(capsys):
     # Three blocks of a path: two ends meet at each of two cuts, one row goes each way.
     assert (report["k"], report["n"], report["total_rows"], report["edge_cut"]) == (3, 12, 4, 4)
     assert report["peak_rss_mb"] > 10
-    assert "--out DIR keeps" in err
+    assert "--out DIR writes" in err
 
 
 def test_partition_writes_owners_in_original_order_that_measure_takes(tmp_path, capsys):

@@ -174,7 +174,9 @@ def test_no_two_groups_declare_one_option():
 
 
 def test_the_lists_of_names_are_those_of_the_registries():
+    from spgnn.cost.schedule import row_bytes
     from spgnn.data import known_formats
+    from spgnn.layers.registry import FAMILIES
     from spgnn.partition import PARTITIONERS
     from spgnn.partition.stream.registry import STREAMING
 
@@ -182,6 +184,8 @@ def test_the_lists_of_names_are_those_of_the_registries():
     assert set(names.PARTITIONERS) == set(own)
     assert set(names.STREAMING) == {name for name in STREAMING if name in own}
     assert set(names.FORMATS) <= set(known_formats())
+    assert TrainConfig.__dataclass_fields__["model"].metadata["metavar"].split("|") == list(FAMILIES)
+    assert all(row_bytes(1, 4, name) for name in names.WIRES)
 
 
 def test_a_path_is_text_and_a_boolean_of_numpy_is_one(tmp_path):

@@ -31,6 +31,7 @@ class Planned:
     def __init__(self, graph: str, config: MeasureConfig | PlanConfig, default_widths: tuple[int, ...] | None = None):
         from ..analysis.plan import Model, PlannedGraph
 
+        _check_model(config)
         self.config = config
         loaded = load(graph, config.format, config.features, config.labels)
         self.widths = widths = _widths(loaded, config, default_widths)
@@ -109,6 +110,14 @@ class Planned:
         options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
         options |= {"train_N": planned.train_N} if is_pruned else {}
         return measure(planned.graph, part, scheme, self.widths, c, model.itemsize, **options)
+
+
+def _check_model(config: MeasureConfig | PlanConfig) -> None:
+    if config.model != "gcn":
+        from ..layers.registry import check_model
+
+        check_model(config)
+        raise UsageError(f"--model {config.model} is not predicted here; call spgnn.measure(graph, part, model=model)")
 
 
 def _widths(graph: Graph, config, default: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """Options as frozen dataclasses: one field is a TOML key, a command-line option and a keyword."""
 
-from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, TrainConfig
+from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, Training
 from .fields import build, changed, option, read_toml, sections, select, shared_values, to_toml
 from .groups import MOST_BALANCE, MOST_HOPS, MOST_SEED, MOST_THREADS, SourceConfig
 from .run_files import RUN_FILES, is_of_run
@@ -17,6 +17,7 @@ __all__ = [
     "PlanConfig",
     "SourceConfig",
     "TrainConfig",
+    "Training",
     "build",
     "changed",
     "is_of_run",

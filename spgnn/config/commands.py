@@ -54,6 +54,11 @@ class Distribution(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Training(OptimiserConfig, EvaluationConfig, SeedConfig, SplitConfig, PruneConfig):
+    """The options of `spgnn.train`: those that training itself reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig(
     SourceConfig,
     EdgesConfig,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..config import TrainConfig, build
+from ..config import TrainConfig, Training, build
 from ..distgraph import DistGraph
 from ..errors import CheckpointError, NumericalError, UsageError
 from ..layers import Stack
@@ -22,11 +22,6 @@ from .metrics import SPLITS
 from .steps import Step
 from .steps.full import make_full_step
 from .steps.step import sum_ranks
-
-# The options that training itself reads; the others describe the graph, the model or the files.
-READ = frozenset(
-    {"epochs", "lr", "optimizer", "weight_decay", "decay_layers", "patience", "eval_every", "seed", "split", "prune"}
-)
 
 
 class Trainer:
@@ -222,7 +217,8 @@ def train(
     Raises: UsageError for an unknown option; NumericalError when the loss is not finite.
     Collective.
     """
-    unread = [name for name in options if name not in READ and name in TrainConfig.__dataclass_fields__]
+    known = TrainConfig.__dataclass_fields__
+    unread = [name for name in options if name not in Training.__dataclass_fields__ and name in known]
     if unread:
         raise UsageError(
             f"train does not read {unread[0]!r}; give it to distribute, to the layers, or to `spgnn train`"

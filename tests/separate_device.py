@@ -91,7 +91,7 @@ def compute(function, args, kwargs):
         if device is None
         else torch.device(device).type == NAME
     )
-    held_kwargs |= {"device": torch.device("cpu")} if device is not None else {}
+    held_kwargs |= {"device": torch.device("cpu")} if device is not None and torch.device(device).type == NAME else {}
     held_kwargs |= {"pin_memory": False} if kwargs.get("pin_memory") else {}
     result = function(*held_args, **held_kwargs)
     if not is_ours or name == "_local_scalar_dense":

@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..layers import GCN, Stack
 from ..spmm.dry import DryRun, dry_run
 from ..spmm.dry_operator import RankRows, Setting
+from ..spmm.shapes import Shaped
 
 DTYPES = {2: torch.bfloat16, 8: torch.float64}
 
@@ -32,7 +33,7 @@ class Chain:
         """Return it without values."""
         last = len(self.widths) - 2
         hidden = {"act": "relu", "norm": "layer" if self.norm else None, "residual": self.residual}
-        with torch.device("meta"):
+        with torch.device("meta"), Shaped():
             layers = [
                 GCN(f, c, **(hidden if l < last else {})) for l, (f, c) in enumerate(zip(self.widths, self.widths[1:]))
             ]

@@ -1,65 +1,18 @@
-"""The schedule: which product comes first in each layer and what travels, from sizes alone.
+"""The schedule: which product of a chain A H W comes first, from sizes alone, and what a row takes on the wire.
 
-Imports neither torch nor a communicator, so that volumes are predicted without either.
 Source: GraphSAINT (parallel), section 6.1, applied to communication.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..config import names
 from ..errors import UsageError, nearest
 
 Order = Literal["spmm_first", "gemm_first"]
 
 # A sparse A X is kept when its nonzeros are at most this many times those of X and A together.
 SPARSE_FILL = 4
-
-
-@dataclass(frozen=True, slots=True)
-class LayerPlan:
-    """One layer Z = A H W: order of the chain, width that travels, exchanges an epoch, and why."""
-
-    layer: int  # 1 is the first
-    f_in: int
-    f_out: int
-    order: Order
-    is_kept: bool  # A X is computed once, before the first epoch
-    exchanges_forward: int
-    exchanges_backward: int
-    why: str
-
-    @property
-    def width(self) -> int:
-        """Columns of the rows that travel in one exchange."""
-        return self.f_in if self.order == "spmm_first" else self.f_out
-
-
-def plan_layers(
-    widths: Sequence[int],
-    input_is_fixed: bool = True,
-    sparse_input: bool = False,
-    keep_sparse: bool = True,
-    order: names.Order = "auto",
-) -> tuple[LayerPlan, ...]:
-    """Return a LayerPlan for each of the L = len(widths) - 1 layers of a chain A H W.
-
-    Args: widths          F, hidden ..., C.
-          input_is_fixed  False when something random or trainable touches X (input dropout).
-          sparse_input    X is CSR; keep_sparse: A X is worth keeping as CSR (see keeps_sparse).
-          order           spmm_first: A H first in every layer, as the published systems do; auto: what is best.
-    """
-    if len(widths) < 2 or any(int(w) < 1 for w in widths):
-        raise UsageError(f"widths = {tuple(widths)}; expected at least two positive widths, input to output")
-    keeps = input_is_fixed and (keep_sparse or not sparse_input)
-    plans = tuple(
-        _plan_layer(l, int(widths[l - 1]), int(widths[l]), keeps and l == 1, sparse_input and l == 1)
-        for l in range(1, len(widths))
-    )
-    return plans if order == "auto" else tuple(_spmm_first(plan) for plan in plans)
 
 
 def check_order(order: Order, is_kept: bool, is_sparse: bool) -> None:
@@ -115,23 +68,3 @@ def order_reason(
     if order == "gemm_first":
         return f"{f_out} <= {f_in}"
     return f"{f_in} < {f_out}" if is_hidden and f_in < f_out else f"{f_in} once <= {f_out} forward and back"
-
-
-def _plan_layer(layer: int, f_in: int, f_out: int, is_kept: bool, is_sparse: bool) -> LayerPlan:
-    order = chain_order(f_in, f_out, is_kept, is_sparse, is_hidden=layer > 1)
-    if is_kept:
-        return LayerPlan(layer, f_in, f_out, order, True, 0, 0, "A X is fixed: computed once and kept")
-    if is_sparse:
-        return LayerPlan(layer, f_in, f_out, order, False, 1, 1, "X is sparse: X W is narrow, A X would fill up")
-    if layer == 1 and order == "spmm_first":
-        return LayerPlan(layer, f_in, f_out, order, False, 1, 0, f"{f_in} once <= {f_out} forward and back")
-    why = f"{f_in} < {f_out}" if order == "spmm_first" else f"{f_out} <= {f_in}"
-    return LayerPlan(layer, f_in, f_out, order, False, 1, 1, why)
-
-
-def _spmm_first(plan: LayerPlan) -> LayerPlan:
-    if plan.is_kept:
-        return plan
-    return replace(
-        plan, order="spmm_first", exchanges_backward=int(plan.layer > 1), why="A H first everywhere, as asked"
-    )

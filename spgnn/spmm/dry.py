@@ -56,6 +56,11 @@ class LayerRun:
         return bool(self.products) and not self.exchanges
 
     @property
+    def has_backward(self) -> bool:
+        """Whether its backward multiplies with A."""
+        return any(product.pass_name == "backward" for product in self.exchanges)
+
+    @property
     def width(self) -> int | None:
         """Columns of the rows that travel; None where products differ in it."""
         widths = {product.width for product in self.products}

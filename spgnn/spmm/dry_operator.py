@@ -5,6 +5,7 @@ Shapes: n rows out, m own rows in, F features, c replication.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -53,6 +54,7 @@ class Setting:
     """What a dry run asks about a rank's part of the graph, and how the graph is distributed.
 
     rows, steps    of the operator; of the layers of a pruned training step, where there is one.
+    operator       normalisation of A in the first layer, and of layers that name none.
     is_cached      A X was computed before; step_is_cached: and a pruned step reads it.
     x_nnz          nonzeros of sparse X, None: X is dense; cached_nnz: of A X where it is cached;
                    step_nnz: of the rows of either that a pruned step reads.
@@ -67,6 +69,7 @@ class Setting:
     dtype: torch.dtype = torch.float32
     wires: tuple[str, str] = ("float32", "float32")
     order: str = "auto"
+    operator: str = "gcn"
     replication: int = 1
     place: int = 0
     holder: int = 0
@@ -119,6 +122,7 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
         dtype=A.dtype,
         wires=tuple(wire.name for wire in A.layout.wires),
         order=A.order,
+        operator=A.name,
         replication=c,
         place=0 if c == 1 else A.row_sum.comm.rank,
         holder=0 if c == 1 else A.row_sum.holder,
@@ -144,7 +148,7 @@ def rows_of(A: DistSpMM) -> RankRows:
 def inputs_of(setting: Setting, ledger: Ledger) -> tuple:
     """Return operator and X of an evaluation, and those of a training step."""
     layout = _layout(setting, ledger)
-    A = DryOperator(setting.rows, layout, ledger, "A", setting.cached_nnz)
+    A = DryOperator(setting.rows, layout, ledger, setting.operator, setting.cached_nnz)
     X = _features(setting, setting.rows.m, setting.x_nnz, layout.pool, ledger)
     if setting.is_cached:
         A.fixed_input = FixedInput(X)
@@ -197,13 +201,17 @@ class DryOperator(DistSpMM):
         self.selected = None
 
     def at(self, layer: int | None = None, is_last: bool = False, operator: str | None = None) -> LayerView:
-        """Return this operator as a layer sees it; sizes do not depend on the normalisation."""
+        """Return this operator, or another normalisation, as a layer sees it."""
         self.ledger.enter(layer)
-        return DryView(self, layer, current_pass(), is_last)
+        return DryView(self.with_norm(operator), layer, current_pass(), is_last, self)
 
     def with_norm(self, how: str | None) -> DistSpMM:
-        """Return this operator."""
-        return self
+        """Return the operator of another normalisation: of the same sizes, with a cached A X of its own."""
+        if how is None or how == self.name:
+            return self
+        other = copy.copy(self)
+        other.name = how
+        return other
 
     def apply(self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE) -> torch.Tensor:
         """Return A H, and write it down."""
@@ -244,9 +252,6 @@ class DryOperator(DistSpMM):
 
 class DryView(LayerView):
     """A DryOperator in one layer."""
-
-    def at(self, layer: int | None = None, is_last: bool = False, operator: str | None = None) -> LayerView:
-        return self.operator.at(layer, is_last)
 
     def __matmul__(self, H):
         out = super().__matmul__(H)

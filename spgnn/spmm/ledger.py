@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from .place import Place
+from .shapes import Shaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ class CountingPool:
 
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32, device=None) -> torch.Tensor:
         """Return a tensor without memory."""
-        with torch.utils._python_dispatch._disable_current_modes():
+        with _disable_current_modes():
             tensor = torch.empty(shape, dtype=dtype, device=self.device)
         self.ledger.take(tensor, is_pooled=True)
         return tensor
@@ -187,7 +188,7 @@ class CountingPool:
         self.ledger.blocks.append(Block(0, 0, is_pooled=True, is_taken=False))
 
 
-class Watching(TorchDispatchMode):
+class Watching(Shaped):
     """Write down the memory that torch takes by itself for a rank's rows, and its products with weights.
 
     Torch casts weights to bfloat16 in its own products (autocast); on the meta device, which has no autocast, this does.
@@ -203,7 +204,7 @@ class Watching(TorchDispatchMode):
         flops = flop_registry.get(func._overloadpacket)
         if flops is not None:
             args = _cast(args)
-        out = func(*args, **kwargs)
+        out = self.run(func, args, kwargs)
         if flops is not None:
             self.ledger.multiplied(flops(*args, **kwargs, out_val=out) // 2)
         for tensor in tree_leaves(out):

@@ -116,6 +116,18 @@ class TwoHops(Layer):
         return A @ (A @ (H @ self.W))
 
 
+class Pulled(Layer):
+    """The mean of all rows that a rank reads is added to its own rows of H W."""
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W = self.weight(f_in, f_out)
+
+    def forward(self, A, H):
+        H_tF = A.columns(H @ self.W)
+        return H_tF[: len(H)] + H_tF.mean(dim=0)
+
+
 class Bare(torch.nn.Module):
     """A model without a Stack."""
 
@@ -141,6 +153,7 @@ CUSTOM = {
     "frozen middle layer": lambda: frozen(1),
     "two hops": lambda: Stack(TwoHops(6, 4), TwoHops(4, 3)),
     "dropout between layers": lambda: Stack(GCN(6, 5), TwoProducts(5, 3), dropout=0.5, input_dropout=False),
+    "rows themselves": lambda: Stack(GCN(6, 5), Pulled(5, 3)),
     "no Stack": Bare,
 }
 
@@ -161,7 +174,7 @@ def test_of_custom_models(comm, name, scheme):
                 labels = [f"layer {layer} {direction}", f"layer {layer} {direction} sum"]
                 sent = sum(comm.traffic.sent_bytes(label=label) for label in labels)
                 np.testing.assert_array_equal(sent, report.bytes_PP(layer, direction)[comm.rank])
-        assert history.bytes_sent == report.bytes_per_epoch > 0
+        assert history.bytes_sent == history.bytes_predicted == report.bytes_per_epoch > 0
 
 
 def test_rows_of_custom_models_are_not_pruned():

@@ -98,17 +98,35 @@ class Own(Layer):
         return A @ H_nF
 
 
-def test_layers_of_ones_own_are_not_explained_nor_pruned():
+class LooksAtValues(Layer):
+    def forward(self, A, H_nF):
+        return A @ H_nF if H_nF.sum() > 0 else H_nF
+
+
+def test_custom_layers_are_explained_by_the_products_that_they_make_and_not_pruned():
     graph = random_graph(use="undirected")
-    with pytest.raises(UsageError, match="chains"):
-        explain(Stack(Own(6, 6), GCN(6, 3)), distribute(graph, SelfCommunicator()))
+    model = lambda: Stack(GCN(6, 5), Own(5, 5), GCN(5, 3))
+    told = explain(model(), distribute(graph, SelfCommunicator()))
+    own = told.layers[1]
+    assert (own["order"], own["f_in"], own["width"], own["kept"]) == (None, None, 5, False)
+    assert "layer 2: A H, because as its forward multiplies: 1 x forward of width 5" in str(told)
     with pytest.raises(UsageError, match="prune = always"):
-        train(Stack(Own(6, 6), GCN(6, 3)), distribute(graph, SelfCommunicator()), prune="always")
+        train(model(), distribute(graph, SelfCommunicator()), prune="always")
+
+
+@parallel([1, 3], mpi=[3])
+def test_a_model_that_looks_at_values_is_trained_and_explain_says_why_its_bytes_are_not_predicted(comm):
+    dgraph = distribute(random_graph(use="undirected"), comm, method="random")
+    model = lambda: Stack(LooksAtValues(6, 6), GCN(6, 3))
+    told = explain(model(), dgraph)
+    assert told.layers == [] and "bytes    not predicted: Stack cannot run without data" in str(told)
+    history = train(model(), dgraph, epochs=1)
+    assert history.bytes_predicted is None and len(history.records) == 1
 
 
 @parallel([1, 3], mpi=[])
 @pytest.mark.parametrize("place", ["model", "first layer"])
-def test_what_a_hook_makes_of_x_is_multiplied_in_every_step_and_no_bytes_are_predicted(comm, place):
+def test_what_a_hook_makes_of_x_is_multiplied_in_every_step_and_its_bytes_are_predicted(comm, place):
     losses = []
     for keep in (True, False):
         dgraph, model = (
@@ -120,7 +138,7 @@ def test_what_a_hook_makes_of_x_is_multiplied_in_every_step_and_no_bytes_are_pre
         )
         history = train(model, dgraph, epochs=2)
         losses.append([record["loss"] for record in history.records])
-        assert history.bytes_predicted is None
+        assert history.bytes_predicted == history.bytes_sent and (history.bytes_sent > 0) == (comm.size > 1)
     assert losses[0] == losses[1]
 
 

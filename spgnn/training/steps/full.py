@@ -123,7 +123,7 @@ class FullStep:
         return sum_loss(self._own_loss, self.comm)
 
     def sent_bytes(self) -> int | None:
-        """Return the predicted bytes that this rank sends in one epoch; None where a layer is no chain A H W."""
+        """Return the predicted bytes that this rank sends in one epoch; None where the model cannot run without data."""
         return self.rows.sent_bytes()
 
     def release_input(self) -> bool:
@@ -132,9 +132,10 @@ class FullStep:
         The X of the DistGraph is unusable afterwards. Not where X is sparse, dropout acts on it, or the first layer
         adds it to its output.
         """
-        A, X, plans = self.dgraph.A, self.dgraph.X, self.rows.plans
+        A, X, run = self.dgraph.A, self.dgraph.X, self.rows.run
         first = next(iter(getattr(self.model, "layers", ())), None)
-        if plans is None or not plans[0].is_kept or not torch.is_tensor(X) or getattr(first, "reads_input", True):
+        is_cached = run is not None and bool(run.layers) and run.layers[0].number == 1 and run.layers[0].is_cached
+        if not is_cached or run.reads_input or not torch.is_tensor(X) or getattr(first, "reads_input", True):
             return False
         A.fixed_input.release(A.pool)
         give_back_memory()

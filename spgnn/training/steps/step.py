@@ -60,7 +60,7 @@ class Step(Protocol):
         """
 
     def sent_bytes(self) -> int | None:
-        """Return the predicted bytes that this rank sends in one run; None where they are not known."""
+        """Return the predicted bytes that this rank sends in one run; None, on all ranks, where they are not known. Collective."""
 
     def release_input(self) -> bool:
         """Free input that no later run or evaluation reads, and return whether there was any."""

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from ...cost.auto import MEMORY_SHARE, pruning_fits
-from ...cost.schedule import LayerPlan
 from ...distgraph import DistGraph
-from ...layers.stack import norms_of
 from ...machine import free_address_bytes, host_id, memory_bytes, rss_bytes
-from ...spmm.dry import dry_run
-from ...spmm.dry_operator import RankRows, Setting, setting_of
+from ...spmm.dry import DryRun, dry_run
+from ...spmm.dry_operator import RankRows, Setting
 from ...spmm.features import SparseRows
 from ...spmm.kernels.buffers import sum_dtype
 from ...spmm.kernels.panels import panel_bytes
+from ...spmm.operator import DistSpMM
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +46,16 @@ class StepMemory:
 
 
 def step_memory(
-    dgraph: DistGraph, model: torch.nn.Module, plans: Sequence[LayerPlan], masks: list[np.ndarray], n_train: int | None
+    dgraph: DistGraph, A: DistSpMM, model: torch.nn.Module, run: DryRun, masks: list[np.ndarray]
 ) -> StepMemory:
     """Return what the hosts need and have, where rows are pruned to the masks of needed_rows; the same on all ranks.
 
     What processes hold now is measured; what steps and evaluations add is predicted.
-    Args: n_train  own rows of a multi-label loss, else None.
+    Args: A  operator of the first layer, which has A X; run: of all rows.
     Collective.
     """
-    A, X = dgraph.A.with_norm(norms_of(model)[0]), dgraph.X  # of the first layer: it has A X
-    full = setting_of(A, X, n_train=n_train)
-    pruned = pruned_setting(full, A, X, plans, masks)
-    added = [
-        _buffer_bytes(A, model, pruned, shared=(dgraph,)) + _operator_bytes(A, X, plans, masks),
-        _buffer_bytes(A, model, full, shared=(dgraph,)),
-    ]
+    pruned = dry_run(model, pruned_setting(run, A, dgraph.X, masks), shared=(dgraph,))
+    added = [_buffer_bytes(A, pruned) + _operator_bytes(A, dgraph.X, run, masks), _buffer_bytes(A, run)]
     mine = [host_id(), os.getpid(), rss_bytes(), memory_bytes(), free_address_bytes(), *added]
     return tightest(dgraph.comm.all_gather_json(mine))
 
@@ -88,9 +81,9 @@ def tightest(ranks: list[list]) -> StepMemory:
     return min(found, key=lambda of: of.left)
 
 
-def pruned_setting(full: Setting, A, X, plans: Sequence[LayerPlan], masks: list[np.ndarray]) -> Setting:
+def pruned_setting(run: DryRun, A: DistSpMM, X, masks: list[np.ndarray]) -> Setting:
     """Return the setting of pruned steps before their operators are made; at most as many rows are sent as without."""
-    is_cached = plans[0].is_kept
+    full, is_cached = run.setting, run.layers[0].is_cached
     counts = [int(mask.sum()) for mask in masks]
     steps = [RankRows(n, m, full.rows.sent, full.rows.received) for n, m in zip(counts[1:], counts)]
     if is_cached:
@@ -102,25 +95,27 @@ def pruned_setting(full: Setting, A, X, plans: Sequence[LayerPlan], masks: list[
     return replace(full, steps=tuple(steps), step_is_cached=is_cached, step_nnz=nnz)
 
 
-def _buffer_bytes(A, model: torch.nn.Module, setting: Setting, shared: tuple) -> int:
+def _buffer_bytes(A: DistSpMM, run: DryRun) -> int:
     """Return the bytes of buffers and of the column panels of the whole operator."""
-    run = dry_run(model, setting, shared)
     nonzero = 4 + sum_dtype(A.dtype).itemsize
     return run.buffer_bytes + panel_bytes(A.n, A.m, A.A_oo.nnz, run.widest_sum, nonzero)
 
 
-def _operator_bytes(A, X, plans: Sequence[LayerPlan], masks: list[np.ndarray]) -> int:
+def _operator_bytes(A: DistSpMM, X, run: DryRun, masks: list[np.ndarray]) -> int:
     """Return the bytes of the operators of pruned layers, their transposes and panels, and of rows of X or A X."""
     total, nonzero = 0, 4 + sum_dtype(A.dtype).itemsize
     lengths_n = np.diff(A.blocks.A_oo.indptr) + np.diff(A.blocks.A_og.indptr)
-    for plan, in_n, out_n in zip(plans, masks, masks[1:]):
-        if plan.is_kept:
+    layers = run.layers
+    for layer, in_n, out_n in zip(layers, masks, masks[1:]):
+        if layer.is_cached:
             continue
         n, m, nnz = int(out_n.sum()), int(in_n.sum()), int(lengths_n[out_n].sum())
-        copies = 1 + (plan.exchanges_backward > 0)
-        total += copies * (nonzero * nnz + panel_bytes(n, m, nnz, plan.width * A.dtype.itemsize, nonzero)) + 8 * (n + m)
-    left = A.kept if plans[0].is_kept else X
-    rows = masks[1 if plans[0].is_kept else 0]
+        copies = 1 + layer.has_backward
+        total += copies * (nonzero * nnz + panel_bytes(n, m, nnz, layer.width * A.dtype.itemsize, nonzero)) + 8 * (
+            n + m
+        )
+    left = A.kept if layers[0].is_cached else X
+    rows = masks[1 if layers[0].is_cached else 0]
     if isinstance(left, SparseRows):
         return total + 2 * nonzero * int(np.diff(left.csr.indptr)[rows].sum()) + 8 * int(rows.sum())
     return total + int(rows.sum()) * left.shape[1] * left.element_size()

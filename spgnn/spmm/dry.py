@@ -236,7 +236,7 @@ def _on_meta(model: torch.nn.Module, dtype: torch.dtype, shared: Iterable) -> to
 
 def _without_values(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     dtype = dtype if tensor.is_floating_point() else tensor.dtype
-    empty = torch.empty_like(tensor, device=META, dtype=dtype, requires_grad=False)
+    empty = torch.empty(tensor.shape, device=META, dtype=dtype)
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(empty, tensor.requires_grad)
     return empty.requires_grad_(tensor.requires_grad)

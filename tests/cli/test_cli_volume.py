@@ -12,7 +12,10 @@ import pytest
 import scipy.sparse as sp
 
 from spgnn import cli
+from spgnn.analysis import measure
 from spgnn.analysis.study_files import load_study
+from spgnn.data import load_graph
+from spgnn.partition import part_graph
 
 PARTITION_KEYS = {
     "k", "n", "nnz", "method", "total_rows", "max_send_rows", "mean_send_rows", "max_over_mean_send", "max_recv_rows",
@@ -88,6 +91,22 @@ def test_measure_prints_one_json_line_for_each_combination(capsys):
     assert all(set(report) == MEASURE_KEYS for report in reports)
     found = [(r["k"], r["method"], r["scheme"]) for r in reports]
     assert found == [(k, m, s) for k in (2, 3) for m in ("block", "random") for s in ("broadcast", "columns")]
+
+
+@pytest.mark.parametrize("command", [("measure", "-k", "4"), ("plan", "--ranks", "4")], ids=["measure", "plan"])
+def test_volume_makes_parts_for_each_scheme_as_train_does(command, capsys):
+    name, *k = command
+    spec, schemes = "rmat:scale=9,degree=8,seed=0", ("columns", "cover", "broadcast")
+    options = [*k, "--widths", "8,4", "--scheme", ",".join(schemes), "--method", "volume,metis", "--json"]
+    code, out, _ = run(capsys, name, spec, *options)
+    found = {(line["method"], line["scheme"]): line["total_rows"] for line in map(json.loads, out.splitlines())}
+    graph = load_graph(spec)
+    assert code == 0 and found == {
+        (method, scheme): measure(graph, part_graph(graph, 4, method, scheme=scheme), scheme, (8, 4)).total_rows
+        for method in ("volume", "metis")
+        for scheme in schemes
+    }
+    assert found["volume", "cover"] < measure(graph, part_graph(graph, 4, "volume"), "cover", (8, 4)).total_rows
 
 
 def test_measure_counts_the_bytes_of_the_widths(capsys):

@@ -97,7 +97,18 @@ def test_measure_prints_one_json_line_for_each_combination(capsys):
 def test_volume_makes_parts_for_each_scheme_as_train_does(command, capsys):
     name, *k = command
     spec, schemes = "rmat:scale=9,degree=8,seed=0", ("columns", "cover", "broadcast")
-    options = [*k, "--widths", "8,4", "--scheme", ",".join(schemes), "--method", "volume,metis", "--json"]
+    options = [
+        *k,
+        "--replication",
+        "1",
+        "--widths",
+        "8,4",
+        "--scheme",
+        ",".join(schemes),
+        "--method",
+        "volume,metis",
+        "--json",
+    ]
     code, out, _ = run(capsys, name, spec, *options)
     found = {(line["method"], line["scheme"]): line["total_rows"] for line in map(json.loads, out.splitlines())}
     graph = load_graph(spec)

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -257,6 +258,13 @@ def test_no_two_files_have_one_name():
         if path.name not in ROLES and not name_of(path).startswith(NAMED_AFTER):
             homes.setdefault(path.name, []).append(name_of(path))
     assert not {name: files for name, files in homes.items() if len(files) > 1}
+
+
+def test_no_two_test_files_have_one_name():
+    names = Counter(
+        path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("conftest.py", "__init__.py")
+    )
+    assert not [name for name, count in names.items() if count > 1]  # pytest imports each by its name
 
 
 def texts_of_the_repository() -> list[Path]:

@@ -1,17 +1,20 @@
 """A as a dense matrix with the protocol of operators, by plain torch: what the operators on ranks are compared with."""
 
+from copy import copy
+
 import numpy as np
 import torch
 
+from spgnn.spmm.dropout import NOTHING, dropout, nth_key
 from spgnn.spmm.kernels.buffers import BufferPool
 from spgnn.spmm.place import OUTSIDE
 from spgnn.spmm.timing import Operations
 
 
 class DenseOperator:
-    """A (N, N) float64 on one process. Its calls of layers share no code with those of the package."""
+    """A (N, N) float64 on one process. Its products share no code with those of the package."""
 
-    name, order, fixed_input, sent_so_far, threads = "dense", "auto", None, 0, 0
+    name, order, fixed_input, sent_so_far, threads, key = "dense", "auto", None, 0, 0, NOTHING
     dtype, device = torch.float64, torch.device("cpu")
 
     def __init__(self, A_NN, with_norm=None):
@@ -21,8 +24,13 @@ class DenseOperator:
         self.node_n = np.arange(self.n)
         self.pool, self.ops = BufferPool(), Operations()
 
-    def at(self, layer=None, is_last=False, operator=None):
-        return self if operator is None else self.with_norm(operator)
+    def at(self, layer=None, is_last=False, operator=None, key=NOTHING):
+        view = copy(self if operator is None else self.with_norm(operator))
+        view.key = key
+        return view
+
+    def drop(self, H_NF, rate, draw=1):
+        return dropout(self, H_NF, rate, nth_key(self.key, draw))
 
     def select(self, H_NF):
         return H_NF

@@ -10,7 +10,7 @@ from torch import nn
 from ..config.names import NORMS, Norm
 from ..errors import ShapeError, UsageError, is_number, nearest
 from ..spmm.autograd import mixed_precision
-from ..spmm.dropout import EpochKeys, dropout, dropout_key
+from ..spmm.dropout import NOTHING, EpochKeys, dropout_key
 from .layer import Layer
 
 
@@ -91,9 +91,10 @@ class Stack(nn.Module):
 
     def _run(self, A, H, layers):
         for number, layer in enumerate(layers, start=1):
-            A_l = A.at(number, number == len(self.layers), layer.operator if isinstance(layer, Layer) else None)
-            if self.training and self.dropout and (number > 1 or self.input_dropout):
-                H = dropout(A_l, H, self.dropout, dropout_key(self.seed, self.epoch, number, self.number))
+            key = dropout_key(self.seed, self.epoch, number, self.number) if self.training else NOTHING
+            A_l = A.at(number, number == len(self.layers), layer.operator if isinstance(layer, Layer) else None, key)
+            if number > 1 or self.input_dropout:
+                H = A_l.drop(H, self.dropout, draw=0)
             with mixed_precision(A_l):
                 H = layer(A_l, H)
             _check_written(number, layer, H)

@@ -14,6 +14,10 @@ from .fixed_input import check_is_held
 from .kernels.backend import kernels_of
 
 
+Key = int | torch.Tensor  # on a device maybe a tensor there
+NOTHING = 0  # the key with which nothing is dropped
+
+
 class Dropout(torch.autograd.Function):
     """out = H mask / (1 - rate); backward computes the mask again, so nothing is stored for it."""
 
@@ -28,13 +32,13 @@ class Dropout(torch.autograd.Function):
         return _drop(G_nF, ctx.A, ctx.rate, ctx.key), None, None, None
 
 
-def dropout(A, H, rate: float, key: int | torch.Tensor):
+def dropout(A, H, rate: float, key: Key):
     """Return H with entries zeroed where hash(key, original node id, feature) / 2^32 < rate, the rest / (1 - rate).
 
     The mask depends on neither the owner of a node nor the number of ranks.
-    Args: H (n, F) tensor or SparseRows on the own rows of A; key from `dropout_key`, on a device maybe a tensor there.
+    Args: H (n, F) tensor or SparseRows on the own rows of A; key from `dropout_key` or `nth_key`; NOTHING: H as it is.
     """
-    if rate == 0:
+    if rate == 0 or is_nothing(key):
         return H
     check_is_held(H)
     if isinstance(H, SparseRows):
@@ -61,12 +65,27 @@ class EpochKeys:
         self.key_SL.copy_(torch.from_numpy(keys.view(np.int64)))
 
 
-def dropout_key(seed: int, epoch: int | EpochKeys, layer: int, stack: int = 0) -> int | torch.Tensor:
+def dropout_key(seed: int, epoch: int | EpochKeys, layer: int, stack: int = 0) -> Key:
     """Return 64 bits that differ for every (seed, epoch, layer, number of the Stack in its model), or where EpochKeys hold them."""
     if isinstance(epoch, EpochKeys):
         return epoch.key_SL[stack, layer - 1]
     place = (layer, stack) if stack else (layer,)
-    return int(np.random.SeedSequence((seed, epoch, *place)).generate_state(1, np.uint64)[0])
+    return int(np.random.SeedSequence((seed, epoch, *place)).generate_state(1, np.uint64)[0]) or 1
+
+
+def is_nothing(key: Key) -> bool:
+    """Return whether nothing is dropped; of a key on a device, False without a look at it."""
+    return not isinstance(key, torch.Tensor) and key == NOTHING
+
+
+def nth_key(key: Key, draw: int) -> Key:
+    """Return the key of mask number `draw` of a layer; number 0 has the key itself."""
+    if draw == 0 or is_nothing(key):
+        return key
+    apart = draw * 0x9E3779B97F4A7C15 % 2**64  # an odd factor: no two draws get the same number
+    if isinstance(key, torch.Tensor):
+        return key ^ int(np.uint64(apart).view(np.int64))
+    return key ^ apart or 1
 
 
 def _drop(H_nF, A, rate, key):

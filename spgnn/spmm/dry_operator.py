@@ -200,10 +200,10 @@ class DryOperator(DistSpMM):
         self.node_n = np.zeros(rows.m, np.int64)
         self.selected = None
 
-    def at(self, layer: int | None = None, is_last: bool = False, operator: str | None = None) -> LayerView:
+    def at(self, layer: int | None = None, is_last: bool = False, operator: str | None = None, key=None) -> LayerView:
         """Return this operator, or another normalisation, as a layer sees it."""
         self.ledger.enter(layer)
-        return DryView(self.with_norm(operator), layer, current_pass(), is_last, self)
+        return DryView(self.with_norm(operator), layer, current_pass(), is_last, self, key)
 
     def with_norm(self, how: str | None) -> DistSpMM:
         """Return the operator of another normalisation: of the same sizes, with a cached A X of its own."""
@@ -290,9 +290,9 @@ class DrySteps:
             first.fixed_input = FixedInput(X)
             first.fixed_input.products[first.name] = _features(setting, rows.n, setting.step_nnz, A.pool, ledger)
 
-    def at(self, layer: int, is_last: bool = False, operator: str | None = None) -> LayerView:
+    def at(self, layer: int, is_last: bool = False, operator: str | None = None, key=None) -> LayerView:
         """Return the operator of a layer."""
-        return self.layers[layer - 1].at(layer, is_last)
+        return self.layers[layer - 1].at(layer, is_last, None, key)
 
 
 class DryCSR(LocalCSR):

@@ -73,9 +73,9 @@ class PrunedSpMM:
     def device(self) -> torch.device:
         return self.full.device
 
-    def at(self, layer: int, is_last: bool = False, operator: Norm | None = None) -> LayerView:
+    def at(self, layer: int, is_last: bool = False, operator: Norm | None = None, key=None) -> LayerView:
         """Return the operator of a layer; its normalisation was given at set-up."""
-        return self.layers[layer - 1].at(layer, is_last)
+        return self.layers[layer - 1].at(layer, is_last, None, key)
 
     def prepare_adjoint(self, has_backward: Sequence[bool]) -> None:
         """Make the transposes of the layers whose backward multiplies with A."""

@@ -15,6 +15,7 @@ import torch
 from ..config.names import Norm
 from ..errors import UsageError
 from .autograd import Columns, Matmul, apply_chain
+from .dropout import Key, dropout, nth_key
 from .features import SparseRows
 from .fixed_input import FixedInput, cached_product, check_is_held
 from .kernels.buffers import BufferPool, sum_dtype
@@ -44,10 +45,13 @@ class SpMM(Protocol):
 
     # Calls of layers. H is a tensor (m, F); in the first layer it may be SparseRows.
 
-    def at(self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None) -> LayerView:
+    def at(
+        self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None, key: Key | None = None
+    ) -> LayerView:
         """Return this operator as a layer sees it: exchanges are counted under its number and the current pass.
 
         Args: operator  another normalisation of the same graph; collective at its first use.
+              key       of the layer's dropout in this pass, 0: nothing is dropped; see `drop`.
         """
 
     def with_norm(self, how: Norm | None) -> SpMM:
@@ -65,6 +69,15 @@ class SpMM(Protocol):
         For layers that need rows and not sums. The ghosts are the rows that the rank's rows of A read (broadcast: all).
         In 1.5D they are those of its process column, and own columns are multiplied on the rank of the process row
         that holds them: on the others the gradient of own rows is not used.
+        """
+
+    def drop(self, H, rate: float, draw: int = 1):
+        """Return H with entries zeroed with probability `rate`, the rest / (1 - rate), in the training passes of a Stack.
+
+        The mask is a hash of seed, epoch, layer, draw, original node id and column: the same on any ranks.
+        Args:   H     (m, F) tensor or SparseRows; differentiable.
+                draw  tells several masks of one layer apart; 0 is the Stack's, on the input of the layer.
+        Raises: UsageError outside of a Stack, which has the seed and the epoch.
         """
 
     def select(self, H):
@@ -104,9 +117,11 @@ class Operator:
         """A X where it is cached."""
         return None if self.fixed_input is None else self.fixed_input.products.get(self.name)
 
-    def at(self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None) -> LayerView:
+    def at(
+        self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None, key: Key | None = None
+    ) -> LayerView:
         """Return this operator, or another normalisation, as a layer sees it; see SpMM."""
-        return LayerView(self.with_norm(operator), layer, current_pass(), is_last, self)
+        return LayerView(self.with_norm(operator), layer, current_pass(), is_last, self, key)
 
     def with_norm(self, how: Norm | None) -> SpMM:
         """Return the operator of another normalisation."""
@@ -126,6 +141,10 @@ class Operator:
         """Return own rows of H, then ghost rows; see SpMM."""
         return self.at().columns(H_mF)
 
+    def drop(self, H, rate: float, draw: int = 1):
+        """Return H with entries zeroed; see SpMM."""
+        return self.at().drop(H, rate, draw)
+
     def select(self, H):
         """Return the rows of H that correspond to the rows of A H."""
         return H
@@ -142,6 +161,7 @@ class LayerView:
     pass_name  forward, or evaluate where no gradient is recorded.
     is_last    the layer makes the logits: they are not rounded to bfloat16.
     root       the operator of the graph, which has those of other normalisations.
+    key        of dropout in this pass, 0: nothing is dropped; None outside of a Stack.
     """
 
     operator: SpMM
@@ -149,6 +169,7 @@ class LayerView:
     pass_name: str = "forward"
     is_last: bool = False
     root: SpMM | None = None
+    key: Key | None = None
 
     name, n, m = (property(attrgetter(f"operator.{name}")) for name in ("name", "n", "m"))
     node_n, dtype, device = (property(attrgetter(f"operator.{name}")) for name in ("node_n", "dtype", "device"))
@@ -162,9 +183,11 @@ class LayerView:
         """The type of A H and A H W."""
         return sum_dtype(self.dtype) if self.is_last else self.dtype
 
-    def at(self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None) -> LayerView:
+    def at(
+        self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None, key: Key | None = None
+    ) -> LayerView:
         """Return an operator of the same graph in another layer, such as one of a Stack within a layer."""
-        return (self.root or self.operator).at(layer, is_last, operator)
+        return (self.root or self.operator).at(layer, is_last, operator, key)
 
     def with_norm(self, how: Norm | None) -> SpMM:
         """Return the operator of another normalisation of the same graph."""
@@ -189,6 +212,18 @@ class LayerView:
         """Return (m + g, F): own rows of H, then ghost rows; see SpMM. Collective."""
         check_is_held(H_mF)
         return Columns.apply(self, H_mF)
+
+    def drop(self, H, rate: float, draw: int = 1):
+        """Return H with entries zeroed with probability `rate`; see SpMM."""
+        return H if rate == 0 else dropout(self, H, rate, self.drawn_key(draw))
+
+    def drawn_key(self, draw: int) -> Key:
+        """Return the key of one of the layer's masks, 0: nothing is dropped. Raises: UsageError outside of a Stack."""
+        if self.key is None:
+            raise UsageError(
+                "dropout within a layer needs a Stack, which has the seed and the epoch: Stack(layer)(A, H)"
+            )
+        return nth_key(self.key, draw)
 
     def select(self, H):
         """Return the rows of H that correspond to the rows of A H: all, unless rows are pruned."""

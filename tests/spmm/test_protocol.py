@@ -135,4 +135,6 @@ def test_exchanges_are_counted_under_the_layer_and_the_pass(comm):
 
 def test_the_protocol_lists_what_the_view_offers():
     offered = {name for name in vars(LayerView) if not name.startswith("_")} | {"__matmul__"}
-    assert offered - {"operator", "layer", "pass_name", "is_last", "root", "out_dtype"} == attributes()
+    assert (
+        offered - {"operator", "layer", "pass_name", "is_last", "root", "out_dtype", "key", "drawn_key"} == attributes()
+    )

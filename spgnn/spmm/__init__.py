@@ -8,7 +8,7 @@ _HOME = {
     "IndexMap": "exchange.index_map",
     "ExchangePlan": "exchange.exchange_plan",
     "DistSpMM": "operator",
-    "SpMM": "view",
+    "SpMM": "protocol",
     "LayerView": "view",
     "SparseRows": "features",
     "DenseRows": "features",

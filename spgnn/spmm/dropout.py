@@ -13,7 +13,6 @@ from .features import SparseRows
 from .fixed_input import check_is_held
 from .kernels.backend import kernels_of
 
-
 Key = int | torch.Tensor  # on a device maybe a tensor there
 NOTHING = 0  # the key with which nothing is dropped
 

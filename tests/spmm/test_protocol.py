@@ -14,16 +14,17 @@ from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Stack
 from spgnn.spmm import LayerView, SpMM
 from spgnn.spmm.place import Place
+from spgnn.spmm.protocol import Primitives
 from spgnn.training.trainer import Trainer
 
 GRAPH = random_graph(use="directed", weighted=True)
 A_NN = dense_operator(GRAPH)
 
 
-def attributes(protocol=SpMM):
-    methods = {name for name, value in vars(protocol).items() if inspect.isfunction(value) and name != "__init__"}
+def attributes():
+    methods = {name for of in (SpMM, Primitives) for name, value in vars(of).items() if inspect.isfunction(value)}
     return {name for name in methods if not name.startswith("_") or name == "__matmul__"} | set(
-        protocol.__annotations__
+        Primitives.__annotations__
     )
 
 
@@ -134,7 +135,6 @@ def test_exchanges_are_counted_under_the_layer_and_the_pass(comm):
 
 
 def test_the_protocol_lists_what_the_view_offers():
-    offered = {name for name in vars(LayerView) if not name.startswith("_")} | {"__matmul__"}
-    assert (
-        offered - {"operator", "layer", "pass_name", "is_last", "root", "out_dtype", "key", "drawn_key"} == attributes()
-    )
+    offered = {name for of in LayerView.__mro__[:-1] for name in vars(of) if not name.startswith("_")} | {"__matmul__"}
+    only_here = {"operator", "layer", "pass_name", "is_last", "root", "out_dtype", "key", "drawn_key"}
+    assert offered - only_here == attributes()

@@ -7,7 +7,7 @@ from torch import nn
 
 from ..config.names import LAYER_NORMS
 from ..errors import UsageError, check_integer, nearest
-from .layer import Layer, activation
+from .layer import Layer, activation, hops_of
 from .stack import Stack
 
 NORMS = (None, *(name for name in LAYER_NORMS if name != "none"))
@@ -23,6 +23,8 @@ class GCN(Layer):
             residual     add H; needs f_in = f_out, else it is left out.
     Source: Kipf & Welling 2017, eq. (2), with A = D^-1/2 (A + I) D^-1/2.
     """
+
+    hops = 1
 
     def __init__(
         self,
@@ -48,11 +50,7 @@ class GCN(Layer):
     @property
     def is_chain(self) -> bool:
         """One A.chain and no other product with A. False if forward, norm or activation was replaced."""
-        return (
-            type(self).forward is GCN.forward
-            and type(self.norm) in (type(None), nn.LayerNorm)
-            and self.act is activation(self.act_name)
-        )
+        return hops_of(self) is not None
 
     @property
     def is_random(self) -> bool:

@@ -51,12 +51,15 @@ class Layer(nn.Module):
     A class may declare:
         is_random    False: a training pass computes what an evaluation does, which saves a pass for the scores.
         reads_input  False: H itself is not read, its product with A alone.
+        hops         1: a row of the output depends on rows of H that its row of A has, and on its own row, by A.select(H)
+                     (0: on its own row alone); then training steps may compute some rows only. None: any rows.
         is_chain     True: one A.chain(H, W, ...) of shape (f_in, f_out) and no other product with A, rows of H itself by
                      A.select(H). Then bytes are predicted, and training steps may compute some rows only.
     """
 
     operator: Norm | None = None
     reads_input = True
+    hops: int | None = None
     is_random = True
     is_chain = False
 
@@ -84,6 +87,18 @@ class Layer(nn.Module):
             parameter.copy_(_glorot(parameter.shape, generator))
         for module in self.children():
             initialise(module, generator)
+
+
+def hops_of(layer: nn.Module) -> int | None:
+    """Return the hops that a layer declares; None where another forward, norm or activation may read other rows."""
+    if not isinstance(layer, Layer) or "forward" in vars(layer):
+        return None
+    if type(getattr(layer, "norm", None)) not in (type(None), nn.LayerNorm):
+        return None
+    if hasattr(layer, "act_name") and layer.act is not activation(layer.act_name):
+        return None
+    declared = next(cls for cls in type(layer).__mro__ if {"hops", "forward"} & set(vars(cls)))
+    return layer.hops if "hops" in vars(declared) else None
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:

@@ -11,12 +11,13 @@ import torch
 from ...errors import UsageError, nearest
 from .buffers import sum_dtype
 from .cpu import HostKernels
+from .edge_kernels import NullEdges
 
 if TYPE_CHECKING:
     from .cuda import CudaKernels
 
 
-class NullKernels:
+class NullKernels(NullEdges):
     """The kernels of the meta device, whose tensors have shapes and no memory: nothing is written."""
 
     def prepare(self, A) -> None:

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 
 from . import _kernels  # after torch: both then share one OpenMP library
+from .attention_kernels import HostAttention
 from .buffers import array_of, sum_dtype
+from .edge_kernels import HostEdges
 from .passes import cut, multiply, whole
 
 FUNCTIONS = (
@@ -42,7 +44,7 @@ def equals_transpose(A) -> bool:
     return A.shape[0] == A.shape[1] and _kernels.equals_transpose(A.indptr, A.indices, A.weights)
 
 
-class HostKernels:
+class HostKernels(HostAttention, HostEdges):
     """Kernels on the memory of this process; out is written in place."""
 
     def prepare(self, A) -> None:

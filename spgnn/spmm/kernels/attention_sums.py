@@ -1,0 +1,86 @@
+"""The running state of softmax-weighted sums over the rows of a matrix that is gone through block by block.
+
+Shapes: n rows, K heads of width D; column d K + h of a matrix (n, K D) is entry d of head h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+
+class EdgeDrop(NamedTuple):
+    """Dropout on the weights of edges: a weight is zero where hash(key, id of row, id of column, head) / 2^32 < rate.
+
+    The others are divided by 1 - rate. Softmax is of all weights: they are dropped after it. Where the key is 0 nothing
+    is dropped (pass None instead).
+    """
+
+    key: int
+    rate: float
+    ids_n: np.ndarray  # int64, original ids of the rows
+    ids_c: np.ndarray  # int64, original ids of the columns
+
+
+@dataclass(slots=True)
+class AttentionSums:
+    """Z_i = sum_j exp(e_ij - top_i) mask_ij x_j and sum_i = sum_j exp(e_ij - top_i), top_i the largest e_ij so far.
+
+    plus, plus_sum are the same sums over the j with u_ij > 0 only (v1 in training; None otherwise).
+    Finished (see `finish`): top is L = ln sum_j exp(e_ij), Z and plus are weighted by alpha_ij = exp(e_ij - L_i), sum
+    is sum_j alpha_ij (1; 0 for an empty row) and plus_sum the part of it with u_ij > 0.
+    """
+
+    Z_nKD: torch.Tensor
+    top_nK: torch.Tensor
+    sum_nK: torch.Tensor
+    plus_nKD: torch.Tensor | None = None
+    plus_sum_nK: torch.Tensor | None = None
+
+    @classmethod
+    def empty(cls, pool, n: int, K: int, D: int, dtype: torch.dtype, plus: bool) -> AttentionSums:
+        """Return uninitialised sums: the first attend is called without accumulate."""
+        wide, narrow = lambda: pool.empty(n, K * D, dtype=dtype), lambda: pool.empty(n, K, dtype=dtype)
+        return cls(wide(), narrow(), narrow(), *((wide(), narrow()) if plus else ()))
+
+    def clear(self) -> None:
+        """Make these the sums over no nonzeros."""
+        self.top_nK.fill_(-torch.inf)
+        for x in (self.Z_nKD, self.sum_nK, self.plus_nKD, self.plus_sum_nK):
+            if x is not None:
+                x.zero_()
+
+    def merge(self, other: AttentionSums) -> None:
+        """Add the sums over other nonzeros of the same rows, none of the two finished."""
+        new = torch.maximum(self.top_nK, other.top_nK)
+        scales = [torch.where(sums.top_nK == new, 1.0, torch.exp(sums.top_nK - new)) for sums in (self, other)]
+        for mine, theirs in zip(self._parts(), other._parts()):
+            self._scale(mine, scales[0])
+            mine += self._scale(theirs.clone(), scales[1])
+        self.top_nK.copy_(new)
+
+    def finish(self, L_nK: torch.Tensor | None = None) -> torch.Tensor:
+        """Divide by the sum of weights and return L = top + ln sum (n, K), which takes the place of top; 0 for empty rows.
+
+        Args: L_nK  where these are the sums over some of a row's nonzeros: L of all of them.
+        """
+        if L_nK is None:
+            L_nK = torch.where(self.sum_nK == 0, 0.0, self.top_nK + torch.log(self.sum_nK))
+            scale = torch.where(self.sum_nK == 0, 0.0, 1 / self.sum_nK)
+        else:
+            scale = torch.exp(self.top_nK - L_nK)
+        for x in self._parts():
+            self._scale(x, scale)
+        self.top_nK.copy_(L_nK)
+        return self.top_nK
+
+    def _parts(self) -> list[torch.Tensor]:
+        return [x for x in (self.Z_nKD, self.sum_nK, self.plus_nKD, self.plus_sum_nK) if x is not None]
+
+    def _scale(self, x: torch.Tensor, scale_nK: torch.Tensor) -> torch.Tensor:
+        n, K = scale_nK.shape
+        x.view(n, x.shape[1] // K, K).mul_(scale_nK[:, None])
+        return x

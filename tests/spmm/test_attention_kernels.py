@@ -1,0 +1,160 @@
+"""The kernels of attention equal dense softmax attention and its gradients by torch."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from spgnn.errors import UsageError
+from spgnn.spmm.kernels import edge_reference as reference
+from spgnn.spmm.kernels.attention_sums import AttentionSums, EdgeDrop
+from spgnn.spmm.kernels.backend import HOST, NULL
+from spgnn.spmm.kernels.buffers import BufferPool
+from spgnn.spmm.kernels.csr import LocalCSR
+from spgnn.spmm.kernels.cuda import CudaKernels
+
+SHAPES = [(1, 5), (1, 16), (2, 3), (3, 4), (4, 9), (5, 1), (8, 8), (8, 3), (16, 2), (20, 3)]  # K, D
+
+
+def blocks(n=23, c=40, cut=13, dtype=torch.float64, seed=0):
+    """A pattern with an empty row and an empty column, whole and as two blocks of columns."""
+    A = sp.random_array((n, c), density=0.3, format="lil", rng=np.random.default_rng(seed))
+    A[4], A[:, 7] = 0, 0
+    A[2, :] = 1
+    A = A.tocsr()
+    A.sort_indices()
+    parts = [A, A[:, :cut], A[:, cut:]]
+    return [LocalCSR(sp.csr_array(part), dtype, threads=1) for part in parts]
+
+
+def edge_drop(A, rate=0.4, key=1234567, first=0) -> EdgeDrop:
+    return EdgeDrop(key, rate, np.arange(A.shape[0]) * 7 + 3, (first + np.arange(A.shape[1])) * 5 + 1)
+
+
+def random(*shape, dtype=torch.float64, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape)), dtype=torch.float64).to(
+        dtype
+    )
+
+
+def dense_attention(A, X, e, drop):
+    """softmax(e) with dropped edges, times X, e (E, K) differentiable: one row and head after the other."""
+    row, column = reference.ends(A)
+    K = e.shape[1]
+    mask, X_cDK = reference.kept(A, K, drop, e.dtype), reference.by_head(X, K)
+    rows = []
+    for i in range(A.shape[0]):
+        of = row == i
+        alpha = torch.softmax(e[of], 0) * mask[of]
+        rows.append((alpha[:, None] * X_cDK[column[of]]).sum(0).flatten())
+    return torch.stack(rows)
+
+
+def finished(A, X, left, right, slope, drop, dtype=torch.float64):
+    """Sums over a list of (block, columns) in turn."""
+    K = left.shape[1]
+    sums = AttentionSums.empty(BufferPool(), len(left), K, X.shape[1] // K, dtype, plus=True)
+    for x in (sums.Z_nKD, sums.top_nK, sums.sum_nK, sums.plus_nKD, sums.plus_sum_nK):
+        x.fill_(torch.nan)
+    HOST.attend(A, X, left, right, sums, slope, drop, finish=True)
+    return sums
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize(("K", "D"), SHAPES)
+def test_attention_and_its_gradients_are_those_of_the_dense_formula(K, D, rate):
+    A, _, _ = blocks()
+    (n, c), slope = A.shape, 0.2
+    drop = edge_drop(A, rate) if rate else None
+    X, left, right = (random(*s).requires_grad_() for s in ((c, K * D), (n, K), (c, K)))
+    row, column = reference.ends(A)
+    Z = dense_attention(A, X, torch.nn.functional.leaky_relu(left[row] + right[column], slope), drop)
+    G = random(n, K * D, seed=5)
+    dX, dleft, dright = torch.autograd.grad((Z * G).sum(), (X, left, right))
+
+    X, left, right = X.detach(), left.detach(), right.detach()
+    sums = finished(A, X, left, right, slope, drop)
+    torch.testing.assert_close(sums.Z_nKD, Z.detach(), rtol=1e-12, atol=1e-12)
+    record, got_left = torch.full((n, 3 * K), torch.nan).double(), torch.full((n, K), torch.nan).double()
+    HOST.attend_record(G, left, sums, slope, record, got_left)
+    got_X, got_right = torch.full_like(X, torch.nan), torch.full_like(right, torch.nan)
+    HOST.attend_adjoint(A, X, G, record, right, got_X, got_right, slope, drop)
+    for got, expected in ((got_X, dX), (got_right, dright), (got_left, dleft)):
+        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize(("K", "D"), SHAPES)
+def test_attention_v2_and_its_gradients_are_those_of_the_dense_formula(K, D, rate):
+    A, _, _ = blocks()
+    (n, c), slope = A.shape, 0.2
+    drop = edge_drop(A, rate) if rate else None
+    right, left, a = (random(*s).requires_grad_() for s in ((c, K * D), (n, K * D), (K * D,)))
+    row, column = reference.ends(A)
+    u = torch.nn.functional.leaky_relu(left[row] + right[column], slope)
+    Z = dense_attention(A, right, reference.by_head(a * u, K).sum(1), drop)
+    G = random(n, K * D, seed=5)
+    expected = torch.autograd.grad((Z * G).sum(), (right, left, a))
+
+    right, left, a = right.detach(), left.detach(), a.detach()
+    sums = AttentionSums.empty(BufferPool(), n, K, D, torch.float64, plus=False)
+    HOST.attend2(A, right, left, a, sums, slope, drop, finish=True)
+    torch.testing.assert_close(sums.Z_nKD, Z.detach(), rtol=1e-12, atol=1e-12)
+    L, dots, nan = sums.top_nK, torch.empty(n, K).double(), torch.nan
+    HOST.head_dots(G, sums.Z_nKD, dots)
+    dright, dleft, da = (torch.full_like(x, nan) for x in (right, left, a))
+    HOST.attend2_rows(A, right, left, a, G, L, dots, dleft, da, slope, drop)
+    HOST.attend2_columns(A, right, left, a, G, L, dots, dright, slope, drop)
+    for got, wanted in zip((dright, dleft, da), expected):
+        torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_two_blocks_of_columns_one_after_the_other_or_merged_equal_the_whole():
+    whole, own, ghosts = blocks()
+    K, D, slope = 4, 9, 0.2
+    (n, c), m = whole.shape, own.shape[1]
+    X, left, right = random(c, K * D), random(n, K), 4 * random(c, K)
+    drops = [edge_drop(whole), edge_drop(own), edge_drop(ghosts, first=m)]
+    expected = finished(whole, X, left, right, slope, drops[0])
+
+    going_on = AttentionSums.empty(BufferPool(), n, K, D, torch.float64, plus=True)
+    partials = [AttentionSums.empty(BufferPool(), n, K, D, torch.float64, plus=True) for _ in range(2)]
+    HOST.attend(own, X[:m], left, right[:m], going_on, slope, drops[1])
+    HOST.attend(ghosts, X[m:], left, right[m:], going_on, slope, drops[2], accumulate=True, finish=True)
+    HOST.attend(own, X[:m], left, right[:m], partials[0], slope, drops[1])
+    HOST.attend(ghosts, X[m:], left, right[m:], partials[1], slope, drops[2])
+    merged = AttentionSums(*(x.clone() for x in partials[0]._parts()[:1]), *_rest(partials[0]))
+    merged.merge(partials[1])
+    merged.finish()
+    for got in (going_on, merged):
+        for x, y in zip(_all(got), _all(expected)):
+            torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-12)
+
+    # The gradient of left from the partial sums of each block, D of the whole.
+    G = random(n, K * D, seed=5)
+    record, dleft = torch.empty(n, 3 * K).double(), torch.empty(n, K).double()
+    HOST.attend_record(G, left, expected, slope, record, dleft)
+    total = torch.zeros_like(dleft)
+    for part in partials:
+        part.finish(expected.top_nK)
+        share = torch.empty_like(dleft)
+        HOST.attend_record(G, left, part, slope, record, share, record[:, 2 * K :].contiguous())
+        total += share
+    torch.testing.assert_close(total, dleft, rtol=1e-12, atol=1e-12)
+
+
+def _all(sums):
+    return sums.Z_nKD, sums.top_nK, sums.sum_nK, sums.plus_nKD, sums.plus_sum_nK
+
+
+def _rest(sums):
+    return tuple(x.clone() for x in _all(sums)[1:])
+
+
+def test_every_backend_has_the_kernels_and_a_device_refuses_them_with_the_fix():
+    names = [name for kind in type(HOST).__mro__ for name in vars(kind) if not name.startswith("_")]
+    assert not [name for name in names if not hasattr(NULL, name) or not hasattr(CudaKernels, name)]
+    with pytest.raises(UsageError, match="attention requires --device cpu"):
+        CudaKernels(torch.device("cpu"), None).attend()
+    with pytest.raises(UsageError, match="aggregator max requires --device cpu"):
+        CudaKernels(torch.device("cpu"), None).maximum()

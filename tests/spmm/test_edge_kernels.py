@@ -1,0 +1,97 @@
+"""The kernels over edges equal dense formulas, and their adjoints pass the dot test."""
+
+import numpy as np
+import pytest
+import torch
+from test_attention_kernels import SHAPES, blocks, random
+
+from spgnn.spmm.kernels import edge_reference as reference
+from spgnn.spmm.kernels.backend import HOST
+
+
+@pytest.mark.parametrize(("K", "D"), SHAPES)
+def test_products_for_each_head_and_their_adjoints_pass_the_dot_test(K, D):
+    A, _, _ = blocks()
+    (n, c), E = A.shape, len(A.indices)
+    values, U, V = random(E, K), random(n, K * D), random(c, K * D)
+    row, column = reference.ends(A)
+    dense = torch.zeros(n, c, K).double()
+    dense[row, column] = values
+    out, dots, transposed = torch.empty(n, K * D).double(), torch.empty(E, K).double(), torch.empty(c, K * D).double()
+    HOST.spmm_heads(A, values, V, out)
+    V_cDK = V.view(c, D, K)
+    torch.testing.assert_close(out, torch.einsum("ijk,jdk->idk", dense, V_cDK).flatten(1), rtol=1e-12, atol=1e-12)
+    HOST.spmm_heads(A, values, U, transposed, transpose=True)
+    HOST.sddmm(A, U, V, dots)
+    expected = (out * U).sum()
+    torch.testing.assert_close((V * transposed).sum(), expected)
+    torch.testing.assert_close((values * dots).sum(), expected)
+    HOST.spmm_heads(A, values, V, out, accumulate=True)
+    torch.testing.assert_close((out * U).sum(), 2 * expected)
+
+    left, right, sums, scores = random(n, K), random(c, K), torch.empty(n, K).double(), torch.empty(E, K).double()
+    HOST.edge_add(A, left, right, scores)
+    torch.testing.assert_close(scores, left[row] + right[column])
+    HOST.spmm_heads(A, values, None, sums)
+    torch.testing.assert_close(sums, dense.sum(1))
+    backward = torch.empty(c, K).double()
+    HOST.spmm_heads(A, values, None, backward, transpose=True)
+    torch.testing.assert_close((left * sums).sum() + (right * backward).sum(), (values * scores).sum())
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 4, 8, 16, 20])
+def test_softmax_of_rows_over_two_blocks_and_its_gradient_are_those_of_torch(K):
+    whole, own, ghosts = blocks()
+    n = whole.shape[0]
+    e = [3 * random(len(A.indices), K).requires_grad_() for A in (own, ghosts)]
+    rows = [reference.ends(A)[0] for A in (own, ghosts)]
+    top, total = torch.full((n, K), torch.nan).double(), torch.full((n, K), torch.nan).double()
+    for A, values, more in zip((own, ghosts), e, (False, True)):
+        HOST.softmax_sums(A, values.detach(), top, total, accumulate=more)
+    L = top + torch.log(total)
+    alpha, dalpha = [torch.empty_like(x.detach()) for x in e], [random(*x.shape, seed=9) for x in e]
+    D = torch.empty(n, K).double()
+    for i, A in enumerate((own, ghosts)):
+        HOST.row_softmax(A, e[i].detach(), L, alpha[i])
+        HOST.row_dots(A, alpha[i], dalpha[i], D, accumulate=i > 0)
+    together, row = torch.cat(e), torch.cat(rows)
+    expected = torch.zeros_like(together)
+    for i in range(n):
+        expected[row == i] = torch.softmax(together[row == i], 0)
+    torch.testing.assert_close(torch.cat(alpha), expected.detach(), rtol=1e-12, atol=1e-12)
+    wanted = torch.autograd.grad((expected * torch.cat(dalpha)).sum(), e)
+    for i, A in enumerate((own, ghosts)):
+        de = torch.empty_like(alpha[i])
+        HOST.row_softmax_adjoint(A, alpha[i], dalpha[i], D, de)
+        torch.testing.assert_close(de, wanted[i], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("F", [1, 3, 16, 41])
+def test_maximum_over_two_blocks_takes_of_equal_entries_the_smallest_id(F):
+    whole, own, ghosts = blocks()
+    (n, c), m = whole.shape, own.shape[1]
+    X = random(c, F).round()  # many ties
+    X[3, 0] = torch.nan
+    order = torch.from_numpy(np.random.default_rng(1).permutation(c))
+    out, arg = torch.full((n, F), torch.nan).double(), torch.full((n, F), 99, dtype=torch.int32)
+    HOST.maximum(own, X[:m], order.numpy(), out, arg)
+    HOST.maximum(ghosts, X[m:], order.numpy(), out, arg, offset=m, accumulate=True)
+    for i in range(n):
+        columns = torch.from_numpy(whole.indices[whole.indptr[i] : whole.indptr[i + 1]].astype(np.int64))
+        for f in range(F):
+            if not len(columns):
+                assert (out[i, f], arg[i, f]) == (0, -1)
+                continue
+            best = X[columns, f].amax()
+            ties = columns[(X[columns, f] == best) | (X[columns, f].isnan() & best.isnan())]
+            assert out[i, f] == best or (out[i, f].isnan() and best.isnan())
+            assert arg[i, f] == ties[order[ties].argmin()]
+
+    G, dX = random(n, F), torch.full((c, F), torch.nan).double()
+    HOST.maximum_adjoint(own, G, arg, dX[:m])
+    HOST.maximum_adjoint(ghosts, G, arg, dX[m:], offset=m)
+    expected = torch.zeros_like(dX)
+    for f in range(F):
+        at = arg[:, f] >= 0
+        expected[:, f].index_add_(0, arg[at, f].long(), G[at, f])
+    torch.testing.assert_close(dX, expected)

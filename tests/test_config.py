@@ -176,6 +176,7 @@ def test_no_two_groups_declare_one_option():
 def test_the_lists_of_names_are_those_of_the_registries():
     from spgnn.cost.schedule import row_bytes
     from spgnn.data import known_formats
+    from spgnn.layers import ACTIVATIONS
     from spgnn.layers.registry import FAMILIES
     from spgnn.partition import PARTITIONERS
     from spgnn.partition.stream.registry import STREAMING
@@ -184,7 +185,10 @@ def test_the_lists_of_names_are_those_of_the_registries():
     assert set(names.PARTITIONERS) == set(own)
     assert set(names.STREAMING) == {name for name in STREAMING if name in own}
     assert set(names.FORMATS) <= set(known_formats())
-    assert TrainConfig.__dataclass_fields__["model"].metadata["metavar"].split("|") == list(FAMILIES)
+    assert list(names.MODELS) == [
+        name for name, family in FAMILIES.items() if family.make.__module__.startswith("spgnn.")
+    ]
+    assert tuple(ACTIVATIONS) == ("none", *(name for name in names.ACTIVATIONS if name != "none"))
     assert all(row_bytes(1, 4, name) for name in names.WIRES)
 
 

@@ -9,7 +9,7 @@ import click
 
 from ..config import MeasureConfig
 from .console import bytes_text, rows_table, write, write_json
-from .options import GRAPH_HELP, METHOD_HELP, OneProcess, config_options, integers, output_options, words
+from .options import GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, integers, output_options, words
 from .planned import Planned
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ SIMULATED = {
 }
 
 
-@click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
+@click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{MODEL_HELP}\n{METHOD_HELP}")
 @config_options(MeasureConfig)
 @output_options
 def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:

@@ -23,6 +23,19 @@ GRAPH is one of:
   a file    edge list, MatrixMarket, METIS, .npz ...; the common prefix of
             Planetoid's files
 """
+MODEL_HELP = """\b
+Families of models:
+  gcn     graph convolution
+  sage    a node, and the mean, sum or maximum of its neighbours
+  gat     neighbours weighted by attention; --heads divides --hidden
+  gin     sum of neighbours, then two dense layers
+  mixhop  several powers of A in each layer; --powers [2]
+  sgc     a power of A, then one matrix; --powers [as --layers]
+  appnp   dense layers, then steps back to their output; --powers [10]
+  gcnii   graph convolutions that return to the input, --layers deep
+  ngnn    graph convolutions with --dense layers inside
+  mlp     dense layers alone, without the graph
+"""
 METHOD_HELP = """\b
 Partitioners:
   metis                    METIS k-way, minimises the edge cut

@@ -11,7 +11,7 @@ import click
 from ..config import PlanConfig
 from ..errors import ResourceError, UsageError
 from .console import bytes_text, rows_table, say, write, write_json
-from .options import GRAPH_HELP, METHOD_HELP, OneProcess, config_options, integers, output_options, words
+from .options import GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, integers, output_options, words
 from .planned import Planned
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ COLUMNS = {
 }
 
 
-@click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
+@click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{MODEL_HELP}\n{METHOD_HELP}")
 @config_options(PlanConfig)
 @output_options
 def plan(graph: str, config: PlanConfig, as_json: bool) -> None:

@@ -38,7 +38,7 @@ class Planned:
         self._features = loaded.X  # a partitioner may read them
         if widths and widths[0] != loaded.n_features:
             loaded = replace(loaded, X=None)  # nothing is known of other features than the graph's
-        operator = getattr(config, "operator", "gcn")
+        operator = _operator(config)
         self.planned = PlannedGraph(loaded, config.edges, sum(widths[:1]), operator, config.split, config.seed)
         self.graph = self.planned.graph
         names = ("dropout", "input_dropout", "residual", "wire", "wire_gradients", "order", "keep", "overlap")
@@ -113,11 +113,21 @@ class Planned:
 
 
 def _check_model(config: MeasureConfig | PlanConfig) -> None:
-    if config.model != "gcn":
-        from ..layers.registry import check_model
+    from ..layers.registry import check_options
 
-        check_model(config)
+    check_options(config)
+    if config.model != "gcn":
         raise UsageError(f"--model {config.model} is not predicted here; call spgnn.measure(graph, part, model=model)")
+
+
+def _operator(config: MeasureConfig | PlanConfig) -> str:
+    """Return the normalisation that a model's first layer multiplies with; for gcn without importing torch."""
+    from ..layers.registry import operator_of
+
+    if config.model == "gcn":
+        named = getattr(config, "operator", "auto")
+        return "gcn" if named == "auto" else named
+    return operator_of(config)
 
 
 def _widths(graph: Graph, config, default: tuple[int, ...] | None) -> tuple[int, ...]:

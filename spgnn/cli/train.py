@@ -7,10 +7,10 @@ import click
 from ..config import TrainConfig
 from .console import EpochLines, bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
-from .options import GRAPH_HELP, METHOD_HELP, Sections, config_options, output_options
+from .options import GRAPH_HELP, METHOD_HELP, MODEL_HELP, Sections, config_options, output_options
 
 
-@click.command(cls=Sections, epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
+@click.command(cls=Sections, epilog=f"{GRAPH_HELP}\n{MODEL_HELP}\n{METHOD_HELP}")
 @config_options(TrainConfig)
 @output_options
 def train(graph: str, config: TrainConfig, as_json: bool) -> None:
@@ -29,11 +29,12 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> None:
     """
     from ..dist import world
     from ..experiment import run
+    from ..layers.registry import model_title
 
     with world() as comm, explaining():
         lines = EpochLines(config.epochs)
         if comm.rank == 0:
-            say(f"{graph}: {config.model}, {config.layers} layers, hidden {config.hidden}, {_ranks(comm.size)}")
+            say(f"{graph}: {model_title(config)}, {_ranks(comm.size)}")
         summary = run(graph, config, comm, report=lines if comm.rank == 0 else None, show=write_error)
         lines.end()
         if comm.rank == 0 and as_json:

@@ -33,7 +33,7 @@ from .groups import (
     VolumeConfig,
     WidthsConfig,
 )
-from .names import SCHEMES, Device, Prune
+from .names import SCHEMES, Device, Norm, Prune
 
 LISTED = {"metavar": "NAME,..."}
 METHODS = LISTED | {"help": "partitioners, see below"}
@@ -51,6 +51,8 @@ class Distribution(
     HardwareConfig,
 ):
     """The options of `distribute`: how a graph is partitioned, exchanged and computed with."""
+
+    operator: Norm = changed(OperatorConfig, "operator", "gcn")
 
 
 @dataclass(frozen=True, kw_only=True)

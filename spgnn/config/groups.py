@@ -6,7 +6,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .fields import option
-from .names import Device, Dtype, Edges, LayerNorm, Norm, Order, Prune, Scheme, Wire
+from .names import (
+    MODELS,
+    Activation,
+    Aggregator,
+    Attention,
+    Combine,
+    Device,
+    Dtype,
+    Edges,
+    Jump,
+    LayerNorm,
+    Norm,
+    Order,
+    Prune,
+    Scheme,
+    Wire,
+)
 
 MOST_SEED = 2**63 - 1
 MOST_THREADS = 1024
@@ -45,7 +61,7 @@ class OperatorConfig:
     """What a layer multiplies with."""
 
     heading = "Graph"
-    operator: Norm = option("gcn", "normalisation of the adjacency matrix")
+    operator: Literal["auto", Norm] = option("auto", "normalisation of A; auto: that of the model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,17 +82,31 @@ class SplitConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The layers of a model."""
+    """The layers of a model. Each family of models has some of these options, see spgnn.layers.registry."""
 
     heading = "Model"
-    model: str = option("gcn", "architecture", metavar="gcn")
+    model: str = option("gcn", "family of models, see below", metavar="|".join(MODELS))
     hidden: int = option(128, "width of the hidden layers", low=1, high=1_000_000)
     layers: int = option(2, "number of layers", low=1, high=1000)
+    act: Activation = option("relu", "activation of the hidden layers")
     norm: LayerNorm = option("none", "normalisation of hidden activations")
     residual: bool = option(False, "residual connections where widths agree")
     bias: bool = option(True, "layers have a bias")
     dropout: float = option(0.0, "probability to zero an input of a layer", low=0, high=0.999)
     input_dropout: bool = option(True, "dropout acts on the features too")
+    jump: Jump = option("none", "the last layer reads all layers, joined")
+    classifier: bool = option(False, "a dense layer after the last layer")
+    aggregator: Aggregator = option("mean", "how sage joins neighbours")
+    combine: Combine = option("add", "how sage joins a node and its neighbours")
+    heads: int = option(8, "heads of a hidden layer of gat", low=1, high=1024)
+    heads_out: int = option(1, "heads of the last layer of gat, averaged", low=1, high=1024)
+    attention: Attention = option("v1", "v1: GAT; v2: GATv2")
+    attention_dropout: float = option(0.0, "probability to drop an edge of a head", low=0, high=0.999)
+    train_eps: bool = option(False, "gin learns the weight of the node itself")
+    powers: int = option(0, "powers of A that are used; 0: see below", low=0, high=1000)
+    teleport: float = option(0.1, "share of the input in a step, appnp, gcnii", low=0, high=1)
+    theta: float = option(0.5, "strength of the weights of gcnii", low=0, high=1e6)
+    dense: int = option(1, "dense layers inside each layer of ngnn", low=1, high=1000)
 
 
 @dataclass(frozen=True, kw_only=True)

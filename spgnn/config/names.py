@@ -7,6 +7,11 @@ from typing import Literal, get_args
 Edges = Literal["undirected", "directed", "reversed"]
 Norm = Literal["gcn", "row", "none", "row_loops", "loops"]  # of the adjacency matrix
 LayerNorm = Literal["none", "layer"]
+Activation = Literal["relu", "elu", "gelu", "tanh", "sigmoid", "none"]
+Attention = Literal["v1", "v2"]
+Aggregator = Literal["mean", "sum", "gcn", "max"]
+Combine = Literal["add", "cat"]
+Jump = Literal["none", "cat", "max"]
 Dtype = Literal["float32", "float64", "bfloat16"]
 Order = Literal["auto", "spmm_first"]
 Prune = Literal["auto", "always", "never"]
@@ -17,12 +22,14 @@ Device = Literal["cpu", "cuda"]
 EDGES = get_args(Edges)
 NORMS = get_args(Norm)
 LAYER_NORMS = get_args(LayerNorm)
+ACTIVATIONS = get_args(Activation)
 DTYPES = get_args(Dtype)
 SCHEMES = get_args(Scheme)
 WIRES = get_args(Wire)
 ITEMSIZE = {"bfloat16": 2, "float32": 4, "float64": 8}  # bytes of a number of each Dtype
 
-# The built-in partitioners and readers; users register more.
+# The built-in families of models, partitioners and readers; users register more.
+MODELS = ("gcn", "sage", "gat", "gin", "mixhop", "sgc", "appnp", "gcnii", "ngnn", "mlp")
 STREAMING = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
 PARTITIONERS = ("metis", "volume", "entropy", *STREAMING, "block", "random")
 FORMATS = (

@@ -22,7 +22,7 @@ from ..distgraph import DistGraph
 from ..distgraph.distribute import make_dgraph
 from ..errors import InputError, PartitionError, UsageError, together
 from ..graph import Graph
-from ..layers.registry import ModelSpec, check_model
+from ..layers.registry import ModelSpec, check_model, operator_of
 from ..machine import give_back_memory, peak_rss_mb
 from ..partition import Partition, PartitionFolder
 from ..training.consistency import run_values
@@ -116,7 +116,8 @@ def open_source(source: str, config: TrainConfig, comm) -> Source | None:
 def distribute_source(source: Source | None, config: TrainConfig, comm) -> DistGraph:
     """Distribute what open_source returned; --threads must be the number of this rank's threads. Collective."""
     given = source if isinstance(source, PartitionFolder) else partial(_read, source, config)
-    return make_dgraph(given, comm, None, select(Distribution, config))
+    how = select(Distribution, replace(config, operator=operator_of(config)))
+    return make_dgraph(given, comm, None, how)
 
 
 def _find(source: str, config: TrainConfig) -> Source:

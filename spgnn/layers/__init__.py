@@ -1,7 +1,34 @@
-"""Equations on an operator A. A layer never sees a rank."""
+"""Equations on an operator A. A layer never sees a rank.
 
-from .gcn import GCN
-from .layer import ACTIVATIONS, Layer
-from .stack import Stack
+Files of layers are imported when a name of theirs is first used.
+"""
 
-__all__ = ["ACTIVATIONS", "GCN", "Layer", "Stack"]
+from importlib import import_module
+
+_HOME = {
+    "ACTIVATIONS": "layer",
+    "Layer": "layer",
+    "Stack": "stack",
+    "GCN": "gcn",
+    "SAGE": "sage",
+    "GAT": "gat",
+    "GIN": "gin",
+    "MixHop": "mixhop",
+    "SGC": "propagation",
+    "APPNP": "propagation",
+    "GCNII": "propagation",
+    "NGNN": "ngnn",
+    "MLP": "mlp",
+    "family": "registry",
+}
+__all__ = [*_HOME]
+
+
+def __getattr__(name):
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module 'spgnn.layers' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted(__all__)

@@ -74,11 +74,11 @@ class GCN(Layer):
 
 
 def gcn_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return F -> hidden ... -> C with ReLU between the layers; norm and residual act on hidden layers alone."""
+    """Return F -> hidden ... -> C with an activation between the layers; norm and residual act on hidden layers alone."""
     widths = [f_in] + [options.hidden] * (options.layers - 1) + [n_classes]
     norm = None if options.norm == "none" else options.norm
     layers = [
-        GCN(f, c, act="relu", bias=options.bias, norm=norm, residual=options.residual)
+        GCN(f, c, act=options.act, bias=options.bias, norm=norm, residual=options.residual)
         for f, c in zip(widths[:-2], widths[1:-1])
     ]
     last = GCN(widths[-2], widths[-1], bias=options.bias)

@@ -1,18 +1,24 @@
-"""Families of models that options describe: a name, the options that a family takes, and what builds its Stack.
+"""Families of models that options describe: a name, the options that a family has, and what builds its Stack.
 
-FAMILIES["sage"] = Family(("hidden", "layers", "aggregator"), sage_stack)
+The file of a built-in family is imported when a model of it is built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ..config import TrainConfig, build
+from ..config.groups import ModelConfig
+from ..config.names import MODELS, Norm
 from ..errors import UsageError, check_integer, nearest
-from .gcn import gcn_stack
-from .stack import Stack
+
+if TYPE_CHECKING:  # options are checked without torch
+    from .stack import Stack
+
+Build = Callable[[int, int, TrainConfig], "Stack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +30,65 @@ class Family:
     """
 
     options: tuple[str, ...]
-    make: Callable[[int, int, TrainConfig], Stack]
+    make: Build
 
 
+def _built_in(name: str, module: str, *options: str) -> Family:
+    def make(f_in: int, n_classes: int, config: TrainConfig) -> Stack:
+        return getattr(import_module(f".{module}", __package__), f"{name}_stack")(f_in, n_classes, config)
+
+    return Family(options, make)
+
+
+DENSE = ("hidden", "layers", "act", "bias", "dropout", "input_dropout")
+DEEP = (*DENSE, "norm", "residual", "jump", "classifier")
 FAMILIES = {
-    "gcn": Family(("hidden", "layers", "dropout", "input_dropout", "norm", "residual", "bias"), gcn_stack),
+    "gcn": _built_in("gcn", "gcn", *DEEP),
+    "sage": _built_in("sage", "sage", *DEEP, "aggregator", "combine"),
+    "gat": _built_in("gat", "gat", *DEEP, "heads", "heads_out", "attention", "attention_dropout"),
+    "gin": _built_in("gin", "gin", *DEEP, "train_eps"),
+    "mixhop": _built_in("mixhop", "mixhop", *DEEP, "powers"),
+    "sgc": _built_in("sgc", "propagation", "layers", "powers", "bias", "dropout", "input_dropout"),
+    "appnp": _built_in("appnp", "propagation", *DENSE, "powers", "teleport"),
+    "gcnii": _built_in("gcnii", "propagation", *DENSE, "teleport", "theta"),
+    "ngnn": _built_in("ngnn", "ngnn", *DEEP, "dense"),
+    "mlp": _built_in("mlp", "mlp", *DENSE, "norm", "residual"),
 }
+
+
+def family(name: str, *options: str) -> Callable[[Build], Build]:
+    """Register a function (f_in, n_classes, options) -> Stack as `--model NAME` of this process.
+
+        @spgnn.layers.family("wide", "hidden", "dropout")
+        def wide(f_in, n_classes, options):
+            return Stack(GCN(f_in, options.hidden, act="relu"), GCN(options.hidden, n_classes), dropout=options.dropout)
+
+    A name can be registered again, except a built-in one.
+
+    Args:   options  the options of a model that the function reads; others are refused beside this family.
+    Raises: UsageError for a built-in name and for an option that no model has.
+    """
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"a family's name is {name!r}; expected text, such as @family('wide', 'hidden')")
+    if name in MODELS:
+        raise UsageError(f"family {name!r} is built in; choose another name")
+    known = [field.name for field in fields(ModelConfig) if field.name != "model"]
+    for option in options:
+        if option not in known:
+            raise UsageError(f"family {name!r}: no model has an option {option!r}{nearest(str(option), known)}")
+
+    def decorate(make: Build) -> Build:
+        FAMILIES[name] = Family(options, make)
+        return make
+
+    return decorate
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """Family and arguments of a model: JSON values that rebuild it without its weights.
 
-    arguments  f_in, n_classes and every option of the family.
+    arguments  f_in, n_classes and the options of the family; an option that is missing has its default.
     """
 
     family: str
@@ -55,28 +107,70 @@ class ModelSpec:
     def build(self) -> Stack:
         """Return a new model, with weights that are not trained.
 
-        Raises: UsageError for a family that is not known, and for arguments that are missing, unknown or out of bounds.
+        Raises: UsageError for a family that is not known, and for arguments that are unknown or out of bounds.
         """
-        _check_family(self.family)
-        family, options = FAMILIES[self.family], dict(self.arguments)
+        family, options = _family(self.family), dict(self.arguments)
         sizes = [options.pop(name, None) for name in ("f_in", "n_classes")]
         for name, size in zip(("f_in", "n_classes"), sizes):
             check_integer(name, size, 1)
-        if set(options) != set(family.options):
-            raise UsageError(f"a {self.family} has {', '.join(options)}; expected {', '.join(family.options)}")
+        if unknown := sorted(set(options) - set(family.options)):
+            raise UsageError(f"{self.family} has no option {unknown[0]!r}{nearest(unknown[0], family.options)}")
         return family.make(*sizes, build(TrainConfig, options | {"model": self.family}))
 
 
 def check_model(config: TrainConfig) -> None:
-    """Raise UsageError for a family that is not known, and for an option that only other families take."""
-    _check_family(config.model)
+    """Raise UsageError for what check_options refuses, and for options that do not fit each other."""
+    _norms(config)
+
+
+def check_options(config: TrainConfig) -> None:
+    """Raise UsageError for a family that is not known, and for an option that only others have."""
+    _family(config.model)
     for field in fields(config):
         takers = [name for name, family in FAMILIES.items() if field.name in family.options]
         if takers and config.model not in takers and getattr(config, field.name) != field.default:
-            flag = field.name.replace("_", "-")
-            raise UsageError(f"--{flag} is an option of --model {' and '.join(takers)}; {config.model} has none")
+            flag = "--" + field.name.replace("_", "-")
+            raise UsageError(f"{flag} is an option of --model {', '.join(takers)}; omit it with --model {config.model}")
 
 
-def _check_family(name: str) -> None:
+def model_title(config: TrainConfig) -> str:
+    """Return family, depth and width of a model: gcn, 2 layers, hidden 128.
+
+    Raises: UsageError for a family that is not known.
+    """
+    options = _family(config.model).options
+    words = {"layers": f"{config.layers} layer{'s' * (config.layers != 1)}", "hidden": f"hidden {config.hidden}"}
+    return ", ".join([config.model, *(text for name, text in words.items() if name in options)])
+
+
+def operator_of(config: TrainConfig) -> Norm:
+    """Return --operator; for auto what the first layer of the model multiplies with, gcn where it does not name it.
+
+    Raises: UsageError, see check_model.
+    """
+    named, norms = getattr(config, "operator", "auto"), _norms(config)
+    return norms[0] or "gcn" if named == "auto" else named
+
+
+def _norms(config: TrainConfig) -> list[Norm | None]:
+    """Return the normalisations of the layers of a model, None for that of --operator."""
+    import torch
+
+    from .stack import norms_of
+
+    check_options(config)
+    with torch.device("meta"):  # no memory, whatever the widths are
+        norms = norms_of(FAMILIES[config.model].make(2, 2, config))
+    operator = getattr(config, "operator", "auto")
+    if operator != "auto" and None not in norms:
+        raise UsageError(
+            f"--operator {operator} has no effect on --model {config.model}, whose layers multiply with "
+            f"{' and '.join(str(norm) for norm in norms)}; omit --operator"
+        )
+    return norms
+
+
+def _family(name: str) -> Family:
     if name not in FAMILIES:
         raise UsageError(f"--model {name!r} is not known{nearest(name, FAMILIES)}")
+    return FAMILIES[name]

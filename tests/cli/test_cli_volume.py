@@ -260,7 +260,7 @@ def test_without_widths_the_table_is_of_rows_and_messages(capsys):
         (["measure", GRAPH, "--simulate", "--machine", "perlmuter-like"], "did you mean 'perlmutter-like'?"),
         (["measure", GRAPH, "--wire", "int4"], "'int4' is not one of"),
         (["measure", GRAPH, "--widths", "8"], "at least two"),
-        (["measure", GRAPH, "--model", "gnc"], "--model 'gnc' is not known; did you mean 'gcn'?"),
+        (["measure", GRAPH, "--model", "gcnn"], "--model 'gcnn' is not known; did you mean 'gcn'?"),
     ],
 )
 def test_an_unknown_name_exits_with_2(argv, said, capsys):

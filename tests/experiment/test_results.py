@@ -316,8 +316,9 @@ def test_weights_of_float64_predict_as_they_were_trained(tmp_path):
 def test_a_checkpoint_rebuilds_its_model_from_family_and_arguments(tmp_path):
     trained(tmp_path / "run", hidden=5, layers=3, norm="layer", residual=True, bias=False, dropout=0.2)
     state, manifest = load_checkpoint(best_checkpoint(tmp_path / "run" / "checkpoints"))
-    options = {"hidden": 5, "layers": 3, "dropout": 0.2, "input_dropout": True, "norm": "layer", "residual": True}
-    arguments = {"f_in": 16, "n_classes": 4} | options | {"bias": False}
+    given = {"hidden": 5, "layers": 3, "dropout": 0.2, "norm": "layer", "residual": True, "bias": False}
+    defaults = {"act": "relu", "input_dropout": True, "jump": "none", "classifier": False}
+    arguments = {"f_in": 16, "n_classes": 4} | given | defaults
     assert manifest["model"] == {"family": "gcn", "arguments": arguments}
     expected = np.load(tmp_path / "run" / "predictions.npy")
     config = tmp_path / "run" / "config.toml"
@@ -343,9 +344,9 @@ def test_a_checkpoint_of_format_1_is_read(tmp_path):
 
 @pytest.mark.parametrize("model, message", [
     (None, "holds a custom model.*predict in Python: model.load_state_dict"),
-    ({"family": "sage", "arguments": {}}, "manifest.json: no model of this version .*'sage' is not known"),
+    ({"family": "sagf", "arguments": {}}, "manifest.json: no model of this version .*'sagf' is not known; did you mean 'sage'"),
     ({"family": "gcn", "arguments": {"f_in": "a"}}, r"f_in = 'a'; expected an integer"),
-    ({"family": "gcn", "arguments": {"f_in": 16, "n_classes": 4, "hidden": 4}}, "a gcn has hidden; expected hidden, layers"),
+    ({"family": "gcn", "arguments": {"f_in": 16, "n_classes": 4, "hiden": 4}}, "gcn has no option 'hiden'; did you mean 'hidden'"),
     ({"family": "gcn", "arguments": None}, "no model of this version"),
     ({"kind": "gcn"}, "no model of this version"),
     ([1], "no model of this version"),

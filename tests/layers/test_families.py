@@ -1,23 +1,29 @@
 """A family of models is one entry of the registry: options, checks and checkpoints follow from it."""
 
 import json
+import subprocess
+import sys
 from dataclasses import asdict
 
 import pytest
 import torch
 
+import spgnn
 from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Stack
-from spgnn.layers.registry import FAMILIES, Family, ModelSpec, check_model
+from spgnn.layers.registry import FAMILIES, ModelSpec, check_model, operator_of
 
 
 @pytest.fixture
 def plain(monkeypatch):
-    """A second family, registered as a new one would be."""
-    make = lambda f_in, n_classes, options: Stack(GCN(f_in, options.hidden), GCN(options.hidden, n_classes))
-    monkeypatch.setitem(FAMILIES, "plain", Family(("hidden",), make))
+    """A family of a user."""
+    monkeypatch.setattr("spgnn.layers.registry.FAMILIES", dict(FAMILIES))
+
+    @spgnn.layers.family("plain", "hidden")
+    def plain(f_in, n_classes, options):
+        return Stack(GCN(f_in, options.hidden), GCN(options.hidden, n_classes))
 
 
 def test_a_gcn_has_the_layers_that_its_options_say():
@@ -40,16 +46,69 @@ def test_a_new_family_is_built_stored_and_rebuilt(plain):
     assert again == spec and [layer.f_out for layer in again.build().layers] == [5, 4]
 
 
+def test_an_option_that_is_missing_in_a_stored_model_has_its_default(plain):
+    stored = {"f_in": 6, "n_classes": 4, "hidden": 5}
+    assert ModelSpec("gcn", stored).build().layers[0].act_name == "relu"
+
+
 def test_an_option_of_another_family_is_refused(plain):
     check_model(TrainConfig(model="plain", hidden=5))
     check_model(TrainConfig(dropout=0.5))
-    with pytest.raises(UsageError, match="--input-dropout is an option of --model gcn; plain has none"):
-        check_model(TrainConfig(model="plain", input_dropout=False))
+    with pytest.raises(UsageError, match="--heads is an option of --model gat; omit it with --model plain"):
+        check_model(TrainConfig(model="plain", heads=4))
+
+
+def test_a_family_of_a_user_is_refused_under_a_built_in_name_or_with_an_option_that_no_model_has(plain):
+    with pytest.raises(UsageError, match="family 'sage' is built in; choose another name"):
+        spgnn.layers.family("sage", "hidden")
+    with pytest.raises(UsageError, match="family 'wide': no model has an option 'hiden'; did you mean 'hidden'"):
+        spgnn.layers.family("wide", "hiden")
+    with pytest.raises(UsageError, match="a family's name is .*; expected text"):
+        spgnn.layers.family(plain)
+
+
+def test_the_operator_auto_is_that_of_the_first_layer_and_gcn_where_it_names_none(plain):
+    class Sum(GCN):
+        operator = "none"
+
+    @spgnn.layers.family("sums", "hidden")
+    def sums(f_in, n_classes, options):
+        return Stack(Sum(f_in, options.hidden), GCN(options.hidden, n_classes))
+
+    assert operator_of(TrainConfig()) == operator_of(TrainConfig(model="plain")) == "gcn"
+    assert operator_of(TrainConfig(operator="row")) == "row"
+    assert operator_of(TrainConfig(model="sums")) == "none"
+    assert operator_of(TrainConfig(model="sums", operator="row")) == "row"  # of the last layer
+
+
+def test_an_operator_that_no_layer_of_the_model_uses_is_refused(plain):
+    class Mean(GCN):
+        operator = "row"
+
+    @spgnn.layers.family("means")
+    def means(f_in, n_classes, options):
+        return Stack(Mean(f_in, n_classes))
+
+    with pytest.raises(
+        UsageError, match="--operator none has no effect on --model means, whose layers multiply with row"
+    ):
+        check_model(TrainConfig(model="means", operator="none"))
+
+
+def test_checking_a_model_takes_no_memory_whatever_its_widths_are():
+    check_model(TrainConfig(hidden=1_000_000, layers=5, norm="layer"))
+
+
+def test_options_are_checked_without_torch_and_without_the_files_of_families():
+    code = "import sys; from spgnn.config import TrainConfig; from spgnn.layers.registry import check_options\n"
+    code += "check_options(TrainConfig(model='gat')); print([name for name in sys.modules if 'torch' in name or 'layers.' in name])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded == "['spgnn.layers.registry']\n"
 
 
 def test_a_family_that_is_not_known_is_refused_before_the_graph_is_read(capsys):
-    assert cli.main(["train", "nowhere", "--model", "gcm"]) == 2
-    assert "--model 'gcm' is not known; did you mean 'gcn'?" in capsys.readouterr().err
+    assert cli.main(["train", "nowhere", "--model", "gcnn"]) == 2
+    assert "--model 'gcnn' is not known; did you mean 'gcn'?" in capsys.readouterr().err
 
 
 def test_help_names_every_family(capsys):

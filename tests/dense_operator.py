@@ -38,10 +38,14 @@ class DenseOperator:
     def __matmul__(self, H_NF):
         return self.A @ H_NF
 
-    def chain(self, H_NF, W_FC, bias_C=None, relu=False):
+    def chain(self, H_NF, W_FC, bias_C=None, relu=False, add=None):
         Z_NC = self.A @ (H_NF @ W_FC)
+        Z_NC = Z_NC if add is None else Z_NC + add
         Z_NC = Z_NC if bias_C is None else Z_NC + bias_C
         return torch.relu(Z_NC) if relu else Z_NC
+
+    def product_order(self, H_NF, f_out):
+        return "gemm_first"
 
     def columns(self, H_NF):
         return H_NF
@@ -52,8 +56,9 @@ class DenseOperator:
     def push_add(self, G_NF, place=OUTSIDE):
         return G_NF.clone()
 
-    def apply(self, H_NF, bias_F=None, relu=False, dtype=None, place=OUTSIDE):
+    def apply(self, H_NF, bias_F=None, relu=False, dtype=None, place=OUTSIDE, add_nF=None):
         Z_NF = self.A @ H_NF if bias_F is None else self.A @ H_NF + bias_F.detach()
+        Z_NF = Z_NF if add_nF is None else Z_NF + add_nF
         return torch.relu(Z_NF) if relu else Z_NF
 
     def adjoint(self, G_NF, place=OUTSIDE):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
+from typing import Any
 
 import torch
 from torch import nn
 
-from ..config.names import Norm
-from ..errors import UsageError, nearest
+from ..config.names import LAYER_NORMS, Norm
+from ..errors import UsageError, check_integer, is_number, nearest
 
 
 def identity(Z: torch.Tensor) -> torch.Tensor:
@@ -25,6 +26,7 @@ ACTIVATIONS = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
 }
+NORMS = (None, *(name for name in LAYER_NORMS if name != "none"))
 TORCHS_GENERATOR = (
     threading.Lock()
 )  # reset_parameters draws from the one of the process, which ranks that are threads share
@@ -46,6 +48,7 @@ class Layer(nn.Module):
     Where X is sparse, H of the first layer is SparseRows, which know H @ W and A @ H; a GCN before it makes it dense.
 
     Args: f_in, f_out  widths of H and of what forward returns.
+    A family calls `end_with` once for act, bias, norm and residual, which `chained` and `finish` then apply.
     `operator` is the normalisation of A that the layer multiplies with (gcn, row, none, row_loops or loops); None: that
     of the DistGraph.
     A class may declare:
@@ -55,6 +58,7 @@ class Layer(nn.Module):
                      (0: on its own row alone); then training steps may compute some rows only. None: any rows.
         is_chain     True: one A.chain(H, W, ...) of shape (f_in, f_out) and no other product with A, rows of H itself by
                      A.select(H). Then bytes are predicted, and training steps may compute some rows only.
+        drops_input  True: a Stack's dropout acts on the input of the layer; False: the layer does that itself.
     """
 
     operator: Norm | None = None
@@ -62,14 +66,48 @@ class Layer(nn.Module):
     hops: int | None = None
     is_random = True
     is_chain = False
+    drops_input = True
 
     def __init__(self, f_in: int, f_out: int):
+        for name, width in (("f_in", f_in), ("f_out", f_out)):
+            check_integer(name, width, 1)
         super().__init__()
         self.f_in, self.f_out = f_in, f_out
         self.drawn: list[nn.Parameter] = []  # what `weight` made
 
     def extra_repr(self) -> str:
         return f"operator={self.operator}" if self.operator else ""
+
+    def end_with(
+        self, act: str | None = None, bias: bool = False, norm: str | None = None, residual: bool = False
+    ) -> None:
+        """Set what follows the product of the layer: Z = act(norm(Z + b)) + H.
+
+        Args: act       relu, elu, gelu, tanh, sigmoid, or None.
+              bias      add b.
+              norm      None, or "layer": normalise each row before the activation.
+              residual  add H; needs f_in = f_out, else it is left out.
+        """
+        if norm not in NORMS:
+            raise UsageError(f"norm {norm!r} is not known{nearest(str(norm), [name for name in NORMS if name])}")
+        self.act_name = act or "none"
+        self.act = activation(act)
+        self.b_C = self.weight(self.f_out) if bias else None
+        self.norm = nn.LayerNorm(self.f_out) if norm == "layer" else None
+        self.residual = residual and self.f_in == self.f_out
+
+    def chained(self, A, H_mF, W_FC, add_nC=None) -> torch.Tensor:
+        """Return act(norm(A H W + add + b)) + H, (n, C), as `end_with` has it. Collective."""
+        fuse_relu = self.act_name == "relu" and self.norm is None and not self.residual
+        Z_nC = A.chain(H_mF, W_FC, self.b_C, relu=fuse_relu, add=add_nC)
+        return Z_nC if fuse_relu else self.finish(A, H_mF, Z_nC)
+
+    def finish(self, A, H_mF, Z_nC) -> torch.Tensor:
+        """Return act(norm(Z)) + H, (n, C), as `end_with` has it; the bias was added before."""
+        if self.norm is not None:
+            Z_nC = self.norm(Z_nC)
+        Z_nC = self.act(Z_nC)
+        return Z_nC + _dense(A.select(H_mF)) if self.residual else Z_nC
 
     def weight(self, *shape: int) -> nn.Parameter:
         """Return a parameter that a Stack draws from its seed by `initialise`; until then from torch's generator, as torch's modules are."""
@@ -120,6 +158,35 @@ def _glorot(shape: tuple[int, ...], generator: torch.Generator | None = None) ->
         return torch.zeros(shape)
     bound = math.sqrt(6 / (shape[0] + shape[1]))
     return torch.empty(shape, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
+
+
+def _dense(H_nF) -> torch.Tensor:
+    """Return sparse rows as a tensor: no larger than Z, as F = C where they are added to it."""
+    return H_nF if torch.is_tensor(H_nF) else H_nF.dense()
+
+
+def of_hidden(options) -> dict[str, Any]:
+    """Return act, bias, norm and residual of hidden layers, as a Layer takes them."""
+    norm = None if options.norm == "none" else options.norm
+    return {"act": options.act, "bias": options.bias, "norm": norm, "residual": options.residual}
+
+
+def add_bias(Z_nC: torch.Tensor, b_C: torch.Tensor | None) -> torch.Tensor:
+    """Return Z + b; None: Z as it is."""
+    return Z_nC if b_C is None else Z_nC + b_C
+
+
+def check_rate(dropout: float) -> float:
+    """Return a rate of dropout. Raises: UsageError unless it is a number of 0 or more, below 1."""
+    if not is_number(dropout) or not 0 <= dropout < 1:
+        raise UsageError(f"dropout = {dropout!r}; expected a number of 0 or more, below 1")
+    return dropout
+
+
+def check_choice(name: str, value, choices: tuple[str, ...]) -> None:
+    """Raise UsageError unless the value of an option is one of the choices."""
+    if value not in choices:
+        raise UsageError(f"{name} = {value!r} is not known{nearest(str(value), choices)}; one of {', '.join(choices)}")
 
 
 def activation(act: str | None):

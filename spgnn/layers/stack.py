@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 
 import torch
 from torch import nn
 
 from ..config.names import NORMS, Norm
-from ..errors import ShapeError, UsageError, is_number, nearest
+from ..errors import ShapeError, UsageError, nearest
 from ..spmm.autograd import mixed_precision
 from ..spmm.dropout import NOTHING, EpochKeys, dropout_key
-from .layer import Layer
+from .layer import Layer, check_choice, check_rate, hops_of
+
+JOINED_WIDTH = {"cat": sum, "max": max}  # of the layers that a last one reads
 
 
 class Stack(nn.Module):
@@ -20,22 +23,22 @@ class Stack(nn.Module):
     Args: layers         Layer, Stack or any module with forward(A, H).
           dropout        rate on the input of every layer in training.
           input_dropout  the rate acts on X too.
+          jump           jumping knowledge: the last layer reads the outputs of all layers before it; cat: side by side;
+                         max: the largest of each entry, of layers of one width. None: that of the layer before.
+    Source: jump: Xu et al. 2018, section 4.
     """
 
-    def __init__(self, *layers: nn.Module, dropout: float = 0.0, input_dropout: bool = True):
+    def __init__(self, *layers: nn.Module, dropout: float = 0.0, input_dropout: bool = True, jump: str | None = None):
         super().__init__()
         if not layers:
             raise UsageError("a Stack needs at least one layer")
         for number, layer in enumerate(layers, start=1):
             _check_layer(number, layer, is_called=type(self).forward is Stack.forward)
-        if not is_number(dropout) or not 0 <= dropout < 1:
-            raise UsageError(f"dropout = {dropout!r}; expected a number of 0 or more, below 1")
-        for number, (first, second) in enumerate(zip(layers, layers[1:]), start=1):
-            got, expected = getattr(second, "f_in", None), getattr(first, "f_out", None)
-            if None not in (got, expected) and got != expected:
-                raise ShapeError(f"layer {number + 1} reads {got} columns, layer {number} writes {expected}")
+        if jump is not None:
+            check_choice("jump", jump, tuple(JOINED_WIDTH))
+        _check_widths(layers, jump)
         self.layers = nn.ModuleList(layers)
-        self.dropout = dropout
+        self.dropout, self.jump = check_rate(dropout), jump
         self.input_dropout = input_dropout
         self.number, self.seed, self.epoch = 0, 0, 0  # of set_epoch
         self.is_trained = False  # then `train` goes on from these weights
@@ -65,8 +68,10 @@ class Stack(nn.Module):
             module._forward_pre_hooks or module._forward_hooks for module in (self, *self.layers)
         ):  # they may put something else in the place of X or H
             return None
-        if type(self).forward is not Stack.forward or not all(
-            getattr(layer, "is_chain", False) for layer in self.layers
+        if (
+            self.jump
+            or type(self).forward is not Stack.forward
+            or not all(getattr(layer, "is_chain", False) for layer in self.layers)
         ):
             return None
         return (self.layers[0].f_in, *(layer.f_out for layer in self.layers))
@@ -77,7 +82,9 @@ class Stack(nn.Module):
         return self.dropout == 0 or not self.input_dropout
 
     def extra_repr(self) -> str:
-        return f"dropout={self.dropout}, input_dropout={self.input_dropout}"
+        return f"dropout={self.dropout}, input_dropout={self.input_dropout}" + (
+            self.jump and f", jump={self.jump}" or ""
+        )
 
     def forward(self, A, X, seed: int = 0, epoch: int | EpochKeys = 0) -> torch.Tensor:
         """Return the logits of the own nodes (n, C); dropout acts in training mode alone, by seed and epoch from 1 on, or as set_epoch said."""
@@ -90,14 +97,25 @@ class Stack(nn.Module):
         return self._run(A, X, self.layers[:-1])
 
     def _run(self, A, H, layers):
+        outputs: list[torch.Tensor] = []  # that the last layer reads, with jump
         for number, layer in enumerate(layers, start=1):
             key = dropout_key(self.seed, self.epoch, number, self.number) if self.training else NOTHING
             A_l = A.at(number, number == len(self.layers), layer.operator if isinstance(layer, Layer) else None, key)
-            if number > 1 or self.input_dropout:
+            if outputs and number == len(self.layers):
+                H = self._joined(outputs)
+            if getattr(layer, "drops_input", True) and (number > 1 or self.input_dropout):
                 H = A_l.drop(H, self.dropout, draw=0)
             with mixed_precision(A_l):
                 H = layer(A_l, H)
             _check_written(number, layer, H)
+            if self.jump:
+                outputs.append(H)
+        return self._joined(outputs) if self.jump and len(layers) < len(self.layers) else H
+
+    def _joined(self, outputs: list[torch.Tensor]) -> torch.Tensor:
+        """Return what the last layer reads of the outputs of the others, which are given up."""
+        H = torch.cat(outputs, dim=1) if self.jump == "cat" else functools.reduce(torch.maximum, outputs)
+        outputs.clear()
         return H
 
 
@@ -121,6 +139,21 @@ def _check_layer(number: int, layer, is_called: bool) -> None:
         pass
 
 
+def _check_widths(layers: tuple[nn.Module, ...], jump: str | None) -> None:
+    """Raise ShapeError where a layer reads other widths than those before it write."""
+    for number, (first, second) in enumerate(zip(layers, layers[1:]), start=1):
+        got, expected, written = getattr(second, "f_in", None), getattr(first, "f_out", None), f"layer {number} writes"
+        if jump and number == len(layers) - 1:
+            outs = [getattr(layer, "f_out", None) for layer in layers[:-1]]
+            if None in outs:
+                continue
+            if jump == "max" and len(set(outs)) > 1:
+                raise ShapeError(f"jump = max needs layers of one width; got {', '.join(map(str, outs))}")
+            expected, written = JOINED_WIDTH[jump](outs), f"with jump = {jump} the layers before it write"
+        if None not in (got, expected) and got != expected:
+            raise ShapeError(f"layer {number + 1} reads {got} columns, {written} {expected}")
+
+
 def _check_written(number: int, layer: nn.Module, H) -> None:
     """Raise ShapeError where a layer that declares f_out writes something else."""
     f_out, shape = getattr(layer, "f_out", None), getattr(H, "shape", None)
@@ -142,7 +175,7 @@ def stacks_of(model: nn.Module) -> list[Stack]:
 
 def norms_of(model: nn.Module) -> list[Norm | None]:
     """Return the normalisations that the layers of a model multiply with, each once, None for that of the graph."""
-    layers = [module for module in model.modules() if isinstance(module, Layer)]
+    layers = [module for module in model.modules() if isinstance(module, Layer) and hops_of(module) != 0]
     return list(dict.fromkeys(layer.operator for layer in layers)) or [None]
 
 

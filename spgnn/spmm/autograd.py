@@ -10,12 +10,13 @@ from contextlib import nullcontext
 
 import torch
 
-from ..cost.schedule import chain_order, check_order
+from ..cost.schedule import Order, chain_order, check_order
 from ..errors import ShapeError, UsageError
 from .backward import first_order, is_own, own
 from .features import DenseRows, SparseRows, gemm
 from .fixed_input import cached_product, check_is_held
 from .kernels.backend import kernels_of
+from .kernels.buffers import sum_dtype
 
 
 class Matmul(torch.autograd.Function):
@@ -46,38 +47,43 @@ class Columns(torch.autograd.Function):
         return None, ctx.A.push_add(G_tF.contiguous())
 
 
-def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
-    """Return relu(A H W + bias), in the order that the schedule gives for these sizes."""
+def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None) -> torch.Tensor:
+    """Return relu(A H W + add + bias), in the order that the schedule gives for these sizes."""
     if bias_C is not None and bias_C.shape != W_FC.shape[1:]:
         raise ShapeError(
             f"the bias of a chain has shape {tuple(bias_C.shape)}; expected one number for each column of W, ({W_FC.shape[1]},)"
         )
+    if add_nC is not None and add_nC.shape != (A.n, W_FC.shape[1]):
+        raise ShapeError(
+            f"add of a chain has shape {tuple(add_nC.shape)}; expected that of A H W, ({A.n}, {W_FC.shape[1]})"
+        )
     cached = cached_product(A, H)
     if cached is None:
         check_is_held(H)
-    is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
-    order = (
-        A.order
-        if A.order == "spmm_first"
-        else chain_order(
-            *W_FC.shape, is_kept=cached is not None, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden
-        )
-    )
-    check_order(order, cached is not None, isinstance(H, SparseRows))
+    order, sparse = order_of(A, H, *W_FC.shape, is_cached=cached is not None), isinstance(H, SparseRows)
+    check_order(order, cached is not None, sparse)
     if order == "spmm_first":
-        return SpMMFirst.apply(A, cached, None if cached is not None else H, W_FC, bias_C, relu)
-    sparse = isinstance(H, SparseRows)
-    return GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, bias_C, relu)
+        return SpMMFirst.apply(A, cached, None if cached is not None else H, W_FC, bias_C, relu, add_nC)
+    return GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, bias_C, relu, add_nC)
+
+
+def order_of(A, H, f_in: int, f_out: int, is_cached: bool) -> Order:
+    """Return which product of A H W (f_in, f_out) comes first; see chain_order."""
+    if A.order == "spmm_first":
+        return A.order
+    is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
+    return chain_order(f_in, f_out, is_kept=is_cached, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden)
 
 
 class SpMMFirst(torch.autograd.Function):
-    """Z = relu((A H) W + b); dW = (A H)' dZ; dH = A' (dZ W'). `cached` is A H where it is known."""
+    """Z = relu((A H) W + add + b); dadd = dZ; dW = (A H)' dZ; dH = A' (dZ W'). `cached` is A H where it is known."""
 
     @staticmethod
-    def forward(ctx, A, cached, H_nF, W_FC, bias_C, relu):
+    def forward(ctx, A, cached, H_nF, W_FC, bias_C, relu, add_nC):
         S = cached if cached is not None else DenseRows(A.apply(_stored(A, H_nF)), A)
-        Z_nC = _left(A, S, S.times, W_FC, bias_C, relu, A.out_dtype)
+        Z_nC = _left(A, S, S.times, W_FC, bias_C, relu, A.out_dtype, _summed(A, add_nC))
         ctx.A, ctx.S, ctx.relu_of = A, S, _Once(Z_nC if relu else None)
+        ctx.add_dtype = None if add_nC is None else add_nC.dtype
         ctx.save_for_backward(W_FC)
         return Z_nC
 
@@ -87,21 +93,24 @@ class SpMMFirst(torch.autograd.Function):
         A, S, (W_FC,) = ctx.A, ctx.S, ctx.saved_tensors
         is_ours = is_own(G_nC)
         G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take(), is_ours)
+        dadd_nC = G_nC.to(ctx.add_dtype) if ctx.needs_input_grad[6] else None
         G_nC = _stored(A, G_nC)
         dW_FC = _left(A, S, S.transposed_times, G_nC) if ctx.needs_input_grad[3] else None
         dH_nF = own(A.adjoint(_times_transposed(A, G_nC, W_FC))) if ctx.needs_input_grad[2] else None
-        return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
+        return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None, dadd_nC
 
 
 class GEMMFirst(torch.autograd.Function):
-    """Z = relu(A (H W) + b); U = A' dZ; dW = H' U; dH = U W'."""
+    """Z = relu(A (H W) + add + b); dadd = dZ; U = A' dZ; dW = H' U; dH = U W'."""
 
     @staticmethod
-    def forward(ctx, A, sparse, H_nF, W_FC, bias_C, relu):
+    def forward(ctx, A, sparse, H_nF, W_FC, bias_C, relu, add_nC):
         S = sparse if sparse is not None else DenseRows(_stored(A, H_nF), A)
-        Z_nC = A.apply(_left(A, S, S.times, W_FC), bias_C, relu, A.out_dtype)
+        joined = {} if add_nC is None else {"add_nF": _summed(A, add_nC)}
+        Z_nC = A.apply(_left(A, S, S.times, W_FC), bias_C, relu, A.out_dtype, **joined)
         ctx.A, ctx.sparse = A, sparse
         ctx.relu_of = _Once(Z_nC if relu else None)
+        ctx.add_dtype = None if add_nC is None else add_nC.dtype
         ctx.save_for_backward(H_nF, W_FC)
         return Z_nC
 
@@ -111,6 +120,7 @@ class GEMMFirst(torch.autograd.Function):
         A, (H_nF, W_FC) = ctx.A, ctx.saved_tensors
         is_ours = is_own(G_nC)
         G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take(), is_ours)
+        dadd_nC = G_nC.to(ctx.add_dtype) if ctx.needs_input_grad[6] else None
         dH_nF = dW_FC = None
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
             U_nC = A.adjoint(G_nC)
@@ -118,7 +128,7 @@ class GEMMFirst(torch.autograd.Function):
             S = ctx.sparse if ctx.sparse is not None else DenseRows(_stored(A, H_nF), A)
             dW_FC = _left(A, S, S.transposed_times, U_nC) if ctx.needs_input_grad[3] else None
             dH_nF = own(_times_transposed(A, U_nC, W_FC)) if ctx.needs_input_grad[2] else None
-        return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None
+        return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None, dadd_nC
 
 
 def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
@@ -193,3 +203,11 @@ def _stored(A, H_nF):
     """Return H in the type that A works in."""
     H_nF = H_nF.detach()
     return H_nF if H_nF.dtype == A.dtype else A.pool.copy(H_nF, A.dtype)
+
+
+def _summed(A, add_nC):
+    """Return what joins a sum in the type of A's sums; None stays None."""
+    if add_nC is None:
+        return None
+    dtype, add_nC = sum_dtype(A.dtype), add_nC.detach()
+    return add_nC.contiguous() if add_nC.dtype == dtype else A.pool.copy(add_nC, dtype)

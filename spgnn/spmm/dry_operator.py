@@ -213,10 +213,12 @@ class DryOperator(DistSpMM):
         other.name = how
         return other
 
-    def apply(self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE) -> torch.Tensor:
+    def apply(
+        self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
+    ) -> torch.Tensor:
         """Return A H, and write it down."""
         self.ledger.product(place, H_mF.shape[1])
-        return super().apply(H_mF, bias_F, relu, dtype, place)
+        return super().apply(H_mF, bias_F, relu, dtype, place, add_nF)
 
     def adjoint(self, G_nF, place: Place = OUTSIDE) -> torch.Tensor:
         """Return A' G, and write it down."""
@@ -259,14 +261,14 @@ class DryView(LayerView):
             self.operator.ledger.cached(Place(self.layer, self.pass_name), H.shape[1])
         return out
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
         is_cached, is_sparse = cached_product(self, H) is not None, isinstance(H, SparseRows)
         shape, is_hidden = tuple(W_FC.shape), not is_sparse and H.requires_grad
 
         def why(order: str) -> str:
             return order_reason(*shape, order, is_cached, is_sparse, is_hidden, is_asked=self.order == "spmm_first")
 
-        run = lambda: super(DryView, self).chain(H, W_FC, bias_C, relu)
+        run = lambda: super(DryView, self).chain(H, W_FC, bias_C, relu, add)
         return self.operator.ledger.chain(Place(self.layer, self.pass_name), run, shape, is_cached, why)
 
 

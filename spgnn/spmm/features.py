@@ -53,14 +53,23 @@ class DenseRows:
     def shape(self):
         return self.tensor.shape
 
-    def times(self, W_FC, bias_C=None, relu: bool = False, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Return relu(S W + bias) in a dtype, that of S when left out."""
+    def times(
+        self, W_FC, bias_C=None, relu: bool = False, dtype: torch.dtype | None = None, add_nC=None
+    ) -> torch.Tensor:
+        """Return relu(S W + add + bias) in a dtype, that of S when left out."""
         S, pool = self.tensor, self.A.pool
         Z = pool.empty(S.shape[0], W_FC.shape[1], dtype=S.dtype)
         if S.dtype != torch.bfloat16:
-            gemm(self.A, S, W_FC, Z, bias_C)
+            gemm(self.A, S, W_FC, Z, bias_C if add_nC is None else add_nC)
+            if add_nC is not None and bias_C is not None:
+                Z += bias_C
             return Z.relu_() if relu else Z
         gemm(self.A, S, W_FC.to(S.dtype), Z)
+        if add_nC is not None:
+            total = pool.copy(Z, sum_dtype(S.dtype)).add_(add_nC)
+            total = total if bias_C is None else total.add_(bias_C)
+            total = total.relu_() if relu else total
+            return total if dtype == total.dtype else pool.copy(total, dtype or S.dtype)
         if bias_C is None and not relu and dtype in (None, Z.dtype):
             return Z
         # torch adds a bias of bfloat16, and takes half as long again for it.
@@ -106,10 +115,12 @@ class SparseRows:
         """Return S W (n, C), differentiable in W."""
         return RowsTimes.apply(self, W_FC)
 
-    def times(self, W_FC, bias_C=None, relu: bool = False, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Return relu(S W + bias) in a dtype, that of S when left out."""
+    def times(
+        self, W_FC, bias_C=None, relu: bool = False, dtype: torch.dtype | None = None, add_nC=None
+    ) -> torch.Tensor:
+        """Return relu(S W + add + bias) in a dtype, that of S when left out."""
         Z = self.pool.empty(self.csr.shape[0], W_FC.shape[1], dtype=dtype or self.dtype)
-        return self.csr.apply(W_FC, Z, bias_F=bias_C, relu=relu)
+        return self.csr.apply(W_FC, Z, bias_F=bias_C, relu=relu, add_nF=add_nC)
 
     def dense(self) -> torch.Tensor:
         """Return S as a tensor (n, F): S I, made on the device where S is."""

@@ -104,8 +104,10 @@ class DistSpMM(Operator):
         """Set which rows of H correspond to those of A H."""
         self.selected, self._selected = rows, torch.from_numpy(rows).to(self.device)
 
-    def apply(self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return relu(A_oo H + sum over stages of A_s pull_s(H) + bias), in A's dtype or another. Collective."""
+    def apply(
+        self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
+    ) -> torch.Tensor:
+        """Return relu(A_oo H + sum over stages of A_s pull_s(H) + add + bias), in A's dtype or another. Collective."""
         check_rows(H_mF, self.m, self.comm.rank)
         dtype, feedback = dtype or self.dtype, self.layout.feedback_of(place)
         with self.layout.counted(place):
@@ -114,7 +116,11 @@ class DistSpMM(Operator):
             _start(waiting, flying, lambda stage: stage.plan.start_pull(H_mF, feedback))
             is_last = not flying
             Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=dtype if is_last else sum_dtype(self.dtype))
-            self._spmm(OWN, self.A_oo, H_mF, Z_nF, **(end if is_last else {}))
+            if add_nF is not None and (self.row_sum is None or self.row_sum.comm.rank == self.row_sum.holder):
+                begin = {"add_nF": add_nF}  # of a process row one rank adds it
+            else:
+                begin = {}
+            self._spmm(OWN, self.A_oo, H_mF, Z_nF, **begin, **(end if is_last else {}))
             while flying:
                 stage, flight = flying.popleft()
                 received = flight.finish()

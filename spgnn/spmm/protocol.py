@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..config.names import Norm
+from ..cost.schedule import Order
 from .features import SparseRows
 from .fixed_input import FixedInput
 from .kernels.buffers import BufferPool
@@ -41,8 +42,10 @@ class Primitives(Protocol):
     fixed_input: FixedInput | None  # X, which does not change, with A X
     sent_so_far: int  # bytes, on this rank
 
-    def apply(self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return relu(A H + b), (n, F), in A's dtype or another."""
+    def apply(
+        self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
+    ) -> torch.Tensor:
+        """Return relu(A H + add + b), (n, F), in A's dtype or another; add is of sum_dtype(A.dtype)."""
 
     def apply_sparse(self, S: SparseRows, place: Place = OUTSIDE) -> SparseRows:
         """Return A S as sparse rows."""
@@ -85,8 +88,11 @@ class SpMM(Primitives, Protocol):
     def __matmul__(self, H):
         """Return A H on own rows, differentiable in H."""
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
-        """Return relu(A H W + b), (n, C), the cheaper product first; differentiable in H, W and b."""
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
+        """Return relu(A H W + add + b), (n, C), the cheaper product first; differentiable in H, W, b and add (n, C)."""
+
+    def product_order(self, H, f_out: int) -> Order:
+        """Return which product of A H W (F, f_out) a chain makes first: spmm_first or gemm_first. Collective at first."""
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return (m + g, F): own rows of H, then ghost rows, in the order of A's columns; differentiable in H.

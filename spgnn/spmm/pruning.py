@@ -86,6 +86,7 @@ class PrunedSpMM:
     def _kept_layer(self, A: DistSpMM, X, out_n) -> DistSpMM:
         layer = copy(A)
         layer.set_selected(np.flatnonzero(out_n))
+        layer.n = len(layer.selected)
         layer.fixed_input = FixedInput(X)
         layer.fixed_input.products[A.name] = layer.select(A.kept)
         return layer

@@ -11,8 +11,9 @@ from operator import attrgetter
 import torch
 
 from ..config.names import Norm
+from ..cost.schedule import Order
 from ..errors import UsageError
-from .autograd import Columns, Matmul, apply_chain
+from .autograd import Columns, Matmul, apply_chain, order_of
 from .dropout import Key, dropout, nth_key
 from .features import SparseRows
 from .fixed_input import FixedInput, cached_product, check_is_held
@@ -47,9 +48,13 @@ class Operator:
         """Return A H on own rows, differentiable in H."""
         return self.at() @ H
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
-        """Return relu(A H W + b); see LayerView.chain."""
-        return self.at().chain(H, W_FC, bias_C, relu)
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
+        """Return relu(A H W + add + b); see SpMM."""
+        return self.at().chain(H, W_FC, bias_C, relu, add)
+
+    def product_order(self, H, f_out: int) -> Order:
+        """Return which product of A H W comes first; see SpMM."""
+        return self.at().product_order(H, f_out)
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return own rows of H, then ghost rows; see SpMM."""
@@ -86,9 +91,12 @@ class InLayer:
         property(attrgetter(f"operator.{name}")) for name in ("order", "fixed_input", "sent_so_far")
     )
 
-    def apply(self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place | None = None) -> torch.Tensor:
-        """Return relu(A H + b), (n, F), outside of autograd."""
-        return self.operator.apply(H_mF, bias_F, relu, dtype, place or Place(self.layer, self.pass_name))
+    def apply(
+        self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place | None = None, add_nF=None
+    ) -> torch.Tensor:
+        """Return relu(A H + add + b), (n, F), outside of autograd."""
+        joined = {} if add_nF is None else {"add_nF": add_nF}
+        return self.operator.apply(H_mF, bias_F, relu, dtype, place or Place(self.layer, self.pass_name), **joined)
 
     def apply_sparse(self, S: SparseRows, place: Place | None = None) -> SparseRows:
         """Return A S as sparse rows."""
@@ -151,12 +159,13 @@ class LayerView(InLayer):
         check_is_held(H)
         return self.apply_sparse(H) if isinstance(H, SparseRows) else Matmul.apply(self, H)
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor:
-        """Return relu(A H W + bias), the order of the product chosen by the schedule.
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
+        """Return relu(A H W + add + bias), the order of the product chosen by the schedule; see SpMM. Collective."""
+        return apply_chain(self, H, W_FC, bias_C, relu, add)
 
-        H (m, F) tensor or SparseRows; W (F, C); differentiable in H, W and bias. Collective.
-        """
-        return apply_chain(self, H, W_FC, bias_C, relu)
+    def product_order(self, H, f_out: int) -> Order:
+        """Return which product of A H W comes first; see SpMM."""
+        return order_of(self, H, H.shape[1], f_out, cached_product(self, H) is not None)
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return (m + g, F): own rows of H, then ghost rows; see SpMM. Collective."""

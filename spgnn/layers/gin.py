@@ -1,0 +1,78 @@
+"""The graph isomorphism network: the sum of a node's row and its neighbours' rows, through two dense layers."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ..errors import check_integer
+from ..spmm.features import SparseRows
+from .layer import Layer, add_bias, hops_of, of_hidden
+from .sequence import make_stack
+from .stack import Stack
+
+
+class GIN(Layer):
+    """Z = act(relu(((1 + eps) H + A H) W_1 + b_1) W_2 + b), A the edges as they are.
+
+    Args:   f_in, f_out  widths F and C.
+            hidden     width of the inner layer, None: f_out.
+            eps        weight of the node's own row, less 1; train_eps: it is trained, from this value on.
+            act, bias, norm, residual  see Layer.end_with.
+    W_1 commutes with A: min(F, hidden) columns are exchanged each way. There is no batch normalisation, which would
+    see the rows of one rank.
+    Source: Xu et al. 2019, eq. (4.1).
+    """
+
+    operator = "none"
+    hops = 1
+    is_random = property(lambda self: hops_of(self) is None)
+
+    def __init__(
+        self,
+        f_in: int,
+        f_out: int,
+        hidden: int | None = None,
+        eps: float = 0.0,
+        train_eps: bool = False,
+        act: str | None = None,
+        bias: bool = True,
+        norm: str | None = None,
+        residual: bool = False,
+    ):
+        super().__init__(f_in, f_out)
+        hidden = f_out if hidden is None else hidden
+        check_integer("hidden", hidden, 1)
+        self.W_1, self.b_1 = self.weight(f_in, hidden), self.weight(hidden) if bias else None
+        self.W_2 = self.weight(hidden, f_out)
+        self.start = eps
+        self.eps = nn.Parameter(torch.tensor(float(eps))) if train_eps else float(eps)
+        self.end_with(act, bias, norm, residual)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw the weights; eps starts from its value again."""
+        super().initialise(generator)
+        if isinstance(self.eps, nn.Parameter):
+            nn.init.constant_(self.eps, self.start)
+
+    def forward(self, A, H_mF):
+        """Return the rows of own nodes, (n, C). Collective."""
+        own = A.select(H_mF)
+        if isinstance(H_mF, SparseRows):
+            U = A.chain(H_mF, self.W_1, self.b_1, relu=True, add=(1 + self.eps) * (own @ self.W_1))
+        elif A.product_order(H_mF, self.W_1.shape[1]) == "spmm_first":  # then one product with W_1
+            U = torch.relu(add_bias(((1 + self.eps) * own + A @ H_mF) @ self.W_1, self.b_1))
+        else:
+            U = H_mF @ self.W_1
+            U = torch.relu(add_bias((1 + self.eps) * A.select(U) + A @ U, self.b_1))
+        return self.finish(A, H_mF, add_bias(U @ self.W_2, self.b_C))
+
+    def extra_repr(self) -> str:
+        return f"{self.f_in} -> {self.W_2.shape[0]} -> {self.f_out}, act={self.act_name}"
+
+
+def gin_stack(f_in: int, n_classes: int, options) -> Stack:
+    """Return F -> hidden ... -> C; the last layer without activation, norm and residual."""
+    hidden = lambda f, c: GIN(f, c, train_eps=options.train_eps, **of_hidden(options))
+    last = lambda f, c: GIN(f, c, options.hidden, train_eps=options.train_eps, bias=options.bias)
+    return make_stack(f_in, n_classes, options, hidden, last)

@@ -1,0 +1,72 @@
+"""The multi-layer perceptron: dense layers on the rows of each node, which exchange nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from ..errors import check_integer
+from .layer import Layer, activation, add_bias, check_rate, hops_of, of_hidden
+from .stack import Stack
+
+
+class MLP(Layer):
+    """Z = act(... act(H W_1 + b_1) ... W_k + b_k): nothing between its products but `inner`, and act after the last.
+
+    Args:   f_in, f_out  widths F and C.
+            hidden   widths between the products, () for one product.
+            inner    activation between the products.
+            dropout  rate on what `inner` gives, in training.
+            act, bias, norm, residual  of the last product; bias of all; see Layer.end_with.
+    No row of another node is read. As a classifier behind other layers it is that of GraphSAINT, whose eq. (2) has a
+    ReLU on the logits; its code has none, and neither has this.
+    """
+
+    hops = 0
+    is_random = property(lambda self: self.dropout > 0 or hops_of(self) is None)
+
+    def __init__(
+        self,
+        f_in: int,
+        f_out: int,
+        hidden: Sequence[int] = (),
+        inner: str = "relu",
+        dropout: float = 0.0,
+        act: str | None = None,
+        bias: bool = True,
+        norm: str | None = None,
+        residual: bool = False,
+    ):
+        super().__init__(f_in, f_out)
+        self.inner_name, self.inner, self.dropout = inner, activation(inner), check_rate(dropout)
+        for width in hidden:
+            check_integer("hidden", width, 1)
+        widths = [f_in, *hidden, f_out]
+        self.W = nn.ParameterList([self.weight(f, c) for f, c in zip(widths, widths[1:])])
+        self.b = nn.ParameterList([self.weight(c) for c in hidden] if bias else [])
+        self.end_with(act, bias, norm, residual)
+
+    def forward(self, A, H_nF):
+        """Return the rows of own nodes, (n, C)."""
+        Z = H_nF
+        for number, W in enumerate(self.W[:-1]):
+            Z = self.inner(add_bias(Z @ W, self.b[number] if len(self.b) else None))
+            Z = A.drop(Z, self.dropout, draw=number + 1)
+        return self.finish(A, H_nF, add_bias(Z @ self.W[-1], self.b_C))
+
+    def extra_repr(self) -> str:
+        widths = [self.f_in, *(W.shape[1] for W in self.W)]
+        return f"{' -> '.join(map(str, widths))}, act={self.act_name}"
+
+
+def mlp_stack(f_in: int, n_classes: int, options) -> Stack:
+    """Return dense layers F -> hidden ... -> C; activation, norm and residual act on hidden layers alone."""
+    return Stack(*dense_layers(f_in, n_classes, options), dropout=options.dropout, input_dropout=options.input_dropout)
+
+
+def dense_layers(f_in: int, n_classes: int, options) -> list[MLP]:
+    """Return options.layers layers of one product each, F -> hidden ... -> C."""
+    widths = [f_in] + [options.hidden] * (options.layers - 1)
+    hidden = [MLP(f, c, **of_hidden(options)) for f, c in zip(widths, widths[1:])]
+    return [*hidden, MLP(widths[-1], n_classes, bias=options.bias)]

@@ -1,0 +1,51 @@
+"""Network in graph neural network: dense layers after a layer of another family."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from ..errors import check_integer
+from .gcn import GCN
+from .layer import Layer, add_bias, hops_of, of_hidden
+from .sequence import make_stack
+from .stack import Stack
+
+
+class NGNN(Layer):
+    """Z_0 = layer(A, H); Z_k = act(Z_(k-1) W_k + b_k); Z = Z_depth.
+
+    Args:   layer  a Layer; its normalisation, exchange and width are those of the whole.
+            depth  number of dense layers, each f_out wide.
+            act    of the dense layers; that of `layer` is its own.
+    Source: Song et al. 2021, eq. (2) and (3), which have the activation after the last dense layer too.
+    """
+
+    hops = property(lambda self: hops_of(self.layer))
+    is_chain = property(lambda self: self.layer.is_chain and hops_of(self) is not None)
+    is_random = property(lambda self: self.layer.is_random or hops_of(self) is None)
+    drops_input = property(lambda self: self.layer.drops_input)
+
+    def __init__(self, layer: Layer, depth: int = 1, act: str | None = "relu", bias: bool = True):
+        check_integer("depth", depth, 1)
+        super().__init__(layer.f_in, layer.f_out)
+        self.layer, self.operator, self.reads_input = layer, layer.operator, layer.reads_input
+        f = layer.f_out
+        self.W = nn.ParameterList([self.weight(f, f) for _ in range(depth)])
+        self.b = nn.ParameterList([self.weight(f) for _ in range(depth)] if bias else [])
+        self.end_with(act)
+
+    def forward(self, A, H_mF):
+        """Return the rows of own nodes, (n, C). Collective where the inner layer is."""
+        Z_nC = self.layer(A, H_mF)
+        for number, W_CC in enumerate(self.W):
+            Z_nC = self.act(add_bias(Z_nC @ W_CC, self.b[number] if len(self.b) else None))
+        return Z_nC
+
+    def extra_repr(self) -> str:
+        return f"{self.f_in} -> {self.f_out}, depth={len(self.W)}, act={self.act_name}"
+
+
+def ngnn_stack(f_in: int, n_classes: int, options) -> Stack:
+    """Return GCN layers F -> hidden ... -> C, with options.dense dense layers after each hidden one."""
+    make = lambda f, c: NGNN(GCN(f, c, **of_hidden(options)), options.dense, options.act, options.bias)
+    return make_stack(f_in, n_classes, options, make, lambda f, c: GCN(f, c, bias=options.bias))

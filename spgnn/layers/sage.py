@@ -1,0 +1,87 @@
+"""GraphSAGE: a node's own row and an aggregate of its neighbours' rows have weights of their own."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from ..config.names import Norm
+from ..errors import UsageError
+from .layer import Layer, add_bias, check_choice, hops_of, of_hidden
+from .sequence import make_stack
+from .stack import Stack
+
+OPERATORS: dict[str, Norm] = {"mean": "row", "sum": "none", "gcn": "row_loops", "max": "none"}
+COMBINE = ("add", "cat")
+
+
+class SAGE(Layer):
+    """Z = act(H W_s + M(H) W_n + b); with combine = cat, act([H W_s | M(H) W_n] + b), halves of f_out.
+
+    Args:   f_in, f_out  widths F and C.
+            aggregator  mean: M(H) = D^-1 A H; sum: A H; gcn: D^-1 (A + I) H, without H W_s;
+                        max: the largest entry of relu(H W_p + b_p) over the neighbours, 0 without any.
+            combine     add or cat.
+            pool        of max: the width of H W_p, None: f_out; 0: the entries of H itself, which must be dense.
+            act, bias, norm, residual  see Layer.end_with.
+    The weights of edges count in mean, sum and gcn. One exchange of min(F, C) columns each way, of F x W_p's with max.
+    Source: Hamilton et al. 2017, Algorithm 1 and eq. (2), (3); cat: GraphSAINT (parallel), eq. (1).
+    """
+
+    hops = 1
+    is_chain = property(lambda self: self.aggregator != "max" and self.combine == "add" and hops_of(self) is not None)
+    is_random = property(lambda self: hops_of(self) is None)
+
+    def __init__(
+        self,
+        f_in: int,
+        f_out: int,
+        aggregator: Literal["mean", "sum", "gcn", "max"] = "mean",
+        combine: Literal["add", "cat"] = "add",
+        pool: int | None = None,
+        act: str | None = None,
+        bias: bool = True,
+        norm: str | None = None,
+        residual: bool = False,
+    ):
+        super().__init__(f_in, f_out)
+        check_choice("aggregator", aggregator, tuple(OPERATORS))
+        check_choice("combine", combine, COMBINE)
+        if combine == "cat" and (f_out < 2 or aggregator == "gcn"):
+            problem = "gcn has no product of its own rows" if aggregator == "gcn" else f"f_out = {f_out} has no halves"
+            raise UsageError(f"combine = cat: {problem}; use combine = add")
+        if pool is not None and aggregator != "max":
+            raise UsageError(f"pool = {pool} is an option of aggregator = max; {aggregator} has none")
+        self.aggregator, self.combine, self.operator = aggregator, combine, OPERATORS[aggregator]
+        f_s = f_out - f_out // 2 if combine == "cat" else f_out
+        f_n = f_out - f_s if combine == "cat" else f_out
+        pooled = (f_out if pool is None else pool) if aggregator == "max" else 0
+        self.W_FP = self.weight(f_in, pooled) if pooled else None
+        self.b_P = self.weight(pooled) if pooled and bias else None
+        self.W_n = self.weight(pooled or f_in, f_n)
+        self.W_s = None if aggregator == "gcn" else self.weight(f_in, f_s)
+        self.end_with(act, bias, norm, residual)
+
+    def forward(self, A, H_mF):
+        """Return the rows of own nodes, (n, C). Collective."""
+        own = None if self.W_s is None else A.select(H_mF) @ self.W_s
+        if self.aggregator != "max" and self.combine == "add":
+            return self.chained(A, H_mF, self.W_n, own)
+        if self.aggregator == "max":
+            P_mP = H_mF if self.W_FP is None else torch.relu(add_bias(H_mF @ self.W_FP, self.b_P))
+            neighbours = A.maximum(P_mP) @ self.W_n
+        else:
+            neighbours = A.chain(H_mF, self.W_n)
+        Z_nC = own + neighbours if self.combine == "add" else torch.cat([own, neighbours], dim=1)
+        return self.finish(A, H_mF, add_bias(Z_nC, self.b_C))
+
+    def extra_repr(self) -> str:
+        return f"{self.f_in} -> {self.f_out}, {self.aggregator}, {self.combine}, act={self.act_name}"
+
+
+def sage_stack(f_in: int, n_classes: int, options) -> Stack:
+    """Return F -> hidden ... -> C; the last layer adds, without activation, norm and residual."""
+    hidden = lambda f, c: SAGE(f, c, options.aggregator, options.combine, **of_hidden(options))
+    last = lambda f, c: SAGE(f, c, options.aggregator, bias=options.bias)
+    return make_stack(f_in, n_classes, options, hidden, last)

@@ -1,0 +1,172 @@
+"""Layers of each family are the equations of their papers, written out densely."""
+
+import numpy as np
+import pytest
+import torch
+from dense_model import dense_operator_of, gradients_are_the_dense_ones
+from graphs import dense_operator, random_graph
+from worlds import parallel
+
+from spgnn.config import TrainConfig
+from spgnn.errors import ShapeError, UsageError
+from spgnn.layers import GCN, GIN, MLP, NGNN, SAGE, Stack
+from spgnn.layers.registry import ModelSpec
+
+GRAPH = random_graph(n=20, edges=60, use="directed", weighted=True)
+A = dense_operator_of(GRAPH, "gcn")
+X = torch.tensor(GRAPH.X)
+
+
+def matrix(how):
+    return torch.from_numpy(dense_operator(GRAPH, how))
+
+
+def run(layer):
+    """The layer on X in a Stack, with biases that are not zero."""
+    stack = Stack(layer).double().eval()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            if parameter.ndim < 2:
+                parameter.add_(torch.linspace(0.1, 0.5, parameter.numel()).view(parameter.shape))
+        return stack(A, X)
+
+
+def near(ours, expected):
+    torch.testing.assert_close(ours, expected.detach(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("aggregator, how", [("mean", "row"), ("sum", "none"), ("gcn", "row_loops")])
+def test_sage_adds_a_nodes_own_row_and_its_neighbours(aggregator, how):
+    layer = SAGE(6, 5, aggregator, act="relu")
+    Z = run(layer)
+    own = 0 if aggregator == "gcn" else X @ layer.W_s
+    near(Z, torch.relu(own + matrix(how) @ X @ layer.W_n + layer.b_C))
+
+
+def test_the_mean_of_neighbours_is_over_their_number_or_weight():
+    layer = SAGE(6, 5, bias=False)
+    Z, i = run(layer), 3
+    weights = GRAPH.A.toarray()[i]
+    mean = torch.from_numpy(np.average(GRAPH.X, axis=0, weights=weights))
+    near(Z[i], X[i] @ layer.W_s + mean @ layer.W_n)
+    alone = int(np.flatnonzero(GRAPH.A.toarray().sum(1) == 0)[0])
+    near(Z[alone], X[alone] @ layer.W_s)
+
+
+def test_sage_puts_both_side_by_side_and_the_norm_sees_the_whole_row():
+    layer = SAGE(6, 5, combine="cat", norm="layer", act="elu")
+    Z = run(layer)
+    assert (layer.W_s.shape, layer.W_n.shape) == ((6, 3), (6, 2))
+    joined = torch.cat([X @ layer.W_s, matrix("row") @ X @ layer.W_n], dim=1) + layer.b_C
+    near(Z, torch.nn.functional.elu(layer.norm(joined)))
+
+
+@pytest.mark.parametrize("hidden", [None, 4, 9])
+def test_gin_is_an_mlp_of_the_sum(hidden):
+    layer = GIN(6, 5, hidden=hidden, eps=0.25, act="tanh")
+    Z = run(layer)
+    summed = 1.25 * X + matrix("none") @ X
+    near(Z, torch.tanh(torch.relu(summed @ layer.W_1 + layer.b_1) @ layer.W_2 + layer.b_C))
+
+
+def test_eps_is_a_weight_where_it_is_trained_and_starts_anew():
+    layer = GIN(6, 5, eps=0.25, train_eps=True)
+    assert [name for name, _ in layer.named_parameters() if name == "eps"] and not isinstance(
+        GIN(6, 5).eps, torch.nn.Parameter
+    )
+    layer.eps.data.fill_(7)
+    layer.initialise(torch.Generator().manual_seed(0))
+    assert float(layer.eps.detach()) == 0.25
+
+
+def test_ngnn_has_dense_layers_after_its_layer():
+    layer = NGNN(GCN(6, 5), depth=2, act="tanh")
+    Z = run(layer)
+    inner = A.A @ X @ layer.layer.W_FC + layer.layer.b_C
+    near(Z, torch.tanh(torch.tanh(inner @ layer.W[0] + layer.b[0]) @ layer.W[1] + layer.b[1]))
+
+
+def test_mlp_has_an_activation_between_its_products():
+    layer = MLP(6, 3, hidden=(5, 4), residual=True)
+    Z = run(layer)
+    H = torch.relu(torch.relu(X @ layer.W[0] + layer.b[0]) @ layer.W[1] + layer.b[1])
+    near(Z, H @ layer.W[2] + layer.b_C)
+    assert [tuple(W.shape) for W in layer.W] == [(6, 5), (5, 4), (4, 3)]
+
+
+@pytest.mark.parametrize("jump", ["cat", "max"])
+def test_the_last_layer_reads_all_layers_before_it(jump):
+    model = Stack(GCN(6, 4, act="relu"), GCN(4, 4), MLP(8 if jump == "cat" else 4, 3), jump=jump).double().eval()
+    one = model.layers[0](A, X)
+    outputs = [one, model.layers[1](A, one)]
+    joined = torch.cat(outputs, dim=1) if jump == "cat" else torch.maximum(*outputs)
+    near(model(A, X), model.layers[2](A, joined))
+    near(model.embed(A, X), joined)
+
+
+def test_weights_of_every_family_are_drawn_from_the_seed_alone():
+    make = lambda: Stack(SAGE(6, 5, combine="cat"), GIN(5, 4, train_eps=True), NGNN(GCN(4, 4)), MLP(4, 3, (5,)))
+    one, two = make(), make()
+    assert all(torch.equal(p, q) for p, q in zip(one.parameters(), two.parameters()))
+    two.initialise(1)
+    changed = {name for (name, p), q in zip(one.named_parameters(), two.parameters()) if not torch.equal(p, q)}
+    assert changed == {name for name, p in one.named_parameters() if p.ndim == 2}
+
+
+def built(**options):
+    """Kind, f_in and f_out of the layers that options make, and the model."""
+    model = ModelSpec.of(TrainConfig(**options), 6, 4).build()
+    return [(type(layer).__name__, layer.f_in, layer.f_out) for layer in model.layers], model
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage", "gin", "ngnn"])
+def test_options_make_hidden_layers_and_a_last_one(name):
+    kind = {"gcn": "GCN", "sage": "SAGE", "gin": "GIN", "ngnn": "NGNN"}[name]
+    last = "GCN" if name == "ngnn" else kind
+    layers, model = built(model=name, hidden=5, layers=3, act="elu", dropout=0.2, input_dropout=False)
+    assert layers == [(kind, 6, 5), (kind, 5, 5), (last, 5, 4)]
+    assert [layer.act_name for layer in model.layers] == ["elu", "elu", "none"]
+    assert (model.dropout, model.input_dropout, model.jump) == (0.2, False, None)
+    joined, model = built(model=name, hidden=5, layers=3, jump="cat")
+    assert joined[-1] == (last, 10, 4) and model.jump == "cat"
+    joined, _ = built(model=name, hidden=5, layers=2, jump="max", classifier=True, bias=False)
+    assert joined == [(kind, 6, 5), (kind, 5, 5), ("MLP", 5, 4)]
+
+
+def test_options_of_one_family_reach_its_layers():
+    model = built(model="sage", hidden=6, aggregator="sum", combine="cat", norm="layer", residual=True)[1]
+    assert [(layer.aggregator, layer.combine) for layer in model.layers] == [("sum", "cat"), ("sum", "add")]
+    assert model.layers[0].residual and model.layers[0].norm is not None and model.layers[1].norm is None
+    assert all(isinstance(layer.eps, torch.nn.Parameter) for layer in built(model="gin", train_eps=True)[1].layers)
+    assert [len(layer.W) for layer in built(model="ngnn", dense=3)[1].layers[:1]] == [3]
+    assert built(model="mlp", hidden=5, layers=3)[0] == [("MLP", 6, 5), ("MLP", 5, 5), ("MLP", 5, 4)]
+
+
+@parallel([1, 3], mpi=[])
+@pytest.mark.parametrize("make", [
+    lambda: Stack(SAGE(6, 5, act="relu"), SAGE(5, 3, "sum")),
+    lambda: Stack(SAGE(6, 4, "gcn"), NGNN(GCN(4, 3), act=None)),
+], ids=["sage", "ngnn"])  # fmt: skip
+def test_gradients_of_pruned_steps_are_the_dense_ones(comm, make):
+    for keep in (True, False):
+        trainer = gradients_are_the_dense_ones(comm, GRAPH, make, "gcn", "always", method="random", keep=keep)
+        assert trainer.steps.rows.is_pruned
+
+
+@pytest.mark.parametrize("make, error, message", [
+    (lambda: SAGE(6, 4, "median"), UsageError, "aggregator = 'median' is not known"),
+    (lambda: SAGE(6, 4, combine="concat"), UsageError, "combine = 'concat' is not known; did you mean 'cat'"),
+    (lambda: SAGE(6, 4, "gcn", combine="cat"), UsageError, "gcn has no product of its own rows; use combine = add"),
+    (lambda: SAGE(6, 1, combine="cat"), UsageError, "f_out = 1 has no halves"),
+    (lambda: SAGE(6, 4, pool=3), UsageError, "pool = 3 is an option of aggregator = max"),
+    (lambda: NGNN(GCN(6, 4), depth=0), UsageError, "depth"),
+    (lambda: MLP(6, 4, dropout=1.0), UsageError, "dropout = 1.0; expected"),
+    (lambda: MLP(6, 4, hidden=(0,)), UsageError, "hidden"),
+    (lambda: GIN(6, 4, hidden=0), UsageError, "hidden"),
+    (lambda: Stack(GCN(6, 4), GCN(4, 3), jump="sum"), UsageError, "jump = 'sum' is not known"),
+    (lambda: Stack(GCN(6, 4), GCN(4, 5), MLP(5, 3), jump="max"), ShapeError, "jump = max needs layers of one width; got 4, 5"),
+    (lambda: Stack(GCN(6, 4), GCN(4, 5), MLP(5, 3), jump="cat"), ShapeError, "layer 3 reads 5 columns, with jump = cat the layers before it write 9"),
+], ids=str)  # fmt: skip
+def test_arguments_that_do_not_fit_are_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

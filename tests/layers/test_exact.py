@@ -1,0 +1,117 @@
+"""Every family has the gradients and logits of the dense model on any ranks, and sends the bytes that a dry run predicts."""
+
+import pytest
+import torch
+from dense_model import gradients_are_the_dense_ones
+from graphs import random_graph
+from worlds import parallel, some
+
+from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
+from spgnn.distgraph import distribute
+from spgnn.layers import GCN, GIN, MLP, NGNN, SAGE, Layer, Stack
+from spgnn.spmm.counts import sent_bytes
+from spgnn.training.trainer import Trainer
+
+
+class Joined(Layer):
+    """relu(A H W + H V + b) by add, the gradient of which is taken too."""
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W, self.V, self.b = self.weight(f_in, f_out), self.weight(f_in, f_out), self.weight(f_out)
+
+    def forward(self, A, H):
+        return A.chain(H, self.W, self.b, relu=True, add=A.select(H) @ self.V)
+
+
+def stack(first, second, **options):
+    return lambda: Stack(first(6, 5), second(5, 3), **options)
+
+
+def wide(first, second, **options):
+    return lambda: Stack(first(6, 4), second(4, 7), GCN(7, 3), **options)
+
+
+MODELS = {
+    "add": stack(Joined, GCN),
+    "add, wide": wide(Joined, Joined),
+    "sage": stack(lambda f, c: SAGE(f, c, act="relu"), SAGE),
+    "sage, wide": wide(SAGE, lambda f, c: SAGE(f, c, "sum", act="tanh", norm="layer")),
+    "sage gcn": stack(lambda f, c: SAGE(f, c, "gcn", act="relu"), lambda f, c: SAGE(f, c, "gcn", bias=False)),
+    "sage cat": stack(lambda f, c: SAGE(f, c, combine="cat", act="elu"), lambda f, c: SAGE(f, c, residual=True)),
+    "gin": stack(lambda f, c: GIN(f, c, eps=0.5, act="relu"), lambda f, c: GIN(f, c, hidden=9)),
+    "gin, trained eps": wide(lambda f, c: GIN(f, c, train_eps=True), lambda f, c: GIN(f, c, train_eps=True, eps=-0.5)),
+    "ngnn": stack(lambda f, c: NGNN(GCN(f, c, act="relu"), 2), lambda f, c: NGNN(SAGE(f, c), act=None, bias=False)),
+    "mlp first": stack(lambda f, c: MLP(f, c, (4,), dropout=0.5, act="relu"), GCN),
+    "mlp last": stack(lambda f, c: GCN(f, c, act="relu"), lambda f, c: MLP(f, c, (7, 4), bias=False)),
+    "jump cat": lambda: Stack(GCN(6, 5, act="relu"), SAGE(5, 4, act="relu"), GCN(9, 3), jump="cat", dropout=0.3),
+    "jump max": lambda: Stack(GCN(6, 5, act="relu"), GCN(5, 5, act="tanh"), MLP(5, 3), jump="max"),
+}
+
+
+@parallel([1, 2, 3, 4], mpi=[2])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_and_logits_are_the_dense_ones(comm, scheme, name):
+    c = 2 if comm.size == 4 and scheme != "columns" else 1
+    for sparse in some(comm, (False, True)):
+        graph = random_graph(use="directed", weighted=not sparse, sparse=sparse)
+        options = {"method": "random", "scheme": scheme, "replication": c}
+        gradients_are_the_dense_ones(comm, graph, MODELS[name], "gcn", **options)
+
+
+@parallel([3], mpi=[])
+@pytest.mark.parametrize("name", MODELS)
+def test_so_they_are_under_dropout_and_without_a_cached_product(comm, name):
+    graph = random_graph(use="undirected")
+
+    def dropped():
+        model = MODELS[name]()
+        model.dropout = 0.4
+        return model
+
+    gradients_are_the_dense_ones(comm, graph, dropped, "gcn", method="random")
+    gradients_are_the_dense_ones(comm, graph, MODELS[name], "gcn", method="random", keep=False)
+
+
+@parallel([2, 4], mpi=[])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_bytes_of_a_step_are_the_predicted_ones(comm, name):
+    graph = random_graph(use="undirected")
+    for keep in (True, False):
+        c = 2 if comm.size == 4 else 1
+        dgraph = distribute(graph, comm, method="random", keep=keep, replication=c, dtype=torch.float64)
+        trainer = Trainer(MODELS[name](), dgraph, TrainConfig(split="given", prune="never"))
+        rows, run = trainer.steps.rows, trainer.steps.rows.run
+        assert run is not None, rows.problem
+        trainer.step(1)
+        comm.traffic.reset()
+        trainer.step(2)
+        predicted = {}
+        for p in run.of_pass("forward", "backward"):
+            label = f"layer {p.layer} {p.pass_name}"
+            predicted[label] = predicted.get(label, 0) + sent_bytes(rows.layer(p.layer), p.width, p.pass_name, p.rows)
+        counted = {}
+        for label in comm.traffic.labels():
+            if label.startswith("layer"):
+                whole = label.removesuffix(" sum")
+                counted[whole] = counted.get(whole, 0) + int(comm.traffic.sent_bytes(label=label).sum())
+        assert {k: v for k, v in counted.items() if v} == {k: v for k, v in predicted.items() if v}
+
+
+def widths(model, **options):
+    """Layer, pass and width of the products of a step that are not cached."""
+    dgraph = distribute(random_graph(n=60), SelfCommunicator(), **options)
+    run = Trainer(model, dgraph, TrainConfig(prune="never", split="given")).steps.rows.run
+    return [(p.layer, p.pass_name[0], p.width) for p in run.of_pass("forward", "backward")]
+
+
+def test_a_family_sends_the_rows_that_its_equation_needs():
+    both = lambda layer, width: [(layer, "f", width), (layer, "b", width)]
+    for make in (SAGE, lambda f, c: SAGE(f, c, "sum"), GIN, lambda f, c: NGNN(GCN(f, c))):
+        assert widths(Stack(make(6, 9), make(9, 4), MLP(4, 3))) == both(2, 4)  # A X is cached; then min(F, C)
+        assert sorted(widths(Stack(make(6, 4), make(4, 9), MLP(9, 3)))) == sorted(both(2, 4))
+    assert widths(Stack(SAGE(6, 8, combine="cat"), SAGE(8, 6, combine="cat"), MLP(6, 3))) == both(2, 3)
+    assert widths(Stack(MLP(6, 9), GCN(9, 3))) == both(2, 3)
+    assert widths(Stack(GCN(6, 9), GCN(9, 8), MLP(17, 3), jump="cat")) == both(2, 8)

@@ -43,8 +43,8 @@ def from_scipy(A, **fields) -> Graph:
     nnz = A.nnz
     if A.format == "csr" and A.has_canonical_format:
         A = sp.csr_array((A.data, A.indices, A.indptr), shape=A.shape)
-    else:
-        A = sp.csr_array(A.copy())
+    else:  # sums of small integers would wrap around
+        A = sp.csr_array(A.astype(np.int64) if A.dtype.kind in "iu" else A.copy())
         A.sum_duplicates()
     meta = {"duplicates": nnz - A.nnz} | fields.pop("meta", {})
     return Graph(sp.csr_array((as_weights(A.data), A.indices, A.indptr), shape=A.shape), meta=meta, **fields)
@@ -138,6 +138,10 @@ def from_object(source) -> Graph:
         _check_not_pairs(source)
         if len(source) == 2:
             return from_coo(*source)
+        if len(source) == 3:
+            raise InputError(
+                "got a sequence of 3; expected (src, dst): give weights as spgnn.graph_from_coo(src, dst, weights=weights)"
+            )
     if isinstance(source, np.ndarray) and source.ndim == 2:
         if source.shape[0] != 2 and source.shape[1] == 2:
             raise InputError(f"got edges of shape {source.shape}; expected (2, E), sources and targets: see edges.T")
@@ -169,13 +173,21 @@ def _check_not_pairs(source: tuple | list) -> None:
 
 
 def as_array(values) -> np.ndarray:
-    """Return values as a NumPy array; a torch tensor is detached and copied to the CPU, bfloat16 as float32."""
+    """Return values as a NumPy array; a torch tensor is detached and copied to the CPU, bfloat16 as float32.
+
+    Raises: GraphError for a sparse tensor, masked entries, and rows of different lengths.
+    """
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if getattr(values, "is_sparse", False) or "sparse" in str(getattr(values, "layout", "")):
             raise GraphError("a sparse torch tensor is not supported here; use .to_dense(), or a scipy CSR")
         values = (values.float() if str(getattr(values, "dtype", "")) == "torch.bfloat16" else values).numpy()
-    return np.asarray(values)
+    if np.ma.is_masked(values):
+        raise GraphError("an array with masked entries is not supported here; use .filled(value), or select entries")
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise GraphError(f"cannot be made an array: {error}") from None
 
 
 def split_of_masks(masks: dict[str, np.ndarray]) -> np.ndarray | None:
@@ -220,6 +232,8 @@ def _check_range(ids: np.ndarray, n: int) -> None:
 
 
 def _features(X: np.ndarray) -> np.ndarray:
+    if X.dtype.kind not in "biuf":
+        raise GraphError(f"features hold {X.dtype}; expected real numbers")
     X = X[:, None] if X.ndim == 1 else X
     return X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
 

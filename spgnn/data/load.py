@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from ..errors import FormatError, GraphError, InputError, UsageError
 from ..graph import Graph
-from .arrays import from_object
+from .arrays import as_array, from_object
 from .formats import Progress
 from .readers.make_graph import roles_of, whole_labels
 from .readers.npz import is_zip, read_npy
@@ -77,7 +77,7 @@ def _split(split, graph: Graph) -> np.ndarray:
 def _opened(what: str, value) -> tuple[str, Any]:
     """Return (name for messages, array or CSR) of a path or of an array."""
     if not isinstance(value, (str, Path)):
-        return what, value if sp.issparse(value) else np.asarray(value)
+        return what, _numbers(what, value if sp.issparse(value) else _array(what, value))
     path = Path(value)
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected the {what} as .npy{' or .npz' if what == 'features' else ''}")
@@ -87,9 +87,22 @@ def _opened(what: str, value) -> tuple[str, Any]:
         array = read_csr_features(path)
     else:
         raise FormatError(f"{path}: is an .npz; expected the {what} as .npy")
-    if array.dtype.kind not in "biuf":
-        raise FormatError(f"{path}: holds {array.dtype}; expected numbers")
+    array = _numbers(str(path), array)
     return str(path), array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _array(what: str, value) -> np.ndarray:
+    try:
+        return as_array(value)
+    except GraphError as error:
+        raise FormatError(f"{what}: {error}") from None
+
+
+def _numbers(where: str, array):
+    """Return an array or CSR of real numbers. Raises: FormatError for other types."""
+    if array.dtype.kind not in "biuf":
+        raise FormatError(f"{where}: holds {array.dtype}; expected numbers")
+    return array
 
 
 def _misfit(where: str, array, graph: Graph, expected: str) -> FormatError:

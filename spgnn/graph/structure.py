@@ -39,6 +39,8 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
         data = np.asarray(weights)
         if data.shape != src.shape:
             raise GraphError(f"weights has shape {data.shape}, expected {src.shape}")
+        if data.dtype.kind not in "biuf":
+            raise GraphError(f"weights hold {data.dtype}; expected real numbers")
         data = data if data.dtype == np.float64 else as_weights(data)
     if n > LARGEST_PAIRED:
         raise GraphError(f"{n} nodes; a graph in memory has at most {LARGEST_PAIRED}")

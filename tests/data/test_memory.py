@@ -126,6 +126,44 @@ def test_scipy_of_every_format_gives_the_same_graph(format, make):
     assert graph.digest() == expected.digest() and graph.A.data.dtype == np.float32
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64])
+def test_sums_of_duplicates_do_not_wrap_around(dtype):
+    data, columns = np.full(3, 100, dtype), [1, 1, 1]
+    coo, csr = sp.coo_array((data, ([0, 0, 0], columns))), sp.csr_array((data, columns, [0, 3, 3]), shape=(2, 2))
+    coo.resize((2, 2))
+    assert load_graph(coo).A[0, 1] == load_graph(csr).A[0, 1] == 300
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: graph_from_coo([0], [1], weights=[1j]), "weights hold complex128; expected real numbers"),
+        (lambda: graph_from_coo([0], [1], weights=["a"]), "weights hold <U1; expected real numbers"),
+        (lambda: load_graph(([0], [1]), features=[[1j], [2]]), "features: holds complex128; expected numbers"),
+        (lambda: load_graph(([0], [1]), features=[["a"], ["b"]]), "features: holds <U1; expected numbers"),
+        (lambda: load_graph(([0], [1]), features=[[1], [1, 2]]), "features: cannot be made an array"),
+        (
+            lambda: load_graph(([0], [1]), features=np.array([["2026-01-01"]] * 2, "M8[D]")),
+            "features: holds datetime64",
+        ),
+        (lambda: load_graph(np.ma.array(EDGES, mask=EDGES == 2)), "masked entries is not supported"),
+        (lambda: load_graph(([0], [1], [0.5])), r"expected \(src, dst\): give weights as spgnn.graph_from_coo"),
+        (lambda: from_pyg(Data(edge_index=Tensor(EDGES), x=Tensor(np.ones((4, 2)) * 1j))), "features hold complex128"),
+    ],
+)
+def test_values_that_are_no_real_numbers_are_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_tensors_may_be_features_labels_and_split():
+    torch = pytest.importorskip("torch")
+    X, y, split = torch.ones(2, 3, requires_grad=True), torch.tensor([0, 1]), torch.tensor([0, 2], dtype=torch.int8)
+    for values in (X, X.bfloat16()):
+        graph = load_graph(([0], [1]), features=values, labels=y, split=split)
+        assert graph.X.tolist() == [[1] * 3] * 2 and graph.y.tolist() == [0, 1] and graph.split.tolist() == [0, 2]
+
+
 def test_scipy_duplicates_are_summed_and_counted():
     A = sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
     graph = from_scipy(A)

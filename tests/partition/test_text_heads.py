@@ -132,6 +132,9 @@ def test_one_title_is_dropped_and_a_second_is_a_bad_line(tmp_path):
         (b"# made today\nUnnamed: 0,src,dst\n0,5,7\n", "e.csv:2: the first column has no name"),
         (b"src,dst,time\n5,7,1000\n", "e.csv:1: names 'src', 'dst', 'time', and the edges have 3 columns; the third is read as weight if"),
         (b"weight,src,dst\n1,5,7\n", "e.csv:1: names 'weight', 'src', 'dst', and"),
+        (b"Target,Source\n5,7\n", "e.csv:1: names 'Target' before 'Source', but the first column is read as source"),
+        (b"dst,src,weight\n5,7,2\n", "e.csv:1: names 'dst' before 'src'"),
+        (b"src,dst,weight\n5,7,\n6,7,2\n", "e.csv:1: names a third column, 'weight', but the first edge has none"),
         (b"src dst\n5 7 1\n", "e.csv:1: names 'src', 'dst', and the edges have 3 columns; the third is read as weight if"),
     ],
 )  # fmt: skip
@@ -144,9 +147,13 @@ def test_names_of_columns_that_are_no_edges_are_refused_by_every_reader(tmp_path
         with pytest.raises(FormatError) as caught:
             read(path)
         assert message in str(caught.value)
-    assert ("index=False, or name the columns" if "no name" in message else "weight, weights, edge_weight") in str(
-        caught.value
-    )
+    fixes = {
+        "no name": "index=False, or name the columns",
+        "before": "swap the columns",
+        "a third": "fill or remove it",
+    }
+    fix = next((fix for what, fix in fixes.items() if what in message), "weight, weights, edge_weight")
+    assert fix in str(caught.value)
 
 
 @pytest.mark.parametrize(

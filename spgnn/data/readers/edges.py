@@ -22,6 +22,7 @@ COMMENT_LINES = comment_lines("#%")
 BOM = b"\xef\xbb\xbf"
 HEADER = re.compile(rb"nodes:?\s*(\d{1,18})[\s,|]+edges:?\s*(\d{1,18})", re.IGNORECASE)
 COLUMNS = "source, target and perhaps a weight"
+SOURCE_NAMES, TARGET_NAMES = ("source", "src", "from"), ("target", "dst", "destination", "to")
 WEIGHT_NAMES = ("weight", "weights", "edge_weight", "w", "value", "val")  # of a third column
 
 
@@ -149,6 +150,16 @@ def _check_names(where: str, names: list[str], n_columns: int) -> None:
             f"write the file with index=False, or name the columns: {COLUMNS}"
         )
     names = [name for name in names if name]
+    first, second, third = (name.lower() for name in (*names, "", "", "")[:3])
+    if first in TARGET_NAMES and second in SOURCE_NAMES:
+        raise FormatError(
+            f"{where}: names {names[0]!r} before {names[1]!r}, but the first column is read as source, the second as "
+            "target; swap the columns, or the names"
+        )
+    if n_columns == 2 and third in WEIGHT_NAMES:
+        raise FormatError(
+            f"{where}: names a third column, {names[2]!r}, but the first edge has none; fill or remove it"
+        )
     if n_columns == 3 and (len(names) != 3 or names[2].lower() not in WEIGHT_NAMES):
         raise FormatError(
             f"{where}: names {', '.join(map(repr, names))[:200]}, and the edges have 3 columns; the third is read as weight "

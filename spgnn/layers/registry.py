@@ -40,6 +40,7 @@ def _built_in(name: str, module: str, *options: str) -> Family:
     return Family(options, make)
 
 
+LISTED = "layers"  # a ModelSpec of layers that are listed: [class, keywords] of each, and jump
 DENSE = ("hidden", "layers", "act", "bias", "dropout", "input_dropout")
 DEEP = (*DENSE, "norm", "residual", "jump", "classifier")
 FAMILIES = {
@@ -88,6 +89,7 @@ def family(name: str, *options: str) -> Callable[[Build], Build]:
 class ModelSpec:
     """Family and arguments of a model: JSON values that rebuild it without its weights.
 
+    family     its name, or `layers`, of a model that from_pyg made.
     arguments  f_in, n_classes and the options of the family; an option that is missing has its default.
     """
 
@@ -109,6 +111,8 @@ class ModelSpec:
 
         Raises: UsageError for a family that is not known, and for arguments that are unknown or out of bounds.
         """
+        if self.family == LISTED:
+            return _stack_of(self.arguments)
         family, options = _family(self.family), dict(self.arguments)
         sizes = [options.pop(name, None) for name in ("f_in", "n_classes")]
         for name, size in zip(("f_in", "n_classes"), sizes):
@@ -168,6 +172,17 @@ def _norms(config: TrainConfig) -> list[Norm | None]:
             f"{' and '.join(str(norm) for norm in norms)}; omit --operator"
         )
     return norms
+
+
+def _stack_of(arguments: dict[str, Any]) -> Stack:
+    """Return the Stack of layers that from_pyg listed."""
+    home = import_module(__package__)
+    layers = []
+    for name, keywords in arguments["layers"]:
+        if name not in home.CONVERTED:
+            raise UsageError(f"layer {name!r} is not known{nearest(str(name), home.CONVERTED)}")
+        layers.append(getattr(home, name)(**keywords))
+    return home.Stack(*layers, jump=arguments["jump"])
 
 
 def _family(name: str) -> Family:

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-_HOME = {"run": "train", "predict": "prediction"}
+_HOME = {"run": "train", "predict": "prediction", "save_run": "converted"}
 __all__ = list(_HOME)
 
 

@@ -53,7 +53,9 @@ def predict(
     if config.partition and (source is not None or not together(comm, _fits, config, comm.size)):
         config = replace(config, partition="")
     opened = open_source(source or graph, config, comm)
-    dgraph = distribute_source(opened, replace(config, threads=set_threads(comm, config.threads)), comm)
+    operator = spec.operator() if config.operator == "auto" else config.operator
+    how = replace(config, operator=operator, threads=set_threads(comm, config.threads))
+    dgraph = distribute_source(opened, how, comm)
     model = together(comm, _model, spec, state, dgraph)
     if embeddings and len(model.layers) == 1:
         raise UsageError("--embeddings: a model of one layer has none, the input of its last layer is X")

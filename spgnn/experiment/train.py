@@ -63,7 +63,8 @@ def run(
         together(comm, load_machine, config.machine, root=0)
         opened = open_source(source, config, comm)
         with held_folder(config, comm) as folder:
-            dgraph = distribute_source(opened, replace(config, threads=set_threads(comm, config.threads)), comm)
+            how = replace(config, operator=operator_of(config), threads=set_threads(comm, config.threads))
+            dgraph = distribute_source(opened, how, comm)
             del opened  # and with it the owners of all nodes
             return _train_into(folder, source, config, comm, dgraph, report, recorder)
 
@@ -114,10 +115,9 @@ def open_source(source: str, config: TrainConfig, comm) -> Source | None:
 
 
 def distribute_source(source: Source | None, config: TrainConfig, comm) -> DistGraph:
-    """Distribute what open_source returned; --threads must be the number of this rank's threads. Collective."""
+    """Distribute what open_source returned; the options name the operator and the threads of this rank. Collective."""
     given = source if isinstance(source, PartitionFolder) else partial(_read, source, config)
-    how = select(Distribution, replace(config, operator=operator_of(config)))
-    return make_dgraph(given, comm, None, how)
+    return make_dgraph(given, comm, None, select(Distribution, config))
 
 
 def _find(source: str, config: TrainConfig) -> Source:

@@ -20,7 +20,7 @@ _HOME = {
     "NGNN": "ngnn",
     "MLP": "mlp",
     "family": "registry",
-    "from_pyg": "from_pyg",
+    "from_pyg": "pyg",
 }
 CONVERTED = ("GCN", "SAGE", "GAT", "GIN", "MLP")  # what from_pyg makes
 __all__ = [*_HOME]

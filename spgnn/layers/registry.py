@@ -121,10 +121,23 @@ class ModelSpec:
             raise UsageError(f"{self.family} has no option {unknown[0]!r}{nearest(unknown[0], family.options)}")
         return family.make(*sizes, build(TrainConfig, options | {"model": self.family}))
 
+    def operator(self) -> Norm:
+        """Return what the first layer multiplies with, gcn where it does not name it."""
+        return self.norms()[0] or "gcn"
+
+    def norms(self) -> list[Norm | None]:
+        """Return the normalisations that the layers multiply with, None for that of the graph."""
+        import torch
+
+        from .stack import norms_of
+
+        with torch.device("meta"):  # no memory, whatever the widths are
+            return norms_of(self.build())
+
 
 def check_model(config: TrainConfig) -> None:
     """Raise UsageError for what check_options refuses, and for options that do not fit each other."""
-    _norms(config)
+    operator_of(config)
 
 
 def check_options(config: TrainConfig) -> None:
@@ -152,26 +165,16 @@ def operator_of(config: TrainConfig) -> Norm:
 
     Raises: UsageError, see check_model.
     """
-    named, norms = getattr(config, "operator", "auto"), _norms(config)
-    return norms[0] or "gcn" if named == "auto" else named
-
-
-def _norms(config: TrainConfig) -> list[Norm | None]:
-    """Return the normalisations of the layers of a model, None for that of --operator."""
-    import torch
-
-    from .stack import norms_of
-
     check_options(config)
-    with torch.device("meta"):  # no memory, whatever the widths are
-        norms = norms_of(FAMILIES[config.model].make(2, 2, config))
-    operator = getattr(config, "operator", "auto")
-    if operator != "auto" and None not in norms:
+    options = {name: getattr(config, name) for name in FAMILIES[config.model].options}
+    norms = ModelSpec(config.model, {"f_in": 2, "n_classes": 2} | options).norms()
+    named = getattr(config, "operator", "auto")
+    if named != "auto" and None not in norms:
         raise UsageError(
-            f"--operator {operator} has no effect on --model {config.model}, whose layers multiply with "
+            f"--operator {named} has no effect on --model {config.model}, whose layers multiply with "
             f"{' and '.join(str(norm) for norm in norms)}; omit --operator"
         )
-    return norms
+    return (norms[0] or "gcn") if named == "auto" else named
 
 
 def _stack_of(arguments: dict[str, Any]) -> Stack:

@@ -198,9 +198,13 @@ def _parts_of_state(state: Mapping, family: str | None, act: str, aggregator: st
         raise UsageError(f"family = {family!r} of a state_dict{nearest(str(family), CONVS)}")
     anchor = ANCHORS[family]
     found = [name.removesuffix(anchor) for name in state if name == anchor or name.endswith(f".{anchor}")]
-    prefixes = {prefix: CONVS[family] for prefix in found if not any(p != prefix and p.startswith(prefix) for p in found)}
+    prefixes = {
+        prefix: CONVS[family] for prefix in found if not any(p != prefix and p.startswith(prefix) for p in found)
+    }
     if not prefixes:
-        raise UsageError(f"the state_dict has no {anchor!r} of a {CONVS[family]}; it has {', '.join(list(state)[:6])} ...")
+        raise UsageError(
+            f"the state_dict has no {anchor!r} of a {CONVS[family]}; it has {', '.join(list(state)[:6])} ..."
+        )
     settings = {"aggr": aggregator, "negative_slope": slope}
     parts: dict[str, _Part] = {}
     for name, tensor in state.items():
@@ -328,8 +332,11 @@ def _gin(part: _Part, order) -> _Converted:
     b_1, b_2 = (part.take(name.removesuffix("weight") + "bias", is_needed=False) for name in names)
     eps = part.take("eps")
     keywords = {"f_in": W_1.shape[1], "f_out": W_2.shape[0], "hidden": W_1.shape[0], "eps": float(eps)}
-    keywords |= {"train_eps": isinstance(part.get("eps", None), nn.Parameter), "bias": not (b_1 is None and b_2 is None)}
-    tensors = {"W_1": _rows(W_1, order), "W_2": W_2.T}
+    keywords |= {
+        "train_eps": isinstance(part.get("eps", None), nn.Parameter),
+        "bias": not (b_1 is None and b_2 is None),
+    }
+    tensors = {"W_1": _rows(W_1, order), "W_2": W_2.T} | ({"eps": eps} if keywords["train_eps"] else {})
     return _Converted("GIN", keywords, tensors | ({"b_1": b_1, "b_C": b_2} if keywords["bias"] else {}))
 
 

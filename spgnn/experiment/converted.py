@@ -1,0 +1,39 @@
+"""save_run: a model that from_pyg made, as a run folder that `spgnn predict` reads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from ..atomic import write_text
+from ..config import TrainConfig, build, to_toml
+from ..errors import UsageError
+from .checkpoint import save_checkpoint
+from .folder import has_results
+
+
+def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel: bool = False, **options) -> None:
+    """Write config.toml and a checkpoint with the weights of a model that from_pyg made.
+
+        spgnn.experiment.save_run("runs/net", from_pyg(net), "planetoid/ind.cora", feature_norm="row")
+        mpirun -n 4 spgnn predict runs/net
+
+    Args:   graph       GRAPH of `spgnn train`, on which `predict` predicts unless it is given another.
+            multilabel  a node may have several classes: those with a logit above 0.
+            options     of `spgnn train`, such as features, edges and feature_norm.
+    Raises: UsageError for another model, an option that is not known, and a folder that holds a run.
+    """
+    spec = getattr(model, "spec", None)
+    if spec is None:
+        raise UsageError(f"save_run needs a model that from_pyg made; got a {type(model).__name__}")
+    lines = to_toml(build(TrainConfig, options), {"graph": str(graph)}).splitlines(keepends=True)
+    given = [line for line in lines if line.partition(" ")[0] in ("graph", *options)]
+    folder = Path(folder)
+    if has_results(folder):
+        raise UsageError(f"{folder}: holds another run; choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "config.toml", "".join(given))
+    manifest = {"val": None, "test": None, "metric": "micro_f1" if multilabel else "accuracy", "model": asdict(spec)}
+    save_checkpoint(folder / "checkpoints", 0, model.state_dict(), manifest)

@@ -69,12 +69,12 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     \b
       rows sent    in one product with the adjacency matrix, by all ranks
       rows summed  in the sums of its partial results, with replication
-      max sent     rows sent by the busiest rank; max/mean: over the average
+      max sent     rows sent by the busiest rank; max/mean: divided by the mean
       max read     rows received by the rank that receives most
-      messages     pairs of ranks that exchange rows
-      copies       own and ghost rows of all parts over nodes
-      entropy      of the labels of a part in bits, average of the parts
-      imbalance    nonzeros multiplied by the busiest rank over the average
+      messages     pairs of ranks of which one sends the other rows
+      copies       own and ghost rows of all parts, divided by the nodes
+      entropy      of the labels of a part, in bits; mean of the parts
+      imbalance    nonzeros that the busiest rank multiplies / mean of ranks
       bytes/epoch  sent by all ranks in a training step
       seconds      to make the partition
 

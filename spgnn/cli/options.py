@@ -68,7 +68,7 @@ class Sections(click.Command):
 
 
 class OneProcess(Sections):
-    """A command for one process: under a launcher each rank would do the same and write over the others."""
+    """A command for one process; under a launcher every rank would do the same work and overwrite the same files."""
 
     def invoke(self, ctx: click.Context):
         from ..dist.launch import find_launcher
@@ -174,7 +174,7 @@ def _option(f: Field, hint: type) -> Callable:
     """Return the decorator of the option of a field: its type, choices, bounds, default and help."""
     flags = ([f"-{f.name}"] if f.metadata["short"] else []) + [flag(f.name)]
     low, high = f.metadata["low"], f.metadata["high"]
-    kind, metavar, facts = hint, f.metadata["metavar"] or "NAME", {}
+    kind, metavar, more = hint, f.metadata["metavar"] or "NAME", {}
     if hint is bool:
         flags = [f"{flag(f.name)}/--no-{f.name.replace('_', '-')}"]
     elif typing.get_origin(hint) is typing.Literal:
@@ -182,8 +182,8 @@ def _option(f: Field, hint: type) -> Callable:
     elif hint in (int, float):
         kind, metavar = (click.IntRange(low, high), "N") if hint is int else (click.FloatRange(low, high), "X")
     if f.metadata["alone"]:
-        facts = {"is_flag": False, "flag_value": f.metadata["alone"]}
-    return click.option(*flags, f.name, type=kind, metavar=metavar, default=f.default, help=f.metadata["help"], **facts)
+        more = {"is_flag": False, "flag_value": f.metadata["alone"]}
+    return click.option(*flags, f.name, type=kind, metavar=metavar, default=f.default, help=f.metadata["help"], **more)
 
 
 def _help_row(option: click.Option) -> tuple[str, str]:
@@ -207,7 +207,7 @@ def _graph_in(config: str | None) -> str:
     """Return the `graph` of a TOML file, which the config.toml of a run has."""
     graph = tomllib.loads(Path(config).read_text(encoding="utf-8")).get("graph") if config else None
     if not isinstance(graph, str) or not graph:
-        raise UsageError("GRAPH is missing: a built-in name such as wordnet, a file or a folder")
+        raise UsageError("GRAPH is missing; give a built-in name such as wordnet, a file or a folder")
     return graph
 
 

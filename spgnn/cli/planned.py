@@ -1,4 +1,4 @@
-"""What measure and plan predict: the graph, model, parts and choices of a training with the same options."""
+"""Planned: the graph, model, parts and choices of the training that measure and plan predict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Planned:
     """The training that the options describe, on a graph that is read once.
 
     Args: default_widths  of a graph without features or labels; (): rows alone are predicted; None: it is refused.
-    graph     as it is used; X only where the model reads it.
+    graph     with its reverse edges unless --edges says otherwise; X only where the model reads it.
     widths    F, hidden ..., C, or ().
     """
 
@@ -37,7 +37,7 @@ class Planned:
         self.widths = widths = _widths(loaded, config, default_widths)
         self._features = loaded.X  # a partitioner may read them
         if widths and widths[0] != loaded.n_features:
-            loaded = replace(loaded, X=None)  # nothing is known of other features than the graph's
+            loaded = replace(loaded, X=None)  # with other widths the model reads other features
         operator = _operator(config)
         self.planned = PlannedGraph(loaded, config.edges, sum(widths[:1]), operator, config.split, config.seed)
         self.graph = self.planned.graph

@@ -11,17 +11,17 @@ from .options import Sections, output_options
 
 @click.command(cls=Sections)
 @click.argument("run", metavar="RUN")
-@click.option("--graph", default="", metavar="GRAPH", help="graph to predict on, with --out; the run's own if omitted")
-@click.option("--out", default="", metavar="FILE", help="file to write, .npy; RUN/predictions.npy if omitted")
+@click.option("--graph", default="", metavar="GRAPH", help="graph to predict on, requires --out [the run's own]")
+@click.option("--out", default="", metavar="FILE", help="file to write, .npy [RUN/predictions.npy]")
 @click.option(
-    "--embeddings", default="", metavar="FILE", help="write the inputs of the last layer too, .npy (N, hidden)"
+    "--embeddings", default="", metavar="FILE", help="also write the inputs of the last layer, .npy (N, hidden)"
 )
 @output_options
 def predict(run: str, graph: str, out: str, embeddings: str, as_json: bool) -> None:
     """Predict every node's class with the best weights of RUN, the --out folder of `spgnn train`.
 
-    Runs in one process or on any number of ranks of mpirun or srun; a run that was trained on a partition folder
-    needs as many ranks as that training. The files are in original node order.
+    Works in one process or on any number of ranks of mpirun or srun. A run that was trained on a partition folder
+    needs as many ranks as its training had. The files are in original node order.
     """
     from ..dist import world
     from ..experiment import predict as predict_run

@@ -31,7 +31,7 @@ class ProcessGrid:
         if self.c < 1 or self.size % (self.c * self.c):
             works = ", ".join(str(c) for c in valid_replications(self.size))
             raise UsageError(
-                f"replication {self.c} does not fit {self.size} rank(s): its square has to divide them; those that work: {works}"
+                f"replication {self.c} does not fit {self.size} rank(s): its square must divide the number of ranks; those that work: {works}"
             )
 
     @property

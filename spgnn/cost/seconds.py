@@ -1,11 +1,11 @@
 """The cost model: seconds of an epoch from what every rank multiplies and sends. Imports no torch.
 
 A message of b bytes takes alpha + b / beta; nonzeros, flops and passes over memory are divided by measured
-rates. Exchanges synchronise, so every step counts with its slowest rank.
+rates. Exchanges synchronise, so every step takes as long as its slowest rank.
 
 Shapes: P ranks; q sends, p receives. Units: seconds, bytes, flop/s, bytes/s.
-Source: sparsity-aware paper (ICPP'24), sections 4.1 and 4.2, T_comm; here from the real counts of every pair
-of ranks in place of P cut_P(G), and with links inside a host and the network card of a host apart.
+Source: sparsity-aware paper (ICPP'24), sections 4.1 and 4.2, T_comm; here with the real counts of every pair
+of ranks instead of P cut_P(G), and with separate terms for links inside a host and for its network card.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ __all__ = [
     "all_reduce_seconds", "cheaper_scheme", "epoch_seconds", "exchange_seconds", "gemm_flops", "gemm_seconds", "load_machine", "product_seconds", "spmm_seconds",
 ]  # fmt: skip
 
-# A dense product as narrow as EDGE columns takes twice as long a flop as a wide one, see docs/plan.md.
+# A dense product of EDGE columns takes twice as long per flop as a wide one, see docs/plan.md.
 EDGE = 8
-# Calls of kernels, of torch and of Python that a layer and an epoch make, whatever their sizes.
+# Calls of kernels, of torch and of Python per layer and per epoch, whatever their sizes.
 CALLS_A_LAYER, CALLS_AN_EPOCH = 16, 20
-# Passes over memory beside the products: mask and column sums of a layer's gradient; loss and its gradient; Adam.
+# Passes over memory besides the products: mask and column sums of a layer's gradient; loss and its gradient; Adam.
 PASSES_A_LAYER, PASSES_A_LOSS, PASSES_A_STEP = 3, 9, 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankProduct:
-    """One product with A on every rank, and what travels for it.
+    """One product with A on every rank, and the rows sent for it.
 
     width      columns of the dense operand.
-    own_P      nonzeros multiplied while rows travel; ghost_P when they have arrived; sender_P before they
-               are sent (partial sums of `cover`), (P,).
-    out_P      rows that a rank writes, (P,); table_P rows that it reads from, of its own and of others.
+    own_P      nonzeros multiplied during the exchange; ghost_P after it; sender_P before it (partial sums
+               of `cover`), (P,).
+    out_P      rows that a rank writes, (P,); table_P: own and ghost rows that it reads.
     rows_PP    rows that q sends p, row_bytes each.
     sum_PP     rows of the sum over process rows that q sends p, sum_bytes each; None in 1D.
-    hits_P     share of the reads that find their row in the cache; None: as if all rows were read alike.
+    hits_P     share of the reads that find their row in the cache; None: all rows are read equally often.
     """
 
     width: int
@@ -81,7 +81,7 @@ class LayerWork:
 
 @dataclass(frozen=True, slots=True)
 class EpochTime:
-    """Seconds of one training epoch by what takes them; exchange is all of it, hidden the part behind products."""
+    """Seconds of one training epoch by phase; exchange includes `hidden`, the part that products overlap."""
 
     spmm: float = 0.0
     gemm: float = 0.0
@@ -98,10 +98,10 @@ class EpochTime:
 
 
 def exchange_seconds(machine: Machine, bytes_PP: np.ndarray) -> float:
-    """Return the seconds of one exchange: alpha a message, bytes over the busiest link.
+    """Return the seconds of one exchange: alpha per message, bytes over the busiest link.
 
-    Of a rank the larger of what it sends and receives counts; ranks of one host share its network card;
-    links inside a host run beside it.
+    Per rank the larger of bytes sent and received counts; ranks of one host share its network card; links inside a
+    host work at the same time.
     """
     host_P = machine.host_of(np.arange(len(bytes_PP)))
     is_remote = host_P[:, None] != host_P[None, :]
@@ -152,9 +152,9 @@ def gemm_flops(f_in: int, f_out: int) -> float:
 
 
 def product_seconds(machine: Machine, product: RankProduct, itemsize: int = 4, overlap: bool = True) -> EpochTime:
-    """Return the seconds of one product with A: send-side sums, then own block beside the exchange, then the rest.
+    """Return the seconds of one product with A: sums on the sender, own block during the exchange, ghost block.
 
-    With overlap the exchange and the own block take the larger of their times, else their sum.
+    With overlap, exchange and own block take the larger of their times; without, the sum.
     """
     of = lambda nnz_P: spmm_seconds(machine, nnz_P, product.width, product.table_P, itemsize, product.hits_P)
     sent_P = product.rows_PP.sum(axis=1) + product.rows_PP.sum(axis=0)
@@ -175,7 +175,7 @@ def epoch_seconds(
 
     Args: layers    of an epoch, input to output.
           itemsize  bytes of an activation: 2 bfloat16, 4 float32, 8 float64.
-          overlap   exchanges run behind the own block's product.
+          overlap   exchanges overlap with the product of the own block.
           training  with backward, all-reduce and the optimiser's step.
     """
     if not layers:
@@ -207,21 +207,21 @@ def epoch_seconds(
 def cheaper_scheme(
     columns: RankProduct, cover: RankProduct, machine: Machine, itemsize: int = 4, overlap: bool = True
 ) -> tuple[str, str]:
-    """Return the scheme whose product takes fewer seconds, and why in a sentence: what scheme="auto" asks.
+    """Return the scheme whose product takes fewer seconds, and a sentence that says why; scheme="auto" uses it.
 
-    `cover` moves work from the reader to the owner, so that fewer bytes may still take longer. On a tie
-    `columns` stands. The answer depends on nothing but the arguments: give all ranks the same.
+    `cover` moves work from the reader to the owner, so fewer bytes may still take longer. On a tie the scheme is
+    `columns`. The answer depends on the arguments alone: give all ranks the same.
     """
     machine = machine.with_ranks(len(columns.own_P))
     times = [product_seconds(machine, product, itemsize, overlap) for product in (columns, cover)]
     bytes_ = [_larger(product.rows_PP * product.row_bytes).max() for product in (columns, cover)]
     work = [int(_work(product).max()) for product in (columns, cover)]
     name = "cover" if times[1].epoch_s < times[0].epoch_s else "columns"
-    facts = [
+    times_of = [
         f"{who} {1e3 * time.epoch_s:.3g} ms (busiest rank {n / 1e6:.3g} MB, {w:,} nonzeros)"
         for who, time, n, w in zip(("columns", "cover"), times, bytes_, work)
     ]
-    return name, f"{name}: one product of width {columns.width} on {machine.name} takes {' and '.join(facts)}"
+    return name, f"{name}: one product of width {columns.width} on {machine.name} takes {' and '.join(times_of)}"
 
 
 def _dense(machine: Machine, layer: LayerWork, itemsize: int, training: bool) -> tuple[str, float]:

@@ -15,7 +15,7 @@ from .save import save_graph, writable
 def convert(
     src, dst, format: str | None = None, features=None, labels=None, split=None, progress: Progress = None
 ) -> dict:
-    """Read src as `load_graph` does, write it as the native folder dst, and return a report.
+    """Read src by `load_graph`, write it as the native folder dst, and return a report.
 
     Returns: nodes, nonzeros, duplicates, self_loops, isolated, symmetric, weighted, dropped_lines, features,
              sparse_features, classes, multilabel, labelled, splits, train, val, test, seconds, out.
@@ -31,7 +31,7 @@ def convert(
 def check(source, format: str | None = None, progress: Progress = None) -> dict:
     """Read all of source, verify the checksums of a native folder, and return a report.
 
-    Returns: as `convert`, with `files`: how many files have the SHA-256 of the manifest.
+    Returns: as `convert`, and `files`, the number of files whose SHA-256 was verified.
     Raises:  FormatError or GraphError naming the first thing that is wrong.
     """
     start = time.perf_counter()

@@ -21,7 +21,7 @@ constexpr int32_t NONE = -1;
 class Block {
   public:
     std::vector<int32_t> cover_columns, cover_rows;  // ids of the matrix, ascending
-    int64_t moved = 0;                               // nonzeros that only their row covers
+    int64_t moved = 0;                               // nonzeros covered by their row alone
     int64_t columns = 0;                             // nonempty ones
 
     Block(int64_t all_columns, int64_t all_rows) : seat_c_(all_columns, NONE), seat_r_(all_rows, NONE) {}

@@ -15,8 +15,8 @@ import numpy as np
 from ...errors import InputError, UsageError, nearest
 
 FOLDER = Path(__file__).parent
-# Rates that ranks on the cores of one host divide among them.
-LEAST, MOST = 1e-30, 1e30  # of a number: quotients of two are numbers still
+LEAST, MOST = 1e-30, 1e30  # bounds of a number: the quotient of two is finite
+# Rates that the ranks of a host share.
 SHARED = ("gemm_float32", "gemm_bfloat16", "gemm_float64", "spmm_cached", "spmm_memory", "cache_bytes", "stream")
 
 
@@ -27,14 +27,14 @@ class Machine:
     Bytes, bytes/s, flop/s and seconds. `latency_s`, `bandwidth`: between hosts, of one rank;
     `card_bandwidth`: of all ranks of a host together; `local_...`: between two ranks of a host.
     `spmm_cached`, `spmm_memory`: bytes/s of dense rows that a sparse product reads from the cache and from
-    memory; `stream`: bytes/s of a pass over memory; `call_s`: what a call costs whatever its size.
+    memory; `stream`: bytes/s of a pass over memory; `call_s`: seconds of a call of any size.
     """
 
     name: str
     ranks_per_host: int
-    shares_cores: bool  # fewer ranks on a host then have more of its cores each; a GPU a rank: false
+    shares_cores: bool  # fewer ranks on a host then have more cores each; false for one GPU per rank
     memory_bytes: float  # of a host
-    process_bytes: float  # of a rank, before any graph: Python and torch, MPI apart
+    process_bytes: float  # of a rank before any graph: Python and torch, without MPI
     latency_s: float
     bandwidth: float
     card_bandwidth: float
@@ -68,11 +68,11 @@ class Machine:
         return -(-size // self.ranks_per_host)
 
     def with_ranks(self, size: int) -> Machine:
-        """Return the machine as P ranks find it: where they are fewer than a host takes, each has more of its cores."""
+        """Return the machine for P ranks: where they do not fill a host, each has more of its cores."""
         return self.placed(min(size, self.ranks_per_host))
 
     def placed(self, ranks_per_host: int) -> Machine:
-        """Return the machine with another number of ranks a host: they share its cores, or have a device each."""
+        """Return the machine with another number of ranks per host: they share its cores, or have a device each."""
         if ranks_per_host < 1:
             raise UsageError(f"ranks_per_host = {ranks_per_host}; expected 1 or more")
         share = self.ranks_per_host / ranks_per_host if self.shares_cores else 1.0
@@ -90,12 +90,12 @@ class Machine:
 
 
 def machine_names() -> list[str]:
-    """Return the names of the machines that come with spgnn."""
+    """Return the names of the bundled machines."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def load_machine(name: str | Path) -> Machine:
-    """Return the machine of a name that comes with spgnn, or of a TOML file.
+    """Return a bundled machine by its name, or the machine of a TOML file.
 
     Raises: UsageError for an unknown name; InputError naming the file and the key that is wrong.
     """

@@ -104,7 +104,7 @@ def is_edge_list(path: Path) -> bool:
 def read_edges(path: Path, progress=None):
     """Read an edge list in blocks: u v -> A[u, v], the third column its weight; ids stay what they are.
 
-    Returns: Graph with 1 + the largest id nodes, or as many as a header `# Nodes: N Edges: E` says if
+    Returns: Graph with 1 + the largest id nodes, or as many as a header `# Nodes: N Edges: E` declares if
              that is more.
     Raises:  FormatError with file:line; where the ids have absurd gaps; where the header declares
              more edges than there are lines.

@@ -319,6 +319,42 @@ def _sage(part: _Part, order) -> _Converted:
     return _Converted("SAGE", keywords, tensors | ({"b_C": b_C} if keywords["bias"] else {}))
 
 
+def _gat(part: _Part, order) -> _Converted:
+    """e_ij = lrelu(att_dst x_i + att_src x_j), x = lin; v2: att lrelu(lin_r h_i + lin_l h_j), whose sum is of lin_l h_j."""
+    part.expect(add_self_loops=True, residual=False, edge_dim=None, flow="source_to_target")
+    is_v2 = part.name == "GATv2Conv"
+    att_KD = part.take("att" if is_v2 else "att_src")[0]
+    K, D = att_KD.shape
+    heads = None if K == 1 else torch.arange(K * D).view(K, D).T.reshape(-1)  # column d K + k is PyG's k D + d
+    columns = lambda W_CF: W_CF if heads is None else W_CF[heads]
+    b_C = part.take("bias", is_needed=False)
+    is_cat = part.get("concat", None)
+    if is_cat is None:  # of a state_dict
+        if b_C is None and K > 1:
+            raise UsageError(f"{part.where} has no bias, which shows whether heads are concatenated; give the module")
+        is_cat = b_C is None or len(b_C) == K * D
+    out = None if not is_cat else heads
+    b_C = b_C if b_C is None or out is None else b_C[out]
+    slope = part.get("negative_slope", 0.2)
+    if not is_v2:
+        name = "lin.weight" if "lin.weight" in part.tensors else "lin_src.weight"  # of PyG before 2.5
+        W_CF = part.take(name)
+        W_dst = part.take("lin_dst.weight", is_needed=False)
+        if W_dst is not None and not torch.equal(W_CF, W_dst):
+            raise UsageError(f"{part.where} has other weights for targets than for sources, which cannot be converted")
+        tensors = {"left_DK": part.take("att_dst")[0].T, "right_DK": att_KD.T}
+    else:
+        W_CF, b_l, b_r = part.take("lin_l.weight"), *(part.take(f"lin_{end}.bias", is_needed=False) for end in "lr")
+        tensors = {"W_l": _rows(columns(part.take("lin_r.weight")), order), "a_DK": att_KD.T}
+        if b_l is not None:  # weights of edges sum to 1, so that b_l is added to what they sum
+            tensors["b_l"] = columns(b_l + b_r)
+            b_C = (b_C if b_C is not None else 0) + (columns(b_l) if is_cat else b_l.view(K, D).mean(0))
+    keywords = {"f_in": W_CF.shape[1], "f_out": K * D if is_cat else D, "heads": K, "slope": float(slope)}
+    keywords |= {"attention": "v2" if is_v2 else "v1", "merge": "cat" if is_cat else "mean", "bias": b_C is not None}
+    tensors |= {"W_FC": _rows(columns(W_CF), order)} | ({} if b_C is None else {"b_C": b_C})
+    return _Converted("GAT", keywords, tensors, out)
+
+
 def _gin(part: _Part, order) -> _Converted:
     part.expect(flow="source_to_target")
     inner = part.get("nn", None)
@@ -343,6 +379,8 @@ def _gin(part: _Part, order) -> _Converted:
 CONVERT: dict[str, Callable[[_Part, Any], _Converted]] = {
     "GCNConv": _gcn,
     "SAGEConv": _sage,
+    "GATConv": _gat,
+    "GATv2Conv": _gat,
     "GINConv": _gin,
     "Linear": _linear,
 }

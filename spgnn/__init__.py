@@ -49,6 +49,8 @@ _HOME = {
     "train": "training",
     "explain": "training",
     "Trainer": "training",
+    "resume": "experiment",
+    "Checkpoints": "experiment",
     "SpgnnError": "errors",
 }
 _PARTS = (

@@ -61,6 +61,14 @@ class NumericalError(SpgnnError):
     exit_code = 5
 
 
+class StoppedError(SpgnnError):
+    """A training that a signal ended after a checkpoint, from which it can be continued."""
+
+    def __init__(self, message: str, exit_code: int = 75):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 class WatchdogError(SpgnnError):
     """A job in which nothing has moved for too long."""
 

@@ -29,9 +29,7 @@ COMMANDS = {
     "plan": "Predict memory, bytes and time of a training.",
     "doctor": "Check launcher, threads, MPI and speed.",
 }
-EXIT_CODES = (
-    "Exit codes: 0 success, 2 usage, 3 bad input, 4 resources, 5 numerical, 70 watchdog, 130 interrupted, 1 other."
-)
+EXIT_CODES = "Exit codes: 0 success, 2 usage, 3 bad input, 4 resources, 5 numerical, 70 watchdog, 75 stopped, 130 interrupted, 1 other."
 
 
 class Commands(click.Group):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import click
 
-from ..errors import InputError, RankError, ResourceError, SpgnnError, UsageError, nearest
+from ..errors import InputError, RankError, ResourceError, SpgnnError, StoppedError, UsageError, nearest
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -23,12 +23,15 @@ class CommandError(SpgnnError):
 
 @contextmanager
 def explaining() -> Iterator[None]:
-    """Raise every error of the block as the command line shows it; RankError stays, another rank has shown it."""
+    """Raise every error of the block as the command line shows it; RankError stays, another rank has shown it.
+
+    So does StoppedError, which is no failure.
+    """
     try:
         yield
     except BaseException as error:
         found = explained(error)
-        if isinstance(found, SpgnnError) and not isinstance(found, (CommandError, RankError)):
+        if isinstance(found, SpgnnError) and not isinstance(found, (CommandError, RankError, StoppedError)):
             raise CommandError(found) from error
         if found is error:
             raise

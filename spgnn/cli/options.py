@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from ..config import SourceConfig, build, read_toml, sections
+from ..config import SourceConfig, build, continued, read_toml, sections
 from ..errors import UsageError
 
 GRAPH_HELP = """\b
@@ -127,6 +127,11 @@ def config_options(cls: type) -> Callable:
             source_of = click.get_current_context().get_parameter_source
             given = {name: value for name, value in given.items() if source_of(name) != ParameterSource.DEFAULT}
             settings = read_toml(cls, config, given) if config else build(cls, given, "command line")
+            if getattr(settings, "resume", ""):
+                in_file = tomllib.loads(Path(config).read_text(encoding="utf-8")) if config else {}
+                graph = graph or in_file.pop("graph", "")
+                in_file.pop("graph", None)
+                graph, settings = continued(graph, in_file | given)
             return command(graph=graph or _graph_in(config), config=settings, **values)
 
         body.sections = sections(cls)

@@ -20,12 +20,13 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> None:
       spgnn train wordnet --epochs 60 --out runs/out/demo
       mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/ranks
       spgnn train --config runs/out/demo/config.toml --seed 1 --out NEW
+      spgnn train --resume runs/out/demo --epochs 100
 
     GRAPH may also be a partition folder, written by `spgnn partition --out`; each rank then reads its own part
     only. The result does not depend on the number of ranks.
 
     --out DIR receives config.toml, env.json, metrics.jsonl, summary.json, checkpoints/ and predictions.npy, which
-    is in original node order.
+    is in original node order. SIGTERM, SIGUSR1 and Ctrl-C write a checkpoint after the epoch and stop.
     """
     from ..dist import world
     from ..experiment import run
@@ -34,7 +35,8 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> None:
     with world() as comm, explaining():
         lines = EpochLines(config.epochs)
         if comm.rank == 0:
-            say(f"{graph}: {model_title(config)}, {_ranks(comm.size)}")
+            after = f"; continues {config.resume}" if config.resume else ""
+            say(f"{graph}: {model_title(config)}, {_ranks(comm.size)}{after}")
         summary = run(graph, config, comm, report=lines if comm.rank == 0 else None, show=write_error)
         lines.end()
         if comm.rank == 0 and as_json:

@@ -1,11 +1,13 @@
 """Options as frozen dataclasses: one field is a TOML key, a command-line option and a keyword."""
 
 from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, Training
+from .continued import MAY_CHANGE, check_unchanged, continued, fixed_options
 from .fields import build, changed, option, read_toml, sections, select, shared_values, to_toml
 from .groups import MOST_BALANCE, MOST_HOPS, MOST_SEED, MOST_THREADS, SourceConfig
 from .run_files import RUN_FILES, is_of_run
 
 __all__ = [
+    "MAY_CHANGE",
     "MOST_BALANCE",
     "MOST_HOPS",
     "MOST_SEED",
@@ -20,6 +22,9 @@ __all__ = [
     "Training",
     "build",
     "changed",
+    "check_unchanged",
+    "continued",
+    "fixed_options",
     "is_of_run",
     "option",
     "read_toml",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .fields import changed, option
 from .groups import (
+    CheckpointConfig,
     CudaConfig,
     EdgesConfig,
     EntropyConfig,
@@ -81,6 +82,7 @@ class TrainConfig(
     HardwareConfig,
     CudaConfig,
     OutputConfig,
+    CheckpointConfig,
 ):
     """The options of `spgnn train`."""
 

@@ -221,6 +221,15 @@ class CudaConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """When a training is saved, and which one is continued."""
+
+    heading = "Output"
+    checkpoint_every: float = option(30.0, "seconds between checkpoints; 0: every epoch", low=0)
+    resume: str = option("", "continue RUN; auto: the run in --out, if any", metavar="RUN|auto")
+
+
+@dataclass(frozen=True, kw_only=True)
 class OutputConfig:
     """What a training writes."""
 

@@ -2,7 +2,13 @@
 
 from importlib import import_module
 
-_HOME = {"run": "train", "predict": "prediction", "save_run": "converted"}
+_HOME = {
+    "run": "train",
+    "resume": "continuation",
+    "predict": "prediction",
+    "save_run": "converted",
+    "Checkpoints": "saving",
+}
 __all__ = list(_HOME)
 
 

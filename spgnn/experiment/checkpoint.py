@@ -1,56 +1,144 @@
-"""Checkpoints: safetensors and a JSON manifest in a folder that appears whole or not at all."""
+"""Checkpoints: safetensors, lines of JSON and a sealed manifest in a folder that appears whole or not at all.
+
+epoch-000060/manifest.json            sizes and SHA-256 of every file, and its own SHA-256
+             model.safetensors        weights after this epoch; the only tensors of a checkpoint that is not continued
+             optimizer.safetensors    state of the optimizer
+             best.safetensors         weights of the best epoch, where it is another one
+             history.jsonl            the record of every epoch
+             step-0001.safetensors    state of rank 1 alone, such as residuals of lossy wires
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 
 from ..atomic import new_file, new_folder, sync, write_text
 from ..config import TrainConfig
 from ..errors import CheckpointError, SpgnnError
 from ..layers.registry import ModelSpec
 
-WEIGHTS, MANIFEST = "model.safetensors", "manifest.json"
+FORMAT = 2
+MANIFEST, WEIGHTS, HISTORY = "manifest.json", "model.safetensors", "history.jsonl"
+OPTIMIZER, BEST = "optimizer.safetensors", "best.safetensors"
+VALUES = "values.json"  # the tensor of a step file that has its JSON values, as bytes
 
 
-def save_checkpoint(folder: Path, epoch: int, state: dict[str, torch.Tensor], manifest: dict) -> Path:
-    """Write folder/epoch-000060 and remove all but the best and the newest; return its path.
+def name_of(epoch: int) -> str:
+    """Return the name of the folder of an epoch's checkpoint."""
+    return f"epoch-{epoch:06d}"
 
-    Args: state     weights by name.
-          manifest  JSON values: `val`, the score that decides which is best, and `model`, the ModelSpec as a dict,
-                    None for a custom model.
+
+def step_file(rank: int) -> str:
+    """Return the name of the file with the state of one rank."""
+    return f"step-{rank:04d}.safetensors"
+
+
+def to_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Return tensors as a safetensors file, which refuses tensors that share memory: those are copied."""
+    stored: dict[str, torch.Tensor] = {}
+    for name, value in tensors.items():
+        value = value.detach().cpu().contiguous()
+        starts = [other.untyped_storage().data_ptr() for other in stored.values()]
+        stored[name] = value.clone() if value.untyped_storage().data_ptr() in starts else value
+    return save(stored)
+
+
+def to_tensors(content: bytes, path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a safetensors file. Raises: CheckpointError naming the file."""
+    try:
+        return load(content)
+    except (SafetensorError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from None
+
+
+def save_checkpoint(folder: Path, epoch: int, files: Mapping[str, bytes], manifest: dict) -> Path:
+    """Write folder/epoch-000060 and return its path.
+
+    Args: files     content by name.
+          manifest  JSON values: `val`, the score that decides which is best, `model`, the ModelSpec as a dict or None
+                    for a custom model, and what else a training needs to go on.
     A kill at any moment leaves complete checkpoints only.
     """
-    final = folder / f"epoch-{epoch:06d}"
-    weights = save({name: value.detach().contiguous().clone() for name, value in state.items()})
+    final = folder / name_of(epoch)
     with new_folder(final) as new:
-        for name, content in ((WEIGHTS, weights), (MANIFEST, _json({"format": 2, "epoch": epoch} | manifest).encode())):
-            (new / name).write_bytes(content)  # save_file ignores the umask
-            sync(new / name)
-    best = best_checkpoint(folder)
-    newest = _checkpoints(folder)[-1]
-    for old in _checkpoints(folder):
-        if old not in (best, newest, final):
-            shutil.rmtree(old)
+        write_manifest(
+            new, epoch, {name: write_bytes(new / name, content) for name, content in files.items()}, manifest
+        )
     return final
 
 
+def write_bytes(path: Path, content: bytes) -> dict:
+    """Write and sync a file of a checkpoint, and return its entry of the manifest."""
+    path.write_bytes(content)  # safetensors' own save_file ignores the umask
+    sync(path)
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def write_manifest(folder: Path, epoch: int, files: Mapping[str, dict], manifest: dict) -> None:
+    """Write the manifest, the last file of a checkpoint."""
+    value = seal(finite({"format": FORMAT, "epoch": epoch} | manifest | {"files": dict(files)}))
+    write_bytes(folder / MANIFEST, _json(value).encode())
+
+
+def seal(manifest: dict) -> dict:
+    """Return a manifest with its own SHA-256."""
+    value = {name: entry for name, entry in manifest.items() if name != "sha256"}
+    return value | {"sha256": hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()}
+
+
+def read_manifest(folder: Path) -> dict:
+    """Return the manifest of a checkpoint. Raises: CheckpointError where it is damaged, or another checkpoint's."""
+    manifest = read_json(folder / MANIFEST)
+    if ("files" in manifest or "sha256" in manifest) and seal(manifest) != manifest:
+        raise CheckpointError(f"{folder / MANIFEST}: does not have the SHA-256 that it was written with")
+    if isinstance(epoch := manifest.get("epoch"), int) and folder.name != name_of(epoch):
+        raise CheckpointError(f"{folder / MANIFEST}: is the manifest of epoch {epoch}; expected that of {folder.name}")
+    return manifest
+
+
+def read_bytes(path: Path, manifest: dict) -> bytes:
+    """Return the content of a file of a checkpoint.
+
+    Raises: CheckpointError where it is absent, or not the file that the manifest describes.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from None
+    entry = manifest.get("files", {}).get(path.name)
+    if entry is None and "files" in manifest:
+        raise CheckpointError(f"{path}: is not a file of this checkpoint, says {MANIFEST}")
+    if entry and (len(content) != entry["bytes"] or hashlib.sha256(content).hexdigest() != entry["sha256"]):
+        raise CheckpointError(f"{path}: does not have the size and SHA-256 that {MANIFEST} has for it")
+    return content
+
+
 def load_checkpoint(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
-    """Return the weights and the manifest of one checkpoint folder.
+    """Return the weights and the manifest of one checkpoint folder, of any format.
 
     Raises: CheckpointError naming the file.
     """
-    manifest = read_json(folder / MANIFEST)
-    try:
-        return load_file(folder / WEIGHTS), manifest
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{folder / WEIGHTS}: cannot be read: {error}") from None
+    manifest = read_manifest(folder)
+    return to_tensors(read_bytes(folder / WEIGHTS, manifest), folder / WEIGHTS), manifest
+
+
+def prune(folder: Path, keep: Iterable[int]) -> None:
+    """Remove all checkpoints but those of some epochs."""
+    kept = {name_of(epoch) for epoch in keep}
+    for path in list_checkpoints(folder):
+        if path.name not in kept:
+            shutil.rmtree(path)
 
 
 def model_spec(folder: Path, manifest: dict, config: TrainConfig) -> ModelSpec:
@@ -74,12 +162,12 @@ def model_spec(folder: Path, manifest: dict, config: TrainConfig) -> ModelSpec:
 
 def best_checkpoint(folder: Path) -> Path:
     """Return the checkpoint with the best validation score, the first of equals; the newest without scores."""
-    found = _checkpoints(folder)
+    found = list_checkpoints(folder)
     if not found:
         raise CheckpointError(
             f"{folder}: no checkpoint; expected epoch-NNNNNN/{WEIGHTS}, as `spgnn train --out` writes it"
         )
-    vals = [read_json(path / MANIFEST).get("val") for path in found]
+    vals = [read_manifest(path).get("val") for path in found]
     scored = [val for val in vals if val is not None]
     return found[vals.index(max(scored))] if scored else found[-1]
 
@@ -122,5 +210,50 @@ def finite(value):
     return None if isinstance(value, float) and value - value != 0 else value
 
 
-def _checkpoints(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints of a folder, the newest last."""
     return sorted(path for path in folder.glob("epoch-*") if path.is_dir())
+
+
+def pack_state(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Return nested dicts of tensors and JSON values as tensors by path; {} where there is nothing to keep."""
+    tensors: dict[str, torch.Tensor] = {}
+    values: dict[str, Any] = {}
+
+    def add(path: str, value) -> None:
+        if torch.is_tensor(value):
+            tensors[path] = value
+        elif isinstance(value, dict) and value:
+            for name, inner in value.items():
+                add(f"{path}/{name}" if path else name, inner)
+        else:
+            values[path] = value
+
+    add("", state)
+    if not tensors and all(value in ({}, None) for value in values.values()):
+        return {}
+    encoded = json.dumps(values).encode()
+    return tensors | {VALUES: torch.frombuffer(bytearray(encoded), dtype=torch.uint8)}
+
+
+def unpack_state(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Return the nested dicts that pack_state has packed."""
+    leaves = {name: value for name, value in tensors.items() if name != VALUES}
+    leaves |= json.loads(bytes(tensors[VALUES].numpy()).decode())
+    state: dict[str, Any] = {}
+    for path, value in leaves.items():
+        *folders, name = path.split("/")
+        home = state
+        for folder in folders:
+            home = home.setdefault(folder, {})
+        home[name] = value
+    return state
+
+
+def restore_nan(value):
+    """Return scores of JSON with NaN where null stands for it."""
+    if isinstance(value, dict):
+        return {name: restore_nan(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [restore_nan(entry) for entry in value]
+    return math.nan if value is None else value

@@ -10,7 +10,7 @@ import torch
 from ..atomic import write_text
 from ..config import TrainConfig, build, to_toml
 from ..errors import UsageError
-from .checkpoint import save_checkpoint
+from .checkpoint import WEIGHTS, save_checkpoint, to_bytes
 from .folder import has_results
 
 
@@ -36,4 +36,4 @@ def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel:
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "config.toml", "".join(given))
     manifest = {"val": None, "test": None, "metric": "micro_f1" if multilabel else "accuracy", "model": asdict(spec)}
-    save_checkpoint(folder / "checkpoints", 0, model.state_dict(), manifest)
+    save_checkpoint(folder / "checkpoints", 0, {WEIGHTS: to_bytes(model.state_dict())}, manifest)

@@ -9,9 +9,9 @@ import platform
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +21,18 @@ from .. import __version__
 from ..atomic import write_text
 from ..config import RUN_FILES, TrainConfig, is_of_run, to_toml
 from ..errors import ResourceError, UsageError, together
-from ..layers.registry import ModelSpec
 from ..machine import cores
-from ..training.trainer import Trainer
-from .checkpoint import finite, save_checkpoint, write_array, write_json
-
-CHECKPOINT_S = 30.0  # seconds between checkpoints of a long training
+from .checkpoint import finite, write_array, write_json
+from .saving import Checkpoints
+from .stopping import StopSignals, stopped
 
 
 def check_outputs(config: TrainConfig) -> None:
-    """Raise UsageError if the trace would overwrite results, or --overwrite has nothing to replace."""
+    """Raise UsageError if the trace would overwrite results, or --overwrite or --resume does not fit --out."""
+    if config.resume and config.resume != config.out:
+        raise UsageError(
+            f"resume = {config.resume!r} must be the folder that out names; use spgnn.resume(folder, comm)"
+        )
     if config.out and config.trace and is_of_run(Path(config.out), Path(config.trace)):
         raise UsageError(f"--trace {config.trace} is a name that --out {config.out} needs itself; choose another")
     if config.overwrite and not config.out:
@@ -44,24 +46,30 @@ class RunFolder:
     a training that ends before, for whatever reason, leaves the earlier run whole.
     """
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, is_continued: bool = False):
+        self.folder, self.is_continued = folder, is_continued
         self.checkpoints = Path(os.path.realpath(folder / "checkpoints"))  # may be a link to another disk
-        self.hidden = f"new-{os.getpid()}-{secrets.token_hex(8)}" if has_results(folder) else ""
+        self.hidden = f"new-{os.getpid()}-{secrets.token_hex(8)}" if has_results(folder) and not is_continued else ""
         self.metrics = None
 
-    def begin(self, source: str, config: TrainConfig, comm, threads: int) -> None:
-        """Write config.toml and env.json and open metrics.jsonl."""
+    @property
+    def new_checkpoints(self) -> Path:
+        """Where checkpoints are written: the hidden folder until the first one."""
+        return self.checkpoints / f".{self.hidden}" if self.hidden else self.checkpoints
+
+    def begin(self, source: str, config: TrainConfig, comm, threads: int, lines: Sequence[bytes] = ()) -> None:
+        """Write config.toml and env.json and open metrics.jsonl, which has the lines of a run that is continued."""
         try:
             for home in (self.folder, self.checkpoints):
                 for stale in home.glob(".new-*"):  # of a killed training
                     shutil.rmtree(stale)
                 if self.hidden:
                     (home / f".{self.hidden}").mkdir(parents=True)
-            config = replace(config, overwrite=False)
+            config = replace(config, overwrite=False, resume="")
             write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
-            write_json(self.path("env.json"), environment(comm, threads))
-            self.metrics = open(self.path("metrics.jsonl"), "w", encoding="utf-8")
+            write_json(self.path("env.json"), environment(comm, threads) | self._continued(len(lines)))
+            write_text(self.path("metrics.jsonl"), b"".join(lines).decode())
+            self.metrics = open(self.path("metrics.jsonl"), "a", encoding="utf-8")
         except OSError as problem:
             raise _refused(self.folder, problem) from None
 
@@ -79,12 +87,11 @@ class RunFolder:
                 f"{self.folder / 'metrics.jsonl'}: cannot be written: {problem.strerror or problem}"
             ) from None
 
-    def save(self, epoch: int, state: dict[str, torch.Tensor], manifest: dict) -> None:
-        """Write a checkpoint; the first one replaces an earlier run."""
-        folder = self.checkpoints / f".{self.hidden}" if self.hidden else self.checkpoints
-        save_checkpoint(folder, epoch, state, manifest)
+    def after_checkpoint(self) -> Path:
+        """Replace an earlier run, once the new one has a checkpoint; return the folder of the next ones."""
         if self.hidden:
             self._replace()
+        return self.checkpoints
 
     def write_results(self, summary: dict, predictions_N: np.ndarray, history) -> None:
         """Write predictions and summary."""
@@ -99,6 +106,16 @@ class RunFolder:
         if self.hidden:
             for home in (self.folder, self.checkpoints):
                 shutil.rmtree(home / f".{self.hidden}", ignore_errors=True)
+
+    def _continued(self, epochs: int) -> dict:
+        """Remove the results of the run that is continued; return after how many epochs it was, each time."""
+        if not self.is_continued:
+            return {}
+        for name in ("summary.json", "predictions.npy"):
+            (self.folder / name).unlink(missing_ok=True)
+        before = self.folder / "env.json"
+        known = json.loads(before.read_text(encoding="utf-8")) if before.is_file() else {}
+        return {"continued_after": [*known.get("continued_after", []), epochs]}
 
     def _replace(self) -> None:
         """Move the files of the earlier run to .old-*, weights first, then those of this run to their place, weights last.
@@ -127,40 +144,24 @@ class RunFolder:
 
 
 class Log:
-    """Writes a line per epoch and, in a long training, a checkpoint now and then; rank 0 alone writes."""
+    """Writes a line per epoch, on rank 0, and checkpoints; ends the training on a signal."""
 
-    def __init__(self, folder: RunFolder | None, trainer: Trainer, report, spec: ModelSpec | None = None):
-        self.folder, self.trainer, self.report, self.spec = folder, trainer, report, spec
-        self.saved_at, self.saved_epoch = time.monotonic(), -1
+    def __init__(
+        self, folder: RunFolder | None, checkpoints: Checkpoints | None, report, stop: StopSignals | None = None
+    ):
+        self.folder, self.checkpoints, self.report, self.stop = folder, checkpoints, report, stop
 
     def record(self, record: dict) -> None:
+        """Take the record of an epoch. Raises: StoppedError on all ranks after a signal to any. Collective."""
         if self.folder is not None:
             self.folder.write_line(record)
-            if time.monotonic() - self.saved_at > CHECKPOINT_S:
-                self.save_best()
-                self.saved_at = time.monotonic()
         if self.report is not None:
             self.report(record)
-
-    def save_best(self) -> None:
-        history = self.trainer.history
-        if history.best_epoch > self.saved_epoch:
-            self._save(history.best_epoch, history.val, history.test, self.trainer.best_state)
-            self.saved_epoch = history.best_epoch
-
-    def close(self) -> None:
-        if self.folder is None:
+        if self.checkpoints is None:
             return
-        self.save_best()
-        last = self.trainer.history.records[-1]
-        if last["epoch"] > self.saved_epoch:
-            self._save(last["epoch"], last["val"], last["test"], self.trainer.last_state)
-
-    def _save(self, epoch: int, val, test, state) -> None:
-        trainer = self.trainer
-        model = None if self.spec is None else asdict(self.spec)
-        manifest = {"val": val, "test": test, "metric": trainer.history.metric, "model": model}
-        self.folder.save(epoch, state, manifest)
+        if number := self.checkpoints.after_epoch(0 if self.stop is None else self.stop.wanted):
+            self.checkpoints.close()
+            raise stopped(number, record["epoch"], self.checkpoints.trainer.config.out)
 
 
 @contextmanager
@@ -193,11 +194,12 @@ def held_folder(config: TrainConfig, comm) -> Iterator[RunFolder | None]:
             raise ResourceError(
                 f"--out {config.out}: another training is using it; wait for it, or choose another folder"
             )
-        if has_results(folder) and not config.overwrite:
+        if has_results(folder) and not config.overwrite and not config.resume:
             raise UsageError(
-                f"--out {config.out}: holds another run; choose another folder, or replace that run with --overwrite"
+                f"--out {config.out}: holds another run; choose another folder, continue it with --resume {config.out}, "
+                "or replace that run with --overwrite"
             )
-        files = RunFolder(folder)
+        files = RunFolder(folder, bool(config.resume))
         held.callback(files.close)
         return files
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ from .checkpoint import finite
 from .device import device_facts, explaining_memory, set_up_device
 from .folder import Log, RunFolder, check_outputs, held_folder
 from .observe import observed, time_operations
+from .restoring import Found, share_newest
+from .saving import Checkpoints
+from .stopping import StopSignals
 
 Source = Named | File | PartitionFolder
 UNNAMED = ("graph", "stream", "")  # names of graphs and streams that were made of arrays
@@ -51,47 +55,89 @@ def run(
            (original node order), checkpoints/ (best and newest).
     Args:  source  built-in name, file or folder; with config.partition it only names the graph; or a partition folder.
            report  called on this rank with the record of each epoch.
-           show    called on rank 0 with the table of config.log_view.
+           show    called on rank 0 with the table of config.log_view and with messages.
+    Raises: StoppedError on all ranks after a signal and a checkpoint, see StopSignals.
     Collective.
     """
     check_same(comm, run_values(source, config))
     check_outputs(config)
-    with observed(config, comm, show) as (comm, recorder):
+    with (
+        observed(config, comm, show) as (comm, recorder),
+        StopSignals(show) if config.out else nullcontext() as stop,
+    ):
         check_model(config)
         set_up_device(config, comm.size)
         ProcessGrid(comm.size, config.replication)  # before anything is read
         together(comm, load_machine, config.machine, root=0)
         opened = open_source(source, config, comm)
         with held_folder(config, comm) as folder:
+            found = share_newest(comm, Path(config.out) / "checkpoints", show) if config.resume else None
             how = replace(config, operator=operator_of(config), threads=set_threads(comm, config.threads))
             dgraph = distribute_source(opened, how, comm)
             del opened  # and with it the owners of all nodes
-            return _train_into(folder, source, config, comm, dgraph, report, recorder)
+            training = _Training(source, config, comm, report, show, stop, folder, found)
+            return training.run(dgraph, recorder)
 
 
-def _train_into(
-    folder: RunFolder | None, source: str, config: TrainConfig, comm, dgraph: DistGraph, report, recorder
-) -> dict:
-    comm.phase = "set up training"
-    check_trainable(dgraph)
-    spec = ModelSpec.of(config, dgraph.n_features, dgraph.n_classes)
-    trainer = Trainer(spec.build(), dgraph, config)
-    trainer.release_input()
-    if config.cuda_graph:
-        trainer.steps = CapturedStep(trainer.steps)
-    time_operations(recorder, trainer)
-    if config.out:
-        together(comm, lambda: folder.begin(source, config, comm, torch.get_num_threads()), root=0)
-    log = Log(folder, trainer, report, spec)
-    with explaining_memory(trainer):
-        history = trainer.fit(log.record)
-        comm.phase = "write results"
-        log.close()
-        summary = _summary(config, trainer, history)
-        predictions_N = dgraph.collect(predicted(trainer.logits(), dgraph.is_multilabel))
-    if config.out:
-        together(comm, lambda: folder.write_results(summary, predictions_N, history), root=0)
-    return summary
+@dataclass(frozen=True, slots=True)
+class _Training:
+    """One training: what `run` was given and has opened."""
+
+    source: str
+    config: TrainConfig
+    comm: Any
+    report: Callable[[dict], Any] | None
+    show: Callable[[str], None] | None
+    stop: StopSignals | None
+    folder: RunFolder | None
+    found: Found | None
+
+    def run(self, dgraph: DistGraph, recorder) -> dict:
+        """Train and return the summary. Collective."""
+        config, comm = self.config, self.comm
+        comm.phase = "set up training"
+        check_trainable(dgraph)
+        spec = ModelSpec.of(config, dgraph.n_features, dgraph.n_classes)
+        trainer = Trainer(spec.build(), dgraph, config)
+        checkpoints = self._checkpoints(trainer, spec)
+        trainer.release_input()
+        if config.cuda_graph:
+            trainer.steps = CapturedStep(trainer.steps)
+        time_operations(recorder, trainer)
+        if self.found is not None:
+            checkpoints.restore(self.found, self.show)
+        if config.out:
+            lines = checkpoints.lines()
+            begin = lambda: self.folder.begin(self.source, config, comm, torch.get_num_threads(), lines)
+            together(comm, begin, root=0)
+        with explaining_memory(trainer), ExitStack() as stack:
+            if checkpoints is not None:
+                stack.callback(checkpoints.abandon)
+            history = self._fit(trainer, checkpoints)
+            comm.phase = "write results"
+            summary = _summary(config, trainer, history)
+            predictions_N = dgraph.collect(predicted(trainer.logits(), dgraph.is_multilabel))
+        if config.out:
+            together(comm, lambda: self.folder.write_results(summary, predictions_N, history), root=0)
+        return summary
+
+    def _checkpoints(self, trainer: Trainer, spec: ModelSpec) -> Checkpoints | None:
+        config, folder = self.config, self.folder
+        if not config.out:
+            return None
+        where = Path(config.out) / "checkpoints" if folder is None else folder.new_checkpoints
+        moved = None if folder is None else folder.after_checkpoint
+        return Checkpoints(where, trainer, config.checkpoint_every, spec, moved)
+
+    def _fit(self, trainer: Trainer, checkpoints: Checkpoints | None):
+        if self.stop is not None:
+            self.stop.is_training = True
+        history = trainer.fit(Log(self.folder, checkpoints, self.report, self.stop).record)
+        if self.stop is not None:
+            self.stop.is_training = False
+        if checkpoints is not None:
+            checkpoints.close()
+        return history
 
 
 def set_threads(comm, threads: int = 0) -> int:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -116,7 +116,8 @@ class Trainer:
             "best": deepcopy(self.best_state),
             "step": self.steps.state_dict(),
             "epoch": self.epoch,
-            "history": asdict(self.history),
+            "history": asdict(replace(self.history, records=[]))
+            | {"records": [dict(record) for record in self.history.records]},
             "unscored": self._unscored and dict(self._unscored),
         }
 

@@ -11,6 +11,7 @@ from spgnn.dist import SelfCommunicator
 from spgnn.errors import CheckpointError, InputError, PartitionError, ResourceError, SpgnnError, UsageError
 from spgnn.experiment import predict, run
 from spgnn.experiment import train as session
+from spgnn.experiment.checkpoint import seal
 from spgnn.graph import graph_from_coo
 from spgnn.partition import part_graph, save_partition
 
@@ -186,6 +187,6 @@ def test_a_run_folder_that_was_spoilt_is_named(tmp_path, spoilt, said):
         (tmp_path / "out" / "config.toml").write_text(text.replace('graph = "sbm:n=50"', "graph = 5"))
     else:
         for path in (tmp_path / "out" / "checkpoints").rglob("manifest.json"):
-            path.write_text(json.dumps(json.loads(path.read_text()) | {"model": {"arguments": {}}}))
+            path.write_text(json.dumps(seal(json.loads(path.read_text()) | {"model": {"arguments": {}}})))
     with pytest.raises(CheckpointError, match=said):
         predict(str(tmp_path / "out"), SelfCommunicator())

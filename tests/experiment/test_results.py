@@ -22,6 +22,7 @@ from spgnn.errors import CheckpointError, ResourceError, SpgnnError, UsageError
 from spgnn.experiment import checkpoint, predict, run
 from spgnn.experiment.checkpoint import best_checkpoint, load_checkpoint
 from spgnn.experiment.folder import Log, RunFolder
+from spgnn.experiment.saving import Checkpoints
 from spgnn.layers import GCN, Stack
 from spgnn.layers.registry import ModelSpec
 from spgnn.training.trainer import Trainer
@@ -53,7 +54,9 @@ def test_another_run_is_not_replaced_unless_that_is_asked_for(tmp_path):
     trained(tmp_path / "run")
     before = contents(tmp_path / "run")
     for options in ({}, {"epochs": 2}, {"seed": 3}):
-        with pytest.raises(UsageError, match=r"--out .*run: holds another run; .* replace that run with --overwrite"):
+        with pytest.raises(
+            UsageError, match=r"--out .*run: holds another run; .* --resume .*, or replace that run with --overwrite"
+        ):
             trained(tmp_path / "run", overwrite=False, **options)
     assert contents(tmp_path / "run") == before
     trained(tmp_path / "run", epochs=1)
@@ -200,9 +203,7 @@ def test_the_config_of_a_run_does_not_replace_its_results_unless_that_is_asked_f
     trained(tmp_path / "run")
     again = ["train", "--config", str(tmp_path / "run" / "config.toml"), "--epochs", "1"]
     assert cli.main(again) == 2
-    assert (
-        "run: holds another run; choose another folder, or replace that run with --overwrite" in capsys.readouterr().err
-    )
+    assert "run, or replace that run with --overwrite" in capsys.readouterr().err
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
     for out, options in (("run", ["--overwrite"]), ("other", ["--out", str(tmp_path / "other")])):
         assert cli.main([*again, *options]) == 0
@@ -331,7 +332,7 @@ def test_a_checkpoint_rebuilds_its_model_from_family_and_arguments(tmp_path):
 
 def manifests(folder, change):
     for path in (folder / "checkpoints").rglob("manifest.json"):
-        path.write_text(json.dumps(change(json.loads(path.read_text()))))
+        path.write_text(json.dumps(checkpoint.seal(change(json.loads(path.read_text())))))
 
 
 def test_a_checkpoint_of_format_1_is_read(tmp_path):
@@ -371,7 +372,7 @@ def test_a_log_of_a_custom_model_saves_none(tmp_path):
     (tmp_path / "run").mkdir()
     folder = RunFolder(tmp_path / "run")
     folder.begin("mine", trainer.config, trainer.comm, 1)
-    log = Log(folder, trainer, None)
-    trainer.fit(log.record)
-    log.close()
+    checkpoints = Checkpoints(folder.new_checkpoints, trainer, moved=folder.after_checkpoint)
+    trainer.fit(Log(folder, checkpoints, None).record)
+    checkpoints.close()
     assert load_checkpoint(best_checkpoint(tmp_path / "run" / "checkpoints"))[1]["model"] is None

@@ -1,0 +1,74 @@
+"""The options of a run that is continued: those of its config.toml, and those that may change."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import CheckpointError, UsageError
+from .commands import TrainConfig
+from .fields import build, read_toml
+
+# Where inputs are read, how long and how often, on which ranks, and what changes results by rounding alone.
+MAY_CHANGE = frozenset(
+    "format features labels epochs patience eval_every threads scheme replication method balance partition machine device "
+    "order keep prune locality tf32 cuda_graph wire wire_gradients log_view trace watchdog checkpoint_every".split()
+)
+OF_THE_CALL = ("out", "overwrite", "resume")
+
+
+def continued(graph: str, given: Mapping[str, Any]) -> tuple[str, TrainConfig]:
+    """Return GRAPH and the options of a training that `given` describes, which has `resume`: a RUN, or auto.
+
+    Args:   graph  GRAPH, "" for that of the run.
+            given  options that were given; those that the run had, or in MAY_CHANGE.
+    Raises: UsageError naming every option that may not change; CheckpointError where RUN has no checkpoint.
+    """
+    given = {name.replace("-", "_"): value for name, value in given.items()}
+    resume, out = given["resume"], given.get("out", "")
+    if given.get("overwrite"):
+        raise UsageError(f"--overwrite replaces the run that --resume {resume} continues; omit one of them")
+    if resume == "auto":
+        if not out:
+            raise UsageError("--resume auto requires --out, the folder whose run is continued")
+        if not has_checkpoint(Path(out)):
+            return graph, build(TrainConfig, {**given, "resume": ""}, "command line")
+    folder = Path(out if resume == "auto" else resume)
+    if out and Path(out).resolve() != folder.resolve():
+        raise UsageError(f"--out {out}: --resume {resume} writes into the run that it continues; omit --out")
+    own = read_toml(TrainConfig, folder / "config.toml")
+    if not has_checkpoint(folder):
+        raise CheckpointError(f"--resume {resume}: has no checkpoint; train again with --out {folder}")
+    new = build(TrainConfig, given, "command line")
+    fixed = [name for name in given if name not in (*MAY_CHANGE, *OF_THE_CALL)]
+    check_unchanged({name: getattr(own, name) for name in fixed}, new, f"--resume {resume}")
+    changed = {name: getattr(new, name) for name in given if name in MAY_CHANGE}
+    source = graph or tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph", "")
+    if not isinstance(source, str) or not source:
+        raise CheckpointError(f"{folder / 'config.toml'}: graph = {source!r}; expected a name or path")
+    return source, replace(own, **changed, out=str(folder), resume=str(folder), overwrite=False)
+
+
+def fixed_options(config: TrainConfig) -> dict[str, Any]:
+    """Return the options that a continued training may not change."""
+    names = TrainConfig.__dataclass_fields__
+    return {name: getattr(config, name) for name in names if name not in MAY_CHANGE and name not in OF_THE_CALL}
+
+
+def check_unchanged(before: Mapping[str, Any], config: TrainConfig, what: str) -> None:
+    """Raise UsageError naming each option of `before` that has another value in config."""
+    known = TrainConfig.__dataclass_fields__
+    names = [name for name in before if name in known and before[name] != getattr(config, name)]
+    if names:
+        changes = ", ".join(
+            f"--{name.replace('_', '-')} {getattr(config, name)} (was {before[name]})" for name in names
+        )
+        raise UsageError(f"{what}: a run cannot be continued with {changes}; omit it, or train into a new --out")
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run has something to continue from."""
+    return (folder / "config.toml").is_file() and any((folder / "checkpoints").glob("epoch-*"))

@@ -1,0 +1,107 @@
+"""Fingerprints of a distributed graph: of its data, whatever the ranks, and of its distribution.
+
+Shapes: n own rows, F features.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..dist.consistency import digest
+from ..distgraph import DistGraph
+from ..errors import CheckpointError
+from ..spmm.features import SparseRows
+
+CHUNK = 1 << 16  # rows of X at once
+
+
+def graph_facts(dgraph: DistGraph) -> dict[str, Any]:
+    """Return sizes and a fingerprint of a graph, the same on any ranks: sum over nodes of mix(id) times their data.
+
+    Data are degrees, labels, splits and the bits of the features in the type of the activations. Call it while X is
+    there, see Trainer.release_input. Collective.
+    """
+    A, ids_n = dgraph.A, _mixed(dgraph.node_n)
+    lengths_n = np.diff(A.blocks.A_oo.indptr) + np.diff(A.blocks.A_og.indptr)
+    terms = [_product(ids_n, lengths_n[:, None])]  # of 1.5D: ranks with the same rows have different columns
+    if dgraph.is_counted:
+        for values in (dgraph.y_n, dgraph.split_n):
+            if values is not None:
+                values = np.asarray(values).reshape(len(ids_n), -1)
+                terms.append(_product(ids_n, values.astype(np.int64) + 2))
+        terms.append(_of_features(ids_n, dgraph.X))
+    sums = np.array(terms).sum(dtype=np.uint64, keepdims=True).view(np.int64)
+    dgraph.comm.all_reduce(sums)
+    sizes = {
+        "nodes": dgraph.n_nodes,
+        "nonzeros": dgraph.nnz,
+        "features": dgraph.n_features,
+        "classes": dgraph.n_classes,
+    }
+    return sizes | {"fingerprint": f"{int(sums.view(np.uint64)[0]):016x}"}
+
+
+def check_graph(path: Path, made_on: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Raise CheckpointError unless a checkpoint was made on a graph of these facts."""
+    names = [name for name in facts if made_on.get(name) != facts[name]]
+    if names:
+        differ = ", ".join(f"{name} {made_on.get(name)}, here {facts[name]}" for name in names)
+        raise CheckpointError(
+            f"{path} was made on another graph ({differ}); give the graph that the run was trained on"
+        )
+
+
+def layout_facts(dgraph: DistGraph, is_pruned: bool) -> dict[str, Any]:
+    """Return ranks and scheme, and a digest of who has which rows in which order: state of a rank fits only these.
+
+    Collective.
+    """
+    A = dgraph.A
+    mine = digest(A.node_n, A.blocks.index.ghost_g, A.blocks.A_oo.indptr, A.blocks.A_og.indptr)
+    ranks = "".join(dgraph.comm.all_gather_json(mine))
+    return {
+        "ranks": dgraph.comm.size,
+        "replication": dgraph.replication,
+        "scheme": dgraph.scheme,
+        "wires": [wire.name for wire in A.layout.wires],
+        "pruned": is_pruned,
+        "rows": digest(np.frombuffer(ranks.encode(), np.uint8)),
+    }
+
+
+def _of_features(ids_n: np.ndarray, X) -> np.uint64:
+    if X is None:
+        return np.uint64(0)
+    if isinstance(X, SparseRows):
+        S = X.csr.to_scipy()
+        bits = _bits(torch.from_numpy(np.ascontiguousarray(S.data)))
+        rows = np.repeat(ids_n, np.diff(S.indptr))
+        return (bits * _mixed(S.indices) * rows).sum(dtype=np.uint64)
+    parts = [slice(start, start + CHUNK) for start in range(0, len(ids_n), CHUNK)]
+    return np.array([_product(ids_n[part], _bits(X[part].detach().cpu())) for part in parts], np.uint64).sum(
+        dtype=np.uint64
+    )
+
+
+def _bits(values: torch.Tensor) -> np.ndarray:
+    """Return the bits of floating-point numbers as integers."""
+    kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return values.contiguous().view(kinds[values.element_size()]).numpy().astype(np.int64).view(np.uint64)
+
+
+def _product(ids_n: np.ndarray, values_nF: np.ndarray) -> np.uint64:
+    """Return the sum over rows of ids[i] times the sum over columns of mix(j) values[i, j], modulo 2^64."""
+    columns_F = _mixed(np.arange(values_nF.shape[1]))
+    return ((values_nF.astype(np.uint64) * columns_F).sum(axis=1, dtype=np.uint64) * ids_n).sum(dtype=np.uint64)
+
+
+def _mixed(ids: np.ndarray) -> np.ndarray:
+    """Return 64 mixed bits of each integer (Steele et al. 2014, SplitMix64)."""
+    z = (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

@@ -1,0 +1,185 @@
+"""Checkpoints: the state of a training, copied after an epoch and written while the next one computes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import __version__
+from ..config import check_unchanged, fixed_options
+from ..errors import agree, together
+from ..layers.registry import ModelSpec
+from ..training.trainer import Trainer
+from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, finite, pack_state, step_file, to_bytes
+from .checkpoint_writer import CheckpointWriter, Files, Job, write_files
+from .fingerprint import check_graph, graph_facts, layout_facts
+from .restoring import Found, Say, read_state, read_step, share_newest
+
+
+class Checkpoints:
+    """The checkpoints of a training: the two newest, and the weights of the best epoch.
+
+    Args: folder   that all ranks see where a rank has a state of its own, such as residuals of lossy wires; rank 0
+                   writes the rest.
+          trainer  before trainer.release_input().
+          every_s  seconds between two; 0: after every epoch, but for those in which the one before is still written.
+          model    what rebuilds the model without its own code; None for a custom one.
+          moved    called after the first checkpoint; returns the folder of the next ones.
+    Collective, as after_epoch and close.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        trainer: Trainer,
+        every_s: float = 30.0,
+        model: ModelSpec | None = None,
+        moved: Callable[[], Path] | None = None,
+    ):
+        self.trainer, self.comm, self.every_s, self.model = trainer, trainer.comm, every_s, model
+        self.writer = CheckpointWriter(Path(folder), moved)
+        self.graph = graph_facts(trainer.dgraph)
+        rows = getattr(trainer.steps, "rows", None)
+        self.layout = layout_facts(trainer.dgraph, bool(getattr(rows, "is_pruned", False)))
+        self.epoch = -1  # of the newest checkpoint that was begun
+        self._saved_at = time.monotonic()
+        self._lines: list[bytes] = []
+        self._job: Job | None = None
+        self._is_shared = False  # several ranks write the checkpoint that was begun
+
+    def after_epoch(self, stop: int = 0) -> int:
+        """Begin or end what is due, and return the greatest `stop` of all ranks.
+
+        Call it when the record of an epoch is complete, as the `report` of Trainer.fit does.
+        Raises: ResourceError, on all ranks, where a checkpoint could not be written.
+        """
+        is_due = self.comm.rank == 0 and time.monotonic() - self._saved_at >= self.every_s
+        is_busy = self._job is not None and not self._job.is_done
+        has_failed = self._job is not None and self._job.has_failed
+        flags = np.array([stop, is_due, is_busy, has_failed], np.int64)
+        self.comm.all_reduce(flags, "max")
+        stop, is_due, is_busy, has_failed = map(int, flags)
+        if has_failed:
+            self._agree()
+        if not is_busy and self._is_shared:
+            self._seal()
+        elif is_due and not is_busy:
+            self._begin()
+        return stop
+
+    def close(self) -> None:
+        """Write the state after the last epoch, unless it is there, and wait until it is."""
+        self._drain()
+        if self.trainer.epoch != self.epoch:
+            self._begin()
+            self._drain()
+
+    def abandon(self) -> None:
+        """Wait for the thread of this rank, and remove a checkpoint that other ranks have not ended. Not collective."""
+        if self._job is not None:
+            self._job.wait()
+        self.writer.discard_shared()
+
+    def restore(self, found: Found | None = None, say: Say = None) -> bool:
+        """Give the trainer the state of a checkpoint, and return whether there was one.
+
+        Args: found  of newest_whole, on all ranks; None: the newest in the folder.
+              say    called on rank 0 with a line for each checkpoint that is damaged.
+        Raises: CheckpointError where the graph or the model is another one, UsageError where options are.
+        Collective.
+        """
+        found = share_newest(self.comm, self.writer.folder, say) if found is None else found
+        if found is None:
+            return False
+        path, manifest = found
+        check_graph(path, manifest["graph"], self.graph)
+        check_unchanged(manifest["options"], self.trainer.config, str(path))
+        state = together(self.comm, read_state, path, manifest)
+        state["step"] = self.trainer.steps.state_dict()
+        if any(name.startswith("step-") for name in manifest["files"]):
+            if manifest["layout"] == self.layout:
+                state["step"] = together(self.comm, read_step, path, manifest, self.comm.rank)
+            elif say is not None and self.comm.rank == 0:
+                say("spgnn: other ranks, parts or wires than before: the residuals of lossy wires start from zero")
+        together(self.comm, self.trainer.load_state_dict, state)
+        self.epoch, self.writer.whole, self._lines = self.trainer.epoch, [self.trainer.epoch], []
+        self._saved_at = time.monotonic()
+        return True
+
+    def lines(self) -> list[bytes]:
+        """Return the records of the training as lines of JSON."""
+        for record in self.trainer.history.records[len(self._lines) :]:
+            self._lines.append(json.dumps(finite(record)).encode() + b"\n")
+        return self._lines
+
+    def _begin(self) -> None:
+        """Copy the state of this rank and start to write it. Collective."""
+        trainer, is_root = self.trainer, self.comm.rank == 0
+        state = trainer.state_dict() if is_root else {"step": trainer.steps.state_dict()}
+        step = pack_state(state.pop("step"))
+        has_step = self.comm.all_gather_json(bool(step))
+        self._is_shared = any(has_step[1:])
+        self._job, self.epoch, self._saved_at = None, trainer.epoch, time.monotonic()
+        files, manifest = self._content(state) if is_root else ({}, {})
+        if any(has_step):
+            files = {**files, step_file(self.comm.rank): lambda: to_bytes(step)}
+        if self._is_shared:
+            opened = together(self.comm, self.writer.open_shared, self.epoch, manifest, root=0)
+            folder = Path(self.comm.all_gather_json(str(opened))[0])
+            self._job = Job(lambda: write_files(folder, files))
+        elif is_root:
+            self._job = Job(lambda: self.writer.write(self.epoch, files, manifest))
+
+    def _content(self, state: dict[str, Any]) -> tuple[Files, dict]:
+        """Return the files of a checkpoint and its manifest, but for what only this rank has."""
+        history, lines = state["history"], b"".join(self.lines())
+        records = history.pop("records")
+        last = records[-1] if records else {}
+        files = {
+            WEIGHTS: lambda: to_bytes(state["model"]),
+            OPTIMIZER: lambda: to_bytes(state["optimizer"]),
+            HISTORY: lambda: lines,
+        }
+        if history["best_epoch"] != self.epoch:
+            files[BEST] = lambda: to_bytes(state["best"])
+        return files, {
+            "val": last.get("val"),
+            "test": last.get("test"),
+            "metric": history["metric"],
+            "model": None if self.model is None else asdict(self.model),
+            "options": fixed_options(self.trainer.config),
+            "graph": self.graph,
+            "layout": self.layout,
+            "versions": {"spgnn": __version__, "torch": torch.__version__},
+            "history": history,
+            "unscored": state["unscored"],
+        }
+
+    def _seal(self) -> None:
+        """Make the files of all ranks a checkpoint. Collective."""
+        entries: dict[str, dict] = {}
+        for theirs in self.comm.all_gather_json(self._job.result):
+            entries |= theirs
+        self._is_shared, self._job = False, None
+        if self.comm.rank == 0:
+            self._job = Job(lambda: self.writer.seal_shared(entries))
+
+    def _drain(self) -> None:
+        """Wait until the checkpoint that was begun is there. Collective."""
+        self._agree()
+        if self._is_shared:
+            self._seal()
+            self._agree()
+
+    def _agree(self) -> None:
+        """Wait for the threads; raise on all ranks where one has failed. Collective."""
+        if self._job is not None:
+            self._job.wait()
+        agree(self.comm, None if self._job is None else self._job.error)

@@ -1,0 +1,58 @@
+"""StopSignals: SIGTERM, SIGUSR1 and Ctrl-C end a training after a checkpoint."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+
+from ..errors import StoppedError
+
+REQUEUE, INTERRUPTED = 75, 130  # exit codes: EX_TEMPFAIL, by which a batch script sees that the run can go on
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class StopSignals:
+    """Notes a signal until the training asks for it; use it in `with`. Signals reach the main thread only.
+
+    Before the first epoch a signal ends the process at once, as there is nothing to save. Ctrl-C twice does so later.
+    Args: say  called with a line for the user.
+    """
+
+    def __init__(self, say: Callable[[str], None] | None = None):
+        self.wanted = 0  # number of the signal
+        self.is_training = False
+        self._say, self._before = say, {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _) -> None:
+        is_again = number == signal.SIGINT == self.wanted
+        if number == signal.SIGINT and (is_again or not self.is_training):
+            raise KeyboardInterrupt
+        if not self.is_training:
+            raise StoppedError(f"stopped by {name_of_signal(number)} before the first epoch", REQUEUE)
+        self.wanted = self.wanted or number
+        if self._say is not None and number == signal.SIGINT:
+            self._say("spgnn: interrupted: writing a checkpoint after this epoch; Ctrl-C again stops at once")
+
+
+def name_of_signal(number: int) -> str:
+    """Return SIGTERM for 15; Ctrl-C for 2."""
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+
+
+def stopped(number: int, epoch: int, out: str) -> StoppedError:
+    """Return the error that ends a training on a signal."""
+    code = INTERRUPTED if number == signal.SIGINT else REQUEUE
+    return StoppedError(
+        f"stopped by {name_of_signal(number)} after epoch {epoch}; spgnn train --resume {out} continues the run", code
+    )

@@ -18,6 +18,7 @@ from spgnn.experiment import checkpoint_writer, resume, run, saving
 from spgnn.experiment.checkpoint import best_checkpoint, list_checkpoints, load_checkpoint, read_manifest
 from spgnn.partition import part_graph, save_partition
 
+pytestmark = pytest.mark.slow
 SOURCE = "sbm:n=60,classes=3,features=6,seed=1"
 CASES = {
     "adam": {},

@@ -130,3 +130,34 @@ def table(title: str, header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(
         [title, "", line(header), "|" + "|".join("-" * (w + 1) + ":" for w in widths) + "|", *map(line, rows)]
     )
+
+
+def random_training(model, path, f_in, classes, epochs, threads, dtype="float32", locality=True):
+    """Train a model on random features and labels of every node; return (median seconds of an epoch, peak MiB, loss).
+
+    Args: path  of a symmetric SciPy CSR; locality: own rows are ordered for the cache.
+    """
+    import torch
+
+    from spgnn import distribute
+    from spgnn.config import TrainConfig
+    from spgnn.dist import SelfCommunicator
+    from spgnn.graph import Graph
+    from spgnn.machine import peak_rss_mb
+    from spgnn.training import Trainer
+
+    torch.set_num_threads(threads)
+    A, rng = sp.csr_array(sp.load_npz(path)), np.random.default_rng(0)
+    n = A.shape[0]
+    X, y = rng.standard_normal((n, f_in), dtype=np.float32), rng.integers(0, classes, n)
+    graph = Graph(A, X=X, y=y, split=np.zeros(n, np.int8), edges="undirected")
+    dgraph = distribute(graph, SelfCommunicator(), dtype=getattr(torch, dtype), threads=threads, locality=locality)
+    del graph, X, A
+    trainer = Trainer(model, dgraph, TrainConfig(epochs=epochs))
+    trainer.release_input()
+    seconds = []
+    for epoch in range(1, epochs + 1):
+        start = time.perf_counter()
+        loss = trainer.step(epoch)
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds[2:])), peak_rss_mb() * 1e6 / 2**20, loss

@@ -38,13 +38,19 @@ class DenseOperator:
     def __matmul__(self, H_NF):
         return self.A @ H_NF
 
-    def chain(self, H_NF, W_FC, bias_C=None, relu=False, add=None):
-        Z_NC = self.A @ (H_NF @ W_FC)
+    def chain(self, H_NF, W_FC, bias_C=None, relu=False, add=None, power=1):
+        Z_NC = self.power(H_NF @ W_FC, power)
         Z_NC = Z_NC if add is None else Z_NC + add
         Z_NC = Z_NC if bias_C is None else Z_NC + bias_C
         return torch.relu(Z_NC) if relu else Z_NC
 
-    def product_order(self, H_NF, f_out):
+    def power(self, H_NF, j):
+        return torch.linalg.matrix_power(self.A, j) @ H_NF
+
+    def is_cached(self, H_NF, power=1):
+        return False
+
+    def product_order(self, H_NF, f_out, f_in=None):
         return "gemm_first"
 
     def columns(self, H_NF):

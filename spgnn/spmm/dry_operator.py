@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from .exchange.row_sum import RowSum
 from .exchange.stages import Stage
 from .exchange.wire import Wire
 from .features import SparseRows
-from .fixed_input import FixedInput, cached_product
+from .fixed_input import FixedInput, of_key
 from .kernels.buffers import sum_dtype
 from .kernels.csr import LocalCSR
 from .ledger import CountingPool, Ledger
@@ -57,6 +58,7 @@ class Setting:
     operator       normalisation of A in the first layer, and of layers that name none.
     is_cached      A X was computed before; step_is_cached: and a pruned step reads it.
     x_nnz          nonzeros of sparse X, None: X is dense; cached_nnz: of A X where it is cached;
+                   power_nnz: (j, nonzeros of A^j X) for those that are, j > 1;
                    step_nnz: of the rows of either that a pruned step reads.
     place, holder  of this rank and of the rank that holds its rows among the `replication` of a process row.
     has_gradient   X requires a gradient.
@@ -77,6 +79,7 @@ class Setting:
     step_is_cached: bool = True
     x_nnz: int | None = None
     cached_nnz: int | None = None
+    power_nnz: tuple[tuple[int, int], ...] = ()
     step_nnz: int | None = None
     has_gradient: bool = False
     n_train: int | None = None
@@ -86,7 +89,8 @@ class Setting:
         of_rows = [
             x for rows in (self.rows, *self.steps) for x in (rows.n, rows.m, *rows.sent, *rows.received, *rows.ghosts)
         ]
-        return (*of_rows, *(x or 0 for x in (self.x_nnz, self.cached_nnz, self.step_nnz, self.n_train)))
+        powers = (nnz for _, nnz in self.power_nnz)
+        return (*of_rows, *(x or 0 for x in (self.x_nnz, self.cached_nnz, *powers, self.step_nnz, self.n_train)))
 
     def nominal(self) -> Setting:
         """Return the same with primes in place of all numbers, by which DryRun.on finds what grows with which."""
@@ -98,11 +102,12 @@ class Setting:
             RankRows(outs[l + 1] * self.replication, outs[l] * self.replication, drawn(of.sent), drawn(of.received))
             for l, of in enumerate(self.steps)
         )
-        more = {
+        more: dict[str, Any] = {
             name: next(primes)
             for name in ("x_nnz", "cached_nnz", "step_nnz", "n_train")
             if getattr(self, name) is not None
         }
+        more["power_nnz"] = tuple((power, next(primes)) for power, _ in self.power_nnz)
         return replace(self, rows=rows, steps=steps, place=0, holder=0, **more)
 
 
@@ -130,10 +135,17 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
         step_is_cached=first is not None,
         x_nnz=nnz(X),
         cached_nnz=nnz(cached),
+        power_nnz=_power_nnz(A) if is_sparse else (),
         step_nnz=None if step is None else nnz(step.X if first is None else first),
         has_gradient=not is_sparse and X.requires_grad,
         n_train=n_train,
     )
+
+
+def _power_nnz(A: DistSpMM) -> tuple[tuple[int, int], ...]:
+    products = {} if A.fixed_input is None else A.fixed_input.products
+    found = [(*of_key(key), S) for key, S in products.items()]
+    return tuple((power, S.csr.nnz) for name, power, S in found if name == A.name and power > 1 and S is not None)
 
 
 def rows_of(A: DistSpMM) -> RankRows:
@@ -148,11 +160,11 @@ def rows_of(A: DistSpMM) -> RankRows:
 def inputs_of(setting: Setting, ledger: Ledger) -> tuple:
     """Return operator and X of an evaluation, and those of a training step."""
     layout = _layout(setting, ledger)
-    A = DryOperator(setting.rows, layout, ledger, setting.operator, setting.cached_nnz)
+    cached = (() if setting.cached_nnz is None else ((1, setting.cached_nnz),)) + setting.power_nnz
+    A = DryOperator(setting.rows, layout, ledger, setting.operator, dict(cached))
     X = _features(setting, setting.rows.m, setting.x_nnz, layout.pool, ledger)
     if setting.is_cached:
         A.fixed_input = FixedInput(X)
-        A.fixed_input.make(A)
     if not setting.steps:
         return A, X, A, X
     step_X = X
@@ -185,8 +197,10 @@ def _layout(setting: Setting, ledger: Ledger) -> Layout:
 class DryOperator(DistSpMM):
     """DistSpMM of which sizes alone are known: its products are written down, kernels and exchanges do nothing."""
 
-    def __init__(self, rows: RankRows, layout: Layout, ledger: Ledger, name: str, cached_nnz: int | None = None):
-        self.name, self.layout, self.ledger, self.cached_nnz = name, layout, ledger, cached_nnz
+    def __init__(
+        self, rows: RankRows, layout: Layout, ledger: Ledger, name: str, cached_nnz: dict[int, int] | None = None
+    ):
+        self.name, self.layout, self.ledger, self.cached_nnz = name, layout, ledger, cached_nnz or {}
         self.comm, self.pool, self.dtype, self.threads = layout.comm, layout.pool, layout.dtype, layout.threads
         self.row_sum, self.device = layout.row_sum, META
         self.n, self.m = rows.n, rows.m
@@ -245,30 +259,31 @@ class DryOperator(DistSpMM):
         """Return A X where it is cached."""
         if place.pass_name != "setup":
             raise UsageError("a sparse X is multiplied with A in every step: its nonzeros are not known without data")
-        return DryRows(self.n, X.shape[1], self.cached_nnz, self.pool, self.dtype, self.ledger)
+        power = X.power + 1
+        return DryRows(self.n, X.shape[1], self.cached_nnz.get(power, X.nnz), self.pool, self.dtype, self.ledger, power)
 
     def stays_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> bool:
-        """Return whether A X is cached."""
-        return self.cached_nnz is not None
+        """Return whether A X, or A^j X, is cached."""
+        return X.power < max(self.cached_nnz, default=0)
 
 
 class DryView(LayerView):
     """A DryOperator in one layer."""
 
-    def __matmul__(self, H):
-        out = super().__matmul__(H)
-        if cached_product(self, H) is not None:
+    def power(self, H, j: int):
+        out = super().power(H, j)
+        if self.is_cached(H, j):
             self.operator.ledger.cached(Place(self.layer, self.pass_name), H.shape[1])
         return out
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
-        is_cached, is_sparse = cached_product(self, H) is not None, isinstance(H, SparseRows)
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
+        is_cached, is_sparse = self.is_cached(H, power), isinstance(H, SparseRows)
         shape, is_hidden = tuple(W_FC.shape), not is_sparse and H.requires_grad
 
         def why(order: str) -> str:
             return order_reason(*shape, order, is_cached, is_sparse, is_hidden, is_asked=self.order == "spmm_first")
 
-        run = lambda: super(DryView, self).chain(H, W_FC, bias_C, relu, add)
+        run = lambda: super(DryView, self).chain(H, W_FC, bias_C, relu, add, power)
         return self.operator.ledger.chain(Place(self.layer, self.pass_name), run, shape, is_cached, why)
 
 
@@ -314,11 +329,13 @@ class DryCSR(LocalCSR):
 
 
 class DryRows(SparseRows):
-    """Sparse rows (n, F) of which the number of nonzeros alone is known."""
+    """Sparse rows (n, F) of which the number of nonzeros alone is known: those of A^power X."""
 
-    def __init__(self, n: int, F: int, nnz: int, pool: CountingPool, dtype: torch.dtype, ledger: Ledger):
+    def __init__(
+        self, n: int, F: int, nnz: int, pool: CountingPool, dtype: torch.dtype, ledger: Ledger, power: int = 0
+    ):
         super().__init__(DryCSR(n, F, dtype), pool)
-        self.nnz, self.ledger = nnz, ledger
+        self.nnz, self.ledger, self.power = nnz, ledger, power
 
     def rows(self, chosen: np.ndarray) -> SparseRows:
         """Return S[chosen]."""

@@ -88,11 +88,20 @@ class SpMM(Primitives, Protocol):
     def __matmul__(self, H):
         """Return A H on own rows, differentiable in H."""
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
-        """Return relu(A H W + add + b), (n, C), the cheaper product first; differentiable in H, W, b and add (n, C)."""
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
+        """Return relu(A^power H W + add + b), (n, C), the cheaper product first; differentiable in H, W, b, add (n, C)."""
 
-    def product_order(self, H, f_out: int) -> Order:
-        """Return which product of A H W (F, f_out) a chain makes first: spmm_first or gemm_first. Collective at first."""
+    def power(self, H, j: int):
+        """Return A^j H, j >= 1, differentiable in H; A^j X is cached where X is the fixed input."""
+
+    def is_cached(self, H, power: int = 1) -> bool:
+        """Return whether A^power H is cached: it is made now where H is X and may be cached. Collective at first."""
+
+    def product_order(self, H, f_out: int, f_in: int | None = None) -> Order:
+        """Return which product of A H W a chain makes first, spmm_first or gemm_first. Collective at first.
+
+        Args: f_in  width of what travels where A H comes first, f_out otherwise; None: that of H.
+        """
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return (m + g, F): own rows of H, then ghost rows, in the order of A's columns; differentiable in H.

@@ -12,7 +12,7 @@ import torch
 
 from ..config.names import Norm
 from ..cost.schedule import Order
-from ..errors import UsageError
+from ..errors import UsageError, check_integer
 from .autograd import Columns, Matmul, apply_chain, order_of
 from .dropout import Key, dropout, nth_key
 from .features import SparseRows
@@ -48,13 +48,21 @@ class Operator:
         """Return A H on own rows, differentiable in H."""
         return self.at() @ H
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
-        """Return relu(A H W + add + b); see SpMM."""
-        return self.at().chain(H, W_FC, bias_C, relu, add)
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
+        """Return relu(A^power H W + add + b); see SpMM."""
+        return self.at().chain(H, W_FC, bias_C, relu, add, power)
 
-    def product_order(self, H, f_out: int) -> Order:
+    def power(self, H, j: int):
+        """Return A^j H; see SpMM."""
+        return self.at().power(H, j)
+
+    def is_cached(self, H, power: int = 1) -> bool:
+        """Return whether A^power H is cached; see SpMM."""
+        return self.at().is_cached(H, power)
+
+    def product_order(self, H, f_out: int, f_in: int | None = None) -> Order:
         """Return which product of A H W comes first; see SpMM."""
-        return self.at().product_order(H, f_out)
+        return self.at().product_order(H, f_out, f_in)
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return own rows of H, then ghost rows; see SpMM."""
@@ -153,19 +161,30 @@ class LayerView(InLayer):
 
     def __matmul__(self, H):
         """Return A H on own rows, differentiable in H."""
-        cached = cached_product(self, H)
+        return self.power(H, 1)
+
+    def power(self, H, j: int):
+        """Return A^j H, differentiable in H; see SpMM. Collective."""
+        check_integer("j", j, 1)
+        cached = cached_product(self, H, j)
         if cached is not None:
             return cached if cached.is_sparse else self.pool.copy(cached.tensor)  # the caller may write into it
         check_is_held(H)
-        return self.apply_sparse(H) if isinstance(H, SparseRows) else Matmul.apply(self, H)
+        for _ in range(j):
+            H = self.apply_sparse(H) if isinstance(H, SparseRows) else Matmul.apply(self, H)
+        return H
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
-        """Return relu(A H W + add + bias), the order of the product chosen by the schedule; see SpMM. Collective."""
-        return apply_chain(self, H, W_FC, bias_C, relu, add)
+    def is_cached(self, H, power: int = 1) -> bool:
+        """Return whether A^power H is cached, or is from now on; see SpMM."""
+        return cached_product(self, H, power) is not None
 
-    def product_order(self, H, f_out: int) -> Order:
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
+        """Return relu(A^power H W + add + bias), the cheaper product first; see SpMM. Collective."""
+        return apply_chain(self, H, W_FC, bias_C, relu, add, power)
+
+    def product_order(self, H, f_out: int, f_in: int | None = None) -> Order:
         """Return which product of A H W comes first; see SpMM."""
-        return order_of(self, H, H.shape[1], f_out, cached_product(self, H) is not None)
+        return order_of(self, H, f_in or H.shape[1], f_out, self.is_cached(H))
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return (m + g, F): own rows of H, then ghost rows; see SpMM. Collective."""

@@ -14,7 +14,7 @@ from ...config import TrainConfig
 from ...distgraph import DistGraph
 from ...errors import GraphError, ShapeError, UsageError
 from ...layers import Stack
-from ...layers.stack import norms_of, set_epoch
+from ...layers.stack import set_epoch
 from ...machine import give_back_memory
 from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.dropout import EpochKeys
@@ -24,6 +24,7 @@ from ..consistency import prepare_model
 from ..optimizer import make_optimizer
 from ..scorer import FullScorer
 from ..splits import split_of
+from .cached_products import make_cached_products
 from .step import sum_gradients, sum_loss, sum_ranks
 from .step_rows import StepRows
 
@@ -43,8 +44,7 @@ class FullStep:
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig):
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
         self.split_n = split_of(dgraph, config.split, config.seed)
-        if dgraph.A.fixed_input is not None:
-            dgraph.keep(norms_of(model)[0])
+        make_cached_products(dgraph, model)
         self.rows = StepRows(dgraph, model, config, self.split_n)
         self.feedback = Feedback()
         self._count_rows()

@@ -1,0 +1,163 @@
+"""Layers that multiply with A several times: SGC, APPNP, GCNII."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from ..errors import UsageError, check_integer, is_number
+from ..spmm.features import SparseRows
+from .layer import Layer, check_rate, hops_of
+from .mlp import MLP, dense_layers
+from .stack import Stack
+
+
+class SGC(Layer):
+    """Z = act(A^J H W + b).
+
+    Args:   f_in, f_out  widths F and C; powers: J.
+            act, bias, norm, residual  see Layer.end_with.
+    A^J X is cached where X does not change, and nothing is sent. Else J exchanges of min(F, C) columns each way.
+    Source: Wu et al. 2019, eq. (8).
+    """
+
+    hops = property(lambda self: self.powers)
+    is_random = property(lambda self: hops_of(self) is None)
+
+    def __init__(
+        self,
+        f_in: int,
+        f_out: int,
+        powers: int = 2,
+        act: str | None = None,
+        bias: bool = True,
+        norm: str | None = None,
+        residual: bool = False,
+    ):
+        super().__init__(f_in, f_out)
+        check_integer("powers", powers, 1)
+        self.powers, self.W_FC = powers, self.weight(f_in, f_out)
+        self.end_with(act, bias, norm, residual)
+        self.reads_input = self.residual
+
+    def forward(self, A, H_mF):
+        """Return the rows of own nodes, (n, C). Collective."""
+        Z_nC = A.chain(H_mF, self.W_FC, self.b_C, power=self.powers)
+        return self.finish(A, H_mF, Z_nC)
+
+    def extra_repr(self) -> str:
+        return f"{self.f_in} -> {self.f_out}, powers={self.powers}, act={self.act_name}"
+
+
+class APPNP(Layer):
+    """Z_0 = H; Z_j = (1 - t) A Z_(j-1) + t H; Z = Z_J: personalised PageRank of the rows of H, without weights.
+
+    Args:   f         width of H and Z.
+            powers    J; teleport: t, in [0, 1].
+            dropout   rate on each Z_j that A multiplies, in training. The paper drops entries of A.
+    J exchanges of f columns each way. H comes from an MLP; dropout of a Stack does not act on it.
+    Source: Gasteiger et al. 2019, eq. (5).
+    """
+
+    drops_input = False
+    hops = property(lambda self: self.powers)
+    is_random = property(lambda self: self.dropout > 0 or hops_of(self) is None)
+
+    def __init__(self, f: int, powers: int = 10, teleport: float = 0.1, dropout: float = 0.0):
+        super().__init__(f, f)
+        check_integer("powers", powers, 1)
+        self.powers, self.teleport, self.dropout = powers, check_share("teleport", teleport), check_rate(dropout)
+
+    def forward(self, A, H_nF):
+        """Return the rows of own nodes, (n, f). Collective."""
+        check_dense(self, H_nF)
+        Z_nF, start_nF = H_nF, self.teleport * H_nF
+        for draw in range(1, self.powers + 1):
+            Z_nF = torch.add(start_nF, A @ A.drop(Z_nF, self.dropout, draw), alpha=1 - self.teleport)  # eq. (5)
+        return Z_nF
+
+    def extra_repr(self) -> str:
+        return f"{self.f_in}, powers={self.powers}, teleport={self.teleport}, dropout={self.dropout}"
+
+
+class GCNII(Layer):
+    """H_l = act(((1 - alpha) A H_(l-1) + alpha H_0) ((1 - b_l) I + b_l W_l)), b_l = ln(theta / l + 1), H_0 = H.
+
+    Args:   f        width of H and all H_l.
+            depth    number of products with A and of weights W_l.
+            alpha    share of H_0 in each; theta: how much W_l counts.
+            act      see Layer.end_with.
+            dropout  rate on each H_l that A multiplies, in training; H_0 itself is not dropped.
+    One layer of `depth` exchanges of f columns each way: H_0 is its input, which an MLP makes.
+    Source: Chen et al. 2020, eq. (5), (6).
+    """
+
+    drops_input = False
+    hops = property(lambda self: len(self.W))
+    is_random = property(lambda self: self.dropout > 0 or hops_of(self) is None)
+
+    def __init__(
+        self,
+        f: int,
+        depth: int = 8,
+        alpha: float = 0.1,
+        theta: float = 0.5,
+        act: str | None = "relu",
+        dropout: float = 0.0,
+    ):
+        super().__init__(f, f)
+        check_integer("depth", depth, 1)
+        if not is_number(theta) or theta < 0:
+            raise UsageError(f"theta = {theta!r}; expected a number of 0 or more")
+        self.alpha, self.theta, self.dropout = check_share("alpha", alpha), theta, check_rate(dropout)
+        self.W = nn.ParameterList([self.weight(f, f) for _ in range(depth)])
+        self.end_with(act)
+
+    def forward(self, A, H_nF):
+        """Return the rows of own nodes, (n, f). Collective."""
+        check_dense(self, H_nF)
+        start_nF = self.alpha * H_nF
+        for l, W_FF in enumerate(self.W, start=1):
+            S_nF = torch.add(start_nF, A @ A.drop(H_nF, self.dropout, draw=l), alpha=1 - self.alpha)
+            b_l = math.log(self.theta / l + 1)
+            H_nF = self.act(torch.addmm(S_nF, S_nF, W_FF, beta=1 - b_l, alpha=b_l))  # eq. (5)
+        return H_nF
+
+    def extra_repr(self) -> str:
+        return f"{self.f_in}, depth={len(self.W)}, alpha={self.alpha}, theta={self.theta}, dropout={self.dropout}"
+
+
+def sgc_stack(f_in: int, n_classes: int, options) -> Stack:
+    """Return one SGC layer F -> C with options.powers products (0: options.layers)."""
+    layer = SGC(f_in, n_classes, options.powers or options.layers, bias=options.bias)
+    return Stack(layer, dropout=options.dropout, input_dropout=options.input_dropout)
+
+
+def appnp_stack(f_in: int, n_classes: int, options) -> Stack:
+    """Return options.layers dense layers F -> hidden ... -> C, then options.powers products (0: 10)."""
+    last = APPNP(n_classes, options.powers or 10, options.teleport)
+    dense = dense_layers(f_in, n_classes, options)
+    return Stack(*dense, last, dropout=options.dropout, input_dropout=options.input_dropout)
+
+
+def gcnii_stack(f_in: int, n_classes: int, options) -> Stack:
+    """Return a dense layer F -> hidden, options.layers products of width hidden, and a dense layer hidden -> C."""
+    first = MLP(f_in, options.hidden, act=options.act, bias=options.bias)
+    middle = GCNII(options.hidden, options.layers, options.teleport, options.theta, options.act, options.dropout)
+    last = MLP(options.hidden, n_classes, bias=options.bias)
+    return Stack(first, middle, last, dropout=options.dropout, input_dropout=options.input_dropout)
+
+
+def check_share(name: str, value: float) -> float:
+    """Return a number in [0, 1]. Raises: UsageError for anything else."""
+    if not is_number(value) or not 0 <= value <= 1:
+        raise UsageError(f"{name} = {value!r}; expected a number from 0 to 1")
+    return value
+
+
+def check_dense(layer: Layer, H) -> None:
+    """Raise UsageError where a layer that keeps the width of H gets sparse rows."""
+    if isinstance(H, SparseRows):
+        raise UsageError(f"{type(layer).__name__} reads dense rows, but X is sparse: put an MLP before it")

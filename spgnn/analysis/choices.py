@@ -1,6 +1,6 @@
 """What a training chooses by itself, predicted from the graph and the partition: training nodes, scheme, row pruning.
 
-Shapes: N nodes, k parts, P = k c ranks. Imports neither torch nor a communicator.
+Shapes: N nodes, k parts, P = k c ranks. Imports no communicator, and torch for pruning alone.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import numpy as np
 
 from ..cost.auto import RankCounts, auto_scheme, pruning_saves
 from ..cost.machines import Machine
-from ..cost.pairs import count_pairs, grid_of, on_ranks, only_rows, reached_rows, reads, work_of
+from ..cost.pairs import count_pairs, grid_of, on_ranks, reached_rows, work_of
 from ..errors import GraphError
 from ..graph import Graph, given_split, labelled, random_split
 from ..partition import Partition
-from .volume_report import LayerVolume
+from .volume_report import VolumeReport
 
 if TYPE_CHECKING:
+    from ..spmm.dry import DryRun
+    from .epoch import FixedModel
     from .plan import PlannedGraph
 
 
@@ -51,30 +53,47 @@ def choose_scheme_of(planned: PlannedGraph, part: Partition, c: int, machine: Ma
     return auto_scheme(RankCounts(own_P, multiplied.ghost_P, np.repeat(part.sizes_k, c), *tables), machine, itemsize)[0]
 
 
-def saves_by_pruning(
-    planned: PlannedGraph, layers: Sequence[LayerVolume], c: int, eval_every: int, is_random: bool
-) -> bool:
+def saves_by_pruning(planned: PlannedGraph, layers: FixedModel, report: VolumeReport, eval_every: int) -> bool:
     """Return whether --prune auto computes only the rows that reach a training node.
 
-    Args: layers     of a report of measure without pruning, each a chain A H W.
-          is_random  a training pass differs from an evaluation, by dropout.
+    Args: report  of measure without pruning.
     """
-    masks = reached_rows(planned.graph.A, planned.train_N, len(layers))
-    masks.insert(0, masks[0] | reads(only_rows(planned.graph.A, masks[0])))
-    everything = [np.ones_like(planned.train_N)] * len(masks)
-    full, pruned = (
-        sum(_work(planned, layer, of[layer.layer - 1], of[layer.layer], c) for layer in layers)
-        for of in (everything, masks)
-    )
-    return pruning_saves(full, pruned, eval_every, is_random)
+    from .epoch import hops_in, pruned_run
+
+    pruned = pruned_run(layers, report.run.setting)
+    if pruned is None:
+        return False
+    masks = reached_rows(planned.graph.A, planned.train_N, hops_in(layers))
+    everything, c = [np.ones_like(planned.train_N)] * len(masks), report.replication
+    full, less = (_work(planned, run, of, c) for run, of in ((report.run, everything), (pruned, masks)))
+    return pruning_saves(full, less, eval_every, layers.model.is_random)
 
 
-def _work(planned: PlannedGraph, layer: LayerVolume, in_N: np.ndarray, out_N: np.ndarray, c: int) -> int:
-    """Return the multiply-adds of a layer's forward pass on all ranks; c ranks multiply the same rows with W."""
-    rows_N = out_N if layer.order == "spmm_first" else in_N
-    entries = int(rows_N.sum()) * layer.f_in
-    if layer.layer == 1 and planned.has_sparse_input:
-        x_N, kept_N = planned.left_N
-        entries = int((kept_N if layer.is_kept else x_N)[rows_N].sum())
-    nnz = 0 if layer.is_kept else int(np.diff(planned.pattern.indptr)[out_N].sum())
-    return c * entries * layer.f_out + nnz * layer.width
+def _work(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray], c: int) -> int:
+    """Return the multiply-adds of a forward pass on all ranks; c ranks multiply the same rows with weights.
+
+    Args: masks  T_0 ... T_L, the rows of H that layers read and give, (N,) bool each.
+    """
+    from .epoch import total_setting
+
+    rows = [int(rows_N.sum()) for rows_N in masks]
+    steps = list(zip(rows[1:], rows)) if run.setting.steps else []
+    total = run.on(total_setting(run.setting, len(masks[0]), steps, _nonzeros(planned, run, masks)))
+    lengths_N = np.diff(planned.pattern.indptr)
+    nnz = [int(lengths_N[out_N].sum()) for out_N in masks]
+    work = c * sum(of.multiply_adds for of in total.work if of.pass_name == "forward")
+    return work + sum(nnz[of.layer or 0] * of.width for of in run.of_pass("forward"))
+
+
+def _nonzeros(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray]) -> dict[str, int]:
+    """Return the nonzeros of sparse X, of A X, and of the rows of either that a pruned step reads."""
+    setting = run.setting
+    if setting.x_nnz is None:
+        return {}
+    x_N, kept_N = planned.left_N
+    nnz = {"x_nnz": int(x_N.sum())}
+    if setting.cached_nnz is not None:
+        nnz["cached_nnz"] = int(kept_N.sum())
+    if setting.step_nnz is not None:
+        nnz["step_nnz"] = int((kept_N[masks[1]] if setting.step_is_cached else x_N[masks[0]]).sum())
+    return nnz

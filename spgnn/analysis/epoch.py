@@ -6,12 +6,15 @@ Shapes: n own rows, L layers.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
 from ..errors import UsageError
 from ..layers import GCN, Stack
+from ..layers.hops import pruned_hops
+from ..layers.layer import hops_of
 from ..spmm.dry import DryRun, dry_run
 from ..spmm.dry_operator import RankRows, Setting
 from ..spmm.shapes import Shaped
@@ -19,25 +22,40 @@ from ..spmm.shapes import Shaped
 DTYPES = {2: torch.bfloat16, 8: torch.float64}
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """A Stack of GCN with ReLU between them; norm and residual of the hidden layers."""
+class FixedModel:
+    """A model without values that does not change, with the dry runs that were made of it."""
 
-    widths: tuple[int, ...]
-    dropout: float = 0.0
-    input_dropout: bool = True
-    norm: bool = False
-    residual: bool = False
+    def __init__(self, model: torch.nn.Module):
+        self.model = model
+        self._runs: dict[tuple[Setting, bool], DryRun] = {}
 
-    def model(self) -> Stack:
-        """Return it without values."""
-        last = len(self.widths) - 2
-        hidden = {"act": "relu", "norm": "layer" if self.norm else None, "residual": self.residual}
-        with torch.device("meta"), Shaped():
-            layers = [
-                GCN(f, c, **(hidden if l < last else {})) for l, (f, c) in enumerate(zip(self.widths, self.widths[1:]))
-            ]
-            return Stack(*layers, dropout=self.dropout, input_dropout=self.input_dropout)
+    def run(self, setting: Setting, is_pruned: bool) -> DryRun:
+        """Return the dry run of a setting; see epoch_of."""
+        if (setting, is_pruned) not in self._runs:
+            self._runs[setting, is_pruned] = epoch_of(self.model, setting, is_pruned)
+        return self._runs[setting, is_pruned]
+
+
+def without_values(make: Callable[[], torch.nn.Module]) -> FixedModel:
+    """Return the model that a function makes, without memory for its weights."""
+    with torch.device("meta"), Shaped():
+        return FixedModel(make())
+
+
+@functools.lru_cache(maxsize=64)
+def gcn_of(
+    widths: tuple[int, ...],
+    dropout: float = 0.0,
+    input_dropout: bool = True,
+    norm: bool = False,
+    residual: bool = False,
+) -> FixedModel:
+    """Return a Stack of GCN with ReLU between them; norm and residual of the hidden layers."""
+    last = len(widths) - 2
+    hidden = {"act": "relu", "norm": "layer" if norm else None, "residual": residual}
+    make = lambda l, f, c: GCN(f, c, **(hidden if l < last else {}))
+    layers = lambda: [make(l, f, c) for l, (f, c) in enumerate(zip(widths, widths[1:]))]
+    return without_values(lambda: Stack(*layers(), dropout=dropout, input_dropout=input_dropout))
 
 
 def epoch_setting(
@@ -55,7 +73,7 @@ def epoch_setting(
     """Return a setting of nominal numbers of rows: without exchange (stages = 0), what a model does is the same."""
     some = (1,) * stages
     return Setting(
-        rows=RankRows(1, 1, some, some),
+        rows=RankRows(1, 1, some, some, (1, 1) if stages else ()),
         features=features,
         dtype=DTYPES.get(itemsize, torch.float32),
         wires=wires,
@@ -68,11 +86,13 @@ def epoch_setting(
     ).nominal()
 
 
-def with_steps(setting: Setting, n_layers: int, is_cached: bool) -> Setting:
+def with_steps(setting: Setting, hops: Sequence[int], is_cached: bool) -> Setting:
     """Return a nominal setting with the layers of a pruned training step; is_cached: the first reads A X."""
-    some = (1,) * len(setting.rows.sent)
-    exchanged, alone = RankRows(1, 1, some, some), RankRows(1, 1)
-    steps = (alone if is_cached else exchanged, *[exchanged] * (n_layers - 1))
+    rows, alone = setting.rows, RankRows(1, 1)
+    some = lambda values: (1,) * len(values)
+    exchanged = RankRows(1, 1, some(rows.sent), some(rows.received), some(rows.ghosts))
+    steps = [exchanged if of_layer else alone for of_layer in hops]
+    steps = (alone if is_cached else steps[0], *steps[1:])
     nnz = None if setting.x_nnz is None else 1
     return replace(setting, steps=steps, step_is_cached=is_cached, step_nnz=nnz).nominal()
 
@@ -84,33 +104,43 @@ def total_setting(setting: Setting, n: int, steps: list[tuple[int, int]], nnz: d
     return replace(setting, rows=rows, steps=layers, **nnz)
 
 
-def rank_setting(setting: Setting, rows: tuple, steps: list[tuple], x_nnz, cached_nnz, step_nnz) -> Setting:
-    """Return a setting with the rows of a rank: (out, in, sent, received) of its operator and of each pruned layer.
+def rank_setting(setting: Setting, rows: RankRows, steps: Sequence[RankRows], x_nnz, cached_nnz, step_nnz) -> Setting:
+    """Return a setting with the rows of a rank: of its operator and of each pruned layer.
 
     Args: x_nnz, cached_nnz, step_nnz  of Setting, where the setting has them.
     """
     counts = {"x_nnz": x_nnz, "cached_nnz": cached_nnz, "step_nnz": step_nnz}
     nnz = {name: count or 0 for name, count in counts.items() if getattr(setting, name) is not None}
-    layers = [RankRows(*of) for of in steps]
-    layers[:1] = [RankRows(of.n, of.m) for of in layers[:1]] if setting.step_is_cached else layers[:1]
-    return replace(setting, rows=RankRows(*rows), steps=tuple(layers), **nnz)
+    alone = lambda of: RankRows(of.n, of.m)  # of a layer that exchanges nothing
+    layers = tuple(of if nominal.sent else alone(of) for of, nominal in zip(steps, setting.steps))
+    return replace(setting, rows=rows, steps=layers, **nnz)
 
 
-def epoch_of(model: torch.nn.Module | Chain, setting: Setting, is_pruned: bool = False) -> DryRun:
+def hops_in(model: torch.nn.Module | FixedModel) -> tuple[int, ...]:
+    """Return the hops of the layers of a model whose rows can be pruned."""
+    model = model.model if isinstance(model, FixedModel) else model
+    return tuple(hops_of(layer) for layer in model.layers)
+
+
+def epoch_of(model: torch.nn.Module | FixedModel, setting: Setting, is_pruned: bool = False) -> DryRun:
     """Return the dry run of a model; is_pruned: of training steps that compute the rows that reach a training node.
 
     Raises: UsageError where rows can not be pruned; see dry_run for others.
     """
-    if isinstance(model, Chain):
-        return _of_chain(model, setting, is_pruned)
-    if not is_pruned:
-        return dry_run(model, setting)
-    widths = getattr(model, "widths", None)
-    if widths is None:
-        raise UsageError("row pruning (train_N) needs layers that are chains A H W, such as GCN; omit train_N")
-    return dry_run(model, with_steps(setting, len(widths) - 1, setting.is_cached and model.input_is_fixed))
+    if isinstance(model, FixedModel):
+        return model.run(setting, is_pruned)
+    run = dry_run(model, setting)
+    return _pruned(model, run) if is_pruned else run
 
 
-@functools.lru_cache(maxsize=64)
-def _of_chain(chain: Chain, setting: Setting, is_pruned: bool) -> DryRun:
-    return epoch_of(chain.model(), setting, is_pruned)
+def pruned_run(model: FixedModel, setting: Setting) -> DryRun | None:
+    """Return the dry run of steps that compute the rows that reach a training node, None where rows cannot be pruned."""
+    _, problem = pruned_hops(model.model, model.run(setting, False))
+    return None if problem else model.run(setting, True)
+
+
+def _pruned(model: torch.nn.Module, run: DryRun) -> DryRun:
+    hops, problem = pruned_hops(model, run)
+    if problem:
+        raise UsageError(f"train_N prunes rows, but {problem}; omit train_N")
+    return dry_run(model, with_steps(run.setting, hops, run.layer(1).is_cached))

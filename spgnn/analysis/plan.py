@@ -6,7 +6,7 @@ Shapes: N nodes, n own rows, k parts, P = k c ranks. Imports no communicator, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,7 @@ import scipy.sparse as sp
 
 from ..cost.machines import Machine
 from ..cost.pairs import PairCounts, Work, grid_of, on_ranks, work_of
-from ..cost.schedule import row_bytes
-from ..cost.seconds import EpochTime, LayerWork, RankProduct, epoch_seconds
+from ..cost.seconds import DenseWork, EpochTime, LayerWork, RankProduct, epoch_seconds
 from ..graph import WITH_LOOPS, Graph, with_self_loops
 from ..partition import Partition
 from .choices import train_nodes
@@ -27,21 +26,20 @@ from .volumes import measure, stays_sparse
 
 if TYPE_CHECKING:
     from ..spmm.dry import DryRun
-    from .epoch import Chain
+    from ..spmm.ledger import Product
+    from ..spmm.ledger import Work as Done
+    from .epoch import FixedModel
 
 MOST_RANKS = 1 << 16
+STEP = ("forward", "backward")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """What is trained: widths F, hidden ..., C and the options that bytes, memory or seconds depend on."""
+    """What is trained, and the options that bytes, memory or seconds depend on."""
 
-    widths: tuple[int, ...]
+    layers: FixedModel
     itemsize: int = 4
-    dropout: float = 0.0
-    input_dropout: bool = True
-    norm: bool = False
-    residual: bool = False
     wire: str = "float32"
     wire_gradients: str = "float32"
     order: str = "auto"
@@ -49,15 +47,12 @@ class Model:
     prune: bool = False
     overlap: bool = True
 
-    @property
-    def input_is_fixed(self) -> bool:
-        return self.dropout == 0 or not self.input_dropout
-
-    def chain(self) -> Chain:
-        """Return the layers that are trained."""
-        from .epoch import Chain
-
-        return Chain(self.widths, self.dropout, self.input_dropout, self.norm, self.residual)
+    def measured(self, planned: PlannedGraph, part: Partition, scheme: str, c: int) -> VolumeReport:
+        """Return what an epoch sends."""
+        options = {name: getattr(self, name) for name in ("order", "keep", "wire", "wire_gradients")}
+        options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
+        options |= {"train_N": planned.train_N} if self.prune else {}
+        return measure(planned.graph, part, scheme, replication=c, itemsize=self.itemsize, model=self.layers, **options)
 
 
 class PlannedGraph:
@@ -174,15 +169,9 @@ def plan_line(
             device_bytes  memory of the device that each rank has; 0: there are none.
     Raises: UsageError for a scheme, c or order that does not fit.
     """
-    options = {name: getattr(model, name) for name in ("order", "keep", "wire", "wire_gradients")}
-    options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
-    volume = lambda **step: measure(planned.graph, part, scheme, model.widths, c, model.itemsize, **options, **step)
-    report = volume(input_is_fixed=model.input_is_fixed, train_N=planned.train_N if model.prune else None)
-    # An evaluation computes all rows, and has no dropout.
-    evaluated = report if model.input_is_fixed and not model.prune else volume()
-    size = part.k * c
+    report, size = model.measured(planned, part, scheme, c), part.k * c
     work = _with_loops(report.work, part.sizes_k, c)
-    layers, evaluation = (layer_works(planned, part, of, work, model) for of in (report, evaluated))
+    layers, evaluation = (layer_works(planned, part, report, work, *names) for names in (STEP, ("evaluate",)))
     ranks = PlannedRanks(planned, part, report, work, model)
     memories = [ranks.memory(r, machine, is_root=r == 0 and not from_parts) for r in range(size)]
     device = None
@@ -211,54 +200,76 @@ def plan_line(
 
 
 def layer_works(
-    planned: PlannedGraph, part: Partition, report: VolumeReport, work: Work, model: Model
+    planned: PlannedGraph, part: Partition, report: VolumeReport, work: Work, *passes: str
 ) -> list[LayerWork]:
-    """Return what each layer of a training step multiplies and sends, rank by rank.
+    """Return what each layer multiplies and sends in a training step or an evaluation, rank by rank.
 
     With row pruning the nonzeros of a layer are taken in the share of its rows.
+    Args: passes  forward and backward, or evaluate.
     """
-    c = report.replication
+    run, volumes, c = report.run, report.volumes, report.replication
+    is_its = lambda done: done.pass_name in passes
+    products, dense = list(filter(is_its, run.products)), list(filter(is_its, run.work))
     n_P = np.repeat(part.sizes_k, c).astype(np.float64)
-    got_P = report.rows_PP.sum(axis=0)
+    table_P = n_P + report.rows_PP.sum(axis=0)
     works = []
-    for layer in report.layers:
-        share = layer.rows / max(report.n, 1)
-        is_first = layer.layer == 1
-        sent = {(e.direction, e.kind): e for e in report.sent if e.layer == layer.layer}
+    for number in sorted({done.layer or 0 for done in (*products, *dense)}):
+        is_pruned = bool(volumes.steps) and "evaluate" not in passes
+        share = int(volumes.steps[number - 1].out_k.sum()) / max(report.n, 1) if is_pruned else 1.0
 
-        def product(direction: str, wire: str, share=share, layer=layer, sent=sent) -> RankProduct | None:
-            rows, sums = sent.get((direction, "rows")), sent.get((direction, "sum"))
-            return (
-                None
-                if rows is None
-                else RankProduct(
-                    width=layer.width,
-                    own_P=work.own_P * share,
-                    ghost_P=work.ghost_P * share,
-                    sender_P=work.sender_P * share,
-                    out_P=n_P * share,
-                    table_P=n_P + got_P,
-                    rows_PP=rows.rows_PP,
-                    row_bytes=row_bytes(layer.width, model.itemsize, wire),
-                    sum_PP=None if sums is None else sums.rows_PP,
-                    # Partial results of bfloat16 are float32 until they are added up.
-                    sum_bytes=layer.width * (max(model.itemsize, 4) if direction == "forward" else model.itemsize),
-                )
+        def product(of: Product, share=share) -> RankProduct:
+            rows, *sums = volumes.exchanges([of])
+            multiplies = share if of.rows == "scheme" else 0.0
+            return RankProduct(
+                width=of.width,
+                own_P=work.own_P * multiplies,
+                ghost_P=work.ghost_P * multiplies,
+                sender_P=work.sender_P * multiplies,
+                out_P=n_P * share,
+                table_P=table_P,
+                rows_PP=rows.rows_PP,
+                row_bytes=rows.row_bytes,
+                sum_PP=sums[0].rows_PP if sums else None,
+                sum_bytes=sums[0].row_bytes if sums else 0,
             )
 
+        def weights(of: Done, share=share) -> DenseWork:
+            is_kept = _left_factor(run, of)
+            left_P = None if is_kept is None else share * _left_P(planned, part, c, is_kept)
+            return DenseWork(*of.shape, left_P)
+
+        own = [done for done in products if (done.layer or 0) == number]
+        dense_own = [done for done in dense if (done.layer or 0) == number and done.shape]
+        forward, forward_dense = ([of for of in made if of.pass_name != "backward"] for made in (own, dense_own))
+        written = sum(of.shape[1] for of in forward_dense) + sum(of.width for of in forward if of.order is None)
         works.append(
             LayerWork(
-                layer.f_in,
-                layer.f_out,
-                layer.order,
-                product("forward", model.wire),
-                product("backward", model.wire_gradients),
+                tuple(product(of) for of in forward if not of.is_cached),
+                tuple(product(of) for of in own if of.pass_name == "backward"),
+                tuple(map(weights, forward_dense)),
+                tuple(weights(of) for of in dense_own if of.pass_name == "backward"),
                 n_P * share,
-                share * _left_P(planned, part, c, layer.is_kept) if is_first and planned.has_sparse_input else None,
-                is_first,
+                forward_dense[-1].shape[1] if forward_dense else written,
+                written,
+                0,
+                len(forward),
             )
         )
+    works[-1] = replace(works[-1], n_weights=run.n_weights)
     return works
+
+
+def _left_factor(run: DryRun, work: Done) -> bool | None:
+    """Return whether a product with weights multiplies the nonzeros of sparse A X or those of X; None: neither."""
+    setting = run.setting
+    if work.shape is None or setting.x_nnz is None:
+        return None
+    multiplied_by = lambda count: count is not None and work.multiply_adds % count == 0
+    if multiplied_by(setting.step_nnz):
+        return setting.step_is_cached
+    if multiplied_by(setting.cached_nnz):
+        return True
+    return False if multiplied_by(setting.x_nnz) else None
 
 
 class PlannedRanks:
@@ -274,10 +285,10 @@ class PlannedRanks:
         self.x_P, self.kept_P = [None] * len(self.n_P), [None] * len(self.n_P)
         if planned.has_sparse_input:
             self.x_P = _left_P(planned, part, c, False)
-            if report.layers[0].is_kept:
+            if report.run.layer(1).is_cached:
                 self.kept_P = _left_P(planned, part, c, True)
         setting = epoch_setting(
-            model.widths[0],
+            report.run.setting.features,
             itemsize=model.itemsize,
             order=model.order,
             is_cached=report.run.setting.is_cached,
@@ -286,8 +297,8 @@ class PlannedRanks:
             replication=c,
             wires=(model.wire, model.wire_gradients),
         )
-        self.run = epoch_of(model.chain(), setting, is_pruned=model.prune)
-        self.steps = [_Step(step, self.grid) for step in report.steps]
+        self.run = epoch_of(model.layers, setting, is_pruned=model.prune)
+        self.steps = [_Step(step, self.grid) for step in report.volumes.steps]
 
     def memory(self, rank: int, machine: Machine, is_root: bool) -> RankMemory:
         """Return the predicted memory of a rank; is_root: it reads the whole graph."""
@@ -326,14 +337,18 @@ class PlannedRanks:
 
     def run_of(self, rank: int) -> DryRun:
         """Return the dry run in terms of a rank's rows."""
+        from ..spmm.dry_operator import RankRows
         from .epoch import rank_setting
 
         n, x, kept = int(self.n_P[rank]), self.x_P[rank], self.kept_P[rank]
-        steps = [(step.out(rank), step.into(rank), *_stages(step.rows_PP, self.grid, rank)) for step in self.steps]
+        steps = [
+            RankRows(step.out(rank), step.into(rank), *_stages(step.rows_PP, self.grid, rank)) for step in self.steps
+        ]
         left = kept if kept is not None else x  # of which a pruned step takes the share of its rows
-        share = (steps[0][0] if kept is not None else steps[0][1]) / max(n, 1) if steps else 1
+        share = (steps[0].n if kept is not None else steps[0].m) / max(n, 1) if steps else 1
         nnz = [None if count is None else int(count) for count in (x, kept, None if left is None else share * left)]
-        return self.run.on(rank_setting(self.run.setting, (n, n, *_stages(self.rows_PP, self.grid, rank)), steps, *nnz))
+        rows = RankRows(n, n, *_stages(self.rows_PP, self.grid, rank))
+        return self.run.on(rank_setting(self.run.setting, rows, steps, *nnz))
 
 
 class _Step:
@@ -364,16 +379,17 @@ class _Step:
         )
 
 
-def _stages(rows_PP: np.ndarray, grid, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the rows that a rank sends and receives in each stage of an exchange."""
+def _stages(rows_PP: np.ndarray, grid, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the rows that a rank sends and receives in each stage of an exchange, and in all."""
+    ghosts = (int(rows_PP[rank].sum()), int(rows_PP[:, rank].sum()))
     if grid.size == 1:
-        return (), ()
+        return (), (), ()
     if grid.c == 1:
-        return (int(rows_PP[rank].sum()),), (int(rows_PP[:, rank].sum()),)
+        return ghosts[:1], ghosts[1:], ghosts
     i, j = grid.row_of(rank), grid.column_of_rank(rank)
     blocks = grid.stages(j)
     sent = tuple(int(rows_PP[rank].sum()) if q == i else 0 for q in blocks)
-    return sent, tuple(int(rows_PP[q * grid.c + j, rank]) for q in blocks)
+    return sent, tuple(int(rows_PP[q * grid.c + j, rank]) for q in blocks), ghosts
 
 
 def ranks_that_fit(line: PlanLine, machine: Machine) -> int | None:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cost.pairs import PairCounts, Work
+from ..cost.pairs import Work
 from ..errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from ..spmm.dry import DryRun
+    from .volumes import Volumes
 
 DIRECTIONS = ("forward", "backward")
-HIDDEN = ("rows_PP", "itemsize", "work", "sent", "run", "steps")
+HIDDEN = ("rows_PP", "itemsize", "work", "sent", "volumes")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +101,12 @@ class VolumeReport:
     itemsize: int
     work: Work = field(repr=False)
     sent: tuple[Exchange, ...] = field(repr=False)
-    run: DryRun | None = field(default=None, repr=False)
-    steps: tuple[PairCounts, ...] = field(default=(), repr=False)
+    volumes: Volumes = field(repr=False)
+
+    @property
+    def run(self) -> DryRun | None:
+        """The dry run of the model, None where rows alone were asked for."""
+        return self.volumes.run
 
     def bytes_PP(self, layer: int | None = None, direction: str | None = None) -> np.ndarray:
         """Return the bytes that rank q sends rank p in an epoch, (P, P) int64: of a layer, a direction, or all.

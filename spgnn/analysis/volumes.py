@@ -6,7 +6,7 @@ Source: sparsity-aware paper (ICPP'24), sections 4.1 and 4.2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,9 +20,7 @@ from ..cost.pairs import (
     count_pairs,
     grid_of,
     on_ranks,
-    only_rows,
     reached_rows,
-    reads,
     sums_PP,
     work_of,
 )
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
 
     from ..spmm.dry import DryRun, LayerRun
     from ..spmm.ledger import Product
+    from .epoch import FixedModel
 
 
 def measure(
@@ -50,7 +49,7 @@ def measure(
     replication: int = 1,
     itemsize: int = 4,
     *,
-    model: torch.nn.Module | None = None,
+    model: torch.nn.Module | FixedModel | None = None,
     evaluations: int = 0,
     input_is_fixed: bool = True,
     sparse_input: bool | None = None,
@@ -103,11 +102,11 @@ def measure(
         partition = Partition(check_owner(partition, graph.n_nodes, k, "measure: the owner array"), k)
     partition.check_length(graph)
     grid = grid_of(partition.k, replication)
-    run = None
+    run, hops = None, ()
     if widths or model is not None:
-        inputs = _inputs(graph, widths, keep, sparse_input, keep_sparse)
+        inputs = _inputs(graph, widths, model, keep, sparse_input, keep_sparse)
         is_pruned = train_N is not None
-        run = _run(
+        run, hops = _run(
             widths,
             model,
             inputs,
@@ -117,10 +116,9 @@ def measure(
             order=order,
             has_gradient=input_gradient,
         )
-    train_N = None if train_N is None else _mask(train_N, graph)
-    volumes = Volumes(graph, partition, scheme, grid, run, train_N)
-    exchanges = () if run is None else volumes.exchanges(evaluations, itemsize, wire, wire_gradients)
-    return volumes.report(exchanges, itemsize)
+    rows = [] if run is None or train_N is None else reached_rows(graph.A, _mask(train_N, graph), hops)
+    volumes = Volumes(graph, partition, scheme, grid, run, RowBytes(itemsize, wire, wire_gradients), rows, hops)
+    return volumes.report(evaluations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,49 +130,83 @@ class _Inputs:
     is_cached: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RowBytes:
+    """Bytes of the rows that travel: of an entry of H, and the types of the wires."""
+
+    itemsize: int
+    wire: str
+    wire_gradients: str
+
+    def of(self, product: Product) -> tuple[int, int]:
+        """Return the bytes of a row of a product, and of a row of its sum over a process row."""
+        is_backward = product.pass_name == "backward"
+        # Partial results of bfloat16 are float32 until they are added up.
+        summed = product.width * (self.itemsize if is_backward else max(self.itemsize, 4))
+        return row_bytes(product.width, self.itemsize, self.wire_gradients if is_backward else self.wire), summed
+
+
 class Volumes:
     """What the ranks send each other for one product with all rows, and with those that the layers of a step compute.
 
-    Args: run  of the model, None: no epoch; train_N: (N,) bool, the rows that a pruned step gives.
+    Args: run   of the model, None: no epoch.
+          rows  masks T_0 ... T_L of a pruned step, each (N,) bool, [] without; hops: of its layers.
     """
 
-    def __init__(self, graph: Graph, partition: Partition, scheme: str, grid: ProcessGrid, run, train_N):
+    def __init__(
+        self,
+        graph: Graph,
+        partition: Partition,
+        scheme: str,
+        grid: ProcessGrid,
+        run: DryRun | None,
+        row_bytes: RowBytes,
+        rows: Sequence[np.ndarray] = (),
+        hops: Sequence[int] = (),
+    ):
         self.graph, self.partition, self.scheme, self.grid, self.run = graph, partition, scheme, grid, run
-        count = lambda rows_N: count_pairs(graph.A, partition.owner_N, partition.k, scheme, rows_N)
-        self.all = count(None)
-        self.rows: list[np.ndarray] = []  # T_1 ... T_L of a pruned step
-        if run is not None and train_N is not None:
-            self.rows = reached_rows(graph.A, train_N, len(run.setting.steps))
-        self.steps = [count(rows_N) for rows_N in self.rows]
+        self.row_bytes, self.rows, self.hops, self.all = row_bytes, rows, hops, self._count(scheme, None)
+        self.steps = [self._step(scheme, number) for number in range(1, len(self.rows))]
         self._tables: dict[int, _Tables] = {}
-        self._ghosts: PairCounts | None = None
+        self._ghosts: dict[int, PairCounts] = {}
 
     def counted(self, product: Product) -> PairCounts:
         """Return the counts of a product: those of its layer in a pruned step, else of all rows.
 
-        Rows that are read as they are (A.columns) are those of scheme columns under cover, too.
+        Rows that are read as they are (attention, maximum, A.columns) are those of scheme columns under cover, too.
         """
+        number = product.layer if self.steps and product.pass_name != "evaluate" else 0
         if product.rows == "ghosts" and self.scheme == "cover":
-            if self._ghosts is None:
-                self._ghosts = count_pairs(self.graph.A, self.partition.owner_N, self.partition.k, "columns", None)
-            return self._ghosts
-        if self.steps and product.pass_name != "evaluate":
-            return self.steps[product.layer - 1]
-        return self.all
+            if number not in self._ghosts:
+                self._ghosts[number] = self._step("columns", number) if number else self._count("columns", None)
+            return self._ghosts[number]
+        return self.steps[number - 1] if number else self.all
 
-    def exchanges(self, evaluations: int, itemsize: int, wire: str, wire_gradients: str) -> tuple[Exchange, ...]:
-        """Return the exchanges of a training step, then those of evaluations, in their order."""
+    def _count(self, scheme: str, rows_N: np.ndarray | None) -> PairCounts:
+        return count_pairs(self.graph.A, self.partition.owner_N, self.partition.k, scheme, rows_N)
+
+    def _step(self, scheme: str, number: int) -> PairCounts:
+        """Return the counts of a layer of a pruned step; a layer without hops sends nothing."""
+        if self.hops[number - 1]:
+            return self._count(scheme, self.rows[number])
+        k = self.partition.k
+        none_kk, rows_k = (
+            np.zeros((k, k), np.int64),
+            np.bincount(self.partition.owner_N[self.rows[number]], minlength=k),
+        )
+        return PairCounts(none_kk, none_kk, none_kk, rows_k, rows_k)
+
+    def exchanges(self, products: Iterable[Product]) -> tuple[Exchange, ...]:
+        """Return the exchanges of products, in their order."""
         sent: list[Exchange] = []
-        for product in (*self.run.of_pass("forward", "backward"), *self.run.of_pass("evaluate") * evaluations):
-            is_backward = product.pass_name == "backward"
-            row = row_bytes(product.width, itemsize, wire_gradients if is_backward else wire)
-            # Partial results of bfloat16 are float32 until they are added up.
-            summed = product.width * (itemsize if is_backward else max(itemsize, 4))
-            sent += self._table(self.counted(product)).exchanges(product, row, summed)
+        for product in products:
+            sent += self._table(self.counted(product)).exchanges(product, *self.row_bytes.of(product))
         return tuple(sent)
 
-    def report(self, sent: tuple[Exchange, ...], itemsize: int) -> VolumeReport:
-        """Return the report of these exchanges."""
+    def report(self, evaluations: int) -> VolumeReport:
+        """Return the report of a training step and of evaluations."""
+        step = () if self.run is None else self.run.of_pass("forward", "backward")
+        sent = self.exchanges((*step, *(() if self.run is None else self.run.of_pass("evaluate") * evaluations)))
         A, k, owner_N = self.graph.A, self.partition.k, self.partition.owner_N
         rows_PP, work = self._table(self.all).rows_PP, work_of(self.all, self.grid)
         read_kk = self.all.rows_kk if self.scheme == "columns" else columns_kk(A, owner_N, k)
@@ -194,11 +226,10 @@ class Volumes:
             work_imbalance=float(total_P.max() / total_P.mean()) if total_P.any() else 1.0,
             layers=() if self.run is None else tuple(self._layer(layer, exchanges) for layer in self._totals().layers),
             rows_PP=rows_PP,
-            itemsize=itemsize,
+            itemsize=self.row_bytes.itemsize,
             work=work,
             sent=sent,
-            run=self.run,
-            steps=tuple(self.steps),
+            volumes=self,
         )
 
     def _table(self, counted: PairCounts) -> _Tables:
@@ -212,8 +243,7 @@ class Volumes:
         shape, chain = (None, None), layer.chain
         if chain is not None:
             shape = chain.shape
-        widths = [product.width for product in layer.exchanges if product.rows == "scheme"]
-        products = sum(widths) * int(step.nnz_kk.sum())
+        products = sum(product.width for product in layer.multiplied) * int(step.nnz_kk.sum())
         return LayerVolume(
             layer=layer.number,
             f_in=shape[0],
@@ -240,7 +270,7 @@ class Volumes:
             if setting.cached_nnz is not None:
                 nnz["cached_nnz"] = _nonzeros(self.graph, F, True, None)
             if self.steps:
-                nnz["step_nnz"] = _nonzeros(self.graph, F, setting.step_is_cached, self.rows[0])
+                nnz["step_nnz"] = _nonzeros(self.graph, F, setting.step_is_cached, self.rows[setting.step_is_cached])
         return self.run.on(total_setting(setting, self.graph.n_nodes, rows, nnz))
 
 
@@ -277,8 +307,8 @@ def _checked(widths, model) -> tuple[int, ...]:
     return widths
 
 
-def _inputs(graph: Graph, widths, keep: bool, sparse_input: bool | None, keep_sparse: bool | None) -> _Inputs:
-    features = widths[0] if widths else graph.n_features
+def _inputs(graph: Graph, widths, model, keep: bool, sparse_input: bool | None, keep_sparse: bool | None) -> _Inputs:
+    features = widths[0] if widths else graph.n_features or _first_width(model)
     if not features:
         raise UsageError(
             f"{graph.name} has no features, and the first layer of a model reads them; give widths instead"
@@ -290,11 +320,22 @@ def _inputs(graph: Graph, widths, keep: bool, sparse_input: bool | None, keep_sp
     return _Inputs(features, sparse_input, keep and (not sparse_input or keep_sparse))
 
 
-def _run(widths, model, inputs: _Inputs, input_is_fixed: bool, is_pruned: bool, **options) -> DryRun:
-    from .epoch import Chain, epoch_of, epoch_setting
+def _first_width(model) -> int:
+    """Return the columns that the first layer of a model declares to read, 0 where it declares none."""
+    model = getattr(model, "model", model)
+    return getattr(next(iter(getattr(model, "layers", ())), None), "f_in", 0)
+
+
+def _run(
+    widths, model, inputs: _Inputs, input_is_fixed: bool, is_pruned: bool, **options
+) -> tuple[DryRun, tuple[int, ...]]:
+    """Return the dry run of an epoch, and the hops of the layers where rows are pruned."""
+    from .epoch import epoch_of, epoch_setting, gcn_of, hops_in
 
     setting = epoch_setting(inputs.features, is_cached=inputs.is_cached, is_sparse=inputs.is_sparse, **options)
-    return epoch_of(model or Chain(widths, 0.0 if input_is_fixed else 0.5), setting, is_pruned)
+    model = model or gcn_of(widths, 0.0 if input_is_fixed else 0.5)
+    run = epoch_of(model, setting, is_pruned)
+    return run, hops_in(model) if is_pruned else ()
 
 
 def stays_sparse(graph: Graph, A: sp.csr_array | None = None) -> bool:
@@ -305,10 +346,7 @@ def stays_sparse(graph: Graph, A: sp.csr_array | None = None) -> bool:
 
 
 def _nonzeros(graph: Graph, F: int, is_cached: bool, rows_N: np.ndarray | None) -> int:
-    """Return the nonzeros of sparse X, or (a bound) of A X, in all rows, or in those that layer 1 of a step reads.
-
-    Args: rows_N  (N,) bool, the rows of A X that the step computes.
-    """
+    """Return the nonzeros of sparse X, or (a bound) of A X, in all rows, or in those of a mask (N,)."""
     if not sp.issparse(graph.X):  # asked about as if it were
         nnz_N = np.full(graph.n_nodes, F, np.int64)
     else:
@@ -316,8 +354,6 @@ def _nonzeros(graph: Graph, F: int, is_cached: bool, rows_N: np.ndarray | None) 
     if is_cached:
         ones = sp.csr_array((np.ones(graph.nnz, np.int64), graph.A.indices, graph.A.indptr), shape=graph.A.shape)
         nnz_N = np.minimum(ones @ nnz_N + nnz_N, F)
-    elif rows_N is not None:
-        rows_N = rows_N | reads(only_rows(graph.A, rows_N))
     return int(nnz_N.sum() if rows_N is None else nnz_N[rows_N].sum())
 
 

@@ -14,7 +14,8 @@ from .source import load
 
 if TYPE_CHECKING:
     from ..analysis import VolumeReport
-    from ..analysis.plan import PlanLine
+    from ..analysis.epoch import FixedModel
+    from ..analysis.plan import Model, PlanLine
     from ..cost.machines import Machine
     from ..graph import Graph
     from ..partition import Partition
@@ -30,9 +31,10 @@ class Planned:
 
     def __init__(self, graph: str, config: MeasureConfig | PlanConfig, default_widths: tuple[int, ...] | None = None):
         from ..analysis.plan import Model, PlannedGraph
+        from ..layers.registry import check_options
 
-        _check_model(config)
         self.config = config
+        check_options(config)
         loaded = load(graph, config.format, config.features, config.labels)
         self.widths = widths = _widths(loaded, config, default_widths)
         self._features = loaded.X  # a partitioner may read them
@@ -41,9 +43,10 @@ class Planned:
         operator = _operator(config)
         self.planned = PlannedGraph(loaded, config.edges, sum(widths[:1]), operator, config.split, config.seed)
         self.graph = self.planned.graph
-        names = ("dropout", "input_dropout", "residual", "wire", "wire_gradients", "order", "keep", "overlap")
-        options = {name: getattr(config, name) for name in names}
-        self.model = Model(widths=widths, itemsize=ITEMSIZE[config.dtype], norm=config.norm != "none", **options)
+        self._model: Model | None = None
+        if widths:
+            options = {name: getattr(config, name) for name in ("wire", "wire_gradients", "order", "keep", "overlap")}
+            self._model = Model(layers=_layers(config, widths), itemsize=ITEMSIZE[config.dtype], **options)
         self._parts: dict[tuple, Partition] = {}
         self._is_pruned: dict[int, bool] = {}
 
@@ -77,18 +80,32 @@ class Planned:
 
         if name != "auto":
             return name
-        return choose_scheme_of(self.planned, part, c, machine, self.model.itemsize)
+        return choose_scheme_of(self.planned, part, c, machine, ITEMSIZE[self.config.dtype])
 
     def report(self, part: Partition, scheme: str, c: int) -> VolumeReport:
-        """Return what an epoch sends, its rows pruned where the training prunes them."""
-        return self._measured(part, scheme, c, self.is_pruned(part, scheme, c))
+        """Return what an epoch sends, its rows pruned where the training prunes them; without a model, rows alone."""
+        from ..analysis import measure
+
+        if self._model is None:
+            return measure(self.graph, part, scheme, replication=c, itemsize=ITEMSIZE[self.config.dtype])
+        return self.model(self.is_pruned(part, scheme, c)).measured(self.planned, part, scheme, c)
 
     def line(self, part: Partition, scheme: str, c: int, machine: Machine, **options) -> PlanLine:
         """Return the memory, bytes and seconds of an epoch on a machine."""
         from ..analysis.plan import plan_line
+        from ..cost.auto import pruning_fits
 
-        model = replace(self.model, prune=self.is_pruned(part, scheme, c))
-        return plan_line(self.planned, part, scheme, c, model, machine, **options)
+        is_pruned = self.is_pruned(part, scheme, c)
+        line_of = lambda prune: plan_line(self.planned, part, scheme, c, self.model(prune), machine, **options)
+        line = line_of(is_pruned)
+        if is_pruned and self.config.prune == "auto" and line.device is None:
+            whole = line_of(False)
+            return line if pruning_fits(whole.host_bytes, line.host_bytes, machine.memory_bytes) else whole
+        return line
+
+    def model(self, prune: bool) -> Model:
+        """Return what is trained."""
+        return replace(self._model, prune=prune)
 
     def is_pruned(self, part: Partition, scheme: str, c: int) -> bool:
         """Return whether a training prunes rows; that depends on the replication alone, and is decided once."""
@@ -98,26 +115,27 @@ class Planned:
         if config.prune != "auto" or planned.graph.y is None or not self.widths:
             return config.prune == "always"
         if c not in self._is_pruned:
-            layers = self._measured(part, scheme, c, False).layers
-            self._is_pruned[c] = saves_by_pruning(planned, layers, c, config.eval_every, is_random=config.dropout > 0)
+            model = self.model(prune=False)
+            report = model.measured(planned, part, scheme, c)
+            self._is_pruned[c] = saves_by_pruning(planned, model.layers, report, config.eval_every)
         return self._is_pruned[c]
 
-    def _measured(self, part: Partition, scheme: str, c: int, is_pruned: bool) -> VolumeReport:
-        from ..analysis import measure
 
-        planned, model = self.planned, self.model
-        options = {name: getattr(model, name) for name in ("order", "keep", "wire", "wire_gradients", "input_is_fixed")}
-        options |= {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
-        options |= {"train_N": planned.train_N} if is_pruned else {}
-        return measure(planned.graph, part, scheme, self.widths, c, model.itemsize, **options)
+def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...]) -> FixedModel:
+    """Return the model that the options describe, its widths from --widths where they are given."""
+    from ..analysis.epoch import gcn_of, without_values
+    from ..layers.registry import ModelSpec
 
-
-def _check_model(config: MeasureConfig | PlanConfig) -> None:
-    from ..layers.registry import check_options
-
-    check_options(config)
-    if config.model != "gcn":
-        raise UsageError(f"--model {config.model} is not predicted here; call spgnn.measure(graph, part, model=model)")
+    hidden = set(widths[1:-1])
+    if config.model == "gcn" and len(hidden) > 1:
+        return gcn_of(widths, config.dropout, config.input_dropout, config.norm != "none", config.residual)
+    if len(hidden) > 1:
+        raise UsageError(
+            f"--widths {config.widths}: --model {config.model} has hidden layers of one width; expected F,hidden,...,hidden,C"
+        )
+    if config.widths:
+        config = replace(config, layers=len(widths) - 1, **({"hidden": hidden.pop()} if hidden else {}))
+    return without_values(ModelSpec.of(config, widths[0], widths[-1]).build)
 
 
 def _operator(config: MeasureConfig | PlanConfig) -> str:

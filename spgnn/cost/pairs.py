@@ -6,6 +6,7 @@ Source: sparsity-aware paper (ICPP'24), Algorithm 1 (columns), its baseline (bro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,11 +100,14 @@ def reads(A: sp.csr_array) -> np.ndarray:
     return read_N
 
 
-def reached_rows(A: sp.csr_array, train_N: np.ndarray, n_layers: int) -> list[np.ndarray]:
-    """Return the rows T_1 ... T_L that a training step computes: T_L trains, T_(l-1) = T_l | columns of A[T_l]."""
+def reached_rows(A: sp.csr_array, train_N: np.ndarray, hops: Sequence[int]) -> list[np.ndarray]:
+    """Return the rows T_0 ... T_L of a training step: T_L trains, T_(l-1) = T_l | columns of A[T_l], T_l if local.
+
+    Args: hops  of each layer, 0 (local) or 1.
+    """
     rows = [train_N]
-    for _ in range(n_layers - 1):
-        rows.insert(0, rows[0] | reads(only_rows(A, rows[0])))
+    for of_layer in reversed(hops):
+        rows.insert(0, rows[0] | reads(only_rows(A, rows[0])) if of_layer else rows[0])
     return rows
 
 

@@ -18,11 +18,10 @@ import numpy as np
 
 from ..errors import UsageError
 from .machines import Machine, load_machine
-from .schedule import Order
 
 __all__ = [
-    "EpochTime", "LayerWork", "Machine", "RankProduct",
-    "all_reduce_seconds", "cheaper_scheme", "epoch_seconds", "exchange_seconds", "gemm_flops", "gemm_seconds", "load_machine", "product_seconds", "spmm_seconds",
+    "DenseWork", "EpochTime", "LayerWork", "Machine", "RankProduct",
+    "all_reduce_seconds", "chain_work", "cheaper_scheme", "epoch_seconds", "exchange_seconds", "gemm_flops", "gemm_seconds", "load_machine", "product_seconds", "spmm_seconds",
 ]  # fmt: skip
 
 # A dense product of EDGE columns takes twice as long per flop as a wide one, see docs/plan.md.
@@ -60,23 +59,58 @@ class RankProduct:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LayerWork:
-    """One layer Z = A H W of an epoch.
+class DenseWork:
+    """A product of a layer's rows with weights (F, C), or its gradient for one of the two.
 
-    order      which product comes first; forward, backward: the products with A, None where there is none.
-    rows_P     rows of the dense products, (P,).
-    left_P     nonzeros of the left factor S of S W where it is sparse (X, or A X kept), (P,); else None.
-    is_first   the gradient of its input is not needed.
+    left_P  nonzeros of the rows where they are sparse (X, or A X cached), (P,); else None.
     """
 
     f_in: int
     f_out: int
-    order: Order
-    forward: RankProduct | None
-    backward: RankProduct | None
-    rows_P: np.ndarray
     left_P: np.ndarray | None = None
-    is_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerWork:
+    """One layer of an epoch.
+
+    forward, backward  products with A; dense, dense_backward: with weights.
+    rows_P     rows that the layer computes, (P,).
+    f_out      columns of its result; written: of all results that bias, activation and their gradients read.
+    n_weights  numbers in its parameters.
+    n_products  with A, those that are cached too: each takes as many calls as a layer of one product.
+    """
+
+    forward: tuple[RankProduct, ...]
+    backward: tuple[RankProduct, ...]
+    dense: tuple[DenseWork, ...]
+    dense_backward: tuple[DenseWork, ...]
+    rows_P: np.ndarray
+    f_out: int
+    written: int
+    n_weights: int
+    n_products: int = 1
+
+
+def chain_work(
+    f_in: int,
+    f_out: int,
+    forward: RankProduct | None,
+    backward: RankProduct | None,
+    rows_P: np.ndarray,
+    left_P: np.ndarray | None = None,
+    is_first: bool = False,
+) -> LayerWork:
+    """Return the work of a layer A H W + b.
+
+    Args: forward, backward  products with A, None where there is none; left_P: nonzeros of sparse rows, (P,).
+          is_first           the gradient of its input is not needed.
+    """
+    dense = DenseWork(f_in, f_out, left_P)
+    times = 1 if is_first or left_P is not None else 2
+    made = lambda product: () if product is None else (product,)
+    n_weights = f_in * f_out + f_out
+    return LayerWork(made(forward), made(backward), (dense,), (dense,) * times, rows_P, f_out, f_out, n_weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,23 +217,23 @@ def epoch_seconds(
     machine = machine.with_ranks(len(layers[0].rows_P))
     parts = dict.fromkeys((f.name for f in fields(EpochTime)), 0.0)
     for layer in layers:
-        for product in (layer.forward, layer.backward if training else None):
-            if product is not None:
-                time = product_seconds(machine, product, itemsize, overlap)
-                for name in ("spmm", "exchange", "hidden", "sums"):
-                    parts[name] += getattr(time, name)
-        key, seconds = _dense(machine, layer, itemsize, training)
-        parts[key] += seconds
+        for product in (*layer.forward, *(layer.backward if training else ())):
+            time = product_seconds(machine, product, itemsize, overlap)
+            for name in ("spmm", "exchange", "hidden", "sums"):
+                parts[name] += getattr(time, name)
+        for name, seconds in _dense(machine, layer, itemsize, training).items():
+            parts[name] += seconds
         passes = PASSES_A_LAYER if training else 0
-        parts["passes"] += float((layer.rows_P * layer.f_out).max()) * itemsize * passes / machine.stream
+        parts["passes"] += float((layer.rows_P * layer.written).max()) * itemsize * passes / machine.stream
     last = layers[-1]
     if training:
-        weights = sum(layer.f_in * layer.f_out + layer.f_out for layer in layers)
+        weights = sum(layer.n_weights for layer in layers)
         master = max(itemsize, 4)  # weights of bfloat16 activations are float32
         parts["passes"] += float(last.rows_P.max()) * last.f_out * itemsize * PASSES_A_LOSS / machine.stream
         parts["passes"] += weights * master * PASSES_A_STEP / machine.stream
         parts["all_reduce"] = all_reduce_seconds(machine, len(last.rows_P), weights * master)
-    parts["calls"] = machine.call_s * (CALLS_A_LAYER * len(layers) + CALLS_AN_EPOCH) * (1.0 if training else 0.4)
+    n_products = sum(max(layer.n_products, 1) for layer in layers)
+    parts["calls"] = machine.call_s * (CALLS_A_LAYER * n_products + CALLS_AN_EPOCH) * (1.0 if training else 0.4)
     names = ("spmm", "gemm", "passes", "exchange", "sums", "all_reduce", "calls")
     return EpochTime(**parts | {"epoch_s": sum(parts[name] for name in names) - parts["hidden"]})
 
@@ -224,16 +258,18 @@ def cheaper_scheme(
     return name, f"{name}: one product of width {columns.width} on {machine.name} takes {' and '.join(times_of)}"
 
 
-def _dense(machine: Machine, layer: LayerWork, itemsize: int, training: bool) -> tuple[str, float]:
-    """Return the phase and seconds of H W, of dW = H' G, and of dH = G W' where it is needed."""
-    gemm_P = gemm_seconds(machine, layer.rows_P, layer.f_in, layer.f_out, itemsize)
-    if layer.left_P is None:
-        return "gemm", float(gemm_P.max()) * (1 + training * (1 if layer.is_first else 2))
+def _dense(machine: Machine, layer: LayerWork, itemsize: int, training: bool) -> dict[str, float]:
+    """Return the seconds of the products of a layer with weights; those of sparse rows are products of a sparse matrix."""
+    seconds = {"gemm": 0.0, "spmm": 0.0}
     # S W reads rows of W, dW = S' G those of G.
-    tables = [layer.f_in, layer.rows_P] if training else [layer.f_in]
-    return "spmm", sum(
-        float(spmm_seconds(machine, layer.left_P, layer.f_out, table, itemsize).max()) for table in tables
-    )
+    for works, table in ((layer.dense, None), (layer.dense_backward if training else (), layer.rows_P)):
+        for work in works:
+            if work.left_P is None:
+                seconds["gemm"] += float(gemm_seconds(machine, layer.rows_P, work.f_in, work.f_out, itemsize).max())
+            else:
+                table_rows = work.f_in if table is None else table
+                seconds["spmm"] += float(spmm_seconds(machine, work.left_P, work.f_out, table_rows, itemsize).max())
+    return seconds
 
 
 def _work(product: RankProduct) -> np.ndarray:

@@ -24,6 +24,8 @@ from .ledger import Block, Ledger, Product, Watching, Work
 from .loss import binary_cross_entropy, cross_entropy
 from .shapes import Shaped
 
+STEP = ("forward", "backward")
+
 
 class DryRunError(UsageError):
     """A model that cannot run without data."""
@@ -45,6 +47,11 @@ class LayerRun:
     def exchanges(self) -> tuple[Product, ...]:
         """The products that were not cached."""
         return tuple(product for product in self.products if not product.is_cached)
+
+    @property
+    def multiplied(self) -> tuple[Product, ...]:
+        """The products that multiply with nonzeros of A; A.columns brings rows alone."""
+        return tuple(product for product in self.exchanges if product.rows == "scheme")
 
     @property
     def chain(self) -> Product | None:
@@ -119,17 +126,14 @@ class DryRun:
     @property
     def layers(self) -> tuple[LayerRun, ...]:
         """The layers of a training step that multiply with A, by number."""
-        step = ("forward", "backward")
-        products = [product for product in self.products if product.pass_name in step]
-        work = [work for work in self.work if work.pass_name in step]
-        return tuple(
-            LayerRun(
-                number,
-                tuple(product for product in products if (product.layer or 0) == number),
-                sum(done.multiply_adds for done in work if (done.layer or 0) == number),
-            )
-            for number in sorted({product.layer or 0 for product in products})
-        )
+        numbers = {product.layer or 0 for product in self.products if product.pass_name in STEP}
+        return tuple(self.layer(number) for number in sorted(numbers))
+
+    def layer(self, number: int) -> LayerRun:
+        """Return what a layer does in a training step."""
+        is_its = lambda done: (done.layer or 0) == number and done.pass_name in STEP
+        multiply_adds = sum(done.multiply_adds for done in self.work if is_its(done))
+        return LayerRun(number, tuple(filter(is_its, self.products)), multiply_adds)
 
     @property
     def pool_bytes(self) -> int:

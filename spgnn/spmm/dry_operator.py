@@ -49,6 +49,11 @@ class RankRows:
     received: tuple[int, ...] = ()
     ghosts: tuple[int, ...] = ()
 
+    def counts(self) -> tuple[int, ...]:
+        """Return all numbers of rows, those of own and ghost rows together among them."""
+        tables = [self.m + self.ghosts[1]] if self.ghosts else []
+        return (self.n, self.m, *self.sent, *self.received, *self.ghosts, *tables)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
@@ -86,9 +91,7 @@ class Setting:
 
     def counts(self) -> tuple[int, ...]:
         """Return all numbers of rows and nonzeros, in an order that depends on the stages and steps alone."""
-        of_rows = [
-            x for rows in (self.rows, *self.steps) for x in (rows.n, rows.m, *rows.sent, *rows.received, *rows.ghosts)
-        ]
+        of_rows = [x for rows in (self.rows, *self.steps) for x in rows.counts()]
         powers = (nnz for _, nnz in self.power_nnz)
         return (*of_rows, *(x or 0 for x in (self.x_nnz, self.cached_nnz, *powers, self.step_nnz, self.n_train)))
 
@@ -99,7 +102,13 @@ class Setting:
         drawn = lambda values: tuple(next(primes) for _ in values)
         rows = RankRows(n, n, drawn(self.rows.sent), drawn(self.rows.received), drawn(self.rows.ghosts))
         steps = tuple(
-            RankRows(outs[l + 1] * self.replication, outs[l] * self.replication, drawn(of.sent), drawn(of.received))
+            RankRows(
+                outs[l + 1] * self.replication,
+                outs[l] * self.replication,
+                drawn(of.sent),
+                drawn(of.received),
+                drawn(of.ghosts),
+            )
             for l, of in enumerate(self.steps)
         )
         more: dict[str, Any] = {
@@ -343,12 +352,12 @@ class DryRows(SparseRows):
 
     def times(self, W_FC, *args, **options) -> torch.Tensor:
         """Return S W, and write it down."""
-        self.ledger.multiplied(self.nnz * W_FC.shape[1])
+        self.ledger.multiplied(self.nnz * W_FC.shape[1], tuple(W_FC.shape))
         return super().times(W_FC, *args, **options)
 
     def transposed_times(self, G_nC) -> torch.Tensor:
         """Return S' G, and write it down."""
-        self.ledger.multiplied(self.nnz * G_nC.shape[1])
+        self.ledger.multiplied(self.nnz * G_nC.shape[1], (self.shape[1], G_nC.shape[1]))
         return super().transposed_times(G_nC)
 
     def dropout(self, rate: float, key, node_n) -> SparseRows:

@@ -43,11 +43,15 @@ class Product:
 
 
 class Work(NamedTuple):
-    """A product with weights, of dense rows or of sparse X, and the layer that it belongs to."""
+    """A product with weights, of dense rows or of sparse X, and the layer that it belongs to.
+
+    shape  of the weights; None: of no product of rows with a matrix.
+    """
 
     layer: int | None
     pass_name: str
     multiply_adds: int
+    shape: tuple[int, int] | None = None
 
 
 class Block(NamedTuple):
@@ -77,11 +81,12 @@ class Ledger:
         self._layers: list[tuple[int, int | None]] = [(-1, None)]  # autograd's sequence number, layer
         self._of_node: dict[int, int] = {}  # sequence number of a chain's node -> its product
         self._work_before: list[int] = []  # of each product
+        self._is_part = False  # the last product with weights was of a chunk of rows
 
     def begin_step(self) -> None:
         """Forget the products of an earlier step, but for set-up; memory goes on."""
         self.products = [product for product in self.products if product.pass_name == "setup"]
-        self.work, self._work_before = [], [0] * len(self.products)
+        self.work, self._work_before, self._is_part = [], [0] * len(self.products), False
         self._of_node.clear()
         del self._layers[1:]
         self.pass_name = "forward"
@@ -120,15 +125,18 @@ class Ledger:
         self._work_before.append(len(self.work))
         self.products.append(Product(place.layer, place.pass_name, width, is_cached=True))
 
-    def multiplied(self, multiply_adds: int) -> None:
-        """Write down a product with weights."""
+    def multiplied(self, multiply_adds: int, shape: tuple[int, int] | None = None, is_part: bool = False) -> None:
+        """Write down a product with weights of a shape; is_part: of one chunk of rows after the other."""
         number, pass_name = _node_number(), self.pass_name
         if number is None:
             layer = self._layers[-1][1]
         else:
             layer = self._layers[bisect_right(self._layers, number, key=lambda entered: entered[0]) - 1][1]
             pass_name = "backward"
-        self.work.append(Work(layer, pass_name, multiply_adds))
+        if is_part and self._is_part and self.work[-1]._replace(multiply_adds=0) == Work(layer, pass_name, 0, shape):
+            multiply_adds += self.work.pop().multiply_adds
+        self._is_part = is_part
+        self.work.append(Work(layer, pass_name, multiply_adds, shape))
 
     def take(self, tensor: torch.Tensor, is_pooled: bool) -> None:
         """Write down the memory of a tensor, unless it shares that of another."""
@@ -206,11 +214,20 @@ class Watching(Shaped):
             args = _cast(args)
         out = self.run(func, args, kwargs)
         if flops is not None:
-            self.ledger.multiplied(flops(*args, **kwargs, out_val=out) // 2)
+            self.ledger.multiplied(flops(*args, **kwargs, out_val=out) // 2, *self._weights(args))
         for tensor in tree_leaves(out):
             if isinstance(tensor, torch.Tensor) and not self.ledger.counts.isdisjoint(tensor.shape):
                 self.ledger.take(tensor, is_pooled=False)
         return out
+
+    def _weights(self, args: tuple) -> tuple[tuple[int, int] | None, bool]:
+        """Return the dimensions of a product of two matrices but for the rows of a rank, and whether those are a chunk."""
+        factors = [x for x in args if isinstance(x, torch.Tensor)][-2:]
+        if len(factors) < 2 or any(x.ndim != 2 for x in factors):
+            return None, False
+        outer = (factors[0].shape[0], factors[1].shape[1])
+        dimensions = tuple(x for x in (*factors[0].shape, factors[1].shape[1]) if x not in self.ledger.counts)
+        return (dimensions, False) if len(dimensions) == 2 else (outer, len(dimensions) == 3)
 
 
 def _cast(args: tuple) -> tuple:

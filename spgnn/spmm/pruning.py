@@ -1,6 +1,6 @@
 """Row pruning: in a training step a layer computes only the rows that reach a labelled node.
 
-Layer L gives the rows T_L of the training nodes; T_(l-1) = T_l and the columns of A[T_l].
+Layer L gives the rows T_L of the training nodes; T_(l-1) = T_l and the columns of A[T_l], T_l alone for a local layer.
 Shapes: n own rows, g ghost rows, L layers.
 """
 
@@ -10,23 +10,27 @@ from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from ..config.names import Norm
+from .exchange.index_map import IndexMap
+from .exchange.stages import Blocks
 from .features import SparseRows
 from .fixed_input import FixedInput, check_is_held
 from .operator import DistSpMM, make_operator
 from .view import LayerView
 
 
-def needed_rows(A: DistSpMM, train_n: np.ndarray, n_layers: int) -> list[np.ndarray]:
+def needed_rows(A: DistSpMM, train_n: np.ndarray, hops: Sequence[int]) -> list[np.ndarray]:
     """Return the masks T_0 ... T_L of the own rows, each (n,) bool. Collective.
 
     Args: train_n (n,) bool, the rows of the loss, the same on all ranks of a process row.
+          hops    of each layer, 0 or 1.
     """
     masks = [np.asarray(train_n, dtype=bool)]
-    for _ in range(n_layers):
-        masks.append(masks[-1] | _read_by(A, masks[-1]))
+    for of_layer in reversed(hops):
+        masks.append(masks[-1] | _read_by(A, masks[-1]) if of_layer else masks[-1])
     return masks[::-1]
 
 
@@ -50,18 +54,28 @@ class PrunedSpMM:
     """The operators of one training step: A[T_l, T_(l-1)] for layer l. Layers get them by `at`.
 
     Args:   masks    of needed_rows; operators: DistSpMM of each layer, where they are not all A.
+            hops     of each layer: one without hops has no columns of A.
             is_kept  layer 1 reads the cached A X: nothing changes X in training.
     X       the input of the model: T_0 of X, or all of X where A X is cached.
     """
 
-    def __init__(self, A: DistSpMM, X, masks: list[np.ndarray], is_kept: bool, operators: list | None = None):
+    def __init__(
+        self,
+        A: DistSpMM,
+        X,
+        masks: list[np.ndarray],
+        is_kept: bool,
+        operators: list | None = None,
+        hops: Sequence[int] | None = None,
+    ):
         self.masks, self.full = masks, A
-        operators = operators or [A] * (len(masks) - 1)
+        operators, hops = operators or [A] * (len(masks) - 1), hops or [1] * (len(masks) - 1)
         self.pool, self.node_n = A.pool, A.node_n
         self.X = X if is_kept else _rows(X, masks[0])
         self.layers = [self._kept_layer(operators[0], X, masks[1])] if is_kept else []
-        for A_l, out_n, in_n in list(zip(operators, masks[1:], masks))[len(self.layers) :]:
-            layer = _restricted(A_l, out_n, in_n, f"{A_l.name} pruned {len(self.layers) + 1}")
+        for A_l, out_n, in_n, of_layer in list(zip(operators, masks[1:], masks, hops))[len(self.layers) :]:
+            name = f"{A_l.name} pruned {len(self.layers) + 1}"
+            layer = _restricted(A_l, out_n, in_n, name) if of_layer else _local(A_l, out_n, name)
             layer.set_selected(np.flatnonzero(out_n[in_n]))
             self.layers.append(layer)
 
@@ -87,6 +101,8 @@ class PrunedSpMM:
         layer = copy(A)
         layer.set_selected(np.flatnonzero(out_n))
         layer.n = len(layer.selected)
+        if A.fixed_input is not None:
+            A.fixed_input.make(A)
         layer.fixed_input = FixedInput(X)
         layer.fixed_input.products[A.name] = layer.select(A.kept)
         return layer
@@ -107,3 +123,11 @@ def _restricted(A: DistSpMM, out_n: np.ndarray, in_n: np.ndarray, name: str) -> 
     else:
         ghost_g = _columns(A.blocks.A_og, out_n)
     return make_operator(A.blocks.restricted(out_n, in_n, ghost_g), A.layout, name)
+
+
+def _local(A: DistSpMM, rows_n: np.ndarray, name: str) -> DistSpMM:
+    """Return an operator on some rows that has no nonzeros: of a layer that does not multiply with A. Collective."""
+    index, n = A.blocks.index, int(rows_n.sum())
+    none = lambda m: sp.csr_array((n, m), dtype=A.blocks.A_oo.dtype)
+    index = IndexMap(index.own_n[rows_n], index.ghost_g[:0], np.zeros_like(index.ghosts_P))
+    return make_operator(Blocks(none(n), none(0), index), A.layout, name)

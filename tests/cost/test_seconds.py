@@ -7,9 +7,9 @@ import pytest
 
 from spgnn.cost.machines import load_machine
 from spgnn.cost.seconds import (
-    LayerWork,
     RankProduct,
     all_reduce_seconds,
+    chain_work,
     cheaper_scheme,
     epoch_seconds,
     exchange_seconds,
@@ -106,8 +106,8 @@ def test_partial_sums_are_made_before_anything_travels():
 
 def layers(P=2, **changes):
     n_P = np.full(P, 1000)
-    first = LayerWork(128, 16, "spmm_first", None, None, n_P, is_first=True)
-    second = LayerWork(16, 40, "spmm_first", product(P, 16, **changes), product(P, 16, **changes), n_P)
+    first = chain_work(128, 16, None, None, n_P, is_first=True)
+    second = chain_work(16, 40, product(P, 16, **changes), product(P, 16, **changes), n_P)
     return [first, second]
 
 
@@ -136,12 +136,12 @@ def test_sums_over_process_rows_are_not_hidden():
 
 
 def test_sparse_features_cost_their_nonzeros_not_their_width():
-    dense, *rest = layers()
-    sparse = replace(dense, f_in=100_000, left_P=np.full(2, 5000))
-    time = epoch_seconds(machine(), [sparse, *rest])
+    _, *rest = layers()
+    first = lambda f_in, nnz: chain_work(f_in, 16, None, None, np.full(2, 1000), np.full(2, nnz), is_first=True)
+    time = epoch_seconds(machine(), [first(100_000, 5000), *rest])
     # The weights of 100,000 features still pass through the optimiser; their flops do not.
-    assert time.gemm == epoch_seconds(machine(), [replace(dense, left_P=np.full(2, 1)), *rest]).gemm
-    assert time.spmm > epoch_seconds(machine(), [replace(sparse, left_P=np.full(2, 50)), *rest]).spmm
+    assert time.gemm == epoch_seconds(machine(), [first(128, 1), *rest]).gemm
+    assert time.spmm > epoch_seconds(machine(), [first(100_000, 50), *rest]).spmm
 
 
 def test_an_epoch_without_layers_is_refused():

@@ -42,8 +42,8 @@ def test_the_setting_before_the_operators_are_made_is_theirs_but_for_rows_that_t
     found = trainer(comm, "always", sparse=sparse, **model)
     rows, dgraph = found.steps.rows, found.dgraph
     train_n = (found.steps.split_n == 0) & (dgraph.y_n >= 0).numpy()
-    masks = needed_rows(dgraph.A, train_n, 3)
-    before = pruned_setting(rows.run, dgraph.A, dgraph.X, masks)
+    masks = needed_rows(dgraph.A, train_n, (1, 1, 1))
+    before = pruned_setting(rows.run, dgraph.A, dgraph.X, masks, (1, 1, 1))
     made = setting_of(dgraph.A, dgraph.X, rows.A)
     sizes = lambda setting: [(of.n, of.m) for of in setting.steps]
     assert sizes(before) == sizes(made) and before.step_nnz == made.step_nnz

@@ -17,7 +17,7 @@ from spgnn.cost.grid import ProcessGrid
 from spgnn.cost.machines import Machine
 from spgnn.cost.pairs import PairCounts, Work, grid_of, on_ranks, sums_PP, work_of
 from spgnn.cost.schedule import chain_order
-from spgnn.cost.seconds import EpochTime, LayerWork, RankProduct, epoch_seconds
+from spgnn.cost.seconds import EpochTime, RankProduct, chain_work, epoch_seconds
 
 ITEMSIZE = 4
 
@@ -35,7 +35,7 @@ def published_epoch(
         forward = _product(counted, grid, f_in, copies, "forward", is_oblivious)
         # A is symmetric: backward is the same algorithm with G, section 4.1.
         backward = _product(counted, grid, f_out, copies, "forward", is_oblivious)
-        layers.append(LayerWork(f_in, f_out, "spmm_first", forward, backward, _rows_P(counted, c, copies)))
+        layers.append(chain_work(f_in, f_out, forward, backward, _rows_P(counted, c, copies)))
         if is_oblivious:
             exchange += sum(
                 broadcast_seconds(machine, copies * counted.in_k * f * ITEMSIZE, grid) for f in (f_in, f_out)
@@ -52,9 +52,7 @@ def spgnn_epoch(machine: Machine, counted: PairCounts, c: int, widths: tuple[int
         order, rows_P = chain_order(f_in, f_out, is_kept=is_first), _rows_P(counted, c, copies)
         width = f_in if order == "spmm_first" else f_out
         products = [_product(counted, grid, width, copies, direction) for direction in ("forward", "backward")]
-        layers.append(
-            LayerWork(f_in, f_out, order, *([None, None] if is_first else products), rows_P, is_first=is_first)
-        )
+        layers.append(chain_work(f_in, f_out, *([None, None] if is_first else products), rows_P, is_first=is_first))
     return epoch_seconds(machine, layers, itemsize=ITEMSIZE, overlap=True)
 
 

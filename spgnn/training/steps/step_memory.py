@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from ...cost.auto import MEMORY_SHARE, pruning_fits
 from ...distgraph import DistGraph
 from ...machine import free_address_bytes, host_id, memory_bytes, rss_bytes
-from ...spmm.dry import DryRun, dry_run
+from ...spmm.dry import DryRun
 from ...spmm.dry_operator import RankRows, Setting
 from ...spmm.features import SparseRows
 from ...spmm.kernels.buffers import sum_dtype
@@ -45,16 +45,13 @@ class StepMemory:
         return max(MEMORY_SHARE * self.available, self.full) - self.pruned
 
 
-def step_memory(
-    dgraph: DistGraph, A: DistSpMM, model: torch.nn.Module, run: DryRun, masks: list[np.ndarray]
-) -> StepMemory:
+def step_memory(dgraph: DistGraph, A: DistSpMM, run: DryRun, pruned: DryRun, masks: list[np.ndarray]) -> StepMemory:
     """Return what the hosts need and have, where rows are pruned to the masks of needed_rows; the same on all ranks.
 
     What processes hold now is measured; what steps and evaluations add is predicted.
-    Args: A  operator of the first layer, which has A X; run: of all rows.
+    Args: A  operator of the first layer, which has A X; run: of all rows; pruned: of a pruned_setting.
     Collective.
     """
-    pruned = dry_run(model, pruned_setting(run, A, dgraph.X, masks), shared=(dgraph,))
     added = [_buffer_bytes(A, pruned) + _operator_bytes(A, dgraph.X, run, masks), _buffer_bytes(A, run)]
     mine = [host_id(), os.getpid(), rss_bytes(), memory_bytes(), free_address_bytes(), *added]
     return tightest(dgraph.comm.all_gather_json(mine))
@@ -81,11 +78,13 @@ def tightest(ranks: list[list]) -> StepMemory:
     return min(found, key=lambda of: of.left)
 
 
-def pruned_setting(run: DryRun, A: DistSpMM, X, masks: list[np.ndarray]) -> Setting:
+def pruned_setting(run: DryRun, A: DistSpMM, X, masks: list[np.ndarray], hops: Sequence[int]) -> Setting:
     """Return the setting of pruned steps before their operators are made; at most as many rows are sent as without."""
-    full, is_cached = run.setting, run.layers[0].is_cached
+    full, is_cached = run.setting, run.layer(1).is_cached
     counts = [int(mask.sum()) for mask in masks]
-    steps = [RankRows(n, m, full.rows.sent, full.rows.received) for n, m in zip(counts[1:], counts)]
+    steps = [
+        replace(full.rows, n=n, m=m) if of_layer else RankRows(n, m) for n, m, of_layer in zip(counts[1:], counts, hops)
+    ]
     if is_cached:
         steps[0] = RankRows(counts[1], full.rows.m)
     left = A.kept if is_cached else X
@@ -105,17 +104,15 @@ def _operator_bytes(A: DistSpMM, X, run: DryRun, masks: list[np.ndarray]) -> int
     """Return the bytes of the operators of pruned layers, their transposes and panels, and of rows of X or A X."""
     total, nonzero = 0, 4 + sum_dtype(A.dtype).itemsize
     lengths_n = np.diff(A.blocks.A_oo.indptr) + np.diff(A.blocks.A_og.indptr)
-    layers = run.layers
-    for layer, in_n, out_n in zip(layers, masks, masks[1:]):
-        if layer.is_cached:
+    for number, (in_n, out_n) in enumerate(zip(masks, masks[1:]), start=1):
+        layer = run.layer(number)
+        if not layer.exchanges:
             continue
         n, m, nnz = int(out_n.sum()), int(in_n.sum()), int(lengths_n[out_n].sum())
-        copies = 1 + layer.has_backward
-        total += copies * (nonzero * nnz + panel_bytes(n, m, nnz, layer.width * A.dtype.itemsize, nonzero)) + 8 * (
-            n + m
-        )
-    left = A.kept if layers[0].is_cached else X
-    rows = masks[1 if layers[0].is_cached else 0]
+        widest = max(product.width for product in layer.exchanges) * A.dtype.itemsize
+        total += (1 + layer.has_backward) * (nonzero * nnz + panel_bytes(n, m, nnz, widest, nonzero)) + 8 * (n + m)
+    is_cached = run.layer(1).is_cached
+    left, rows = (A.kept, masks[1]) if is_cached else (X, masks[0])
     if isinstance(left, SparseRows):
         return total + 2 * nonzero * int(np.diff(left.csr.indptr)[rows].sum()) + 8 * int(rows.sum())
     return total + int(rows.sum()) * left.shape[1] * left.element_size()

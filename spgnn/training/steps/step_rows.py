@@ -5,8 +5,6 @@ Shapes: n own rows, L layers, F and C widths of a layer.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 
@@ -14,14 +12,13 @@ from ...config import TrainConfig
 from ...cost.auto import MEMORY_SHARE, pruning_saves
 from ...distgraph import DistGraph
 from ...errors import SpgnnError, UsageError
-from ...layers import Stack
+from ...layers.hops import pruned_hops
 from ...layers.stack import norms_of
 from ...spmm.counts import sent_bytes
 from ...spmm.dry import DryRun, dry_run
-from ...spmm.dry_operator import setting_of
-from ...spmm.features import SparseRows
+from ...spmm.dry_operator import Setting, setting_of
 from ...spmm.pruning import PrunedSpMM, needed_rows
-from .step_memory import step_memory
+from .step_memory import pruned_setting, step_memory
 
 
 class StepRows:
@@ -41,66 +38,79 @@ class StepRows:
         self._run: tuple[DryRun | None] | None = None
         self.train_n = (split_n == 0) & _has_label(dgraph.y_n)
         self.is_pruned, self.why = False, "all rows: prune = never"
-        if config.prune == "never":
+        if config.prune != "never":
+            self._prune(config)
+
+    def _prune(self, config: TrainConfig) -> None:
+        """Take pruned rows where layers allow it, and where it is worth it or asked for. Collective."""
+        dgraph, is_auto = self.dgraph, config.prune == "auto"
+        hops, problem = self._hops()
+        masks, run, at_least = [], None, None
+        if not problem:
+            # No layer has fewer rows than the last: if that alone is too much, the others need not be counted.
+            masks = [self.train_n] * (len(hops) + 1)
+            at_least, problem = self._agreed(pruned_setting(self.run, self.operators[0], dgraph.X, masks, hops))
+        if problem:
+            self.why = f"all rows: {problem}"
+            if not is_auto:
+                raise UsageError(f"prune = always is not possible: {problem}; use prune = auto")
             return
-        if not isinstance(model, Stack) or model.widths is None or self.run is None:
-            self.why = "all rows: a layer is not a chain A H W"
-            if config.prune == "always":
-                raise UsageError(
-                    "prune = always requires layers that are chains A H W, such as GCN: the rows that a custom layer reads are not known"
-                )
+        full = self._work(self.run, [np.ones_like(self.train_n)] * (len(hops) + 1))
+        is_random = getattr(self.model, "is_random", True)
+        saves = lambda work: not is_auto or pruning_saves(full, work, config.eval_every, is_random)
+        least = self._work(at_least, masks)
+        if not saves(least):
+            self.why = (
+                f"all rows: those that train take {least / max(full, 1):.0%} of the multiply-adds of all rows or more"
+            )
             return
-        if getattr(dgraph.X, "requires_grad", False):
-            self.why = "all rows: X requires a gradient"
-            if config.prune == "always":
-                raise UsageError(
-                    "prune = always copies the rows of X that a step reads, but X requires a gradient; use prune = auto"
-                )
-            return
-        train_n, layers = self.train_n, self.run.layers
-        n_layers, everything = len(layers), np.ones_like(train_n)
-        full = self._work(dgraph, [everything] * (n_layers + 1))
-        saves = partial(pruning_saves, full, eval_every=config.eval_every, is_random=getattr(model, "is_random", True))
-        # No layer has fewer rows than the last: if that alone is too much, the others need not be counted.
-        at_least = self._work(dgraph, [train_n] * (n_layers + 1))
-        if config.prune == "auto" and not saves(at_least):
-            self.why = f"all rows: those that train take {at_least / max(full, 1):.0%} of the multiply-adds of all rows or more"
-            return
-        masks = needed_rows(dgraph.A, train_n, n_layers)
-        pruned = self._work(dgraph, masks)
+        masks = needed_rows(dgraph.A, self.train_n, hops)
+        run = dry_run(self.model, pruned_setting(self.run, self.operators[0], dgraph.X, masks, hops), (dgraph,))
+        pruned = self._work(run, masks)
         share = f"{pruned / max(full, 1):.0%} of the multiply-adds of all rows"
-        if config.prune == "auto" and not saves(pruned):
+        if not saves(pruned):
             self.why = (
                 f"all rows: those that reach a training node take {share}, and scores would need a pass of their own"
             )
             return
-        if config.prune == "auto" and dgraph.A.device.type == "cpu":
-            memory = step_memory(dgraph, self.operators[0], model, self.run, masks)
+        if is_auto and dgraph.A.device.type == "cpu":
+            memory = step_memory(dgraph, self.operators[0], self.run, run, masks)
             if not memory.fits:
                 self.why = (
                     f"all rows: with pruned steps a host would need {memory.pruned / 1e9:.1f} GB, "
                     f"over {MEMORY_SHARE:.0%} of its {memory.available / 1e9:.1f} GB"
                 )
                 return
-        self.is_pruned, self.why = True, f"rows that reach a training node: {share}"
-        self.A = PrunedSpMM(
-            dgraph.A, dgraph.X, masks, layers[0].is_cached, [self._whole(layer.number) for layer in layers]
-        )
-        self.X, self.rows = self.A.X, np.flatnonzero(train_n)
+        self._take(masks, hops)
+        self.why = f"rows that reach a training node: {share}"
+
+    def _hops(self) -> tuple[tuple[int, ...], str]:
+        """Return the hops of the layers, and why rows cannot be pruned, "" where they can. Collective."""
+        if getattr(self.dgraph.X, "requires_grad", False):
+            return (), "X requires a gradient"
+        return pruned_hops(self.model, self.run)
+
+    def _take(self, masks: list[np.ndarray], hops: tuple[int, ...]) -> None:
+        """Make the operators of pruned steps. Collective."""
+        whole = [self._whole(number) for number in range(1, len(hops) + 1)]
+        self.A = PrunedSpMM(self.dgraph.A, self.dgraph.X, masks, self.run.layer(1).is_cached, whole, hops)
+        self.X, self.rows, self.is_pruned = self.A.X, np.flatnonzero(self.train_n), True
+        for layer in self.run.layers:
+            if any(product.rows == "ghosts" for product in layer.exchanges):
+                _ = self.layer(layer.number).ghost_plan  # made at set-up, so that its rows are known
 
     @property
     def run(self) -> DryRun | None:
         """The dry run of the model on this rank, without pruned rows; None where a rank has none. Collective."""
         if self._run is None:  # functools.cached_property would have ranks that are threads wait for one another
-            run, problem = self._dry_run(None)
-            self.problem = next((said for said in self.dgraph.comm.all_gather_json(problem) if said), "")
-            self._run = (None if self.problem else run,)
+            run, self.problem = self._agreed(self._setting(None))
+            self._run = (run,)
         return self._run[0]
 
     @property
     def step_run(self) -> DryRun | None:
         """The dry run with the rows that a step computes. Collective where `run` is."""
-        return self._dry_run(self.A)[0] if self.is_pruned else self.run
+        return dry_run(self.model, self._setting(self.A), (self.dgraph,)) if self.is_pruned else self.run
 
     def layer(self, number: int):
         """Return the operator of a layer, which may compute some rows only."""
@@ -113,7 +123,8 @@ class StepRows:
     def prepare_adjoint(self) -> None:
         """Make the transposes that backward multiplies with."""
         if self.is_pruned:
-            self.A.prepare_adjoint([layer.has_backward for layer in self.run.layers])
+            layers = range(1, len(self.A.layers) + 1)
+            self.A.prepare_adjoint([self.run.layer(number).has_backward for number in layers])
             return
         for A in self.operators:
             A.prepare_adjoint()
@@ -122,7 +133,7 @@ class StepRows:
         """Return the predicted bytes that this rank sends in one training epoch; None without a dry run. Collective."""
         if self.run is None:
             return None
-        products = self.run.of_pass("forward", "backward")
+        products = self.step_run.of_pass("forward", "backward")
         return sum(sent_bytes(self.layer(p.layer or 0), p.width, p.pass_name, p.rows) for p in products)
 
     def _whole(self, number: int):
@@ -132,26 +143,29 @@ class StepRows:
             return self.operators[0]
         return self.dgraph.A.with_norm(getattr(layers[number - 1], "operator", None))
 
-    def _dry_run(self, step: PrunedSpMM | None) -> tuple[DryRun | None, str]:
+    def _setting(self, step: PrunedSpMM | None) -> Setting:
         n_train = int(self.train_n.sum()) if self.dgraph.is_multilabel else None
-        setting = setting_of(self.operators[0], self.dgraph.X, step, n_train)
-        try:
-            return dry_run(self.model, setting, shared=(self.dgraph,)), ""
-        except SpgnnError as error:  # training raises it too, unless it is a DryRunError
-            return None, str(error)
+        return setting_of(self.operators[0], self.dgraph.X, step, n_train)
 
-    def _work(self, dgraph: DistGraph, masks: list[np.ndarray]) -> float:
-        """Return the multiply-adds of one forward pass over these rows, all ranks."""
-        lengths_n = np.diff(dgraph.A.blocks.A_oo.indptr) + np.diff(dgraph.A.blocks.A_og.indptr)
+    def _agreed(self, setting: Setting) -> tuple[DryRun | None, str]:
+        """Return the dry run of a setting, or None where a rank has none, and why. Collective."""
+        run, problem = None, ""
+        try:
+            run = dry_run(self.model, setting, (self.dgraph,))
+        except SpgnnError as error:  # training raises it too, unless it is a DryRunError
+            problem = str(error)
+        problem = next((said for said in self.dgraph.comm.all_gather_json(problem) if said), "")
+        return (None if problem else run), problem
+
+    def _work(self, run: DryRun, masks: list[np.ndarray]) -> float:
+        """Return the multiply-adds of one forward pass, all ranks; masks: the rows T_0 ... T_L of its layers."""
         total = np.zeros(1)
-        for layer, in_n, out_n in zip(self.run.layers, masks, masks[1:]):
-            chain, (f_in, f_out) = layer.chain, layer.chain.shape
-            left = (self.operators[0].kept if chain.is_cached else dgraph.X) if layer.number == 1 else None
-            rows = out_n if chain.order == "spmm_first" else in_n
-            is_sparse = isinstance(left, SparseRows)
-            entries = int(np.diff(left.csr.indptr)[rows].sum()) if is_sparse else int(rows.sum()) * f_in
-            total += entries * f_out + (0 if chain.is_cached else int(lengths_n[out_n].sum()) * chain.width)
-        dgraph.comm.all_reduce(total)
+        total += sum(work.multiply_adds for work in run.work if work.pass_name == "forward")
+        for product in run.of_pass("forward"):
+            blocks = self._whole(product.layer).blocks
+            lengths_n = np.diff(blocks.A_oo.indptr) + np.diff(blocks.A_og.indptr)
+            total += int(lengths_n[masks[product.layer]].sum()) * product.width
+        self.dgraph.comm.all_reduce(total)
         return float(total[0])
 
 

@@ -91,7 +91,7 @@ def with_steps(setting: Setting, hops: Sequence[int], is_cached: bool) -> Settin
     rows, alone = setting.rows, RankRows(1, 1)
     some = lambda values: (1,) * len(values)
     exchanged = RankRows(1, 1, some(rows.sent), some(rows.received), some(rows.ghosts))
-    steps = [exchanged if of_layer else alone for of_layer in hops]
+    steps = [exchanged if of_layer else replace(alone, is_local=True) for of_layer in hops]
     steps = (alone if is_cached else steps[0], *steps[1:])
     nnz = None if setting.x_nnz is None else 1
     return replace(setting, steps=steps, step_is_cached=is_cached, step_nnz=nnz).nominal()
@@ -111,7 +111,7 @@ def rank_setting(setting: Setting, rows: RankRows, steps: Sequence[RankRows], x_
     """
     counts = {"x_nnz": x_nnz, "cached_nnz": cached_nnz, "step_nnz": step_nnz}
     nnz = {name: count or 0 for name, count in counts.items() if getattr(setting, name) is not None}
-    alone = lambda of: RankRows(of.n, of.m)  # of a layer that exchanges nothing
+    alone = lambda of: replace(of, sent=(), received=(), ghosts=())  # of a layer that exchanges nothing
     layers = tuple(of if nominal.sent else alone(of) for of, nominal in zip(steps, setting.steps))
     return replace(setting, rows=rows, steps=layers, **nnz)
 

@@ -16,7 +16,6 @@ class GCN(Layer):
     """
 
     hops = 1
-    is_chain = property(lambda self: hops_of(self) is not None)
     is_random = property(lambda self: hops_of(self) is None)
 
     def __init__(

@@ -56,8 +56,6 @@ class Layer(nn.Module):
         reads_input  False: H itself is not read, its product with A alone.
         hops         1: a row of the output depends on rows of H that its row of A has, and on its own row, by A.select(H)
                      (0: on its own row alone); then training steps may compute some rows only. None: any rows.
-        is_chain     True: one A.chain(H, W, ...) of shape (f_in, f_out) and no other product with A, rows of H itself by
-                     A.select(H). Then bytes are predicted, and training steps may compute some rows only.
         drops_input  True: a Stack's dropout acts on the input of the layer; False: the layer does that itself.
     """
 
@@ -65,7 +63,6 @@ class Layer(nn.Module):
     reads_input = True
     hops: int | None = None
     is_random = True
-    is_chain = False
     drops_input = True
 
     def __init__(self, f_in: int, f_out: int):

@@ -21,7 +21,6 @@ class NGNN(Layer):
     """
 
     hops = property(lambda self: hops_of(self.layer))
-    is_chain = property(lambda self: self.layer.is_chain and hops_of(self) is not None)
     is_random = property(lambda self: self.layer.is_random or hops_of(self) is None)
     drops_input = property(lambda self: self.layer.drops_input)
 

@@ -30,7 +30,6 @@ class SAGE(Layer):
     """
 
     hops = 1
-    is_chain = property(lambda self: self.aggregator != "max" and self.combine == "add" and hops_of(self) is not None)
     is_random = property(lambda self: hops_of(self) is None)
 
     def __init__(

@@ -61,26 +61,6 @@ class Stack(nn.Module):
             or any(getattr(layer, "is_random", True) for layer in self.layers)
         )
 
-    @property
-    def widths(self) -> tuple[int, ...] | None:
-        """F, hidden ..., C if every layer is a chain A H W and none has a hook, else None."""
-        if any(
-            module._forward_pre_hooks or module._forward_hooks for module in (self, *self.layers)
-        ):  # they may put something else in the place of X or H
-            return None
-        if (
-            self.jump
-            or type(self).forward is not Stack.forward
-            or not all(getattr(layer, "is_chain", False) for layer in self.layers)
-        ):
-            return None
-        return (self.layers[0].f_in, *(layer.f_out for layer in self.layers))
-
-    @property
-    def input_is_fixed(self) -> bool:
-        """Nothing random touches X."""
-        return self.dropout == 0 or not self.input_dropout
-
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}, input_dropout={self.input_dropout}" + (
             self.jump and f", jump={self.jump}" or ""

@@ -40,7 +40,8 @@ FIRST_PRIME = 1_000_003  # more rows than any width, so that what they divide is
 class RankRows:
     """Rows of one rank's operator: out, in, and those that it sends and receives in each stage.
 
-    ghosts  rows sent and received by A.columns; (): as many as in all stages.
+    ghosts    rows sent and received by A.columns; (): as many as in all stages.
+    is_local  of a layer that does not multiply with A: as many rows out as in.
     """
 
     n: int
@@ -48,6 +49,7 @@ class RankRows:
     sent: tuple[int, ...] = ()
     received: tuple[int, ...] = ()
     ghosts: tuple[int, ...] = ()
+    is_local: bool = False
 
     def counts(self) -> tuple[int, ...]:
         """Return all numbers of rows, those of own and ghost rows together among them."""
@@ -101,6 +103,8 @@ class Setting:
         n, outs = next(primes) * self.replication, [next(primes) for _ in range(len(self.steps) + 1)]
         drawn = lambda values: tuple(next(primes) for _ in values)
         rows = RankRows(n, n, drawn(self.rows.sent), drawn(self.rows.received), drawn(self.rows.ghosts))
+        for l, of in reversed(list(enumerate(self.steps))):
+            outs[l] = outs[l + 1] if of.is_local else outs[l]
         steps = tuple(
             RankRows(
                 outs[l + 1] * self.replication,
@@ -108,6 +112,7 @@ class Setting:
                 drawn(of.sent),
                 drawn(of.received),
                 drawn(of.ghosts),
+                of.is_local,
             )
             for l, of in enumerate(self.steps)
         )

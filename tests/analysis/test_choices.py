@@ -6,6 +6,7 @@ import torch
 
 from spgnn import distribute, load_graph, part_graph
 from spgnn.analysis import choices, measure
+from spgnn.analysis.epoch import gcn_of
 from spgnn.analysis.plan import PlannedGraph
 from spgnn.config import TrainConfig
 from spgnn.cost import auto
@@ -56,7 +57,7 @@ def test_the_work_of_pruning_is_that_which_ranks_count(spec, P, c, operator, opt
     found = {}
 
     def recorded(name):
-        return lambda full, pruned, **of: found.setdefault(name, []).append((full, pruned)) or True
+        return lambda full, pruned, *of: found.setdefault(name, []).append((full, pruned)) or True
 
     monkeypatch.setattr(step_rows, "pruning_saves", recorded("trained"))
     monkeypatch.setattr(
@@ -73,8 +74,8 @@ def test_the_work_of_pruning_is_that_which_ranks_count(spec, P, c, operator, opt
     run_threads(P, body)
     planned = PlannedGraph(graph, operator=operator)
     sparse = {"sparse_input": True, "keep_sparse": planned.keeps_sparse} if planned.has_sparse_input else {}
-    layers = measure(planned.graph, part, "columns", widths, c, **sparse, **options).layers
-    choices.saves_by_pruning(planned, layers, c, eval_every=1, is_random=False)
+    report = measure(planned.graph, part, "columns", widths, c, **sparse, **options)
+    choices.saves_by_pruning(planned, gcn_of(widths), report, eval_every=1)
     assert found["predicted"] == found["trained"][-1]
 
 

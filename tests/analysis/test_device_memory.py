@@ -6,8 +6,9 @@ import pytest
 
 from spgnn import cli
 from spgnn.analysis.device_memory import DeviceNeed, beside_device, device_memory
-from spgnn.analysis.epoch import Chain, epoch_of, epoch_setting, rank_setting
+from spgnn.analysis.epoch import epoch_setting, gcn_of, rank_setting
 from spgnn.analysis.memory import RankSizes, rank_memory
+from spgnn.spmm.dry_operator import RankRows
 
 SIZES = RankSizes(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=15_000)
 
@@ -15,8 +16,8 @@ SIZES = RankSizes(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=1
 def run(sizes, itemsize=4):
     """The dry run of two layers 128 -> 256 -> 40 on a rank of these sizes."""
     stages = int(sizes.g > 0)
-    found = epoch_of(Chain((128, 256, 40)), epoch_setting(128, itemsize=itemsize, stages=stages))
-    rows = (sizes.n, sizes.n, (sizes.s,) * stages, (sizes.g,) * stages)
+    found = gcn_of((128, 256, 40)).run(epoch_setting(128, itemsize=itemsize, stages=stages), is_pruned=False)
+    rows = RankRows(sizes.n, sizes.n, (sizes.s,) * stages, (sizes.g,) * stages, (sizes.s, sizes.g) * stages)
     return found.on(rank_setting(found.setting, rows, [], None, None, None))
 
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from spgnn.analysis.epoch import Chain, epoch_of, epoch_setting, rank_setting
+from spgnn.analysis.epoch import epoch_setting, gcn_of, rank_setting
 from spgnn.analysis.memory import GraphSizes, RankSizes, largest_rank, partition_bytes, rank_memory
+from spgnn.spmm.dry_operator import RankRows
 
 SIZES = RankSizes(n=3000, own_nnz=20_000, ghost_nnz=2000, g=500, s=400)
 
@@ -17,12 +18,11 @@ def run(sizes=SIZES, widths=(64, 32, 8), itemsize=4, keep=True, steps=(), **chai
     setting = epoch_setting(
         widths[0], itemsize=itemsize, is_cached=cached, is_sparse=sizes.x_nnz is not None, stages=stages
     )
-    some = lambda of: ((of.s,), (of.g,)) if stages else ((), ())
-    found = epoch_of(Chain(widths, **chain), setting, is_pruned=bool(steps))
-    rows = [(of.n, read, *some(of)) for of, read in steps]
-    return found.on(
-        rank_setting(found.setting, (sizes.n, sizes.n, *some(sizes)), rows, sizes.x_nnz, sizes.kept_nnz, sizes.x_nnz)
-    )
+    some = lambda of: ((of.s,), (of.g,), (of.s, of.g)) if stages else ()
+    found = gcn_of(widths, **chain).run(setting, is_pruned=bool(steps))
+    rows = RankRows(sizes.n, sizes.n, *some(sizes))
+    layers = [RankRows(of.n, read, *some(of)) for of, read in steps]
+    return found.on(rank_setting(found.setting, rows, layers, sizes.x_nnz, sizes.kept_nnz, sizes.x_nnz))
 
 
 def memory(sizes=SIZES, widths=(64, 32, 8), chain=None, itemsize=4, keep=True, steps=(), **changes):

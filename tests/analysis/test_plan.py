@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from spgnn.analysis import measure
+from spgnn.analysis.epoch import gcn_of
 from spgnn.analysis.plan import Model, PlannedGraph, _with_loops, fastest, layer_works, plan_line, ranks_that_fit
 from spgnn.cost.machines import load_machine
 from spgnn.errors import GraphError, UsageError
@@ -27,14 +28,18 @@ def stored(n=400, f=20, classes=5, sparse=False) -> Graph:
 def line(k=4, scheme="columns", c=1, machine=MACHINE, planned=None, **model):
     planned = planned or PlannedGraph(stored())
     part = part_graph(planned.graph, k, "block")
-    return plan_line(planned, part, scheme, c, Model(widths=(20, 16, 5), **model), machine)
+    return plan_line(planned, part, scheme, c, model_of(**model), machine)
+
+
+def model_of(widths=(20, 16, 5), dropout=0.0, input_dropout=True, **options) -> Model:
+    return Model(layers=gcn_of(widths, dropout, input_dropout), **options)
 
 
 def test_the_bytes_are_those_that_measure_predicts():
     planned = PlannedGraph(stored())
     part = part_graph(planned.graph, 4, "block")
     for scheme, c in (("broadcast", 1), ("columns", 2), ("cover", 1)):
-        found = plan_line(planned, part, scheme, c, Model(widths=(20, 16, 5)), MACHINE)
+        found = plan_line(planned, part, scheme, c, model_of(), MACHINE)
         assert found.report.bytes_per_epoch == measure(planned.graph, part, scheme, (20, 16, 5), c).bytes_per_epoch
         assert found.ranks == 4 * c
 
@@ -71,15 +76,13 @@ def test_replicated_rows_are_held_and_multiplied_c_times():
 @pytest.mark.parametrize("scheme, c", [("columns", 1), ("cover", 2), ("broadcast", 2)])
 def test_every_nonzero_is_multiplied_once_and_each_self_loop_where_the_own_block_is(scheme, c):
     planned = PlannedGraph(stored())
-    part, model = part_graph(planned.graph, 4, "block"), Model(widths=(20, 16, 5))
-    report = measure(planned.graph, part, scheme, model.widths, c)
+    part, model = part_graph(planned.graph, 4, "block"), model_of()
+    report = model.measured(planned, part, scheme, c)
     work = _with_loops(report.work, part.sizes_k, c)
     assert work.total_P.sum() == planned.graph.nnz + 400
     np.testing.assert_array_equal(work.own_P > 0, report.work.own_P > 0)
-    (layer,) = [layer for layer in layer_works(planned, part, report, work, model) if layer.forward]
-    assert (
-        sum(x.sum() for x in (layer.forward.own_P, layer.forward.ghost_P, layer.forward.sender_P)) == work.total_P.sum()
-    )
+    (product,) = (made for layer in layer_works(planned, part, report, work, "forward") for made in layer.forward)
+    assert sum(x.sum() for x in (product.own_P, product.ghost_P, product.sender_P)) == work.total_P.sum()
 
 
 def test_sparse_features_are_counted_as_the_operator_keeps_them():
@@ -122,7 +125,7 @@ def test_more_ranks_fit_until_what_every_rank_needs_is_too_much():
 def test_parts_on_disk_spare_rank_0_the_whole_graph():
     planned = PlannedGraph(stored(50_000))
     part = part_graph(planned.graph, 4, "block")
-    model = Model(widths=(20, 16, 5))
+    model = model_of()
     reads, parts = (plan_line(planned, part, "columns", 1, model, MACHINE, from_parts=p) for p in (False, True))
     assert reads.rank == 0 and parts.memory.loading == 0
     assert parts.memory.peak < reads.memory.peak
@@ -149,12 +152,10 @@ def test_an_evaluation_is_of_all_rows_and_without_dropout_whatever_the_step_is(s
 def test_a_pruned_step_multiplies_its_share_of_sparse_features():
     few = np.where(np.arange(400) < 4, 0, 2).astype(np.int8)
     planned = PlannedGraph(replace(stored(sparse=True), split=few))
-    part, model = part_graph(planned.graph, 4, "block"), Model(widths=(20, 16, 5), prune=True)
-    step, whole = (measure(planned.graph, part, "columns", model.widths, train_N=of) for of in (planned.train_N, None))
-    first, all_ = (layer_works(planned, part, of, of.work, model)[0] for of in (step, whole))
-    assert (
-        first.left_P.sum() == pytest.approx(all_.left_P.sum() * step.layers[0].rows / 400) and step.layers[0].rows < 400
-    )
+    part = part_graph(planned.graph, 4, "block")
+    step, whole = (model_of(prune=prune).measured(planned, part, "columns", 1) for prune in (True, False))
+    first, all_ = (layer_works(planned, part, of, of.work, "forward")[0].dense[0].left_P.sum() for of in (step, whole))
+    assert first == pytest.approx(all_ * step.layers[0].rows / 400) and step.layers[0].rows < 400
 
 
 @pytest.mark.parametrize("widths", [(20, 8, 12, 5), (20, 16, 16, 5)])
@@ -162,5 +163,5 @@ def test_an_evaluation_takes_less_than_a_training_step(widths):
     planned = PlannedGraph(stored())
     part = part_graph(planned.graph, 2, "block")
     for dropout in (0.0, 0.5):
-        found = plan_line(planned, part, "columns", 1, Model(widths=widths, dropout=dropout), MACHINE)
+        found = plan_line(planned, part, "columns", 1, model_of(widths, dropout), MACHINE)
         assert 0 < found.evaluation_s < found.epoch.epoch_s

@@ -113,7 +113,7 @@ def test_a_training_step_needs_the_rows_within_reach():
     A = graph_from_coo([0, 1, 2, 3], [1, 2, 3, 4], 6, edges="directed").A  # row i reads i + 1, or i - 1
     chain = 1 if A[[0], [1]][0] else -1
     train_N = np.arange(6) == (0 if chain == 1 else 4)
-    reached = [np.flatnonzero(rows).tolist() for rows in reached_rows(A, train_N, 3)]
+    reached = [np.flatnonzero(rows).tolist() for rows in reached_rows(A, train_N, (1, 1))]
     assert reached == ([[0, 1, 2], [0, 1], [0]] if chain == 1 else [[2, 3, 4], [3, 4], [4]])
 
 

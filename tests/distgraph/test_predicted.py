@@ -177,9 +177,9 @@ def test_of_custom_models(comm, name, scheme):
         assert history.bytes_sent == history.bytes_predicted == report.bytes_per_epoch > 0
 
 
-def test_rows_of_custom_models_are_not_pruned():
+def test_rows_of_layers_that_declare_no_hops_are_not_pruned():
     graph = random_graph(n=50, edges=250)
-    with pytest.raises(UsageError, match="row pruning .* needs layers that are chains"):
+    with pytest.raises(UsageError, match="layer 1, TwoHops, declares no hops"):
         measure(graph, part_graph(graph, 2), model=CUSTOM["two hops"](), train_N=graph.split == 0)
 
 

@@ -11,6 +11,10 @@ from graphs import dense_operator, random_graph
 
 from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import ACTIVATIONS, GCN, Layer, Stack
+from spgnn.layers.hops import pruned_hops
+from spgnn.layers.layer import hops_of
+from spgnn.spmm.dry import dry_run
+from spgnn.spmm.dry_operator import RankRows, Setting
 
 GRAPH = random_graph(n=20, edges=60)
 A = DenseOperator(dense_operator(GRAPH))
@@ -53,7 +57,6 @@ def test_a_layer_of_ones_own_takes_an_equation():
             return torch.relu(A @ (H @ self.W_FC) + H)
 
     model = Stack(Own(), GCN(6, 2)).double()
-    assert model.widths is None  # its bytes are not predicted, whatever its weight is called
     assert float(model.layers[0].W_FC.detach().abs().sum()) > 0
     assert model(A, X).shape == (20, 2)
 
@@ -128,7 +131,7 @@ def test_models_can_be_pickled_and_copied():
         for p, q in zip(model.parameters(), copied.parameters()):
             assert torch.equal(p, q)
         copied.initialise(1)
-        assert copied.layers[0].is_chain and not torch.equal(copied.layers[0].W_FC, model.layers[0].W_FC)
+        assert hops_of(copied.layers[0]) == 1 and not torch.equal(copied.layers[0].W_FC, model.layers[0].W_FC)
         copied.load_state_dict(model.state_dict())
         assert copied.is_trained and torch.equal(copied.layers[0].W_FC, model.layers[0].W_FC)
 
@@ -141,6 +144,7 @@ def test_what_a_subclass_or_another_norm_makes_of_an_equation_is_not_known():
     plain, normed, named = (Stack(GCN(6, 4), GCN(4, 2)) for _ in range(3))
     normed.layers[0].norm = torch.nn.BatchNorm1d(4)
     named.layers[0].act = torch.nn.Dropout(0.8)
-    assert plain.widths == (6, 4, 2) and not plain.is_random
+    run = dry_run(plain, Setting(rows=RankRows(20, 20), features=6))
+    assert pruned_hops(plain, run) == ((1, 1), "") and not plain.is_random
     for model in (Mine(GCN(6, 4), GCN(4, 2)), normed, named):
-        assert model.widths is None and model.is_random
+        assert pruned_hops(model, run)[1] and model.is_random

@@ -76,7 +76,7 @@ def test_reading_an_x_that_was_given_up_is_an_error(comm):
 class Twice(Layer):
     """Reads H itself too."""
 
-    is_chain = True
+    hops = 1
 
     def forward(self, A, H_nF):
         return A.chain(H_nF, self.W_FC) + A.select(H_nF)[:, : self.f_out]

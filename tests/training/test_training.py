@@ -351,8 +351,6 @@ def test_a_weight_without_a_gradient_decays_alike_on_any_ranks(comm):
 
 def test_a_layer_with_dropout_of_its_own_is_scored_without_it():
     class Own(GCN):
-        is_chain = False
-
         def __init__(self):
             super().__init__(3, 3)
             self.drop = torch.nn.Dropout(0.9)

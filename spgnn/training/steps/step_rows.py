@@ -45,27 +45,26 @@ class StepRows:
         """Take pruned rows where layers allow it, and where it is worth it or asked for. Collective."""
         dgraph, is_auto = self.dgraph, config.prune == "auto"
         hops, problem = self._hops()
-        masks, run, at_least = [], None, None
-        if not problem:
-            # No layer has fewer rows than the last: if that alone is too much, the others need not be counted.
-            masks = [self.train_n] * (len(hops) + 1)
-            at_least, problem = self._agreed(pruned_setting(self.run, self.operators[0], dgraph.X, masks, hops))
         if problem:
-            self.why = f"all rows: {problem}"
-            if not is_auto:
-                raise UsageError(f"prune = always is not possible: {problem}; use prune = auto")
+            self._refuse(problem, is_auto)
             return
+        setting = lambda masks: pruned_setting(self.run, self.operators[0], dgraph.X, masks, hops)
         full = self._work(self.run, [np.ones_like(self.train_n)] * (len(hops) + 1))
         is_random = getattr(self.model, "is_random", True)
         saves = lambda work: not is_auto or pruning_saves(full, work, config.eval_every, is_random)
-        least = self._work(at_least, masks)
+        # No layer has fewer rows than the last: if that alone is too much, the others need not be counted.
+        masks = [self.train_n] * (len(hops) + 1)
+        least = self._work(dry_run(self.model, setting(masks), (dgraph,)), masks)
         if not saves(least):
             self.why = (
                 f"all rows: those that train take {least / max(full, 1):.0%} of the multiply-adds of all rows or more"
             )
             return
         masks = needed_rows(dgraph.A, self.train_n, hops)
-        run = dry_run(self.model, pruned_setting(self.run, self.operators[0], dgraph.X, masks, hops), (dgraph,))
+        run, problem = self._agreed(setting(masks))
+        if run is None:
+            self._refuse(problem, is_auto)
+            return
         pruned = self._work(run, masks)
         share = f"{pruned / max(full, 1):.0%} of the multiply-adds of all rows"
         if not saves(pruned):
@@ -83,6 +82,11 @@ class StepRows:
                 return
         self._take(masks, hops)
         self.why = f"rows that reach a training node: {share}"
+
+    def _refuse(self, problem: str, is_auto: bool) -> None:
+        self.why = f"all rows: {problem}"
+        if not is_auto:
+            raise UsageError(f"prune = always is not possible: {problem}; use prune = auto")
 
     def _hops(self) -> tuple[tuple[int, ...], str]:
         """Return the hops of the layers, and why rows cannot be pruned, "" where they can. Collective."""

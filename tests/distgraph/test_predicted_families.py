@@ -1,0 +1,158 @@
+"""Predicted = counted for every family: what each pair of ranks exchanges, by layer and direction, pruned or not."""
+
+import numpy as np
+import pytest
+import torch
+from dense_model import gradients_are_the_dense_ones
+from graphs import random_graph
+from worlds import parallel, some
+
+from spgnn.analysis import measure
+from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
+from spgnn.distgraph import distribute
+from spgnn.errors import UsageError
+from spgnn.layers import GCN, GIN, MLP, NGNN, SAGE, Layer, Stack
+from spgnn.partition import part_graph
+from spgnn.training import explain, train
+from spgnn.training.trainer import Trainer
+
+
+class TwoHops(Layer):
+    """A (A (H W))."""
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W = self.weight(f_in, f_out)
+
+    def forward(self, A, H):
+        return A @ (A @ (H @ self.W))
+
+
+class Averaged(Layer):
+    """D^-1 A H W + H V, by a normalisation of its own."""
+
+    operator, hops = "row", 1
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
+
+    def forward(self, A, H):
+        return A @ (H @ self.W) + A.select(H) @ self.V
+
+
+class TwoWays(Layer):
+    """A H W + A (H V): two products of different widths, of which that with X is cached."""
+
+    hops = 1
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
+
+    def forward(self, A, H):
+        return (A @ H) @ self.W + A @ (H @ self.V)
+
+
+def of(first, second, **options):
+    return lambda: Stack(first(6, 5), second(5, 4), GCN(4, 3), **options)
+
+
+PRUNED = {
+    "sage": of(lambda f, c: SAGE(f, c, act="relu"), SAGE),
+    "sage cat": of(lambda f, c: SAGE(f, c, combine="cat", act="relu"), lambda f, c: SAGE(f, c, "gcn")),
+    "gin": of(lambda f, c: GIN(f, c, hidden=9, act="relu"), GIN),
+    "ngnn": of(lambda f, c: NGNN(GCN(f, c, act="relu"), 2), lambda f, c: NGNN(SAGE(f, c))),
+    "mlp first": of(lambda f, c: MLP(f, c, (4,), act="relu"), SAGE),
+    "mlp in the middle": of(lambda f, c: GCN(f, c, residual=True), MLP),
+    "mlp last": lambda: Stack(SAGE(6, 5, act="relu"), MLP(5, 3)),
+    "its own rows and its neighbours'": of(Averaged, Averaged),
+    "two products of one hop": of(TwoWays, TwoWays),
+}
+WHOLE = {
+    "two hops": (of(TwoHops, TwoHops), "layer 1, TwoHops, declares no hops and may read any rows"),
+    "jump": (
+        lambda: Stack(GCN(6, 5), SAGE(5, 4), MLP(9, 3), jump="cat"),
+        "the last layer reads the rows of all layers",
+    ),
+}
+
+
+def count_and_compare(comm, graph, model, scheme, c, prune="never", dtype=torch.float64, **options):
+    part = part_graph(graph, comm.size // c, method="random")
+    train_N = (graph.split == 0) & (graph.y >= 0) if prune == "always" else None
+    names = {"scheme": scheme, "replication": c}
+    keep = {name: options[name] for name in ("keep",) if name in options}
+    report = measure(graph, part, model=model, itemsize=dtype.itemsize, train_N=train_N, **names, **keep)
+    dgraph = distribute(graph, comm, part, dtype=dtype, **names, **options)
+    comm.traffic.reset()
+    history = train(model, dgraph, epochs=1, prune=prune)
+    for layer in [volume.layer for volume in report.layers if volume.layer]:
+        for direction in ("forward", "backward"):
+            labels = [f"layer {layer} {direction}", f"layer {layer} {direction} sum"]
+            sent = sum(comm.traffic.sent_bytes(label=label) for label in labels)
+            np.testing.assert_array_equal(sent, report.bytes_PP(layer, direction)[comm.rank], f"{layer} {direction}")
+    assert history.bytes_sent == history.bytes_predicted == report.bytes_per_epoch
+    return report
+
+
+@parallel([3, 4], mpi=[3])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+@pytest.mark.parametrize("name", [*PRUNED, *WHOLE])
+def test_bytes_of_every_pair_layer_and_direction(comm, name, scheme):
+    make = PRUNED[name] if name in PRUNED else WHOLE[name][0]
+    graph = random_graph(n=50, edges=90, use="directed", train_every=10)
+    for c in [c for c in (1, 2) if comm.size % (c * c) == 0]:
+        whole = count_and_compare(comm, graph, make(), scheme, c)
+        if name in PRUNED:
+            pruned = count_and_compare(comm, graph, make(), scheme, c, "always")
+            assert pruned.bytes_per_epoch < whole.bytes_per_epoch or name in ("mlp last", "two products of one hop")
+
+
+@parallel([3], mpi=[])
+@pytest.mark.parametrize("name", PRUNED)
+def test_nothing_is_cached_with_keep_off(comm, name):
+    graph = random_graph(n=50, edges=90, use="undirected", train_every=10)
+    for prune in ("never", "always"):
+        report = count_and_compare(comm, graph, PRUNED[name](), "columns", 1, prune, keep=False)
+        assert not any(layer.is_kept for layer in report.layers)
+
+
+@parallel([1, 3, 4], mpi=[])
+@pytest.mark.parametrize("name", PRUNED)
+def test_gradients_of_pruned_steps_are_the_dense_ones(comm, name):
+    for sparse in some(comm, (False, True) if name != "two products of one hop" else (False,)):
+        graph = random_graph(use="directed", train_every=7, sparse=sparse)
+        options = {"method": "random", "replication": 2 if comm.size == 4 else 1}
+        trainer = gradients_are_the_dense_ones(comm, graph, PRUNED[name], "gcn", "always", **options)
+        assert trainer.steps.rows.is_pruned
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_layers_that_read_further_compute_all_rows_and_explain_says_which(name):
+    make, reason = WHOLE[name]
+    dgraph = distribute(random_graph(use="undirected", train_every=20), SelfCommunicator())
+    assert f"all rows: {reason}" in explain(make(), dgraph).rows
+    with pytest.raises(UsageError, match=f"prune = always is not possible: {reason.split('(')[0]}"):
+        train(make(), dgraph, prune="always")
+
+
+def test_a_layer_without_hops_must_not_multiply():
+    class Liar(GCN):
+        hops = 0
+
+    dgraph = distribute(random_graph(use="undirected", train_every=20), SelfCommunicator())
+    assert "layer 1, Liar, declares hops = 0, and multiplies with A" in explain(Stack(Liar(6, 3)), dgraph).rows
+
+
+def test_rows_that_are_not_selected_are_noticed_before_training():
+    class Unselected(Averaged):
+        hops = 1
+
+        def forward(self, A, H):
+            return A @ (H @ self.W) + H @ self.V
+
+    dgraph = distribute(random_graph(n=60, edges=90, use="undirected", train_every=20), SelfCommunicator(), keep=False)
+    rows = Trainer(Stack(Unselected(6, 5), GCN(5, 3)), dgraph, TrainConfig(prune="auto")).steps.rows
+    assert not rows.is_pruned and "cannot run without data" in rows.why

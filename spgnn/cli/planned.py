@@ -87,7 +87,9 @@ class Planned:
         from ..analysis import measure
 
         if self._model is None:
-            return measure(self.graph, part, scheme, replication=c, itemsize=ITEMSIZE[self.config.dtype])
+            train_N = self.planned.train_N if self.config.prune == "always" else None
+            size = ITEMSIZE[self.config.dtype]
+            return measure(self.graph, part, scheme, replication=c, itemsize=size, train_N=train_N)
         return self.model(self.is_pruned(part, scheme, c)).measured(self.planned, part, scheme, c)
 
     def line(self, part: Partition, scheme: str, c: int, machine: Machine, **options) -> PlanLine:
@@ -124,8 +126,10 @@ class Planned:
 def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...]) -> FixedModel:
     """Return the model that the options describe, its widths from --widths where they are given."""
     from ..analysis.epoch import gcn_of, without_values
+    from ..analysis.volumes import check_widths
     from ..layers.registry import ModelSpec
 
+    check_widths(widths)
     hidden = set(widths[1:-1])
     if config.model == "gcn" and len(hidden) > 1:
         return gcn_of(widths, config.dropout, config.input_dropout, config.norm != "none", config.residual)

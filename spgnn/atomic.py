@@ -11,6 +11,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO
 
@@ -82,6 +83,15 @@ def check_file(path: Path, option: str = "") -> None:
     if os.path.exists(path) and not os.path.isfile(path):
         kind = "a folder" if os.path.isdir(path) else "no regular file"
         raise UsageError(f"{_named(path, option)}: is {kind}; expected the name of a file")
+
+
+def check_replaceable(folder: Path, names: tuple[str, ...]) -> None:
+    """Raise UsageError if a folder that is going to be replaced has files besides those of these patterns and hidden ones."""
+    for entry in sorted(folder.iterdir()):
+        if not entry.name.startswith(".") and not any(fnmatchcase(entry.name, name) for name in names):
+            raise UsageError(
+                f"{folder}: is not replaced, as {entry.name} in it would be lost; move that, or name another folder"
+            )
 
 
 def check_writable(path: Path, option: str) -> None:

@@ -10,11 +10,16 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from ..atomic import new_folder
+from ..atomic import check_replaceable, new_folder
 from ..errors import GraphError, UsageError
 from ..graph import Graph, check_is_graph
 from .formats import Progress
 from .native import CHUNK_BYTES, FORMAT, MANIFEST, SPARSE_X, VERSION, is_native
+
+FILES = (
+    MANIFEST,
+    *(f"{name}.npy" for name in (*SPARSE_X, "indptr", "indices", "weights", "features", "labels", "split")),
+)
 
 
 def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> None:
@@ -45,11 +50,12 @@ def save_graph(graph: Graph, path: str | Path, progress: Progress = None) -> Non
 
 
 def writable(path: str | Path) -> Path:
-    """Return the absolute path; raise UsageError if something other than a native graph is there."""
+    """Return the absolute path; raise UsageError if something other than a native graph is there, or more than that."""
     path = Path(path).resolve()
     if path.is_dir():
         if any(path.iterdir()) and not is_native(path):
             raise UsageError(f"{path}: is a folder but no native graph, so it is not overwritten; name another folder")
+        check_replaceable(path, FILES)
     elif path.exists():
         raise UsageError(f"{path}: is a file; a native graph is a folder, name another path")
     return path

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from ...atomic import new_folder, sync
+from ...atomic import check_replaceable, new_folder, sync
 from ...errors import PartitionError, UsageError
 from ...graph import Graph
 from ..metrics import metrics
@@ -268,11 +268,12 @@ def _no_manifest(path: Path, error: Exception) -> PartitionError:
 
 
 def check_free(folder: Path) -> None:
-    """Raise unless folder is absent, empty, or a partition that may be replaced."""
+    """Raise unless folder is absent, empty, or a partition, and nothing else, that may be replaced."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         if not (folder / "manifest.json").is_file():
             raise UsageError(f"{folder} exists and is not a partition; choose another --out")
         _ = PartitionFolder(folder).manifest  # raises unless it is that of a partition
+        check_replaceable(folder, ("manifest.json", "owner.npy", "ids.npy", "part-*"))
 
 
 def _write(path: Path, array: np.ndarray) -> None:

@@ -4,6 +4,7 @@ from copy import copy
 
 import numpy as np
 import torch
+from dense_attention import DenseRowWords
 
 from spgnn.spmm.dropout import NOTHING, dropout, nth_key
 from spgnn.spmm.kernels.buffers import BufferPool
@@ -11,7 +12,7 @@ from spgnn.spmm.place import OUTSIDE
 from spgnn.spmm.timing import Operations
 
 
-class DenseOperator:
+class DenseOperator(DenseRowWords):
     """A (N, N) float64 on one process. Its products share no code with those of the package."""
 
     name, order, fixed_input, sent_so_far, threads, key = "dense", "auto", None, 0, 0, NOTHING
@@ -52,9 +53,6 @@ class DenseOperator:
 
     def product_order(self, H_NF, f_out, f_in=None):
         return "gemm_first"
-
-    def columns(self, H_NF):
-        return H_NF
 
     def pull(self, H_NF, place=OUTSIDE):
         return H_NF.clone()

@@ -13,6 +13,7 @@ import torch
 from ..cost.schedule import Order, chain_order, check_order
 from ..errors import ShapeError, UsageError
 from .backward import first_order, is_own, own
+from .cached_ghosts import reads_fixed_input, times_fixed_input
 from .features import DenseRows, SparseRows, gemm
 from .fixed_input import cached_product, check_is_held
 from .kernels.backend import kernels_of
@@ -62,6 +63,9 @@ def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power:
         check_is_held(H)
     order, sparse = order_of(A, H, *W_FC.shape, is_cached=cached is not None), isinstance(H, SparseRows)
     if order == "spmm_first":
+        if cached is None and reads_fixed_input(A, H):
+            H, power = times_fixed_input(A, H), power - 1
+            cached = DenseRows(H, A) if power == 0 else None
         for _ in range(power - 1 if cached is None else 0):
             H = A @ H
         return SpMMFirst.apply(A, cached, None if cached is not None else H, W_FC, bias_C, relu, add_nC)

@@ -45,8 +45,8 @@ class LayerRun:
 
     @property
     def exchanges(self) -> tuple[Product, ...]:
-        """The products that were not cached."""
-        return tuple(product for product in self.products if not product.is_cached)
+        """The products that need an exchange."""
+        return tuple(product for product in self.products if product.is_sent)
 
     @property
     def multiplied(self) -> tuple[Product, ...]:
@@ -62,7 +62,7 @@ class LayerRun:
     @property
     def is_cached(self) -> bool:
         """Whether all its products with A are cached."""
-        return bool(self.products) and not self.exchanges
+        return bool(self.products) and all(product.is_cached for product in self.products)
 
     @property
     def has_backward(self) -> bool:
@@ -121,7 +121,7 @@ class DryRun:
 
     def of_pass(self, *names: str) -> tuple[Product, ...]:
         """Return the products of passes that need an exchange, in their order."""
-        return tuple(product for product in self.products if product.pass_name in names and not product.is_cached)
+        return tuple(product for product in self.products if product.pass_name in names and product.is_sent)
 
     @property
     def layers(self) -> tuple[LayerRun, ...]:

@@ -6,7 +6,7 @@ Shapes: n rows out, m own rows in, F features, c replication.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..cost.grid import ProcessGrid
 from ..cost.schedule import order_reason
 from ..dist.traffic import Traffic
 from ..errors import UsageError
+from .cached_ghosts import reads_fixed_input
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
 from .exchange.row_sum import RowSum
@@ -24,6 +25,7 @@ from .exchange.stages import Stage
 from .exchange.wire import Wire
 from .features import SparseRows
 from .fixed_input import FixedInput, of_key
+from .ghosts import ColumnBlock
 from .kernels.buffers import sum_dtype
 from .kernels.csr import LocalCSR
 from .ledger import CountingPool, Ledger
@@ -178,7 +180,7 @@ def inputs_of(setting: Setting, ledger: Ledger) -> tuple:
     A = DryOperator(setting.rows, layout, ledger, setting.operator, dict(cached))
     X = _features(setting, setting.rows.m, setting.x_nnz, layout.pool, ledger)
     if setting.is_cached:
-        A.fixed_input = FixedInput(X)
+        A.fixed_input = DryInput(X, ledger)
     if not setting.steps:
         return A, X, A, X
     step_X = X
@@ -227,6 +229,10 @@ class DryOperator(DistSpMM):
         self.plan = self._ghost_plan = _plan(layout, rows.m, sent, self.g) if self.stages else None
         self.node_n = np.zeros(rows.m, np.int64)
         self.selected = None
+        self._columns = (ColumnBlock(self.A_oo, self.node_n),)
+        if self.stages:
+            of_ghosts = DryCSR(rows.n, self.g, layout.dtype)
+            self._columns += (ColumnBlock(of_ghosts, np.zeros(self.g, np.int64), True, rows.m),)
 
     def at(self, layer: int | None = None, is_last: bool = False, operator: str | None = None, key=None) -> LayerView:
         """Return this operator, or another normalisation, as a layer sees it."""
@@ -264,10 +270,34 @@ class DryOperator(DistSpMM):
         self.ledger.product(place, H_mF.shape[1], rows="ghosts")
         return super().pull(H_mF, place)
 
-    def push_add(self, G_tF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return the adjoint of pull, and write it down."""
-        self.ledger.product(place, G_tF.shape[1], rows="ghosts")
-        return super().push_add(G_tF, place)
+    def pull_ghosts(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return the ghost rows of X, which stay and are counted elsewhere, and write it down."""
+        self.ledger.product(place, H_mF.shape[1], rows="ghosts")
+        return torch.empty((self.g, H_mF.shape[1]), dtype=H_mF.dtype, device=META)
+
+    def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield own and ghost columns, and write the exchange down."""
+        self.ledger.product(place, H_mF.shape[1], rows="ghosts")
+        yield from super().over_columns(H_mF, place)
+
+    def add_columns(self, rows_of: Callable, dtype: torch.dtype, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return the adjoint of over_columns, and write the exchange down."""
+        out_mF = super().add_columns(rows_of, dtype, place)
+        self.ledger.product(place, out_mF.shape[1], rows="ghosts")
+        return out_mF
+
+    def combine(self, Z_nF: torch.Tensor, add: Callable | None = None, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return Z, and write the sum over the process row down."""
+        if self.row_sum is not None:
+            size = sum_dtype(self.dtype).itemsize
+            self.ledger.product(place, Z_nF.shape[1] * Z_nF.element_size() // size, rows="sum")
+        return super().combine(Z_nF, add, place)
+
+    def apply_cached(self, H_mF: torch.Tensor, ghosts_gF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return A H of rows that are at hand."""
+        if self.ledger.pass_name != "setup" and self.dtype == sum_dtype(self.dtype):
+            self.ledger.widest_sum = max(self.ledger.widest_sum, H_mF.shape[1] * H_mF.element_size())
+        return super().apply_cached(H_mF, ghosts_gF, place)
 
     def apply_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> SparseRows:
         """Return A X where it is cached."""
@@ -279,6 +309,20 @@ class DryOperator(DistSpMM):
     def stays_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> bool:
         """Return whether A X, or A^j X, is cached."""
         return X.power < max(self.cached_nnz, default=0)
+
+
+class DryInput(FixedInput):
+    """A fixed input X of which the shape alone is known."""
+
+    def __init__(self, X, ledger: Ledger):
+        super().__init__(X)
+        self.ledger = ledger
+
+    def ghosts(self, A) -> torch.Tensor:
+        """Return the ghost rows of X, and write down that they are read."""
+        ghosts_gF = super().ghosts(A)
+        self.ledger.product(Place(A.layer, A.pass_name), self.X.shape[1], rows="cached ghosts")
+        return ghosts_gF
 
 
 class DryView(LayerView):
@@ -294,10 +338,16 @@ class DryView(LayerView):
         is_cached, is_sparse = self.is_cached(H, power), isinstance(H, SparseRows)
         shape, is_hidden = tuple(W_FC.shape), not is_sparse and H.requires_grad
 
+        reads_ghosts = not (is_cached or is_sparse) and reads_fixed_input(self, H)
+
         def why(order: str) -> str:
+            if reads_ghosts and order == "spmm_first":
+                return "X changes by dropout alone: its ghost rows are cached and dropped out by their reader"
             return order_reason(*shape, order, is_cached, is_sparse, is_hidden, is_asked=self.order == "spmm_first")
 
         run = lambda: super(DryView, self).chain(H, W_FC, bias_C, relu, add, power)
+        if reads_ghosts and self.product_order(H, shape[1]) == "spmm_first":
+            FixedInput.ghosts(self.fixed_input, self)  # in set-up: no product of the chain
         return self.operator.ledger.chain(Place(self.layer, self.pass_name), run, shape, is_cached, why)
 
 
@@ -320,6 +370,8 @@ class DrySteps:
             first, rows = self.layers[0], setting.steps[0]
             first.fixed_input = FixedInput(X)
             first.fixed_input.products[first.name] = _features(setting, rows.n, setting.step_nnz, A.pool, ledger)
+        elif setting.is_cached and torch.is_tensor(X):
+            self.layers[0].fixed_input = DryInput(X, ledger)
 
     def at(self, layer: int, is_last: bool = False, operator: str | None = None, key=None) -> LayerView:
         """Return the operator of a layer."""
@@ -385,10 +437,13 @@ class DryOperations(Operations):
 
 
 class _Silent:
-    """A communicator that is never asked to exchange anything."""
+    """A communicator that exchanges nothing."""
 
     def __init__(self, size: int, rank: int = 0):
         self.rank, self.size, self.traffic = rank, size, Traffic(size)
+
+    def all_reduce(self, values) -> None:
+        """Nothing is added."""
 
 
 def _plan(layout: Layout, n: int, sent: int, received: int) -> ExchangePlan:

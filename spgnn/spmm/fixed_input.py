@@ -18,13 +18,14 @@ class FixedInput:
     X            tensor or SparseRows (n, F); it must not change.
     products     A^j X by `product_key`, a tensor or SparseRows; None where that of a sparse X has too many nonzeros to
                  be cached.
-    setup_bytes  that this rank sent to make them.
+    setup_bytes  that this rank sent to make them, and to fetch ghost rows of X.
     """
 
     def __init__(self, X: torch.Tensor | SparseRows):
         self.X = X
         self.products: dict[str, torch.Tensor | SparseRows | None] = {}
         self.setup_bytes = 0
+        self._ghosts_gF: torch.Tensor | None = None
         self._version = X._version if torch.is_tensor(X) else 0
 
     def make(self, A, power: int = 1) -> None:
@@ -46,6 +47,17 @@ class FixedInput:
         self.products[product_key(A, power)] = H
         self.setup_bytes += A.sent_so_far - sent
         A.pool.trim()  # of buffers as wide as X, which no epoch may need
+
+    def ghosts(self, A) -> torch.Tensor:
+        """Return the ghost rows of a dense X, (g, F), fetched at the first call. Collective."""
+        if self._ghosts_gF is None:
+            check_is_held(self.X)
+            sent = A.sent_so_far
+            with torch.inference_mode(False), torch.no_grad():
+                self._ghosts_gF = A.pull_ghosts(self.X, Place(1, "setup"))
+            self.setup_bytes += A.sent_so_far - sent
+            A.pool.trim()
+        return self._ghosts_gF
 
     def product(self, A, H, power: int = 1) -> DenseRows | SparseRows | None:
         """Return A^power H, cached, where H is X; else None. Collective where it is not cached yet.

@@ -46,6 +46,7 @@ class FullStep:
         self.split_n = split_of(dgraph, config.split, config.seed)
         make_cached_products(dgraph, model)
         self.rows = StepRows(dgraph, model, config, self.split_n)
+        self._fetch_ghosts()
         self.feedback = Feedback()
         self._count_rows()
         self.rows.prepare_adjoint()
@@ -148,6 +149,16 @@ class FullStep:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state_dict of this rank."""
         self.feedback.load_state_dict(state["feedback"], self.dgraph.A.device)
+
+    def _fetch_ghosts(self) -> None:
+        """Fetch the ghost rows of X that steps and evaluations read, at set-up: no epoch counts them."""
+        rows, fixed = self.rows, self.dgraph.A.fixed_input
+        if fixed is None or not torch.is_tensor(fixed.X) or rows.run is None:
+            return
+        read_in = {product.pass_name for product in rows.step_run.products if product.rows == "cached ghosts"}
+        for pass_name, A in (("forward", rows.layer(1)), ("evaluate", rows.operators[0])):
+            if pass_name in read_in:
+                A.fixed_input.ghosts(A)
 
     def _count_rows(self) -> None:
         y_n, dgraph = self.dgraph.y_n, self.dgraph

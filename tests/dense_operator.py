@@ -4,6 +4,7 @@ from copy import copy
 
 import numpy as np
 import torch
+from dense_attention import DenseRowWords
 
 from spgnn.spmm.dropout import NOTHING, dropout, nth_key
 from spgnn.spmm.kernels.buffers import BufferPool
@@ -11,7 +12,7 @@ from spgnn.spmm.place import OUTSIDE
 from spgnn.spmm.timing import Operations
 
 
-class DenseOperator:
+class DenseOperator(DenseRowWords):
     """A (N, N) float64 on one process. Its products share no code with those of the package."""
 
     name, order, fixed_input, sent_so_far, threads, key = "dense", "auto", None, 0, 0, NOTHING
@@ -38,23 +39,14 @@ class DenseOperator:
     def __matmul__(self, H_NF):
         return self.A @ H_NF
 
-    def chain(self, H_NF, W_FC, bias_C=None, relu=False, add=None, power=1):
-        Z_NC = self.power(H_NF @ W_FC, power)
+    def chain(self, H_NF, W_FC, bias_C=None, relu=False, add=None):
+        Z_NC = self.A @ (H_NF @ W_FC)
         Z_NC = Z_NC if add is None else Z_NC + add
         Z_NC = Z_NC if bias_C is None else Z_NC + bias_C
         return torch.relu(Z_NC) if relu else Z_NC
 
-    def power(self, H_NF, j):
-        return torch.linalg.matrix_power(self.A, j) @ H_NF
-
-    def is_cached(self, H_NF, power=1):
-        return False
-
-    def product_order(self, H_NF, f_out, f_in=None):
+    def product_order(self, H_NF, f_out):
         return "gemm_first"
-
-    def columns(self, H_NF):
-        return H_NF
 
     def pull(self, H_NF, place=OUTSIDE):
         return H_NF.clone()

@@ -113,6 +113,9 @@ def rank_memory(
         parts["features"] += 0 if s.kept_nnz is None else nonzero * s.kept_nnz
         if s.kept_nnz is not None or not run.reads_input:  # of the transpose, whose rows are the features
             panels += panel_bytes(setting.features, s.n, left, _first_width(run) * itemsize, nonzero)
+    ghosts = s.g * setting.features * itemsize * len(reads_ghosts(run))
+    if ghosts:
+        parts["ghost rows of X"] = ghosts
     if steps:
         parts[PRUNED] = sum(_operator(step, 2, nonzero) for step in steps) + step_features(s, run, nonzero)
         panels += 2 * sum(_panels(step, run, nonzero) for step in steps)
@@ -163,6 +166,12 @@ def keeps_both(run: DryRun) -> bool:
     """Return whether dense X stays beside A X: a layer adds X, dropout acts on it, or a pruned step takes rows of it."""
     takes_rows = bool(run.setting.steps) and not run.setting.step_is_cached
     return run.setting.is_cached and (run.reads_input or takes_rows)
+
+
+def reads_ghosts(run: DryRun) -> set[str]:
+    """Return the passes that read cached ghost rows of X, of which pruned steps have their own."""
+    passes = {product.pass_name for product in run.products if product.rows == "cached ghosts"}
+    return passes if run.setting.steps else set(sorted(passes)[:1])
 
 
 def step_features(sizes: RankSizes, run: DryRun, nonzero: int) -> int:

@@ -13,6 +13,7 @@ import torch
 from ..cost.schedule import Order, chain_order, check_order
 from ..errors import ShapeError, UsageError
 from .backward import first_order, is_own, own
+from .cached_ghosts import cached_ghosts, reads_fixed_input
 from .features import DenseRows, SparseRows, gemm
 from .fixed_input import cached_product, check_is_held
 from .kernels.backend import kernels_of
@@ -47,8 +48,8 @@ class Columns(torch.autograd.Function):
         return None, ctx.A.push_add(G_tF.contiguous())
 
 
-def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power: int = 1) -> torch.Tensor:
-    """Return relu(A^power H W + add + bias), in the order that the schedule gives for these sizes."""
+def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None) -> torch.Tensor:
+    """Return relu(A H W + add + bias), in the order that the schedule gives for these sizes."""
     if bias_C is not None and bias_C.shape != W_FC.shape[1:]:
         raise ShapeError(
             f"the bias of a chain has shape {tuple(bias_C.shape)}; expected one number for each column of W, ({W_FC.shape[1]},)"
@@ -57,34 +58,24 @@ def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power:
         raise ShapeError(
             f"add of a chain has shape {tuple(add_nC.shape)}; expected that of A H W, ({A.n}, {W_FC.shape[1]})"
         )
-    cached = cached_product(A, H, power)
+    cached = cached_product(A, H)
     if cached is None:
         check_is_held(H)
     order, sparse = order_of(A, H, *W_FC.shape, is_cached=cached is not None), isinstance(H, SparseRows)
+    check_order(order, cached is not None, sparse)
+    if cached is None and order == "spmm_first" and reads_fixed_input(A, H):
+        cached = DenseRows(A.apply_cached(_stored(A, H), cached_ghosts(A, H)), A)
     if order == "spmm_first":
-        for _ in range(power - 1 if cached is None else 0):
-            H = A @ H
         return SpMMFirst.apply(A, cached, None if cached is not None else H, W_FC, bias_C, relu, add_nC)
-    if power == 1:
-        return GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, bias_C, relu, add_nC)
-    Z_nC = GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, None, False, None)
-    for _ in range(power - 1):
-        Z_nC = Matmul.apply(A, Z_nC)
-    Z_nC = Z_nC if add_nC is None else Z_nC + add_nC
-    Z_nC = Z_nC if bias_C is None else Z_nC + bias_C
-    return torch.relu(Z_nC) if relu else Z_nC
+    return GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, bias_C, relu, add_nC)
 
 
 def order_of(A, H, f_in: int, f_out: int, is_cached: bool) -> Order:
-    """Return which product of A H W (f_in, f_out) comes first; see chain_order. Raises: UsageError, see check_order."""
-    is_sparse = isinstance(H, SparseRows)
+    """Return which product of A H W (f_in, f_out) comes first; see chain_order."""
     if A.order == "spmm_first":
-        order = A.order
-    else:
-        is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
-        order = chain_order(f_in, f_out, is_kept=is_cached, is_sparse=is_sparse, is_hidden=is_hidden)
-    check_order(order, is_cached, is_sparse)
-    return order
+        return A.order
+    is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
+    return chain_order(f_in, f_out, is_kept=is_cached, is_sparse=isinstance(H, SparseRows), is_hidden=is_hidden)
 
 
 class SpMMFirst(torch.autograd.Function):

@@ -7,22 +7,28 @@ from typing import Literal
 from .kernels.buffers import sum_dtype
 from .operator import DistSpMM
 
+Rows = Literal["scheme", "ghosts", "sum"]
 
-def sent_rows(A: DistSpMM, rows: Literal["scheme", "ghosts"] = "scheme") -> int:
+
+def sent_rows(A: DistSpMM, rows: Rows = "scheme") -> int:
     """Return the rows that this rank sends to others in one product, without the sums over its process row.
 
-    Args: rows  scheme: of A H; ghosts: of A.columns(H), collective at first.
+    Args: rows  scheme: of A H; ghosts: of A.columns(H), collective at first; sum: none.
     """
+    if rows == "sum":
+        return 0
     if rows == "ghosts":
         return A.ghost_plan.sent_rows if A.stages else 0
     return sum(stage.plan.sent_rows for stage in A.stages)
 
 
-def sent_bytes(A: DistSpMM, width: int, direction: str, rows: Literal["scheme", "ghosts"] = "scheme") -> int:
+def sent_bytes(A: DistSpMM, width: int, direction: str, rows: Rows = "scheme") -> int:
     """Return the bytes that this rank sends in one product, forward or backward, with matrices of a width.
 
-    Args: rows  scheme: of A H; ghosts: of A.columns(H), collective at first.
+    Args: rows  scheme: of A H; ghosts: of A.columns(H), collective at first; sum: a sum over the process row by itself.
     """
+    if rows == "sum":
+        return A.row_sum.rows_of_total(A.n) * width * sum_dtype(A.dtype).itemsize
     size, is_forward = A.dtype.itemsize, direction == "forward"
     plans = [A.ghost_plan] if rows == "ghosts" and A.stages else [stage.plan for stage in A.stages]
     total = sum(plan.sent_rows if is_forward else plan.g for plan in plans)

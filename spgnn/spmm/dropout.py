@@ -5,6 +5,8 @@ Shapes: n own rows, F features, S Stacks of a model, L layers.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
@@ -23,12 +25,21 @@ class Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx, H_nF, A, rate, key):
         ctx.A, ctx.rate, ctx.key = A, rate, key
-        return _drop(H_nF.detach(), A, rate, key)
+        return drop_rows(A, H_nF.detach(), A.node_n, rate, key)
 
     @staticmethod
     @first_order
     def backward(ctx, G_nF):
-        return _drop(G_nF, ctx.A, ctx.rate, ctx.key), None, None, None
+        return drop_rows(ctx.A, G_nF, ctx.A.node_n, ctx.rate, ctx.key), None, None, None
+
+
+class Dropped(NamedTuple):
+    """A fixed input X, and the mask under which a tensor is X."""
+
+    X: torch.Tensor
+    rate: float
+    key: Key
+    version: int
 
 
 def dropout(A, H, rate: float, key: Key):
@@ -42,7 +53,16 @@ def dropout(A, H, rate: float, key: Key):
     check_is_held(H)
     if isinstance(H, SparseRows):
         return H.dropout(rate, key, A.node_n)
-    return Dropout.apply(H, A, rate, key)
+    out = Dropout.apply(H, A, rate, key)
+    if A.fixed_input is not None and H is A.fixed_input.X:
+        out.dropped = Dropped(H, rate, key, out._version)
+    return out
+
+
+def dropped_of(H) -> Dropped | None:
+    """Return what a tensor was made of, where it is a fixed input under dropout that was not changed since."""
+    dropped = getattr(H, "dropped", None)
+    return dropped if dropped is not None and H._version == dropped.version else None
 
 
 class EpochKeys:
@@ -87,9 +107,10 @@ def nth_key(key: Key, draw: int) -> Key:
     return key ^ apart or 1
 
 
-def _drop(H_nF, A, rate, key):
-    H_nF = H_nF.contiguous()
-    out = A.pool.empty(*H_nF.shape, dtype=H_nF.dtype)
+def drop_rows(A, H_cF: torch.Tensor, ids_c: np.ndarray, rate: float, key: Key) -> torch.Tensor:
+    """Return rows of nodes of original ids under the mask of a key, as an operation of A."""
+    H_cF = H_cF.contiguous()
+    out = A.pool.empty(*H_cF.shape, dtype=H_cF.dtype)
     with A.ops.span("dropout"):
-        kernels_of(out).drop(H_nF, out, A.node_n, key, rate, A.threads)
+        kernels_of(out).drop(H_cF, out, ids_c, key, rate, A.threads)
     return out

@@ -18,11 +18,9 @@ import torch
 from ..errors import SpgnnError, UsageError
 from .autograd import mixed_precision
 from .dry_operator import META, Setting, inputs_of
-from .fixed_input import of_key
 from .kernels.buffers import FreeBlocks, block_bytes, sum_dtype
 from .ledger import Block, Ledger, Product, Watching, Work
 from .loss import binary_cross_entropy, cross_entropy
-from .shapes import Shaped
 
 
 class DryRunError(UsageError):
@@ -43,8 +41,8 @@ class LayerRun:
 
     @property
     def exchanges(self) -> tuple[Product, ...]:
-        """The products that were not cached."""
-        return tuple(product for product in self.products if not product.is_cached)
+        """The products that need an exchange."""
+        return tuple(product for product in self.products if product.is_sent)
 
     @property
     def chain(self) -> Product | None:
@@ -55,7 +53,7 @@ class LayerRun:
     @property
     def is_cached(self) -> bool:
         """Whether all its products with A are cached."""
-        return bool(self.products) and not self.exchanges
+        return bool(self.products) and all(product.is_cached for product in self.products)
 
     @property
     def has_backward(self) -> bool:
@@ -86,7 +84,6 @@ class DryRun:
     n_weights     numbers in its parameters.
     widest_sum    bytes of the widest row of H in a product whose sums are not rounded: see panels.
     reads_input   X itself is read, where A X is cached.
-    cached        operator and power j of the products A^j X that are cached before the first step.
     """
 
     setting: Setting
@@ -96,7 +93,6 @@ class DryRun:
     n_weights: int
     widest_sum: int
     reads_input: bool
-    cached: tuple[tuple[str, int], ...] = ()
 
     def on(self, setting: Setting) -> DryRun:
         """Return the same with other numbers of rows; this one has to be a run of `nominal` numbers."""
@@ -114,7 +110,7 @@ class DryRun:
 
     def of_pass(self, *names: str) -> tuple[Product, ...]:
         """Return the products of passes that need an exchange, in their order."""
-        return tuple(product for product in self.products if product.pass_name in names and not product.is_cached)
+        return tuple(product for product in self.products if product.pass_name in names and product.is_sent)
 
     @property
     def layers(self) -> tuple[LayerRun, ...]:
@@ -187,7 +183,6 @@ def dry_run(model: torch.nn.Module, setting: Setting, shared: Iterable = ()) -> 
 def _run(model: torch.nn.Module, setting: Setting) -> DryRun:
     ledger = Ledger(x for x in setting.counts() if x > 1)
     A, X, step_A, step_X = inputs_of(setting, ledger)
-    cached = _cache(model, A, X, ledger)
     loss = _loss(setting, A)
     ledger.open_memory(X, *model.parameters(), *model.buffers())
     with Watching(ledger), torch.autograd.set_multithreading_enabled(False):
@@ -201,18 +196,7 @@ def _run(model: torch.nn.Module, setting: Setting) -> DryRun:
     ledger.sweep()
     n_weights = sum(p.numel() for p in model.parameters())
     written = tuple(ledger.products), tuple(ledger.work), tuple(ledger.blocks)
-    return DryRun(setting, *written, n_weights, ledger.widest_sum, ledger.reads_input, cached)
-
-
-def _cache(model: torch.nn.Module, A, X, ledger: Ledger) -> tuple[tuple[str, int], ...]:
-    """Make the products with X that an evaluation caches, as set-up does, and return them: see DryRun.cached."""
-    if A.fixed_input is None:
-        return ()
-    model.eval()
-    with Shaped(), torch.no_grad(), mixed_precision(A):
-        model(A, X)
-    ledger.reads_input = False
-    return tuple(of_key(key) for key, product in A.fixed_input.products.items() if product is not None)
+    return DryRun(setting, *written, n_weights, ledger.widest_sum, ledger.reads_input)
 
 
 def _step(model: torch.nn.Module, A, X, loss) -> None:

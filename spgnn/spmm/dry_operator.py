@@ -6,9 +6,8 @@ Shapes: n rows out, m own rows in, F features, c replication.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,13 +16,15 @@ from ..cost.grid import ProcessGrid
 from ..cost.schedule import order_reason
 from ..dist.traffic import Traffic
 from ..errors import UsageError
+from .cached_ghosts import reads_fixed_input
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
 from .exchange.row_sum import RowSum
 from .exchange.stages import Stage
 from .exchange.wire import Wire
 from .features import SparseRows
-from .fixed_input import FixedInput, of_key
+from .fixed_input import FixedInput, cached_product
+from .ghosts import ColumnBlock
 from .kernels.buffers import sum_dtype
 from .kernels.csr import LocalCSR
 from .ledger import CountingPool, Ledger
@@ -58,7 +59,6 @@ class Setting:
     operator       normalisation of A in the first layer, and of layers that name none.
     is_cached      A X was computed before; step_is_cached: and a pruned step reads it.
     x_nnz          nonzeros of sparse X, None: X is dense; cached_nnz: of A X where it is cached;
-                   power_nnz: (j, nonzeros of A^j X) for those that are, j > 1;
                    step_nnz: of the rows of either that a pruned step reads.
     place, holder  of this rank and of the rank that holds its rows among the `replication` of a process row.
     has_gradient   X requires a gradient.
@@ -79,7 +79,6 @@ class Setting:
     step_is_cached: bool = True
     x_nnz: int | None = None
     cached_nnz: int | None = None
-    power_nnz: tuple[tuple[int, int], ...] = ()
     step_nnz: int | None = None
     has_gradient: bool = False
     n_train: int | None = None
@@ -89,8 +88,7 @@ class Setting:
         of_rows = [
             x for rows in (self.rows, *self.steps) for x in (rows.n, rows.m, *rows.sent, *rows.received, *rows.ghosts)
         ]
-        powers = (nnz for _, nnz in self.power_nnz)
-        return (*of_rows, *(x or 0 for x in (self.x_nnz, self.cached_nnz, *powers, self.step_nnz, self.n_train)))
+        return (*of_rows, *(x or 0 for x in (self.x_nnz, self.cached_nnz, self.step_nnz, self.n_train)))
 
     def nominal(self) -> Setting:
         """Return the same with primes in place of all numbers, by which DryRun.on finds what grows with which."""
@@ -99,15 +97,18 @@ class Setting:
         drawn = lambda values: tuple(next(primes) for _ in values)
         rows = RankRows(n, n, drawn(self.rows.sent), drawn(self.rows.received), drawn(self.rows.ghosts))
         steps = tuple(
-            RankRows(outs[l + 1] * self.replication, outs[l] * self.replication, drawn(of.sent), drawn(of.received))
+            RankRows(
+                outs[l + 1] * self.replication,
+                outs[l] * self.replication,
+                *map(drawn, (of.sent, of.received, of.ghosts)),
+            )
             for l, of in enumerate(self.steps)
         )
-        more: dict[str, Any] = {
+        more = {
             name: next(primes)
             for name in ("x_nnz", "cached_nnz", "step_nnz", "n_train")
             if getattr(self, name) is not None
         }
-        more["power_nnz"] = tuple((power, next(primes)) for power, _ in self.power_nnz)
         return replace(self, rows=rows, steps=steps, place=0, holder=0, **more)
 
 
@@ -135,17 +136,10 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
         step_is_cached=first is not None,
         x_nnz=nnz(X),
         cached_nnz=nnz(cached),
-        power_nnz=_power_nnz(A) if is_sparse else (),
         step_nnz=None if step is None else nnz(step.X if first is None else first),
         has_gradient=not is_sparse and X.requires_grad,
         n_train=n_train,
     )
-
-
-def _power_nnz(A: DistSpMM) -> tuple[tuple[int, int], ...]:
-    products = {} if A.fixed_input is None else A.fixed_input.products
-    found = [(*of_key(key), S) for key, S in products.items()]
-    return tuple((power, S.csr.nnz) for name, power, S in found if name == A.name and power > 1 and S is not None)
 
 
 def rows_of(A: DistSpMM) -> RankRows:
@@ -160,11 +154,11 @@ def rows_of(A: DistSpMM) -> RankRows:
 def inputs_of(setting: Setting, ledger: Ledger) -> tuple:
     """Return operator and X of an evaluation, and those of a training step."""
     layout = _layout(setting, ledger)
-    cached = (() if setting.cached_nnz is None else ((1, setting.cached_nnz),)) + setting.power_nnz
-    A = DryOperator(setting.rows, layout, ledger, setting.operator, dict(cached))
+    A = DryOperator(setting.rows, layout, ledger, setting.operator, setting.cached_nnz)
     X = _features(setting, setting.rows.m, setting.x_nnz, layout.pool, ledger)
     if setting.is_cached:
-        A.fixed_input = FixedInput(X)
+        A.fixed_input = DryInput(X, ledger)
+        A.fixed_input.make(A)
     if not setting.steps:
         return A, X, A, X
     step_X = X
@@ -197,10 +191,8 @@ def _layout(setting: Setting, ledger: Ledger) -> Layout:
 class DryOperator(DistSpMM):
     """DistSpMM of which sizes alone are known: its products are written down, kernels and exchanges do nothing."""
 
-    def __init__(
-        self, rows: RankRows, layout: Layout, ledger: Ledger, name: str, cached_nnz: dict[int, int] | None = None
-    ):
-        self.name, self.layout, self.ledger, self.cached_nnz = name, layout, ledger, cached_nnz or {}
+    def __init__(self, rows: RankRows, layout: Layout, ledger: Ledger, name: str, cached_nnz: int | None = None):
+        self.name, self.layout, self.ledger, self.cached_nnz = name, layout, ledger, cached_nnz
         self.comm, self.pool, self.dtype, self.threads = layout.comm, layout.pool, layout.dtype, layout.threads
         self.row_sum, self.device = layout.row_sum, META
         self.n, self.m = rows.n, rows.m
@@ -213,6 +205,10 @@ class DryOperator(DistSpMM):
         self.plan = self._ghost_plan = _plan(layout, rows.m, sent, self.g) if self.stages else None
         self.node_n = np.zeros(rows.m, np.int64)
         self.selected = None
+        self._columns = (ColumnBlock(self.A_oo, self.node_n),)
+        if self.stages:
+            of_ghosts = DryCSR(rows.n, self.g, layout.dtype)
+            self._columns += (ColumnBlock(of_ghosts, np.zeros(self.g, np.int64), True, rows.m),)
 
     def at(self, layer: int | None = None, is_last: bool = False, operator: str | None = None, key=None) -> LayerView:
         """Return this operator, or another normalisation, as a layer sees it."""
@@ -250,40 +246,83 @@ class DryOperator(DistSpMM):
         self.ledger.product(place, H_mF.shape[1], rows="ghosts")
         return super().pull(H_mF, place)
 
-    def push_add(self, G_tF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return the adjoint of pull, and write it down."""
-        self.ledger.product(place, G_tF.shape[1], rows="ghosts")
-        return super().push_add(G_tF, place)
+    def pull_ghosts(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return the ghost rows of X, which stay and are counted elsewhere, and write it down."""
+        self.ledger.product(place, H_mF.shape[1], rows="ghosts")
+        return torch.empty((self.g, H_mF.shape[1]), dtype=H_mF.dtype, device=META)
+
+    def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield own and ghost columns, and write the exchange down."""
+        self.ledger.product(place, H_mF.shape[1], rows="ghosts")
+        yield from super().over_columns(H_mF, place)
+
+    def add_columns(self, rows_of: Callable, dtype: torch.dtype, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return the adjoint of over_columns, and write the exchange down."""
+        out_mF = super().add_columns(rows_of, dtype, place)
+        self.ledger.product(place, out_mF.shape[1], rows="ghosts")
+        return out_mF
+
+    def combine(self, Z_nF: torch.Tensor, add: Callable | None = None, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return Z, and write the sum over the process row down."""
+        if self.row_sum is not None:
+            size = sum_dtype(self.dtype).itemsize
+            self.ledger.product(place, Z_nF.shape[1] * Z_nF.element_size() // size, rows="sum")
+        return super().combine(Z_nF, add, place)
+
+    def apply_cached(self, H_mF: torch.Tensor, ghosts_gF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return A H of rows that are at hand."""
+        if self.ledger.pass_name != "setup" and self.dtype == sum_dtype(self.dtype):
+            self.ledger.widest_sum = max(self.ledger.widest_sum, H_mF.shape[1] * H_mF.element_size())
+        return super().apply_cached(H_mF, ghosts_gF, place)
 
     def apply_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> SparseRows:
         """Return A X where it is cached."""
         if place.pass_name != "setup":
             raise UsageError("a sparse X is multiplied with A in every step: its nonzeros are not known without data")
-        power = X.power + 1
-        return DryRows(self.n, X.shape[1], self.cached_nnz.get(power, X.nnz), self.pool, self.dtype, self.ledger, power)
+        return DryRows(self.n, X.shape[1], self.cached_nnz, self.pool, self.dtype, self.ledger)
 
     def stays_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> bool:
-        """Return whether A X, or A^j X, is cached."""
-        return X.power < max(self.cached_nnz, default=0)
+        """Return whether A X is cached."""
+        return self.cached_nnz is not None
+
+
+class DryInput(FixedInput):
+    """A fixed input X of which the shape alone is known."""
+
+    def __init__(self, X, ledger: Ledger):
+        super().__init__(X)
+        self.ledger = ledger
+
+    def ghosts(self, A) -> torch.Tensor:
+        """Return the ghost rows of X, and write down that they are read."""
+        ghosts_gF = super().ghosts(A)
+        self.ledger.product(Place(A.layer, A.pass_name), self.X.shape[1], rows="cached ghosts")
+        return ghosts_gF
 
 
 class DryView(LayerView):
     """A DryOperator in one layer."""
 
-    def power(self, H, j: int):
-        out = super().power(H, j)
-        if self.is_cached(H, j):
+    def __matmul__(self, H):
+        out = super().__matmul__(H)
+        if cached_product(self, H) is not None:
             self.operator.ledger.cached(Place(self.layer, self.pass_name), H.shape[1])
         return out
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
-        is_cached, is_sparse = self.is_cached(H, power), isinstance(H, SparseRows)
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
+        is_cached, is_sparse = cached_product(self, H) is not None, isinstance(H, SparseRows)
         shape, is_hidden = tuple(W_FC.shape), not is_sparse and H.requires_grad
 
+        reads_ghosts = not (is_cached or is_sparse) and reads_fixed_input(self, H)
+
         def why(order: str) -> str:
+            if reads_ghosts and order == "spmm_first":
+                return "X changes by dropout alone: its ghost rows are cached and dropped out by their reader"
             return order_reason(*shape, order, is_cached, is_sparse, is_hidden, is_asked=self.order == "spmm_first")
 
-        run = lambda: super(DryView, self).chain(H, W_FC, bias_C, relu, add, power)
+        run = lambda: super(DryView, self).chain(H, W_FC, bias_C, relu, add)
+        if reads_ghosts and self.product_order(H, shape[1]) == "spmm_first":
+            FixedInput.ghosts(self.fixed_input, self)  # in set-up: no product of the chain
         return self.operator.ledger.chain(Place(self.layer, self.pass_name), run, shape, is_cached, why)
 
 
@@ -306,6 +345,8 @@ class DrySteps:
             first, rows = self.layers[0], setting.steps[0]
             first.fixed_input = FixedInput(X)
             first.fixed_input.products[first.name] = _features(setting, rows.n, setting.step_nnz, A.pool, ledger)
+        elif setting.is_cached and torch.is_tensor(X):
+            self.layers[0].fixed_input = DryInput(X, ledger)
 
     def at(self, layer: int, is_last: bool = False, operator: str | None = None, key=None) -> LayerView:
         """Return the operator of a layer."""
@@ -329,13 +370,11 @@ class DryCSR(LocalCSR):
 
 
 class DryRows(SparseRows):
-    """Sparse rows (n, F) of which the number of nonzeros alone is known: those of A^power X."""
+    """Sparse rows (n, F) of which the number of nonzeros alone is known."""
 
-    def __init__(
-        self, n: int, F: int, nnz: int, pool: CountingPool, dtype: torch.dtype, ledger: Ledger, power: int = 0
-    ):
+    def __init__(self, n: int, F: int, nnz: int, pool: CountingPool, dtype: torch.dtype, ledger: Ledger):
         super().__init__(DryCSR(n, F, dtype), pool)
-        self.nnz, self.ledger, self.power = nnz, ledger, power
+        self.nnz, self.ledger = nnz, ledger
 
     def rows(self, chosen: np.ndarray) -> SparseRows:
         """Return S[chosen]."""
@@ -371,10 +410,13 @@ class DryOperations(Operations):
 
 
 class _Silent:
-    """A communicator that is never asked to exchange anything."""
+    """A communicator that exchanges nothing."""
 
     def __init__(self, size: int, rank: int = 0):
         self.rank, self.size, self.traffic = rank, size, Traffic(size)
+
+    def all_reduce(self, values) -> None:
+        """Nothing is added."""
 
 
 def _plan(layout: Layout, n: int, sent: int, received: int) -> ExchangePlan:

@@ -1,4 +1,4 @@
-"""FixedInput: the X of a graph, which does not change, with A X and A^j X computed once.
+"""FixedInput: the X of a graph, which does not change, with A X computed once.
 
 Shapes: n own rows, F features.
 """
@@ -13,42 +13,47 @@ from .place import Place
 
 
 class FixedInput:
-    """X and its products A^j X with the operators of one graph, each computed when it is first needed.
+    """X and its products A X with the operators of one graph, each computed when it is first needed.
 
     X            tensor or SparseRows (n, F); it must not change.
-    products     A^j X by `product_key`, a tensor or SparseRows; None where that of a sparse X has too many nonzeros to
-                 be cached.
-    setup_bytes  that this rank sent to make them.
+    products     A X by the name of the operator, a tensor or SparseRows; None where A X of a sparse X has too many
+                 nonzeros to be cached.
+    setup_bytes  that this rank sent to make them, and to fetch ghost rows of X.
     """
 
     def __init__(self, X: torch.Tensor | SparseRows):
         self.X = X
         self.products: dict[str, torch.Tensor | SparseRows | None] = {}
         self.setup_bytes = 0
+        self._ghosts_gF: torch.Tensor | None = None
         self._version = X._version if torch.is_tensor(X) else 0
 
-    def make(self, A, power: int = 1) -> None:
-        """Compute A^power X, unless it is cached: it is used wherever A meets X, and backward needs no exchange.
-
-        Lower powers are taken where they are cached; those that are not are not cached either. Collective.
-        """
-        if product_key(A, power) in self.products:
+    def make(self, A) -> None:
+        """Compute A X, unless it is cached: it is used wherever A meets X, and backward needs no exchange. Collective."""
+        if A.name in self.products:
             return
-        place, sent = Place(1, "setup"), A.sent_so_far
-        lower = [j for j in range(1, power) if product_key(A, j) in self.products]
-        H = self.products[product_key(A, lower[-1])] if lower else self.X
+        X, place, sent = self.X, Place(1, "setup"), A.sent_so_far
         with torch.inference_mode(False), torch.no_grad():  # later steps differentiate products with it
-            for _ in range(lower[-1] if lower else 0, power):
-                if torch.is_tensor(H):
-                    H = A.apply(H, place=place)
-                elif H is not None:
-                    H = A.apply_sparse(H, place) if A.stays_sparse(H, place) else None
-        self.products[product_key(A, power)] = H
+            if isinstance(X, SparseRows):
+                self.products[A.name] = A.apply_sparse(X, place) if A.stays_sparse(X, place) else None
+            else:
+                self.products[A.name] = A.apply(X, place=place)
         self.setup_bytes += A.sent_so_far - sent
         A.pool.trim()  # of buffers as wide as X, which no epoch may need
 
-    def product(self, A, H, power: int = 1) -> DenseRows | SparseRows | None:
-        """Return A^power H, cached, where H is X; else None. Collective where it is not cached yet.
+    def ghosts(self, A) -> torch.Tensor:
+        """Return the ghost rows of a dense X, (g, F), fetched at the first call. Collective."""
+        if self._ghosts_gF is None:
+            check_is_held(self.X)
+            sent = A.sent_so_far
+            with torch.inference_mode(False), torch.no_grad():
+                self._ghosts_gF = A.pull_ghosts(self.X, Place(1, "setup"))
+            self.setup_bytes += A.sent_so_far - sent
+            A.pool.trim()
+        return self._ghosts_gF
+
+    def product(self, A, H) -> DenseRows | SparseRows | None:
+        """Return A H, cached, where H is X; else None. Collective where A X is not cached yet.
 
         Raises: UsageError where X changed in place or requires a gradient: A X does not reflect that.
         """
@@ -57,10 +62,10 @@ class FixedInput:
         if torch.is_tensor(H) and not is_released(H) and (H.requires_grad or H._version != self._version):
             what = "requires a gradient" if H.requires_grad else "was changed in place"
             raise UsageError(f"X {what}, but A X is cached: distribute the graph with keep=False")
-        if product_key(A, power) not in self.products:
+        if A.name not in self.products:
             check_is_held(H)
-            self.make(A, power)
-        AX = self.products[product_key(A, power)]
+            self.make(A)
+        AX = self.products[A.name]
         return DenseRows(AX, A) if torch.is_tensor(AX) else AX
 
     def release(self, pool) -> None:
@@ -69,20 +74,9 @@ class FixedInput:
         pool.trim()
 
 
-def product_key(A, power: int = 1) -> str:
-    """Return the key of A^power X among the products of a FixedInput."""
-    return A.name if power == 1 else f"{A.name}^{power}"
-
-
-def of_key(key: str) -> tuple[str, int]:
-    """Return the operator's name and the power of a product_key."""
-    name, _, power = key.partition("^")
-    return name, int(power or 1)
-
-
-def cached_product(A, H, power: int = 1) -> DenseRows | SparseRows | None:
-    """Return the cached A^power H where H is the fixed input of A, else None."""
-    return None if A.fixed_input is None else A.fixed_input.product(A, H, power)
+def cached_product(A, H) -> DenseRows | SparseRows | None:
+    """Return the cached A H where H is the fixed input of A, else None."""
+    return None if A.fixed_input is None else A.fixed_input.product(A, H)
 
 
 def is_released(H) -> bool:

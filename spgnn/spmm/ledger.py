@@ -27,7 +27,9 @@ class Product:
     layer      as the exchange is labelled; None outside of the layers of a Stack.
     pass_name  setup, forward, backward or evaluate.
     width      columns of the rows that travel.
-    rows       scheme: those that broadcast, columns or cover send; ghosts: the rows that are read, as they are.
+    rows       scheme: those that broadcast, columns or cover send; ghosts: the rows that are read, as they are;
+               cached ghosts: these of X, which a rank has: nothing is sent; sum: of partial results of a process row,
+               of which `width` counts numbers of the type of sums.
     order      of a chain A H W: spmm_first or gemm_first; None: a product A H.
     shape      of the W of a chain, (f_in, f_out); why: its order was taken.
     """
@@ -40,6 +42,11 @@ class Product:
     order: str | None = None
     shape: tuple[int, int] | None = None
     why: str = ""
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether it needs an exchange."""
+        return not (self.is_cached or self.rows == "cached ghosts")
 
 
 class Work(NamedTuple):

@@ -16,12 +16,12 @@ import scipy.sparse as sp
 import torch
 
 from ..cost.schedule import keeps_sparse
-from ..errors import ShapeError
 from ..partition.cover import Covers
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
 from .exchange.stages import Blocks, Stage, make_stages
 from .features import SparseRows
+from .ghosts import PulledRows, check_rows, rounded
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
 from .kernels.csr import LocalCSR
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 IN_FLIGHT = 2  # exchanges of stages that are under way at once
 
 
-class DistSpMM(Operator):
+class DistSpMM(PulledRows, Operator):
     """Own rows of A in two blocks, A_oo (n, m) and A_og (n, g), and the stages that bring what A_og reads.
 
     While a stage is under way, A_oo H is computed. Without stages and row_sum it is the local product.
@@ -55,7 +55,6 @@ class DistSpMM(Operator):
         A_og = blocks.A_og.astype(self.A_oo.numpy_dtype, copy=False)
         self.blocks = replace(blocks, A_oo=self.A_oo.to_scipy(), A_og=A_og)
         self.norms: Norms | None = None
-        self._ghost_plan: ExchangePlan | None = None
         self.node_n = np.ascontiguousarray(blocks.index.own_n, dtype=np.int64)
         (self.n, self.m), self.g = self.A_oo.shape, self.blocks.A_og.shape[1]
         self.nnz = self.A_oo.nnz + self.blocks.A_og.nnz
@@ -68,16 +67,6 @@ class DistSpMM(Operator):
     def sent_so_far(self) -> int:
         """Bytes that this rank sent, as counted by its traffic."""
         return int(self.comm.traffic.sent_bytes().sum())
-
-    @property
-    def ghost_plan(self) -> ExchangePlan | None:
-        """The plan that fetches the ghosts as they are, whatever the scheme; None on one rank. Collective at first."""
-        if self._ghost_plan is None and self.layout.column.size > 1:
-            name, layout = f"{self.name}.ghosts", self.layout
-            if self.plan is None:  # pruned rows
-                self.plan = ExchangePlan(layout.column, self.blocks.index, self.pool, self.threads)
-            self._ghost_plan = self.plan.under(layout, name)
-        return self._ghost_plan
 
     def with_norm(self, how: str | None) -> DistSpMM:
         """Return the operator of another normalisation of the same graph; None: this one. Collective at first."""
@@ -134,7 +123,7 @@ class DistSpMM(Operator):
         if self.row_sum is None:
             return Z_nF
         with self.layout.counted(place, " sum"):
-            return _rounded(self.pool, self.row_sum.total(Z_nF, bias_F, relu), dtype)
+            return rounded(self.pool, self.row_sum.total(Z_nF, bias_F, relu), dtype)
 
     def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
         """Return A' G on own rows: A_oo' G + sum over stages of push_add_s(A_s' G). Collective."""
@@ -156,7 +145,7 @@ class DistSpMM(Operator):
                 received = flight.finish()
                 _start(waiting, flying, push)
                 stage.plan.add(received, out_mF)
-        out_mF = _rounded(self.pool, out_mF, self.dtype)
+        out_mF = rounded(self.pool, out_mF, self.dtype)
         if self.row_sum is None:
             return out_mF
         with self.layout.counted(place, " sum"):
@@ -165,37 +154,6 @@ class DistSpMM(Operator):
     def _spmm(self, phase: str, A: LocalCSR, X_mF, out_nF, **options) -> torch.Tensor:
         with self.ops.span(phase, spmm_flops(A, X_mF)):
             return A.apply(X_mF, out_nF, **options)
-
-    def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return (m + g, F): the own rows of H, then its ghost rows. Collective."""
-        check_rows(H_mF, self.m, self.comm.rank)
-        table = self.pool.empty(self.m + self.g, H_mF.shape[1], dtype=H_mF.dtype)
-        with self.layout.counted(place):
-            plan = self.ghost_plan
-            flight = None if plan is None else plan.start_pull(H_mF, self.layout.feedback_of(place))
-            table[: self.m] = H_mF
-            if flight is not None:
-                table[self.m :] = flight.finish()
-        return table
-
-    def push_add(self, G_tF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return (m, F): G's own rows, with its ghost rows added at their owners; the adjoint of pull. Collective.
-
-        1.5D: own columns are multiplied on one rank of a process row, whose sum all ranks of the row get.
-        """
-        check_rows(G_tF, self.m + self.g, self.comm.rank)
-        own_mF, ghosts_gF = G_tF[: self.m], G_tF[self.m :]
-        with self.layout.counted(place):
-            plan = self.ghost_plan
-            flight = None if plan is None else plan.start_push(ghosts_gF, self.layout.feedback_of(place))
-            out_mF = self.pool.copy(own_mF, sum_dtype(G_tF.dtype))
-            if flight is not None:
-                plan.add(flight.finish(), out_mF)
-        out_mF = _rounded(self.pool, out_mF, G_tF.dtype)
-        if self.row_sum is None:
-            return out_mF
-        with self.layout.counted(place, " sum"):
-            return self.row_sum.share(out_mF)
 
     def apply_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> SparseRows:
         """Return A X as sparse rows; see stays_sparse. Collective."""
@@ -227,21 +185,11 @@ class DistSpMM(Operator):
         return keeps_sparse(*sizes)
 
 
-def _rounded(pool, sum_nF: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return sum_nF if sum_nF.dtype == dtype else pool.copy(sum_nF, dtype)
-
-
 def _start(waiting: deque, flying: deque, start: Callable) -> None:
     """Start the exchanges of the next stages, as long as few are in flight."""
     while waiting and len(flying) < IN_FLIGHT:
         stage = waiting.popleft()
         flying.append((stage, start(stage)))
-
-
-def check_rows(H, rows: int, rank: int) -> None:
-    """Raise ShapeError unless H has a row for each own node."""
-    if H.ndim != 2 or H.shape[0] != rows:
-        raise ShapeError(f"rank {rank}: H has shape {tuple(H.shape)}; expected ({rows}, F), one row per own node")
 
 
 def make_operator(

@@ -5,6 +5,7 @@ Shapes: n rows out, m own rows in (n = m but for pruned layers), g ghost rows, F
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -19,7 +20,11 @@ from .place import OUTSIDE, Place
 from .timing import Operations
 
 if TYPE_CHECKING:
+    from .column_rows import ColumnRows
     from .dropout import Key
+    from .edges import EdgeValues
+    from .exchange.row_sum import RowSum
+    from .ghosts import ColumnBlock
     from .view import LayerView
 
 
@@ -41,6 +46,12 @@ class Primitives(Protocol):
     order: str  # of chains: auto or spmm_first
     fixed_input: FixedInput | None  # X, which does not change, with A X
     sent_so_far: int  # bytes, on this rank
+    selected: np.ndarray | None  # rows of H that are rows of A H; None: all
+    out_ids: np.ndarray  # (n,) int64, original ids of the rows of A H
+    column_ids: np.ndarray  # (m + g,) int64, original ids of own and ghost columns
+    column_blocks: tuple[ColumnBlock, ...]  # the own columns of A, and its ghost columns where it has any
+    row_sum: RowSum | None  # adds up partial results of a process row; None in 1D
+    holds_own: bool  # this rank multiplies with its own columns: in 1.5D one rank of a process row does
 
     def apply(
         self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
@@ -61,6 +72,26 @@ class Primitives(Protocol):
 
     def push_add(self, G_tF, place: Place = OUTSIDE) -> torch.Tensor:
         """Return (m, F), the adjoint of pull: own rows of G, with its ghost rows added at their owners."""
+
+    def pull_ghosts(self, H_mF, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return the ghost rows of H, (g, F)."""
+
+    def over_columns(self, H_mF, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield (block, rows of H) for own columns, while ghost rows travel, then for ghost columns."""
+
+    def add_columns(
+        self, rows_of: Callable[[bool], torch.Tensor], dtype: torch.dtype, place: Place = OUTSIDE
+    ) -> torch.Tensor:
+        """Return (m, F), the adjoint of over_columns; rows_of(is_ghost) are the gradients of a block's rows."""
+
+    def combine(self, Z_nF, add: Callable | None = None, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return the partial results of a process row as one, in place: their sum, or what `add` makes of them."""
+
+    def share_gradient(self, dW: torch.Tensor) -> torch.Tensor:
+        """Return the sum over the process row of gradients of weights that multiply rows of columns, in place."""
+
+    def apply_cached(self, H_mF, ghosts_gF, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return A H from own and ghost rows of H; nothing is exchanged in 1D."""
 
     def prepare_adjoint(self) -> None:
         """Make what backward needs before buffers fill the memory."""
@@ -88,20 +119,11 @@ class SpMM(Primitives, Protocol):
     def __matmul__(self, H):
         """Return A H on own rows, differentiable in H."""
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
-        """Return relu(A^power H W + add + b), (n, C), the cheaper product first; differentiable in H, W, b, add (n, C)."""
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
+        """Return relu(A H W + add + b), (n, C), the cheaper product first; differentiable in H, W, b and add (n, C)."""
 
-    def power(self, H, j: int):
-        """Return A^j H, j >= 1, differentiable in H; A^j X is cached where X is the fixed input."""
-
-    def is_cached(self, H, power: int = 1) -> bool:
-        """Return whether A^power H is cached: it is made now where H is X and may be cached. Collective at first."""
-
-    def product_order(self, H, f_out: int, f_in: int | None = None) -> Order:
-        """Return which product of A H W a chain makes first, spmm_first or gemm_first. Collective at first.
-
-        Args: f_in  width of what travels where A H comes first, f_out otherwise; None: that of H.
-        """
+    def product_order(self, H, f_out: int) -> Order:
+        """Return which product of A H W (F, f_out) a chain makes first: spmm_first or gemm_first. Collective at first."""
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return (m + g, F): own rows of H, then ghost rows, in the order of A's columns; differentiable in H.
@@ -109,6 +131,43 @@ class SpMM(Primitives, Protocol):
         For layers that need rows and not sums. The ghosts are the rows that the rank's rows of A read (broadcast: all).
         In 1.5D they are those of its process column, and own columns are multiplied on the rank of the process row
         that holds them: on the others the gradient of own rows is not used.
+        """
+
+    def linear(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor | ColumnRows:
+        """Return relu(H W + b) for attend, attend2 and maximum, differentiable in H, W and b.
+
+        Own rows; or ColumnRows, of own and ghost columns, where H is narrower than H W and travels, or where its ghost
+        rows are cached: those of the fixed X, under dropout too, so that nothing is sent.
+        Args: H  (m, F) tensor or SparseRows.
+        """
+
+    def attend(
+        self, X, left_DK: torch.Tensor, right_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1
+    ) -> torch.Tensor:
+        """Return Z_i = sum_j alpha_ij x_j for each of K heads, (n, K D), alpha the softmax of e over the nonzeros of row i.
+
+        e_ij = lrelu(left x_i + right x_j). Weights of A are not read. No number is stored for each nonzero. Ghost rows of
+        X travel as they are, once each way, while own columns are multiplied; in 1.5D a process row merges its results.
+        Args: X     (m, K D), or ColumnRows of linear; column d K + h is entry d of head h.
+              rate  of alpha that is dropped in training, by a hash of seed, epoch, layer, draw, ids and head.
+        """
+
+    def attend2(
+        self, left_mKD: torch.Tensor, right, a_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1
+    ) -> torch.Tensor:
+        """Return Z_i = sum_j alpha_ij right_j, as attend with e_ij = a lrelu(left_i + right_j); right as X of attend."""
+
+    def maximum(self, H) -> torch.Tensor:
+        """Return max_j H_j over the nonzeros of row i, for each column, (n, F); 0 for an empty row; H as X of attend.
+
+        Of equal entries the one of the smallest original id gets the gradient.
+        """
+
+    def sddmm(self, U_mKD: torch.Tensor, V_tKD: torch.Tensor, heads: int = 1, op: str = "dot") -> EdgeValues:
+        """Return <U_i, V_j> of each head, or U_i + V_j (op = add), for each nonzero; V as A.columns returns it.
+
+        EdgeValues have map, softmax and S @ V. In 1.5D, gradients of weights that multiply rows of columns are those of a
+        rank's columns: use linear, or make V of A.columns(H @ W).
         """
 
     def drop(self, H, rate: float, draw: int = 1):

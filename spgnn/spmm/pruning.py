@@ -64,6 +64,8 @@ class PrunedSpMM:
             layer = _restricted(A_l, out_n, in_n, f"{A_l.name} pruned {len(self.layers) + 1}")
             layer.set_selected(np.flatnonzero(out_n[in_n]))
             self.layers.append(layer)
+        if not is_kept and A.fixed_input is not None and torch.is_tensor(X):
+            self.layers[0].fixed_input = FixedInput(self.X)  # its ghost rows are fetched once
 
     @property
     def dtype(self) -> torch.dtype:

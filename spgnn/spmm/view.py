@@ -5,6 +5,7 @@ Shapes: n rows out, m own rows in (n = m but for pruned layers), F in, C out.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -12,17 +13,19 @@ import torch
 
 from ..config.names import Norm
 from ..cost.schedule import Order
-from ..errors import UsageError, check_integer
-from .autograd import Columns, Matmul, apply_chain, order_of
+from ..errors import UsageError
+from .autograd import Matmul, apply_chain, order_of
 from .dropout import Key, dropout, nth_key
 from .features import SparseRows
 from .fixed_input import FixedInput, cached_product, check_is_held
+from .ghosts import ColumnBlock
 from .kernels.buffers import sum_dtype
 from .place import Place
 from .protocol import SpMM
+from .row_words import RowWords
 
 
-class Operator:
+class Operator(RowWords):
     """The calls of layers on an operator that has the primitives of SpMM."""
 
     fixed_input: FixedInput | None = None
@@ -48,25 +51,18 @@ class Operator:
         """Return A H on own rows, differentiable in H."""
         return self.at() @ H
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
-        """Return relu(A^power H W + add + b); see SpMM."""
-        return self.at().chain(H, W_FC, bias_C, relu, add, power)
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
+        """Return relu(A H W + add + b); see SpMM."""
+        return self.at().chain(H, W_FC, bias_C, relu, add)
 
-    def power(self, H, j: int):
-        """Return A^j H; see SpMM."""
-        return self.at().power(H, j)
-
-    def is_cached(self, H, power: int = 1) -> bool:
-        """Return whether A^power H is cached; see SpMM."""
-        return self.at().is_cached(H, power)
-
-    def product_order(self, H, f_out: int, f_in: int | None = None) -> Order:
+    def product_order(self, H, f_out: int) -> Order:
         """Return which product of A H W comes first; see SpMM."""
-        return self.at().product_order(H, f_out, f_in)
+        return self.at().product_order(H, f_out)
 
-    def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
-        """Return own rows of H, then ghost rows; see SpMM."""
-        return self.at().columns(H_mF)
+    @property
+    def view(self) -> LayerView:
+        """This operator outside of layers."""
+        return self.at()
 
     def drop(self, H, rate: float, draw: int = 1):
         """Return H with entries zeroed; see SpMM."""
@@ -98,6 +94,10 @@ class InLayer:
     order, fixed_input, sent_so_far = (
         property(attrgetter(f"operator.{name}")) for name in ("order", "fixed_input", "sent_so_far")
     )
+    column_blocks, column_ids, out_ids, selected = (
+        property(attrgetter(f"operator.{name}")) for name in ("column_blocks", "column_ids", "out_ids", "selected")
+    )
+    row_sum, holds_own = (property(attrgetter(f"operator.{name}")) for name in ("row_sum", "holds_own"))
 
     def apply(
         self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place | None = None, add_nF=None
@@ -126,13 +126,37 @@ class InLayer:
         """Return (m, F), the adjoint of pull, outside of autograd."""
         return self.operator.push_add(G_tF, place or Place(self.layer, "backward"))
 
+    def pull_ghosts(self, H_mF, place: Place | None = None) -> torch.Tensor:
+        """Return the ghost rows of H, (g, F), outside of autograd."""
+        return self.operator.pull_ghosts(H_mF, place or Place(self.layer, self.pass_name))
+
+    def over_columns(self, H_mF, place: Place | None = None) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield (block, rows of H) for own columns, then for ghost columns."""
+        return self.operator.over_columns(H_mF, place or Place(self.layer, self.pass_name))
+
+    def add_columns(self, rows_of: Callable, dtype: torch.dtype, place: Place | None = None) -> torch.Tensor:
+        """Return (m, F), the adjoint of over_columns."""
+        return self.operator.add_columns(rows_of, dtype, place or Place(self.layer, "backward"))
+
+    def combine(self, Z_nF, add: Callable | None = None, place: Place | None = None) -> torch.Tensor:
+        """Return the partial results of a process row as one, in place."""
+        return self.operator.combine(Z_nF, add, place or Place(self.layer, self.pass_name))
+
+    def share_gradient(self, dW: torch.Tensor) -> torch.Tensor:
+        """Return the sum over the process row of gradients of weights."""
+        return self.operator.share_gradient(dW)
+
+    def apply_cached(self, H_mF, ghosts_gF, place: Place | None = None) -> torch.Tensor:
+        """Return A H from own and ghost rows of H, outside of autograd."""
+        return self.operator.apply_cached(H_mF, ghosts_gF, place or Place(self.layer, self.pass_name))
+
     def prepare_adjoint(self) -> None:
         """Make what backward needs before buffers fill the memory."""
         self.operator.prepare_adjoint()
 
 
 @dataclass(frozen=True, eq=False)
-class LayerView(InLayer):
+class LayerView(RowWords, InLayer):
     """An operator in one layer of a model.
 
     is_last    the layer makes the logits: they are not rounded to bfloat16.
@@ -161,35 +185,24 @@ class LayerView(InLayer):
 
     def __matmul__(self, H):
         """Return A H on own rows, differentiable in H."""
-        return self.power(H, 1)
-
-    def power(self, H, j: int):
-        """Return A^j H, differentiable in H; see SpMM. Collective."""
-        check_integer("j", j, 1)
-        cached = cached_product(self, H, j)
+        cached = cached_product(self, H)
         if cached is not None:
             return cached if cached.is_sparse else self.pool.copy(cached.tensor)  # the caller may write into it
         check_is_held(H)
-        for _ in range(j):
-            H = self.apply_sparse(H) if isinstance(H, SparseRows) else Matmul.apply(self, H)
-        return H
+        return self.apply_sparse(H) if isinstance(H, SparseRows) else Matmul.apply(self, H)
 
-    def is_cached(self, H, power: int = 1) -> bool:
-        """Return whether A^power H is cached, or is from now on; see SpMM."""
-        return cached_product(self, H, power) is not None
+    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None) -> torch.Tensor:
+        """Return relu(A H W + add + bias), the order of the product chosen by the schedule; see SpMM. Collective."""
+        return apply_chain(self, H, W_FC, bias_C, relu, add)
 
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
-        """Return relu(A^power H W + add + bias), the cheaper product first; see SpMM. Collective."""
-        return apply_chain(self, H, W_FC, bias_C, relu, add, power)
-
-    def product_order(self, H, f_out: int, f_in: int | None = None) -> Order:
+    def product_order(self, H, f_out: int) -> Order:
         """Return which product of A H W comes first; see SpMM."""
-        return order_of(self, H, f_in or H.shape[1], f_out, self.is_cached(H))
+        return order_of(self, H, H.shape[1], f_out, cached_product(self, H) is not None)
 
-    def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
-        """Return (m + g, F): own rows of H, then ghost rows; see SpMM. Collective."""
-        check_is_held(H_mF)
-        return Columns.apply(self, H_mF)
+    @property
+    def view(self) -> LayerView:
+        """This view."""
+        return self
 
     def drop(self, H, rate: float, draw: int = 1):
         """Return H with entries zeroed with probability `rate`; see SpMM."""

@@ -299,7 +299,8 @@ def test_the_model_stays_as_it_is():
     before = {name: value.clone() for name, value in model.state_dict().items()}
     random = torch.get_rng_state()
     found = dry_run(model, PLAIN)
-    assert [p.width for p in found.of_pass("forward")] == [6, 3] and not seen
+    assert [p.width for p in found.of_pass("forward")] == [3] and not seen
+    assert [(p.rows, p.order) for p in found.products if p.pass_name == "forward"][0] == ("cached ghosts", "spmm_first")
     assert model.is_trained and model.training and len(model.layers[1]._forward_pre_hooks) == 1
     assert all(p.grad is None and p.device.type == "cpu" for p in model.parameters())
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())

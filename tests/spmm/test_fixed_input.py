@@ -1,6 +1,5 @@
 """A X is computed when it is first needed, once for each operator, and only where distribute may keep it."""
 
-import numpy as np
 import pytest
 import torch
 from graphs import dense_operator, random_graph
@@ -78,38 +77,3 @@ def test_a_training_makes_a_x_before_its_first_epoch(comm):
     history = train(Stack(GCN(6, 4, act="relu"), GCN(4, 3)), dgraph_of(comm), epochs=3, split="given")
     assert history.setup_bytes > 0
     assert len({record["bytes_sent"] for record in history.records[:-1]}) == 1
-
-
-@parallel([1, 2, 4], mpi=[])
-@pytest.mark.parametrize("sparse", [False, True])
-def test_powers_of_a_on_x_are_cached_each_from_the_one_before(comm, sparse):
-    graph = random_graph(n=400, edges=400, f=60, sparse=True, use="undirected") if sparse else GRAPH
-    dgraph = dgraph_of(comm, graph, replication=2 if comm.size == 4 else 1)
-    A, X, sent = dgraph.A, dgraph.X, comm.traffic.sent_bytes().sum()
-    A.power(X, 1)
-    once = comm.traffic.sent_bytes().sum() - sent
-    W = torch.ones(graph.X.shape[1], 2, dtype=torch.float64).requires_grad_()
-    Z = A.chain(X, W, power=3)
-    assert dgraph.setup_bytes == comm.traffic.sent_bytes().sum() - sent
-    if not sparse:
-        assert dgraph.setup_bytes == 3 * once
-    assert set(A.fixed_input.products) == {"gcn", "gcn^3"} and A.is_cached(X, 3)
-    Z.sum().backward()
-    assert dgraph.setup_bytes == comm.traffic.sent_bytes().sum() - sent
-    dense = torch.from_numpy(np.linalg.matrix_power(dense_operator(graph), 2)) @ collected_rows(graph)
-    torch.testing.assert_close(Z.detach(), (dense @ W.detach())[dgraph.node_n], rtol=1e-10, atol=1e-10)
-
-
-def collected_rows(graph):
-    X = graph.X.toarray() if hasattr(graph.X, "toarray") else graph.X
-    return torch.from_numpy(dense_operator(graph) @ X)
-
-
-@parallel([1, 2], mpi=[])
-def test_powers_of_a_sparse_x_that_fill_up_are_not_cached(comm):
-    full = random_graph(n=60, edges=3000, f=60, sparse=True, use="undirected")
-    dgraph = dgraph_of(comm, full)
-    assert not dgraph.A.is_cached(dgraph.X, 2) and not dgraph.A.is_cached(dgraph.X, 3)
-    W = torch.ones(60, 2, dtype=torch.float64)
-    dense = (torch.from_numpy(dense_operator(full)) @ collected_rows(full))[dgraph.node_n]
-    torch.testing.assert_close(dgraph.A.chain(dgraph.X, W, power=2), dense @ W, rtol=1e-10, atol=1e-10)

@@ -6,6 +6,8 @@ Source: Mukhodopadhyay et al. 2024, Algorithm 2; Thakur et al. 2005 (reduce-scat
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -31,6 +33,24 @@ class RowSum:
 
         Sends n F / c entries to each other rank, twice. The order of the sum is by rank.
         """
+
+        def add(parts_cmF: torch.Tensor) -> None:
+            total = parts_cmF[0]
+            for part in parts_cmF[1:]:
+                total += part
+            if bias_F is not None:
+                total += bias_F.detach()
+            if relu:
+                total.relu_()
+
+        return self.combined(Z_nF, add)
+
+    def combined(self, Z_nF: torch.Tensor, add: Callable[[torch.Tensor], None]) -> torch.Tensor:
+        """Z = what `add` makes of the partial results of the process row, in place. Collective.
+
+        Args: add  (c, m, F), a slice of the rows from each rank, in rank order -> None; the result is in the first.
+        Sends n F / c entries to each other rank, twice.
+        """
         comm, (n, F) = self.comm, Z_nF.shape
         bounds = np.arange(comm.size + 1) * n // comm.size
         slices_P = np.diff(bounds)
@@ -39,15 +59,9 @@ class RowSum:
         parts = self.pool.empty(comm.size * mine, F, dtype=Z_nF.dtype)
         self.ops.sum_rows(comm, Z_nF, slices_P, parts, mine_P)
         stacked = parts.view(comm.size, mine, F)
-        total = stacked[0]
+        add(stacked)
         for part in stacked[1:]:
-            total += part
-        if bias_F is not None:
-            total += bias_F.detach()
-        if relu:
-            total.relu_()
-        for part in stacked[1:]:
-            part.copy_(total)
+            part.copy_(stacked[0])
         self.ops.sum_rows(comm, parts, mine_P, Z_nF, slices_P)
         return Z_nF
 

@@ -14,7 +14,7 @@ from ...config import TrainConfig
 from ...distgraph import DistGraph
 from ...errors import GraphError, ShapeError, UsageError
 from ...layers import Stack
-from ...layers.stack import set_epoch
+from ...layers.stack import norms_of, set_epoch
 from ...machine import give_back_memory
 from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.dropout import EpochKeys
@@ -24,7 +24,6 @@ from ..consistency import prepare_model
 from ..optimizer import make_optimizer
 from ..scorer import FullScorer
 from ..splits import split_of
-from .cached_products import make_cached_products
 from .step import sum_gradients, sum_loss, sum_ranks
 from .step_rows import StepRows
 
@@ -44,8 +43,10 @@ class FullStep:
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig):
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
         self.split_n = split_of(dgraph, config.split, config.seed)
-        make_cached_products(dgraph, model)
+        if dgraph.A.fixed_input is not None:
+            dgraph.keep(norms_of(model)[0])
         self.rows = StepRows(dgraph, model, config, self.split_n)
+        self._fetch_ghosts()
         self.feedback = Feedback()
         self._count_rows()
         self.rows.prepare_adjoint()
@@ -148,6 +149,16 @@ class FullStep:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state_dict of this rank."""
         self.feedback.load_state_dict(state["feedback"], self.dgraph.A.device)
+
+    def _fetch_ghosts(self) -> None:
+        """Fetch the ghost rows of X that steps and evaluations read, at set-up: no epoch counts them."""
+        rows, fixed = self.rows, self.dgraph.A.fixed_input
+        if fixed is None or not torch.is_tensor(fixed.X) or rows.run is None:
+            return
+        read_in = {product.pass_name for product in rows.step_run.products if product.rows == "cached ghosts"}
+        for pass_name, A in (("forward", rows.layer(1)), ("evaluate", rows.operators[0])):
+            if pass_name in read_in:
+                A.fixed_input.ghosts(A)
 
     def _count_rows(self) -> None:
         y_n, dgraph = self.dgraph.y_n, self.dgraph

@@ -1,0 +1,113 @@
+"""ColumnRows: rows at the own and ghost columns of A, made on the rank that reads them, and the product H W that gives them.
+
+Shapes: m own rows, g ghost rows, t = m + g, F in, C out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from .backward import first_order
+from .features import DenseRows
+from .kernels.buffers import sum_dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnRows:
+    """Rows (t, F) of own and ghost columns, which attend, attend2 and maximum read without an exchange."""
+
+    tensor: torch.Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.tensor.shape
+
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> ColumnRows:
+        """Return the rows that a function without weights makes of these."""
+        return ColumnRows(function(self.tensor))
+
+
+class Linear(torch.autograd.Function):
+    """X_t = H_t W + b with the rows of own and ghost columns; dW = H_t' dX_t, dH = dX_t W' added at the owners.
+
+    Args: ghosts_gF  ghost rows of H where they are cached: nothing is sent. None: they are fetched.
+    """
+
+    @staticmethod
+    def forward(ctx, A, H_mF, ghosts_gF, W_FC, bias_C):
+        X_tC = A.pool.empty(sum(b.A.shape[1] for b in A.column_blocks), W_FC.shape[1], dtype=A.dtype)
+        ctx.A, parts = A, []
+        for block, rows_cF in over_rows(A, stored(A, H_mF), ghosts_gF):
+            X_tC[block.of_table] = DenseRows(rows_cF, A).times(W_FC, bias_C)
+            parts.append(rows_cF)
+        ctx.save_for_backward(W_FC, *parts)
+        return X_tC
+
+    @staticmethod
+    @first_order
+    def backward(ctx, G_tC):
+        A, (W_FC, *parts) = ctx.A, ctx.saved_tensors
+        G_tC, blocks = stored(A, G_tC.contiguous()), A.column_blocks
+        dH_mF = dW_FC = db_C = None
+        if ctx.needs_input_grad[1]:
+
+            def rows_of(is_ghost: bool) -> torch.Tensor:
+                G_cC = G_tC[A.m :] if is_ghost else G_tC[: A.m]
+                return G_cC.to(sum_dtype(A.dtype)) @ W_FC.to(sum_dtype(A.dtype)).t()
+
+            dH_mF = A.add_columns(rows_of, A.dtype)
+        if ctx.needs_input_grad[3]:
+            pairs = [(rows, G_tC[block.of_table]) for block, rows in zip(blocks, parts) if is_multiplied(A, block)]
+            dW_FC = torch.zeros_like(W_FC)
+            for rows_cF, G_cC in pairs:
+                dW_FC += DenseRows(rows_cF, A).transposed_times(G_cC)
+            A.share_gradient(dW_FC)
+        if ctx.needs_input_grad[4]:
+            db_C = torch.zeros(W_FC.shape[1], dtype=W_FC.dtype, device=W_FC.device)
+            for block in blocks:
+                if is_multiplied(A, block):
+                    db_C += G_tC[block.of_table].to(db_C.dtype).sum(0)
+            A.share_gradient(db_C)
+        return None, dH_mF, None, dW_FC, db_C
+
+
+def is_multiplied(A, block) -> bool:
+    """Return whether this rank multiplies with a block of columns: of a process row one does with the own columns."""
+    return block.is_ghost or A.holds_own
+
+
+def over_rows(A, H_mF: torch.Tensor, ghosts_gF: torch.Tensor | None) -> Iterator:
+    """Yield (block, rows) for own and ghost columns, with ghost rows that are at hand or are fetched. Collective."""
+    if ghosts_gF is None:
+        yield from A.over_columns(H_mF)
+    else:
+        yield from zip(A.column_blocks, (H_mF, ghosts_gF))
+
+
+def over_table(A, X: torch.Tensor, is_table: bool) -> Iterator:
+    """Yield (block, rows of X) for own and ghost columns; is_table: X (t, F) has both. Collective where it has not."""
+    if is_table:
+        yield from ((block, X[block.of_table]) for block in A.column_blocks)
+    else:
+        yield from A.over_columns(X)
+
+
+def gradient_of(A, rows_of: Callable[[bool], torch.Tensor], is_table: bool) -> torch.Tensor:
+    """Return the gradient of what over_table goes through, of the gradients of its parts: rows_of(is_ghost)."""
+    if is_table:
+        return torch.cat([rows_of(False), rows_of(True)]).to(A.dtype)
+    return A.add_columns(rows_of, A.dtype)
+
+
+def tensor_of(X: torch.Tensor | ColumnRows) -> torch.Tensor:
+    """Return the rows as a tensor."""
+    return X.tensor if isinstance(X, ColumnRows) else X
+
+
+def stored(A, H: torch.Tensor) -> torch.Tensor:
+    """Return H without its gradient, contiguous, in the type that A works in."""
+    H = H.detach()
+    return H.contiguous() if H.dtype == A.dtype else A.pool.copy(H, A.dtype)

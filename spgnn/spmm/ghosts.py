@@ -1,0 +1,182 @@
+"""Rows of H at the columns of A, own and ghost: exchanges of layers that read rows and not sums, and cached ghosts of X.
+
+Shapes: n rows out, m own rows in, g ghost rows, t = m + g columns, F columns of H.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..errors import ShapeError
+from .exchange.exchange_plan import ExchangePlan
+from .kernels.buffers import sum_dtype
+from .kernels.csr import LocalCSR
+from .place import OUTSIDE, Place
+from .timing import GHOST, OWN, spmm_flops
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnBlock:
+    """A (n, c), the own or the ghost columns of A; with the original ids of the columns and the number of those before."""
+
+    A: LocalCSR
+    ids_c: np.ndarray
+    is_ghost: bool = False
+    start: int = 0
+
+    @property
+    def of_table(self) -> slice:
+        """Where the rows of the columns are in a table (t, F)."""
+        return slice(self.start, self.start + self.A.shape[1])
+
+
+class PulledRows:
+    """The primitives of DistSpMM that bring rows of H to the columns of A, and their adjoints."""
+
+    _ghost_plan: ExchangePlan | None = None
+    _column_ids: np.ndarray | None = None
+    _columns: tuple[ColumnBlock, ...] | None = None
+
+    @property
+    def ghost_plan(self) -> ExchangePlan | None:
+        """The plan that fetches the ghosts as they are, whatever the scheme; None on one rank. Collective at first."""
+        if self._ghost_plan is None and self.layout.column.size > 1:
+            name, layout = f"{self.name}.ghosts", self.layout
+            if self.plan is None:  # pruned rows
+                self.plan = ExchangePlan(layout.column, self.blocks.index, self.pool, self.threads)
+            self._ghost_plan = self.plan.under(layout, name)
+        return self._ghost_plan
+
+    @property
+    def column_blocks(self) -> tuple[ColumnBlock, ...]:
+        """The own columns of A, and its ghost columns where it has any: the columns of `columns`."""
+        if self._columns is None:
+            self._columns = (ColumnBlock(self.A_oo, self.node_n),)
+            if self.g:
+                is_whole = len(self.stages) == 1 and self.layout.scheme != "cover"
+                A = self.stages[0].A if is_whole else LocalCSR(self.blocks.A_og, self.dtype, self.threads)
+                self._columns += (ColumnBlock(A, np.ascontiguousarray(self.blocks.index.ghost_g), True, self.m),)
+        return self._columns
+
+    @property
+    def column_ids(self) -> np.ndarray:
+        """The original ids of own and ghost columns, (t,)."""
+        if self._column_ids is None:
+            self._column_ids = np.concatenate([block.ids_c for block in self.column_blocks])
+        return self._column_ids
+
+    @property
+    def holds_own(self) -> bool:
+        """Whether this rank multiplies with its own columns: in 1.5D one rank of a process row does."""
+        return self.row_sum is None or self.row_sum.comm.rank == self.row_sum.holder
+
+    @property
+    def out_ids(self) -> np.ndarray:
+        """The original ids of the rows of A H, (n,)."""
+        return self.node_n if self.selected is None else self.node_n[self.selected]
+
+    def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return (m + g, F): the own rows of H, then its ghost rows. Collective."""
+        check_rows(H_mF, self.m, self.comm.rank)
+        table = self.pool.empty(self.m + self.g, H_mF.shape[1], dtype=H_mF.dtype)
+        with self.layout.counted(place):
+            plan = self.ghost_plan
+            flight = None if plan is None else plan.start_pull(H_mF, self.layout.feedback_of(place))
+            table[: self.m] = H_mF
+            if flight is not None:
+                table[self.m :] = flight.finish()
+        return table
+
+    def pull_ghosts(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return the ghost rows of H, (g, F). Collective."""
+        check_rows(H_mF, self.m, self.comm.rank)
+        with self.layout.counted(place):
+            if self.ghost_plan is None:
+                return self.pool.empty(0, H_mF.shape[1], dtype=H_mF.dtype)
+            return self.ghost_plan.start_pull(H_mF, self.layout.feedback_of(place)).finish()
+
+    def push_add(self, G_tF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return (m, F): G's own rows, with its ghost rows added at their owners; the adjoint of pull. Collective.
+
+        1.5D: own columns are multiplied on one rank of a process row, whose sum all ranks of the row get.
+        """
+        check_rows(G_tF, self.m + self.g, self.comm.rank)
+
+        def rows_of(is_ghost: bool) -> torch.Tensor:
+            return G_tF[self.m :] if is_ghost else self.pool.copy(G_tF[: self.m], sum_dtype(G_tF.dtype))
+
+        return self.add_columns(rows_of, G_tF.dtype, place)
+
+    def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield (block, rows of H) for the own columns, while the ghost rows travel, then for the ghost columns. Collective."""
+        check_rows(H_mF, self.m, self.comm.rank)
+        own, *ghosts = self.column_blocks
+        with self.layout.counted(place):
+            plan = self.ghost_plan
+            flight = None if plan is None else plan.start_pull(H_mF, self.layout.feedback_of(place))
+            yield own, H_mF
+            rows_gF = None if flight is None else flight.finish()
+            for block in ghosts:
+                yield block, rows_gF
+
+    def add_columns(
+        self, rows_of: Callable[[bool], torch.Tensor], dtype: torch.dtype, place: Place = OUTSIDE
+    ) -> torch.Tensor:
+        """Return (m, F) in a dtype: the gradients of own rows, with those of ghost rows added at their owners. Collective.
+
+        The adjoint of over_columns. Those of ghosts are computed first, and travel while the own ones are. 1.5D: own
+        columns are multiplied on one rank of a process row, whose sum all ranks of the row get.
+        Args: rows_of  (is_ghost) -> (g, F), or (m, F) of the type of sums, which is added to.
+        """
+        with self.layout.counted(place):
+            plan, flight = self.ghost_plan, None
+            if plan is not None:
+                flight = plan.start_push(rounded(self.pool, rows_of(True), dtype), self.layout.feedback_of(place))
+            out_mF = rows_of(False)
+            if flight is not None:
+                plan.add(flight.finish(), out_mF)
+        out_mF = rounded(self.pool, out_mF, dtype)
+        if self.row_sum is None:
+            return out_mF
+        with self.layout.counted(place, " sum"):
+            return self.row_sum.share(out_mF)
+
+    def combine(self, Z_nF: torch.Tensor, add: Callable[[torch.Tensor], None] | None, place: Place) -> torch.Tensor:
+        """Return the partial results Z of a process row as one, in place; see RowSum.combined. In 1D: Z. Collective."""
+        if self.row_sum is None:
+            return Z_nF
+        with self.layout.counted(place, " sum"):
+            return self.row_sum.total(Z_nF) if add is None else self.row_sum.combined(Z_nF, add)
+
+    def share_gradient(self, dW: torch.Tensor) -> torch.Tensor:
+        """Return the sum over the process row of gradients of weights, made of the columns of each rank. Collective."""
+        if self.row_sum is not None:
+            self.row_sum.comm.all_reduce(dW)
+        return dW
+
+    def apply_cached(self, H_mF: torch.Tensor, ghosts_gF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return A H, (n, F), from own and ghost rows of H. Collective in 1.5D alone, by the sum over the process row."""
+        own, *ghosts = self.column_blocks
+        is_whole = not ghosts and self.row_sum is None
+        Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=self.dtype if is_whole else sum_dtype(self.dtype))
+        with self.ops.span(OWN, spmm_flops(own.A, H_mF)):
+            own.A.apply(H_mF, Z_nF)
+        for block in ghosts:
+            with self.ops.span(GHOST, spmm_flops(block.A, ghosts_gF)):
+                block.A.apply(ghosts_gF, Z_nF, accumulate=True)
+        return rounded(self.pool, self.combine(Z_nF, None, place), self.dtype)
+
+
+def rounded(pool, sum_nF: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return rows in a dtype."""
+    return sum_nF if sum_nF.dtype == dtype else pool.copy(sum_nF, dtype)
+
+
+def check_rows(H, rows: int, rank: int) -> None:
+    """Raise ShapeError unless H has a row for each own node."""
+    if H.ndim != 2 or H.shape[0] != rows:
+        raise ShapeError(f"rank {rank}: H has shape {tuple(H.shape)}; expected ({rows}, F), one row per own node")

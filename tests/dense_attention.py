@@ -1,0 +1,91 @@
+"""Attention, maximum and values of edges by dense matrices, plain torch and its autograd: the oracle of the words on rows."""
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from spgnn.spmm.column_rows import tensor_of
+from spgnn.spmm.dropout import nth_key
+from spgnn.spmm.ghosts import ColumnBlock
+from spgnn.spmm.kernels.attention_sums import EdgeDrop
+from spgnn.spmm.kernels.csr import LocalCSR
+from spgnn.spmm.kernels.edge_reference import kept
+
+
+class DenseRowWords:
+    """The words of DenseOperator that read rows; A (N, N) is its matrix, heads are innermost in columns."""
+
+    selected, row_sum, holds_own = None, None, True
+
+    def columns(self, H_NF):
+        return H_NF
+
+    def linear(self, H_NF, W_FC, bias_C=None, relu=False):
+        Z = H_NF @ W_FC if bias_C is None else H_NF @ W_FC + bias_C
+        return torch.relu(Z) if relu else Z
+
+    def attend(self, X, left_DK, right_DK, slope=0.2, rate=0.0, draw=1):
+        x = _by_head(tensor_of(X), left_DK.shape[1])
+        s, t = ((x * a).sum(1) for a in (left_DK, right_DK))
+        scores = torch.nn.functional.leaky_relu(s[:, None] + t[None], slope)
+        return self._weighted(scores, x, rate, draw)
+
+    def attend2(self, left, right, a_DK, slope=0.2, rate=0.0, draw=1):
+        l, r = (_by_head(tensor_of(of), a_DK.shape[1]) for of in (left, right))
+        scores = (a_DK * torch.nn.functional.leaky_relu(l[:, None] + r[None], slope)).sum(2)
+        return self._weighted(scores, r, rate, draw)
+
+    def _weighted(self, scores_NNK, x_NDK, rate, draw):
+        alpha = torch.softmax(torch.where(self.A[:, :, None] != 0, scores_NNK, -torch.inf), dim=1).nan_to_num(0)
+        if rate and self.key:
+            drop = EdgeDrop(nth_key(self.key, draw), rate, self.node_n, self.node_n)
+            mask = torch.zeros_like(alpha.detach())
+            pattern = self.column_blocks[0].A
+            row = np.repeat(np.arange(self.n), np.diff(pattern.indptr))
+            mask[row, pattern.indices] = kept(pattern, alpha.shape[2], drop, alpha.dtype)
+            alpha = alpha * mask
+        return torch.einsum("ijk,jdk->idk", alpha, x_NDK).reshape(self.n, -1)
+
+    def maximum(self, H):
+        H = tensor_of(H)
+        masked = torch.where(self.A[:, :, None] != 0, H[None], -torch.inf)
+        arg = masked.detach().argmax(1)  # the first of equal ones: the smallest id
+        Z = H.gather(0, arg)
+        return torch.where((self.A != 0).any(1)[:, None], Z, 0.0)
+
+    def sddmm(self, U, V, heads=1, op="dot"):
+        raise NotImplementedError("values of edges are compared with attend")
+
+    @property
+    def column_blocks(self):
+        pattern = sp.csr_array((self.A != 0).numpy().astype(np.float64))
+        pattern.sort_indices()
+        return (ColumnBlock(LocalCSR(pattern, self.dtype), self.node_n),)
+
+    @property
+    def column_ids(self):
+        return self.node_n
+
+    out_ids = column_ids
+
+    def pull_ghosts(self, H, place=None):
+        return H[:0]
+
+    def over_columns(self, H, place=None):
+        yield self.column_blocks[0], H
+
+    def add_columns(self, rows_of, dtype, place=None):
+        return rows_of(False)
+
+    def combine(self, Z, add=None, place=None):
+        return Z
+
+    def share_gradient(self, dW):
+        return dW
+
+    def apply_cached(self, H, ghosts, place=None):
+        return self.A @ H
+
+
+def _by_head(X_cKD, K):
+    return X_cKD.reshape(len(X_cKD), -1, K)

@@ -1,0 +1,144 @@
+"""attend, attend2, maximum and sddmm have the values and gradients of dense matrices on any ranks; ties do not depend on parts."""
+
+import numpy as np
+import pytest
+import torch
+from dense_operator import DenseOperator
+from graphs import dense_operator, random_graph
+from worlds import parallel
+
+from spgnn.distgraph import distribute
+from spgnn.errors import ShapeError, UsageError
+from spgnn.partition import part_graph
+
+GRAPH = random_graph(n=24, edges=70, use="directed", weighted=True)
+DENSE = DenseOperator(dense_operator(GRAPH, "loops"))
+N, K, D = GRAPH.n_nodes, 3, 4
+SCHEMES = ("cover", "columns", "broadcast")
+
+
+def operator(comm, scheme="cover", graph=GRAPH, how="loops", **options):
+    c = 2 if comm.size >= 4 else 1
+    dgraph = distribute(graph, comm, method="random", scheme=scheme, replication=c, dtype=torch.float64, **options)
+    return dgraph.A.with_norm(how)
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def of_columns(A, H_N):
+    """Own rows of a matrix of all nodes, differentiable in it, where gradients of all ranks are then added."""
+    return H_N[torch.from_numpy(A.node_n)]
+
+
+def near(ours, expected):
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
+
+
+def gradients_are_equal(comm, A, ours, dense, inputs, G_N):
+    """Compare Z and the gradients of <Z, G>: of rows at their owners, of weights summed over ranks."""
+    copies = [[x.clone().requires_grad_() for x in inputs] for _ in range(2)]
+    Z_N = dense(*copies[0])
+    (Z_N * G_N).sum().backward()
+    Z = ours(*copies[1])
+    near(Z, Z_N[A.node_n])
+    (Z * G_N[A.node_n]).sum().backward()
+    for theirs, mine in zip(*copies):
+        if not A.layout.is_counted:
+            mine.grad.zero_()
+        near(torch.from_numpy(comm.all_reduce(mine.grad.numpy().copy())), theirs.grad)
+
+
+@parallel([1, 2, 3, 4, 8], mpi=[4])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_attention_is_that_of_dense_matrices(comm, scheme):
+    A = operator(comm, scheme)
+    x, left, right, G = random(N, K * D), random(D, K, seed=1), random(D, K, seed=2), random(N, K * D, seed=3)
+    ours = lambda x, *weights: A.attend(of_columns(A, x), *weights)
+    gradients_are_equal(comm, A, ours, DENSE.attend, (x, left, right), G)
+    two = lambda l, r, a: A.attend2(of_columns(A, l), of_columns(A, r), a)
+    gradients_are_equal(comm, A, two, DENSE.attend2, (x, random(N, K * D, seed=5), left), G)
+
+
+@parallel([1, 3, 4], mpi=[])
+def test_scores_that_are_large_do_not_overflow(comm):
+    A = operator(comm)
+    x, left, right = 1e3 * random(N, K * D), random(D, K, seed=1), random(D, K, seed=2)
+    near(A.attend(of_columns(A, x), left, right), DENSE.attend(x, left, right)[A.node_n])
+
+
+@parallel([1, 2, 3, 4, 8], mpi=[4])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_attention_of_values_of_edges_is_the_fused_one(comm, scheme):
+    A = operator(comm, scheme)
+    x, left, right, G = random(N, K * D), random(D, K, seed=1), random(D, K, seed=2), random(N, K * D, seed=3)
+
+    def composed(x, left, right):
+        T = A.columns(of_columns(A, x))
+        scores = A.sddmm(_dots(T[: A.m], left), _dots(T, right), op="add")
+        return scores.map(lambda e: torch.nn.functional.leaky_relu(e, 0.2)).softmax() @ T
+
+    x_own, T = of_columns(A, x), A.columns(of_columns(A, x))
+    near(composed(x, left, right), A.attend(x_own, left, right))
+    if A.row_sum is None:  # on a grid weights that multiply rows of columns need a sum over the process row
+        gradients_are_equal(comm, A, composed, DENSE.attend, (x, left, right), G)
+    dots = lambda x, y: (
+        A.sddmm(of_columns(A, x), A.columns(of_columns(A, y)), K).softmax() @ A.columns(of_columns(A, x))
+    )
+    gradients_are_equal(comm, A, dots, _dense_dots, (x, random(N, K * D, seed=5)), G)
+    assert len(T) == A.m + A.g
+
+
+def _dots(T, a_DK):
+    return (T.view(len(T), D, K) * a_DK).sum(1)
+
+
+def _dense_dots(x, y):
+    e = torch.einsum("idk,jdk->ijk", x.view(N, D, K), y.view(N, D, K))
+    alpha = torch.softmax(torch.where(DENSE.A[:, :, None] != 0, e, -torch.inf), 1)
+    return torch.einsum("ijk,jdk->idk", alpha, x.view(N, D, K)).reshape(N, -1)
+
+
+@parallel([1, 2, 3, 4, 8], mpi=[4])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_maximum_is_that_of_dense_matrices_with_isolated_nodes(comm, scheme):
+    A, dense = operator(comm, scheme, how="none"), DenseOperator(dense_operator(GRAPH, "none"))
+    assert (np.asarray(dense.A).sum(1) == 0).any()
+    gradients_are_equal(
+        comm, A, lambda x: A.maximum(of_columns(A, x)), dense.maximum, (random(N, 5),), random(N, 5, seed=3)
+    )
+
+
+@parallel([1, 2, 4], mpi=[])
+def test_of_equal_entries_the_smallest_id_gets_the_gradient_whatever_the_parts(comm):
+    x, G = torch.from_numpy(np.random.default_rng(0).integers(0, 2, (N, 5)).astype(np.float64)), random(N, 5, seed=3)
+    dense = DenseOperator(dense_operator(GRAPH, "none"))
+    for seed in (0, 1):
+        part = part_graph(GRAPH, comm.size // (2 if comm.size == 4 else 1), method="random", seed=seed)
+        A = operator(comm, how="none", partition=part) if comm.size > 1 else operator(comm, how="none")
+        gradients_are_equal(comm, A, lambda x: A.maximum(of_columns(A, x)), dense.maximum, (x,), G)
+
+
+@parallel([1, 3, 4], mpi=[])
+def test_linear_gives_the_rows_of_columns_where_h_is_narrow(comm):
+    A = operator(comm, how="none")
+    W, b = random(2, 5, seed=1), random(5, seed=2)
+    dense = DenseOperator(dense_operator(GRAPH, "none"))
+    ours = lambda x, W, b: A.maximum(A.linear(of_columns(A, x), W, b, relu=True))
+    theirs = lambda x, W, b: dense.maximum(dense.linear(x, W, b, relu=True))
+    gradients_are_equal(comm, A, ours, theirs, (random(N, 2), W, b), random(N, 5, seed=3))
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    from spgnn.dist import SelfCommunicator
+
+    A = operator(SelfCommunicator())
+    with pytest.raises(ShapeError, match="the weights of an attention have shape"):
+        A.attend(random(N, 12), random(5, 3), random(5, 3))
+    with pytest.raises(ShapeError, match="V has shape"):
+        A.sddmm(random(N, 4), random(N - 1, 4))
+    with pytest.raises(UsageError, match="expected dot or add"):
+        A.sddmm(random(N, 4), random(N, 4), op="mul")
+    with pytest.raises(UsageError, match="dropout within a layer needs a Stack"):
+        A.attend(random(N, 12), random(4, 3), random(4, 3), rate=0.5)

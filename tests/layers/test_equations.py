@@ -8,10 +8,8 @@ from graphs import dense_operator, random_graph
 from worlds import parallel
 
 from spgnn.config import TrainConfig
-from spgnn.dist import SelfCommunicator
-from spgnn.distgraph import distribute
 from spgnn.errors import ShapeError, UsageError
-from spgnn.layers import APPNP, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, MixHop, Stack
+from spgnn.layers import GCN, GIN, MLP, NGNN, SAGE, Stack
 from spgnn.layers.registry import ModelSpec
 
 GRAPH = random_graph(n=20, edges=60, use="directed", weighted=True)
@@ -96,53 +94,6 @@ def test_mlp_has_an_activation_between_its_products():
     assert [tuple(W.shape) for W in layer.W] == [(6, 5), (5, 4), (4, 3)]
 
 
-@pytest.mark.parametrize("powers", [1, 2, 4])
-def test_sgc_multiplies_with_a_power_of_a(powers):
-    layer = SGC(6, 4, powers)
-    near(run(layer), torch.linalg.matrix_power(A.A, powers) @ X @ layer.W_FC + layer.b_C)
-
-
-def test_appnp_is_personalised_pagerank():
-    Z = run(APPNP(6, powers=400, teleport=0.3))
-    closed = 0.3 * torch.linalg.inv(torch.eye(20).double() - 0.7 * A.A)  # eq. (3), the limit
-    torch.testing.assert_close(Z, closed @ X, rtol=1e-10, atol=1e-10)
-    near(run(APPNP(6, powers=1, teleport=0.3)), 0.7 * A.A @ X + 0.3 * X)
-
-
-def test_gcnii_adds_its_input_and_keeps_the_identity():
-    layer = GCNII(6, depth=2, alpha=0.2, theta=0.5)
-    Z, H = run(layer), X
-    for l in (1, 2):
-        b = np.log(0.5 / l + 1)
-        H = torch.relu((0.8 * A.A @ H + 0.2 * X) @ ((1 - b) * torch.eye(6).double() + b * layer.W[l - 1]))
-    near(Z, H)
-
-
-@pytest.mark.parametrize("powers", [(0, 1, 2), (1, 3), (0, 2), (2,)])
-@pytest.mark.parametrize("combine", ["cat", "sum"])
-@pytest.mark.parametrize("order", ["gemm_first", "spmm_first"])
-def test_mixhop_has_weights_for_each_power_of_a(powers, combine, order, monkeypatch):
-    monkeypatch.setattr(type(A), "product_order", lambda *sizes: order)
-    layer = MixHop(6, 8, powers, combine, act="tanh")
-    Z = run(layer)
-    parts = [torch.linalg.matrix_power(A.A, j) @ X @ W for j, W in zip(powers, layer.W)]
-    near(Z, torch.tanh((torch.cat(parts, dim=1) if combine == "cat" else sum(parts)) + layer.b_C))
-
-
-def test_mixhop_shares_its_columns_out_evenly():
-    assert [W.shape[1] for W in MixHop(6, 16).W] == [6, 5, 5]
-    assert [W.shape[1] for W in MixHop(6, 16, combine="sum").W] == [16, 16, 16]
-
-
-@pytest.mark.parametrize("layer", [APPNP(6), GCNII(6)])
-def test_layers_that_keep_the_width_refuse_sparse_rows(layer):
-    dgraph = distribute(random_graph(n=20, sparse=True), SelfCommunicator())
-    with pytest.raises(
-        UsageError, match=f"{type(layer).__name__} reads dense rows, but X is sparse: put an MLP before"
-    ):
-        Stack(layer)(dgraph.A, dgraph.X)
-
-
 @pytest.mark.parametrize("jump", ["cat", "max"])
 def test_the_last_layer_reads_all_layers_before_it(jump):
     model = Stack(GCN(6, 4, act="relu"), GCN(4, 4), MLP(8 if jump == "cat" else 4, 3), jump=jump).double().eval()
@@ -191,23 +142,6 @@ def test_options_of_one_family_reach_its_layers():
     assert built(model="mlp", hidden=5, layers=3)[0] == [("MLP", 6, 5), ("MLP", 5, 5), ("MLP", 5, 4)]
 
 
-def test_options_make_families_of_several_hops():
-    layers, model = built(model="mixhop", hidden=7, layers=2, powers=3)
-    assert layers == [("MixHop", 6, 7), ("MixHop", 7, 4)]
-    assert [(layer.powers, layer.combine) for layer in model.layers] == [((0, 1, 2, 3), "cat"), ((0, 1, 2, 3), "sum")]
-    assert built(model="mixhop", hidden=7)[1].layers[0].powers == (0, 1, 2)
-    layers, model = built(model="sgc", layers=3)
-    assert layers == [("SGC", 6, 4)] and model.layers[0].powers == 3
-    assert built(model="sgc", layers=3, powers=2)[1].layers[0].powers == 2
-    layers, model = built(model="appnp", hidden=5, layers=2, teleport=0.2, dropout=0.5)
-    assert layers == [("MLP", 6, 5), ("MLP", 5, 4), ("APPNP", 4, 4)]
-    assert (model.layers[2].powers, model.layers[2].teleport) == (10, 0.2)
-    layers, model = built(model="gcnii", hidden=5, layers=6, teleport=0.2, theta=1.0, dropout=0.5)
-    assert layers == [("MLP", 6, 5), ("GCNII", 5, 5), ("MLP", 5, 4)]
-    middle = model.layers[1]
-    assert (len(middle.W), middle.alpha, middle.theta, middle.dropout) == (6, 0.2, 1.0, 0.5)
-
-
 @parallel([1, 3], mpi=[])
 @pytest.mark.parametrize("make", [
     lambda: Stack(SAGE(6, 5, act="relu"), SAGE(5, 3, "sum")),
@@ -225,12 +159,6 @@ def test_gradients_of_pruned_steps_are_the_dense_ones(comm, make):
     (lambda: SAGE(6, 4, "gcn", combine="cat"), UsageError, "gcn has no product of its own rows; use combine = add"),
     (lambda: SAGE(6, 1, combine="cat"), UsageError, "f_out = 1 has no halves"),
     (lambda: SAGE(6, 4, pool=3), UsageError, "pool = 3 is an option of aggregator = max"),
-    (lambda: SGC(6, 4, powers=0), UsageError, "powers"),
-    (lambda: APPNP(6, teleport=1.5), UsageError, "teleport = 1.5; expected a number from 0 to 1"),
-    (lambda: GCNII(6, theta=-1.0), UsageError, "theta = -1.0; expected"),
-    (lambda: MixHop(6, 2), UsageError, "f_out = 2 has no column for each of the 3 powers; use combine = sum"),
-    (lambda: MixHop(6, 4, (2, 1)), UsageError, "different exponents, ascending"),
-    (lambda: MixHop(6, 4, (0,)), UsageError, "up to 1 or more"),
     (lambda: NGNN(GCN(6, 4), depth=0), UsageError, "depth"),
     (lambda: MLP(6, 4, dropout=1.0), UsageError, "dropout = 1.0; expected"),
     (lambda: MLP(6, 4, hidden=(0,)), UsageError, "hidden"),

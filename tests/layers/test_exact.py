@@ -9,7 +9,7 @@ from worlds import parallel, some
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
-from spgnn.layers import APPNP, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
+from spgnn.layers import GCN, GIN, MLP, NGNN, SAGE, Layer, Stack
 from spgnn.spmm.counts import sent_bytes
 from spgnn.training.trainer import Trainer
 
@@ -45,13 +45,6 @@ MODELS = {
     "ngnn": stack(lambda f, c: NGNN(GCN(f, c, act="relu"), 2), lambda f, c: NGNN(SAGE(f, c), act=None, bias=False)),
     "mlp first": stack(lambda f, c: MLP(f, c, (4,), dropout=0.5, act="relu"), GCN),
     "mlp last": stack(lambda f, c: GCN(f, c, act="relu"), lambda f, c: MLP(f, c, (7, 4), bias=False)),
-    "sgc": lambda: Stack(SGC(6, 3, 3, act="tanh")),
-    "sgc behind gcn": wide(GCN, SGC),
-    "appnp": lambda: Stack(MLP(6, 5, act="relu"), MLP(5, 3), APPNP(3, 4, 0.2, dropout=0.3)),
-    "gcnii": lambda: Stack(MLP(6, 5, act="relu"), GCNII(5, 3, dropout=0.4), MLP(5, 3)),
-    "mixhop": stack(lambda f, c: MixHop(f, c, act="relu"), lambda f, c: MixHop(f, c, combine="sum")),
-    "mixhop, wide": wide(lambda f, c: MixHop(f, c, (1, 3)), lambda f, c: MixHop(f, c, (0, 2), act="relu", bias=False)),
-    "mixhop, sums": wide(lambda f, c: MixHop(f, c, (0, 2), "sum"), lambda f, c: MixHop(f, c, (1, 2), "sum")),
     "jump cat": lambda: Stack(GCN(6, 5, act="relu"), SAGE(5, 4, act="relu"), GCN(9, 3), jump="cat", dropout=0.3),
     "jump max": lambda: Stack(GCN(6, 5, act="relu"), GCN(5, 5, act="tanh"), MLP(5, 3), jump="max"),
 }
@@ -122,32 +115,3 @@ def test_a_family_sends_the_rows_that_its_equation_needs():
     assert widths(Stack(SAGE(6, 8, combine="cat"), SAGE(8, 6, combine="cat"), MLP(6, 3))) == both(2, 3)
     assert widths(Stack(MLP(6, 9), GCN(9, 3))) == both(2, 3)
     assert widths(Stack(GCN(6, 9), GCN(9, 8), MLP(17, 3), jump="cat")) == both(2, 8)
-
-
-def test_families_of_several_hops_send_what_their_equations_need():
-    both = lambda layer, *widths: sorted((layer, way, width) for width in widths for way in "fb")
-    assert widths(Stack(SGC(6, 3, 3))) == []
-    assert widths(Stack(SGC(6, 3, 3)), keep=False) == [(1, "f", 6)] * 3  # no gradient of X
-    assert sorted(widths(Stack(MLP(6, 5), SGC(5, 3, 3)))) == both(2, 3, 3, 3)
-    assert sorted(widths(Stack(MLP(6, 3), SGC(3, 9, 2), MLP(9, 3)))) == both(2, 3, 3)
-    assert sorted(widths(Stack(MLP(6, 3), APPNP(3, 4)))) == both(2, 3, 3, 3, 3)
-    assert sorted(widths(Stack(MLP(6, 5), GCNII(5, 3), MLP(5, 3)))) == both(2, 5, 5, 5)
-    # Side by side: W first multiplies columns of powers 1 and 2, then of 2 alone; H first twice the width of H.
-    assert sorted(widths(Stack(MixHop(6, 9), MixHop(9, 6), MLP(6, 3)))) == both(2, 4, 2)
-    assert sorted(widths(Stack(MixHop(6, 3), MixHop(3, 9), MLP(9, 3)))) == both(2, 3, 3)
-    assert sorted(widths(Stack(MLP(6, 5), MixHop(5, 3, combine="sum")))) == both(2, 3, 3)
-
-
-def test_what_is_cached_is_what_the_first_layer_multiplies_with_and_no_more():
-    def cached(model, **options):
-        dgraph = distribute(random_graph(n=60, **options), SelfCommunicator())
-        Trainer(model, dgraph, TrainConfig(prune="never", split="given"))
-        return set(dgraph.A.fixed_input.products)
-
-    assert cached(Stack(GCN(6, 3))) == {"gcn"}
-    assert cached(Stack(SAGE(6, 3))) == {"row"}
-    assert cached(Stack(SGC(6, 3, 3))) == {"gcn^3"}
-    assert cached(Stack(MixHop(6, 3))) == {"gcn", "gcn^2"}
-    assert cached(Stack(MixHop(6, 3)), sparse=True) >= {"gcn"}
-    assert cached(Stack(MLP(6, 5), GCN(5, 3))) == set()
-    assert cached(Stack(GCN(6, 3), dropout=0.5)) == {"gcn"}  # of evaluations

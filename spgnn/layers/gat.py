@@ -1,0 +1,87 @@
+"""Graph attention: the weight of an edge is a softmax, over the row, of a score of both its ends."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ..errors import UsageError, check_integer, is_number
+from .layer import Layer, add_bias, check_choice, check_rate, hops_of, of_hidden
+from .sequence import make_stack
+from .stack import Stack
+
+ATTENTION, MERGE = ("v1", "v2"), ("cat", "mean")
+
+
+class GAT(Layer):
+    """x = H W, Z_i = act(sum_j alpha_ij x_j + b), alpha the softmax of e over row i of A + I, for each head.
+
+    v1: e_ij = lrelu(left x_i + right x_j). v2: e_ij = a lrelu(l_i + r_j), l = H W_l, r = H W_r, and Z_i of r_j.
+    Args:   f_in, f_out  widths F and C.
+            heads      K heads of width D; heads innermost: column d K + h of x is entry d of head h.
+            attention  v1 or v2.
+            merge      cat: the K D columns of all heads, C = K D; mean: their average, C = D.
+            slope      of the leaky ReLU.
+            dropout    rate at which weights of edges are dropped in training, after the softmax.
+            act, bias, norm, residual  see Layer.end_with.
+    The weights of edges are not read: self-loops and edges count as they are. One exchange of min(F, K D) columns of
+    ghost rows each way; in the first layer none, as the ghost rows of a dense X are cached.
+    Source: Velickovic et al. 2018, eqs. (1) to (6); Brody et al. 2022, eq. (7).
+    """
+
+    operator = "loops"
+    hops = 1
+    is_random = property(lambda self: self.dropout > 0 or hops_of(self) is None)
+
+    def __init__(
+        self,
+        f_in: int,
+        f_out: int,
+        heads: int = 8,
+        attention: Literal["v1", "v2"] = "v1",
+        merge: Literal["cat", "mean"] = "cat",
+        slope: float = 0.2,
+        dropout: float = 0.0,
+        act: str | None = None,
+        bias: bool = True,
+        norm: str | None = None,
+        residual: bool = False,
+    ):
+        super().__init__(f_in, f_out)
+        check_integer("heads", heads, 1)
+        check_choice("attention", attention, ATTENTION)
+        check_choice("merge", merge, MERGE)
+        if merge == "cat" and f_out % heads:
+            raise UsageError(f"heads = {heads} do not divide f_out = {f_out}; choose others, or merge = mean")
+        if not is_number(slope):
+            raise UsageError(f"slope = {slope!r}; expected a number")
+        self.heads, self.attention, self.merge = heads, attention, merge
+        self.slope, self.dropout = slope, check_rate(dropout)
+        D = f_out // heads if merge == "cat" else f_out
+        self.W_FC = self.weight(f_in, D * heads)
+        if attention == "v1":
+            self.left_DK, self.right_DK = self.weight(D, heads), self.weight(D, heads)
+        else:
+            self.W_l, self.a_DK = self.weight(f_in, D * heads), self.weight(D, heads)
+        self.end_with(act, bias, norm, residual)
+
+    def forward(self, A, H_mF):
+        """Return the rows of own nodes, (n, C). Collective."""
+        X = A.linear(H_mF, self.W_FC)
+        if self.attention == "v1":
+            Z = A.attend(X, self.left_DK, self.right_DK, self.slope, self.dropout)
+        else:
+            Z = A.attend2(H_mF @ self.W_l, X, self.a_DK, self.slope, self.dropout)
+        if self.merge == "mean" and self.heads > 1:
+            Z = Z.view(len(Z), self.f_out, self.heads).sum(2) / self.heads
+        return self.finish(A, H_mF, add_bias(Z, self.b_C))
+
+    def extra_repr(self) -> str:
+        return f"{self.f_in} -> {self.f_out}, {self.attention}, heads={self.heads}, {self.merge}, act={self.act_name}"
+
+
+def gat_stack(f_in: int, n_classes: int, options) -> Stack:
+    """Return F -> hidden ... -> C; the heads of hidden layers are concatenated, those of the last one averaged."""
+    attention = {"attention": options.attention, "dropout": options.attention_dropout}
+    hidden = lambda f, c: GAT(f, c, options.heads, **attention, **of_hidden(options))
+    last = lambda f, c: GAT(f, c, options.heads_out, merge="mean", bias=options.bias, **attention)
+    return make_stack(f_in, n_classes, options, hidden, last)

@@ -1,0 +1,81 @@
+"""GAT has the loss, logits and gradients of the dense model on any ranks, in every scheme, and sends what is predicted."""
+
+import pytest
+import torch
+from dense_model import dense_gradients, relative
+from graphs import random_graph
+from worlds import parallel
+
+from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
+from spgnn.distgraph import distribute
+from spgnn.errors import UsageError
+from spgnn.layers import GAT, Stack
+from spgnn.training.trainer import Trainer
+
+MODELS = {
+    "v1": lambda: Stack(GAT(6, 8, 4, act="elu"), GAT(8, 3, 2, merge="mean")),
+    "v2": lambda: Stack(GAT(6, 8, 4, "v2", act="elu"), GAT(8, 3, 2, "v2", "mean", bias=False)),
+    "H travels": lambda: Stack(GAT(6, 4, 2, act="relu"), GAT(4, 12, 3, residual=True), GAT(12, 3, 1)),
+    "dropout": lambda: Stack(GAT(6, 8, 4, dropout=0.4), GAT(8, 3, 1, dropout=0.4), dropout=0.3),
+    "dropout, v2": lambda: Stack(GAT(6, 8, 4, "v2", dropout=0.4), GAT(8, 3, 1, "v2", dropout=0.4), dropout=0.3),
+}
+
+
+def is_the_dense_one(comm, model, graph, **options):
+    c = 2 if comm.size >= 4 else 1
+    dgraph = distribute(graph, comm, dtype=torch.float64, method="random", replication=c, **options)
+    trainer = Trainer(model(), dgraph, TrainConfig(lr=0.0, optimizer="sgd", split="given", prune="never"))
+    expected_loss, Z, gradients = dense_gradients(graph, model(), "gcn")
+    for epoch in (1, 1):
+        comm.traffic.reset()
+        assert abs(trainer.step(epoch) - expected_loss) <= 1e-10 * expected_loss
+        sent = comm.traffic.sent_bytes("all_to_all").sum()
+        assert sent == trainer.steps.sent_bytes()
+    scale = max(abs(gradient).max() for gradient in gradients)  # some are zero: a softmax does not see equal shifts
+    for parameter, gradient in zip(trainer.model.parameters(), gradients):
+        assert abs(parameter.grad.numpy() - gradient).max() <= 1e-10 * scale
+    if not trainer.model.is_random:
+        assert relative(dgraph.collect(trainer.logits().detach().numpy()), Z) <= 1e-10
+    return trainer
+
+
+@parallel([1, 2, 3, 4, 8], mpi=[3])
+@pytest.mark.parametrize("model", MODELS)
+def test_it_is_the_dense_model_on_any_ranks(comm, model):
+    graph = random_graph(n=24, edges=70, use="directed", weighted=True)
+    is_the_dense_one(comm, MODELS[model], graph, scheme="cover")
+
+
+@parallel([2, 4], mpi=[])
+@pytest.mark.parametrize("options", [{"scheme": "columns"}, {"scheme": "broadcast"}, {"keep": False}], ids=str)
+def test_so_it_is_in_other_schemes_and_without_cached_rows(comm, options):
+    is_the_dense_one(comm, MODELS["dropout"], random_graph(n=24, edges=70, use="undirected"), **options)
+
+
+@parallel([3], mpi=[])
+def test_so_it_is_with_sparse_features(comm):
+    is_the_dense_one(comm, MODELS["v1"], random_graph(n=24, edges=70, sparse=True))
+
+
+@parallel([3, 4], mpi=[])
+@pytest.mark.parametrize("model", ["v1", "dropout"])
+def test_the_first_layer_sends_nothing_where_x_is_fixed(comm, model):
+    trainer = is_the_dense_one(comm, MODELS[model], random_graph(n=24, edges=70))
+    sums = [comm.traffic.sent_bytes(label=f"layer 1 {name}").sum() for name in ("forward", "backward", "setup")]
+    assert sums == [0, 0, 0]
+    assert trainer.dgraph.setup_bytes > 0
+
+
+def test_heads_that_do_not_divide_the_width_are_refused():
+    with pytest.raises(UsageError, match="heads = 3 do not divide f_out = 8"):
+        GAT(6, 8, 3)
+
+
+def test_an_evaluation_sees_no_dropout_of_edges():
+    dgraph = distribute(random_graph(), SelfCommunicator())
+    model = Stack(GAT(6, 3, 1, dropout=0.9)).eval()
+    with torch.no_grad():
+        first = model(dgraph.A, dgraph.X)
+        model.layers[0].dropout = 0.0
+        assert torch.equal(first, model(dgraph.A, dgraph.X))

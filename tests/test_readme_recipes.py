@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING print what is shown below them."""
+"""The recipes of CONTRIBUTING and the pages on models print what is shown below them."""
 
 import re
 import sys
@@ -28,6 +28,20 @@ def test_a_recipe_prints_what_is_shown(name, tmp_path):
     source, shown = RECIPES[name].groups()
     (tmp_path / "recipe.py").write_text(source)
     assert printed_by(tmp_path / "recipe.py", tmp_path) == shown
+
+
+@pytest.mark.parametrize("section", ["In Python", "A family of your own"])
+def test_the_page_of_models_prints_what_it_shows(section, tmp_path):
+    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8").split(f"## {section}\n")[1]
+    source, shown = re.search(r"```python\n(.*?)```\n```\n(.*?)```", text, re.S).groups()
+    (tmp_path / "recipe.py").write_text(source)
+    assert printed_by(tmp_path / "recipe.py", tmp_path) == shown
+
+
+def test_the_custom_layers_of_their_page_train_as_shown(tmp_path):
+    text = (ROOT / "docs" / "custom_layers.md").read_text(encoding="utf-8")
+    (tmp_path / "recipe.py").write_text("".join(re.findall(r"```python\n(.*?)```", text, re.S)))
+    assert printed_by(tmp_path / "recipe.py", tmp_path) == re.search(r"```\n(1 ranks.*?)```", text, re.S)[1]
 
 
 def test_the_communicator_over_pipes_prints_what_is_shown(tmp_path):

@@ -252,7 +252,8 @@ def _fill(number: int, layer: nn.Module, made: _Converted) -> None:
         if tensor is not None and parameter.numel() != tensor.numel():
             got, expected = tuple(tensor.shape), tuple(parameter.shape)
             raise ShapeError(f"layer {number}, {made.layer}: {name} has shape {got}; expected {expected}")
-        parameter.data = torch.zeros_like(parameter) if tensor is None else tensor.reshape(parameter.shape).clone()
+        given = torch.zeros_like(parameter) if tensor is None else tensor.reshape(parameter.shape)
+        parameter.data = given.clone(memory_format=torch.contiguous_format)
 
 
 def _add_norm(made: _Converted, norm: _Part) -> None:

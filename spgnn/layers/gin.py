@@ -68,7 +68,7 @@ class GIN(Layer):
         return self.finish(A, H_mF, add_bias(U @ self.W_2, self.b_C))
 
     def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.W_2.shape[0]} -> {self.f_out}, act={self.act_name}"
+        return f"{self.f_in} -> {self.W_2.shape[0]} -> {self.f_out}, {self.end}"
 
 
 def gin_stack(f_in: int, n_classes: int, options) -> Stack:

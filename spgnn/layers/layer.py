@@ -93,6 +93,11 @@ class Layer(nn.Module):
         self.norm = nn.LayerNorm(self.f_out) if norm == "layer" else None
         self.residual = residual and self.f_in == self.f_out
 
+    @property
+    def end(self) -> str:
+        """Return act and residual, as extra_repr has them: ranks with different models are told apart by it."""
+        return f"act={self.act_name}" + (", residual" if self.residual else "")
+
     def chained(self, A, H_mF, W_FC, add_nC=None) -> torch.Tensor:
         """Return act(norm(A H W + add + b)) + H, (n, C), as `end_with` has it. Collective."""
         fuse_relu = self.act_name == "relu" and self.norm is None and not self.residual

@@ -98,7 +98,7 @@ class MixHop(Layer):
         return torch.cat(parts, dim=1)
 
     def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, powers={self.powers}, {self.combine}, act={self.act_name}"
+        return f"{self.f_in} -> {self.f_out}, powers={self.powers}, {self.combine}, {self.end}"
 
 
 def mixhop_stack(f_in: int, n_classes: int, options) -> Stack:

@@ -57,7 +57,7 @@ class MLP(Layer):
 
     def extra_repr(self) -> str:
         widths = [self.f_in, *(W.shape[1] for W in self.W)]
-        return f"{' -> '.join(map(str, widths))}, act={self.act_name}"
+        return f"{' -> '.join(map(str, widths))}, {self.end}"
 
 
 def mlp_stack(f_in: int, n_classes: int, options) -> Stack:

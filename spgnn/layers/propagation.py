@@ -48,7 +48,7 @@ class SGC(Layer):
         return self.finish(A, H_mF, Z_nC)
 
     def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, powers={self.powers}, act={self.act_name}"
+        return f"{self.f_in} -> {self.f_out}, powers={self.powers}, {self.end}"
 
 
 class APPNP(Layer):

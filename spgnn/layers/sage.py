@@ -76,7 +76,7 @@ class SAGE(Layer):
         return self.finish(A, H_mF, add_bias(Z_nC, self.b_C))
 
     def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, {self.aggregator}, {self.combine}, act={self.act_name}"
+        return f"{self.f_in} -> {self.f_out}, {self.aggregator}, {self.combine}, {self.end}"
 
 
 def sage_stack(f_in: int, n_classes: int, options) -> Stack:

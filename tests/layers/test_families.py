@@ -121,3 +121,26 @@ def test_what_is_built_has_the_weights_of_no_training():
     spec = ModelSpec.of(TrainConfig(), 6, 4)
     one, other = spec.build(), spec.build()
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters())) and not one.is_trained
+
+
+OTHER = {
+    "hidden": 8, "layers": 4, "act": "elu", "norm": "layer", "residual": True, "bias": False, "dropout": 0.5, "input_dropout": False,
+    "jump": "cat", "classifier": True, "aggregator": "sum", "combine": "cat", "heads": 2, "heads_out": 3, "attention": "v2",
+    "attention_dropout": 0.4, "train_eps": True, "powers": 5, "teleport": 0.3, "theta": 0.7, "dense": 2,
+}  # fmt: skip
+
+
+def described(config):
+    """What tells ranks that have different models: its text, and the shapes of its weights."""
+    model = ModelSpec.of(config, 6, 4).build()
+    return repr(model), [(name, tuple(p.shape)) for name, p in model.named_parameters()]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_option_of_a_family_changes_the_model_that_it_builds(name):
+    if name == "gat":
+        pytest.importorskip("spgnn.layers.gat")
+    assert set(OTHER) == {option for family in FAMILIES.values() for option in family.options}
+    plain = dict(model=name, layers=3) | ({"hidden": 16} if "hidden" in FAMILIES[name].options else {})
+    for option in FAMILIES[name].options:
+        assert described(TrainConfig(**plain | {option: OTHER[option]})) != described(TrainConfig(**plain)), option

@@ -26,12 +26,12 @@ class Matmul(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A, H_nF):
         ctx.A = A
-        return A.apply(H_nF, dtype=A.out_dtype)
+        return A.apply(_stored(A, H_nF), dtype=A.out_dtype)
 
     @staticmethod
     @first_order
     def backward(ctx, G_nF):
-        return None, ctx.A.adjoint(G_nF)
+        return None, ctx.A.adjoint(_stored(ctx.A, G_nF))
 
 
 class Columns(torch.autograd.Function):

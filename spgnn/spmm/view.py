@@ -116,7 +116,7 @@ class InLayer:
 
     def apply_sparse(self, S: SparseRows, place: Place | None = None) -> SparseRows:
         """Return A S as sparse rows."""
-        return self.operator.apply_sparse(S, place or Place(self.layer, "setup"))
+        return self.operator.apply_sparse(S, place or Place(self.layer, self.pass_name))
 
     def stays_sparse(self, S: SparseRows, place: Place | None = None) -> bool:
         """Return whether A S has few enough nonzeros to be cached."""

@@ -177,6 +177,33 @@ def test_of_custom_models(comm, name, scheme):
         assert history.bytes_sent == history.bytes_predicted == report.bytes_per_epoch > 0
 
 
+class Raw(Layer):
+    """(A H) W, whatever H is."""
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W = self.weight(f_in, f_out)
+
+    def forward(self, A, H):
+        return (A @ H) @ self.W
+
+
+@parallel([2])
+def test_products_within_the_last_layer_travel_in_bfloat16(comm):
+    graph = random_graph(n=50, edges=250)
+    dgraph = distribute(graph, comm, part_graph(graph, 2, "random"), dtype=torch.bfloat16)
+    history = train(Stack(TwoHops(6, 3)), dgraph, epochs=1)
+    assert history.bytes_sent == history.bytes_predicted > 0
+
+
+@parallel([2])
+def test_a_product_with_a_sparse_x_in_every_step_is_not_predicted_as_nothing(comm):
+    graph = random_graph(n=50, edges=250, sparse=True)
+    model = Stack(Raw(6, 3), dropout=0.3)
+    history = train(model, distribute(graph, comm, part_graph(graph, 2, "random")), epochs=1)
+    assert history.bytes_predicted in (None, history.bytes_sent)
+
+
 def test_rows_of_layers_that_declare_no_hops_are_not_pruned():
     graph = random_graph(n=50, edges=250)
     with pytest.raises(UsageError, match="layer 1, TwoHops, declares no hops"):

@@ -10,7 +10,7 @@ from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Stack
-from spgnn.training import train
+from spgnn.training import Trainer, train
 from spgnn.training.optimizer import make_optimizer
 
 
@@ -47,3 +47,17 @@ def test_a_model_with_nothing_to_train_is_refused():
     frozen = Stack(GCN(dgraph.n_features, dgraph.n_classes)).requires_grad_(False)
     with pytest.raises(UsageError, match="no weight of the model requires a gradient"):
         train(frozen, dgraph, epochs=1)
+
+
+@pytest.mark.parametrize(
+    "is_trained, message", [(True, "requires no gradient now"), (False, "requires a gradient now")]
+)
+def test_weights_that_are_frozen_or_freed_after_the_trainer_was_made_are_refused(is_trained, message):
+    dgraph = distribute(random_graph(), SelfCommunicator())
+    model = Stack(GCN(dgraph.n_features, 4), GCN(4, dgraph.n_classes))
+    model.layers[0].requires_grad_(is_trained)
+    trainer = Trainer(model, dgraph, TrainConfig(epochs=2))
+    trainer.step(1)
+    model.layers[0].requires_grad_(not is_trained)
+    with pytest.raises(UsageError, match=message):
+        trainer.step(2)

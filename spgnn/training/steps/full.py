@@ -73,9 +73,14 @@ class FullStep:
         return self.global_loss()
 
     def check_trained(self) -> None:
-        """Raise UsageError where every weight is frozen."""
+        """Raise UsageError where every weight is frozen, or others are than when the step was made."""
         if not self.optimizer.groups:
             raise UsageError("no weight of the model requires a gradient; there is nothing to train")
+        held = {id(parameter) for parameters, _ in self.optimizer.groups for parameter in parameters}
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad != (id(parameter) in held):
+                what = "requires a gradient now" if parameter.requires_grad else "requires no gradient now"
+                raise UsageError(f"weight {name} {what}, unlike when the Trainer was made; make a new Trainer")
 
     def forward(self, epoch: int | EpochKeys) -> torch.Tensor:
         """Return the logits of a training pass, (n, C): of all own nodes, or of the rows of a pruned step."""

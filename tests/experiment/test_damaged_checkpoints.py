@@ -1,0 +1,217 @@
+"""Checkpoints that are damaged: the one before is taken with a message, or exit code 3 or 4; never a wrong result."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_resume import outcome
+
+from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
+from spgnn.errors import CheckpointError, ResourceError
+from spgnn.experiment import predict, resume, run, saving
+from spgnn.experiment.checkpoint import list_checkpoints, read_manifest
+from spgnn.experiment.checkpoint_writer import Job
+from spgnn.experiment.restoring import newest_whole, read_state, read_step
+
+SOURCE = "sbm:n=60,classes=3,features=6,seed=1"
+MUTATIONS = int(os.environ.get("SPGNN_MUTATIONS", 200))  # 1,000 take two minutes
+
+
+class Waited(Job):
+    def __init__(self, function):
+        super().__init__(function)
+        self.wait()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """(an interrupted run, the uninterrupted one); the first has three checkpoints, the best and two that are whole."""
+    folder = tmp_path_factory.mktemp("runs")
+    options = {"epochs": 12, "hidden": 4, "dropout": 0.3, "checkpoint_every": 0.0, "method": "random"}
+    patch = pytest.MonkeyPatch()
+    patch.setattr(saving, "Job", Waited)
+
+    def stop(record):
+        if record["epoch"] == 10:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        run(SOURCE, TrainConfig(out=str(folder / "cut"), **options), SelfCommunicator(), report=stop)
+    run(SOURCE, TrainConfig(out=str(folder / "whole"), **options), SelfCommunicator())
+    patch.undo()
+    return folder / "cut", folder / "whole"
+
+
+def damage(dice, checkpoints) -> str:
+    """Damage something in a folder of checkpoints as a disk, a kill or a person could."""
+    folder = dice.choice(checkpoints)
+    files = sorted(folder.iterdir())
+    file = dice.choice(files)
+    content = bytearray(file.read_bytes())
+    how = dice.choice(("flip", "flip", "cut", "grow", "zero", "remove", "swap", "swap folders", "replace", "lose"))
+    if how == "flip":
+        content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+    elif how == "cut":
+        del content[dice.randrange(len(content)) :]
+    elif how == "grow":
+        content += bytes(dice.randrange(256) for _ in range(dice.randrange(1, 64)))
+    elif how == "zero":
+        start = dice.randrange(len(content))
+        content[start : start + 512] = bytes(len(content[start : start + 512]))
+    if how in ("flip", "cut", "grow", "zero"):
+        file.write_bytes(content)
+    elif how == "remove":
+        file.unlink()
+    elif how == "lose":
+        shutil.rmtree(folder)
+    else:
+        other = dice.choice([path for path in checkpoints if path != folder])
+        if how == "swap folders":
+            aside = folder.with_name("aside")
+            folder.rename(aside), other.rename(folder), aside.rename(other)
+        elif (other / file.name).exists():
+            theirs = (other / file.name).read_bytes()
+            if how == "swap":
+                (other / file.name).write_bytes(content)
+            file.write_bytes(theirs)
+    return f"{how} {folder.name}/{file.name}"
+
+
+def states(folder) -> dict:
+    """What each whole checkpoint of a folder holds, by epoch."""
+    found = {}
+    for path in list_checkpoints(folder):
+        manifest = read_manifest(path)
+        if "history" in manifest:
+            found[manifest["epoch"]] = fingerprint(path, manifest)
+    return found
+
+
+def fingerprint(path, manifest) -> tuple:
+    state = read_state(path, manifest)
+    tensors = [
+        tuple((name, value.numpy().tobytes()) for name, value in sorted(state[part].items()))
+        for part in ("model", "optimizer", "best")
+    ]
+    steps = [read_step(path, manifest, int(name[5:9])) for name in manifest["files"] if name.startswith("step-")]
+    return repr((tensors, state["history"], state["epoch"], steps))
+
+
+@pytest.mark.slow
+def test_no_mutation_of_a_checkpoint_gives_another_state(runs, tmp_path):
+    original, dice, taken = states(runs[0] / "checkpoints"), random.Random(0), []
+    assert len(original) >= 2
+    for number in range(MUTATIONS):
+        folder = tmp_path / str(number)
+        shutil.copytree(runs[0] / "checkpoints", folder)
+        done, said = [], []
+        for _ in range(dice.choice((1, 1, 1, 2))):
+            if len(list_checkpoints(folder)) > 1:
+                done.append(damage(dice, list_checkpoints(folder)))
+        try:
+            found = newest_whole(folder, said.append)
+        except CheckpointError as error:
+            assert error.exit_code == 3
+            taken.append("none")
+        else:
+            path, manifest = found
+            assert fingerprint(path, manifest) == original[manifest["epoch"]], done
+            is_newest = manifest["epoch"] == max(original)
+            newest_is_gone = not (folder / f"epoch-{max(original):06d}").exists()
+            assert is_newest or newest_is_gone or any("damaged checkpoint" in line for line in said), done
+            taken.append("newest" if is_newest else "before")
+        shutil.rmtree(folder)
+    assert {"newest", "before"} <= set(taken), taken
+
+
+@pytest.mark.slow
+def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(runs, tmp_path):
+    cut, whole = runs
+    for number, name in enumerate(("manifest.json", "model.safetensors", "optimizer.safetensors", "history.jsonl")):
+        out, said = tmp_path / str(number), []
+        shutil.copytree(cut, out)
+        newest = list_checkpoints(out / "checkpoints")[-1] / name
+        content = bytearray(newest.read_bytes())
+        content[len(content) // 2] ^= 4
+        newest.write_bytes(content)
+        resume(out, SelfCommunicator(), show=said.append)
+        assert f"{newest.parent.name}/{name}" in said[0] and "taking the one before" in said[0]
+        assert outcome(out) == outcome(whole)
+
+
+@pytest.mark.slow
+def test_predict_refuses_damaged_weights_by_name(runs, tmp_path):
+    shutil.copytree(runs[1], tmp_path / "run")
+    for path in list_checkpoints(tmp_path / "run" / "checkpoints"):
+        content = bytearray((path / "model.safetensors").read_bytes())
+        content[-1] ^= 1
+        (path / "model.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match="model.safetensors: does not have the size and SHA-256"):
+        predict(str(tmp_path / "run"), SelfCommunicator())
+    with pytest.raises(CheckpointError, match="a training can go on from no checkpoint here"):
+        resume(tmp_path / "run", SelfCommunicator())
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+from spgnn.cli import main
+sys.exit(main(["train", "--resume", sys.argv[2], "--epochs", "40"]))
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_the_checkpoints_before(runs, tmp_path):
+    """A file of 6 kB is more than any but the history needs; the history outgrows it after some epochs."""
+    cut = tmp_path / "cut"
+    shutil.copytree(runs[0], cut)
+    before = list_checkpoints(cut / "checkpoints")[-1].name
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, "6000", str(cut)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 4 and "cannot be written: File too large" in done.stderr, done.stderr
+    assert not list((cut / "checkpoints").glob(".*"))
+    assert newest_whole(cut / "checkpoints")[0].name >= before
+    assert resume(cut, SelfCommunicator(), epochs=41)["epochs"] == 41
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_read_only_leaves_the_checkpoints_before(runs, tmp_path, monkeypatch):
+    shutil.copytree(runs[0], tmp_path / "cut")
+    mkdir = type(tmp_path).mkdir
+
+    def refused(path, *args, **options):
+        if path.name.startswith(".epoch-"):
+            raise OSError(30, "Read-only file system", str(path))
+        mkdir(path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(tmp_path), "mkdir", refused)
+        with pytest.raises(ResourceError, match="epoch-0000..: cannot be written: Read-only file system"):
+            resume(tmp_path / "cut", SelfCommunicator())
+    resume(tmp_path / "cut", SelfCommunicator())
+    assert outcome(tmp_path / "cut") == outcome(runs[1])
+
+
+@pytest.mark.parametrize("version", ["format-1", "format-2-weights", "format-2"])
+def test_checkpoints_of_older_versions_are_read(tmp_path, version):
+    """Folders that older versions wrote: predictions are those of then; format 2 is continued too."""
+    kept = Path(__file__).parent / "checkpoints" / version
+    shutil.copytree(kept, tmp_path / "run")
+    expected = np.load(tmp_path / "run" / "predictions.npy")
+    predict(str(tmp_path / "run"), SelfCommunicator(), out=str(tmp_path / "p.npy"))
+    assert np.array_equal(np.load(tmp_path / "p.npy"), expected)
+    if version == "format-2":
+        assert resume(tmp_path / "run", SelfCommunicator(), epochs=5)["epochs"] == 5
+        lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["epoch"] for line in lines] == [1, 2, 3, 4, 5]
+    else:
+        with pytest.raises(CheckpointError, match="has weights only"):
+            resume(tmp_path / "run", SelfCommunicator())

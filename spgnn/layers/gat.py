@@ -15,7 +15,7 @@ ATTENTION, MERGE = ("v1", "v2"), ("cat", "mean")
 class GAT(Layer):
     """x = H W, Z_i = act(sum_j alpha_ij x_j + b), alpha the softmax of e over row i of A + I, for each head.
 
-    v1: e_ij = lrelu(left x_i + right x_j). v2: e_ij = a lrelu(l_i + r_j), l = H W_l, r = H W_r, and Z_i of r_j.
+    v1: e_ij = lrelu(left x_i + right x_j). v2: e_ij = a lrelu(l_i + r_j), l = H W_l + b_l, r = H W, and Z_i of r_j.
     Args:   f_in, f_out  widths F and C.
             heads      K heads of width D; heads innermost: column d K + h of x is entry d of head h.
             attention  v1 or v2.
@@ -62,6 +62,7 @@ class GAT(Layer):
             self.left_DK, self.right_DK = self.weight(D, heads), self.weight(D, heads)
         else:
             self.W_l, self.a_DK = self.weight(f_in, D * heads), self.weight(D, heads)
+            self.b_l = self.weight(D * heads) if bias else None
         self.end_with(act, bias, norm, residual)
 
     def forward(self, A, H_mF):
@@ -70,13 +71,15 @@ class GAT(Layer):
         if self.attention == "v1":
             Z = A.attend(X, self.left_DK, self.right_DK, self.slope, self.dropout)
         else:
-            Z = A.attend2(H_mF @ self.W_l, X, self.a_DK, self.slope, self.dropout)
+            Z = A.attend2(add_bias(H_mF @ self.W_l, self.b_l), X, self.a_DK, self.slope, self.dropout)
         if self.merge == "mean" and self.heads > 1:
             Z = Z.view(len(Z), self.f_out, self.heads).sum(2) / self.heads
         return self.finish(A, H_mF, add_bias(Z, self.b_C))
 
     def extra_repr(self) -> str:
-        return f"{self.f_in} -> {self.f_out}, {self.attention}, heads={self.heads}, {self.merge}, act={self.act_name}"
+        return f"{self.f_in} -> {self.f_out}, {self.attention}, heads={self.heads}, {self.merge}, " + (
+            f"slope={self.slope}, dropout={self.dropout}, {self.end}"
+        )
 
 
 def gat_stack(f_in: int, n_classes: int, options) -> Stack:

@@ -138,8 +138,6 @@ def described(config):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_option_of_a_family_changes_the_model_that_it_builds(name):
-    if name == "gat":
-        pytest.importorskip("spgnn.layers.gat")
     assert set(OTHER) == {option for family in FAMILIES.values() for option in family.options}
     plain = dict(model=name, layers=3) | ({"hidden": 16} if "hidden" in FAMILIES[name].options else {})
     for option in FAMILIES[name].options:

@@ -38,12 +38,6 @@ MODELS = {
 }
 
 
-HAS_GAT = (Path(spgnn.layers.__file__).parent / "gat.py").exists()
-with_gat = pytest.mark.skipif(not HAS_GAT, reason="layers/gat.py is not there yet")
-if not HAS_GAT:
-    MODELS = {name: make for name, make in MODELS.items() if "gat" not in name and "max" not in name}
-
-
 def made(name):
     items, generator = [item.double() for item in MODELS[name]()], torch.Generator().manual_seed(3)
     for item in items:
@@ -68,7 +62,7 @@ def test_the_logits_are_those_of_pygs_formulas(comm, name):
 
 
 @pytest.mark.parametrize("name, options", [
-    ("gcn", {"act": "elu"}), ("sage", {}), ("gin", {}), pytest.param("gat", {"act": "elu"}, marks=with_gat), pytest.param("gatv2", {"act": "elu"}, marks=with_gat)])  # fmt: skip
+    ("gcn", {"act": "elu"}), ("sage", {}), ("gin", {}), ("gat", {"act": "elu"}), ("gatv2", {"act": "elu"})])  # fmt: skip
 def test_a_state_dict_gives_the_model_of_its_modules(name, options):
     convs = [item for item in made(name) if type(item).__name__.endswith("Conv")]
     if name in ("sage", "gin"):  # a state_dict has neither the aggregator nor whether eps is trained
@@ -111,7 +105,6 @@ class Basic(nn.Module):
 Basic = type("GCN", (type("BasicGNN", (Basic,), {}),), {})
 
 
-@with_gat
 def test_a_model_of_pyg_with_jumping_knowledge_is_converted():
     torch.manual_seed(0)
     model = Basic().double()
@@ -133,7 +126,7 @@ class Net(nn.Module):
     (lambda: [SAGEConv(6, 3, normalize=True)], {}, "has normalize = True"),
     (lambda: [SAGEConv(6, 3, "median")], {}, "has aggr = median; only mean, sum and max"),
     (lambda: [SAGEConv(6, 3, project=True)], {}, "has project = True; only with aggr = max"),
-    pytest.param(lambda: [GATConv(6, 3, residual=True)], {}, "has residual = True", marks=with_gat),
+    (lambda: [GATConv(6, 3, residual=True)], {}, "has residual = True"),
     (lambda: ["relu", GCNConv(6, 3)], {}, "activation 'relu' does not follow a layer"),
     (lambda: [GCNConv(6, 3), "rely"], {}, "activation 'rely' is not known; did you mean 'relu'"),
     (lambda: [GCNConv(6, 3), nn.ELU(0.5)], {}, r"ELU\(alpha=0.5\) cannot be converted"),

@@ -218,8 +218,9 @@ def layer_works(
         share = int(volumes.steps[number - 1].out_k.sum()) / max(report.n, 1) if is_pruned else 1.0
 
         def product(of: Product, share=share) -> RankProduct:
-            rows, *sums = volumes.exchanges([of])
-            multiplies = share if of.rows == "scheme" else 0.0
+            sent = {exchange.kind: exchange for exchange in volumes.exchanges([of] if of.is_sent else [])}
+            rows, sums = sent.get("rows"), sent.get("sum")
+            multiplies = share if of.multiplies else 0.0
             return RankProduct(
                 width=of.width,
                 own_P=work.own_P * multiplies,
@@ -227,10 +228,10 @@ def layer_works(
                 sender_P=work.sender_P * multiplies,
                 out_P=n_P * share,
                 table_P=table_P,
-                rows_PP=rows.rows_PP,
-                row_bytes=rows.row_bytes,
-                sum_PP=sums[0].rows_PP if sums else None,
-                sum_bytes=sums[0].row_bytes if sums else 0,
+                rows_PP=rows.rows_PP if rows else np.zeros_like(report.rows_PP),
+                row_bytes=rows.row_bytes if rows else 0,
+                sum_PP=sums.rows_PP if sums else None,
+                sum_bytes=sums.row_bytes if sums else 0,
             )
 
         def weights(of: Done, share=share) -> DenseWork:

@@ -113,6 +113,7 @@ def measure(
             input_is_fixed,
             is_pruned,
             itemsize=itemsize,
+            replication=grid.c,
             order=order,
             has_gradient=input_gradient,
         )
@@ -142,7 +143,8 @@ class RowBytes:
         """Return the bytes of a row of a product, and of a row of its sum over a process row."""
         is_backward = product.pass_name == "backward"
         # Partial results of bfloat16 are float32 until they are added up.
-        summed = product.width * (self.itemsize if is_backward else max(self.itemsize, 4))
+        is_rounded = is_backward and product.rows != "sum"
+        summed = product.width * (self.itemsize if is_rounded else max(self.itemsize, 4))
         return row_bytes(product.width, self.itemsize, self.wire_gradients if is_backward else self.wire), summed
 
 
@@ -288,6 +290,8 @@ class _Tables:
     def exchanges(self, product: Product, rows_bytes: int, sum_bytes: int) -> list[Exchange]:
         direction = "backward" if product.pass_name == "backward" else "forward"
         rows_PP, layer = self.rows_PP if direction == "forward" else self.rows_PP.T, product.layer or 0
+        if product.rows == "sum":  # of partial results, such as those of a softmax
+            return [Exchange(layer, direction, "sum", product.width, sum_bytes, self.sums["forward"])]
         rows = Exchange(layer, direction, "rows", product.width, rows_bytes, rows_PP)
         if self.c == 1 or (direction == "forward" and product.rows == "ghosts"):
             return [rows]

@@ -51,12 +51,12 @@ class LayerRun:
     @property
     def multiplied(self) -> tuple[Product, ...]:
         """The products that multiply with nonzeros of A; A.columns brings rows alone."""
-        return tuple(product for product in self.exchanges if product.rows == "scheme")
+        return tuple(product for product in self.products if product.multiplies)
 
     @property
     def chain(self) -> Product | None:
         """The forward product of a layer that is one chain A H W, else None."""
-        forward = [product for product in self.products if product.pass_name == "forward"]
+        forward = [product for product in self.products if product.pass_name == "forward" and product.rows != "sum"]
         return forward[0] if len(forward) == 1 and forward[0].order else None
 
     @property
@@ -81,9 +81,12 @@ class LayerRun:
         chain = self.chain
         if chain is not None:
             return chain.why
-        count = Counter((product.pass_name, product.width) for product in self.exchanges)
+        count = Counter((product.place_name, product.width) for product in self.exchanges)
         made = [f"{times} x {name} of width {width}" for (name, width), times in count.items()]
-        return "as its forward multiplies: " + (", ".join(made) or "nothing to exchange")
+        reads = (
+            "it reads ghost rows, not sums" if self.products and not self.multiplied else "as its forward multiplies"
+        )
+        return f"{reads}: " + (", ".join(made) or "nothing to exchange")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,9 +15,9 @@ import torch
 
 from ..cost.grid import ProcessGrid
 from ..cost.schedule import order_reason
-from ..dist.traffic import Traffic
 from ..errors import UsageError
 from .cached_ghosts import reads_fixed_input
+from .dry_parts import DryCSR, DryInput, DryOperations, DryRows, Silent
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
 from .exchange.row_sum import RowSum
@@ -31,7 +31,7 @@ from .kernels.csr import LocalCSR
 from .ledger import CountingPool, Ledger
 from .operator import DistSpMM
 from .place import OUTSIDE, Place
-from .timing import OWN, Operations
+from .timing import OWN
 from .view import LayerView, current_pass
 
 META = torch.device("meta")
@@ -198,10 +198,10 @@ def _features(setting: Setting, n: int, nnz: int | None, pool: CountingPool, led
 
 
 def _layout(setting: Setting, ledger: Ledger) -> Layout:
-    pool, comm, ops, c = CountingPool(ledger), _Silent(1), DryOperations(), setting.replication
+    pool, comm, ops, c = CountingPool(ledger), Silent(1), DryOperations(), setting.replication
     row_sum = None
     if c > 1:
-        row_sum = RowSum(_Silent(c, setting.place), setting.holder, pool)
+        row_sum = RowSum(Silent(c, setting.place), setting.holder, pool)
     wires = tuple(Wire(name) for name in setting.wires)
     layout = Layout(
         comm, ProcessGrid(1), comm, row_sum, "columns", (), pool, setting.dtype, 0, wires, order=setting.order
@@ -311,20 +311,6 @@ class DryOperator(DistSpMM):
         return X.power < max(self.cached_nnz, default=0)
 
 
-class DryInput(FixedInput):
-    """A fixed input X of which the shape alone is known."""
-
-    def __init__(self, X, ledger: Ledger):
-        super().__init__(X)
-        self.ledger = ledger
-
-    def ghosts(self, A) -> torch.Tensor:
-        """Return the ghost rows of X, and write down that they are read."""
-        ghosts_gF = super().ghosts(A)
-        self.ledger.product(Place(A.layer, A.pass_name), self.X.shape[1], rows="cached ghosts")
-        return ghosts_gF
-
-
 class DryView(LayerView):
     """A DryOperator in one layer."""
 
@@ -376,74 +362,6 @@ class DrySteps:
     def at(self, layer: int, is_last: bool = False, operator: str | None = None, key=None) -> LayerView:
         """Return the operator of a layer."""
         return self.layers[layer - 1].at(layer, is_last, None, key)
-
-
-class DryCSR(LocalCSR):
-    """A block of A (n, m) of which the shape alone is known."""
-
-    def __init__(self, n: int, m: int, dtype: torch.dtype):
-        self.shape, self.dtype, self.threads = (n, m), dtype, 0
-        self.dtypes = {dtype, sum_dtype(dtype)}
-
-    @property
-    def nnz(self) -> int:
-        return 0
-
-    def transposed(self) -> LocalCSR:
-        """Return A' (m, n)."""
-        return DryCSR(*self.shape[::-1], self.dtype)
-
-
-class DryRows(SparseRows):
-    """Sparse rows (n, F) of which the number of nonzeros alone is known: those of A^power X."""
-
-    def __init__(
-        self, n: int, F: int, nnz: int, pool: CountingPool, dtype: torch.dtype, ledger: Ledger, power: int = 0
-    ):
-        super().__init__(DryCSR(n, F, dtype), pool)
-        self.nnz, self.ledger, self.power = nnz, ledger, power
-
-    def rows(self, chosen: np.ndarray) -> SparseRows:
-        """Return S[chosen]."""
-        return DryRows(len(chosen), self.shape[1], self.nnz, self.pool, self.dtype, self.ledger)
-
-    def times(self, W_FC, *args, **options) -> torch.Tensor:
-        """Return S W, and write it down."""
-        self.ledger.multiplied(self.nnz * W_FC.shape[1], tuple(W_FC.shape))
-        return super().times(W_FC, *args, **options)
-
-    def transposed_times(self, G_nC) -> torch.Tensor:
-        """Return S' G, and write it down."""
-        self.ledger.multiplied(self.nnz * G_nC.shape[1], (self.shape[1], G_nC.shape[1]))
-        return super().transposed_times(G_nC)
-
-    def dropout(self, rate: float, key, node_n) -> SparseRows:
-        """Return as many nonzeros."""
-        self.ledger.reads_input = True
-        return DryRows(*self.shape, self.nnz, self.pool, self.dtype, self.ledger)
-
-
-class DryOperations(Operations):
-    """Operations of which exchanges do nothing."""
-
-    def start(self, comm, send, send_rows, recv, recv_rows):
-        return None
-
-    def wait(self, request) -> None:
-        """Nothing is under way."""
-
-    def sum_rows(self, comm, send, send_rows, recv, recv_rows) -> None:
-        """Nothing is exchanged."""
-
-
-class _Silent:
-    """A communicator that exchanges nothing."""
-
-    def __init__(self, size: int, rank: int = 0):
-        self.rank, self.size, self.traffic = rank, size, Traffic(size)
-
-    def all_reduce(self, values) -> None:
-        """Nothing is added."""
 
 
 def _plan(layout: Layout, n: int, sent: int, received: int) -> ExchangePlan:

@@ -77,7 +77,7 @@ def _explained(trainer: Trainer, layer: LayerRun) -> dict:
     for product in layer.exchanges:
         sent[product.pass_name] += sent_bytes(A, product.width, product.pass_name, product.rows)
     rows_sent = sum(sent_rows(A, product.rows) for product in layer.exchanges)
-    products = multiplied_nnz(A) * sum(product.width for product in layer.exchanges if product.rows == "scheme")
+    products = multiplied_nnz(A) * sum(product.width for product in layer.multiplied)
     own = [rows_out if dgraph.is_counted else 0, rows_sent, *sent.values(), layer.multiply_adds + products]
     sums = np.array(own, np.int64)
     dgraph.comm.all_reduce(sums)

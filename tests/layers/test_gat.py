@@ -1,16 +1,19 @@
 """GAT has the loss, logits and gradients of the dense model on any ranks, in every scheme, and sends what is predicted."""
 
+import numpy as np
 import pytest
 import torch
 from dense_model import dense_gradients, relative
 from graphs import random_graph
 from worlds import parallel
 
+from spgnn.analysis import measure
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GAT, Stack
+from spgnn.partition import part_graph
 from spgnn.training.trainer import Trainer
 
 MODELS = {
@@ -22,10 +25,10 @@ MODELS = {
 }
 
 
-def is_the_dense_one(comm, model, graph, **options):
+def is_the_dense_one(comm, model, graph, prune="never", **options):
     c = 2 if comm.size >= 4 else 1
     dgraph = distribute(graph, comm, dtype=torch.float64, method="random", replication=c, **options)
-    trainer = Trainer(model(), dgraph, TrainConfig(lr=0.0, optimizer="sgd", split="given", prune="never"))
+    trainer = Trainer(model(), dgraph, TrainConfig(lr=0.0, optimizer="sgd", split="given", prune=prune))
     expected_loss, Z, gradients = dense_gradients(graph, model(), "gcn")
     for epoch in (1, 1):
         comm.traffic.reset()
@@ -35,7 +38,7 @@ def is_the_dense_one(comm, model, graph, **options):
     scale = max(abs(gradient).max() for gradient in gradients)  # some are zero: a softmax does not see equal shifts
     for parameter, gradient in zip(trainer.model.parameters(), gradients):
         assert abs(parameter.grad.numpy() - gradient).max() <= 1e-10 * scale
-    if not trainer.model.is_random:
+    if not trainer.model.is_random and prune == "never":
         assert relative(dgraph.collect(trainer.logits().detach().numpy()), Z) <= 1e-10
     return trainer
 
@@ -64,7 +67,25 @@ def test_the_first_layer_sends_nothing_where_x_is_fixed(comm, model):
     trainer = is_the_dense_one(comm, MODELS[model], random_graph(n=24, edges=70))
     sums = [comm.traffic.sent_bytes(label=f"layer 1 {name}").sum() for name in ("forward", "backward", "setup")]
     assert sums == [0, 0, 0]
-    assert trainer.dgraph.setup_bytes > 0
+    assert comm.all_reduce(np.array([trainer.dgraph.setup_bytes]))[0] > 0
+
+
+@parallel([1, 3, 4], mpi=[])
+@pytest.mark.parametrize("model", ["v1", "dropout", "dropout, v2"])
+def test_so_it_is_where_steps_compute_the_rows_that_reach_a_training_node(comm, model):
+    graph = random_graph(n=24, edges=50, use="directed", train_every=6)
+    trainer = is_the_dense_one(comm, MODELS[model], graph, prune="always", scheme="cover")
+    assert trainer.steps.rows.is_pruned and comm.traffic.sent_bytes(label="layer 1 forward").sum() == 0
+
+
+@parallel([3, 4], mpi=[])
+def test_measure_predicts_the_bytes_that_it_sends(comm):
+    graph, c = random_graph(n=24, edges=70), 2 if comm.size == 4 else 1
+    trainer = is_the_dense_one(comm, MODELS["H travels"], graph, scheme="cover")
+    part = part_graph(graph, comm.size // c, method="random")
+    report = measure(graph, part, "cover", model=MODELS["H travels"](), itemsize=8, replication=c)
+    sent = np.array([trainer.steps.sent_bytes()])  # as it was counted
+    assert comm.all_reduce(sent)[0] == report.bytes_per_epoch > 0
 
 
 def test_heads_that_do_not_divide_the_width_are_refused():

@@ -174,8 +174,8 @@ def of_hidden(options) -> dict[str, Any]:
 
 
 def add_bias(Z_nC: torch.Tensor, b_C: torch.Tensor | None) -> torch.Tensor:
-    """Return Z + b; None: Z as it is."""
-    return Z_nC if b_C is None else Z_nC + b_C
+    """Return Z + b in the type of Z; None: Z as it is."""
+    return Z_nC if b_C is None else Z_nC + b_C.to(Z_nC.dtype)
 
 
 def check_rate(dropout: float) -> float:

@@ -25,7 +25,8 @@ class SAGE(Layer):
             combine     add or cat.
             pool        of max: the width of H W_p, None: f_out; 0: the entries of H itself, which must be dense.
             act, bias, norm, residual  see Layer.end_with.
-    The weights of edges count in mean, sum and gcn. One exchange of min(F, C) columns each way, of F x W_p's with max.
+    The weights of edges count in mean, sum and gcn. One exchange of min(F, C) columns each way; with max, rows of
+    min(F, pool) columns; none in the first layer, whose A X, or ghost rows of X, are cached.
     Source: Hamilton et al. 2017, Algorithm 1 and eq. (2), (3); cat: GraphSAINT (parallel), eq. (1).
     """
 
@@ -68,8 +69,8 @@ class SAGE(Layer):
         if self.aggregator != "max" and self.combine == "add":
             return self.chained(A, H_mF, self.W_n, own)
         if self.aggregator == "max":
-            P_mP = H_mF if self.W_FP is None else torch.relu(add_bias(H_mF @ self.W_FP, self.b_P))
-            neighbours = A.maximum(P_mP) @ self.W_n
+            pooled = H_mF if self.W_FP is None else A.linear(H_mF, self.W_FP, self.b_P, relu=True)
+            neighbours = A.maximum(pooled) @ self.W_n
         else:
             neighbours = A.chain(H_mF, self.W_n)
         Z_nC = own + neighbours if self.combine == "add" else torch.cat([own, neighbours], dim=1)

@@ -136,6 +136,7 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
     c, cached, is_sparse = 1 if A.row_sum is None else A.row_sum.comm.size, A.kept, isinstance(X, SparseRows)
     nnz = lambda S: S.csr.nnz if is_sparse and S is not None else None
     first = None if step is None else step.layers[0].kept
+    powers = _power_nnz(A) if is_sparse else ()
     return Setting(
         rows=rows_of(A),
         steps=() if step is None else tuple(rows_of(layer) for layer in step.layers),
@@ -147,11 +148,11 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
         replication=c,
         place=0 if c == 1 else A.row_sum.comm.rank,
         holder=0 if c == 1 else A.row_sum.holder,
-        is_cached=cached is not None or (not is_sparse and A.fixed_input is not None),  # or will be
+        is_cached=cached is not None or bool(powers) or (not is_sparse and A.fixed_input is not None),  # or will be
         step_is_cached=first is not None,
         x_nnz=nnz(X),
         cached_nnz=nnz(cached),
-        power_nnz=_power_nnz(A) if is_sparse else (),
+        power_nnz=powers,
         step_nnz=None if step is None else nnz(step.X if first is None else first),
         has_gradient=not is_sparse and X.requires_grad,
         n_train=n_train,

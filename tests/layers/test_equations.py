@@ -45,6 +45,15 @@ def test_sage_adds_a_nodes_own_row_and_its_neighbours(aggregator, how):
     near(Z, torch.relu(own + matrix(how) @ X @ layer.W_n + layer.b_C))
 
 
+@pytest.mark.parametrize("pool", [None, 3, 0])
+def test_sage_takes_the_largest_entries_of_pooled_neighbours(pool):
+    layer = SAGE(6, 5, "max", pool=pool)
+    Z = run(layer)
+    P = X if pool == 0 else torch.relu(X @ layer.W_FP + layer.b_P)
+    largest = torch.stack([P[row].amax(0) if row.any() else torch.zeros_like(P[0]) for row in matrix("none") != 0])
+    near(Z, X @ layer.W_s + largest @ layer.W_n + layer.b_C)
+
+
 def test_the_mean_of_neighbours_is_over_their_number_or_weight():
     layer = SAGE(6, 5, bias=False)
     Z, i = run(layer), 3

@@ -40,6 +40,7 @@ MODELS = {
     "sage, wide": wide(SAGE, lambda f, c: SAGE(f, c, "sum", act="tanh", norm="layer")),
     "sage gcn": stack(lambda f, c: SAGE(f, c, "gcn", act="relu"), lambda f, c: SAGE(f, c, "gcn", bias=False)),
     "sage cat": stack(lambda f, c: SAGE(f, c, combine="cat", act="elu"), lambda f, c: SAGE(f, c, residual=True)),
+    "sage max": wide(lambda f, c: SAGE(f, c, "max", act="relu"), lambda f, c: SAGE(f, c, "max", "cat", pool=3)),
     "gin": stack(lambda f, c: GIN(f, c, eps=0.5, act="relu"), lambda f, c: GIN(f, c, hidden=9)),
     "gin, trained eps": wide(lambda f, c: GIN(f, c, train_eps=True), lambda f, c: GIN(f, c, train_eps=True, eps=-0.5)),
     "ngnn": stack(lambda f, c: NGNN(GCN(f, c, act="relu"), 2), lambda f, c: NGNN(SAGE(f, c), act=None, bias=False)),
@@ -85,10 +86,14 @@ def test_so_they_are_under_dropout_and_without_a_cached_product(comm, name):
 @parallel([2, 4], mpi=[])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_bytes_of_a_step_are_the_predicted_ones(comm, name):
-    graph = random_graph(use="undirected")
-    for keep in (True, False):
+    for keep, dtype, sparse in (
+        (True, torch.float64, True),
+        (False, torch.float64, False),
+        (True, torch.bfloat16, False),
+    ):
+        graph = random_graph(use="undirected", sparse=sparse)
         c = 2 if comm.size == 4 else 1
-        dgraph = distribute(graph, comm, method="random", keep=keep, replication=c, dtype=torch.float64)
+        dgraph = distribute(graph, comm, method="random", keep=keep, replication=c, dtype=dtype)
         trainer = Trainer(MODELS[name](), dgraph, TrainConfig(split="given", prune="never"))
         rows, run = trainer.steps.rows, trainer.steps.rows.run
         assert run is not None, rows.problem

@@ -15,6 +15,7 @@ import torch
 from .backward import first_order
 from .column_rows import gradient_of, over_table, stored
 from .dropout import Key, is_nothing
+from .features import gemm
 from .kernels.attention_sums import AttentionSums, EdgeDrop
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
@@ -49,11 +50,11 @@ class Attend(torch.autograd.Function):
     def forward(ctx, A, X, left_DK, right_DK, how: Scores):
         X, kernels, T = stored(A, X), kernels_on(A.device), sum_dtype(A.dtype)
         D, K = left_DK.shape
-        s_nK = dots_with(A.select(X[: A.m]), left_DK, T)
+        s_nK = dots_with(A, A.select(X[: A.m]), left_DK, T)
         sums = AttentionSums.empty(A.pool, A.n, K, D, T, plus=any(ctx.needs_input_grad))
         parts, last = [], A.column_blocks[-1]
         for block, X_cKD in over_table(A, X, how.is_table):
-            t_cK = dots_with(X_cKD, right_DK, T)
+            t_cK = dots_with(A, X_cKD, right_DK, T)
             at = {"accumulate": bool(parts), "finish": block is last and A.row_sum is None}
             with A.ops.span("attention"):
                 kernels.attend(block.A, X_cKD, s_nK, t_cK, sums, how.slope, how.drop(A, block), **at)
@@ -174,9 +175,10 @@ def _unpacked(rows, KD: int, K: int) -> AttentionSums:
     return AttentionSums(rows[:, :KD], rows[:, KD : KD + K], rows[:, KD + K :])
 
 
-def dots_with(X_cKD: torch.Tensor, a_DK: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return <a, x> of each head, (c, K)."""
-    return X_cKD.to(dtype) @ _heads(a_DK, dtype)
+def dots_with(A, X_cKD: torch.Tensor, a_DK: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return <a, x> of each head, (c, K), in a dtype."""
+    out = A.pool.empty(len(X_cKD), a_DK.shape[1], dtype=dtype)  # autocast would round what has no out
+    return gemm(A, X_cKD.to(dtype), _heads(a_DK, dtype), out)
 
 
 def _heads(a_DK: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -100,3 +100,13 @@ def test_an_evaluation_sees_no_dropout_of_edges():
         first = model(dgraph.A, dgraph.X)
         model.layers[0].dropout = 0.0
         assert torch.equal(first, model(dgraph.A, dgraph.X))
+
+
+@parallel([2, 4], mpi=[])
+def test_in_bfloat16_it_is_near_that_in_float32(comm):
+    graph, c = random_graph(n=24, edges=70), 2 if comm.size == 4 else 1
+    losses = []
+    for dtype in (torch.float32, torch.bfloat16):
+        dgraph = distribute(graph, comm, method="random", dtype=dtype, replication=c)
+        losses.append(Trainer(MODELS["v1"](), dgraph, TrainConfig(split="given", prune="never")).step(1))
+    assert abs(losses[1] - losses[0]) <= 0.02 * losses[0]

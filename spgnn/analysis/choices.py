@@ -82,7 +82,8 @@ def _work(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray], c: in
     lengths_N = np.diff(planned.pattern.indptr)
     nnz = [int(lengths_N[out_N].sum()) for out_N in masks]
     work = c * sum(of.multiply_adds for of in total.work if of.pass_name == "forward")
-    return work + sum(nnz[of.layer or 0] * of.width for of in run.of_pass("forward"))
+    multiplied = (of for of in run.products if of.pass_name == "forward" and of.multiplies)
+    return work + sum(nnz[of.layer or 0] * of.width for of in multiplied)
 
 
 def _nonzeros(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray]) -> dict[str, int]:

@@ -43,7 +43,8 @@ class LayerVolume:
     """One layer of an epoch, all ranks together.
 
     layer          0: what a model multiplies outside of the layers of a Stack.
-    f_in, f_out, order  of a layer that is one chain A H W, else None.
+    f_in, f_out    of a layer that is one chain A H W, else None.
+    order          spmm_first or gemm_first of a chain; rows: neighbours' rows themselves; None: products A H.
     width          of its exchanges; None where they differ in it.
     rows           rows of Z that a training step computes.
     rows_sent      rows of its exchanges, sums over process rows and evaluations too; bytes: of these.
@@ -162,7 +163,7 @@ class VolumeReport:
 def layer_table(layers: tuple[LayerVolume, ...]) -> list[str]:
     """Return the lines of a table: each layer's order, widths, rows, bytes, multiply-adds, and why."""
     head = ("layer", "order", "widths", "rows computed", "rows sent", "bytes", "multiply-adds", "why")
-    orders = {"spmm_first": "(A H) W", "gemm_first": "A (H W)", None: "A H"}
+    orders = {"spmm_first": "(A H) W", "gemm_first": "A (H W)", "rows": "rows of H", None: "A H"}
     rows = [
         (str(v.layer), "(A X) W, kept" if v.is_kept else orders[v.order], _widths(v), f"{v.rows:,}",
          f"{v.rows_sent:,}", f"{v.bytes:,}", f"{v.multiply_adds:,}", v.why)
@@ -179,7 +180,7 @@ def layer_table(layers: tuple[LayerVolume, ...]) -> list[str]:
 
 
 def _widths(volume: LayerVolume) -> str:
-    if volume.order is None:
+    if volume.f_in is None:
         return "-" if volume.width is None else str(volume.width)
     return f"{volume.f_in} -> {volume.f_out}"
 

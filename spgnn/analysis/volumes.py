@@ -250,7 +250,7 @@ class Volumes:
             layer=layer.number,
             f_in=shape[0],
             f_out=shape[1],
-            order=None if chain is None else chain.order,
+            order=layer.order,
             is_kept=layer.is_cached,
             width=layer.width,
             rows=int(step.out_k.sum()),

@@ -50,8 +50,20 @@ class LayerRun:
 
     @property
     def multiplied(self) -> tuple[Product, ...]:
-        """The products that multiply with nonzeros of A; A.columns brings rows alone."""
+        """The products in which nonzeros of A are multiplied."""
         return tuple(product for product in self.products if product.multiplies)
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether it reads the rows of neighbours themselves, as attention and maximum do, and not sums of them."""
+        return any("ghosts" in product.rows for product in self.products)
+
+    @property
+    def order(self) -> str | None:
+        """Of a chain A H W, spmm_first or gemm_first; rows where rows themselves are read; None: products A H."""
+        if self.chain is not None:
+            return self.chain.order
+        return "rows" if self.reads_rows else None
 
     @property
     def chain(self) -> Product | None:
@@ -78,15 +90,20 @@ class LayerRun:
     @property
     def why(self) -> str:
         """Why the products come in this order."""
-        chain = self.chain
-        if chain is not None:
-            return chain.why
-        count = Counter((product.place_name, product.width) for product in self.exchanges)
+        if self.chain is not None:
+            return self.chain.why
+        if not self.exchanges and not self.reads_rows:
+            return "A X is fixed: computed once and kept"
+        count = Counter((of.pass_name, of.width) for of in self.exchanges if of.rows != "sum")
         made = [f"{times} x {name} of width {width}" for (name, width), times in count.items()]
-        reads = (
-            "it reads ghost rows, not sums" if self.products and not self.multiplied else "as its forward multiplies"
+        if not self.reads_rows:
+            return "as its forward multiplies: " + ", ".join(made)
+        if any(of.rows == "cached ghosts" for of in self.products):
+            made.insert(0, "ghost rows of X fetched once, at set-up")
+        merged = (
+            "; partial results of a process row are merged" if any(of.rows == "sum" for of in self.exchanges) else ""
         )
-        return f"{reads}: " + (", ".join(made) or "nothing to exchange")
+        return "it reads its neighbours' rows themselves, not sums of them: " + ", ".join(made) + merged
 
 
 @dataclass(frozen=True, slots=True, eq=False)

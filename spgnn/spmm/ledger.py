@@ -44,21 +44,14 @@ class Product:
     why: str = ""
 
     @property
+    def multiplies(self) -> bool:
+        """Whether nonzeros of A are multiplied with rows: not where A X is cached, nor in a sum of partial results."""
+        return not (self.is_cached or self.rows == "sum")
+
+    @property
     def is_sent(self) -> bool:
         """Whether it needs an exchange."""
         return not (self.is_cached or self.rows == "cached ghosts")
-
-    @property
-    def place_name(self) -> str:
-        """The pass, and whether it is a sum over the process row."""
-        return f"{self.pass_name} sum" if self.rows == "sum" else self.pass_name
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether nonzeros of A are multiplied: not where rows alone are brought."""
-        return not self.is_cached and (
-            self.rows == "scheme" or (self.rows == "cached ghosts" and self.order is not None)
-        )
 
 
 class Work(NamedTuple):

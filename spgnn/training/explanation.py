@@ -14,7 +14,7 @@ from ..spmm.counts import multiplied_nnz, sent_bytes, sent_rows
 from ..spmm.dry import LayerRun
 from .trainer import Trainer
 
-ORDERS = {"spmm_first": "(A H) W", "gemm_first": "A (H W)", None: "A H"}
+ORDERS = {"spmm_first": "(A H) W", "gemm_first": "A (H W)", "rows": "rows of neighbours", None: "A H"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Explanation:
     layers   a dict each: layer f_in f_out order kept width rows rows_sent bytes_forward bytes_backward
              multiply_adds why; rows are those that a training step computes, the other counts those of
              forward and backward. All ranks together; what c ranks compute alike counts c times. f_in, f_out and
-             order are None where a layer is not one chain A H W, width where its products differ in it.
+             are None where a layer is not one chain A H W, width where its products differ in it; order is then rows
+             (attention, maximum: rows of neighbours themselves) or None (products A H).
     problem  why the model cannot run without data, so that its layers are not known; "" where they are.
     """
 
@@ -77,20 +78,20 @@ def _explained(trainer: Trainer, layer: LayerRun) -> dict:
     for product in layer.exchanges:
         sent[product.pass_name] += sent_bytes(A, product.width, product.pass_name, product.rows)
     rows_sent = sum(sent_rows(A, product.rows) for product in layer.exchanges)
-    products = multiplied_nnz(A) * sum(product.width for product in layer.multiplied)
+    products = sum((multiplied_nnz(A) if of.rows == "scheme" else A.nnz) * of.width for of in layer.multiplied)
     own = [rows_out if dgraph.is_counted else 0, rows_sent, *sent.values(), layer.multiply_adds + products]
     sums = np.array(own, np.int64)
     dgraph.comm.all_reduce(sums)
     names = ("rows", "rows_sent", "bytes_forward", "bytes_backward", "multiply_adds")
     f_in, f_out = (None, None) if chain is None else chain.shape
-    head = {"layer": layer.number, "f_in": f_in, "f_out": f_out, "order": None if chain is None else chain.order}
+    head = {"layer": layer.number, "f_in": f_in, "f_out": f_out, "order": layer.order}
     why = layer.why + _not_kept(trainer.steps.rows.operators[0], layer)
     return head | {"kept": layer.is_cached, "width": layer.width} | dict(zip(names, map(int, sums))) | {"why": why}
 
 
 def _not_kept(A, layer: LayerRun) -> str:
     """Return why the first product is made in every epoch, where it is."""
-    if layer.number != 1 or layer.chain is None or layer.is_cached:
+    if layer.number != 1 or layer.chain is None or layer.is_cached or layer.reads_rows:
         return ""
     if A.fixed_input is None:
         return "; A X is not kept: X may change (keep = False)"

@@ -165,7 +165,7 @@ class StepRows:
         """Return the multiply-adds of one forward pass, all ranks; masks: the rows T_0 ... T_L of its layers."""
         total = np.zeros(1)
         total += sum(work.multiply_adds for work in run.work if work.pass_name == "forward")
-        for product in run.of_pass("forward"):
+        for product in (of for of in run.products if of.pass_name == "forward" and of.multiplies):
             blocks = self._whole(product.layer).blocks
             lengths_n = np.diff(blocks.A_oo.indptr) + np.diff(blocks.A_og.indptr)
             total += int(lengths_n[masks[product.layer]].sum()) * product.width

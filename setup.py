@@ -20,10 +20,29 @@ setup(
     ext_modules=[
         Pybind11Extension(
             "spgnn.spmm.kernels._kernels",
-            [f"spgnn/spmm/kernels/{name}.cpp" for name in ("kernels", "spmm", "dense", "panels", "tiles", "wire")],
+            [
+                f"spgnn/spmm/kernels/{name}.cpp"
+                for name in ("kernels", "spmm", "dense", "panels", "tiles", "wire", "attention", "maximum")
+            ],
             depends=[
                 f"spgnn/spmm/kernels/{name}.h"
-                for name in ("parallel", "storage", "isa", "lanes", "columns", "rows", "tiles", "dense", "wire")
+                for name in (
+                    "parallel",
+                    "storage",
+                    "isa",
+                    "lanes",
+                    "columns",
+                    "rows",
+                    "tiles",
+                    "dense",
+                    "wire",
+                    "hash",
+                    "edge_block",
+                    "edge_math",
+                    "edge_tiles",
+                    "attention",
+                    "maximum",
+                )
             ],
             cxx_std=17,
             extra_compile_args=COMPILE,

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 import torch
 
 from spgnn.errors import UsageError
+from spgnn.spmm.kernels import _kernels
 from spgnn.spmm.kernels import edge_reference as reference
 from spgnn.spmm.kernels.attention_sums import AttentionSums, EdgeDrop
 from spgnn.spmm.kernels.backend import HOST, NULL
@@ -14,6 +15,11 @@ from spgnn.spmm.kernels.csr import LocalCSR
 from spgnn.spmm.kernels.cuda import CudaKernels
 
 SHAPES = [(1, 5), (1, 16), (2, 3), (3, 4), (4, 9), (5, 1), (8, 8), (8, 3), (16, 2), (20, 3)]  # K, D
+
+
+@pytest.fixture(params=_kernels.instruction_sets())
+def isa(request, monkeypatch):
+    monkeypatch.setattr(HOST, "isa", request.param, raising=False)
 
 
 def blocks(n=23, c=40, cut=13, dtype=torch.float64, seed=0):
@@ -54,7 +60,7 @@ def finished(A, X, left, right, slope, drop, dtype=torch.float64):
     """Sums over a list of (block, columns) in turn."""
     K = left.shape[1]
     sums = AttentionSums.empty(BufferPool(), len(left), K, X.shape[1] // K, dtype, plus=True)
-    for x in (sums.Z_nKD, sums.top_nK, sums.sum_nK, sums.plus_nKD, sums.plus_sum_nK):
+    for x in sums.tensors():
         x.fill_(torch.nan)
     HOST.attend(A, X, left, right, sums, slope, drop, finish=True)
     return sums
@@ -62,7 +68,7 @@ def finished(A, X, left, right, slope, drop, dtype=torch.float64):
 
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 @pytest.mark.parametrize(("K", "D"), SHAPES)
-def test_attention_and_its_gradients_are_those_of_the_dense_formula(K, D, rate):
+def test_attention_and_its_gradients_are_those_of_the_dense_formula(isa, K, D, rate):
     A, _, _ = blocks()
     (n, c), slope = A.shape, 0.2
     drop = edge_drop(A, rate) if rate else None
@@ -85,7 +91,7 @@ def test_attention_and_its_gradients_are_those_of_the_dense_formula(K, D, rate):
 
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 @pytest.mark.parametrize(("K", "D"), SHAPES)
-def test_attention_v2_and_its_gradients_are_those_of_the_dense_formula(K, D, rate):
+def test_attention_v2_and_its_gradients_are_those_of_the_dense_formula(isa, K, D, rate):
     A, _, _ = blocks()
     (n, c), slope = A.shape, 0.2
     drop = edge_drop(A, rate) if rate else None
@@ -109,6 +115,54 @@ def test_attention_v2_and_its_gradients_are_those_of_the_dense_formula(K, D, rat
         torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
 
 
+def all_of_v1(A, X, G, left, right, D_nK, L_nK, drop, dtype):
+    """What the kernels of v1 write, given D and L for the adjoint."""
+    K = left.shape[1]
+    sums = finished(A, X, left, right, 0.2, drop, dtype)
+    record = torch.cat([left, L_nK, D_nK], 1)
+    dX, dright = torch.full(X.shape, torch.nan, dtype=dtype), torch.full((len(X), K), torch.nan, dtype=dtype)
+    HOST.attend_adjoint(A, X, G, record, right, dX, dright, 0.2, drop)
+    return [*sums.tensors(), dX, dright]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("K", "D"), [*SHAPES, (1, 40), (2, 32), (4, 64), (8, 16), (1, 300)])
+def test_float32_and_bfloat16_equal_the_loop_in_float64_for_any_number_of_threads(isa, K, D, dtype):
+    A, _, _ = blocks(n=80, c=90)
+    (n, c), drop = A.shape, edge_drop(A)
+    X, G = (random(*shape).to(dtype) for shape in ((c, K * D), (n, K * D)))
+    left, right, dots = (random(*shape).float() for shape in ((n, K), (c, K), (n, K)))
+    sums = AttentionSums.empty(BufferPool(), n, K, D, torch.float64, plus=True)
+    wide = [x.double() for x in (X, G, left, right, dots)]
+    reference.attend(A, wide[0], wide[2], wide[3], sums, 0.2, drop, False)
+    sums.finish()
+    dX, dright = torch.empty(c, K * D).double(), torch.empty(c, K).double()
+    record = torch.cat([wide[2], sums.top_nK, wide[4]], 1)
+    reference.attend_adjoint(A, wide[0], wide[1], record, wide[3], dX, dright, 0.2, drop, False)
+    results = []
+    for A.threads in (1, 2):
+        A.transposed().threads = A.threads
+        results.append(all_of_v1(A, X, G, left, right, dots, sums.top_nK.float(), drop, torch.float32))
+    for one, two, expected in zip(*results, [*sums.tensors(), dX, dright]):
+        assert torch.equal(one, two)
+        torch.testing.assert_close(one.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("K", [1, 3, 8])
+def test_a_score_that_is_not_a_number_makes_its_row_so_and_no_other(isa, K):
+    A, _, _ = blocks()
+    n, c = A.shape
+    X, left, right = random(c, K * 5), random(n, K), random(c, K)
+    j = int(A.indices[A.indptr[9]])
+    expected = finished(A, X, left, right, 0.2, None)
+    for bad in (torch.nan, torch.inf):
+        right[j] = bad
+        Z, row, column = finished(A, X, left, right, 0.2, None).Z_nKD, *reference.ends(A)
+        readers = torch.zeros(n, dtype=torch.bool).index_fill(0, row[column == j], True)
+        assert Z[readers].isnan().all()
+        assert torch.equal(Z[~readers], expected.Z_nKD[~readers])
+
+
 def test_two_blocks_of_columns_one_after_the_other_or_merged_equal_the_whole():
     whole, own, ghosts = blocks()
     K, D, slope = 4, 9, 0.2
@@ -123,11 +177,11 @@ def test_two_blocks_of_columns_one_after_the_other_or_merged_equal_the_whole():
     HOST.attend(ghosts, X[m:], left, right[m:], going_on, slope, drops[2], accumulate=True, finish=True)
     HOST.attend(own, X[:m], left, right[:m], partials[0], slope, drops[1])
     HOST.attend(ghosts, X[m:], left, right[m:], partials[1], slope, drops[2])
-    merged = AttentionSums(*(x.clone() for x in partials[0]._parts()[:1]), *_rest(partials[0]))
+    merged = AttentionSums(*(x.clone() for x in partials[0].tensors()))
     merged.merge(partials[1])
     merged.finish()
     for got in (going_on, merged):
-        for x, y in zip(_all(got), _all(expected)):
+        for x, y in zip(got.tensors(), expected.tensors()):
             torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-12)
 
     # The gradient of left from the partial sums of each block, D of the whole.
@@ -143,16 +197,10 @@ def test_two_blocks_of_columns_one_after_the_other_or_merged_equal_the_whole():
     torch.testing.assert_close(total, dleft, rtol=1e-12, atol=1e-12)
 
 
-def _all(sums):
-    return sums.Z_nKD, sums.top_nK, sums.sum_nK, sums.plus_nKD, sums.plus_sum_nK
-
-
-def _rest(sums):
-    return tuple(x.clone() for x in _all(sums)[1:])
-
-
 def test_every_backend_has_the_kernels_and_a_device_refuses_them_with_the_fix():
-    names = [name for kind in type(HOST).__mro__ for name in vars(kind) if not name.startswith("_")]
+    names = [
+        name for kind in type(HOST).__mro__ for name, value in vars(kind).items() if callable(value) and name[0] != "_"
+    ]
     assert not [name for name in names if not hasattr(NULL, name) or not hasattr(CudaKernels, name)]
     with pytest.raises(UsageError, match="attention requires --device cpu"):
         CudaKernels(torch.device("cpu"), None).attend()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from test_attention_kernels import SHAPES, blocks, random
+from test_attention_kernels import SHAPES, blocks, isa, random  # noqa: F401
 
 from spgnn.spmm.kernels import edge_reference as reference
 from spgnn.spmm.kernels.backend import HOST
@@ -67,7 +67,7 @@ def test_softmax_of_rows_over_two_blocks_and_its_gradient_are_those_of_torch(K):
 
 
 @pytest.mark.parametrize("F", [1, 3, 16, 41])
-def test_maximum_over_two_blocks_takes_of_equal_entries_the_smallest_id(F):
+def test_maximum_over_two_blocks_takes_of_equal_entries_the_smallest_id(isa, F):  # noqa: F811
     whole, own, ghosts = blocks()
     (n, c), m = whole.shape, own.shape[1]
     X = random(c, F).round()  # many ties

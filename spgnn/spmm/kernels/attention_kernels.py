@@ -8,14 +8,19 @@ set. Results do not depend on the number of threads, A.threads.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
+from . import _kernels
 from . import edge_reference as reference
 from .attention_sums import AttentionSums, EdgeDrop
+from .buffers import array_of
 
 
 class HostAttention:
     """Kernels of attention; a part of HostKernels."""
+
+    isa = ""  # instruction set of the kernels over edges; "": the best that the processor has
 
     def attend(
         self, A, X_cKD, left_nK, right_cK, sums: AttentionSums, slope: float, drop: EdgeDrop | None = None,
@@ -27,9 +32,12 @@ class HostAttention:
               accumulate  sums are those of other nonzeros of the same rows.
               finish      these are the last nonzeros: sums.finish() at the end, at no cost.
         """
-        reference.attend(A, X_cKD, left_nK, right_cK, sums, slope, drop, accumulate)
-        if finish:
-            sums.finish()
+        Z, top, total, plus, plus_total = arrays(*sums.tensors())
+        X, left, right = arrays(X_cKD, left_nK, right_cK)
+        _kernels.attend(
+            A.indptr, A.indices, X, left, right, Z, top, total, plus, plus_total, slope, _of_edges(drop), accumulate,
+            finish, A.threads, self.isa,
+        )  # fmt: skip
 
     def attend_record(
         self, G_nKD, left_nK, sums: AttentionSums, slope: float, record_n3K, dleft_nK, D_nK=None, threads: int = 0
@@ -41,12 +49,11 @@ class HostAttention:
         Args: sums  finished, with plus.
               D_nK  where sums are over some of a row's nonzeros: <G_i, Z_i> of all of them. None: it is made.
         """
-        n, K = left_nK.shape
-        G = reference.by_head(G_nKD.to(left_nK.dtype), K)
-        dot, plus = ((G * reference.by_head(Z, K)).sum(1) for Z in (sums.Z_nKD, sums.plus_nKD))
-        D = dot if D_nK is None else D_nK
-        torch.cat([left_nK, sums.top_nK, D], 1, out=record_n3K)
-        dleft_nK.copy_(slope * (dot - D * sums.sum_nK) + (1 - slope) * (plus - D * sums.plus_sum_nK))
+        Z, L, total, plus, plus_total = arrays(*sums.tensors())
+        G, left, D, record, dleft = arrays(G_nKD, left_nK, D_nK, record_n3K, dleft_nK)
+        _kernels.attend_record(
+            G, left, Z, L, total, plus, plus_total, D, slope, record, dleft, threads, self.isa
+        )  # fmt: skip
 
     def attend_adjoint(
         self, A, X_cKD, G_nKD, record_n3K, right_cK, dX_cKD, dright_cK, slope: float, drop: EdgeDrop | None = None,
@@ -59,7 +66,12 @@ class HostAttention:
         Args: A, drop  as in attend.
               record_n3K  of attend_record.
         """
-        reference.attend_adjoint(A, X_cKD, G_nKD, record_n3K, right_cK, dX_cKD, dright_cK, slope, drop, accumulate)
+        transposed = A.transposed()
+        X, G, record, right, dX, dright = arrays(X_cKD, G_nKD, record_n3K, right_cK, dX_cKD, dright_cK)
+        _kernels.attend_adjoint(
+            transposed.indptr, transposed.indices, X, G, record, right, dX, dright, slope, _of_edges(drop),
+            accumulate, A.threads, self.isa,
+        )  # fmt: skip
 
     def attend2(
         self, A, right_cKD, left_nKD, a_KD, sums: AttentionSums, slope: float, drop: EdgeDrop | None = None,
@@ -92,9 +104,21 @@ class HostAttention:
 
     def head_dots(self, U_nKD, V_nKD, out_nK, threads: int = 0) -> None:
         """out_i = <U_i, V_i> of each head."""
-        K, T = out_nK.shape[1], out_nK.dtype
-        out_nK.copy_((reference.by_head(U_nKD.to(T), K) * reference.by_head(V_nKD.to(T), K)).sum(1))
+        _kernels.head_dots(*arrays(U_nKD, V_nKD, out_nK), threads, self.isa)
 
 
 def _give(out, result, accumulate) -> None:
     out.copy_(out + result if accumulate else result)
+
+
+def _of_edges(drop: EdgeDrop | None) -> tuple | None:
+    """Return key, rate and ids as the C++ kernels take them."""
+    if drop is None:
+        return None
+    ids = (np.ascontiguousarray(ids, dtype=np.int64) for ids in (drop.ids_n, drop.ids_c))
+    return drop.key, drop.rate, *ids
+
+
+def arrays(*tensors: torch.Tensor | None) -> list:
+    """Return the arrays over the memory of tensors, None for None."""
+    return [None if x is None else array_of(x) for x in tensors]

@@ -77,6 +77,10 @@ class AttentionSums:
         self.top_nK.copy_(L_nK)
         return self.top_nK
 
+    def tensors(self) -> tuple[torch.Tensor | None, ...]:
+        """Return Z, top, sum, plus, plus_sum."""
+        return self.Z_nKD, self.top_nK, self.sum_nK, self.plus_nKD, self.plus_sum_nK
+
     def _parts(self) -> list[torch.Tensor]:
         return [x for x in (self.Z_nKD, self.sum_nK, self.plus_nKD, self.plus_sum_nK) if x is not None]
 

@@ -59,11 +59,6 @@ void finish(const Array<S>& Z, Array<D>& out, const py::object& bias, bool relu,
     });
 }
 
-uint32_t drop_threshold(double rate) {
-    require(rate >= 0 && rate < 1, "dropout: the rate must be in [0, 1)");
-    return uint32_t(std::min(rate * 4294967296.0, 4294967295.0));
-}
-
 template <class S>
 void drop(const Array<S>& X, Array<S>& out, const Array<int64_t>& node, uint64_t key, double rate, int threads,
           const std::string& isa_name) {

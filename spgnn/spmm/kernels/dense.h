@@ -1,6 +1,8 @@
 // Row-wise passes over dense (n, C) matrices that a training step needs between its products.
 // Included once for each instruction set; plain loops that the compiler turns into vectors.
 
+#include "hash.h"
+
 // out = 0 where H <= 0, else G (H null: out = G); sums[c] += out[:, c]. out may be null: sums alone.
 template <class S>
 void mask_rows(const S* G, const S* H, S* out, double* sums, int64_t begin, int64_t end, int64_t C) {
@@ -43,34 +45,12 @@ void finish_rows(const S* Z, D* out, const T* bias, bool relu, int64_t begin, in
     }
 }
 
-// A mixing function of 64 bits (the finaliser of splitmix64): every output bit depends on every input bit.
-static inline uint64_t mix(uint64_t x) {
-    x ^= x >> 30;
-    x *= 0xbf58476d1ce4e5b9ull;
-    x ^= x >> 27;
-    x *= 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
-
-// Two rounds of a 32-bit mixer on (row key, feature): vectors of 32-bit multiplies are cheap.
-static inline uint32_t mix32(uint32_t x) {
-    x ^= x >> 16;
-    x *= 0x7feb352du;
-    x ^= x >> 15;
-    x *= 0x846ca68bu;
-    return x ^ (x >> 16);
-}
-
-static inline uint32_t drop_bits(uint32_t low, uint32_t high, uint32_t feature) {
-    return mix32(mix32(feature * 0x9e3779b9u + low) ^ high);
-}
-
 // out[i, f] = X[i, f] scale where bits(key, node[i], f) >= threshold, else 0.
 template <class S, class T>
 void drop_rows(const S* X, S* out, const int64_t* node, uint64_t key, uint32_t threshold, T scale, int64_t begin,
                int64_t end, int64_t F) {
     for (int64_t i = begin; i < end; ++i) {
-        const uint64_t row = mix(key ^ mix(uint64_t(node[i]) + 0x9e3779b97f4a7c15ull));
+        const uint64_t row = mix(key ^ drop_id(node[i]));
         const uint32_t low = uint32_t(row), high = uint32_t(row >> 32);
         const S* x = X + i * F;
         S* o = out + i * F;
@@ -84,7 +64,7 @@ template <class T, class I>
 void drop_csr(const int64_t* indptr, const I* indices, const T* X, T* out, const int64_t* node, uint64_t key,
               uint32_t threshold, T scale, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-        const uint64_t row = mix(key ^ mix(uint64_t(node[i]) + 0x9e3779b97f4a7c15ull));
+        const uint64_t row = mix(key ^ drop_id(node[i]));
         const uint32_t low = uint32_t(row), high = uint32_t(row >> 32);
         for (int64_t e = indptr[i]; e < indptr[i + 1]; ++e)
             out[e] = drop_bits(low, high, uint32_t(indices[e])) >= threshold ? X[e] * scale : T(0);

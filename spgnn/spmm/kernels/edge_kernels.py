@@ -7,14 +7,19 @@ type. Outputs are written, or added to where accumulate is set. Results do not d
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from ...errors import UsageError
+from . import _kernels
 from . import edge_reference as reference
+from .buffers import array_of
 
 
 class HostEdges:
     """Kernels over edges on the memory of this process; a part of HostKernels."""
+
+    isa = ""  # instruction set; "": the best that the processor has
 
     def sddmm(self, A, U_nKD, V_cKD, out_EK) -> None:
         """out_ij = <U_i, V_j> of each head. Adjoint: dU = spmm_heads(A, dout, V), dV = spmm_heads(A, dout, U, transpose)."""
@@ -53,11 +58,18 @@ class HostEdges:
               arg_nF   int32. offset: place of the block's first column in the table of all columns.
         NaN is larger than all numbers, as in torch.amax. out has the type of X.
         """
-        reference.maximum(A, X_cF, order_t, out_nF, arg_nF, offset, accumulate)
+        X, out = array_of(X_cF), array_of(out_nF)
+        order_t = None if order_t is None else np.ascontiguousarray(order_t, dtype=np.int64)
+        _kernels.maximum(
+            A.indptr, A.indices, X, order_t, out, arg_nF.numpy(), offset, accumulate, A.threads, self.isa
+        )  # fmt: skip
 
     def maximum_adjoint(self, A, G_nF, arg_nF, dX_cF, offset: int = 0, accumulate=False) -> None:
         """dX_j = sum of the G_i with arg_i = offset + j, of each column."""
-        reference.maximum_adjoint(A, G_nF, arg_nF, dX_cF, offset, accumulate)
+        T, G, dX = A.transposed(), array_of(G_nF), array_of(dX_cF)
+        _kernels.maximum_adjoint(
+            T.indptr, T.indices, G, arg_nF.numpy(), dX, offset, accumulate, A.threads, self.isa
+        )  # fmt: skip
 
 
 class NullEdges:

@@ -30,6 +30,8 @@ PYBIND11_MODULE(_kernels, m) {
     define_panels(m);
     define_tiling(m);
     define_wire(m);
+    define_attention(m);
+    define_maximum(m);
     m.def(
         "instruction_sets",
         [] {

@@ -62,6 +62,32 @@ inline std::vector<int64_t> even(int64_t n, int64_t step) {
     return bounds;
 }
 
+// Row boundaries of chunks with nearly equal work, where a row costs its nonzeros + 4.
+inline std::vector<int64_t> balanced(const int64_t* indptr, int64_t n, int64_t chunks) {
+    chunks = std::max<int64_t>(1, std::min(chunks, n));
+    std::vector<int64_t> bounds(chunks + 1, n);
+    const int64_t total = indptr[n] + 4 * n;
+    bounds[0] = 0;
+    for (int64_t c = 1; c < chunks; ++c) {
+        const int64_t goal = total * c / chunks;
+        int64_t low = bounds[c - 1], high = n;
+        while (low < high) {
+            const int64_t mid = (low + high) / 2;
+            if (indptr[mid] + 4 * mid < goal)
+                low = mid + 1;
+            else
+                high = mid;
+        }
+        bounds[c] = low;
+    }
+    return bounds;
+}
+
+inline uint32_t drop_threshold(double rate) {
+    require(rate >= 0 && rate < 1, "dropout: the rate must be in [0, 1)");
+    return uint32_t(std::min(rate * 4294967296.0, 4294967295.0));
+}
+
 inline int64_t rows_a_chunk(int64_t width) {
     return std::max<int64_t>(64, (1 << 16) / std::max<int64_t>(width, 1) / 64 * 64);
 }
@@ -71,3 +97,7 @@ void define_dense(py::module_& m);
 void define_panels(py::module_& m);
 void define_tiling(py::module_& m);
 void define_wire(py::module_& m);
+void define_attention(py::module_& m);
+void define_attention2(py::module_& m);
+void define_edges(py::module_& m);
+void define_maximum(py::module_& m);

@@ -6,27 +6,6 @@
 
 namespace {
 
-// Row boundaries of chunks with nearly equal work, where a row costs its nonzeros + 4.
-std::vector<int64_t> balanced(const int64_t* indptr, int64_t n, int64_t chunks) {
-    chunks = std::max<int64_t>(1, std::min(chunks, n));
-    std::vector<int64_t> bounds(chunks + 1, n);
-    const int64_t total = indptr[n] + 4 * n;
-    bounds[0] = 0;
-    for (int64_t c = 1; c < chunks; ++c) {
-        const int64_t goal = total * c / chunks;
-        int64_t low = bounds[c - 1], high = n;
-        while (low < high) {
-            const int64_t mid = (low + high) / 2;
-            if (indptr[mid] + 4 * mid < goal)
-                low = mid + 1;
-            else
-                high = mid;
-        }
-        bounds[c] = low;
-    }
-    return bounds;
-}
-
 template <class SX, class SY, class I>
 void spmm(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<SX>& X,
           Array<SY>& Y, bool accumulate, const py::object& bias, bool relu, int threads, const std::string& isa_name,

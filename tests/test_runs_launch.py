@@ -58,6 +58,19 @@ def test_slurm_passes_the_cpus_of_a_task_on_and_ends_with_a_dead_rank(started):
     assert "#SBATCH --ntasks-per-node=4\n" in (ROOT / "runs/launch/slurm").read_text()
 
 
+def test_slurm_requeues_a_training_that_a_signal_stopped_and_no_other(tmp_path):
+    for code, requeues in ((0, False), (75, True), (3, False), (137, False)):
+        (tmp_path / "srun").write_text(f"#!/bin/sh\nexit {code}\n")
+        (tmp_path / "scontrol").write_text('#!/bin/sh\necho "$@"\n')
+        for name in ("srun", "scontrol"):
+            (tmp_path / name).chmod(0o755)
+        env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "SLURM_JOB_ID": "17"}
+        done = subprocess.run(
+            [ROOT / "runs/launch/slurm"], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stdout) == (code, "requeue 17\n" if requeues else "")
+
+
 @pytest.mark.parametrize("internal", ["--inside", "--one-host"])
 @pytest.mark.parametrize("outside", ["", "of this machine"])
 def test_with_hosts_changes_nothing_outside_its_namespaces(internal, outside):

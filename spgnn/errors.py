@@ -62,11 +62,11 @@ class NumericalError(SpgnnError):
 
 
 class StoppedError(SpgnnError):
-    """A training that a signal ended after a checkpoint, from which it can be continued."""
+    """A training that a signal ended, from whose checkpoint it can be continued; is_together: on all ranks at once."""
 
-    def __init__(self, message: str, exit_code: int = 75):
+    def __init__(self, message: str, exit_code: int = 75, is_together: bool = False):
         super().__init__(message)
-        self.exit_code = exit_code
+        self.exit_code, self.is_together = exit_code, is_together
 
 
 class WatchdogError(SpgnnError):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import click
 
 from ..config import TrainConfig
+from ..errors import StoppedError
 from .console import EpochLines, bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
 from .options import GRAPH_HELP, METHOD_HELP, MODEL_HELP, Sections, config_options, output_options
@@ -13,7 +16,7 @@ from .options import GRAPH_HELP, METHOD_HELP, MODEL_HELP, Sections, config_optio
 @click.command(cls=Sections, epilog=f"{GRAPH_HELP}\n{MODEL_HELP}\n{METHOD_HELP}")
 @config_options(TrainConfig)
 @output_options
-def train(graph: str, config: TrainConfig, as_json: bool) -> None:
+def train(graph: str, config: TrainConfig, as_json: bool) -> int:
     """Train a model on all nodes of GRAPH, in one process or on the ranks of mpirun or srun.
 
     \b
@@ -28,21 +31,39 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> None:
     --out DIR receives config.toml, env.json, metrics.jsonl, summary.json, checkpoints/ and predictions.npy, which
     is in original node order. SIGTERM, SIGUSR1 and Ctrl-C write a checkpoint after the epoch and stop.
     """
+    from ..experiment.stopping import StopSignals
+
+    with StopSignals() if config.out else nullcontext():  # from here on: torch and MPI take seconds to start
+        return _train(graph, config, as_json)
+
+
+def _train(graph: str, config: TrainConfig, as_json: bool) -> int:
+    """Train and return the exit code; that of a signal where one has stopped all ranks together."""
     from ..dist import world
+    from ..dist.launch import this_job
     from ..experiment import run
     from ..layers.registry import model_title
 
+    summary, code = None, 0
     with world() as comm, explaining():
         lines = EpochLines(config.epochs)
         if comm.rank == 0:
             after = f"; continues {config.resume}" if config.resume else ""
             say(f"{graph}: {model_title(config)}, {_ranks(comm.size)}{after}")
-        summary = run(graph, config, comm, report=lines if comm.rank == 0 else None, show=write_error)
+        try:
+            summary = run(graph, config, comm, report=lines if comm.rank == 0 else None, show=write_error)
+        except StoppedError as stop:
+            if not stop.is_together:
+                raise
+            code, message = stop.exit_code, str(stop)
         lines.end()
-        if comm.rank == 0 and as_json:
+        if comm.rank == 0 and summary is None:
+            say(message)
+        elif comm.rank == 0 and as_json:
             write_json(summary)
         elif comm.rank == 0:
             write(fields_table(f"{graph} on {_ranks(comm.size)}", _readable(summary, config)))
+    return this_job().leave(code) if code else 0
 
 
 def _ranks(size: int) -> str:

@@ -54,5 +54,7 @@ def stopped(number: int, epoch: int, out: str) -> StoppedError:
     """Return the error that ends a training on a signal."""
     code = INTERRUPTED if number == signal.SIGINT else REQUEUE
     return StoppedError(
-        f"stopped by {name_of_signal(number)} after epoch {epoch}; spgnn train --resume {out} continues the run", code
+        f"stopped by {name_of_signal(number)} after epoch {epoch}; spgnn train --resume {out} continues the run",
+        code,
+        is_together=True,
     )

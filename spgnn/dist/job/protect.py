@@ -86,6 +86,23 @@ class Job:
         self.launcher.abort(exit_code)
         os._exit(exit_code)
 
+    def leave(self, exit_code: int) -> int:
+        """Return the exit code of this rank where all ranks end together: that of rank 0, which leaves last; 0 elsewhere.
+
+        MPI is finalised, not aborted: a job that Slurm requeues would meet the files of an aborted one in shared memory.
+        Collective, after world().
+        """
+        MPI = sys.modules.get("mpi4py.MPI")
+        if self.launcher is None or MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
+            return exit_code
+        size = MPI.COMM_WORLD.size
+        MPI.Finalize()
+        if self.rank > 0:
+            return 0
+        if size > 1:
+            time.sleep(PATIENCE_S)  # srun -K ends the others when rank 0 leaves with its code
+        return exit_code
+
     def install_hooks(self) -> None:
         """End the job for errors outside spgnn.world() too, from now on: sys.excepthook and sys.exit."""
 

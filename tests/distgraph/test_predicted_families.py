@@ -12,7 +12,7 @@ from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
-from spgnn.layers import GCN, GIN, MLP, NGNN, SAGE, Layer, Stack
+from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
 from spgnn.partition import part_graph
 from spgnn.training import explain, train
 from spgnn.training.trainer import Trainer
@@ -55,6 +55,20 @@ class TwoWays(Layer):
         return (A @ H) @ self.W + A @ (H @ self.V)
 
 
+class Weighted(Layer):
+    """Attention by A.sddmm: S = softmax over each row of <q_i, k_j>, S V."""
+
+    operator, hops = "loops", 1
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W, self.Q, self.K = self.weight(f_in, f_out), self.weight(f_in, 2), self.weight(f_in, 2)
+
+    def forward(self, A, H):
+        T = A.columns(H)
+        return A.sddmm(H @ self.Q, T @ self.K).softmax() @ (T @ self.W)
+
+
 def of(first, second, **options):
     return lambda: Stack(first(6, 5), second(5, 4), GCN(4, 3), **options)
 
@@ -69,9 +83,18 @@ PRUNED = {
     "mlp last": lambda: Stack(SAGE(6, 5, act="relu"), MLP(5, 3)),
     "its own rows and its neighbours'": of(Averaged, Averaged),
     "two products of one hop": of(TwoWays, TwoWays),
+    "attention of its own": of(Weighted, Weighted),
+    "gat": of(lambda f, c: GAT(f, c, 1, act="elu"), lambda f, c: GAT(f, c, 2, attention="v2")),
+    "maximum": of(lambda f, c: SAGE(f, c, "max", act="relu"), lambda f, c: SAGE(f, c, "max")),
+    "dropout on X": of(lambda f, c: SAGE(f, c, act="relu"), GCN, dropout=0.5),
 }
+OTHERS = ("attention of its own", "gat", "maximum", "dropout on X")  # compared with the dense model elsewhere
 WHOLE = {
     "two hops": (of(TwoHops, TwoHops), "layer 1, TwoHops, declares no hops and may read any rows"),
+    "mixhop": (of(MixHop, MixHop), "layer 1, MixHop, reads rows that are 2 hops away"),
+    "sgc": (lambda: Stack(SGC(6, 3)), "layer 1, SGC, reads rows that are 2 hops away"),
+    "appnp": (lambda: Stack(MLP(6, 3), APPNP(3, 4)), "layer 2, APPNP, reads rows that are 4 hops away"),
+    "gcnii": (lambda: Stack(MLP(6, 5), GCNII(5, 3), MLP(5, 3)), "layer 2, GCNII, reads rows that are 3 hops away"),
     "jump": (
         lambda: Stack(GCN(6, 5), SAGE(5, 4), MLP(9, 3), jump="cat"),
         "the last layer reads the rows of all layers",
@@ -120,7 +143,7 @@ def test_nothing_is_cached_with_keep_off(comm, name):
 
 
 @parallel([1, 3, 4], mpi=[])
-@pytest.mark.parametrize("name", PRUNED)
+@pytest.mark.parametrize("name", [name for name in PRUNED if name not in OTHERS])
 def test_gradients_of_pruned_steps_are_the_dense_ones(comm, name):
     for sparse in some(comm, (False, True) if name != "two products of one hop" else (False,)):
         graph = random_graph(use="directed", train_every=7, sparse=sparse)

@@ -88,24 +88,6 @@ def test_measure_predicts_the_bytes_that_it_sends(comm):
     assert comm.all_reduce(sent)[0] == report.bytes_per_epoch > 0
 
 
-@parallel([1, 3, 4], mpi=[])
-@pytest.mark.parametrize("model", ["v1", "dropout", "dropout, v2"])
-def test_so_it_is_where_steps_compute_the_rows_that_reach_a_training_node(comm, model):
-    graph = random_graph(n=24, edges=50, use="directed", train_every=6)
-    trainer = is_the_dense_one(comm, MODELS[model], graph, prune="always", scheme="cover")
-    assert trainer.steps.rows.is_pruned and comm.traffic.sent_bytes(label="layer 1 forward").sum() == 0
-
-
-@parallel([3, 4], mpi=[])
-def test_measure_predicts_the_bytes_that_it_sends(comm):
-    graph, c = random_graph(n=24, edges=70), 2 if comm.size == 4 else 1
-    trainer = is_the_dense_one(comm, MODELS["H travels"], graph, scheme="cover")
-    part = part_graph(graph, comm.size // c, method="random")
-    report = measure(graph, part, "cover", model=MODELS["H travels"](), itemsize=8, replication=c)
-    sent = np.array([trainer.steps.sent_bytes()])  # as it was counted
-    assert comm.all_reduce(sent)[0] == report.bytes_per_epoch > 0
-
-
 def test_heads_that_do_not_divide_the_width_are_refused():
     with pytest.raises(UsageError, match="heads = 3 do not divide f_out = 8"):
         GAT(6, 8, 3)

@@ -135,11 +135,11 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
     """
     c, cached, is_sparse = 1 if A.row_sum is None else A.row_sum.comm.size, A.kept, isinstance(X, SparseRows)
     nnz = lambda S: S.csr.nnz if is_sparse and S is not None else None
-    first = None if step is None else step.layers[0].kept
+    first = step.layers[0].kept if step is not None and step.is_kept else None
     powers = _power_nnz(A) if is_sparse else ()
     return Setting(
         rows=rows_of(A),
-        steps=() if step is None else tuple(rows_of(layer) for layer in step.layers),
+        steps=() if step is None else _rows_of_steps(step),
         features=X.shape[1],
         dtype=A.dtype,
         wires=tuple(wire.name for wire in A.layout.wires),
@@ -165,10 +165,14 @@ def _power_nnz(A: DistSpMM) -> tuple[tuple[int, int], ...]:
     return tuple((power, S.csr.nnz) for name, power, S in found if name == A.name and power > 1 and S is not None)
 
 
+def _rows_of_steps(step) -> tuple[RankRows, ...]:
+    first, *others = step.layers
+    rows = RankRows(len(first.selected), first.m) if step.is_kept else rows_of(first)  # of a cached A X it takes rows
+    return (rows, *map(rows_of, others))
+
+
 def rows_of(A: DistSpMM) -> RankRows:
-    """Return the rows of an operator; of the first layer of a pruned step, which reads a cached A X, those that it takes."""
-    if A.selected is not None and A.kept is not None:
-        return RankRows(len(A.selected), A.m)
+    """Return the rows of an operator."""
     plans = [stage.plan for stage in A.stages]
     ghosts = () if A.plan is None else (A.plan.sent_rows, A.plan.g)
     return RankRows(A.n, A.m, tuple(plan.sent_rows for plan in plans), tuple(plan.g for plan in plans), ghosts)

@@ -68,7 +68,7 @@ class PrunedSpMM:
         operators: list | None = None,
         hops: Sequence[int] | None = None,
     ):
-        self.masks, self.full = masks, A
+        self.masks, self.full, self.is_kept = masks, A, is_kept
         operators, hops = operators or [A] * (len(masks) - 1), hops or [1] * (len(masks) - 1)
         self.pool, self.node_n = A.pool, A.node_n
         self.X = X if is_kept else _rows(X, masks[0])

@@ -99,6 +99,10 @@ class StepRows:
         whole = [self._whole(number) for number in range(1, len(hops) + 1)]
         self.A = PrunedSpMM(self.dgraph.A, self.dgraph.X, masks, self.run.layer(1).is_cached, whole, hops)
         self.X, self.rows, self.is_pruned = self.A.X, np.flatnonzero(self.train_n), True
+        first = self.A.layers[0]
+        is_read = any(product.is_cached for product in self.run.layer(1).products)
+        if is_read and not self.A.is_kept and first.fixed_input is not None:  # beside products that are not cached
+            first.fixed_input.make(first)
         for layer in self.run.layers:
             if any(product.rows == "ghosts" for product in layer.exchanges):
                 _ = self.layer(layer.number).ghost_plan  # made at set-up, so that its rows are known

@@ -79,7 +79,7 @@ def test_it_says_why_rows_are_not_pruned_and_why_a_product_is_not_kept():
     dropped = Stack(GCN(6, 9, act="relu"), GCN(9, 3), dropout=0.5)
     told = explain(dropped, distribute(graph, SelfCommunicator()), prune="never")
     assert not told.layers[0]["kept"] and told.rows == "all rows: prune = never"
-    assert "dropout acts on X" in told.layers[0]["why"]
+    assert "X changes by dropout alone" in told.layers[0]["why"]
     told = explain(stack(), distribute(graph, SelfCommunicator(), keep=False))
     assert "X may change" in told.layers[0]["why"]
 

@@ -146,8 +146,27 @@ def check_options(config: TrainConfig) -> None:
     for field in fields(config):
         takers = [name for name, family in FAMILIES.items() if field.name in family.options]
         if takers and config.model not in takers and getattr(config, field.name) != field.default:
-            flag = "--" + field.name.replace("_", "-")
-            raise UsageError(f"{flag} is an option of --model {', '.join(takers)}; omit it with --model {config.model}")
+            flag, few = "--" + field.name.replace("_", "-"), f"is an option of --model {' and '.join(takers)}"
+            what = few if len(takers) < 4 else "is no option of this family"
+            raise UsageError(f"{flag} {what}; omit it with --model {config.model}")
+    _check_values(config)
+
+
+def _check_values(config: TrainConfig) -> None:
+    """Raise UsageError for values of options that do not fit each other, in the words of the command line."""
+    has_hidden = config.layers > 1 or config.classifier
+    if config.model == "gat" and has_hidden and config.hidden % config.heads:
+        fit = max(k for k in range(1, config.heads) if config.hidden % k == 0)
+        raise UsageError(
+            f"--heads {config.heads} does not divide --hidden {config.hidden}; the next smaller that does is {fit}"
+        )
+    if config.model == "sage" and (config.aggregator, config.combine) == ("gcn", "cat"):
+        raise UsageError("--aggregator gcn has no product of a node's own row for --combine cat; use --combine add")
+    if config.jump != "none" and not has_hidden:
+        raise UsageError(f"--jump {config.jump} requires --layers 2 or more, or --classifier")
+    powers = config.powers or 2
+    if config.model == "mixhop" and has_hidden and config.hidden <= powers:
+        raise UsageError(f"--hidden {config.hidden} has no column for each of the {powers + 1} powers; raise --hidden")
 
 
 def model_title(config: TrainConfig) -> str:

@@ -58,6 +58,19 @@ def test_an_option_of_another_family_is_refused(plain):
         check_model(TrainConfig(model="plain", heads=4))
 
 
+@pytest.mark.parametrize("options, message", [
+    (dict(model="gat", hidden=20), "--heads 8 does not divide --hidden 20; the next smaller that does is 5"),
+    (dict(model="sage", aggregator="gcn", combine="cat"), "--aggregator gcn has no product .* use --combine add"),
+    (dict(model="gcn", layers=1, jump="cat"), "--jump cat requires --layers 2 or more, or --classifier"),
+    (dict(model="mixhop", hidden=2), "--hidden 2 has no column for each of the 3 powers; raise --hidden"),
+    (dict(model="sgc", hidden=32), "--hidden is no option of this family; omit it with --model sgc"),
+    (dict(model="gcn", teleport=0.2), "--teleport is an option of --model appnp and gcnii; omit it with --model gcn"),
+])  # fmt: skip
+def test_options_that_do_not_fit_the_family_or_each_other_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        check_model(TrainConfig(**options))
+
+
 def test_a_family_of_a_user_is_refused_under_a_built_in_name_or_with_an_option_that_no_model_has(plain):
     with pytest.raises(UsageError, match="family 'sage' is built in; choose another name"):
         spgnn.layers.family("sage", "hidden")

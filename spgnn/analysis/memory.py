@@ -105,7 +105,7 @@ def rank_memory(
     parts["operator"] = _operator(s, copies, nonzero)
     panels = copies * _panels(s, run, nonzero)
     if s.x_nnz is None:
-        parts["features"] = s.n * setting.features * itemsize * (2 if keeps_both(run) else 1)
+        parts["features"] = s.n * setting.features * itemsize * (2 if keeps_both(run) else 1) + ghost_features(s, run)
     else:
         # X, its transpose for the gradient or A X with its own, and what making that leaves.
         left = s.x_nnz if s.kept_nnz is None else s.kept_nnz
@@ -172,6 +172,12 @@ def reads_ghosts(run: DryRun) -> set[str]:
     """Return the passes that read cached ghost rows of X, of which pruned steps have their own."""
     passes = {product.pass_name for product in run.products if product.rows == "cached ghosts"}
     return passes if run.setting.steps else set(sorted(passes)[:1])
+
+
+def ghost_features(sizes: RankSizes, run: DryRun) -> int:
+    """Return the bytes of the ghost rows of X where they are cached: of steps, and of evaluations of all rows."""
+    caches = any(product.rows == "cached ghosts" for product in run.products)
+    return sizes.g * run.setting.features * run.setting.dtype.itemsize if caches else 0
 
 
 def step_features(sizes: RankSizes, run: DryRun, nonzero: int) -> int:

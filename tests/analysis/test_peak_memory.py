@@ -40,6 +40,11 @@ def test_the_parts_add_up_and_the_largest_is_named():
     assert wide.largest == "activations and exchange buffers"
 
 
+def test_cached_ghost_rows_of_x_are_features():
+    plain, dropped = (memory(chain={"dropout": rate}).parts["features"] for rate in (0.0, 0.5))
+    assert plain == 3000 * 64 * 4 and dropped == 2 * 3000 * 64 * 4 + 500 * 64 * 4  # dropout reads X too
+
+
 @pytest.mark.parametrize("field", ["n", "own_nnz", "ghost_nnz", "g", "s", "sender_nnz"])
 def test_every_size_of_a_rank_takes_memory(field):
     more = replace(SIZES, **{field: 50 * getattr(SIZES, field) + 50_000})

@@ -23,6 +23,7 @@ struct EdgeDrop {
 
 // Nonzeros in a block at most, and the bytes that their rows may have together: a block stays in L1.
 static constexpr int64_t BLOCK_MOST = 64, BLOCK_BYTES = 16 << 10, BLOCK_LEAST = 8;
+static constexpr int64_t BLOCK_REST = 16;  // entries after a block that a whole vector may read
 
 // Bytes of rows that are prefetched, as in rows.h, and nonzeros that indices are prefetched ahead of these.
 static constexpr int64_t EDGE_AHEAD_BYTES = 12 << 10, EDGE_AHEAD_MOST = 64, INDEX_AHEAD = 512;
@@ -32,6 +33,12 @@ inline int64_t padded_heads(int64_t K) {
     int64_t padded = 1;
     while (padded < K) padded *= 2;
     return padded;
+}
+
+inline uint32_t bits_of(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
 }
 
 // Arrays of one call, aligned to a cache line.
@@ -142,5 +149,28 @@ struct AttendAdjoint {
     T *dX, *dright;
     T slope;
     EdgeDrop drop;  // its rows are the columns here
+    bool accumulate;
+};
+
+// What a call of attend2 is given: sums.X is right, which with left (n, K D) makes the scores.
+template <class SX>
+struct Attend2 {
+    typedef typename Compute<SX>::type T;
+    Attend<SX> sums;
+    const SX* left;
+    const T* a;
+};
+
+// The gradient of left and a in a pass over rows of A, or of right in one over those of A'.
+template <class SX>
+struct Attend2Adjoint {
+    typedef typename Compute<SX>::type T;
+    Pattern A;
+    int64_t K, width;
+    const SX *right, *left, *G;
+    const T *a, *L, *D;
+    T* out;
+    T slope;
+    EdgeDrop drop;  // rows and columns of A, not of A'
     bool accumulate;
 };

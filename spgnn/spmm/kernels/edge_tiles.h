@@ -3,23 +3,38 @@
 
 #include "edge_math.h"
 
-// Columns of nonzeros [first, first + n), and of those `ahead` later, which are to be prefetched.
-template <class I>
-static inline void take_as(const I* __restrict all, int64_t nnz, int64_t first, int64_t n, int64_t ahead,
-                           int64_t* __restrict here, int64_t* __restrict later) {
-    for (int64_t e = 0; e < n; e += 64 / int64_t(sizeof(I))) __builtin_prefetch(all + first + ahead + INDEX_AHEAD + e);
-    for (int64_t e = 0; e < n; ++e) here[e] = int64_t(all[first + e]);
-    const int64_t known = std::max<int64_t>(0, std::min(n, nnz - ahead - first));
-    for (int64_t e = 0; e < known; ++e) later[e] = int64_t(all[first + ahead + e]);
-    for (int64_t e = known; e < n; ++e) later[e] = here[e];
+// One block: columns of its nonzeros, their rows of a matrix, and rows that are prefetched meanwhile.
+template <class SX>
+struct EdgeBlock {
+    int64_t here[BLOCK_MOST + BLOCK_REST];
+    const SX *rows[BLOCK_MOST], *later[BLOCK_MOST];
+};
+
+// Nonzeros [first, first + n) of A, whose rows of X have `width` columns; entries of `small`, `wide` of them a column,
+// are prefetched with the rows of nonzeros `ahead` later. In one plain loop: rows are short.
+template <class I, class SX, class T>
+static inline void take_as(const I* all, int64_t nnz, int64_t first, int64_t n, int64_t ahead, const SX* X,
+                           int64_t width, const T* small, int64_t wide, EdgeBlock<SX>& block) {
+    __builtin_prefetch(all + first + ahead + INDEX_AHEAD);
+    for (int64_t e = 0; e < n; ++e) {
+        const int64_t j = int64_t(all[first + e]), next = int64_t(all[std::min(first + e + ahead, nnz - 1)]);
+        block.here[e] = j;
+        block.rows[e] = X + j * width;
+        block.later[e] = X + next * width;
+        __builtin_prefetch(small + next * wide);
+        if (wide * sizeof(T) > 64) __builtin_prefetch(small + next * wide + wide - 1);
+    }
+    const int64_t last = n ? block.here[n - 1] : 0;
+    for (int64_t e = n; e < n + BLOCK_REST; ++e) block.here[e] = last;  // whole vectors are loaded
 }
 
-static inline void take_indices(const Pattern& A, int64_t first, int64_t n, int64_t ahead, int64_t* here,
-                                int64_t* later) {
+template <class SX, class T>
+static inline void take_block(const Pattern& A, int64_t first, int64_t n, int64_t ahead, const SX* X, int64_t width,
+                              const T* small, int64_t wide, EdgeBlock<SX>& block) {
     if (A.is_wide)
-        take_as(static_cast<const int64_t*>(A.indices), A.nnz, first, n, ahead, here, later);
+        take_as(static_cast<const int64_t*>(A.indices), A.nnz, first, n, ahead, X, width, small, wide, block);
     else
-        take_as(static_cast<const int32_t*>(A.indices), A.nnz, first, n, ahead, here, later);
+        take_as(static_cast<const int32_t*>(A.indices), A.nnz, first, n, ahead, X, width, small, wide, block);
 }
 
 // Prefetch a tile of a row: NV - 1 vectors and the one at to_last.
@@ -40,56 +55,44 @@ static inline int64_t edges_a_block(int64_t row_bytes) {
     return std::min(BLOCK_MOST, std::max(BLOCK_LEAST, BLOCK_BYTES / std::max<int64_t>(row_bytes, 1) / 8 * 8));
 }
 
-// mask[e, h] = scale, or 0 where it is dropped; bits: of each nonzero.
-template <int KT, class T>
-static inline void fill_mask(Heads<KT> h, const EdgeDrop& drop, const uint64_t* bits, int64_t n, T* __restrict mask) {
+template <int N>
+struct Words {
+    typedef uint32_t reg __attribute__((vector_size(4 * N)));
+    static inline __attribute__((always_inline)) reg mixed(reg x) {  // mix32
+        x ^= x >> 16;
+        x *= 0x7feb352du;
+        x ^= x >> 15;
+        x *= 0x846ca68bu;
+        return x ^ (x >> 16);
+    }
+};
+
+// mask[e, h] = scale, or 0 where it is dropped; hash(e): of nonzero e. Vectors of all heads of a nonzero.
+template <int KT, class T, class Hash>
+static inline __attribute__((always_inline)) void fill_mask(Heads<KT> h, const EdgeDrop& drop, int64_t n, T* mask,
+                                                            const Hash& hash) {
     const T scale = T(drop.scale);
     const uint32_t threshold = drop.threshold;
-    for (int64_t e = 0; e < n; ++e) {
-        const uint32_t low = uint32_t(bits[e]), high = uint32_t(bits[e] >> 32);
-        for (int64_t k = 0; k < h.stride(); ++k)
-            mask[e * h.stride() + k] = drop_bits(low, high, uint32_t(k)) >= threshold ? scale : T(0);
-    }
-    fill_rest(h, n, mask, T(0));
-}
-
-// CHUNK bytes at p, again and again.
-template <class V, int CHUNK>
-static inline __attribute__((always_inline)) typename V::reg spread_bytes(const void* p) {
-    constexpr int BYTES = sizeof(typename V::reg);
-    if constexpr (CHUNK >= BYTES) {
-        typename V::reg v;
-        std::memcpy(&v, p, BYTES);
-        return v;
-    } else if constexpr (CHUNK == 4 || CHUNK == 8) {
-        typedef std::conditional_t<CHUNK == 4, int32_t, int64_t> word;
-        typedef word words __attribute__((vector_size(BYTES)));
-        word x;
-        std::memcpy(&x, p, CHUNK);
-        return (typename V::reg)(x - words{});
+    if constexpr (sizeof(T) == 4 && KT >= 4) {
+        typedef typename Words<KT>::reg words;
+        const uint32_t kept = bits_of(float(scale));
+        words heads;
+        for (int k = 0; k < KT; ++k) heads[k] = uint32_t(k) * 0x9e3779b9u;
+        for (int64_t e = 0; e < n; ++e) {
+            const uint64_t bits = hash(e);
+            const words x = Words<KT>::mixed(Words<KT>::mixed(heads + uint32_t(bits)) ^ uint32_t(bits >> 32));
+            const words values = (words)(x >= threshold) & kept;
+            std::memcpy(mask + e * KT, &values, sizeof values);
+        }
     } else {
-#if SPGNN_BYTES >= 64
-        if constexpr (BYTES == 64 && CHUNK == 16)
-            return (typename V::reg)_mm512_maskz_broadcast_f32x4(0xffff, _mm_loadu_ps(static_cast<const float*>(p)));
-        if constexpr (BYTES == 64 && CHUNK == 32)
-            return (typename V::reg)_mm512_maskz_broadcast_f32x8(0xffff, _mm256_loadu_ps(static_cast<const float*>(p)));
-#endif
-#if SPGNN_BYTES >= 32
-        if constexpr (BYTES == 32) return (typename V::reg)_mm256_broadcast_ps(static_cast<const __m128*>(p));
-#endif
-        __builtin_unreachable();
+        for (int64_t e = 0; e < n; ++e) {
+            const uint64_t bits = hash(e);
+            asm("" ::: "memory");  // in vectors it would be slower
+            for (int64_t k = 0; k < h.K(); ++k)
+                mask[e * h.stride() + k] =
+                    drop_bits(uint32_t(bits), uint32_t(bits >> 32), uint32_t(k)) >= threshold ? scale : T(0);
+        }
     }
-}
-
-// The weights of the heads of columns [column, column + V::count).
-template <class V, int K, class T>
-static inline __attribute__((always_inline)) typename V::reg of_columns(const T* heads, int64_t column) {
-    if constexpr (K < V::count)
-        return spread_bytes<V, K * sizeof(T)>(heads);
-    else if constexpr (K == V::count)
-        return V::load(heads);
-    else
-        return V::load(heads + column % K);
 }
 
 // y (+ y2) = y before + sum over the block of weight times row; before, after null: 1.

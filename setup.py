@@ -22,7 +22,18 @@ setup(
             "spgnn.spmm.kernels._kernels",
             [
                 f"spgnn/spmm/kernels/{name}.cpp"
-                for name in ("kernels", "spmm", "dense", "panels", "tiles", "wire", "attention", "maximum")
+                for name in (
+                    "kernels",
+                    "spmm",
+                    "dense",
+                    "panels",
+                    "tiles",
+                    "wire",
+                    "attention",
+                    "attention2",
+                    "edges",
+                    "maximum",
+                )
             ],
             depends=[
                 f"spgnn/spmm/kernels/{name}.h"
@@ -41,6 +52,8 @@ setup(
                     "edge_math",
                     "edge_tiles",
                     "attention",
+                    "attention2",
+                    "edges",
                     "maximum",
                 )
             ],

@@ -148,6 +148,34 @@ def test_float32_and_bfloat16_equal_the_loop_in_float64_for_any_number_of_thread
         torch.testing.assert_close(one.double(), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("K", "D"), [*SHAPES, (1, 40), (2, 32), (8, 16), (1, 300)])
+def test_v2_in_float32_and_bfloat16_equals_the_loop_in_float64_for_any_number_of_threads(isa, K, D, dtype):
+    A, _, _ = blocks(n=80, c=90)
+    (n, c), drop = A.shape, edge_drop(A)
+    right, left, G = (random(*shape).to(dtype) for shape in ((c, K * D), (n, K * D), (n, K * D)))
+    a, dots = random(K * D, seed=3).float() / D, random(n, K).float()
+    sums = AttentionSums.empty(BufferPool(), n, K, D, torch.float64, plus=False)
+    wide = [x.double() for x in (right, left, a, G, dots)]
+    reference.attend2(A, *wide[:3], sums, 0.2, drop, False)
+    sums.finish()
+    expected = reference.attend2_both(A, *wide[:4], sums.top_nK, wide[4], 0.2, drop)
+    results = []
+    for A.threads in (1, 2):
+        A.transposed().threads = A.threads
+        of = AttentionSums.empty(BufferPool(), n, K, D, torch.float32, plus=False)
+        HOST.attend2(A, right, left, a, of, 0.2, drop, finish=True)
+        dleft, da, dright = (torch.full(x.shape, torch.nan) for x in expected)
+        given = (G, sums.top_nK.float(), dots)
+        HOST.attend2_rows(A, right, left, a, *given, dleft, da, 0.2, drop)
+        HOST.attend2_columns(A, right, left, a, *given, dright, 0.2, drop)
+        results.append([of.Z_nKD, of.top_nK, dleft, da, dright])
+    for one, two, wanted in zip(*results, [sums.Z_nKD, sums.top_nK, *expected]):
+        assert torch.equal(one, two)
+        scale = max(1.0, wanted.abs().max().item())
+        torch.testing.assert_close(one.double() / scale, wanted / scale, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("K", [1, 3, 8])
 def test_a_score_that_is_not_a_number_makes_its_row_so_and_no_other(isa, K):
     A, _, _ = blocks()

@@ -10,7 +10,7 @@ from spgnn.spmm.kernels.backend import HOST
 
 
 @pytest.mark.parametrize(("K", "D"), SHAPES)
-def test_products_for_each_head_and_their_adjoints_pass_the_dot_test(K, D):
+def test_products_for_each_head_and_their_adjoints_pass_the_dot_test(isa, K, D):  # noqa: F811
     A, _, _ = blocks()
     (n, c), E = A.shape, len(A.indices)
     values, U, V = random(E, K), random(n, K * D), random(c, K * D)
@@ -40,7 +40,7 @@ def test_products_for_each_head_and_their_adjoints_pass_the_dot_test(K, D):
 
 
 @pytest.mark.parametrize("K", [1, 2, 3, 4, 8, 16, 20])
-def test_softmax_of_rows_over_two_blocks_and_its_gradient_are_those_of_torch(K):
+def test_softmax_of_rows_over_two_blocks_and_its_gradient_are_those_of_torch(isa, K):  # noqa: F811
     whole, own, ghosts = blocks()
     n = whole.shape[0]
     e = [3 * random(len(A.indices), K).requires_grad_() for A in (own, ghosts)]

@@ -9,12 +9,10 @@ set. Results do not depend on the number of threads, A.threads.
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from . import _kernels
-from . import edge_reference as reference
 from .attention_sums import AttentionSums, EdgeDrop
-from .buffers import array_of
+from .buffers import arrays
 
 
 class HostAttention:
@@ -78,9 +76,13 @@ class HostAttention:
         accumulate=False, finish=False,
     ) -> None:  # fmt: skip
         """As attend with e_ij = <a, lrelu(left_i + right_j)> of each head and X = right; sums without plus (GAT v2)."""
-        reference.attend2(A, right_cKD, left_nKD, a_KD, sums, slope, drop, accumulate)
-        if finish:
-            sums.finish()
+        right, left, a, Z, top, total = arrays(
+            right_cKD, left_nKD, a_KD, sums.Z_nKD, sums.top_nK, sums.sum_nK
+        )  # fmt: skip
+        _kernels.attend2(
+            A.indptr, A.indices, right, left, a, Z, top, total, slope, _of_edges(drop), accumulate, finish, A.threads,
+            self.isa,
+        )  # fmt: skip
 
     def attend2_rows(
         self, A, right_cKD, left_nKD, a_KD, G_nKD, L_nK, D_nK, dleft_nKD, da_KD, slope: float,
@@ -90,25 +92,26 @@ class HostAttention:
 
         de_ij = alpha_ij (mask_ij <G_i, right_j> - D_i), D_i = <G_i, Z_i> (see `head_dots`), alpha_ij = exp(e_ij - L_i).
         """
-        dleft, da, _ = reference.attend2_both(A, right_cKD, left_nKD, a_KD, G_nKD, L_nK, D_nK, slope, drop)
-        _give(dleft_nKD, dleft, accumulate)
-        _give(da_KD, da, accumulate)
+        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, L_nK, D_nK, dleft_nKD, da_KD)
+        _kernels.attend2_adjoint(
+            A.indptr, A.indices, False, *given, slope, _of_edges(drop), accumulate, A.threads, self.isa
+        )  # fmt: skip
 
     def attend2_columns(
         self, A, right_cKD, left_nKD, a_KD, G_nKD, L_nK, D_nK, dright_cKD, slope: float,
         drop: EdgeDrop | None = None, accumulate=False,
     ) -> None:  # fmt: skip
         """dright_j = sum_i alpha_ij mask_ij G_i + a de_ij lrelu'(left_i + right_j), in one pass over A'."""
-        _, _, dright = reference.attend2_both(A, right_cKD, left_nKD, a_KD, G_nKD, L_nK, D_nK, slope, drop)
-        _give(dright_cKD, dright, accumulate)
+        transposed = A.transposed()
+        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, L_nK, D_nK, dright_cKD)
+        _kernels.attend2_adjoint(
+            transposed.indptr, transposed.indices, True, *given, None, slope, _of_edges(drop), accumulate, A.threads,
+            self.isa,
+        )  # fmt: skip
 
     def head_dots(self, U_nKD, V_nKD, out_nK, threads: int = 0) -> None:
         """out_i = <U_i, V_i> of each head."""
         _kernels.head_dots(*arrays(U_nKD, V_nKD, out_nK), threads, self.isa)
-
-
-def _give(out, result, accumulate) -> None:
-    out.copy_(out + result if accumulate else result)
 
 
 def _of_edges(drop: EdgeDrop | None) -> tuple | None:
@@ -117,8 +120,3 @@ def _of_edges(drop: EdgeDrop | None) -> tuple | None:
         return None
     ids = (np.ascontiguousarray(ids, dtype=np.int64) for ids in (drop.ids_n, drop.ids_c))
     return drop.key, drop.rate, *ids
-
-
-def arrays(*tensors: torch.Tensor | None) -> list:
-    """Return the arrays over the memory of tensors, None for None."""
-    return [None if x is None else array_of(x) for x in tensors]

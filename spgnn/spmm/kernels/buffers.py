@@ -28,6 +28,11 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
     return tensor.view(torch.int16).numpy().view(np.uint16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
+def arrays(*tensors: torch.Tensor | None) -> list:
+    """Return the arrays over the memory of tensors, None for None."""
+    return [None if x is None else array_of(x) for x in tensors]
+
+
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the type of weights, sums and loss for matrices of a type: float32 for bfloat16."""
     return torch.float32 if dtype == torch.bfloat16 else dtype

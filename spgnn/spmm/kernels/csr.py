@@ -66,20 +66,23 @@ class LocalCSR:
             )
         return self._transposed
 
+    def transposed_places(self) -> np.ndarray:
+        """Return the place in A of each nonzero of A', (nnz,) int64."""
+        if self._order is None:
+            places = sp.csr_array((np.arange(self.nnz), self.indices, self.indptr), shape=self.shape).T.tocsr().data
+            self._order = places.astype(np.int64, copy=False)
+        return self._order
+
     def with_weights(self, weights: np.ndarray | torch.Tensor, upload: Callable = lambda order: order) -> LocalCSR:
         """Return the same pattern with other weights (nnz,); the order of the transpose is not found again.
 
         Args: upload  for weights of a device: brings the order there.
         """
-        pattern = self.transposed()
-        if self._order is None:
-            self._order = (
-                sp.csr_array((np.arange(self.nnz), self.indices, self.indptr), shape=self.shape).T.tocsr().data
-            )
+        pattern, order = self.transposed(), self.transposed_places()
         other = copy(self)
         other.weights, other.panels = weights, None
         other._transposed = copy(pattern)
-        other._transposed.weights, other._transposed.panels = weights[upload(self._order)], None
+        other._transposed.weights, other._transposed.panels = weights[upload(order)], None
         other._transposed._transposed = other
         return other
 

@@ -174,3 +174,24 @@ struct Attend2Adjoint {
     EdgeDrop drop;  // rows and columns of A, not of A'
     bool accumulate;
 };
+
+// What the loops of edges.h are given; null: not used.
+template <class T>
+struct EdgeMatrices {
+    Pattern A;
+    int64_t K, width;
+    const T *U, *X;         // of rows, of columns
+    const T* values;        // (nnz, K)
+    const int64_t* places;  // of the nonzeros in values; null: in order
+    T* out;
+    bool accumulate;
+};
+
+template <class T>
+struct EdgeValues {
+    Pattern A;
+    int64_t K;
+    const T *values, *more, *L;  // (nnz, K) twice, (n, K)
+    T *out, *top, *sum;
+    bool accumulate;
+};

@@ -8,12 +8,10 @@ type. Outputs are written, or added to where accumulate is set. Results do not d
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from ...errors import UsageError
 from . import _kernels
-from . import edge_reference as reference
-from .buffers import array_of
+from .buffers import array_of, arrays
 
 
 class HostEdges:
@@ -23,32 +21,34 @@ class HostEdges:
 
     def sddmm(self, A, U_nKD, V_cKD, out_EK) -> None:
         """out_ij = <U_i, V_j> of each head. Adjoint: dU = spmm_heads(A, dout, V), dV = spmm_heads(A, dout, U, transpose)."""
-        out_EK.copy_(reference.sddmm(A, U_nKD.to(out_EK.dtype), V_cKD.to(out_EK.dtype), out_EK.shape[1]))
+        U, V = (x.to(out_EK.dtype) for x in (U_nKD, V_cKD))
+        self._matrices(0, A, out_EK.shape[1], U, V, None, None, out_EK)
 
     def edge_add(self, A, left_nK, right_cK, out_EK) -> None:
         """out_ij = left_i + right_j. Adjoint: spmm_heads(A, dout, None), once with transpose."""
-        row, column = reference.ends(A)
-        torch.add(left_nK[row], right_cK[column], out=out_EK)
+        self._matrices(1, A, out_EK.shape[1], left_nK, right_cK, None, None, out_EK)
 
     def softmax_sums(self, A, e_EK, top_nK, sum_nK, accumulate=False) -> None:
         """top_i = max_j e_ij, sum_i = sum_j exp(e_ij - top_i); L = top + ln sum."""
-        reference.softmax_sums(A, e_EK, top_nK, sum_nK, accumulate)
+        self._values(0, A, e_EK, top=top_nK, sum=sum_nK, accumulate=accumulate)
 
     def row_softmax(self, A, e_EK, L_nK, out_EK) -> None:
         """out_ij = exp(e_ij - L_i)."""
-        torch.exp(e_EK - L_nK[reference.ends(A)[0]], out=out_EK)
+        self._values(1, A, e_EK, L=L_nK, out=out_EK)
 
     def row_dots(self, A, U_EK, V_EK, out_nK, accumulate=False) -> None:
         """out_i = sum_j U_ij V_ij."""
-        reference.spmm_heads(A, U_EK * V_EK, None, out_nK, accumulate, False)
+        self._values(3, A, U_EK, V_EK, out=out_nK, accumulate=accumulate)
 
     def row_softmax_adjoint(self, A, alpha_EK, dalpha_EK, D_nK, out_EK) -> None:
         """out_ij = alpha_ij (dalpha_ij - D_i), D of row_dots(alpha, dalpha) over all nonzeros of a row."""
-        torch.mul(alpha_EK, dalpha_EK - D_nK[reference.ends(A)[0]], out=out_EK)
+        self._values(2, A, alpha_EK, dalpha_EK, D_nK, out_EK)
 
     def spmm_heads(self, A, values_EK, X_cKD, out_nKD, accumulate=False, transpose=False) -> None:
         """out_i = sum_j values_ij X_j of each head; transpose: out_j = sum_i values_ij X_i; X None: ones, D = 1."""
-        reference.spmm_heads(A, values_EK, X_cKD, out_nKD, accumulate, transpose)
+        X = None if X_cKD is None else X_cKD.to(out_nKD.dtype)
+        of, places = (A.transposed(), A.transposed_places()) if transpose else (A, None)
+        self._matrices(2, of, values_EK.shape[1], None, X, values_EK, places, out_nKD, accumulate)
 
     def maximum(self, A, X_cF, order_t, out_nF, arg_nF, offset: int = 0, accumulate=False) -> None:
         """out_i = max_j X_j of each column and arg_i = offset + j, where it is; 0 and -1 for an empty row.
@@ -70,6 +70,18 @@ class HostEdges:
         _kernels.maximum_adjoint(
             T.indptr, T.indices, G, arg_nF.numpy(), dX, offset, accumulate, A.threads, self.isa
         )  # fmt: skip
+
+    def _matrices(self, op: int, A, K: int, U, X, values, places, out, accumulate=False) -> None:
+        """Inner products (0), sums (1) or weighted sums (2) of the rows at the ends of nonzeros."""
+        U, X, values, out = arrays(U, X, values, out)
+        _kernels.edge_matrices(
+            op, A.indptr, A.indices, K, A.shape[1], U, X, values, places, out, accumulate, A.threads, self.isa
+        )  # fmt: skip
+
+    def _values(self, op: int, A, values, more=None, L=None, out=None, top=None, sum=None, accumulate=False) -> None:
+        """Softmax over the nonzeros of each row: sums (0), shares (1), their adjoint (2), inner products (3)."""
+        given = arrays(values, more, L, out, top, sum)
+        _kernels.edge_values(op, A.indptr, A.indices, *given, accumulate, A.threads, self.isa)
 
 
 class NullEdges:

@@ -31,6 +31,8 @@ PYBIND11_MODULE(_kernels, m) {
     define_tiling(m);
     define_wire(m);
     define_attention(m);
+    define_attention2(m);
+    define_edges(m);
     define_maximum(m);
     m.def(
         "instruction_sets",

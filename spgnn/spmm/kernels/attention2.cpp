@@ -35,19 +35,28 @@ void attend2(const Array<int64_t>& indptr, const Array<I>& indices, const Array<
 template <class SX, class I>
 void attend2_adjoint(const Array<int64_t>& indptr, const Array<I>& indices, bool transposed, const Array<SX>& right,
                      const Array<SX>& left, const Array<typename Compute<SX>::type>& a, const Array<SX>& G,
-                     const Array<typename Compute<SX>::type>& L, const Array<typename Compute<SX>::type>& D,
-                     Array<typename Compute<SX>::type>& out, const py::object& da, double slope, const py::object& drop,
-                     bool accumulate, int threads, const std::string& isa_name) {
+                     const Array<typename Compute<SX>::type>& record, Array<typename Compute<SX>::type>& out,
+                     const py::object& da, double slope, const py::object& drop, bool accumulate, int threads,
+                     const std::string& isa_name) {
     typedef typename Compute<SX>::type T;
     const Pattern A = pattern_of(indptr, indices);
-    const int64_t n = left.shape(0), c = right.shape(0), K = L.shape(1), width = right.shape(1);
+    const int64_t n = left.shape(0), c = right.shape(0), K = record.shape(1) / 2, width = right.shape(1);
     require(K > 0 && width % K == 0, "attend2: columns must be a multiple of the heads");
     require(A.n == (transposed ? c : n) && has_shape(left, n, width) && has_shape(right, c, width) && a.ndim() == 1 &&
-                a.shape(0) == width && has_shape(G, n, width) && has_shape(L, n, K) && has_shape(D, n, K) &&
+                a.shape(0) == width && has_shape(G, n, width) && has_shape(record, n, 2 * K) &&
                 has_shape(out, A.n, width),
-            "attend2: right (c, K D), left and G (n, K D), a (K D), L and D (n, K), out as left or right");
-    const Attend2Adjoint<SX> p{A,         K,        width,    right.data(),       left.data(), G.data(),
-                               a.data(),  L.data(), D.data(), out.mutable_data(), T(slope),    edge_drop(drop, n, c),
+            "attend2: right (c, K D), left and G (n, K D), a (K D), record (n, 2 K), out as left or right");
+    const Attend2Adjoint<SX> p{A,
+                               K,
+                               width,
+                               right.data(),
+                               left.data(),
+                               G.data(),
+                               a.data(),
+                               record.data(),
+                               out.mutable_data(),
+                               T(slope),
+                               edge_drop(drop, n, c),
                                accumulate};
     T* gradient = nullptr;
     if (!transposed) {
@@ -86,9 +95,8 @@ void define(py::module_& m) {
           py::arg("accumulate"), py::arg("finish"), py::arg("threads") = 0, py::arg("isa") = "");
     m.def("attend2_adjoint", &attend2_adjoint<SX, I>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
           py::arg("transposed"), py::arg("right").noconvert(), py::arg("left").noconvert(), py::arg("a").noconvert(),
-          py::arg("G").noconvert(), py::arg("L").noconvert(), py::arg("D").noconvert(), py::arg("out").noconvert(),
-          py::arg("da"), py::arg("slope"), py::arg("drop"), py::arg("accumulate"), py::arg("threads") = 0,
-          py::arg("isa") = "");
+          py::arg("G").noconvert(), py::arg("record").noconvert(), py::arg("out").noconvert(), py::arg("da"),
+          py::arg("slope"), py::arg("drop"), py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
 }
 
 template <class SX>

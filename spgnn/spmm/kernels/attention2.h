@@ -91,7 +91,8 @@ static void adjoint2_rows(const Attend2Adjoint<SX>& p, double* da, int64_t begin
     Arena<T> arena(entries, 4);
     T *w = arena.take(entries), *dots = arena.take(entries), *mask = arena.take(entries), *de = arena.take(entries);
     EdgeBlock<SX> of;
-    const SX *gradients[BLOCK_MOST], *fixed = COLUMNS ? p.right : p.left, *read = COLUMNS ? p.left : p.right;
+    const SX *gradients[BLOCK_MOST], *later[BLOCK_MOST], *fixed = COLUMNS ? p.right : p.left,
+                                                         *read = COLUMNS ? p.left : p.right;
     for (int64_t row = begin; row < end; ++row) {
         bool is_fresh = !p.accumulate;
         T* out = p.out + row * width;
@@ -100,11 +101,14 @@ static void adjoint2_rows(const Attend2Adjoint<SX>& p, double* da, int64_t begin
         if (is_fresh && p.A.indptr[row] == stop) std::fill_n(out, width, T(0));
         for (int64_t e = p.A.indptr[row]; e < stop; e += most) {
             const int64_t n = std::min(most, stop - e);
-            take_block(p.A, e, n, ahead, read, width, p.L, COLUMNS ? K : 0, of);
+            take_block(p.A, e, n, ahead, read, width, p.record, COLUMNS ? 2 * K : 0, of);
             inner<true, true>(h, Inner<SX, SX, T>{of.rows, n, f, p.a, p.slope, w, of.later}, width);
             if (COLUMNS) {
-                for (int64_t i = 0; i < n; ++i) gradients[i] = p.G + of.here[i] * width;
-                inner<false, false>(h, Inner<SX, SX, T>{gradients, n, f, nullptr, T(0), dots, nullptr}, width);
+                for (int64_t i = 0; i < n; ++i) {
+                    gradients[i] = p.G + of.here[i] * width;
+                    later[i] = p.G + (of.later[i] - read);
+                }
+                inner<false, true>(h, Inner<SX, SX, T>{gradients, n, f, nullptr, T(0), dots, later}, width);
             } else {
                 const SX* G = p.G + row * width;
                 inner<false, false>(h, Inner<SX, SX, T>{of.rows, n, G, nullptr, T(0), dots, nullptr}, width);
@@ -114,21 +118,34 @@ static void adjoint2_rows(const Attend2Adjoint<SX>& p, double* da, int64_t begin
                     const int64_t to = COLUMNS ? of.here[i] : row, from = COLUMNS ? row : of.here[i];
                     return mix(mix(p.drop.key ^ drop_id(p.drop.row_ids[to])) ^ drop_id(p.drop.column_ids[from]));
                 });
-            for (int64_t i = 0; i < n; ++i) {
-                const T* L = p.L + (COLUMNS ? of.here[i] : row) * K;
-                for (int64_t k = 0; k < h.K(); ++k) w[i * h.stride() + k] -= L[k];
-            }
-            each_vector<KT, T>(h, n, [&](int64_t q, int64_t) __attribute__((always_inline)) {
-                V::store(w + q, exp_of<T, SPGNN_BYTES>(in_pieces<KT, SPGNN_BYTES>(w + q)));
-            });
-            for (int64_t i = 0; i < n; ++i) {
-                const T* D = p.D + (COLUMNS ? of.here[i] : row) * K;
-                for (int64_t k = 0; k < h.K(); ++k) {
-                    const int64_t q = i * h.stride() + k;
-                    const T m = p.drop.is_on ? mask[q] : T(1);
-                    de[q] = w[q] * (m * dots[q] - D[k]);
-                    w[q] *= m;
-                }
+            if constexpr (KT > 0) {
+                const T* record = COLUMNS ? p.record : p.record + row * 2 * KT;
+                each_vector<KT, T>(h, n, [&](int64_t q, int64_t v) __attribute__((always_inline)) {
+                    const auto part = [&](int64_t which) __attribute__((always_inline)) {
+                        if constexpr (COLUMNS)
+                            return gathered<KT, SPGNN_BYTES, T>(record + which * KT + v % KT, of.here + q / KT, 2 * KT);
+                        else
+                            return of_columns<V, KT>(record + which * KT, v);
+                    };
+                    const auto alpha = exp_of<T, SPGNN_BYTES>(in_pieces<KT, SPGNN_BYTES>(w + q) - part(0));
+                    const auto m = p.drop.is_on ? in_pieces<KT, SPGNN_BYTES>(mask + q) : V::all(T(1));
+                    V::store(de + q, alpha * (m * in_pieces<KT, SPGNN_BYTES>(dots + q) - part(1)));
+                    V::store(w + q, alpha * m);
+                });
+            } else {
+                const auto of_row = [&](int64_t i) { return p.record + (COLUMNS ? of.here[i] : row) * 2 * K; };
+                for (int64_t i = 0; i < n; ++i)
+                    for (int64_t k = 0; k < K; ++k) w[i * h.stride() + k] -= of_row(i)[k];
+                each_vector<KT, T>(h, n, [&](int64_t q, int64_t) __attribute__((always_inline)) {
+                    V::store(w + q, exp_of<T, SPGNN_BYTES>(V::load(w + q)));
+                });
+                for (int64_t i = 0; i < n; ++i)
+                    for (int64_t k = 0; k < K; ++k) {
+                        const int64_t q = i * h.stride() + k;
+                        const T m = p.drop.is_on ? mask[q] : T(1);
+                        de[q] = w[q] * (m * dots[q] - of_row(i)[K + k]);
+                        w[q] *= m;
+                    }
             }
             if (COLUMNS) {
                 add_weighted<false, false>(

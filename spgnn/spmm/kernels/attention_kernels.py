@@ -9,6 +9,7 @@ set. Results do not depend on the number of threads, A.threads.
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from . import _kernels
 from .attention_sums import AttentionSums, EdgeDrop
@@ -92,7 +93,7 @@ class HostAttention:
 
         de_ij = alpha_ij (mask_ij <G_i, right_j> - D_i), D_i = <G_i, Z_i> (see `head_dots`), alpha_ij = exp(e_ij - L_i).
         """
-        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, L_nK, D_nK, dleft_nKD, da_KD)
+        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, torch.cat([L_nK, D_nK], 1), dleft_nKD, da_KD)
         _kernels.attend2_adjoint(
             A.indptr, A.indices, False, *given, slope, _of_edges(drop), accumulate, A.threads, self.isa
         )  # fmt: skip
@@ -103,7 +104,7 @@ class HostAttention:
     ) -> None:  # fmt: skip
         """dright_j = sum_i alpha_ij mask_ij G_i + a de_ij lrelu'(left_i + right_j), in one pass over A'."""
         transposed = A.transposed()
-        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, L_nK, D_nK, dright_cKD)
+        given = arrays(right_cKD, left_nKD, a_KD, G_nKD, torch.cat([L_nK, D_nK], 1), dright_cKD)
         _kernels.attend2_adjoint(
             transposed.indptr, transposed.indices, True, *given, None, slope, _of_edges(drop), accumulate, A.threads,
             self.isa,

@@ -168,7 +168,7 @@ struct Attend2Adjoint {
     Pattern A;
     int64_t K, width;
     const SX *right, *left, *G;
-    const T *a, *L, *D;
+    const T *a, *record;  // record_i = (L_i, D_i)
     T* out;
     T slope;
     EdgeDrop drop;  // rows and columns of A, not of A'

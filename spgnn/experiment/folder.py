@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import secrets
 import shutil
 import time
@@ -61,7 +62,7 @@ class RunFolder:
         """Write config.toml and env.json and open metrics.jsonl, which has the lines of a run that is continued."""
         try:
             for home in (self.folder, self.checkpoints):
-                for stale in home.glob(".new-*"):  # of a killed training
+                for stale in hidden_folders(home, "new"):  # of a killed training
                     shutil.rmtree(stale)
                 if self.hidden:
                     (home / f".{self.hidden}").mkdir(parents=True)
@@ -139,7 +140,7 @@ class RunFolder:
             raise _refused(self.folder, problem) from None
         self.hidden = ""
         for home in both:
-            for path in home.glob(".old-*"):
+            for path in hidden_folders(home, "old"):
                 shutil.rmtree(path, ignore_errors=True)
 
 
@@ -177,11 +178,12 @@ def held_folder(config: TrainConfig, comm) -> Iterator[RunFolder | None]:
     held = ExitStack()
 
     def hold() -> RunFolder:
-        if (
-            any((folder / name).exists() for name in (*RUN_FILES, "checkpoints"))
-            and not (folder / "config.toml").is_file()
-        ):
-            raise UsageError(f"--out {config.out}: has files of a run but no config.toml; choose another folder")
+        there = [name for name in (*RUN_FILES, "checkpoints") if os.path.lexists(folder / name)]
+        if there and not _is_begun(folder) and not config.resume:
+            raise UsageError(
+                f"--out {config.out}: has {there[0]}, which would be replaced, but no env.json of a run; "
+                "choose another folder"
+            )
         try:
             if not folder.is_dir():
                 folder.mkdir(parents=True)
@@ -212,6 +214,20 @@ def has_results(folder: Path) -> bool:
     return any((folder / "checkpoints").glob("epoch-*")) or any(
         (folder / name).exists() for name in ("summary.json", "predictions.npy")
     )
+
+
+def hidden_folders(home: Path, what: str) -> list[Path]:
+    """Return the hidden folders `.new-PID-HEX` or `.old-PID-HEX` that trainings left in a folder."""
+    name = re.compile(rf"\.{what}-[0-9]+-[0-9a-f]{{16}}")
+    return [path for path in home.glob(f".{what}-*") if name.fullmatch(path.name) and not path.is_symlink()]
+
+
+def _is_begun(folder: Path) -> bool:
+    """Whether the folder has the env.json of a training, the first file that it writes."""
+    try:
+        return "spgnn" in json.loads((folder / "env.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _remove_empty(folder: Path) -> None:

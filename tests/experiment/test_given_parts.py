@@ -161,9 +161,26 @@ def test_a_training_that_does_not_begin_leaves_the_results_of_the_last_one(tmp_p
 def test_results_of_something_else_are_not_removed(tmp_path):
     (tmp_path / "mine" / "checkpoints").mkdir(parents=True)
     (tmp_path / "mine" / "checkpoints" / "weights.pt").write_text("precious")
-    with pytest.raises(UsageError, match="mine: has files of a run but no config.toml"):
+    with pytest.raises(UsageError, match="mine: has checkpoints, which would be replaced, but no env.json"):
         training("sbm:n=50", out=str(tmp_path / "mine"))
     assert (tmp_path / "mine" / "checkpoints" / "weights.pt").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "env.json", "summary.json"])
+def test_a_file_of_the_user_with_the_name_of_a_result_is_not_replaced(tmp_path, name):
+    (tmp_path / name).write_text('{"mine": true}')
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match=f"has {name}, which would be replaced, but no env.json of a run"):
+            training("sbm:n=50", out=str(tmp_path), overwrite=overwrite)
+    assert [path.name for path in tmp_path.iterdir()] == [name] and (tmp_path / name).read_text() == '{"mine": true}'
+
+
+def test_hidden_folders_of_the_user_stay_and_those_of_killed_trainings_go(tmp_path):
+    training("sbm:n=50", out=str(tmp_path))
+    for name in (".new-notes", ".old-12-text", ".new-12-0123456789abcdef", ".old-12-0123456789abcdef"):
+        (tmp_path / name).mkdir()
+    training("sbm:n=50", out=str(tmp_path), overwrite=True)
+    assert sorted(path.name for path in tmp_path.glob(".*")) == [".new-notes", ".old-12-text"]
 
 
 @pytest.mark.parametrize(

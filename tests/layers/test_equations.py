@@ -247,7 +247,7 @@ def test_gradients_of_pruned_steps_are_the_dense_ones(comm, make):
     (lambda: Stack(GCN(6, 4), GCN(4, 3), jump="sum"), UsageError, "jump = 'sum' is not known"),
     (lambda: Stack(GCN(6, 4), GCN(4, 5), MLP(5, 3), jump="max"), ShapeError, "jump = max needs layers of one width; got 4, 5"),
     (lambda: Stack(GCN(6, 4), GCN(4, 5), MLP(5, 3), jump="cat"), ShapeError, "layer 3 reads 5 columns, with jump = cat the layers before it write 9"),
-], ids=str)  # fmt: skip
+])  # fmt: skip
 def test_arguments_that_do_not_fit_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()

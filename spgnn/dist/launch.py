@@ -73,15 +73,18 @@ def run_protected(body: Callable[[], int | None], *, debug: bool = False) -> int
     job ends here. For entry points: `sys.exit(run_protected(...))`.
     """
     job = this_job()
-    if debug:
-        os.environ["SPGNN_DEBUG"] = "1"
-    os.environ.setdefault("SPGNN_DEBUG", "0")
+    before = os.environ.get("SPGNN_DEBUG")
+    os.environ["SPGNN_DEBUG"] = "1" if debug else before or "0"
     try:
         code = body() or 0
         sys.stdout.flush()
+        return job.end(code) if code else 0
     except BaseException as error:  # SystemExit and KeyboardInterrupt end a rank like any error
         return job.fail(error)
-    return job.end(code) if code else 0
+    finally:
+        os.environ.pop("SPGNN_DEBUG")
+        if before is not None:
+            os.environ["SPGNN_DEBUG"] = before
 
 
 @contextmanager

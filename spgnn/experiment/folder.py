@@ -59,7 +59,7 @@ class RunFolder:
         return self.checkpoints / f".{self.hidden}" if self.hidden else self.checkpoints
 
     def begin(self, source: str, config: TrainConfig, comm, threads: int, lines: Sequence[bytes] = ()) -> None:
-        """Write config.toml and env.json and open metrics.jsonl, which has the lines of a run that is continued."""
+        """Write env.json and config.toml and open metrics.jsonl, which has the lines of a run that is continued."""
         try:
             for home in (self.folder, self.checkpoints):
                 for stale in hidden_folders(home, "new"):  # of a killed training
@@ -67,8 +67,8 @@ class RunFolder:
                 if self.hidden:
                     (home / f".{self.hidden}").mkdir(parents=True)
             config = replace(config, overwrite=False, resume="")
-            write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
             write_json(self.path("env.json"), environment(comm, threads) | self._continued(len(lines)))
+            write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
             write_text(self.path("metrics.jsonl"), b"".join(lines).decode())
             self.metrics = open(self.path("metrics.jsonl"), "a", encoding="utf-8")
         except OSError as problem:

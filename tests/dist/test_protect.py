@@ -1,5 +1,6 @@
 """run_protected in one process: exit codes, one message, tracebacks on demand."""
 
+import os
 import subprocess
 import sys
 
@@ -52,6 +53,13 @@ def test_debug_shows_the_traceback_and_the_message(capfd):
     assert run_protected(fail(InputError("bad")), debug=True) == 3
     err = capfd.readouterr().err
     assert "Traceback" in err and err.endswith("spgnn: bad\n")
+
+
+def test_the_environment_is_left_as_it_was(monkeypatch):
+    for before in ("1", "0", None):
+        monkeypatch.setenv("SPGNN_DEBUG", before) if before else monkeypatch.delenv("SPGNN_DEBUG")
+        run_protected(lambda: None, debug=True)
+        assert os.environ.get("SPGNN_DEBUG") == before
 
 
 def test_a_reader_that_has_gone_is_quiet():

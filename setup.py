@@ -62,6 +62,13 @@ setup(
             extra_link_args=["-fopenmp"],
         ),
         Pybind11Extension(
+            "spgnn.samplers._samplers",
+            [f"spgnn/samplers/{name}.cpp" for name in ("samplers",)],
+            depends=["spgnn/partition/arrays.h"] + [f"spgnn/samplers/{name}.h" for name in ("samplers", "rng")],
+            cxx_std=17,
+            extra_compile_args=["-O3", "-Wall", "-Wno-psabi", "-ffp-contract=off"],  # the same draws on every machine
+        ),
+        Pybind11Extension(
             "spgnn.partition._loops",
             [f"spgnn/partition/{name}.cpp" for name in ("loops", "cover", "locality", "similarity")],
             depends=[f"spgnn/partition/{name}.h" for name in ("arrays", "loops", "cover", "locality", "similarity")],

@@ -23,7 +23,7 @@ inline uint64_t hash3(uint64_t a, uint64_t b, uint64_t c) {
 }
 
 class Rng {
-   public:
+  public:
     // stream tells apart what one seed is used for, such as training and presampling.
     Rng(uint64_t seed, uint64_t stream, uint64_t index) {
         uint64_t state = hash3(seed, stream, index);
@@ -45,7 +45,8 @@ class Rng {
     uint32_t below(uint32_t n) {
         uint64_t product = uint64_t(uint32_t(next() >> 32)) * n;
         if (uint32_t(product) < n)
-            for (const uint32_t least = -n % n; uint32_t(product) < least;) product = uint64_t(uint32_t(next() >> 32)) * n;
+            for (const uint32_t least = -n % n; uint32_t(product) < least;)
+                product = uint64_t(uint32_t(next() >> 32)) * n;
         return uint32_t(product >> 32);
     }
 
@@ -60,7 +61,7 @@ class Rng {
     // A number of [0, 1) with 53 bits.
     double uniform() { return double(next() >> 11) * 0x1.0p-53; }
 
-   private:
+  private:
     static uint64_t rotated(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
     uint64_t s[4];
 };

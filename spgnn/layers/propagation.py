@@ -73,7 +73,7 @@ class APPNP(Layer):
     def forward(self, A, H_nF):
         """Return the rows of own nodes, (n, f). Collective."""
         check_dense(self, H_nF)
-        Z_nF, start_nF = H_nF, self.teleport * H_nF
+        Z_nF, start_nF = H_nF, self.teleport * A.select(H_nF)
         for draw in range(1, self.powers + 1):
             Z_nF = torch.add(start_nF, A @ A.drop(Z_nF, self.dropout, draw), alpha=1 - self.teleport)  # eq. (5)
         return Z_nF
@@ -118,7 +118,7 @@ class GCNII(Layer):
     def forward(self, A, H_nF):
         """Return the rows of own nodes, (n, f). Collective."""
         check_dense(self, H_nF)
-        start_nF = self.alpha * H_nF
+        start_nF = self.alpha * A.select(H_nF)
         for l, W_FF in enumerate(self.W, start=1):
             S_nF = torch.add(start_nF, A @ A.drop(H_nF, self.dropout, draw=l), alpha=1 - self.alpha)
             b_l = math.log(self.theta / l + 1)

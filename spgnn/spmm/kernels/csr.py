@@ -37,13 +37,41 @@ class LocalCSR:
         self.indptr = np.ascontiguousarray(A.indptr, dtype=np.int64)
         index = np.int32 if A.shape[1] < 2**31 else np.int64
         self.indices = np.ascontiguousarray(A.indices, dtype=index)
-        self.dtypes = {dtype, sum_dtype(dtype)}
-        self.numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
+        self._set_types()
         weights = np.ascontiguousarray(A.data, dtype=self.numpy_dtype)
         self.weights = None if (weights == 1).all() else weights
-        self.panels: Panels | None = Panels(has_panels(self.shape[0], self.nnz))  # None: weights that change
         self._transposed: LocalCSR | None = None
         self._order: np.ndarray | None = None  # places of the transpose's weights in these
+
+    @classmethod
+    def trusted(
+        cls,
+        shape: tuple[int, int],
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        weights: np.ndarray | None,
+        dtype: torch.dtype = torch.float32,
+        threads: int = 0,
+        transposed: LocalCSR | None = None,
+        order: np.ndarray | None = None,
+    ) -> LocalCSR:
+        """Return a block over arrays that are a sorted CSR: nothing is checked, scanned, copied or compared.
+
+        Args: indptr      (n + 1,) int64; indices (nnz,) int32 or int64, ascending within a row.
+              weights     (nnz,) float64 for float64, else float32; None: all 1.
+              transposed  A', order  (nnz,) int64 as transposed_places returns it; None: made when first needed.
+        """
+        made = cls.__new__(cls)
+        made.shape, made.dtype, made.threads = shape, dtype, threads
+        made.indptr, made.indices, made.weights = indptr, indices, weights
+        made._set_types()
+        made._transposed, made._order = transposed, order
+        return made
+
+    def _set_types(self) -> None:
+        self.dtypes = {self.dtype, sum_dtype(self.dtype)}
+        self.numpy_dtype = np.float64 if self.dtype == torch.float64 else np.float32
+        self.panels: Panels | None = Panels(has_panels(self.shape[0], self.nnz))  # None: weights that change
 
     @property
     def nnz(self) -> int:

@@ -1,5 +1,7 @@
 """Attention, maximum and values of edges by dense matrices, plain torch and its autograd: the oracle of the words on rows."""
 
+from typing import NamedTuple
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -27,18 +29,18 @@ class DenseRowWords:
     def attend(self, X, left_DK, right_DK, slope=0.2, rate=0.0, draw=1):
         x = _by_head(tensor_of(X), left_DK.shape[1])
         s, t = ((x * a).sum(1) for a in (left_DK, right_DK))
-        scores = torch.nn.functional.leaky_relu(s[:, None] + t[None], slope)
+        scores = torch.nn.functional.leaky_relu(s[: self.n, None] + t[None], slope)
         return self._weighted(scores, x, rate, draw)
 
     def attend2(self, left, right, a_DK, slope=0.2, rate=0.0, draw=1):
         l, r = (_by_head(tensor_of(of), a_DK.shape[1]) for of in (left, right))
-        scores = (a_DK * torch.nn.functional.leaky_relu(l[:, None] + r[None], slope)).sum(2)
+        scores = (a_DK * torch.nn.functional.leaky_relu(l[: self.n, None] + r[None], slope)).sum(2)
         return self._weighted(scores, r, rate, draw)
 
     def _weighted(self, scores_NNK, x_NDK, rate, draw):
         alpha = torch.softmax(torch.where(self.A[:, :, None] != 0, scores_NNK, -torch.inf), dim=1).nan_to_num(0)
         if rate and self.key:
-            drop = EdgeDrop(nth_key(self.key, draw), rate, self.node_n, self.node_n)
+            drop = EdgeDrop(nth_key(self.key, draw), rate, self.out_ids, self.node_n)
             mask = torch.zeros_like(alpha.detach())
             pattern = self.column_blocks[0].A
             row = np.repeat(np.arange(self.n), np.diff(pattern.indptr))
@@ -54,7 +56,10 @@ class DenseRowWords:
         return torch.where((self.A != 0).any(1)[:, None], Z, 0.0)
 
     def sddmm(self, U, V, heads=1, op="dot"):
-        raise NotImplementedError("values of edges are compared with attend")
+        U, V = self.select(U), V
+        if op == "add":
+            return DenseEdgeValues(self.A, U[:, None] + V[None])
+        return DenseEdgeValues(self.A, torch.einsum("idk,jdk->ijk", _by_head(U, heads), _by_head(V, heads)))
 
     @property
     def column_blocks(self):
@@ -66,7 +71,9 @@ class DenseRowWords:
     def column_ids(self):
         return self.node_n
 
-    out_ids = column_ids
+    @property
+    def out_ids(self):
+        return self.node_n[: self.n]
 
     def pull_ghosts(self, H, place=None):
         return H[:0]
@@ -85,6 +92,24 @@ class DenseRowWords:
 
     def apply_cached(self, H, ghosts, place=None):
         return self.A @ H
+
+
+class DenseEdgeValues(NamedTuple):
+    """Values (n, m, K), of which those on the nonzeros of A count."""
+
+    A: torch.Tensor
+    values: torch.Tensor
+
+    def map(self, function):
+        return self._replace(values=function(self.values))
+
+    def softmax(self):
+        masked = torch.where(self.A[:, :, None] != 0, self.values, -torch.inf)
+        return self._replace(values=torch.softmax(masked, dim=1).nan_to_num(0))
+
+    def __matmul__(self, V):
+        S = torch.where(self.A[:, :, None] != 0, self.values, 0.0)
+        return torch.einsum("ijk,jdk->idk", S, _by_head(V, S.shape[2])).reshape(len(S), -1)
 
 
 def _by_head(X_cKD, K):

@@ -13,16 +13,19 @@ from spgnn.spmm.timing import Operations
 
 
 class DenseOperator(DenseRowWords):
-    """A (N, N) float64 on one process. Its products share no code with those of the package."""
+    """A (N, N), or a block (n, m) whose outputs are the first inputs, float64 on one process; node_n: ids of the inputs.
+
+    Its products share no code with those of the package.
+    """
 
     name, order, fixed_input, sent_so_far, threads, key = "dense", "auto", None, 0, 0, NOTHING
     dtype, device = torch.float64, torch.device("cpu")
 
-    def __init__(self, A_NN, with_norm=None):
+    def __init__(self, A_NN, with_norm=None, node_n=None):
         self.with_norm = with_norm or (lambda how: self)
         self.A = torch.as_tensor(np.asarray(A_NN), dtype=torch.float64)
-        self.n = self.m = self.A.shape[0]
-        self.node_n = np.arange(self.n)
+        self.n, self.m = self.A.shape
+        self.node_n = np.arange(self.m) if node_n is None else node_n
         self.pool, self.ops = BufferPool(), Operations()
 
     def at(self, layer=None, is_last=False, operator=None, key=NOTHING):
@@ -34,7 +37,7 @@ class DenseOperator(DenseRowWords):
         return dropout(self, H_NF, rate, nth_key(self.key, draw))
 
     def select(self, H_NF):
-        return H_NF
+        return H_NF[: self.n]
 
     def __matmul__(self, H_NF):
         return self.A @ H_NF
@@ -46,7 +49,7 @@ class DenseOperator(DenseRowWords):
         return torch.relu(Z_NC) if relu else Z_NC
 
     def power(self, H_NF, j):
-        return torch.linalg.matrix_power(self.A, j) @ H_NF
+        return (self.A if j == 1 else torch.linalg.matrix_power(self.A, j)) @ H_NF
 
     def is_cached(self, H_NF, power=1):
         return False

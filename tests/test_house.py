@@ -19,8 +19,8 @@ MOST_METHODS = 15
 
 # Imports run from left to right: a part may import those after it, none before it.
 ORDER = (
-    "__main__ cli experiment report doctor training analysis distgraph layers samplers spmm timeline dist cost "
-    "partition data graph atomic config machine errors"
+    "__main__ cli experiment report doctor training analysis distgraph layers spmm timeline dist cost "
+    "samplers partition data graph atomic config machine errors"
 ).split()
 LEVEL = {part: place for place, part in enumerate(ORDER)}
 # (part that may not import, what it may not import): volumes are predicted without torch or a communicator.

@@ -1,10 +1,12 @@
-"""Whether a training step of a model may compute some rows only: the hops of its layers."""
+"""The hops of the layers of a model: whether a training step may compute some rows only, and run on blocks of a sampler."""
 
 from __future__ import annotations
 
 from torch import nn
 
+from ..errors import UsageError
 from ..spmm.dry import DryRun
+from ..spmm.subgraph import INDUCED
 from .layer import hops_of
 from .stack import Stack
 
@@ -30,3 +32,28 @@ def pruned_hops(model: nn.Module, run: DryRun | None) -> tuple[tuple[int, ...], 
         if not of_layer and run is not None and run.layer(number).products:
             return (), f"{named} declares hops = 0, and multiplies with A"
     return (hops, "") if run is not None else ((), "the model cannot run without data")
+
+
+def block_hops(model: nn.Module, n_blocks: int) -> tuple[int, ...]:
+    """Return 1 for each layer that takes a block of a sampler which makes one for each layer, 0 for those that take none.
+
+    A layer takes one block, for one product: one that declares no hops must not multiply with a product again.
+    Raises: UsageError for what is no Stack, layers that multiply several times, and another number of layers than blocks.
+    """
+    if not isinstance(model, Stack) or type(model).forward is not Stack.forward:
+        raise UsageError(f"{type(model).__name__} is not a Stack, and cannot use a block for each layer: {INDUCED}")
+    hops = []
+    for number, layer in enumerate(model.layers, start=1):
+        of_layer = hops_of(layer)
+        if isinstance(layer, Stack) or (of_layer or 0) > 1:
+            what = "is a Stack" if isinstance(layer, Stack) else f"reads rows that are {of_layer} hops away"
+            raise UsageError(
+                f"layer {number}, {type(layer).__name__}, {what}, and cannot use the block of one layer: {INDUCED}"
+            )
+        hops.append(1 if of_layer is None else of_layer)
+    if sum(hops) != n_blocks:
+        raise UsageError(
+            f"the sampler makes blocks for {n_blocks} layers, {sum(hops)} layers of the model multiply with A: give it "
+            f"{sum(hops)} fan-outs, or {INDUCED}"
+        )
+    return tuple(hops)

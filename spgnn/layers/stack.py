@@ -93,7 +93,12 @@ class Stack(nn.Module):
         return self._joined(outputs) if self.jump and len(layers) < len(self.layers) else H
 
     def _joined(self, outputs: list[torch.Tensor]) -> torch.Tensor:
-        """Return what the last layer reads of the outputs of the others, which are given up."""
+        """Return what the last layer reads of the outputs of the others, which are given up.
+
+        On blocks an output has the rows of those after it, and more; the last layer reads those of the one before it.
+        """
+        rows = len(outputs[-1])
+        outputs[:] = (H if len(H) == rows else H[:rows] for H in outputs)
         H = torch.cat(outputs, dim=1) if self.jump == "cat" else functools.reduce(torch.maximum, outputs)
         outputs.clear()
         return H

@@ -10,6 +10,8 @@ _HOME = {
     "DistSpMM": "operator",
     "SpMM": "protocol",
     "LayerView": "view",
+    "SubgraphOperators": "subgraph",
+    "SubgraphSpMM": "subgraph",
     "SparseRows": "features",
     "DenseRows": "features",
     "Feedback": "exchange.feedback",

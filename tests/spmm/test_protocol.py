@@ -7,14 +7,17 @@ import pytest
 import torch
 from dense_operator import DenseOperator
 from graphs import dense_operator, random_graph
+from subgraphs import blocks, induced, subgraph_of
 from worlds import parallel
 
 from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Stack
 from spgnn.spmm import LayerView, SpMM
+from spgnn.spmm.kernels.buffers import BufferPool
 from spgnn.spmm.place import Place
 from spgnn.spmm.protocol import Primitives
+from spgnn.spmm.subgraph import SubgraphOperators
 from spgnn.training.trainer import Trainer
 
 GRAPH = random_graph(use="directed", weighted=True)
@@ -39,6 +42,13 @@ def pruned(comm, scheme="cover"):
     return [trainer.steps.rows.A.at(layer) for layer in (1, 2)]
 
 
+def on_subgraph(comm):
+    """The operators of an induced subgraph, in any order of its nodes, and of the blocks of two layers."""
+    induced_, blocks_ = (subgraph_of(GRAPH, *of) for of in (induced(GRAPH), blocks(GRAPH, keep=1.0)))
+    one, two = (SubgraphOperators(of, BufferPool(), torch.float64) for of in (induced_, blocks_))
+    return [one, one.at(2), two.at(1), two.at(2, is_last=True)]
+
+
 OPERATORS = {
     "ranks, cover": lambda comm: [dgraph_of(comm, scheme="cover").A],
     "ranks, columns": lambda comm: [dgraph_of(comm, scheme="columns").A],
@@ -47,6 +57,7 @@ OPERATORS = {
     "a layer": lambda comm: [dgraph_of(comm).A.at(2)],
     "the last layer of a layer": lambda comm: [dgraph_of(comm).A.at(2).at(1, is_last=True)],
     "pruned": pruned,
+    "on a subgraph": on_subgraph,
     "dense": lambda comm: [DenseOperator(A_NN), LayerView(DenseOperator(A_NN), 3)],
 }
 
@@ -78,7 +89,7 @@ def near(ours, expected):
 @parallel([1, 2, 3, 4], mpi=[2])
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_an_operator_keeps_the_protocol(comm, kind):
-    if kind == "dense" and comm.size > 1:
+    if kind in ("dense", "on a subgraph") and comm.size > 1:
         return
     generator = torch.Generator().manual_seed(1)
     W_narrow, W_wide = (torch.randn(6, C, dtype=torch.float64, generator=generator) for C in (2, 20))
@@ -96,7 +107,7 @@ def test_an_operator_keeps_the_protocol(comm, kind):
             W = W_narrow if order == "narrow" else W_wide
             near(A.chain(H, W), D_nN @ H_NF @ W)
         near(A.chain(H, W_narrow, bias, relu=True), torch.relu(D_nN @ H_NF @ W_narrow + bias))
-        if kind != "pruned":  # rows and columns of one set of nodes
+        if kind not in ("pruned", "on a subgraph"):  # rows and columns of one set of nodes
             near(A.power(H, 3), (torch.from_numpy(A_NN @ A_NN @ A_NN) @ H_NF)[ids])
             near(A.chain(H, W_wide, power=2), (torch.from_numpy(A_NN @ A_NN) @ H_NF @ W_wide)[ids])
             near(A.chain(H, W_narrow, bias, power=2), (torch.from_numpy(A_NN @ A_NN) @ H_NF @ W_narrow)[ids] + bias)

@@ -1,0 +1,283 @@
+"""SubgraphSpMM: A on a subgraph that one process has whole, so that nothing is exchanged; SubgraphOperators: of each layer.
+
+A subgraph has one operator (s, s) for all layers, or a block (n, m) for each layer, whose n outputs are the first of its
+m inputs and the inputs of the next block. Layers run on it as they are. Rows have their original ids, which may repeat:
+dropout has the masks of the whole graph. Nothing here is collective.
+Shapes: n rows out, m rows in, F columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from ..config.names import Norm
+from ..cost.schedule import keeps_sparse
+from ..errors import ShapeError, UsageError
+from ..samplers import Operator as NormedBlock
+from ..samplers import Subgraph
+from .dropout import Key
+from .features import SparseRows
+from .ghosts import ColumnBlock, rounded
+from .kernels.backend import kernels_on
+from .kernels.buffers import BufferPool
+from .kernels.csr import LocalCSR
+from .place import OUTSIDE, Place
+from .timing import OWN, Operations, spmm_flops
+from .view import LayerView, Operator, current_pass
+
+INDUCED = "use a sampler of one subgraph for all layers (frontier, walk, ...)"
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The rows of one layer, or of all layers, and its operators, each made when it is first needed.
+
+    shape      (n, m); the first n of the inputs are the outputs.
+    node_m     (m,) int64, original ids of the inputs.
+    operators  by normalisation; None: of a layer that does not multiply with A, n = m.
+    default    the normalisation of layers that name none.
+    label      of error messages.
+    """
+
+    shape: tuple[int, int]
+    node_m: np.ndarray
+    operators: Mapping[Norm, NormedBlock] | None
+    default: Norm
+    label: str
+    pool: BufferPool
+    dtype: torch.dtype
+    threads: int
+    ops: Operations
+    made: dict[Norm, LocalCSR] = field(default_factory=dict)
+
+    def csr(self, how: Norm) -> LocalCSR:
+        """Return the operator of a normalisation, with its transpose. Raises: UsageError where the subgraph has none."""
+        if how not in self.made:
+            if self.operators is None:
+                raise UsageError(f"{self.label} declares hops = 0, and multiplies with A: declare hops = 1")
+            if how not in self.operators:
+                raise UsageError(
+                    f"{self.label} has no operator of normalisation {how!r}, only {', '.join(self.operators)}: draw it "
+                    "with those of all layers of the model"
+                )
+            self.made[how] = _local_csr(self.operators[how], self.shape, self.dtype, self.threads)
+        return self.made[how]
+
+    @cached_property
+    def selected(self) -> np.ndarray | None:
+        """Which inputs are outputs, None: all."""
+        n, m = self.shape
+        return None if n == m else np.arange(n)
+
+
+class WholeRows:
+    """The primitives of SubgraphSpMM that bring rows of H to the columns of A, and their adjoints: all rows are here."""
+
+    sent_so_far, row_sum, holds_own = 0, None, True
+
+    @cached_property
+    def column_blocks(self) -> tuple[ColumnBlock, ...]:
+        """All columns: none are ghosts."""
+        return (ColumnBlock(self.A, self.node_n),)
+
+    def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return a copy of H, which the caller may write into: all columns are rows of H."""
+        self.check_rows(H_mF, self.m)
+        return self.pool.copy(H_mF)
+
+    def push_add(self, G_tF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return G."""
+        self.check_rows(G_tF, self.m)
+        return G_tF
+
+    def pull_ghosts(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return (0, F): there are none."""
+        return self.pool.empty(0, H_mF.shape[1], dtype=H_mF.dtype)
+
+    def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield (block, H)."""
+        self.check_rows(H_mF, self.m)
+        yield self.column_blocks[0], H_mF
+
+    def add_columns(
+        self, rows_of: Callable[[bool], torch.Tensor], dtype: torch.dtype, place: Place = OUTSIDE
+    ) -> torch.Tensor:
+        """Return (m, F), the adjoint of over_columns."""
+        return rounded(self.pool, rows_of(False), dtype)
+
+    def combine(self, Z_nF: torch.Tensor, add: Callable | None = None, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return Z: no other process has a part of it."""
+        return Z_nF
+
+    def share_gradient(self, dW: torch.Tensor) -> torch.Tensor:
+        """Return dW."""
+        return dW
+
+    def apply_cached(self, H_mF: torch.Tensor, ghosts_gF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return A H."""
+        return self.apply(H_mF)
+
+
+class SubgraphSpMM(WholeRows, Operator):
+    """A block in one normalisation, with all primitives of the protocol; see SpMM.
+
+    Args: how  the normalisation; None: that of layers that name none.
+    """
+
+    order = "auto"
+
+    def __init__(self, block: Block, how: Norm | None = None):
+        self.block, self.name = block, how or block.default
+        self.n, self.m = block.shape
+
+    node_n, pool, dtype, threads, ops, selected = (
+        property(attrgetter(f"block.{name}")) for name in ("node_m", "pool", "dtype", "threads", "ops", "selected")
+    )
+    device = property(attrgetter("block.pool.device"))
+    A = property(lambda self: self.block.csr(self.name), doc="The block as a LocalCSR.")
+    column_ids = node_n
+    out_ids = property(lambda self: self.node_n[: self.n], doc="Original ids of the rows of A H, (n,).")
+
+    def with_norm(self, how: Norm | None) -> SubgraphSpMM:
+        """Return the operator of another normalisation of the same block. Raises: UsageError where there is none."""
+        return self if how is None or how == self.name else SubgraphSpMM(self.block, how)
+
+    def prepare_adjoint(self) -> None:
+        """Copy all to the device, before buffers fill the memory."""
+        kernels = kernels_on(self.device)
+        kernels.prepare(self.A)
+        kernels.prepare(self.A.transposed())
+
+    def select(self, H):
+        """Return the rows of H that correspond to the rows of A H: the first n."""
+        if self.n == self.m:
+            return H
+        return H.rows(self.selected) if isinstance(H, SparseRows) else H[: self.n]
+
+    def apply(
+        self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
+    ) -> torch.Tensor:
+        """Return relu(A H + add + b), (n, F), in A's dtype or another."""
+        self.check_rows(H_mF, self.m)
+        Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=dtype or self.dtype)
+        with self.ops.span(OWN, spmm_flops(self.A, H_mF)):
+            return self.A.apply(H_mF, Z_nF, bias_F=bias_F, relu=relu, add_nF=add_nF)
+
+    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return A' G, (m, F)."""
+        self.check_rows(G_nF, self.n)
+        out_mF = self.pool.empty(self.m, G_nF.shape[1], dtype=self.dtype)
+        with self.ops.span(OWN, spmm_flops(self.A, G_nF)):
+            return self.A.transposed().apply(G_nF, out_mF)
+
+    def apply_sparse(self, S: SparseRows, place: Place = OUTSIDE) -> SparseRows:
+        """Return A S as sparse rows."""
+        AS = sp.csr_array(self.A.to_scipy() @ S.csr.to_scipy())
+        AS.sort_indices()
+        return SparseRows(AS, self.pool, S.dtype, self.threads)
+
+    def stays_sparse(self, S: SparseRows, place: Place = OUTSIDE) -> bool:
+        """Return whether A S has few enough nonzeros to be cached."""
+        uses_m = np.bincount(self.A.indices, minlength=self.m)
+        return keeps_sparse(int(uses_m @ np.diff(S.csr.indptr)), S.csr.nnz, self.A.nnz)
+
+    def check_rows(self, H, rows: int) -> None:
+        """Raise ShapeError unless H has so many rows."""
+        if H.ndim != 2 or H.shape[0] != rows:
+            hint = "" if self.n == self.m else f"; a layer that multiplies several times cannot use a block: {INDUCED}"
+            raise ShapeError(f"{self.block.label}: H has shape {tuple(H.shape)}; expected ({rows}, F){hint}")
+
+
+class SubgraphOperators(SubgraphSpMM):
+    """The operators of one subgraph. Layers get them by `at`: the one of all layers, or block l for the l-th that multiplies.
+
+    It is itself the operator of the first block, so that a model that is no Stack may multiply with the one of all layers.
+    Args:   subgraph  of a sampler.
+            operator  the normalisation of layers that name none.
+            hops      of each layer, from layers.block_hops: one of 0 hops takes no block. None: each layer takes one.
+            ops       what times the products.
+    Raises: UsageError where the layers that multiply are not as many as the blocks.
+    """
+
+    def __init__(
+        self,
+        subgraph: Subgraph,
+        pool: BufferPool,
+        dtype: torch.dtype = torch.float32,
+        threads: int = 0,
+        operator: Norm = "gcn",
+        hops: Sequence[int] | None = None,
+        ops: Operations | None = None,
+    ):
+        self.subgraph, ops = subgraph, ops or Operations()
+        n, m = subgraph.shapes[0]
+        self.is_layered = len(subgraph.blocks) > 1 or n != m
+        self._blocks = []
+        for number, (shape, operators) in enumerate(zip(subgraph.shapes, subgraph.blocks), start=1):
+            label = f"subgraph {subgraph.index}" + (f", block {number}" if self.is_layered else "")
+            node_m = subgraph.node_m if shape[1] == m else subgraph.node_m[: shape[1]]
+            self._blocks.append(Block(shape, node_m, operators, operator, label, pool, dtype, threads, ops))
+        self.hops = None if hops is None or not self.is_layered else tuple(map(bool, hops))
+        if self.hops is not None and sum(self.hops) != len(self._blocks):
+            raise _other_number(len(self._blocks), sum(self.hops))
+        super().__init__(self._blocks[0])
+
+    @property
+    def n_out(self) -> int:
+        """Rows of the last output, which the targets are places of."""
+        return self.subgraph.shapes[-1][0]
+
+    def at(
+        self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None, key: Key | None = None
+    ) -> LayerView:
+        """Return the operator of a layer; see SpMM.
+
+        Raises: UsageError where the layers are not as many as the blocks, or the subgraph lacks the normalisation.
+        """
+        A = SubgraphSpMM(self._block(layer, is_last), operator)
+        return LayerView(A, layer, current_pass(), is_last, A, key)
+
+    def _block(self, layer: int | None, is_last: bool) -> Block:
+        if not self.is_layered:
+            return self._blocks[0]
+        if layer is None:
+            raise UsageError(f"a model that is not a Stack cannot use a block for each layer: {INDUCED}")
+        L = len(self._blocks) if self.hops is None else len(self.hops)
+        if layer > L or is_last != (layer == L):
+            raise _other_number(L, layer, is_last)
+        if self.hops is None:
+            return self._blocks[layer - 1]
+        before = sum(self.hops[: layer - 1])
+        return self._blocks[before] if self.hops[layer - 1] else self._local(layer, before)
+
+    def _local(self, layer: int, before: int) -> Block:
+        """Return the rows of a layer that does not multiply: the outputs of the blocks before it."""
+        first = self._blocks[0]
+        m = self._blocks[before].shape[1] if before < len(self._blocks) else self.n_out
+        fields = (first.default, f"layer {layer}", first.pool, first.dtype, first.threads, first.ops)
+        return Block((m, m), self.subgraph.node_m[:m], None, *fields)
+
+
+def _other_number(blocks: int, layers: int, is_last: bool = True) -> UsageError:
+    layers_ = f"{layers}" if is_last else f"{layers} or more"
+    return UsageError(
+        f"the subgraph has blocks for {blocks} layers, the model has {layers_}: give the sampler as many fan-outs as "
+        f"layers multiply with A, or {INDUCED}"
+    )
+
+
+def _local_csr(made: NormedBlock, shape: tuple[int, int], dtype: torch.dtype, threads: int) -> LocalCSR:
+    """Return an operator of a subgraph, with its transpose, over its arrays."""
+    of = np.float64 if dtype == torch.float64 else np.float32
+    weights, transposed = (
+        None if A.values is None else A.values.astype(of, copy=False) for A in (made.A, made.transposed)
+    )
+    T = LocalCSR.trusted(shape[::-1], made.transposed.indptr, made.transposed.indices, transposed, dtype, threads)
+    return LocalCSR.trusted(shape, made.A.indptr, made.A.indices, weights, dtype, threads, T, made.order_e)

@@ -1,0 +1,225 @@
+"""Layers run as they are on an induced subgraph, on blocks of a sampler and on a block-diagonal one: exactly the dense model."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from dense_model import Residual, gradients_are_the_dense_ones, relative
+from graphs import random_graph
+from subgraphs import DenseSubgraph, blocks, induced, shadow, subgraph_of
+
+from spgnn.dist import SelfCommunicator
+from spgnn.errors import ShapeError, UsageError
+from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
+from spgnn.layers.hops import block_hops
+from spgnn.layers.stack import set_epoch
+from spgnn.spmm.features import SparseRows
+from spgnn.spmm.kernels.buffers import BufferPool
+from spgnn.spmm.subgraph import SubgraphOperators
+
+
+class Composed(Layer):
+    """Attention by values of edges, on the rows of columns."""
+
+    hops = 1
+
+    def __init__(self, f_in, f_out, op="add"):
+        super().__init__(f_in, f_out)
+        self.W_FC, self.a_CK, self.op = self.weight(f_in, f_out), self.weight(f_out, f_out), op
+
+    def forward(self, A, H):
+        x = H @ self.W_FC
+        x_t, heads = A.columns(x), 1 if self.op == "dot" else self.f_out
+        S = A.sddmm(x @ self.a_CK, A.columns(x @ self.a_CK), heads, self.op) if heads > 1 else A.sddmm(x, x_t, 1, "dot")
+        return S.map(torch.tanh).softmax() @ x_t
+
+
+class Custom(Layer):
+    """relu(A H W + H V), which declares no hops."""
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
+
+    def forward(self, A, H):
+        return torch.relu(A @ (H @ self.W) + A.select(H) @ self.V)
+
+
+def stack(first, second, **options):
+    return lambda: Stack(first(6, 8), second(8, 3), **options)
+
+
+ONE_HOP = {  # two layers multiply
+    "gcn": stack(lambda f, c: GCN(f, c, act="relu"), GCN),
+    "gcn, wide": lambda: Stack(GCN(6, 9, act="relu"), GCN(9, 9, act="elu", norm="layer", residual=True), MLP(9, 3)),
+    "residual": lambda: Stack(GCN(6, 6, act="relu", residual=True), Custom(6, 3)),
+    "sage": stack(lambda f, c: SAGE(f, c, act="relu"), SAGE),
+    "sage sum": stack(lambda f, c: SAGE(f, c, "sum", act="tanh", norm="layer"), lambda f, c: SAGE(f, c, "sum")),
+    "sage gcn": stack(lambda f, c: SAGE(f, c, "gcn", act="relu"), lambda f, c: SAGE(f, c, "gcn")),
+    "sage max": stack(lambda f, c: SAGE(f, c, "max", act="relu"), lambda f, c: SAGE(f, c, "max", pool=3)),
+    "sage cat": stack(lambda f, c: SAGE(f, c, combine="cat", act="elu"), lambda f, c: SAGE(f, c, "gcn")),
+    "gat": stack(lambda f, c: GAT(f, c, 4, dropout=0.4, act="elu"), lambda f, c: GAT(f, c, 1)),
+    "gat v2": stack(lambda f, c: GAT(f, c, 2, "v2", residual=True), lambda f, c: GAT(f, c, 3, "v2", merge="mean", dropout=0.2)),
+    "gin": stack(lambda f, c: GIN(f, c, eps=0.5, act="relu"), lambda f, c: GIN(f, c, hidden=9, train_eps=True)),
+    "ngnn": stack(lambda f, c: NGNN(GCN(f, c, act="relu"), 2), lambda f, c: NGNN(SAGE(f, c), act=None)),
+    "mlp": lambda: Stack(MLP(6, 5, (4,), dropout=0.5, act="relu"), GCN(5, 8), MLP(8, 5), GCN(5, 4), MLP(4, 3)),
+    "one power": lambda: Stack(MixHop(6, 5, (0, 1), act="relu"), MixHop(5, 4, (0, 1), "sum"), MLP(4, 3)),
+    "one step": lambda: Stack(SGC(6, 5, 1), MLP(5, 5), APPNP(5, 1, 0.2), MLP(5, 3)),
+    "gcnii": lambda: Stack(GCN(6, 5), GCNII(5, 1, dropout=0.4), MLP(5, 3)),
+    "composed": stack(Composed, lambda f, c: Composed(f, c, "dot")),
+    "custom": stack(Custom, lambda f, c: GCN(f, c)),
+    "jump cat": lambda: Stack(MLP(6, 4), GCN(4, 5, act="relu"), SAGE(5, 4, act="relu"), MLP(13, 3), jump="cat"),
+    "jump max": lambda: Stack(GCN(6, 5, act="relu"), MLP(5, 5), GCN(5, 3), jump="max"),
+}  # fmt: skip
+SEVERAL_HOPS = {
+    "sgc": lambda: Stack(GCN(6, 5), SGC(5, 3, 3)),
+    "appnp": lambda: Stack(MLP(6, 5, act="relu"), MLP(5, 3), APPNP(3, 4, 0.2, dropout=0.3)),
+    "gcnii deep": lambda: Stack(MLP(6, 5, act="relu"), GCNII(5, 3, dropout=0.4), MLP(5, 3)),
+    "mixhop": stack(lambda f, c: MixHop(f, c, act="relu"), lambda f, c: MixHop(f, c, combine="sum")),
+    "nested": lambda: Stack(GCN(6, 5), Stack(GCN(5, 4), GCN(4, 5), jump="cat"), GCN(5, 3)),
+    "add": lambda: Stack(GCN(6, 6), Residual(6), GCN(6, 3)),
+}
+KINDS = {"induced": induced, "shadow": shadow, "blocks": blocks}
+
+
+def loss_of(Z, graph, subgraph):
+    y = torch.from_numpy(graph.y[subgraph.node_m[subgraph.target_t]])
+    each = torch.nn.functional.cross_entropy(Z[torch.from_numpy(subgraph.target_t)], y, reduction="none")
+    return (each * torch.from_numpy(subgraph.weight_t).to(each.dtype)).sum()
+
+
+def step(model, A, X, graph, subgraph):
+    """Loss, logits and gradients of a training pass in epoch 3 of seed 5."""
+    model = model.double().train()
+    set_epoch(model, 5, 3)
+    Z = model(A, X)
+    loss = loss_of(Z, graph, subgraph)
+    loss.backward()
+    return float(loss.detach()), Z.detach().numpy(), [p.grad.numpy() for p in model.parameters() if p.grad is not None]
+
+
+def compare(make, graph, kind, seed=0, dropout=0.0):
+    def model():
+        made = make()
+        made.dropout = dropout
+        return made
+
+    node_m, matrices = KINDS[kind](graph, seed=seed)
+    subgraph, pool = subgraph_of(graph, node_m, matrices), BufferPool()
+    hops = block_hops(model(), len(matrices)) if kind == "blocks" else None
+    rows = sp.csr_array(graph.X)[node_m] if sp.issparse(graph.X) else graph.X[node_m].astype(np.float64)
+    dense = torch.tensor(rows.toarray() if sp.issparse(rows) else rows, dtype=torch.float64)
+    X = SparseRows(sp.csr_array(rows), pool, torch.float64) if sp.issparse(rows) else dense
+    A = SubgraphOperators(subgraph, pool, torch.float64, hops=hops)
+    ours = step(model(), A, X, graph, subgraph)
+    expected = step(model(), DenseSubgraph(node_m, matrices, hops), dense, graph, subgraph)
+    assert abs(ours[0] - expected[0]) <= 1e-10 * expected[0]
+    assert ours[1].shape == (A.n_out, 3) and relative(ours[1], expected[1]) <= 1e-10
+    assert len(ours[2]) == len(expected[2]) > 0
+    for gradient, dense_gradient in zip(ours[2], expected[2]):
+        assert relative(gradient, dense_gradient) <= 1e-10 or np.abs(gradient - dense_gradient).max() < 1e-12
+
+
+GRAPHS = {
+    "directed, weighted": random_graph(use="directed", weighted=True),
+    "undirected, sparse X": random_graph(use="undirected", sparse=True, seed=1),
+}
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("name", ONE_HOP)
+@pytest.mark.parametrize("kind", KINDS)
+def test_loss_logits_and_gradients_are_those_of_the_dense_submatrix(kind, name, graph):
+    compare(ONE_HOP[name], GRAPHS[graph], kind, dropout=0.4 if "directed, weighted" == graph else 0.0)
+
+
+@pytest.mark.parametrize("name", SEVERAL_HOPS)
+@pytest.mark.parametrize("kind", ["induced", "shadow"])
+def test_layers_of_several_hops_run_on_one_operator_for_all_layers(kind, name):
+    for graph in GRAPHS.values():
+        compare(SEVERAL_HOPS[name], graph, kind, dropout=0.3)
+
+
+@pytest.mark.parametrize("name", SEVERAL_HOPS)
+def test_layers_of_several_hops_cannot_use_blocks(name):
+    with pytest.raises(UsageError, match=r"use a sampler of one subgraph for all layers \(frontier, walk"):
+        block_hops(SEVERAL_HOPS[name](), 2)
+
+
+def test_the_layers_that_multiply_are_as_many_as_the_blocks():
+    graph = random_graph()
+    subgraph = subgraph_of(graph, *blocks(graph, 2))
+    model, X = Stack(GCN(6, 5), GCN(5, 5), GCN(5, 3)), torch.ones(len(subgraph.node_m), 6)
+    with pytest.raises(
+        UsageError, match="blocks for 2 layers, 3 layers of the model multiply with A: give it 3 fan-outs"
+    ):
+        block_hops(model, 2)
+    for layers in (model, Stack(GCN(6, 3)), Stack(GCN(6, 3), GCN(3, 3), MLP(3, 3))):
+        with pytest.raises(UsageError, match="has blocks for 2 layers, the model has"):
+            layers(SubgraphOperators(subgraph, BufferPool()), X)
+    with pytest.raises(UsageError, match="has blocks for 2 layers, the model has 1:"):
+        SubgraphOperators(subgraph, BufferPool(), hops=(1, 0))
+    assert block_hops(Stack(MLP(6, 5), GCN(5, 5), Custom(5, 5), MLP(5, 3)), 2) == (0, 1, 1, 0)
+
+
+class Twice(Custom):
+    def forward(self, A, H):
+        return A @ (A @ (H @ self.W))
+
+
+class Declared(Custom):
+    hops = 0
+
+    def forward(self, A, H):
+        return A @ (H @ self.W)
+
+
+def test_a_product_that_a_block_does_not_have_is_refused():
+    graph = random_graph()
+    subgraph, pool = subgraph_of(graph, *blocks(graph, 2)), BufferPool()
+    X = torch.ones(len(subgraph.node_m), 6)
+    with pytest.raises(
+        ShapeError, match="block 1: H has shape .* a layer that multiplies several times cannot use a block"
+    ):
+        Stack(Twice(6, 5), GCN(5, 3))(SubgraphOperators(subgraph, pool), X)
+    model = Stack(GCN(6, 5), Declared(5, 5), GCN(5, 3))
+    with pytest.raises(UsageError, match="layer 2 declares hops = 0, and multiplies with A"):
+        model(SubgraphOperators(subgraph, pool, hops=block_hops(model, 2)), X)
+    with pytest.raises(UsageError, match="a model that is not a Stack cannot use a block for each layer"):
+        SubgraphOperators(subgraph, pool) @ X
+
+
+def test_a_normalisation_that_was_not_drawn_is_named():
+    graph = random_graph()
+    node_m, (matrices,) = induced(graph)
+    subgraph = subgraph_of(graph, node_m, [{how: matrices[how] for how in ("gcn", "none")}], index=12)
+    with pytest.raises(UsageError, match="subgraph 12 has no operator of normalisation 'row', only gcn, none"):
+        Stack(GCN(6, 5), SAGE(5, 3))(SubgraphOperators(subgraph, BufferPool()), torch.ones(25, 6))
+
+
+def test_a_model_that_is_no_stack_multiplies_with_the_operator_of_all_layers():
+    graph = random_graph()
+    node_m, matrices = induced(graph)
+    A = SubgraphOperators(subgraph_of(graph, node_m, matrices), BufferPool(), torch.float64)
+    H = torch.from_numpy(graph.X[node_m]).double()
+    assert relative((A @ (A @ H)).numpy(), matrices[0]["gcn"] @ (matrices[0]["gcn"] @ H.numpy())) <= 1e-12
+
+
+def test_a_pruned_step_of_one_product_selects_the_rows_that_are_teleported():
+    graph = random_graph(use="directed", train_every=9)
+    for last in (lambda: APPNP(3, 1, 0.2), lambda: GCNII(3, 1)):
+        gradients_are_the_dense_ones(SelfCommunicator(), graph, lambda: Stack(GCN(6, 3), last()), "gcn", prune="always")
+
+
+def test_bfloat16_layers_run_on_subgraphs():
+    graph = random_graph()
+    for kind in KINDS:
+        node_m, matrices = KINDS[kind](graph)
+        subgraph, found = subgraph_of(graph, node_m, matrices), []
+        for dtype in (torch.float64, torch.bfloat16):
+            model = ONE_HOP["gat"]() if kind == "shadow" else ONE_HOP["sage"]()
+            model = model.double() if dtype == torch.float64 else model
+            Z = model(SubgraphOperators(subgraph, BufferPool(), dtype), torch.from_numpy(graph.X[node_m]).to(dtype))
+            loss_of(Z, graph, subgraph).backward()
+            found.append([Z.detach().double().numpy(), *(p.grad.double().numpy() for p in model.parameters())])
+        assert all(relative(rounded, exact) < 0.05 for exact, rounded in zip(*found))

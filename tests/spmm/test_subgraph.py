@@ -1,0 +1,101 @@
+"""A subgraph's operators are made of its arrays as they are, in no time, and keep nothing alive."""
+
+import gc
+import time
+import weakref
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from dense_model import relative
+from graphs import random_graph
+from subgraphs import blocks, induced, operator_of, subgraph_of
+
+from spgnn.samplers import Subgraph
+from spgnn.spmm.features import SparseRows
+from spgnn.spmm.kernels.buffers import BufferPool
+from spgnn.spmm.kernels.csr import LocalCSR
+from spgnn.spmm.subgraph import SubgraphOperators, SubgraphSpMM
+
+
+def test_a_trusted_block_is_the_checked_one_over_the_same_arrays():
+    rng = np.random.default_rng(0)
+    D = rng.standard_normal((30, 40)) * (rng.random((30, 40)) < 0.3)
+    made = operator_of(D)
+    T = LocalCSR.trusted((40, 30), *vars_of(made.transposed), torch.float64)
+    A = LocalCSR.trusted((30, 40), *vars_of(made.A), torch.float64, 1, T, made.order_e)
+    assert A.indptr is made.A.indptr and A.indices is made.A.indices and A.weights is made.A.values
+    assert A.transposed() is T and A.transposed_places() is made.order_e
+    checked = LocalCSR(sp.csr_array(D), torch.float64, 1)
+    X, G = (torch.from_numpy(rng.standard_normal((rows, 7))) for rows in (40, 30))
+    for of in (A, LocalCSR.trusted((30, 40), *vars_of(made.A), torch.float64)):  # and with a transpose that it makes
+        assert torch.equal(of.apply(X, torch.empty(30, 7).double()), checked.apply(X, torch.empty(30, 7).double()))
+        assert torch.equal(of.adjoint(G, torch.empty(40, 7).double()), checked.adjoint(G, torch.empty(40, 7).double()))
+        assert (of.transposed_places() == checked.transposed_places()).all()
+    assert {*vars(A)} == {*vars(checked)}
+
+
+def vars_of(csr):
+    return csr.indptr, csr.indices, csr.values
+
+
+def large(n=6000, degree=13):
+    """A subgraph of 6,000 nodes and about 80,000 nonzeros."""
+    A = sp.random_array((n, n), density=degree / n, format="csr", rng=np.random.default_rng(0), dtype=np.float32)
+    order = np.argsort(A.indices, kind="stable").astype(np.int64)
+    T = sp.csr_array(A.T)
+    csr = lambda M: type(operator_of(np.eye(2)).A)(M.indptr.astype(np.int64), M.indices.astype(np.int32), M.data)
+    made = type(operator_of(np.eye(2)))(csr(A), csr(T), order)
+    ids = np.arange(n, dtype=np.int64)
+    return Subgraph(0, ids, ((n, n),), ({"gcn": made, "row": made},), ids, np.ones(n, np.float32))
+
+
+def test_making_the_operators_takes_less_than_a_millisecond():
+    subgraph, pool, seconds = large(), BufferPool(), []
+    for _ in range(20):
+        start = time.perf_counter()
+        A = SubgraphOperators(subgraph, pool)
+        for layer, how in ((1, "row"), (2, "gcn"), (3, None)):
+            A.at(layer, operator=how).column_blocks  # noqa: B018
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 1e-3, seconds
+
+
+def test_nothing_of_a_step_stays_when_the_operators_die():
+    graph = random_graph()
+    subgraph, pool = subgraph_of(graph, *induced(graph)), BufferPool()
+    A = SubgraphOperators(subgraph, pool, torch.float64)
+    H = torch.ones(25, 6, dtype=torch.float64, requires_grad=True)
+    gc.collect()
+    gc.disable()
+    try:
+        (A.at(1) @ H).sum().backward()
+        seen = [weakref.ref(A), weakref.ref(A.A), weakref.ref(A.A.transposed())]
+        del A
+        assert [ref() for ref in seen] == [None] * 3, "without the garbage collector"
+    finally:
+        gc.enable()
+
+
+def test_rows_of_a_block_have_their_original_ids():
+    graph = random_graph()
+    node_m, matrices = blocks(graph, 2)
+    A = SubgraphOperators(subgraph_of(graph, node_m, matrices), BufferPool(), torch.float64)
+    first, second = A.at(1), A.at(2, is_last=True)
+    assert (first.node_n == node_m).all() and (first.out_ids == second.node_n).all()
+    assert (second.out_ids == node_m[:7]).all() and (A.n_out, second.n, first.m) == (7, 7, len(node_m))
+    for block, how in ((first, "gcn"), (second, "row")):
+        D = matrices[block is second][how]
+        S = SparseRows(sp.csr_array(np.eye(block.m)), A.pool, torch.float64)
+        of = block.operator.with_norm(how)
+        assert relative(of.apply_sparse(S).csr.to_scipy().toarray(), D) == 0
+        assert isinstance(of, SubgraphSpMM) and of.stays_sparse(S) in (True, False)
+        assert (block.select(S).csr.to_scipy().toarray() == np.eye(block.m)[: block.n]).all()
+
+
+def test_what_columns_returns_may_be_written_to():
+    graph = random_graph()
+    A = SubgraphOperators(subgraph_of(graph, *induced(graph)), BufferPool(), torch.float64)
+    H = torch.ones(25, 6, dtype=torch.float64)
+    A.columns(H).zero_()
+    assert (H == 1).all()

@@ -63,10 +63,12 @@ setup(
         ),
         Pybind11Extension(
             "spgnn.samplers._samplers",
-            [f"spgnn/samplers/{name}.cpp" for name in ("samplers",)],
-            depends=["spgnn/partition/arrays.h"] + [f"spgnn/samplers/{name}.h" for name in ("samplers", "rng")],
+            [f"spgnn/samplers/{name}.cpp" for name in ("samplers", "draws", "induce", "operators")],
+            depends=["spgnn/partition/arrays.h"]
+            + [f"spgnn/samplers/{name}.h" for name in ("samplers", "rng", "alias", "induce")],
             cxx_std=17,
-            extra_compile_args=["-O3", "-Wall", "-Wno-psabi", "-ffp-contract=off"],  # the same draws on every machine
+            # The same draws on every machine: no fused multiply-add.
+            extra_compile_args=["-O3", "-Wall", "-Wno-psabi", "-ffp-contract=off", *COUNT_BITS],
         ),
         Pybind11Extension(
             "spgnn.partition._loops",

@@ -1,0 +1,103 @@
+// Draws whose distribution does not change: integers, permutations, nodes, edges and walks.
+
+#include <numeric>
+#include <utility>
+
+#include "alias.h"
+#include "samplers.h"
+
+namespace spgnn {
+
+static py::array_t<int64_t> integers(uint64_t seed, uint64_t stream, uint64_t index, uint64_t below, int64_t count) {
+    check(below > 0, "below must be positive");
+    py::array_t<int64_t> out(count);
+    Rng rng(seed, stream, index);
+    for (int64_t i = 0; i < count; ++i)
+        out.mutable_data()[i] = int64_t(below >> 32 ? rng.below64(below) : rng.below(uint32_t(below)));
+    return out;
+}
+
+// 0 to n - 1 in random order (Fisher & Yates).
+static py::array_t<int64_t> permutation(uint64_t seed, uint64_t stream, uint64_t index, int64_t n) {
+    py::array_t<int64_t> out(n);
+    int64_t* order = out.mutable_data();
+    py::gil_scoped_release release;
+    Rng rng(seed, stream, index);
+    std::iota(order, order + n, int64_t(0));
+    for (int64_t i = n; i > 1; --i) std::swap(order[i - 1], order[rng.below64(uint64_t(i))]);
+    return out;
+}
+
+static py::array_t<int64_t> draw(const Alias& table, uint64_t seed, uint64_t stream, uint64_t index, int64_t count) {
+    py::array_t<int64_t> out(count);
+    int64_t* drawn = out.mutable_data();
+    py::gil_scoped_release release;
+    Rng rng(seed, stream, index);
+    for (int64_t i = 0; i < count; ++i) drawn[i] = table.draw(rng);
+    return out;
+}
+
+// Walks from uniform roots, (steps + 1, roots): all roots take a step before the next, so that their reads overlap.
+// Source: GraphSAINT (Zeng et al. 2021), Algorithm 5; a node without neighbours stays.
+static py::array_t<int64_t> walk(const Array<int64_t>& indptr, const py::array& indices, int64_t roots, int64_t steps,
+                                 uint64_t seed, uint64_t stream, uint64_t index) {
+    const int64_t N = indptr.size() - 1;
+    check(N > 0 && roots >= 0 && steps >= 0, "a walk needs nodes, roots and steps");
+    py::array_t<int64_t> out({steps + 1, roots});
+    int64_t* node = out.mutable_data();
+    const int64_t* p = indptr.data();
+    on_indices(indices, [&](const auto* j) {
+        py::gil_scoped_release release;
+        Rng rng(seed, stream, index);
+        for (int64_t r = 0; r < roots; ++r) node[r] = rng.below(uint32_t(N));
+        for (int64_t i = 0; i < steps * roots; ++i) {
+            const int64_t u = node[i], degree = p[u + 1] - p[u];
+            node[i + roots] = degree ? int64_t(j[p[u] + int64_t(rng.below64(uint64_t(degree)))]) : u;
+        }
+    });
+    return out;
+}
+
+// (2, count) ends of nonzeros (u, v) with P(u, v) proportional to 1 / deg u + 1 / deg v, deg of rows and columns
+// together: a uniform node that is not isolated, then one of the nonzeros of its row and column.
+// Source: GraphSAINT (Zeng et al. 2021), Algorithm 5, without its table. of_column is empty where A is symmetric.
+static py::array_t<int64_t> edges(const Array<int64_t>& indptr, const py::array& indices,
+                                  const Array<int64_t>& column_indptr, const Array<int32_t>& of_column,
+                                  const Array<int64_t>& nodes, int64_t count, uint64_t seed, uint64_t stream,
+                                  uint64_t index) {
+    check(nodes.size() > 0, "there are no edges to draw");
+    py::array_t<int64_t> out({int64_t(2), count});
+    int64_t* ends = out.mutable_data();
+    const int64_t *p = indptr.data(), *q = column_indptr.size() ? column_indptr.data() : nullptr, *v = nodes.data();
+    const uint64_t choices = uint64_t(nodes.size());
+    const int32_t* rows = of_column.data();
+    on_indices(indices, [&](const auto* j) {
+        py::gil_scoped_release release;
+        Rng rng(seed, stream, index);
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t u = v[rng.below64(choices)], out_degree = p[u + 1] - p[u];
+            const int64_t k = int64_t(rng.below64(uint64_t(out_degree + (q ? q[u + 1] - q[u] : 0))));
+            const bool is_out = k < out_degree;
+            const int64_t end = is_out ? int64_t(j[p[u] + k]) : int64_t(rows[q[u] + k - out_degree]);
+            ends[i] = is_out ? u : end;
+            ends[i + count] = is_out ? end : u;
+        }
+    });
+    return out;
+}
+
+void define_draws(py::module_& m) {
+    m.def("hash3", &hash3, "a 64-bit hash of three numbers");
+    m.def("integers", &integers, "count integers of 0 to below - 1, a function of (seed, stream, index)");
+    m.def("permutation", &permutation, "0 to n - 1 in random order, a function of (seed, stream, index)");
+    m.def("walk", &walk, "(steps + 1, roots) nodes of walks");
+    m.def("edges", &edges, "(2, count) ends of edges");
+    py::class_<Alias>(m, "Alias", "P(i) = weight[i] / sum of weights, by the alias method")
+        .def(py::init([](const Array<double>& weight) {
+            py::gil_scoped_release release;
+            return Alias(weight.data(), weight.size());
+        }))
+        .def("draw", &draw, "count draws, a function of (seed, stream, index)");
+}
+
+}  // namespace spgnn

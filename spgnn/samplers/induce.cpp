@@ -1,0 +1,144 @@
+// The subgraph that nodes induce, A[V][:, V]; sets of nodes; counts of nodes and nonzeros.
+
+#include "induce.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "rng.h"
+#include "samplers.h"
+
+namespace spgnn {
+
+constexpr size_t kKept = size_t(1) << 22;  // nonzeros that the scratch of a thread keeps between calls
+
+// The nonzeros that were found so far, and room for those of the next row.
+struct Found {
+    std::vector<int64_t> places;
+    std::vector<int32_t> ids;
+
+    void make_room(size_t count) {
+        if (places.size() >= count) return;
+        const size_t size = std::max(count, 2 * places.size());
+        places.resize(size);
+        ids.resize(size);
+    }
+    void shrink() {
+        if (places.size() > kKept) *this = Found();
+    }
+    static Found& of_thread() {
+        thread_local Found found;
+        return found;
+    }
+};
+
+static void check_nodes(const Array<int64_t>& nodes, int64_t N) {
+    const int64_t *v = nodes.data(), m = nodes.size();
+    bool rises = nodes.ndim() == 1 && (m == 0 || (v[0] >= 0 && v[m - 1] < N));
+    for (int64_t i = 1; i < m; ++i) rises &= v[i - 1] < v[i];
+    check(rises, "nodes must be sorted, distinct and of 0 to N - 1");
+}
+
+// Nonzeros of the rows of V whose column is in V. The hits of a row are found without a branch, then numbered.
+template <class Index>
+static int64_t find(const int64_t* indptr, const Index* indices, const Members::Held& held, const int64_t* nodes,
+                    int64_t m, int64_t* ends, Found& found) {
+    int64_t k = 0;
+    ends[0] = 0;
+    for (int64_t i = 0; i < m; ++i) {
+        const int64_t start = indptr[nodes[i]], stop = indptr[nodes[i] + 1], first = k;
+        found.make_room(size_t(k + stop - start));
+        int64_t* places = found.places.data();
+        for (int64_t e = start; e < stop; ++e) {
+            places[k] = e;
+            k += held.has(int64_t(indices[e]));
+        }
+        for (int64_t e = first; e < k; ++e) found.ids[size_t(e)] = held.id(int64_t(indices[places[e]]));
+        ends[i + 1] = k;
+    }
+    return k;
+}
+
+// indptr (m + 1), local columns (e), places in A (e) of A[V][:, V].
+static py::tuple induce(const Array<int64_t>& indptr, const py::array& indices, const Array<int64_t>& nodes) {
+    const int64_t N = indptr.size() - 1, m = nodes.size();
+    py::array_t<int64_t> ends(m + 1);
+    Found& found = Found::of_thread();
+    int64_t *out = ends.mutable_data(), e = 0;
+    on_indices(indices, [&](const auto* j) {
+        const int64_t *p = indptr.data(), *v = nodes.data();
+        py::gil_scoped_release release;
+        check_nodes(nodes, N);
+        const Members::Held held(Members::of_thread(), v, m, N);
+        e = find(p, j, held, v, m, out, found);
+    });
+    py::array_t<int32_t> ids(e);
+    py::array_t<int64_t> places(e);
+    std::memcpy(ids.mutable_data(), found.ids.data(), size_t(e) * sizeof(int32_t));
+    std::memcpy(places.mutable_data(), found.places.data(), size_t(e) * sizeof(int64_t));
+    found.shrink();
+    return py::make_tuple(ends, ids, places);
+}
+
+// The distinct nodes, ascending: by a bitmap where it is short, by sorting elsewhere.
+static py::array_t<int64_t> distinct(const Array<int64_t>& nodes, int64_t N) {
+    std::vector<int64_t> out;
+    {
+        const int64_t *v = nodes.data(), count = nodes.size();
+        py::gil_scoped_release release;
+        for (int64_t i = 0; i < count; ++i) check(v[i] >= 0 && v[i] < N, "nodes must be of 0 to N - 1");
+        if (N / 64 < 16 * count) {
+            std::vector<uint64_t> bits(size_t(N + 63) / 64);
+            for (int64_t i = 0; i < count; ++i) bits[size_t(v[i]) >> 6] |= uint64_t(1) << (v[i] & 63);
+            out.reserve(size_t(std::min(N, count)));
+            for (size_t word = 0; word < bits.size(); ++word)
+                for (uint64_t left = bits[word]; left; left &= left - 1)
+                    out.push_back(int64_t(word * 64) + __builtin_ctzll(left));
+        } else {
+            out.assign(v, v + count);
+            std::sort(out.begin(), out.end());
+            out.erase(std::unique(out.begin(), out.end()), out.end());
+        }
+    }
+    return array_of(out);
+}
+
+// Nodes without len % multiple of them, uniformly chosen; all of them where they are fewer than multiple.
+static py::array_t<int64_t> clip(const Array<int64_t>& nodes, int64_t multiple, uint64_t seed, uint64_t stream,
+                                 uint64_t index) {
+    check(multiple > 0, "multiple must be positive");
+    const int64_t m = nodes.size();
+    int64_t excess = m < multiple ? 0 : m % multiple;
+    std::vector<int64_t> out;
+    {
+        const int64_t* v = nodes.data();
+        py::gil_scoped_release release;
+        Rng rng(seed, stream, index);
+        out.reserve(size_t(m - excess));
+        for (int64_t i = 0; i < m; ++i)  // selection sampling: each set of positions is as probable
+            if (excess && int64_t(rng.below64(uint64_t(m - i))) < excess)
+                --excess;
+            else
+                out.push_back(v[i]);
+    }
+    return array_of(out);
+}
+
+// counts[place] += 1 for each place.
+static void count(Array<uint32_t>& counts, const Array<int64_t>& places) {
+    uint32_t* c = counts.mutable_data();
+    const int64_t *p = places.data(), size = counts.size(), e = places.size();
+    py::gil_scoped_release release;
+    for (int64_t i = 0; i < e; ++i) check(p[i] >= 0 && p[i] < size, "a place is out of range");
+    for (int64_t i = 0; i < e; ++i) ++c[p[i]];
+}
+
+void define_induce(py::module_& m) {
+    m.def("induce", &induce, "(indptr, indices, places in A) of A[V][:, V], V sorted and distinct");
+    m.def("distinct", &distinct, "the distinct nodes of an array, ascending");
+    m.def("clip", &clip, "nodes without len(nodes) % multiple of them at random");
+    m.def("count", &count, "counts[place] += 1 for each place, in place", py::arg("counts").noconvert(),
+          py::arg("places"));
+}
+
+}  // namespace spgnn

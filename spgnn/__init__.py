@@ -32,6 +32,9 @@ _HOME = {
     "part_stream": "partition",
     "part_to_folder": "partition",
     "streaming_partitioner": "partition",
+    "sampler": "samplers",
+    "Sampler": "samplers",
+    "Subgraph": "samplers",
     "measure": "analysis",
     "VolumeReport": "analysis",
     "world": "dist",
@@ -54,7 +57,7 @@ _HOME = {
     "SpgnnError": "errors",
 }
 _PARTS = (
-    "analysis config cost data dist distgraph doctor errors experiment graph layers partition report spmm timeline training"
+    "analysis config cost data dist distgraph doctor errors experiment graph layers partition report samplers spmm timeline training"
 ).split()
 __all__ = [*_HOME, "__version__"]
 

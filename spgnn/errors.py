@@ -37,6 +37,10 @@ class PartitionError(InputError):
     """An owner array that does not fit the graph or the ranks."""
 
 
+class SamplerError(InputError):
+    """A user's sampler that fails, or whose result is no nodes of the graph."""
+
+
 class ShapeError(InputError):
     """An array of another shape or dtype than the operation needs."""
 

@@ -3,6 +3,41 @@
 Subgraph number i is a function of the graph, the options, the seed and i alone, whoever draws it.
 """
 
+from .graph_arrays import GraphArrays, graph_arrays
+from .induced import InducedSampler, induce
+from .maker import Maker
+from .normalise import Coefficients, presample
+from .operators import operators
+from .pool import SamplerPool
+from .registry import SAMPLERS, SamplerKind, UserSampler, make_sampler, register, sampler
 from .sample import Csr, Operator, Pattern, Sample, Sampler, Subgraph
+from .static import Cluster, Edge, Node, Walk, Whole
 
-__all__ = ["Csr", "Operator", "Pattern", "Sample", "Sampler", "Subgraph"]
+__all__ = [
+    "SAMPLERS",
+    "Cluster",
+    "Coefficients",
+    "Csr",
+    "Edge",
+    "GraphArrays",
+    "InducedSampler",
+    "Maker",
+    "Node",
+    "Operator",
+    "Pattern",
+    "Sample",
+    "Sampler",
+    "SamplerKind",
+    "SamplerPool",
+    "Subgraph",
+    "UserSampler",
+    "Walk",
+    "Whole",
+    "graph_arrays",
+    "induce",
+    "make_sampler",
+    "operators",
+    "presample",
+    "register",
+    "sampler",
+]

@@ -1,0 +1,86 @@
+"""GraphArrays: the structure of a graph as the loops of this package read it.
+
+Shapes: N nodes, E nonzeros.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from ..config.names import Norm
+from ..errors import GraphError
+from ..graph import WITH_LOOPS, Graph, check_is_graph, inverse_or_zero
+from . import _samplers
+
+SUMS = ("gcn", "row", "row_loops")  # normalisations that divide by sums of rows or columns
+
+
+class GraphArrays:
+    """indptr int64, indices and weights of A, with its reverse edges unless with_edges chose otherwise.
+
+    name          what messages call the graph.
+    indptr        (N + 1,) int64.
+    indices       (E,) int32 or int64, those of the graph: not copied.
+    weights       (E,) float32 or float64; None: all 1.
+
+    Raises: GraphError for 2^31 nodes or more.
+    """
+
+    def __init__(self, graph: Graph):
+        check_is_graph(graph)
+        graph = graph.in_use()
+        A = graph.A
+        if graph.n_nodes >= 2**31 - 1:
+            raise GraphError(f"{graph.name} has {graph.n_nodes:,} nodes; samplers take less than 2^31 - 1")
+        self.name, self.N, self.E = graph.name, graph.n_nodes, graph.nnz
+        self.indptr = np.ascontiguousarray(A.indptr, np.int64)
+        self.indices = np.ascontiguousarray(A.indices)
+        if self.indices.dtype not in (np.int32, np.int64):
+            self.indices = self.indices.astype(np.int64)
+        self.weights = None if self.E == 0 or _are_ones(A.data) else _as_weights(A.data)
+        self._sums: dict[bool, tuple[np.ndarray, np.ndarray]] = {}
+
+    @cached_property
+    def is_symmetric(self) -> bool:
+        """The pattern of A is that of its transpose, whatever the weights are."""
+        return _samplers.is_symmetric(self.indptr, self.indices)
+
+    def sums(self, has_loops: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sums of the rows and of the columns of A, or of A + I, (N,) float64 each."""
+        if has_loops not in self._sums:
+            self._sums[has_loops] = _samplers.graph_sums(self.indptr, self.indices, self.weights, has_loops)
+        return self._sums[has_loops]
+
+    def factors(self, how: Norm) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return left and right with operator = diag(left) A diag(right), see `factors`."""
+        return factors(how, *self.sums(how in WITH_LOOPS)) if how in SUMS else (None, None)
+
+    def column_norms(self) -> np.ndarray:
+        """Return the squared norms of the columns of the gcn operator, (N,) float64."""
+        return _samplers.column_norms(self.indptr, self.indices, self.weights, *self.factors("gcn"))
+
+
+def graph_arrays(graph: Graph | GraphArrays) -> GraphArrays:
+    """Return the arrays of a graph; those that are given as such are returned."""
+    return graph if isinstance(graph, GraphArrays) else GraphArrays(graph)
+
+
+def factors(how: Norm, row_n: np.ndarray, column_m: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return left (n,) and right (m,) of a normalisation from the sums of rows and columns; None: all 1.
+
+    gcn: Dr^-1/2 and Dc^-1/2; row, row_loops: Dr^-1 and None; others: None and None. The inverse of 0 is 0.
+    """
+    if how == "gcn":
+        left_n, right_m = (inverse_or_zero(np.sqrt(np.maximum(sums, 0))) for sums in (row_n, column_m))
+        return left_n, right_m
+    return (inverse_or_zero(row_n), None) if how in SUMS else (None, None)
+
+
+def _are_ones(data: np.ndarray) -> bool:
+    return data.strides == (0,) and bool(data[0] == 1) or bool((data == 1).all())
+
+
+def _as_weights(data: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(data, np.float64 if data.dtype == np.float64 else np.float32)

@@ -1,0 +1,58 @@
+"""The subgraph that nodes induce, and the samplers that draw nodes.
+
+Shapes: N nodes of the graph, m drawn ones, e nonzeros between them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from ..errors import check_integer
+from ..graph import Graph
+from . import _samplers
+from .graph_arrays import GraphArrays, graph_arrays
+from .sample import Pattern, Sample
+
+DRAWS, ORDER, CLIP = 0, 1, 2  # streams of a seed: what is drawn, the order of an epoch, which nodes are dropped
+
+
+def induce(graph: GraphArrays, node_m: np.ndarray) -> Sample:
+    """A[V][:, V]: return the nonzeros between nodes, with local ids in the order of the nodes.
+
+    Args:   node_m  (m,) int64, sorted and distinct.
+    Raises: ValueError if they are not, or not of the graph.
+    One pass over the rows of the nodes; the indices of each row ascend without being sorted.
+    """
+    indptr, indices, place_e = _samplers.induce(graph.indptr, graph.indices, node_m)
+    return Sample(node_m, (Pattern((len(node_m), len(node_m)), indptr, indices, place_e),))
+
+
+class InducedSampler(ABC):
+    """Draws nodes; the subgraph is the one that they induce.
+
+    Args: clip  nodes are dropped at random until their number is a multiple of it; 0: none is.
+    Source of clip: GraphSAINT (Zeng et al. 2021), section 6.2.
+    """
+
+    name: str
+    n_blocks = 0
+    rescales = True
+
+    def __init__(self, graph: Graph | GraphArrays, clip: int = 0):
+        check_integer("clip", clip, 0)
+        self.graph, self.clip = graph_arrays(graph), int(clip)
+
+    @abstractmethod
+    def draw(self, seed: int, index: int) -> np.ndarray:
+        """Return the nodes of draw number index, int64 of any shape, duplicates included."""
+
+    def nodes(self, seed: int, index: int) -> np.ndarray:
+        """Return the nodes of subgraph number index, (m,) int64, sorted and distinct."""
+        node_m = _samplers.distinct(self.draw(seed, index), self.graph.N)
+        return _samplers.clip(node_m, self.clip, seed, CLIP, index) if self.clip > 1 else node_m
+
+    def sample(self, seed: int, index: int) -> Sample:
+        """Return subgraph number index."""
+        return induce(self.graph, self.nodes(seed, index))

@@ -1,0 +1,106 @@
+"""Maker: from a sampler's draws to subgraphs that a model computes on.
+
+Shapes: N nodes and E nonzeros of the graph; m nodes of a subgraph, t targets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import numpy as np
+
+from ..config.names import Norm
+from ..errors import ShapeError, UsageError, nearest
+from ..graph import Graph
+from .graph_arrays import GraphArrays, graph_arrays
+from .normalise import Coefficients
+from .operators import check_norms, operators
+from .sample import Operator, Sample, Sampler, Subgraph
+
+Degrees = Literal["auto", "full", "own"]
+DEGREES = ("auto", "full", "own")
+
+
+class Maker:
+    """Makes subgraphs: draws a sample, and computes operators, targets and their weights in the loss.
+
+    Args:   train_N       (N,) bool, nodes whose loss counts: training nodes with a label.
+            norms         normalisations that the model's layers name.
+            dtype         float32 or float64, of the operators.
+            coefficients  how often nodes and nonzeros are drawn, see `presample`; None: the mean over the targets and
+                          sums over what was drawn.
+            degrees       sums by which operators are normalised: full, of the whole graph; own, of the subgraph; auto:
+                          full for blocks and where the aggregation is normalised, own elsewhere.
+    Raises: ShapeError if train_N is no mask of the nodes; UsageError for names that are not known, for coefficients of
+            a sampler that does not rescale, and for own degrees of blocks.
+
+    Thread-safe: several threads may draw at once.
+    """
+
+    def __init__(
+        self, sampler: Sampler, graph: Graph | GraphArrays, train_N: np.ndarray, norms: Iterable[Norm],
+        dtype=np.float32, coefficients: Coefficients | None = None, degrees: Degrees = "auto",
+    ):  # fmt: skip
+        self.sampler, self.graph = sampler, graph_arrays(graph)
+        self.train_N = np.asarray(train_N)
+        if self.train_N.dtype != bool or self.train_N.shape != (self.graph.N,):
+            raise ShapeError(
+                f"train_N is {self.train_N.dtype} of shape {self.train_N.shape}; expected bool ({self.graph.N},)"
+            )
+        self.norms, self.dtype = tuple(norms), np.dtype(dtype)
+        check_norms(self.norms, self.dtype)
+        if degrees not in DEGREES:
+            raise UsageError(f"degrees = {degrees!r} is not known{nearest(str(degrees), DEGREES)}")
+        if degrees == "own" and sampler.n_blocks:
+            raise UsageError(f"degrees = 'own' with sampler {sampler.name!r}, whose blocks are not square; use 'full'")
+        if coefficients is not None and not sampler.rescales:
+            raise UsageError(
+                f"sampler {sampler.name!r} is not normalised by how often it draws; use coefficients = None"
+            )
+        self.coefficients = coefficients
+        self.alpha_E = None if coefficients is None else coefficients.alpha_E
+        if degrees == "auto":
+            degrees = "full" if sampler.n_blocks or self.alpha_E is not None else "own"
+        self.is_full = degrees == "full"
+        self._last: tuple[tuple, tuple] = ((), ())  # blocks of a sampler that returns the same patterns again
+
+    def draw(self, seed: int, index: int) -> Subgraph:
+        """Return subgraph number index, a function of the sampler, the graph, seed and index alone."""
+        start = time.thread_time()
+        sample = self.sampler.sample(seed, index)
+        blocks = self._blocks(sample)
+        target_t, weight_t = self._targets(sample)
+        shapes = tuple(pattern.shape for pattern in sample.patterns)
+        return Subgraph(index, sample.node_m, shapes, blocks, target_t, weight_t, time.thread_time() - start)
+
+    def _blocks(self, sample: Sample) -> tuple[Mapping[Norm, Operator], ...]:
+        patterns, blocks = self._last
+        if patterns is sample.patterns:
+            return blocks
+        blocks = tuple(
+            operators(
+                self.graph,
+                sample.node_m[: pattern.shape[1]],
+                pattern,
+                self.norms,
+                self.dtype,
+                self.alpha_E,
+                self.is_full,
+            )
+            for pattern in sample.patterns
+        )
+        self._last = (sample.patterns, blocks)
+        return blocks
+
+    def _targets(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of the last output whose loss counts, and their weights, which estimate the mean loss."""
+        n = sample.patterns[-1].shape[0]
+        row_t = np.arange(n) if sample.root_t is None else sample.root_t
+        target_t = row_t[self.train_N[sample.node_m[row_t]]]
+        if self.coefficients is not None and self.coefficients.lambda_N is not None:
+            weight_t = 1 / self.coefficients.lambda_N[sample.node_m[target_t]]
+        else:
+            weight_t = np.full(len(target_t), 1 / max(len(target_t), 1))
+        return target_t, weight_t.astype(np.float32)

@@ -1,0 +1,108 @@
+"""From a pattern of drawn nonzeros to the operators of its normalisations, each with its transpose.
+
+Shapes: m input rows and n output rows of a block, e its nonzeros; N nodes and E nonzeros of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..config.names import NORMS, Norm
+from ..errors import UsageError, nearest
+from ..graph import WITH_LOOPS
+from . import _samplers
+from .graph_arrays import SUMS, GraphArrays, factors
+from .sample import Csr, Operator, Pattern
+
+
+class _Block:
+    """A pattern, or the pattern and its diagonal, with its transpose: what the normalisations of a block share.
+
+    from_e   (e,) int64, the place of a nonzero in the pattern, -1 for a loop that was added; None: the same place.
+    order_e  (e,) int64, the place of each nonzero of the transpose.
+    """
+
+    def __init__(self, pattern: Pattern, indptr, indices, from_e, may_be_symmetric: bool):
+        self.pattern, self.indptr, self.indices, self.from_e = pattern, indptr, indices, from_e
+        flipped = _samplers.transpose(indptr, indices, pattern.shape[1], may_be_symmetric)
+        self.order_e = flipped[2]
+        self.flipped = (indptr, indices) if flipped[0] is None else flipped[:2]
+
+    def sums(self, graph: GraphArrays) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sums of the rows (n,) and of the columns (m,), float64."""
+        m, place_e = self.pattern.shape[1], self.pattern.place_e
+        return _samplers.block_sums(self.indptr, self.indices, m, self.from_e, place_e, graph.weights)
+
+    def operator(self, values_e=None, flipped_e=None) -> Operator:
+        return Operator(Csr(self.indptr, self.indices, values_e), Csr(*self.flipped, flipped_e), self.order_e)
+
+
+def operators(
+    graph: GraphArrays, node_m: np.ndarray, pattern: Pattern, norms: Iterable[Norm], dtype=np.float32,
+    alpha_E: np.ndarray | None = None, is_full: bool = False,
+) -> dict[Norm, Operator]:  # fmt: skip
+    """left_i w_ij right_j / alpha_ij scale_ij: return the operator of each normalisation, see spgnn.graph.normalise.
+
+    gcn, row_loops and loops have a diagonal entry in every row, of weight, alpha and scale 1 where A has none; row i
+    of a block is column i. Values are computed in float64 and rounded once. Operators of one pattern share its arrays.
+
+    Args:   node_m   (m,) int64, original ids of the columns; the first n are those of the rows.
+            dtype    float32 or float64.
+            alpha_E  (E,) float32, P(nonzero is drawn | its row is drawn); None: 1.
+            is_full  left and right are those of the whole graph; otherwise of the pattern, which must be square.
+    Raises: UsageError for a normalisation or dtype that is not known, and for own sums of a pattern that is not square.
+    """
+    norms, dtype = tuple(norms), np.dtype(dtype)
+    check_norms(norms, dtype)
+    n, m = pattern.shape
+    if not is_full and n != m:
+        raise UsageError(
+            f"degrees = 'own' of a block of {n} rows and {m} columns; use those of the graph, degrees = 'full'"
+        )
+    make = _samplers.values64 if dtype == np.float64 else _samplers.values32
+    may_be_symmetric = n == m and graph.is_symmetric
+    blocks: dict[bool, _Block] = {}
+    made: dict[Norm, Operator] = {}
+    for how in norms:
+        has_loops = how in WITH_LOOPS
+        if has_loops not in blocks:
+            blocks[has_loops] = _block(pattern, has_loops, blocks.get(not has_loops), may_be_symmetric)
+        block = blocks[has_loops]
+        is_plain = graph.weights is None and alpha_E is None and pattern.scale_e is None
+        if how == "loops" or (how == "none" and is_plain):
+            made[how] = block.operator()
+            continue
+        left_n, right_m = _factors(graph, block, node_m, how, is_full)
+        values = make(
+            block.indptr, block.indices, block.from_e, pattern.place_e, graph.weights, left_n, right_m, alpha_E,
+            pattern.scale_e, block.order_e,
+        )  # fmt: skip
+        made[how] = block.operator(*values)
+    return made
+
+
+def check_norms(norms: Iterable[Norm], dtype: np.dtype) -> None:
+    """Raise UsageError for a normalisation that is not known, or another dtype than float32 and float64."""
+    for how in norms:
+        if how not in NORMS:
+            raise UsageError(f"normalisation {how!r} is not known{nearest(str(how), NORMS)}")
+    if dtype not in (np.float32, np.float64):
+        raise UsageError(f"dtype = {dtype}; operators of subgraphs are float32 or float64")
+
+
+def _block(pattern: Pattern, has_loops: bool, other: _Block | None, may_be_symmetric: bool) -> _Block:
+    """Return the pattern with or without added loops; other, of the other kind, where none is added."""
+    looped = _samplers.with_loops(pattern.indptr, pattern.indices) if has_loops else None
+    if other is not None and other.from_e is None and looped is None:
+        return other
+    return _Block(pattern, *(looped or (pattern.indptr, pattern.indices, None)), may_be_symmetric)
+
+
+def _factors(graph: GraphArrays, block: _Block, node_m: np.ndarray, how: Norm, is_full: bool):
+    if not is_full:
+        return factors(how, *block.sums(graph)) if how in SUMS else (None, None)
+    left_N, right_N = graph.factors(how)
+    n = block.pattern.shape[0]
+    return (None if left_N is None else left_N[node_m[:n]]), (None if right_N is None else right_N[node_m])

@@ -1,0 +1,118 @@
+"""Samplers by name: the built-in ones and those of users."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import SamplerError, SpgnnError, UsageError, nearest
+from ..graph import Graph
+from .graph_arrays import GraphArrays, graph_arrays
+from .induced import InducedSampler
+from .sample import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerKind:
+    """Samplers of one name: make(graph, **options) -> Sampler.
+
+    options      name -> default.
+    is_built_in  it is spgnn's own, and cannot be replaced.
+    """
+
+    name: str
+    make: Callable[..., Sampler]
+    options: Mapping[str, Any]
+    is_built_in: bool
+
+
+SAMPLERS: dict[str, SamplerKind] = {}
+
+
+def register(name: str, make: Callable[..., Sampler], signature_of: Callable | None = None) -> None:
+    """Add make(graph, *, options) -> Sampler to SAMPLERS; its keywords are the options of the sampler.
+
+    Args:   signature_of  whose keywords they are; None: those of make.
+    Raises: UsageError if the name is no text, or that of a built-in sampler.
+    """
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"a sampler's name is {name!r}; expected text, such as @spgnn.sampler('mine')")
+    if name in SAMPLERS and SAMPLERS[name].is_built_in:
+        raise UsageError(f"sampler {name!r} is built in; choose another name")
+    parameters = inspect.signature(signature_of or make).parameters.values()
+    options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    is_built_in = getattr(signature_of or make, "__module__", "").startswith(__package__)
+    SAMPLERS[name] = SamplerKind(name, make, options, is_built_in)
+
+
+def make_sampler(name: str, graph: Graph | GraphArrays, options: Mapping[str, Any] | None = None) -> Sampler:
+    """Return the sampler of a name for a graph.
+
+    Args:   options  of the sampler, see SAMPLERS[name].options; one that is missing has its default.
+    Raises: UsageError for a name or an option that is not known, and for a value that the sampler refuses.
+    """
+    if name not in SAMPLERS:
+        raise UsageError(f"sampler {name!r} is not known{nearest(name, SAMPLERS)}")
+    kind, options = SAMPLERS[name], dict(options or {})
+    for option in options:
+        if option not in kind.options:
+            hint = nearest(option, kind.options) if kind.options else "; it has none"
+            raise UsageError(f"sampler {name!r} has no option {option!r}{hint}")
+    missing = [option for option, default in kind.options.items() if default is inspect.Parameter.empty]
+    if missing := [option for option in missing if option not in options]:
+        raise UsageError(f"sampler {name!r} needs the option {missing[0]!r}")
+    return kind.make(graph, **options)
+
+
+def sampler(name: str) -> Callable:
+    """Register f(graph, rng, *, options) -> nodes as the sampler of a name; the subgraph is the one that they induce.
+
+        @spgnn.sampler("hubs")
+        def hubs(graph, rng, *, budget=100):
+            degree_N = np.diff(graph.A.indptr)
+            return rng.choice(graph.n_nodes, budget, p=degree_N / degree_N.sum())
+
+    nodes are integers of 0 to N - 1 in any order, duplicates allowed. rng is a numpy Generator that depends on the seed
+    and the number of the subgraph alone; f must draw nothing elsewhere, and may be called by several threads at once.
+    A name can be registered again, except a built-in one.
+    """
+
+    def decorate(f: Callable) -> Callable:
+        register(name, lambda graph, **options: UserSampler(name, f, graph, options), f)
+        return f
+
+    return decorate
+
+
+class UserSampler(InducedSampler):
+    """The sampler of a user's function, whose result is checked.
+
+    Raises: SamplerError, naming the sampler and the subgraph, where f fails or returns something else than nodes.
+    """
+
+    def __init__(self, name: str, f: Callable, graph: Graph, options: Mapping[str, Any]):
+        if not isinstance(graph, Graph):
+            raise UsageError(f"sampler {name!r} is given a {type(graph).__name__}; expected a Graph")
+        self.user_graph = graph.in_use()
+        super().__init__(graph_arrays(self.user_graph))
+        self.name, self.f, self.options = name, f, dict(options)
+
+    def draw(self, seed: int, index: int) -> np.ndarray:
+        rng = np.random.Generator(np.random.Philox(key=np.array([seed, index], np.uint64)))
+        where = f"sampler {self.name!r}, subgraph {index}"
+        try:
+            drawn = np.asarray(self.f(self.user_graph, rng, **self.options))
+        except (SpgnnError, MemoryError):
+            raise
+        except Exception as error:
+            raise SamplerError(f"{where}: {type(error).__name__}: {error}") from error
+        if drawn.dtype.kind not in "iu" and drawn.size:
+            raise SamplerError(f"{where}: got nodes of {drawn.dtype}; expected integers")
+        outside = (drawn < 0) | (drawn >= self.graph.N)
+        if outside.any():
+            raise SamplerError(f"{where}: node {drawn[outside][0]} is not one of 0 to {self.graph.N - 1}")
+        return np.ascontiguousarray(drawn, np.int64)

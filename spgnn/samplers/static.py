@@ -1,0 +1,168 @@
+"""Samplers whose distribution does not change while they draw: nodes, edges, walks, clusters, the whole graph.
+
+Shapes: N nodes, E nonzeros.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import GraphError, UsageError, check_integer
+from ..graph import Graph
+from ..partition import part_graph
+from . import _samplers
+from .graph_arrays import GraphArrays, graph_arrays
+from .induced import DRAWS, ORDER, InducedSampler
+from .registry import register
+from .sample import Pattern, Sample
+
+BUDGET = 8000  # draws of node and edge, nodes of walk and frontier
+CLUSTER_NODES = 400  # mean nodes of a cluster where their number is not given
+
+
+class Node(InducedSampler):
+    """Draws nodes with replacement, P(v) proportional to the squared norm of column v of the gcn operator.
+
+    Args:   budget  number of draws.
+    Raises: UsageError for a budget below 1; GraphError for a graph whose operator is zero.
+    Source: GraphSAINT (Zeng et al. 2020), section 3.4, random node sampler.
+    """
+
+    name = "node"
+
+    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, clip: int = 0):
+        super().__init__(graph, clip)
+        self.budget = _positive("budget", budget)
+        norm_N = self.graph.column_norms()
+        if not norm_N.sum() > 0:
+            raise GraphError(f"{self.graph.name}: its gcn operator is zero; sampler node has nothing to draw by")
+        self._table = _samplers.Alias(norm_N)
+
+    def draw(self, seed: int, index: int) -> np.ndarray:
+        return self._table.draw(seed, DRAWS, index, self.budget)
+
+
+class Edge(InducedSampler):
+    """Draws edges with replacement, P(u, v) proportional to 1 / deg u + 1 / deg v, and takes both ends.
+
+    deg counts the nonzeros of a row, and those of its column too where A is not symmetric. The distribution is that of
+    a uniform node that is not isolated, then of one of its nonzeros uniformly, which needs no table of the edges.
+
+    Args:   budget  number of draws.
+    Raises: UsageError for a budget below 1; GraphError for a graph without edges.
+    Source: GraphSAINT (Zeng et al. 2021), Algorithm 5, EDGE.
+    """
+
+    name = "edge"
+
+    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, clip: int = 0):
+        super().__init__(graph, clip)
+        self.budget = _positive("budget", budget)
+        arrays, degree_N = self.graph, np.diff(self.graph.indptr)
+        if not arrays.E:
+            raise GraphError(f"{arrays.name} has no edges; sampler edge has nothing to draw")
+        self._columns = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        if not arrays.is_symmetric:
+            indices = arrays.indices.astype(np.int32, copy=False)
+            self._columns = _samplers.transpose(arrays.indptr, indices, arrays.N, False)[:2]
+            degree_N = degree_N + np.diff(self._columns[0])
+        self._nodes = np.flatnonzero(degree_N)
+
+    def ends(self, seed: int, index: int) -> np.ndarray:
+        """Return the rows and columns of the nonzeros of draw number index, (2, budget) int64."""
+        arrays = self.graph
+        return _samplers.edges(
+            arrays.indptr, arrays.indices, *self._columns, self._nodes, self.budget, seed, DRAWS, index
+        )
+
+    def draw(self, seed: int, index: int) -> np.ndarray:
+        return self.ends(seed, index).reshape(-1)
+
+
+class Walk(InducedSampler):
+    """Draws budget / (walk + 1) roots uniformly, and walks a number of steps from each to uniform neighbours.
+
+    A node without neighbours stays where it is.
+
+    Args:   budget  nodes of all walks, duplicates counted.
+            walk    steps of a walk.
+    Raises: UsageError for a budget below walk + 1, or a negative walk; GraphError for a graph without nodes.
+    Source: GraphSAINT (Zeng et al. 2021), Algorithm 5, RW.
+    """
+
+    name = "walk"
+
+    def __init__(self, graph: Graph | GraphArrays, *, budget: int = BUDGET, walk: int = 2, clip: int = 0):
+        super().__init__(graph, clip)
+        self.steps = _positive("walk", walk, 0)
+        if _positive("budget", budget) <= self.steps:
+            raise UsageError(f"budget = {budget}; walks of {walk} steps need {self.steps + 1} or more")
+        if not self.graph.N:
+            raise GraphError(f"{self.graph.name} has no nodes; sampler walk needs some")
+        self.roots = int(budget) // (self.steps + 1)
+
+    def draw(self, seed: int, index: int) -> np.ndarray:
+        """Return the nodes of walks, (steps + 1, roots) int64; row 0 has the roots."""
+        return _samplers.walk(self.graph.indptr, self.graph.indices, self.roots, self.steps, seed, DRAWS, index)
+
+
+class Cluster(InducedSampler):
+    """Takes clusters of a METIS partition in a random order per epoch, each cluster once per epoch.
+
+    Args:   clusters       number of parts; 0: one for 400 nodes. Parts without nodes are left out.
+            cluster_batch  parts in a subgraph; the last one of an epoch may have fewer.
+            seed           of the partition.
+    Raises: UsageError for numbers out of range; PartitionError if METIS fails.
+    Source: Cluster-GCN (Chiang et al. 2019), Algorithm 1.
+    """
+
+    name = "cluster"
+    rescales = False
+
+    def __init__(self, graph: Graph, *, clusters: int = 0, cluster_batch: int = 20, seed: int = 0, clip: int = 0):
+        if not isinstance(graph, Graph):
+            raise UsageError(f"sampler 'cluster' is given a {type(graph).__name__}; expected a Graph")
+        super().__init__(graph, clip)
+        k = _positive("clusters", clusters, 0) or max(1, round(graph.n_nodes / CLUSTER_NODES))
+        self.batch = _positive("cluster_batch", cluster_batch)
+        if not 0 < k <= max(1, graph.n_nodes):
+            raise UsageError(f"clusters = {clusters}; the graph has {graph.n_nodes} nodes, expected at most as many")
+        owner_N = part_graph(graph, k, "metis", seed=seed).owner_N if graph.n_nodes else np.zeros(0, np.int32)
+        self._order_N = np.argsort(owner_N, kind="stable")
+        sizes = np.bincount(owner_N, minlength=k)
+        self._ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[sizes > 0])])
+        self.clusters = len(self._ends) - 1
+        self.steps_per_epoch = max(1, -(-self.clusters // self.batch))
+
+    def chosen(self, seed: int, index: int) -> np.ndarray:
+        """Return the numbers of the clusters of subgraph number index."""
+        epoch, step = divmod(index, self.steps_per_epoch)
+        return _samplers.permutation(seed, ORDER, epoch, self.clusters)[step * self.batch : (step + 1) * self.batch]
+
+    def draw(self, seed: int, index: int) -> np.ndarray:
+        parts = [self._order_N[self._ends[c] : self._ends[c + 1]] for c in self.chosen(seed, index)]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+class Whole:
+    """The whole graph, the same at every index."""
+
+    name, n_blocks, rescales = "none", 0, False
+
+    def __init__(self, graph: Graph | GraphArrays):
+        self.graph = graph_arrays(graph)
+        N, E = self.graph.N, self.graph.E
+        indices = self.graph.indices.astype(np.int32, copy=False)
+        self._sample = Sample(np.arange(N), (Pattern((N, N), self.graph.indptr, indices, np.arange(E)),))
+
+    def sample(self, seed: int, index: int) -> Sample:
+        return self._sample
+
+
+def _positive(name: str, value: int, least: int = 1) -> int:
+    check_integer(name, value, least)
+    return int(value)
+
+
+for _kind in (Node, Edge, Walk, Cluster, Whole):
+    register(_kind.name, _kind)

@@ -1,0 +1,95 @@
+"""induce is A[V][:, V] of SciPy with the place of each nonzero in A; sets of nodes are those of NumPy."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from small_graphs import GRAPHS
+
+from spgnn.samplers import _samplers, graph_arrays, induce
+
+
+def subsets(N, seed=0):
+    rng = np.random.default_rng(seed)
+    yield np.zeros(0, np.int64)
+    yield np.arange(N)
+    yield np.array([N - 1])
+    for share in (0.1, 0.5, 0.9):
+        yield np.flatnonzero(rng.random(N) < share)
+
+
+def places(graph):
+    A = sp.csr_array(graph.A)
+    return sp.csr_array((np.arange(1, A.nnz + 1), A.indices, A.indptr), shape=A.shape)
+
+
+def check_induced(graph, node_m):
+    sample = induce(graph_arrays(graph), node_m)
+    expected = places(graph)[node_m][:, node_m]
+    expected.sort_indices()
+    (pattern,) = sample.patterns
+    assert sample.node_m is node_m and sample.root_t is None
+    assert pattern.shape == expected.shape and pattern.scale_e is None
+    assert (pattern.indptr.dtype, pattern.indices.dtype, pattern.place_e.dtype) == (np.int64, np.int32, np.int64)
+    np.testing.assert_array_equal(pattern.indptr, expected.indptr)
+    np.testing.assert_array_equal(pattern.indices, expected.indices)
+    np.testing.assert_array_equal(pattern.place_e, expected.data - 1)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_induce_is_the_submatrix_of_scipy(name):
+    for node_m in subsets(GRAPHS[name].n_nodes):
+        check_induced(GRAPHS[name], node_m)
+
+
+def test_the_scratch_of_a_thread_serves_graphs_of_different_sizes_in_turn():
+    for name in ("wide", "one-node", "hub", "wide", "directed"):
+        for node_m in subsets(GRAPHS[name].n_nodes, seed=1):
+            check_induced(GRAPHS[name], node_m)
+
+
+def test_threads_induce_at_once():
+    graph = GRAPHS["wide"]
+    sets = list(subsets(graph.n_nodes)) * 20
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda node_m: check_induced(graph, node_m), sets))
+
+
+@pytest.mark.parametrize("nodes", [[1, 0], [2, 2], [-1, 3], [0, 40], [[0, 1]]])
+def test_nodes_that_are_unsorted_repeated_or_outside_are_refused(nodes):
+    arrays = graph_arrays(GRAPHS["directed"])
+    with pytest.raises(ValueError, match="nodes must be sorted, distinct"):
+        induce(arrays, np.array(nodes, np.int64))
+    check_induced(GRAPHS["directed"], np.arange(40))  # nothing is left in the set of the thread
+
+
+@pytest.mark.parametrize("N", [30, 10**7])  # by a bitmap, by sorting
+def test_distinct_nodes_are_those_of_numpy(N):
+    drawn = np.random.default_rng(0).integers(0, N, (3, 40))
+    drawn[2] = drawn[1]
+    np.testing.assert_array_equal(_samplers.distinct(drawn, N), np.unique(drawn))
+    assert len(_samplers.distinct(np.zeros(0, np.int64), N)) == 0
+    for outside in (-1, N):
+        with pytest.raises(ValueError, match="nodes must be of 0 to N - 1"):
+            _samplers.distinct(np.array([0, outside]), N)
+
+
+def test_clip_drops_to_a_multiple_and_each_node_as_often():
+    nodes = np.arange(100, 121)
+    kept = np.array([_samplers.clip(nodes, 16, 3, 2, index) for index in range(4000)])
+    assert kept.shape == (4000, 16) and (np.diff(kept) > 0).all()
+    counts = np.bincount(kept.ravel() - 100, minlength=21)
+    spread = np.sqrt(4000 * 16 / 21 * 5 / 21)
+    assert (abs(counts - 4000 * 16 / 21) < 4.5 * spread).all()
+    np.testing.assert_array_equal(_samplers.clip(nodes[:15], 16, 3, 2, 0), nodes[:15])
+    np.testing.assert_array_equal(_samplers.clip(nodes, 7, 3, 2, 0), nodes)
+
+
+def test_counts_add_up_and_places_outside_are_refused():
+    counts = np.zeros(6, np.uint32)
+    _samplers.count(counts, np.array([1, 4, 4, 5]))
+    _samplers.count(counts, np.array([4]))
+    assert counts.tolist() == [0, 1, 0, 0, 3, 1]
+    with pytest.raises(ValueError, match="out of range"):
+        _samplers.count(counts, np.array([6]))

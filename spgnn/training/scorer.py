@@ -5,13 +5,28 @@ Shapes: n own rows, C classes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 
 from ..distgraph import DistGraph
-from ..errors import NumericalError
+from ..errors import NumericalError, UsageError
 from ..spmm.autograd import mixed_precision
+from ..spmm.features import SparseRows
 from .metrics import count
+
+
+@contextmanager
+def unchanged(X: torch.Tensor | SparseRows) -> Iterator[None]:
+    """Raise UsageError where the block changes X in place: later passes read it."""
+    before = X._version if torch.is_tensor(X) else 0
+    yield
+    if torch.is_tensor(X) and X._version != before:
+        raise UsageError(
+            "the model changed X, the input of its first layer, in place; let it make a new tensor: H = H * 2"
+        )
 
 
 class FullScorer:
@@ -31,7 +46,7 @@ class FullScorer:
     def logits(self) -> torch.Tensor:
         """Return the logits of the own nodes in evaluation mode, (n, C)."""
         self.model.eval()
-        with mixed_precision(self.dgraph.A):
+        with mixed_precision(self.dgraph.A), unchanged(self.dgraph.X):
             return self.model(self.dgraph.A, self.dgraph.X)
 
     def counts(self, Z_nC: torch.Tensor | None = None) -> np.ndarray:

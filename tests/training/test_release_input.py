@@ -187,3 +187,50 @@ def test_logits_that_a_layer_made_itself_stay():
     before = Z.detach().clone()
     cross_entropy(Z, torch.tensor([0, 1, 2, -1, 0]), 4, BufferPool()).backward()
     assert torch.equal(Z.detach(), before)
+
+
+class Wrapped(Layer):
+    """A Stack in a layer that names another operator: its GCNs multiply with that of the graph."""
+
+    operator = "loops"
+
+    def __init__(self):
+        super().__init__(6, 3)
+        self.stack = model()
+
+    def forward(self, A, H):
+        return self.stack(A, H)
+
+
+@parallel([1, 2], mpi=[])
+@pytest.mark.parametrize("is_stacked", [False, True])
+def test_the_product_that_is_cached_is_the_one_that_the_layers_read(comm, is_stacked):
+    losses = []
+    for release in (False, True):
+        trainer, _ = trainer_of(comm, release=release, net=Stack(Wrapped()) if is_stacked else Wrapped())
+        assert list(trainer.dgraph.A.fixed_input.products) == [trainer.dgraph.A.name] == ["gcn"]
+        losses.append([record["loss"] for record in trainer.fit().records])
+    assert losses[0] == losses[1]
+
+
+class Doubled(Layer):
+    """Z = A H W, and 2 H in place of H, in training or in evaluation alone."""
+
+    def __init__(self, in_training: bool):
+        super().__init__(6, 3)
+        self.W_FC, self.in_training = self.weight(6, 3), in_training
+
+    def forward(self, A, H):
+        Z = (A @ H) @ self.W_FC
+        if self.training == self.in_training:
+            H.mul_(2)
+        return Z
+
+
+@parallel([1, 2], mpi=[])
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("in_training", [False, True])
+def test_a_model_that_changes_x_in_place_is_refused(comm, keep, in_training):
+    dgraph = distribute(graph_of(), comm, method="random", keep=keep)
+    with pytest.raises(UsageError, match="the model changed X, the input of its first layer, in place"):
+        Trainer(Stack(Doubled(in_training)), dgraph, TrainConfig(epochs=1, lr=0.1)).fit()

@@ -21,13 +21,12 @@ def make_cached_products(dgraph: DistGraph, model: torch.nn.Module) -> None:
     A, X = dgraph.A, dgraph.X
     if A.fixed_input is None:
         return
-    first = A.with_norm(norms_of(model)[0])
-    setting = setting_of(first, X)
+    setting = setting_of(A, X)
     if isinstance(X, SparseRows):  # whether A^j X stays sparse is decided by `make`
         setting = replace(setting, cached_nnz=X.csr.nnz, power_nnz=((MANY, X.csr.nnz),), is_cached=True)
     try:
         found: list = [list(product) for product in dry_run(model, setting, shared=(dgraph,)).cached]
     except SpgnnError:  # training raises it too, unless the model cannot run without data
-        found = [[first.name, 1]]
+        found = [[A.with_norm(norms_of(model)[0]).name, 1]]
     for name, power in dgraph.comm.all_gather_json(found)[0]:  # the same on all ranks
         A.fixed_input.make(A.with_norm(name), power)

@@ -22,7 +22,7 @@ from ...spmm.exchange.feedback import Feedback
 from ...spmm.loss import binary_cross_entropy, cross_entropy
 from ..consistency import prepare_model
 from ..optimizer import make_optimizer
-from ..scorer import FullScorer
+from ..scorer import FullScorer, unchanged
 from ..splits import split_of
 from .cached_products import make_cached_products
 from .step import sum_gradients, sum_loss, sum_ranks
@@ -89,7 +89,7 @@ class FullStep:
         self.optimizer.zero_grad()
         dgraph.A.layout.begin_step(self.feedback)
         set_epoch(self.model, self.config.seed, epoch)
-        with mixed_precision(dgraph.A):
+        with mixed_precision(dgraph.A), unchanged(self.rows.X):
             Z_nC = self.model(self.rows.A, self.rows.X)
         n, C = len(self._y_n), dgraph.n_classes
         if Z_nC.shape != (n, C):  # the same on all ranks

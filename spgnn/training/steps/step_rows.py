@@ -33,7 +33,8 @@ class StepRows:
 
     def __init__(self, dgraph: DistGraph, model, config: TrainConfig, split_n: np.ndarray):
         self.A, self.X, self.rows = dgraph.A, dgraph.X, None
-        self.operators = [dgraph.A.with_norm(norm) for norm in norms_of(model)]  # of the layers, the first one's first
+        operators = [dgraph.A.with_norm(norm) for norm in norms_of(model)]
+        self.operators = sorted(operators, key=lambda A: A.kept is None)  # of the layers; first that of the cached A X
         self.dgraph, self.model, self.problem = dgraph, model, ""
         self._run: tuple[DryRun | None] | None = None
         self.train_n = (split_n == 0) & _has_label(dgraph.y_n)

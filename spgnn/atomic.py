@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO
 
 from .errors import ResourceError, UsageError
+
+PLANETOID = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")  # files that their common prefix names
 
 
 @contextmanager
@@ -104,6 +106,22 @@ def check_writable(path: Path, option: str) -> None:
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         reason = "the folder cannot be written" if os.path.isdir(folder) else "no such folder"
         raise ResourceError(f"{option} {path}: {reason}; choose a file in a folder that can be written")
+
+
+def check_not_read(path: str | Path, option: str, inputs: Iterable[str | Path]) -> None:
+    """Raise UsageError if a file that a command writes is one that it reads, or in a folder that it reads.
+
+    Args: inputs  files, folders and common prefixes of files, as a user gave them; "" is none.
+    """
+    target = Path(os.path.realpath(path))
+    for given in filter(None, inputs):
+        source = Path(os.path.realpath(given))
+        is_there = os.path.exists(source)
+        is_in = is_there and source in (target, *target.parents)
+        is_of_prefix = not is_there and str(target) in (f"{source}.{ending}" for ending in PLANETOID)
+        if is_in or is_of_prefix:
+            where = f"is in {given}" if source.is_dir() else f"is {given}" if is_in else f"is of {given}"
+            raise UsageError(f"{option} {path}: {where}, which is an input; choose another place")
 
 
 def sync(path: Path) -> None:

@@ -5,10 +5,11 @@ import secrets
 import stat
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
-from spgnn.atomic import check_writable, new_file, new_folder, write_text
+from spgnn.atomic import check_not_read, check_writable, new_file, new_folder, write_text
 from spgnn.errors import ResourceError, UsageError
 
 
@@ -124,3 +125,18 @@ def test_a_folder_or_device_is_no_place_for_a_file(tmp_path, write):
         write(tmp_path, "text", "--out")
     with pytest.raises(UsageError, match="--out /dev/null: is no regular file; expected the name of a file"):
         write("/dev/null", "text", "--out")
+
+
+@pytest.mark.parametrize("inputs, path, said", [
+    ("g", "g/labels.npy", "is in .*g, which is an input"), ("g", "g", "is .*g, which"), ("link", "g/new.json", "is in .*link"),
+    ("g", "link/labels.npy", "is in .*g"), ("edges.txt", "edges.txt", "is .*edges.txt"), ("ind.cora", "ind.cora.x", "is of .*ind.cora"),
+    ("g", "other.json", ""), ("edges.txt", "edges.txt.json", ""), ("wordnet", "wordnet.json", ""), ("", "other.json", ""), ("g", "g2", ""),
+])  # fmt: skip
+def test_an_input_is_no_output(tmp_path, inputs, path, said):
+    (tmp_path / "g").mkdir()
+    (tmp_path / "link").symlink_to("g")
+    (tmp_path / "edges.txt").write_text("0 1\n")
+    given = [str(tmp_path / name) if name else "" for name in (inputs, "")]
+    refused = pytest.raises(UsageError, match=f"^--trace .*{path}: {said}.*; choose another place")
+    with refused if said else nullcontext():
+        check_not_read(tmp_path / path, "--trace", given)

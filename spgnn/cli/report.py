@@ -56,7 +56,8 @@ def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> N
         page, drawn = run_page(found), run_pictures(found)
     target = Path(out) if out else path.with_suffix(".html") if path.is_file() else path / "report.html"
     check_file(target, "--out")
-    if is_of_run(path, target):
+    studied = [path / name for name in ("study.json", "arrays.npz", "volumes.jsonl")]
+    if is_of_run(path, target) or target.resolve() in (file.resolve() for file in studied):
         raise UsageError(f"--out {out}: is an input of the report; choose another file")
     make_folder(target.parent)
     check_writable(target, "--out")

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..atomic import write_text
+from ..atomic import check_not_read, write_text
 from ..config import RUN_FILES, TrainConfig, is_of_run, to_toml
 from ..errors import ResourceError, UsageError, together
 from ..machine import cores
@@ -28,14 +28,23 @@ from .saving import Checkpoints
 from .stopping import StopSignals, stopped
 
 
-def check_outputs(config: TrainConfig) -> None:
-    """Raise UsageError if the trace would overwrite results, or --overwrite or --resume does not fit --out."""
+def check_outputs(source: str, config: TrainConfig) -> None:
+    """Raise UsageError if outputs would overwrite each other or inputs, or --overwrite or --resume does not fit --out."""
     if config.resume and config.resume != config.out:
         raise UsageError(
             f"resume = {config.resume!r} must be the folder that out names; use spgnn.resume(folder, comm)"
         )
     if config.out and config.trace and is_of_run(Path(config.out), Path(config.trace)):
         raise UsageError(f"--trace {config.trace} is a name that --out {config.out} needs itself; choose another")
+    inputs = {"GRAPH": source} | {
+        f"--{name}": getattr(config, name) for name in ("features", "labels", "partition", "machine")
+    }
+    if config.trace:
+        check_not_read(config.trace, "--trace", inputs.values())
+    for name, path in inputs.items():
+        if config.out and os.path.exists(path) and is_of_run(Path(config.out), Path(path)):
+            if not os.path.samefile(path, config.out):
+                raise UsageError(f"{name} {path}: is a file that --out {config.out} replaces; choose another folder")
     if config.overwrite and not config.out:
         raise UsageError("--overwrite requires --out, the folder whose run is replaced")
 

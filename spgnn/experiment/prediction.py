@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ..atomic import check_writable
+from ..atomic import check_not_read, check_writable
 from ..config import TrainConfig, is_of_run, read_toml
 from ..cost.grid import valid_replications
 from ..dist.consistency import check_same, digest
@@ -38,6 +38,10 @@ def predict(
     folder = Path(run_dir)
     together(comm, _check_outputs, folder, source, out, embeddings, root=0)
     config, graph, state, spec, is_multilabel = together(comm, _read, folder)
+    inputs = (source or graph, *(() if source else (config.features, config.labels, config.partition)))
+    for option, path in (("--out", out), ("--embeddings", embeddings)):
+        if path:
+            together(comm, check_not_read, path, option, inputs, root=0)
     weights = digest(*(state[name].numpy() for name in sorted(state)))
     check_same(
         comm,

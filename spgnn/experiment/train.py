@@ -60,7 +60,7 @@ def run(
     Collective.
     """
     check_same(comm, run_values(source, config))
-    check_outputs(config)
+    together(comm, check_outputs, source, config)
     with (
         observed(config, comm, show) as (comm, recorder),
         StopSignals(show) if config.out else nullcontext() as stop,

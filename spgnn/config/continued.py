@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import CheckpointError, UsageError
 from .commands import TrainConfig
 from .fields import build, read_toml
+from .run_files import CHECKPOINT
 
 # Where inputs are read, how long and how often, on which ranks, and what changes results by rounding alone.
 MAY_CHANGE = frozenset(
@@ -71,4 +72,5 @@ def check_unchanged(before: Mapping[str, Any], config: TrainConfig, what: str) -
 
 def has_checkpoint(folder: Path) -> bool:
     """Whether a run has something to continue from."""
-    return (folder / "config.toml").is_file() and any((folder / "checkpoints").glob("epoch-*"))
+    names = (path.name for path in (folder / "checkpoints").glob("epoch-*"))
+    return (folder / "config.toml").is_file() and any(map(CHECKPOINT.fullmatch, names))

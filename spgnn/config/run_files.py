@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-RUN_FILES = ("config.toml", "env.json", "metrics.jsonl", "summary.json", "predictions.npy")
+CHECKPOINT = re.compile("epoch-[0-9]{6,}")  # name of the folder of one
+# In the order in which they are written. env.json is the first to come and the last to go: it marks the folder of a run.
+RUN_FILES = ("env.json", "config.toml", "metrics.jsonl", "summary.json", "predictions.npy")
 
 
 def is_of_run(folder: Path, path: Path) -> bool:

@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from ..atomic import new_file, new_folder, sync, write_text
-from ..config import TrainConfig
+from ..config import CHECKPOINT, TrainConfig
 from ..errors import CheckpointError, SpgnnError
 from ..layers.registry import ModelSpec
 
@@ -211,35 +211,41 @@ def finite(value):
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoints of a folder, the newest last."""
-    return sorted(path for path in folder.glob("epoch-*") if path.is_dir())
+    """Return the checkpoints of a folder, the newest last; not what else is in it, such as a copy of one."""
+    found = [path for path in folder.glob("epoch-*") if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name[6:]))
 
 
 def pack_state(state: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Return nested dicts of tensors and JSON values as tensors by path; {} where there is nothing to keep."""
+    """Return nested dicts of tensors and JSON values as tensors by path. Keys are text without "/"."""
     tensors: dict[str, torch.Tensor] = {}
     values: dict[str, Any] = {}
 
     def add(path: str, value) -> None:
         if torch.is_tensor(value):
             tensors[path] = value
-        elif isinstance(value, dict) and value:
+        elif isinstance(value, dict) and (value or not path):
             for name, inner in value.items():
+                assert isinstance(name, str) and "/" not in name, f"{name!r} is no key of a state"
                 add(f"{path}/{name}" if path else name, inner)
         else:
             values[path] = value
 
     add("", state)
-    if not tensors and all(value in ({}, None) for value in values.values()):
-        return {}
     encoded = json.dumps(values).encode()
     return tensors | {VALUES: torch.frombuffer(bytearray(encoded), dtype=torch.uint8)}
+
+
+def has_content(state: Any) -> bool:
+    """Return whether nested dicts hold a tensor or a value other than None."""
+    return any(map(has_content, state.values())) if isinstance(state, dict) else state is not None
 
 
 def unpack_state(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
     """Return the nested dicts that pack_state has packed."""
     leaves = {name: value for name, value in tensors.items() if name != VALUES}
-    leaves |= json.loads(bytes(tensors[VALUES].numpy()).decode())
+    if VALUES in tensors:
+        leaves |= json.loads(bytes(tensors[VALUES].numpy()).decode())
     state: dict[str, Any] = {}
     for path, value in leaves.items():
         *folders, name = path.split("/")

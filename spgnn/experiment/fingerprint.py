@@ -14,16 +14,21 @@ import torch
 from ..dist.consistency import digest
 from ..distgraph import DistGraph
 from ..errors import CheckpointError
+from ..graph import WITH_LOOPS
+from ..spmm.exchange.stages import Blocks
 from ..spmm.features import SparseRows
 
 CHUNK = 1 << 16  # rows of X at once
+NONZEROS = 1 << 18  # of A at once
 
 
 def graph_facts(dgraph: DistGraph) -> dict[str, Any]:
-    """Return sizes and a fingerprint of a graph, the same on any ranks: sum over nodes of mix(id) times their data.
+    """Return sizes and fingerprints of a graph, the same on any ranks.
 
-    Data are degrees, labels, splits and the bits of the features in the type of the activations. Call it while X is
-    there, see Trainer.release_input. Collective.
+    fingerprint  sum over nodes of mix(id) times degree, labels, split and the bits of the features in the type of the
+                 activations. Call it while X is there, see Trainer.release_input.
+    edges        sum over edges of their ends and weights, see _of_edges.
+    Collective.
     """
     A, ids_n = dgraph.A, _mixed(dgraph.node_n)
     lengths_n = np.diff(A.blocks.A_oo.indptr) + np.diff(A.blocks.A_og.indptr)
@@ -34,20 +39,23 @@ def graph_facts(dgraph: DistGraph) -> dict[str, Any]:
                 values = np.asarray(values).reshape(len(ids_n), -1)
                 terms.append(_product(ids_n, values.astype(np.int64) + 2))
         terms.append(_of_features(ids_n, dgraph.X))
-    sums = np.array(terms).sum(dtype=np.uint64, keepdims=True).view(np.int64)
+    raw = A.norms.raw[A.name in WITH_LOOPS]
+    sums = np.array([np.array(terms).sum(dtype=np.uint64), _of_edges(ids_n, raw.blocks)]).view(np.int64)
     dgraph.comm.all_reduce(sums)
+    fingerprint, edges = (f"{value:016x}" for value in sums.view(np.uint64).tolist())
     sizes = {
         "nodes": dgraph.n_nodes,
         "nonzeros": dgraph.nnz,
         "features": dgraph.n_features,
         "classes": dgraph.n_classes,
     }
-    return sizes | {"fingerprint": f"{int(sums.view(np.uint64)[0]):016x}"}
+    return sizes | {"fingerprint": fingerprint, "edges": edges}
 
 
 def check_graph(path: Path, made_on: dict[str, Any], facts: dict[str, Any]) -> None:
     """Raise CheckpointError unless a checkpoint was made on a graph of these facts."""
-    names = [name for name in facts if made_on.get(name) != facts[name]]
+    known = {"edges": facts["edges"]} | made_on  # which the first checkpoints of format 2 do not have
+    names = [name for name in facts if known.get(name) != facts[name]]
     if names:
         differ = ", ".join(f"{name} {made_on.get(name)}, here {facts[name]}" for name in names)
         raise CheckpointError(
@@ -55,11 +63,8 @@ def check_graph(path: Path, made_on: dict[str, Any], facts: dict[str, Any]) -> N
         )
 
 
-def layout_facts(dgraph: DistGraph, is_pruned: bool) -> dict[str, Any]:
-    """Return ranks and scheme, and a digest of who has which rows in which order: state of a rank fits only these.
-
-    Collective.
-    """
+def layout_facts(dgraph: DistGraph) -> dict[str, Any]:
+    """Return ranks, scheme, wires and a digest of who has which rows in which order; see Step.layout. Collective."""
     A = dgraph.A
     mine = digest(A.node_n, A.blocks.index.ghost_g, A.blocks.A_oo.indptr, A.blocks.A_og.indptr)
     ranks = "".join(dgraph.comm.all_gather_json(mine))
@@ -68,7 +73,6 @@ def layout_facts(dgraph: DistGraph, is_pruned: bool) -> dict[str, Any]:
         "replication": dgraph.replication,
         "scheme": dgraph.scheme,
         "wires": [wire.name for wire in A.layout.wires],
-        "pruned": is_pruned,
         "rows": digest(np.frombuffer(ranks.encode(), np.uint8)),
     }
 
@@ -85,6 +89,25 @@ def _of_features(ids_n: np.ndarray, X) -> np.uint64:
     return np.array([_product(ids_n[part], _bits(X[part].detach().cpu())) for part in parts], np.uint64).sum(
         dtype=np.uint64
     )
+
+
+def _of_edges(ids_n: np.ndarray, blocks: Blocks) -> np.uint64:
+    """Return the sum over nonzeros of mix(row) times mix(mix(column)) times mix(weight), modulo 2^64.
+
+    Weights are compared in float32, as folders of parts hold them.
+    """
+    total = np.uint64(0)
+    for A, ids_m in ((blocks.A_oo, blocks.index.own_n), (blocks.A_og, blocks.index.ghost_g)):
+        columns_m, is_weighted = _mixed(_mixed(ids_m)), any(A.data.strides)
+        for start in range(0, A.nnz, NONZEROS):
+            part = slice(start, min(start + NONZEROS, A.nnz))
+            first, last = np.searchsorted(A.indptr, (part.start, part.stop - 1), side="right") - 1
+            lengths = np.diff(np.clip(A.indptr[first : last + 2], part.start, part.stop))
+            terms = np.repeat(ids_n[first : last + 1], lengths) * columns_m[A.indices[part]]
+            weights = A.data[part if is_weighted else slice(0, 1)].astype(np.float32)
+            terms *= _mixed(weights.view(np.uint32))
+            total = np.add(total, terms.sum(dtype=np.uint64), dtype=np.uint64)
+    return total
 
 
 def _bits(values: torch.Tensor) -> np.ndarray:

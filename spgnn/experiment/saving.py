@@ -17,7 +17,7 @@ from ..config import check_unchanged, fixed_options
 from ..errors import agree, together
 from ..layers.registry import ModelSpec
 from ..training.trainer import Trainer
-from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, finite, pack_state, step_file, to_bytes
+from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, finite, has_content, pack_state, step_file, to_bytes
 from .checkpoint_writer import CheckpointWriter, Files, Job, write_files
 from .fingerprint import check_graph, graph_facts, layout_facts
 from .restoring import Found, Say, read_state, read_step, share_newest
@@ -46,8 +46,7 @@ class Checkpoints:
         self.trainer, self.comm, self.every_s, self.model = trainer, trainer.comm, every_s, model
         self.writer = CheckpointWriter(Path(folder), moved)
         self.graph = graph_facts(trainer.dgraph)
-        rows = getattr(trainer.steps, "rows", None)
-        self.layout = layout_facts(trainer.dgraph, bool(getattr(rows, "is_pruned", False)))
+        self.layout = layout_facts(trainer.dgraph) | trainer.steps.layout
         self.epoch = -1  # of the newest checkpoint that was begun
         self._saved_at = time.monotonic()
         self._lines: list[bytes] = []
@@ -106,8 +105,11 @@ class Checkpoints:
         if any(name.startswith("step-") for name in manifest["files"]):
             if manifest["layout"] == self.layout:
                 state["step"] = together(self.comm, read_step, path, manifest, self.comm.rank)
-            elif say is not None and self.comm.rank == 0:
-                say("spgnn: other ranks, parts or wires than before: the residuals of lossy wires start from zero")
+            else:
+                lost = together(self.comm, self._take_over, path, manifest)
+                state["step"] = self.trainer.steps.state_dict()
+                if lost and say is not None and self.comm.rank == 0:
+                    say(f"spgnn: other ranks, parts or wires than before: {lost}")
         together(self.comm, self.trainer.load_state_dict, state)
         self.epoch, self.writer.whole, self._lines = self.trainer.epoch, [self.trainer.epoch], []
         self._saved_at = time.monotonic()
@@ -119,12 +121,18 @@ class Checkpoints:
             self._lines.append(json.dumps(finite(record)).encode() + b"\n")
         return self._lines
 
+    def _take_over(self, path: Path, manifest: dict) -> str:
+        """Give the Step the states of all ranks of another layout, each read when it is asked for; return what is lost."""
+        ranks = sorted(int(name[5:9]) for name in manifest["files"] if name.startswith("step-"))
+        return self.trainer.steps.take_over(read_step(path, manifest, rank) for rank in ranks)
+
     def _begin(self) -> None:
         """Copy the state of this rank and start to write it. Collective."""
         trainer, is_root = self.trainer, self.comm.rank == 0
         state = trainer.state_dict() if is_root else {"step": trainer.steps.state_dict()}
+        is_filled = has_content(state["step"])
         step = pack_state(state.pop("step"))
-        has_step = self.comm.all_gather_json(bool(step))
+        has_step = self.comm.all_gather_json(is_filled)
         self._is_shared = any(has_step[1:])
         self._job, self.epoch, self._saved_at = None, trainer.epoch, time.monotonic()
         files, manifest = self._content(state) if is_root else ({}, {})

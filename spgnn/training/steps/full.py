@@ -5,7 +5,7 @@ Shapes: n own rows, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ class FullStep:
         make_cached_products(dgraph, model)
         self.rows = StepRows(dgraph, model, config, self.split_n)
         self._fetch_ghosts()
-        self.feedback = Feedback()
+        self.feedback, self.layout = Feedback(), {"pruned": self.rows.is_pruned}
         self._count_rows()
         self.rows.prepare_adjoint()
         self.optimizer = make_optimizer(model, config)
@@ -152,8 +152,12 @@ class FullStep:
         return {"feedback": self.feedback.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state_dict of this rank."""
-        self.feedback.load_state_dict(state["feedback"], self.dgraph.A.device)
+        """Go on from a state_dict of this rank, in the same layout."""
+        self.feedback.load_state_dict(state.get("feedback", {}), self.dgraph.A.device)
+
+    def take_over(self, states: Iterable[dict[str, Any]]) -> str:
+        """Return what is lost in another layout: residuals belong to the rows of a message."""
+        return "the residuals of lossy wires start from zero"
 
     def _fetch_ghosts(self) -> None:
         """Fetch the ghost rows of X that steps and evaluations read, at set-up: no epoch counts them."""

@@ -5,7 +5,7 @@ Shapes: n own rows, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -42,6 +42,7 @@ class Step(Protocol):
     interval      epochs of one run: 1, or more where ranks train alone between two exchanges.
     gives_logits  before it moves the weights, a run hands on_logits the logits that an evaluation of them would give.
     measured      keys and values that the last run adds to the record of its epoch.
+    layout        JSON values on which the state of a rank depends, besides ranks, parts, scheme and wires.
     """
 
     optimizer: Optimizer
@@ -49,6 +50,7 @@ class Step(Protocol):
     interval: int
     gives_logits: bool
     measured: dict[str, Any]
+    layout: dict[str, Any]
 
     def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
         """Train up to the end of an epoch, with any number of updates, and return its loss over all ranks.
@@ -68,11 +70,15 @@ class Step(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this rank after the last whole run, without weights and optimizer.
 
-        Tensors and JSON values in nested dicts. There is no generator state: random numbers depend on seed and epoch.
+        Copies of tensors and JSON values, in nested dicts with keys of text without "/". There is no generator state:
+        random numbers depend on seed and epoch.
         """
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state_dict of this rank."""
+        """Go on from a state_dict of this rank, in the same layout."""
+
+    def take_over(self, states: Iterable[dict[str, Any]]) -> str:
+        """Go on from the state_dicts of all ranks of another layout, and return what is lost, for a message; "" if nothing is."""
 
 
 class WrappedStep:

@@ -21,9 +21,9 @@ import torch
 from .. import __version__
 from ..atomic import check_not_read, write_text
 from ..config import RUN_FILES, TrainConfig, is_of_run, to_toml
-from ..errors import ResourceError, UsageError, together
+from ..errors import CheckpointError, ResourceError, UsageError, together
 from ..machine import cores
-from .checkpoint import finite, write_array, write_json
+from .checkpoint import finite, list_checkpoints, read_json, write_array, write_json
 from .saving import Checkpoints
 from .stopping import StopSignals, stopped
 
@@ -71,14 +71,18 @@ class RunFolder:
         """Write env.json and config.toml and open metrics.jsonl, which has the lines of a run that is continued."""
         try:
             for home in (self.folder, self.checkpoints):
-                for stale in hidden_folders(home, "new"):  # of a killed training
-                    shutil.rmtree(stale)
+                replaced = hidden_folders(home, "old") if self.is_continued else ()
+                for stale in (*hidden_folders(home, "new"), *replaced, *_hidden_files(home)):  # of a killed training
+                    shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
                 if self.hidden:
                     (home / f".{self.hidden}").mkdir(parents=True)
             config = replace(config, overwrite=False, resume="")
             write_json(self.path("env.json"), environment(comm, threads) | self._continued(len(lines)))
             write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
             write_text(self.path("metrics.jsonl"), b"".join(lines).decode())
+            if self.is_continued:
+                for name in ("summary.json", "predictions.npy"):
+                    (self.folder / name).unlink(missing_ok=True)
             self.metrics = open(self.path("metrics.jsonl"), "a", encoding="utf-8")
         except OSError as problem:
             raise _refused(self.folder, problem) from None
@@ -101,6 +105,9 @@ class RunFolder:
         """Replace an earlier run, once the new one has a checkpoint; return the folder of the next ones."""
         if self.hidden:
             self._replace()
+        for home in (self.checkpoints, self.folder):
+            for path in hidden_folders(home, "old"):
+                shutil.rmtree(path, ignore_errors=True)
         return self.checkpoints
 
     def write_results(self, summary: dict, predictions_N: np.ndarray, history) -> None:
@@ -118,23 +125,22 @@ class RunFolder:
                 shutil.rmtree(home / f".{self.hidden}", ignore_errors=True)
 
     def _continued(self, epochs: int) -> dict:
-        """Remove the results of the run that is continued; return after how many epochs it was, each time."""
+        """Return after how many epochs the run was continued, each time."""
         if not self.is_continued:
             return {}
-        for name in ("summary.json", "predictions.npy"):
-            (self.folder / name).unlink(missing_ok=True)
-        before = self.folder / "env.json"
-        known = json.loads(before.read_text(encoding="utf-8")) if before.is_file() else {}
-        return {"continued_after": [*known.get("continued_after", []), epochs]}
+        before: object = None
+        with suppress(CheckpointError):  # absent or damaged: nothing depends on it
+            before = read_json(self.folder / "env.json").get("continued_after")
+        return {"continued_after": [*(before if isinstance(before, list) else []), epochs]}
 
     def _replace(self) -> None:
         """Move the files of the earlier run to .old-*, weights first, then those of this run to their place, weights last.
 
-        A kill in between leaves files of one run only.
+        A kill in between leaves files of one run only, and a folder that the next training can take.
         """
         old, both = self.hidden.replace("new", "old"), (self.checkpoints, self.folder)
         try:
-            weights = [path.name for pattern in ("epoch-*", ".epoch-*") for path in self.checkpoints.glob(pattern)]
+            weights = [path.name for path in (*list_checkpoints(self.checkpoints), *self.checkpoints.glob(".epoch-*"))]
             for home, names in zip(both, (weights, reversed(RUN_FILES))):
                 (home / f".{old}").mkdir()
                 for name in names:
@@ -142,15 +148,12 @@ class RunFolder:
                         (home / name).rename(home / f".{old}" / name)
             for home in reversed(both):
                 new = home / f".{self.hidden}"
-                for path in sorted(new.iterdir()):
+                for path in sorted(new.iterdir(), key=lambda path: _place(path.name)):
                     path.rename(home / path.name)
                 new.rmdir()
         except OSError as problem:
             raise _refused(self.folder, problem) from None
         self.hidden = ""
-        for home in both:
-            for path in hidden_folders(home, "old"):
-                shutil.rmtree(path, ignore_errors=True)
 
 
 class Log:
@@ -220,7 +223,7 @@ def held_folder(config: TrainConfig, comm) -> Iterator[RunFolder | None]:
 
 def has_results(folder: Path) -> bool:
     """Whether the folder has weights or results of a training."""
-    return any((folder / "checkpoints").glob("epoch-*")) or any(
+    return bool(list_checkpoints(folder / "checkpoints")) or any(
         (folder / name).exists() for name in ("summary.json", "predictions.npy")
     )
 
@@ -231,8 +234,21 @@ def hidden_folders(home: Path, what: str) -> list[Path]:
     return [path for path in home.glob(f".{what}-*") if name.fullmatch(path.name) and not path.is_symlink()]
 
 
+def _hidden_files(home: Path) -> list[Path]:
+    """Return the hidden files `.NAME.new-PID-HEX` that trainings were writing when they were killed."""
+    name = re.compile(rf"\.({'|'.join(map(re.escape, RUN_FILES))})\.new-[0-9]+-[0-9a-f]{{16}}")
+    return [path for path in home.glob(".*.new-*") if name.fullmatch(path.name) and path.is_file()]
+
+
+def _place(name: str) -> int:
+    """Return the place of a file in the order in which those of a run are written."""
+    return RUN_FILES.index(name) if name in RUN_FILES else len(RUN_FILES)
+
+
 def _is_begun(folder: Path) -> bool:
-    """Whether the folder has the env.json of a training, the first file that it writes."""
+    """Whether the folder is that of a training: it has its env.json, or a training was killed while it replaced that."""
+    if hidden_folders(folder, "old"):
+        return True
     try:
         return "spgnn" in json.loads((folder / "env.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):

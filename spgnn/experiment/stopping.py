@@ -15,13 +15,14 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 class StopSignals:
     """Notes a signal until the training asks for it; use it in `with`. Signals reach the main thread only.
 
-    Before the first epoch a signal ends the process at once, as there is nothing to save. Ctrl-C twice does so later.
+    Before `begin` and after `end` a signal ends the process at once, as there is nothing to save. Between them Ctrl-C
+    twice does.
     Args: say  called with a line for the user.
     """
 
     def __init__(self, say: Callable[[str], None] | None = None):
         self.wanted = 0  # number of the signal
-        self.is_training = False
+        self.is_training, self._when = False, "before the first epoch"
         self._say, self._before = say, {}
 
     def __enter__(self) -> StopSignals:
@@ -34,12 +35,20 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def begin(self) -> None:
+        """Note signals from now on: the training asks for them after each epoch."""
+        self.is_training = True
+
+    def end(self) -> None:
+        """End the process on a signal again: the last epoch has ended."""
+        self.is_training, self._when = False, "after the last epoch, before the results were written"
+
     def _note(self, number: int, _) -> None:
         is_again = number == signal.SIGINT == self.wanted
         if number == signal.SIGINT and (is_again or not self.is_training):
             raise KeyboardInterrupt
         if not self.is_training:
-            raise StoppedError(f"stopped by {name_of_signal(number)} before the first epoch", REQUEUE)
+            raise StoppedError(f"stopped by {name_of_signal(number)} {self._when}", REQUEUE)
         self.wanted = self.wanted or number
         if self._say is not None and number == signal.SIGINT:
             self._say("spgnn: interrupted: writing a checkpoint after this epoch; Ctrl-C again stops at once")

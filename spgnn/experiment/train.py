@@ -21,7 +21,7 @@ from ..dist.consistency import check_same
 from ..dist.launch import share_of_threads
 from ..distgraph import DistGraph
 from ..distgraph.distribute import make_dgraph
-from ..errors import InputError, PartitionError, UsageError, together
+from ..errors import CheckpointError, InputError, PartitionError, UsageError, together
 from ..graph import Graph
 from ..layers.registry import ModelSpec, check_model, operator_of
 from ..machine import give_back_memory, peak_rss_mb
@@ -72,6 +72,7 @@ def run(
         opened = open_source(source, config, comm)
         with held_folder(config, comm) as folder:
             found = share_newest(comm, Path(config.out) / "checkpoints", show) if config.resume else None
+            _check_found(found, config)
             how = replace(config, operator=operator_of(config), threads=set_threads(comm, config.threads))
             dgraph = distribute_source(opened, how, comm)
             del opened  # and with it the owners of all nodes
@@ -131,13 +132,23 @@ class _Training:
 
     def _fit(self, trainer: Trainer, checkpoints: Checkpoints | None):
         if self.stop is not None:
-            self.stop.is_training = True
+            self.stop.begin()
         history = trainer.fit(Log(self.folder, checkpoints, self.report, self.stop).record)
-        if self.stop is not None:
-            self.stop.is_training = False
         if checkpoints is not None:
             checkpoints.close()
+        if self.stop is not None:
+            self.stop.end()
         return history
+
+
+def _check_found(found: Found | None, config: TrainConfig) -> None:
+    """Raise unless --resume has a checkpoint to go on from, and epochs after it. The same on all ranks."""
+    if config.resume and found is None:
+        raise CheckpointError(f"--resume {config.resume}: has no checkpoint; train again with --out {config.resume}")
+    if found is not None and found[1]["epoch"] > config.epochs:
+        raise UsageError(
+            f"--epochs {config.epochs} is less than the {found[1]['epoch']} that {config.resume} has; give that or more"
+        )
 
 
 def set_threads(comm, threads: int = 0) -> int:

@@ -84,8 +84,10 @@ class RunFolder:
                 for name in ("summary.json", "predictions.npy"):
                     (self.folder / name).unlink(missing_ok=True)
             self.metrics = open(self.path("metrics.jsonl"), "a", encoding="utf-8")
-        except OSError as problem:
-            raise _refused(self.folder, problem) from None
+        except (OSError, ResourceError) as problem:
+            if not any(os.path.lexists(self.folder / name) for name in RUN_FILES[1:]):
+                (self.folder / RUN_FILES[0]).unlink(missing_ok=True)  # so that a folder that was made for it can go
+            raise _refused(self.folder, problem) if isinstance(problem, OSError) else problem from None
 
     def path(self, name: str) -> Path:
         """Return the path of a file of this run, hidden or final."""
@@ -250,8 +252,8 @@ def _is_begun(folder: Path) -> bool:
     if hidden_folders(folder, "old"):
         return True
     try:
-        return "spgnn" in json.loads((folder / "env.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
+        return "spgnn" in read_json(folder / "env.json")
+    except CheckpointError:
         return False
 
 

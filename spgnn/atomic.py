@@ -96,6 +96,13 @@ def check_replaceable(folder: Path, names: tuple[str, ...]) -> None:
             )
 
 
+def read_regular(path: str | Path) -> bytes:
+    """Return the content of a file. Raises: OSError for a pipe or device, which could be read for ever."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise OSError("it is a pipe or device; expected a file")
+    return Path(path).read_bytes()
+
+
 def check_writable(path: Path, option: str) -> None:
     """Raise unless a file can be written: hours of work before it is, not after.
 

@@ -6,6 +6,8 @@ import difflib
 import numbers
 from collections.abc import Iterable
 
+CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
 
 class SpgnnError(Exception):
     """An error with a message for a person: what was wrong, where, what was expected, the fix."""
@@ -89,6 +91,11 @@ class RankError(SpgnnError):
     def __init__(self, message: str, exit_code: int = 1):
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def printable(text: str) -> str:
+    """Return text with control characters as \\x1b, so that a name in it sends a terminal no commands; lines stay lines."""
+    return text.translate(CONTROL)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

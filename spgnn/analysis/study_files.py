@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..atomic import new_file, write_text
+from ..atomic import new_file, read_regular, write_text
 from ..cost.pairs import summed_rows
 from ..errors import InputError, ResourceError
 from .json_values import SCHEME, fault_of
@@ -125,7 +125,7 @@ def load_study(path: str | Path) -> Study:
         graph = {"name": path.stem, "n": first["n"], "nnz": first["nnz"], "label_entropy": None}
         return Study(graph, {"width": first["width"]}, [Case(record) for record in records])
     try:
-        head = json.loads((path / "study.json").read_text(encoding="utf-8"))
+        head = json.loads(read_regular(path / "study.json"))
         if (
             fault := fault_of(head, HEAD)
             or fault_of(head["graph"], GRAPH)
@@ -151,7 +151,7 @@ def read_lines(path: Path) -> list[dict]:
     """Return the objects of a file of JSON lines of `spgnn measure`; InputError naming the first line that is not one."""
     records = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_regular(path).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     for number, line in enumerate(lines, 1):

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from ..errors import printable
+
 SECONDS_BETWEEN_LINES = 3.0
 BAR_WIDTH = 28
 SCORES = ("train", "val", "test")
@@ -35,19 +37,19 @@ LABELS = {
 
 def say(message: str) -> None:
     """Write one message line to stderr."""
-    sys.stderr.write(f"spgnn: {message}\n")
+    sys.stderr.write(f"spgnn: {printable(message)}\n")
     sys.stderr.flush()
 
 
 def write_error(text: str) -> None:
     """Write a table to stderr, apart from data."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text) + "\n")
     sys.stderr.flush()
 
 
 def write(text: str) -> None:
     """Write lines of data to stdout."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(printable(text) + "\n")
     sys.stdout.flush()
 
 

@@ -10,6 +10,7 @@ import click
 
 from ..errors import InputError, RankError, ResourceError, SpgnnError, StoppedError, UsageError, nearest
 
+NO_MEMORY = ("can't allocate memory", "out of memory", "can't start new thread")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -54,8 +55,8 @@ def explained(error: BaseException) -> BaseException:
         case OSError():
             message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             return ResourceError(message) if error.errno in FULL else InputError(message)
-        case RuntimeError() if "can't allocate memory" in str(error) or "out of memory" in str(error):
-            return ResourceError(f"out of memory: {error}")  # torch has no class of its own for it
+        case RuntimeError() if any(said in str(error) for said in NO_MEMORY):
+            return ResourceError(f"out of memory: {error}")  # torch and threads have no class of their own for it
         case _:
             return SpgnnError(f"unexpected {type(error).__name__}: {error}; --debug shows where")
 

@@ -23,9 +23,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from ..atomic import new_file, new_folder, sync, write_text
+from ..atomic import new_file, new_folder, read_regular, sync, write_text
 from ..config import CHECKPOINT, TrainConfig
-from ..errors import CheckpointError, SpgnnError
+from ..errors import CheckpointError, SpgnnError, is_number
 from ..layers.registry import ModelSpec
 
 FORMAT = 2
@@ -113,7 +113,7 @@ def read_bytes(path: Path, manifest: dict) -> bytes:
     Raises: CheckpointError where it is absent, or not the file that the manifest describes.
     """
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
     entry = manifest.get("files", {}).get(path.name)
@@ -167,9 +167,16 @@ def best_checkpoint(folder: Path) -> Path:
         raise CheckpointError(
             f"{folder}: no checkpoint; expected epoch-NNNNNN/{WEIGHTS}, as `spgnn train --out` writes it"
         )
-    vals = [read_manifest(path).get("val") for path in found]
+    vals = [_val_of(path) for path in found]
     scored = [val for val in vals if val is not None]
     return found[vals.index(max(scored))] if scored else found[-1]
+
+
+def _val_of(path: Path) -> float | None:
+    val = read_manifest(path).get("val")
+    if val is not None and not is_number(val):
+        raise CheckpointError(f"{path / MANIFEST}: val = {val!r}; expected a number or null")
+    return val
 
 
 def read_json(path: Path) -> dict:
@@ -178,8 +185,8 @@ def read_json(path: Path) -> dict:
     Raises: CheckpointError naming the file.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        value = json.loads(read_regular(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: holds {type(value).__name__}; expected an object")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..analysis.json_values import fault_of
+from ..atomic import read_regular
 from ..errors import CheckpointError
 from . import style
 from .page import Page
@@ -231,7 +232,7 @@ def _column(run: Run, name: str) -> np.ndarray:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
 

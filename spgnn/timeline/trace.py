@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..atomic import check_writable, write_text
+from ..atomic import check_writable, read_regular, write_text
 from ..errors import InputError, UsageError
 from .recorder import EXCHANGE, Recorder, Span
 
@@ -45,9 +45,9 @@ def read_trace(path: str | Path) -> list[dict]:
     Raises: InputError if it is not a trace file.
     """
     try:
-        events = json.loads(Path(path).read_text(encoding="utf-8"))["traceEvents"]
+        events = json.loads(read_regular(path))["traceEvents"]
         return [event for event in events if event["ph"] == "X"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read: {error}; expected a file that `spgnn train --trace` wrote") from None
 
 

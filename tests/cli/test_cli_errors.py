@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spgnn import cli
+from spgnn.cli.console import write
 from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
         (NumericalError("loss is nan"), "loss is nan", 5),
         (MemoryError(), "out of memory: an allocation failed", 4),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), "out of memory: Default", 4),
+        (RuntimeError("can't start new thread"), "out of memory: can't start", 4),
         (RuntimeError("CUDA out of memory. Tried to allocate 9 GiB"), "out of memory: CUDA", 4),
         (OSError(errno.ENOSPC, "No space left on device", "a/b"), "a/b: No space left on device", 4),
         (FileNotFoundError(errno.ENOENT, "No such file", "a/b"), "a/b: No such file", 3),
@@ -150,3 +152,12 @@ def test_standard_files_that_are_closed_are_done_without(tmp_path, argv, closed)
     assert argv[0] != "partition" or sorted(path.name for path in (tmp_path / "parts").iterdir())[:1] == [
         "manifest.json"
     ]
+
+
+def test_control_characters_of_a_name_do_not_reach_the_terminal(capsys):
+    name = "x\x1b]0;pwn\x07\x1b[2J\r\x9b"
+    assert cli.main(["info", name]) == 3 and cli.main(["info", "--" + name]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and not set("\x1b\x07\r\x9b") & set(err) and r"x\x1b]0;pwn\x07\x1b[2J\x0d\x9b: no such file" in err
+    write("graph \x1b[2J\nä")
+    assert capsys.readouterr().out == "graph \\x1b[2J\nä\n"

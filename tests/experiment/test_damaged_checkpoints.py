@@ -16,7 +16,7 @@ from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import CheckpointError, ResourceError
 from spgnn.experiment import predict, resume, run, saving
-from spgnn.experiment.checkpoint import list_checkpoints, read_manifest
+from spgnn.experiment.checkpoint import best_checkpoint, list_checkpoints, read_manifest
 from spgnn.experiment.checkpoint_writer import Job
 from spgnn.experiment.restoring import newest_whole, read_state, read_step
 
@@ -215,3 +215,28 @@ def test_checkpoints_of_older_versions_are_read(tmp_path, version):
     else:
         with pytest.raises(CheckpointError, match="has weights only"):
             resume(tmp_path / "run", SelfCommunicator())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["manifest.json", "model.safetensors"])
+def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(runs, tmp_path, name):
+    shutil.copytree(runs[1], tmp_path / "run")
+    for path in list_checkpoints(tmp_path / "run" / "checkpoints"):
+        (path / name).unlink()
+        os.mkfifo(path / name)
+    for command in (
+        lambda: predict(str(tmp_path / "run"), SelfCommunicator()),
+        lambda: resume(tmp_path / "run", SelfCommunicator()),
+    ):
+        with pytest.raises(CheckpointError, match=f"{name}: cannot be read: it is a pipe or device"):
+            command()
+
+
+@pytest.mark.parametrize(
+    "text, said", [("[" * 100_000, "cannot be read"), ('{"val": [1]}', "val = .1.; expected a number or null")]
+)
+def test_a_manifest_that_is_no_manifest_is_named(tmp_path, text, said):
+    (tmp_path / "epoch-000001").mkdir()
+    (tmp_path / "epoch-000001" / "manifest.json").write_text(text)
+    with pytest.raises(CheckpointError, match=f"manifest.json: {said}"):
+        best_checkpoint(tmp_path)

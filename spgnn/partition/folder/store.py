@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from ...atomic import check_replaceable, new_folder, sync
+from ...atomic import check_replaceable, new_folder, read_regular, sync
 from ...errors import PartitionError, UsageError
 from ...graph import Graph
 from ..metrics import metrics
@@ -101,7 +101,7 @@ class PartitionFolder:
     @cached_property
     def _manifest_bytes(self) -> bytes:
         try:
-            return (self.path / "manifest.json").read_bytes()
+            return read_regular(self.path / "manifest.json")
         except OSError as error:
             raise _no_manifest(self.path / "manifest.json", error) from None
 

@@ -115,7 +115,7 @@ setup(
             "spgnn.partition.folder.pipeline._pipeline",
             ["spgnn/partition/folder/pipeline/pipeline.cpp"],
             depends=["spgnn/partition/arrays.h", "spgnn/partition/stream/edges.h"]
-            + [f"spgnn/partition/folder/pipeline/{name}.h" for name in ("halo", "rows")],
+            + [f"spgnn/partition/folder/pipeline/{name}.h" for name in ("halo", "rows", "sums")],
             cxx_std=17,
             extra_compile_args=["-O3", "-Wall"],
         ),

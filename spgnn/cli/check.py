@@ -14,14 +14,19 @@ from .options import GRAPH_HELP, OneProcess, field_option, graph_argument, outpu
 @field_option(SourceConfig, "format")
 @output_options
 def check(graph: str, format: str, as_json: bool) -> None:
-    """Check every array of GRAPH, and the checksums of a native folder.
+    """Check every array of GRAPH, and the checksums of a native folder; or of the parts that `spgnn partition` wrote.
 
     The exit code is 0 if the graph is valid; else it is 3, and the first error is printed.
     """
     from ..data import check as check_graph
+    from ..partition.folder.check import check_parts
+    from ..partition.folder.store import is_partition
 
     with Progress(f"checking {graph}") as progress:
-        report = check_graph(graph, format=format or None, progress=progress)
+        if not format and is_partition(graph):
+            report = check_parts(graph, progress)
+        else:
+            report = check_graph(graph, format=format or None, progress=progress)
     if as_json:
         write_json(report)
     else:

@@ -85,7 +85,7 @@ def _in_memory(graph: str, config: PartitionConfig) -> dict:
     from ..partition import part_graph, save_partition
     from ..partition.entropies import label_entropies
 
-    for name in ("hops", "nodes", "relabel"):
+    for name in ("nodes", "relabel"):
         if getattr(config, name) != getattr(PartitionConfig(), name):
             raise UsageError(f"{flag(name)} requires --memory")
     method = config.method or "metis"
@@ -101,7 +101,7 @@ def _in_memory(graph: str, config: PartitionConfig) -> dict:
     part = part_graph(loaded, config.k, method, seed=config.seed, balance=config.balance, **options)
     report = part.describe(loaded)
     if config.out:
-        save_partition(part, config.out, loaded)
+        save_partition(part, config.out, loaded, hops=config.hops)
     report |= {"peak_rss_mb": peak_rss_mb()}
     if loaded.y is not None:
         entropies_k, report["label_entropy"] = label_entropies(loaded.y, part.owner_N, part.k)

@@ -286,7 +286,7 @@ class OutOfCoreConfig:
 
     heading = "Out of core, with a streaming partitioner"
     memory: str = option("", "memory limit, such as 2GB; the rest needs it", metavar="SIZE")
-    hops: int = option(1, "hops of the halo that each part gets", low=0, high=MOST_HOPS)
+    hops: int = option(1, "hops of the halo of each part in DIR", low=0, high=MOST_HOPS, heading="Partition")
     nodes: int = option(0, "number of nodes; 0: as the files say", low=0)
     relabel: bool = option(False, "renumber ids with gaps or above 2^31")
 

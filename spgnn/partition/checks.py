@@ -6,7 +6,7 @@ import operator
 
 import numpy as np
 
-from ..config import MOST_BALANCE, MOST_SEED
+from ..config import MOST_BALANCE, MOST_HOPS, MOST_SEED
 from ..config.names import SCHEMES
 from ..errors import PartitionError, UsageError, is_integer, is_number, nearest
 
@@ -37,6 +37,13 @@ def check_balance(balance) -> float:
     if not is_number(balance) or not 1 <= balance <= MOST_BALANCE:
         raise UsageError(f"balance = {balance!r}; expected a number from 1 to {MOST_BALANCE:g}")
     return float(balance)
+
+
+def check_hops(hops) -> int:
+    """Return hops as an int; UsageError unless it is an integer from 0 to MOST_HOPS."""
+    if not is_integer(hops) or not 0 <= hops <= MOST_HOPS:
+        raise UsageError(f"hops = {hops!r}; expected an integer from 0 to {MOST_HOPS}")
+    return int(hops)
 
 
 def check_scheme(scheme) -> str:

@@ -57,6 +57,21 @@ def test_split_is_kept_in_memory_too(edges, tmp_path, capsys):
     assert sum(rows) == 50
 
 
+@pytest.mark.parametrize("words", [[], ["--memory", "2GB"]], ids=["in memory", "out of core"])
+def test_hops_give_every_part_a_halo_and_check_reads_all_of_it(edges, tmp_path, capsys, words):
+    out = tmp_path / "parts"
+    assert run(capsys, "partition", edges, "-k", 3, "--method", "spring", "--hops", 2, *words, "--out", out)[0] == 0
+    code, text, err = run(capsys, "check", out, "--json")
+    assert (
+        code == 0
+        and {"format": "partition", "version": 2, "k": 3, "nodes": 50, "hops": 2}.items() <= json.loads(text).items()
+    )
+    sums = np.load(out / "part-00001" / "halo_sums.npy")
+    np.save(out / "part-00001" / "halo_sums.npy", sums + 1)
+    code, _, err = run(capsys, "check", out)
+    assert code == 3 and "halo_sums.npy: differs from the sums of the parts that own its nodes" in err
+
+
 @pytest.mark.parametrize(
     "words, code, message",
     [
@@ -72,7 +87,6 @@ def test_split_is_kept_in_memory_too(edges, tmp_path, capsys):
             "--effort is an option of volume, which needs the graph in memory",
         ),
         (["--memory", "lots", "--out", "OUT"], 2, "memory = 'lots'; expected a size such as 2GB"),
-        (["--hops", "2"], 2, "--hops requires --memory"),
         (["--relabel"], 2, "--relabel requires --memory"),
         (["--memory", "9MB", "--out", "OUT"], 4, "memory of 9 MB is too little: the interpreter has"),
         (["--memory", "2GB", "--out", "OUT", "--features", "none.npy"], 3, "none.npy: no such file"),

@@ -5,7 +5,7 @@ Shapes: N nodes, n own rows, F features, S splits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -61,6 +61,7 @@ class Halo:
         node_g:   (g,) int64, original ids, rising; hop_g: (g,) int8, 1 and more.
         A_gN:     (g, N) CSR, original ids: the rows of nodes before the last hop, others empty; None for one hop.
         X_gF:     (g, F) dense or CSR, or None.
+        sums_g3:  (g, 3) float64, row sum, column sum and diagonal in the whole graph, or None in folders of version 1.
     Raises: PartitionError if the arrays do not fit each other.
     """
 
@@ -70,14 +71,18 @@ class Halo:
     X_gF: np.ndarray | sp.csr_array | None
     n_nodes: int
     rank: int
+    sums_g3: np.ndarray | None = None
 
     def __post_init__(self):
         g, who = len(self.node_g), f"halo of part {self.rank}"
         if g and (np.any(np.diff(self.node_g) <= 0) or self.node_g[0] < 0 or self.node_g[-1] >= self.n_nodes):
             raise PartitionError(f"{who}: ids must rise and lie in 0 to {self.n_nodes - 1}")
-        for what, rows in (("hops", self.hop_g), ("A", self.A_gN), ("features", self.X_gF)):
+        arrays = (("hops", self.hop_g), ("A", self.A_gN), ("features", self.X_gF), ("sums", self.sums_g3))
+        for what, rows in arrays:
             if rows is not None and rows.shape[0] != g:
                 raise PartitionError(f"{who}: {what} has {rows.shape[0]} rows; expected {g}")
+        if g and self.hop_g.min() < 1:
+            raise PartitionError(f"{who}: hops must be 1 or more, got {self.hop_g.min()}")
         try:
             for what, M in (("A", self.A_gN), ("features", self.X_gF)):
                 if sp.issparse(M):
@@ -93,6 +98,33 @@ def row_block(graph: Graph, partition: Partition, rank: int) -> RowBlock:
     own_n, graph = partition.own(rank), graph.in_use()
     rows = (select_rows(M, own_n) for M in (graph.A, graph.X, graph.y, graph.split))
     return RowBlock(own_n, *rows, n_nodes=graph.n_nodes, k=partition.k, rank=rank)
+
+
+def merge_blocks(blocks: list[RowBlock], k: int, rank: int) -> RowBlock:
+    """Return the rows of several parts as those of one, block `rank` of k; a single one keeps its arrays."""
+    if len(blocks) == 1:
+        return replace(blocks[0], k=k, rank=rank)
+    own_n = np.concatenate([block.own_n for block in blocks])
+    order_n = np.argsort(own_n, kind="stable")
+    merged = []
+    for name in ("A_nN", "X_nF", "y_n", "split_n"):
+        rows = [getattr(block, name) for block in blocks]
+        merged.append(None if rows[0] is None else _merged(rows, order_n))
+    return RowBlock(own_n[order_n], *merged, n_nodes=blocks[0].n_nodes, k=k, rank=rank)
+
+
+def _merged(rows: list, order_n: np.ndarray):
+    """Return the rows of several matrices or vectors, one after the other, in an order."""
+    if not sp.issparse(rows[0]):
+        merged = np.empty((len(order_n), *rows[0].shape[1:]), np.result_type(*rows))
+        place_n = np.empty_like(order_n)
+        place_n[order_n] = np.arange(len(order_n))
+        start = 0
+        for values in rows:  # each row is copied once, to its place
+            merged[place_n[start : start + len(values)]] = values
+            start += len(values)
+        return merged
+    return sp.csr_array(sp.vstack(rows, format="csr")[order_n])
 
 
 def select_rows(M, nodes: np.ndarray):

@@ -2,7 +2,10 @@
 
 manifest.json   sizes, method, seed, balance, digest of the graph, metrics, dtype and shape of every file
 owner.npy       (N,) int32, original order
-part-00000/     own, indptr, indices, weights, features | features_{indptr,indices,data}, labels, split
+part-00000/     own, indptr, indices, weights, features | features_{indptr,indices,data}, labels, split, sums;
+                of the halo: halo, halo_hops, halo_{indptr,indices,weights}, halo_features*, halo_sums
+
+Version 1 has no sums, and a halo in the folders of part_to_folder only.
 """
 
 from __future__ import annotations
@@ -22,21 +25,26 @@ import scipy.sparse as sp
 
 from ...atomic import check_replaceable, new_folder, read_regular, sync
 from ...errors import PartitionError, UsageError
-from ...graph import Graph
+from ...graph import TRAIN, Graph, labelled
+from ..checks import check_hops
 from ..metrics import metrics
+from ..part_halo import HaloFinder, matrix_sums
 from ..partition import Partition
-from .blocks import Halo, RowBlock, check_rank, row_block
+from .blocks import Halo, RowBlock, check_rank, row_block, select_rows
 
 VALUES_AT_A_TIME = 1 << 16  # rows of features
-FORMAT, VERSION = "spgnn-partition", 1
+FORMAT, VERSION = "spgnn-partition", 2
 
 
-def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> None:
-    """Write a partition and its row blocks; the folder appears whole or not at all.
+def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops: int = 1) -> None:
+    """Write a partition, its row blocks and their halos; the folder appears whole or not at all.
 
+    Args:   hops  of the halo of each part: 0 none; 1 the nodes that a part reads; h > 1 also the rows of those within
+                  h - 1 hops. Averaging reads it, full-graph training does not.
     Raises: PartitionError if it was made for another graph; UsageError if folder exists and is no partition;
             ResourceError if it cannot be written.
     """
+    hops = check_hops(hops)
     graph = graph.in_use()
     partition.check_graph(graph)
     if not partition.graph_digest:
@@ -46,11 +54,13 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> No
     check_free(folder)
     with new_folder(folder) as new:
         _write(new / "owner.npy", partition.owner_N)
-        parts = []
+        parts, train = [], []
+        finder, sums_N3 = HaloFinder(graph.A, hops), matrix_sums(graph.A)
         for rank in range(partition.k):
             block, part = row_block(graph, partition, rank), new / part_name(rank)
             part.mkdir()
-            files = _arrays(block)
+            files = _arrays(block) | {"sums": sums_N3[block.own_n]} | _halo_arrays(graph, finder, block.own_n, sums_N3)
+            train.append(train_counts(block.y_n, block.split_n))
             for name, array in files.items():
                 _write(part / f"{name}.npy", array)
             sync(part)
@@ -69,6 +79,9 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph) -> No
             "metrics": partition.metrics,
             "owner_sha256": sha256_of(partition.owner_N),
             "n_features": graph.n_features,
+            "n_classes": graph.n_classes,
+            "hops": hops,
+            "train": train,
             "parts": parts,
         }
         write_manifest(new, manifest)
@@ -107,7 +120,7 @@ class PartitionFolder:
 
     @cached_property
     def manifest(self) -> dict:
-        """manifest.json, checked: n_nodes, k, method, metrics, graph_digest, dtype and shape of each array, ..."""
+        """manifest.json, checked: version, n_nodes, k, hops, metrics, graph_digest, dtype and shape of each array, ..."""
         return _checked_manifest(self.path / "manifest.json", self._manifest_bytes)
 
     @property
@@ -155,27 +168,48 @@ class PartitionFolder:
             y_n, split_n = files.get("labels"), files.get("split")
             return RowBlock(own_n, A_nN, X_nF, y_n, split_n, n_nodes=n_nodes, k=self.manifest["k"], rank=rank)
 
+    def sums(self, rank: int) -> np.ndarray:
+        """Memory-map the row sum, the column sum and the diagonal of the own nodes in the whole graph, (n, 3) float64.
+
+        The diagonal is NaN where no entry is stored. Raises: PartitionError for a folder of version 1.
+        """
+        self.check_sums()
+        with self._part(rank) as files:
+            if files["sums"].shape != (len(files["own"]), 3):
+                raise ValueError(f"sums has shape {files['sums'].shape}; expected ({len(files['own'])}, 3)")
+            return files["sums"]
+
+    def check_sums(self, hops: int = 0) -> None:
+        """Raise PartitionError, with the remedy, unless the folder has sums, and halos of so many hops."""
+        write = "partition the graph again, `spgnn partition GRAPH -k K --hops {} --out DIR`"
+        version, has = self.manifest["version"], self.manifest["hops"]
+        if version < 2:
+            raise PartitionError(
+                f"{self.path}: is of version 1, without the row sums that averaging needs; {write.format(max(hops, 1))}"
+            )
+        if hops > has:
+            raise PartitionError(f"{self.path}: has a halo of {has} hops, got hops = {hops}; {write.format(hops)}")
+
     def halo(self, rank: int) -> Halo | None:
-        """Memory-map the halo of a part, or return None if the folder has none: part_to_folder(..., hops=1) writes it."""
+        """Memory-map the halo of a part, or return None if the folder has none: `hops` of save_partition writes it."""
         with self._part(rank) as files:
             if "halo" not in files:
                 return None
             node_g, n_nodes = files["halo"], self.manifest["n_nodes"]
             hop_g = files.get("halo_hops", np.broadcast_to(np.int8(1), len(node_g)))
             A_gN = _csr(files, "halo_", "weights", (len(node_g), n_nodes)) if "halo_indptr" in files else None
-            return Halo(node_g, hop_g, A_gN, self._features(files, "halo_features", len(node_g)), n_nodes, rank)
+            X_gF = self._features(files, "halo_features", len(node_g))
+            return Halo(node_g, hop_g, A_gN, X_gF, n_nodes, rank, files.get("halo_sums"))
 
-    def check_values(self, block: RowBlock) -> None:
-        """Raise PartitionError naming file and node if a feature, a label or a split of a block is invalid; reads all of them."""
+    def check_values(self, block: RowBlock | Halo) -> None:
+        """Raise PartitionError naming file and node if a feature, label, split or sum is invalid; reads all of them."""
         part = self.path / part_name(block.rank)
-        X_nF = None if sp.issparse(block.X_nF) else block.X_nF  # RowBlock has checked a CSR
-        for start in range(0, 0 if X_nF is None else len(X_nF), VALUES_AT_A_TIME):
-            is_finite = np.isfinite(X_nF[start : start + VALUES_AT_A_TIME]).all(1)
-            if not is_finite.all():
-                node = block.own_n[start + int(np.argmin(is_finite))]
-                raise PartitionError(
-                    f"{part / 'features.npy'}: node {node} has a feature that is not finite; write the partition again"
-                )
+        if isinstance(block, Halo):
+            _check_finite(part / "halo_features.npy", block.X_gF, block.node_g, "a feature")
+            sums_g2 = None if block.sums_g3 is None else block.sums_g3[:, :2]
+            _check_finite(part / "halo_sums.npy", sums_g2, block.node_g, "a sum")
+            return
+        _check_finite(part / "features.npy", block.X_nF, block.own_n, "a feature")
         low, high = (0, 1) if np.ndim(block.y_n) == 2 else (-1, np.inf)
         for name, values, low, high in (("labels", block.y_n, low, high), ("split", block.split_n, -1, 2)):
             bad = (values < low) | (values > high) if values is not None else np.zeros(0, bool)
@@ -215,6 +249,15 @@ def load_partition(folder: str | Path, graph: Graph | None = None) -> Partition:
     return PartitionFolder(folder).partition(graph)
 
 
+def is_partition(path: str | Path) -> bool:
+    """Return whether a folder has a manifest of a partition, valid or not."""
+    try:
+        manifest = json.loads((Path(path) / "manifest.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
+
+
 def part_name(rank: int) -> str:
     """Return the name of the folder of a part."""
     return f"part-{rank:05d}"
@@ -227,6 +270,38 @@ def _arrays(block: RowBlock) -> dict[str, np.ndarray]:
         arrays |= {"features_indptr": X.indptr, "features_indices": X.indices, "features_data": X.data}
     arrays |= {"features": None if sp.issparse(X) else X, "labels": block.y_n, "split": block.split_n}
     return {name: array for name, array in arrays.items() if array is not None}
+
+
+def _halo_arrays(graph: Graph, finder: HaloFinder, own_n: np.ndarray, sums_N3: np.ndarray) -> dict[str, np.ndarray]:
+    if not finder.hops:
+        return {}
+    node_g, hop_g = finder.halo(own_n)
+    X, rows = select_rows(graph.X, node_g), finder.rows(node_g, hop_g) if finder.hops > 1 else None
+    arrays = {"halo": node_g, "halo_hops": hop_g, "halo_sums": sums_N3[node_g]}
+    if rows is not None:
+        arrays |= {"halo_indptr": rows.indptr, "halo_indices": rows.indices, "halo_weights": rows.data}
+    if sp.issparse(X):
+        names = ("indptr", "indices", "data")
+        return arrays | {f"halo_features_{name}": getattr(X, name) for name in names}
+    return arrays if X is None else arrays | {"halo_features": X}
+
+
+def train_counts(y_n: np.ndarray | None, split_n: np.ndarray | None) -> list[int] | None:
+    """Return the labelled training nodes of a part in each split, or None without labels or split."""
+    if y_n is None or split_n is None:
+        return None
+    split_nS = split_n[:, None] if split_n.ndim == 1 else split_n
+    return ((split_nS == TRAIN) & labelled(y_n)[:, None]).sum(axis=0).tolist()
+
+
+def _check_finite(path: Path, values_nF, node_n: np.ndarray, what: str) -> None:
+    if values_nF is None or sp.issparse(values_nF):  # RowBlock and Halo have checked a CSR
+        return
+    for start in range(0, len(values_nF), VALUES_AT_A_TIME):
+        is_finite = np.isfinite(values_nF[start : start + VALUES_AT_A_TIME]).all(1)
+        if not is_finite.all():
+            node = node_n[start + int(np.argmin(is_finite))]
+            raise PartitionError(f"{path}: node {node} has {what} that is not finite; write the partition again")
 
 
 def _csr(files: dict[str, np.ndarray], prefix: str, values: str, shape: tuple[int, int]) -> sp.csr_array:
@@ -252,14 +327,17 @@ def _checked_manifest(path: Path, data: bytes) -> dict:
         raise _no_manifest(path, error) from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise PartitionError(f'{path}: is not the manifest of a partition; expected "format": "{FORMAT}"')
-    if manifest.get("version") != VERSION:
-        raise PartitionError(f"{path}: has version {manifest.get('version')!r}; this spgnn reads version {VERSION}")
+    version = manifest.get("version")
+    if version not in (1, VERSION) or isinstance(version, bool):
+        raise PartitionError(f"{path}: has version {version!r}; this spgnn reads versions 1 to {VERSION}")
     kinds = {"n_nodes": int, "k": int, "n_features": int, "method": str, "seed": int, "metrics": dict, "parts": list,
              "graph_digest": str, "owner_sha256": str, "balance": (int, float)}  # fmt: skip
     kinds |= {"seconds": (int, float)} if "seconds" in manifest else {}
+    kinds |= {"hops": int, "n_classes": int, "train": list} if version > 1 else {}
     for key, kind in kinds.items():
         if not isinstance(manifest.get(key), kind) or (kind is int and manifest[key] < 0):
             raise PartitionError(f"{path}: {key} is {manifest.get(key)!r}; write the partition again")
+    manifest.setdefault("hops", 0)  # of version 1, the pipeline alone wrote halos
     return manifest
 
 

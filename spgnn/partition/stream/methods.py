@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...config import MOST_HOPS
-from ...errors import PartitionError, SpgnnError, UsageError, is_integer, nearest
-from ..checks import check_balance, check_k, check_seed
+from ...errors import PartitionError, SpgnnError, UsageError, nearest
+from ..checks import check_balance, check_hops, check_k, check_seed
 from ..metrics import exchange_metrics
 from . import _stream
 from .edge_passes import Passes, Progress
@@ -155,6 +154,5 @@ def check_options(method: str, seed: int, balance: float, hops: int, options: di
         raise UsageError(f"streaming partitioner {method!r} is not known{nearest(method, STREAMING)}")
     check_seed(seed)
     check_balance(balance)
-    if not is_integer(hops) or not 0 <= hops <= MOST_HOPS:
-        raise UsageError(f"hops = {hops!r}; expected an integer from 0 to {MOST_HOPS}")
+    check_hops(hops)
     STREAMING[method].check_options(options)

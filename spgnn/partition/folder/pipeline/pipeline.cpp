@@ -8,6 +8,7 @@
 #include "../../arrays.h"
 #include "halo.h"
 #include "rows.h"
+#include "sums.h"
 
 namespace py = pybind11;
 using namespace spgnn::pipeline;
@@ -272,10 +273,32 @@ void define_halo(py::module_& m) {
     reach.def("next_hop", &Reach::next_hop);
 }
 
+void define_sums(py::module_& m) {
+    auto sums = py::class_<Columns>(m, "Columns");
+    sums.def(py::init<int64_t, bool>(), py::arg("n"), py::arg("is_symmetric"));
+    sums.def(
+        "add",
+        [](Columns& self, int64_t first_row, const Array<uint32_t>& lengths, const Array<uint32_t>& columns) {
+            const int64_t rows = size_of(lengths), size = size_of(columns);
+            py::gil_scoped_release free;
+            self.add(first_row, lengths.data(), rows, columns.data(), size);
+        },
+        py::arg("first_row"), py::arg("lengths").noconvert(), py::arg("columns").noconvert());
+    sums.def("counts", [](py::object self) {
+        auto& c = py::cast<Columns&>(self);
+        return view<uint32_t>(c.counts, int64_t(c.counts.size()), self);
+    });
+    sums.def("has_loop", [](py::object self) {
+        auto& c = py::cast<Columns&>(self);
+        return view<uint8_t>(c.has_loop, int64_t(c.has_loop.size()), self);
+    });
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_pipeline, m) {
     m.doc() = "Loops of spgnn.partition.folder.pipeline; it checks what they are given.";
     define_rows(m);
     define_halo(m);
+    define_sums(m);
 }

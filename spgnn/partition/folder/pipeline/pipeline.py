@@ -8,7 +8,7 @@ Stages; after a kill the next run skips those that are done:
     part P    sort the buckets of part P: its rows, the nodes that it reads from others (the halo of one hop), its metrics
     halo      further hops
     own, features, labels, split    one pass over each table, distributing its rows
-    graph     all rows in the order of the nodes: the digest of the graph, the rows of the halo
+    graph     all rows in the order of the nodes: the digest of the graph, sums of rows and columns, the rows of the halo
     manifest  manifest.json; then the new folder gets its name
 
 Shapes: N nodes, E edges, k parts.
@@ -42,6 +42,7 @@ from .distribute_tables import distribute_table, write_own_ids
 from .halo import HaloRows, grow_halo
 from .inputs import check_disk
 from .npy import NpyFile
+from .part_sums import SumsOfNodes, count_train
 from .part_tables import Sparse, check_rows
 from .pipeline_options import PipelineOptions
 from .work import Work
@@ -209,7 +210,7 @@ class _Run:
         return self.budget.bucket_entries(self.n_nodes) // 8  # 32 bytes an entry
 
     def _digest(self, work: Work, spilled: dict, nnz: int) -> dict:
-        """Return Graph.digest of the graph that the parts make up; write the rows of the halo if hops > 1."""
+        """Return Graph.digest of the graph that the parts make up; write all sums, and the rows of the halo if hops > 1."""
         n_nodes, dtype = self.n_nodes, spilled["index_dtype"]
         sha = hashlib.sha256(np.int64([n_nodes, nnz]).tobytes())
         all_rows = rows.GlobalRows(work.new, self.owner_N, self.k, dtype)
@@ -225,8 +226,12 @@ class _Run:
             if self.options.hops > 1
             else None
         )
+        # A Graph's word is not relied on, as a user may have made it.
+        is_symmetric = self.options.edges == "undirected" and not isinstance(self.options.source, Graph)
+        sums = SumsOfNodes(all_rows.lengths_N, is_symmetric)
         for start, lengths, columns in all_rows.blocks(self._block_entries()):
             sha.update(columns.astype(np.int64).data)
+            sums.add(start, lengths, columns)
             if halo is not None:
                 halo.add(start, lengths, columns)
             self.progress("digest", start + len(lengths), n_nodes)
@@ -235,6 +240,7 @@ class _Run:
             sha.update(ones[: nnz - start].data)
         if halo is not None:
             halo.finish()
+        sums.write(work, self.k, self.options.hops > 0)
         return {"digest": sha.hexdigest()}
 
     def _manifest(self, work: Work, read: dict, parts: list[dict], sent_PP: np.ndarray, digest: str) -> dict:
@@ -253,6 +259,8 @@ class _Run:
             if isinstance(options.source, Graph)
             else "stream"
         )
+        labels, split = (self.tables.get(table) for table in ("labels", "split"))
+        counted = [count_train(work.new / part_name(p), labels, split) for p in range(self.k)]
         manifest = {
             "n_nodes": self.n_nodes,
             "nnz": int(nnz_k.sum()),
@@ -266,7 +274,9 @@ class _Run:
             "metrics": found,
             "owner_sha256": sha256_of(self.owner_N),
             "n_features": 0 if X is None else X.width if isinstance(X, Sparse) else X.tail[0],
+            "n_classes": max((classes for classes, _ in counted), default=0),
             "hops": self.options.hops,
+            "train": [train for _, train in counted],
             "parts": [self._files(work.new / part_name(p)) for p in range(self.k)],
         }
         for folder in (*(work.new / part_name(p) for p in range(self.k)), work.new):
@@ -280,7 +290,8 @@ class _Run:
         if not self.options.hops:
             (folder / "halo.npy").unlink(missing_ok=True)
         sparse = [f"features_{part}" for part in ("indptr", "indices", "data")]
-        names = ["own", "indptr", "indices", "weights", *sparse, "features", "labels", "split", "halo", "halo_hops"]
+        names = ["own", "indptr", "indices", "weights", *sparse, "features", "labels", "split", "sums"]
+        names += ["halo", "halo_hops", "halo_sums"]
         names += [f"halo_{name}" for name in ("indptr", "indices", "weights", *sparse, "features")]
         found = {}
         for name in names:

@@ -1,0 +1,210 @@
+"""A partition folder of version 2: halos and sums of every part, what checks them, and what version 1 is good for."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from graphs import random_graph
+
+from spgnn.errors import PartitionError, UsageError
+from spgnn.graph import graph_from_coo
+from spgnn.partition import PartitionFolder, load_partition, part_graph, partition_of, save_partition
+from spgnn.partition.folder.check import check_parts
+from spgnn.partition.part_halo import HaloFinder, matrix_sums
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+def saved(folder, hops=2, k=4, **kinds):
+    graph = random_graph(n=60, edges=110, seed=3, **kinds)
+    part = part_graph(graph, k, "random")
+    save_partition(part, folder, graph, hops=hops)
+    return graph, part
+
+
+def as_version_1(folder):
+    """Make a folder what version 1 wrote for a graph in memory: no halo, no sums."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for name in ("n_classes", "hops", "train"):
+        del manifest[name]
+    for number, files in enumerate(manifest["parts"]):
+        for name in [name for name in files if name.startswith("halo") or name == "sums"]:
+            del files[name]
+            (folder / f"part-{number:05d}" / f"{name}.npy").unlink()
+    manifest["version"] = 1
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def distances(A, own_n, hops):
+    """The hop of each node from own_n by plain loops over dense rows, 99 beyond hops."""
+    A, far = A.toarray() != 0, np.full(A.shape[0], 99)
+    far[own_n] = 0
+    for hop in range(1, hops + 1):
+        for u in np.flatnonzero(far == hop - 1):
+            for v in np.flatnonzero(A[u]):
+                far[v] = min(far[v], hop)
+    return far
+
+
+@pytest.mark.parametrize("hops", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    "kinds", [{}, {"weighted": True, "use": "undirected", "sparse": True}], ids=["directed", "weighted"]
+)
+def test_a_part_has_the_halo_within_so_many_hops_with_rows_features_and_sums(tmp_path, kinds, hops):
+    graph, part = saved(tmp_path / "parts", hops, **kinds)
+    folder, A = PartitionFolder(tmp_path / "parts"), graph.A.toarray().astype(np.float64)
+    has_loop = np.isin(np.arange(60) * 61, np.repeat(np.arange(60), np.diff(graph.A.indptr)) * 60 + graph.A.indices)
+    sums_N3 = np.stack([A.sum(1), A.sum(0), np.where(has_loop, np.diag(A), np.nan)], axis=1)
+    assert (folder.manifest["hops"], folder.manifest["version"]) == (hops, 2)
+    for p in range(4):
+        np.testing.assert_allclose(folder.sums(p), sums_N3[part.own(p)], rtol=1e-12)
+        halo = folder.halo(p)
+        if not hops:
+            assert halo is None
+            continue
+        far = distances(graph.A, part.own(p), hops)
+        expected = np.flatnonzero((far > 0) & (far < 99))
+        np.testing.assert_array_equal(halo.node_g, expected)
+        np.testing.assert_array_equal(halo.hop_g, far[expected])
+        np.testing.assert_allclose(halo.sums_g3, sums_N3[expected], rtol=1e-12)
+        dense = lambda X: X.toarray() if kinds.get("sparse") else X
+        np.testing.assert_array_equal(dense(halo.X_gF), dense(graph.X)[expected])
+        if hops > 1:
+            rows = graph.A.toarray()[expected] * (far[expected] < hops)[:, None]
+            np.testing.assert_array_equal(halo.A_gN.toarray(), rows)
+
+
+def test_the_manifest_counts_classes_and_labelled_training_nodes(tmp_path):
+    graph, part = saved(tmp_path / "parts")
+    manifest = PartitionFolder(tmp_path / "parts").manifest
+    is_train = (graph.split == 0) & (graph.y >= 0)
+    assert manifest["n_classes"] == graph.n_classes == 3
+    assert manifest["train"] == [[int(is_train[part.own(p)].sum())] for p in range(4)]
+
+
+def test_a_finder_takes_one_part_after_the_other_and_time_by_their_edges():
+    n = 5000
+    graph = graph_from_coo(np.arange(n - 1), np.arange(1, n)).in_use()
+    finder = HaloFinder(graph.A, 3)
+    for _ in range(2):  # what the first search marked does not hide nodes from the second
+        node_g, hop_g = finder.halo(np.arange(100, 200))
+        np.testing.assert_array_equal(node_g, [97, 98, 99, 200, 201, 202])
+        np.testing.assert_array_equal(hop_g, [3, 2, 1, 1, 2, 3])
+        assert finder.rows(node_g, hop_g).nnz == 8
+
+
+def test_a_stored_zero_on_the_diagonal_is_an_entry_and_no_entry_is_nan():
+    graph = graph_from_coo([0, 1, 1], [0, 1, 2], 3, [0.0, 2.0, 1.0], edges="directed")
+    np.testing.assert_array_equal(matrix_sums(graph.A)[:, 2], [0.0, 2.0, np.nan])
+
+
+@pytest.mark.parametrize("hops", [-1, 128, 1.5, True])
+def test_hops_are_an_integer_from_0_to_127(tmp_path, hops):
+    graph = random_graph()
+    with pytest.raises(UsageError, match=rf"hops = {hops!r}; expected an integer from 0 to 127"):
+        save_partition(part_graph(graph, 2), tmp_path / "parts", graph, hops=hops)
+    assert not list(tmp_path.iterdir())
+
+
+def test_version_1_loads_and_names_the_remedy_where_sums_are_needed(tmp_path):
+    graph, part = saved(tmp_path / "parts")
+    as_version_1(tmp_path / "parts")
+    folder = PartitionFolder(tmp_path / "parts")
+    np.testing.assert_array_equal(load_partition(tmp_path / "parts", graph).owner_N, part.owner_N)
+    assert (
+        (folder.manifest["version"], folder.manifest["hops"]) == (1, 0)
+        and folder.halo(0) is None
+        and folder.block(0).A_nN.nnz
+    )
+    remedy = r"version 1, without the row sums .*`spgnn partition GRAPH -k K --hops 2 --out DIR`"
+    with pytest.raises(PartitionError, match=remedy):
+        folder.check_sums(2)
+    with pytest.raises(PartitionError, match="version 1"):
+        folder.sums(0)
+    assert check_parts(tmp_path / "parts")["version"] == 1
+
+
+def test_a_halo_of_fewer_hops_than_asked_for_is_refused(tmp_path):
+    saved(tmp_path / "parts", hops=1)
+    with pytest.raises(PartitionError, match="has a halo of 1 hops, got hops = 2; .* --hops 2 "):
+        PartitionFolder(tmp_path / "parts").check_sums(2)
+
+
+@pytest.mark.parametrize("version", [0, 3, True, "2", None])
+def test_another_version_is_refused(tmp_path, version):
+    saved(tmp_path / "parts")
+    path = tmp_path / "parts" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": version}))
+    with pytest.raises(PartitionError, match="this spgnn reads versions 1 to 2"):
+        _ = PartitionFolder(tmp_path / "parts").manifest
+
+
+def change(path, function):
+    values = np.load(path)
+    np.save(path, function(values))
+
+
+def add_one(at):
+    def changed(values):
+        values[at] += 1
+        return values
+
+    return changed
+
+
+DAMAGES = {
+    "sums": (add_one((2, 0)), "sums.npy: node .* has row sum"),
+    "sums ": (add_one((2, 1)), "sums.npy: node .* has column sum"),
+    "halo": (lambda ids: np.sort(np.append(ids[1:], 59 if 59 not in ids else ids[0] - 1)), "halo.*npy: "),
+    "halo_hops": (lambda hops: 3 - hops, "halo_hops.npy: the nodes of hop 1"),
+    "halo_sums": (add_one((1, 1)), "halo_sums.npy: differs from the sums"),
+    "halo_sums ": (lambda sums: np.abs(sums) + np.inf, "halo_sums.npy: node .* has a sum that is not finite"),
+    "halo_features": (lambda X: X * np.nan, "halo_features.npy: node .* has a feature that is not finite"),
+    "halo_weights": (lambda weights: weights * 2, "halo_weights.npy: node .* has another row sum"),
+    "own": (lambda ids: ids[::-1], "own ids must rise"),
+    "weights": (lambda weights: weights * 2, "sums.npy: node .* has row sum"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_check_names_the_array_that_is_wrong(tmp_path, name):
+    saved(tmp_path / "parts")
+    assert check_parts(tmp_path / "parts")["halo_nodes"] > 0
+    damage, message = DAMAGES[name]
+    change(tmp_path / "parts" / "part-00001" / f"{name.strip()}.npy", damage)
+    with pytest.raises(PartitionError, match=message):
+        check_parts(tmp_path / "parts")
+
+
+def test_check_compares_owners_with_parts(tmp_path):
+    graph, part = saved(tmp_path / "parts")
+    save_partition(partition_of(graph, (part.owner_N + 1) % 4), tmp_path / "other", graph, hops=2)
+    shutil.copytree(tmp_path / "other" / "part-00000", tmp_path / "parts" / "part-00000", dirs_exist_ok=True)
+    with pytest.raises(PartitionError, match="part-00000"):
+        check_parts(tmp_path / "parts")
+
+
+@pytest.mark.slow
+def test_any_single_damage_to_a_part_gives_a_right_load_or_a_clear_error(tmp_path):
+    saved(tmp_path / "parts")
+    rng = np.random.default_rng(0)
+    for name in ("halo", "halo_hops", "halo_sums", "halo_indptr", "halo_indices", "sums"):
+        path = tmp_path / "parts" / "part-00001" / f"{name}.npy"
+        whole = path.read_bytes()
+        for _ in range(30):
+            data = bytearray(whole)
+            if rng.random() < 0.3:
+                data = data[: rng.integers(len(data))]
+            else:
+                data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+            path.write_bytes(bytes(data))
+            try:
+                check_parts(tmp_path / "parts")
+            except PartitionError:
+                pass
+        path.write_bytes(whole)

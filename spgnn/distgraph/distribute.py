@@ -20,7 +20,8 @@ from ..errors import InputError, PartitionError, UsageError, agree, nearest, tog
 from ..graph import Graph
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
-from ..partition.folder.blocks import row_block, select_rows
+from ..partition.checks import count_parts
+from ..partition.folder.blocks import merge_blocks, row_block, select_rows
 from ..spmm.exchange.context import Layout, make_layout
 from ..spmm.exchange.wire import Wire
 from ..spmm.fixed_input import FixedInput
@@ -49,10 +50,11 @@ def distribute(
                      others), which sends each rank its rows; or a function that returns it, called on rank 0
                      alone, whose graph takes no memory any more when its rows are sent; or a partition folder,
                      of which each rank maps its own part only.
-        partition    Partition, owner array (N,), or such a folder; without one `method` makes it on rank 0.
+        partition    Partition, owner array (N,), or such a folder; without one `method` makes it on rank 0. Of more
+                     parts than P/c a block row has part p mod P/c, for every p.
     Options, the fields of spgnn.config.Distribution:
         scheme       cover, columns, broadcast, or auto: the faster one by the cost model.
-        replication  c of 1.5D: the partition has P/c parts, each held by c ranks.
+        replication  c of 1.5D: the partition has P/c parts or more, each held by c ranks.
         operator     of layers that name none; gcn: D^-1/2 (A + I) D^-1/2; row: D^-1 A; none: A; row_loops:
                      D^-1 (A + I); loops: the pattern of A + I, all ones.
         feature_norm row: the features of a node are divided by their sum; none.
@@ -96,7 +98,7 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution) -> Dis
     check_same(comm, block_facts(block))
     give_back_memory()  # what reading and partitioning took
     if how.feature_norm == "none":
-        together(comm, check_fits, block, dtype)
+        together(comm, check_fits, block.own_n, block.X_nF, dtype)
     comm.phase = "distribute"
     edges, own_n, n_nodes, rows = [block.A_nN], block.own_n, block.n_nodes, (block.X_nF, block.y_n, block.split_n)
     del block
@@ -166,9 +168,12 @@ def _of_folder(folder: PartitionFolder, source, layout: Layout) -> OwnRows:
     _check_ranks(part.k, layout)
     if isinstance(source, Graph):
         part.check_graph(source.in_use())
-    block = folder.block(layout.block)
-    folder.check_values(block)
-    return block, lambda ids: part.owner_N[ids], part.graph_name or folder.path.name, part.method
+    R, blocks = layout.grid.rows, []
+    for p in range(layout.block, part.k, R):
+        blocks.append(folder.block(p))
+        folder.check_values(blocks[-1])
+    block = merge_blocks(blocks, R, layout.block)
+    return block, lambda ids: part.owner_N[ids] % R, part.graph_name or folder.path.name, part.method
 
 
 def _of_graph(graph: Graph | None, layout: Layout, partition, how: Distribution) -> OwnRows:
@@ -200,10 +205,11 @@ def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distributi
     k = layout.grid.rows
     graph = None if graph is None else graph.in_use()
     if partition is not None and graph is not None:
-        part = partition if isinstance(partition, Partition) else partition_of(graph, partition, k=k)
+        is_made = isinstance(partition, Partition)
+        part = partition if is_made else partition_of(graph, partition, k=max(k, count_parts(partition)))
         _check_ranks(part.k, layout)
         part.check_length(graph)
-        return graph, part
+        return graph, part.dealt(k)
     if how.method not in PARTITIONERS:  # also where one rank needs none
         raise UsageError(f"partitioner {how.method!r} is not known{nearest(how.method, PARTITIONERS)}")
     if layout.comm.rank != 0:
@@ -216,8 +222,9 @@ def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distributi
 
 
 def _check_ranks(k: int, layout: Layout) -> None:
+    """Raise PartitionError where there are fewer parts than block rows."""
     P, c = layout.comm.size, layout.grid.c
-    if k != layout.grid.rows:
+    if k < layout.grid.rows:
         fits = f"start {k * c} or make a partition with k = {P // c}"
         copies = f", {c} to a part" if c > 1 else ""
         fits = fits if k % c == 0 else f"make a partition with k = {P // c}"

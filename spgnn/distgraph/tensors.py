@@ -13,22 +13,21 @@ import torch
 
 from ..errors import InputError
 from ..graph import axis_sums
-from ..partition import RowBlock
 from ..spmm.features import SparseRows
 from ..spmm.kernels.buffers import sum_dtype
 
 
-def check_fits(block: RowBlock, dtype: torch.dtype) -> None:
-    """Raise InputError for a feature of float64 that float32, and so dtype, does not hold."""
-    values = block.X_nF.data if sp.issparse(block.X_nF) else block.X_nF
+def check_fits(node_n: np.ndarray, X_nF, dtype: torch.dtype) -> None:
+    """Raise InputError for a feature of float64 that float32, and so dtype, does not hold; node_n: ids of the rows."""
+    values = X_nF.data if sp.issparse(X_nF) else X_nF
     if values is None or dtype == torch.float64 or values.dtype != np.float64 or not values.size:
         return
     most = np.finfo(np.float32).max
     if max(values.max(), -values.min()) > most:
         at = np.argwhere(np.abs(values) > most)[0]
-        row = np.searchsorted(block.X_nF.indptr, at[0], side="right") - 1 if values.ndim == 1 else at[0]
+        row = np.searchsorted(X_nF.indptr, at[0], side="right") - 1 if values.ndim == 1 else at[0]
         raise InputError(
-            f"node {block.own_n[row]} has the feature {values[tuple(at)]:g}, which {str(dtype).removeprefix('torch.')} does not hold; scale the features, or take float64"
+            f"node {node_n[row]} has the feature {values[tuple(at)]:g}, which {str(dtype).removeprefix('torch.')} does not hold; scale the features, or take float64"
         )
 
 

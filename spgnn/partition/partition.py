@@ -5,7 +5,7 @@ Shapes: N nodes, k parts. "Old" is the graph's own order, "new" the order by par
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -78,6 +78,17 @@ class Partition:
         """Return the nodes of a part, (n,) int64, rising."""
         end = int(self.sizes_k[: rank + 1].sum())
         return self.order_N[end - int(self.sizes_k[rank]) : end]
+
+    def dealt(self, R: int) -> Partition:
+        """Return the partition into R parts, part p being in part p mod R; metrics are computed when they are needed.
+
+        Raises: PartitionError for more than k parts.
+        """
+        if R == self.k:
+            return self
+        if R > self.k:
+            raise PartitionError(f"the partition has k = {self.k} parts; expected {R} or more to give each of {R} one")
+        return replace(self, owner_N=self.owner_N % np.int32(R), k=R, metrics={}, seconds=0.0)
 
     def check_graph(self, graph: Graph) -> None:
         """Raise PartitionError unless this partition was made for graph, by size and digest."""

@@ -76,13 +76,13 @@ def test_a_folder_of_parts_is_a_graph(comm):
         comm.barrier()
 
 
-@parallel([2], mpi=[])
-def test_as_many_ranks_as_parts_are_needed(comm):
+@parallel([3], mpi=[])
+def test_more_ranks_than_parts_are_refused_with_the_fix(comm):
     with tempfile.TemporaryDirectory() as own:
         folder, _ = write_parts(comm, own, "undirected", False)
         if comm.rank == 0:
-            part_to_folder(folder / "e.bin", 3, folder / "three", memory="16GB")
+            part_to_folder(folder / "e.bin", 2, folder / "two", memory="16GB")
         comm.barrier()
-        with pytest.raises(PartitionError, match="start 3 or make a partition with k = 2"):
-            distribute(folder / "three", comm)
+        with pytest.raises(PartitionError, match="start 2 or make a partition with k = 3"):
+            distribute(folder / "two", comm)
         comm.barrier()

@@ -49,6 +49,7 @@ _HOME = {
     "History": "training",
     "distribute": "distgraph",
     "DistGraph": "distgraph",
+    "Parts": "distgraph",
     "train": "training",
     "explain": "training",
     "Trainer": "training",

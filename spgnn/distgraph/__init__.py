@@ -2,5 +2,6 @@
 
 from .distgraph import DistGraph
 from .distribute import distribute
+from .parts import Parts
 
-__all__ = ["DistGraph", "distribute"]
+__all__ = ["DistGraph", "Parts", "distribute"]

@@ -12,6 +12,7 @@ import torch
 
 from ..config.names import Norm
 from ..dist import Communicator
+from ..errors import UsageError
 from ..machine import give_back_memory
 from ..spmm.features import SparseRows
 from ..spmm.fixed_input import FixedInput
@@ -86,9 +87,16 @@ class DistGraph:
         return self.A.layout.is_counted
 
     def collect(self, values_n: np.ndarray) -> np.ndarray:
-        """Return the rows of all ranks in original node order, (N, ...). Collective."""
+        """Return the rows of all ranks in original node order, (N, ...). Collective.
+
+        Raises: UsageError for a part of a graph, see Parts: it has some of the nodes.
+        """
         rows = slice(None) if self.is_counted else slice(0, 0)
         ids_N = self.comm.all_gather(self.node_n[rows])
+        if len(ids_N) != self.n_nodes:
+            raise UsageError(
+                f"collect needs the rows of all {self.n_nodes} nodes; {self.name} has {len(ids_N)} of them"
+            )
         gathered = self.comm.all_gather(np.ascontiguousarray(values_n[rows]))
         out = np.empty_like(gathered)
         out[ids_N] = gathered

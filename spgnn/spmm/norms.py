@@ -29,8 +29,10 @@ class RawBlocks:
     blocks      the rows of this rank; in 1.5D without the columns that another process column multiplies with.
     sums_n      (n,) float64, the sums of whole rows.
     loopless_n  (n,) bool: A has no self-loop there, and A + I has one of weight 1.
-    has_loops   these are in blocks and sums_n.
+    has_loops   these are in all of blocks and sums.
     holds_own   the own columns are in blocks.
+    columns_n   (n,) float64, the sums of whole columns where they are known; None: they are added up when needed.
+    is_whole_n  (n,) bool, blocks have all entries of the row; None: of all rows. See scaled_blocks.
     """
 
     blocks: Blocks
@@ -38,16 +40,21 @@ class RawBlocks:
     loopless_n: np.ndarray
     has_loops: bool
     holds_own: bool = True
+    columns_n: np.ndarray | None = None
+    is_whole_n: np.ndarray | None = None
 
     def of(self, has_loops: bool) -> RawBlocks:
         """Return A + I or A."""
         if has_loops == self.has_loops:
             return self
-        sums_n = self.sums_n + self.loopless_n if has_loops else self.sums_n - self.loopless_n
+        change_n = self.loopless_n if has_loops else -1.0 * self.loopless_n
+        sums_n = self.sums_n + change_n
+        columns_n = None if self.columns_n is None else self.columns_n + change_n
         A_oo = self.blocks.A_oo
         if self.holds_own:
             A_oo = with_self_loops(A_oo) if has_loops else _without_diagonal(A_oo, self.loopless_n)
-        return replace(self, blocks=replace(self.blocks, A_oo=A_oo), sums_n=sums_n, has_loops=has_loops)
+        blocks = replace(self.blocks, A_oo=A_oo)
+        return replace(self, blocks=blocks, sums_n=sums_n, columns_n=columns_n, has_loops=has_loops)
 
     def over(self, blocks: Blocks) -> RawBlocks:
         """Return the same with the index arrays of other blocks of the same pattern: one copy of them is held."""
@@ -90,7 +97,9 @@ class Norms:
         dtype = np.float64 if self.layout.dtype == torch.float64 else np.float32
         has_loops = how in WITH_LOOPS
         raw = self.raw.get(has_loops) or self.raw[not has_loops].of(has_loops)
-        A_oo, A_og = scaled_blocks(raw.blocks.A_oo, raw.blocks.A_og, raw.sums_n, self.base, how, dtype)
+        A_oo, A_og = scaled_blocks(
+            raw.blocks.A_oo, raw.blocks.A_og, raw.sums_n, self.base, how, dtype, raw.columns_n, raw.is_whole_n
+        )
         blocks = replace(raw.blocks, A_oo=A_oo, A_og=A_og)
         stages = make_stages(blocks, self.layout, how, self.base, self.covers, self._stages)
         A = DistSpMM(blocks, self.base, stages, self.layout, how)

@@ -63,25 +63,26 @@ class IndexMap:
         return select_entries(A_nN, is_own, places, self.n), select_entries(A_nN, ~is_own, places, self.g, self.n)
 
     def _places(self, A_nN: sp.csr_array) -> np.ndarray:
-        """Return the row of each column in the map, own rows from 0 and ghosts from n on.
-
-        By a table of all nodes, unless they are many times the nonzeros. With own_n [2, 5] and ghost_g [3], the columns
-        [5, 3, 2] are at [1, 2, 0].
-        """
-        n_nodes = A_nN.shape[1]
-        if n_nodes <= LARGEST_TABLE * A_nN.nnz:
-            place_N = np.zeros(n_nodes, index_dtype(self.n + self.g + 1))  # from 1 on
-            place_N[self.own_n] = np.arange(1, self.n + 1)
-            place_N[self.ghost_g] = np.arange(self.n + 1, self.n + self.g + 1)
-            places = place_N[A_nN.indices]
-            places -= 1
-        else:
-            ids = np.concatenate([self.own_n, self.ghost_g])
-            by_id = np.argsort(ids)
-            at = find(ids[by_id], A_nN.indices)
-            places = np.where(at >= 0, by_id[at], -1) if len(ids) else at
+        """Return the row of each column in the map, own rows from 0 and ghosts from n on."""
+        places = places_of(np.concatenate([self.own_n, self.ghost_g]), A_nN.indices, A_nN.shape[1])
         assert places.min(initial=0) >= 0, "a column is neither own nor ghost"
         return places
+
+
+def places_of(node_m: np.ndarray, ids: np.ndarray, n_nodes: int) -> np.ndarray:
+    """Return the position of each id in node_m, (m,) distinct and in any order; -1 where it is absent.
+
+    By a table of all nodes, unless they are many times the ids. In [2, 5, 3] the ids [5, 3, 2, 4] are at [1, 2, 0, -1].
+    """
+    if n_nodes <= LARGEST_TABLE * len(ids):
+        place_N = np.zeros(n_nodes, index_dtype(len(node_m) + 1))  # from 1 on
+        place_N[node_m] = np.arange(1, len(node_m) + 1)
+        places = place_N[ids]
+        places -= 1
+        return places
+    by_id = np.argsort(node_m)
+    at = find(node_m[by_id], ids)
+    return np.where(at >= 0, by_id[at], -1) if len(node_m) else at
 
 
 def columns_map(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, rank: int, size: int) -> IndexMap:

@@ -1,0 +1,139 @@
+"""Where the parts of a graph come from: a partition folder, or a graph in memory that every rank holds.
+
+Shapes: N nodes, n own nodes, k parts, S splits.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Protocol
+
+import numpy as np
+
+from ..graph import Graph
+from ..partition import Partition, PartitionFolder, RowBlock
+from ..partition.folder.blocks import Halo, check_rank, row_block, select_rows
+from ..partition.folder.store import part_name, train_counts
+from ..partition.part_halo import HaloFinder, matrix_sums
+
+
+class PartSource(Protocol):
+    """What Parts reads: sizes of all parts, and the arrays of one."""
+
+    name: str
+    method: str
+    n_nodes: int
+    n_classes: int
+    is_symmetric: bool
+    n_splits: int | None  # None: a vector
+    sizes: list[dict[str, int]]  # of each part: n, g, nnz, nbytes
+    train: list[list[int] | None]  # of each part: labelled training nodes in each split
+
+    def part(self, p: int) -> tuple[RowBlock, np.ndarray, Halo | None]:
+        """Return the rows, the sums and the halo of a part; the first time they are checked."""
+
+    def labels(self, p: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the own nodes and their labels."""
+
+    def advise(self, p: int, is_needed: bool) -> None:
+        """Tell the system that the files of a part will be read, or that they will not."""
+
+
+class FolderSource:
+    """The parts of a folder of version 2; each call maps the files of one part.
+
+    Raises: PartitionError unless it has sums, and halos of so many hops.
+    """
+
+    def __init__(self, folder: PartitionFolder, hops: int):
+        folder.check_sums(hops)
+        manifest = folder.manifest
+        self.folder, self.hops, self._checked = folder, hops, set()
+        self.name, self.method = manifest.get("graph") or folder.path.name, manifest["method"]
+        self.n_nodes, self.n_classes = manifest["n_nodes"], manifest["n_classes"]
+        self.is_symmetric = manifest.get("edges") == "undirected"
+        self.train, files = manifest["train"], manifest["parts"]
+        split = files[0].get("split")
+        self.n_splits = None if split is None or len(split["shape"]) == 1 else split["shape"][1]
+        self.has_split = split is not None
+        self.sizes = [self._sizes(of_part) for of_part in files]
+
+    def part(self, p: int) -> tuple[RowBlock, np.ndarray, Halo | None]:
+        """Return the rows, the sums and the halo of a part; the first time all values are checked."""
+        folder = self.folder
+        block, halo = folder.block(p), folder.halo(p) if self.hops else None
+        if p not in self._checked:
+            folder.check_values(block)
+            if halo is not None:
+                folder.check_values(halo)
+            self._checked.add(p)
+        return block, folder.sums(p), halo
+
+    def labels(self, p: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the own nodes and their labels."""
+        block = self.folder.block(p)
+        return block.own_n, block.y_n
+
+    def advise(self, p: int, is_needed: bool) -> None:
+        """Read the files of a part ahead into the page cache, or drop them from it; nothing where the system cannot."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        check_rank(p, len(self.sizes))
+        advice = os.POSIX_FADV_WILLNEED if is_needed else os.POSIX_FADV_DONTNEED
+        for name in self._files(self.folder.manifest["parts"][p]):
+            handle = os.open(self.folder.path / part_name(p) / f"{name}.npy", os.O_RDONLY)
+            try:
+                os.posix_fadvise(handle, 0, 0, advice)
+            finally:
+                os.close(handle)
+
+    def _files(self, of_part: dict) -> dict:
+        return {name: entry for name, entry in of_part.items() if self.hops or not name.startswith("halo")}
+
+    def _sizes(self, of_part: dict) -> dict[str, int]:
+        of_part = self._files(of_part)
+        rows = lambda name: of_part[name]["shape"][0] if name in of_part else 0
+        nbytes = sum(np.dtype(entry["dtype"]).itemsize * math.prod(entry["shape"]) for entry in of_part.values())
+        return {"n": rows("own"), "g": rows("halo"), "nnz": rows("indices") + rows("halo_indices"), "nbytes": nbytes}
+
+
+class GraphSource:
+    """The parts of a graph in memory, each cut when it is asked for."""
+
+    def __init__(self, graph: Graph, partition: Partition, hops: int):
+        self.graph, self.partition = graph, partition
+        self.finder, self.sums_N3 = HaloFinder(graph.A, hops), matrix_sums(graph.A)
+        self.name, self.method = graph.name, partition.method
+        self.n_nodes, self.n_classes = graph.n_nodes, graph.n_classes
+        self.is_symmetric = graph.edges == "undirected"
+        self.has_split = graph.split is not None
+        self.n_splits = graph.split.shape[1] if self.has_split and graph.split.ndim == 2 else None
+        self.sizes, self.train = [], []
+        for p in range(partition.k):
+            own_n = partition.own(p)
+            halo_n, hop_g = self.finder.halo(own_n)
+            known = np.concatenate([own_n, halo_n[hop_g < hops]])
+            nnz = int(np.diff(graph.A.indptr)[known].sum())
+            self.sizes.append({"n": len(own_n), "g": len(halo_n), "nnz": nnz, "nbytes": 0})
+            self.train.append(train_counts(select_rows(graph.y, own_n), select_rows(graph.split, own_n)))
+
+    def part(self, p: int) -> tuple[RowBlock, np.ndarray, Halo | None]:
+        """Return the rows, the sums and the halo of a part."""
+        block, finder = row_block(self.graph, self.partition, p), self.finder
+        if not finder.hops:
+            return block, self.sums_N3[block.own_n], None
+        node_g, hop_g = finder.halo(block.own_n)
+        rows = finder.rows(node_g, hop_g) if finder.hops > 1 else None
+        X_gF = select_rows(self.graph.X, node_g)
+        halo = Halo(node_g, hop_g, rows, X_gF, self.n_nodes, p, self.sums_N3[node_g])
+        return block, self.sums_N3[block.own_n], halo
+
+    def labels(self, p: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the own nodes and their labels."""
+        own_n = self.partition.own(p)
+        return own_n, select_rows(self.graph.y, own_n)
+
+    def advise(self, p: int, is_needed: bool) -> None:
+        """Check that the part exists; a graph in memory has no files."""
+        check_rank(p, len(self.sizes))

@@ -1,0 +1,218 @@
+"""Parts: the parts of a graph as graphs of one rank each, for model averaging.
+
+Shapes: N nodes, n own nodes, g nodes of the halo, m = n + g rows, k parts, P ranks.
+Source: SDT-GNN (cyclic parts, more than ranks); rows of the halo that are cut off are rescaled here, see part_rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..config import Distribution, build
+from ..config.names import Norm
+from ..dist import Communicator, SelfCommunicator
+from ..dist.consistency import check_same
+from ..dist.launch import share_of_threads
+from ..errors import UsageError, together
+from ..graph import NO_SPLIT, TRAIN, UNLABELLED, Graph, given_split, random_split
+from ..machine import give_back_memory
+from ..partition import Partition, PartitionFolder, RowBlock, partition_of
+from ..partition.checks import check_hops
+from ..partition.folder.blocks import check_rank
+from ..spmm.exchange.context import make_layout
+from ..spmm.exchange.wire import Wire
+from ..spmm.fixed_input import FixedInput
+from ..spmm.kernels.buffers import make_pool
+from ..spmm.kernels.cuda.placement import device_communicator, place
+from .consistency import folder_facts, graph_facts, option_facts, partition_facts
+from .distgraph import DistGraph
+from .part_rows import part_operator, part_rows
+from .part_sources import FolderSource, GraphSource, PartSource
+from .tensors import check_fits, features, labels
+
+
+class Parts:
+    """The parts of a graph, of which this rank trains those in `own`: part p belongs to rank p mod P.
+
+        parts = Parts("parts", comm, hops=1)
+        for p in parts.own:
+            dgraph = parts.open(p)  # of one rank: a Trainer of it waits for nobody
+
+    Args:
+        folder   of `spgnn partition --hops H`, or the PartitionFolder; see of_graph for a graph in memory.
+        hops     of the halo that is used, at most H. Outputs of own nodes of L layers are exact from hops = L on; with
+                 fewer, rows of the last hop are computed from the entries that are known.
+        split    which nodes train: given, a number, random, or auto, see TrainConfig. It is chosen here once for all
+                 parts: training of a part reads it with split="given".
+        options  fields of spgnn.config.Distribution. Those of partitioners and exchanges are ignored, and rows are not
+                 reordered.
+    own      numbers of the parts of this rank, rising; k: parts of all ranks.
+    Raises: PartitionError for a folder without sums or so many hops; UsageError for unknown options. Collective; the
+            methods are not.
+    """
+
+    def __init__(
+        self, folder: PartitionFolder | str | Path, comm: Communicator, hops: int = 1, split: str = "auto", **options
+    ):
+        folder = PartitionFolder(folder) if isinstance(folder, (str, Path)) else folder
+        how, hops = together(comm, _checked_options, folder, hops, options)
+        check_same(comm, option_facts(folder, None, how) | {"option.hops": hops, "option.split": split})
+        check_same(comm, together(comm, folder_facts, folder))
+        source = together(comm, FolderSource, folder, hops)
+        self._set(source, comm, hops, split, how)
+
+    @classmethod
+    def of_graph(
+        cls, graph: Graph, owner_N, comm: Communicator, hops: int = 1, split: str = "auto", **options
+    ) -> Parts:
+        """Return the parts of a graph in memory; owner_N: (N,) integers or a Partition, the same on all ranks. Collective."""
+        how, hops = together(comm, _checked_options, graph, hops, options)
+        facts = option_facts(graph, owner_N, how) | {"option.hops": hops, "option.split": split}
+        check_same(comm, facts)
+        graph, partition = together(comm, _checked_partition, graph, owner_N)
+        check_same(comm, graph_facts(graph) | partition_facts(partition, 0))
+        parts = cls.__new__(cls)
+        parts._set(GraphSource(graph, partition, hops), comm, hops, split, how)
+        return parts
+
+    def _set(self, source: PartSource, comm: Communicator, hops: int, split: str, how: Distribution) -> None:
+        self.comm, self.hops, self.how = comm, hops, how
+        self.k, self.own = len(source.sizes), range(comm.rank, len(source.sizes), comm.size)
+        self.n_nodes, self.n_classes, self.name, self.method = (
+            getattr(source, name) for name in ("n_nodes", "n_classes", "name", "method")
+        )
+        self._source = source
+        self._threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())
+        self._placement = place(comm, how.device)
+        self._split = split
+        self._drawn_N: np.ndarray | None = None  # the split of all nodes, where none is given
+        self._train_k = np.zeros(self.k, np.int64)
+        if together(comm, self._is_given, split):
+            column = int(split) if split.isdigit() else 0
+            self._train_k += [0 if of_part is None else of_part[column] for of_part in source.train]
+        elif self.n_classes:
+            self._draw_split(how.seed)
+
+    def __repr__(self) -> str:
+        return f"Parts({self.name}: {len(self.own)} of {self.k} parts of {self.method} on rank {self.comm.rank}, hops = {self.hops})"
+
+    @property
+    def n_train(self) -> int:
+        """Labelled training nodes of all parts."""
+        return int(self._train_k.sum())
+
+    def n_train_of(self, p: int) -> int:
+        """Return the labelled training nodes of part p, of any rank."""
+        check_rank(p, self.k)
+        return int(self._train_k[p])
+
+    def sizes(self, p: int) -> dict[str, int]:
+        """Return of part p, of any rank: n own nodes, g of the halo, nnz of their rows, nbytes of its files.
+
+        Without opening it; the halo is that of the folder, whose hops may be more than those that are used.
+        """
+        check_rank(p, self.k)
+        return dict(self._source.sizes[p])
+
+    def nbytes(self, p: int) -> int:
+        """Return the bytes of the files of part p, of any rank; 0 for a graph in memory."""
+        return self.sizes(p)["nbytes"]
+
+    def prefetch(self, p: int) -> None:
+        """Have the system read the files of part p ahead, while another one is trained."""
+        self._source.advise(p, True)
+
+    def release(self, p: int) -> None:
+        """Drop the files of part p from the page cache, after its DistGraph is deleted: mapped pages stay."""
+        self._source.advise(p, False)
+
+    def open(self, p: int, operator: Norm | None = None) -> DistGraph:
+        """Return part p as a graph of one rank: rows of its own nodes first, then of its halo, each by rising id.
+
+        Ids are those of the whole graph (node_n), and so are dropout masks, degrees and classes. Rows of the halo have
+        split -1 and label -1, or no labels where nodes have several.
+        Args:   operator  of layers that name none; None: that of the options.
+        Raises: PartitionError naming file and node for damaged arrays.
+        """
+        check_rank(p, self.k)
+        how = self.how if operator is None else replace(self.how, operator=operator)
+        torch.set_num_threads(self._threads)
+        dtype, comm = getattr(torch, how.dtype), device_communicator(SelfCommunicator(), self._placement)
+        pool = make_pool(self._placement.device)
+        wires = Wire("float32"), Wire("float32")
+        layout = make_layout(comm, 1, "columns", dtype, pool, self._threads, wires, how.order)
+        block, sums_n3, halo = self._source.part(p)
+        if how.feature_norm == "none":
+            check_fits(block.own_n, block.X_nF, dtype)
+            if halo is not None:
+                check_fits(halo.node_g, halo.X_gF, dtype)
+        rows = part_rows(block, sums_n3, halo, self.hops, self._source.is_symmetric)
+        y_m, split_m = self._labels(block, len(rows.node_m))
+        del block, sums_n3, halo
+        A = part_operator(rows, layout, how.operator)
+        X = features(rows.X_mF, how.feature_norm, pool, dtype, self._threads)
+        dgraph = DistGraph(
+            comm=comm, A=A, X=X, y_n=labels(y_m, dtype), split_n=split_m, n_nodes=self.n_nodes, n_classes=self.n_classes,
+            name=f"{self.name} part {p}", scheme="columns", method=self.method, nnz=A.nnz,
+        )  # fmt: skip
+        if how.keep and X is not None:
+            A.fixed_input = FixedInput(X)
+        give_back_memory()
+        return dgraph
+
+    def _labels(self, block: RowBlock, m: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return labels and split of the m rows of a part; those of the halo are unknown here."""
+        if block.y_n is None:
+            return None, None
+        n, is_multilabel = len(block.own_n), block.y_n.ndim == 2
+        y_m = np.full((m, *block.y_n.shape[1:]), 0 if is_multilabel else UNLABELLED, block.y_n.dtype)
+        y_m[:n] = block.y_n
+        split_m = np.full(m, NO_SPLIT, np.int8)
+        if self._drawn_N is None:
+            split_m[:n] = given_split(self.name, block.split_n, self._split)
+        else:
+            split_m[:n] = self._drawn_N[block.own_n]
+        return y_m, split_m
+
+    def _is_given(self, split: str) -> bool:
+        """Return whether the parts have the split that is asked for; UsageError or GraphError where it does not exist."""
+        source = self._source
+        shape = (0,) if source.n_splits is None else (0, source.n_splits)
+        return given_split(self.name, np.empty(shape, np.int8) if source.has_split else None, split) is not None
+
+    def _draw_split(self, seed: int) -> None:
+        """Draw a split over the labelled nodes of all parts, the same on any ranks. Collective."""
+        found = together(self.comm, lambda: [self._source.labels(p) for p in self.own])
+        ids = np.concatenate([np.empty(0, np.int64), *(own_n for own_n, _ in found)])
+        known = [np.ones(len(y), np.int8) if y.ndim == 2 else (y >= 0).astype(np.int8) for _, y in found]
+        ids_N = self.comm.all_gather(ids)
+        known_N = self.comm.all_gather(np.concatenate([np.empty(0, np.int8), *known]))
+        label_N = np.full(self.n_nodes, UNLABELLED, np.int8)
+        label_N[ids_N] = known_N - 1
+        self._drawn_N = random_split(label_N, seed)
+        counts_k = np.zeros(self.k, np.int64)
+        for p, (own_n, _) in zip(self.own, found):
+            counts_k[p] = np.count_nonzero(self._drawn_N[own_n] == TRAIN)
+        self.comm.all_reduce(counts_k)
+        self._train_k += counts_k
+
+
+def _checked_options(source, hops: int, options: dict) -> tuple[Distribution, int]:
+    if not isinstance(source, (PartitionFolder, Graph)):
+        raise UsageError(
+            f"Parts got a {type(source).__name__}; expected a partition folder, or Parts.of_graph(graph, ...)"
+        )
+    if "dtype" in options:
+        options = options | {"dtype": str(options["dtype"]).removeprefix("torch.")}
+    return build(Distribution, options, "Parts"), check_hops(hops)
+
+
+def _checked_partition(graph: Graph, owner_N) -> tuple[Graph, Partition]:
+    graph = graph.in_use()
+    partition = owner_N if isinstance(owner_N, Partition) else partition_of(graph, owner_N)
+    partition.check_length(graph)
+    return graph, partition

@@ -1,0 +1,173 @@
+"""How many parts a graph is cut into, so that each of them can be trained in the memory of a rank.
+
+Source: SDT-GNN, section III-C, whose letters are used: S bytes of the graph, q workers, M bytes of each, of which training
+takes T. Where T is not given, it is predicted for each number of parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import scipy.sparse as sp
+
+from ..errors import ResourceError, UsageError, check_integer, is_number
+from ..graph import Graph
+from ..partition.checks import MAX_PARTS
+
+PAPER_SHARE = 2 / 3  # of M: the paper's T
+HALO = 1.5  # bytes of a part with its halo over those of a k-th of the graph
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A number of parts k, and the numbers that it follows from, in bytes.
+
+    how        given: T is one number; predicted: T is that of parts of this size.
+    halo       factor by which a part is larger than S / k; 1 in the paper's arithmetic.
+    part_bytes of the largest part with its halo, as it was cut; 0: not known yet.
+    """
+
+    S: int
+    q: int
+    M: int
+    T: int
+    k: int
+    how: str = "given"
+    halo: float = 1.0
+    part_bytes: int = 0
+
+    def __str__(self) -> str:
+        part = f"{_mb(self.part_bytes)}, the largest" if self.part_bytes else f"{_mb(self.predicted_part_bytes)} each"
+        return (
+            f"{self.k} parts on {self.q} rank(s): graph S = {_mb(self.S)}, memory of a rank M = {_mb(self.M)}, "
+            f"training T = {_mb(self.T)} ({self.how}), parts of {part}"
+        )
+
+    @property
+    def predicted_part_bytes(self) -> int:
+        """Bytes of a part, with its halo where that is counted."""
+        return math.ceil(self.halo * self.S / self.k)
+
+    @property
+    def fits(self) -> bool:
+        """The largest part, as it was cut or as it is predicted, and its training fit into the memory of a rank."""
+        return (self.part_bytes or self.predicted_part_bytes) + self.T <= self.M
+
+    def to_dict(self) -> dict:
+        """Return the JSON object `workload` of a training: S, q, M, T, k, how, and MB of the largest part."""
+        part = (self.part_bytes or self.predicted_part_bytes) / 1e6
+        return {"S": self.S, "q": self.q, "M": self.M, "T": self.T, "k": self.k, "how": self.how, "part_mb": part}
+
+    def cut(self, part_bytes: int) -> Workload:
+        """Return the same with the bytes of the largest part, with its halo, that was cut."""
+        return replace(self, part_bytes=int(part_bytes))
+
+    def grown(self) -> Workload:
+        """Return more parts, a multiple of q, by the ratio of what the largest part of the cut takes to what it may.
+
+        Raises: ResourceError with the sum where that needs more parts than there can be, or T alone fills M.
+        """
+        free = self.M - self.T
+        if free <= 0:
+            raise ResourceError(f"{self._sum()}; {_remedy(self.T)}")
+        ratio = max((self.part_bytes or self.predicted_part_bytes) / free, 1.0)
+        k = max(_multiple(math.ceil(self.k * ratio), self.q), self.k + self.q)
+        if k > MAX_PARTS:
+            raise ResourceError(f"{self._sum()}; {k} parts would fit, at most {MAX_PARTS} are possible: {_remedy(0)}")
+        return replace(self, k=k, part_bytes=0)
+
+    def check(self) -> None:
+        """Raise ResourceError with the sum unless the largest part and its training fit into the memory of a rank."""
+        if not self.fits:
+            raise ResourceError(f"{self._sum()}; {_remedy(self.T)}")
+
+    def _sum(self) -> str:
+        part = self.part_bytes or self.predicted_part_bytes
+        return (
+            f"{self.k} parts do not fit: the largest with its halo {_mb(part)} + training {_mb(self.T)} = "
+            f"{_mb(part + self.T)}, memory of a rank {_mb(self.M)}"
+        )
+
+
+def given_workload(S: int, q: int, M: int, T: int | float | str = "paper") -> Workload:
+    """Return k = q if S <= q (M - T), else ceil(S / (M - T)).
+
+    Args:   S  bytes of structure, features, labels and split; q ranks; M bytes of memory of a rank.
+            T  bytes that training takes of them, or "paper": 2/3 M.
+    Raises: UsageError for numbers that are none; ResourceError with the sum where T >= M, or k is too large.
+    """
+    _check(S, q, M)
+    if T == "paper":
+        T = PAPER_SHARE * M
+    if not is_number(T) or not T >= 0:
+        raise UsageError(
+            f"working memory T = {T!r}; expected a number of bytes of 0 or more, or 'paper', which is 2/3 M"
+        )
+    S, M, T = int(S), int(M), math.ceil(T)
+    free = M - T
+    if free <= 0:
+        raise ResourceError(
+            f"no parts fit: training takes T = {_mb(T)} of the {_mb(M)} of a rank and leaves nothing for a part; {_remedy(T)}"
+        )
+    k = q if S <= q * free else -(-S // free)
+    if k > MAX_PARTS:
+        raise ResourceError(
+            f"no parts fit: S / (M - T) = {_mb(S)} / ({_mb(M)} - {_mb(T)}) is {k} parts; at most {MAX_PARTS} are possible; {_remedy(T)}"
+        )
+    return Workload(S, q, M, T, k)
+
+
+def predicted_workload(S: int, q: int, M: int, training_bytes: Callable[[int], float], halo: float = HALO) -> Workload:
+    """Return the smallest k = q, 2 q, 3 q ... with halo S / k + T(k) <= M.
+
+    Args:   S, q, M         as in given_workload.
+            training_bytes  T: the bytes that training one of k parts takes, which falls with k.
+            halo            bytes of a part with its halo over S / k.
+    Raises: UsageError for numbers that are none; ResourceError with the sum of the smallest parts if none fit.
+    """
+    _check(S, q, M)
+    if not is_number(halo) or not halo >= 1:
+        raise UsageError(f"halo = {halo!r}; expected a factor of 1 or more")
+    most = max(MAX_PARTS // q, 1)
+    at = lambda steps: Workload(
+        int(S), q, int(M), math.ceil(training_bytes(steps * q)), steps * q, "predicted", float(halo)
+    )
+    low, high = 0, 1  # low does not fit
+    while not at(high).fits:
+        if high == most:
+            raise ResourceError(f"no parts fit: {at(high)._sum()}; {_remedy(at(high).T)}")
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if at(middle).fits else (middle, high)
+    return at(high)
+
+
+def graph_bytes(graph: Graph) -> int:
+    """Return S: the bytes of the arrays of a graph as it is used, structure, features, labels and split."""
+    arrays = []
+    for M in (graph.A, graph.X, graph.y, graph.split):
+        arrays += [M.indptr, M.indices, M.data] if sp.issparse(M) else [] if M is None else [M]
+    return int(sum(array.nbytes for array in arrays))
+
+
+def _check(S, q, M) -> None:
+    check_integer("ranks", q, 1)
+    for name, what, value in (("S", "the graph", S), ("M", "a rank", M)):
+        if not is_number(value) or not value >= 0 or math.isinf(value):
+            raise UsageError(f"{name} = {value!r}; expected the bytes of {what}, 0 or more")
+
+
+def _multiple(k: int, q: int) -> int:
+    return -(-k // q) * q
+
+
+def _remedy(T: int) -> str:
+    training = ", or a narrower model" if T else ""
+    return f"give ranks more memory with --memory, fewer of them per host{training}"
+
+
+def _mb(size: float) -> str:
+    return f"{size / 1e6:,.1f} MB"

@@ -69,7 +69,7 @@ class Edge(InducedSampler):
         self._nodes = np.flatnonzero(degree_N)
 
     def ends(self, seed: int, index: int) -> np.ndarray:
-        """Return the rows and columns of the nonzeros of draw number index, (2, budget) int64."""
+        """Return the ends of the edges of draw number index, (2, budget) int64: row and column if A is not symmetric."""
         arrays = self.graph
         return _samplers.edges(
             arrays.indptr, arrays.indices, *self._columns, self._nodes, self.budget, seed, DRAWS, index

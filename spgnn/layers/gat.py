@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..errors import UsageError, check_integer, is_number
-from .layer import Layer, add_bias, check_choice, check_rate, hops_of, of_hidden
+from ..errors import UsageError, check_integer
+from ..spmm.dropout import check_rate
+from .layer import Layer, add_bias, check_choice, check_number, hops_of, of_hidden
 from .sequence import make_stack
 from .stack import Stack
 
@@ -20,7 +21,7 @@ class GAT(Layer):
             heads      K heads of width D; heads innermost: column d K + h of x is entry d of head h.
             attention  v1 or v2.
             merge      cat: the K D columns of all heads, C = K D; mean: their average, C = D.
-            slope      of the leaky ReLU.
+            slope      of the leaky ReLU, 0 or more.
             dropout    rate at which weights of edges are dropped in training, after the softmax.
             act, bias, norm, residual  see Layer.end_with.
     The weights of edges are not read: self-loops and edges count as they are. One exchange of min(F, K D) columns of
@@ -52,10 +53,8 @@ class GAT(Layer):
         check_choice("merge", merge, MERGE)
         if merge == "cat" and f_out % heads:
             raise UsageError(f"heads = {heads} do not divide f_out = {f_out}; choose others, or merge = mean")
-        if not is_number(slope):
-            raise UsageError(f"slope = {slope!r}; expected a number")
         self.heads, self.attention, self.merge = heads, attention, merge
-        self.slope, self.dropout = slope, check_rate(dropout)
+        self.slope, self.dropout = check_number("slope", slope, 0), check_rate(dropout)
         D = f_out // heads if merge == "cat" else f_out
         self.W_FC = self.weight(f_in, D * heads)
         if attention == "v1":

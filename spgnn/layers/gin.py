@@ -7,7 +7,7 @@ from torch import nn
 
 from ..errors import check_integer
 from ..spmm.features import SparseRows
-from .layer import Layer, add_bias, hops_of, of_hidden
+from .layer import Layer, add_bias, check_number, hops_of, of_hidden
 from .sequence import make_stack
 from .stack import Stack
 
@@ -45,7 +45,7 @@ class GIN(Layer):
         check_integer("hidden", hidden, 1)
         self.W_1, self.b_1 = self.weight(f_in, hidden), self.weight(hidden) if bias else None
         self.W_2 = self.weight(hidden, f_out)
-        self.start = eps
+        self.start = check_number("eps", eps)
         self.eps = nn.Parameter(torch.tensor(float(eps))) if train_eps else float(eps)
         self.end_with(act, bias, norm, residual)
 

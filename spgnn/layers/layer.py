@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -178,17 +179,28 @@ def add_bias(Z_nC: torch.Tensor, b_C: torch.Tensor | None) -> torch.Tensor:
     return Z_nC if b_C is None else Z_nC + b_C.to(Z_nC.dtype)
 
 
-def check_rate(dropout: float) -> float:
-    """Return a rate of dropout. Raises: UsageError unless it is a number of 0 or more, below 1."""
-    if not is_number(dropout) or not 0 <= dropout < 1:
-        raise UsageError(f"dropout = {dropout!r}; expected a number of 0 or more, below 1")
-    return dropout
+def check_number(name: str, value, least: float = -math.inf) -> float:
+    """Return a finite number. Raises: UsageError for anything else, and for a number below least."""
+    if not is_number(value) or not math.isfinite(value) or value < least:
+        bound = "" if least == -math.inf else f" of {least:g} or more"
+        raise UsageError(f"{name} = {value!r}; expected a finite number{bound}")
+    return value
+
+
+def check_widths(name: str, widths, least: int = 1) -> tuple[int, ...]:
+    """Return a sequence of integers as a tuple. Raises: UsageError for anything else, and for an integer below least."""
+    if isinstance(widths, str) or not isinstance(widths, Iterable):
+        raise UsageError(f"{name} = {widths!r}; expected a sequence of integers, such as (1, 2)")
+    widths = tuple(widths)
+    for width in widths:
+        check_integer(name, width, least)
+    return widths
 
 
 def check_choice(name: str, value, choices: tuple[str, ...]) -> None:
     """Raise UsageError unless the value of an option is one of the choices."""
     if value not in choices:
-        raise UsageError(f"{name} = {value!r} is not known{nearest(str(value), choices)}; one of {', '.join(choices)}")
+        raise UsageError(f"{name} = {value!r} is not known{nearest(str(value), choices)}")
 
 
 def activation(act: str | None):

@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import nn
 
-from ..errors import UsageError, check_integer
+from ..errors import UsageError
 from ..spmm.features import SparseRows
-from .layer import Layer, add_bias, check_choice, hops_of, of_hidden
+from .layer import Layer, add_bias, check_choice, check_widths, hops_of, of_hidden
 from .sequence import make_stack
 from .stack import Stack
 
@@ -43,13 +43,12 @@ class MixHop(Layer):
     ):
         super().__init__(f_in, f_out)
         check_choice("combine", combine, ("cat", "sum"))
-        for power in powers:
-            check_integer("powers", power, 0)
+        powers = check_widths("powers", powers, 0)
         if not powers or list(powers) != sorted(set(powers)) or powers[-1] == 0:
-            raise UsageError(f"powers = {tuple(powers)}; expected different exponents, ascending, up to 1 or more")
+            raise UsageError(f"powers = {powers}; expected different exponents, ascending, up to 1 or more")
         if combine == "cat" and f_out < len(powers):
             raise UsageError(f"f_out = {f_out} has no column for each of the {len(powers)} powers; use combine = sum")
-        self.powers, self.combine, count = tuple(powers), combine, len(powers)
+        self.powers, self.combine, count = powers, combine, len(powers)
         widths = [f_out // count + (i < f_out % count) for i in range(count)] if combine == "cat" else [f_out] * count
         self.W = nn.ParameterList([self.weight(f_in, width) for width in widths])
         self.end_with(act, bias, norm, residual)

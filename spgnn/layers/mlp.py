@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from ..errors import check_integer
-from .layer import Layer, activation, add_bias, check_rate, hops_of, of_hidden
+from ..spmm.dropout import check_rate
+from .layer import Layer, activation, add_bias, check_widths, hops_of, of_hidden
 from .stack import Stack
 
 
@@ -40,8 +40,7 @@ class MLP(Layer):
     ):
         super().__init__(f_in, f_out)
         self.inner_name, self.inner, self.dropout = inner, activation(inner), check_rate(dropout)
-        for width in hidden:
-            check_integer("hidden", width, 1)
+        hidden = check_widths("hidden", hidden)
         widths = [f_in, *hidden, f_out]
         self.W = nn.ParameterList([self.weight(f, c) for f, c in zip(widths, widths[1:])])
         self.b = nn.ParameterList([self.weight(c) for c in hidden] if bias else [])

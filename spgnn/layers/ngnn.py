@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from ..errors import check_integer
+from ..errors import UsageError, check_integer
 from .gcn import GCN
 from .layer import Layer, add_bias, hops_of, of_hidden
 from .sequence import make_stack
@@ -25,6 +25,8 @@ class NGNN(Layer):
     drops_input = property(lambda self: self.layer.drops_input)
 
     def __init__(self, layer: Layer, depth: int = 1, act: str | None = "relu", bias: bool = True):
+        if not isinstance(layer, Layer):
+            raise UsageError(f"layer is a {type(layer).__name__}; expected a Layer, such as GCN(16, 8)")
         check_integer("depth", depth, 1)
         super().__init__(layer.f_in, layer.f_out)
         self.layer, self.operator, self.reads_input = layer, layer.operator, layer.reads_input

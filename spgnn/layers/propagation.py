@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from ..errors import UsageError, check_integer, is_number
+from ..spmm.dropout import check_rate
 from ..spmm.features import SparseRows
-from .layer import Layer, check_rate, hops_of
+from .layer import Layer, check_number, hops_of
 from .mlp import MLP, dense_layers
 from .stack import Stack
 
@@ -109,9 +110,11 @@ class GCNII(Layer):
     ):
         super().__init__(f, f)
         check_integer("depth", depth, 1)
-        if not is_number(theta) or theta < 0:
-            raise UsageError(f"theta = {theta!r}; expected a number of 0 or more")
-        self.alpha, self.theta, self.dropout = check_share("alpha", alpha), theta, check_rate(dropout)
+        self.alpha, self.theta, self.dropout = (
+            check_share("alpha", alpha),
+            check_number("theta", theta, 0),
+            check_rate(dropout),
+        )
         self.W = nn.ParameterList([self.weight(f, f) for _ in range(depth)])
         self.end_with(act)
 

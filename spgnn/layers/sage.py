@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from ..config.names import Norm
-from ..errors import UsageError
+from ..errors import UsageError, check_integer
 from .layer import Layer, add_bias, check_choice, hops_of, of_hidden
 from .sequence import make_stack
 from .stack import Stack
@@ -53,6 +53,8 @@ class SAGE(Layer):
             raise UsageError(f"combine = cat: {problem}; use combine = add")
         if pool is not None and aggregator != "max":
             raise UsageError(f"pool = {pool} is an option of aggregator = max; {aggregator} has none")
+        if pool is not None:
+            check_integer("pool", pool, 0)
         self.aggregator, self.combine, self.operator = aggregator, combine, OPERATORS[aggregator]
         f_s = f_out - f_out // 2 if combine == "cat" else f_out
         f_n = f_out - f_s if combine == "cat" else f_out

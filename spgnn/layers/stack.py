@@ -11,8 +11,8 @@ from torch import nn
 from ..config.names import NORMS, Norm
 from ..errors import ShapeError, UsageError, nearest
 from ..spmm.autograd import mixed_precision
-from ..spmm.dropout import NOTHING, EpochKeys, dropout_key
-from .layer import Layer, check_choice, check_rate, hops_of
+from ..spmm.dropout import NOTHING, EpochKeys, check_rate, dropout_key
+from .layer import Layer, check_choice, hops_of
 
 JOINED_WIDTH = {"cat": sum, "max": max}  # of the layers that a last one reads
 

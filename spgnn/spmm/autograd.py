@@ -11,10 +11,10 @@ from contextlib import nullcontext
 import torch
 
 from ..cost.schedule import Order, chain_order, check_order
-from ..errors import ShapeError, UsageError
+from ..errors import ShapeError, UsageError, check_integer
 from .backward import first_order, is_own, own
 from .cached_ghosts import reads_fixed_input, times_fixed_input
-from .features import DenseRows, SparseRows, gemm
+from .features import DenseRows, SparseRows, check_factors, gemm
 from .fixed_input import cached_product, check_is_held
 from .kernels.backend import kernels_of
 from .kernels.buffers import sum_dtype
@@ -50,6 +50,8 @@ class Columns(torch.autograd.Function):
 
 def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power: int = 1) -> torch.Tensor:
     """Return relu(A^power H W + add + bias), in the order that the schedule gives for these sizes."""
+    check_integer("power", power, 1)
+    check_factors(H, W_FC)
     if bias_C is not None and bias_C.shape != W_FC.shape[1:]:
         raise ShapeError(
             f"the bias of a chain has shape {tuple(bias_C.shape)}; expected one number for each column of W, ({W_FC.shape[1]},)"

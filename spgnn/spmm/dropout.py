@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from ..errors import UsageError, is_number
 from .backward import first_order
 from .features import SparseRows
 from .fixed_input import check_is_held
@@ -63,6 +64,13 @@ def dropped_of(H) -> Dropped | None:
     """Return what a tensor was made of, where it is a fixed input under dropout that was not changed since."""
     dropped = getattr(H, "dropped", None)
     return dropped if dropped is not None and H._version == dropped.version else None
+
+
+def check_rate(rate: float, name: str = "dropout") -> float:
+    """Return a rate of dropout. Raises: UsageError unless it is a number of 0 or more, below 1."""
+    if not is_number(rate) or not 0 <= rate < 1:
+        raise UsageError(f"{name} = {rate!r}; expected a number of 0 or more, below 1")
+    return rate
 
 
 class EpochKeys:

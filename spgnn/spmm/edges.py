@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..errors import ShapeError, UsageError
+from ..errors import ShapeError, UsageError, check_integer
 from .backward import first_order
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
@@ -51,6 +51,7 @@ def sddmm(A, U_mKD: torch.Tensor, V_tKD: torch.Tensor, heads: int, op: str) -> E
     """Return <U_i, V_j> of each head, or U_i + V_j, for the nonzeros of A."""
     if op not in ("dot", "add"):
         raise UsageError(f"op = {op!r}; expected dot or add")
+    check_integer("heads", heads, 1)
     K = U_mKD.shape[1] if op == "add" else heads
     _check_rows("U", U_mKD, A.m, K)
     _check_rows("V", V_tKD, _columns(A), K)

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from ..errors import ShapeError
 from .backward import first_order
 from .kernels.backend import kernels_of, kernels_on
 from .kernels.buffers import BufferPool, sum_dtype
@@ -30,6 +31,12 @@ class RowsTimes(torch.autograd.Function):
     @first_order
     def backward(ctx, G_nC):
         return None, ctx.S.transposed_times(G_nC)
+
+
+def check_factors(H, W_FC) -> None:
+    """Raise ShapeError unless the columns of H are the rows of W."""
+    if len(H.shape) != 2 or W_FC.ndim != 2 or H.shape[1] != W_FC.shape[0]:
+        raise ShapeError(f"H W of shapes {tuple(H.shape)} and {tuple(W_FC.shape)}; expected (m, F) and (F, C)")
 
 
 def gemm(A, a_nF: torch.Tensor, b_FC: torch.Tensor, out_nC=None, bias_C=None) -> torch.Tensor:

@@ -6,16 +6,18 @@ d K + h of a matrix (m, K D) is entry d of head h: heads are innermost.
 
 from __future__ import annotations
 
+import math
+
 import torch
 
-from ..errors import ShapeError
+from ..errors import ShapeError, UsageError, is_number
 from .attention import Attend, Attend2, Scores
 from .autograd import Columns
 from .cached_ghosts import cached_ghosts, reads_fixed_input
 from .column_rows import ColumnRows, Linear, tensor_of
-from .dropout import is_nothing
+from .dropout import check_rate, is_nothing
 from .edges import EdgeValues, sddmm
-from .features import SparseRows
+from .features import SparseRows, check_factors
 from .fixed_input import check_is_held
 from .maximum import Maximum
 
@@ -33,6 +35,9 @@ class RowWords:
     def linear(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor | ColumnRows:
         """Return relu(H W + b) for attend, attend2 and maximum; see SpMM. Collective."""
         A = self.view
+        check_factors(H, W_FC)
+        if bias_C is not None and bias_C.shape != W_FC.shape[1:]:
+            raise ShapeError(f"the bias of linear has shape {tuple(bias_C.shape)}; expected ({W_FC.shape[1]},)")
         if not isinstance(H, SparseRows):
             check_is_held(H)
             if reads_fixed_input(A, H) or W_FC.shape[0] < W_FC.shape[1]:
@@ -49,10 +54,15 @@ class RowWords:
     def attend2(self, left_mKD, right, a_DK, slope: float = 0.2, rate: float = 0.0, draw: int = 1) -> torch.Tensor:
         """Return Z_i = sum_j alpha_ij right_j, e_ij = a lrelu(left_i + right_j); see SpMM. Collective."""
         _check_heads(right, a_DK)
+        if left_mKD.shape != (self.view.m, right.shape[1]):
+            raise ShapeError(
+                f"left of attend2 has shape {tuple(left_mKD.shape)}; expected ({self.view.m}, {right.shape[1]})"
+            )
         return Attend2.apply(self.view, left_mKD, tensor_of(right), a_DK, self._scores(right, slope, rate, draw))
 
     def maximum(self, H) -> torch.Tensor:
         """Return the largest H_j of each column over the nonzeros of a row; see SpMM. Collective."""
+        _check_matrix(H)
         return Maximum.apply(self.view, tensor_of(H), isinstance(H, ColumnRows))
 
     def sddmm(self, U_mKD: torch.Tensor, V_tKD: torch.Tensor, heads: int = 1, op: str = "dot") -> EdgeValues:
@@ -60,15 +70,24 @@ class RowWords:
         return sddmm(self.view, U_mKD, V_tKD, heads, op)
 
     def _scores(self, X, slope: float, rate: float, draw: int) -> Scores:
-        key = 0 if rate == 0 else self.view.drawn_key(draw)
+        if not is_number(slope) or not 0 <= slope < math.inf:
+            raise UsageError(f"slope = {slope!r}; expected a finite number of 0 or more")
+        key = 0 if check_rate(rate, "rate") == 0 else self.view.drawn_key(draw)
         return Scores(slope, 0.0 if is_nothing(key) else rate, key, isinstance(X, ColumnRows))
 
 
 def _check_heads(X, *of_heads: torch.Tensor) -> None:
     """Raise ShapeError unless weights (D, K) fit the columns of X."""
+    _check_matrix(X)
     for a_DK in of_heads:
         if a_DK.ndim != 2 or a_DK.numel() != X.shape[1] or a_DK.shape != of_heads[0].shape:
             raise ShapeError(
                 f"the weights of an attention have shape {tuple(a_DK.shape)}; expected (D, K) with D K = {X.shape[1]}, "
                 "the columns of X"
             )
+
+
+def _check_matrix(H) -> None:
+    """Raise ShapeError for rows that are no matrix."""
+    if len(H.shape) != 2:
+        raise ShapeError(f"H has shape {tuple(H.shape)}; expected (m, F), one row per own node")

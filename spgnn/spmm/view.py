@@ -15,7 +15,7 @@ from ..config.names import Norm
 from ..cost.schedule import Order
 from ..errors import UsageError, check_integer
 from .autograd import Matmul, apply_chain, order_of
-from .dropout import Key, dropout, nth_key
+from .dropout import Key, check_rate, dropout, nth_key
 from .features import SparseRows
 from .fixed_input import FixedInput, cached_product, check_is_held
 from .ghosts import ColumnBlock
@@ -225,7 +225,7 @@ class LayerView(RowWords, InLayer):
 
     def drop(self, H, rate: float, draw: int = 1):
         """Return H with entries zeroed with probability `rate`; see SpMM."""
-        return H if rate == 0 else dropout(self, H, rate, self.drawn_key(draw))
+        return H if check_rate(rate, "rate") == 0 else dropout(self, H, rate, self.drawn_key(draw))
 
     def drawn_key(self, draw: int) -> Key:
         """Return the key of one of the layer's masks, 0: nothing is dropped. Raises: UsageError outside of a Stack."""

@@ -10,7 +10,7 @@ from worlds import parallel
 import spgnn
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import InputError, PartitionError, RankError, ShapeError, UsageError
-from spgnn.layers import GCN, Layer, Stack
+from spgnn.layers import GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, Layer, MixHop, Stack
 
 
 @pytest.mark.parametrize("make, said", [
@@ -19,6 +19,11 @@ from spgnn.layers import GCN, Layer, Stack
     (lambda: Stack(GCN(3, 2), dropout="0.5"), "dropout = '0.5'"), (lambda: Stack(GCN(3, 2), dropout=None), "dropout = None"), (lambda: GCN(True, 2), "f_in = True"),
     (lambda: GCN(0, 2), "f_in = 0; expected"), (lambda: GCN(3, 2.0), "f_out = 2.0; expected"),
     (lambda: Stack([GCN(3, 2)]), r"layer 1 is a list; .*Stack\(\*layers\)"), (lambda: Stack(GCN(3, 2), "relu"), "layer 2 is a str"),
+    (lambda: GAT(4, 4, 2, slope=-0.1), "slope = -0.1; expected a finite number of 0 or more"), (lambda: GAT(4, 4, 2, slope=float("inf")), "slope = inf"),
+    (lambda: GIN(3, 3, eps="a"), "eps = 'a'; expected a finite number"), (lambda: GCNII(3, theta=float("nan")), "theta = nan; expected a finite number of 0"),
+    (lambda: SAGE(3, 3, "max", pool=-1), "pool = -1; expected an integer of 0 or more"), (lambda: SAGE(3, 3, "avg"), "aggregator = 'avg' is not known; expected one of: gcn, max, mean, sum$"),
+    (lambda: MixHop(3, 3, 2), r"powers = 2; expected a sequence of integers, such as \(1, 2\)"), (lambda: MLP(3, 3, hidden="64"), "hidden = '64'; expected a sequence"),
+    (lambda: NGNN(torch.nn.Linear(3, 3)), r"layer is a Linear; expected a Layer, such as GCN\(16, 8\)"),
     (lambda: Stack(GCN(3, 2), torch.nn.ReLU()), r"layer 2, ReLU, cannot be called as layer\(A, H\)"),
 ])  # fmt: skip
 def test_layers_are_made_of_what_is_known(make, said):

@@ -58,11 +58,11 @@ class MixHop(Layer):
         if all(A.is_cached(H_mF, j) for j in self.powers if j):
             parts = [A.chain(H_mF, W, power=j) if j else A.select(H_mF) @ W for j, W in zip(self.powers, self.W)]
         elif self._takes_powers_first(A, H_mF):
-            parts, reached = [], 0
+            P, reached, parts = H_mF, 0, []
             for j, W in zip(self.powers, self.W):
-                P = A.power(H_mF, j - reached) if j > reached else H_mF
-                parts.append((A.select(H_mF) if j == 0 else P) @ W)
-                H_mF, reached = P, j
+                P = A.power(P, j - reached) if j > reached else P
+                parts.append((A.select(P) if j == 0 else P) @ W)
+                reached = j
         else:
             Z_nC = self._weights_first(A, H_mF)
             return self.finish(A, H_mF, add_bias(Z_nC, self.b_C))

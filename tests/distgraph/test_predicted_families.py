@@ -86,6 +86,9 @@ PRUNED = {
     "attention of its own": of(Weighted, Weighted),
     "gat": of(lambda f, c: GAT(f, c, 1, act="elu"), lambda f, c: GAT(f, c, 2, attention="v2")),
     "maximum": of(lambda f, c: SAGE(f, c, "max", act="relu"), lambda f, c: SAGE(f, c, "max")),
+    "one hop of families of several": lambda: Stack(
+        MLP(6, 5, act="relu"), GCNII(5, 1), APPNP(5, 1), MixHop(5, 5, (0, 1), "sum", residual=True), SGC(5, 3, 1)
+    ),
     "dropout on X": of(lambda f, c: SAGE(f, c, act="relu"), GCN, dropout=0.5),
 }
 OTHERS = ("attention of its own", "gat", "maximum", "dropout on X")  # compared with the dense model elsewhere

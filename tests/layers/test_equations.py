@@ -138,6 +138,14 @@ def test_mixhop_has_weights_for_each_power_of_a(powers, combine, order, monkeypa
     near(Z, torch.tanh((torch.cat(parts, dim=1) if combine == "cat" else sum(parts)) + layer.b_C))
 
 
+@pytest.mark.parametrize("order", ["gemm_first", "spmm_first"])
+def test_the_residual_of_mixhop_is_its_input(order, monkeypatch):
+    monkeypatch.setattr(type(A), "product_order", lambda *sizes: order)
+    layer = MixHop(6, 6, (0, 2), "sum", residual=True)
+    Z = run(layer)
+    near(Z, X @ layer.W[0] + A.A @ A.A @ X @ layer.W[1] + layer.b_C + X)
+
+
 def test_mixhop_shares_its_columns_out_evenly():
     assert [W.shape[1] for W in MixHop(6, 16).W] == [6, 5, 5]
     assert [W.shape[1] for W in MixHop(6, 16, combine="sum").W] == [16, 16, 16]

@@ -65,12 +65,16 @@ def epoch_setting(
     order: str = "auto",
     is_cached: bool = True,
     is_sparse: bool = False,
+    is_fixed: bool | None = None,
     has_gradient: bool = False,
     stages: int = 0,
     replication: int = 1,
     wires: tuple[str, str] = ("float32", "float32"),
 ) -> Setting:
-    """Return a setting of nominal numbers of rows: without exchange (stages = 0), what a model does is the same."""
+    """Return a setting of nominal numbers of rows: without exchange (stages = 0), what a model does is the same.
+
+    Args: is_cached  A X is cached; is_fixed: ghost rows of X are, None: where A X is.
+    """
     some = (1,) * stages
     return Setting(
         rows=RankRows(1, 1, some, some, (1, 1) if stages else ()),
@@ -82,6 +86,7 @@ def epoch_setting(
         is_cached=is_cached,
         x_nnz=1 if is_sparse else None,
         cached_nnz=1 if is_sparse and is_cached else None,
+        ghost_nnz=1 if is_sparse and (is_cached if is_fixed is None else is_fixed) else None,
         has_gradient=has_gradient,
     ).nominal()
 
@@ -109,7 +114,8 @@ def rank_setting(setting: Setting, rows: RankRows, steps: Sequence[RankRows], x_
 
     Args: x_nnz, cached_nnz, step_nnz  of Setting, where the setting has them.
     """
-    counts = {"x_nnz": x_nnz, "cached_nnz": cached_nnz, "step_nnz": step_nnz}
+    ghosts = None if x_nnz is None else x_nnz * sum(rows.ghosts[1:]) // max(rows.m, 1)  # rows as long as own ones
+    counts = {"x_nnz": x_nnz, "cached_nnz": cached_nnz, "step_nnz": step_nnz, "ghost_nnz": ghosts}
     nnz = {name: count or 0 for name, count in counts.items() if getattr(setting, name) is not None}
     alone = lambda of: replace(of, sent=(), received=(), ghosts=())  # of a layer that exchanges nothing
     layers = tuple(of if nominal.sent else alone(of) for of, nominal in zip(steps, setting.steps))

@@ -113,7 +113,11 @@ def rank_memory(
         parts["features"] += 0 if s.kept_nnz is None else nonzero * s.kept_nnz
         if s.kept_nnz is not None or not run.reads_input:  # of the transpose, whose rows are the features
             panels += panel_bytes(setting.features, s.n, left, _first_width(run) * itemsize, nonzero)
-    ghosts = s.g * setting.features * itemsize * len(reads_ghosts(run))
+    if s.x_nnz is None:
+        ghosts = s.g * setting.features * itemsize
+    else:  # with the transpose for the gradient
+        ghosts = 2 * nonzero * (setting.ghost_nnz or 0) + 8 * (s.g + setting.features)
+    ghosts *= len(reads_ghosts(run))
     if ghosts:
         parts["ghost rows of X"] = ghosts
     if steps:

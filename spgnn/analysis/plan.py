@@ -293,6 +293,7 @@ class PlannedRanks:
             itemsize=model.itemsize,
             order=model.order,
             is_cached=report.run.setting.is_cached,
+            is_fixed=report.run.setting.ghost_nnz is not None,
             is_sparse=planned.has_sparse_input,
             stages=0 if len(self.n_P) == 1 else 1 if c == 1 else self.grid.n_stages,
             replication=c,

@@ -124,11 +124,12 @@ def measure(
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """X of an epoch: its columns, whether it is sparse, and whether A X is cached."""
+    """X of an epoch: its columns, whether it is sparse, whether A X is cached, and whether ghost rows of X may be."""
 
     features: int
     is_sparse: bool
     is_cached: bool
+    is_fixed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +328,7 @@ def _inputs(graph: Graph, widths, model, keep: bool, sparse_input: bool | None, 
         sparse_input = sp.issparse(graph.X) and features == graph.n_features
     if keep and sparse_input and keep_sparse is None:
         keep_sparse = not sp.issparse(graph.X) or stays_sparse(graph)
-    return _Inputs(features, sparse_input, keep and (not sparse_input or keep_sparse))
+    return _Inputs(features, sparse_input, keep and (not sparse_input or keep_sparse), keep)
 
 
 def _first_width(model) -> int:
@@ -342,7 +343,9 @@ def _run(
     """Return the dry run of an epoch, and the hops of the layers where rows are pruned."""
     from .epoch import epoch_of, epoch_setting, gcn_of, hops_in
 
-    setting = epoch_setting(inputs.features, is_cached=inputs.is_cached, is_sparse=inputs.is_sparse, **options)
+    setting = epoch_setting(
+        inputs.features, is_cached=inputs.is_cached, is_sparse=inputs.is_sparse, is_fixed=inputs.is_fixed, **options
+    )
     model = model or gcn_of(widths, 0.0 if input_is_fixed else 0.5)
     run = epoch_of(model, setting, is_pruned)
     return run, hops_in(model) if is_pruned else ()

@@ -25,7 +25,7 @@ class GAT(Layer):
             dropout    rate at which weights of edges are dropped in training, after the softmax.
             act, bias, norm, residual  see Layer.end_with.
     The weights of edges are not read: self-loops and edges count as they are. One exchange of min(F, K D) columns of
-    ghost rows each way; in the first layer none, as the ghost rows of a dense X are cached.
+    ghost rows each way; in the first layer none, as the ghost rows of X are cached.
     Source: Velickovic et al. 2018, eqs. (1) to (6); Brody et al. 2022, eq. (7).
     """
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from .backward import first_order
-from .features import DenseRows
+from .features import DenseRows, SparseRows
 from .kernels.buffers import sum_dtype
 
 
@@ -33,23 +33,27 @@ class ColumnRows:
 class Linear(torch.autograd.Function):
     """X_t = H_t W + b with the rows of own and ghost columns; dW = H_t' dX_t, dH = dX_t W' added at the owners.
 
-    Args: ghosts_gF  ghost rows of H where they are cached: nothing is sent. None: they are fetched.
+    Args: H_mF       tensor, or SparseRows of which the ghost rows are cached.
+          ghosts_gF  ghost rows of H where they are cached: nothing is sent. None: they are fetched.
     """
 
     @staticmethod
     def forward(ctx, A, H_mF, ghosts_gF, W_FC, bias_C):
+        H_mF = H_mF if isinstance(H_mF, SparseRows) else stored(A, H_mF)
         X_tC = A.pool.empty(sum(b.A.shape[1] for b in A.column_blocks), W_FC.shape[1], dtype=A.dtype)
         ctx.A, parts = A, []
-        for block, rows_cF in over_rows(A, stored(A, H_mF), ghosts_gF):
-            X_tC[block.of_table] = DenseRows(rows_cF, A).times(W_FC, bias_C)
+        for block, rows_cF in over_rows(A, H_mF, ghosts_gF):
+            X_tC[block.of_table] = _left(A, rows_cF).times(W_FC, bias_C)
             parts.append(rows_cF)
-        ctx.save_for_backward(W_FC, *parts)
+        ctx.sparse = parts if isinstance(H_mF, SparseRows) else None
+        ctx.save_for_backward(W_FC, *([] if ctx.sparse else parts))
         return X_tC
 
     @staticmethod
     @first_order
     def backward(ctx, G_tC):
         A, (W_FC, *parts) = ctx.A, ctx.saved_tensors
+        parts = ctx.sparse or parts
         G_tC, blocks = stored(A, G_tC.contiguous()), A.column_blocks
         dH_mF = dW_FC = db_C = None
         if ctx.needs_input_grad[1]:
@@ -63,7 +67,7 @@ class Linear(torch.autograd.Function):
             pairs = [(rows, G_tC[block.of_table]) for block, rows in zip(blocks, parts) if is_multiplied(A, block)]
             dW_FC = torch.zeros_like(W_FC)
             for rows_cF, G_cC in pairs:
-                dW_FC += DenseRows(rows_cF, A).transposed_times(G_cC)
+                dW_FC += _left(A, rows_cF).transposed_times(G_cC)
             A.share_gradient(dW_FC)
         if ctx.needs_input_grad[4]:
             db_C = torch.zeros(W_FC.shape[1], dtype=W_FC.dtype, device=W_FC.device)
@@ -74,12 +78,16 @@ class Linear(torch.autograd.Function):
         return None, dH_mF, None, dW_FC, db_C
 
 
+def _left(A, rows_cF: torch.Tensor | SparseRows) -> DenseRows | SparseRows:
+    return rows_cF if isinstance(rows_cF, SparseRows) else DenseRows(rows_cF, A)
+
+
 def is_multiplied(A, block) -> bool:
     """Return whether this rank multiplies with a block of columns: of a process row one does with the own columns."""
     return block.is_ghost or A.holds_own
 
 
-def over_rows(A, H_mF: torch.Tensor, ghosts_gF: torch.Tensor | None) -> Iterator:
+def over_rows(A, H_mF, ghosts_gF: torch.Tensor | SparseRows | None) -> Iterator:
     """Yield (block, rows) for own and ghost columns, with ghost rows that are at hand or are fetched. Collective."""
     if ghosts_gF is None:
         yield from A.over_columns(H_mF)

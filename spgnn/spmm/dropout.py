@@ -35,9 +35,9 @@ class Dropout(torch.autograd.Function):
 
 
 class Dropped(NamedTuple):
-    """A fixed input X, and the mask under which a tensor is X."""
+    """A fixed input X, and the mask under which rows are X."""
 
-    X: torch.Tensor
+    X: torch.Tensor | SparseRows
     rate: float
     key: Key
     version: int
@@ -52,18 +52,20 @@ def dropout(A, H, rate: float, key: Key):
     if rate == 0 or is_nothing(key):
         return H
     check_is_held(H)
-    if isinstance(H, SparseRows):
-        return H.dropout(rate, key, A.node_n)
-    out = Dropout.apply(H, A, rate, key)
+    out = H.dropout(rate, key, A.node_n) if isinstance(H, SparseRows) else Dropout.apply(H, A, rate, key)
     if A.fixed_input is not None and H is A.fixed_input.X:
-        out.dropped = Dropped(H, rate, key, out._version)
+        out.dropped = Dropped(H, rate, key, _version(out))
     return out
 
 
 def dropped_of(H) -> Dropped | None:
-    """Return what a tensor was made of, where it is a fixed input under dropout that was not changed since."""
+    """Return what rows were made of, where they are a fixed input under dropout that was not changed since."""
     dropped = getattr(H, "dropped", None)
-    return dropped if dropped is not None and H._version == dropped.version else None
+    return dropped if dropped is not None and _version(H) == dropped.version else None
+
+
+def _version(H) -> int:
+    return H._version if torch.is_tensor(H) else 0  # sparse rows do not change
 
 
 def check_rate(rate: float, name: str = "dropout") -> float:

@@ -69,6 +69,7 @@ class Setting:
     x_nnz          nonzeros of sparse X, None: X is dense; cached_nnz: of A X where it is cached;
                    power_nnz: (j, nonzeros of A^j X) for those that are, j > 1;
                    step_nnz: of the rows of either that a pruned step reads.
+    ghost_nnz      nonzeros of the ghost rows of sparse X, which are cached; None: they are not, or X is dense.
     place, holder  of this rank and of the rank that holds its rows among the `replication` of a process row.
     has_gradient   X requires a gradient.
     n_train        rows of a multi-label loss; None: one class for each node.
@@ -90,6 +91,7 @@ class Setting:
     cached_nnz: int | None = None
     power_nnz: tuple[tuple[int, int], ...] = ()
     step_nnz: int | None = None
+    ghost_nnz: int | None = None
     has_gradient: bool = False
     n_train: int | None = None
 
@@ -97,7 +99,10 @@ class Setting:
         """Return all numbers of rows and nonzeros, in an order that depends on the stages and steps alone."""
         of_rows = [x for rows in (self.rows, *self.steps) for x in rows.counts()]
         powers = (nnz for _, nnz in self.power_nnz)
-        return (*of_rows, *(x or 0 for x in (self.x_nnz, self.cached_nnz, *powers, self.step_nnz, self.n_train)))
+        return (
+            *of_rows,
+            *(x or 0 for x in (self.x_nnz, self.cached_nnz, *powers, self.step_nnz, self.ghost_nnz, self.n_train)),
+        )
 
     def nominal(self) -> Setting:
         """Return the same with primes in place of all numbers, by which DryRun.on finds what grows with which."""
@@ -120,7 +125,7 @@ class Setting:
         )
         more: dict[str, Any] = {
             name: next(primes)
-            for name in ("x_nnz", "cached_nnz", "step_nnz", "n_train")
+            for name in ("x_nnz", "cached_nnz", "step_nnz", "ghost_nnz", "n_train")
             if getattr(self, name) is not None
         }
         more["power_nnz"] = tuple((power, next(primes)) for power, _ in self.power_nnz)
@@ -154,6 +159,7 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
         cached_nnz=nnz(cached),
         power_nnz=powers,
         step_nnz=None if step is None else nnz(step.X if first is None else first),
+        ghost_nnz=X.csr.nnz * A.g // max(A.m, 1) if is_sparse and A.fixed_input is not None else None,
         has_gradient=not is_sparse and X.requires_grad,
         n_train=n_train,
     )
@@ -182,9 +188,9 @@ def inputs_of(setting: Setting, ledger: Ledger) -> tuple:
     """Return operator and X of an evaluation, and those of a training step."""
     layout = _layout(setting, ledger)
     cached = (() if setting.cached_nnz is None else ((1, setting.cached_nnz),)) + setting.power_nnz
-    A = DryOperator(setting.rows, layout, ledger, setting.operator, dict(cached))
+    A = DryOperator(setting.rows, layout, ledger, setting.operator, dict(cached), setting.ghost_nnz)
     X = _features(setting, setting.rows.m, setting.x_nnz, layout.pool, ledger)
-    if setting.is_cached:
+    if setting.is_cached or setting.ghost_nnz is not None:
         A.fixed_input = DryInput(X, ledger)
     if not setting.steps:
         return A, X, A, X
@@ -219,9 +225,16 @@ class DryOperator(DistSpMM):
     """DistSpMM of which sizes alone are known: its products are written down, kernels and exchanges do nothing."""
 
     def __init__(
-        self, rows: RankRows, layout: Layout, ledger: Ledger, name: str, cached_nnz: dict[int, int] | None = None
+        self,
+        rows: RankRows,
+        layout: Layout,
+        ledger: Ledger,
+        name: str,
+        cached_nnz: dict[int, int] | None = None,
+        ghost_nnz: int | None = None,
     ):
         self.name, self.layout, self.ledger, self.cached_nnz = name, layout, ledger, cached_nnz or {}
+        self.ghost_nnz = ghost_nnz or 0
         self.comm, self.pool, self.dtype, self.threads = layout.comm, layout.pool, layout.dtype, layout.threads
         self.row_sum, self.device = layout.row_sum, META
         self.n, self.m = rows.n, rows.m
@@ -275,9 +288,12 @@ class DryOperator(DistSpMM):
         self.ledger.product(place, H_mF.shape[1], rows="ghosts")
         return super().pull(H_mF, place)
 
-    def pull_ghosts(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+    def pull_ghosts(self, H_mF: torch.Tensor | SparseRows, place: Place = OUTSIDE) -> torch.Tensor | SparseRows:
         """Return the ghost rows of X, which stay and are counted elsewhere, and write it down."""
         self.ledger.product(place, H_mF.shape[1], rows="ghosts")
+        if isinstance(H_mF, SparseRows):
+            nnz = self.ghost_nnz if self.stages else 0
+            return DryRows(self.g, H_mF.shape[1], nnz, self.pool, self.dtype, self.ledger)
         return torch.empty((self.g, H_mF.shape[1]), dtype=H_mF.dtype, device=META)
 
     def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
@@ -353,7 +369,8 @@ class DrySteps:
             np.zeros(setting.steps[0].m, np.int64),
         )
         self.layers = [
-            DryOperator(rows, A.layout, ledger, f"A pruned {l}") for l, rows in enumerate(setting.steps, start=1)
+            DryOperator(rows, A.layout, ledger, f"A pruned {l}", ghost_nnz=setting.ghost_nnz)
+            for l, rows in enumerate(setting.steps, start=1)
         ]
         for layer, rows in zip(self.layers, setting.steps):
             layer.set_selected(np.zeros(rows.n, np.int64))
@@ -361,8 +378,8 @@ class DrySteps:
             first, rows = self.layers[0], setting.steps[0]
             first.fixed_input = FixedInput(X)
             first.fixed_input.products[first.name] = _features(setting, rows.n, setting.step_nnz, A.pool, ledger)
-        elif setting.is_cached and torch.is_tensor(X):
-            self.layers[0].fixed_input = DryInput(X, ledger)
+        elif (setting.is_cached and torch.is_tensor(X)) or setting.ghost_nnz is not None:
+            self.layers[0].fixed_input = DryInput(X, ledger, has_products=torch.is_tensor(X))
 
     def at(self, layer: int, is_last: bool = False, operator: str | None = None, key=None) -> LayerView:
         """Return the operator of a layer."""

@@ -21,11 +21,11 @@ from .timing import Operations
 class DryInput(FixedInput):
     """A fixed input X of which the shape alone is known."""
 
-    def __init__(self, X, ledger: Ledger):
-        super().__init__(X)
+    def __init__(self, X, ledger: Ledger, has_products: bool = True):
+        super().__init__(X, has_products)
         self.ledger = ledger
 
-    def ghosts(self, A) -> torch.Tensor:
+    def ghosts(self, A) -> torch.Tensor | SparseRows:
         """Return the ghost rows of X, and write down that they are read."""
         ghosts_gF = super().ghosts(A)
         self.ledger.product(Place(A.layer, A.pass_name), self.X.shape[1], rows="cached ghosts")

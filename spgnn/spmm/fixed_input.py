@@ -19,13 +19,15 @@ class FixedInput:
     products     A^j X by `product_key`, a tensor or SparseRows; None where that of a sparse X has too many nonzeros to
                  be cached.
     setup_bytes  that this rank sent to make them, and to fetch ghost rows of X.
+
+    Args: has_products  False: ghost rows of X alone are cached.
     """
 
-    def __init__(self, X: torch.Tensor | SparseRows):
-        self.X = X
+    def __init__(self, X: torch.Tensor | SparseRows, has_products: bool = True):
+        self.X, self.has_products = X, has_products
         self.products: dict[str, torch.Tensor | SparseRows | None] = {}
         self.setup_bytes = 0
-        self._ghosts_gF: torch.Tensor | None = None
+        self._ghosts_gF: torch.Tensor | SparseRows | None = None
         self._version = X._version if torch.is_tensor(X) else 0
 
     def make(self, A, power: int = 1) -> None:
@@ -48,8 +50,8 @@ class FixedInput:
         self.setup_bytes += A.sent_so_far - sent
         A.pool.trim()  # of buffers as wide as X, which no epoch may need
 
-    def ghosts(self, A) -> torch.Tensor:
-        """Return the ghost rows of a dense X, (g, F), fetched at the first call. Collective."""
+    def ghosts(self, A) -> torch.Tensor | SparseRows:
+        """Return the ghost rows of X, (g, F), fetched at the first call. Collective."""
         if self._ghosts_gF is None:
             check_is_held(self.X)
             sent = A.sent_so_far
@@ -64,7 +66,7 @@ class FixedInput:
 
         Raises: UsageError where X changed in place or requires a gradient: A X does not reflect that.
         """
-        if H is not self.X:
+        if H is not self.X or not self.has_products:
             return None
         if torch.is_tensor(H) and not is_released(H) and (H.requires_grad or H._version != self._version):
             what = "requires a gradient" if H.requires_grad else "was changed in place"

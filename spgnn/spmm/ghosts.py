@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from ..errors import ShapeError
 from .exchange.exchange_plan import ExchangePlan
+from .features import SparseRows
 from .kernels.buffers import sum_dtype
 from .kernels.csr import LocalCSR
 from .place import OUTSIDE, Place
@@ -91,13 +93,22 @@ class PulledRows:
                 table[self.m :] = flight.finish()
         return table
 
-    def pull_ghosts(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+    def pull_ghosts(self, H_mF: torch.Tensor | SparseRows, place: Place = OUTSIDE) -> torch.Tensor | SparseRows:
         """Return the ghost rows of H, (g, F). Collective."""
+        if isinstance(H_mF, SparseRows):
+            return self._sparse_ghosts(H_mF, place)
         check_rows(H_mF, self.m, self.comm.rank)
         with self.layout.counted(place):
             if self.ghost_plan is None:
                 return self.pool.empty(0, H_mF.shape[1], dtype=H_mF.dtype)
             return self.ghost_plan.start_pull(H_mF, self.layout.feedback_of(place)).finish()
+
+    def _sparse_ghosts(self, X: SparseRows, place: Place) -> SparseRows:
+        with self.layout.counted(place):
+            is_alone = self.ghost_plan is None
+            X_gF = sp.csr_array((0, X.shape[1])) if is_alone else self.plan.pull_csr(X.csr.to_scipy())
+        X_gF.sort_indices()
+        return SparseRows(X_gF, self.pool, X.dtype, self.threads)
 
     def push_add(self, G_tF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
         """Return (m, F): G's own rows, with its ghost rows added at their owners; the adjoint of pull. Collective.

@@ -78,8 +78,8 @@ class PrunedSpMM:
             layer = _restricted(A_l, out_n, in_n, name) if of_layer else _local(A_l, out_n, name)
             layer.set_selected(np.flatnonzero(out_n[in_n]))
             self.layers.append(layer)
-        if not is_kept and A.fixed_input is not None and torch.is_tensor(X):
-            self.layers[0].fixed_input = FixedInput(self.X)  # its ghost rows are fetched once
+        if not is_kept and A.fixed_input is not None:  # its ghost rows are fetched once
+            self.layers[0].fixed_input = FixedInput(self.X, has_products=torch.is_tensor(X))
 
     @property
     def dtype(self) -> torch.dtype:

@@ -27,6 +27,8 @@ class RowWords:
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return (m + g, F): own rows of H, then ghost rows; see SpMM. Collective."""
+        if isinstance(H_mF, SparseRows):
+            raise UsageError("A.columns reads dense rows, but X is sparse: give it H @ W")
         check_is_held(H_mF)
         A = self.view
         ghosts_gF = cached_ghosts(A, H_mF)
@@ -38,11 +40,11 @@ class RowWords:
         check_factors(H, W_FC)
         if bias_C is not None and bias_C.shape != W_FC.shape[1:]:
             raise ShapeError(f"the bias of linear has shape {tuple(bias_C.shape)}; expected ({W_FC.shape[1]},)")
-        if not isinstance(H, SparseRows):
-            check_is_held(H)
-            if reads_fixed_input(A, H) or W_FC.shape[0] < W_FC.shape[1]:
-                X_tC = ColumnRows(Linear.apply(A, H, cached_ghosts(A, H), W_FC, bias_C))
-                return X_tC.map(torch.relu) if relu else X_tC
+        check_is_held(H)
+        is_narrow = W_FC.shape[0] < W_FC.shape[1] and not isinstance(H, SparseRows)
+        if is_narrow or reads_fixed_input(A, H):
+            X_tC = ColumnRows(Linear.apply(A, H, cached_ghosts(A, H), W_FC, bias_C))
+            return X_tC.map(torch.relu) if relu else X_tC
         X_mC = H @ W_FC if bias_C is None else H @ W_FC + bias_C
         return torch.relu(X_mC) if relu else X_mC
 

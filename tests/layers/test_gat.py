@@ -12,7 +12,7 @@ from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
-from spgnn.layers import GAT, Stack
+from spgnn.layers import GAT, SAGE, Stack
 from spgnn.partition import part_graph
 from spgnn.training.trainer import Trainer
 
@@ -21,6 +21,7 @@ MODELS = {
     "v2": lambda: Stack(GAT(6, 8, 4, "v2", act="elu"), GAT(8, 3, 2, "v2", "mean", bias=False)),
     "H travels": lambda: Stack(GAT(6, 4, 2, act="relu"), GAT(4, 12, 3, residual=True), GAT(12, 3, 1)),
     "dropout": lambda: Stack(GAT(6, 8, 4, dropout=0.4), GAT(8, 3, 1, dropout=0.4), dropout=0.3),
+    "maximum": lambda: Stack(SAGE(6, 8, "max", act="elu"), SAGE(8, 3, "max"), dropout=0.3),
     "dropout, v2": lambda: Stack(GAT(6, 8, 4, "v2", dropout=0.4), GAT(8, 3, 1, "v2", dropout=0.4), dropout=0.3),
 }
 
@@ -62,18 +63,21 @@ def test_so_it_is_with_sparse_features(comm):
 
 
 @parallel([3, 4], mpi=[])
-@pytest.mark.parametrize("model", ["v1", "dropout"])
-def test_the_first_layer_sends_nothing_where_x_is_fixed(comm, model):
-    trainer = is_the_dense_one(comm, MODELS[model], random_graph(n=24, edges=70))
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("model", ["v1", "dropout", "v2", "maximum"])
+def test_the_first_layer_sends_nothing_where_x_is_fixed(comm, model, sparse):
+    trainer = is_the_dense_one(comm, MODELS[model], random_graph(n=24, edges=70, sparse=sparse))
     sums = [comm.traffic.sent_bytes(label=f"layer 1 {name}").sum() for name in ("forward", "backward", "setup")]
     assert sums == [0, 0, 0]
     assert comm.all_reduce(np.array([trainer.dgraph.setup_bytes]))[0] > 0
 
 
 @parallel([1, 3, 4], mpi=[])
-@pytest.mark.parametrize("model", ["v1", "dropout", "dropout, v2"])
-def test_so_it_is_where_steps_compute_the_rows_that_reach_a_training_node(comm, model):
-    graph = random_graph(n=24, edges=50, use="directed", train_every=6)
+@pytest.mark.parametrize(
+    "model, sparse", [("v1", False), ("dropout", False), ("dropout, v2", False), ("dropout", True)]
+)
+def test_so_it_is_where_steps_compute_the_rows_that_reach_a_training_node(comm, model, sparse):
+    graph = random_graph(n=24, edges=50, use="directed", train_every=6, sparse=sparse)
     trainer = is_the_dense_one(comm, MODELS[model], graph, prune="always", scheme="cover")
     assert trainer.steps.rows.is_pruned and comm.traffic.sent_bytes(label="layer 1 forward").sum() == 0
 

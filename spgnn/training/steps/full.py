@@ -162,7 +162,7 @@ class FullStep:
     def _fetch_ghosts(self) -> None:
         """Fetch the ghost rows of X that steps and evaluations read, at set-up: no epoch counts them."""
         rows, fixed = self.rows, self.dgraph.A.fixed_input
-        if fixed is None or not torch.is_tensor(fixed.X) or rows.run is None:
+        if fixed is None or rows.run is None:
             return
         read_in = {product.pass_name for product in rows.step_run.products if product.rows == "cached ghosts"}
         for pass_name, A in (("forward", rows.layer(1)), ("evaluate", rows.operators[0])):

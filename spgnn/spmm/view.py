@@ -15,6 +15,7 @@ from ..config.names import Norm
 from ..cost.schedule import Order
 from ..errors import UsageError, check_integer
 from .autograd import Matmul, apply_chain, order_of
+from .cached_ghosts import reads_fixed_input, times_fixed_input
 from .dropout import Key, check_rate, dropout, nth_key
 from .features import SparseRows
 from .fixed_input import FixedInput, cached_product, check_is_held
@@ -202,6 +203,8 @@ class LayerView(RowWords, InLayer):
         if cached is not None:
             return cached if cached.is_sparse else self.pool.copy(cached.tensor)  # the caller may write into it
         check_is_held(H)
+        if torch.is_tensor(H) and self.out_dtype == self.dtype and reads_fixed_input(self, H):  # X under dropout
+            H, j = times_fixed_input(self, H), j - 1
         for _ in range(j):
             H = self.apply_sparse(H) if isinstance(H, SparseRows) else Matmul.apply(self, H)
         return H

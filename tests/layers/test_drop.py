@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from dense_model import gradients_are_the_dense_ones
 from graphs import random_graph
 from worlds import parallel
 
 from spgnn.dist.alone import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
-from spgnn.layers import Layer, Stack
+from spgnn.layers import GCN, GIN, MLP, SAGE, Layer, MixHop, Stack
 from spgnn.layers.stack import set_epoch
 
 GRAPH = random_graph(n=20, edges=60)
@@ -48,3 +49,25 @@ def test_a_layer_that_is_in_no_stack_does_not_drop_in_silence():
     A = distribute(GRAPH, SelfCommunicator()).A
     with pytest.raises(UsageError, match="needs a Stack"):
         Dropped(4, 8)(A, torch.ones(A.n, 4))
+
+
+@parallel([3, 4], mpi=[])
+@pytest.mark.parametrize("make", [
+    lambda: GCN(6, 5), lambda: SAGE(6, 5), lambda: GIN(6, 5, hidden=9), lambda: MixHop(6, 30),
+], ids=["gcn", "sage", "gin", "mixhop"])  # fmt: skip
+def test_a_layer_that_multiplies_x_first_reads_its_cached_ghosts_under_dropout(comm, make):
+    def model():
+        return Stack(make(), MLP(make().f_out, 3), dropout=0.4)
+
+    c = 2 if comm.size == 4 else 1
+    trainer = gradients_are_the_dense_ones(comm, random_graph(), model, "gcn", method="random", replication=c)
+    comm.traffic.reset()
+    trainer.step(1)
+    sent = (
+        comm.traffic.sent_bytes(label="layer 1 forward").sum() + comm.traffic.sent_bytes(label="layer 1 backward").sum()
+    )
+    first = [p for p in trainer.steps.rows.run.of_pass("forward", "backward") if p.rows != "sum"]
+    if isinstance(trainer.model.layers[0], MixHop):  # the second power of A
+        assert [p.pass_name for p in first] == ["forward"]
+    else:
+        assert sent == 0 and not first

@@ -132,10 +132,15 @@ def _check_finite(values: np.ndarray, what: str) -> None:
             raise GraphError(f"{what}: entry {start + int(where[0])} is {chunk[tuple(where)]}; expected finite numbers")
 
 
+def most_classes(n_nodes: int) -> int:
+    """Return the largest label that is no mistake: logits of as many columns have to fit."""
+    return max(n_nodes, 2) * 1000
+
+
 def _check_labels(y: np.ndarray) -> None:
     if y.dtype.kind not in "iub":
         raise GraphError(f"labels are {y.dtype}; expected integers")
-    low, high = (-1, max(len(y), 2) * 1000) if y.ndim == 1 else (0, 1)
+    low, high = (-1, most_classes(len(y))) if y.ndim == 1 else (0, 1)
     bad = (y < low) | (y > high)
     if bad.any():
         where = np.argwhere(bad)[0]

@@ -99,8 +99,8 @@ def spoil(path, at, value):
 
 
 @pytest.mark.parametrize("file, at, value, said", [
-    ("features", (7, 1), np.nan, "features.npy: node 7 has a feature that is not finite"), ("labels", 9, -9, "labels.npy: node 9 has -9; expected -1 or more"),
-    ("split", 5, 3, "split.npy: node 5 has 3; expected -1 to 2"),
+    ("features", (7, 1), np.nan, "features.npy: node 7 has a feature that is not finite"), ("labels", 9, -9, "labels.npy: node 9 has -9; expected -1 to 40000"),
+    ("split", 5, 3, "split.npy: node 5 has 3; expected -1 to 2"), ("labels", 9, 1 << 30, "labels.npy: node 9 has 1073741824; expected -1 to 40000"),
 ])  # fmt: skip
 def test_values_in_a_part_that_cannot_be_are_named_by_file_and_node(parts, file, at, value, said):
     spoil(parts / "part-00000" / f"{file}.npy", at, value)

@@ -26,6 +26,7 @@ import scipy.sparse as sp
 from ...atomic import check_replaceable, new_folder, read_regular, sync
 from ...errors import PartitionError, UsageError
 from ...graph import TRAIN, Graph, labelled
+from ...graph.checks import most_classes
 from ..checks import check_hops
 from ..metrics import metrics
 from ..part_halo import HaloFinder, matrix_sums
@@ -210,14 +211,13 @@ class PartitionFolder:
             _check_finite(part / "halo_sums.npy", sums_g2, block.node_g, "a sum")
             return
         _check_finite(part / "features.npy", block.X_nF, block.own_n, "a feature")
-        low, high = (0, 1) if np.ndim(block.y_n) == 2 else (-1, np.inf)
+        low, high = (0, 1) if np.ndim(block.y_n) == 2 else (-1, most_classes(self.manifest["n_nodes"]))
         for name, values, low, high in (("labels", block.y_n, low, high), ("split", block.split_n, -1, 2)):
             bad = (values < low) | (values > high) if values is not None else np.zeros(0, bool)
             if bad.any():
                 at = tuple(np.argwhere(bad)[0])
-                expected = f"{low} or more" if high == np.inf else f"{low} to {high}"
                 raise PartitionError(
-                    f"{part / name}.npy: node {block.own_n[at[0]]} has {values[at]}; expected {expected}"
+                    f"{part / name}.npy: node {block.own_n[at[0]]} has {values[at]}; expected {low} to {high}"
                 )
 
     @contextmanager

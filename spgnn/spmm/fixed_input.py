@@ -24,6 +24,8 @@ class FixedInput:
     """
 
     def __init__(self, X: torch.Tensor | SparseRows, has_products: bool = True):
+        if torch.is_tensor(X) and X.is_inference():
+            raise UsageError("X was made in torch.inference_mode(); distribute the graph outside of it")
         self.X, self.has_products = X, has_products
         self.products: dict[str, torch.Tensor | SparseRows | None] = {}
         self.setup_bytes = 0

@@ -10,6 +10,7 @@ from graphs import random_graph
 from worlds import ROOT, parallel
 
 from spgnn.config import TrainConfig
+from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Layer, Stack
@@ -234,3 +235,12 @@ def test_a_model_that_changes_x_in_place_is_refused(comm, keep, in_training):
     dgraph = distribute(graph_of(), comm, method="random", keep=keep)
     with pytest.raises(UsageError, match="the model changed X, the input of its first layer, in place"):
         Trainer(Stack(Doubled(in_training)), dgraph, TrainConfig(epochs=1, lr=0.1)).fit()
+
+
+@pytest.mark.parametrize(
+    "mode, said",
+    [(torch.no_grad, "training needs gradients"), (torch.inference_mode, "X was made in torch.inference_mode")],
+)
+def test_a_training_without_gradients_is_refused(mode, said):
+    with pytest.raises(UsageError, match=said), mode():
+        trainer_of(SelfCommunicator(), release=False)[0].fit()

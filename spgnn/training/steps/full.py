@@ -73,7 +73,9 @@ class FullStep:
         return self.global_loss()
 
     def check_trained(self) -> None:
-        """Raise UsageError where every weight is frozen, or others are than when the step was made."""
+        """Raise UsageError where every weight is frozen, or others are than when the step was made, or without gradients."""
+        if not torch.is_grad_enabled():
+            raise UsageError("training needs gradients; call it outside of torch.no_grad() and torch.inference_mode()")
         if not self.optimizer.groups:
             raise UsageError("no weight of the model requires a gradient; there is nothing to train")
         held = {id(parameter) for parameters, _ in self.optimizer.groups for parameter in parameters}

@@ -5,7 +5,16 @@ import random
 
 import torch
 
-from spgnn.spmm.kernels.buffers import PAGE, BufferPool, FreeBlocks
+from spgnn.spmm.kernels.buffers import (
+    CLASSES,
+    MOST_HELD,
+    PAGE,
+    SMALL,
+    BufferPool,
+    FreeBlocks,
+    block_bytes,
+    class_bytes,
+)
 
 
 def test_a_block_comes_back_when_its_tensor_dies_and_is_used_again():
@@ -104,3 +113,58 @@ def test_requests_that_repeat_soon_map_nothing():
                 free.put(size, None)
             mapped.append(count)
         assert mapped[0] > 0 and mapped[-1] == mapped[-2] == 0, mapped
+
+
+def test_classes_hold_what_is_asked_for_and_waste_at_most_an_eighth():
+    draw = random.Random(0)
+    for n_bytes in [SMALL, SMALL + 1, PAGE << 4, *(draw.randint(SMALL, 1 << 34) for _ in range(2000))]:
+        size = class_bytes(n_bytes)
+        assert n_bytes <= size <= max(n_bytes * (1 + 1 / CLASSES), n_bytes + PAGE) and size % PAGE == 0
+        assert class_bytes(size) == size, "a class is its own"
+    assert class_bytes(SMALL - 1) == block_bytes(SMALL - 1) == 0
+    assert len({class_bytes(n) for n in range(1 << 20, 1 << 21, 512)}) == CLASSES + 1
+
+
+def steps_of(pool, steps, spread, seed=0):
+    """What is held after each step of two layers on a subgraph whose size changes."""
+    draw, held = random.Random(seed), []
+    for _ in range(steps):
+        m, n = (int(rows * (1 + spread * (2 * draw.random() - 1))) for rows in (2400, 500))
+        live = []
+        for rows, width in ((m, 128), (m, 128), (n, 256), (n, 256), (60, 256), (n, 256), (m, 64), (n, 256)):
+            live.append(pool.empty(rows, width))
+            del live[:-4]
+        del live
+        held.append(pool.held_bytes)
+    return held
+
+
+def test_what_a_pool_holds_stays_flat_where_sizes_change_with_every_step():
+    for spread in (0.02, 0.1, 0.5):
+        pool = BufferPool(varies=True)
+        held = steps_of(pool, 600, spread)
+        assert max(held[300:]) <= max(held[:300]) and max(held) <= MOST_HELD * pool.most_used
+        assert pool.most_used < 4 * 2400 * 1.6 * 128 * 4
+
+
+def test_close_sizes_share_blocks_where_sizes_change():
+    mapped = []
+    for varies in (True, False):
+        pool, new = BufferPool(varies), []
+        make = pool._new_block
+        pool._new_block = lambda size, make=make, new=new: new.append(size) or make(size)
+        steps_of(pool, 300, 0.1)
+        mapped.append(len(new))
+    assert 4 * mapped[0] < mapped[1], mapped
+
+
+def test_more_than_a_bound_goes_back_where_sizes_change():
+    pool = BufferPool(varies=True)
+    for rows in (100, 210, 430, 870, 1750):  # each too small for the next, and too large for the one before
+        for _ in range(2):
+            pool.empty(rows, 1024)
+    for rows in (1750, 870, 430, 210, 100):
+        pool.empty(rows, 1024)
+    assert pool.held_bytes <= MOST_HELD * pool.most_used
+    pool.trim()
+    assert pool.held_bytes == 0 == pool.used_bytes

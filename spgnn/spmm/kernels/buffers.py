@@ -1,7 +1,8 @@
 """Memory that is planned once: a block goes back to the pool when the last tensor on it dies.
 
 A fresh tensor of 100 MB is mapped, faulted in and unmapped at every use, which costs more than the
-arithmetic on it. The shapes of an epoch never change, so after the first epochs every request finds a block.
+arithmetic on it. The shapes of an epoch never change, so after the first epochs every request finds a block. Where they
+change with every step, as on subgraphs, sizes are rounded up to classes, and what is held has a bound.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import torch
 PAGE = 4096  # also the alignment: a vector load must not straddle two cache lines
 SMALL = 1 << 15  # bytes under which torch's own allocator is as good
 LOOSEST = 2  # times the size of a request: a larger block is left for larger requests
+CLASSES = 8  # sizes between a power of two and the next, where sizes change
+MOST_HELD = 3  # times the bytes in use at once, where sizes change: above, free blocks go back to the system
 
 Memory = TypeVar("Memory")
 
@@ -41,6 +44,14 @@ def sum_dtype(dtype: torch.dtype) -> torch.dtype:
 def block_bytes(n_bytes: int) -> int:
     """Return the size of the block that a pool takes for a request, 0 for one that torch's own allocator serves."""
     return -(-n_bytes // PAGE) * PAGE if n_bytes >= SMALL else 0
+
+
+def class_bytes(n_bytes: int) -> int:
+    """Return the size of the block for a request where sizes change: at most 1/8 more, so that close sizes share blocks."""
+    if n_bytes < SMALL:
+        return 0
+    step = max(PAGE, (1 << (n_bytes - 1).bit_length()) // (2 * CLASSES))
+    return -(-n_bytes // step) * step
 
 
 class FreeBlocks(Generic[Memory]):
@@ -85,25 +96,32 @@ class FreeBlocks(Generic[Memory]):
 
 
 class BufferPool:
-    """Hands out uninitialised CPU tensors and takes their memory back when they die."""
+    """Hands out uninitialised CPU tensors and takes their memory back when they die. One thread asks for them.
+
+    Args: varies  the sizes change with every step: blocks have class_bytes, and at most MOST_HELD times the bytes that were
+                  in use at once are held.
+    """
 
     device = torch.device("cpu")
 
-    def __init__(self):
+    def __init__(self, varies: bool = False):
         self._free: FreeBlocks[np.ndarray] = FreeBlocks()
         self._returned: deque[tuple[int, np.ndarray]] = deque()  # a tensor may die in any thread, within any call
-        self.held_bytes = 0
+        self._size_of = class_bytes if varies else block_bytes
+        self.varies, self.held_bytes, self.used_bytes, self.most_used = varies, 0, 0, 0
 
     def empty(
         self, *shape: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None
     ) -> torch.Tensor:
         """Return an uninitialised row-major tensor, page-aligned when it is large; device: there is one, the CPU."""
         nbytes = math.prod(shape) * dtype.itemsize
-        size = block_bytes(nbytes)
+        size = self._size_of(nbytes)
         if size == 0:
             return torch.empty(shape, dtype=dtype)
         self._collect()
         block = self._free.take(size) or self._new_block(size)
+        self.used_bytes += block[0]
+        self.most_used = max(self.most_used, self.used_bytes)
         array = block[1][:nbytes].view()
         # torch holds `array` until its storage dies; the callback then gives the block back.
         weakref.finalize(array, self._returned.append, block).atexit = False
@@ -121,10 +139,14 @@ class BufferPool:
 
     def _collect(self) -> None:
         while self._returned:
-            self._free.put(*self._returned.popleft())
+            size, memory = self._returned.popleft()
+            self.used_bytes -= size
+            self._free.put(size, memory)
 
     def _new_block(self, size: int) -> tuple[int, np.ndarray]:
         self.held_bytes += size - self._free.make_room(size)
+        if self.varies and self.held_bytes > MOST_HELD * max(self.most_used, self.used_bytes + size):
+            self.held_bytes -= self._free.clear()
         raw = np.empty(size + PAGE, np.uint8)
         start = -raw.ctypes.data % PAGE
         return size, raw[start : start + size]
@@ -156,6 +178,6 @@ class DevicePool:
         torch.cuda.empty_cache()
 
 
-def make_pool(device: torch.device) -> BufferPool | DevicePool:
-    """Return the pool of a device."""
-    return BufferPool() if device.type == "cpu" else DevicePool(device)
+def make_pool(device: torch.device, varies: bool = False) -> BufferPool | DevicePool:
+    """Return the pool of a device; varies: see BufferPool."""
+    return BufferPool(varies) if device.type == "cpu" else DevicePool(device)

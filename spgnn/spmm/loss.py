@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from ..errors import ShapeError
 from .autograd import may_be_overwritten
 from .backward import first_order
 from .kernels.backend import kernels_of
@@ -41,17 +42,41 @@ class SoftmaxCrossEntropy(torch.autograd.Function):
         return (G_nC if is_one else G_nC * G.to(G_nC.dtype)), None, None, None, None, None
 
 
-def cross_entropy(Z_nC, y_n, count: int, pool, threads: int = 0, overwrite: bool = True) -> torch.Tensor:
+def cross_entropy(
+    Z_nC, y_n, count: int, pool, threads: int = 0, overwrite: bool = True, weight_n: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return this rank's part of the mean softmax cross-entropy; rows with y = -1 do not count.
 
     With overwrite its gradient is written over Z if no backward reads Z.
+    Args: weight_n  (n,), a factor of the loss of each row: the sum of weight_i loss_i, divided by count. None: 1.
     """
+    if weight_n is not None:
+        _check_weights(weight_n, len(Z_nC))
+        rows_t = torch.nonzero(y_n >= 0).ravel()
+        Z_tC, y_t = Z_nC.index_select(0, rows_t).to(sum_dtype(Z_nC.dtype)), y_n.index_select(0, rows_t)
+        loss_t = torch.nn.functional.cross_entropy(Z_tC, y_t, reduction="none")
+        return (loss_t.double() * weight_n.index_select(0, rows_t)).sum() / max(count, 1)
     in_place = overwrite and may_be_overwritten(Z_nC) and Z_nC.dtype == sum_dtype(Z_nC.dtype) and Z_nC.is_contiguous()
     return SoftmaxCrossEntropy.apply(Z_nC.to(sum_dtype(Z_nC.dtype)), y_n, count, pool, threads, in_place)
 
 
-def binary_cross_entropy(Z_nC, Y_nC, rows_m, count: int) -> torch.Tensor:
-    """Return this rank's part of the mean over count rows and C classes of the logistic loss; rows by index, each once."""
+def binary_cross_entropy(Z_nC, Y_nC, rows_m, count: int, weight_m: torch.Tensor | None = None) -> torch.Tensor:
+    """Return this rank's part of the mean over count rows and C classes of the logistic loss; rows by index, each once.
+
+    Args: weight_m  (m,), a factor of the loss of each row of rows_m; None: 1.
+    """
     Z, Y = Z_nC.index_select(0, rows_m).to(sum_dtype(Z_nC.dtype)), Y_nC.index_select(0, rows_m)
+    if weight_m is not None:
+        _check_weights(weight_m, len(rows_m))
+        loss_mC = torch.nn.functional.binary_cross_entropy_with_logits(Z, Y.to(Z.dtype), reduction="none")
+        return (loss_mC.double().sum(1) * weight_m).sum() / max(count * Z_nC.shape[1], 1)
     total = torch.nn.functional.binary_cross_entropy_with_logits(Z, Y, reduction="sum")
     return total.double() / max(count * Z_nC.shape[1], 1)
+
+
+def _check_weights(weight_n: torch.Tensor, rows: int) -> None:
+    """Raise ShapeError unless there is a weight for each row."""
+    if tuple(weight_n.shape) != (rows,):
+        raise ShapeError(
+            f"the weights of a loss have shape {tuple(weight_n.shape)}; expected one for each row, ({rows},)"
+        )

@@ -10,6 +10,7 @@ _HOME = {
     "DistSpMM": "operator",
     "SpMM": "protocol",
     "LayerView": "view",
+    "FeatureRows": "feature_rows",
     "SubgraphOperators": "subgraph",
     "SubgraphSpMM": "subgraph",
     "SparseRows": "features",

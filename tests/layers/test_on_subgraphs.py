@@ -162,6 +162,21 @@ def test_the_layers_that_multiply_are_as_many_as_the_blocks():
     assert block_hops(Stack(MLP(6, 5), GCN(5, 5), Custom(5, 5), MLP(5, 3)), 2) == (0, 1, 1, 0)
 
 
+@pytest.mark.parametrize("jump", ["cat", "max"])
+def test_jumping_knowledge_on_blocks_joins_the_rows_of_the_same_nodes(jump):
+    graph = random_graph(use="directed", weighted=True)
+    node_m, matrices = blocks(graph, 3)
+    A1, A2, A3 = (torch.from_numpy(of["gcn"]) for of in matrices)
+    A = SubgraphOperators(subgraph_of(graph, node_m, matrices), BufferPool(), torch.float64)
+    X = torch.from_numpy(graph.X[node_m]).double()
+    model = Stack(GCN(6, 4), GCN(4, 4), GCN(8 if jump == "cat" else 4, 3), jump=jump).double().eval()
+    H1 = A1 @ X @ model.layers[0].W_FC + model.layers[0].b_C
+    H2 = A2 @ H1 @ model.layers[1].W_FC + model.layers[1].b_C
+    H = torch.cat([H1[: len(H2)], H2], 1) if jump == "cat" else torch.maximum(H1[: len(H2)], H2)
+    Z = A3 @ H @ model.layers[2].W_FC + model.layers[2].b_C
+    assert len(H1) > len(H2) > len(Z) and relative(model(A, X).detach().numpy(), Z.detach().numpy()) <= 1e-12
+
+
 class Twice(Custom):
     def forward(self, A, H):
         return A @ (A @ (H @ self.W))

@@ -159,12 +159,13 @@ def test_close_sizes_share_blocks_where_sizes_change():
 
 
 def test_more_than_a_bound_goes_back_where_sizes_change():
-    pool = BufferPool(varies=True)
-    for rows in (100, 210, 430, 870, 1750):  # each too small for the next, and too large for the one before
-        for _ in range(2):
-            pool.empty(rows, 1024)
-    for rows in (1750, 870, 430, 210, 100):
-        pool.empty(rows, 1024)
-    assert pool.held_bytes <= MOST_HELD * pool.most_used
-    pool.trim()
-    assert pool.held_bytes == 0 == pool.used_bytes
+    for varies in (True, False):
+        pool = BufferPool(varies)
+        for count in (1, 3, 9, 27, 81):  # as many bytes, in blocks too small for what came before
+            live = [pool.empty(8100 // count, 1024) for _ in range(count)]
+            del live
+            if varies:
+                assert pool.held_bytes <= MOST_HELD * pool.most_used
+        assert varies == (pool.held_bytes < 4 * pool.most_used)
+        pool.trim()
+        assert pool.held_bytes == 0 == pool.used_bytes

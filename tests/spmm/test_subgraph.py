@@ -99,3 +99,22 @@ def test_what_columns_returns_may_be_written_to():
     H = torch.ones(25, 6, dtype=torch.float64)
     A.columns(H).zero_()
     assert (H == 1).all()
+
+
+def test_a_layer_takes_the_operator_that_another_made():
+    graph = random_graph()
+    A = SubgraphOperators(subgraph_of(graph, *induced(graph)), BufferPool(), torch.float64)
+    assert A.at(1, operator="row").operator.A is A.at(3, operator="row").operator.A is not A.at(1).operator.A
+
+
+def test_of_equal_entries_the_one_of_the_smallest_original_id_has_the_gradient():
+    graph = random_graph()
+    node_m, matrices = induced(graph)
+    A = SubgraphOperators(subgraph_of(graph, node_m, matrices), BufferPool(), torch.float64, operator="loops")
+    H = torch.ones(25, 1, dtype=torch.float64, requires_grad=True)
+    A.maximum(H).sum().backward()
+    expected = np.zeros(25)
+    for row in matrices[0]["loops"]:
+        read = np.flatnonzero(row)
+        expected[read[np.argmin(node_m[read])]] += 1
+    assert (H.grad[:, 0].numpy() == expected).all()

@@ -63,9 +63,12 @@ setup(
         ),
         Pybind11Extension(
             "spgnn.samplers._samplers",
-            [f"spgnn/samplers/{name}.cpp" for name in ("samplers", "draws", "induce", "operators")],
+            [f"spgnn/samplers/{name}.cpp" for name in ("samplers", "draws", "induce", "operators", "frontier")],
             depends=["spgnn/partition/arrays.h"]
-            + [f"spgnn/samplers/{name}.h" for name in ("samplers", "rng", "alias", "induce")],
+            + [
+                f"spgnn/samplers/{name}.h"
+                for name in ("samplers", "rng", "alias", "induce", "workspaces", "probe", "frontier", "classes")
+            ],
             cxx_std=17,
             # The same draws on every machine: no fused multiply-add.
             extra_compile_args=["-O3", "-Wall", "-Wno-psabi", "-ffp-contract=off", *COUNT_BITS],

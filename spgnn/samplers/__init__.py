@@ -3,6 +3,7 @@
 Subgraph number i is a function of the graph, the options, the seed and i alone, whoever draws it.
 """
 
+from .frontier import Frontier, Trace
 from .graph_arrays import GraphArrays, graph_arrays
 from .induced import InducedSampler, induce
 from .maker import Maker
@@ -19,6 +20,7 @@ __all__ = [
     "Coefficients",
     "Csr",
     "Edge",
+    "Frontier",
     "GraphArrays",
     "InducedSampler",
     "Maker",
@@ -30,6 +32,7 @@ __all__ = [
     "SamplerKind",
     "SamplerPool",
     "Subgraph",
+    "Trace",
     "UserSampler",
     "Walk",
     "Whole",

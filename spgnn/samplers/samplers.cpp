@@ -7,4 +7,5 @@ PYBIND11_MODULE(_samplers, m) {
     spgnn::define_draws(m);
     spgnn::define_induce(m);
     spgnn::define_operators(m);
+    spgnn::define_frontier(m);
 }

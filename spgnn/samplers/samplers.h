@@ -37,5 +37,6 @@ struct Weights {
 void define_induce(py::module_& m);
 void define_operators(py::module_& m);
 void define_draws(py::module_& m);
+void define_frontier(py::module_& m);
 
 }  // namespace spgnn

@@ -1,0 +1,162 @@
+// Frontier sampling, Algorithm 2 of Zeng et al. 2021, on the Dashboard or on degree classes.
+
+#include "frontier.h"
+
+#include "classes.h"
+#include "samplers.h"
+#include "workspaces.h"
+
+namespace spgnn {
+
+constexpr int AHEAD = 8;  // steps between a pin and the prefetch of the degree of the node that will follow it
+
+constexpr uint64_t PROBES = uint64_t(1) << 32;  // added to the stream: the numbers of the probes
+
+// The memory of one draw.
+struct Walkers {
+    std::vector<uint64_t> chosen;  // a bit for each node: it is in the first frontier
+    std::vector<int32_t> node;     // of each slot
+    std::vector<int32_t> degrees;
+    std::vector<int64_t> next;  // of each slot: where in indices the neighbour is that replaces it
+    std::vector<int64_t> popped;
+    std::vector<int32_t> slot_trace, node_trace;
+    Dashboard dashboard;
+    Classes classes;
+};
+
+class Frontier {
+  public:
+    Frontier(Array<int64_t> indptr, Array<int32_t> indices, int64_t budget, int64_t frontier, double eta, bool on_board,
+             int isa)
+        : indptr(indptr), indices(indices), budget(budget), frontier(frontier), eta(eta), on_board(on_board) {
+        check_csr(indptr, indices, indptr.size() - 1);
+        check(0 < frontier && frontier < indptr.size() && frontier <= budget, "frontier must be 1 to N and <= budget");
+        check(eta > 1 && eta <= 1e6, "eta must be above 1");
+        check(isa >= -1 && isa <= best_probe(), "this processor lacks that instruction set");
+        this->isa = isa < 0 ? best_probe() : isa;
+    }
+
+    // (b,) the first frontier, then the popped nodes; repeated nodes are repeated.
+    py::array_t<int64_t> draw(uint64_t seed, uint64_t stream, uint64_t index) {
+        auto w = workspaces.take();
+        {
+            const py::gil_scoped_release unlocked;
+            run(*w, seed, stream, index, false);
+        }
+        auto out = array_of(w->popped);
+        workspaces.give(std::move(w));
+        return out;
+    }
+
+    // The first frontier (M,), the slot and the new node of each step, clean-ups and the capacity of the board.
+    py::dict trace(uint64_t seed, uint64_t stream, uint64_t index) {
+        auto w = workspaces.take();
+        {
+            const py::gil_scoped_release unlocked;
+            run(*w, seed, stream, index, true);
+        }
+        py::dict out;
+        out["start"] = py::array_t<int64_t>(frontier, w->popped.data());
+        out["slot"] = array_of(w->slot_trace);
+        out["node"] = array_of(w->node_trace);
+        out["cleanups"] = on_board ? w->dashboard.cleanups : 0;
+        out["capacity"] = on_board ? w->dashboard.capacity : 0;
+        workspaces.give(std::move(w));
+        return out;
+    }
+
+  private:
+    void run(Walkers& w, uint64_t seed, uint64_t stream, uint64_t index, bool is_traced) const {
+        Rng rng(seed, stream, index);
+        w.popped.clear();
+        w.popped.reserve(size_t(budget));
+        w.slot_trace.clear();
+        w.node_trace.clear();
+        choose_start(w, rng);
+        if (on_board) {
+            w.dashboard.begin(w.degrees, eta, isa, seed, stream + PROBES, index);
+            walk(w, w.dashboard, rng, is_traced);
+        } else {
+            w.classes.begin(w.degrees);
+            walk(w, w.classes, rng, is_traced);
+        }
+    }
+
+    // Alg. 2, lines 1 and 2: M distinct nodes, every set as likely (Floyd; Bentley & Floyd 1987).
+    void choose_start(Walkers& w, Rng& rng) const {
+        const uint32_t N = uint32_t(indptr.size() - 1);
+        w.chosen.resize(N / 64 + 1);
+        w.node.resize(size_t(frontier));
+        w.degrees.resize(size_t(frontier));
+        w.next.resize(size_t(frontier));
+        for (int64_t slot = 0; slot < frontier; ++slot) {
+            const uint32_t last = N - uint32_t(frontier) + uint32_t(slot);
+            uint32_t v = rng.below(last + 1);
+            if (w.chosen[v / 64] >> (v % 64) & 1) v = last;
+            w.chosen[v / 64] |= uint64_t(1) << (v % 64);
+            w.popped.push_back(v);
+            __builtin_prefetch(indptr.data() + v);
+        }
+        for (const int64_t v : w.popped) w.chosen[size_t(v) / 64] = 0;
+        for (int64_t slot = 0; slot < frontier; ++slot) {
+            w.degrees[slot] = enter(w, rng, int32_t(slot), int32_t(w.popped[slot]));
+            __builtin_prefetch(indices.data() + w.next[slot]);
+        }
+        for (int64_t slot = 0; slot < frontier; ++slot)
+            if (w.degrees[slot]) __builtin_prefetch(indptr.data() + indices.data()[w.next[slot]]);
+    }
+
+    // Puts node v into a slot and returns its degree. The neighbour that will replace it (Alg. 2, line 5) is drawn now:
+    // it depends on nothing that happens before the pop, and its memory can be fetched meanwhile.
+    int32_t enter(Walkers& w, Rng& rng, int32_t slot, int32_t v) const {
+        const int64_t begin = indptr.data()[v];
+        const int32_t degree = int32_t(indptr.data()[v + 1] - begin);
+        w.node[slot] = v;
+        w.next[slot] = degree ? begin + rng.below(uint32_t(degree)) : 0;
+        return degree;
+    }
+
+    template <class Structure>
+    void walk(Walkers& w, Structure& structure, Rng& rng, bool is_traced) const {
+        const int64_t *p = indptr.data(), steps = budget - frontier;
+        const int32_t* j = indices.data();
+        int64_t recent[AHEAD];
+        std::fill_n(recent, AHEAD, -1);
+        for (int64_t step = 0; step < steps; ++step) {
+            const int32_t slot = structure.pop(rng);  // line 4
+            if (slot < 0) break;                      // no node of the frontier has neighbours (directed graphs)
+            // Line 7. Alg. 3 of the paper adds the new node instead, and empties V before the loop: another
+            // distribution, in which the first frontier may be missing.
+            w.popped.push_back(w.node[slot]);
+            const int32_t fresh = j[w.next[slot]];  // line 5
+            const int32_t degree = enter(w, rng, slot, fresh);
+            __builtin_prefetch(j + w.next[slot]);
+            structure.push(slot, degree);  // line 6
+            int64_t& earlier = recent[step % AHEAD];
+            if (earlier >= 0) __builtin_prefetch(p + j[earlier]);
+            earlier = degree ? w.next[slot] : -1;
+            if (is_traced) {
+                w.slot_trace.push_back(slot);
+                w.node_trace.push_back(fresh);
+            }
+        }
+    }
+
+    const Array<int64_t> indptr;
+    const Array<int32_t> indices;
+    const int64_t budget, frontier;
+    const double eta;
+    const bool on_board;
+    int isa;
+    Workspaces<Walkers> workspaces;
+};
+
+void define_frontier(py::module_& m) {
+    py::class_<Frontier>(m, "Frontier", "Algorithm 2 of Zeng et al. 2021")
+        .def(py::init<Array<int64_t>, Array<int32_t>, int64_t, int64_t, double, bool, int>())
+        .def("draw", &Frontier::draw)
+        .def("trace", &Frontier::trace);
+    m.def("best_probe", &best_probe, "0: baseline, 1: AVX2, 2: AVX-512");
+}
+
+}  // namespace spgnn

@@ -1,0 +1,242 @@
+"""The frontier sampler draws as Algorithm 2 does, on the Dashboard and on degree classes.
+
+Each statistic has a wrong sampler beside it, which must fail it: a test that cannot fail holds nothing.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from graphs import random_graph
+from scipy.stats import chisquare, norm
+from small_graphs import with_hub
+
+from spgnn.errors import UsageError
+from spgnn.graph import graph_from_coo
+from spgnn.samplers import _samplers
+from spgnn.samplers.frontier import Frontier
+from spgnn.samplers.frontier_reference import algorithm_2, algorithm_2_numpy
+
+RIGHT, WRONG = 1e-4, 1e-9
+
+
+def clique_with_pendants(clique=40, pendants=160):
+    """A frontier that starts on pendants, of degree 1, moves on to nodes of degree 43: the board grows."""
+    a, b = np.triu_indices(clique, 1)
+    pendant = np.arange(clique, clique + pendants)
+    return graph_from_coo(np.r_[a, pendant], np.r_[b, pendant % clique], clique + pendants).with_edges("undirected")
+
+
+GRAPHS = {
+    "undirected": random_graph(use="undirected", seed=1),
+    "directed": random_graph(),  # with nodes that read no other, an isolated one and self-loops
+    "hub": with_hub(100),
+    "hub-directed": with_hub(100, use="directed"),
+    "pendants": clique_with_pendants(),
+}
+STRUCTURES = ["dashboard", "classes"]
+
+
+def degrees_of(graph):
+    return np.diff(graph.A.indptr)
+
+
+def traces_of(sampler, count, seed=0):
+    """(R, M) first frontiers, (R, steps) slots and new nodes, -1 after an early end."""
+    M, steps = sampler._options[1], sampler._options[0] - sampler._options[1]
+    start_RM = np.empty((count, M), int)
+    slot_Rs, node_Rs = (np.full((count, steps), -1) for _ in range(2))
+    for index in range(count):
+        trace = sampler.trace(seed, index)
+        start_RM[index] = trace.start_M
+        slot_Rs[index, : len(trace.slot_s)], node_Rs[index, : len(trace.node_s)] = trace.slot_s, trace.node_s
+    return start_RM, slot_Rs, node_Rs
+
+
+def wrong_traces(graph, M, steps, count, seed=0):
+    """A sampler that pops any slot with neighbours, whatever the degree, and prefers neighbours of low id."""
+    rng, degree_N, A = np.random.default_rng(seed), degrees_of(graph), graph.A
+    start_RM = np.array([rng.choice(graph.n_nodes, M, replace=False) for _ in range(count)])
+    slot_Rs, node_Rs = (np.full((count, steps), -1) for _ in range(2))
+    for FS_M, slots, nodes in zip(start_RM.copy(), slot_Rs, node_Rs):
+        for step in range(steps):
+            if not degree_N[FS_M].any():
+                break
+            slots[step] = slot = rng.choice(np.flatnonzero(degree_N[FS_M]))
+            u = FS_M[slot]
+            nodes[step] = FS_M[slot] = A.indices[A.indptr[u] + rng.integers(degree_N[u]) * rng.integers(2)]
+    return start_RM, slot_Rs, node_Rs
+
+
+def replay(graph, traces, seed=0):
+    """Probability integral transforms of the pops under deg / sum of deg, slots in order of degree, and of the
+    neighbours under the uniform distribution: both uniform on [0, 1]."""
+    start_RM, slot_Rs, node_Rs = traces
+    rng, degree_N, A = np.random.default_rng(seed), degrees_of(graph), graph.A
+    FS_RM, rows = start_RM.copy(), np.arange(len(start_RM))
+    pops, neighbours = [], []
+    for slot_R, node_R in zip(slot_Rs.T, node_Rs.T):
+        goes_on = slot_R >= 0
+        weight_RM = degree_N[FS_RM]
+        assert not weight_RM[~goes_on].any(), "a frontier with neighbours ended early"
+        R, slot, node = rows[goes_on], slot_R[goes_on], node_R[goes_on]
+        by_degree = np.argsort(weight_RM[R], axis=1, kind="stable")
+        ends = np.cumsum(np.take_along_axis(weight_RM[R], by_degree, 1), axis=1)
+        end = ends[np.arange(len(R)), np.argmax(by_degree == slot[:, None], axis=1)]
+        u, degree = FS_RM[R, slot], weight_RM[R, slot]
+        assert (degree > 0).all(), "a node without neighbours was popped"
+        pops.append((end - degree * rng.random(len(R))) / ends[:, -1])
+        place = np.array([np.searchsorted(A.indices[A.indptr[v] : A.indptr[v + 1]], w) for v, w in zip(u, node)], int)
+        found = A.indices[np.minimum(A.indptr[u] + place, A.nnz - 1)]
+        assert (place < degree).all() and (found == node).all(), "a new node is no neighbour of the popped one"
+        neighbours.append((place + rng.random(len(R))) / degree)
+        FS_RM[R, slot] = node
+    return np.concatenate(pops), np.concatenate(neighbours)
+
+
+def p_uniform(values):
+    return chisquare(np.histogram(values, 20, (0, 1))[0]).pvalue
+
+
+def p_same(a, b):
+    """Two samples of draws have the same inclusion of every node and pair: the least p, times their number."""
+    (p, n), (q, m) = ((x.mean(0), len(x)) for x in (a, b))
+    pool = (n * p + m * q) / (n + m)
+    varies = (pool > 0) & (pool < 1)
+    z = np.abs(p - q)[varies] / np.sqrt(pool * (1 - pool) * (1 / n + 1 / m))[varies]
+    return min(1.0, 2 * norm.sf(z.max()) * varies.sum())
+
+
+def inclusion(draws, N):
+    """(R, N + pairs) whether a draw has a node, and two nodes that follow each other by id."""
+    has = np.zeros((len(draws), N), bool)
+    for row, nodes in zip(has, draws):
+        row[nodes] = True
+    return np.hstack([has, has & np.roll(has, 1, axis=1)])
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_pops_are_in_proportion_to_degree_and_neighbours_uniform(name, structure):
+    graph = GRAPHS[name]
+    M = 50 if name == "pendants" else 12
+    sampler = Frontier(graph, budget=M + 80, frontier=M, eta=1.5, structure=structure)
+    pops, neighbours = replay(graph, traces_of(sampler, 120))
+    assert p_uniform(pops) > RIGHT and p_uniform(neighbours) > RIGHT
+
+
+@pytest.mark.parametrize("name", ["undirected", "hub", "pendants"])
+def test_a_sampler_that_ignores_degrees_is_found(name):
+    pops, neighbours = replay(GRAPHS[name], wrong_traces(GRAPHS[name], 12, 80, 120))
+    assert p_uniform(pops) < WRONG and p_uniform(neighbours) < WRONG
+
+
+def test_first_frontiers_are_uniform_sets():
+    graph = random_graph(n=7, edges=20)
+    sampler = Frontier(graph, budget=3, frontier=3)
+    drawn = [tuple(sorted(sampler.draw(0, index))) for index in range(3500)]
+    counts = np.unique(np.array(drawn), axis=0, return_counts=True)[1]
+    assert all(len(set(nodes)) == 3 for nodes in drawn) and len(counts) == 35 and chisquare(counts).pvalue > RIGHT
+
+
+@pytest.fixture(scope="module")
+def plain():
+    graph, rng = GRAPHS["hub"], np.random.default_rng(5)
+    return inclusion([algorithm_2(graph.A.indptr, graph.A.indices, 20, 6, rng) for _ in range(1200)], 100)
+
+
+@pytest.mark.slow
+def test_nodes_are_as_often_in_a_draw_as_with_algorithm_2(plain):
+    graph = GRAPHS["hub"]
+    draws = {}
+    for structure in STRUCTURES:
+        sampler = Frontier(graph, budget=20, frontier=6, structure=structure)
+        draws[structure] = inclusion([sampler.draw(3, index) for index in range(6000)], 100)
+        assert p_same(draws[structure], plain) > RIGHT
+    assert p_same(draws["dashboard"], draws["classes"]) > RIGHT
+    rng = np.random.default_rng(6)
+    numpy_draws = [algorithm_2_numpy(graph.A.indptr, graph.A.indices, 20, 6, rng) for _ in range(1200)]
+    assert p_same(inclusion(numpy_draws, 100), plain) > RIGHT
+
+
+@pytest.mark.slow
+def test_algorithm_3_has_another_distribution(plain):
+    sampler = Frontier(GRAPHS["hub"], budget=20, frontier=6)
+    assert p_same(inclusion([sampler.trace(3, index).node_s for index in range(1200)], 100), plain) < WRONG
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_no_instruction_set_changes_a_draw(name):
+    graph = GRAPHS[name]
+    sampler = Frontier(graph, budget=600, frontier=20, eta=1.1, structure="dashboard")
+    for index in range(3):
+        first = sampler.trace(1, index, isa=0)
+        for isa in range(1, _samplers.best_probe() + 1):
+            other = sampler.trace(1, index, isa=isa)
+            assert (first.slot_s == other.slot_s).all() and (first.node_s == other.node_s).all()
+            assert (first.cleanups, first.capacity) == (other.cleanups, other.capacity)
+
+
+def test_the_board_is_cleaned_up_and_grows():
+    sampler = Frontier(GRAPHS["pendants"], budget=2000, frontier=50, eta=1.5, structure="dashboard")
+    trace = sampler.trace(0, 0)
+    assert trace.cleanups > 10 and trace.capacity > 256
+    roomy = Frontier(GRAPHS["pendants"], budget=2000, frontier=50, eta=1000, structure="dashboard").trace(0, 0)
+    assert roomy.cleanups < trace.cleanups / 4
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_a_draw_is_the_first_frontier_and_the_popped_nodes(structure):
+    sampler = Frontier(GRAPHS["hub"], budget=50, frontier=10, structure=structure)
+    trace, FS = sampler.trace(2, 3), []
+    popped, FS = [], list(trace.start_M)
+    for slot, node in zip(trace.slot_s, trace.node_s):
+        popped.append(FS[slot])
+        FS[slot] = node
+    assert sampler.draw(2, 3).tolist() == [*trace.start_M, *popped]
+    assert sampler.nodes(2, 3).tolist() == sorted({*trace.start_M, *popped})
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_a_frontier_without_neighbours_ends_the_draw(structure):
+    chain = graph_from_coo([0, 1, 2], [1, 2, 3], 6).with_edges("directed")  # 3, 4 and 5 read no node
+    sampler = Frontier(chain, budget=100, frontier=6, structure=structure)
+    trace = sampler.trace(0, 0)
+    assert len(trace.slot_s) == 3 + 2 + 1
+    assert sorted(set(sampler.draw(0, 0))) == [0, 1, 2, 3, 4, 5]
+    edgeless = graph_from_coo([], [], 5)
+    assert sorted(Frontier(edgeless, budget=9, frontier=5, structure=structure).draw(0, 0)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_draws_depend_on_seed_and_index_and_not_on_threads_or_weights(structure):
+    weighted = random_graph(weighted=True, use="undirected", seed=3)
+    weightless = graph_from_coo(*weighted.A.nonzero(), weighted.n_nodes).with_edges("directed")
+    sampler, other = (
+        Frontier(g, budget=60, frontier=8, structure=structure) for g in (weighted.with_edges("undirected"), weightless)
+    )
+    drawn = [sampler.draw(0, index) for index in range(64)]
+    assert len({nodes.tobytes() for nodes in drawn}) == 64
+    assert sampler.draw(1, 0).tobytes() != drawn[0].tobytes()
+    assert all((other.draw(0, index) == nodes).all() for index, nodes in enumerate(drawn))
+    for threads in (2, 4):
+        with ThreadPoolExecutor(threads) as pool:
+            for nodes, again in zip(drawn, pool.map(lambda index: sampler.draw(0, index), range(64))):
+                assert (nodes == again).all()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"frontier": 41, "budget": 50}, "frontier = 41; .* has 40 nodes"),
+        ({"frontier": 10, "budget": 9}, "frontier = 10 with budget = 9; expected a budget"),
+        ({"frontier": 0, "budget": 9}, "frontier = 0; expected an integer of 1 or more"),
+        ({"frontier": 5, "budget": 9.5}, "budget = 9.5"),
+        ({"frontier": 5, "budget": 9, "eta": 1}, "eta = 1; expected a number above 1"),
+        ({"frontier": 5, "budget": 9, "eta": float("nan")}, "eta = nan"),
+        ({"frontier": 5, "budget": 9, "structure": "class"}, "structure = 'class' is not known; did you mean"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        Frontier(random_graph(), **options)

@@ -63,11 +63,25 @@ setup(
         ),
         Pybind11Extension(
             "spgnn.samplers._samplers",
-            [f"spgnn/samplers/{name}.cpp" for name in ("samplers", "draws", "induce", "operators", "frontier")],
+            [
+                f"spgnn/samplers/{name}.cpp"
+                for name in ("samplers", "draws", "induce", "operators", "frontier", "blocks", "shadow")
+            ],
             depends=["spgnn/partition/arrays.h"]
             + [
                 f"spgnn/samplers/{name}.h"
-                for name in ("samplers", "rng", "alias", "induce", "workspaces", "probe", "frontier", "classes")
+                for name in (
+                    "samplers",
+                    "rng",
+                    "alias",
+                    "induce",
+                    "workspaces",
+                    "probe",
+                    "frontier",
+                    "classes",
+                    "pick",
+                    "owned",
+                )
             ],
             cxx_std=17,
             # The same draws on every machine: no fused multiply-add.

@@ -7,12 +7,14 @@ from .frontier import Frontier, Trace
 from .graph_arrays import GraphArrays, graph_arrays
 from .induced import InducedSampler, induce
 from .maker import Maker
+from .neighbour import Labor, Neighbour, Shadow
 from .normalise import Coefficients, presample
 from .operators import operators
 from .pool import SamplerPool
 from .registry import SAMPLERS, SamplerKind, UserSampler, make_sampler, register, sampler
 from .sample import Csr, Operator, Pattern, Sample, Sampler, Subgraph
 from .static import Cluster, Edge, Node, Walk, Whole
+from .targets import Targets
 
 __all__ = [
     "SAMPLERS",
@@ -23,7 +25,9 @@ __all__ = [
     "Frontier",
     "GraphArrays",
     "InducedSampler",
+    "Labor",
     "Maker",
+    "Neighbour",
     "Node",
     "Operator",
     "Pattern",
@@ -31,7 +35,9 @@ __all__ = [
     "Sampler",
     "SamplerKind",
     "SamplerPool",
+    "Shadow",
     "Subgraph",
+    "Targets",
     "Trace",
     "UserSampler",
     "Walk",

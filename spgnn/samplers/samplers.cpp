@@ -8,4 +8,6 @@ PYBIND11_MODULE(_samplers, m) {
     spgnn::define_induce(m);
     spgnn::define_operators(m);
     spgnn::define_frontier(m);
+    spgnn::define_blocks(m);
+    spgnn::define_shadow(m);
 }

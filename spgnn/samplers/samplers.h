@@ -38,5 +38,7 @@ void define_induce(py::module_& m);
 void define_operators(py::module_& m);
 void define_draws(py::module_& m);
 void define_frontier(py::module_& m);
+void define_blocks(py::module_& m);
+void define_shadow(py::module_& m);
 
 }  // namespace spgnn

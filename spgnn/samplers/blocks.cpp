@@ -1,0 +1,222 @@
+// Blocks of the layers above a batch of targets: their sampled neighbours, the neighbours of those, and so on.
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+
+#include "owned.h"
+#include "pick.h"
+#include "samplers.h"
+#include "workspaces.h"
+
+namespace spgnn {
+
+// One block (n, m), its nonzeros by row.
+struct Block {
+    int64_t n, m;
+    Owned<int64_t> indptr, place;
+    Owned<int32_t> indices;
+    Owned<float> scale;
+    bool is_scaled = false;  // a row lacks some of its neighbours
+};
+
+struct Neighbourhood {
+    std::vector<int32_t> local;          // (N,) of each node: its row, NOBODY, or FOUND but not yet numbered
+    std::vector<int32_t> nodes;          // in the order of their rows: hop after hop, ascending within a hop
+    std::vector<int32_t> fresh, spare;   // of the next hop
+    std::vector<int64_t> hops;           // the first row of each hop
+    std::vector<int64_t> indptr, place;  // of the nonzeros of a block in the order of A; at least as long
+    std::vector<int32_t> column;         // their nodes, then their rows
+    std::vector<int64_t> at;             // where the next nonzero of each hop goes
+    std::vector<Block> blocks;           // the last layer first
+};
+
+constexpr int32_t NOBODY = -1, FOUND = -2;
+
+// Sorts by 11 bits at a time; all values are below `end`.
+static void sort_ids(std::vector<int32_t>& ids, std::vector<int32_t>& spare, int64_t end) {
+    if (ids.size() < 512) return std::sort(ids.begin(), ids.end());
+    spare.resize(ids.size());
+    for (int shift = 0; end >> shift; shift += 11) {
+        size_t at[2049] = {};
+        for (const int32_t id : ids) ++at[(id >> shift & 2047) + 1];
+        for (int k = 0; k < 2048; ++k) at[k + 1] += at[k];
+        for (const int32_t id : ids) spare[at[id >> shift & 2047]++] = id;
+        ids.swap(spare);
+    }
+}
+
+class Blocks {
+  public:
+    // fanouts: of each layer, the first layer first; is_poisson: LABOR instead of a fixed number of neighbours.
+    Blocks(Array<int64_t> indptr, Array<int32_t> indices, std::vector<int64_t> fanouts, bool is_poisson)
+        : indptr(indptr), indices(indices), fanouts(std::move(fanouts)), is_poisson(is_poisson) {
+        check_csr(indptr, indices, indptr.size() - 1);
+        for (const int64_t fanout : this->fanouts)
+            check(fanout == ALL || (fanout > 0 && fanout < (int64_t(1) << 31)), "a fan-out must be -1 or positive");
+    }
+
+    // The nodes of the first layer's inputs, and (n, m, indptr, indices, place, scale or None) of each block, the first
+    // layer first; targets ascending.
+    py::tuple draw(Array<int64_t> targets, uint64_t seed, uint64_t stream, uint64_t index) {
+        auto w = workspaces.take();
+        {
+            const py::gil_scoped_release unlocked;
+            run(*w, targets.data(), targets.size(), seed, stream, index);
+        }
+        py::array_t<int64_t> node(py::ssize_t(w->nodes.size()));
+        std::copy(w->nodes.begin(), w->nodes.end(), node.mutable_data());
+        py::list out;
+        for (auto block = w->blocks.rbegin(); block != w->blocks.rend(); ++block) {
+            py::object scale = py::none();
+            if (block->is_scaled) scale = block->scale.release();
+            out.append(py::make_tuple(block->n, block->m, block->indptr.release(), block->indices.release(),
+                                      block->place.release(), scale));
+        }
+        w->blocks.clear();
+        workspaces.give(std::move(w));
+        return py::make_tuple(node, out);
+    }
+
+  private:
+    void run(Neighbourhood& w, const int64_t* targets, int64_t count, uint64_t seed, uint64_t stream,
+             uint64_t index) const {
+        const int64_t N = indptr.size() - 1;
+        w.local.resize(size_t(N), NOBODY);
+        w.nodes.clear();
+        for (int64_t row = 0; row < count; ++row) {
+            const bool ascends = row ? targets[row] > targets[row - 1] : targets[row] >= 0;
+            check(ascends && targets[row] < N, "targets must be distinct nodes of the graph, ascending");
+            w.local[size_t(targets[row])] = int32_t(row);
+            w.nodes.push_back(int32_t(targets[row]));
+        }
+        w.hops.assign(1, 0);
+        w.blocks.clear();
+        if (is_poisson)
+            add_layers(w, Poisson(seed, stream, index));
+        else
+            add_layers(w, WithoutReplacement(seed, stream, index));
+        for (const int32_t v : w.nodes) w.local[size_t(v)] = NOBODY;
+    }
+
+    template <class Pick>
+    void add_layers(Neighbourhood& w, Pick pick) const {
+        for (auto fanout = fanouts.rbegin(); fanout != fanouts.rend(); ++fanout) {
+            Block block;
+            block.n = int64_t(w.nodes.size());
+            pick_neighbours(w, block, pick, *fanout);
+            w.hops.push_back(block.n);
+            sort_ids(w.fresh, w.spare, indptr.size() - 1);
+            for (const int32_t v : w.fresh) {
+                w.local[size_t(v)] = int32_t(w.nodes.size());
+                w.nodes.push_back(v);
+            }
+            block.m = int64_t(w.nodes.size());
+            number_columns(w, block);
+            w.blocks.push_back(std::move(block));
+        }
+    }
+
+    // The nonzeros of each row that are taken, and the nodes among them that no row has yet.
+    template <class Pick>
+    void pick_neighbours(Neighbourhood& w, Block& block, Pick& pick, int64_t fanout) const {
+        const int64_t *p = indptr.data(), n = block.n;
+        const int32_t* j = indices.data();
+        int64_t e = 0;
+        w.fresh.clear();
+        w.indptr.resize(size_t(n) + 1);
+        w.indptr[0] = 0;
+        for (int64_t row = 0; row < n; ++row) {
+            if (row + 16 < n) __builtin_prefetch(p + w.nodes[row + 16]);
+            if (row + 4 < n) __builtin_prefetch(j + p[w.nodes[row + 4]]);
+            const int64_t begin = p[w.nodes[row]];
+            const int32_t degree = int32_t(p[w.nodes[row] + 1] - begin);
+            if (int64_t(w.place.size()) < e + degree) {  // room for all, as LABOR may take them
+                w.place.resize(size_t(2 * (e + degree)));
+                w.column.resize(w.place.size());
+            }
+            int64_t* place = w.place.data();
+            int32_t* column = w.column.data();
+            pick(j + begin, degree, fanout, [&](int32_t k) {
+                place[e] = begin + k;
+                column[e++] = j[begin + k];
+            });
+            w.indptr[row + 1] = e;
+            block.is_scaled |= fanout != ALL && degree > fanout;
+        }
+        for (int64_t k = 0; k < e; ++k) {
+            const int32_t v = w.column[size_t(k)];
+            if (w.local[size_t(v)] != NOBODY) continue;
+            w.local[size_t(v)] = FOUND;
+            w.fresh.push_back(v);
+        }
+    }
+
+    // Numbers the columns by the rows of their nodes and orders each row: ascending ids are ascending rows within a
+    // hop, so that it only remains to put the hops one after the other.
+    void number_columns(Neighbourhood& w, Block& block) const {
+        const int64_t n = block.n, e = w.indptr[size_t(n)];
+        const int32_t later = int32_t(w.hops.size()) - 1;  // hops after that of the targets
+        const int64_t* starts = w.hops.data() + 1;
+        const auto hop_of = [&](int32_t column) {
+            int32_t hop = 0;
+            for (int32_t k = 0; k < later; ++k) hop += column >= starts[k];
+            return hop;
+        };
+        block.indptr = Owned<int64_t>(n + 1);
+        block.indices = Owned<int32_t>(e);
+        block.place = Owned<int64_t>(e);
+        std::copy_n(w.indptr.data(), n + 1, block.indptr.data.get());
+        int32_t *column = w.column.data(), *indices = block.indices.data.get();
+        int64_t *place = w.place.data(), *places = block.place.data.get();
+        w.at.resize(size_t(later) + 2);
+        int64_t* at = w.at.data();
+        for (int64_t row = 0; row < n; ++row) {
+            const int64_t begin = w.indptr[size_t(row)], end = w.indptr[size_t(row) + 1];
+            std::fill_n(at, later + 2, 0);
+            for (int64_t k = begin; k < end; ++k) ++at[hop_of(column[k] = w.local[size_t(column[k])]) + 1];
+            at[0] = begin;
+            for (int32_t hop = 0; hop < later; ++hop) at[hop + 1] += at[hop];
+            for (int64_t k = begin; k < end; ++k) {
+                const int64_t to = at[hop_of(column[k])]++;
+                indices[to] = column[k];
+                places[to] = place[k];
+            }
+        }
+        if (block.is_scaled) scale_rows(w, block);
+    }
+
+    // deg / drawn for each nonzero, or deg / fan-out with LABOR, whose number of neighbours is random: its expectation.
+    void scale_rows(const Neighbourhood& w, Block& block) const {
+        const int64_t* p = indptr.data();
+        const int64_t fanout = fanouts[fanouts.size() - w.blocks.size() - 1];
+        block.scale = Owned<float>(w.indptr[size_t(block.n)]);
+        for (int64_t row = 0; row < block.n; ++row) {
+            const int64_t degree = p[w.nodes[row] + 1] - p[w.nodes[row]];
+            const float scale = fanout == ALL || degree <= fanout ? 1.0f : float(double(degree) / double(fanout));
+            std::fill(block.scale.data.get() + w.indptr[row], block.scale.data.get() + w.indptr[row + 1], scale);
+        }
+    }
+
+    const Array<int64_t> indptr;
+    const Array<int32_t> indices;
+    const std::vector<int64_t> fanouts;
+    const bool is_poisson;
+    Workspaces<Neighbourhood> workspaces;
+};
+
+static py::array_t<uint64_t> node_numbers(uint64_t seed, uint64_t stream, uint64_t index, Array<int64_t> nodes) {
+    py::array_t<uint64_t> out(nodes.size());
+    const NodeNumbers number(seed, stream, index);
+    for (py::ssize_t k = 0; k < nodes.size(); ++k) out.mutable_data()[k] = number(nodes.data()[k]);
+    return out;
+}
+
+void define_blocks(py::module_& m) {
+    m.def("node_numbers", &node_numbers, "64 random bits for each node, a function of (seed, stream, index, node)");
+    py::class_<Blocks>(m, "Blocks", "sampled neighbours of targets, a block for each layer")
+        .def(py::init<Array<int64_t>, Array<int32_t>, std::vector<int64_t>, bool>())
+        .def("draw", &Blocks::draw);
+}
+
+}  // namespace spgnn

@@ -1,0 +1,138 @@
+"""Samplers that start from a batch of training nodes: their neighbours, layer after layer, or a subgraph of each.
+
+Shapes: N nodes, L layers, n_l output rows of layer l: n_L targets, n_0 input rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import UsageError, is_integer
+from ..graph import Graph
+from . import _samplers
+from .graph_arrays import GraphArrays, graph_arrays
+from .induced import DRAWS
+from .registry import register
+from .sample import Pattern, Sample
+from .targets import Targets
+
+
+class Neighbour:
+    """Draws min(deg, fanout) neighbours without replacement of each row, layer after layer, from a batch of targets.
+
+    Block l has shape (n_l, n_(l-1)); its rows are the first of its columns. Each layer draws anew for all of its rows.
+    scale_e is deg / drawn, by which a sum over the drawn neighbours estimates that over all. Weights of A have no
+    influence on the draw; deg counts the nonzeros of a row, and a self-loop is a neighbour like others.
+
+    Args:   train_N        (N,) bool, the nodes that train; None: those of the graph's first split that have a label.
+            fanout         of each layer, the first layer (input side) first, as DGL's NeighborSampler takes them; PyG's
+                           NeighborLoader takes them the other way round. "25,10" or (25, 10): 10 neighbours of each
+                           target, 25 of each of those. -1: all neighbours.
+            batch          targets of a draw, each once per epoch, see `Targets`.
+            class_balance  of an epoch's targets, see `Targets`.
+    Raises: UsageError for values out of range; GraphError without training nodes.
+    Source: GraphSAGE (Hamilton et al. 2017), Algorithm 2, without replacement.
+
+    Takes 4 N bytes for each thread that draws.
+    """
+
+    name = "neighbour"
+    rescales = False
+    _is_poisson = False
+
+    def __init__(
+        self,
+        graph: Graph | GraphArrays,
+        train_N: np.ndarray | None = None,
+        *,
+        fanout: str | Sequence[int] = (25, 10),
+        batch: int = 512,
+        class_balance: float = 0.0,
+    ):
+        self.graph, self.fanout = graph_arrays(graph), fanouts_of(fanout)
+        self.targets = Targets(graph, train_N, batch, class_balance, self.graph)
+        self.n_blocks, self.steps_per_epoch = len(self.fanout), self.targets.steps_per_epoch
+        indices = self.graph.indices.astype(np.int32, copy=False)
+        self._loop = _samplers.Blocks(self.graph.indptr, indices, list(self.fanout), self._is_poisson)
+
+    def sample(self, seed: int, index: int) -> Sample:
+        """Return the blocks of batch number index."""
+        node_m, blocks = self._loop.draw(self.targets.draw(seed, index), seed, DRAWS, index)
+        return Sample(node_m, tuple(Pattern((n, m), *arrays) for n, m, *arrays in blocks))
+
+
+class Labor(Neighbour):
+    """Draws each neighbour t of a row s where r_t < fanout / deg(s); r_t is one uniform number for each node of a step.
+
+    The rows of a batch thus draw the same neighbours where they can, and fewer input rows carry an estimate of the same
+    expectation: scale_e is the inverse of the probability, 1 where fanout >= deg. The number of neighbours of a row is
+    random, fanout in the mean. Shapes and options are those of `Neighbour`.
+
+    r_t is the same in all layers of a step, as DGL's LaborSampler has it with layer_dependency=True. The aggregate of
+    each layer is unbiased; a product of several layers is where no node occurs twice on a path between them.
+
+    Source: LABOR-0 (Balin & Catalyurek, Layer-neighbor sampling, 2023), section 3.2.
+    """
+
+    name = "labor"
+    _is_poisson = True
+
+
+class Shadow:
+    """Draws for each target a bounded subgraph of its own, induced; those of a batch are side by side in one pattern.
+
+    The nodes of a target's subgraph are the target, min(deg, fanout) neighbours of it, as many of each of those that
+    are new, and so on. A node may be in several subgraphs: node_m repeats it. root_t has the rows of the targets, and
+    layers of any depth compute on the one pattern (m, m). Weights of A have no influence on the draw.
+
+    Args:   fanout  of each hop, the farthest hop first: "10,5" draws 5 neighbours of a target, 10 of each of those.
+            others  as of `Neighbour`.
+    Raises: UsageError for values out of range; GraphError without training nodes.
+    Source: ShaDow (Zeng et al. 2021), section 3, k-hop samples.
+
+    Takes 4 N bytes for each thread that draws.
+    """
+
+    name, n_blocks, rescales = "shadow", 0, False
+
+    def __init__(
+        self,
+        graph: Graph | GraphArrays,
+        train_N: np.ndarray | None = None,
+        *,
+        fanout: str | Sequence[int] = (25, 10),
+        batch: int = 512,
+        class_balance: float = 0.0,
+    ):
+        self.graph, self.fanout = graph_arrays(graph), fanouts_of(fanout)
+        self.targets = Targets(graph, train_N, batch, class_balance, self.graph)
+        self.steps_per_epoch = self.targets.steps_per_epoch
+        indices = self.graph.indices.astype(np.int32, copy=False)
+        self._loop = _samplers.Shadow(self.graph.indptr, indices, list(self.fanout))
+
+    def sample(self, seed: int, index: int) -> Sample:
+        """Return the subgraphs of batch number index, in the order of their targets."""
+        targets = self.targets.draw(seed, index)
+        node_m, indptr, indices, place_e, root_t = self._loop.draw(targets, seed, DRAWS, index)
+        return Sample(node_m, (Pattern((len(node_m), len(node_m)), indptr, indices, place_e),), root_t)
+
+
+def fanouts_of(fanout: str | Sequence[int]) -> tuple[int, ...]:
+    """Return fan-outs as integers.
+
+    Raises: UsageError unless each is -1, for all neighbours, or 1 to 2^31 - 1.
+    """
+    expected = "expected neighbours of each layer, the first layer first, such as 25,10 (-1: all neighbours)"
+    try:
+        given = [int(part) for part in fanout.split(",")] if isinstance(fanout, str) else list(fanout)
+    except (TypeError, ValueError):
+        raise UsageError(f"fanout = {fanout!r}; {expected}") from None
+    if not given or not all(is_integer(f) and (f == -1 or 0 < f < 2**31) for f in given):
+        raise UsageError(f"fanout = {fanout!r}; {expected}")
+    return tuple(int(f) for f in given)
+
+
+for _kind in (Neighbour, Labor, Shadow):
+    register(_kind.name, _kind)

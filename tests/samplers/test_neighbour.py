@@ -1,0 +1,288 @@
+"""Neighbour, LABOR and ShaDow samplers: every set of neighbours as likely, estimates without bias, blocks of A.
+
+Each statistic has a wrong sampler beside it, which must fail it.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
+
+import numpy as np
+import pytest
+from graphs import random_graph
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from scipy.stats import chisquare
+from small_graphs import GRAPHS
+
+from spgnn.errors import GraphError, ShapeError, UsageError
+from spgnn.graph import graph_from_coo
+from spgnn.samplers import SAMPLERS, make_sampler
+from spgnn.samplers.neighbour import Labor, Neighbour, Shadow
+
+RIGHT, WRONG = 1e-4, 1e-9
+SAMPLERS_OF_TARGETS = [Neighbour, Labor, Shadow]
+
+
+def all_train(graph):
+    return np.ones(graph.n_nodes, bool)
+
+
+def star(degree):
+    """Node 0 reads nodes 1 to degree."""
+    return graph_from_coo(np.zeros(degree, int), np.arange(1, degree + 1), degree + 1).with_edges("directed")
+
+
+def only(node, graph):
+    return np.arange(graph.n_nodes) == node
+
+
+def check_pattern(graph, node_m, pattern):
+    """Rows and columns are nodes, nonzeros are those of A at their places, ascending in each row."""
+    n, m = pattern.shape
+    A = graph.A
+    assert pattern.indptr.dtype == np.int64 and pattern.indices.dtype == np.int32 and pattern.place_e.dtype == np.int64
+    assert len(pattern.indptr) == n + 1 and pattern.indptr[0] == 0 and n <= m
+    assert pattern.indptr[-1] == len(pattern.indices) == len(pattern.place_e)
+    row_e = np.repeat(np.arange(n), np.diff(pattern.indptr))
+    assert (A.indices[pattern.place_e] == node_m[pattern.indices]).all()
+    assert (A.indptr[node_m[row_e]] <= pattern.place_e).all() and (pattern.place_e < A.indptr[node_m[row_e] + 1]).all()
+    assert (np.diff(pattern.indices)[np.diff(row_e) == 0] > 0).all(), "columns must ascend"
+    return row_e
+
+
+@pytest.mark.parametrize("fanout", [(3, 2), (-1, 2), (1,), (70, 5, 2)], ids=str)
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("kind", [Neighbour, Labor])
+def test_blocks_are_parts_of_the_graph(kind, name, fanout):
+    graph = GRAPHS[name]
+    degree_N = np.diff(graph.A.indptr)
+    sampler = kind(graph, all_train(graph), fanout=fanout, batch=7)
+    for index in range(6):
+        sample = sampler.sample(0, index)
+        assert sample.root_t is None and len(sample.patterns) == sampler.n_blocks == len(fanout)
+        assert len(set(sample.node_m)) == len(sample.node_m) == sample.patterns[0].shape[1]
+        hops = [sample.patterns[-1].shape[0], *(pattern.shape[1] for pattern in reversed(sample.patterns))]
+        assert (sample.node_m[: hops[0]] == sampler.targets.draw(0, index)).all()
+        assert all((np.diff(hop) > 0).all() for hop in np.split(sample.node_m, hops))
+        for layer, (pattern, k) in enumerate(zip(sample.patterns, fanout)):
+            row_e = check_pattern(graph, sample.node_m, pattern)
+            n, m = pattern.shape
+            assert layer == 0 or m == sample.patterns[layer - 1].shape[0]
+            assert set(range(n, m)) <= set(pattern.indices), "an input that no row reads"
+            degree_n = degree_N[sample.node_m[:n]]
+            drawn_n = degree_n if k < 0 else np.minimum(degree_n, k)
+            scale_n = degree_n / np.maximum(drawn_n, 1)
+            if kind is Neighbour:
+                assert (np.bincount(row_e, minlength=n) == drawn_n).all()
+            if pattern.scale_e is None:
+                assert (degree_n == drawn_n).all()
+            else:
+                np.testing.assert_allclose(pattern.scale_e, scale_n[row_e].astype(np.float32), rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("kind", [Neighbour, Labor])
+def test_blocks_of_all_neighbours_are_scipys_submatrices(kind, name):
+    graph = GRAPHS[name]
+    sample = kind(graph, all_train(graph), fanout="-1,-1", batch=3).sample(0, 1)
+    for pattern in sample.patterns:
+        n, m = pattern.shape
+        expected = graph.A[sample.node_m[:n]][:, sample.node_m[:m]].tocsr()
+        expected.sort_indices()
+        assert (pattern.indptr == expected.indptr).all() and (pattern.indices == expected.indices).all()
+        assert (graph.A.data[pattern.place_e] == expected.data).all() and pattern.scale_e is None
+
+
+def p_of_subsets(drawn, degree, fanout):
+    """Pearson's p of the drawn sets against all sets of that size, each as likely."""
+    place = {nodes: k for k, nodes in enumerate(combinations(range(1, degree + 1), fanout))}
+    counts = np.zeros(len(place))
+    for nodes in drawn:
+        counts[place[tuple(sorted(nodes))]] += 1
+    return chisquare(counts).pvalue
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("degree, fanout", [(7, 3), (7, 5), (64, 1), (64, 2), (65, 64), (70, 2)])
+def test_every_set_of_neighbours_is_as_likely(degree, fanout):
+    graph = star(degree)
+    sampler = Neighbour(graph, only(0, graph), fanout=(fanout,), batch=1)
+    drawn = [sampler.sample(0, index).node_m[1:] for index in range(20_000)]
+    assert p_of_subsets(drawn, degree, fanout) > RIGHT
+
+
+def test_consecutive_neighbours_are_found_though_each_is_drawn_as_often():
+    rng = np.random.default_rng(0)
+    drawn = [(rng.integers(7) + np.arange(3)) % 7 + 1 for _ in range(3000)]
+    assert chisquare(np.bincount(np.concatenate(drawn))[1:]).pvalue > RIGHT
+    assert p_of_subsets(drawn, 7, 3) < WRONG
+
+
+def standard_errors(estimates, expected):
+    """How many standard errors the mean of estimates is away from what is expected, the largest of all entries."""
+    estimates = np.array(estimates)
+    error = estimates.std(0) / np.sqrt(len(estimates))
+    away = np.abs(estimates.mean(0) - expected)
+    return np.max(np.divide(away, error, out=np.where(away > 1e-9, np.inf, 0.0), where=error > 1e-12))
+
+
+def aggregate(sample, x_N, is_scaled=True):
+    pattern = sample.patterns[0]
+    scale_e = pattern.scale_e if is_scaled and pattern.scale_e is not None else np.ones(len(pattern.indices))
+    product_e = np.r_[scale_e * x_N[sample.node_m[pattern.indices]], 0.0]
+    return np.add.reduceat(product_e, pattern.indptr[:-1]) * (np.diff(pattern.indptr) > 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Neighbour, Labor])
+def test_the_scaled_sum_over_drawn_neighbours_is_unbiased(kind):
+    graph = random_graph(n=60, edges=600, seed=3, use="undirected")
+    x_N = np.random.default_rng(0).random(60) + 1
+    pattern = graph.A.copy()
+    pattern.data = np.ones_like(pattern.data)
+    sampler = kind(graph, all_train(graph), fanout=(4,), batch=60)  # one batch is the whole epoch
+    samples = [sampler.sample(0, index) for index in range(3000)]
+    assert standard_errors([aggregate(s, x_N) for s in samples], pattern @ x_N) < 4.5
+    assert standard_errors([aggregate(s, x_N, is_scaled=False) for s in samples], pattern @ x_N) > 20
+
+
+@pytest.mark.slow
+def test_labor_takes_each_neighbour_with_fanout_over_degree():
+    graph = star(30)
+    sampler = Labor(graph, only(0, graph), fanout=(7,), batch=1)
+    draws = 6000
+    taken = np.zeros((draws, 31))
+    for index in range(draws):
+        taken[index, sampler.sample(0, index).node_m[1:]] = 1
+    assert standard_errors(taken[:, 1:], 7 / 30) < 4.5
+    pairs = (taken[:, 1:] * np.roll(taken[:, 1:], 1, axis=1)).mean(0)  # independent: p^2
+    assert np.abs(pairs - (7 / 30) ** 2).max() < 4.5 * 7 / 30 / np.sqrt(draws)
+    assert standard_errors(taken[:, 1:], 6 / 30) > 6
+
+
+def test_rows_of_labor_share_their_neighbours():
+    rows, columns = np.divmod(np.arange(5 * 40), 40)
+    graph = graph_from_coo(rows, columns + 5, 45).with_edges("directed")  # 5 rows with the same 40 neighbours
+    train_N = np.arange(45) < 5
+    inputs = {}
+    for kind in (Neighbour, Labor):
+        sampler = kind(graph, train_N, fanout=(10,), batch=5)
+        inputs[kind] = np.mean([len(sampler.sample(0, index).node_m) - 5 for index in range(100)])
+    assert inputs[Labor] == pytest.approx(10, rel=0.1) and inputs[Neighbour] > 25
+    pattern = Labor(graph, train_N, fanout=(10,), batch=5).sample(0, 0).patterns[0]
+    assert (pattern.indices.reshape(5, -1) == pattern.indices[: len(pattern.indices) // 5]).all()
+
+
+def neighbourhood(A, target, hops):
+    """All nodes within some hops, as a loop over sets finds them."""
+    found = edge = {target}
+    for _ in range(hops):
+        edge = {int(v) for u in edge for v in A.indices[A.indptr[u] : A.indptr[u + 1]]} - found
+        found = found | edge
+    return np.array(sorted(found))
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_shadow_of_all_neighbours_is_the_induced_neighbourhood_of_each_target(name):
+    graph = GRAPHS[name]
+    sampler = Shadow(graph, all_train(graph), fanout=(-1, -1), batch=4)
+    assert sampler.n_blocks == 0
+    targets, sample = sampler.targets.draw(1, 0), sampler.sample(1, 0)
+    check_pattern(graph, sample.node_m, sample.patterns[0])
+    assert (sample.node_m[sample.root_t] == targets).all()
+    start = 0
+    for target, root in zip(targets, sample.root_t):
+        nodes = neighbourhood(graph.A, target, 2)
+        stop = start + len(nodes)
+        assert start <= root < stop and (sample.node_m[start:stop] == nodes).all()
+        expected = graph.A[nodes][:, nodes].tocsr()
+        pattern, (first, last) = sample.patterns[0], sample.patterns[0].indptr[[start, stop]]
+        assert (pattern.indptr[start : stop + 1] - first == expected.indptr).all()
+        assert (pattern.indices[first:last] - start == expected.sorted_indices().indices).all()
+        start = stop
+    assert start == len(sample.node_m) == sample.patterns[0].shape[0]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_shadow_is_a_bounded_part_of_the_neighbourhood(name):
+    graph = GRAPHS[name]
+    sampler = Shadow(graph, all_train(graph), fanout=(2, 3), batch=5)
+    for index in range(4):
+        targets, sample = sampler.targets.draw(0, index), sampler.sample(0, index)
+        row_e = check_pattern(graph, sample.node_m, sample.patterns[0])
+        owner_m = np.searchsorted(subgraph_ends(sample), np.arange(len(sample.node_m)), side="right")
+        assert (owner_m[sample.root_t] == np.arange(len(targets))).all()
+        for k, target in enumerate(targets):
+            nodes = sample.node_m[owner_m == k]
+            assert set(nodes) <= set(neighbourhood(graph.A, target, 2)) and len(nodes) <= 1 + 3 + 3 * 2
+            assert (np.diff(nodes) > 0).all()
+            inside = owner_m[row_e] == k
+            assert (owner_m[sample.patterns[0].indices[inside]] == k).all(), "a nonzero between two subgraphs"
+            assert inside.sum() == graph.A[nodes][:, nodes].nnz
+            degree = graph.A.indptr[target + 1] - graph.A.indptr[target]
+            near = set(graph.A.indices[graph.A.indptr[target] : graph.A.indptr[target + 1]]) - {target}
+            assert len(near & set(nodes)) >= min(degree, 3) - 1  # a self-loop may be one of the 3
+
+
+def subgraph_ends(sample):
+    """The end of each target's rows: subgraphs are weakly connected, and in the order of the targets."""
+    pattern = sample.patterns[0]
+    A = csr_array((np.ones(len(pattern.indices)), pattern.indices, pattern.indptr), shape=pattern.shape)
+    owner_m = connected_components(A, directed=True, connection="weak")[1]
+    return np.flatnonzero(np.diff(owner_m)) + 1
+
+
+@pytest.mark.slow
+def test_shadow_draws_every_set_of_neighbours_as_likely():
+    graph = star(7)
+    sampler = Shadow(graph, only(0, graph), fanout=(2, 3), batch=1)
+    assert p_of_subsets([sampler.sample(0, index).node_m[1:] for index in range(5000)], 7, 3) > RIGHT
+
+
+@pytest.mark.parametrize("kind", SAMPLERS_OF_TARGETS)
+def test_samples_depend_on_seed_and_index_and_not_on_threads_or_weights(kind):
+    graph = random_graph(n=200, edges=3000, weighted=True, seed=3)
+    weightless = graph_from_coo(*graph.A.nonzero(), 200).with_edges("directed")
+    sampler, other = (kind(g, all_train(graph), fanout=(3, 3), batch=20) for g in (graph, weightless))
+
+    def bits(sample):
+        pattern = sample.patterns[0]
+        return sample.node_m.tobytes() + pattern.indptr.tobytes() + pattern.indices.tobytes()
+
+    expected = [bits(sampler.sample(0, index)) for index in range(40)]
+    assert len(set(expected)) == 40 and bits(sampler.sample(1, 0)) != expected[0]
+    assert [bits(other.sample(0, index)) for index in range(40)] == expected
+    for threads in (2, 4):
+        with ThreadPoolExecutor(threads) as pool:
+            assert list(pool.map(lambda index: bits(sampler.sample(0, index)), range(40))) == expected
+
+
+@pytest.mark.parametrize("kind", SAMPLERS_OF_TARGETS)
+def test_samplers_are_made_by_name_and_train_on_the_graphs_split(kind):
+    graph = random_graph()
+    sampler = make_sampler(kind.name, graph, {"fanout": "3,2", "batch": 4})
+    assert SAMPLERS[kind.name].options == {"fanout": (25, 10), "batch": 512, "class_balance": 0.0}
+    trains = np.flatnonzero((graph.split == 0) & (graph.y >= 0))
+    steps = sampler.steps_per_epoch
+    assert steps == -(-len(trains) // 4)
+    drawn = np.concatenate([sampler.targets.draw(0, index) for index in range(steps)])
+    assert sorted(drawn) == trains.tolist()
+
+
+@pytest.mark.parametrize("kind", SAMPLERS_OF_TARGETS)
+@pytest.mark.parametrize("fanout", ["", "5,x", "0,5", (), (3, -2), (2.5,), 7, (True,), (2**31,)], ids=str)
+def test_a_fanout_out_of_range_is_refused(kind, fanout):
+    with pytest.raises(UsageError, match="fanout = .*; expected neighbours of each layer, the first layer first"):
+        kind(random_graph(), fanout=fanout)
+
+
+def test_a_graph_without_training_nodes_is_refused():
+    graph = random_graph()
+    with pytest.raises(GraphError, match="no training node with a label"):
+        Neighbour(graph, np.zeros(graph.n_nodes, bool))
+    with pytest.raises(GraphError, match="has no split"):
+        Neighbour(graph_from_coo([0], [1]))
+    with pytest.raises(ShapeError, match=r"train_N is bool of shape \(3,\); expected bool \(40,\)"):
+        Neighbour(graph, np.ones(3, bool))
+    with pytest.raises(UsageError, match="batch = 0"):
+        Shadow(graph, batch=0)

@@ -36,6 +36,18 @@ Families of models:
   ngnn    graph convolutions with --dense layers inside
   mlp     dense layers alone, without the graph
 """
+SAMPLER_HELP = """\b
+Samplers, each with its options; a step then trains on subgraphs:
+  frontier   walkers in proportion to degrees; --budget --frontier --eta
+  walk       random walks; --budget --walk
+  edge       edges, those of few neighbours first; --budget
+  node       nodes in proportion to their column of A; --budget
+  neighbour  some neighbours of --batch targets per layer; --fanout
+  labor      as neighbour, fewer distinct rows; --fanout --batch
+  shadow     a small subgraph around each target; --fanout --batch
+  cluster    parts of METIS at random; --clusters --cluster-batch
+The first four are corrected for how often they draw a node (--normalise).
+"""
 METHOD_HELP = """\b
 Partitioners:
   metis                    METIS k-way, minimises the edge cut

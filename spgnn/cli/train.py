@@ -10,20 +10,21 @@ from ..config import TrainConfig
 from ..errors import StoppedError
 from .console import EpochLines, bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
-from .options import GRAPH_HELP, METHOD_HELP, MODEL_HELP, Sections, config_options, output_options
+from .options import GRAPH_HELP, METHOD_HELP, MODEL_HELP, SAMPLER_HELP, Sections, config_options, output_options
 
 
-@click.command(cls=Sections, epilog=f"{GRAPH_HELP}\n{MODEL_HELP}\n{METHOD_HELP}")
+@click.command(cls=Sections, epilog=f"{GRAPH_HELP}\n{MODEL_HELP}\n{SAMPLER_HELP}\n{METHOD_HELP}")
 @config_options(TrainConfig)
 @output_options
 def train(graph: str, config: TrainConfig, as_json: bool) -> int:
-    """Train a model on all nodes of GRAPH, in one process or on the ranks of mpirun or srun.
+    """Train a model on all nodes of GRAPH, or on subgraphs of it, in one process or on the ranks of mpirun or srun.
 
     \b
       spgnn train wordnet --epochs 60 --out runs/out/demo
       mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/ranks
       spgnn train --config runs/out/demo/config.toml --seed 1 --out NEW
       spgnn train --resume runs/out/demo --epochs 100
+      spgnn train wordnet --model sage --sampler frontier --epochs 20
 
     GRAPH may also be a partition folder, written by `spgnn partition --out`; each rank then reads its own part
     only. The result does not depend on the number of ranks.

@@ -26,6 +26,7 @@ from .groups import (
     PartsConfig,
     PrecisionConfig,
     PruneConfig,
+    SamplerConfig,
     ScheduleConfig,
     SeedConfig,
     SourceConfig,
@@ -57,7 +58,7 @@ class Distribution(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(OptimiserConfig, EvaluationConfig, SeedConfig, SplitConfig, PruneConfig):
+class Training(OptimiserConfig, EvaluationConfig, SeedConfig, SplitConfig, PruneConfig, SamplerConfig):
     """The options of `spgnn.train`: those that training itself reads."""
 
 
@@ -74,6 +75,7 @@ class TrainConfig(
     EvaluationConfig,
     SeedConfig,
     ModeConfig,
+    SamplerConfig,
     ScheduleConfig,
     PruneConfig,
     PartitionerConfig,

@@ -16,7 +16,8 @@ from .run_files import CHECKPOINT
 # Where inputs are read, how long and how often, on which ranks, and what changes results by rounding alone.
 MAY_CHANGE = frozenset(
     "format features labels epochs patience eval_every threads scheme replication method balance partition machine device "
-    "order keep prune locality tf32 cuda_graph wire wire_gradients log_view trace watchdog checkpoint_every".split()
+    "order keep prune locality tf32 cuda_graph wire wire_gradients log_view trace watchdog checkpoint_every "
+    "sampler_threads gradient_check".split()
 )
 OF_THE_CALL = ("out", "overwrite", "resume")
 

@@ -8,6 +8,7 @@ from typing import Literal
 from .fields import option
 from .names import (
     MODELS,
+    SAMPLERS,
     Activation,
     Aggregator,
     Attention,
@@ -18,6 +19,7 @@ from .names import (
     Jump,
     LayerNorm,
     Norm,
+    Normalise,
     Order,
     Prune,
     Scheme,
@@ -135,8 +137,31 @@ class ModeConfig:
     """What a training step is."""
 
     heading = "Training"
-    mode: Literal["full"] = option("full", "full: all nodes at once")
-    sampler: Literal["none"] = option("none", "subgraph sampler")
+    mode: Literal["full"] = option("full", "full: one model of one graph")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerConfig:
+    """Subgraphs on which a step trains. Each sampler has some of these options, see spgnn.samplers."""
+
+    heading = "Subgraphs"
+    sampler: str = option("none", "train on subgraphs, see below", metavar="|".join(("none", *SAMPLERS)))
+    budget: int = option(8000, "nodes drawn: node, edge, walk, frontier", low=1)
+    frontier: int = option(1000, "nodes in the frontier at a time", low=1)
+    eta: float = option(3.0, "room of the frontier's dashboard", low=1.1, high=1000)
+    walk: int = option(2, "steps of a random walk", low=1, high=10_000)
+    fanout: str = option("25,10", "neighbours drawn per layer, input layer first", metavar="25,10")
+    batch: int = option(512, "targets: neighbour, labor, shadow", low=1)
+    clusters: int = option(0, "parts that cluster draws from; 0: N / 400", low=0)
+    cluster_batch: int = option(20, "parts in a subgraph of cluster", low=1)
+    class_balance: float = option(0.0, "share of targets per epoch, rare classes first", low=0, high=1)
+    normalise: Normalise = option("auto", "undo uneven draws: both, loss, aggregator")
+    coverage: float = option(50.0, "times a node is drawn to learn how often", low=0.1, high=1e6)
+    clip: int = option(0, "drop nodes at random to a multiple of it", low=0)
+    subgraphs: int = option(1, "subgraphs per step, over all ranks", low=1)
+    sampler_threads: int = option(1, "threads that draw ahead", low=1, high=MOST_THREADS, per_rank=True)
+    inductive: bool = option(False, "draw from the training nodes alone")
+    gradient_check: int = option(0, "steps between exact gradients; 0: never", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)

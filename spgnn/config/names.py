@@ -18,6 +18,7 @@ Prune = Literal["auto", "always", "never"]
 Scheme = Literal["cover", "columns", "broadcast"]
 Wire = Literal["float32", "bfloat16", "float16", "int8"]
 Device = Literal["cpu", "cuda"]
+Normalise = Literal["auto", "both", "loss", "aggregator", "none"]  # of subgraphs
 
 EDGES = get_args(Edges)
 NORMS = get_args(Norm)
@@ -28,8 +29,9 @@ SCHEMES = get_args(Scheme)
 WIRES = get_args(Wire)
 ITEMSIZE = {"bfloat16": 2, "float32": 4, "float64": 8}  # bytes of a number of each Dtype
 
-# The built-in families of models, partitioners and readers; users register more.
+# The built-in families of models, samplers, partitioners and readers; users register more.
 MODELS = ("gcn", "sage", "gat", "gin", "mixhop", "sgc", "appnp", "gcnii", "ngnn", "mlp")
+SAMPLERS = ("frontier", "walk", "edge", "node", "neighbour", "labor", "shadow", "cluster")
 STREAMING = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
 PARTITIONERS = ("metis", "volume", "entropy", *STREAMING, "block", "random")
 FORMATS = (

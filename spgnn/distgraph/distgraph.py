@@ -40,6 +40,7 @@ class DistGraph:
     method: str
     nnz: int  # of the operator, all ranks
     replication: int = 1  # c of 1.5D: ranks that hold the same rows
+    feature_norm: str = "none"  # with which X was made of the features of the graph
 
     def __repr__(self) -> str:
         grid = f", c = {self.replication}" if self.replication > 1 else ""

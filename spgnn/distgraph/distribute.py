@@ -121,6 +121,7 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution) -> Dis
         method=method,
         nnz=int(nnz[0]),
         replication=how.replication,
+        feature_norm=how.feature_norm,
     )
     if how.keep and X is not None:
         A.fixed_input = FixedInput(X)

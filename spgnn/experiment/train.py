@@ -29,7 +29,7 @@ from ..partition import Partition, PartitionFolder
 from ..training.consistency import run_values
 from ..training.steps.captured import CapturedStep
 from ..training.steps.full import check_trainable
-from ..training.trainer import Trainer
+from ..training.trainer import Trainer, step_maker
 from .checkpoint import finite
 from .device import device_facts, explaining_memory, set_up_device
 from .folder import Log, RunFolder, check_outputs, held_folder
@@ -37,6 +37,7 @@ from .observe import observed, time_operations
 from .restoring import Found, share_newest
 from .saving import Checkpoints
 from .stopping import StopSignals
+from .whole_graph import check_whole, whole_graph
 
 Source = Named | File | PartitionFolder
 UNNAMED = ("graph", "stream", "")  # names of graphs and streams that were made of arrays
@@ -74,10 +75,15 @@ def run(
             found = share_newest(comm, Path(config.out) / "checkpoints", show) if config.resume else None
             _check_found(found, config)
             how = replace(config, operator=operator_of(config), threads=set_threads(comm, config.threads))
-            dgraph = distribute_source(opened, how, comm)
+            if config.sampler == "none":
+                graph, dgraph = None, distribute_source(opened, how, comm)
+            else:
+                together(comm, check_whole, opened, config)
+                graph = whole_graph(partial(_read, opened, config), comm)
+                dgraph = make_dgraph(graph, comm, None, select(Distribution, how))
             del opened  # and with it the owners of all nodes
             training = _Training(source, config, comm, report, show, stop, folder, found)
-            return training.run(dgraph, recorder)
+            return training.run(dgraph, recorder, graph)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +99,15 @@ class _Training:
     folder: RunFolder | None
     found: Found | None
 
-    def run(self, dgraph: DistGraph, recorder) -> dict:
-        """Train and return the summary. Collective."""
+    def run(self, dgraph: DistGraph, recorder, graph: Graph | None = None) -> dict:
+        """Train and return the summary; graph: from which subgraphs are drawn. Collective."""
         config, comm = self.config, self.comm
         comm.phase = "set up training"
         check_trainable(dgraph)
         spec = ModelSpec.of(config, dgraph.n_features, dgraph.n_classes)
-        trainer = Trainer(spec.build(), dgraph, config)
+        trainer = Trainer(spec.build(), dgraph, config, step_maker(config, graph))
+        if graph is not None and comm.rank == 0 and self.show is not None:
+            self.show("".join(f"spgnn: {note}\n" for note in trainer.steps.notes()).rstrip())
         checkpoints = self._checkpoints(trainer, spec)
         trainer.release_input()
         if config.cuda_graph:
@@ -256,6 +264,16 @@ def _summary(config: TrainConfig, trainer: Trainer, history) -> dict:
             "method": dgraph.method,
             "seed": config.seed,
             "scores": history.scores,
+            "mode": config.mode,
+            "sampler": config.sampler,
         }
+        | _of_subgraphs(config, trainer)
         | device_facts(dgraph.A.device)
     )
+
+
+def _of_subgraphs(config: TrainConfig, trainer: Trainer) -> dict:
+    """Return the facts of a training on subgraphs, {} without."""
+    if config.sampler == "none":
+        return {}
+    return {"budget": config.budget, "subgraphs": config.subgraphs, "steps_per_epoch": trainer.steps.steps}

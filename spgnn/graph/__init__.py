@@ -1,7 +1,7 @@
 """Graph, and normalise() that makes the operator of it."""
 
 from .checks import check_csr, check_graph
-from .graph import EDGES, Edges, Graph, check_is_graph, graph_from_coo
+from .graph import EDGES, Edges, Graph, check_is_graph, graph_from_coo, induced_graph
 from .normal import NORMS, WITH_LOOPS, Norm, axis_sums, inverse_or_zero, lacks_loop, normalise, scaled, with_self_loops
 from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, given_split, labelled, random_split
 from .structure import is_symmetric, symmetrised
@@ -24,6 +24,7 @@ __all__ = [
     "check_is_graph",
     "given_split",
     "graph_from_coo",
+    "induced_graph",
     "inverse_or_zero",
     "is_symmetric",
     "labelled",

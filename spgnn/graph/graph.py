@@ -189,3 +189,11 @@ def graph_from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields)
     """
     A, duplicates = csr_from_coo(src, dst, n_nodes, weights)
     return Graph(A, meta={"duplicates": duplicates} | fields.pop("meta", {}), **fields)
+
+
+def induced_graph(graph: Graph, node_m: np.ndarray) -> Graph:
+    """Return the graph A[V][:, V] of some nodes, rising ids, with their labels, without features; node i is V[i]."""
+    A = sp.csr_array(graph.A[node_m][:, node_m])
+    A.sort_indices()
+    y = None if graph.y is None else graph.y[node_m]
+    return Graph(canonical(A), y=y, name=f"{graph.name}, {len(node_m)} nodes", edges=graph.edges)

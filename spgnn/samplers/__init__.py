@@ -10,6 +10,7 @@ from .maker import Maker
 from .neighbour import Labor, Neighbour, Shadow
 from .normalise import Coefficients, presample
 from .operators import operators
+from .options import check_options, options_of
 from .pool import SamplerPool
 from .registry import SAMPLERS, SamplerKind, UserSampler, make_sampler, register, sampler
 from .sample import Csr, Operator, Pattern, Sample, Sampler, Subgraph
@@ -42,10 +43,12 @@ __all__ = [
     "UserSampler",
     "Walk",
     "Whole",
+    "check_options",
     "graph_arrays",
     "induce",
     "make_sampler",
     "operators",
+    "options_of",
     "presample",
     "register",
     "sampler",

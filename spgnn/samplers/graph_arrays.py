@@ -20,7 +20,7 @@ SUMS = ("gcn", "row", "row_loops")  # normalisations that divide by sums of rows
 class GraphArrays:
     """indptr int64, indices and weights of A, with its reverse edges unless with_edges chose otherwise.
 
-    name          what messages call the graph.
+    origin        the Graph, as it is used; name: what messages call it.
     indptr        (N + 1,) int64.
     indices       (E,) int32 or int64, those of the graph: not copied.
     weights       (E,) float32 or float64; None: all 1.
@@ -34,7 +34,7 @@ class GraphArrays:
         A = graph.A
         if graph.n_nodes >= 2**31 - 1:
             raise GraphError(f"{graph.name} has {graph.n_nodes:,} nodes; samplers take less than 2^31 - 1")
-        self.name, self.N, self.E = graph.name, graph.n_nodes, graph.nnz
+        self.origin, self.name, self.N, self.E = graph, graph.name, graph.n_nodes, graph.nnz
         self.indptr = np.ascontiguousarray(A.indptr, np.int64)
         self.indices = np.ascontiguousarray(A.indices)
         if self.indices.dtype not in (np.int32, np.int64):

@@ -103,4 +103,4 @@ class Maker:
             weight_t = 1 / self.coefficients.lambda_N[sample.node_m[target_t]]
         else:
             weight_t = np.full(len(target_t), 1 / max(len(target_t), 1))
-        return target_t, weight_t.astype(np.float32)
+        return target_t, weight_t

@@ -20,14 +20,16 @@ from .sample import Sampler
 class SamplerKind:
     """Samplers of one name: make(graph, **options) -> Sampler.
 
-    options      name -> default.
-    is_built_in  it is spgnn's own, and cannot be replaced.
+    options        name -> default.
+    is_built_in    it is spgnn's own, and cannot be replaced.
+    reads_targets  make takes train_N after the graph: the nodes from which the sampler starts.
     """
 
     name: str
     make: Callable[..., Sampler]
     options: Mapping[str, Any]
     is_built_in: bool
+    reads_targets: bool = False
 
 
 SAMPLERS: dict[str, SamplerKind] = {}
@@ -46,13 +48,20 @@ def register(name: str, make: Callable[..., Sampler], signature_of: Callable | N
     parameters = inspect.signature(signature_of or make).parameters.values()
     options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
     is_built_in = getattr(signature_of or make, "__module__", "").startswith(__package__)
-    SAMPLERS[name] = SamplerKind(name, make, options, is_built_in)
+    reads_targets = "train_N" in inspect.signature(make).parameters
+    SAMPLERS[name] = SamplerKind(name, make, options, is_built_in, reads_targets)
 
 
-def make_sampler(name: str, graph: Graph | GraphArrays, options: Mapping[str, Any] | None = None) -> Sampler:
+def make_sampler(
+    name: str,
+    graph: Graph | GraphArrays,
+    options: Mapping[str, Any] | None = None,
+    train_N: np.ndarray | None = None,
+) -> Sampler:
     """Return the sampler of a name for a graph.
 
     Args:   options  of the sampler, see SAMPLERS[name].options; one that is missing has its default.
+            train_N  (N,) bool, training nodes with a label, for samplers that start from them; None: those of the graph.
     Raises: UsageError for a name or an option that is not known, and for a value that the sampler refuses.
     """
     if name not in SAMPLERS:
@@ -65,7 +74,7 @@ def make_sampler(name: str, graph: Graph | GraphArrays, options: Mapping[str, An
     missing = [option for option, default in kind.options.items() if default is inspect.Parameter.empty]
     if missing := [option for option in missing if option not in options]:
         raise UsageError(f"sampler {name!r} needs the option {missing[0]!r}")
-    return kind.make(graph, **options)
+    return kind.make(graph, train_N, **options) if kind.reads_targets else kind.make(graph, **options)
 
 
 def sampler(name: str) -> Callable:

@@ -91,7 +91,7 @@ class Subgraph:
     shapes    (n, m) of each block.
     blocks    one for all layers, or one for each layer: normalisation -> Operator.
     target_t  (t,) int64, rows of the last output: training nodes with a label.
-    weight_t  (t,) float32; sum of weight * loss over the targets estimates the mean loss of all training nodes.
+    weight_t  (t,) float64; sum of weight * loss over the targets estimates the mean loss of all training nodes.
     seconds   that drawing it took.
     """
 

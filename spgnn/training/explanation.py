@@ -59,7 +59,11 @@ def explain(model: torch.nn.Module, dgraph: DistGraph, **options) -> Explanation
 
 def explanation_of(trainer: Trainer) -> Explanation:
     """Return the Explanation of a Trainer. Collective."""
-    rows, dgraph = trainer.steps.rows, trainer.dgraph
+    dgraph = trainer.dgraph
+    if trainer.config.sampler != "none":
+        rows = f"subgraphs of {trainer.config.sampler}, which exchange nothing; evaluations have all rows"
+        return Explanation(dgraph.name, dgraph.scheme, rows, [])
+    rows = trainer.steps.rows
     ranks = (
         "1 rank"
         if dgraph.comm.size == 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,15 @@ import torch
 from ..config import TrainConfig, Training, build
 from ..distgraph import DistGraph
 from ..errors import CheckpointError, NumericalError, UsageError
+from ..graph import Graph
 from ..layers import Stack
 from ..machine import give_back_memory
+from ..samplers import Sampler, check_options
 from .history import History
 from .metrics import SPLITS
 from .steps import Step
 from .steps.full import make_full_step
+from .steps.sampled import make_sampled_step
 from .steps.step import sum_ranks
 
 
@@ -67,6 +71,12 @@ class Trainer:
         evaluation would; the last epoch is evaluated separately.
         Args: report  called with the record of each epoch; the state_dict at that moment is the one after that epoch.
         """
+        try:
+            return self._fit(report)
+        finally:
+            self.steps.close()
+
+    def _fit(self, report) -> History:
         config = self.config
         while self.epoch < config.epochs and not self._is_stopped():
             epoch, before = min(self.epoch + self.steps.interval, config.epochs), self.epoch
@@ -206,14 +216,23 @@ def _naming_epoch(epoch: int, lr: float) -> Iterator[None]:
 
 
 def train(
-    model: torch.nn.Module, dgraph: DistGraph, *, report: Callable[[dict], Any] | None = None, **options
+    model: torch.nn.Module,
+    dgraph: DistGraph,
+    *,
+    sampler: str | Sampler = "none",
+    graph: Graph | None = None,
+    report: Callable[[dict], Any] | None = None,
+    **options,
 ) -> History:
-    """Train a model on all nodes at once; it ends with the weights of the best validation score.
+    """Train a model, on all nodes at once or on sampled subgraphs; it ends with the weights of the best validation score.
 
     A Stack is drawn from the seed, unless it was trained or its weights were loaded: then training goes on from
     them, with a new optimizer and epochs from 1.
 
-    Args:   options  fields of TrainConfig: epochs, lr, seed, optimizer, weight_decay, patience, split ...
+    Args:   sampler  none; or what draws the subgraphs of each update: a Sampler, such as spgnn.samplers.Walk(graph), or
+                     its name, with graph and options such as budget. Scores are those of the whole graph.
+            graph    with the name of a sampler: the graph of dgraph, as it is used, on every rank.
+            options  fields of TrainConfig: epochs, lr, seed, optimizer, weight_decay, patience, split ...
             report   called on every rank with the record of each epoch.
     Raises: UsageError for an unknown option; NumericalError when the loss is not finite.
     Collective.
@@ -224,4 +243,22 @@ def train(
         raise UsageError(
             f"train does not read {unread[0]!r}; give it to distribute, to the layers, or to `spgnn train`"
         )
-    return Trainer(model, dgraph, build(TrainConfig, options)).fit(report)
+    name = sampler if isinstance(sampler, str) else getattr(sampler, "name", type(sampler).__name__)
+    config = build(TrainConfig, options | {"sampler": name})
+    return Trainer(model, dgraph, config, step_maker(config, graph, None if sampler is name else sampler)).fit(report)
+
+
+def step_maker(config: TrainConfig, graph: Graph | None = None, sampler: Sampler | None = None) -> Callable:
+    """Return what makes the Step that the options name: (model, dgraph, config) -> Step.
+
+    Args:   graph  of a sampler that is named; `sampler` has its own.
+    Raises: UsageError where a sampler has no graph, and for options of samplers without one.
+    """
+    if sampler is None:
+        check_options(config)
+    if config.sampler == "none":
+        return make_full_step
+    graph = sampler.graph.origin if graph is None and hasattr(sampler, "graph") else graph
+    if graph is None:
+        raise UsageError(f"sampler = {config.sampler!r} requires graph=, the graph that was distributed, on every rank")
+    return partial(make_sampled_step, graph=graph, sampler=sampler)

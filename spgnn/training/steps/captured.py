@@ -15,7 +15,7 @@ import torch
 from ...errors import UsageError
 from ...layers.stack import stacks_of
 from ...spmm.dropout import EpochKeys
-from .full import FullStep
+from .full import FullStep, check_trained
 from .step import Scorer, WrappedStep
 
 EAGER = 2  # calls without capture: kernels are compiled and libraries allocate their workspaces
@@ -71,7 +71,7 @@ class CapturedStep(WrappedStep):
 
     def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
         """Run one training epoch and return the loss."""
-        self.inner.check_trained()
+        check_trained(self.inner.model, self.inner.optimizer)
         self.keys.set(epoch)
         # The graph of the last backward goes first: its nodes of the weights belong to the stream they were made on.
         self._Z_nC = None

@@ -21,7 +21,7 @@ from ...spmm.dropout import EpochKeys
 from ...spmm.exchange.feedback import Feedback
 from ...spmm.loss import binary_cross_entropy, cross_entropy
 from ..consistency import prepare_model
-from ..optimizer import make_optimizer
+from ..optimizer import Optimizer, make_optimizer
 from ..scorer import FullScorer, unchanged
 from ..splits import split_of
 from .cached_products import make_cached_products
@@ -60,7 +60,7 @@ class FullStep:
 
     def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
         """Run one training epoch and return the global loss."""
-        self.check_trained()
+        check_trained(self.model, self.optimizer)
         if on_logits is not None:
             self.feedback.hold()  # the forward pass changes residuals, and on_logits may ask for the state
         Z_nC = self.forward(epoch)
@@ -71,18 +71,6 @@ class FullStep:
         del Z_nC
         self.update(loss)
         return self.global_loss()
-
-    def check_trained(self) -> None:
-        """Raise UsageError where every weight is frozen, or others are than when the step was made, or without gradients."""
-        if not torch.is_grad_enabled():
-            raise UsageError("training needs gradients; call it outside of torch.no_grad() and torch.inference_mode()")
-        if not self.optimizer.groups:
-            raise UsageError("no weight of the model requires a gradient; there is nothing to train")
-        held = {id(parameter) for parameters, _ in self.optimizer.groups for parameter in parameters}
-        for name, parameter in self.model.named_parameters():
-            if parameter.requires_grad != (id(parameter) in held):
-                what = "requires a gradient now" if parameter.requires_grad else "requires no gradient now"
-                raise UsageError(f"weight {name} {what}, unlike when the Trainer was made; make a new Trainer")
 
     def forward(self, epoch: int | EpochKeys) -> torch.Tensor:
         """Return the logits of a training pass, (n, C): of all own nodes, or of the rows of a pruned step."""
@@ -149,6 +137,9 @@ class FullStep:
         give_back_memory()
         return True
 
+    def close(self) -> None:
+        """Nothing runs beside training."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return the residuals of lossy wires after the last whole run; dropout is a function of seed, epoch and node."""
         return {"feedback": self.feedback.state_dict()}
@@ -196,9 +187,7 @@ def make_full_step(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfi
             f"got a {type(dgraph).__name__}; expected a DistGraph: train(model, spgnn.distribute(graph, comm))"
         )
     check_trainable(dgraph)
-    f_in = getattr(model.layers[0], "f_in", None) if isinstance(model, Stack) else None
-    if f_in not in (None, dgraph.n_features):
-        raise ShapeError(f"{dgraph.name} has {dgraph.n_features} features; layer 1 reads {f_in}")
+    check_width(model, dgraph)
     prepare_model(model, dgraph.comm, config, dgraph.A.device, dgraph.A.dtype)
     return FullStep(model, dgraph, config)
 
@@ -209,3 +198,23 @@ def check_trainable(dgraph: DistGraph) -> None:
         raise GraphError(f"{dgraph.name} has no features; give them with --features FILE")
     if dgraph.y_n is None:
         raise GraphError(f"{dgraph.name} has no labels; give them with --labels FILE")
+
+
+def check_width(model: torch.nn.Module, dgraph: DistGraph) -> None:
+    """Raise ShapeError where layer 1 reads other features than a graph has."""
+    f_in = getattr(model.layers[0], "f_in", None) if isinstance(model, Stack) else None
+    if f_in not in (None, dgraph.n_features):
+        raise ShapeError(f"{dgraph.name} has {dgraph.n_features} features; layer 1 reads {f_in}")
+
+
+def check_trained(model: torch.nn.Module, optimizer: Optimizer) -> None:
+    """Raise UsageError where every weight is frozen, or others are than when the optimizer was made, or without gradients."""
+    if not torch.is_grad_enabled():
+        raise UsageError("training needs gradients; call it outside of torch.no_grad() and torch.inference_mode()")
+    if not optimizer.groups:
+        raise UsageError("no weight of the model requires a gradient; there is nothing to train")
+    held = {id(parameter) for parameters, _ in optimizer.groups for parameter in parameters}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad != (id(parameter) in held):
+            what = "requires a gradient now" if parameter.requires_grad else "requires no gradient now"
+            raise UsageError(f"weight {name} {what}, unlike when the Trainer was made; make a new Trainer")

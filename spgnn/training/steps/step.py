@@ -67,6 +67,9 @@ class Step(Protocol):
     def release_input(self) -> bool:
         """Free input that no later run or evaluation reads, and return whether there was any."""
 
+    def close(self) -> None:
+        """End what runs beside training, such as threads that draw ahead; a later run starts it again."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this rank after the last whole run, without weights and optimizer.
 
@@ -93,22 +96,28 @@ class WrappedStep:
         return getattr(self.inner, name)
 
 
-def sum_gradients(parameters: list[torch.nn.Parameter], comm, is_counted: bool) -> None:
-    """Add the gradients of weights over the ranks, in one all-reduce. Collective.
+def sum_gradients(
+    parameters: list[torch.nn.Parameter], comm, is_counted: bool = True, has_failed: bool | None = None
+) -> bool:
+    """Add the gradients of weights over the ranks, in one all-reduce, and return whether a rank has failed. Collective.
 
     Args: is_counted  False: another rank counts the rows of this one, whose gradients are left out.
+          has_failed  on this rank, whose gradients are left out; None: no rank can have failed, and none is asked.
     """
     for parameter in parameters:
         if parameter.grad is None:  # on one rank as on several: weight decay acts on it
             parameter.grad = torch.zeros_like(parameter)
     if comm.size == 1:
-        return
-    flat = torch.cat([p.grad.ravel() for p in parameters])
-    if not is_counted:
-        flat.zero_()
+        return bool(has_failed)
+    flag = [] if has_failed is None else [parameters[0].grad.new_full((1,), float(has_failed))]
+    flat = torch.cat([*(p.grad.ravel() for p in parameters), *flag])
+    if not is_counted or has_failed:
+        flat[: flat.numel() - len(flag)].zero_()
     comm.all_reduce(flat)
-    for parameter, gradient in zip(parameters, flat.split([p.numel() for p in parameters])):
+    parts = flat.split([*(p.numel() for p in parameters), *[1] * len(flag)])
+    for parameter, gradient in zip(parameters, parts):
         parameter.grad = gradient.view_as(parameter)
+    return has_failed is not None and float(parts[-1]) > 0
 
 
 def sum_loss(own_loss: torch.Tensor | float, comm) -> float:

@@ -1,0 +1,62 @@
+"""whole_graph: the graph of a training on every rank, read by rank 0 and mapped by the others."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from ..config import TrainConfig
+from ..data.native import load_native
+from ..data.save import save_graph
+from ..errors import ResourceError, UsageError, together
+from ..graph import Graph
+from ..partition import PartitionFolder
+
+
+def check_whole(source, config: TrainConfig) -> None:
+    """Raise UsageError for parts, which hold no whole graph, and for options that subgraphs do not have."""
+    if isinstance(source, PartitionFolder):
+        named = f"--partition {config.partition}" if config.partition else f"GRAPH {source.path}, a partition folder,"
+        raise UsageError(f"{named} has parts; --sampler {config.sampler} draws from the whole graph: give GRAPH alone")
+    if config.device != "cpu":
+        raise UsageError(f"--sampler {config.sampler} requires --device cpu; got {config.device}")
+    if config.cuda_graph:
+        raise UsageError(
+            "--cuda-graph replays steps of one shape, and subgraphs differ; omit --sampler or --cuda-graph"
+        )
+
+
+def whole_graph(read, comm) -> Graph:
+    """Return a graph on every rank: what read() returns on rank 0, and on the others its arrays, mapped from a file.
+
+    The file is in the folder for temporary files (TMPDIR), which all hosts must see, and is removed when it is mapped.
+    Raises: ResourceError where a rank does not see it. Collective.
+    """
+    graph = together(comm, read, root=0)
+    if comm.size == 1:
+        return graph
+    folder = Path(together(comm, _written, graph, root=0) or "")
+    path = Path(comm.all_gather_json(str(folder))[0])
+    try:
+        mapped = together(comm, _mapped, path / "graph")
+    finally:
+        if comm.rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+    return mapped
+
+
+def _written(graph: Graph) -> str:
+    folder = tempfile.mkdtemp(prefix="spgnn-graph-")
+    try:
+        save_graph(graph, Path(folder) / "graph")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def _mapped(path: Path) -> Graph:
+    if not path.is_dir():
+        raise ResourceError(f"{path}: not seen by this rank; set TMPDIR to a folder that all hosts share")
+    return load_native(path)

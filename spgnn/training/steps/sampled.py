@@ -1,0 +1,179 @@
+"""SampledStep: each update on B subgraphs, drawn ahead by threads; the ranks share them.
+
+Shapes: N nodes, n own rows, m input rows of a subgraph, t targets, F features, C classes. B subgraphs a step, P ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...config import TrainConfig
+from ...distgraph import DistGraph
+from ...errors import NumericalError, ShapeError, SpgnnError, agree
+from ...graph import Graph
+from ...layers.stack import set_epoch
+from ...samplers import Sampler, Subgraph
+from ...spmm.autograd import mixed_precision, on_this_thread
+from ...spmm.loss import binary_cross_entropy, cross_entropy
+from ...spmm.subgraph import SubgraphOperators
+from ..consistency import prepare_model
+from ..optimizer import make_optimizer
+from ..scorer import FullScorer
+from ..splits import split_of
+from ..subgraphs import Subgraphs
+from .cached_products import make_cached_products
+from .full import check_trainable, check_trained, check_width
+from .gradient_check import GradientCheck
+from .step import sum_gradients
+
+
+class SampledStep:
+    """A Step of ceil(samples an epoch / B) updates, each along the mean gradient of B subgraphs.
+
+    Update number s, from 0, is on the subgraphs s B ... s B + B - 1, of which rank r draws those j = r modulo P, so
+    that a training depends on B and not on P. Evaluations are exact, on the whole graph.
+
+    Args: model      its weights are on the CPU and the same on all ranks, see make_sampled_step.
+          subgraphs  of this rank.
+    Collective, as every method but those of the state.
+    Source: Zeng et al., Accurate, efficient and scalable training of GNNs, 2021, Algorithm 1.
+    """
+
+    interval = 1
+    gives_logits = False
+
+    def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, subgraphs: Subgraphs):
+        self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
+        self.subgraphs, self.measured, self.layout = subgraphs, {}, {}
+        make_cached_products(dgraph, model)
+        self.optimizer = make_optimizer(model, config)
+        self.scorer = FullScorer(model, dgraph, subgraphs.split_n)
+        self.check = GradientCheck(model, dgraph, config) if config.gradient_check else None
+        self.steps = -(-subgraphs.per_epoch // config.subgraphs)  # updates in an epoch
+
+    def notes(self) -> list[str]:
+        """Return what a user should know of the subgraphs before the first epoch, a sentence each."""
+        B, P, data = self.config.subgraphs, self.comm.size, self.subgraphs
+        said = [f"{self.steps} updates per epoch, {B} subgraph{'s' * (B > 1)} each ({data.sampler.name})"]
+        if B < P:
+            said.append(f"{P - B} of {P} ranks draw no subgraph in an update; raise --subgraphs to {P}")
+        if data.coefficients is not None and data.coefficients.unseen_nodes:
+            share = data.coefficients.unseen_nodes
+            said.append(f"{share:.1%} of the nodes were never drawn in advance; raise --coverage")
+        return said
+
+    def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float:
+        """Train one epoch and return the mean loss of its updates."""
+        check_trained(self.model, self.optimizer)
+        self.model.train()
+        first = (epoch - 1) * self.steps
+        self.subgraphs.begin(first * self.config.subgraphs, (first + self.steps) * self.config.subgraphs)
+        own_loss = sum(self.update(step) for step in range(first, first + self.steps))
+        times = np.array([own_loss / self.steps, *self.subgraphs.end()])
+        self.comm.all_reduce(times)
+        if not np.isfinite(times[0]):
+            raise NumericalError(f"the loss is {times[0]}; expected a finite number")
+        self.measured = {"steps": self.steps, "sample_s": float(times[1]), "sample_wait_s": float(times[2])}
+        if self.check is not None:
+            self.measured |= self.check.means()
+        return float(times[0])
+
+    def update(self, step: int) -> float:
+        """Move the weights along the gradient of one step's subgraphs; return this rank's part of their mean loss."""
+        B, P = self.config.subgraphs, self.comm.size
+        self.optimizer.zero_grad()
+        own_loss, problem = 0.0, None
+        for index in range(step * B, step * B + B):
+            if index % P != self.comm.rank:
+                continue
+            try:
+                own_loss += self.backward(self.subgraphs.get(index), 1 / B)
+            except SpgnnError as error:  # raised on all ranks, after the exchange that they wait in
+                problem = error
+                break
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        if sum_gradients(trained, self.comm, has_failed=problem is not None):
+            agree(self.comm, problem)
+        if self.check is not None and step % self.config.gradient_check == 0:
+            self.check.compare(trained)
+        with self.dgraph.A.ops.span("optimiser"):
+            self.optimizer.step()
+        return own_loss
+
+    def backward(self, subgraph: Subgraph, share: float) -> float:
+        """Add the gradient of share x the loss of a subgraph to those of the weights, and return that loss.
+
+        Raises: NumericalError where it is not finite.
+        """
+        A, data = self.dgraph.A, self.subgraphs
+        operators = SubgraphOperators(subgraph, A.pool, A.dtype, A.threads, A.name, data.hops, A.ops)
+        set_epoch(self.model, self.config.seed, subgraph.index + 1)
+        X_mF = data.rows(subgraph.node_m)
+        with mixed_precision(A):
+            Z_nC = self.model(operators, X_mF)
+        loss = share * self.loss(Z_nC, subgraph)
+        value = float(loss.detach())
+        if not np.isfinite(value):
+            raise NumericalError(f"the loss of subgraph {subgraph.index} is {value}; expected a finite number")
+        if loss.requires_grad:
+            with on_this_thread(A):
+                loss.backward()
+        return value
+
+    def loss(self, Z_nC: torch.Tensor, subgraph: Subgraph) -> torch.Tensor:
+        """Return the weighted loss of the targets of a subgraph: an estimate of the mean over all training nodes."""
+        A, n = self.dgraph.A, subgraph.shapes[-1][0]
+        if Z_nC.shape != (n, self.dgraph.n_classes):
+            raise ShapeError(
+                f"the model returns {tuple(Z_nC.shape)} for subgraph {subgraph.index}; expected "
+                f"({n}, {self.dgraph.n_classes}), a row per output node and a column per class"
+            )
+        y, weight_n = self.subgraphs.targets(subgraph)
+        with A.ops.span("loss"):
+            if self.dgraph.is_multilabel:
+                rows_t = torch.from_numpy(subgraph.target_t)
+                return binary_cross_entropy(Z_nC, y, rows_t, 1, weight_n[rows_t])
+            return cross_entropy(Z_nC, y, 1, A.pool, A.threads, weight_n=weight_n)
+
+    def sent_bytes(self) -> int | None:
+        """Return 0: subgraphs exchange no rows; None with exact gradients now and then, which do."""
+        return None if self.config.gradient_check else 0
+
+    def release_input(self) -> bool:
+        """Return False: evaluations read X."""
+        return False
+
+    def close(self) -> None:
+        """End the threads that draw ahead."""
+        self.subgraphs.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: subgraphs and dropout are functions of the seed and the epoch."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state_dict."""
+
+    def take_over(self, states: Iterable[dict[str, Any]]) -> str:
+        """Return "": nothing is lost."""
+        return ""
+
+
+def make_sampled_step(
+    model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, graph: Graph, sampler: Sampler | None = None
+) -> SampledStep:
+    """Return the SampledStep of a model that it has drawn and made the same on all ranks.
+
+    Args:   graph    the graph of dgraph, as it is used, on every rank.
+            sampler  None: that which the options describe.
+    Raises: UsageError for options that do not fit; GraphError without features or labels. Collective.
+    """
+    check_trainable(dgraph)
+    check_width(model, dgraph)
+    prepare_model(model, dgraph.comm, config, dgraph.A.device, dgraph.A.dtype)
+    split_n = split_of(dgraph, config.split, config.seed)
+    return SampledStep(model, dgraph, config, Subgraphs(model, dgraph, config, split_n, graph, sampler))

@@ -1,0 +1,170 @@
+"""Subgraphs: what a rank needs to train on the subgraphs of a sampler: their draws, features, labels and loss weights.
+
+Shapes: N nodes, n own rows, m input rows of a subgraph, t targets, F features, C classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..config import TrainConfig
+from ..dist.consistency import check_same
+from ..distgraph import DistGraph
+from ..distgraph.tensors import features
+from ..errors import GraphError, UsageError, together
+from ..graph import Graph, induced_graph, labelled
+from ..layers.hops import block_hops
+from ..layers.stack import norms_of
+from ..samplers import Coefficients, Maker, Sampler, SamplerPool, Subgraph, make_sampler, options_of, presample
+from ..spmm.feature_rows import FeatureRows
+from ..spmm.kernels.buffers import sum_dtype
+
+TRIAL = 8  # draws that tell how many targets a subgraph has
+
+
+class Subgraphs:
+    """The subgraphs of one sampler, of which this rank draws those j = rank modulo P, ahead of `get`.
+
+    Args:   split_n  (n,) of the own nodes of dgraph: 0 train, 1 val, 2 test, -1 none.
+            graph    that of dgraph, as it is used, on every rank; its features may be mapped from a file.
+            sampler  None: that which the options describe.
+    per_epoch  subgraphs that together have as many targets as there are training nodes.
+    unseen     training nodes that no presampled subgraph had, of which the loss weight is a guess.
+    Raises: UsageError for options that do not fit; GraphError without a labelled training node. Collective.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        dgraph: DistGraph,
+        config: TrainConfig,
+        split_n: np.ndarray,
+        graph: Graph,
+        sampler: Sampler | None = None,
+    ):
+        self.dgraph, self.config, self.split_n = dgraph, config, split_n
+        comm = dgraph.comm
+        comm.phase = "set up subgraphs"
+        together(comm, _check_fits, graph, dgraph)
+        check_same(comm, {"graph.structure": graph.digest()[:16]})
+        split_N, self.y_N = dgraph.collect(split_n), dgraph.collect(dgraph.y_n.numpy())
+        self.X, self.node_N = graph.X, None
+        is_plain = graph.X.dtype.kind == "f" and dgraph.feature_norm == "none"
+        self._rows = FeatureRows(graph.X, dgraph.A.dtype, dgraph.A.threads) if is_plain else None
+        train_N = (split_N == 0) & labelled(self.y_N)
+        if not train_N.any():
+            raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
+        if config.inductive:
+            self.node_N = np.flatnonzero(split_N == 0)
+            graph, train_N = together(comm, induced_graph, graph, self.node_N), train_N[self.node_N]
+        self.sampler = together(comm, self._sampler, graph, train_N, sampler)
+        n_blocks = self.sampler.n_blocks
+        self.hops = together(comm, block_hops, model, n_blocks) if n_blocks else None  # of each layer
+        norms = list(dict.fromkeys(dgraph.A.name if how is None else how for how in norms_of(model)))
+        self.coefficients = together(comm, self._presample, graph, train_N)
+        self.maker = Maker(self.sampler, graph, train_N, norms, _dtype(dgraph), self.coefficients)
+        self.per_epoch = together(comm, self._per_epoch, int(train_N.sum()))
+        self._pool: SamplerPool | None = None
+        self._next, self._taken_s = -1, (0.0, 0.0)
+
+    def begin(self, first: int, stop: int) -> None:
+        """Have the threads draw from subgraph `first` on, unless they are there already; an epoch ends before `stop`."""
+        P, rank = self.dgraph.comm.size, self.dgraph.comm.rank
+        if self._pool is None or self._next != first:
+            self.close()
+            own = first + (rank - first) % P
+            self._pool = SamplerPool(self.maker, self.config.seed, self.config.sampler_threads, start=own, stride=P)
+            self._taken_s = (0.0, 0.0)
+        self._next = stop
+
+    def get(self, index: int) -> Subgraph:
+        """Return a subgraph of this rank; they are taken in order."""
+        with self.dgraph.A.ops.span("wait for subgraph"):
+            return self._pool.get(index)
+
+    def end(self) -> tuple[float, float]:
+        """Return seconds that draws took and that training waited for them, since the last call."""
+        before, self._taken_s = self._taken_s, (self._pool.sample_s, self._pool.sample_wait_s)
+        return self._taken_s[0] - before[0], self._taken_s[1] - before[1]
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def rows(self, node_m: np.ndarray):
+        """Return the features of nodes, (m, F), as a layer reads them."""
+        A, ids_m = self.dgraph.A, self.original(node_m)
+        with A.ops.span("features"):
+            if self._rows is not None:
+                return self._rows.take(ids_m, A.pool)
+            return features(self.X[ids_m], self.dgraph.feature_norm, A.pool, A.dtype, A.threads)
+
+    def targets(self, subgraph: Subgraph) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return labels (n,), -1 but for targets, or (n, C), and the loss weights (n,) of the output rows."""
+        n, rows_t = subgraph.shapes[-1][0], subgraph.target_t
+        ids_n = self.original(subgraph.node_m[:n])
+        dtype = sum_dtype(self.dgraph.A.dtype)
+        weight_n = torch.zeros(n, dtype=dtype)
+        weight_n[rows_t] = torch.from_numpy(subgraph.weight_t).to(dtype)
+        if self.dgraph.is_multilabel:
+            return torch.from_numpy(self.y_N[ids_n]).to(dtype), weight_n
+        y_n = np.full(n, -1, np.int64)
+        y_n[rows_t] = self.y_N[ids_n[rows_t]]
+        return torch.from_numpy(y_n), weight_n
+
+    def original(self, node_m: np.ndarray) -> np.ndarray:
+        """Return original ids of nodes of the graph that subgraphs are drawn from."""
+        return node_m if self.node_N is None else self.node_N[node_m]
+
+    def _sampler(self, graph: Graph, train_N: np.ndarray, sampler: Sampler | None) -> Sampler:
+        config = self.config
+        if sampler is None:
+            return make_sampler(config.sampler, graph, options_of(config), train_N)
+        if config.inductive:
+            raise UsageError("inductive = True needs the name of a sampler, sampler='walk': it is made for other nodes")
+        return sampler
+
+    def _presample(self, graph: Graph, train_N: np.ndarray) -> Coefficients | None:
+        """Return how often nodes and nonzeros are drawn, None where nothing is normalised by it."""
+        how, config = self.config.normalise, self.config
+        if how == "auto":
+            how = "both" if self.sampler.rescales else "none"
+        if how == "none":
+            return None
+        if not self.sampler.rescales:
+            raise UsageError(f"--normalise {how}: the draws of --sampler {self.sampler.name} need none; omit it")
+        return presample(self.sampler, graph, train_N, config.seed, config.coverage, config.sampler_threads, how)
+
+    def _per_epoch(self, n_train: int) -> int:
+        given = getattr(self.sampler, "steps_per_epoch", None)
+        if given is not None:
+            return given
+        if self.coefficients is not None:
+            targets = self.coefficients.mean_targets
+        else:
+            drawn = [self.maker.draw(self.config.seed, index) for index in range(TRIAL)]
+            targets = np.mean([len(subgraph.target_t) for subgraph in drawn])
+        if not targets:
+            raise GraphError(f"subgraphs of {self.sampler.name} have no training node; raise --budget")
+        return max(1, round(n_train / targets))
+
+
+def _check_fits(graph: Graph, dgraph: DistGraph) -> None:
+    """Raise unless graph may be that of dgraph."""
+    if not isinstance(graph, Graph):
+        raise UsageError(f"sampler: got a {type(graph).__name__} as graph; give the Graph that was distributed")
+    sizes = (graph.n_nodes, graph.n_features), (dgraph.n_nodes, dgraph.n_features)
+    if sizes[0] != sizes[1]:
+        raise UsageError(
+            f"the sampler's graph has {sizes[0][0]} nodes and {sizes[0][1]} features, the distributed one {sizes[1][0]} "
+            f"and {sizes[1][1]}; give the same graph to both"
+        )
+    if graph.edges == "stored":
+        raise UsageError("the sampler's graph has no choice of edges yet; make it of graph.in_use()")
+
+
+def _dtype(dgraph: DistGraph) -> type:
+    return np.float64 if dgraph.A.dtype == torch.float64 else np.float32

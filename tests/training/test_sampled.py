@@ -1,0 +1,167 @@
+"""Training on subgraphs: the same curve on any ranks and threads, exact where a subgraph is the graph, no hang."""
+
+import numpy as np
+import pytest
+import torch
+from graphs import random_graph
+from worlds import parallel
+
+import spgnn
+from spgnn.config import TrainConfig, build
+from spgnn.dist import SelfCommunicator
+from spgnn.distgraph import distribute
+from spgnn.errors import SamplerError, UsageError
+from spgnn.graph import Graph
+from spgnn.layers import GAT, GCN, SAGE, MixHop, Stack
+from spgnn.training import Trainer
+from spgnn.training.trainer import step_maker
+
+BLOCKS = {"batch": 8, "fanout": "4,3"}
+OPTIONS = {
+    "node": {"budget": 20},
+    "edge": {"budget": 20},
+    "walk": {"budget": 20},
+    "frontier": {"budget": 20, "frontier": 6},
+    "cluster": {"clusters": 6, "cluster_batch": 2},
+    "neighbour": BLOCKS,
+    "labor": BLOCKS,
+    "shadow": BLOCKS,
+}
+SAMPLERS = ["node", "edge", "walk", "frontier", "neighbour", "labor", "shadow", "cluster"]
+
+
+def graph_of(multilabel=False, **options) -> Graph:
+    graph = random_graph(**{"n": 90, "edges": 500, "use": "undirected"} | options)
+    if multilabel:
+        y = (np.random.default_rng(1).random((graph.n_nodes, 4)) < 0.4).astype(np.int64)
+        graph = spgnn.graph.Graph(graph.A, graph.X, y, graph.split, edges=graph.edges)
+    return graph
+
+
+def made(comm, graph, sampler, model=None, **options) -> Trainer:
+    dgraph = distribute(graph, comm, method="random", dtype=torch.float64)
+    model = model or Stack(SAGE(6, 8, act="relu"), GCN(8, dgraph.n_classes), dropout=0.3)
+    config = build(TrainConfig, {"epochs": 3, "lr": 0.05} | OPTIONS.get(sampler, {}) | {"sampler": sampler} | options)
+    return Trainer(model, dgraph, config, step_maker(config, graph))
+
+
+def losses(trainer: Trainer) -> list[float]:
+    return [record["loss"] for record in trainer.fit().records]
+
+
+def weights(trainer: Trainer) -> torch.Tensor:
+    return torch.cat([p.detach().ravel() for p in trainer.model.parameters()])
+
+
+@parallel([2, 4], mpi=[])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_four_subgraphs_a_step_train_alike_on_any_ranks(comm, sampler):
+    alone = made(SelfCommunicator(), graph_of(), sampler, subgraphs=4, epochs=2)
+    ranks = made(comm, graph_of(), sampler, subgraphs=4, epochs=2)
+    np.testing.assert_allclose(losses(ranks), losses(alone), rtol=1e-10)
+    torch.testing.assert_close(weights(ranks), weights(alone), rtol=1e-10, atol=1e-12)
+    assert ranks.history.bytes_sent == ranks.history.bytes_predicted == 0
+
+
+@pytest.mark.parametrize("sampler", ["walk", "neighbour"])
+def test_threads_that_draw_change_no_bit(sampler):
+    first, *others = [made(SelfCommunicator(), graph_of(), sampler, sampler_threads=n) for n in (1, 2, 4)]
+    expected = losses(first)
+    for other in others:
+        assert losses(other) == expected
+        assert torch.equal(weights(other), weights(first))
+
+
+@parallel([1, 3], mpi=[])
+@pytest.mark.parametrize("multilabel", [False, True])
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_subgraph_that_is_the_graph_trains_as_the_full_graph_does(comm, multilabel, directed):
+    graph = graph_of(multilabel, use="directed" if directed else "undirected", weighted=directed)
+
+    @spgnn.sampler("everything")
+    def everything(graph, rng):
+        return np.arange(graph.n_nodes)
+
+    model = lambda: Stack(SAGE(6, 8, act="relu"), GCN(8, 4 if multilabel else 3))
+    sampled = made(comm, graph, "everything", model(), normalise="none")
+    dgraph = distribute(graph, comm, method="random", dtype=torch.float64)
+    full = Trainer(model(), dgraph, TrainConfig(epochs=3, lr=0.05))
+    np.testing.assert_allclose(losses(sampled), losses(full), rtol=1e-10)
+
+
+@parallel([1, 2], mpi=[])
+def test_the_gradient_of_the_whole_graph_is_the_exact_one(comm):
+    @spgnn.sampler("everything")
+    def everything(graph, rng):
+        return np.arange(graph.n_nodes)
+
+    model = Stack(GAT(6, 8, heads=2, act="elu"), MixHop(8, 3))
+    trainer = made(comm, graph_of(), "everything", model, normalise="none", gradient_check=1)
+    for record in trainer.fit().records:
+        assert record["gradient_cosine"] == pytest.approx(1, abs=1e-10)
+        assert record["gradient_norm"] == pytest.approx(1, abs=1e-10)
+
+
+def test_the_gradient_check_changes_no_bit():
+    plain, checked = (made(SelfCommunicator(), graph_of(), "walk", gradient_check=n) for n in (0, 1))
+    assert losses(plain) == losses(checked)
+    assert 0 < checked.history.records[0]["gradient_cosine"] < 1
+
+
+@parallel([1, 3], mpi=[3])
+def test_a_sampler_that_fails_ends_all_ranks_with_its_index(comm):
+    @spgnn.sampler("fails")
+    def fails(graph, rng):
+        nodes = rng.integers(0, graph.n_nodes, 20)
+        return nodes if nodes[0] % 19 else nodes + graph.n_nodes
+
+    with pytest.raises(SamplerError, match=r"'fails', subgraph \d+"):
+        made(comm, graph_of(), "fails", subgraphs=3, normalise="none", epochs=9).fit()
+
+
+@parallel([1, 2], mpi=[])
+def test_inductive_training_does_not_read_other_nodes(comm):
+    graph = graph_of()
+    X = np.array(graph.X)
+    X[graph.split != 0] = np.nan  # evaluations would read them
+    poisoned = Graph(graph.A, np.nan_to_num(X, nan=1e3), graph.y, graph.split, edges=graph.edges)
+    for sampler in ("walk", "frontier", "neighbour"):
+        a, b = (made(comm, g, sampler, inductive=True, eval_every=10, epochs=2) for g in (graph, poisoned))
+        assert losses(a) == losses(b)
+
+
+def test_a_run_goes_on_from_its_state_bit_for_bit():
+    whole = made(SelfCommunicator(), graph_of(), "frontier", epochs=6)
+    expected = losses(whole)
+    first = made(SelfCommunicator(), graph_of(), "frontier", epochs=3)
+    first.fit()
+    second = made(SelfCommunicator(), graph_of(), "frontier", epochs=6)
+    second.load_state_dict(first.state_dict())
+    assert losses(second) == expected
+    assert torch.equal(weights(second), weights(whole))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampler": "walks"}, "walk"),
+        ({"sampler": "frontier", "budget": 5}, "budget"),
+        ({"sampler": "neighbour", "fanout": "4,3,2"}, "fan-outs"),
+        ({"sampler": "neighbour", "fanout": "4,x"}, "fanout"),
+        ({"sampler": "neighbour", "normalise": "loss"}, "normalise"),
+        ({"sampler": "none", "budget": 5}, "budget"),
+        ({"sampler": "walk", "fanout": "3"}, "fanout"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_by_name(options, message):
+    with pytest.raises(UsageError, match=message):
+        made(SelfCommunicator(), graph_of(), **options).fit()
+
+
+def test_a_sampler_of_another_graph_is_refused():
+    graph, other = graph_of(), graph_of(n=80)
+    dgraph = distribute(graph, SelfCommunicator())
+    with pytest.raises(UsageError, match="80 nodes"):
+        spgnn.train(Stack(GCN(6, 3)), dgraph, sampler=spgnn.samplers.Walk(other, budget=20), epochs=1)
+    with pytest.raises(UsageError, match="graph="):
+        spgnn.train(Stack(GCN(6, 3)), dgraph, sampler="walk", epochs=1)

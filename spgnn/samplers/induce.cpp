@@ -5,6 +5,10 @@
 #include <algorithm>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "rng.h"
 #include "samplers.h"
 
@@ -12,25 +16,70 @@ namespace spgnn {
 
 constexpr size_t kKept = size_t(1) << 22;  // nonzeros that the scratch of a thread keeps between calls
 
-// The nonzeros that were found so far, and room for those of the next row.
+constexpr size_t kLanes = 16;  // what a vector may write beyond the hits
+
+// The nonzeros that were found so far, and room for those of the next row: places in the row at first, then in A;
+// columns in A at first, then local ids.
 struct Found {
+    std::vector<int32_t> offsets, ids;
     std::vector<int64_t> places;
-    std::vector<int32_t> ids;
 
     void make_room(size_t count) {
-        if (places.size() >= count) return;
-        const size_t size = std::max(count, 2 * places.size());
-        places.resize(size);
+        if (ids.size() >= count + kLanes) return;
+        const size_t size = std::max(count, 2 * ids.size()) + kLanes;
+        offsets.resize(size);
         ids.resize(size);
+        places.resize(size);
     }
     void shrink() {
-        if (places.size() > kKept) *this = Found();
+        if (ids.size() > kKept) *this = Found();
     }
     static Found& of_thread() {
         thread_local Found found;
         return found;
     }
 };
+
+// Write the columns of a row that are in the set, and their places in the row, without a branch; return their number.
+template <class Index>
+static int64_t row_hits(const Index* row, int64_t length, const Members::Held& held, int32_t* columns,
+                        int32_t* offsets) {
+    int64_t k = 0;
+    for (int64_t e = 0; e < length; ++e) {
+        columns[k] = int32_t(row[e]);
+        offsets[k] = int32_t(e);
+        k += held.has(int64_t(row[e]));
+    }
+    return k;
+}
+
+#if defined(__x86_64__)
+// The same, 16 columns at a time.
+__attribute__((target("avx512f,popcnt"))) static int64_t row_hits_16(const int32_t* row, int64_t length,
+                                                                     const int32_t* words, int32_t* columns,
+                                                                     int32_t* offsets) {
+    const __m512i one = _mm512_set1_epi32(1), low = _mm512_set1_epi32(31), step = _mm512_set1_epi32(kLanes);
+    __m512i at = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    int64_t k = 0;
+    for (int64_t e = 0; e < length; e += kLanes) {
+        const __mmask16 lanes = length - e >= int64_t(kLanes) ? 0xffff : __mmask16((1u << (length - e)) - 1);
+        const __m512i j = _mm512_maskz_loadu_epi32(lanes, row + e);
+        const __m512i word = _mm512_mask_i32gather_epi32(one, lanes, _mm512_maskz_srli_epi32(lanes, j, 5), words, 4);
+        const __m512i bit = _mm512_maskz_sllv_epi32(lanes, one, _mm512_and_si512(j, low));
+        const __mmask16 hits = _mm512_mask_test_epi32_mask(lanes, word, bit);
+        _mm512_storeu_si512(columns + k, _mm512_maskz_compress_epi32(hits, j));
+        _mm512_storeu_si512(offsets + k, _mm512_maskz_compress_epi32(hits, at));
+        k += __builtin_popcount(hits);
+        at = _mm512_add_epi32(at, step);
+    }
+    return k;
+}
+
+static bool has_vectors() {
+    static const bool has = __builtin_cpu_supports("avx512f");
+    return has;
+}
+#endif
 
 static void check_nodes(const Array<int64_t>& nodes, int64_t N) {
     const int64_t *v = nodes.data(), m = nodes.size();
@@ -39,38 +88,48 @@ static void check_nodes(const Array<int64_t>& nodes, int64_t N) {
     check(rises, "nodes must be sorted, distinct and of 0 to N - 1");
 }
 
-// Nonzeros of the rows of V whose column is in V. The hits of a row are found without a branch, then numbered.
+// Nonzeros of the rows of V whose column is in V: the hits of a row are found, then numbered.
 template <class Index>
 static int64_t find(const int64_t* indptr, const Index* indices, const Members::Held& held, const int64_t* nodes,
-                    int64_t m, int64_t* ends, Found& found) {
+                    int64_t m, int64_t* ends, Found& found, bool uses_vectors) {
     int64_t k = 0;
     ends[0] = 0;
     for (int64_t i = 0; i < m; ++i) {
-        const int64_t start = indptr[nodes[i]], stop = indptr[nodes[i] + 1], first = k;
-        found.make_room(size_t(k + stop - start));
-        int64_t* places = found.places.data();
-        for (int64_t e = start; e < stop; ++e) {
-            places[k] = e;
-            k += held.has(int64_t(indices[e]));
+        const int64_t start = indptr[nodes[i]], length = indptr[nodes[i] + 1] - start;
+        found.make_room(size_t(k + length));
+        int32_t *ids = found.ids.data() + k, *offsets = found.offsets.data() + k;
+        int64_t *places = found.places.data() + k, hits;
+#if defined(__x86_64__)
+        if (uses_vectors && sizeof(Index) == sizeof(int32_t))
+            hits = row_hits_16(reinterpret_cast<const int32_t*>(indices) + start, length, held.words(), ids, offsets);
+        else
+#endif
+            hits = row_hits(indices + start, length, held, ids, offsets);
+        for (int64_t h = 0; h < hits; ++h) {
+            places[h] = start + offsets[h];
+            ids[h] = held.id(ids[h]);
         }
-        for (int64_t e = first; e < k; ++e) found.ids[size_t(e)] = held.id(int64_t(indices[places[e]]));
-        ends[i + 1] = k;
+        ends[i + 1] = k += hits;
     }
     return k;
 }
 
 // indptr (m + 1), local columns (e), places in A (e) of A[V][:, V].
-static py::tuple induce(const Array<int64_t>& indptr, const py::array& indices, const Array<int64_t>& nodes) {
+static py::tuple induce(const Array<int64_t>& indptr, const py::array& indices, const Array<int64_t>& nodes,
+                        bool uses_vectors) {
     const int64_t N = indptr.size() - 1, m = nodes.size();
     py::array_t<int64_t> ends(m + 1);
     Found& found = Found::of_thread();
+#if defined(__x86_64__)
+    uses_vectors = uses_vectors && has_vectors();
+#endif
     int64_t *out = ends.mutable_data(), e = 0;
     on_indices(indices, [&](const auto* j) {
         const int64_t *p = indptr.data(), *v = nodes.data();
         py::gil_scoped_release release;
         check_nodes(nodes, N);
         const Members::Held held(Members::of_thread(), v, m, N);
-        e = find(p, j, held, v, m, out, found);
+        e = find(p, j, held, v, m, out, found, uses_vectors);
     });
     py::array_t<int32_t> ids(e);
     py::array_t<int64_t> places(e);
@@ -134,7 +193,8 @@ static void count(Array<uint32_t>& counts, const Array<int64_t>& places) {
 }
 
 void define_induce(py::module_& m) {
-    m.def("induce", &induce, "(indptr, indices, places in A) of A[V][:, V], V sorted and distinct");
+    m.def("induce", &induce, "(indptr, indices, places in A) of A[V][:, V], V sorted and distinct", py::arg("indptr"),
+          py::arg("indices"), py::arg("nodes"), py::arg("uses_vectors") = true);
     m.def("distinct", &distinct, "the distinct nodes of an array, ascending");
     m.def("clip", &clip, "nodes without len(nodes) % multiple of them at random");
     m.def("count", &count, "counts[place] += 1 for each place, in place", py::arg("counts").noconvert(),

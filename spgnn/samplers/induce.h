@@ -33,6 +33,8 @@ class Members {
         Held& operator=(const Held&) = delete;
 
         bool has(int64_t node) const { return members.bits[size_t(node) >> 6] >> (node & 63) & 1; }
+        // The bits, 32 in a word: x86-64 stores the low half first.
+        const int32_t* words() const { return reinterpret_cast<const int32_t*>(members.bits.data()); }
         // The local id of a node that is in the set.
         int32_t id(int64_t node) const {
             const uint64_t below = members.bits[size_t(node) >> 6] & ((uint64_t(1) << (node & 63)) - 1);

@@ -130,8 +130,9 @@ static py::tuple block_sums(const Array<int64_t>& indptr, const Array<int32_t>& 
         for (int64_t i = 0; i < n; ++i) {
             row[i] = 0;
             for (int64_t e = p[i]; e < p[i + 1]; ++e) {
-                row[i] += entries[e];
-                column[j[e]] += entries[e];
+                const double x = entries[e];
+                row[i] += x;
+                column[j[e]] += x;
             }
         }
     }

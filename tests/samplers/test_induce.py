@@ -35,6 +35,10 @@ def check_induced(graph, node_m):
     np.testing.assert_array_equal(pattern.indptr, expected.indptr)
     np.testing.assert_array_equal(pattern.indices, expected.indices)
     np.testing.assert_array_equal(pattern.place_e, expected.data - 1)
+    arrays = graph_arrays(graph)
+    one_by_one = _samplers.induce(arrays.indptr, arrays.indices, node_m, uses_vectors=False)
+    for mine, theirs in zip((pattern.indptr, pattern.indices, pattern.place_e), one_by_one):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

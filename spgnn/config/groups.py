@@ -150,7 +150,7 @@ class SamplerConfig:
     frontier: int = option(1000, "nodes in the frontier at a time", low=1)
     eta: float = option(3.0, "room of the frontier's dashboard", low=1.1, high=1000)
     walk: int = option(2, "steps of a random walk", low=1, high=10_000)
-    fanout: str = option("25,10", "neighbours drawn per layer, input layer first", metavar="25,10")
+    fanout: str = option("25,10", "neighbours per layer, input layer first", metavar="N,N")
     batch: int = option(512, "targets: neighbour, labor, shadow", low=1)
     clusters: int = option(0, "parts that cluster draws from; 0: N / 400", low=0)
     cluster_batch: int = option(20, "parts in a subgraph of cluster", low=1)

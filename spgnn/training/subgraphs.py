@@ -18,7 +18,7 @@ from ..layers.hops import block_hops
 from ..layers.stack import norms_of
 from ..samplers import Coefficients, Maker, Sampler, SamplerPool, Subgraph, make_sampler, options_of, presample
 from ..spmm.feature_rows import FeatureRows
-from ..spmm.kernels.buffers import sum_dtype
+from ..spmm.kernels.buffers import BufferPool, sum_dtype
 
 TRIAL = 8  # draws that tell how many targets a subgraph has
 
@@ -94,13 +94,13 @@ class Subgraphs:
             self._pool.close()
             self._pool = None
 
-    def rows(self, node_m: np.ndarray):
-        """Return the features of nodes, (m, F), as a layer reads them."""
+    def rows(self, node_m: np.ndarray, pool: BufferPool):
+        """Return the features of nodes, (m, F), as a layer reads them, in memory of a pool."""
         A, ids_m = self.dgraph.A, self.original(node_m)
         with A.ops.span("features"):
             if self._rows is not None:
-                return self._rows.take(ids_m, A.pool)
-            return features(self.X[ids_m], self.dgraph.feature_norm, A.pool, A.dtype, A.threads)
+                return self._rows.take(ids_m, pool)
+            return features(self.X[ids_m], self.dgraph.feature_norm, pool, A.dtype, A.threads)
 
     def targets(self, subgraph: Subgraph) -> tuple[torch.Tensor, torch.Tensor]:
         """Return labels (n,), -1 but for targets, or (n, C), and the loss weights (n,) of the output rows."""

@@ -18,6 +18,7 @@ from ...graph import Graph
 from ...layers.stack import set_epoch
 from ...samplers import Sampler, Subgraph
 from ...spmm.autograd import mixed_precision, on_this_thread
+from ...spmm.kernels.buffers import make_pool
 from ...spmm.loss import binary_cross_entropy, cross_entropy
 from ...spmm.subgraph import SubgraphOperators
 from ..consistency import prepare_model
@@ -49,6 +50,7 @@ class SampledStep:
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, subgraphs: Subgraphs):
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
         self.subgraphs, self.measured, self.layout = subgraphs, {}, {}
+        self.pool = make_pool(dgraph.A.device, varies=True)  # subgraphs differ in size
         make_cached_products(dgraph, model)
         self.optimizer = make_optimizer(model, config)
         self.scorer = FullScorer(model, dgraph, subgraphs.split_n)
@@ -110,9 +112,9 @@ class SampledStep:
         Raises: NumericalError where it is not finite.
         """
         A, data = self.dgraph.A, self.subgraphs
-        operators = SubgraphOperators(subgraph, A.pool, A.dtype, A.threads, A.name, data.hops, A.ops)
+        operators = SubgraphOperators(subgraph, self.pool, A.dtype, A.threads, A.name, data.hops, A.ops)
         set_epoch(self.model, self.config.seed, subgraph.index + 1)
-        X_mF = data.rows(subgraph.node_m)
+        X_mF = data.rows(subgraph.node_m, self.pool)
         with mixed_precision(A):
             Z_nC = self.model(operators, X_mF)
         loss = share * self.loss(Z_nC, subgraph)
@@ -137,7 +139,7 @@ class SampledStep:
             if self.dgraph.is_multilabel:
                 rows_t = torch.from_numpy(subgraph.target_t)
                 return binary_cross_entropy(Z_nC, y, rows_t, 1, weight_n[rows_t])
-            return cross_entropy(Z_nC, y, 1, A.pool, A.threads, weight_n=weight_n)
+            return cross_entropy(Z_nC, y, 1, self.pool, A.threads, weight_n=weight_n)
 
     def sent_bytes(self) -> int | None:
         """Return 0: subgraphs exchange no rows; None with exact gradients now and then, which do."""

@@ -63,6 +63,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
       spgnn measure wordnet -k 4,16 --method block,metis
       spgnn measure wordnet -k 64 --scheme broadcast,columns,cover
       spgnn measure wordnet -k 64,256 --replication 1,2,4 --simulate
+      spgnn measure wordnet --partition parts -k 2
 
     Values of a list are separated by commas; each combination is one line of the table:
 
@@ -115,9 +116,13 @@ def _check_grids(config: MeasureConfig, replications: tuple[int, ...]) -> None:
     """Raise UsageError for a replication that does not fit a k."""
     from ..cost.pairs import grid_of
 
-    for k in () if config.partition else integers("k", config.k):
+    for k in () if config.partition and not config.k else _parts(config):
         for c in replications:
             grid_of(k, c)
+
+
+def _parts(config: MeasureConfig) -> tuple[int, ...]:
+    return integers("k", config.k or "4")
 
 
 def _predictor(planned: Planned, config: MeasureConfig):
@@ -140,13 +145,15 @@ def _predictor(planned: Planned, config: MeasureConfig):
 
 
 def _partitions(planned: Planned, config: MeasureConfig) -> Iterator[tuple[Partition, str]]:
-    """Yield the partition of --partition, or one for each (k, method), with each scheme."""
+    """Yield the partition of --partition, merged into each k, or one for each (k, method), with each scheme."""
     schemes = words("scheme", config.scheme)
     if config.partition:
         part = planned.load_part()
-        yield from ((part, scheme) for scheme in schemes)
+        for k in _parts(config) if config.k else (part.k,):
+            merged = planned.merged_part(part, k, f"-k {k}")
+            yield from ((merged, scheme) for scheme in schemes)
         return
-    for k in integers("k", config.k):
+    for k in _parts(config):
         for method in words("method", config.method):
             yield from ((planned.part(k, method, scheme), scheme) for scheme in schemes)
 

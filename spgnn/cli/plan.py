@@ -125,8 +125,9 @@ def _partitions(planned: Planned, config: PlanConfig) -> Iterator[tuple[Partitio
     used = lambda size: schemes if size > 1 else schemes[:1]  # one rank sends nothing
     if config.partition:
         part = planned.load_part()
-        for c in _fitting(part.k, wanted, config):
-            yield from ((part, scheme, c) for scheme in used(part.k * c))
+        for k, c in _fitting(part.k, wanted, config):
+            merged = part.dealt(k)
+            yield from ((merged, scheme, c) for scheme in used(k * c))
         return
     for size in integers("ranks", config.ranks or "4"):
         for c in _valid(size, wanted):
@@ -141,15 +142,18 @@ def _valid(size: int, wanted: tuple[int, ...]) -> list[int]:
     return [c for c in wanted if c in valid_replications(size)] or [ProcessGrid(size, wanted[0]).c]
 
 
-def _fitting(k: int, wanted: tuple[int, ...], config: PlanConfig) -> list[int]:
-    """Return the replications with which k parts run on the ranks that are asked for."""
-    ranks = integers("ranks", config.ranks) if config.ranks else ()
-    fitting = [c for c in wanted if k % c == 0 and (not ranks or k * c in ranks)]
+def _fitting(k: int, wanted: tuple[int, ...], config: PlanConfig) -> list[tuple[int, int]]:
+    """Return (parts, c) for each P and c that k parts run on, merged where P / c are fewer; without --ranks P = k c."""
+    from ..cost.grid import valid_replications
+
+    sizes = integers("ranks", config.ranks) if config.ranks else ()
+    fitting = [(size // c, c) for size in sizes for c in wanted if c in valid_replications(size) and size // c <= k]
+    fitting = fitting if sizes else [(k, c) for c in wanted if k % c == 0]
     if not fitting:
-        asked = f"--ranks {config.ranks}, " if ranks else ""
+        asked = f"--ranks {config.ranks}, " if sizes else ""
         raise UsageError(
             f"{config.partition} has k = {k} parts, which do not fit {asked}--replication {config.replication}: "
-            f"P = k c, and c divides k"
+            f"P / c is at most k, and the square of c divides P"
         )
     return fitting
 

@@ -74,6 +74,12 @@ class Planned:
 
         return load_partition(self.config.partition, self.graph)
 
+    def merged_part(self, part: Partition, k: int, asked: str) -> Partition:
+        """Return a partition whose parts are merged into k; asked: what asks for it, in an error."""
+        if k > part.k:
+            raise UsageError(f"{asked}: {self.config.partition} has k = {part.k} parts; expected {part.k} or fewer")
+        return part.dealt(k)
+
     def scheme(self, name: str, part: Partition, c: int, machine: Machine) -> str:
         """Return the scheme that a training takes for this name: auto is decided on the machine."""
         from ..analysis.choices import choose_scheme_of

@@ -123,7 +123,7 @@ class MeasureConfig(
     """The options of `spgnn measure`: those of training with the same defaults, some as lists with commas."""
 
     heading = "Partition"
-    k: str = option("4", "numbers of parts; ranks P = k c", short=True, metavar="4,16,...")
+    k: str = option("", "numbers of parts, P = k c [4, or as --partition]", short=True, metavar="4,16,...")
     method: str = changed(PartitionerConfig, "method", PartitionerConfig.method, **METHODS)
     scheme: str = changed(ExchangeConfig, "scheme", ExchangeConfig.scheme, **LISTED)
     replication: str = changed(ExchangeConfig, "replication", "1", metavar="1,2,...")

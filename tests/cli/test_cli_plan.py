@@ -89,6 +89,18 @@ def test_a_partition_on_disk_is_planned_as_it_is(tmp_path, capsys):
     assert all(line["memory_parts_mb"]["loading"] == 0 for line in lines)
 
 
+def test_a_partition_of_more_parts_than_ranks_is_planned_merged(tmp_path, capsys):
+    run(capsys, "partition", GRAPH, "-k", 6, "--method", "random", "--out", tmp_path / "p")
+    folder = [*PLAN, "--partition", tmp_path / "p", "--scheme", "columns", "--json"]
+    code, out, _ = run(capsys, *folder, "--ranks", "2,4,6", "--replication", "1,2")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [(line["ranks"], line["replication"]) for line in lines] == [(2, 1), (4, 1), (4, 2), (6, 1)]
+    rows = [line["total_rows"] for line in lines]
+    assert rows[0] < rows[1] < rows[3]
+    code, _, err = run(capsys, *folder, "--ranks", "8", "--replication", "1")
+    assert code == 2 and "has k = 6 parts, which do not fit --ranks 8, --replication 1: P / c is at most k" in err
+
+
 def test_without_a_machine_this_host_is_taken_and_said_so(capsys):
     argv = [word for word in PLAN if word not in ("--machine", "ethernet-1g")]
     code, out, err = run(capsys, *argv, "--ranks", "2", "--scheme", "columns")

@@ -66,6 +66,18 @@ def test_parts_are_written_before_their_labels_are_counted(tmp_path, monkeypatch
     assert len(np.load(tmp_path / "parts" / "owner.npy")) == 60
 
 
+def test_a_partition_is_measured_merged_into_fewer_parts(tmp_path, capsys):
+    run(capsys, "partition", GRAPH, "-k", 6, "--method", "random", "--out", tmp_path / "p")
+    measure = ["measure", GRAPH, "--partition", tmp_path / "p", "--json"]
+    code, out, _ = run(capsys, *measure, "-k", "2,6")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [line["k"] for line in lines] == [2, 6]
+    assert lines[1] == json.loads(run(capsys, *measure)[1])
+    assert 0 < lines[0]["total_rows"] < lines[1]["total_rows"]
+    code, _, err = run(capsys, *measure, "-k", "7")
+    assert code == 2 and "-k 7:" in err and "has k = 6 parts; expected 6 or fewer" in err
+
+
 @pytest.mark.parametrize("command", ["partition", "measure"])
 def test_edges_are_used_both_ways_unless_told_otherwise(command, capsys):
     def nnz(*argv):

@@ -76,6 +76,22 @@ def test_a_folder_of_parts_is_a_graph(comm):
         comm.barrier()
 
 
+@parallel([2], mpi=[])
+def test_a_folder_of_more_parts_than_ranks_trains_and_predicts(comm):
+    with tempfile.TemporaryDirectory() as own:
+        folder, files = write_parts(comm, own, "undirected", False)
+        if comm.rank == 0:
+            part_to_folder(folder / "e.bin", 5, folder / "five", memory="16GB", hops=2, **files)
+        comm.barrier()
+        config = TrainConfig(epochs=2, hidden=4, out=str(folder / "run"))
+        summary = run(str(folder / "five"), config, comm)
+        assert summary["n"] == 90 and 0 < summary["bytes_sent"] == summary["bytes_predicted"]
+        report = predict(str(folder / "run"), comm, out=str(folder / "again.npy"))
+        assert report["test"] == summary["test"]
+        assert np.array_equal(np.load(folder / "again.npy"), np.load(folder / "run" / "predictions.npy"))
+        comm.barrier()
+
+
 @parallel([3], mpi=[])
 def test_more_ranks_than_parts_are_refused_with_the_fix(comm):
     with tempfile.TemporaryDirectory() as own:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ..errors import PartitionError
 from ..graph import Graph
 from ..partition import Partition, PartitionFolder, RowBlock
 from ..partition.folder.blocks import Halo, check_rank, row_block, select_rows
@@ -54,10 +55,20 @@ class FolderSource:
         self.n_nodes, self.n_classes = manifest["n_nodes"], manifest["n_classes"]
         self.is_symmetric = manifest.get("edges") == "undirected"
         self.train, files = manifest["train"], manifest["parts"]
-        split = files[0].get("split")
-        self.n_splits = None if split is None or len(split["shape"]) == 1 else split["shape"][1]
-        self.has_split = split is not None
-        self.sizes = [self._sizes(of_part) for of_part in files]
+        try:
+            split = files[0].get("split")
+            self.n_splits = None if split is None or len(split["shape"]) == 1 else split["shape"][1]
+            self.has_split = split is not None
+            self.sizes = [self._sizes(of_part) for of_part in files]
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise PartitionError(
+                f"{folder.path / 'manifest.json'}: the parts are not described as expected ({error!r}); write the partition again"
+            ) from None
+        splits = {None, 1 if self.n_splits is None else self.n_splits}
+        if len(files) != manifest["k"] or not {counts and len(counts) for counts in self.train} <= splits:
+            raise PartitionError(
+                f"{folder.path / 'manifest.json'}: parts and train do not describe {manifest['k']} parts; write the partition again"
+            )
 
     def part(self, p: int) -> tuple[RowBlock, np.ndarray, Halo | None]:
         """Return the rows, the sums and the halo of a part; the first time all values are checked."""

@@ -1,18 +1,20 @@
 """Parts of a graph as graphs of one rank: rows, values, labels and outputs are those of the whole graph, or scaled as documented."""
 
+import json
 import os
 
 import numpy as np
 import pytest
 import torch
 from graphs import dense_operator, random_graph
+from old_folders import as_version_1
 from worlds import parallel
 
 from spgnn.config import TrainConfig
 from spgnn.config.names import NORMS
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import Parts, distribute
-from spgnn.errors import GraphError, PartitionError, UsageError
+from spgnn.errors import GraphError, InputError, PartitionError, UsageError
 from spgnn.graph import WITH_LOOPS, random_split
 from spgnn.layers import GCN, SAGE, Stack
 from spgnn.partition import part_graph, save_partition
@@ -245,6 +247,45 @@ def test_a_trainer_on_a_part_waits_for_nobody(comm):
     comm.barrier()
 
 
+@pytest.mark.parametrize("make", [gcn, sage])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_mean_of_one_sgd_step_over_whole_parts_is_the_step_of_the_graph(make, dropout):
+    graph, partition = cut("weighted directed", k=4, sparse=False)
+    config = TrainConfig(epochs=1, split="given", optimizer="sgd", lr=0.3, weight_decay=0.01, seed=3)
+
+    def stepped(dgraph):
+        model = make(6, 3)
+        model.dropout = dropout
+        trainer = Trainer(model, dgraph, config)
+        loss = trainer.step(1)
+        return loss, [p.detach().double() for p in model.parameters()]
+
+    loss, weights = stepped(distribute(graph, SelfCommunicator(), dtype="float64", locality=False))
+    parts = alone(graph, partition, 2)
+    shares = {p: parts.n_train_of(p) / parts.n_train for p in range(parts.k)}
+    found = {p: stepped(parts.open(p)) for p in shares if shares[p]}
+    assert sum(shares[p] * of_part for p, (of_part, _) in found.items()) == pytest.approx(loss, rel=1e-12)
+    for i, weight in enumerate(weights):
+        mean = sum(shares[p] * of_part[i] for p, (_, of_part) in found.items())
+        torch.testing.assert_close(mean, weight, rtol=0, atol=1e-12)
+        assert (found[0][1][i] - weight).abs().max() > 1e-6  # of one part alone it is another
+
+
+@parallel([1, 2], mpi=[])
+def test_a_folder_of_version_1_trains_whole_and_names_the_remedy_for_parts(comm, tmp_path):
+    graph, partition = cut(k=3)
+    path = tmp_path / f"{comm.size}"
+    if comm.rank == 0:
+        save_partition(partition, path, graph)
+        as_version_1(path)
+    comm.barrier()
+    np.testing.assert_array_equal(
+        distribute(path, comm).node_n, np.flatnonzero(partition.owner_N % comm.size == comm.rank)
+    )
+    with pytest.raises(PartitionError, match=r"version 1, without the row sums .*spgnn partition GRAPH -k K --hops 1"):
+        Parts(path, comm)
+
+
 def test_masks_of_dropout_are_those_of_the_whole_graph():
     graph, partition = cut(train_every=2)
     model, config = Stack(GCN(6, 3), dropout=0.5), TrainConfig(epochs=1, split="given", prune="never")
@@ -307,3 +348,37 @@ def test_advice_is_given_for_the_files_of_a_part(tmp_path, monkeypatch):
     assert advised == [os.POSIX_FADV_WILLNEED] * files
     parts.release(0)
     assert advised[files:] == [os.POSIX_FADV_DONTNEED] * files
+
+
+@pytest.mark.slow
+def test_any_damage_to_a_manifest_gives_parts_or_a_clear_error(tmp_path):
+    graph, partition = cut()
+    save_partition(partition, tmp_path / "parts", graph)
+    path, rng, refused = tmp_path / "parts" / "manifest.json", np.random.default_rng(0), 0
+    whole = path.read_bytes()
+    for _ in range(150):
+        data = bytearray(whole)
+        start = int(rng.integers(len(data)))
+        data[start : start + int(rng.integers(1, 4))] = bytes(
+            rng.choice(list(b'0123456789[]{}",:ntrue '), rng.integers(0, 4))
+        )
+        path.write_bytes(bytes(data))
+        try:
+            parts = Parts(tmp_path / "parts", SelfCommunicator())
+            parts.open(0)
+        except (InputError, UsageError):
+            refused += 1
+    assert refused > 50
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("train", [[1], [2]]), ("train", [[1], ["2"], [3]]), ("train", [[1, 2]] * 3), ("parts", []), ("parts", [{}] * 3)],
+)
+def test_a_manifest_that_does_not_describe_all_parts_is_refused(tmp_path, name, value):
+    graph, partition = cut()
+    save_partition(partition, tmp_path / "parts", graph)
+    path = tmp_path / "parts" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    with pytest.raises(PartitionError, match=r"manifest.json: .*; write the partition again"):
+        Parts(tmp_path / "parts", SelfCommunicator()).open(0)

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from graphs import random_graph
+from old_folders import as_version_1
 
 from spgnn.errors import PartitionError, UsageError
 from spgnn.graph import graph_from_coo
@@ -25,19 +26,6 @@ def saved(folder, hops=2, k=4, **kinds):
     part = part_graph(graph, k, "random")
     save_partition(part, folder, graph, hops=hops)
     return graph, part
-
-
-def as_version_1(folder):
-    """Make a folder what version 1 wrote for a graph in memory: no halo, no sums."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    for name in ("n_classes", "hops", "train"):
-        del manifest[name]
-    for number, files in enumerate(manifest["parts"]):
-        for name in [name for name in files if name.startswith("halo") or name == "sums"]:
-            del files[name]
-            (folder / f"part-{number:05d}" / f"{name}.npy").unlink()
-    manifest["version"] = 1
-    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def distances(A, own_n, hops):

@@ -77,6 +77,16 @@ def test_files_are_byte_for_byte_those_of_the_graph_in_memory(tmp_path, edges, k
     assert load_partition(tmp_path / "parts", graph).metrics == manifest["metrics"]
 
 
+def test_several_labels_per_node_are_counted_as_in_memory(tmp_path):
+    tables = draw(tmp_path, 60, 200, seed=0)
+    np.save(tmp_path / "y.npy", np.random.default_rng(0).integers(0, 2, (60, 5)))
+    part_to_folder(tmp_path / "e.bin", 3, tmp_path / "parts", memory=MEMORY, **tables)
+    in_memory(tmp_path, tables, "undirected", 3)
+    found, expected = (PartitionFolder(tmp_path / name).manifest for name in ("parts", "memory"))
+    assert found["n_classes"] == expected["n_classes"] == 5 and found["train"] == expected["train"]
+    assert sum(sum(counts) for counts in found["train"]) == (np.load(tmp_path / "s.npy") == 0).sum()
+
+
 def test_sparse_features_stay_sparse_and_are_the_same(tmp_path):
     tables = draw(tmp_path, 120, 500, seed=0, sparse=True)
     part_to_folder(tmp_path / "e.bin", 3, tmp_path / "parts", memory=MEMORY, **tables)

@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...atomic import check_replaceable, new_folder, read_regular, sync
-from ...errors import PartitionError, UsageError
+from ...errors import PartitionError, UsageError, is_integer
 from ...graph import TRAIN, Graph, labelled
 from ...graph.checks import most_classes
 from ..checks import check_hops
@@ -337,6 +337,12 @@ def _checked_manifest(path: Path, data: bytes) -> dict:
     for key, kind in kinds.items():
         if not isinstance(manifest.get(key), kind) or (kind is int and manifest[key] < 0):
             raise PartitionError(f"{path}: {key} is {manifest.get(key)!r}; write the partition again")
+    is_count = lambda counts: counts is None or (isinstance(counts, list) and all(map(is_integer, counts)))
+    train = manifest["train"] if version > 1 else []
+    if version > 1 and (len(train) != manifest["k"] or not all(map(is_count, train))):
+        raise PartitionError(
+            f"{path}: train has not the counts of each of {manifest['k']} parts; write the partition again"
+        )
     manifest.setdefault("hops", 0)  # of version 1, the pipeline alone wrote halos
     return manifest
 

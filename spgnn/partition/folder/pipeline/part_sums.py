@@ -56,7 +56,9 @@ def count_train(folder: Path, labels: Dense | None, split: Dense | None) -> tupl
     n_classes, train_S = labels.tail[0] if labels.tail else 0, None
     start = 0
     for ids in _stretches(folder / "own.npy"):
-        y, s = (_rows(folder, name, table, start, len(ids)) for name, table in (("labels", labels), ("split", split)))
+        # Every node of several labels counts as labelled: they are not read.
+        y = np.empty((len(ids), 0)) if labels.tail else _rows(folder, "labels", labels, start, len(ids))
+        s = _rows(folder, "split", split, start, len(ids))
         n_classes = n_classes if labels.tail else max(n_classes, int(y.max()) + 1)
         found = train_counts(y, s)
         train_S = found if train_S is None else np.add(train_S, found).tolist()

@@ -17,10 +17,10 @@ from ..layers.registry import ModelSpec
 from ..partition import load_partition
 from ..spmm.kernels.buffers import sum_dtype
 from ..training.consistency import run_values
-from ..training.metrics import SPLITS, count, scores
+from ..training.metrics import SPLITS, count, predicted, scores
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, write_array
-from .train import distribute_source, open_source, predicted, set_threads
+from .train import distribute_source, open_source, set_threads
 
 
 def predict(

@@ -27,6 +27,7 @@ from ..layers.registry import ModelSpec, check_model, operator_of
 from ..machine import give_back_memory, peak_rss_mb
 from ..partition import Partition, PartitionFolder
 from ..training.consistency import run_values
+from ..training.metrics import predicted
 from ..training.steps.captured import CapturedStep
 from ..training.steps.full import check_trainable
 from ..training.trainer import Trainer, step_maker
@@ -240,13 +241,6 @@ def _read(source: Named | File, config: TrainConfig) -> Graph:
     graph = graph.with_edges(config.edges)
     give_back_memory()  # what reading took, before partitioning takes more
     return graph
-
-
-def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
-    """Return the predicted class of each own node (n,) int64, or 0/1 for each class (n, C) int8."""
-    if is_multilabel:
-        return (Z_nC > 0).cpu().numpy().astype(np.int8)
-    return Z_nC.argmax(dim=1).cpu().numpy() if len(Z_nC) else np.empty(0, np.int64)
 
 
 def _summary(config: TrainConfig, trainer: Trainer, history) -> dict:

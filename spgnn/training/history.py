@@ -16,7 +16,7 @@ class History:
     records         {epoch, loss, train, val, test, epoch_s, bytes_sent} of each epoch; scores are None where it was not scored.
     best_epoch      the first with the best validation score; train, val and test are its scores of `metric`.
     metric          accuracy, or micro_f1 of multi-label graphs.
-    scores          split -> {accuracy, micro_f1, macro_f1} at the best epoch.
+    scores          split -> {accuracy, micro_f1, macro_f1, weighted_f1} at the best epoch.
     per_class       {class, precision, recall, f1, support} of the test split at the best epoch.
     epoch_s         median seconds of a training epoch without evaluation.
     bytes_sent      counted, one training epoch, all ranks; bytes_predicted: the same by prediction, None where the

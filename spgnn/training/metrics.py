@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 SPLITS = ("train", "val", "test")
+SCORES = ("accuracy", "micro_f1", "macro_f1", "weighted_f1")
 
 
 def count(Z_nC: torch.Tensor, y_n: torch.Tensor, split_n: np.ndarray, n_classes: int, comm) -> np.ndarray:
@@ -22,19 +23,28 @@ def count(Z_nC: torch.Tensor, y_n: torch.Tensor, split_n: np.ndarray, n_classes:
 
 
 def scores(counts: np.ndarray, is_multilabel: bool) -> dict[str, float]:
-    """Return accuracy, micro F1 and macro F1 of one split; nan where it is empty.
+    """Return accuracy, micro, macro and weighted F1 of one split; nan where it is empty.
 
-    Macro F1 is the mean over the classes that occur as a label or a prediction; accuracy of
-    multi-label graphs is micro F1, as their papers report it.
+    Macro F1 is the mean over the classes that occur as a label or a prediction; weighted F1 is the mean over the
+    classes by their labels, 0 without any. Accuracy of multi-label graphs is micro F1, as their papers report it.
     """
     tp, fp, fn = counts.T
     if counts.sum() == 0:
-        return {"accuracy": float("nan"), "micro_f1": float("nan"), "macro_f1": float("nan")}
+        return dict.fromkeys(SCORES, float("nan"))
     micro = 2 * tp.sum() / max(2 * tp.sum() + fp.sum() + fn.sum(), 1)
     occurs = tp + fp + fn > 0
     macro = _f1(tp, fp, fn)[occurs].mean() if occurs.any() else 0.0
-    accuracy = micro if is_multilabel else tp.sum() / (tp + fn).sum()
-    return {"accuracy": float(accuracy), "micro_f1": float(micro), "macro_f1": float(macro)}
+    support = tp + fn
+    weighted = _f1(tp, fp, fn) @ support / max(support.sum(), 1)
+    accuracy = micro if is_multilabel else tp.sum() / support.sum()
+    return {name: float(value) for name, value in zip(SCORES, (accuracy, micro, macro, weighted))}
+
+
+def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
+    """Return the predicted class of each row (n,) int64, or 0/1 for each class (n, C) int8."""
+    if is_multilabel:
+        return (Z_nC > 0).cpu().numpy().astype(np.int8)
+    return Z_nC.argmax(dim=1).cpu().numpy() if len(Z_nC) else np.empty(0, np.int64)
 
 
 def per_class(counts: np.ndarray) -> list[dict[str, float]]:

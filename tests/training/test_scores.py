@@ -36,6 +36,7 @@ def test_single_label_scores_equal_scikit_learns(comm, C):
         assert got["accuracy"] == pytest.approx(sk.accuracy_score(truth, guess))
         assert got["micro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="micro"))
         assert got["macro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="macro"))
+        assert got["weighted_f1"] == pytest.approx(sk.f1_score(truth, guess, average="weighted"))
         f1 = [entry["f1"] for entry in per_class(counts[number])]
         np.testing.assert_allclose(f1, sk.f1_score(truth, guess, average=None, labels=range(C)))
 
@@ -56,6 +57,7 @@ def test_multi_label_scores_equal_scikit_learns(comm, C):
         got = scores(counts[number], True)
         assert got["micro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="micro"))
         assert got["macro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="macro"))
+        assert got["weighted_f1"] == pytest.approx(sk.f1_score(truth, guess, average="weighted"))
 
 
 def test_counts_take_memory_by_the_class_and_not_by_its_square():
@@ -72,7 +74,11 @@ def test_counts_take_memory_by_the_class_and_not_by_its_square():
 
 
 def test_an_empty_split_has_no_score():
-    assert np.isnan(scores(np.zeros((3, 3), np.int64), False)["accuracy"])
+    assert np.isnan(list(scores(np.zeros((3, 3), np.int64), False).values())).all()
+
+
+def test_weighted_f1_is_zero_where_no_label_is_set():
+    assert scores(np.array([[0, 2, 0], [0, 1, 0]]), True)["weighted_f1"] == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

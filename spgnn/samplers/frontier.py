@@ -50,7 +50,7 @@ class Frontier(InducedSampler):
             eta        the Dashboard has eta times the pins of the first frontier.
             structure  that selects the popped nodes: "dashboard", of the paper, made exact for skewed degrees;
                        "classes", of degrees, with rejection. Both have the same distribution, but another sequence of
-                       draws. "auto": classes, the faster one on every graph that was tried (runs/bench/samplers), and
+                       draws. "auto": classes, the faster one on every graph that was tried (runs/bench/sampling), and
                        not what is faster at the moment, so that a seed gives the same draws everywhere.
     Raises: UsageError for a frontier above the nodes of the graph or the budget, and other values out of range.
     Source: GraphSAINT (Zeng et al. 2021), Algorithm 2; Dashboard: section 4.2. Algorithm 3 leaves out the first

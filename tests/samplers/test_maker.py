@@ -66,7 +66,7 @@ def test_a_subgraph_has_the_operators_targets_and_mean_of_its_nodes(graph, train
     np.testing.assert_array_equal(subgraph.node_m, sample.node_m)
     np.testing.assert_array_equal(subgraph.node_m[subgraph.target_t], sample.node_m[train_N[sample.node_m]])
     np.testing.assert_allclose(subgraph.weight_t, 1 / len(subgraph.target_t))
-    assert subgraph.weight_t.dtype == np.float32
+    assert subgraph.weight_t.dtype == np.float64
     made = operators(graph_arrays(graph), sample.node_m, sample.patterns[0], ["gcn", "row"])
     for how in ("gcn", "row"):
         np.testing.assert_array_equal(subgraph.blocks[0][how].A.values, made[how].A.values)

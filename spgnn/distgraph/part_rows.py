@@ -68,7 +68,7 @@ def part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo | None, hops: int
     if hops:
         rows, places, data = _with_last_hop(rows, places, data, sums_m3, is_whole_m, is_symmetric)
     A_mm = make_csr(data, rows, places, (m, m))
-    return PartRows(node_m, n, A_mm, sums_m3, is_whole_m, _joined(block.X_nF, halo, chosen_g))
+    return PartRows(node_m, n, A_mm, sums_m3, is_whole_m, joined(block.X_nF, halo, chosen_g))
 
 
 def part_operator(part: PartRows, layout: Layout, operator: Norm) -> DistSpMM:
@@ -104,7 +104,7 @@ def _with_last_hop(rows, places, data, sums_m3, is_whole_m, is_symmetric: bool) 
     return tuple(np.concatenate(arrays) for arrays in zip(*found))
 
 
-def _joined(X_nF, halo: Halo | None, chosen_g: np.ndarray):
+def joined(X_nF, halo: Halo | None, chosen_g: np.ndarray):
     """Return the features of own nodes, then those of chosen nodes of the halo."""
     if X_nF is None or not len(chosen_g):
         return X_nF

@@ -85,11 +85,11 @@ class Parts:
         self.n_nodes, self.n_classes, self.name, self.method = (
             getattr(source, name) for name in ("n_nodes", "n_classes", "name", "method")
         )
-        self._source = source
-        self._threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())
+        self.source = source
+        self.threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())
         self._placement = place(comm, how.device)
-        self._split = split
-        self._drawn_N: np.ndarray | None = None  # the split of all nodes, where none is given
+        self.split = split
+        self.drawn_N: np.ndarray | None = None  # the split of all nodes, where none is given
         self._train_k = np.zeros(self.k, np.int64)
         if together(comm, self._is_given, split):
             column = int(split) if split.isdigit() else 0
@@ -116,7 +116,7 @@ class Parts:
         Without opening it; the halo is that of the folder, whose hops may be more than those that are used.
         """
         check_rank(p, self.k)
-        return dict(self._source.sizes[p])
+        return dict(self.source.sizes[p])
 
     def nbytes(self, p: int) -> int:
         """Return the bytes of the files of part p, of any rank; 0 for a graph in memory."""
@@ -124,11 +124,11 @@ class Parts:
 
     def prefetch(self, p: int) -> None:
         """Have the system read the files of part p ahead, while another one is trained."""
-        self._source.advise(p, True)
+        self.source.advise(p, True)
 
     def release(self, p: int) -> None:
         """Drop the files of part p from the page cache, after its DistGraph is deleted: mapped pages stay."""
-        self._source.advise(p, False)
+        self.source.advise(p, False)
 
     def open(self, p: int, operator: Norm | None = None) -> DistGraph:
         """Return part p as a graph of one rank: rows of its own nodes first, then of its halo, each by rising id.
@@ -140,21 +140,21 @@ class Parts:
         """
         check_rank(p, self.k)
         how = self.how if operator is None else replace(self.how, operator=operator)
-        torch.set_num_threads(self._threads)
+        torch.set_num_threads(self.threads)
         dtype, comm = getattr(torch, how.dtype), device_communicator(SelfCommunicator(), self._placement)
         pool = make_pool(self._placement.device)
         wires = Wire("float32"), Wire("float32")
-        layout = make_layout(comm, 1, "columns", dtype, pool, self._threads, wires, how.order)
-        block, sums_n3, halo = self._source.part(p)
+        layout = make_layout(comm, 1, "columns", dtype, pool, self.threads, wires, how.order)
+        block, sums_n3, halo = self.source.part(p)
         if how.feature_norm == "none":
             check_fits(block.own_n, block.X_nF, dtype)
             if halo is not None:
                 check_fits(halo.node_g, halo.X_gF, dtype)
-        rows = part_rows(block, sums_n3, halo, self.hops, self._source.is_symmetric)
-        y_m, split_m = self._labels(block, len(rows.node_m))
+        rows = part_rows(block, sums_n3, halo, self.hops, self.source.is_symmetric)
+        y_m, split_m = self.labels(block, len(rows.node_m))
         del block, sums_n3, halo
         A = part_operator(rows, layout, how.operator)
-        X = features(rows.X_mF, how.feature_norm, pool, dtype, self._threads)
+        X = features(rows.X_mF, how.feature_norm, pool, dtype, self.threads)
         dgraph = DistGraph(
             comm=comm, A=A, X=X, y_n=labels(y_m, dtype), split_n=split_m, n_nodes=self.n_nodes, n_classes=self.n_classes,
             name=f"{self.name} part {p}", scheme="columns", method=self.method, nnz=A.nnz,
@@ -164,7 +164,7 @@ class Parts:
         give_back_memory()
         return dgraph
 
-    def _labels(self, block: RowBlock, m: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+    def labels(self, block: RowBlock, m: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return labels and split of the m rows of a part; those of the halo are unknown here."""
         if block.y_n is None:
             return None, None
@@ -172,31 +172,31 @@ class Parts:
         y_m = np.full((m, *block.y_n.shape[1:]), 0 if is_multilabel else UNLABELLED, block.y_n.dtype)
         y_m[:n] = block.y_n
         split_m = np.full(m, NO_SPLIT, np.int8)
-        if self._drawn_N is None:
-            split_m[:n] = given_split(self.name, block.split_n, self._split)
+        if self.drawn_N is None:
+            split_m[:n] = given_split(self.name, block.split_n, self.split)
         else:
-            split_m[:n] = self._drawn_N[block.own_n]
+            split_m[:n] = self.drawn_N[block.own_n]
         return y_m, split_m
 
     def _is_given(self, split: str) -> bool:
         """Return whether the parts have the split that is asked for; UsageError or GraphError where it does not exist."""
-        source = self._source
+        source = self.source
         shape = (0,) if source.n_splits is None else (0, source.n_splits)
         return given_split(self.name, np.empty(shape, np.int8) if source.has_split else None, split) is not None
 
     def _draw_split(self, seed: int) -> None:
         """Draw a split over the labelled nodes of all parts, the same on any ranks. Collective."""
-        found = together(self.comm, lambda: [self._source.labels(p) for p in self.own])
+        found = together(self.comm, lambda: [self.source.labels(p) for p in self.own])
         ids = np.concatenate([np.empty(0, np.int64), *(own_n for own_n, _ in found)])
         known = [np.ones(len(y), np.int8) if y.ndim == 2 else (y >= 0).astype(np.int8) for _, y in found]
         ids_N = self.comm.all_gather(ids)
         known_N = self.comm.all_gather(np.concatenate([np.empty(0, np.int8), *known]))
         label_N = np.full(self.n_nodes, UNLABELLED, np.int8)
         label_N[ids_N] = known_N - 1
-        self._drawn_N = random_split(label_N, seed)
+        self.drawn_N = random_split(label_N, seed)
         counts_k = np.zeros(self.k, np.int64)
         for p, (own_n, _) in zip(self.own, found):
-            counts_k[p] = np.count_nonzero(self._drawn_N[own_n] == TRAIN)
+            counts_k[p] = np.count_nonzero(self.drawn_N[own_n] == TRAIN)
         self.comm.all_reduce(counts_k)
         self._train_k += counts_k
 

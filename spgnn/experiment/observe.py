@@ -78,6 +78,7 @@ class ObservedScorer:
         self.is_multilabel = scorer.is_multilabel
         self.logits = recorder.wrap(scorer.logits, "other", stage=EVALUATION)
         self._counts = recorder.wrap(scorer.counts, "scores", stage=EVALUATION)
+        self.predictions = recorder.wrap(scorer.predictions, "other", stage=EVALUATION)
 
     def counts(self, Z_nC: torch.Tensor | None = None):
         """Return the counts of each split and class, see Scorer."""

@@ -27,7 +27,6 @@ from ..layers.registry import ModelSpec, check_model, operator_of
 from ..machine import give_back_memory, peak_rss_mb
 from ..partition import Partition, PartitionFolder
 from ..training.consistency import run_values
-from ..training.metrics import predicted
 from ..training.steps.captured import CapturedStep
 from ..training.steps.full import check_trainable
 from ..training.trainer import Trainer, step_maker
@@ -126,7 +125,7 @@ class _Training:
             history = self._fit(trainer, checkpoints)
             comm.phase = "write results"
             summary = _summary(config, trainer, history)
-            predictions_N = dgraph.collect(predicted(trainer.logits(), dgraph.is_multilabel))
+            predictions_N = trainer.steps.scorer.predictions()
         if config.out:
             together(comm, lambda: self.folder.write_results(summary, predictions_N, history), root=0)
         return summary

@@ -15,7 +15,7 @@ from ..distgraph import DistGraph
 from ..errors import NumericalError, UsageError
 from ..spmm.autograd import mixed_precision
 from ..spmm.features import SparseRows
-from .metrics import count
+from .metrics import count, predicted
 
 
 @contextmanager
@@ -57,3 +57,7 @@ class FullScorer:
         if bad[0]:
             raise NumericalError("the logits are not finite")
         return count(Z_nC, dgraph.y_n, self.split_n, dgraph.n_classes, dgraph.comm)
+
+    def predictions(self) -> np.ndarray:
+        """Return the predicted class of all nodes in original order, (N,) int64; 0/1 for each, (N, C) int8, of several labels."""
+        return self.dgraph.collect(predicted(self.logits(), self.is_multilabel))

@@ -96,6 +96,10 @@ class CapturedScorer:
         """Return the counts of each split and class, see Scorer."""
         return self.inner.counts(self.logits() if Z_nC is None else Z_nC)
 
+    def predictions(self):
+        """Return the predicted classes of all nodes, see Scorer."""
+        return self.inner.predictions()
+
 
 class Capture:
     """Captures functions on one device, all in one pool of memory: they are replayed in the order of their capture."""

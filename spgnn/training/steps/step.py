@@ -32,6 +32,12 @@ class Scorer(Protocol):
         Collective.
         """
 
+    def predictions(self) -> np.ndarray | None:
+        """Return the predicted classes of all nodes in original order, on rank 0 at least, None elsewhere. Collective.
+
+        (N,) int64; (N, C) int8 of 0 and 1 where nodes have several labels.
+        """
+
 
 @runtime_checkable
 class Step(Protocol):

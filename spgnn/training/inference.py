@@ -1,0 +1,229 @@
+"""Layerwise: exact outputs of a model on a graph that no rank holds, one layer after another, one part at a time.
+
+Shapes: N nodes, n own nodes of a part, g nodes of its halo, m = n + g, F and C columns, k parts, P ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..distgraph import Parts
+from ..distgraph.own_rows import OwnRows, OwnRowsReader
+from ..errors import GraphError, NumericalError, ResourceError, ShapeError, together
+from ..layers.stack import norms_of
+from ..machine import give_back_memory
+from ..spmm.kernels.buffers import array_of
+from .metrics import count_own, predicted
+from .part_passes import Pass, passes_of, written_by
+from .scratch import Scratch
+
+CLASSES = "classes"  # where predictions are, beside the outputs of each pass
+
+Consume = Callable[[OwnRows, torch.Tensor, Scratch], Any]
+
+
+class Layerwise:
+    """H_l = layer_l(A, H_(l-1)) on the own nodes of one part after another, H_0 = X; H_l is on disk between two passes.
+
+        Layerwise(model, Parts("parts", comm, hops=1), "scratch").run(lambda rows, Z_nC, _: ...)
+
+    In memory are one part, with its rows of two layers, and 8 bytes for each of the N nodes. The rows and values are those
+    of the whole graph, so that outputs are exact; without dropout, as in evaluation.
+
+    Args:   model    a plain Stack whose layers multiply with A once at most, with the same weights on all ranks; an SGC
+                     is a pass for each product.
+            parts    with halos: hops = 1 or more.
+            scratch  a folder that all ranks see; "": that of temporary files.
+    passes      of the model; bytes_read: of rows of hidden layers that the last run has read, on this rank.
+    Raises: UsageError for models that do not fit, GraphError and ShapeError for features that do not. Collective.
+    """
+
+    def __init__(self, model: torch.nn.Module, parts: Parts, scratch: str | Path = ""):
+        self.model, self.parts, self.scratch, self.comm = model, parts, scratch, parts.comm
+        self.passes = passes_of(model)
+        self.reader = together(self.comm, OwnRowsReader, parts, norms_of(model))
+        f_in = getattr(model.layers[0], "f_in", None)
+        if f_in not in (None, self.reader.n_features):
+            raise ShapeError(f"{parts.name} has {self.reader.n_features} features; layer 1 reads {f_in}")
+        self.written = self._written()
+        self.bytes_read = 0
+        self._open: OwnRows | None = None
+
+    @torch.no_grad()
+    def run(self, consume: Consume, finish: Callable[[Scratch], Any] = lambda _: None) -> Any:
+        """Compute all layers, hand the logits (n, C) of each own part to consume, and return finish(scratch).
+
+        Raises: ResourceError on all ranks where the disk refuses a file. Collective.
+        """
+        self.model.eval()
+        with Scratch(self.scratch, self.comm) as scratch:
+            try:
+                for number, one in enumerate(self.passes, start=1):
+                    together(self.comm, self._pass, number, one, scratch, consume)
+                    for p in self.parts.own if number > 1 else ():
+                        scratch.remove(_name(number - 1), p)
+                self.bytes_read = scratch.read_bytes
+                return finish(scratch)
+            finally:
+                self._open = None
+                give_back_memory()
+
+    def bytes_predicted(self) -> int:
+        """Return the bytes that a run reads on this rank: sum over parts and hidden layers of (n + g) F itemsize."""
+        rows = sum(self.parts.sizes(p)["n"] + self.reader.halo_nodes(p) for p in self.parts.own)
+        return rows * sum(width * dtype.itemsize for width, dtype in self.written[:-1])
+
+    def _pass(self, number: int, one: Pass, scratch: Scratch, consume: Consume) -> None:
+        """Compute a pass on all own parts: every other one backwards, so that the part in memory is read once."""
+        own, is_last = self.parts.own, number == len(self.passes)
+        for p in own if number % 2 else reversed(own):
+            self.comm.phase = f"layer {one.layers[0].number}, part {p}"
+            try:
+                rows, H = self._inputs(number, one, p, scratch)
+                Z = one.run(rows.wide, rows.local, H, is_last)
+            except MemoryError:
+                raise ResourceError(
+                    f"rank {self.comm.rank}, part {p}: out of memory; partition the graph into more parts, or start fewer ranks"
+                ) from None
+            del H
+            if is_last:
+                consume(rows, Z, scratch)
+            else:
+                scratch.write(_name(number), p, Z)
+            del Z
+
+    def _inputs(self, number: int, one: Pass, p: int, scratch: Scratch) -> tuple[OwnRows, torch.Tensor]:
+        """Return the rows of a part and what a pass reads: own rows, then those of the halo, gathered from their owners."""
+        if self._open is None or self._open.p != p or number == 1:
+            self._open = None
+            self._open, X = self.reader.open(p, one.hops if number == 1 else None)
+            if number == 1:
+                return self._open, X
+        rows, (width, dtype) = self._open, self.written[number - 2]
+        H = self.reader.pool.empty(len(rows.node_m), width, dtype=dtype)
+        bits, n = array_of(H), rows.n
+        scratch.read(_name(number - 1), p, bits[:n])
+        for q, which, places in self.reader.owners(rows.node_m[n:]):
+            n_q = self.parts.sizes(q)["n"]
+            bits[n + which] = scratch.rows(_name(number - 1), q, n_q, places, width, bits.dtype)
+        return rows, H
+
+    @torch.no_grad()
+    def _written(self) -> list[tuple[int, torch.dtype]]:
+        """Return width and type of what each pass writes."""
+        self.model.eval()
+        A, X = self.reader.one_node()
+        return written_by(self.passes, A, A, X)
+
+
+class LayerwiseScorer:
+    """Evaluates a model layer by layer; a Scorer, see Layerwise for what it needs.
+
+    Args: is_multilabel  what predictions are; None: what the labels of the parts are.
+    Collective, as every method.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, parts: Parts, scratch: str | Path = "", is_multilabel: bool | None = None
+    ):
+        self.layerwise, self.parts, self.comm = Layerwise(model, parts, scratch), parts, parts.comm
+        self.is_multilabel = self.layerwise.reader.is_multilabel if is_multilabel is None else is_multilabel
+        self.C = self.layerwise.written[-1][0]
+
+    def logits(self) -> torch.Tensor:
+        """Return the logits of the own nodes of all own parts by rising id, (n, C): all of them are in memory."""
+        found = [torch.empty(0, self.C)]
+        ids = [np.empty(0, np.int64)]
+
+        def keep(rows: OwnRows, Z_nC: torch.Tensor, _) -> None:
+            found.append(Z_nC)
+            ids.append(rows.node_m[: rows.n])
+
+        self.layerwise.run(keep)
+        order = np.argsort(np.concatenate(ids))
+        return torch.cat(found[1:] or found)[torch.from_numpy(order)]
+
+    def counts(self, Z_nC: torch.Tensor | None = None) -> np.ndarray:
+        """Return (3, C, 3) int64: of each split and class the true positives, false positives and false negatives.
+
+        Args:   Z_nC  as `logits` returns them; None: of an evaluation, which holds those of one part at a time.
+        Raises: NumericalError on all ranks where a logit is not finite.
+        """
+        if Z_nC is None:
+            return self.evaluate(is_counted=True)[0]
+        counts, owner_N = self._no_counts(), self.layerwise.reader.owner_N
+        of_own = owner_N[np.flatnonzero(owner_N % self.comm.size == self.comm.rank)]
+        for p in self.parts.own:
+            rows, _ = self.layerwise.reader.open(p)
+            self._add(counts, rows, Z_nC[torch.from_numpy(np.flatnonzero(of_own == p))])
+        return self._sum(counts)
+
+    def predictions(self) -> np.ndarray | None:
+        """Return the predicted classes of all nodes in original order on rank 0, None elsewhere.
+
+        (N,) int64; (N, C) int8 of 0 and 1 where nodes have several labels.
+        """
+        return self.evaluate(is_predicted=True)[1]
+
+    def evaluate(
+        self, is_counted: bool = False, is_predicted: bool = False
+    ) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return counts and predictions, where they are asked for, of one evaluation; see `counts` and `predictions`."""
+        counts = self._no_counts()
+
+        def consume(rows: OwnRows, Z_nC: torch.Tensor, scratch: Scratch) -> None:
+            if is_counted:
+                self._add(counts, rows, Z_nC)
+            if is_predicted:
+                scratch.write(CLASSES, rows.p, predicted(Z_nC, self.is_multilabel))
+
+        def finish(scratch: Scratch) -> np.ndarray | None:
+            return together(self.comm, self._merged, scratch, root=0) if is_predicted else None
+
+        predictions_N = self.layerwise.run(consume, finish)
+        return self._sum(counts) if is_counted else None, predictions_N
+
+    def _merged(self, scratch: Scratch) -> np.ndarray:
+        """Return the predictions that all ranks have written, in original order."""
+        parts, shape, dtype = (
+            self.parts,
+            (self.C,) if self.is_multilabel else (),
+            (np.int64, np.int8)[self.is_multilabel],
+        )
+        out_N = np.empty((parts.n_nodes, *shape), dtype)
+        for q in range(parts.k):
+            of_part = np.empty((parts.sizes(q)["n"], *shape), dtype)
+            scratch.read(CLASSES, q, of_part)
+            out_N[self.layerwise.reader.owner_N == q] = of_part
+        return out_N
+
+    def _no_counts(self) -> np.ndarray:
+        """Return zero counts, (3 C 3 + 1,) int64; the last one: parts with logits that are not finite."""
+        return np.zeros(9 * self.C + 1, np.int64)
+
+    def _add(self, counts: np.ndarray, rows: OwnRows, Z_nC: torch.Tensor) -> None:
+        if rows.y_n is None:
+            raise GraphError(f"{self.parts.name} has no labels; give them with --labels FILE")
+        if self.parts.n_classes > self.C:
+            raise ShapeError(
+                f"the model returns {self.C} columns, {self.parts.name} has {self.parts.n_classes} classes; the last layer "
+                f"must have f_out = {self.parts.n_classes}"
+            )
+        counts[-1] += not torch.isfinite(Z_nC.sum())
+        counts[:-1] += count_own(Z_nC, rows.y_n, rows.split_n, self.C).ravel()
+
+    def _sum(self, counts: np.ndarray) -> np.ndarray:
+        self.comm.all_reduce(counts)
+        if counts[-1]:
+            raise NumericalError("the logits are not finite")
+        return counts[:-1].reshape(3, -1, 3)
+
+
+def _name(number: int) -> str:
+    """Return the folder of what a pass writes."""
+    return f"pass-{number}"

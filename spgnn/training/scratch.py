@@ -1,0 +1,142 @@
+"""Scratch: files of rows of nodes, part by part, in a folder that all ranks see, for the time of a computation.
+
+Shapes: n own nodes of a part, F columns.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import ResourceError, together
+from ..spmm.kernels.buffers import array_of
+
+
+class Scratch:
+    """A new hidden folder in `home`, of all ranks, which is removed at the end of a `with` block.
+
+        with Scratch(home, comm) as scratch:
+            scratch.write("1", p, H_nF)
+            comm.barrier()
+            scratch.rows("1", q, places, out)
+
+    Args:   home  a folder that all ranks see, made where it is absent; "": that of temporary files (TMPDIR).
+    read_bytes, written_bytes  of rows, on this rank.
+    Raises: ResourceError, on all ranks, where the folder cannot be written, or a rank does not see it.
+    Collective, as entering it; the methods are not.
+    """
+
+    def __init__(self, home: str | Path, comm):
+        self.home, self.comm = Path(home or tempfile.gettempdir()), comm
+        self.read_bytes = self.written_bytes = 0
+        self.folder = Path()
+        self._made: list[Path] = []  # of rank 0: the folder, and those above it that were not there
+
+    def __enter__(self) -> Scratch:
+        try:
+            together(self.comm, self._make, root=0)
+            self.folder = Path(self.comm.all_gather_json(str(self.folder))[0])
+            together(self.comm, self._check_seen)
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        if kind is None:  # else ranks may not meet any more
+            self.comm.barrier()
+        if kind is not None or self.comm.rank == 0:
+            self._remove()
+
+    def path(self, name: str, p: int) -> Path:
+        """Return the file of a part."""
+        return self.folder / name / f"part-{p:05d}.bin"
+
+    def write(self, name: str, p: int, rows_nF) -> None:
+        """Write rows of the own nodes of a part, a tensor or an array. Raises: ResourceError where the disk refuses it."""
+        array = np.ascontiguousarray(rows_nF if isinstance(rows_nF, np.ndarray) else array_of(rows_nF.cpu()))
+        path = self.path(name, p)
+        try:
+            path.parent.mkdir(exist_ok=True)
+            with open(path, "wb", buffering=0) as file:
+                left = memoryview(array).cast("B") if array.size else memoryview(b"")
+                while left:
+                    left = left[file.write(left) :]
+        except OSError as error:
+            raise self._refused(error) from error
+        self.written_bytes += array.nbytes
+
+    def read(self, name: str, p: int, out_nF: np.ndarray) -> None:
+        """Read the rows of all own nodes of a part into an array of its shape and type."""
+        path = self.path(name, p)
+        left = memoryview(out_nF).cast("B") if out_nF.size else memoryview(b"")
+        try:
+            with open(path, "rb", buffering=0) as file:
+                while left:
+                    count = file.readinto(left)
+                    if not count:
+                        raise ResourceError(f"{path}: has {len(left)} bytes too few; another process changed it")
+                    left = left[count:]
+        except OSError as error:
+            raise self._unread(path, error) from error
+        self.read_bytes += out_nF.nbytes
+
+    def rows(self, name: str, p: int, n: int, places_r: np.ndarray, width: int, dtype) -> np.ndarray:
+        """Return some rows of the n own nodes of a part, (r, width), through a map of its file."""
+        path = self.path(name, p)
+        try:
+            rows_rF = np.memmap(path, dtype, mode="r", shape=(n, width))[places_r]
+        except (OSError, ValueError) as error:
+            raise self._unread(path, error) from error
+        self.read_bytes += rows_rF.nbytes
+        return np.asarray(rows_rF)
+
+    def remove(self, name: str, p: int) -> None:
+        """Remove the file of a part, and the folder with the last one."""
+        path = self.path(name, p)
+        with suppress(OSError):
+            path.unlink()
+            path.parent.rmdir()
+
+    def _make(self) -> None:
+        try:
+            absent = [folder for folder in (self.home, *self.home.parents) if not folder.exists()]
+            self.home.mkdir(parents=True, exist_ok=True)
+            self._made = absent
+            self.folder = Path(tempfile.mkdtemp(prefix=".spgnn-scratch-", dir=self.home)).absolute()
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def _check_seen(self) -> None:
+        if not self.folder.is_dir():
+            raise ResourceError(
+                f"rank {self.comm.rank}: --scratch {self.home} of rank 0 is not seen; give a folder that all hosts share"
+            )
+        if not os.access(self.folder, os.W_OK | os.X_OK):
+            raise ResourceError(
+                f"rank {self.comm.rank}: --scratch {self.home} cannot be written; give a folder that every rank can write"
+            )
+
+    def _remove(self) -> None:
+        if self.folder != Path():
+            shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in self._made:
+            with suppress(OSError):  # others use it
+                folder.rmdir()
+
+    def _refused(self, error: OSError) -> ResourceError:
+        return ResourceError(
+            f"rank {self.comm.rank}: --scratch {self.home}: cannot be written: {error.strerror or error}; give a folder "
+            "with more room"
+        )
+
+    def _unread(self, path: Path, error: Exception) -> ResourceError:
+        reason = getattr(error, "strerror", None) or error
+        return ResourceError(
+            f"rank {self.comm.rank}: {path}: cannot be read: {reason}; give a --scratch that all hosts share"
+        )

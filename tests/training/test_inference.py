@@ -1,0 +1,353 @@
+"""Passes over parts, layer by layer from disk, give the outputs of the whole graph, read what was predicted and leave nothing."""
+
+import os
+import resource
+
+import numpy as np
+import pytest
+import torch
+from graphs import dense_operator, random_graph
+from worlds import parallel
+
+from spgnn.dist import SelfCommunicator, run_threads
+from spgnn.distgraph import Parts, distribute
+from spgnn.distgraph.own_rows import own_part_rows
+from spgnn.distgraph.part_rows import part_rows
+from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, ShapeError, UsageError
+from spgnn.graph import random_split
+from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
+from spgnn.partition import part_graph, save_partition
+from spgnn.training.inference import Layerwise, LayerwiseScorer
+from spgnn.training.metrics import predicted
+from spgnn.training.scorer import FullScorer
+from spgnn.training.scratch import Scratch
+
+
+class Custom(Layer):
+    """relu(A H W + H V), which declares that it reads direct neighbours."""
+
+    hops = 1
+
+    def __init__(self, f_in, f_out):
+        super().__init__(f_in, f_out)
+        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
+
+    def forward(self, A, H):
+        return torch.relu(A @ (H @ self.W) + A.select(H) @ self.V)
+
+
+class Undeclared(Custom):
+    """The same, but its own forward declares nothing."""
+
+    def forward(self, A, H):
+        return super().forward(A, H)
+
+
+def two(layer):
+    return lambda: Stack(layer(6, 8), layer(8, 3), dropout=0.3)
+
+
+MODELS = {
+    "gcn": two(lambda f, c: GCN(f, c, act="relu")),
+    "gcn, three layers": lambda: Stack(GCN(6, 9, act="relu"), GCN(9, 9, act="elu", norm="layer", residual=True), GCN(9, 3)),
+    "sage": two(lambda f, c: SAGE(f, c, act="relu")),
+    "sage sum": two(lambda f, c: SAGE(f, c, "sum", act="tanh", norm="layer")),
+    "sage gcn": two(lambda f, c: SAGE(f, c, "gcn")),
+    "sage max": two(lambda f, c: SAGE(f, c, "max", act="relu")),
+    "sage cat": lambda: Stack(SAGE(6, 8, combine="cat", act="elu"), SAGE(8, 3)),
+    "gat": lambda: Stack(GAT(6, 8, 4, dropout=0.4, act="elu"), GAT(8, 3, 2, merge="mean")),
+    "gat v2": lambda: Stack(GAT(6, 8, 2, "v2"), GAT(8, 3, 1, "v2")),
+    "gin": two(lambda f, c: GIN(f, c, hidden=7, eps=0.5, act="relu")),
+    "ngnn": two(lambda f, c: NGNN(GCN(f, c, act="relu"), 2)),
+    "mlp": two(lambda f, c: MLP(f, c, (5,), dropout=0.5)),
+    "mixed": lambda: Stack(MLP(6, 5), MLP(5, 7), GCN(7, 8), MLP(8, 5), SAGE(5, 4, "sum"), MLP(4, 4), MLP(4, 3)),
+    "sgc": lambda: Stack(SGC(6, 3, 3), dropout=0.5),
+    "sgc inside": lambda: Stack(GCN(6, 5), SGC(5, 4, 2, act="relu", norm="layer"), SGC(4, 3, 1)),
+    "custom": two(Custom),
+}  # fmt: skip
+KINDS = {
+    "directed": {},
+    "undirected": {"use": "undirected"},
+    "weighted": {"use": "undirected", "weighted": True},
+    "weighted directed": {"weighted": True, "sparse": True},
+}
+
+
+def small(kind="directed", k=4, n=40, **more):
+    """A graph and unequal parts."""
+    graph = random_graph(n=n, edges=2 * n, seed=1, **KINDS[kind] | more)
+    owner_N = np.random.default_rng(3).integers(0, k, n)
+    owner_N[:k], owner_N[k : n // 2] = np.arange(k), 0
+    return graph, owner_N
+
+
+def drawn(make, dtype=torch.float64, seed=0):
+    model, rng = make(), torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, generator=rng, std=0.5)
+    return model.to(torch.float32 if dtype == torch.bfloat16 else dtype)
+
+
+def in_memory(make, graph, dtype="float64", **options):
+    """Logits of all nodes in original order, on one rank."""
+    dgraph = distribute(graph, SelfCommunicator(), dtype=dtype, locality=False, **options)
+    model = drawn(make, getattr(torch, dtype)).eval()
+    with torch.no_grad():
+        return model(dgraph.A, dgraph.X)
+
+
+def by_passes(make, parts, scratch, dtype=torch.float64):
+    """Layerwise, and the logits of the own nodes with their ids."""
+    layerwise, ids, found = Layerwise(drawn(make, dtype), parts, scratch), [], []
+    layerwise.run(lambda rows, Z, _: (ids.append(rows.node_m[: rows.n]), found.append(Z)))
+    return layerwise, np.concatenate([np.empty(0, np.int64), *ids]), found
+
+
+def of_graph(graph, owner_N, comm, dtype="float64", **options):
+    return Parts.of_graph(graph, owner_N, comm, hops=1, dtype=dtype, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_are_those_in_memory_for_each_family_and_graph(name, kind, tmp_path):
+    graph, owner_N = small(kind)
+    expected_NC = in_memory(MODELS[name], graph).numpy()
+    parts = of_graph(graph, owner_N, SelfCommunicator())
+    layerwise, ids, found = by_passes(MODELS[name], parts, tmp_path)
+    assert sorted(ids) == list(range(graph.n_nodes))
+    np.testing.assert_allclose(torch.cat(found).numpy(), expected_NC[ids], atol=1e-10, rtol=1e-10)
+    assert layerwise.bytes_read == layerwise.bytes_predicted() and os.listdir(tmp_path) == []
+    assert (layerwise.bytes_read > 0) == (name != "mlp")
+
+
+@pytest.mark.parametrize("k", [1, 5])
+@parallel([1, 2, 3], mpi=[3])
+def test_any_ranks_and_parts_give_the_same_outputs_and_read_the_predicted_bytes(comm, k, tmp_path):
+    graph, owner_N = small("weighted", k=k)
+    make = MODELS["gcn, three layers"]
+    parts = of_graph(graph, owner_N, comm)
+    layerwise, ids, found = by_passes(make, parts, tmp_path)
+    expected_NC = in_memory(make, graph).numpy()
+    for Z in found:
+        assert Z.shape[1] == 3
+    np.testing.assert_allclose(np.concatenate([np.empty((0, 3)), *found]), expected_NC[ids], atol=1e-10)
+    rows = sum(parts.sizes(p)["n"] + parts.sizes(p)["g"] for p in parts.own)
+    assert layerwise.bytes_read == layerwise.bytes_predicted() == rows * (9 + 9) * 8
+    assert len(comm.all_gather(ids)) == graph.n_nodes
+    comm.barrier()
+    assert os.listdir(tmp_path) == []
+
+
+@parallel([1, 3, 4], mpi=[])
+def test_parts_without_nodes_are_passed_over(comm, tmp_path):
+    graph = random_graph(n=5, edges=9, seed=1)
+    parts = of_graph(graph, part_graph(graph, 8, "random"), comm)
+    assert min(parts.sizes(p)["n"] for p in range(parts.k)) == 0
+    layerwise, ids, found = by_passes(MODELS["sage max"], parts, tmp_path)
+    expected_NC = in_memory(MODELS["sage max"], graph).numpy()
+    np.testing.assert_allclose(np.concatenate([np.empty((0, 3)), *found]), expected_NC[ids], atol=1e-10)
+    assert layerwise.bytes_read == layerwise.bytes_predicted()
+    found = LayerwiseScorer(layerwise.model, parts, tmp_path).predictions()
+    assert comm.rank > 0 or np.array_equal(found, expected_NC.argmax(1))
+
+
+@pytest.mark.parametrize("dtype, limit", [("float32", 1e-5), ("bfloat16", 5e-2)])
+@pytest.mark.parametrize("name", ["gcn, three layers", "sage", "gat", "gin", "sgc"])
+def test_smaller_types_differ_by_rounding_and_read_fewer_bytes(name, dtype, limit, tmp_path):
+    graph, owner_N = small("undirected")
+    expected_NC = in_memory(MODELS[name], graph, dtype).float().numpy()
+    parts = of_graph(graph, owner_N, SelfCommunicator(), dtype)
+    layerwise, ids, found = by_passes(MODELS[name], parts, tmp_path, getattr(torch, dtype))
+    error = np.abs(torch.cat(found).float().numpy() - expected_NC[ids]).max()
+    assert error <= limit * np.abs(expected_NC).max()
+    assert layerwise.bytes_read == layerwise.bytes_predicted() > 0
+
+
+@pytest.mark.parametrize("how", ["gcn", "row", "none", "row_loops", "loops"])
+@pytest.mark.parametrize("hops", [1, 2])
+def test_own_rows_are_the_complete_rows_of_the_whole_operator(hops, how):
+    graph, owner_N = small("weighted directed")
+    parts = Parts.of_graph(graph, owner_N, SelfCommunicator(), hops=hops, dtype="float64", operator=how)
+    reader = Layerwise(drawn(MODELS["gcn"]), parts).reader
+    whole_NN = dense_operator(graph, how)
+    for p in range(parts.k):
+        rows, X = reader.open(p, 1)
+        got = rows.wide.A.to_scipy().toarray()
+        np.testing.assert_allclose(got, whole_NN[np.ix_(rows.node_m[: rows.n], rows.node_m)], atol=1e-13)
+        np.testing.assert_allclose(got.sum(1), whole_NN[rows.node_m[: rows.n]].sum(1), atol=1e-12)  # no column is lost
+        block, sums, halo = parts.source.part(p)
+        lean, full = own_part_rows(block, sums, halo), part_rows(block, sums, halo, 1, is_symmetric=False)
+        np.testing.assert_array_equal(lean.A_mm.toarray(), full.A_mm.toarray())
+        np.testing.assert_array_equal(lean.node_m, full.node_m)
+
+
+REFUSED = {
+    "jump = cat needs the outputs": lambda: Stack(GCN(6, 5), GCN(5, 5), GCN(10, 3), jump="cat"),
+    "layer 1, MixHop, makes 2": lambda: Stack(MixHop(6, 6), GCN(6, 3)),
+    "layer 2, APPNP, makes 4": lambda: Stack(MLP(6, 3), APPNP(3, 4)),
+    "layer 2, GCNII, makes 8": lambda: Stack(MLP(6, 3), GCNII(3)),
+    "layer 1, Stack, must declare hops": lambda: Stack(Stack(GCN(6, 5)), GCN(5, 3)),
+    "layer 2, Undeclared, must declare hops": lambda: Stack(GCN(6, 5), Undeclared(5, 3)),
+    "layer 1, SGC, makes 3": lambda: Stack(SGC(6, 6, 3, residual=True), GCN(6, 3)),
+    "got a GCN": lambda: GCN(6, 3),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_models_that_need_other_rows_are_refused_with_the_other_way(message):
+    graph, owner_N = small()
+    with pytest.raises(UsageError, match=f"{message}.*use --evaluation together") as caught:
+        Layerwise(REFUSED[message](), of_graph(graph, owner_N, SelfCommunicator()))
+    assert caught.value.exit_code == 2
+
+
+def test_parts_that_do_not_fit_are_refused():
+    graph, owner_N = small()
+    comm, model = SelfCommunicator(), drawn(MODELS["gcn"])
+    with pytest.raises(UsageError, match="need a halo"):
+        Layerwise(model, Parts.of_graph(graph, owner_N, comm, hops=0))
+    with pytest.raises(ShapeError, match="has 6 features; layer 1 reads 7"):
+        Layerwise(Stack(GCN(7, 3)), of_graph(graph, owner_N, comm))
+    with pytest.raises(GraphError, match="has no features"):
+        Layerwise(model, of_graph(type(graph)(graph.A, y=graph.y), owner_N, comm))
+
+
+@parallel([1, 2, 5], mpi=[])
+@pytest.mark.parametrize("several", [False, True])
+def test_scores_and_predictions_are_those_of_an_evaluation_in_memory(comm, several, tmp_path):
+    graph, owner_N = small("undirected")
+    if several:
+        Y = (np.random.default_rng(2).random((graph.n_nodes, 3)) < 0.4).astype(np.int8)
+        graph = type(graph)(graph.A, X=graph.X, y=Y, split=graph.split)
+    model = drawn(MODELS["sage"])
+    dgraph = distribute(graph, SelfCommunicator(), dtype="float64", locality=False)
+    full = FullScorer(model, dgraph, graph.split)
+    scorer = LayerwiseScorer(model, of_graph(graph, owner_N, comm), tmp_path)
+    counts = scorer.counts()
+    np.testing.assert_array_equal(counts, full.counts())
+    found = scorer.predictions()
+    assert (found is None) == (comm.rank > 0)
+    if comm.rank == 0:
+        expected = predicted(full.logits(), several)
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == expected.dtype
+    own = np.flatnonzero(owner_N % comm.size == comm.rank)
+    Z_nC = scorer.logits()
+    np.testing.assert_allclose(Z_nC, full.logits()[own], atol=1e-10)
+    np.testing.assert_array_equal(scorer.counts(Z_nC), counts)
+    assert scorer.is_multilabel == several
+
+
+@parallel([1, 3], mpi=[])
+def test_a_drawn_split_is_that_of_the_parts_and_logits_that_are_not_finite_are_refused(comm, tmp_path):
+    graph, owner_N = small("undirected")
+    graph = type(graph)(graph.A, X=graph.X, y=graph.y)
+    model = drawn(MODELS["gcn"])
+    dgraph = distribute(graph, SelfCommunicator(), dtype="float64", locality=False)
+    expected = FullScorer(model, dgraph, random_split(graph.y, 0)).counts()
+    np.testing.assert_array_equal(LayerwiseScorer(model, of_graph(graph, owner_N, comm), tmp_path).counts(), expected)
+    with torch.no_grad():
+        model.layers[1].W_FC[0, 0] = float("nan")
+    with pytest.raises(NumericalError, match="not finite"):
+        LayerwiseScorer(model, of_graph(graph, owner_N, comm), tmp_path).counts()
+
+
+def test_folders_with_more_hops_and_row_normalised_features_are_read(tmp_path):
+    graph, _ = small("directed")
+    partition = part_graph(graph, 3, "random", seed=2)
+    save_partition(partition, tmp_path / "parts", graph, hops=2)
+    parts = Parts(tmp_path / "parts", SelfCommunicator(), hops=1, dtype="float64", feature_norm="row")
+    layerwise, ids, found = by_passes(MODELS["sage"], parts, tmp_path / "not" / "yet")
+    expected = in_memory(MODELS["sage"], graph, feature_norm="row").numpy()
+    np.testing.assert_allclose(torch.cat(found).numpy(), expected[ids], atol=1e-10)
+    assert layerwise.bytes_read == layerwise.bytes_predicted()
+    assert not (tmp_path / "not").exists()
+
+
+@pytest.fixture
+def small_files():
+    """Files of 2000 bytes at most, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_an_error_of_all_ranks_and_nothing_is_left(tmp_path, small_files):
+    graph, _ = small(n=80)
+
+    def body(comm):
+        parts = of_graph(graph, (np.arange(80) >= 60).astype(int), comm)  # only part 0 is too large
+        with pytest.raises(
+            ResourceError if comm.rank == 0 else RankError, match="rank 0: --scratch .* cannot be written"
+        ) as e:
+            Layerwise(drawn(MODELS["gcn"]), parts, tmp_path).run(lambda *_: None)
+        return e.value.exit_code
+
+    assert run_threads(2, body) == [4, 4] and os.listdir(tmp_path) == []
+
+
+def test_a_scratch_that_a_rank_does_not_see_is_named(tmp_path, monkeypatch):
+    see = Scratch._check_seen
+
+    def of_another_host(scratch):
+        if scratch.comm.rank == 1:
+            scratch.folder = tmp_path / "elsewhere"
+        see(scratch)
+
+    monkeypatch.setattr(Scratch, "_check_seen", of_another_host)
+
+    def body(comm):
+        with pytest.raises(
+            (ResourceError, RankError), match="rank 1: --scratch .* is not seen; give a folder that all hosts share"
+        ) as e:
+            Scratch(tmp_path, comm).__enter__()
+        return e.value.exit_code
+
+    assert run_threads(3, body) == [4, 4, 4] and os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("home", ["file/scratch", "/proc/scratch"])
+def test_a_scratch_that_cannot_be_made_is_an_error(home, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match="--scratch .*: cannot be written"):
+        with Scratch(tmp_path / home, SelfCommunicator()):
+            pass
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_nothing_is_left_after_an_error_or_an_interrupt(error, tmp_path):
+    graph, owner_N = small()
+
+    def fail(*_):
+        raise error("in the last pass")
+
+    with pytest.raises(error, match="in the last pass"):
+        Layerwise(drawn(MODELS["gcn"]), of_graph(graph, owner_N, SelfCommunicator()), tmp_path).run(fail)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_was_changed_is_an_error(tmp_path):
+    with Scratch(tmp_path, SelfCommunicator()) as scratch:
+        scratch.write("x", 0, np.zeros((4, 3)))
+        scratch.path("x", 0).write_bytes(b"1234")
+        with pytest.raises(ResourceError, match="bytes too few"):
+            scratch.read("x", 0, np.empty((4, 3)))
+        with pytest.raises(ResourceError, match="cannot be read"):
+            scratch.rows("x", 0, 4, np.array([3]), 3, np.float64)
+        with pytest.raises(ResourceError, match="cannot be read"):
+            scratch.read("x", 1, np.empty((4, 3)))
+
+
+def test_layers_of_two_passes_are_on_disk_at_a_time(tmp_path, monkeypatch):
+    graph, owner_N = small()
+    model = Stack(*(GCN(6, 6) for _ in range(5)))
+    seen, write = [], Scratch.write
+
+    def look(scratch, name, p, rows):
+        write(scratch, name, p, rows)
+        seen.append(sorted(os.listdir(scratch.folder)))
+
+    monkeypatch.setattr(Scratch, "write", look)
+    Layerwise(model, of_graph(graph, owner_N, SelfCommunicator(), "float32"), tmp_path).run(lambda *_: None)
+    assert max(map(len, seen)) == 2 and seen[-1] == ["pass-3", "pass-4"]

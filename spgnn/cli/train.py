@@ -25,9 +25,11 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> int:
       spgnn train --config runs/out/demo/config.toml --seed 1 --out NEW
       spgnn train --resume runs/out/demo --epochs 100
       spgnn train wordnet --model sage --sampler frontier --epochs 20
+      mpirun -n 2 spgnn train wordnet --mode average --parts 8 --interval 5
 
     GRAPH may also be a partition folder, written by `spgnn partition --out`; each rank then reads its own part
-    only. The result does not depend on the number of ranks.
+    only. The result does not depend on the number of ranks. With --mode average each rank trains its parts one after
+    the other, in the memory that one takes, and the weights become their mean; the result depends on the parts.
 
     --out DIR receives config.toml, env.json, metrics.jsonl, summary.json, checkpoints/ and predictions.npy, which
     is in original node order. SIGTERM, SIGUSR1 and Ctrl-C write a checkpoint after the epoch and stop.
@@ -77,12 +79,20 @@ def _readable(summary: dict, config: TrainConfig) -> dict:
     if summary["bytes_predicted"] is not None:
         is_equal = summary["bytes_predicted"] == summary["bytes_sent"]
         sent += ", as predicted" if is_equal else f"; {bytes_text(summary['bytes_predicted'])} were predicted"
+    averages = {}
+    if config.mode == "average":
+        runs = f"every {summary['interval']} epochs" if summary["sync"] == "weights" else "gradients, every epoch"
+        averages = {
+            "averages": f"{summary['parts']} parts, {runs}",
+            "bytes averaged": f"{bytes_text(summary['sync_bytes'])} of each rank in all",
+        }
     return {
         f"test {metric}": summary["test"],
         f"validation {metric}": summary["val"],
         "best epoch": summary["best_epoch"],
         "epoch time": f"{summary['epoch_s']:.4f} s",
         "bytes sent": sent,
+        **averages,
         "peak memory": f"{summary['peak_rss_mb']:.0f} MB, the largest rank",
         "results": config.out or "not kept; --out DIR keeps them",
     }

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from .fields import changed, option
 from .groups import (
+    AverageConfig,
+    AveragePartsConfig,
     CheckpointConfig,
     CudaConfig,
     EdgesConfig,
@@ -58,7 +60,7 @@ class Distribution(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(OptimiserConfig, EvaluationConfig, SeedConfig, SplitConfig, PruneConfig, SamplerConfig):
+class Training(OptimiserConfig, EvaluationConfig, SeedConfig, SplitConfig, PruneConfig, SamplerConfig, AverageConfig):
     """The options of `spgnn.train`: those that training itself reads."""
 
 
@@ -76,6 +78,8 @@ class TrainConfig(
     SeedConfig,
     ModeConfig,
     SamplerConfig,
+    AverageConfig,
+    AveragePartsConfig,
     ScheduleConfig,
     PruneConfig,
     PartitionerConfig,

@@ -13,16 +13,20 @@ from .names import (
     Aggregator,
     Attention,
     Combine,
+    Correction,
     Device,
     Dtype,
     Edges,
     Jump,
     LayerNorm,
+    Mode,
+    Moments,
     Norm,
     Normalise,
     Order,
     Prune,
     Scheme,
+    Sync,
     Wire,
 )
 
@@ -137,7 +141,7 @@ class ModeConfig:
     """What a training step is."""
 
     heading = "Training"
-    mode: Literal["full"] = option("full", "full: one model of one graph")
+    mode: Mode = option("full", "average: of models of parts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +166,29 @@ class SamplerConfig:
     sampler_threads: int = option(1, "threads that draw ahead", low=1, high=MOST_THREADS, per_rank=True)
     inductive: bool = option(False, "draw from the training nodes alone")
     gradient_check: int = option(0, "steps between exact gradients; 0: never", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageConfig:
+    """How models that are trained on parts become one."""
+
+    heading = "With --mode average"
+    interval: int = option(1, "epochs from one average to the next", low=1)
+    sync: Sync = option("weights", "gradients: averaged before every update")
+    moments: Moments = option("average", "Adam's moments after an average")
+    correct: Correction = option("none", "by whole-graph gradients")
+    correct_lr: float = option(0.0, "learning rate of --correct step; 0: --lr", low=0, high=1e30)
+    memory: str = option("", "memory of a rank, such as 2GB; [what is free]", metavar="SIZE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragePartsConfig:
+    """Which parts models are trained on."""
+
+    heading = "With --mode average"
+    parts: int = option(0, "number of parts; 0: as many as memory needs", low=0)
+    hops: int = option(1, "hops of the halo that a part reads", low=0, high=MOST_HOPS)
+    working_memory: str = option("", "what training takes of it; paper: 2/3", metavar="SIZE|paper")
 
 
 @dataclass(frozen=True, kw_only=True)

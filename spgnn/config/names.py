@@ -19,6 +19,10 @@ Scheme = Literal["cover", "columns", "broadcast"]
 Wire = Literal["float32", "bfloat16", "float16", "int8"]
 Device = Literal["cpu", "cuda"]
 Normalise = Literal["auto", "both", "loss", "aggregator", "none"]  # of subgraphs
+Mode = Literal["full", "average"]
+Sync = Literal["weights", "gradients"]
+Moments = Literal["average", "reset", "local"]
+Correction = Literal["none", "step", "drift"]
 
 EDGES = get_args(Edges)
 NORMS = get_args(Norm)

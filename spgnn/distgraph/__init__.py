@@ -2,6 +2,7 @@
 
 from .distgraph import DistGraph
 from .distribute import distribute
+from .merged_parts import merge_parts
 from .parts import Parts
 
-__all__ = ["DistGraph", "Parts", "distribute"]
+__all__ = ["DistGraph", "Parts", "distribute", "merge_parts"]

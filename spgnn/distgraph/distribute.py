@@ -85,8 +85,14 @@ def distribute(
     return make_dgraph(source, comm, partition, replace(how, threads=threads))
 
 
-def make_dgraph(source, comm: Communicator, partition, how: Distribution) -> DistGraph:
-    """Return the DistGraph of `distribute`, for options that are the same on all ranks and name the threads. Collective."""
+def make_dgraph(
+    source, comm: Communicator, partition, how: Distribution, own_rows: Callable[..., OwnRows] | None = None
+) -> DistGraph:
+    """Return the DistGraph of `distribute`, for options that are the same on all ranks and name the threads.
+
+    Args: own_rows  (source, layout, partition, how) -> OwnRows, in place of what distribute does with them.
+    Collective.
+    """
     torch.set_num_threads(how.threads)
     dtype = getattr(torch, how.dtype)
     placement = place(comm, how.device)
@@ -94,7 +100,7 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution) -> Dis
     wires = Wire(how.wire), Wire(how.wire_gradients)
     layout = make_layout(comm, how.replication, how.scheme, dtype, pool, how.threads, wires, how.order)
     comm.phase = "partition and load"
-    block, owner_of, name, method = _own_rows(source, layout, partition, how)
+    block, owner_of, name, method = (own_rows or _own_rows)(source, layout, partition, how)
     check_same(comm, block_facts(block))
     give_back_memory()  # what reading and partitioning took
     if how.feature_norm == "none":

@@ -51,6 +51,7 @@ class Parts:
         options  fields of spgnn.config.Distribution. Those of partitioners and exchanges are ignored, and rows are not
                  reordered.
     own      numbers of the parts of this rank, rising; k: parts of all ranks.
+    drawn_N  the split of all nodes, (N,) int8, where none is given; else None.
     Raises: PartitionError for a folder without sums or so many hops; UsageError for unknown options. Collective; the
             methods are not.
     """
@@ -89,7 +90,7 @@ class Parts:
         self.threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())
         self._placement = place(comm, how.device)
         self.split = split
-        self.drawn_N: np.ndarray | None = None  # the split of all nodes, where none is given
+        self.drawn_N: np.ndarray | None = None
         self._train_k = np.zeros(self.k, np.int64)
         if together(comm, self._is_given, split):
             column = int(split) if split.isdigit() else 0

@@ -63,6 +63,16 @@ def check_graph(path: Path, made_on: dict[str, Any], facts: dict[str, Any]) -> N
         )
 
 
+def check_parts(path: Path, made_on: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Raise CheckpointError where models were averaged over other parts than here, each k and a digest of the owners."""
+    before, here = made_on.get("parts"), facts.get("parts")
+    if before is not None and here is not None and before != here:
+        raise CheckpointError(
+            f"{path} was trained on other parts (k and owners {before}, here {here}), on which averaging depends; "
+            "give the same --partition"
+        )
+
+
 def layout_facts(dgraph: DistGraph) -> dict[str, Any]:
     """Return ranks, scheme, wires and a digest of who has which rows in which order; see Step.layout. Collective."""
     A = dgraph.A

@@ -99,7 +99,7 @@ def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings
 
 def _fits(config: TrainConfig, size: int) -> bool:
     """Whether the parts that the run was made with are still there, and as many as these ranks need."""
-    return Path(config.partition).is_dir() and load_partition(config.partition).k * config.replication == size
+    return Path(config.partition).is_dir() and load_partition(config.partition).k * config.replication >= size
 
 
 def _read(folder: Path):

@@ -14,12 +14,13 @@ import torch
 
 from .. import __version__
 from ..config import check_unchanged, fixed_options
+from ..distgraph.merged_parts import parts_digest
 from ..errors import agree, together
 from ..layers.registry import ModelSpec
 from ..training.trainer import Trainer
 from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, finite, has_content, pack_state, step_file, to_bytes
 from .checkpoint_writer import CheckpointWriter, Files, Job, write_files
-from .fingerprint import check_graph, graph_facts, layout_facts
+from .fingerprint import check_graph, check_parts, graph_facts, layout_facts
 from .restoring import Found, Say, read_state, read_step, share_newest
 
 
@@ -45,7 +46,8 @@ class Checkpoints:
     ):
         self.trainer, self.comm, self.every_s, self.model = trainer, trainer.comm, every_s, model
         self.writer = CheckpointWriter(Path(folder), moved)
-        self.graph = graph_facts(trainer.dgraph)
+        parts = getattr(trainer.steps, "parts", None)  # on which averaging depends
+        self.graph = graph_facts(trainer.dgraph) | ({} if parts is None else {"parts": parts_digest(parts)})
         self.layout = layout_facts(trainer.dgraph) | trainer.steps.layout
         self.epoch = -1  # of the newest checkpoint that was begun
         self._saved_at = time.monotonic()
@@ -98,6 +100,7 @@ class Checkpoints:
         if found is None:
             return False
         path, manifest = found
+        check_parts(path, manifest["graph"], self.graph)
         check_graph(path, manifest["graph"], self.graph)
         check_unchanged(manifest["options"], self.trainer.config, str(path))
         state = together(self.comm, read_state, path, manifest)

@@ -19,17 +19,19 @@ from ..data import File, Named, is_built_in, load_graph, resolve
 from ..data.readers.make_graph import graph_name
 from ..dist.consistency import check_same
 from ..dist.launch import share_of_threads
-from ..distgraph import DistGraph
+from ..distgraph import DistGraph, Parts, merge_parts
 from ..distgraph.distribute import make_dgraph
 from ..errors import CheckpointError, InputError, PartitionError, UsageError, together
 from ..graph import Graph
 from ..layers.registry import ModelSpec, check_model, operator_of
 from ..machine import give_back_memory, peak_rss_mb
 from ..partition import Partition, PartitionFolder
+from ..training.average_options import check_average
 from ..training.consistency import run_values
 from ..training.steps.captured import CapturedStep
 from ..training.steps.full import check_trainable
 from ..training.trainer import Trainer, step_maker
+from .averaging import average_facts, open_parts
 from .checkpoint import finite
 from .device import device_facts, explaining_memory, set_up_device
 from .folder import Log, RunFolder, check_outputs, held_folder
@@ -67,23 +69,29 @@ def run(
         StopSignals(show) if config.out else nullcontext() as stop,
     ):
         check_model(config)
+        check_average(config)
         set_up_device(config, comm.size)
         ProcessGrid(comm.size, config.replication)  # before anything is read
         together(comm, load_machine, config.machine, root=0)
         opened = open_source(source, config, comm)
-        with held_folder(config, comm) as folder:
+        graph = parts = workload = None
+        with held_folder(config, comm) as folder, ExitStack() as stack:
             found = share_newest(comm, Path(config.out) / "checkpoints", show) if config.resume else None
             _check_found(found, config)
             how = replace(config, operator=operator_of(config), threads=set_threads(comm, config.threads))
-            if config.sampler == "none":
-                graph, dgraph = None, distribute_source(opened, how, comm)
+            if config.mode == "average":
+                given = open_parts(opened, partial(_read, opened, config), config, how, comm, show)
+                parts, workload = stack.enter_context(given)
+                dgraph = merge_parts(parts)
+            elif config.sampler == "none":
+                dgraph = distribute_source(opened, how, comm)
             else:
                 together(comm, check_whole, opened, config)
                 graph = whole_graph(partial(_read, opened, config), comm)
                 dgraph = make_dgraph(graph, comm, None, select(Distribution, how))
             del opened  # and with it the owners of all nodes
             training = _Training(source, config, comm, report, show, stop, folder, found)
-            return training.run(dgraph, recorder, graph)
+            return training.run(dgraph, recorder, graph, parts, workload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +107,13 @@ class _Training:
     folder: RunFolder | None
     found: Found | None
 
-    def run(self, dgraph: DistGraph, recorder, graph: Graph | None = None) -> dict:
-        """Train and return the summary; graph: from which subgraphs are drawn. Collective."""
+    def run(self, dgraph: DistGraph, recorder, graph: Graph | None, parts: Parts | None, workload: dict | None) -> dict:
+        """Train and return the summary; graph: from which subgraphs are drawn, parts: that are averaged. Collective."""
         config, comm = self.config, self.comm
         comm.phase = "set up training"
         check_trainable(dgraph)
         spec = ModelSpec.of(config, dgraph.n_features, dgraph.n_classes)
-        trainer = Trainer(spec.build(), dgraph, config, step_maker(config, graph))
+        trainer = Trainer(spec.build(), dgraph, config, step_maker(config, graph, parts=parts))
         if graph is not None and comm.rank == 0 and self.show is not None:
             self.show("".join(f"spgnn: {note}\n" for note in trainer.steps.notes()).rstrip())
         checkpoints = self._checkpoints(trainer, spec)
@@ -125,6 +133,8 @@ class _Training:
             history = self._fit(trainer, checkpoints)
             comm.phase = "write results"
             summary = _summary(config, trainer, history)
+            if parts is not None:
+                summary |= average_facts(config, trainer, workload)
             predictions_N = trainer.steps.scorer.predictions()
         if config.out:
             together(comm, lambda: self.folder.write_results(summary, predictions_N, history), root=0)
@@ -250,7 +260,7 @@ def _summary(config: TrainConfig, trainer: Trainer, history) -> dict:
     return finite(
         {"graph": dgraph.name, "n": dgraph.n_nodes, "nnz": dgraph.nnz, "model": config.model}
         | {name: getattr(history, name) for name in names}
-        | {"epochs": len(history.records), "peak_rss_mb": float(peak_mb[0]), "ranks": comm.size}
+        | {"epochs": trainer.epoch, "peak_rss_mb": float(peak_mb[0]), "ranks": comm.size}
         | {
             "scheme": dgraph.scheme,
             "replication": dgraph.replication,

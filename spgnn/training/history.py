@@ -19,7 +19,7 @@ class History:
     scores          split -> {accuracy, micro_f1, macro_f1, weighted_f1} at the best epoch.
     per_class       {class, precision, recall, f1, support} of the test split at the best epoch.
     epoch_s         median seconds of a training epoch without evaluation.
-    bytes_sent      counted, one training epoch, all ranks; bytes_predicted: the same by prediction, None where the
+    bytes_sent      counted, one record, all ranks; bytes_predicted: the same by prediction, None where the
                     model cannot run without data; setup_bytes: sent once to compute the cached A X.
     """
 

@@ -57,11 +57,11 @@ class Optimizer:
 
         Empty for SGD, which has none.
         """
-        return {name: value.clone() for name, value in self._named().items()}
+        return {name: value.clone() for name, value in self.named_state().items()}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Take the state of an optimizer with the same rule and weights. Raises: CheckpointError where it does not fit."""
-        own = self._named()
+        own = self.named_state()
         shapes = {name: tuple(value.shape) for name, value in own.items()}
         if shapes != {name: tuple(value.shape) for name, value in state.items()}:
             raise CheckpointError(
@@ -71,7 +71,8 @@ class Optimizer:
         for name, value in own.items():
             value.copy_(state[name])
 
-    def _named(self) -> dict[str, torch.Tensor]:
+    def named_state(self) -> dict[str, torch.Tensor]:
+        """Return the state itself, by the names of state_dict."""
         weights = [of_weight for group in self._state for of_weight in zip(*group)]
         names = ("mean", "square", "steps")
         return {f"{w}.{name}": value for w, values in enumerate(weights) for name, value in zip(names, values)}

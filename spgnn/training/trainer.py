@@ -14,15 +14,17 @@ import numpy as np
 import torch
 
 from ..config import TrainConfig, Training, build
-from ..distgraph import DistGraph
+from ..distgraph import DistGraph, Parts, merge_parts
 from ..errors import CheckpointError, NumericalError, UsageError
 from ..graph import Graph
 from ..layers import Stack
 from ..machine import give_back_memory
 from ..samplers import Sampler, check_options
+from .average_options import check_average
 from .history import History
 from .metrics import SPLITS
 from .steps import Step
+from .steps.average import make_average_step
 from .steps.full import make_full_step
 from .steps.sampled import make_sampled_step
 from .steps.step import sum_ranks
@@ -79,7 +81,8 @@ class Trainer:
     def _fit(self, report) -> History:
         config = self.config
         while self.epoch < config.epochs and not self._is_stopped():
-            epoch, before = min(self.epoch + self.steps.interval, config.epochs), self.epoch
+            interval, before = self.steps.interval, self.epoch
+            epoch = min((before // interval + 1) * interval, config.epochs)
             self.comm.phase = f"epoch {epoch}"
             record = self._record(epoch, report)
             if record is None:
@@ -96,8 +99,9 @@ class Trainer:
 
     def step(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
         """Train up to the end of an epoch and return the loss of all ranks; on_logits is passed on to Step.run."""
+        first = {} if self.steps.interval == 1 else {"first": self.epoch + 1}
         with _naming_epoch(epoch, self.config.lr):
-            loss = self.steps.run(epoch, on_logits)
+            loss = self.steps.run(epoch, on_logits, **first)
         if loss is not None:
             self.epoch, self._last_state = epoch, None
         return loss
@@ -160,11 +164,11 @@ class Trainer:
             return self._is_stopped()
 
         sent = self.comm.traffic.sent_bytes
-        start_bytes, start = int(sent().sum()), time.perf_counter()
+        start_bytes, start, before = int(sent().sum()), time.perf_counter(), self.epoch
         loss = self.step(epoch, score_last if self.steps.gives_logits else None)
         if loss is None:
             return None
-        seconds = time.perf_counter() - start - scoring_s
+        seconds = (time.perf_counter() - start - scoring_s) / (epoch - before)
         sent_bytes = sum_ranks(int(sent().sum()) - start_bytes, self.comm)
         record = {"epoch": epoch, "loss": loss} | dict.fromkeys(SPLITS)
         return record | {"epoch_s": seconds, "bytes_sent": sent_bytes} | self.steps.measured
@@ -217,22 +221,25 @@ def _naming_epoch(epoch: int, lr: float) -> Iterator[None]:
 
 def train(
     model: torch.nn.Module,
-    dgraph: DistGraph,
+    dgraph: DistGraph | Parts,
     *,
     sampler: str | Sampler = "none",
     graph: Graph | None = None,
     report: Callable[[dict], Any] | None = None,
     **options,
 ) -> History:
-    """Train a model, on all nodes at once or on sampled subgraphs; it ends with the weights of the best validation score.
+    """Train a model on all nodes at once, on subgraphs or on parts; it ends with the weights of the best validation score.
 
     A Stack is drawn from the seed, unless it was trained or its weights were loaded: then training goes on from
     them, with a new optimizer and epochs from 1.
 
-    Args:   sampler  none; or what draws the subgraphs of each update: a Sampler, such as spgnn.samplers.Walk(graph), or
+    Args:   dgraph   of distribute; or Parts: each rank trains its parts alone, and every `interval` epochs all weights
+                     become their mean, see AverageStep. Scores are those of the whole graph.
+            sampler  none; or what draws the subgraphs of each update: a Sampler, such as spgnn.samplers.Walk(graph), or
                      its name, with graph and options such as budget. Scores are those of the whole graph.
             graph    with the name of a sampler: the graph of dgraph, as it is used, on every rank.
-            options  fields of TrainConfig: epochs, lr, seed, optimizer, weight_decay, patience, split ...
+            options  fields of TrainConfig: epochs, lr, seed, optimizer, weight_decay, patience, split ...;
+                     with Parts also interval, sync, moments, correct, correct_lr and memory.
             report   called on every rank with the record of each epoch.
     Raises: UsageError for an unknown option; NumericalError when the loss is not finite.
     Collective.
@@ -241,24 +248,41 @@ def train(
     unread = [name for name in options if name not in Training.__dataclass_fields__ and name in known]
     if unread:
         raise UsageError(
-            f"train does not read {unread[0]!r}; give it to distribute, to the layers, or to `spgnn train`"
+            f"train does not read {unread[0]!r}; give it to distribute, to Parts, to the layers, or to `spgnn train`"
         )
     name = sampler if isinstance(sampler, str) else getattr(sampler, "name", type(sampler).__name__)
     config = build(TrainConfig, options | {"sampler": name})
+    if isinstance(dgraph, Parts):
+        return parts_trainer(model, dgraph, config).fit(report)
     return Trainer(model, dgraph, config, step_maker(config, graph, None if sampler is name else sampler)).fit(report)
 
 
-def step_maker(config: TrainConfig, graph: Graph | None = None, sampler: Sampler | None = None) -> Callable:
+def step_maker(
+    config: TrainConfig, graph: Graph | None = None, sampler: Sampler | None = None, parts: Parts | None = None
+) -> Callable:
     """Return what makes the Step that the options name: (model, dgraph, config) -> Step.
 
     Args:   graph  of a sampler that is named; `sampler` has its own.
-    Raises: UsageError where a sampler has no graph, and for options of samplers without one.
+            parts  of mode average.
+    Raises: UsageError where a sampler has no graph, and for options that do not fit each other.
     """
+    check_average(config)
     if sampler is None:
         check_options(config)
+    if parts is not None:
+        return partial(make_average_step, parts=parts)
     if config.sampler == "none":
         return make_full_step
     graph = sampler.graph.origin if graph is None and hasattr(sampler, "graph") else graph
     if graph is None:
         raise UsageError(f"sampler = {config.sampler!r} requires graph=, the graph that was distributed, on every rank")
     return partial(make_sampled_step, graph=graph, sampler=sampler)
+
+
+def parts_trainer(model: torch.nn.Module, parts: Parts, config: TrainConfig) -> Trainer:
+    """Return the Trainer of a model on parts. Raises: UsageError for options that do not fit. Collective."""
+    config = replace(config, mode="average")
+    make_step = step_maker(config, parts=parts)
+    if config.split not in ("auto", parts.split):
+        raise UsageError(f"split = {config.split!r}, but Parts chose {parts.split!r}; give split to Parts alone")
+    return Trainer(model, merge_parts(parts), config, make_step)

@@ -44,7 +44,7 @@ class Averaged(WrappedStep):
 
     def __init__(self, step: FullStep):
         super().__init__(step)
-        self.epoch, self.sums, self.refused = 0, 0, False
+        self.sums = 0
         own = torch.from_numpy(step.dgraph.node_n)
         graph = random_graph(n=60, edges=300, use="undirected")
         y_N = torch.full((60,), -1)
@@ -58,9 +58,9 @@ class Averaged(WrappedStep):
         object.__setattr__(part, "split_n", split_N)
         self.local = FullStep(step.model, part, step.config)
 
-    def run(self, epoch, on_logits=None):
-        for self.epoch in range(self.epoch + 1, epoch + 1):
-            loss = self.local.run(self.epoch)
+    def run(self, epoch, on_logits=None, first=1):
+        for number in range(first, epoch + 1):
+            loss = self.local.run(number)
         share = self.local.n_train / self.inner.n_train
         for parameter in self.model.parameters():
             parameter.data.mul_(share)
@@ -69,10 +69,9 @@ class Averaged(WrappedStep):
         return sum_loss(loss * share, self.comm)
 
     def state_dict(self):
-        return {"epoch": self.epoch, "local": self.local.optimizer.state_dict()}
+        return {"local": self.local.optimizer.state_dict()}
 
     def load_state_dict(self, state):
-        self.epoch = state["epoch"]
         self.local.optimizer.load_state_dict(state["local"])
 
 
@@ -117,6 +116,9 @@ def test_a_scorer_of_several_models_adds_their_counts(comm):
 
         def logits(self):
             return self.inner.logits()
+
+        def predictions(self):
+            return self.inner.predictions()
 
         def counts(self, Z_nC=None):
             Z_nC = self.logits() if Z_nC is None else Z_nC

@@ -106,11 +106,7 @@ class FullStep:
 
     def update(self, loss: torch.Tensor) -> None:
         """Move the weights along the gradient of the sum of all ranks' losses, terms on the weights included."""
-        with on_this_thread(self.dgraph.A):
-            loss.backward()
-        self.dgraph.A.layout.end_step()
-        trained = [p for p in self.model.parameters() if p.requires_grad]
-        sum_gradients(trained, self.comm, self.dgraph.is_counted)
+        backward(self, loss)
         with self.dgraph.A.ops.span("optimiser"):
             self.optimizer.step()
 
@@ -175,6 +171,22 @@ class FullStep:
         self.n_train = sum_ranks(len(self._train_rows) if dgraph.is_counted else 0, self.comm)
         if self.n_train == 0:
             raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
+
+
+def gradient(step: FullStep, epoch: int) -> list[torch.Tensor]:
+    """Return the gradient of the loss of all ranks at the weights as they are, as a run computes it. Collective."""
+    check_trained(step.model, step.optimizer)
+    backward(step, step.loss(step.forward(epoch), overwrite=True))
+    return [p.grad for p in step.model.parameters() if p.requires_grad]
+
+
+def backward(step: FullStep, loss: torch.Tensor) -> None:
+    """Compute the gradient of the sum of all ranks' losses. Collective."""
+    with on_this_thread(step.dgraph.A):
+        loss.backward()
+    step.dgraph.A.layout.end_step()
+    trained = [p for p in step.model.parameters() if p.requires_grad]
+    sum_gradients(trained, step.comm, step.dgraph.is_counted)
 
 
 def make_full_step(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig) -> FullStep:

@@ -45,7 +45,7 @@ class Step(Protocol):
 
     optimizer     moves the weights; the same state on all ranks.
     scorer        evaluates the model.
-    interval      epochs of one run: 1, or more where ranks train alone between two exchanges.
+    interval      epochs of one run: 1, or more where ranks train alone between two exchanges. Runs end at its multiples.
     gives_logits  before it moves the weights, a run hands on_logits the logits that an evaluation of them would give.
     measured      keys and values that the last run adds to the record of its epoch.
     layout        JSON values on which the state of a rank depends, besides ranks, parts, scheme and wires.
@@ -63,6 +63,8 @@ class Step(Protocol):
 
         Args:   epoch      counts from 1; random numbers depend on it and on the seed alone.
                 on_logits  (logits of the own nodes) -> whether to stop: then the weights stay and None is returned.
+        A Step whose interval is more than 1 also takes first, the epoch after the last one that was trained: it trains
+        all from there on.
         Raises: NumericalError on all ranks where the loss is not finite.
         Collective.
         """

@@ -1,0 +1,75 @@
+"""merge_parts: all parts of a graph over the ranks, for exact passes between those on single parts.
+
+Shapes: N nodes, n own nodes, k parts, P ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import scipy.sparse as sp
+
+from ..dist.consistency import digest
+from ..errors import together
+from ..graph import given_split
+from ..partition import Partition, RowBlock
+from ..partition.folder.blocks import merge_blocks, row_block
+from ..spmm.exchange.context import Layout
+from .distgraph import DistGraph
+from .distribute import OwnRows, make_dgraph
+from .part_sources import FolderSource
+from .parts import Parts
+
+
+def merge_parts(parts: Parts) -> DistGraph:
+    """Return the whole graph with each rank holding the rows of its parts, with the split and options of the parts.
+
+    Ranks without a part have no rows. Collective.
+    """
+    how = replace(parts.how, threads=parts.threads, replication=1)
+    dgraph = make_dgraph(parts, parts.comm, None, how, _own_rows)
+    if dgraph.y_n is None:
+        return dgraph
+    if parts.drawn_N is None:
+        return replace(dgraph, split_n=given_split(parts.name, dgraph.split_n, parts.split))
+    return replace(dgraph, split_n=parts.drawn_N[dgraph.node_n])
+
+
+def parts_digest(parts: Parts) -> str:
+    """Return k and the digest of the owners of all nodes, on which averaging depends."""
+    return f"{parts.k}-{digest(_partition(parts).owner_N)}"
+
+
+def _own_rows(parts: Parts, layout: Layout, *_) -> OwnRows:
+    """Return the rows of the parts of this rank. Collective."""
+    P, owner_N = parts.comm.size, _partition(parts).owner_N
+    block = together(layout.comm, _merged, parts, P)
+    return block, lambda ids: owner_N[ids] % P, parts.name, parts.method
+
+
+def _merged(parts: Parts, P: int) -> RowBlock:
+    if parts.own:
+        return merge_blocks([_block(parts, p) for p in parts.own], P, parts.comm.rank)
+    block = _block(parts, 0)
+    arrays = map(_no_rows, (block.own_n, block.A_nN, block.X_nF, block.y_n, block.split_n))
+    return RowBlock(*arrays, n_nodes=block.n_nodes, k=P, rank=parts.comm.rank)
+
+
+def _block(parts: Parts, p: int) -> RowBlock:
+    source = parts.source
+    if not isinstance(source, FolderSource):
+        return row_block(source.graph, source.partition, p)
+    block = source.folder.block(p)
+    source.folder.check_values(block)
+    return block
+
+
+def _partition(parts: Parts) -> Partition:
+    source = parts.source
+    return source.folder.partition() if isinstance(source, FolderSource) else source.partition
+
+
+def _no_rows(M):
+    if M is None:
+        return None
+    return sp.csr_array((0, M.shape[1]), dtype=M.dtype) if sp.issparse(M) else M[:0]

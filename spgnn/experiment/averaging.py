@@ -1,0 +1,175 @@
+"""Parts of a training in mode average: those of a folder, or made of GRAPH, as many as memory needs."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..analysis.epoch import without_values
+from ..analysis.part_memory import TrainedGraph, part_memory
+from ..config import Distribution, TrainConfig, select
+from ..config.names import ITEMSIZE
+from ..cost.machines import load_machine
+from ..cost.workload import HALO, Workload, given_workload, graph_bytes, predicted_workload
+from ..distgraph import Parts
+from ..distgraph.part_sources import FolderSource
+from ..errors import ResourceError, UsageError, together
+from ..graph import Graph
+from ..layers.registry import ModelSpec
+from ..machine import give_back_memory, host_id, memory_bytes
+from ..partition import PartitionFolder, part_graph, save_partition
+from ..partition.folder.pipeline.memory_budget import memory_bytes_of
+from ..training.trainer import Trainer
+from .restoring import Say
+
+CUTS = 4  # of a graph at most, until the largest part with its halo fits
+PARTS = "parts"  # folder in --out
+
+
+@contextmanager
+def open_parts(
+    source, read: Callable[[], Graph], config: TrainConfig, how: TrainConfig, comm, say: Say = None
+) -> Iterator[tuple[Parts, dict | None]]:
+    """Yield the parts of a training and the JSON object `workload`, None where a folder of parts was given.
+
+    Without one rank 0 cuts the graph that read() returns into as many parts as memory needs, or --parts, and all ranks
+    map them from OUT/parts, or from a folder for temporary files (TMPDIR) that is removed at the end.
+    Args:   source  a PartitionFolder on all ranks, or else what read() reads on rank 0.
+            how     config with operator and threads of this rank.
+            say     called on rank 0 with the numbers that k follows from, before and after the cut.
+    Raises: ResourceError where parts do not fit, or a rank does not see them. Collective.
+    """
+    comm.phase = "make parts"
+    workload, made = None, None
+    if isinstance(source, PartitionFolder):
+        together(comm, _check_count, source, config)
+        path = str(source.path)
+    else:
+        M, kept = _memory_of_rank(config, comm), Path(config.out) / PARTS if config.out else None
+        found = together(comm, _made_or_kept, read, kept, config, comm.size, M, say, root=0)
+        path, workload, made = comm.all_gather_json(found)[0]
+    try:
+        folder = together(comm, _seen, path)
+        parts = Parts(folder, comm, hops=config.hops, split=config.split, **asdict(select(Distribution, how)))
+        yield parts, workload
+    finally:
+        is_begun = config.out and (Path(config.out) / "env.json").exists()
+        if comm.rank == 0 and made and not is_begun:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def average_facts(config: TrainConfig, trainer: Trainer, workload: dict | None) -> dict[str, Any]:
+    """Return what the summary of a training in mode average has beside that of others."""
+    records, steps = trainer.history.records, trainer.steps
+    ends = [0, *(record["epoch"] for record in records)]
+    predicted = [steps.sync_bytes_predicted(end - start) for start, end in zip(ends, ends[1:])]
+    names = ("interval", "sync", "moments", "hops", "correct")
+    return {"parts": steps.parts.k} | {name: getattr(config, name) for name in names} | {
+        "evaluation": "together",
+        "sync_bytes": sum(record["sync_bytes"] for record in records),
+        "sync_bytes_predicted": sum(predicted),
+        "workload": workload,
+    }  # fmt: skip
+
+
+def _check_count(folder: PartitionFolder, config: TrainConfig) -> None:
+    k = folder.manifest["k"]
+    if config.parts not in (0, k):
+        raise UsageError(f"--parts {config.parts}: {folder.path} has {k} parts; omit --parts, or partition again")
+
+
+def _memory_of_rank(config: TrainConfig, comm) -> int:
+    """Return M, the bytes of memory of a rank: --memory, or the least share of a host's. Collective."""
+    hosts = comm.all_gather_json(host_id())
+    least = np.array([memory_bytes() // hosts.count(host_id())])
+    comm.all_reduce(least, "min")
+    return memory_bytes_of(config.memory) if config.memory else int(least[0])
+
+
+def _made_or_kept(read, kept: Path | None, config: TrainConfig, q: int, M: int, say: Say) -> list:
+    """Return path, workload and the folder to remove of parts that were made; of a run that is continued, its own."""
+    if config.resume and kept is not None and kept.is_dir():
+        return [str(kept), None, None]
+    made = kept or Path(tempfile.mkdtemp(prefix="spgnn-parts-"))
+    path = kept or made / PARTS
+    try:
+        workload = make_parts(read(), path, config, q, M, say)
+    except BaseException:
+        if kept is None:
+            shutil.rmtree(made, ignore_errors=True)
+        raise
+    give_back_memory()
+    return [str(path), workload.to_dict(), str(made)]
+
+
+def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, say: Say = None) -> Workload:
+    """Cut a graph into parts, write them into a folder and return their number with what it follows from.
+
+    A cut whose largest part, with its halo, does not fit is made again with more parts, unless --parts has their number.
+    Raises: ResourceError with the sum where it does not fit then.
+    """
+    say = say or (lambda line: None)
+    workload = _workload(graph, config, q, M)
+    say(f"spgnn: {workload}")
+    for _ in range(CUTS):
+        part = part_graph(graph, workload.k, method=config.method, seed=config.seed, balance=config.balance)
+        save_partition(part, path, graph, hops=config.hops)
+        source = FolderSource(PartitionFolder(path), config.hops)
+        workload = workload.cut(max(of_part["nbytes"] for of_part in source.sizes))
+        say(f"spgnn: {workload}")
+        if config.parts or workload.fits:
+            break
+        workload = workload.grown()
+    if config.memory or not config.parts:
+        workload.check()
+    return workload
+
+
+def _workload(graph: Graph, config: TrainConfig, q: int, M: int) -> Workload:
+    """Return k = --parts, or the smallest that fits into memory, and what it follows from."""
+    S, X = graph_bytes(graph), graph.X
+    n_features = 0 if X is None else X.shape[1]
+    x_nnz = X.nnz if sp.issparse(X) else None
+    sizes = TrainedGraph(graph.n_nodes, graph.nnz, n_features, x_nnz, graph.edges == "undirected")
+    spec = ModelSpec.of(config, n_features, graph.n_classes)
+    model, process = without_values(spec.build), load_machine(config.machine).process_bytes
+
+    def training(k: int) -> float:
+        itemsize, halo = ITEMSIZE[config.dtype], HALO if config.hops else 1.0
+        return part_memory(
+            model,
+            sizes,
+            k,
+            halo=halo,
+            process_bytes=process,
+            itemsize=itemsize,
+            order=config.order,
+            is_cached=config.keep,
+        ).peak
+
+    working = config.working_memory
+    given = working if working in ("", "paper") else memory_bytes_of(working)
+    if not config.parts:
+        return (
+            predicted_workload(S, q, M, training, HALO if config.hops else 1.0)
+            if given == ""
+            else given_workload(S, q, M, given)
+        )
+    if given == "":
+        return Workload(S, q, M, int(training(config.parts)), config.parts, "predicted", HALO if config.hops else 1.0)
+    T = 2 * M // 3 if given == "paper" else int(given)
+    return Workload(S, q, M, T, config.parts)
+
+
+def _seen(path: str) -> PartitionFolder:
+    if not Path(path).is_dir():
+        raise ResourceError(f"{path}: not seen by this rank; choose an --out, or a TMPDIR, that all hosts share")
+    return PartitionFolder(path)

@@ -1,0 +1,47 @@
+"""The options of model averaging: which exclude each other, and which are refused without it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from ..config import TrainConfig
+from ..config.groups import AverageConfig, AveragePartsConfig
+from ..errors import UsageError
+
+NEEDED_BY = (  # (option, value, other option, value that it excludes, why)
+    ("sync", "gradients", "moments", "there is one optimizer"),
+    ("sync", "gradients", "correct", "its gradients are those of all parts"),
+    ("sync", "gradients", "interval", "gradients are averaged before every update"),
+    ("optimizer", "sgd", "moments", "SGD has no moments"),
+)
+
+
+def check_average(config: TrainConfig) -> None:
+    """Raise UsageError, naming both options, for options of averaging that do not fit the others."""
+    if config.mode != "average":
+        for field in (*fields(AverageConfig), *fields(AveragePartsConfig)):
+            if getattr(config, field.name) != field.default:
+                raise UsageError(f"{_flag(field.name)} requires --mode average; omit it to train on the whole graph")
+        return
+    if config.replication != 1:
+        raise UsageError(
+            f"--mode average trains a part on one rank; omit --replication {config.replication}, which gives rows to several"
+        )
+    if config.sampler != "none":
+        raise UsageError(
+            f"--mode average trains on whole parts; omit --sampler {config.sampler}, which draws from the whole graph, "
+            "or use --mode full"
+        )
+    if config.cuda_graph:
+        raise UsageError("--mode average trains many parts in turn; omit --cuda-graph, which replays one step")
+    for name, value, other, why in NEEDED_BY:
+        if getattr(config, name) == value and getattr(config, other) != TrainConfig.__dataclass_fields__[other].default:
+            raise UsageError(
+                f"{_flag(other)} {getattr(config, other)} has no effect with {_flag(name)} {value}: {why}; omit it"
+            )
+    if config.correct_lr and config.correct != "step":
+        raise UsageError(f"--correct-lr requires --correct step; got --correct {config.correct}")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,84 @@
+"""PartSteps: a FullStep for each part of a rank, of one model and one optimizer, open all at once or in turn."""
+
+from __future__ import annotations
+
+import time
+from copy import copy
+
+import torch
+
+from ..config import TrainConfig
+from ..cost.workload import PAPER_SHARE
+from ..distgraph import Parts
+from ..errors import ResourceError, SpgnnError
+from ..machine import give_back_memory
+from ..partition.folder.pipeline.memory_budget import memory_bytes_of
+from .optimizer import Optimizer
+from .steps.full import FullStep
+
+
+class PartSteps:
+    """The trainings of the parts of this rank that have a training node; none of them waits for another rank.
+
+    own     their numbers, rising.
+    load_s  seconds that opening took since it was set to 0.
+    """
+
+    def __init__(self, model: torch.nn.Module, parts: Parts, config: TrainConfig, optimizer: Optimizer):
+        self.model, self.parts, self.config, self.optimizer = model, parts, config, optimizer
+        self.own = [p for p in parts.own if parts.n_train_of(p)]
+        self.keeps_open = _fit_together(parts, self.own, config.memory)
+        self.load_s = 0.0
+        self._open: dict[int, FullStep] = {}
+
+    def alpha(self, p: int) -> float:
+        """Return the share of a part in the training nodes of all."""
+        return self.parts.n_train_of(p) / self.parts.n_train
+
+    def open(self, p: int) -> FullStep:
+        """Return the training of a part, which moves the weights by the optimizer of all; the next one is read ahead."""
+        if p in self._open:
+            return self._open[p]
+        began = time.perf_counter()
+        place = self.own.index(p) + 1
+        if place < len(self.own):
+            self.parts.prefetch(self.own[place])
+        step = FullStep(self.model, self.parts.open(p), self.config)
+        step.optimizer = self.optimizer
+        step.release_input()
+        if self.keeps_open:
+            self._open[p] = step
+        self.load_s += time.perf_counter() - began
+        return step
+
+    def leave(self, p: int) -> None:
+        """Give the memory of a part back, unless parts stay open; its FullStep is deleted before."""
+        if not self.keeps_open:
+            give_back_memory()
+            self.parts.release(p)
+
+    def close(self) -> None:
+        """Give the memory of all parts back."""
+        self._open.clear()
+        give_back_memory()
+
+
+def naming_part(error: Exception, rank: int, p: int, phase: str) -> Exception:
+    """Return an error with the rank, the part and the epoch where it was raised, of the same type if it is a SpgnnError."""
+    where = f"rank {rank}, part {p}, {phase.partition(',')[0]}"
+    if isinstance(error, SpgnnError):
+        named = copy(error)
+        named.args = (f"{where}: {error}",)
+    elif isinstance(error, MemoryError):
+        named = ResourceError(f"{where}: out of memory; give more --parts, or fewer ranks per host")
+    else:
+        named = SpgnnError(f"{where}: {type(error).__name__}: {error}")
+    named.__cause__ = error
+    return named
+
+
+def _fit_together(parts: Parts, own: list[int], memory: str) -> bool:
+    """Return whether the files of these parts take no more of the memory of a rank than training leaves them."""
+    if not memory or len(own) < 2:
+        return True
+    return sum(map(parts.nbytes, own)) <= (1 - PAPER_SHARE) * memory_bytes_of(memory)

@@ -1,0 +1,248 @@
+"""AverageStep: each rank trains its parts alone for some epochs, then all weights become their mean.
+
+Letters: k parts, P ranks; W the weights before a run, W_p those after it on part p alone, F the loss of the whole graph.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...config import TrainConfig
+from ...distgraph import DistGraph, Parts
+from ...errors import GraphError, NumericalError, agree
+from ..consistency import prepare_model
+from ..optimizer import Optimizer, make_optimizer
+from ..part_steps import PartSteps, naming_part
+from ..scorer import FullScorer
+from ..splits import split_of
+from ..vectors import TensorVector
+from .cached_products import make_cached_products
+from .full import FullStep, check_trainable, check_width, gradient
+from .step import Scorer
+
+LABEL = "average"  # under which the bytes of the averages are counted
+Train = Callable[[int, FullStep], tuple[float, torch.Tensor]]  # a part and its step -> loss, what is averaged
+
+
+class AverageStep:
+    """A Step of `interval` epochs on each part alone, and one average: W = sum_p alpha_p W_p.
+
+    alpha_p is the share of part p in the training nodes; a part without any is skipped. A part is a graph of one rank,
+    so that its epochs wait for nobody; an error there is raised on all ranks when they meet. The result depends on the
+    parts, and not on the ranks. With SGD, an interval of 1 and halos of as many hops as the model has layers it is
+    full-graph training. Buffers of a model are averaged as its weights are. The options of `config`:
+
+    moments  of Adam: average: averaged as the weights are; reset: zero at the start of a run; local: each part has
+             its own.
+    sync     gradients: sum_p alpha_p g_p moves the weights in every epoch.
+    correct  step: after an average, a step of SGD along grad F. drift: the gradient of part p is g_p(w) - g_p(W) +
+             grad F(W), so that where F is stationary so is the average; with an interval of 1 it is full-graph training,
+             with any halos and optimizer.
+    memory   of a rank, such as 2GB: parts stay open if their files take a third of it at most, else one at a time.
+
+    Args: model   its weights are the same on all ranks, see make_average_step.
+          dgraph  merge_parts(parts), on which the model is scored, and corrected.
+    Collective, as every method but those of the state.
+    Source: SDT-GNN and CATGNN (parts, average by training nodes); here moments are averaged too, and all ranks start from
+            the same weights. Ramezani et al. 2022, LLCG (step, there along a sample); Karimireddy et al. 2020, SCAFFOLD
+            (drift, there with gradients of earlier runs).
+    """
+
+    gives_logits = False
+
+    def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, parts: Parts):
+        self.model, self.dgraph, self.parts, self.comm = model, dgraph, parts, dgraph.comm
+        self.config = config = replace(config, split="given")  # which the parts have chosen
+        self.interval, self.measured = config.interval, {}
+        if not parts.n_train:
+            raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
+        make_cached_products(dgraph, model)
+        self.optimizer = make_optimizer(model, config)
+        self.full = None if config.correct == "none" else FullStep(model, dgraph, config)
+        if config.correct == "step":
+            self.full.optimizer = Optimizer(self.optimizer.groups, config.correct_lr or config.lr, "sgd")
+        self.layout: dict[str, Any] = {} if self.full is None else self.full.layout
+        self.scorer: Scorer = FullScorer(model, dgraph, split_of(dgraph, "given", config.seed))
+        self.steps = PartSteps(model, parts, config, self.optimizer)
+        self._weights = [weight for group, _ in self.optimizer.groups for weight in group]
+        self._buffers = list(model.buffers())
+        self._moments = TensorVector(self.optimizer.named_state().values())
+        self._local: dict[int, dict[str, torch.Tensor]] = {}  # moments of the own parts, where they are local
+        averaged = self._moments.tensors if config.moments == "average" else ()
+        self._state = TensorVector([*self._weights, *self._buffers, *averaged])
+
+    def run(
+        self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None, first: int | None = None
+    ) -> float:
+        """Train the epochs first to epoch, first = epoch if omitted, and return sum_p alpha_p loss_p of the last one."""
+        first = epoch if first is None else first
+        counted = self.comm.traffic.collective_bytes(label=LABEL)
+        self.steps.load_s = self._local_s = self._sync_s = 0.0
+        if self.config.sync == "gradients":
+            for number in range(first, epoch + 1):
+                loss = self._shared_step(number)
+        else:
+            loss = self._average(first, epoch)
+        self.comm.phase = f"epoch {epoch}"
+        seconds = np.array([self.steps.load_s, self._local_s, self._sync_s])
+        self.comm.all_reduce(seconds, "max")
+        sync_bytes = self.comm.traffic.collective_bytes(label=LABEL) - counted
+        self.measured = {"sync_bytes": sync_bytes} | dict(zip(("load_s", "local_s", "sync_s"), seconds.tolist()))
+        return loss
+
+    def _average(self, first: int, last: int) -> float:
+        """Train each part from the same weights, take the mean of all and correct it; return the mean loss."""
+        exact = None
+        if self.config.correct == "drift":
+            self.comm.phase = f"epoch {first}, gradient of the whole graph"
+            exact = [of_weight.clone() for of_weight in gradient(self.full, first)]
+            self.full.global_loss()  # raises where it is not finite
+        train = partial(self._train_part, self._state.read(), range(first, last + 1), exact)
+        values, loss = self._sum_parts(self._state.size, last, train)
+        self._moments.write(torch.zeros(self._moments.size))  # but for those that are averaged
+        self._state.write(values)
+        for name, value in self.optimizer.named_state().items():
+            if name.endswith("steps"):  # as many on all parts: their mean is one but for rounding
+                value.round_()
+        if self.config.correct == "step":
+            self.comm.phase = f"epoch {last}, step on the whole graph"
+            self.full.run(last)
+        return loss
+
+    def _train_part(
+        self, start: torch.Tensor, epochs: range, exact: list[torch.Tensor] | None, p: int, step: FullStep
+    ) -> tuple[float, torch.Tensor]:
+        """Train some epochs on a part from a state; return the loss of the last one and the new state.
+
+        Args: exact  grad F(W) of drift correction.
+        """
+        self._moments.write(torch.zeros(self._moments.size))
+        if p in self._local:
+            self.optimizer.load_state_dict(self._local[p])
+        self._state.write(start)
+        shifts: list[torch.Tensor] = []  # grad F(W) - g_p(W)
+        for epoch in epochs:
+            self.comm.phase = f"epoch {epoch}, part {p}"
+            gradients = gradient(step, epoch)
+            loss = step.global_loss()
+            if exact is not None and epoch == epochs.start:
+                shifts = [whole - own for whole, own in zip(exact, gradients)]
+                for whole, own in zip(exact, gradients):
+                    own.copy_(whole)
+            else:
+                for shift, own in zip(shifts, gradients):
+                    own.add_(shift)
+            self.optimizer.step()
+        if self.config.moments == "local":
+            self._local[p] = self.optimizer.state_dict()
+        return loss, self._state.read()
+
+    def _shared_step(self, epoch: int) -> float:
+        """Move the weights along sum_p alpha_p g_p; return the mean loss."""
+        buffers = TensorVector(self._buffers)
+        before = buffers.read()
+        vector = lambda: TensorVector([*(weight.grad for weight in self._weights), *self._buffers])
+
+        def train(p: int, step: FullStep) -> tuple[float, torch.Tensor]:
+            self.comm.phase = f"epoch {epoch}, part {p}"
+            buffers.write(before)
+            gradient(step, epoch)
+            return step.global_loss(), vector().read()
+
+        values, loss = self._sum_parts(TensorVector([*self._weights, *self._buffers]).size, epoch, train)
+        for weight in self._weights:
+            weight.grad = torch.empty_like(weight)
+        vector().write(values)
+        self.optimizer.step()
+        return loss
+
+    def _sum_parts(self, size: int, epoch: int, train: Train) -> tuple[torch.Tensor, float]:
+        """Return sum_p alpha_p of what `train` returns for each part, (size,) float64, and of the losses.
+
+        Raises: on all ranks, where a part of any has failed, an error that names them. Collective.
+        """
+        total, error = torch.zeros(size + 1, dtype=torch.float64), None
+        for p in self.steps.own:
+            try:
+                step, began = self.steps.open(p), time.perf_counter()
+                loss, values = train(p, step)
+                total[:-1] += self.steps.alpha(p) * values
+                total[-1] += self.steps.alpha(p) * loss
+                self._local_s += time.perf_counter() - began
+                del step
+                self.steps.leave(p)
+            except Exception as caught:  # handed to all ranks, which raise together
+                error = naming_part(caught, self.comm.rank, p, self.comm.phase)
+                break
+        began, self.comm.phase = time.perf_counter(), f"epoch {epoch}, average"
+        agree(self.comm, error)
+        with self.comm.traffic.label(LABEL):
+            self.comm.all_reduce(total)
+        self._sync_s += time.perf_counter() - began
+        if not np.isfinite(loss := float(total[-1])):
+            raise NumericalError(f"the loss is {loss}; expected a finite number")
+        return total[:-1], loss
+
+    def sync_bytes_predicted(self, n_epochs: int | None = None) -> int:
+        """Return the bytes that this rank gives to the all-reduces of a run of so many epochs, `interval` if omitted.
+
+        8 for the loss and each weight, buffer and averaged moment; the same on all ranks.
+        """
+        if self.config.sync == "gradients":
+            n_epochs = self.interval if n_epochs is None else n_epochs
+            return 8 * (TensorVector([*self._weights, *self._buffers]).size + 1) * n_epochs
+        return 8 * (self._state.size + 1)
+
+    def sent_bytes(self) -> int | None:
+        """Return the predicted bytes of the pass over the whole graph that corrects a run; 0 without, None where not known."""
+        return 0 if self.full is None else self.full.sent_bytes()
+
+    def release_input(self) -> bool:
+        """Return False: evaluations read X."""
+        return False
+
+    def close(self) -> None:
+        """Give the memory of all parts back; a later run opens them again."""
+        self.steps.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the moments of the own parts where they are local, and the residuals of lossy wires."""
+        copies = {str(p): {name: value.clone() for name, value in of.items()} for p, of in self._local.items()}
+        return ({"parts": copies} if copies else {}) | ({} if self.full is None else self.full.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state_dict of this rank, in the same layout."""
+        self._take_moments([state])
+        if self.full is not None:
+            self.full.load_state_dict(state)
+
+    def take_over(self, states: Iterable[dict[str, Any]]) -> str:
+        """Take the moments of the own parts from the states of all ranks; residuals of lossy wires are lost."""
+        self._take_moments(states)
+        return "" if self.full is None else self.full.take_over(())
+
+    def _take_moments(self, states: Iterable[dict[str, Any]]) -> None:
+        found: dict[str, dict[str, torch.Tensor]] = {}
+        for state in states:
+            found |= {p: of for p, of in state.get("parts", {}).items() if int(p) in self.steps.own}
+        device = self.dgraph.A.device
+        self._local = {int(p): {name: v.to(device, copy=True) for name, v in of.items()} for p, of in found.items()}
+
+
+def make_average_step(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, parts: Parts) -> AverageStep:
+    """Return the AverageStep of a model that it has drawn and made the same on all ranks.
+
+    Args:   dgraph  merge_parts(parts).
+    Raises: GraphError without features, labels or training nodes. Collective.
+    """
+    check_trainable(dgraph)
+    check_width(model, dgraph)
+    prepare_model(model, dgraph.comm, config, dgraph.A.device, dgraph.A.dtype)
+    return AverageStep(model, dgraph, config, parts)

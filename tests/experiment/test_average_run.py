@@ -1,0 +1,116 @@
+"""`train --mode average`: parts that are made or given, what a run writes, resume and predict."""
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs import random_graph
+from worlds import parallel
+
+import spgnn
+from spgnn.config import TrainConfig, continued
+from spgnn.dist import SelfCommunicator
+from spgnn.errors import CheckpointError, ResourceError, UsageError
+from spgnn.experiment.averaging import make_parts
+from spgnn.experiment.prediction import predict
+from spgnn.experiment.train import run
+
+pytestmark = pytest.mark.slow
+GRAPH = "sbm:n=60,seed=1"
+CONFIG = TrainConfig(
+    mode="average", parts=3, epochs=4, interval=2, hidden=4, dtype="float64", method="random", prune="never", threads=1
+)
+
+
+def losses(folder):
+    return [json.loads(line)["loss"] for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+
+
+@parallel([1, 2], mpi=[2])
+def test_parts_are_made_in_the_folder_of_the_run_and_train_as_given_ones(comm, tmp_path):
+    out, said = tmp_path / f"made-{comm.size}", []
+    config = replace(CONFIG, out=str(out), dropout=0.3)
+    summary = run(GRAPH, config, comm, show=said.append)
+    assert (out / "parts" / "manifest.json").is_file()
+    assert summary["sync_bytes"] == summary["sync_bytes_predicted"] > 0
+    expected = {"mode": "average", "parts": 3, "interval": 2, "sync": "weights", "moments": "average", "hops": 1}
+    expected |= {"correct": "none", "evaluation": "together", "epochs": 4, "bytes_sent": 0, "bytes_predicted": 0}
+    assert {name: summary[name] for name in expected} == expected
+    assert summary["workload"]["k"] == 3 and summary["workload"]["q"] == comm.size
+    if comm.rank == 0:
+        assert len(said) == 2 and all(line.startswith("spgnn: 3 parts on") for line in said)
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        assert [line["epoch"] for line in lines] == [2, 4]
+        assert all({"sync_bytes", "load_s", "local_s", "sync_s"} <= set(line) for line in lines)
+    assert predict(out, comm)["test"] == summary["test"]
+    given = replace(config, out=str(tmp_path / f"given-{comm.size}"), parts=0, partition=str(out / "parts"))
+    again = run(GRAPH, given, comm)
+    np.testing.assert_array_equal(losses(given.out), losses(out))
+    assert again["workload"] is None and again["parts"] == 3 and again["test"] == summary["test"]
+    with pytest.raises(UsageError, match="--parts 4: .* has 3 parts; omit --parts"):
+        run(GRAPH, replace(given, parts=4, out=""), comm)
+
+
+@parallel([1, 3], mpi=[])
+def test_a_run_without_a_folder_leaves_no_parts(comm):
+    before = set(Path(tempfile.gettempdir()).glob("spgnn-parts-*"))
+    summary = run(GRAPH, CONFIG, comm)
+    comm.barrier()
+    assert summary["parts"] == 3 and not set(Path(tempfile.gettempdir()).glob("spgnn-parts-*")) - before
+
+
+@pytest.mark.parametrize("options", [{}, {"moments": "local", "dropout": 0.3}], ids=str)
+def test_a_run_that_is_continued_is_bitwise_one_that_was_not_interrupted(options, tmp_path):
+    comm = SelfCommunicator()
+    whole = replace(CONFIG, out=str(tmp_path / "whole"), epochs=6, **options)
+    run(GRAPH, whole, comm)
+    short = replace(CONFIG, out=str(tmp_path / "short"), epochs=4, **options)
+    run(GRAPH, short, comm)
+    source, config = continued("", {"resume": short.out, "epochs": 6})
+    summary = run(source, config, comm)
+    assert losses(short.out) == losses(whole.out) and summary["sync_bytes"] == summary["sync_bytes_predicted"]
+    mine, other = (np.load(Path(folder) / "predictions.npy") for folder in (short.out, whole.out))
+    np.testing.assert_array_equal(mine, other)
+
+
+def test_a_run_is_continued_on_its_own_parts_alone(tmp_path):
+    comm, out = SelfCommunicator(), tmp_path / "run"
+    run(GRAPH, replace(CONFIG, out=str(out)), comm)
+    graph = spgnn.load_graph(GRAPH).with_edges("undirected")
+    for k, method in ((4, "random"), (3, "block")):
+        spgnn.save_partition(spgnn.part_graph(graph, k, method), tmp_path / f"{k}", graph, hops=1)
+        _, config = continued("", {"resume": str(out), "epochs": 6, "partition": str(tmp_path / f"{k}")})
+        with pytest.raises(CheckpointError, match="was trained on other parts .* give the same --partition"):
+            run(GRAPH, replace(config, method=method, parts=0), comm)
+    for name, value in {"parts": 4, "interval": 3, "moments": "reset", "hops": 2, "mode": "full"}.items():
+        with pytest.raises(UsageError, match=f"--{name} {value}"):
+            continued("", {"resume": str(out), name: value})
+
+
+def test_memory_decides_the_number_of_parts(tmp_path):
+    graph = random_graph(n=400, edges=2000, f=100, use="undirected")
+    S = sum(a.nbytes for a in (graph.A.indptr, graph.A.indices, graph.A.data, graph.X, graph.y, graph.split))
+    config = replace(CONFIG, parts=0, hops=0, working_memory="1MB")
+    said = []
+    workload = make_parts(graph, tmp_path / "parts", config, 2, 10**6 + S // 5, said.append)
+    assert workload.k >= 5 and workload.fits and workload.part_bytes > 0
+    assert len(said) >= 2 and f"S = {S / 1e6:,.1f} MB" in said[0]
+    assert spgnn.load_partition(tmp_path / "parts").k == workload.k
+    config = replace(config, parts=2, memory="1MB")
+    with pytest.raises(ResourceError, match="2 parts do not fit: the largest with its halo"):
+        make_parts(graph, tmp_path / "parts", config, 2, 10**6 + S // 5)
+    config = replace(config, parts=0, working_memory="")
+    with pytest.raises(ResourceError, match="no parts fit"):  # a process alone takes more
+        make_parts(graph, tmp_path / "parts", config, 2, 10**6)
+
+
+def test_options_of_averaging_are_refused_without_it():
+    for name, value in {"parts": 2, "hops": 2, "interval": 2, "memory": "1GB", "correct": "drift"}.items():
+        with pytest.raises(UsageError, match=f"--{name} requires --mode average"):
+            run(GRAPH, TrainConfig(**{name: value}), SelfCommunicator())
+    for options, text in (({"cuda_graph": True}, "cuda-graph"), ({"replication": 2}, "replication 2")):
+        with pytest.raises(UsageError, match=f"--mode average .*{text}"):
+            run(GRAPH, replace(CONFIG, **options), SelfCommunicator())

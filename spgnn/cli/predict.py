@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import click
 
+from ..config.names import Evaluation
 from .console import fields_table, write, write_json
 from .failure import explaining
 from .options import Sections, output_options
@@ -16,18 +19,38 @@ from .options import Sections, output_options
 @click.option(
     "--embeddings", default="", metavar="FILE", help="also write the inputs of the last layer, .npy (N, hidden)"
 )
+@click.option(
+    "--evaluation",
+    type=click.Choice(get_args(Evaluation)),
+    default="auto",
+    metavar="HOW",
+    help="of parts: together, layerwise or auto, by memory",
+)
+@click.option("--memory", default="", metavar="SIZE", help="memory of a rank, such as 2GB [its share of the host's]")
+@click.option("--scratch", default="", metavar="DIR", help="of layerwise, seen by all ranks [the folder of --out]")
 @output_options
-def predict(run: str, graph: str, out: str, embeddings: str, as_json: bool) -> None:
+def predict(run: str, as_json: bool, **options: str) -> None:
     """Predict every node's class with the best weights of RUN, the --out folder of `spgnn train`.
 
-    Works in one process or on any number of ranks of mpirun or srun. A run that was trained on a partition folder
-    needs as many ranks as its training had. The files are in original node order.
+    Works in one process or on any number of ranks of mpirun or srun. The files are in original node order.
+
+    \b
+      spgnn predict RUN
+      spgnn predict RUN --graph GRAPH --out FILE.npy
+      spgnn predict RUN --graph PARTS --out FILE.npy --evaluation layerwise
+
+    GRAPH may be a partition folder, with as many parts as there are ranks, or more. Where a rank has too little memory
+    for its parts, the model is computed layer by layer, one part at a time, with hidden layers in --scratch; that needs
+    `spgnn partition --hops 1`, or more, and a model whose layers multiply with the graph once at most.
     """
     from ..dist import world
     from ..experiment import predict as predict_run
+    from ..experiment.stopping import StopSignals
 
-    with world() as comm, explaining():
-        report = predict_run(run, comm, source=graph or None, out=out or None, embeddings=embeddings or None)
+    paths = {name: options.pop(name) or None for name in ("out", "embeddings")}
+    source = options.pop("graph") or None
+    with StopSignals(when="before the predictions were written"), world() as comm, explaining():
+        report = predict_run(run, comm, source=source, **paths, **options)
         if comm.rank == 0 and as_json:
             write_json(report)
         elif comm.rank == 0:

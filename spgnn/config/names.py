@@ -18,6 +18,7 @@ Prune = Literal["auto", "always", "never"]
 Scheme = Literal["cover", "columns", "broadcast"]
 Wire = Literal["float32", "bfloat16", "float16", "int8"]
 Device = Literal["cpu", "cuda"]
+Evaluation = Literal["auto", "together", "layerwise"]  # of parts
 Normalise = Literal["auto", "both", "loss", "aggregator", "none"]  # of subgraphs
 Mode = Literal["full", "average"]
 Sync = Literal["weights", "gradients"]

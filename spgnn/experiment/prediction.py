@@ -10,6 +10,7 @@ import torch
 
 from ..atomic import check_not_read, check_writable
 from ..config import TrainConfig, is_of_run, read_toml
+from ..config.names import Evaluation
 from ..cost.grid import valid_replications
 from ..dist.consistency import check_same, digest
 from ..errors import CheckpointError, UsageError, together
@@ -20,11 +21,19 @@ from ..training.consistency import run_values
 from ..training.metrics import SPLITS, count, predicted, scores
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, write_array
+from .part_prediction import PartPredictor, parts_of
 from .train import distribute_source, open_source, set_threads
 
 
 def predict(
-    run_dir: str, comm, source: str | None = None, out: str | None = None, embeddings: str | None = None
+    run_dir: str,
+    comm,
+    source: str | None = None,
+    out: str | None = None,
+    embeddings: str | None = None,
+    evaluation: Evaluation = "auto",
+    memory: str = "",
+    scratch: str = "",
 ) -> dict:
     """Predict every node with the best weights of a run; write the classes in original node order.
 
@@ -32,8 +41,12 @@ def predict(
              source      GRAPH, with `out`; default: that of the run.
              out         .npy to write; default: run_dir/predictions.npy. embeddings: .npy for the
                          inputs of the last layer (N, hidden).
+             evaluation  on a partition folder with halos: together, over all ranks; layerwise, see Layerwise, one part in
+                         memory at a time; auto: layerwise where a rank has too little memory for its parts.
+             memory      of a rank, such as 2GB; "": an equal share of that of the host.
+             scratch     of layerwise: a folder that all ranks see, for rows of hidden layers; "": that of the predictions.
     Returns: report with the file, sizes, and scores if the graph has labels.
-    Collective, on any number of ranks; a run whose GRAPH is a partition folder needs as many as it has parts.
+    Collective, on any number of ranks; a run whose GRAPH is a partition folder needs as many as it has parts, or fewer.
     """
     folder = Path(run_dir)
     together(comm, _check_outputs, folder, source, out, embeddings, root=0)
@@ -46,10 +59,11 @@ def predict(
     check_same(
         comm,
         run_values(source or graph, config)
-        | {"option.out": out or "", "option.embeddings": embeddings or "", "option.weights": weights},
+        | {"option.out": out or "", "option.embeddings": embeddings or "", "option.weights": weights}
+        | {"option.evaluation": evaluation, "option.memory": memory, "option.scratch": scratch},
     )
     if source is not None:  # another graph has its own features, labels and split
-        config = replace(config, format="", features="", labels="", split="auto")
+        config = replace(config, format="", features="", labels="", split="auto", method=TrainConfig().method)
     # One pass, and where the run was trained may be elsewhere; the machine's file would only choose a scheme.
     config = replace(config, device="cpu", machine=TrainConfig().machine)
     if config.replication not in valid_replications(comm.size):
@@ -59,16 +73,24 @@ def predict(
     opened = open_source(source or graph, config, comm)
     operator = spec.operator() if config.operator == "auto" else config.operator
     how = replace(config, operator=operator, threads=set_threads(comm, config.threads))
-    dgraph = distribute_source(opened, how, comm)
-    model = together(comm, _model, spec, state, dgraph)
+    model = together(comm, _model, spec, state, getattr(torch, how.dtype))
     if embeddings and len(model.layers) == 1:
         raise UsageError("--embeddings: a model of one layer has none, the input of its last layer is X")
+    target = Path(out) if out else folder / "predictions.npy"
+    report = {"predictions": str(target), "n": 0, "classes": spec.arguments["n_classes"], "ranks": comm.size}
+    parts = parts_of(opened, how, comm, model, evaluation, memory, bool(embeddings))
+    if parts is not None:
+        predictor = PartPredictor(model, parts, scratch or str(target.parent), is_multilabel, source is None)
+        predictions_N, found = predictor.predict()
+        together(comm, write_array, target, predictions_N, "--out" if out else "", root=0)
+        return finite(report | found)
+    dgraph = distribute_source(opened, how, comm)
+    _check_features(dgraph.n_features, spec)
     n_classes = spec.arguments["n_classes"]
     with torch.no_grad():
         Z_nC = model(dgraph.A, dgraph.X)
         H_nF = model.embed(dgraph.A, dgraph.X) if embeddings else None
-    target = Path(out) if out else folder / "predictions.npy"
-    report = {"predictions": str(target), "n": dgraph.n_nodes, "classes": n_classes, "ranks": comm.size}
+    report["n"] = dgraph.n_nodes
     predictions_N = dgraph.collect(predicted(Z_nC, is_multilabel))
     together(comm, write_array, target, predictions_N, "--out" if out else "", root=0)
     if embeddings:
@@ -98,7 +120,7 @@ def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings
 
 
 def _fits(config: TrainConfig, size: int) -> bool:
-    """Whether the parts that the run was made with are still there, and as many as these ranks need."""
+    """Whether the parts that the run was made with are still there, and as many as these ranks need, or more."""
     return Path(config.partition).is_dir() and load_partition(config.partition).k * config.replication >= size
 
 
@@ -119,10 +141,13 @@ def _can_score(dgraph, n_classes: int, is_multilabel: bool, own_graph: bool) -> 
     return dgraph.n_classes == n_classes if is_multilabel else dgraph.n_classes <= n_classes
 
 
-def _model(spec: ModelSpec, state, dgraph):
-    if dgraph.n_features != (f_in := spec.arguments["f_in"]):
-        raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {f_in}")
-    model = spec.build().to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype))  # before loading rounds
+def _check_features(n_features: int, spec: ModelSpec) -> None:
+    if n_features != (f_in := spec.arguments["f_in"]):
+        raise CheckpointError(f"the graph has {n_features} features; the run was trained on {f_in}")
+
+
+def _model(spec: ModelSpec, state, dtype: torch.dtype):
+    model = spec.build().to(dtype=sum_dtype(dtype))  # before loading rounds
     try:
         model.load_state_dict(state)
     except RuntimeError as error:

@@ -17,12 +17,13 @@ class StopSignals:
 
     Before `begin` and after `end` a signal ends the process at once, as there is nothing to save. Between them Ctrl-C
     twice does.
-    Args: say  called with a line for the user.
+    Args: say   called with a line for the user.
+          when  of messages, until `begin`.
     """
 
-    def __init__(self, say: Callable[[str], None] | None = None):
+    def __init__(self, say: Callable[[str], None] | None = None, when: str = "before the first epoch"):
         self.wanted = 0  # number of the signal
-        self.is_training, self._when = False, "before the first epoch"
+        self.is_training, self._when = False, when
         self._say, self._before = say, {}
 
     def __enter__(self) -> StopSignals:

@@ -45,7 +45,7 @@ def training(monkeypatch):
             )
         return dict(SUMMARY)
 
-    def predict(run_dir, comm, source=None, out=None, embeddings=None):
+    def predict(run_dir, comm, source=None, out=None, embeddings=None, **options):
         calls.update(run_dir=run_dir, source=source, out=out, embeddings=embeddings)
         return {"nodes": 4, "out": out or "predictions.npy"}
 
@@ -123,7 +123,7 @@ def test_predict_takes_the_run_a_graph_and_a_file(training, capsys):
 
 
 def test_predict_shows_scores_as_scores(monkeypatch, capsys):
-    def predict(run_dir, comm, source=None, out=None, embeddings=None):
+    def predict(run_dir, comm, source=None, out=None, embeddings=None, **options):
         return {"predictions": "p.npy", "n": 1000, "train": 0.5, "val": 0.25, "test": 0.125}
 
     stand_in(monkeypatch, predict)

@@ -121,7 +121,7 @@ def test_outputs_are_those_in_memory_for_each_family_and_graph(name, kind, tmp_p
 
 
 @pytest.mark.parametrize("k", [1, 5])
-@parallel([1, 2, 3], mpi=[3])
+@parallel([1, 2, 3], mpi=[2])
 def test_any_ranks_and_parts_give_the_same_outputs_and_read_the_predicted_bytes(comm, k, tmp_path):
     graph, owner_N = small("weighted", k=k)
     make = MODELS["gcn, three layers"]

@@ -1,0 +1,83 @@
+"""Predictions on the parts of a graph that no rank holds, layer by layer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+from ..config import Distribution, TrainConfig, select
+from ..config.names import Evaluation
+from ..distgraph import Parts
+from ..errors import UsageError, together
+from ..partition import PartitionFolder
+from ..training.evaluation import choose_evaluation
+from ..training.inference import LayerwiseScorer
+from ..training.metrics import SPLITS, scores
+from ..training.steps.step import sum_ranks
+
+
+def parts_of(
+    source, config: TrainConfig, comm, model: torch.nn.Module, how: Evaluation, memory: str, has_embeddings: bool
+) -> Parts | None:
+    """Return the parts of a partition folder where a model is to be evaluated layer by layer, None where it is not.
+
+    Raises: UsageError where that is asked for and is not possible. Collective.
+    """
+    together(comm, _check, source, how, memory, has_embeddings)
+    if how == "together" or not isinstance(source, PartitionFolder) or has_embeddings:
+        return None
+    if how == "auto" and source.manifest["hops"] == 0:
+        return None
+    options = asdict(select(Distribution, config))
+    parts = Parts(source, comm, hops=1, split=config.split, **options)
+    return parts if choose_evaluation(model, parts, how, memory) == "layerwise" else None
+
+
+def _check(source, how: Evaluation, memory: str, has_embeddings: bool) -> None:
+    if how != "layerwise":
+        return
+    if has_embeddings:
+        raise UsageError("--embeddings requires --evaluation together, which has the rows of all nodes")
+    if not isinstance(source, PartitionFolder) and source is not None:
+        raise UsageError(
+            "--evaluation layerwise reads parts, and GRAPH is no partition folder; "
+            "give the folder of `spgnn partition GRAPH -k K --hops 1 --out DIR` by --graph"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartPredictor:
+    """A model on parts, layer by layer.
+
+    is_own  the graph is that of the run, whose split it has.
+    """
+
+    model: torch.nn.Module
+    parts: Parts
+    scratch: str
+    is_multilabel: bool
+    is_own: bool
+
+    def predict(self) -> tuple[np.ndarray | None, dict]:
+        """Return predictions in original order on rank 0, None elsewhere, and what a report says of them. Collective."""
+        parts = self.parts
+        scorer = LayerwiseScorer(self.model, parts, self.scratch, self.is_multilabel)
+        is_counted = self._can_score(scorer)
+        counts, predictions_N = scorer.evaluate(is_counted, is_predicted=True)
+        read = sum_ranks(scorer.layerwise.bytes_read, parts.comm)
+        found = {"n": parts.n_nodes, "evaluation": "layerwise", "parts": parts.k, "bytes_read": read}
+        if is_counted:
+            is_multilabel = self.is_multilabel
+            found |= {name: scores(counts[s], is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
+        return predictions_N, found
+
+    def _can_score(self, scorer: LayerwiseScorer) -> bool:
+        """Return whether labels of the model's kind are there, in a split that was not made up for another graph."""
+        parts, reader = self.parts, scorer.layerwise.reader
+        if not parts.n_classes or reader.is_multilabel != self.is_multilabel:
+            return False
+        if not (self.is_own or parts.source.has_split):
+            return False
+        return parts.n_classes == scorer.C if self.is_multilabel else parts.n_classes <= scorer.C

@@ -1,0 +1,81 @@
+"""How a model is evaluated on the parts of a graph: together, over all ranks, or layer by layer, where memory is short.
+
+Shapes: N nodes, n own nodes of a part, g nodes of its halo, F columns, P ranks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+
+from ..config.names import ITEMSIZE, Evaluation
+from ..distgraph import Parts
+from ..errors import ResourceError, UsageError
+from ..layers import Stack
+from ..machine import host_id, memory_bytes, rss_bytes
+from ..partition.folder.pipeline.memory_budget import memory_bytes_of
+from .part_passes import passes_of
+
+SETUP_BYTES = 24  # per nonzero of a part, beside its operator, while that is made
+NODE_BYTES = 8  # per node of the graph: its owner and its place
+
+
+def choose_evaluation(model: torch.nn.Module, parts: Parts, how: Evaluation = "auto", memory: str = "") -> Evaluation:
+    """Return together or layerwise; for auto together, unless its predicted memory is more than a rank has.
+
+    Args:   memory  of a rank, such as 2GB; "": an equal share of that of the host.
+    Raises: UsageError where a model cannot be evaluated layer by layer and that is asked for; ResourceError, on all ranks,
+            where a rank has too little memory for one of its parts. Collective.
+    """
+    if how == "together":
+        return how
+    try:
+        passes_of(model)
+    except UsageError:
+        if how == "layerwise":
+            raise
+        return "together"
+    limit = memory_bytes_of(memory) if memory else _share_of_memory(parts.comm)
+    needed = np.array([together_bytes(model, parts), layerwise_bytes(model, parts)], np.int64) + rss_bytes()
+    needed = np.append(needed, -limit)
+    parts.comm.all_reduce(needed, "max")
+    together_needed, part_needed, limit = int(needed[0]), int(needed[1]), -int(needed[2])
+    if how == "auto" and together_needed <= limit:
+        return "together"
+    if memory and part_needed > limit:
+        raise ResourceError(
+            f"--memory {memory}: layer by layer, a rank needs {part_needed / 1e6:.0f} MB for its largest part; give more, "
+            "or partition the graph into more parts"
+        )
+    return "layerwise"
+
+
+def together_bytes(model: torch.nn.Module, parts: Parts) -> int:
+    """Return the predicted bytes that this rank needs for all its parts at once, most of them of a layer's rows."""
+    return _bytes_of(model, parts, [sum(sizes) for sizes in zip(*map(_sizes(parts), parts.own))] or [0, 0, 0])
+
+
+def layerwise_bytes(model: torch.nn.Module, parts: Parts) -> int:
+    """Return the predicted bytes that this rank needs for the largest of its parts."""
+    return max((_bytes_of(model, parts, _sizes(parts)(p)) for p in parts.own), default=0)
+
+
+def _sizes(parts: Parts):
+    return lambda p: [parts.sizes(p)[name] for name in ("n", "g", "nnz")]
+
+
+def _bytes_of(model: torch.nn.Module, parts: Parts, sizes: Iterable[int]) -> int:
+    """Return bytes of n own and g other rows with nnz nonzeros: the operator, and the widest input and output of a layer."""
+    (n, g, nnz), itemsize = sizes, ITEMSIZE[parts.how.dtype]
+    layers = model.layers if isinstance(model, Stack) else [model]
+    widths = [(getattr(layer, "f_in", 0), getattr(layer, "f_out", 0)) for layer in layers]
+    rows = max((n + g) * (f_in + f_out) + 2 * n * f_out for f_in, f_out in widths)
+    return NODE_BYTES * parts.n_nodes + nnz * (SETUP_BYTES + 4 + max(itemsize, 4)) + rows * itemsize
+
+
+def _share_of_memory(comm) -> int:
+    """Return the memory of this host for each of its ranks. Collective."""
+    return memory_bytes() // Counter(comm.all_gather_json(host_id()))[host_id()]

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 import torch
 
-from ..cost.schedule import Order, chain_order, check_order
+from ..cost.schedule import Order, block_order, chain_order, check_order
 from ..errors import ShapeError, UsageError, check_integer
 from .backward import first_order, is_own, own
 from .cached_ghosts import reads_fixed_input, times_fixed_input
@@ -82,13 +82,19 @@ def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power:
 
 
 def order_of(A, H, f_in: int, f_out: int, is_cached: bool) -> Order:
-    """Return which product of A H W (f_in, f_out) comes first; see chain_order. Raises: UsageError, see check_order."""
+    """Return which product of A H W (f_in, f_out) comes first; see chain_order, block_order.
+
+    Raises: UsageError, see check_order.
+    """
     is_sparse = isinstance(H, SparseRows)
     if A.order == "spmm_first":
         order = A.order
     else:
         is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
-        order = chain_order(f_in, f_out, is_kept=is_cached, is_sparse=is_sparse, is_hidden=is_hidden)
+        if A.work is None or is_cached or is_sparse:
+            order = chain_order(f_in, f_out, is_kept=is_cached, is_sparse=is_sparse, is_hidden=is_hidden)
+        else:
+            order = block_order(*A.work, f_in, f_out, is_hidden)
     check_order(order, is_cached, is_sparse)
     return order
 

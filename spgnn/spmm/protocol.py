@@ -44,6 +44,9 @@ class Primitives(Protocol):
     threads: int  # of the kernels, 0 for all
     ops: Operations  # makes the products and exchanges
     order: str  # of chains: auto or spmm_first
+    work: (
+        tuple[tuple[int, int], int] | None
+    )  # (n, m) and nonzeros where nothing is exchanged, by which chains are ordered
     fixed_input: FixedInput | None  # X, which does not change, with A X
     sent_so_far: int  # bytes, on this rank
     selected: np.ndarray | None  # rows of H that are rows of A H; None: all

@@ -143,6 +143,7 @@ class SubgraphSpMM(WholeRows, Operator):
     device = property(attrgetter("block.pool.device"))
     A = property(lambda self: self.block.csr(self.name), doc="The block as a LocalCSR.")
     column_ids = node_n
+    work = property(lambda self: (self.block.shape, self.A.nnz), doc="(n, m) and nonzeros: what products take.")
     out_ids = property(lambda self: self.node_n[: self.n], doc="Original ids of the rows of A H, (n,).")
 
     def with_norm(self, how: Norm | None) -> SubgraphSpMM:

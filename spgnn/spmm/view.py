@@ -30,6 +30,7 @@ class Operator(RowWords):
     """The calls of layers on an operator that has the primitives of SpMM."""
 
     fixed_input: FixedInput | None = None
+    work: tuple[tuple[int, int], int] | None = None
 
     @property
     def kept(self) -> torch.Tensor | SparseRows | None:
@@ -100,8 +101,8 @@ class InLayer:
     name, n, m = (property(attrgetter(f"operator.{name}")) for name in ("name", "n", "m"))
     node_n, dtype, device = (property(attrgetter(f"operator.{name}")) for name in ("node_n", "dtype", "device"))
     pool, threads, ops = (property(attrgetter(f"operator.{name}")) for name in ("pool", "threads", "ops"))
-    order, fixed_input, sent_so_far = (
-        property(attrgetter(f"operator.{name}")) for name in ("order", "fixed_input", "sent_so_far")
+    order, work, fixed_input, sent_so_far = (
+        property(attrgetter(f"operator.{name}")) for name in ("order", "work", "fixed_input", "sent_so_far")
     )
     column_blocks, column_ids, out_ids, selected = (
         property(attrgetter(f"operator.{name}")) for name in ("column_blocks", "column_ids", "out_ids", "selected")

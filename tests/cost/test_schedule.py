@@ -2,7 +2,7 @@
 
 import pytest
 
-from spgnn.cost.schedule import chain_order, check_order, keeps_sparse, order_reason
+from spgnn.cost.schedule import block_order, chain_order, check_order, keeps_sparse, order_reason
 from spgnn.errors import UsageError
 
 
@@ -12,6 +12,17 @@ def test_the_narrower_side_travels_and_at_equal_widths_the_product_with_w_comes_
 
 def test_an_input_without_gradient_travels_once_where_that_is_less_than_twice_the_output():
     assert [chain_order(f, 16, is_hidden=False) for f in (30, 32, 33)] == ["spmm_first", "spmm_first", "gemm_first"]
+
+
+def test_a_block_that_reads_many_more_rows_than_it_makes_multiplies_with_a_first():
+    assert block_order((1000, 5000), 4000, 256, 40) == "spmm_first" != chain_order(256, 40)
+    assert block_order((1000, 5000), 50_000_000, 256, 40) == "gemm_first", "where products with A take longer"
+
+
+@pytest.mark.parametrize("is_hidden", [True, False])
+def test_a_square_block_has_the_order_of_any_operator(is_hidden):
+    for f, c in ((8, 9), (9, 8), (8, 8), (32, 16), (33, 16), (31, 16), (128, 256)):
+        assert block_order((500, 500), 3000, f, c, is_hidden) == chain_order(f, c, is_hidden=is_hidden)
 
 
 def test_a_sparse_input_is_multiplied_with_w_first_unless_a_x_is_kept():

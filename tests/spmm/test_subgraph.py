@@ -93,6 +93,28 @@ def test_rows_of_a_block_have_their_original_ids():
         assert (block.select(S).csr.to_scipy().toarray() == np.eye(block.m)[: block.n]).all()
 
 
+def test_a_chain_on_a_block_is_the_same_in_the_order_that_takes_less_time(monkeypatch):
+    graph = random_graph(n=200, edges=900)
+    node_m, matrices = blocks(graph, 2)
+    A = SubgraphOperators(subgraph_of(graph, node_m, matrices), BufferPool(), torch.float64)
+    view = A.at(1)
+    rng, D = np.random.default_rng(0), torch.from_numpy(matrices[0]["gcn"])
+    W = torch.from_numpy(rng.standard_normal((12, 5))).requires_grad_()
+    H = torch.from_numpy(rng.standard_normal((view.m, 12))).requires_grad_()
+    orders, n, m = {}, *D.shape
+    assert n < m and view.work == ((n, m), np.count_nonzero(matrices[0]["gcn"]))
+    for order in ("spmm_first", "gemm_first"):
+        monkeypatch.setattr(SubgraphSpMM, "work", ((n, m), 0 if order == "spmm_first" else 10**9))
+        assert view.product_order(H, 5) == order
+        Z = view.chain(H, W, relu=True)
+        orders[order] = Z.detach().clone(), *torch.autograd.grad((Z * Z).sum(), (H, W))
+    expected = torch.relu(D @ H @ W)
+    expected = expected.detach(), *torch.autograd.grad((expected * expected).sum(), (H, W))
+    for found in orders.values():
+        for a, b in zip(found, expected):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
 def test_what_columns_returns_may_be_written_to():
     graph = random_graph()
     A = SubgraphOperators(subgraph_of(graph, *induced(graph)), BufferPool(), torch.float64)

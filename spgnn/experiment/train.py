@@ -26,6 +26,7 @@ from ..graph import Graph
 from ..layers.registry import ModelSpec, check_model, operator_of
 from ..machine import give_back_memory, peak_rss_mb
 from ..partition import Partition, PartitionFolder
+from ..samplers.options import options_of
 from ..training.average_options import check_average
 from ..training.consistency import run_values
 from ..training.steps.captured import CapturedStep
@@ -279,4 +280,4 @@ def _of_subgraphs(config: TrainConfig, trainer: Trainer) -> dict:
     """Return the facts of a training on subgraphs, {} without."""
     if config.sampler == "none":
         return {}
-    return {"budget": config.budget, "subgraphs": config.subgraphs, "steps_per_epoch": trainer.steps.steps}
+    return options_of(config) | {"subgraphs": config.subgraphs, "steps_per_epoch": trainer.steps.steps}

@@ -38,7 +38,8 @@ def block_hops(model: nn.Module, n_blocks: int) -> tuple[int, ...]:
     """Return 1 for each layer that takes a block of a sampler which makes one for each layer, 0 for those that take none.
 
     A layer takes one block, for one product: one that declares no hops must not multiply with a product again.
-    Raises: UsageError for what is no Stack, layers that multiply several times, and another number of layers than blocks.
+    Raises: UsageError for what is no Stack, layers that multiply several times, another number of layers
+            than blocks, and models that do not multiply with A.
     """
     if not isinstance(model, Stack) or type(model).forward is not Stack.forward:
         raise UsageError(f"{type(model).__name__} is not a Stack, and cannot use a block for each layer: {INDUCED}")
@@ -51,6 +52,8 @@ def block_hops(model: nn.Module, n_blocks: int) -> tuple[int, ...]:
                 f"layer {number}, {type(layer).__name__}, {what}, and cannot use the block of one layer: {INDUCED}"
             )
         hops.append(1 if of_layer is None else of_layer)
+    if not any(hops):
+        raise UsageError(f"no layer of the model multiplies with A, and takes a block of the sampler: {INDUCED}")
     if sum(hops) != n_blocks:
         raise UsageError(
             f"the sampler makes blocks for {n_blocks} layers, {sum(hops)} layers of the model multiply with A: give it "

@@ -29,6 +29,12 @@ SUMMARY = {
     "bytes_sent": "a number",
     "bytes_predicted": SCORE,
 }
+SUBGRAPHS = {
+    "sample_s": "CPU seconds of draws per epoch",
+    "sample_wait_s": "seconds waited for draws per epoch",
+    "gradient_cosine": "cosine with the exact gradient",
+    "gradient_norm": "norm over that of the exact gradient",
+}
 SUMMARY |= dict.fromkeys(("epoch_s", "peak_rss_mb"), "a number")
 SUMMARY_TOO = {
     "train": SCORE,
@@ -219,6 +225,19 @@ def _properties(run: Run) -> dict:
             "" if predicted is None else ", as predicted" if sent == predicted else f"; predicted: {predicted:,}"
         )
         found["peak memory of a rank"] = f"{summary['peak_rss_mb']:,.0f} MB"
+    return found | _of_subgraphs(run)
+
+
+def _of_subgraphs(run: Run) -> dict:
+    """Return what a training on subgraphs has recorded, {} for one on all nodes at once."""
+    names = {"sampler": "sampler", "subgraphs": "subgraphs per update", "steps_per_epoch": "updates per epoch"}
+    if run.summary.get("sampler", "none") == "none":
+        return {}
+    found = {text: run.summary[name] for name, text in names.items() if name in run.summary}
+    for name, text in SUBGRAPHS.items():
+        values = _column(run, name)
+        if np.isfinite(values).any():
+            found[text] = f"{np.nanmean(values):.4f}"
     return found
 
 

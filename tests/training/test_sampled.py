@@ -1,5 +1,7 @@
 """Training on subgraphs: the same curve on any ranks and threads, exact where a subgraph is the graph, no hang."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import RankError, SamplerError, UsageError
 from spgnn.graph import Graph
-from spgnn.layers import GAT, GCN, SAGE, MixHop, Stack
+from spgnn.layers import GAT, GCN, MLP, SAGE, MixHop, Stack
 from spgnn.training import Trainer
 from spgnn.training.trainer import step_maker
 
@@ -156,6 +158,23 @@ def test_a_run_goes_on_from_its_state_bit_for_bit():
 def test_options_that_do_not_fit_are_refused_by_name(options, message):
     with pytest.raises(UsageError, match=message):
         made(SelfCommunicator(), graph_of(), **options).fit()
+
+
+def test_a_model_that_does_not_multiply_with_a_takes_no_blocks():
+    with pytest.raises(UsageError, match="no layer of the model multiplies with A"):
+        made(SelfCommunicator(), graph_of(), "neighbour", Stack(MLP(6, 3))).fit()
+
+
+@parallel([1, 3], mpi=[])
+def test_a_run_says_how_many_updates_and_nodes_it_has(comm):
+    trainer = made(comm, graph_of(), "walk", subgraphs=2)
+    trainer.fit()
+    first, *others = trainer.steps.notes()
+    assert re.fullmatch(r"\d updates per epoch, 2 subgraphs each \(walk\) of 1\d nodes in the mean", first)
+    assert others == ([] if comm.size == 1 else ["1 of 3 ranks draw no subgraph in an update; raise --subgraphs to 3"])
+    one = made(comm, graph_of(), "neighbour", batch=90, epochs=1)
+    one.fit()
+    assert one.steps.notes()[0] == "1 update per epoch, 1 subgraph each (neighbour)"
 
 
 def test_a_sampler_of_another_graph_is_refused():

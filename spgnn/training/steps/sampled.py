@@ -60,7 +60,12 @@ class SampledStep:
     def notes(self) -> list[str]:
         """Return what a user should know of the subgraphs before the first epoch, a sentence each."""
         B, P, data = self.config.subgraphs, self.comm.size, self.subgraphs
-        said = [f"{self.steps} updates per epoch, {B} subgraph{'s' * (B > 1)} each ({data.sampler.name})"]
+        updates, subgraphs = (
+            f"{count} {word}{'s' * (count > 1)}" for count, word in ((self.steps, "update"), (B, "subgraph"))
+        )
+        said = [f"{updates} per epoch, {subgraphs} each ({data.sampler.name})"]
+        if data.coefficients is not None and data.coefficients.mean_nodes:
+            said[0] += f" of {data.coefficients.mean_nodes:,.0f} nodes in the mean"
         if B < P:
             said.append(f"{P - B} of {P} ranks draw no subgraph in an update; raise --subgraphs to {P}")
         if data.coefficients is not None and data.coefficients.unseen_nodes:

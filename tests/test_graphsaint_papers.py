@@ -11,11 +11,20 @@ import pytest
 import scipy.sparse as sp
 
 FOLDER = Path(__file__).resolve().parents[1] / "runs" / "papers" / "graphsaint"
-sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
+BENCH = FOLDER.parents[1] / "bench"
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent), str(BENCH)]
 
 import iterations  # noqa: E402
 
 from spgnn import load_graph  # noqa: E402
+
+
+def script(path: Path):
+    """The module of a script without an ending."""
+    loader = SourceFileLoader(f"graphsaint_{path.name}", str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
@@ -24,9 +33,7 @@ def recipe(monkeypatch, tmp_path):
     monkeypatch.setattr(iterations, "FRONTIER", 40)
 
     def run(name, *argv, **patched):
-        loader = SourceFileLoader(f"graphsaint_{name}", str(FOLDER / name))
-        module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-        loader.exec_module(module)
+        module = script(FOLDER / name)
         for key, value in patched.items():
             monkeypatch.setattr(module, key, value)
         monkeypatch.setattr(sys, "argv", [name, *map(str, argv), "--out", str(tmp_path / "out")])
@@ -88,3 +95,25 @@ def test_accuracy_is_compared_at_the_best_of_neighbour_sampling_less_the_margin(
             assert r["speedup"] == first["reached_s"] / above[0]
         seconds = [point["cpu_s"] for point in r["curve"]]
         assert seconds == sorted(seconds) and r["sampler"] == "neighbour" or len(above) <= 1
+
+
+@pytest.mark.slow
+def test_the_gradient_of_all_clusters_is_the_exact_one(monkeypatch, capsys):
+    """The default of 20 clusters has all nodes of a small graph; walks of 30 have not."""
+    argv = "--graph sbm:n=300,classes=3,features=8,degree=8,seed=0 --samplers cluster,walk --budget 30 --draws 3 --json"
+    monkeypatch.setattr(sys, "argv", ["gradients", *argv.split()])
+    script(BENCH / "gradients").main()
+    every, walk = map(json.loads, capsys.readouterr().out.splitlines())
+    for key in ("cosine", "norm", "mean_cosine", "mean_norm"):
+        assert every[key] == pytest.approx(1, abs=1e-4)
+    assert every["nodes"] == 300 and walk["nodes"] < 40 and walk["cosine"] < 0.9
+    assert walk["mean_norm"] < walk["norm"], "the average of several has less variance"
+
+
+@pytest.mark.slow
+def test_memory_that_grows_is_found(monkeypatch, capsys):
+    module = script(BENCH / "sampled_memory")
+    monkeypatch.setattr(sys, "argv", ["sampled_memory", "--steps", "20", "--slack", "100"])
+    assert module.main() == 0 and capsys.readouterr().out.count("\n|") == 12
+    monkeypatch.setattr(module, "measured", lambda args: ([100 * i for i in range(10)], [(1, 2)] * 10))
+    assert module.main() == 1

@@ -61,7 +61,7 @@ def random_task(A, share: float = 0.5, features: int = FEATURES, seed: int = 0):
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """Mean milliseconds and sizes of an iteration: drawing by one thread, then forward, loss, backward and Adam.
+    """Median milliseconds and mean sizes of an iteration: drawing by one thread, then forward, loss, backward and Adam.
 
     rows  input rows of each layer, outputs last.
     """
@@ -98,11 +98,9 @@ def time_iterations(sampler, task, layers: int, hidden: int, threads: int, steps
         inputs = [m for _, m in subgraph.shapes] if sampler.n_blocks else [len(subgraph.node_m)] * layers
         rows.append([*inputs, n])
         del H, Z, subgraph
-    mean = lambda values: np.mean(values[2:], axis=0)
-    nodes, nonzeros = mean(sizes)
-    return Iteration(
-        1e3 * float(mean(drawn_s)), 1e3 * float(mean(train_s)), float(nodes), float(nonzeros), tuple(mean(rows))
-    )
+    nodes, nonzeros = np.mean(sizes[2:], axis=0)
+    drawn_ms, train_ms = (1e3 * float(np.median(seconds[2:])) for seconds in (drawn_s, train_s))
+    return Iteration(drawn_ms, train_ms, float(nodes), float(nonzeros), tuple(np.mean(rows[2:], axis=0)))
 
 
 def subgraphs_per_s(sampler, task, threads: int, count: int) -> float:

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.distgraph import Parts, distribute
 from spgnn.distgraph.own_rows import own_part_rows
 from spgnn.distgraph.part_rows import part_rows
-from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, ShapeError, UsageError
+from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, ShapeError, StoppedError, UsageError
+from spgnn.experiment.stopping import StopSignals
 from spgnn.graph import random_split
 from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
 from spgnn.partition import part_graph, save_partition
@@ -324,6 +326,15 @@ def test_nothing_is_left_after_an_error_or_an_interrupt(error, tmp_path):
 
     with pytest.raises(error, match="in the last pass"):
         Layerwise(drawn(MODELS["gcn"]), of_graph(graph, owner_N, SelfCommunicator()), tmp_path).run(fail)
+    assert os.listdir(tmp_path) == []
+
+
+def test_nothing_is_left_after_a_signal_that_ends_the_command(tmp_path):
+    graph, owner_N = small()
+    layerwise = Layerwise(drawn(MODELS["gcn"]), of_graph(graph, owner_N, SelfCommunicator()), tmp_path)
+    with pytest.raises(StoppedError, match="stopped by SIGTERM before the predictions"):
+        with StopSignals(when="before the predictions were written"):
+            layerwise.run(lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert os.listdir(tmp_path) == []
 
 

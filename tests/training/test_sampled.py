@@ -177,6 +177,14 @@ def test_a_run_says_how_many_updates_and_nodes_it_has(comm):
     assert one.steps.notes()[0] == "1 update per epoch, 1 subgraph each (neighbour)"
 
 
+@pytest.mark.parametrize(
+    ("normalise", "coverage", "is_said"), [("both", 2, True), ("both", 200, False), ("loss", 2, False)]
+)
+def test_nonzeros_that_were_never_counted_are_mentioned(normalise, coverage, is_said):
+    step = made(SelfCommunicator(), graph_of(), "node", budget=10, normalise=normalise, coverage=coverage).steps
+    assert any("nonzeros were never drawn" in note for note in step.notes()) == is_said
+
+
 def test_a_sampler_of_another_graph_is_refused():
     graph, other = graph_of(), graph_of(n=80)
     dgraph = distribute(graph, SelfCommunicator())

@@ -31,6 +31,8 @@ from .full import check_trainable, check_trained, check_width
 from .gradient_check import GradientCheck
 from .step import sum_gradients
 
+UNSEEN = 0.01  # share of nonzeros never counted, above which a note mentions it
+
 
 class SampledStep:
     """A Step of ceil(samples an epoch / B) updates, each along the mean gradient of B subgraphs.
@@ -71,6 +73,12 @@ class SampledStep:
         if data.coefficients is not None and data.coefficients.unseen_nodes:
             share = data.coefficients.unseen_nodes
             said.append(f"{share:.1%} of the nodes were never drawn in advance; raise --coverage")
+        if data.coefficients is not None and data.coefficients.unseen_edges > UNSEEN:
+            share = data.coefficients.unseen_edges
+            said.append(
+                f"{share:.1%} of the nonzeros were never drawn in advance, and sums over neighbours come out too low; raise "
+                "--coverage, or use --normalise loss"
+            )
         return said
 
     def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float:

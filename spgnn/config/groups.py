@@ -17,6 +17,7 @@ from .names import (
     Device,
     Dtype,
     Edges,
+    Evaluation,
     Jump,
     LayerNorm,
     Mode,
@@ -178,7 +179,9 @@ class AverageConfig:
     moments: Moments = option("average", "Adam's moments after an average")
     correct: Correction = option("none", "by whole-graph gradients")
     correct_lr: float = option(0.0, "learning rate of --correct step; 0: --lr", low=0, high=1e30)
+    evaluation: Evaluation = option("auto", "layerwise: one part in memory at a time")
     memory: str = option("", "memory of a rank, such as 2GB; [what is free]", metavar="SIZE")
+    scratch: str = option("", "folder for layers; all ranks see it [TMPDIR]", metavar="DIR")
 
 
 @dataclass(frozen=True, kw_only=True)

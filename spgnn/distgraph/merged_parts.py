@@ -6,17 +6,19 @@ Shapes: N nodes, n own nodes, k parts, P ranks.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import scipy.sparse as sp
 
 from ..dist.consistency import digest
 from ..errors import together
 from ..graph import given_split
-from ..partition import Partition, RowBlock
+from ..partition import RowBlock
 from ..partition.folder.blocks import merge_blocks, row_block
 from ..spmm.exchange.context import Layout
 from .distgraph import DistGraph
 from .distribute import OwnRows, make_dgraph
+from .own_rows import partition_of_parts
 from .part_sources import FolderSource
 from .parts import Parts
 
@@ -35,20 +37,36 @@ def merge_parts(parts: Parts) -> DistGraph:
     return replace(dgraph, split_n=parts.drawn_N[dgraph.node_n])
 
 
+def rowless_parts(parts: Parts) -> DistGraph:
+    """Return a DistGraph with the sizes of a graph, and no rows on any rank, for trainings that read its parts alone. Collective."""
+    how = replace(parts.how, threads=parts.threads, replication=1, scheme="columns", keep=False)
+    dgraph = make_dgraph(parts, parts.comm, None, how, partial(_own_rows, has_rows=False))
+    source = parts.source
+    nnz = source.folder.manifest["nnz"] if isinstance(source, FolderSource) else source.graph.nnz
+    return replace(dgraph, n_classes=parts.n_classes, nnz=nnz)
+
+
+def feature_count(parts: Parts) -> int:
+    """Return the width of X, 0 without features."""
+    source = parts.source
+    return source.folder.manifest["n_features"] if isinstance(source, FolderSource) else source.graph.n_features
+
+
 def parts_digest(parts: Parts) -> str:
-    """Return k and the digest of the owners of all nodes, on which averaging depends."""
-    return f"{parts.k}-{digest(_partition(parts).owner_N)}"
+    """Return k and digests of the owners of all nodes and of the edges, on which averaging depends."""
+    part = partition_of_parts(parts)
+    return f"{parts.k}-{digest(part.owner_N)}-{part.graph_digest[:16]}"
 
 
-def _own_rows(parts: Parts, layout: Layout, *_) -> OwnRows:
+def _own_rows(parts: Parts, layout: Layout, *_, has_rows: bool = True) -> OwnRows:
     """Return the rows of the parts of this rank. Collective."""
-    P, owner_N = parts.comm.size, _partition(parts).owner_N
-    block = together(layout.comm, _merged, parts, P)
+    P, owner_N = parts.comm.size, partition_of_parts(parts).owner_N
+    block = together(layout.comm, _merged, parts, P, has_rows)
     return block, lambda ids: owner_N[ids] % P, parts.name, parts.method
 
 
-def _merged(parts: Parts, P: int) -> RowBlock:
-    if parts.own:
+def _merged(parts: Parts, P: int, has_rows: bool) -> RowBlock:
+    if parts.own and has_rows:
         return merge_blocks([_block(parts, p) for p in parts.own], P, parts.comm.rank)
     block = _block(parts, 0)
     arrays = map(_no_rows, (block.own_n, block.A_nN, block.X_nF, block.y_n, block.split_n))
@@ -62,11 +80,6 @@ def _block(parts: Parts, p: int) -> RowBlock:
     block = source.folder.block(p)
     source.folder.check_values(block)
     return block
-
-
-def _partition(parts: Parts) -> Partition:
-    source = parts.source
-    return source.folder.partition() if isinstance(source, FolderSource) else source.partition
 
 
 def _no_rows(M):

@@ -5,6 +5,7 @@ Shapes: n own rows, F features.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ def graph_facts(dgraph: DistGraph) -> dict[str, Any]:
     if dgraph.is_counted:
         for values in (dgraph.y_n, dgraph.split_n):
             if values is not None:
-                values = np.asarray(values).reshape(len(ids_n), -1)
+                values = np.asarray(values)
+                values = values.reshape(len(ids_n), math.prod(values.shape[1:]))  # also without rows
                 terms.append(_product(ids_n, values.astype(np.int64) + 2))
         terms.append(_of_features(ids_n, dgraph.X))
     raw = A.norms.raw[A.name in WITH_LOOPS]
@@ -54,7 +56,7 @@ def graph_facts(dgraph: DistGraph) -> dict[str, Any]:
 
 def check_graph(path: Path, made_on: dict[str, Any], facts: dict[str, Any]) -> None:
     """Raise CheckpointError unless a checkpoint was made on a graph of these facts."""
-    known = {"edges": facts["edges"]} | made_on  # which the first checkpoints of format 2 do not have
+    known = {"edges": facts.get("edges")} | made_on  # which the first checkpoints of format 2 do not have
     names = [name for name in facts if known.get(name) != facts[name]]
     if names:
         differ = ", ".join(f"{name} {made_on.get(name)}, here {facts[name]}" for name in names)

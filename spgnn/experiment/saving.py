@@ -47,7 +47,10 @@ class Checkpoints:
         self.trainer, self.comm, self.every_s, self.model = trainer, trainer.comm, every_s, model
         self.writer = CheckpointWriter(Path(folder), moved)
         parts = getattr(trainer.steps, "parts", None)  # on which averaging depends
-        self.graph = graph_facts(trainer.dgraph) | ({} if parts is None else {"parts": parts_digest(parts)})
+        self.graph = graph_facts(trainer.dgraph)
+        if parts is not None:
+            names = ("nodes", "features", "classes")  # whether evaluations hold all rows or none
+            self.graph = {name: self.graph[name] for name in names} | {"parts": parts_digest(parts)}
         self.layout = layout_facts(trainer.dgraph) | trainer.steps.layout
         self.epoch = -1  # of the newest checkpoint that was begun
         self._saved_at = time.monotonic()

@@ -19,8 +19,9 @@ from ..data import File, Named, is_built_in, load_graph, resolve
 from ..data.readers.make_graph import graph_name
 from ..dist.consistency import check_same
 from ..dist.launch import share_of_threads
-from ..distgraph import DistGraph, Parts, merge_parts
+from ..distgraph import DistGraph, Parts
 from ..distgraph.distribute import make_dgraph
+from ..distgraph.merged_parts import feature_count, merge_parts
 from ..errors import CheckpointError, InputError, PartitionError, UsageError, together
 from ..graph import Graph
 from ..layers.registry import ModelSpec, check_model, operator_of
@@ -29,6 +30,7 @@ from ..partition import Partition, PartitionFolder
 from ..samplers.options import options_of
 from ..training.average_options import check_average
 from ..training.consistency import run_values
+from ..training.evaluation import evaluated
 from ..training.steps.captured import CapturedStep
 from ..training.steps.full import check_trainable
 from ..training.trainer import Trainer, step_maker
@@ -83,7 +85,7 @@ def run(
             if config.mode == "average":
                 given = open_parts(opened, partial(_read, opened, config), config, how, comm, show)
                 parts, workload = stack.enter_context(given)
-                dgraph = merge_parts(parts)
+                config, dgraph = _evaluated(parts, config)
             elif config.sampler == "none":
                 dgraph = distribute_source(opened, how, comm)
             else:
@@ -158,6 +160,16 @@ class _Training:
         if self.stop is not None:
             self.stop.end()
         return history
+
+
+def _evaluated(parts: Parts, config: TrainConfig) -> tuple[TrainConfig, DistGraph]:
+    """Return the options with how a training on parts is evaluated, and its DistGraph. Collective."""
+    n_features = feature_count(parts)
+    if not n_features or not parts.n_classes:
+        return config, merge_parts(parts)  # which is refused as other graphs without them
+    model = ModelSpec.of(config, n_features, parts.n_classes).build()
+    chosen, dgraph = evaluated(model, parts, config.evaluation, config.memory, config.correct != "none")
+    return replace(config, evaluation=chosen), dgraph
 
 
 def _check_found(found: Found | None, config: TrainConfig) -> None:

@@ -39,6 +39,11 @@ def check_average(config: TrainConfig) -> None:
             raise UsageError(
                 f"{_flag(other)} {getattr(config, other)} has no effect with {_flag(name)} {value}: {why}; omit it"
             )
+    if config.evaluation == "layerwise" and config.correct != "none":
+        raise UsageError(
+            f"--correct {config.correct} passes over the whole graph, which --evaluation layerwise does not hold; "
+            "omit one of them"
+        )
     if config.correct_lr and config.correct != "step":
         raise UsageError(f"--correct-lr requires --correct step; got --correct {config.correct}")
 

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from ..config.names import ITEMSIZE, Evaluation
-from ..distgraph import Parts
+from ..distgraph import DistGraph, Parts
+from ..distgraph.merged_parts import merge_parts, rowless_parts
 from ..errors import ResourceError, UsageError
 from ..layers import Stack
 from ..machine import host_id, memory_bytes, rss_bytes
@@ -51,6 +52,20 @@ def choose_evaluation(model: torch.nn.Module, parts: Parts, how: Evaluation = "a
             "or partition the graph into more parts"
         )
     return "layerwise"
+
+
+def evaluated(
+    model: torch.nn.Module, parts: Parts, how: Evaluation, memory: str, is_corrected: bool = False
+) -> tuple[Evaluation, DistGraph]:
+    """Return how a model that is trained on parts is evaluated, and the DistGraph of its Trainer.
+
+    Its ranks hold the rows of all their parts, or none if it is evaluated layer by layer.
+    Args:   is_corrected  by passes over the whole graph, for which all rows are needed.
+    Raises: as choose_evaluation. Collective.
+    """
+    needs_rows = is_corrected or not parts.hops or parts.how.device != "cpu"
+    chosen = "together" if how == "auto" and needs_rows else choose_evaluation(model, parts, how, memory)
+    return chosen, merge_parts(parts) if chosen == "together" else rowless_parts(parts)
 
 
 def together_bytes(model: torch.nn.Module, parts: Parts) -> int:

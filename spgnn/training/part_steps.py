@@ -21,6 +21,7 @@ class PartSteps:
     """The trainings of the parts of this rank that have a training node; none of them waits for another rank.
 
     own     their numbers, rising.
+    opened  those that stay open, by number.
     load_s  seconds that opening took since it was set to 0.
     """
 
@@ -29,7 +30,7 @@ class PartSteps:
         self.own = [p for p in parts.own if parts.n_train_of(p)]
         self.keeps_open = _fit_together(parts, self.own, config.memory)
         self.load_s = 0.0
-        self._open: dict[int, FullStep] = {}
+        self.opened: dict[int, FullStep] = {}
 
     def alpha(self, p: int) -> float:
         """Return the share of a part in the training nodes of all."""
@@ -37,8 +38,8 @@ class PartSteps:
 
     def open(self, p: int) -> FullStep:
         """Return the training of a part, which moves the weights by the optimizer of all; the next one is read ahead."""
-        if p in self._open:
-            return self._open[p]
+        if p in self.opened:
+            return self.opened[p]
         began = time.perf_counter()
         place = self.own.index(p) + 1
         if place < len(self.own):
@@ -47,7 +48,7 @@ class PartSteps:
         step.optimizer = self.optimizer
         step.release_input()
         if self.keeps_open:
-            self._open[p] = step
+            self.opened[p] = step
         self.load_s += time.perf_counter() - began
         return step
 
@@ -59,7 +60,7 @@ class PartSteps:
 
     def close(self) -> None:
         """Give the memory of all parts back."""
-        self._open.clear()
+        self.opened.clear()
         give_back_memory()
 
 

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 
 from ..config import TrainConfig, Training, build
-from ..distgraph import DistGraph, Parts, merge_parts
+from ..distgraph import DistGraph, Parts
 from ..errors import CheckpointError, NumericalError, UsageError
 from ..graph import Graph
 from ..layers import Stack
 from ..machine import give_back_memory
 from ..samplers import Sampler, check_options
 from .average_options import check_average
+from .evaluation import evaluated
 from .history import History
 from .metrics import SPLITS
 from .steps import Step
@@ -285,4 +286,5 @@ def parts_trainer(model: torch.nn.Module, parts: Parts, config: TrainConfig) -> 
     make_step = step_maker(config, parts=parts)
     if config.split not in ("auto", parts.split):
         raise UsageError(f"split = {config.split!r}, but Parts chose {parts.split!r}; give split to Parts alone")
-    return Trainer(model, merge_parts(parts), config, make_step)
+    chosen, dgraph = evaluated(model, parts, config.evaluation, config.memory, config.correct != "none")
+    return Trainer(model, dgraph, replace(config, evaluation=chosen), make_step)

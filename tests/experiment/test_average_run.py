@@ -29,7 +29,7 @@ def losses(folder):
     return [json.loads(line)["loss"] for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
 
 
-@parallel([1, 2], mpi=[2])
+@parallel([1, 2, 4], mpi=[2])
 def test_parts_are_made_in_the_folder_of_the_run_and_train_as_given_ones(comm, tmp_path):
     out, said = tmp_path / f"made-{comm.size}", []
     config = replace(CONFIG, out=str(out), dropout=0.3)
@@ -72,6 +72,10 @@ def test_a_run_that_is_continued_is_bitwise_one_that_was_not_interrupted(options
     source, config = continued("", {"resume": short.out, "epochs": 6})
     summary = run(source, config, comm)
     assert losses(short.out) == losses(whole.out) and summary["sync_bytes"] == summary["sync_bytes_predicted"]
+    source, config = continued("", {"resume": short.out, "epochs": 8, "evaluation": "layerwise"})
+    assert run(source, config, comm)["evaluation"] == "layerwise"  # of which the state does not depend
+    run(*continued("", {"resume": whole.out, "epochs": 8, "evaluation": "together"}), comm)
+    assert losses(short.out) == losses(whole.out)
     mine, other = (np.load(Path(folder) / "predictions.npy") for folder in (short.out, whole.out))
     np.testing.assert_array_equal(mine, other)
 

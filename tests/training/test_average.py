@@ -200,12 +200,31 @@ def test_a_folder_of_fewer_parts_than_ranks_and_parts_that_are_opened_in_turn_tr
         losses = [record["loss"] for record in history.records]
         for memory in ("", "1KB"):
             parts = Parts(path / str(k), comm, hops=2, dtype="float64", threads=1)
-            config = TrainConfig(epochs=5, lr=0.1, weight_decay=0.01, interval=2, memory=memory, prune="never")
+            config = TrainConfig(
+                epochs=5, lr=0.1, weight_decay=0.01, interval=2, memory=memory, prune="never", evaluation="together"
+            )
             trainer = parts_trainer(model_of(), parts, config)
-            assert trainer.steps.steps.keeps_open == (memory == "" or len(trainer.steps.steps.own) < 2)
-            assert [record["loss"] for record in trainer.fit().records] == losses
+            steps, opened = trainer.steps.steps, []
+            assert steps.keeps_open == (memory == "" or len(steps.own) < 2)
+            trainer.fit(lambda record: opened.append(len(steps.opened)))  # noqa: B023
+            assert opened == [len(steps.own) if steps.keeps_open else 0] * 3
+            assert [record["loss"] for record in trainer.history.records] == losses
             for name, value in trainer.last_state.items():
                 assert torch.equal(value, expected.last_state[name])
+
+
+@parallel([1, 3], mpi=[2])
+def test_scores_layer_by_layer_are_those_of_the_whole_graph(comm, tmp_path):
+    for kind, k in (("undirected", 5), ("weighted directed", 2)):
+        graph, partition = cut(k, kind)
+        expected, whole_graph = trained(graph, partition, comm, kind, hops=1, interval=2, evaluation="together")
+        options = {"interval": 2, "evaluation": "layerwise", "scratch": str(tmp_path)}
+        trainer, history = trained(graph, partition, comm, kind, hops=1, **options)
+        assert len(trainer.dgraph.node_n) == 0 and trainer.dgraph.nnz == graph.nnz
+        check_same(history, trainer.model, whole_graph, expected.model.state_dict(), tolerance=0)
+        mine, other = trainer.steps.scorer.predictions(), expected.steps.scorer.predictions()
+        if comm.rank == 0:
+            np.testing.assert_array_equal(mine, other)
 
 
 @parallel([1, 2], mpi=[])
@@ -323,6 +342,7 @@ def test_options_that_do_not_fit_are_refused_by_name():
         "--moments reset has no effect with --optimizer sgd": {"optimizer": "sgd", "moments": "reset"},
         "--correct-lr requires --correct step": {"correct_lr": 0.1},
         "omit --sampler walk": {"sampler": "walk"},
+        "--correct drift passes over the whole graph": {"correct": "drift", "evaluation": "layerwise"},
         "memory = 'much'": {"memory": "much"},
         "split = 'random', but Parts chose 'auto'": {"split": "random"},
         "does not read 'hops'; give it to distribute, to Parts": {"hops": 2},

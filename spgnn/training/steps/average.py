@@ -18,6 +18,7 @@ from ...config import TrainConfig
 from ...distgraph import DistGraph, Parts
 from ...errors import GraphError, NumericalError, agree
 from ..consistency import prepare_model
+from ..inference import LayerwiseScorer
 from ..optimizer import Optimizer, make_optimizer
 from ..part_steps import PartSteps, naming_part
 from ..scorer import FullScorer
@@ -48,7 +49,7 @@ class AverageStep:
     memory   of a rank, such as 2GB: parts stay open if their files take a third of it at most, else one at a time.
 
     Args: model   its weights are the same on all ranks, see make_average_step.
-          dgraph  merge_parts(parts), on which the model is scored, and corrected.
+          dgraph  of training.evaluation.evaluated, on which the model is scored, and corrected.
     Collective, as every method but those of the state.
     Source: SDT-GNN and CATGNN (parts, average by training nodes); here moments are averaged too, and all ranks start from
             the same weights. Ramezani et al. 2022, LLCG (step, there along a sample); Karimireddy et al. 2020, SCAFFOLD
@@ -63,13 +64,12 @@ class AverageStep:
         self.interval, self.measured = config.interval, {}
         if not parts.n_train:
             raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
-        make_cached_products(dgraph, model)
         self.optimizer = make_optimizer(model, config)
         self.full = None if config.correct == "none" else FullStep(model, dgraph, config)
         if config.correct == "step":
             self.full.optimizer = Optimizer(self.optimizer.groups, config.correct_lr or config.lr, "sgd")
         self.layout: dict[str, Any] = {} if self.full is None else self.full.layout
-        self.scorer: Scorer = FullScorer(model, dgraph, split_of(dgraph, "given", config.seed))
+        self.scorer = self._scorer()
         self.steps = PartSteps(model, parts, config, self.optimizer)
         self._weights = [weight for group, _ in self.optimizer.groups for weight in group]
         self._buffers = list(model.buffers())
@@ -77,6 +77,12 @@ class AverageStep:
         self._local: dict[int, dict[str, torch.Tensor]] = {}  # moments of the own parts, where they are local
         averaged = self._moments.tensors if config.moments == "average" else ()
         self._state = TensorVector([*self._weights, *self._buffers, *averaged])
+
+    def _scorer(self) -> Scorer:
+        if self.config.evaluation == "layerwise":
+            return LayerwiseScorer(self.model, self.parts, self.config.scratch)
+        make_cached_products(self.dgraph, self.model)
+        return FullScorer(self.model, self.dgraph, split_of(self.dgraph, "given", self.config.seed))
 
     def run(
         self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None, first: int | None = None
@@ -239,7 +245,7 @@ class AverageStep:
 def make_average_step(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, parts: Parts) -> AverageStep:
     """Return the AverageStep of a model that it has drawn and made the same on all ranks.
 
-    Args:   dgraph  merge_parts(parts).
+    Args:   dgraph  merge_parts(parts), or rowless_parts(parts) where config.evaluation is layerwise.
     Raises: GraphError without features, labels or training nodes. Collective.
     """
     check_trainable(dgraph)

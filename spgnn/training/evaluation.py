@@ -69,8 +69,11 @@ def evaluated(
 
 
 def together_bytes(model: torch.nn.Module, parts: Parts) -> int:
-    """Return the predicted bytes that this rank needs for all its parts at once, most of them of a layer's rows."""
-    return _bytes_of(model, parts, [sum(sizes) for sizes in zip(*map(_sizes(parts), parts.own))] or [0, 0, 0])
+    """Return the predicted bytes that this rank needs for all its parts at once, X and A X among them."""
+    n, g, nnz = (sum(sizes) for sizes in zip((0, 0, 0), *map(_sizes(parts), parts.own)))
+    g = min(g, parts.n_nodes - n)  # the rows of other ranks
+    f_in = next((layer.f_in for layer in model.modules() if hasattr(layer, "f_in")), 0)
+    return _bytes_of(model, parts, (n, g, nnz)) + 2 * (n + g) * f_in * ITEMSIZE[parts.how.dtype]
 
 
 def layerwise_bytes(model: torch.nn.Module, parts: Parts) -> int:

@@ -99,7 +99,7 @@ def test_auto_is_layer_by_layer_where_the_parts_together_need_more_than_a_rank_h
     parts = Parts.of_graph(graph, np.arange(4000) % 16, comm)
     model = Stack(GCN(50, 300), GCN(300, 3))
     now = 10**9  # of a process, roughly
-    assert together_bytes(model, parts) > 4 * layerwise_bytes(model, parts) > 0
+    assert together_bytes(model, parts) > 1.5 * layerwise_bytes(model, parts) > 0
     assert choose_evaluation(model, parts, "auto", str(10 * now)) == "together"
     assert choose_evaluation(model, parts, "layerwise", str(10 * now)) == "layerwise"
     assert choose_evaluation(model, parts, "together", "1") == "together"

@@ -110,6 +110,14 @@ def test_the_gradient_of_all_clusters_is_the_exact_one(monkeypatch, capsys):
     assert walk["mean_norm"] < walk["norm"], "the average of several has less variance"
 
 
+def test_cosines_and_norms_are_those_of_hand():
+    """(3, 0) and (0, 4) against (0, 2): cosines 0 and 1; their mean (1.5, 2) has 4/5."""
+    found = script(BENCH / "gradients").summary(np.array([[3.0, 0.0], [0.0, 4.0]]), np.array([0.0, 2.0]))
+    assert found == pytest.approx(
+        {"cosine": 0.5, "deviation": 0.5, "norm": 1.75, "mean_cosine": 0.8, "mean_norm": 1.25}, rel=1e-12
+    )
+
+
 @pytest.mark.slow
 def test_memory_that_grows_is_found(monkeypatch, capsys):
     module = script(BENCH / "sampled_memory")

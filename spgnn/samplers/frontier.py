@@ -71,9 +71,7 @@ class Frontier(InducedSampler):
                 f"frontier = {frontier} with budget = {budget}; expected a budget of at least the frontier"
             )
         if frontier > self.graph.N:
-            raise UsageError(
-                f"frontier = {frontier}; {self.graph.name} has {self.graph.N} nodes, expected at most as many"
-            )
+            raise UsageError(f"frontier = {frontier}; {self.graph.name} has {self.graph.N} nodes; lower frontier")
         if not is_number(eta) or not 1 < eta <= 1000:
             raise UsageError(f"eta = {eta!r}; expected a number above 1, at most 1000")
         if structure not in STRUCTURES:

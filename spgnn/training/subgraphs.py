@@ -131,7 +131,9 @@ class Subgraphs:
         """Return how often nodes and nonzeros are drawn, None where nothing is normalised by it."""
         how, config = self.config.normalise, self.config
         if how == "auto":
-            how = "both" if self.sampler.rescales else "none"
+            how = (
+                "loss" if self.sampler.rescales else "none"
+            )  # both: gradients of more variance, see docs/graphsaint.md
         if how == "none":
             return None
         if not self.sampler.rescales:

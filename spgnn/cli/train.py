@@ -81,7 +81,8 @@ def _readable(summary: dict, config: TrainConfig) -> dict:
         sent += ", as predicted" if is_equal else f"; {bytes_text(summary['bytes_predicted'])} were predicted"
     averages = {}
     if config.mode == "average":
-        runs = f"every {summary['interval']} epochs" if summary["sync"] == "weights" else "gradients, every epoch"
+        every = "every epoch" if summary["interval"] == 1 else f"every {summary['interval']} epochs"
+        runs = every if summary["sync"] == "weights" else "gradients, every epoch"
         averages = {
             "averages": f"{summary['parts']} parts, {runs}",
             "bytes averaged": f"{bytes_text(summary['sync_bytes'])} of each rank in all",

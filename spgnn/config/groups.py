@@ -180,7 +180,7 @@ class AverageConfig:
     correct: Correction = option("none", "by whole-graph gradients")
     correct_lr: float = option(0.0, "learning rate of --correct step; 0: --lr", low=0, high=1e30)
     evaluation: Evaluation = option("auto", "layerwise: one part in memory at a time")
-    memory: str = option("", "memory of a rank, such as 2GB; [what is free]", metavar="SIZE")
+    memory: str = option("", "memory of a rank, such as 2GB [its share]", metavar="SIZE")
     scratch: str = option("", "folder for layers; all ranks see it [TMPDIR]", metavar="DIR")
 
 

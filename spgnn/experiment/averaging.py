@@ -118,13 +118,13 @@ def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, sa
     say = say or (lambda line: None)
     workload = _workload(graph, config, q, M)
     say(f"spgnn: {workload}")
-    for _ in range(CUTS):
+    for cuts in range(1, CUTS + 1):
         part = part_graph(graph, workload.k, method=config.method, seed=config.seed, balance=config.balance)
         save_partition(part, path, graph, hops=config.hops)
         source = FolderSource(PartitionFolder(path), config.hops)
         workload = workload.cut(max(of_part["nbytes"] for of_part in source.sizes))
         say(f"spgnn: {workload}")
-        if config.parts or workload.fits:
+        if config.parts or workload.fits or cuts == CUTS:
             break
         workload = workload.grown()
     if config.memory or not config.parts:

@@ -62,6 +62,12 @@ def test_a_run_without_a_folder_leaves_no_parts(comm):
     assert summary["parts"] == 3 and not set(Path(tempfile.gettempdir()).glob("spgnn-parts-*")) - before
 
 
+def test_parts_by_the_papers_sum_are_trained_and_scored_with_less_memory_than_a_process_takes():
+    config = replace(CONFIG, parts=0, memory="1MB", working_memory="993KB", epochs=2)
+    summary = run(GRAPH, config, SelfCommunicator())
+    assert summary["workload"]["how"] == "given" and summary["parts"] == summary["workload"]["k"] > 1
+
+
 @pytest.mark.parametrize("options", [{}, {"moments": "local", "dropout": 0.3}], ids=str)
 def test_a_run_that_is_continued_is_bitwise_one_that_was_not_interrupted(options, tmp_path):
     comm = SelfCommunicator()
@@ -103,6 +109,10 @@ def test_memory_decides_the_number_of_parts(tmp_path):
     assert workload.k >= 5 and workload.fits and workload.part_bytes > 0
     assert len(said) >= 2 and f"S = {S / 1e6:,.1f} MB" in said[0]
     assert spgnn.load_partition(tmp_path / "parts").k == workload.k
+    said.clear()
+    with pytest.raises(ResourceError, match=r"\d+ parts do not fit: the largest with its halo"):  # halos grow with k
+        make_parts(graph, tmp_path / "parts", replace(config, hops=3), 2, 10**6 + S // 5, said.append)
+    assert len(said) == 5  # the first sum, and one for each cut
     config = replace(config, parts=2, memory="1MB")
     with pytest.raises(ResourceError, match="2 parts do not fit: the largest with its halo"):
         make_parts(graph, tmp_path / "parts", config, 2, 10**6 + S // 5)

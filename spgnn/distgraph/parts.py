@@ -165,6 +165,19 @@ class Parts:
         give_back_memory()
         return dgraph
 
+    def graph(self, p: int) -> Graph:
+        """Return the rows that part p knows, in the order of `open`, as a Graph of their own, from which subgraphs are drawn.
+
+        Its ids are 0 to m - 1. The sums of rows of the last hop, and their degrees, are those of the entries that are
+        known; labels and split as in `open`.
+        """
+        check_rank(p, self.k)
+        block, sums_n3, halo = self.source.part(p)
+        rows = part_rows(block, sums_n3, halo, self.hops, self.source.is_symmetric)
+        y_m, split_m = self.labels(block, len(rows.node_m))
+        edges = "undirected" if self.source.is_symmetric else "directed"
+        return Graph(rows.A_mm, rows.X_mF, y_m, split_m, f"{self.name} part {p}", edges)
+
     def labels(self, block: RowBlock, m: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return labels and split of the m rows of a part; those of the halo are unknown here."""
         if block.y_n is None:

@@ -7,6 +7,7 @@ _HOME = {
     "History": "history",
     "train": "trainer",
     "explain": "explanation",
+    "personalise": "personal",
 }
 __all__ = list(_HOME)
 

@@ -63,3 +63,13 @@ class History:
         """Return the epochs from the best one to the last that was scored."""
         scored = (record["epoch"] for record in reversed(self.records) if record["train"] is not None)
         return next(scored, self.best_epoch) - self.best_epoch
+
+    def is_flat(self, window: int, share: float) -> bool:
+        """Return whether the mean loss of the last epochs is more than 1 - share of that of as many before.
+
+        Args: window  epochs of each mean; share: 0 never.
+        """
+        losses = [record["loss"] for record in self.records[-2 * window :]]
+        if not share or len(losses) < 2 * window:
+            return False
+        return float(np.mean(losses[window:])) > (1 - share) * float(np.mean(losses[:window]))

@@ -78,6 +78,27 @@ class Optimizer:
         return {f"{w}.{name}": value for w, values in enumerate(weights) for name, value in zip(names, values)}
 
 
+class ProximalOptimizer(Optimizer):
+    """W -= lr update(dW + 2 lambda (W - W_G) + decay W): along the gradient of loss + lambda ||W - W_G||^2.
+
+    Args:   optimizer  whose groups, rate and rule are taken; its weights are W_G now.
+            proximal   lambda, which stays as it is.
+    """
+
+    def __init__(self, optimizer: Optimizer, proximal: float):
+        super().__init__(optimizer.groups, optimizer.lr, optimizer.rule)
+        self.proximal = proximal
+        self._general = [[p.detach().clone() for p in parameters] for parameters, _ in self.groups]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Add the gradient of the proximal term, and move all weights."""
+        for (parameters, _), general in zip(self.groups, self._general):
+            for p, p_G in zip(parameters, general):
+                p.grad.add_(p - p_G, alpha=2 * self.proximal)
+        super().step()
+
+
 def make_optimizer(model: torch.nn.Module, config: TrainConfig) -> Optimizer:
     """Return the Optimizer of config; decay_layers = "first" puts the L2 penalty on the first layer alone."""
     trained = lambda module: [p for p in module.parameters() if p.requires_grad]

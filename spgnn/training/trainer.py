@@ -190,7 +190,10 @@ class Trainer:
             report(record)
 
     def _is_stopped(self) -> bool:
-        return 0 < self.config.patience <= self.history.epochs_since_best()
+        config, history = self.config, self.history
+        if config.personal and history.is_flat(config.flat_window, config.flat):
+            return True
+        return 0 < config.patience <= history.epochs_since_best()
 
     def _close(self) -> History:
         history = self.history

@@ -87,9 +87,18 @@ def _readable(summary: dict, config: TrainConfig) -> dict:
             "averages": f"{summary['parts']} parts, {runs}",
             "bytes averaged": f"{bytes_text(summary['sync_bytes'])} of each rank in all",
         }
+    personal = {}
+    if config.personal:
+        of = summary["personal"]
+        personal = {
+            "personal test micro_f1": of["test"],
+            "personal validation micro_f1": of["val"],
+            "personal models": f"{of['chosen']} of {summary['parts']} parts chose their own",
+        }
     return {
         f"test {metric}": summary["test"],
         f"validation {metric}": summary["val"],
+        **personal,
         "best epoch": summary["best_epoch"],
         "epoch time": f"{summary['epoch_s']:.4f} s",
         "bytes sent": sent,

@@ -4,7 +4,7 @@ from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, 
 from .continued import MAY_CHANGE, check_unchanged, continued, fixed_options
 from .fields import build, changed, option, read_toml, sections, select, shared_values, to_toml
 from .groups import MOST_BALANCE, MOST_HOPS, MOST_SEED, MOST_THREADS, SourceConfig
-from .run_files import CHECKPOINT, RUN_FILES, is_of_run
+from .run_files import CHECKPOINT, PARTS_FILE, RUN_FILES, is_of_run
 
 __all__ = [
     "MAY_CHANGE",
@@ -13,6 +13,7 @@ __all__ = [
     "MOST_SEED",
     "MOST_THREADS",
     "CHECKPOINT",
+    "PARTS_FILE",
     "RUN_FILES",
     "Distribution",
     "MeasureConfig",

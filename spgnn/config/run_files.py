@@ -8,10 +8,14 @@ from pathlib import Path
 CHECKPOINT = re.compile("epoch-[0-9]{6,}")  # name of the folder of one
 # In the order in which they are written. env.json is the first to come and the last to go: it marks the folder of a run.
 RUN_FILES = ("env.json", "config.toml", "metrics.jsonl", "summary.json", "predictions.npy")
+PARTS_FILE = "parts.jsonl"  # of runs with a personal phase
 
 
 def is_of_run(folder: Path, path: Path) -> bool:
     """Return whether a path is the folder of a run, or a file or folder that a training writes into it."""
     folder, path = folder.resolve(), path.resolve()
     checkpoints = (folder / "checkpoints").resolve()
-    return path in (folder, *(folder / name for name in RUN_FILES)) or checkpoints in (path, *path.parents)
+    return path in (folder, *(folder / name for name in (*RUN_FILES, PARTS_FILE))) or checkpoints in (
+        path,
+        *path.parents,
+    )

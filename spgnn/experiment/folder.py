@@ -20,7 +20,7 @@ import torch
 
 from .. import __version__
 from ..atomic import check_not_read, write_text
-from ..config import RUN_FILES, TrainConfig, is_of_run, to_toml
+from ..config import PARTS_FILE, RUN_FILES, TrainConfig, is_of_run, to_toml
 from ..errors import CheckpointError, ResourceError, UsageError, together
 from ..machine import cores
 from .checkpoint import finite, list_checkpoints, read_json, write_array, write_json
@@ -81,7 +81,7 @@ class RunFolder:
             write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
             write_text(self.path("metrics.jsonl"), b"".join(lines).decode())
             if self.is_continued:
-                for name in ("summary.json", "predictions.npy"):
+                for name in ("summary.json", "predictions.npy", PARTS_FILE):
                     (self.folder / name).unlink(missing_ok=True)
             self.metrics = open(self.path("metrics.jsonl"), "a", encoding="utf-8")
         except (OSError, ResourceError) as problem:
@@ -143,7 +143,7 @@ class RunFolder:
         old, both = self.hidden.replace("new", "old"), (self.checkpoints, self.folder)
         try:
             weights = [path.name for path in (*list_checkpoints(self.checkpoints), *self.checkpoints.glob(".epoch-*"))]
-            for home, names in zip(both, (weights, reversed(RUN_FILES))):
+            for home, names in zip(both, ([*weights, "personal"], [PARTS_FILE, *reversed(RUN_FILES)])):
                 (home / f".{old}").mkdir()
                 for name in names:
                     if os.path.lexists(home / name):

@@ -31,6 +31,7 @@ from ..samplers.options import options_of
 from ..training.average_options import check_average
 from ..training.consistency import run_values
 from ..training.evaluation import evaluated
+from ..training.personal import personalise
 from ..training.steps.captured import CapturedStep
 from ..training.steps.full import check_trainable
 from ..training.trainer import Trainer, step_maker
@@ -39,6 +40,7 @@ from .checkpoint import finite
 from .device import device_facts, explaining_memory, set_up_device
 from .folder import Log, RunFolder, check_outputs, held_folder
 from .observe import observed, time_operations
+from .personal import personal_facts, write_personal
 from .restoring import Found, share_newest
 from .saving import Checkpoints
 from .stopping import StopSignals
@@ -58,7 +60,8 @@ def run(
     """Train on GRAPH and return the summary; with config.out, write the files of the run there.
 
     Files: config.toml, env.json, metrics.jsonl (one object per epoch), summary.json, predictions.npy
-           (original node order), checkpoints/ (best and newest).
+           (original node order), checkpoints/ (best and newest); with config.personal also parts.jsonl (one object
+           per part) and checkpoints/personal/.
     Args:  source  built-in name, file or folder; with config.partition it only names the graph; or a partition folder.
            report  called on this rank with the record of each epoch.
            show    called on rank 0 with the table of config.log_view and with messages.
@@ -138,10 +141,22 @@ class _Training:
             summary = _summary(config, trainer, history)
             if parts is not None:
                 summary |= average_facts(config, trainer, workload)
-            predictions_N = trainer.steps.scorer.predictions()
+            if config.personal:
+                predictions_N = self._personal(trainer.model, parts, spec, summary)
+            else:
+                predictions_N = trainer.steps.scorer.predictions()
         if config.out:
             together(comm, lambda: self.folder.write_results(summary, predictions_N, history), root=0)
         return summary
+
+    def _personal(self, model: torch.nn.Module, parts: Parts, spec: ModelSpec, summary: dict) -> np.ndarray:
+        """Train parts alone, add the scores to a summary, write their files; return the predictions (N, ...). Collective."""
+        result = personalise(model, parts, self.config)
+        self.comm.phase = "write results"
+        summary["personal"] = personal_facts(result)
+        if self.config.out:
+            write_personal(Path(self.config.out), result, spec, self.comm)
+        return result.predictions_N
 
     def _checkpoints(self, trainer: Trainer, spec: ModelSpec) -> Checkpoints | None:
         config, folder = self.config, self.folder
@@ -293,4 +308,5 @@ def _of_subgraphs(config: TrainConfig, trainer: Trainer) -> dict:
     """Return the facts of a training on subgraphs, {} without."""
     if config.sampler == "none":
         return {}
-    return options_of(config) | {"subgraphs": config.subgraphs, "steps_per_epoch": trainer.steps.steps}
+    steps = {"steps_per_epoch": trainer.steps.steps} if config.mode == "full" else {}  # each part has its own
+    return options_of(config) | {"subgraphs": config.subgraphs} | steps

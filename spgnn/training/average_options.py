@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from ..config import TrainConfig
-from ..config.groups import AverageConfig, AveragePartsConfig
+from ..config.groups import AverageConfig, AveragePartsConfig, PersonalConfig
 from ..errors import UsageError
 
 NEEDED_BY = (  # (option, value, other option, value that it excludes, why)
@@ -19,7 +19,7 @@ NEEDED_BY = (  # (option, value, other option, value that it excludes, why)
 def check_average(config: TrainConfig) -> None:
     """Raise UsageError, naming both options, for options of averaging that do not fit the others."""
     if config.mode != "average":
-        for field in (*fields(AverageConfig), *fields(AveragePartsConfig)):
+        for field in (*fields(AverageConfig), *fields(AveragePartsConfig), *fields(PersonalConfig)):
             if getattr(config, field.name) != field.default:
                 raise UsageError(f"{_flag(field.name)} requires --mode average; omit it to train on the whole graph")
         return
@@ -27,11 +27,14 @@ def check_average(config: TrainConfig) -> None:
         raise UsageError(
             f"--mode average trains a part on one rank; omit --replication {config.replication}, which gives rows to several"
         )
-    if config.sampler != "none":
+    if config.sampler != "none" and (config.sync == "gradients" or config.correct == "drift"):
+        option = "--sync gradients" if config.sync == "gradients" else "--correct drift"
         raise UsageError(
-            f"--mode average trains on whole parts; omit --sampler {config.sampler}, which draws from the whole graph, "
-            "or use --mode full"
+            f"{option} needs the gradient of whole parts; omit --sampler {config.sampler}, which draws subgraphs of them"
         )
+    if config.gradient_check:
+        raise UsageError("--gradient-check compares with the gradient of the whole graph; omit it with --mode average")
+    check_personal(config)
     if config.cuda_graph:
         raise UsageError("--mode average trains many parts in turn; omit --cuda-graph, which replays one step")
     for name, value, other, why in NEEDED_BY:
@@ -46,6 +49,20 @@ def check_average(config: TrainConfig) -> None:
         )
     if config.correct_lr and config.correct != "step":
         raise UsageError(f"--correct-lr requires --correct step; got --correct {config.correct}")
+
+
+def check_personal(config: TrainConfig) -> None:
+    """Raise UsageError for options of the personal phase that do not fit the others."""
+    if not config.personal:
+        for field in fields(PersonalConfig):
+            if getattr(config, field.name) != field.default:
+                raise UsageError(f"{_flag(field.name)} requires --personal EPOCHS; omit it without a personal phase")
+        return
+    if config.optimizer == "sgd" and config.lr * config.proximal >= 1:
+        raise UsageError(
+            f"--proximal {config.proximal:g} diverges with --optimizer sgd and --lr {config.lr:g}; expected less than "
+            f"1 / lr = {1 / config.lr:g}"
+        )
 
 
 def _flag(name: str) -> str:

@@ -1,20 +1,28 @@
-"""PartSteps: a FullStep for each part of a rank, of one model and one optimizer, open all at once or in turn."""
+"""PartSteps: a Step for each part of a rank, of one model and one optimizer, open all at once or in turn."""
 
 from __future__ import annotations
 
 import time
 from copy import copy
+from dataclasses import replace
 
 import torch
 
-from ..config import TrainConfig
+from ..config import Distribution, TrainConfig
 from ..cost.workload import PAPER_SHARE
-from ..distgraph import Parts
+from ..dist import SelfCommunicator
+from ..distgraph import DistGraph, Parts
+from ..distgraph.distribute import make_dgraph
 from ..errors import ResourceError, SpgnnError
 from ..machine import give_back_memory
 from ..partition.folder.pipeline.memory_budget import memory_bytes_of
 from .optimizer import Optimizer
+from .splits import split_of
 from .steps.full import FullStep
+from .steps.sampled import SampledStep
+from .subgraphs import Subgraphs
+
+PartStep = FullStep | SampledStep
 
 
 class PartSteps:
@@ -30,13 +38,13 @@ class PartSteps:
         self.own = [p for p in parts.own if parts.n_train_of(p)]
         self.keeps_open = _fit_together(parts, self.own, config.memory)
         self.load_s = 0.0
-        self.opened: dict[int, FullStep] = {}
+        self.opened: dict[int, PartStep] = {}
 
     def alpha(self, p: int) -> float:
         """Return the share of a part in the training nodes of all."""
         return self.parts.n_train_of(p) / self.parts.n_train
 
-    def open(self, p: int) -> FullStep:
+    def open(self, p: int) -> PartStep:
         """Return the training of a part, which moves the weights by the optimizer of all; the next one is read ahead."""
         if p in self.opened:
             return self.opened[p]
@@ -44,7 +52,7 @@ class PartSteps:
         place = self.own.index(p) + 1
         if place < len(self.own):
             self.parts.prefetch(self.own[place])
-        step = FullStep(self.model, self.parts.open(p), self.config)
+        step = make_part_step(self.model, self.parts, p, self.config)
         step.optimizer = self.optimizer
         step.release_input()
         if self.keeps_open:
@@ -53,15 +61,35 @@ class PartSteps:
         return step
 
     def leave(self, p: int) -> None:
-        """Give the memory of a part back, unless parts stay open; its FullStep is deleted before."""
+        """Give the memory of a part back, unless parts stay open; its Step is closed and deleted before."""
         if not self.keeps_open:
             give_back_memory()
             self.parts.release(p)
 
     def close(self) -> None:
-        """Give the memory of all parts back."""
+        """Give the memory of all parts back, and end the threads that draw subgraphs."""
+        for step in self.opened.values():
+            step.close()
         self.opened.clear()
         give_back_memory()
+
+
+def make_part_step(
+    model: torch.nn.Module, parts: Parts, p: int, config: TrainConfig, dgraph: DistGraph | None = None
+) -> PartStep:
+    """Return the training of a part from the weights that the model has: on the whole part, or on subgraphs of it.
+
+    Subgraphs are drawn from the rows that the part knows, and normalised by their sums there, see Parts.graph: a mean
+    over neighbours of an own node is that of the whole graph. Targets are own training nodes.
+    Args: config  with split = "given"; dgraph: parts.open(p), if it is open.
+    """
+    if config.sampler == "none":
+        return FullStep(model, parts.open(p) if dgraph is None else dgraph, config)
+    graph = parts.graph(p)
+    how: Distribution = replace(parts.how, threads=parts.threads, replication=1, keep=False)
+    local = make_dgraph(graph, SelfCommunicator(), None, how)
+    split_m = split_of(local, "given", config.seed)
+    return SampledStep(model, local, config, Subgraphs(model, local, config, split_m, graph))
 
 
 def naming_part(error: Exception, rank: int, p: int, phase: str) -> Exception:

@@ -22,9 +22,10 @@ from ..errors import UsageError, agree
 from ..graph import labelled
 from ..machine import give_back_memory
 from ..partition.entropies import label_entropies
+from .average_options import check_personal
 from .metrics import SPLITS, predicted, scores
 from .optimizer import ProximalOptimizer
-from .part_step import make_part_step, naming_part
+from .part_steps import make_part_step, naming_part
 from .scorer import FullScorer
 from .splits import split_of
 from .steps.cached_products import make_cached_products
@@ -81,6 +82,8 @@ def personalise(
             Its published code descends lambda along with the weights, towards 0: fixed here. It takes the better model
             by test nodes, and the mean of the parts' F1: validation nodes, and counts of all parts, here.
     """
+    if config.personal < 1:
+        raise UsageError(f"personal = {config.personal}: a personal phase needs 1 epoch or more")
     check_personal(config)
     comm = parts.comm
     W_G = weights_of(model)
@@ -103,17 +106,6 @@ def personalise(
     comm.phase = "gather personal models"
     agree(comm, error)
     return _gathered(parts, done)
-
-
-def check_personal(config: TrainConfig) -> None:
-    """Raise UsageError for options that a personal phase cannot have."""
-    if config.personal < 1:
-        raise UsageError(f"personal = {config.personal}: a personal phase needs 1 epoch or more")
-    if config.optimizer == "sgd" and config.lr * config.proximal >= 1:
-        raise UsageError(
-            f"--proximal {config.proximal:g} diverges with --optimizer sgd and --lr {config.lr:g}; expected less than "
-            f"1 / lr = {1 / config.lr:g}"
-        )
 
 
 @dataclass(slots=True)
@@ -200,7 +192,7 @@ class _Personal:
     def _train(self, p: int, dgraph: DistGraph, score: Callable[[], float]) -> _Trained:
         """Train a part from W_G and return its weights of the best validation score."""
         config, comm, began = self.config, self.parts.comm, time.perf_counter()
-        step = make_part_step(self.model, self.parts, p, dgraph, config)
+        step = make_part_step(self.model, self.parts, p, config, dgraph)
         step.optimizer = ProximalOptimizer(step.optimizer, config.proximal)
         trained = _Trained()
         with ExitStack() as stack:

@@ -240,7 +240,8 @@ def train(
     Args:   dgraph   of distribute; or Parts: each rank trains its parts alone, and every `interval` epochs all weights
                      become their mean, see AverageStep. Scores are those of the whole graph.
             sampler  none; or what draws the subgraphs of each update: a Sampler, such as spgnn.samplers.Walk(graph), or
-                     its name, with graph and options such as budget. Scores are those of the whole graph.
+                     its name, with graph and options such as budget; with Parts its name. Scores are those of the whole
+                     graph.
             graph    with the name of a sampler: the graph of dgraph, as it is used, on every rank.
             options  fields of TrainConfig: epochs, lr, seed, optimizer, weight_decay, patience, split ...;
                      with Parts also interval, sync, moments, correct, correct_lr and memory.
@@ -257,6 +258,8 @@ def train(
     name = sampler if isinstance(sampler, str) else getattr(sampler, "name", type(sampler).__name__)
     config = build(TrainConfig, options | {"sampler": name})
     if isinstance(dgraph, Parts):
+        if sampler is not name:
+            raise UsageError("sampler of Parts is a name, such as 'neighbour': each part has a sampler of its own")
         return parts_trainer(model, dgraph, config).fit(report)
     return Trainer(model, dgraph, config, step_maker(config, graph, None if sampler is name else sampler)).fit(report)
 

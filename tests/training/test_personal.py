@@ -18,7 +18,7 @@ from spgnn.partition import part_graph, partition_of
 from spgnn.partition.entropies import label_entropies
 from spgnn.training.metrics import count, scores
 from spgnn.training.optimizer import Optimizer, ProximalOptimizer
-from spgnn.training.part_step import make_part_step
+from spgnn.training.part_steps import make_part_step
 from spgnn.training.personal import personalise
 from spgnn.training.trainer import Trainer, weights_of
 
@@ -329,7 +329,7 @@ def test_class_balanced_mini_epochs_train_on_a_share_of_the_parts_own_nodes():
         local, dgraph = parts.graph(p), parts.open(p)
         np.testing.assert_array_equal(np.asarray(local.y), dgraph.y_n.numpy())
         config = TrainConfig(split="given", class_balance=0.5, **OPTIONS | NEIGHBOUR)
-        step = make_part_step(general(graph), parts, p, dgraph, config)
+        step = make_part_step(general(graph), parts, p, config)
         own = np.flatnonzero((graph.split == 0) & (graph.y >= 0) & (partition.owner_N == p))
         targets = step.subgraphs.sampler.targets
         nodes = [dgraph.node_n[targets.chosen(0, epoch)] for epoch in range(4)]

@@ -20,7 +20,7 @@ from ...errors import GraphError, NumericalError, agree
 from ..consistency import prepare_model
 from ..inference import LayerwiseScorer
 from ..optimizer import Optimizer, make_optimizer
-from ..part_steps import PartSteps, naming_part
+from ..part_steps import PartStep, PartSteps, naming_part
 from ..scorer import FullScorer
 from ..splits import split_of
 from ..vectors import TensorVector
@@ -29,7 +29,7 @@ from .full import FullStep, check_trainable, check_width, gradient
 from .step import Scorer
 
 LABEL = "average"  # under which the bytes of the averages are counted
-Train = Callable[[int, FullStep], tuple[float, torch.Tensor]]  # a part and its step -> loss, what is averaged
+Train = Callable[[int, PartStep], tuple[float, torch.Tensor]]  # a part and its step -> loss, what is averaged
 
 
 class AverageStep:
@@ -46,6 +46,7 @@ class AverageStep:
     correct  step: after an average, a step of SGD along grad F. drift: the gradient of part p is g_p(w) - g_p(W) +
              grad F(W), so that where F is stationary so is the average; with an interval of 1 it is full-graph training,
              with any halos and optimizer.
+    sampler  a part trains on subgraphs of the rows that it knows, its own training nodes once in each epoch.
     memory   of a rank, such as 2GB: parts stay open if their files take a third of it at most, else one at a time.
 
     Args: model   its weights are the same on all ranks, see make_average_step.
@@ -123,7 +124,7 @@ class AverageStep:
         return loss
 
     def _train_part(
-        self, start: torch.Tensor, epochs: range, exact: list[torch.Tensor] | None, p: int, step: FullStep
+        self, start: torch.Tensor, epochs: range, exact: list[torch.Tensor] | None, p: int, step: PartStep
     ) -> tuple[float, torch.Tensor]:
         """Train some epochs on a part from a state; return the loss of the last one and the new state.
 
@@ -136,6 +137,9 @@ class AverageStep:
         shifts: list[torch.Tensor] = []  # grad F(W) - g_p(W)
         for epoch in epochs:
             self.comm.phase = f"epoch {epoch}, part {p}"
+            if self.config.sampler != "none":
+                loss = step.run(epoch)
+                continue
             gradients = gradient(step, epoch)
             loss = step.global_loss()
             if exact is not None and epoch == epochs.start:
@@ -178,7 +182,11 @@ class AverageStep:
         for p in self.steps.own:
             try:
                 step, began = self.steps.open(p), time.perf_counter()
-                loss, values = train(p, step)
+                try:
+                    loss, values = train(p, step)
+                finally:
+                    if not self.steps.keeps_open:
+                        step.close()  # ends threads that draw subgraphs
                 total[:-1] += self.steps.alpha(p) * values
                 total[-1] += self.steps.alpha(p) * loss
                 self._local_s += time.perf_counter() - began

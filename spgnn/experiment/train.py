@@ -40,7 +40,7 @@ from .checkpoint import finite
 from .device import device_facts, explaining_memory, set_up_device
 from .folder import Log, RunFolder, check_outputs, held_folder
 from .observe import observed, time_operations
-from .personal import personal_facts, write_personal
+from .personal_files import personal_facts, write_personal
 from .restoring import Found, share_newest
 from .saving import Checkpoints
 from .stopping import StopSignals

@@ -153,11 +153,24 @@ def test_a_script_says_what_it_misses(name, tmp_path):
     assert done.returncode == 2 and "'coral' is not known" in done.stderr and "cora," in done.stderr
 
 
+@pytest.mark.data
+@pytest.mark.slow
+def test_the_entropy_aware_ablation_has_a_record_for_each_method_and_seed(data_dir, tmp_path):
+    words = "--seeds 1 --epochs 2 --personal 1 --batch 1024 --fanout 2,2 --methods metis,ew+cbs+gp --json".split()
+    done = script("entropy_aware/ablation", "--data", data_dir, "--out", tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [record["method"] for record in records] == ["metis", "ew+cbs+gp"]
+    assert records[1]["val"] >= records[1]["val_general"] and records[1]["epochs"] == 2
+    assert all(len(record["entropy_of_parts"]) == 4 for record in records)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name, words", [
     ("planetoid", ("--ranks", "0")), ("planetoid", ("--seeds", "-1")), ("all_graphs", ("--ranks", "1,x")), ("all_graphs", ("--seeds", "0")),
     ("all_graphs", ("--epochs", "0")), ("icpp24/figures", ("--ranks", "0")), ("icpp24/figures", ("--machine", "nowhere")),
     ("sdt_gnn/accuracy", ("--epochs", "0")), ("catgnn/tables", ("--balance", "nan")), ("catgnn/tables", ("--repeat", "0")), ("sdt_gnn/tables", ("-k", "0")),
+    ("entropy_aware/ablation", ("--seeds", "0")), ("entropy_aware/ablation", ("--class-balance", "2")),
 ])  # fmt: skip
 def test_a_number_that_would_leave_nothing_to_check_is_refused(name, words, tmp_path):
     done = script(name, "--data", tmp_path, "--out", tmp_path / "out", *words)

@@ -201,7 +201,7 @@ class PersonalConfig:
     heading = "With --mode average"
     personal: int = option(0, "epochs of each part alone, after those of all", low=0)
     proximal: float = option(0.01, "pull of a part to the weights of all", low=0, high=1e30)
-    flat: float = option(0.01, "then all end if loss falls by less; 0: never", low=0, high=0.99)
+    flat: float = option(0.01, "they begin if the loss falls by less", low=0, high=0.99)
     flat_window: int = option(5, "epochs in which it has to fall", low=1)
 
 

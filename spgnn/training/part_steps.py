@@ -88,6 +88,7 @@ def make_part_step(
     graph = parts.graph(p)
     how: Distribution = replace(parts.how, threads=parts.threads, replication=1, keep=False)
     local = make_dgraph(graph, SelfCommunicator(), None, how)
+    local = replace(local, n_classes=parts.n_classes)  # of which a part may lack the last
     split_m = split_of(local, "given", config.seed)
     return SampledStep(model, local, config, Subgraphs(model, local, config, split_m, graph))
 

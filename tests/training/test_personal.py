@@ -346,6 +346,13 @@ def test_a_personal_phase_on_subgraphs_depends_on_the_parts_alone(comm):
     assert comparable(result) == comparable(personal(graph, partition, personal=4, class_balance=0.5, **NEIGHBOUR))
 
 
+def test_subgraphs_of_a_part_without_the_last_class_have_all_classes():
+    graph, partition = cut(2)
+    y = np.where((partition.owner_N == 1) & (graph.y == 2), 0, graph.y)
+    result = personal(replace(graph, y=y), partition, hops=0, personal=1, **NEIGHBOUR)
+    assert [part["epochs"] for part in result.parts] == [1, 1]
+
+
 def test_whole_neighbourhoods_of_all_nodes_train_as_whole_parts_do():
     graph, partition = cut(2)
     whole = personal(graph, partition, hops=2, personal=3)

@@ -86,11 +86,9 @@ def test_a_run_that_ends_in_its_personal_phase_is_continued_to_the_same_results(
     (parts, predictions_N), (expected, expected_N) = files(tmp_path / "ended"), files(tmp_path / "whole")
     assert parts == expected
     np.testing.assert_array_equal(predictions_N, expected_N)
-    found = [
-        {path.parent.relative_to(home): path.read_bytes() for path in (home / "checkpoints").rglob("model.safetensors")}
-        for home in (tmp_path / "ended", tmp_path / "whole")
-    ]
-    assert found[0] == found[1] and len(found[0]) > 1
+    homes = [tmp_path / name / "checkpoints" / "personal" for name in ("ended", "whole")]
+    found = [{path.relative_to(home): path.read_bytes() for path in home.rglob("model.safetensors")} for home in homes]
+    assert found[0] == found[1] and found[0]
 
 
 def test_files_of_a_personal_phase_are_replaced_with_their_run(tmp_path):

@@ -142,7 +142,7 @@ OPTIONS = [
 ]
 
 
-@parallel([3, 5], mpi=[2])
+@parallel([3], mpi=[2])
 def test_the_result_depends_on_the_parts_and_not_on_the_ranks(comm):
     graph, partition = cut(4)
     for options in OPTIONS:
@@ -188,7 +188,7 @@ def test_ranks_without_parts_and_parts_without_training_nodes_change_nothing(com
         assert 2 not in trainer.steps.steps.own
 
 
-@parallel([1, 3], mpi=[])
+@parallel([3], mpi=[])
 def test_a_folder_of_fewer_parts_than_ranks_and_parts_that_are_opened_in_turn_train_alike(comm, tmp_path):
     path = tmp_path / f"{comm.size}"
     for k in (2, 7):

@@ -38,7 +38,7 @@ Families of models:
 """
 SAMPLER_HELP = """\b
 Samplers, each with its options; a step then trains on subgraphs:
-  frontier   walkers in proportion to degrees; --budget --frontier --eta
+  frontier   walkers in proportion to degrees; --budget --frontier
   walk       random walks; --budget --walk
   edge       edges, those of few neighbours first; --budget
   node       nodes in proportion to their column of A; --budget

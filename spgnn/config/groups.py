@@ -153,7 +153,6 @@ class SamplerConfig:
     sampler: str = option("none", "train on subgraphs, see below", metavar="|".join(("none", *SAMPLERS)))
     budget: int = option(8000, "nodes drawn: node, edge, walk, frontier", low=1)
     frontier: int = option(1000, "nodes in the frontier at a time", low=1)
-    eta: float = option(3.0, "room of the frontier's dashboard", low=1.1, high=1000)
     walk: int = option(2, "steps of a random walk", low=1, high=10_000)
     fanout: str = option("25,10", "neighbours per layer, input layer first", metavar="N,N")
     batch: int = option(512, "targets: neighbour, labor, shadow", low=1)

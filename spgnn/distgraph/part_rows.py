@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config.names import Norm
+from ..errors import PartitionError
 from ..graph import WITH_LOOPS, lacks_loop, with_self_loops
 from ..partition import RowBlock
 from ..partition.folder.blocks import Halo
@@ -62,7 +63,10 @@ def part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo | None, hops: int
             rows, columns, data = (np.concatenate(pair) for pair in zip((rows, columns, data), more))
     places = places_of(node_m, columns, block.n_nodes)
     is_known = places >= 0
-    if not is_known.all():  # hops = 0
+    if hops and not is_known.all():
+        lacking = columns[~is_known][0]
+        raise PartitionError(f"part {block.rank}: its halo lacks node {lacking}, which its rows read; partition again")
+    if not is_known.all():
         is_whole_m[rows[~is_known]] = False
         rows, places, data = rows[is_known], places[is_known], data[is_known]
     if hops:

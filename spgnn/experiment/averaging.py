@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -10,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import scipy.sparse as sp
 
 from ..analysis.epoch import without_values
@@ -18,32 +18,41 @@ from ..analysis.part_memory import TrainedGraph, part_memory
 from ..config import Distribution, TrainConfig, select
 from ..config.names import ITEMSIZE
 from ..cost.machines import load_machine
-from ..cost.workload import HALO, Workload, given_workload, graph_bytes, predicted_workload
+from ..cost.workload import HALO, PAPER_SHARE, Workload, given_workload, graph_bytes, predicted_workload
 from ..distgraph import Parts
 from ..distgraph.part_sources import FolderSource
 from ..errors import ResourceError, UsageError, together
 from ..graph import Graph
 from ..layers.registry import ModelSpec
-from ..machine import give_back_memory, host_id, memory_bytes
+from ..machine import give_back_memory
 from ..partition import PartitionFolder, part_graph, save_partition
 from ..partition.folder.pipeline.memory_budget import memory_bytes_of
+from ..training.part_steps import memory_of_rank
 from ..training.trainer import Trainer
+from .folder import RunFolder
 from .restoring import Say
 
 CUTS = 4  # of a graph at most, until the largest part with its halo fits
-PARTS = "parts"  # folder in --out
+PARTS = "parts"  # folder in the one for temporary files
 
 
 @contextmanager
 def open_parts(
-    source, read: Callable[[], Graph], config: TrainConfig, how: TrainConfig, comm, say: Say = None
+    source,
+    read: Callable[[], Graph],
+    config: TrainConfig,
+    how: TrainConfig,
+    comm,
+    folder: RunFolder | None,
+    say: Say = None,
 ) -> Iterator[tuple[Parts, dict | None]]:
     """Yield the parts of a training and the JSON object `workload`, None where a folder of parts was given.
 
     Without one rank 0 cuts the graph that read() returns into as many parts as memory needs, or --parts, and all ranks
-    map them from OUT/parts, or from a folder for temporary files (TMPDIR) that is removed at the end.
+    map them from OUT/parts, or OUT/parts-2 ... where that exists, or from a folder for temporary files (TMPDIR) that is removed at the end.
     Args:   source  a PartitionFolder on all ranks, or else what read() reads on rank 0.
             how     config with operator and threads of this rank.
+            folder  of the results, on rank 0.
             say     called on rank 0 with the numbers that k follows from, before and after the cut.
     Raises: ResourceError where parts do not fit, or a rank does not see them. Collective.
     """
@@ -53,16 +62,15 @@ def open_parts(
         together(comm, _check_count, source, config)
         path = str(source.path)
     else:
-        M, kept = _memory_of_rank(config, comm), Path(config.out) / PARTS if config.out else None
-        found = together(comm, _made_or_kept, read, kept, config, comm.size, M, say, root=0)
+        M = memory_of_rank(comm, config.memory)
+        found = together(comm, _made_or_kept, read, folder, config, comm.size, M, say, root=0)
         path, workload, made = comm.all_gather_json(found)[0]
     try:
-        folder = together(comm, _seen, path)
-        parts = Parts(folder, comm, hops=config.hops, split=config.split, **asdict(select(Distribution, how)))
+        found = together(comm, _seen, path)
+        parts = Parts(found, comm, hops=config.hops, split=config.split, **asdict(select(Distribution, how)))
         yield parts, workload
     finally:
-        is_begun = config.out and (Path(config.out) / "env.json").exists()
-        if comm.rank == 0 and made and not is_begun:
+        if comm.rank == 0 and made and not (folder is not None and folder.has_begun):
             shutil.rmtree(made, ignore_errors=True)
 
 
@@ -85,25 +93,20 @@ def _check_count(folder: PartitionFolder, config: TrainConfig) -> None:
         raise UsageError(f"--parts {config.parts}: {folder.path} has {k} parts; omit --parts, or partition again")
 
 
-def _memory_of_rank(config: TrainConfig, comm) -> int:
-    """Return M, the bytes of memory of a rank: --memory, or the least share of a host's. Collective."""
-    hosts = comm.all_gather_json(host_id())
-    least = np.array([memory_bytes() // hosts.count(host_id())])
-    comm.all_reduce(least, "min")
-    return memory_bytes_of(config.memory) if config.memory else int(least[0])
-
-
-def _made_or_kept(read, kept: Path | None, config: TrainConfig, q: int, M: int, say: Say) -> list:
+def _made_or_kept(read, folder: RunFolder | None, config: TrainConfig, q: int, M: int, say: Say) -> list:
     """Return path, workload and the folder to remove of parts that were made; of a run that is continued, its own."""
-    if config.resume and kept is not None and kept.is_dir():
-        return [str(kept), None, None]
-    made = kept or Path(tempfile.mkdtemp(prefix="spgnn-parts-"))
-    path = kept or made / PARTS
+    if folder is None:
+        made = Path(tempfile.mkdtemp(prefix="spgnn-parts-"))
+        path = made / PARTS
+    else:
+        made, is_there = folder.parts_path()
+        path = made
+        if is_there:
+            return [str(path), None, None]
     try:
         workload = make_parts(read(), path, config, q, M, say)
     except BaseException:
-        if kept is None:
-            shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
         raise
     give_back_memory()
     return [str(path), workload.to_dict(), str(made)]
@@ -164,7 +167,7 @@ def _workload(graph: Graph, config: TrainConfig, q: int, M: int) -> Workload:
         )
     if given == "":
         return Workload(S, q, M, int(training(config.parts)), config.parts, "predicted", HALO if config.hops else 1.0)
-    T = 2 * M // 3 if given == "paper" else int(given)
+    T = math.ceil(PAPER_SHARE * M) if given == "paper" else int(given)
     return Workload(S, q, M, T, config.parts)
 
 

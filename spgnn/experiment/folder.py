@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import platform
@@ -61,6 +62,30 @@ class RunFolder:
         self.checkpoints = Path(os.path.realpath(folder / "checkpoints"))  # may be a link to another disk
         self.hidden = f"new-{os.getpid()}-{secrets.token_hex(8)}" if has_results(folder) and not is_continued else ""
         self.metrics = None
+        self.parts = ""  # name of the folder of parts that this run has made, in mode average
+
+    def parts_path(self) -> tuple[Path, bool]:
+        """Return where the parts of this run are, or are to be made, and whether they are there.
+
+        Parts of an earlier run, and folders of the user, are not touched: new ones get a name that is free.
+        """
+        named = _parts_of(self.folder)
+        if self.is_continued:
+            self.parts = named
+            if named and (self.folder / named).is_dir():
+                return self.folder / named, True
+        elif named and not has_results(self.folder):  # of a training that ended before its first checkpoint
+            shutil.rmtree(self.folder / named, ignore_errors=True)
+        for stale in self.folder.glob(".parts*.new-*"):  # of a cut that was killed
+            shutil.rmtree(stale, ignore_errors=True)
+        names = itertools.chain(["parts"], (f"parts-{number}" for number in itertools.count(2)))
+        self.parts = next(name for name in names if not os.path.lexists(self.folder / name))
+        return self.folder / self.parts, False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this training has written its env.json where it stays."""
+        return self.metrics is not None and not self.hidden
 
     @property
     def new_checkpoints(self) -> Path:
@@ -77,7 +102,8 @@ class RunFolder:
                 if self.hidden:
                     (home / f".{self.hidden}").mkdir(parents=True)
             config = replace(config, overwrite=False, resume="")
-            write_json(self.path("env.json"), environment(comm, threads) | self._continued(len(lines)))
+            parts = {"parts": self.parts} if self.parts else {}
+            write_json(self.path("env.json"), environment(comm, threads) | parts | self._continued(len(lines)))
             write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
             write_text(self.path("metrics.jsonl"), b"".join(lines).decode())
             if self.is_continued:
@@ -141,9 +167,12 @@ class RunFolder:
         A kill in between leaves files of one run only, and a folder that the next training can take.
         """
         old, both = self.hidden.replace("new", "old"), (self.checkpoints, self.folder)
+        parts = _parts_of(self.folder)
         try:
             weights = [path.name for path in (*list_checkpoints(self.checkpoints), *self.checkpoints.glob(".epoch-*"))]
-            for home, names in zip(both, ([*weights, "personal"], [PARTS_FILE, *reversed(RUN_FILES)])):
+            for home, names in zip(
+                both, ([*weights, "personal"], [*filter(None, [parts]), PARTS_FILE, *reversed(RUN_FILES)])
+            ):
                 (home / f".{old}").mkdir()
                 for name in names:
                     if os.path.lexists(home / name):
@@ -240,6 +269,15 @@ def _hidden_files(home: Path) -> list[Path]:
     """Return the hidden files `.NAME.new-PID-HEX` that trainings were writing when they were killed."""
     name = re.compile(rf"\.({'|'.join(map(re.escape, RUN_FILES))})\.new-[0-9]+-[0-9a-f]{{16}}")
     return [path for path in home.glob(".*.new-*") if name.fullmatch(path.name) and path.is_file()]
+
+
+def _parts_of(folder: Path) -> str:
+    """Return the name of the folder of parts that the run in a folder made, "" if it made none."""
+    try:
+        name = read_json(folder / "env.json").get("parts", "")
+    except CheckpointError:
+        return ""
+    return name if isinstance(name, str) and re.fullmatch(r"parts(-[0-9]+)?", name) else ""
 
 
 def _place(name: str) -> int:

@@ -28,7 +28,7 @@ def parts_of(
     together(comm, _check, source, how, memory, has_embeddings)
     if how == "together" or not isinstance(source, PartitionFolder) or has_embeddings:
         return None
-    if how == "auto" and source.manifest["hops"] == 0:
+    if how == "auto" and (source.manifest["hops"] == 0 or source.manifest["version"] < 2):
         return None
     options = asdict(select(Distribution, config))
     parts = Parts(source, comm, hops=1, split=config.split, **options)

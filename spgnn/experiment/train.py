@@ -86,14 +86,14 @@ def run(
             _check_found(found, config)
             how = replace(config, operator=operator_of(config), threads=set_threads(comm, config.threads))
             if config.mode == "average":
-                given = open_parts(opened, partial(_read, opened, config), config, how, comm, show)
+                given = open_parts(opened, partial(_read, opened, config), config, how, comm, folder, show)
                 parts, workload = stack.enter_context(given)
                 config, dgraph = _evaluated(parts, config)
             elif config.sampler == "none":
                 dgraph = distribute_source(opened, how, comm)
             else:
                 together(comm, check_whole, opened, config)
-                graph = whole_graph(partial(_read, opened, config), comm)
+                graph = stack.enter_context(whole_graph(partial(_read, opened, config), comm))
                 dgraph = make_dgraph(graph, comm, None, select(Distribution, how))
             del opened  # and with it the owners of all nodes
             training = _Training(source, config, comm, report, show, stop, folder, found)

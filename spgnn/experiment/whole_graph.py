@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..config import TrainConfig
@@ -27,23 +29,24 @@ def check_whole(source, config: TrainConfig) -> None:
         )
 
 
-def whole_graph(read, comm) -> Graph:
-    """Return a graph on every rank: what read() returns on rank 0, and on the others its arrays, mapped from a file.
+@contextmanager
+def whole_graph(read: Callable[[], Graph], comm) -> Iterator[Graph]:
+    """Yield a graph on every rank: what read() returns on rank 0, and on the others its arrays, mapped from a file.
 
-    The file is in the folder for temporary files (TMPDIR), which all hosts must see, and is removed when it is mapped.
+    The file is in the folder for temporary files (TMPDIR), which all hosts must see, until the block ends.
     Raises: ResourceError where a rank does not see it. Collective.
     """
-    graph = together(comm, read, root=0)
+    graph, folder = together(comm, read, root=0), None
     if comm.size == 1:
-        return graph
-    folder = Path(together(comm, _written, graph, root=0) or "")
-    path = Path(comm.all_gather_json(str(folder))[0])
+        yield graph
+        return
     try:
-        mapped = together(comm, _mapped, path / "graph")
+        folder = together(comm, _written, graph, root=0)
+        path = Path(comm.all_gather_json(folder)[0])
+        yield together(comm, _mapped, path / "graph")
     finally:
-        if comm.rank == 0:
+        if folder is not None:  # on rank 0
             shutil.rmtree(folder, ignore_errors=True)
-    return mapped
 
 
 def _written(graph: Graph) -> str:

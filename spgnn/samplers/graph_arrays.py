@@ -5,13 +5,14 @@ Shapes: N nodes, E nonzeros.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
 
 from ..config.names import Norm
 from ..errors import GraphError
-from ..graph import WITH_LOOPS, Graph, check_is_graph, inverse_or_zero
+from ..graph import WITH_LOOPS, Graph, check_is_graph, inverse_or_zero, lacks_loop
 from . import _samplers
 
 SUMS = ("gcn", "row", "row_loops")  # normalisations that divide by sums of rows or columns
@@ -47,6 +48,12 @@ class GraphArrays:
         """The pattern of A is that of its transpose, whatever the weights are."""
         return _samplers.is_symmetric(self.indptr, self.indices)
 
+    @cached_property
+    def stores_loop_N(self) -> np.ndarray | None:
+        """Which rows of A have a diagonal entry, (N,) bool; None: no row has."""
+        stores_N = ~lacks_loop(self.origin.A)
+        return stores_N if stores_N.any() else None
+
     def sums(self, has_loops: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the sums of the rows and of the columns of A, or of A + I, (N,) float64 each."""
         if has_loops not in self._sums:
@@ -56,6 +63,10 @@ class GraphArrays:
     def factors(self, how: Norm) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return left and right with operator = diag(left) A diag(right), see `factors`."""
         return factors(how, *self.sums(how in WITH_LOOPS)) if how in SUMS else (None, None)
+
+    def prepare(self, norms: Iterable[Norm]) -> None:
+        """Compute now what operators of these normalisations read."""
+        _ = self.is_symmetric, self.stores_loop_N, [self.factors(how) for how in norms]
 
     def column_norms(self) -> np.ndarray:
         """Return the squared norms of the columns of the gcn operator, (N,) float64."""

@@ -64,6 +64,7 @@ class Maker:
         if degrees == "auto":
             degrees = "full" if sampler.n_blocks or self.alpha_E is not None else "own"
         self.is_full = degrees == "full"
+        self.graph.prepare(self.norms if self.is_full else ())  # not by each thread
         self._last: tuple[tuple, tuple] = ((), ())  # blocks of a sampler that returns the same patterns again
 
     def draw(self, seed: int, index: int) -> Subgraph:

@@ -46,7 +46,8 @@ def operators(
     """left_i w_ij right_j / alpha_ij scale_ij: return the operator of each normalisation, see spgnn.graph.normalise.
 
     gcn, row_loops and loops have a diagonal entry in every row, of weight, alpha and scale 1 where A has none; row i
-    of a block is column i. Values are computed in float64 and rounded once. Operators of one pattern share its arrays.
+    of a block is column i. Where A has one that was not drawn, its value is 0: its scale makes up for it where it is
+    drawn. Values are computed in float64 and rounded once. Operators of one pattern share its arrays.
 
     Args:   node_m   (m,) int64, original ids of the columns; the first n are those of the rows.
             dtype    float32 or float64.
@@ -79,6 +80,8 @@ def operators(
             block.indptr, block.indices, block.from_e, pattern.place_e, graph.weights, left_n, right_m, alpha_E,
             pattern.scale_e, block.order_e,
         )  # fmt: skip
+        if has_loops and pattern.scale_e is not None:
+            values = _without_stored_loops(graph, block, node_m, *values)
         made[how] = block.operator(*values)
     return made
 
@@ -98,6 +101,15 @@ def _block(pattern: Pattern, has_loops: bool, other: _Block | None, may_be_symme
     if other is not None and other.from_e is None and looped is None:
         return other
     return _Block(pattern, *(looped or (pattern.indptr, pattern.indices, None)), may_be_symmetric)
+
+
+def _without_stored_loops(graph: GraphArrays, block: _Block, node_m: np.ndarray, values_e, flipped_e):
+    """Return the values with 0 for loops that were added where A has one, which was not drawn."""
+    if graph.stores_loop_N is None or block.from_e is None:
+        return values_e, flipped_e
+    row_e = np.repeat(np.arange(block.pattern.shape[0]), np.diff(block.indptr))
+    values_e[(block.from_e < 0) & graph.stores_loop_N[node_m[row_e]]] = 0
+    return values_e, values_e[block.order_e]
 
 
 def _factors(graph: GraphArrays, block: _Block, node_m: np.ndarray, how: Norm, is_full: bool):

@@ -18,7 +18,12 @@ def options_of(config) -> dict[str, Any]:
     Raises: UsageError for a name that is not known, and for an option that is given but of other samplers.
     """
     check_options(config)
-    return {name: getattr(config, name) for name in SAMPLERS[config.sampler].options if hasattr(config, name)}
+    kind, defaults = SAMPLERS[config.sampler], {field.name: field.default for field in fields(SamplerConfig)}
+    if kind.is_built_in:
+        return {name: getattr(config, name) for name in kind.options if hasattr(config, name)}
+    # The default of a user's function holds unless the option was given.
+    names = [name for name in kind.options if name in defaults]
+    return {name: value for name in names if (value := getattr(config, name)) != defaults[name]}
 
 
 def check_options(config) -> None:

@@ -65,9 +65,9 @@ class History:
         return next(scored, self.best_epoch) - self.best_epoch
 
     def is_flat(self, window: int, share: float) -> bool:
-        """Return whether the mean loss of the last epochs is more than 1 - share of that of as many before.
+        """Return whether the mean loss of the last records is more than 1 - share of that of as many before.
 
-        Args: window  epochs of each mean; share: 0 never.
+        Args: window  records of each mean; share: 0 never.
         """
         losses = [record["loss"] for record in self.records[-2 * window :]]
         if not share or len(losses) < 2 * window:

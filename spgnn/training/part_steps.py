@@ -6,6 +6,7 @@ import time
 from copy import copy
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from ..config import Distribution, TrainConfig
@@ -14,7 +15,7 @@ from ..dist import SelfCommunicator
 from ..distgraph import DistGraph, Parts
 from ..distgraph.distribute import make_dgraph
 from ..errors import ResourceError, SpgnnError
-from ..machine import give_back_memory
+from ..machine import give_back_memory, host_id, memory_bytes
 from ..partition.folder.pipeline.memory_budget import memory_bytes_of
 from .optimizer import Optimizer
 from .splits import split_of
@@ -36,7 +37,7 @@ class PartSteps:
     def __init__(self, model: torch.nn.Module, parts: Parts, config: TrainConfig, optimizer: Optimizer):
         self.model, self.parts, self.config, self.optimizer = model, parts, config, optimizer
         self.own = [p for p in parts.own if parts.n_train_of(p)]
-        self.keeps_open = _fit_together(parts, self.own, config.memory)
+        self.keeps_open = _fit_together(parts, self.own, memory_of_rank(parts.comm, config.memory))
         self.load_s = 0.0
         self.opened: dict[int, PartStep] = {}
 
@@ -107,8 +108,14 @@ def naming_part(error: Exception, rank: int, p: int, phase: str) -> Exception:
     return named
 
 
-def _fit_together(parts: Parts, own: list[int], memory: str) -> bool:
-    """Return whether the files of these parts take no more of the memory of a rank than training leaves them."""
-    if not memory or len(own) < 2:
-        return True
-    return sum(map(parts.nbytes, own)) <= (1 - PAPER_SHARE) * memory_bytes_of(memory)
+def memory_of_rank(comm, memory: str = "") -> int:
+    """Return M, the bytes of memory of a rank: what --memory says, or the least share of a host's. Collective."""
+    hosts = comm.all_gather_json(host_id())
+    least = np.array([memory_bytes() // hosts.count(host_id())])
+    comm.all_reduce(least, "min")
+    return memory_bytes_of(memory) if memory else int(least[0])
+
+
+def _fit_together(parts: Parts, own: list[int], M: int) -> bool:
+    """Return whether the files of these parts take no more of the M bytes of a rank than training leaves them."""
+    return len(own) < 2 or sum(map(parts.nbytes, own)) <= (1 - PAPER_SHARE) * M

@@ -92,15 +92,15 @@ def personalise(
     done, error = [], None
     try:
         for place, p in enumerate(parts.own):
-            if place + 1 < len(parts.own):
-                parts.prefetch(parts.own[place + 1])
             try:
+                if place + 1 < len(parts.own):
+                    parts.prefetch(parts.own[place + 1])
                 done.append(personal.of_part(p))
+                give_back_memory()
+                parts.release(p)
             except Exception as caught:  # handed to all ranks, which raise together
                 error = naming_part(caught, comm.rank, p, comm.phase)
                 break
-            give_back_memory()
-            parts.release(p)
     finally:
         model.load_state_dict(W_G)
     comm.phase = "gather personal models"
@@ -184,7 +184,7 @@ class _Personal:
         return _Done(
             record,
             np.stack([of_personal if is_personal else of_general, of_general]),
-            np.asarray(dgraph.node_n[:n], np.int64),
+            np.array(dgraph.node_n[:n], np.int64),  # a view would hold the ids of the halo
             predicted(Z_mC[:n], dgraph.is_multilabel),
             trained.weights if is_personal else None,
         )

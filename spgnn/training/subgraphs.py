@@ -16,7 +16,17 @@ from ..errors import GraphError, UsageError, together
 from ..graph import Graph, induced_graph, labelled
 from ..layers.hops import block_hops
 from ..layers.stack import norms_of
-from ..samplers import Coefficients, Maker, Sampler, SamplerPool, Subgraph, make_sampler, options_of, presample
+from ..samplers import (
+    Coefficients,
+    GraphArrays,
+    Maker,
+    Sampler,
+    SamplerPool,
+    Subgraph,
+    make_sampler,
+    options_of,
+    presample,
+)
 from ..spmm.feature_rows import FeatureRows
 from ..spmm.kernels.buffers import BufferPool, sum_dtype
 
@@ -30,7 +40,6 @@ class Subgraphs:
             graph    that of dgraph, as it is used, on every rank; its features may be mapped from a file.
             sampler  None: that which the options describe.
     per_epoch  subgraphs that together have as many targets as there are training nodes.
-    unseen     training nodes that no presampled subgraph had, of which the loss weight is a guess.
     Raises: UsageError for options that do not fit; GraphError without a labelled training node. Collective.
     """
 
@@ -65,6 +74,8 @@ class Subgraphs:
         self.coefficients = together(comm, self._presample, graph, train_N)
         self.maker = Maker(self.sampler, graph, train_N, norms, _dtype(dgraph), self.coefficients)
         self.per_epoch = together(comm, self._per_epoch, int(train_N.sum()))
+        counted = self.coefficients and [self.coefficients.subgraphs, self.coefficients.mean_nodes]
+        check_same(comm, {"option.sampler": f"{self.sampler.name}, {self.per_epoch} subgraphs per epoch, {counted}"})
         self._pool: SamplerPool | None = None
         self._next, self._taken_s = -1, (0.0, 0.0)
 
@@ -125,15 +136,15 @@ class Subgraphs:
             return make_sampler(config.sampler, graph, options_of(config), train_N)
         if config.inductive:
             raise UsageError("inductive = True needs the name of a sampler, sampler='walk': it is made for other nodes")
+        _check_own(sampler, graph, train_N)
         return sampler
 
     def _presample(self, graph: Graph, train_N: np.ndarray) -> Coefficients | None:
         """Return how often nodes and nonzeros are drawn, None where nothing is normalised by it."""
         how, config = self.config.normalise, self.config
         if how == "auto":
-            how = (
-                "loss" if self.sampler.rescales else "none"
-            )  # both: gradients of more variance, see docs/graphsaint.md
+            # Dividing sums too makes gradients of more variance, see docs/graphsaint.md.
+            how = "loss" if self.sampler.rescales else "none"
         if how == "none":
             return None
         if not self.sampler.rescales:
@@ -166,6 +177,18 @@ def _check_fits(graph: Graph, dgraph: DistGraph) -> None:
         )
     if graph.edges == "stored":
         raise UsageError("the sampler's graph has no choice of edges yet; make it of graph.in_use()")
+
+
+def _check_own(sampler: Sampler, graph: Graph, train_N: np.ndarray) -> None:
+    """Raise UsageError for a sampler that was made for another graph, or for other training nodes."""
+    arrays, targets = getattr(sampler, "graph", None), getattr(sampler, "targets", None)
+    if isinstance(arrays, GraphArrays) and arrays.origin is not graph and arrays.origin.digest() != graph.digest():
+        raise UsageError(f"sampler {sampler.name!r} was made for another graph than the one that is trained on")
+    if targets is not None and not np.array_equal(targets.node_T, np.flatnonzero(train_N)):
+        raise UsageError(
+            f"sampler {sampler.name!r} draws {len(targets.node_T):,} training nodes, the split that is trained on has "
+            f"{train_N.sum():,}; give the sampler train_N, or name it: sampler={sampler.name!r}"
+        )
 
 
 def _dtype(dgraph: DistGraph) -> type:

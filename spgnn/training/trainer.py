@@ -191,7 +191,8 @@ class Trainer:
 
     def _is_stopped(self) -> bool:
         config, history = self.config, self.history
-        if config.personal and history.is_flat(config.flat_window, config.flat):
+        window = -(-config.flat_window // self.steps.interval)  # a record per interval
+        if config.personal and history.is_flat(window, config.flat):
             return True
         return 0 < config.patience <= history.epochs_since_best()
 

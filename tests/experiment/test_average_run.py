@@ -13,7 +13,7 @@ from worlds import parallel
 import spgnn
 from spgnn.config import TrainConfig, continued
 from spgnn.dist import SelfCommunicator, run_threads
-from spgnn.errors import CheckpointError, ResourceError, UsageError
+from spgnn.errors import CheckpointError, NumericalError, ResourceError, UsageError
 from spgnn.experiment.averaging import make_parts
 from spgnn.experiment.prediction import predict
 from spgnn.experiment.train import run
@@ -128,3 +128,29 @@ def test_options_of_averaging_are_refused_without_it():
     for options, text in (({"cuda_graph": True}, "cuda-graph"), ({"replication": 2}, "replication 2")):
         with pytest.raises(UsageError, match=f"--mode average .*{text}"):
             run(GRAPH, replace(CONFIG, **options), SelfCommunicator())
+
+
+def test_a_replacement_that_fails_leaves_the_parts_of_the_earlier_run(tmp_path):
+    out, comm = tmp_path / "run", SelfCommunicator()
+    first = replace(CONFIG, out=str(out), epochs=2)
+    run(GRAPH, first, comm)
+
+    def fails(record):
+        raise NumericalError("before the first checkpoint")
+
+    with pytest.raises(NumericalError):
+        run(GRAPH, replace(first, parts=5, overwrite=True), comm, report=fails)
+    assert sorted(path.name for path in out.glob("parts*")) == ["parts"]
+    graph, config = continued("", {"resume": str(out), "epochs": 4})
+    assert run(graph, config, comm)["parts"] == 3
+    assert run(GRAPH, replace(first, parts=5, overwrite=True), comm)["parts"] == 5
+    assert sorted(path.name for path in out.glob("parts*")) == ["parts-2"]
+
+
+def test_parts_that_a_user_keeps_in_the_folder_are_not_touched(tmp_path):
+    out = tmp_path / "run"
+    graph = spgnn.load_graph(GRAPH).in_use()
+    spgnn.save_partition(spgnn.part_graph(graph, 2, "block"), out / "parts", graph)
+    before = (out / "parts" / "manifest.json").read_bytes()
+    assert run(GRAPH, replace(CONFIG, out=str(out)), SelfCommunicator())["parts"] == 3
+    assert (out / "parts" / "manifest.json").read_bytes() == before and (out / "parts-2").is_dir()

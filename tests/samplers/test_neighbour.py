@@ -16,7 +16,7 @@ from small_graphs import GRAPHS
 
 from spgnn.errors import GraphError, ShapeError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.samplers import SAMPLERS, make_sampler
+from spgnn.samplers import SAMPLERS, graph_arrays, make_sampler, operators
 from spgnn.samplers.neighbour import Labor, Neighbour, Shadow
 
 RIGHT, WRONG = 1e-4, 1e-9
@@ -286,3 +286,23 @@ def test_a_graph_without_training_nodes_is_refused():
         Neighbour(graph, np.ones(3, bool))
     with pytest.raises(UsageError, match="batch = 0"):
         Shadow(graph, batch=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Neighbour, Labor])
+@pytest.mark.parametrize("how", ["gcn", "row_loops", "row", "none"])
+def test_operators_of_blocks_are_unbiased_where_the_graph_has_loops(kind, how):
+    graph = random_graph(n=30, edges=400, weighted=True)
+    assert graph.A.diagonal().any()
+    x_N = np.random.default_rng(2).random(graph.n_nodes) + 0.5
+    expected_N = graph.normalise(how) @ x_N
+    sampler = kind(graph, all_train(graph), fanout=(4,), batch=graph.n_nodes)
+    estimates = []
+    for index in range(4000):
+        sample = sampler.sample(0, index)
+        A = operators(graph_arrays(graph), sample.node_m, sample.patterns[0], [how], np.float64, is_full=True)[how].A
+        n, m = sample.patterns[0].shape
+        z = csr_array((A.values, A.indices, A.indptr), shape=(n, m)) @ x_N[sample.node_m]
+        estimates.append(z[np.argsort(sample.node_m[:n])])
+    nodes = np.flatnonzero(all_train(graph))
+    assert standard_errors(estimates, expected_N[nodes]) < 4.5

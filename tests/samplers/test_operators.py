@@ -119,7 +119,8 @@ def expected_block(graph, node_m, pattern, how, alpha_E):
             for e in drawn
         ]
         if how in WITH_LOOPS and i not in [j for j, *_ in entries]:
-            entries.append((i, 1.0, 1.0, 1.0))
+            has_loop = node_m[i] in A.indices[A.indptr[node_m[i]] : A.indptr[node_m[i] + 1]]
+            entries.append((i, 0.0 if has_loop else 1.0, 1.0, 1.0))  # a loop of A that was not drawn
         for j, w, alpha, scale in sorted(entries):
             u, v = node_m[i], node_m[j]
             factor = {"gcn": 1 / np.sqrt(row_sum[u] * column_sum[v]) if how == "gcn" else 0, "none": 1.0}.get(

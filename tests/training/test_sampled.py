@@ -192,3 +192,34 @@ def test_a_sampler_of_another_graph_is_refused():
         spgnn.train(Stack(GCN(6, 3)), dgraph, sampler=spgnn.samplers.Walk(other, budget=20), epochs=1)
     with pytest.raises(UsageError, match="graph="):
         spgnn.train(Stack(GCN(6, 3)), dgraph, sampler="walk", epochs=1)
+
+
+def test_a_sampler_of_other_training_nodes_is_refused():
+    graph = graph_of()
+    dgraph = distribute(graph, SelfCommunicator())
+    sampler = spgnn.samplers.Neighbour(graph, np.arange(graph.n_nodes) < 9, fanout="3", batch=4)
+    with pytest.raises(UsageError, match="draws 9 training nodes"):
+        spgnn.train(Stack(GCN(6, 3)), dgraph, sampler=sampler, epochs=1)
+
+
+def test_the_default_of_a_users_sampler_holds_unless_the_option_is_given():
+    seen = []
+
+    @spgnn.sampler("counted")
+    def counted(graph, rng, *, budget=7, hops=2):
+        seen.append((budget, hops))
+        return rng.integers(0, graph.n_nodes, budget)
+
+    for options, expected in (({}, (7, 2)), ({"budget": 9}, (9, 2))):
+        seen.clear()
+        made(SelfCommunicator(), graph_of(), "counted", normalise="none", **options).fit()
+        assert set(seen) == {expected}
+
+
+@parallel([2], mpi=[])
+def test_samplers_that_differ_between_ranks_are_refused(comm):
+    graph = graph_of()
+    dgraph = distribute(graph, comm, method="random")
+    with pytest.raises(UsageError, match="sampler"):
+        sampler = spgnn.samplers.Walk(graph, budget=20 + 40 * comm.rank)
+        spgnn.train(Stack(GCN(6, 3)), dgraph, sampler=sampler, epochs=1)

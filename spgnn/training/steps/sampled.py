@@ -68,6 +68,8 @@ class SampledStep:
         said = [f"{updates} per epoch, {subgraphs} each ({data.sampler.name})"]
         if data.coefficients is not None and data.coefficients.mean_nodes:
             said[0] += f" of {data.coefficients.mean_nodes:,.0f} nodes in the mean"
+        if (drawn := self.steps * B) > data.per_epoch:
+            said.append(f"an epoch has {drawn} subgraphs, {data.per_epoch} cover the training nodes; lower --subgraphs")
         if B < P:
             said.append(f"{P - B} of {P} ranks draw no subgraph in an update; raise --subgraphs to {P}")
         if data.coefficients is not None and data.coefficients.unseen_nodes:

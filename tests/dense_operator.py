@@ -18,7 +18,7 @@ class DenseOperator(DenseRowWords):
     Its products share no code with those of the package.
     """
 
-    name, order, fixed_input, sent_so_far, threads, key = "dense", "auto", None, 0, 0, NOTHING
+    name, order, work, fixed_input, sent_so_far, threads, key = "dense", "auto", None, None, 0, 0, NOTHING
     dtype, device = torch.float64, torch.device("cpu")
 
     def __init__(self, A_NN, with_norm=None, node_n=None):

@@ -55,8 +55,11 @@ def check_scheme(scheme) -> str:
 
 
 def count_parts(owner_N) -> int:
-    """Return 1 + the largest owner, at least 1: the k of an owner array given without one."""
-    owner_N = np.asarray(owner_N)
+    """Return 1 + the largest owner, at least 1: the k of an owner array given without one; 1 for what is no array."""
+    try:
+        owner_N = np.asarray(owner_N)
+    except ValueError:  # check_length says what is wrong
+        return 1
     return 1 + max(int(owner_N.max(initial=0)), 0) if owner_N.dtype.kind in "iu" else 1
 
 

@@ -15,7 +15,7 @@ from types import CellType, FunctionType
 
 import torch
 
-from ..errors import SpgnnError, UsageError
+from ..errors import ShapeError, SpgnnError, UsageError
 from .autograd import mixed_precision
 from .dry_operator import META, Setting, inputs_of
 from .fixed_input import of_key
@@ -201,6 +201,8 @@ def dry_run(model: torch.nn.Module, setting: Setting, shared: Iterable = ()) -> 
     try:
         with torch.device(META):
             return _run(_on_meta(model, sum_dtype(setting.dtype), shared), setting)
+    except ShapeError as error:
+        raise DryRunError(f"{type(model).__name__} cannot run without data: {error}") from error
     except SpgnnError:
         raise
     except Exception as error:

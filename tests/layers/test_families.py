@@ -126,7 +126,7 @@ def test_a_family_that_is_not_known_is_refused_before_the_graph_is_read(capsys):
 
 def test_help_names_every_family(capsys):
     cli.main(["train", "--help"])
-    line = next(line for line in capsys.readouterr().out.splitlines() if "--model" in line)
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("--model"))
     assert all(name in line for name in FAMILIES)
 
 

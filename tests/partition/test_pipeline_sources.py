@@ -39,7 +39,7 @@ def test_a_graph_gives_the_folder_that_it_is_saved_as_with_its_edges_as_chosen(t
     part_to_folder(graph, k, tmp_path / "parts", memory=MEMORY, hops=0)
     part = load_partition(tmp_path / "parts", graph)
     assert part.graph_name == "mine" and part.edges == graph.in_use().edges
-    save_partition(partition_of(graph, part.owner_N, k), tmp_path / "memory", graph)
+    save_partition(partition_of(graph, part.owner_N, k), tmp_path / "memory", graph, hops=0)
     assert files_of(tmp_path / "parts") == files_of(tmp_path / "memory")
 
 

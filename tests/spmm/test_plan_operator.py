@@ -117,11 +117,11 @@ def test_graphs_smaller_than_the_ranks(comm, n):
 
 
 @parallel([2], mpi=[])
-def test_a_partition_of_another_size_is_refused_on_all_ranks(comm):
+def test_a_partition_of_fewer_parts_than_ranks_is_refused_on_all_ranks(comm):
     with pytest.raises(PartitionError, match="the job 2 rank"):
         from spgnn.partition import Partition
 
-        distribute(random_graph(), comm, Partition(owners(random_graph(), 3, "random"), 3))
+        distribute(random_graph(), comm, Partition(owners(random_graph(), 1, "random"), 1))
 
 
 @parallel([1, 2, 3], mpi=[3])

@@ -8,9 +8,13 @@ import os
 import platform
 import resource
 import socket
+import threading
 from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
+
+# NumPy parses the headers of .npy files by `ast`, which CPython 3.11 may fail to do in two threads at once (SystemError).
+NPY_HEADERS = threading.Lock()
 
 
 def core_ids() -> list[int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import FormatError
+from ...machine import NPY_HEADERS
 from .text import opened
 
 # A small archive may unpack to this much, a larger one to so many times its size.
@@ -136,11 +137,14 @@ def read_npy(path: Path, mmap: bool = False) -> np.ndarray:
     """Return the array of an .npy, memory-mapped on request; its size is compared with the file's first."""
     with opened(path) as file:
         try:
-            shape = _layout(path, file)[1]
+            with NPY_HEADERS:
+                shape = _layout(path, file)[1]
             if mmap and math.prod(shape):
-                return _native(np.load(path, mmap_mode="r", max_header_size=MAX_HEADER_BYTES))
+                with NPY_HEADERS:
+                    return _native(np.load(path, mmap_mode="r", max_header_size=MAX_HEADER_BYTES))
             file.seek(0)
-            return _native(np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_BYTES))
+            with NPY_HEADERS:
+                return _native(np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_BYTES))
         except DAMAGE as error:
             raise FormatError(
                 f"{path}: not an .npy array: {str(error)[:200]}; was the file cut off or damaged?"

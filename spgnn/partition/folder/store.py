@@ -27,6 +27,7 @@ from ...atomic import check_replaceable, new_folder, read_regular, sync
 from ...errors import PartitionError, UsageError, is_integer
 from ...graph import TRAIN, Graph, labelled
 from ...graph.checks import most_classes
+from ...machine import NPY_HEADERS
 from ..checks import check_hops
 from ..metrics import metrics
 from ..part_halo import HaloFinder, matrix_sums
@@ -312,7 +313,8 @@ def _csr(files: dict[str, np.ndarray], prefix: str, values: str, shape: tuple[in
 def _map(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
     # Mapping rejects an object array, and a header that declares more than the file holds.
     try:
-        array = np.lib.format.open_memmap(path, mode="r")
+        with NPY_HEADERS:
+            array = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, OverflowError, SyntaxError, TypeError, tokenize.TokenError) as error:
         raise PartitionError(f"{path}: cannot be read: {error}; write the partition again") from None
     if array.dtype.str != dtype or list(array.shape) != list(shape):

@@ -90,7 +90,7 @@ def make_dgraph(
 ) -> DistGraph:
     """Return the DistGraph of `distribute`, for options that are the same on all ranks and name the threads.
 
-    Args: own_rows  (source, layout, partition, how) -> OwnRows, in place of what distribute does with them.
+    Args: own_rows  (source, layout, partition, how) -> OwnRows, instead of what distribute does with them.
     Collective.
     """
     torch.set_num_threads(how.threads)

@@ -22,7 +22,7 @@ from .targets import Targets
 class Neighbour:
     """Draws min(deg, fanout) neighbours without replacement of each row, layer after layer, from a batch of targets.
 
-    Block l has shape (n_l, n_(l-1)); its rows are the first of its columns. Each layer draws anew for all of its rows.
+    Block l has shape (n_l, n_(l-1)); its rows are the first of its columns. Each layer draws for all of its rows again.
     scale_e is deg / drawn, by which a sum over the drawn neighbours estimates that over all. Weights of A have no
     influence on the draw; deg counts the nonzeros of a row, and a self-loop is a neighbour like others.
 

@@ -1,6 +1,6 @@
 """A partition on disk: owner.npy, manifest.json, and a folder per part with what its rank loads.
 
-manifest.json   sizes, method, seed, balance, digest of the graph, metrics, dtype and shape of every file
+manifest.json   sizes, method, seed, balance, digest of the graph, metrics; dtype, shape and SHA-256 of every file
 owner.npy       (N,) int32, original order
 part-00000/     own, indptr, indices, weights, features | features_{indptr,indices,data}, labels, split, sums;
                 of the halo: halo, halo_hops, halo_{indptr,indices,weights}, halo_features*, halo_sums
@@ -35,6 +35,22 @@ from ..partition import Partition
 from .blocks import Halo, RowBlock, check_rank, row_block, select_rows
 
 VALUES_AT_A_TIME = 1 << 16  # rows of features
+FEATURES = ("features_indptr", "features_indices", "features_data", "features")
+HALO = ("halo_indptr", "halo_indices", "halo_weights", *(f"halo_{name}" for name in FEATURES))
+ARRAYS = (
+    "own",
+    "indptr",
+    "indices",
+    "weights",
+    *FEATURES,
+    "labels",
+    "split",
+    "sums",
+    "halo",
+    "halo_hops",
+    "halo_sums",
+    *HALO,
+)
 FORMAT, VERSION = "spgnn-partition", 2
 
 
@@ -66,7 +82,7 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops:
             for name, array in files.items():
                 _write(part / f"{name}.npy", array)
             sync(part)
-            parts.append({name: {"dtype": a.dtype.str, "shape": a.shape} for name, a in files.items()})
+            parts.append(described(part))
         manifest = {
             "n_nodes": graph.n_nodes,
             "nnz": graph.nnz,
@@ -87,6 +103,16 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops:
             "parts": parts,
         }
         write_manifest(new, manifest)
+
+
+def described(part: Path) -> dict[str, dict]:
+    """Return dtype, shape and SHA-256 of the file of each array of a part."""
+    found = {}
+    for name in ARRAYS:
+        if (path := part / f"{name}.npy").exists():
+            array = np.lib.format.open_memmap(path, mode="r")
+            found[name] = {"dtype": array.dtype.str, "shape": array.shape, "sha256": sha256_of_file(path)}
+    return found
 
 
 def write_manifest(folder: Path, entries: dict) -> None:
@@ -228,6 +254,8 @@ class PartitionFolder:
         part = self.path / part_name(rank)
         try:
             listed = {name: (entry["dtype"], entry["shape"]) for name, entry in self.manifest["parts"][rank].items()}
+            if unknown := listed.keys() - set(ARRAYS):
+                raise KeyError(min(unknown))
             yield {name: _map(part / f"{name}.npy", dtype, shape) for name, (dtype, shape) in listed.items()}
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise PartitionError(
@@ -372,3 +400,9 @@ def _write(path: Path, array: np.ndarray) -> None:
 def sha256_of(array: np.ndarray) -> str:
     """Return the SHA-256 of an array's bytes, 64 hex digits."""
     return hashlib.sha256(np.ascontiguousarray(array)).hexdigest()
+
+
+def sha256_of_file(path: Path) -> str:
+    """Return the SHA-256 of a file, 64 hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

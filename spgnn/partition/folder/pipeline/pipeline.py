@@ -36,7 +36,7 @@ from ...metrics import metrics_of_counts
 from ...stream.edge_passes import Passes, Progress
 from ...stream.methods import BALANCE, choose_owners
 from ...stream.sources import EdgeStream, edge_stream
-from ..store import check_free, part_name, sha256_of, write_manifest
+from ..store import check_free, described, part_name, sha256_of, write_manifest
 from . import _pipeline, rows
 from .distribute_tables import distribute_table, write_own_ids
 from .halo import HaloRows, grow_halo
@@ -286,16 +286,7 @@ class _Run:
         return head | found | {"hops": self.options.hops}
 
     def _files(self, folder: Path) -> dict:
-        """Return dtype and shape of the arrays of a part; without hops, remove its halo."""
+        """Return what describes the arrays of a part; without hops, remove its halo."""
         if not self.options.hops:
             (folder / "halo.npy").unlink(missing_ok=True)
-        sparse = [f"features_{part}" for part in ("indptr", "indices", "data")]
-        names = ["own", "indptr", "indices", "weights", *sparse, "features", "labels", "split", "sums"]
-        names += ["halo", "halo_hops", "halo_sums"]
-        names += [f"halo_{name}" for name in ("indptr", "indices", "weights", *sparse, "features")]
-        found = {}
-        for name in names:
-            if (path := folder / f"{name}.npy").exists():
-                array = np.lib.format.open_memmap(path, mode="r")
-                found[name] = {"dtype": array.dtype.str, "shape": array.shape}
-        return found
+        return described(folder)

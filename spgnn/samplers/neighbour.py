@@ -19,7 +19,28 @@ from .sample import Pattern, Sample
 from .targets import Targets
 
 
-class Neighbour:
+class _FromTargets:
+    """What samplers that start from a batch of targets share; see `Neighbour`."""
+
+    rescales = False
+
+    def __init__(
+        self,
+        graph: Graph | GraphArrays,
+        train_N: np.ndarray | None = None,
+        *,
+        fanout: str | Sequence[int] = (25, 10),
+        batch: int = 512,
+        class_balance: float = 0.0,
+    ):
+        self.graph, self.fanout = graph_arrays(graph), fanouts_of(fanout)
+        self.targets = Targets(graph, train_N, batch, class_balance, self.graph)
+        self.steps_per_epoch = self.targets.steps_per_epoch
+        indices = self.graph.indices.astype(np.int32, copy=False)
+        self._loop = self._make_loop(self.graph.indptr, indices)
+
+
+class Neighbour(_FromTargets):
     """Draws min(deg, fanout) neighbours without replacement of each row, layer after layer, from a batch of targets.
 
     Block l has shape (n_l, n_(l-1)); its rows are the first of its columns. Each layer draws for all of its rows again.
@@ -39,23 +60,11 @@ class Neighbour:
     """
 
     name = "neighbour"
-    rescales = False
     _is_poisson = False
 
-    def __init__(
-        self,
-        graph: Graph | GraphArrays,
-        train_N: np.ndarray | None = None,
-        *,
-        fanout: str | Sequence[int] = (25, 10),
-        batch: int = 512,
-        class_balance: float = 0.0,
-    ):
-        self.graph, self.fanout = graph_arrays(graph), fanouts_of(fanout)
-        self.targets = Targets(graph, train_N, batch, class_balance, self.graph)
-        self.n_blocks, self.steps_per_epoch = len(self.fanout), self.targets.steps_per_epoch
-        indices = self.graph.indices.astype(np.int32, copy=False)
-        self._loop = _samplers.Blocks(self.graph.indptr, indices, list(self.fanout), self._is_poisson)
+    def _make_loop(self, indptr: np.ndarray, indices: np.ndarray):
+        self.n_blocks = len(self.fanout)
+        return _samplers.Blocks(indptr, indices, list(self.fanout), self._is_poisson)
 
     def sample(self, seed: int, index: int) -> Sample:
         """Return the blocks of batch number index."""
@@ -80,7 +89,7 @@ class Labor(Neighbour):
     _is_poisson = True
 
 
-class Shadow:
+class Shadow(_FromTargets):
     """Draws for each target a bounded subgraph of its own, induced; those of a batch are side by side in one pattern.
 
     The nodes of a target's subgraph are the target, min(deg, fanout) neighbours of it, as many of each of those that
@@ -95,22 +104,10 @@ class Shadow:
     Takes 4 N bytes for each thread that draws.
     """
 
-    name, n_blocks, rescales = "shadow", 0, False
+    name, n_blocks = "shadow", 0
 
-    def __init__(
-        self,
-        graph: Graph | GraphArrays,
-        train_N: np.ndarray | None = None,
-        *,
-        fanout: str | Sequence[int] = (25, 10),
-        batch: int = 512,
-        class_balance: float = 0.0,
-    ):
-        self.graph, self.fanout = graph_arrays(graph), fanouts_of(fanout)
-        self.targets = Targets(graph, train_N, batch, class_balance, self.graph)
-        self.steps_per_epoch = self.targets.steps_per_epoch
-        indices = self.graph.indices.astype(np.int32, copy=False)
-        self._loop = _samplers.Shadow(self.graph.indptr, indices, list(self.fanout))
+    def _make_loop(self, indptr: np.ndarray, indices: np.ndarray):
+        return _samplers.Shadow(indptr, indices, list(self.fanout))
 
     def sample(self, seed: int, index: int) -> Sample:
         """Return the subgraphs of batch number index, in the order of their targets."""

@@ -9,7 +9,7 @@ Shapes: n rows out, m rows in, F columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 
@@ -28,6 +28,7 @@ from .ghosts import ColumnBlock, rounded
 from .kernels.backend import kernels_on
 from .kernels.buffers import BufferPool
 from .kernels.csr import LocalCSR
+from .kernels.trials import Trials
 from .place import OUTSIDE, Place
 from .timing import OWN, Operations, spmm_flops
 from .view import LayerView, Operator, current_pass
@@ -55,6 +56,7 @@ class Block:
     dtype: torch.dtype
     threads: int
     ops: Operations
+    trials: Trials
     made: dict[Norm, LocalCSR] = field(default_factory=dict)
 
     def csr(self, how: Norm) -> LocalCSR:
@@ -67,7 +69,7 @@ class Block:
                     f"{self.label} has no operator of normalisation {how!r}, only {', '.join(self.operators)}: draw it "
                     "with those of all layers of the model"
                 )
-            self.made[how] = _local_csr(self.operators[how], self.shape, self.dtype, self.threads)
+            self.made[how] = _local_csr(self.operators[how], self)
         return self.made[how]
 
     @cached_property
@@ -204,6 +206,7 @@ class SubgraphOperators(SubgraphSpMM):
             operator  the normalisation of layers that name none.
             hops      of each layer, from layers.block_hops: one of 0 hops takes no block. None: each layer takes one.
             ops       what times the products.
+            trials    of earlier subgraphs: which way of a product was the fastest; None: begin.
     Raises: UsageError where the layers that multiply are not as many as the blocks.
     """
 
@@ -216,15 +219,17 @@ class SubgraphOperators(SubgraphSpMM):
         operator: Norm = "gcn",
         hops: Sequence[int] | None = None,
         ops: Operations | None = None,
+        trials: Trials | None = None,
     ):
-        self.subgraph, ops = subgraph, ops or Operations()
+        self.subgraph = subgraph
+        shared = (pool, dtype, threads, ops or Operations(), trials or Trials())
         n, m = subgraph.shapes[0]
         self.is_layered = len(subgraph.blocks) > 1 or n != m
         self._blocks = []
         for number, (shape, operators) in enumerate(zip(subgraph.shapes, subgraph.blocks), start=1):
             label = f"subgraph {subgraph.index}" + (f", block {number}" if self.is_layered else "")
             node_m = subgraph.node_m if shape[1] == m else subgraph.node_m[: shape[1]]
-            self._blocks.append(Block(shape, node_m, operators, operator, label, pool, dtype, threads, ops))
+            self._blocks.append(Block(shape, node_m, operators, operator, label, *shared))
         self.hops = None if hops is None or not self.is_layered else tuple(map(bool, hops))
         if self.hops is not None and sum(self.hops) != len(self._blocks):
             raise _other_number(len(self._blocks), sum(self.hops))
@@ -262,8 +267,8 @@ class SubgraphOperators(SubgraphSpMM):
         """Return the rows of a layer that does not multiply: the outputs of the blocks before it."""
         first = self._blocks[0]
         m = self._blocks[before].shape[1] if before < len(self._blocks) else self.n_out
-        fields = (first.default, f"layer {layer}", first.pool, first.dtype, first.threads, first.ops)
-        return Block((m, m), self.subgraph.node_m[:m], None, *fields)
+        rows = {"shape": (m, m), "node_m": self.subgraph.node_m[:m], "operators": None, "label": f"layer {layer}"}
+        return replace(first, **rows, made={})
 
 
 def _other_number(blocks: int, layers: int, is_last: bool = True) -> UsageError:
@@ -274,11 +279,13 @@ def _other_number(blocks: int, layers: int, is_last: bool = True) -> UsageError:
     )
 
 
-def _local_csr(made: NormedBlock, shape: tuple[int, int], dtype: torch.dtype, threads: int) -> LocalCSR:
+def _local_csr(made: NormedBlock, block: Block) -> LocalCSR:
     """Return an operator of a subgraph, with its transpose, over its arrays."""
-    of = np.float64 if dtype == torch.float64 else np.float32
-    weights, transposed = (
-        None if A.values is None else A.values.astype(of, copy=False) for A in (made.A, made.transposed)
+    of = np.float64 if block.dtype == torch.float64 else np.float32
+    A, T = made.A, made.transposed
+    values, transposed = (None if M.values is None else M.values.astype(of, copy=False) for M in (A, T))
+    how = {"dtype": block.dtype, "threads": block.threads, "trials": block.trials}
+    of_transpose = LocalCSR.trusted(block.shape[::-1], T.indptr, T.indices, transposed, **how)
+    return LocalCSR.trusted(
+        block.shape, A.indptr, A.indices, values, transposed=of_transpose, order=made.order_e, **how
     )
-    T = LocalCSR.trusted(shape[::-1], made.transposed.indptr, made.transposed.indices, transposed, dtype, threads)
-    return LocalCSR.trusted(shape, made.A.indptr, made.A.indices, weights, dtype, threads, T, made.order_e)

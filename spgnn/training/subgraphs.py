@@ -146,6 +146,9 @@ class Subgraphs:
             # Dividing sums too makes gradients of more variance, see docs/graphsaint.md.
             how = "loss" if self.sampler.rescales else "none"
         if how == "none":
+            if config.coverage != TrainConfig.coverage:
+                why = "with --normalise none" if self.sampler.rescales else f"with --sampler {self.sampler.name}"
+                raise UsageError(f"--coverage {config.coverage:g}: draws are not counted {why}; omit it")
             return None
         if not self.sampler.rescales:
             raise UsageError(f"--normalise {how}: the draws of --sampler {self.sampler.name} need none; omit it")

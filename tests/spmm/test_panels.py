@@ -8,10 +8,11 @@ import scipy.sparse as sp
 import torch
 from long_rows import arrays, long_rows
 
-from spgnn.spmm.kernels import _kernels, panels, passes
+from spgnn.spmm.kernels import _kernels, panels, passes, trials
 from spgnn.spmm.kernels.csr import LocalCSR
-from spgnn.spmm.kernels.panels import Panels, has_panels, panel_bytes, row_groups
+from spgnn.spmm.kernels.panels import has_panels, may_pay, panel_bytes, row_groups
 from spgnn.spmm.kernels.passes import cut, multiply
+from spgnn.spmm.kernels.trials import Trials
 
 
 @pytest.mark.parametrize("index", [np.int32, np.int64])
@@ -128,14 +129,14 @@ def test_every_product_of_a_matrix_is_the_same_whichever_way_it_is_made(tiled, d
     A = long_rows(m=90)
     A.data = A.data if is_weighted else np.ones_like(A.data)
     block, X = LocalCSR(A, dtype), torch.randn(90, 64, dtype=dtype)
-    assert block.panels.has_long_rows
-    block.panels = seen = Watched(True)
+    assert block.has_panels
+    block.trials = seen = Watched()
     bias, add, start = torch.randn(64, dtype=dtype), torch.randn(60, 64, dtype=dtype), torch.randn(60, 64, dtype=dtype)
     results = [block.apply(X, start.clone(), accumulate=True, bias_F=bias, relu=True, add_nF=add) for _ in range(8)]
     assert all(torch.equal(result, results[0]) for result in results)
     expected = torch.relu(torch.from_numpy(A.toarray()).to(dtype) @ X + start + bias + add)
     torch.testing.assert_close(results[0], expected, rtol=2e-5, atol=2e-5)
-    assert seen.ways[:6] == [False, True] * 3 and len(seen.chosen) == 1
+    assert seen.ways[:6] == ["rows", "panels"] * 3 and len(seen.chosen) == 1
     fresh = LocalCSR(A, dtype)
     poisoned = [fresh.apply(X, torch.full((60, 64), torch.nan, dtype=dtype)) for _ in range(4)]
     torch.testing.assert_close(poisoned[1], torch.from_numpy(A.toarray()).to(dtype) @ X, rtol=2e-5, atol=2e-5)
@@ -143,53 +144,39 @@ def test_every_product_of_a_matrix_is_the_same_whichever_way_it_is_made(tiled, d
 
 
 def test_a_matrix_is_cut_once(small, monkeypatch):
-    monkeypatch.setattr(panels, "GAIN", np.inf)  # panels stay
+    monkeypatch.setattr(trials, "GAIN", np.inf)  # panels stay
     block, made = LocalCSR(long_rows()), []
     for F in (64, 64, 96, 96, 64, 64):
         block.apply(torch.ones(50, F), torch.empty(60, F))
-        made.append(block.panels.passes)
+        made.append(block.passes)
     assert made[0] is None and made[1] is not None and all(passes is made[1] for passes in made[1:])
 
 
-class Watched(Panels):
-    """Panels that remember which way each product was made."""
+class Watched(Trials):
+    """Trials that remember which way each product was made."""
 
-    def took(self, key, in_panels, seconds):
-        self.ways = [*getattr(self, "ways", []), in_panels]
-        super().took(key, in_panels, seconds)
+    __slots__ = ("ways",)
 
-
-def finish_trials(found: Panels, key, several_s: float) -> None:
-    """Let a width try both ways to the end; one pass takes a second."""
-    for trial in range(panels.TRIALS):
-        for in_panels in (False, True):
-            assert found.next_way(key) == in_panels
-            found.took(key, in_panels, 9.0 if trial == 0 else several_s if in_panels else 1.0)  # the fastest counts
+    def took(self, kind, way, seconds, work=1.0):
+        self.ways = [*getattr(self, "ways", []), way]
+        return super().took(kind, way, seconds, work)
 
 
-@pytest.mark.parametrize("several_s, stays", [(0.5, True), (0.96, True), (0.98, False), (2.0, False)])
-def test_the_faster_way_stays_and_panels_that_lose_are_given_up(several_s, stays):
-    found, key = Panels(True, passes=["made"]), (64, torch.float32)
-    finish_trials(found, key, several_s)
-    assert [found.next_way(key) for _ in range(3)] == [stays] * 3
-    assert (found.passes is not None) == stays
+def test_panels_that_no_width_uses_or_tries_are_released(small, monkeypatch):
+    block = LocalCSR(long_rows())
 
+    def multiply_by(F, times, gain):
+        monkeypatch.setattr(trials, "GAIN", gain)
+        for _ in range(times):
+            block.apply(torch.ones(50, F), torch.empty(60, F))
 
-def test_panels_stay_while_another_width_uses_or_tries_them():
-    found = Panels(True, passes=["made"])
-    for in_panels in (False, True):
-        found.next_way("tries")
-        found.took("tries", in_panels, 1.0)
-    finish_trials(found, "loses", 2.0)
-    assert found.chosen == {"loses": False} and found.passes is not None
-
-
-def test_a_width_that_was_multiplied_once_keeps_no_panels():
-    found = Panels(True, passes=["made"])
-    found.next_way("once")
-    found.took("once", False, 1.0)
-    finish_trials(found, "loses", 2.0)
-    assert found.passes is None and found.next_way("once")
+    multiply_by(96, 2, 0.0)  # begins to try them
+    multiply_by(64, 6, 0.0)  # they lose
+    assert block.passes is not None and list(block.trials.chosen.values()) == ["rows"]
+    multiply_by(96, 4, 0.0)
+    assert block.passes is None
+    multiply_by(128, 6, np.inf)
+    assert block.passes is not None and block.trials.uses("panels")
 
 
 def test_making_panels_takes_little_beside_them():
@@ -219,13 +206,7 @@ def test_panels_are_for_long_rows_of_large_matrices_and_wide_products():
         and not has_panels(0, 0)
         and not has_panels(50_001, 1_200_000)
     )
-    found = Panels(True)
-    assert (
-        found.fit(1 << 17, 64, 4)
-        and not found.fit(1 << 17, 16, 4)
-        and not found.fit(1000, 64, 4)
-        and not Panels(False).fit(1 << 17, 64, 4)
-    )
+    assert may_pay(1 << 17, 256) and not may_pay(1 << 17, 64) and not may_pay(1000, 256)
     assert panel_bytes(1 << 17, 1 << 17, 7_046_772, 256) == 7_046_772 * 6 + 5 * 8 * ((1 << 17) + 1)
     assert panel_bytes(10_000, 1 << 17, 960_000 * 2, 256, 12) == 1_920_000 * 10 + 17 * 8 * 10_001
     assert panel_bytes(169_343, 169_343, 2_315_598, 256) == panel_bytes(20_000, 20_000, 1_200_000, 256) == 0
@@ -252,15 +233,15 @@ def test_predicted_bytes_are_those_of_the_passes(power, m):
 def test_weights_that_change_make_no_panels(small):
     block = LocalCSR(long_rows())
     other = block.with_weights(np.arange(block.nnz, dtype=np.float32))
-    assert block.panels.has_long_rows and other.panels is None and other.transposed().panels is None
+    assert block.has_panels and not other.has_panels and not other.transposed().has_panels
 
 
 def test_what_is_rounded_is_added_up_in_one_pass(small):
     A = LocalCSR(long_rows(), torch.bfloat16)
-    A.panels = seen = Watched(True)
+    A.trials = seen = Trials()
     X = torch.randn(50, 128).to(torch.bfloat16)
     for _ in range(3):
         A.apply(X, torch.empty(60, 128, dtype=torch.bfloat16))
-    assert not hasattr(seen, "ways")
+    assert not seen.seconds
     A.apply(X, torch.empty(60, 128))
-    assert seen.ways == [False]
+    assert [list(took) for took in seen.seconds.values()] == [["rows", "panels"]]

@@ -151,6 +151,8 @@ def test_a_run_goes_on_from_its_state_bit_for_bit():
         ({"sampler": "neighbour", "fanout": "4,3,2"}, "fan-outs"),
         ({"sampler": "neighbour", "fanout": "4,x"}, "fanout"),
         ({"sampler": "neighbour", "normalise": "loss"}, "normalise"),
+        ({"sampler": "neighbour", "coverage": 20}, "--coverage 20: draws are not counted with --sampler neighbour"),
+        ({"sampler": "walk", "normalise": "none", "coverage": 20}, "--coverage 20: .* with --normalise none"),
         ({"sampler": "none", "budget": 5}, "budget"),
         ({"sampler": "walk", "fanout": "3"}, "fanout"),
     ],

@@ -14,7 +14,9 @@ from . import _kernels  # after torch: both then share one OpenMP library
 from .attention_kernels import HostAttention
 from .buffers import array_of, sum_dtype
 from .edge_kernels import HostEdges
+from .panels import may_pay
 from .passes import cut, multiply, whole
+from .slices import multiply_slices, slice_width
 
 FUNCTIONS = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor",
@@ -44,6 +46,20 @@ def equals_transpose(A) -> bool:
     return A.shape[0] == A.shape[1] and _kernels.equals_transpose(A.indptr, A.indices, A.weights)
 
 
+def _slice_width(A, X: np.ndarray) -> int:
+    return slice_width(*A.shape, A.nnz, X.shape[1], X.itemsize)
+
+
+def _ways(A, X: np.ndarray, dtype: torch.dtype) -> tuple[str, ...]:
+    """Return the ways in which A X may be made: row by row first, in panels, in slices."""
+    ways = ["rows"]
+    if A.has_panels and dtype == sum_dtype(dtype) and may_pay(len(X), X.shape[1] * X.itemsize):
+        ways.append("panels")  # what several passes add up is not rounded between them
+    if _slice_width(A, X):
+        ways.append("slices")
+    return tuple(ways)
+
+
 class HostKernels(HostAttention, HostEdges):
     """Kernels on the memory of this process; out is written in place."""
 
@@ -54,16 +70,20 @@ class HostKernels(HostAttention, HostEdges):
         """out = A X (+ out) (+ add) (+ bias), then ReLU; A a LocalCSR."""
         bias, add = (None if x is None else x.detach().numpy() for x in (bias_F, add_nF))
         X, out = array_of(X_mF.contiguous()), array_of(out_nF)
-        is_sum = out_nF.dtype == sum_dtype(out_nF.dtype)  # what several passes add up is not rounded between them
-        panels = A.panels if is_sum and A.panels is not None and A.panels.fit(*X.shape, X.itemsize) else None
-        key = (X.shape[1], X_mF.dtype)
-        in_panels = panels is not None and panels.next_way(key)
-        if in_panels and panels.passes is None:
-            panels.passes = cut(A.indptr, A.indices, A.weights, A.shape[1], A.threads)
+        last = {"bias": bias, "relu": relu, "add": add}
+        ways = _ways(A, X, out_nF.dtype)
+        kind = (ways, A.shape[0].bit_length(), (A.nnz // max(A.shape[0], 1)).bit_length(), X.shape[1], X_mF.dtype)
+        way = A.trials.next_way(kind, ways)
+        if way == "panels" and A.passes is None:
+            A.passes = cut(A.indptr, A.indices, A.weights, A.shape[1], A.threads)
         start = time.perf_counter()
-        multiply(panels.passes if in_panels else whole(A), X, out, accumulate, A.threads, bias=bias, relu=relu, add=add)
-        if panels is not None:
-            panels.took(key, in_panels, time.perf_counter() - start)
+        if way == "slices":
+            multiply_slices(A, _slice_width(A, X), X, out, accumulate, A.threads, **last)
+        else:
+            multiply(A.passes if way == "panels" else whole(A), X, out, accumulate, A.threads, **last)
+        is_chosen = A.trials.took(kind, way, time.perf_counter() - start, work=A.nnz)
+        if is_chosen and not A.trials.uses("panels"):
+            A.passes = None  # no width uses or tries them
 
     def take_rows(self, X_nF, rows_m: np.ndarray, out_mF, threads: int = 0) -> None:
         """out[i] = X[rows[i]]."""

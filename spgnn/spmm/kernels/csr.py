@@ -17,11 +17,14 @@ from ...graph import check_csr
 from .backend import kernels_of
 from .buffers import sum_dtype
 from .cpu import equals_transpose
-from .panels import Panels, has_panels
+from .panels import has_panels
+from .trials import Trials
 
 
 class LocalCSR:
     """A (n, m) CSR block with Y = A X and Y = A' G; the transpose is stored when first needed.
+
+    It is multiplied by one thread of Python at a time.
 
     Args: A        scipy CSR with sorted indices; values of 1 throughout are not stored.
           dtype    torch.float32, float64 or bfloat16. Of bfloat16 products, weights and sums are float32,
@@ -54,24 +57,29 @@ class LocalCSR:
         threads: int = 0,
         transposed: LocalCSR | None = None,
         order: np.ndarray | None = None,
+        trials: Trials | None = None,
     ) -> LocalCSR:
         """Return a block over arrays that are a sorted CSR: nothing is checked, scanned, copied or compared.
 
         Args: indptr      (n + 1,) int64; indices (nnz,) int32 or int64, ascending within a row.
               weights     (nnz,) float64 for float64, else float32; None: all 1.
               transposed  A', order  (nnz,) int64 as transposed_places returns it; None: made when first needed.
+              trials      of other matrices of its sizes, for one that is too short-lived for panels; None: its own.
         """
         made = cls.__new__(cls)
         made.shape, made.dtype, made.threads = shape, dtype, threads
         made.indptr, made.indices, made.weights = indptr, indices, weights
         made._set_types()
         made._transposed, made._order = transposed, order
+        if trials is not None:
+            made.trials, made.has_panels = trials, False
         return made
 
     def _set_types(self) -> None:
         self.dtypes = {self.dtype, sum_dtype(self.dtype)}
         self.numpy_dtype = np.float64 if self.dtype == torch.float64 else np.float32
-        self.panels: Panels | None = Panels(has_panels(self.shape[0], self.nnz))  # None: weights that change
+        self.trials, self.has_panels = Trials(), has_panels(self.shape[0], self.nnz)
+        self.passes: list | None = None  # of passes.cut, when first needed
 
     @property
     def nnz(self) -> int:
@@ -108,11 +116,15 @@ class LocalCSR:
         """
         pattern, order = self.transposed(), self.transposed_places()
         other = copy(self)
-        other.weights, other.panels = weights, None
+        other._set_weights(weights)
         other._transposed = copy(pattern)
-        other._transposed.weights, other._transposed.panels = weights[upload(order)], None
+        other._transposed._set_weights(weights[upload(order)])
         other._transposed._transposed = other
         return other
+
+    def _set_weights(self, weights: np.ndarray | torch.Tensor) -> None:
+        """Take weights that will change: panels, which store them once more, are not used."""
+        self.weights, self.has_panels, self.passes = weights, False, None
 
     def apply(self, X_mF, out_nF, accumulate: bool = False, bias_F=None, relu: bool = False, add_nF=None):
         """out = A X (+ out) (+ add) (+ bias), then ReLU where asked; out is written in place and returned.

@@ -6,8 +6,7 @@ enough in each panel: so rows are taken in groups by length, the longest in most
 The first columns, where long rows have much in them (hubs, in an order that puts these first), go before, in tiles
 of 128: their rows of X are in a cache while each row of a block takes what it has there.
 The kernels begin each sum with the value in Y, so that one pass and several are bitwise identical.
-Whether it pays depends on the machine: the first products of a width are timed, in turns, and the faster way stays.
-Imports no torch. A matrix is multiplied by one thread of Python at a time.
+Whether it pays depends on the machine: see trials. Imports no torch.
 Shapes: n rows, m columns, F width.
 Source: Nishtala et al. 2007, "When cache blocking of sparse matrix vector multiply works and why".
 """
@@ -15,7 +14,6 @@ Source: Nishtala et al. 2007, "When cache blocking of sparse matrix vector multi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,8 +23,6 @@ LONG = 24  # nonzeros per row on average: with fewer, passes over Z cost about w
 SMALLEST_NNZ = 1 << 20
 NARROWEST = 128  # bytes of a row of X: of fewer, reading and writing Z costs what is saved
 SMALLEST_X = 1 << 23  # bytes: less is in a cache anyway
-TRIALS = 3  # products of each way that are timed; the fastest counts, as the first finds nothing in a cache
-GAIN = 0.97  # of the seconds of one pass, to stay
 
 
 def has_panels(n: int, nnz: int) -> bool:
@@ -50,43 +46,12 @@ def panel_bytes(n: int, m: int, nnz: int, row_bytes: int, nonzero: int = 8) -> i
     Pointers and places of rows are counted as if all rows had the average length and no tiles, and
     indices as if all had 16 bits where panels of equal width had: short rows of a wide block have more, tiles less.
     """
-    if not (has_panels(n, nnz) and _may_pay(m, row_bytes)):
+    if not (has_panels(n, nnz) and may_pay(m, row_bytes)):
         return 0
     count = max((count for count in PANELS if nnz >= NONZEROS_A_PANEL * count * n), default=1)
     return nnz * (nonzero - 2 * (m <= count << 16)) + 8 * (count + 1) * (n + 1)
 
 
-def _may_pay(m: int, row_bytes: int) -> bool:
+def may_pay(m: int, row_bytes: int) -> bool:
+    """Return whether a width, in bytes of a row of X, is one for which several passes may pay."""
     return row_bytes >= NARROWEST and m * row_bytes >= SMALLEST_X
-
-
-@dataclass(slots=True)
-class Panels:
-    """The panels of one matrix, and for each width what the first products took in one pass and in several."""
-
-    has_long_rows: bool
-    passes: list | None = None  # of passes.cut, when first needed
-    seconds: dict[tuple, tuple[list[float], list[float]]] = field(default_factory=dict)
-    chosen: dict[tuple, bool] = field(default_factory=dict)
-
-    def fit(self, m: int, F: int, itemsize: int) -> bool:
-        """Return whether a width is one for which several passes may pay."""
-        return self.has_long_rows and _may_pay(m, F * itemsize)
-
-    def next_way(self, key: tuple) -> bool:
-        """Return whether the next product of a width is to be made in panels."""
-        if key in self.chosen:
-            return self.chosen[key]
-        one, several = self.seconds.setdefault(key, ([], []))
-        return len(several) < len(one)
-
-    def took(self, key: tuple, in_panels: bool, seconds: float) -> None:
-        """Note what a product took, and choose after the last trial; panels that no width uses or tries are freed."""
-        one, several = self.seconds.get(key, ([], []))
-        (several if in_panels else one).append(seconds)
-        if key in self.chosen or min(len(one), len(several)) < TRIALS:
-            return
-        self.chosen[key] = min(several) < GAIN * min(one)
-        del self.seconds[key]
-        if not any(self.chosen.values()) and not any(several for _, several in self.seconds.values()):
-            self.passes = None

@@ -11,7 +11,7 @@ from torch import nn
 from ..config.names import NORMS, Norm
 from ..errors import ShapeError, UsageError, nearest
 from ..spmm.autograd import mixed_precision
-from ..spmm.dropout import NOTHING, EpochKeys, check_rate, dropout_key
+from ..spmm.dropout import NOTHING, EpochKeys, Key, check_rate, dropout_key
 from .layer import Layer, check_choice, hops_of
 
 JOINED_WIDTH = {"cat": sum, "max": max}  # of the layers that a last one reads
@@ -76,15 +76,20 @@ class Stack(nn.Module):
         """Return the input of the last layer (n, F): the embeddings of the own nodes."""
         return self._run(A, X, self.layers[:-1])
 
+    def dropout_of(self, number: int) -> tuple[float, Key]:
+        """Return the rate of dropout on the input of a layer, from 1 on, and the key of the layer in this pass."""
+        is_dropped = getattr(self.layers[number - 1], "drops_input", True) and (number > 1 or self.input_dropout)
+        key = dropout_key(self.seed, self.epoch, number, self.number) if self.training else NOTHING
+        return self.dropout if is_dropped else 0.0, key
+
     def _run(self, A, H, layers):
         outputs: list[torch.Tensor] = []  # that the last layer reads, with jump
         for number, layer in enumerate(layers, start=1):
-            key = dropout_key(self.seed, self.epoch, number, self.number) if self.training else NOTHING
+            rate, key = self.dropout_of(number)
             A_l = A.at(number, number == len(self.layers), layer.operator if isinstance(layer, Layer) else None, key)
             if outputs and number == len(self.layers):
                 H = self._joined(outputs)
-            if getattr(layer, "drops_input", True) and (number > 1 or self.input_dropout):
-                H = A_l.drop(H, self.dropout, draw=0)
+            H = A_l.drop(H, rate, draw=0)
             with mixed_precision(A_l):
                 H = layer(A_l, H)
             _check_written(number, layer, H)

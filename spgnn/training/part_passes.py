@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -15,7 +16,7 @@ from ..errors import UsageError
 from ..layers import SGC, Stack
 from ..layers.layer import Layer, add_bias, hops_of
 from ..spmm.autograd import mixed_precision
-from ..spmm.dropout import NOTHING
+from ..spmm.dropout import NOTHING, Key
 from ..spmm.subgraph import SubgraphSpMM
 
 TOGETHER = "use --evaluation together"
@@ -27,12 +28,14 @@ class PartLayer:
 
     number   of the layer in the Stack, from 1; operator: the normalisation that it names.
     hops     1: it reads the rows of neighbours; 0: own rows alone.
+    dropout  () -> rate on its input, and key of the layer, in the mode and epoch of the Stack.
     """
 
     number: int
     operator: Norm | None
     hops: int
     forward: Callable[[object, torch.Tensor], torch.Tensor]
+    dropout: Callable[[], tuple[float, Key]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,9 @@ class Pass:
         """
         for layer in self.layers:
             A = wide if layer.hops else local
-            A_l = A.at(layer.number, is_last and layer is self.layers[-1], layer.operator, NOTHING)
+            rate, key = layer.dropout()
+            A_l = A.at(layer.number, is_last and layer is self.layers[-1], layer.operator, key)
+            H = A_l.drop(H, rate, draw=0)
             with mixed_precision(A_l):
                 H = layer.forward(A_l, H)
             if not torch.is_tensor(H) or H.ndim != 2 or len(H) != A_l.n:
@@ -62,20 +67,20 @@ class Pass:
         return H
 
 
-def passes_of(model: torch.nn.Module) -> tuple[Pass, ...]:
+def passes_of(model: torch.nn.Module, remedy: str = TOGETHER) -> tuple[Pass, ...]:
     """Return the passes of a Stack: each layer that multiplies with A begins one; SGC is one for each product.
 
-    Raises: UsageError for a model whose layers need rows that a pass does not have.
+    Raises: UsageError, with a remedy, for a model whose layers need rows that a pass does not have.
     """
     if type(model) is not Stack or "forward" in vars(model):
         raise UsageError(
-            f"layer by layer, a model must be a plain Stack; got a {type(model).__name__}, which calls A itself: {TOGETHER}"
+            f"layer by layer, a model must be a plain Stack; got a {type(model).__name__}, which calls A itself: {remedy}"
         )
     if model.jump:
-        raise UsageError(f"layer by layer, jump = {model.jump} needs the outputs of all layers at once: {TOGETHER}")
+        raise UsageError(f"layer by layer, jump = {model.jump} needs the outputs of all layers at once: {remedy}")
     layers: list[PartLayer] = []
     for number, layer in enumerate(model.layers, start=1):
-        layers += _part_layers(number, layer)
+        layers += _part_layers(number, layer, partial(model.dropout_of, number), remedy)
     starts = [place for place, layer in enumerate(layers) if layer.hops or not place]
     return tuple(Pass(tuple(layers[a:b])) for a, b in zip(starts, [*starts[1:], len(layers)]))
 
@@ -89,26 +94,29 @@ def written_by(passes: tuple[Pass, ...], wide: SubgraphSpMM, local: SubgraphSpMM
     return written
 
 
-def _part_layers(number: int, layer: torch.nn.Module) -> list[PartLayer]:
+def _part_layers(
+    number: int, layer: torch.nn.Module, dropout: Callable[[], tuple[float, Key]], remedy: str
+) -> list[PartLayer]:
     hops, name = hops_of(layer), type(layer).__name__
     operator = layer.operator if isinstance(layer, Layer) else None
     if type(layer) is SGC and hops is not None and hops > 1 and not layer.residual:
-        return _products_of(number, layer)
+        return _products_of(number, layer, dropout)
     if hops is None:
         raise UsageError(
-            f"layer by layer, layer {number}, {name}, must declare hops = 1, or 0: see spgnn.layers.Layer. Or {TOGETHER}"
+            f"layer by layer, layer {number}, {name}, must declare hops = 1, or 0: see spgnn.layers.Layer. Or {remedy}"
         )
     if hops > 1:
         raise UsageError(
-            f"layer by layer, a layer makes one product with A; layer {number}, {name}, makes {hops}: {TOGETHER}"
+            f"layer by layer, a layer makes one product with A; layer {number}, {name}, makes {hops}: {remedy}"
         )
-    return [PartLayer(number, operator, hops, layer)]
+    return [PartLayer(number, operator, hops, layer, dropout)]
 
 
-def _products_of(number: int, layer: SGC) -> list[PartLayer]:
+def _products_of(number: int, layer: SGC, dropout: Callable[[], tuple[float, Key]]) -> list[PartLayer]:
     """Return A (... (A (H W))) as one layer for each product; the last one ends as SGC does."""
     first = lambda A, H: A.chain(H, layer.W_FC)
     product = lambda A, H: A @ H
     last = lambda A, H: layer.finish(A, H, add_bias(A @ H, layer.b_C))
     steps = [first, *[product] * (layer.powers - 2), last]
-    return [PartLayer(number, layer.operator, 1, step) for step in steps]
+    drops = [dropout, *[lambda: (0.0, NOTHING)] * (layer.powers - 1)]
+    return [PartLayer(number, layer.operator, 1, *step) for step in zip(steps, drops)]

@@ -25,7 +25,7 @@ from ..scorer import FullScorer
 from ..splits import split_of
 from ..vectors import TensorVector
 from .cached_products import make_cached_products
-from .full import FullStep, check_trainable, check_width, gradient
+from .full import FullStep, check_trainable, check_width
 from .step import Scorer
 
 LABEL = "average"  # under which the bytes of the averages are counted
@@ -109,7 +109,7 @@ class AverageStep:
         exact = None
         if self.config.correct == "drift":
             self.comm.phase = f"epoch {first}, gradient of the whole graph"
-            exact = [of_weight.clone() for of_weight in gradient(self.full, first)]
+            exact = [of_weight.clone() for of_weight in self.full.gradient(first)]
             self.full.global_loss()  # raises where it is not finite
         train = partial(self._train_part, self._state.read(), range(first, last + 1), exact)
         values, loss = self._sum_parts(self._state.size, last, train)
@@ -140,7 +140,7 @@ class AverageStep:
             if self.config.sampler != "none":
                 loss = step.run(epoch)
                 continue
-            gradients = gradient(step, epoch)
+            gradients = step.gradient(epoch)
             loss = step.global_loss()
             if exact is not None and epoch == epochs.start:
                 shifts = [whole - own for whole, own in zip(exact, gradients)]
@@ -163,7 +163,7 @@ class AverageStep:
         def train(p: int, step: FullStep) -> tuple[float, torch.Tensor]:
             self.comm.phase = f"epoch {epoch}, part {p}"
             buffers.write(before)
-            gradient(step, epoch)
+            step.gradient(epoch)
             return step.global_loss(), vector().read()
 
         values, loss = self._sum_parts(TensorVector([*self._weights, *self._buffers]).size, epoch, train)

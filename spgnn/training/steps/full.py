@@ -46,7 +46,7 @@ class FullStep:
         self.split_n = split_of(dgraph, config.split, config.seed)
         make_cached_products(dgraph, model)
         self.rows = StepRows(dgraph, model, config, self.split_n)
-        self._fetch_ghosts()
+        _fetch_ghosts(self.rows, dgraph)
         self.feedback, self.layout = Feedback(), {"pruned": self.rows.is_pruned}
         self._count_rows()
         self.rows.prepare_adjoint()
@@ -104,6 +104,12 @@ class FullStep:
         self._own_loss = loss.detach() if is_counted else 0.0
         return loss
 
+    def gradient(self, epoch: int) -> list[torch.Tensor]:
+        """Return the gradient of the loss of all ranks at the weights as they are, as a run computes it."""
+        check_trained(self.model, self.optimizer)
+        backward(self, self.loss(self.forward(epoch), overwrite=True))
+        return [p.grad for p in self.model.parameters() if p.requires_grad]
+
     def update(self, loss: torch.Tensor) -> None:
         """Move the weights along the gradient of the sum of all ranks' losses, terms on the weights included."""
         backward(self, loss)
@@ -148,16 +154,6 @@ class FullStep:
         """Return what is lost in another layout: residuals belong to the rows of a message."""
         return "the residuals of lossy wires start from zero"
 
-    def _fetch_ghosts(self) -> None:
-        """Fetch the ghost rows of X that steps and evaluations read, at set-up: no epoch counts them."""
-        rows, fixed = self.rows, self.dgraph.A.fixed_input
-        if fixed is None or rows.run is None:
-            return
-        read_in = {product.pass_name for product in rows.step_run.products if product.rows == "cached ghosts"}
-        for pass_name, A in (("forward", rows.layer(1)), ("evaluate", rows.operators[0])):
-            if pass_name in read_in:
-                A.fixed_input.ghosts(A)
-
     def _count_rows(self) -> None:
         y_n, dgraph = self.dgraph.y_n, self.dgraph
         is_train_n = torch.from_numpy(self.split_n == 0)
@@ -173,13 +169,6 @@ class FullStep:
             raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
 
 
-def gradient(step: FullStep, epoch: int) -> list[torch.Tensor]:
-    """Return the gradient of the loss of all ranks at the weights as they are, as a run computes it. Collective."""
-    check_trained(step.model, step.optimizer)
-    backward(step, step.loss(step.forward(epoch), overwrite=True))
-    return [p.grad for p in step.model.parameters() if p.requires_grad]
-
-
 def backward(step: FullStep, loss: torch.Tensor) -> None:
     """Compute the gradient of the sum of all ranks' losses. Collective."""
     with on_this_thread(step.dgraph.A):
@@ -187,6 +176,16 @@ def backward(step: FullStep, loss: torch.Tensor) -> None:
     step.dgraph.A.layout.end_step()
     trained = [p for p in step.model.parameters() if p.requires_grad]
     sum_gradients(trained, step.comm, step.dgraph.is_counted)
+
+
+def _fetch_ghosts(rows: StepRows, dgraph: DistGraph) -> None:
+    """Fetch the ghost rows of X that steps and evaluations read, at set-up: no epoch counts them. Collective."""
+    if dgraph.A.fixed_input is None or rows.run is None:
+        return
+    read_in = {product.pass_name for product in rows.step_run.products if product.rows == "cached ghosts"}
+    for pass_name, A in (("forward", rows.layer(1)), ("evaluate", rows.operators[0])):
+        if pass_name in read_in:
+            A.fixed_input.ghosts(A)
 
 
 def make_full_step(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig) -> FullStep:

@@ -18,6 +18,7 @@ from .names import (
     Dtype,
     Edges,
     Evaluation,
+    HaloRows,
     Jump,
     LayerNorm,
     Mode,
@@ -178,6 +179,7 @@ class AverageConfig:
     moments: Moments = option("average", "Adam's moments after an average")
     correct: Correction = option("none", "by whole-graph gradients")
     correct_lr: float = option(0.0, "learning rate of --correct step; 0: --lr", low=0, high=1e30)
+    halo: HaloRows = option("truncated", "stale: rows of the last average")
     evaluation: Evaluation = option("auto", "layerwise: one part in memory at a time")
     memory: str = option("", "memory of a rank, such as 2GB [its share]", metavar="SIZE")
     scratch: str = option("", "folder for layers; all ranks see it [TMPDIR]", metavar="DIR")

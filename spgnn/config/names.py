@@ -24,6 +24,7 @@ Mode = Literal["full", "average"]
 Sync = Literal["weights", "gradients"]
 Moments = Literal["average", "reset", "local"]
 Correction = Literal["none", "step", "drift"]
+HaloRows = Literal["truncated", "stale"]  # hidden rows of the halo of a part
 
 EDGES = get_args(Edges)
 NORMS = get_args(Norm)

@@ -79,7 +79,7 @@ def average_facts(config: TrainConfig, trainer: Trainer, workload: dict | None) 
     records, steps = trainer.history.records, trainer.steps
     ends = [0, *(record["epoch"] for record in records)]
     predicted = [steps.sync_bytes_predicted(end - start) for start, end in zip(ends, ends[1:])]
-    names = ("interval", "sync", "moments", "hops", "correct", "evaluation")
+    names = ("interval", "sync", "moments", "hops", "halo", "correct", "evaluation")
     return {"parts": steps.parts.k} | {name: getattr(config, name) for name in names} | {
         "sync_bytes": sum(record["sync_bytes"] for record in records),
         "sync_bytes_predicted": sum(predicted),

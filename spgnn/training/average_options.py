@@ -13,6 +13,7 @@ NEEDED_BY = (  # (option, value, other option, value that it excludes, why)
     ("sync", "gradients", "correct", "its gradients are those of all parts"),
     ("sync", "gradients", "interval", "gradients are averaged before every update"),
     ("optimizer", "sgd", "moments", "SGD has no moments"),
+    ("halo", "stale", "hops", "a layer reads the rows of direct neighbours"),
 )
 
 
@@ -32,6 +33,8 @@ def check_average(config: TrainConfig) -> None:
         raise UsageError(
             f"{option} needs the gradient of whole parts; omit --sampler {config.sampler}, which draws subgraphs of them"
         )
+    if config.halo == "stale" and (excluded := _excluded_by_stale(config)):
+        raise UsageError(f"--halo stale computes all own rows of whole parts; omit {excluded}, or use --halo truncated")
     if config.gradient_check:
         raise UsageError("--gradient-check compares with the gradient of the whole graph; omit it with --mode average")
     check_personal(config)
@@ -51,6 +54,12 @@ def check_average(config: TrainConfig) -> None:
         raise UsageError(f"--correct-lr requires --correct step; got --correct {config.correct}")
 
 
+def _excluded_by_stale(config: TrainConfig) -> str:
+    """Return an option that --halo stale excludes, with its value, "" without any."""
+    excluded = {"sampler": config.sampler != "none", "prune": config.prune == "always"}
+    return next((f"{_flag(name)} {getattr(config, name)}" for name, is_given in excluded.items() if is_given), "")
+
+
 def check_personal(config: TrainConfig) -> None:
     """Raise UsageError for options of the personal phase that do not fit the others."""
     if not config.personal:
@@ -58,6 +67,8 @@ def check_personal(config: TrainConfig) -> None:
             if getattr(config, field.name) != field.default:
                 raise UsageError(f"{_flag(field.name)} requires --personal EPOCHS; omit it without a personal phase")
         return
+    if config.halo == "stale":
+        raise UsageError("--personal trains parts that read no other ones; omit --halo stale")
     if config.optimizer == "sgd" and config.lr * config.proximal >= 1:
         raise UsageError(
             f"--proximal {config.proximal:g} diverges with --optimizer sgd and --lr {config.lr:g}; expected less than "

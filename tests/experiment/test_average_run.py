@@ -37,7 +37,14 @@ def test_parts_are_made_in_the_folder_of_the_run_and_train_as_given_ones(comm, t
     assert (out / "parts" / "manifest.json").is_file()
     assert summary["sync_bytes"] == summary["sync_bytes_predicted"] > 0
     expected = {"mode": "average", "parts": 3, "interval": 2, "sync": "weights", "moments": "average", "hops": 1}
-    expected |= {"correct": "none", "evaluation": "together", "epochs": 4, "bytes_sent": 0, "bytes_predicted": 0}
+    expected |= {
+        "correct": "none",
+        "halo": "truncated",
+        "evaluation": "together",
+        "epochs": 4,
+        "bytes_sent": 0,
+        "bytes_predicted": 0,
+    }
     assert {name: summary[name] for name in expected} == expected
     assert summary["workload"]["k"] == 3 and summary["workload"]["q"] == comm.size
     if comm.rank == 0:
@@ -67,7 +74,9 @@ def test_parts_by_the_papers_sum_are_trained_and_scored_with_less_memory_than_a_
     assert summary["workload"]["how"] == "given" and summary["parts"] == summary["workload"]["k"] > 1
 
 
-@pytest.mark.parametrize("options", [{}, {"moments": "local", "dropout": 0.3}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"moments": "local", "dropout": 0.3}, {"halo": "stale", "dropout": 0.3}], ids=str
+)
 def test_a_run_that_is_continued_is_bitwise_one_that_was_not_interrupted(options, tmp_path):
     comm = SelfCommunicator()
     whole = replace(CONFIG, out=str(tmp_path / "whole"), epochs=6, **options)
@@ -94,7 +103,14 @@ def test_a_run_is_continued_on_its_own_parts_alone(tmp_path):
         _, config = continued("", {"resume": str(out), "epochs": 6, "partition": str(tmp_path / f"{k}")})
         with pytest.raises(CheckpointError, match="was trained on other parts .* give the same --partition"):
             run(GRAPH, replace(config, method=method, parts=0), comm)
-    for name, value in {"parts": 4, "interval": 3, "moments": "reset", "hops": 2, "mode": "full"}.items():
+    for name, value in {
+        "parts": 4,
+        "interval": 3,
+        "moments": "reset",
+        "hops": 2,
+        "halo": "stale",
+        "mode": "full",
+    }.items():
         with pytest.raises(UsageError, match=f"--{name} {value}"):
             continued("", {"resume": str(out), name: value})
 

@@ -23,6 +23,7 @@ from ..optimizer import Optimizer, make_optimizer
 from ..part_steps import PartStep, PartSteps, naming_part
 from ..scorer import FullScorer
 from ..splits import split_of
+from ..stale_halos import StaleHalos
 from ..vectors import TensorVector
 from .cached_products import make_cached_products
 from .full import FullStep, check_trainable, check_width
@@ -46,6 +47,8 @@ class AverageStep:
     correct  step: after an average, a step of SGD along grad F. drift: the gradient of part p is g_p(w) - g_p(W) +
              grad F(W), so that where F is stationary so is the average; with an interval of 1 it is full-graph training,
              with any halos and optimizer.
+    halo     truncated: a part computes the hidden rows of its halo from the entries that it knows. stale: it reads the
+             exact ones of W, see StaleHalos; then the first step of a run has the outputs of the whole graph.
     sampler  a part trains on subgraphs of the rows that it knows, its own training nodes once in each epoch.
     memory   of a rank, such as 2GB: parts stay open if their files take a third of it at most, else one at a time.
 
@@ -70,20 +73,15 @@ class AverageStep:
         if config.correct == "step":
             self.full.optimizer = Optimizer(self.optimizer.groups, config.correct_lr or config.lr, "sgd")
         self.layout: dict[str, Any] = {} if self.full is None else self.full.layout
-        self.scorer = self._scorer()
-        self.steps = PartSteps(model, parts, config, self.optimizer)
+        self.scorer = _make_scorer(model, dgraph, config, parts)
+        halos = None if config.halo == "truncated" else _make_halos(model, config, parts, self.scorer)
+        self.steps = PartSteps(model, parts, config, self.optimizer, halos)
         self._weights = [weight for group, _ in self.optimizer.groups for weight in group]
         self._buffers = list(model.buffers())
         self._moments = TensorVector(self.optimizer.named_state().values())
         self._local: dict[int, dict[str, torch.Tensor]] = {}  # moments of the own parts, where they are local
         averaged = self._moments.tensors if config.moments == "average" else ()
         self._state = TensorVector([*self._weights, *self._buffers, *averaged])
-
-    def _scorer(self) -> Scorer:
-        if self.config.evaluation == "layerwise":
-            return LayerwiseScorer(self.model, self.parts, self.config.scratch)
-        make_cached_products(self.dgraph, self.model)
-        return FullScorer(self.model, self.dgraph, split_of(self.dgraph, "given", self.config.seed))
 
     def run(
         self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None, first: int | None = None
@@ -160,7 +158,7 @@ class AverageStep:
         before = buffers.read()
         vector = lambda: TensorVector([*(weight.grad for weight in self._weights), *self._buffers])
 
-        def train(p: int, step: FullStep) -> tuple[float, torch.Tensor]:
+        def train(p: int, step: PartStep) -> tuple[float, torch.Tensor]:
             self.comm.phase = f"epoch {epoch}, part {p}"
             buffers.write(before)
             step.gradient(epoch)
@@ -178,6 +176,19 @@ class AverageStep:
 
         Raises: on all ranks, where a part of any has failed, an error that names them. Collective.
         """
+        with self.steps.refreshed():
+            total, error = self._own_sum(size, train)
+            began, self.comm.phase = time.perf_counter(), f"epoch {epoch}, average"
+        agree(self.comm, error)
+        with self.comm.traffic.label(LABEL):
+            self.comm.all_reduce(total)
+        self._sync_s += time.perf_counter() - began
+        if not np.isfinite(loss := float(total[-1])):
+            raise NumericalError(f"the loss is {loss}; expected a finite number")
+        return total[:-1], loss
+
+    def _own_sum(self, size: int, train: Train) -> tuple[torch.Tensor, Exception | None]:
+        """Return the terms of _sum_parts of the own parts, (size + 1,), the loss last, and the error of one that failed."""
         total, error = torch.zeros(size + 1, dtype=torch.float64), None
         for p in self.steps.own:
             try:
@@ -195,14 +206,7 @@ class AverageStep:
             except Exception as caught:  # handed to all ranks, which raise together
                 error = naming_part(caught, self.comm.rank, p, self.comm.phase)
                 break
-        began, self.comm.phase = time.perf_counter(), f"epoch {epoch}, average"
-        agree(self.comm, error)
-        with self.comm.traffic.label(LABEL):
-            self.comm.all_reduce(total)
-        self._sync_s += time.perf_counter() - began
-        if not np.isfinite(loss := float(total[-1])):
-            raise NumericalError(f"the loss is {loss}; expected a finite number")
-        return total[:-1], loss
+        return total, error
 
     def sync_bytes_predicted(self, n_epochs: int | None = None) -> int:
         """Return the bytes that this rank gives to the all-reduces of a run of so many epochs, `interval` if omitted.
@@ -260,3 +264,16 @@ def make_average_step(model: torch.nn.Module, dgraph: DistGraph, config: TrainCo
     check_width(model, dgraph)
     prepare_model(model, dgraph.comm, config, dgraph.A.device, dgraph.A.dtype)
     return AverageStep(model, dgraph, config, parts)
+
+
+def _make_scorer(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, parts: Parts) -> Scorer:
+    if config.evaluation == "layerwise":
+        return LayerwiseScorer(model, parts, config.scratch)
+    make_cached_products(dgraph, model)
+    return FullScorer(model, dgraph, split_of(dgraph, "given", config.seed))
+
+
+def _make_halos(model: torch.nn.Module, config: TrainConfig, parts: Parts, scorer: Scorer) -> StaleHalos:
+    """Return the stale halos of all parts, over the passes of the scorer where it has some."""
+    layerwise = scorer.layerwise if isinstance(scorer, LayerwiseScorer) else None
+    return StaleHalos(model, parts, config.scratch, layerwise)

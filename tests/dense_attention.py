@@ -90,8 +90,11 @@ class DenseRowWords:
     def share_gradient(self, dW):
         return dW
 
-    def apply_cached(self, H, ghosts, place=None):
-        return self.A @ H
+    def apply_cached(self, H, ghosts, bias=None, relu=False, dtype=None, place=None, add=None):
+        return self.apply(H, bias, relu, add_nF=add)
+
+    def adjoint_cached(self, G, place=None):
+        yield self.column_blocks[0], self.A.T @ G
 
 
 class DenseEdgeValues(NamedTuple):

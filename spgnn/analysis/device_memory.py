@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .memory import BEFORE_KEPT, PRUNED, RankMemory, RankSizes, before_kept, ghost_features, keeps_both, step_features
+from .memory import (
+    BEFORE_KEPT,
+    GHOSTS,
+    PRUNED,
+    RankMemory,
+    RankSizes,
+    before_kept,
+    ghost_features,
+    keeps_both,
+    step_features,
+)
 
 if TYPE_CHECKING:
     from ..spmm.dry import DryRun
@@ -66,7 +76,7 @@ def device_memory(
     s, itemsize, item = sizes, run.setting.dtype.itemsize, ITEM.itemsize
     nonzero = 4 + max(itemsize, 4)
     if s.x_nnz is None:
-        features = s.n * run.setting.features * itemsize * (2 if keeps_both(run) else 1) + ghost_features(s, run)
+        features = s.n * run.setting.features * itemsize * (2 if keeps_both(run) else 1)
     else:
         features = 2 * (s.x_nnz if s.kept_nnz is None else s.kept_nnz) * nonzero + 2 * item * s.n
     parts = {
@@ -78,6 +88,7 @@ def device_memory(
             else {}
         ),
         "features": features,
+        **({GHOSTS: ghosts} if (ghosts := ghost_features(s, run, nonzero)) else {}),
         "activations and exchange buffers": run.buffer_bytes,
         BEFORE_KEPT: before_kept(s, run, run.buffer_bytes) if s.x_nnz is None else 0,
         "weights and optimiser": 6 * run.n_weights * max(itemsize, 4),

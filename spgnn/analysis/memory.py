@@ -24,6 +24,7 @@ EDGES_A_NONZERO, METIS_A_NONZERO, METIS_A_DOUBLING, LEFT_A_NONZERO = 18, 100, 15
 METIS_GROWS, MOST_DOUBLINGS = 4e6, 3
 TRAINING_BYTES = 28e6
 MPI_BYTES = 16e6
+GHOSTS = "ghost rows of X"
 BEFORE_KEPT, PRUNED = "X until A X is kept", "operator and features of pruned rows"
 
 
@@ -105,7 +106,7 @@ def rank_memory(
     parts["operator"] = _operator(s, copies, nonzero)
     panels = copies * _panels(s, run, nonzero)
     if s.x_nnz is None:
-        parts["features"] = s.n * setting.features * itemsize * (2 if keeps_both(run) else 1) + ghost_features(s, run)
+        parts["features"] = s.n * setting.features * itemsize * (2 if keeps_both(run) else 1)
     else:
         # X, its transpose for the gradient or A X with its own, and what making that leaves.
         left = s.x_nnz if s.kept_nnz is None else s.kept_nnz
@@ -113,13 +114,9 @@ def rank_memory(
         parts["features"] += 0 if s.kept_nnz is None else nonzero * s.kept_nnz
         if s.kept_nnz is not None or not run.reads_input:  # of the transpose, whose rows are the features
             panels += panel_bytes(setting.features, s.n, left, _first_width(run) * itemsize, nonzero)
-    if s.x_nnz is None:
-        ghosts = s.g * setting.features * itemsize
-    else:  # with the transpose for the gradient
-        ghosts = 2 * nonzero * (setting.ghost_nnz or 0) + 8 * (s.g + setting.features)
-    ghosts *= len(reads_ghosts(run))
+    ghosts = ghost_features(s, run, nonzero)
     if ghosts:
-        parts["ghost rows of X"] = ghosts
+        parts[GHOSTS] = ghosts
     if steps:
         parts[PRUNED] = sum(_operator(step, 2, nonzero) for step in steps) + step_features(s, run, nonzero)
         panels += 2 * sum(_panels(step, run, nonzero) for step in steps)
@@ -174,14 +171,23 @@ def keeps_both(run: DryRun) -> bool:
 
 def reads_ghosts(run: DryRun) -> set[str]:
     """Return the passes that read cached ghost rows of X, of which pruned steps have their own."""
-    passes = {product.pass_name for product in run.products if product.rows == "cached ghosts"}
+    reads = lambda product: product.rows == "cached ghosts" and product.pass_name != "backward"
+    passes = {product.pass_name for product in run.products if reads(product)}
     return passes if run.setting.steps else set(sorted(passes)[:1])
 
 
-def ghost_features(sizes: RankSizes, run: DryRun) -> int:
-    """Return the bytes of the ghost rows of X where they are cached: of steps, and of evaluations of all rows."""
-    caches = any(product.rows == "cached ghosts" for product in run.products)
-    return sizes.g * run.setting.features * run.setting.dtype.itemsize if caches else 0
+def ghost_features(sizes: RankSizes, run: DryRun, nonzero: int) -> int:
+    """Return the bytes of the cached ghost rows of X: of steps, and of evaluations of all rows."""
+    setting, total = run.setting, 0
+    for pass_name in reads_ghosts(run):
+        step = setting.steps[0].ghosts if setting.steps and pass_name == "forward" else ()
+        g = step[1] if step else sizes.g
+        if sizes.x_nnz is None:
+            total += g * setting.features * setting.dtype.itemsize
+        elif g:  # with the transpose for the gradient, which dropout fills by places
+            arrays = 4 if run.reads_input else 2
+            total += arrays * nonzero * (setting.ghost_nnz or 0) * g // sizes.g + 8 * (g + setting.features)
+    return total
 
 
 def step_features(sizes: RankSizes, run: DryRun, nonzero: int) -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ..errors import UsageError
+from ..spmm.cached_ghosts import reads_fixed_input
 from ..spmm.features import SparseRows
 from .layer import Layer, add_bias, check_choice, check_widths, hops_of, of_hidden
 from .sequence import make_stack
@@ -80,16 +81,22 @@ class MixHop(Layer):
 
     def _weights_first(self, A, H_mF) -> torch.Tensor:
         """Return the powers of A on H [W_0 .. W_J]: of all that are left, the first is given off and the rest goes on."""
+        first = int(reads_fixed_input(A, H_mF))  # the chain has A H W from cached ghost rows of X
         if self.combine == "sum":
-            weights, Z = dict(zip(self.powers, self.W)), H_mF @ self.W[-1]
-            for j in reversed(range(self.powers[-1])):  # Horner's scheme
-                Z = A @ Z
+            weights, J = dict(zip(self.powers, self.W)), self.powers[-1]
+            Z = A.chain(H_mF, weights[J]) if first else H_mF @ weights[J]
+            for j in reversed(range(J)):  # Horner's scheme
+                Z = Z if first and j == J - 1 else A @ Z
                 if j in weights:
                     Z = Z + (A.select(H_mF) if j == 0 else H_mF) @ weights[j]
             return Z
-        T, parts = H_mF @ torch.cat([*self.W], dim=1), []
-        for j in range(self.powers[-1] + 1):
-            T = A @ T if j else T
+        parts, weights = [], [*self.W]
+        if first and self.powers[0] == 0:
+            parts.append(A.select(H_mF) @ weights.pop(0))
+        W = torch.cat(weights, dim=1)
+        T = A.chain(H_mF, W) if first else H_mF @ W
+        for j in range(first, self.powers[-1] + 1):
+            T = A @ T if j > first else T
             if j in self.powers:
                 width = self.W[len(parts)].shape[1]
                 parts.append((T if j else A.select(T))[:, :width])

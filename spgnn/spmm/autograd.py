@@ -13,7 +13,7 @@ import torch
 from ..cost.schedule import Order, block_order, chain_order, check_order
 from ..errors import ShapeError, UsageError, check_integer
 from .backward import first_order, is_own, own
-from .cached_ghosts import reads_fixed_input, times_fixed_input
+from .cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
 from .features import DenseRows, SparseRows, check_factors, gemm
 from .fixed_input import cached_product, check_is_held
 from .kernels.backend import kernels_of
@@ -71,9 +71,13 @@ def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power:
         for _ in range(power - 1 if cached is None else 0):
             H = A @ H
         return SpMMFirst.apply(A, cached, None if cached is not None else H, W_FC, bias_C, relu, add_nC)
+    if reads_fixed_input(A, H):
+        first = lambda *end: GEMMFirstCached.apply(A, H, W_FC, *end)
+    else:
+        first = lambda *end: GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, *end)
     if power == 1:
-        return GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, bias_C, relu, add_nC)
-    Z_nC = GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, None, False, None)
+        return first(bias_C, relu, add_nC)
+    Z_nC = first(None, False, None)
     for _ in range(power - 1):
         Z_nC = Matmul.apply(A, Z_nC)
     Z_nC = Z_nC if add_nC is None else Z_nC + add_nC
@@ -155,10 +159,49 @@ class GEMMFirst(torch.autograd.Function):
         return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None, dadd_nC
 
 
+class GEMMFirstCached(torch.autograd.Function):
+    """Z = relu(A_t (H_t W) + add + b) from the own and ghost rows H_t of a fixed input, which have no gradient.
+
+    dadd = dZ; dW = sum over own and ghost columns c of H_c' (A_c' dZ). Nothing is exchanged but, in 1.5D, the sums over
+    a process row of Z and dW.
+    """
+
+    @staticmethod
+    def forward(ctx, A, H, W_FC, bias_C, relu, add_nC):
+        left = lambda H_cF: H_cF if isinstance(H_cF, SparseRows) else DenseRows(_stored(A, H_cF), A)
+        own = left(H)
+        U_mC = _left(A, own, own.times, W_FC)
+        ghosts, U_gC = left(cached_ghosts(A, H)), None
+        if A.column_blocks[-1].is_ghost:
+            U_gC = _left(A, ghosts, ghosts.times, W_FC)
+        Z_nC = A.apply_cached(U_mC, U_gC, bias_C, relu, A.out_dtype, add_nF=_summed(A, add_nC))
+        ctx.A, ctx.own, ctx.ghosts, ctx.relu_of = A, own, ghosts, _Once(Z_nC if relu else None)
+        ctx.W_dtype, ctx.W_shape = W_FC.dtype, W_FC.shape
+        ctx.add_dtype = None if add_nC is None else add_nC.dtype
+        return Z_nC
+
+    @staticmethod
+    @first_order
+    def backward(ctx, G_nC):
+        A = ctx.A
+        is_ours = is_own(G_nC)
+        G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take(), is_ours)
+        dadd_nC = G_nC.to(ctx.add_dtype) if ctx.needs_input_grad[5] else None
+        dW_FC = None
+        if ctx.needs_input_grad[2]:
+            dW_FC = torch.zeros(ctx.W_shape, dtype=ctx.W_dtype, device=G_nC.device)
+            for block, U_cC in A.adjoint_cached(_stored(A, G_nC)):
+                S = ctx.ghosts if block.is_ghost else ctx.own
+                dW_FC += _left(A, S, S.transposed_times, U_cC)
+            A.share_gradient(dW_FC)
+        return None, None, dW_FC, dbias_C if ctx.needs_input_grad[3] else None, None, dadd_nC
+
+
 def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
     """Return whether Z is the output of a chain without ReLU and unchanged: no backward reads Z again."""
     made_by = Z_nC.grad_fn  # the ctx of the chain
-    return isinstance(made_by, (SpMMFirst._backward_cls, GEMMFirst._backward_cls)) and not made_by.relu_of.is_needed
+    chains = (SpMMFirst._backward_cls, GEMMFirst._backward_cls, GEMMFirstCached._backward_cls)
+    return isinstance(made_by, chains) and not made_by.relu_of.is_needed
 
 
 def mixed_precision(A):

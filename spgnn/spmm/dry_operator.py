@@ -17,6 +17,7 @@ from ..cost.grid import ProcessGrid
 from ..cost.schedule import order_reason
 from ..errors import UsageError
 from .cached_ghosts import reads_fixed_input
+from .dropout import dropped_of
 from .dry_parts import DryCSR, DryInput, DryOperations, DryRows, Silent
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
@@ -314,11 +315,18 @@ class DryOperator(DistSpMM):
             self.ledger.product(place, Z_nF.shape[1] * Z_nF.element_size() // size, rows="sum")
         return super().combine(Z_nF, add, place)
 
-    def apply_cached(self, H_mF: torch.Tensor, ghosts_gF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+    def apply_cached(
+        self, H_mF, ghosts_gF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
+    ) -> torch.Tensor:
         """Return A H of rows that are at hand."""
         if self.ledger.pass_name != "setup" and self.dtype == sum_dtype(self.dtype):
             self.ledger.widest_sum = max(self.ledger.widest_sum, H_mF.shape[1] * H_mF.element_size())
-        return super().apply_cached(H_mF, ghosts_gF, place)
+        return super().apply_cached(H_mF, ghosts_gF, bias_F, relu, dtype, place, add_nF)
+
+    def adjoint_cached(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield the gradients of rows that are at hand, and write the product down."""
+        self.ledger.product(place, G_nF.shape[1], rows="cached ghosts")
+        yield from super().adjoint_cached(G_nF, place)
 
     def apply_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> SparseRows:
         """Return A X where it is cached."""
@@ -344,16 +352,17 @@ class DryView(LayerView):
     def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
         is_cached, is_sparse = self.is_cached(H, power), isinstance(H, SparseRows)
         shape, is_hidden = tuple(W_FC.shape), not is_sparse and H.requires_grad
-
-        reads_ghosts = not (is_cached or is_sparse) and reads_fixed_input(self, H)
+        reads_ghosts = not is_cached and reads_fixed_input(self, H)
 
         def why(order: str) -> str:
             if reads_ghosts and order == "spmm_first":
                 return "X changes by dropout alone: its ghost rows are cached and dropped out by their reader"
-            return order_reason(*shape, order, is_cached, is_sparse, is_hidden, is_asked=self.order == "spmm_first")
+            reason = order_reason(*shape, order, is_cached, is_sparse, is_hidden, is_asked=self.order == "spmm_first")
+            by_reader = "" if dropped_of(H) is None else " and dropped out by their reader"
+            return f"{reason}; ghost rows of X are cached{by_reader}" if reads_ghosts else reason
 
         run = lambda: super(DryView, self).chain(H, W_FC, bias_C, relu, add, power)
-        if reads_ghosts and self.product_order(H, shape[1]) == "spmm_first":
+        if reads_ghosts:
             FixedInput.ghosts(self.fixed_input, self)  # in set-up: no product of the chain
         return self.operator.ledger.chain(Place(self.layer, self.pass_name), run, shape, is_cached, why)
 

@@ -14,6 +14,7 @@ import torch
 
 from ..errors import ShapeError
 from .exchange.exchange_plan import ExchangePlan
+from .exchange.row_sum import adding
 from .features import SparseRows
 from .kernels.buffers import sum_dtype
 from .kernels.csr import LocalCSR
@@ -169,17 +170,36 @@ class PulledRows:
             self.row_sum.comm.all_reduce(dW)
         return dW
 
-    def apply_cached(self, H_mF: torch.Tensor, ghosts_gF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return A H, (n, F), from own and ghost rows of H. Collective in 1.5D alone, by the sum over the process row."""
+    def apply_cached(
+        self, H_mF, ghosts_gF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
+    ) -> torch.Tensor:
+        """Return relu(A H + add + bias), (n, F), from own and ghost rows of H. Collective in 1.5D alone, by the sum over the process row."""
         own, *ghosts = self.column_blocks
+        dtype, wide = dtype or self.dtype, sum_dtype(self.dtype)
+        begin = {} if add_nF is None or not self.holds_own else {"add_nF": add_nF}
+        end = {"bias_F": bias_F, "relu": relu} if self.row_sum is None else {}
         is_whole = not ghosts and self.row_sum is None
-        Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=self.dtype if is_whole else sum_dtype(self.dtype))
+        Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=dtype if is_whole else wide)
         with self.ops.span(OWN, spmm_flops(own.A, H_mF)):
-            own.A.apply(H_mF, Z_nF)
-        for block in ghosts:
+            own.A.apply(H_mF, Z_nF, **begin, **({} if ghosts else end))
+        for block in ghosts:  # one block
             with self.ops.span(GHOST, spmm_flops(block.A, ghosts_gF)):
-                block.A.apply(ghosts_gF, Z_nF, accumulate=True)
-        return rounded(self.pool, self.combine(Z_nF, None, place), self.dtype)
+                block.A.apply(ghosts_gF, Z_nF, accumulate=True, **end)
+        if self.row_sum is not None:
+            Z_nF = self.combine(Z_nF, adding(bias_F, relu), place)
+        return rounded(self.pool, Z_nF, dtype)
+
+    def adjoint_cached(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield (block, A_c' G) for own and ghost columns: gradients of rows that stay here. Nothing is exchanged.
+
+        1.5D: of a process row one rank yields the own columns, with which it alone multiplies.
+        """
+        check_rows(G_nF, self.n, self.comm.rank)
+        for block in self.column_blocks:
+            if block.is_ghost or self.holds_own:
+                A = block.A.transposed()
+                with self.ops.span(GHOST if block.is_ghost else OWN, spmm_flops(A, G_nF)):
+                    yield block, A.apply(G_nF, self.pool.empty(A.shape[0], G_nF.shape[1], dtype=self.dtype))
 
 
 def rounded(pool, sum_nF: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -128,7 +128,9 @@ class Ledger:
             self.cached(place, shape[0])
         is_spmm_first = is_cached or self._work_before[at] == work_before
         order = "spmm_first" if is_spmm_first else "gemm_first"
-        self.products[at] = replace(self.products[at], order=order, shape=shape, why=why(order))
+        made = self.products[at]
+        width = shape[1] if made.rows == "cached ghosts" and not is_spmm_first else made.width  # of what A multiplies
+        self.products[at] = replace(made, width=width, order=order, shape=shape, why=why(order))
         self._of_node[node] = at
         return Z_nC
 

@@ -93,8 +93,13 @@ class Primitives(Protocol):
     def share_gradient(self, dW: torch.Tensor) -> torch.Tensor:
         """Return the sum over the process row of gradients of weights that multiply rows of columns, in place."""
 
-    def apply_cached(self, H_mF, ghosts_gF, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return A H from own and ghost rows of H; nothing is exchanged in 1D."""
+    def apply_cached(
+        self, H_mF, ghosts_gF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
+    ) -> torch.Tensor:
+        """Return relu(A H + add + b) from own and ghost rows of H; nothing is exchanged in 1D."""
+
+    def adjoint_cached(self, G_nF, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield (block, A_c' G) for own and ghost columns; nothing is exchanged."""
 
     def prepare_adjoint(self) -> None:
         """Make what backward needs before buffers fill the memory."""

@@ -122,9 +122,15 @@ class WholeRows:
         """Return dW."""
         return dW
 
-    def apply_cached(self, H_mF: torch.Tensor, ghosts_gF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return A H."""
-        return self.apply(H_mF)
+    def apply_cached(
+        self, H_mF, ghosts_gF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
+    ) -> torch.Tensor:
+        """Return relu(A H + add + bias)."""
+        return self.apply(H_mF, bias_F, relu, dtype, place, add_nF)
+
+    def adjoint_cached(self, G_nF, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield the columns and A' G."""
+        yield self.column_blocks[0], self.adjoint(G_nF)
 
 
 class SubgraphSpMM(WholeRows, Operator):

@@ -156,9 +156,16 @@ class InLayer:
         """Return the sum over the process row of gradients of weights."""
         return self.operator.share_gradient(dW)
 
-    def apply_cached(self, H_mF, ghosts_gF, place: Place | None = None) -> torch.Tensor:
-        """Return A H from own and ghost rows of H, outside of autograd."""
-        return self.operator.apply_cached(H_mF, ghosts_gF, place or Place(self.layer, self.pass_name))
+    def apply_cached(
+        self, H_mF, ghosts_gF, bias_F=None, relu: bool = False, dtype=None, place: Place | None = None, add_nF=None
+    ) -> torch.Tensor:
+        """Return relu(A H + add + b) from own and ghost rows of H, outside of autograd."""
+        place = place or Place(self.layer, self.pass_name)
+        return self.operator.apply_cached(H_mF, ghosts_gF, bias_F, relu, dtype, place, add_nF)
+
+    def adjoint_cached(self, G_nF, place: Place | None = None) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield (block, A_c' G) for own and ghost columns, outside of autograd."""
+        return self.operator.adjoint_cached(G_nF, place or Place(self.layer, "backward"))
 
     def prepare_adjoint(self) -> None:
         """Make what backward needs before buffers fill the memory."""

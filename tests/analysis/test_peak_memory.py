@@ -40,9 +40,20 @@ def test_the_parts_add_up_and_the_largest_is_named():
     assert wide.largest == "activations and exchange buffers"
 
 
-def test_cached_ghost_rows_of_x_are_features():
-    plain, dropped = (memory(chain={"dropout": rate}).parts["features"] for rate in (0.0, 0.5))
-    assert plain == 3000 * 64 * 4 and dropped == 2 * 3000 * 64 * 4 + 500 * 64 * 4  # dropout reads X too
+def test_cached_ghost_rows_of_x_take_memory_once():
+    plain, dropped = (memory(chain={"dropout": rate}).parts for rate in (0.0, 0.5))
+    assert plain["features"] == 3000 * 64 * 4 and "ghost rows of X" not in plain
+    assert (
+        dropped["features"] == 2 * 3000 * 64 * 4 and dropped["ghost rows of X"] == 500 * 64 * 4
+    )  # dropout reads X too
+
+
+@pytest.mark.parametrize("widths", [(64, 32, 8), (64, 8, 4)], ids=["A H first", "H W first"])
+@pytest.mark.parametrize("x_nnz", [None, 30_000], ids=["dense", "sparse"])
+def test_ghost_rows_of_x_are_held_in_either_order(widths, x_nnz):
+    sizes = replace(SIZES, x_nnz=x_nnz, kept_nnz=x_nnz and 90_000)  # of A X, which evaluations read
+    found = memory(sizes, widths, chain={"dropout": 0.5}).parts["ghost rows of X"]
+    assert found == (500 * 64 * 4 if x_nnz is None else 32 * x_nnz * 500 // 3000 + 8 * (500 + 64))
 
 
 @pytest.mark.parametrize("field", ["n", "own_nnz", "ghost_nnz", "g", "s", "sender_nnz"])

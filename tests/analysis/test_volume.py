@@ -44,19 +44,20 @@ def test_L_layers_cost_2_L_minus_1_exchanges(L):
     assert len(report.exchanges) == 2 * (L - 1)
 
 
-def test_an_input_with_dropout_is_exchanged_every_epoch_unless_its_ghost_rows_are_cached():
-    graph = directed()
-    options = {"widths": (32, 16, 24), "input_is_fixed": False, "itemsize": 8}
-    report = measure(graph, part_graph(graph, 3), **options)
+@pytest.mark.parametrize("features", [32, 33])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_input_with_dropout_is_exchanged_every_epoch_unless_its_ghost_rows_are_cached(features, sparse):
+    graph, part = directed(), part_graph(directed(), 3)
+    options = {"widths": (features, 16, 24), "input_is_fixed": False, "itemsize": 8, "sparse_input": sparse}
+    cached, made = (measure(graph, part, keep=keep, **options) for keep in (True, False))
     widths = lambda report: [(e["layer"], e["direction"], e["width"]) for e in report.exchanges]
-    assert widths(report) == [(2, "forward", 16), (2, "backward", 16)]
-    assert report.bytes_per_epoch == report.total_rows * (16 + 16) * 8
-    narrow = measure(graph, part_graph(graph, 3), **(options | {"widths": (33, 16, 24)}))  # X W is sent instead
-    assert widths(narrow)[:1] == [(1, "forward", 16)] and widths(narrow)[-1] == (1, "backward", 16)
-    sparse = measure(graph, part_graph(graph, 3), sparse_input=True, **options)
-    assert [(e["layer"], e["direction"], e["width"]) for e in sparse.exchanges if e["layer"] == 1] == [
-        (1, "forward", 16), (1, "backward", 16),
-    ]  # fmt: skip
+    assert widths(cached) == [(2, "forward", 16), (2, "backward", 16)]
+    assert cached.bytes_per_epoch == cached.total_rows * (16 + 16) * 8
+    assert cached.layers[0].order == ("gemm_first" if sparse or features == 33 else "spmm_first")
+    first = (
+        [(1, "forward", 32)] if cached.layers[0].order == "spmm_first" else [(1, "forward", 16), (1, "backward", 16)]
+    )
+    assert [sent for sent in widths(made) if sent[0] == 1] == first
 
 
 def test_the_backward_exchange_sends_what_the_forward_one_received():

@@ -34,16 +34,7 @@ class RowSum:
         Sends n F / c entries to each other rank, twice. The order of the sum is by rank.
         """
 
-        def add(parts_cmF: torch.Tensor) -> None:
-            total = parts_cmF[0]
-            for part in parts_cmF[1:]:
-                total += part
-            if bias_F is not None:
-                total += bias_F.detach()
-            if relu:
-                total.relu_()
-
-        return self.combined(Z_nF, add)
+        return self.combined(Z_nF, adding(bias_F, relu))
 
     def combined(self, Z_nF: torch.Tensor, add: Callable[[torch.Tensor], None]) -> torch.Tensor:
         """Z = what `add` makes of the partial results of the process row, in place. Collective.
@@ -97,3 +88,18 @@ class RowSum:
         received = exchange_csr(comm, copies, rows_P, rows_P)
         parts = [sp.csr_array(received[q * n : (q + 1) * n]) for q in range(comm.size)]
         return sp.csr_array(sum(parts[1:], parts[0]))
+
+
+def adding(bias_F: torch.Tensor | None = None, relu: bool = False) -> Callable[[torch.Tensor], None]:
+    """Return the function that makes relu(sum of the parts + bias) of partial results, for RowSum.combined."""
+
+    def add(parts_cmF: torch.Tensor) -> None:
+        total = parts_cmF[0]
+        for part in parts_cmF[1:]:
+            total += part
+        if bias_F is not None:
+            total += bias_F.detach()
+        if relu:
+            total.relu_()
+
+    return add

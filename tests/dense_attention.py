@@ -27,13 +27,13 @@ class DenseRowWords:
         return torch.relu(Z) if relu else Z
 
     def attend(self, X, left_DK, right_DK, slope=0.2, rate=0.0, draw=1):
-        x = _by_head(tensor_of(X), left_DK.shape[1])
+        x = _by_head(tensor_of(self, X), left_DK.shape[1])
         s, t = ((x * a).sum(1) for a in (left_DK, right_DK))
         scores = torch.nn.functional.leaky_relu(s[: self.n, None] + t[None], slope)
         return self._weighted(scores, x, rate, draw)
 
     def attend2(self, left, right, a_DK, slope=0.2, rate=0.0, draw=1):
-        l, r = (_by_head(tensor_of(of), a_DK.shape[1]) for of in (left, right))
+        l, r = (_by_head(tensor_of(self, of), a_DK.shape[1]) for of in (left, right))
         scores = (a_DK * torch.nn.functional.leaky_relu(l[: self.n, None] + r[None], slope)).sum(2)
         return self._weighted(scores, r, rate, draw)
 
@@ -49,7 +49,7 @@ class DenseRowWords:
         return torch.einsum("ijk,jdk->idk", alpha, x_NDK).reshape(self.n, -1)
 
     def maximum(self, H):
-        H = tensor_of(H)
+        H = tensor_of(self, H)
         masked = torch.where(self.A[:, :, None] != 0, H[None], -torch.inf)
         arg = masked.detach().argmax(1)  # the first of equal ones: the smallest id
         Z = H.gather(0, arg)

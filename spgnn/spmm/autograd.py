@@ -37,6 +37,8 @@ class Matmul(torch.autograd.Function):
 class Columns(torch.autograd.Function):
     """T = own rows of H, then ghost rows; dH = own rows of dT, and ghost rows of the ranks that read them."""
 
+    gives_whole_gradients = True
+
     @staticmethod
     def forward(ctx, A, H_mF):
         ctx.A = A

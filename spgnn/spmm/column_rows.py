@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ..errors import UsageError
 from .backward import first_order
 from .features import DenseRows, SparseRows
 from .kernels.buffers import sum_dtype
@@ -36,6 +37,8 @@ class Linear(torch.autograd.Function):
     Args: H_mF       tensor, or SparseRows of which the ghost rows are cached.
           ghosts_gF  ghost rows of H where they are cached: nothing is sent. None: they are fetched.
     """
+
+    gives_whole_gradients = True
 
     @staticmethod
     def forward(ctx, A, H_mF, ghosts_gF, W_FC, bias_C):
@@ -78,6 +81,29 @@ class Linear(torch.autograd.Function):
         return None, dH_mF, None, dW_FC, db_C
 
 
+def refuse_weights(A, T: torch.Tensor) -> None:
+    """Raise UsageError in 1.5D where weights acted on rows T of columns, or on values of edges.
+
+    A rank of a process row has some of the columns, and of such weights a part of the gradient; those that act before
+    A.columns, and those that A.linear, attend and attend2 multiply with, have whole ones.
+    """
+    if A.row_sum is None or not T.requires_grad:
+        return
+    nodes, seen = [T.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node in seen or getattr(getattr(node, "_forward_cls", None), "gives_whole_gradients", False):
+            continue
+        if node is None or hasattr(node, "variable"):  # T itself, or what accumulates the gradient of weights
+            raise UsageError(
+                f"weights act on what A.columns returned, of which a rank has a part with replication = "
+                f"{A.row_sum.comm.size}: so has their gradient. Let them act before A.columns, use A.linear, or "
+                "replication = 1"
+            )
+        seen.add(node)
+        nodes += [before for before, _ in node.next_functions if before is not None]
+
+
 def _left(A, rows_cF: torch.Tensor | SparseRows) -> DenseRows | SparseRows:
     return rows_cF if isinstance(rows_cF, SparseRows) else DenseRows(rows_cF, A)
 
@@ -110,9 +136,12 @@ def gradient_of(A, rows_of: Callable[[bool], torch.Tensor], is_table: bool) -> t
     return A.add_columns(rows_of, A.dtype)
 
 
-def tensor_of(X: torch.Tensor | ColumnRows) -> torch.Tensor:
-    """Return the rows as a tensor."""
-    return X.tensor if isinstance(X, ColumnRows) else X
+def tensor_of(A, X: torch.Tensor | ColumnRows) -> torch.Tensor:
+    """Return the rows as a tensor. Raises: see refuse_weights."""
+    if not isinstance(X, ColumnRows):
+        return X
+    refuse_weights(A, X.tensor)
+    return X.tensor
 
 
 def stored(A, H: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ import torch
 
 from ..errors import ShapeError, UsageError, check_integer
 from .backward import first_order
+from .column_rows import refuse_weights
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
 from .place import Place
@@ -39,11 +40,14 @@ class EdgeValues:
 
     def softmax(self) -> EdgeValues:
         """Return exp(S_ij) / sum_j exp(S_ij) over the nonzeros of each row. Collective in 1.5D."""
+        refuse_weights(self.A, self.values)
         return EdgeValues(self.A, RowSoftmax.apply(self.A, self.values))
 
     def __matmul__(self, V_tKD: torch.Tensor) -> torch.Tensor:
         """Return sum_j S_ij V_j of each head, (n, K D). Collective in 1.5D."""
         _check_rows("V", V_tKD, _columns(self.A), self.values.shape[1])
+        for T in (self.values, V_tKD):
+            refuse_weights(self.A, T)
         return WeightedSum.apply(self.A, self.values, V_tKD)
 
 
@@ -57,11 +61,14 @@ def sddmm(A, U_mKD: torch.Tensor, V_tKD: torch.Tensor, heads: int, op: str) -> E
     _check_rows("V", V_tKD, _columns(A), K)
     if U_mKD.shape[1] != V_tKD.shape[1]:
         raise ShapeError(f"U has {U_mKD.shape[1]} columns and V {V_tKD.shape[1]}; expected as many")
+    refuse_weights(A, V_tKD)
     return EdgeValues(A, Sddmm.apply(A, A.select(U_mKD), V_tKD, K, op))
 
 
 class Sddmm(torch.autograd.Function):
     """S_ij = <U_i, V_j> or U_i + V_j; dU_i = sum_j dS_ij V_j, dV_j = sum_i dS_ij U_i, with ones for a sum."""
+
+    gives_whole_gradients = True
 
     @staticmethod
     def forward(ctx, A, U_nKD, V_tKD, K: int, op: str):

@@ -51,7 +51,7 @@ class RowWords:
     def attend(self, X, left_DK, right_DK, slope: float = 0.2, rate: float = 0.0, draw: int = 1) -> torch.Tensor:
         """Return Z_i = sum_j alpha_ij x_j, e_ij = lrelu(left x_i + right x_j); see SpMM. Collective."""
         _check_heads(X, left_DK, right_DK)
-        return Attend.apply(self.view, tensor_of(X), left_DK, right_DK, self._scores(X, slope, rate, draw))
+        return Attend.apply(self.view, tensor_of(self.view, X), left_DK, right_DK, self._scores(X, slope, rate, draw))
 
     def attend2(self, left_mKD, right, a_DK, slope: float = 0.2, rate: float = 0.0, draw: int = 1) -> torch.Tensor:
         """Return Z_i = sum_j alpha_ij right_j, e_ij = a lrelu(left_i + right_j); see SpMM. Collective."""
@@ -60,12 +60,14 @@ class RowWords:
             raise ShapeError(
                 f"left of attend2 has shape {tuple(left_mKD.shape)}; expected ({self.view.m}, {right.shape[1]})"
             )
-        return Attend2.apply(self.view, left_mKD, tensor_of(right), a_DK, self._scores(right, slope, rate, draw))
+        return Attend2.apply(
+            self.view, left_mKD, tensor_of(self.view, right), a_DK, self._scores(right, slope, rate, draw)
+        )
 
     def maximum(self, H) -> torch.Tensor:
         """Return the largest H_j of each column over the nonzeros of a row; see SpMM. Collective."""
         _check_matrix(H)
-        return Maximum.apply(self.view, tensor_of(H), isinstance(H, ColumnRows))
+        return Maximum.apply(self.view, tensor_of(self.view, H), isinstance(H, ColumnRows))
 
     def sddmm(self, U_mKD: torch.Tensor, V_tKD: torch.Tensor, heads: int = 1, op: str = "dot") -> EdgeValues:
         """Return <U_i, V_j>, or U_i + V_j, for each nonzero and head; see SpMM."""

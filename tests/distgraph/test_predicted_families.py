@@ -65,8 +65,8 @@ class Weighted(Layer):
         self.W, self.Q, self.K = self.weight(f_in, f_out), self.weight(f_in, 2), self.weight(f_in, 2)
 
     def forward(self, A, H):
-        T = A.columns(H)
-        return A.sddmm(H @ self.Q, T @ self.K).softmax() @ (T @ self.W)
+        K, V = A.columns(torch.cat([H @ self.K, H @ self.W], dim=1)).split([2, self.f_out], dim=1)
+        return A.sddmm(H @ self.Q, K).softmax() @ V
 
 
 def of(first, second, **options):

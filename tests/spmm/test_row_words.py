@@ -3,13 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from dense_model import gradients_are_the_dense_ones
 from dense_operator import DenseOperator
 from graphs import dense_operator, random_graph
 from worlds import parallel
 
 from spgnn.distgraph import distribute
 from spgnn.errors import ShapeError, UsageError
+from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph
+from spgnn.training import train
 
 GRAPH = random_graph(n=24, edges=70, use="directed", weighted=True)
 DENSE = DenseOperator(dense_operator(GRAPH, "loops"))
@@ -158,3 +161,38 @@ def test_arguments_that_no_call_can_have_are_refused_in_its_words(call, said):
 
     with pytest.raises((ShapeError, UsageError), match=said):
         call(operator(SelfCommunicator()), random(N, 12), random(4, 3))
+
+
+class Attention(Layer):
+    """Attention of dot products; where weights act: before A.columns, on its rows of keys or of values, or on values of edges."""
+
+    operator = "loops"
+
+    def __init__(self, f_in, f_out, place="before"):
+        super().__init__(f_in, f_out)
+        self.place = place
+        self.Q, self.K, self.V = self.weight(f_in, 4), self.weight(f_in, 4), self.weight(f_in, f_out)
+        self.scale = torch.nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, A, H):
+        own = lambda name, W: A.columns(H @ W) if self.place != name else A.columns(H) @ W
+        scale = 1.0 if self.place == "edges" else self.scale
+        S = A.sddmm(A.select(H) @ self.Q * scale, own("keys", self.K), heads=2)
+        S = S.map(lambda values: values * self.scale) if self.place == "edges" else S
+        return S.softmax() @ own("values", self.V)
+
+
+@parallel([1, 3, 4], mpi=[])
+@pytest.mark.parametrize("place", ["before", "keys", "values", "edges"])
+def test_weights_that_act_on_rows_of_columns_have_whole_gradients_or_are_refused(comm, place):
+    """With replication, a rank has a part of the columns, and would have a part of the gradient."""
+    graph, c = random_graph(use="directed"), 2 if comm.size == 4 else 1
+    model = lambda: Stack(Attention(6, 6, place), GCN(6, 3))
+    if c == 1 or place == "before":
+        gradients_are_the_dense_ones(comm, graph, model, "gcn", method="random", replication=c)
+        return
+    dgraph = distribute(graph, comm, method="random", replication=c, dtype=torch.float64)
+    with pytest.raises(UsageError, match="weights act on what A.columns returned.*replication = 2"):
+        train(model(), dgraph, epochs=1)
+    with torch.no_grad():  # an evaluation has no gradients
+        assert model().double().eval()(dgraph.A, dgraph.X).shape == (dgraph.A.n, 3)

@@ -20,6 +20,7 @@ from ..graph import WITH_LOOPS, Graph, with_self_loops
 from ..partition import Partition
 from .choices import train_nodes
 from .device_memory import DeviceNeed, beside_device, device_memory
+from .edge_products import edge_products
 from .memory import GraphSizes, RankMemory, RankSizes, largest_rank, rank_memory
 from .volume_report import VolumeReport
 from .volumes import measure, stays_sparse
@@ -240,13 +241,15 @@ def layer_works(
             return DenseWork(*of.shape, left_P)
 
         own = [done for done in products if (done.layer or 0) == number]
+        edges = [done for done in run.edges if (done.layer or 0) == number and is_its(done)]
+        multiply = lambda made, way: edge_products(made, edges, work, share, way, product)
         dense_own = [done for done in dense if (done.layer or 0) == number and done.shape]
         forward, forward_dense = ([of for of in made if of.pass_name != "backward"] for made in (own, dense_own))
         written = sum(of.shape[1] for of in forward_dense) + sum(of.width for of in forward if of.order is None)
         works.append(
             LayerWork(
-                tuple(product(of) for of in forward if not of.is_cached),
-                tuple(product(of) for of in own if of.pass_name == "backward"),
+                multiply([of for of in forward if not of.is_cached], "forward"),
+                multiply([of for of in own if of.pass_name == "backward"], "backward") if "backward" in passes else (),
                 tuple(map(weights, forward_dense)),
                 tuple(weights(of) for of in dense_own if of.pass_name == "backward"),
                 n_P * share,

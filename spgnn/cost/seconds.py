@@ -21,11 +21,18 @@ from .machines import Machine, load_machine
 
 __all__ = [
     "DenseWork", "EpochTime", "LayerWork", "Machine", "RankProduct",
-    "all_reduce_seconds", "chain_work", "cheaper_scheme", "epoch_seconds", "exchange_seconds", "gemm_flops", "gemm_seconds", "load_machine", "product_seconds", "spmm_seconds",
+    "all_reduce_seconds", "chain_work", "cheaper_scheme", "edge_price", "epoch_seconds", "exchange_seconds", "gemm_flops", "gemm_seconds", "load_machine", "product_seconds", "spmm_seconds",
 ]  # fmt: skip
 
 # A dense product of EDGE columns takes twice as long per flop as a wide one, see docs/plan.md.
 EDGE = 8
+# Seconds of a pass over the nonzeros, forward and backward, over those of a sparse product of its width W: a + b K / W
+# with K heads, see docs/plan.md.
+EDGE_PRICES = {
+    "attend": {"forward": (3.2, 20.0), "backward": (3.0, 100.0)},
+    "attend2": {"forward": (3.8, 0.0), "backward": (12.0, 0.0)},
+    "maximum": {"forward": (4.0, 0.0), "backward": (4.5, 0.0)},
+}
 # Calls of kernels, of torch and of Python per layer and per epoch, whatever their sizes.
 CALLS_A_LAYER, CALLS_AN_EPOCH = 16, 20
 # Passes over memory besides the products: mask and column sums of a layer's gradient; loss and its gradient; Adam.
@@ -172,6 +179,12 @@ def spmm_seconds(machine: Machine, nnz, width: int, table_rows, itemsize: int = 
     return np.asarray(nnz) * (
         machine.nonzero_s + row_bytes * (hits / machine.spmm_cached + (1 - hits) / machine.spmm_memory)
     )
+
+
+def edge_price(kind: str, width: int, heads: int, way: str) -> float:
+    """Return how many sparse products of its width a pass of attention or maximum over the nonzeros takes as long as."""
+    base, of_heads = EDGE_PRICES[kind][way]
+    return base + of_heads * heads / width
 
 
 def gemm_seconds(machine: Machine, rows, f_in: int, f_out: int, itemsize: int = 4):

@@ -20,7 +20,7 @@ from .autograd import mixed_precision
 from .dry_operator import META, Setting, inputs_of
 from .fixed_input import of_key
 from .kernels.buffers import FreeBlocks, block_bytes, sum_dtype
-from .ledger import Block, Ledger, Product, Watching, Work
+from .ledger import Block, EdgePass, Ledger, Product, Watching, Work
 from .loss import binary_cross_entropy, cross_entropy
 from .shapes import Shaped
 
@@ -114,6 +114,7 @@ class DryRun:
     widest_sum    bytes of the widest row of H in a product whose sums are not rounded: see panels.
     reads_input   X itself is read, where A X is cached.
     cached        operator and power j of the products A^j X that are cached before the first step.
+    edges         passes of attention and maximum over the nonzeros of A, without those of backward.
     """
 
     setting: Setting
@@ -124,6 +125,7 @@ class DryRun:
     widest_sum: int
     reads_input: bool
     cached: tuple[tuple[str, int], ...] = ()
+    edges: tuple[EdgePass, ...] = ()
 
     def on(self, setting: Setting) -> DryRun:
         """Return the same with other numbers of rows; this one has to be a run of `nominal` numbers."""
@@ -227,7 +229,7 @@ def _run(model: torch.nn.Module, setting: Setting) -> DryRun:
     ledger.sweep()
     n_weights = sum(p.numel() for p in model.parameters())
     written = tuple(ledger.products), tuple(ledger.work), tuple(ledger.blocks)
-    return DryRun(setting, *written, n_weights, ledger.widest_sum, ledger.reads_input, cached)
+    return DryRun(setting, *written, n_weights, ledger.widest_sum, ledger.reads_input, cached, tuple(ledger.edges))
 
 
 def _cache(model: torch.nn.Module, A, X, ledger: Ledger) -> tuple[tuple[str, int], ...]:

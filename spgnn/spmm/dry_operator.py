@@ -366,6 +366,21 @@ class DryView(LayerView):
             FixedInput.ghosts(self.fixed_input, self)  # in set-up: no product of the chain
         return self.operator.ledger.chain(Place(self.layer, self.pass_name), run, shape, is_cached, why)
 
+    def attend(self, X, left_DK, right_DK, slope: float = 0.2, rate: float = 0.0, draw: int = 1) -> torch.Tensor:
+        self._over_edges("attend", X, left_DK.shape[1])
+        return super().attend(X, left_DK, right_DK, slope, rate, draw)
+
+    def attend2(self, left_mKD, right, a_DK, slope: float = 0.2, rate: float = 0.0, draw: int = 1) -> torch.Tensor:
+        self._over_edges("attend2", right, a_DK.shape[1])
+        return super().attend2(left_mKD, right, a_DK, slope, rate, draw)
+
+    def maximum(self, H) -> torch.Tensor:
+        self._over_edges("maximum", H)
+        return super().maximum(H)
+
+    def _over_edges(self, kind: str, X, heads: int = 1) -> None:
+        self.operator.ledger.over_edges(Place(self.layer, self.pass_name), kind, X.shape[1], heads)
+
 
 class DrySteps:
     """PrunedSpMM of which sizes alone are known."""

@@ -54,6 +54,16 @@ class Product:
         return not (self.is_cached or self.rows == "cached ghosts")
 
 
+class EdgePass(NamedTuple):
+    """A pass of attention or maximum over the nonzeros of A, with rows of `width` columns; kind: attend, attend2 or maximum."""
+
+    layer: int | None
+    pass_name: str
+    kind: str
+    width: int
+    heads: int
+
+
 class Work(NamedTuple):
     """A product with weights, of dense rows or of sparse X, and the layer that it belongs to.
 
@@ -86,6 +96,7 @@ class Ledger:
         self.pass_name, self.widest_sum, self.reads_input = "setup", 0, False
         self.products: list[Product] = []
         self.work: list[Work] = []
+        self.edges: list[EdgePass] = []
         self.blocks: list[Block] = []
         self._X: int | None = None  # where the storage of a dense X is
         self._held: dict[int, tuple[StorageWeakRef, int, int, bool]] = {}
@@ -99,6 +110,7 @@ class Ledger:
         """Forget the products of an earlier step, but for set-up; memory goes on."""
         self.products = [product for product in self.products if product.pass_name == "setup"]
         self.work, self._work_before, self._is_part = [], [0] * len(self.products), False
+        self.edges = []
         self._of_node.clear()
         del self._layers[1:]
         self.pass_name = "forward"
@@ -138,6 +150,10 @@ class Ledger:
         """Write down a product that was not made, as A X is cached."""
         self._work_before.append(len(self.work))
         self.products.append(Product(place.layer, place.pass_name, width, is_cached=True))
+
+    def over_edges(self, place: Place, kind: str, width: int, heads: int = 1) -> None:
+        """Write down a pass over the nonzeros, which has another in backward."""
+        self.edges.append(EdgePass(place.layer, place.pass_name, kind, width, heads))
 
     def multiplied(self, multiply_adds: int, shape: tuple[int, int] | None = None, is_part: bool = False) -> None:
         """Write down a product with weights of a shape; is_part: of one chunk of rows after the other."""

@@ -7,11 +7,13 @@ import pytest
 import scipy.sparse as sp
 
 from spgnn.analysis import measure
-from spgnn.analysis.epoch import gcn_of
+from spgnn.analysis.epoch import gcn_of, without_values
 from spgnn.analysis.plan import Model, PlannedGraph, _with_loops, fastest, layer_works, plan_line, ranks_that_fit
 from spgnn.cost.machines import load_machine
+from spgnn.cost.seconds import edge_price
 from spgnn.errors import GraphError, UsageError
 from spgnn.graph import Graph, graph_from_coo
+from spgnn.layers import GAT, SAGE, Stack
 from spgnn.partition import part_graph
 
 MACHINE = load_machine("ethernet-1g")
@@ -165,3 +167,33 @@ def test_an_evaluation_takes_less_than_a_training_step(widths):
     for dropout in (0.0, 0.5):
         found = plan_line(planned, part, "columns", 1, model_of(widths, dropout), MACHINE)
         assert 0 < found.evaluation_s < found.epoch.epoch_s
+
+
+FAMILIES = {
+    "attend": lambda f, c: GAT(f, c, 2),
+    "attend2": lambda f, c: GAT(f, c, 2, attention="v2"),
+    "maximum": lambda f, c: SAGE(f, c, "max"),
+}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("k", [1, 4])
+def test_attention_and_maximum_take_several_sparse_products_of_their_width(kind, k):
+    """Layer 1 reads cached ghost rows of X, 20 columns, and goes over the nonzeros with the 8 that it makes of them."""
+    model = Model(layers=without_values(lambda: Stack(FAMILIES[kind](20, 8), FAMILIES[kind](8, 6))))
+    planned = PlannedGraph(stored(), operator="loops")
+    part = part_graph(planned.graph, k, "block")
+    report = model.measured(planned, part, "columns", 1)
+    work = _with_loops(report.work, part.sizes_k, 1)
+    works = layer_works(planned, part, report, work, "forward", "backward")
+    heads = 2 if kind == "attend" else 1
+    for layer, width in zip(works, (8, 6)):
+        for products, way in ((layer.forward, "forward"), (layer.backward, "backward")):
+            (found,) = [product for product in products if product.own_P.any()]
+            price = edge_price(kind, width, heads, way)
+            assert found.width == width and price >= 2
+            np.testing.assert_allclose(found.own_P + found.ghost_P, price * (work.own_P + work.ghost_P))
+    sent = [product for layer in works for product in (*layer.forward, *layer.backward) if product.rows_PP.any()]
+    assert [product.width for product in sent] == ([6, 6] if k > 1 else [])  # beside the products, which hide them
+    (evaluation, _) = layer_works(planned, part, report, work, "evaluate")
+    assert len(evaluation.forward) == 1 and evaluation.forward[0].own_P.any() and not evaluation.backward

@@ -1,10 +1,27 @@
 // Row-wise maximum over the nonzeros of each row, and its adjoint.
 
+#include <algorithm>
+#include <numeric>
+
 #include "edge_block.h"
 #define SPGNN_LOOPS "maximum.h"
 #include "isa.h"
 
 namespace {
+
+// Numbers below 2^31 - 1 in the same order as these: these themselves, or where each comes when they are sorted.
+std::vector<int32_t> ranks_of(const int64_t* order, int64_t size) {
+    std::vector<int32_t> ranks(static_cast<size_t>(size));
+    if (std::all_of(order, order + size, [](int64_t x) { return x < std::numeric_limits<int32_t>::max(); })) {
+        std::copy_n(order, size, ranks.data());
+        return ranks;
+    }
+    std::vector<int64_t> sorted(static_cast<size_t>(size));
+    std::iota(sorted.begin(), sorted.end(), 0);
+    std::sort(sorted.begin(), sorted.end(), [&](int64_t a, int64_t b) { return order[a] < order[b]; });
+    for (int64_t k = 0; k < size; ++k) ranks[size_t(sorted[size_t(k)])] = int32_t(k);
+    return ranks;
+}
 
 template <class SX, class I>
 void maximum(const Array<int64_t>& indptr, const Array<I>& indices, const Array<SX>& X, const py::object& order,
@@ -14,10 +31,9 @@ void maximum(const Array<int64_t>& indptr, const Array<I>& indices, const Array<
     const int64_t width = X.shape(1);
     require(X.ndim() == 2 && has_shape(out, A.n, width) && has_shape(arg, A.n, width),
             "maximum: X (c, F), out and arg (n, F)");
-    const Array<int64_t> ranks = order.is_none() ? Array<int64_t>(0) : writable<int64_t>(order);
-    require(order.is_none() || ranks.size() >= offset + X.shape(0), "maximum: one order a place");
+    const Array<int64_t> orders = order.is_none() ? Array<int64_t>(0) : writable<int64_t>(order);
+    require(order.is_none() || orders.size() >= offset + X.shape(0), "maximum: one order a place");
     require(offset + X.shape(0) < (int64_t(1) << 31), "maximum: places must fit in 31 bits");
-    const int64_t* rank = order.is_none() ? nullptr : ranks.data();
     const I* columns = indices.data();
     const SX* x = X.data();
     SX* y = out.mutable_data();
@@ -25,6 +41,8 @@ void maximum(const Array<int64_t>& indptr, const Array<I>& indices, const Array<
     const int isa = chosen_isa(isa_name);
     threads = chosen_threads(threads);
     py::gil_scoped_release unlocked;
+    const std::vector<int32_t> ranks = ranks_of(orders.data(), orders.size());
+    const int32_t* rank = ranks.empty() ? nullptr : ranks.data();
     over_chunks(balanced(A.indptr, A.n, A.nnz * width < (1 << 15) ? 1 : 64 * threads), threads,
                 [&](int64_t begin, int64_t end, int64_t) {
                     ON(isa,

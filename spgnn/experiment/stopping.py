@@ -32,9 +32,11 @@ class StopSignals:
                 self._before[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, error, *_) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            # Slurm's warning may come when the results are written: it is no reason to fail.
+            is_late_warning = number == signal.SIGUSR1 and error is None and handler == signal.SIG_DFL
+            signal.signal(number, signal.SIG_IGN if is_late_warning else handler)
 
     def begin(self) -> None:
         """Note signals from now on: the training asks for them after each epoch."""

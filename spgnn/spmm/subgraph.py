@@ -56,8 +56,8 @@ class Block:
     dtype: torch.dtype
     threads: int
     ops: Operations
-    trials: Trials
     made: dict[Norm, LocalCSR] = field(default_factory=dict)
+    trials: Trials = field(default_factory=Trials)
 
     def csr(self, how: Norm) -> LocalCSR:
         """Return the operator of a normalisation, with its transpose. Raises: UsageError where the subgraph has none."""
@@ -232,14 +232,15 @@ class SubgraphOperators(SubgraphSpMM):
         trials: Trials | None = None,
     ):
         self.subgraph = subgraph
-        shared = (pool, dtype, threads, ops or Operations(), trials or Trials())
+        shared = {"pool": pool, "dtype": dtype, "threads": threads, "ops": ops or Operations()}
+        shared["trials"] = trials or Trials()
         n, m = subgraph.shapes[0]
         self.is_layered = len(subgraph.blocks) > 1 or n != m
         self._blocks = []
         for number, (shape, operators) in enumerate(zip(subgraph.shapes, subgraph.blocks), start=1):
             label = f"subgraph {subgraph.index}" + (f", block {number}" if self.is_layered else "")
             node_m = subgraph.node_m if shape[1] == m else subgraph.node_m[: shape[1]]
-            self._blocks.append(Block(shape, node_m, operators, operator, label, *shared))
+            self._blocks.append(Block(shape, node_m, operators, operator, label, **shared))
         self.hops = None if hops is None or not self.is_layered else tuple(map(bool, hops))
         if self.hops is not None and sum(self.hops) != len(self._blocks):
             raise _other_number(len(self._blocks), sum(self.hops))

@@ -6,9 +6,11 @@ target is replaced; a device or pipe is refused, because the rename would put a 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
@@ -16,8 +18,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .errors import ResourceError, UsageError
+from .machine import host_id
 
 PLANETOID = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")  # files that their common prefix names
+LOCK = ".lock"  # in temporary folders
 
 
 @contextmanager
@@ -129,6 +133,46 @@ def check_not_read(path: str | Path, option: str, inputs: Iterable[str | Path]) 
         if is_in or is_of_prefix:
             where = f"is in {given}" if source.is_dir() else f"is {given}" if is_in else f"is of {given}"
             raise UsageError(f"{option} {path}: {where}, which is an input; choose another place")
+
+
+class TemporaryFolder:
+    """A new folder PREFIX* in `home` that this process holds until `remove`; those that killed processes left are removed.
+
+    The file .lock in it names the host and is locked, which ends with the process. Folders of other hosts are left alone, as
+    are all where the file system has no locks.
+    Raises: OSError if the disk refuses it.
+    """
+
+    def __init__(self, prefix: str, home: str | Path = ""):
+        home = Path(home or tempfile.gettempdir()).absolute()
+        for stale in home.glob(f"{prefix}*"):
+            _remove_stale(stale)
+        new = Path(tempfile.mkdtemp(prefix=f".new-{prefix}", dir=home))
+        self._handle = os.open(new / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.write(self._handle, host_id().encode())
+        with suppress(OSError):
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.path = home / new.name.removeprefix(".new-")
+        new.rename(self.path)  # under this name only with its lock
+
+    def remove(self) -> None:
+        """Remove the folder and what is in it; a second time, nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove a TemporaryFolder whose process, on this host, has ended."""
+    with suppress(OSError):  # of another user, without a lock, or just removed
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            if os.read(handle, 1000) == host_id().encode():
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)
 
 
 def sync(path: Path) -> None:

@@ -6,6 +6,7 @@ import difflib
 import numbers
 from collections.abc import Iterable
 
+NO_MEMORY = ("can't allocate memory", "out of memory", "can't start new thread")
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
@@ -153,4 +154,15 @@ def together(comm, function, *args, root: int | None = None):
 
 def exit_code_of(error: BaseException) -> int:
     """Return the exit code of the process that error ends."""
+    if is_out_of_memory(error):
+        return ResourceError.exit_code
     return error.exit_code if isinstance(error, SpgnnError) else 1
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether error is a MemoryError, or what torch and threads, which have no class of their own for it, raise."""
+    return (
+        isinstance(error, MemoryError)
+        or isinstance(error, RuntimeError)
+        and any(said in str(error) for said in NO_MEMORY)
+    )

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from spgnn.atomic import check_not_read, check_writable, new_file, new_folder, write_text
+from spgnn.atomic import TemporaryFolder, check_not_read, check_writable, new_file, new_folder, write_text
 from spgnn.errors import ResourceError, UsageError
 
 
@@ -140,3 +140,27 @@ def test_an_input_is_no_output(tmp_path, inputs, path, said):
     refused = pytest.raises(UsageError, match=f"^--trace .*{path}: {said}.*; choose another place")
     with refused if said else nullcontext():
         check_not_read(tmp_path / path, "--trace", given)
+
+
+KILLED = """
+import os, signal, sys
+from spgnn.atomic import TemporaryFolder
+for _ in range(2):
+    folder = TemporaryFolder(".mine-", sys.argv[1])
+    (folder.path / "rows").write_text("1")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_temporary_folders_of_killed_processes_are_removed_and_those_in_use_are_not(tmp_path):
+    subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
+    assert len(names(tmp_path)) == 2
+    (tmp_path / ".mine-of-a-user").mkdir()
+    (tmp_path / ".mine-elsewhere").mkdir()
+    (tmp_path / ".mine-elsewhere" / ".lock").write_text("another host")
+    first, second = TemporaryFolder(".mine-", tmp_path), TemporaryFolder(".mine-", str(tmp_path))
+    left = {first.path.name, second.path.name, ".mine-of-a-user", ".mine-elsewhere"}
+    assert set(names(tmp_path)) == left and first.path.parent == tmp_path
+    first.remove(), first.remove()
+    second.remove()
+    assert set(names(tmp_path)) == {".mine-of-a-user", ".mine-elsewhere"}

@@ -6,15 +6,21 @@ import argparse
 import json
 import os
 import platform
+import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
+ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"arxiv": "arxiv_graphsaint", "flickr": "flickr_graphsaint"}  # in SPGNN_DATA
 TUNED = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
 
@@ -93,6 +99,91 @@ def medians_s(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, 
             call()
             seconds[name].append(time.perf_counter() - start)
     return {name: float(np.median(values)) for name, values in seconds.items()}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """How a command ended: exit code (None: not in time), what its Python processes held, what outlived it.
+
+    left      command lines of processes that were there 3 seconds later, and files of shared memory that they had mapped.
+    peaks_mb  peak resident MB of each process; stages: name -> [seconds, sampled resident MB of the largest process].
+    """
+
+    code: int | None
+    out: str
+    err: str
+    seconds: float
+    peaks_mb: list[float]
+    stages: dict[str, list[float]]
+    left: list[str]
+
+
+def watch(
+    argv: list[str],
+    limit_s: float = 3600,
+    env: dict[str, str] | None = None,
+    stage: Callable[[], str] = str,
+    every_s: float = 0.25,
+) -> Watched:
+    """Run a command in a session of its own and sample the memory of its processes; end what is left of it."""
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "SPGNN_BENCH": mark} | (env or {})
+    peaks, shared, stages = {}, set(), defaultdict(lambda: [0.0, 0.0])
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        begun = last = time.monotonic()
+        process = subprocess.Popen(argv, env=env, stdout=out, stderr=err, start_new_session=True)
+        while process.poll() is None and last - begun < limit_s:
+            time.sleep(every_s)
+            name, now, largest = stage(), time.monotonic(), 0.0
+            for pid, line in _of_mark(mark).items():
+                high, resident = _resident_mb(pid)
+                shared |= _shared_files(pid)
+                if "python" in line:
+                    peaks[pid], largest = max(high, peaks.get(pid, 0.0)), max(largest, resident)
+            stages[name] = [stages[name][0] + now - last, max(stages[name][1], largest)]
+            last = now
+        code, seconds = process.poll(), time.monotonic() - begun
+        while code is not None and _of_mark(mark) and time.monotonic() - last < 3:
+            time.sleep(0.05)
+        left = _of_mark(mark)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+        out.seek(0), err.seek(0)
+        text, errors = out.read().decode(), err.read().decode(errors="replace")
+    outlived = [*left.values(), *filter(os.path.exists, sorted(shared))] if code is not None else []
+    return Watched(code, text, errors, seconds, [mb for mb in peaks.values() if mb], dict(stages), outlived)
+
+
+def _of_mark(mark: str) -> dict[int, str]:
+    """Return pid -> command line of the processes whose environment has a mark."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"SPGNN_BENCH={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:  # it has just ended, or is another user's
+            continue
+    return {pid: line for pid, line in found.items() if line}
+
+
+def _shared_files(pid: int) -> set[str]:
+    """Return the files of shared memory that a process has mapped."""
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+    except OSError:
+        return set()
+    return {path for line in maps.splitlines() if (path := line[73:].strip()).startswith("/dev/shm/")}
+
+
+def _resident_mb(pid: int) -> tuple[float, float]:
+    """Return the peak and present resident MB of a process; 0 where it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0, 0.0
+    found = [re.search(rf"{name}:\s+(\d+) kB", status) for name in ("VmHWM", "VmRSS")]
+    return tuple(int(of[1]) * 1024 / 1e6 if of else 0.0 for of in found)
 
 
 def machine(threads: int) -> str:

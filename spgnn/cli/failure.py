@@ -8,9 +8,17 @@ from contextlib import contextmanager
 
 import click
 
-from ..errors import InputError, RankError, ResourceError, SpgnnError, StoppedError, UsageError, nearest
+from ..errors import (
+    InputError,
+    RankError,
+    ResourceError,
+    SpgnnError,
+    StoppedError,
+    UsageError,
+    is_out_of_memory,
+    nearest,
+)
 
-NO_MEMORY = ("can't allocate memory", "out of memory", "can't start new thread")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -55,8 +63,8 @@ def explained(error: BaseException) -> BaseException:
         case OSError():
             message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             return ResourceError(message) if error.errno in FULL else InputError(message)
-        case RuntimeError() if any(said in str(error) for said in NO_MEMORY):
-            return ResourceError(f"out of memory: {error}")  # torch and threads have no class of their own for it
+        case RuntimeError() if is_out_of_memory(error):
+            return ResourceError(f"out of memory: {error}")
         case _:
             return SpgnnError(f"unexpected {type(error).__name__}: {error}; --debug shows where")
 

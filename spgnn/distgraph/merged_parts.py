@@ -58,6 +58,16 @@ def parts_digest(parts: Parts) -> str:
     return f"{parts.k}-{digest(part.owner_N)}-{part.graph_digest[:16]}"
 
 
+def own_block(parts: Parts, p: int) -> RowBlock:
+    """Return the rows of the own nodes of a part, with values that are checked."""
+    source = parts.source
+    if not isinstance(source, FolderSource):
+        return row_block(source.graph, source.partition, p)
+    block = source.folder.block(p)
+    source.folder.check_values(block)
+    return block
+
+
 def _own_rows(parts: Parts, layout: Layout, *_, has_rows: bool = True) -> OwnRows:
     """Return the rows of the parts of this rank. Collective."""
     P, owner_N = parts.comm.size, partition_of_parts(parts).owner_N
@@ -67,19 +77,10 @@ def _own_rows(parts: Parts, layout: Layout, *_, has_rows: bool = True) -> OwnRow
 
 def _merged(parts: Parts, P: int, has_rows: bool) -> RowBlock:
     if parts.own and has_rows:
-        return merge_blocks([_block(parts, p) for p in parts.own], P, parts.comm.rank)
-    block = _block(parts, 0)
+        return merge_blocks([own_block(parts, p) for p in parts.own], P, parts.comm.rank)
+    block = own_block(parts, 0)
     arrays = map(_no_rows, (block.own_n, block.A_nN, block.X_nF, block.y_n, block.split_n))
     return RowBlock(*arrays, n_nodes=block.n_nodes, k=P, rank=parts.comm.rank)
-
-
-def _block(parts: Parts, p: int) -> RowBlock:
-    source = parts.source
-    if not isinstance(source, FolderSource):
-        return row_block(source.graph, source.partition, p)
-    block = source.folder.block(p)
-    source.folder.check_values(block)
-    return block
 
 
 def _no_rows(M):

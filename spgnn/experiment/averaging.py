@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,6 +13,7 @@ import scipy.sparse as sp
 
 from ..analysis.epoch import without_values
 from ..analysis.part_memory import TrainedGraph, part_memory
+from ..atomic import TemporaryFolder
 from ..config import Distribution, TrainConfig, select
 from ..config.names import ITEMSIZE
 from ..cost.machines import load_machine
@@ -49,7 +48,8 @@ def open_parts(
     """Yield the parts of a training and the JSON object `workload`, None where a folder of parts was given.
 
     Without one rank 0 cuts the graph that read() returns into as many parts as memory needs, or --parts, and all ranks
-    map them from OUT/parts, or OUT/parts-2 ... where that exists, or from a folder for temporary files (TMPDIR) that is removed at the end.
+    map them from OUT/parts, or OUT/parts-2 ... where that exists, or from a folder for temporary files (TMPDIR) that is
+    removed at the end. A run that is continued has its own parts, and the workload that they followed from.
     Args:   source  a PartitionFolder on all ranks, or else what read() reads on rank 0.
             how     config with operator and threads of this rank.
             folder  of the results, on rank 0.
@@ -57,21 +57,21 @@ def open_parts(
     Raises: ResourceError where parts do not fit, or a rank does not see them. Collective.
     """
     comm.phase = "make parts"
-    workload, made = None, None
+    workload, discard = None, _keep
     if isinstance(source, PartitionFolder):
         together(comm, _check_count, source, config)
         path = str(source.path)
     else:
         M = memory_of_rank(comm, config.memory)
         found = together(comm, _made_or_kept, read, folder, config, comm.size, M, say, root=0)
-        path, workload, made = comm.all_gather_json(found)[0]
+        path, workload, discard = found or (None, None, _keep)
+        path, workload = comm.all_gather_json([path, workload])[0]
     try:
         found = together(comm, _seen, path)
         parts = Parts(found, comm, hops=config.hops, split=config.split, **asdict(select(Distribution, how)))
         yield parts, workload
     finally:
-        if comm.rank == 0 and made and not (folder is not None and folder.has_begun):
-            shutil.rmtree(made, ignore_errors=True)
+        discard()
 
 
 def average_facts(config: TrainConfig, trainer: Trainer, workload: dict | None) -> dict[str, Any]:
@@ -93,23 +93,31 @@ def _check_count(folder: PartitionFolder, config: TrainConfig) -> None:
         raise UsageError(f"--parts {config.parts}: {folder.path} has {k} parts; omit --parts, or partition again")
 
 
-def _made_or_kept(read, folder: RunFolder | None, config: TrainConfig, q: int, M: int, say: Say) -> list:
-    """Return path, workload and the folder to remove of parts that were made; of a run that is continued, its own."""
+def _made_or_kept(
+    read, folder: RunFolder | None, config: TrainConfig, q: int, M: int, say: Say
+) -> tuple[str, dict | None, Callable[[], None]]:
+    """Return path and workload of parts that were made, or are those of a run that is continued, and what discards them."""
     if folder is None:
-        made = Path(tempfile.mkdtemp(prefix="spgnn-parts-"))
-        path = made / PARTS
+        temporary = TemporaryFolder("spgnn-parts-")
+        path, discard = temporary.path / PARTS, temporary.remove
     else:
-        made, is_there = folder.parts_path()
-        path = made
+        path, is_there = folder.parts_path()
+        discard = folder.discard_parts
         if is_there:
-            return [str(path), None, None]
+            return str(path), folder.workload, _keep
     try:
-        workload = make_parts(read(), path, config, q, M, say)
+        workload = make_parts(read(), path, config, q, M, say).to_dict()
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        discard()
         raise
+    if folder is not None:
+        folder.workload = workload
     give_back_memory()
-    return [str(path), workload.to_dict(), str(made)]
+    return str(path), workload, discard
+
+
+def _keep() -> None:
+    """Discard nothing."""
 
 
 def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, say: Say = None) -> Workload:

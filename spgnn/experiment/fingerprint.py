@@ -6,15 +6,18 @@ Shapes: n own rows, F features.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from ..dist.consistency import digest
-from ..distgraph import DistGraph
-from ..errors import CheckpointError
+from ..distgraph import DistGraph, Parts
+from ..distgraph.merged_parts import own_block, parts_digest
+from ..errors import CheckpointError, together
 from ..graph import WITH_LOOPS
 from ..spmm.exchange.stages import Blocks
 from ..spmm.features import SparseRows
@@ -54,9 +57,23 @@ def graph_facts(dgraph: DistGraph) -> dict[str, Any]:
     return sizes | {"fingerprint": fingerprint, "edges": edges}
 
 
+def parts_facts(dgraph: DistGraph, parts: Parts) -> dict[str, Any]:
+    """Return sizes and fingerprints of a graph whose parts models are trained on, the same on any ranks.
+
+    fingerprint  as of graph_facts, of features, labels and split; of the files of own parts, read one after another.
+    parts        k and digests of the owners and of the edges.
+    Raises: PartitionError naming file and node for damaged arrays. Collective.
+    """
+    terms = np.array([together(parts.comm, _of_parts, parts)]).view(np.int64)
+    parts.comm.all_reduce(terms)
+    sizes = {"nodes": dgraph.n_nodes, "features": dgraph.n_features, "classes": dgraph.n_classes}
+    return sizes | {"fingerprint": f"{int(terms.view(np.uint64)[0]):016x}", "parts": parts_digest(parts)}
+
+
 def check_graph(path: Path, made_on: dict[str, Any], facts: dict[str, Any]) -> None:
     """Raise CheckpointError unless a checkpoint was made on a graph of these facts."""
-    known = {"edges": facts.get("edges")} | made_on  # which the first checkpoints of format 2 do not have
+    # The first checkpoints of format 2 do not have all.
+    known = {name: facts.get(name) for name in ("edges", "fingerprint")} | made_on
     names = [name for name in facts if known.get(name) != facts[name]]
     if names:
         differ = ", ".join(f"{name} {made_on.get(name)}, here {facts[name]}" for name in names)
@@ -94,13 +111,36 @@ def _of_features(ids_n: np.ndarray, X) -> np.uint64:
         return np.uint64(0)
     if isinstance(X, SparseRows):
         S = X.csr.to_scipy()
-        bits = _bits(torch.from_numpy(np.ascontiguousarray(S.data)))
-        rows = np.repeat(ids_n, np.diff(S.indptr))
-        return (bits * _mixed(S.indices) * rows).sum(dtype=np.uint64)
+        return _of_sparse(ids_n, S, torch.from_numpy(np.ascontiguousarray(S.data)))
+    return _of_dense(ids_n, lambda part: X[part].detach().cpu())
+
+
+def _of_parts(parts: Parts) -> np.uint64:
+    """Return the sum over own nodes of mix(id) times labels, split and the bits of the features in the type of activations."""
+    dtype, terms = getattr(torch, parts.how.dtype), [np.uint64(0)]
+    typed = lambda values: torch.from_numpy(np.array(values)).to(dtype)
+    for p in parts.own:
+        block = own_block(parts, p)
+        ids_n, X = _mixed(block.own_n), block.X_nF
+        for values in parts.labels(block, len(ids_n)):
+            if values is not None:
+                values = values.reshape(len(ids_n), math.prod(values.shape[1:]))
+                terms.append(_product(ids_n, values.astype(np.int64) + 2))
+        if sp.issparse(X):
+            terms.append(_of_sparse(ids_n, X, typed(X.data)))
+        elif X is not None:
+            terms.append(_of_dense(ids_n, lambda part: typed(X[part])))
+    return np.array(terms, np.uint64).sum(dtype=np.uint64)
+
+
+def _of_sparse(ids_n: np.ndarray, S, values: torch.Tensor) -> np.uint64:
+    rows = np.repeat(ids_n, np.diff(S.indptr))
+    return (_bits(values) * _mixed(S.indices) * rows).sum(dtype=np.uint64)
+
+
+def _of_dense(ids_n: np.ndarray, rows: Callable[[slice], torch.Tensor]) -> np.uint64:
     parts = [slice(start, start + CHUNK) for start in range(0, len(ids_n), CHUNK)]
-    return np.array([_product(ids_n[part], _bits(X[part].detach().cpu())) for part in parts], np.uint64).sum(
-        dtype=np.uint64
-    )
+    return np.array([_product(ids_n[part], _bits(rows(part))) for part in parts], np.uint64).sum(dtype=np.uint64)
 
 
 def _of_edges(ids_n: np.ndarray, blocks: Blocks) -> np.uint64:

@@ -28,6 +28,9 @@ from .checkpoint import finite, list_checkpoints, read_json, write_array, write_
 from .saving import Checkpoints
 from .stopping import StopSignals, stopped
 
+MARK = ".parts-begun"  # has the name of the parts that a training makes
+PARTS_NAME = re.compile(r"parts(-[0-9]+)?")
+
 
 def check_outputs(source: str, config: TrainConfig) -> None:
     """Raise UsageError if outputs would overwrite each other or inputs, or --overwrite or --resume does not fit --out."""
@@ -63,6 +66,8 @@ class RunFolder:
         self.hidden = f"new-{os.getpid()}-{secrets.token_hex(8)}" if has_results(folder) and not is_continued else ""
         self.metrics = None
         self.parts = ""  # name of the folder of parts that this run has made, in mode average
+        self.workload: dict | None = None  # from which their number follows
+        self._discard_unfinished()
 
     def parts_path(self) -> tuple[Path, bool]:
         """Return where the parts of this run are, or are to be made, and whether they are there.
@@ -73,6 +78,7 @@ class RunFolder:
         if self.is_continued:
             self.parts = named
             if named and (self.folder / named).is_dir():
+                self.workload = read_json(self.folder / "env.json").get("workload")
                 return self.folder / named, True
         elif named and not has_results(self.folder):  # of a training that ended before its first checkpoint
             shutil.rmtree(self.folder / named, ignore_errors=True)
@@ -80,7 +86,30 @@ class RunFolder:
             shutil.rmtree(stale, ignore_errors=True)
         names = itertools.chain(["parts"], (f"parts-{number}" for number in itertools.count(2)))
         self.parts = next(name for name in names if not os.path.lexists(self.folder / name))
+        self._write_mark()
         return self.folder / self.parts, False
+
+    def discard_parts(self) -> None:
+        """Remove the parts that this training has made, unless it has begun."""
+        if not self.has_begun:
+            shutil.rmtree(self.folder / self.parts, ignore_errors=True)
+            (self.folder / MARK).unlink(missing_ok=True)
+
+    def _write_mark(self) -> None:
+        """Note the name of the parts until env.json has it: after a kill the next training removes them."""
+        try:
+            (self.folder / MARK).write_text(self.parts)
+        except OSError as problem:
+            raise _refused(self.folder, problem) from None
+
+    def _discard_unfinished(self) -> None:
+        """Remove the parts of a training that was killed before env.json had their name."""
+        mark = self.folder / MARK
+        with suppress(OSError, ValueError):
+            name = mark.read_text()
+            if PARTS_NAME.fullmatch(name) and name != _parts_of(self.folder):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+            mark.unlink()
 
     @property
     def has_begun(self) -> bool:
@@ -102,7 +131,7 @@ class RunFolder:
                 if self.hidden:
                     (home / f".{self.hidden}").mkdir(parents=True)
             config = replace(config, overwrite=False, resume="")
-            parts = {"parts": self.parts} if self.parts else {}
+            parts = {"parts": self.parts, "workload": self.workload} if self.parts else {}
             write_json(self.path("env.json"), environment(comm, threads) | parts | self._continued(len(lines)))
             write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
             write_text(self.path("metrics.jsonl"), b"".join(lines).decode())
@@ -110,6 +139,8 @@ class RunFolder:
                 for name in ("summary.json", "predictions.npy", PARTS_FILE):
                     (self.folder / name).unlink(missing_ok=True)
             self.metrics = open(self.path("metrics.jsonl"), "a", encoding="utf-8")
+            if not self.hidden:
+                (self.folder / MARK).unlink(missing_ok=True)
         except (OSError, ResourceError) as problem:
             if not any(os.path.lexists(self.folder / name) for name in RUN_FILES[1:]):
                 (self.folder / RUN_FILES[0]).unlink(missing_ok=True)  # so that a folder that was made for it can go
@@ -182,6 +213,7 @@ class RunFolder:
                 for path in sorted(new.iterdir(), key=lambda path: _place(path.name)):
                     path.rename(home / path.name)
                 new.rmdir()
+            (self.folder / MARK).unlink(missing_ok=True)
         except OSError as problem:
             raise _refused(self.folder, problem) from None
         self.hidden = ""
@@ -277,7 +309,7 @@ def _parts_of(folder: Path) -> str:
         name = read_json(folder / "env.json").get("parts", "")
     except CheckpointError:
         return ""
-    return name if isinstance(name, str) and re.fullmatch(r"parts(-[0-9]+)?", name) else ""
+    return name if isinstance(name, str) and PARTS_NAME.fullmatch(name) else ""
 
 
 def _place(name: str) -> int:

@@ -14,13 +14,12 @@ import torch
 
 from .. import __version__
 from ..config import check_unchanged, fixed_options
-from ..distgraph.merged_parts import parts_digest
 from ..errors import agree, together
 from ..layers.registry import ModelSpec
 from ..training.trainer import Trainer
 from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, finite, has_content, pack_state, step_file, to_bytes
 from .checkpoint_writer import CheckpointWriter, Files, Job, write_files
-from .fingerprint import check_graph, check_parts, graph_facts, layout_facts
+from .fingerprint import check_graph, check_parts, graph_facts, layout_facts, parts_facts
 from .restoring import Found, Say, read_state, read_step, share_newest
 
 
@@ -47,10 +46,7 @@ class Checkpoints:
         self.trainer, self.comm, self.every_s, self.model = trainer, trainer.comm, every_s, model
         self.writer = CheckpointWriter(Path(folder), moved)
         parts = getattr(trainer.steps, "parts", None)  # on which averaging depends
-        self.graph = graph_facts(trainer.dgraph)
-        if parts is not None:
-            names = ("nodes", "features", "classes")  # whether evaluations hold all rows or none
-            self.graph = {name: self.graph[name] for name in names} | {"parts": parts_digest(parts)}
+        self.graph = graph_facts(trainer.dgraph) if parts is None else parts_facts(trainer.dgraph, parts)
         self.layout = layout_facts(trainer.dgraph) | trainer.steps.layout
         self.epoch = -1  # of the newest checkpoint that was begun
         self._saved_at = time.monotonic()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..atomic import TemporaryFolder
 from ..config import TrainConfig
 from ..data.native import load_native
 from ..data.save import save_graph
@@ -42,19 +41,19 @@ def whole_graph(read: Callable[[], Graph], comm) -> Iterator[Graph]:
         return
     try:
         folder = together(comm, _written, graph, root=0)
-        path = Path(comm.all_gather_json(folder)[0])
+        path = Path(comm.all_gather_json(None if folder is None else str(folder.path))[0])
         yield together(comm, _mapped, path / "graph")
     finally:
         if folder is not None:  # on rank 0
-            shutil.rmtree(folder, ignore_errors=True)
+            folder.remove()
 
 
-def _written(graph: Graph) -> str:
-    folder = tempfile.mkdtemp(prefix="spgnn-graph-")
+def _written(graph: Graph) -> TemporaryFolder:
+    folder = TemporaryFolder("spgnn-graph-")
     try:
-        save_graph(graph, Path(folder) / "graph")
+        save_graph(graph, folder.path / "graph")
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
         raise
     return folder
 

@@ -14,7 +14,7 @@ import torch
 
 from ..distgraph import Parts
 from ..distgraph.own_rows import OwnRows, OwnRowsReader
-from ..errors import GraphError, NumericalError, ResourceError, ShapeError, together
+from ..errors import GraphError, NumericalError, ResourceError, ShapeError, is_out_of_memory, together
 from ..layers.stack import norms_of
 from ..machine import give_back_memory
 from ..spmm.kernels.buffers import array_of
@@ -106,7 +106,9 @@ class Layerwise:
             try:
                 rows, H = self._inputs(number, one, p, scratch)
                 Z = one.run(rows.wide, rows.local, H, is_last)
-            except MemoryError:
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
                 raise ResourceError(
                     f"rank {self.comm.rank}, part {p}: out of memory; partition the graph into more parts, or start fewer ranks"
                 ) from None
@@ -179,16 +181,11 @@ class LayerwiseScorer:
         """Return (3, C, 3) int64: of each split and class the true positives, false positives and false negatives.
 
         Args:   Z_nC  as `logits` returns them; None: of an evaluation, which holds those of one part at a time.
-        Raises: NumericalError on all ranks where a logit is not finite.
+        Raises: NumericalError on all ranks where a logit is not finite; as evaluate, where a part cannot be read.
         """
         if Z_nC is None:
             return self.evaluate(is_counted=True)[0]
-        counts, owner_N = self._no_counts(), self.layerwise.reader.owner_N
-        of_own = owner_N[np.flatnonzero(owner_N % self.comm.size == self.comm.rank)]
-        for p in self.parts.own:
-            rows, _ = self.layerwise.reader.open(p)
-            self._add(counts, rows, Z_nC[torch.from_numpy(np.flatnonzero(of_own == p))])
-        return self._sum(counts)
+        return self._sum(together(self.comm, self._own_counts, Z_nC))
 
     def predictions(self) -> np.ndarray | None:
         """Return the predicted classes of all nodes in original order on rank 0, None elsewhere.
@@ -232,6 +229,15 @@ class LayerwiseScorer:
     def _no_counts(self) -> np.ndarray:
         """Return zero counts, (3 C 3 + 1,) int64; the last one: parts with logits that are not finite."""
         return np.zeros(9 * self.C + 1, np.int64)
+
+    def _own_counts(self, Z_nC: torch.Tensor) -> np.ndarray:
+        """Return the counts of the own parts of this rank."""
+        counts, owner_N = self._no_counts(), self.layerwise.reader.owner_N
+        of_own = owner_N[np.flatnonzero(owner_N % self.comm.size == self.comm.rank)]
+        for p in self.parts.own:
+            rows, _ = self.layerwise.reader.open(p)
+            self._add(counts, rows, Z_nC[torch.from_numpy(np.flatnonzero(of_own == p))])
+        return counts
 
     def _add(self, counts: np.ndarray, rows: OwnRows, Z_nC: torch.Tensor) -> None:
         if rows.y_n is None:

@@ -16,7 +16,7 @@ from ..cost.workload import PAPER_SHARE
 from ..dist import SelfCommunicator
 from ..distgraph import DistGraph, Parts
 from ..distgraph.distribute import make_dgraph
-from ..errors import ResourceError, SpgnnError
+from ..errors import ResourceError, SpgnnError, is_out_of_memory
 from ..machine import give_back_memory, host_id, memory_bytes
 from ..partition.folder.pipeline.memory_budget import memory_bytes_of
 from .optimizer import Optimizer
@@ -134,7 +134,7 @@ def naming_part(error: Exception, rank: int, p: int, phase: str) -> Exception:
     if isinstance(error, SpgnnError):
         named = copy(error)
         named.args = (f"{where}: {error}",)
-    elif isinstance(error, MemoryError):
+    elif is_out_of_memory(error):
         named = ResourceError(f"{where}: out of memory; give more --parts, or fewer ranks per host")
     else:
         named = SpgnnError(f"{where}: {type(error).__name__}: {error}")

@@ -13,12 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
+from ..atomic import TemporaryFolder
 from ..errors import ResourceError, together
 from ..spmm.kernels.buffers import array_of
 
 
 class Scratch:
     """A new hidden folder in `home`, of all ranks, which is removed at the end of a `with` block.
+
+    Those that killed computations left in `home` are removed too.
 
         with Scratch(home, comm) as scratch:
             scratch.write("1", p, H_nF)
@@ -35,6 +38,7 @@ class Scratch:
         self.home, self.comm = Path(home or tempfile.gettempdir()), comm
         self.read_bytes = self.written_bytes = 0
         self.folder = Path()
+        self._temporary: TemporaryFolder | None = None  # of rank 0
         self._made: list[Path] = []  # of rank 0: the folder, and those above it that were not there
 
     def __enter__(self) -> Scratch:
@@ -108,7 +112,8 @@ class Scratch:
             absent = [folder for folder in (self.home, *self.home.parents) if not folder.exists()]
             self.home.mkdir(parents=True, exist_ok=True)
             self._made = absent
-            self.folder = Path(tempfile.mkdtemp(prefix=".spgnn-scratch-", dir=self.home)).absolute()
+            self._temporary = TemporaryFolder(".spgnn-scratch-", self.home)
+            self.folder = self._temporary.path
         except OSError as error:
             raise self._refused(error) from error
 
@@ -123,7 +128,9 @@ class Scratch:
             )
 
     def _remove(self) -> None:
-        if self.folder != Path():
+        if self._temporary is not None:
+            self._temporary.remove()
+        elif self.folder != Path():
             shutil.rmtree(self.folder, ignore_errors=True)
         for folder in self._made:
             with suppress(OSError):  # others use it

@@ -31,6 +31,7 @@ def fail(error):
         (LaunchError("one job"), 4, "spgnn: one job\n"),
         (NumericalError("loss is NaN"), 5, "spgnn: loss is NaN\n"),
         (ZeroDivisionError("boom"), 1, "spgnn: ZeroDivisionError: boom\n"),
+        (MemoryError("9 bytes"), 4, "spgnn: MemoryError: 9 bytes\n"),
         (KeyboardInterrupt(), 130, "spgnn: interrupted\n"),
         (SystemExit(3), 3, "spgnn: sys.exit(3)\n"),
         (SystemExit("no good"), 1, "spgnn: no good\n"),

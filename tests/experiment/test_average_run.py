@@ -15,6 +15,7 @@ from spgnn.config import TrainConfig, continued
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import CheckpointError, NumericalError, ResourceError, UsageError
 from spgnn.experiment.averaging import make_parts
+from spgnn.experiment.folder import held_folder
 from spgnn.experiment.prediction import predict
 from spgnn.experiment.train import run
 
@@ -86,6 +87,7 @@ def test_a_run_that_is_continued_is_bitwise_one_that_was_not_interrupted(options
     source, config = continued("", {"resume": short.out, "epochs": 6})
     summary = run(source, config, comm)
     assert losses(short.out) == losses(whole.out) and summary["sync_bytes"] == summary["sync_bytes_predicted"]
+    assert summary["workload"] == json.loads((Path(whole.out) / "summary.json").read_text())["workload"] is not None
     source, config = continued("", {"resume": short.out, "epochs": 8, "evaluation": "layerwise"})
     assert run(source, config, comm)["evaluation"] == "layerwise"  # of which the state does not depend
     run(*continued("", {"resume": whole.out, "epochs": 8, "evaluation": "together"}), comm)
@@ -113,6 +115,44 @@ def test_a_run_is_continued_on_its_own_parts_alone(tmp_path):
     }.items():
         with pytest.raises(UsageError, match=f"--{name} {value}"):
             continued("", {"resume": str(out), name: value})
+
+
+@pytest.mark.parametrize("what", ["X", "y", "split"])
+def test_a_run_is_not_continued_on_parts_with_other_data(what, tmp_path):
+    comm, graph = SelfCommunicator(), spgnn.load_graph(GRAPH).with_edges("undirected")
+    changed = np.array(getattr(graph, what))
+    changed[7] = (changed[7] + 1) % 2
+    partition = spgnn.part_graph(graph, 3, "random", seed=1)
+    for name, of in (("parts", graph), ("same", graph), ("other", replace(graph, **{what: changed}))):
+        spgnn.save_partition(partition, tmp_path / name, of, hops=1)
+    out = str(tmp_path / "run")
+    run(GRAPH, replace(CONFIG, parts=0, partition=str(tmp_path / "parts"), out=out), comm)
+    for evaluation in ("together", "layerwise"):
+        changes = {"epochs": 6, "partition": str(tmp_path / "other"), "evaluation": evaluation}
+        with pytest.raises(CheckpointError, match="was made on another graph .fingerprint"):
+            run(*continued("", {"resume": out} | changes), comm)
+    changes = {"epochs": 6, "partition": str(tmp_path / "same"), "evaluation": "layerwise"}
+    assert run(*continued("", {"resume": out} | changes), comm)["epochs"] == 6
+
+
+def test_parts_of_a_training_that_was_killed_before_it_began_are_removed(tmp_path):
+    out, comm = tmp_path / "run", SelfCommunicator()
+    for home, given in (("empty", {}), ("taken", {"overwrite": True})):
+        config = replace(CONFIG, out=str(tmp_path / home), **given)
+        if given:
+            run(GRAPH, replace(config, overwrite=False), comm)
+        out = tmp_path / home
+        with held_folder(config, comm) as files:
+            path, is_there = files.parts_path()
+            assert not is_there and path.name == ("parts-2" if given else "parts")
+            path.mkdir()  # and is killed
+        run(GRAPH, config, comm)
+        assert sorted(path.name for path in out.glob("*parts*")) == [path.name]
+        assert sorted(path.name for path in out.glob(".*")) == []
+        if given:  # killed in that moment, but the run that is there stays
+            (out / ".parts-begun").write_text(path.name)
+            source, config = continued("", {"resume": str(out), "epochs": 6})
+            assert run(source, config, comm)["epochs"] == 6 and path.is_dir()
 
 
 def test_memory_decides_the_number_of_parts(tmp_path, monkeypatch):

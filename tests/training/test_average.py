@@ -12,9 +12,10 @@ import spgnn
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import Parts, distribute, merge_parts
-from spgnn.errors import GraphError, NumericalError, RankError, SpgnnError, UsageError
+from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, SpgnnError, UsageError
 from spgnn.layers import GCN, SAGE, Layer, Stack
 from spgnn.partition import part_graph, save_partition
+from spgnn.training.inference import LayerwiseScorer
 from spgnn.training.trainer import parts_trainer, weights_of
 
 pytestmark = pytest.mark.slow
@@ -150,6 +151,25 @@ def test_the_result_depends_on_the_parts_and_not_on_the_ranks(comm):
         trainer, history = trained(graph, partition, comm, hops=1, **options)
         check_same(history, trainer.model, expected, alone.model.state_dict())
         assert len({round(record["loss"], 12) for record in history.records}) == len(history.records)
+
+
+class Uneven(GCN):
+    """A GCN that cannot run without data on rank 1."""
+
+    def forward(self, A, H):
+        if self.rank == 1 and H.device.type == "meta":
+            raise ValueError("no data")
+        return super().forward(A, H)
+
+
+@parallel([2], mpi=[2])
+def test_a_model_that_cannot_run_without_data_on_one_rank_alone_is_trained(comm):
+    graph, partition = cut(3)
+    first = Uneven(6, 5, act="relu")
+    first.rank = comm.rank
+    _, history = trained(graph, partition, comm, model=Stack(first, GCN(5, 3)))
+    _, expected = trained(graph, partition, comm, model=Stack(GCN(6, 5, act="relu"), GCN(5, 3)))
+    assert [record["loss"] for record in history.records] == [record["loss"] for record in expected.records]
 
 
 class Normed(torch.nn.Module):
@@ -317,6 +337,34 @@ def test_an_error_in_a_part_ends_all_ranks_and_names_rank_part_and_epoch(comm):
         assert f"rank {rank}, part {part}, epoch {epoch}: ValueError: a layer of a user" in str(raised.value)
         assert isinstance(raised.value, RankError) == (comm.rank != rank)
         comm.barrier()
+
+
+class Large(GCN):
+    """A GCN for which rank 0 has no memory, but where it is run without data or on one node."""
+
+    hops = 1
+
+    def forward(self, A, H):
+        if self.rank == 0 and H.device.type != "meta" and len(H) > 1:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+        return super().forward(A, H)
+
+
+@parallel([1, 2], mpi=[])
+@pytest.mark.parametrize("evaluation", ["together", "layerwise"])
+def test_too_little_memory_for_a_part_is_exit_code_4_on_all_ranks(comm, evaluation):
+    graph, partition = cut(3)
+    first = Large(6, 5)
+    first.rank = comm.rank
+    with pytest.raises((ResourceError, RankError), match="rank 0, part 0, epoch 1: out of memory; give more") as raised:
+        trained(graph, partition, comm, model=Stack(first, GCN(5, 3)), hops=1, evaluation=evaluation)
+    assert raised.value.exit_code == 4
+    parts = Parts.of_graph(graph, partition, comm, dtype="float64", threads=1)
+    with pytest.raises(
+        (ResourceError, RankError), match="rank 0, part 0: out of memory; partition the graph"
+    ) as raised:
+        LayerwiseScorer(Stack(first, GCN(5, 3)).double(), parts).counts()
+    assert raised.value.exit_code == 4
 
 
 @parallel([1, 2], mpi=[])

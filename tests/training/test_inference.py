@@ -140,6 +140,18 @@ def test_any_ranks_and_parts_give_the_same_outputs_and_read_the_predicted_bytes(
     assert os.listdir(tmp_path) == []
 
 
+@parallel([3], mpi=[2])
+def test_counts_of_given_logits_raise_on_all_ranks_where_a_part_cannot_be_read(comm):
+    graph, owner_N = small(k=4)
+    scorer = LayerwiseScorer(drawn(MODELS["gcn"]), of_graph(graph, owner_N, comm))
+    Z_nC = torch.zeros(int((owner_N % comm.size == comm.rank).sum()), 3, dtype=torch.float64)
+    if comm.rank == 1:
+        scorer.layerwise.reader.open = lambda p: 1 / 0
+    with pytest.raises((ZeroDivisionError, RankError), match="rank 1 failed: division by zero|^division by zero"):
+        scorer.counts(Z_nC)
+    comm.barrier()  # no rank is left behind
+
+
 @parallel([1, 3, 4], mpi=[])
 def test_parts_without_nodes_are_passed_over(comm, tmp_path):
     graph = random_graph(n=5, edges=9, seed=1)
@@ -357,7 +369,7 @@ def test_layers_of_two_passes_are_on_disk_at_a_time(tmp_path, monkeypatch):
 
     def look(scratch, name, p, rows):
         write(scratch, name, p, rows)
-        seen.append(sorted(os.listdir(scratch.folder)))
+        seen.append(sorted(path.name for path in scratch.folder.glob("pass-*")))
 
     monkeypatch.setattr(Scratch, "write", look)
     Layerwise(model, of_graph(graph, owner_N, SelfCommunicator(), "float32"), tmp_path).run(lambda *_: None)

@@ -184,7 +184,7 @@ def _verdict(error: BaseException) -> tuple[int, str]:
         return BROKEN_PIPE, ""
     if isinstance(error, SpgnnError):
         return exit_code_of(error), str(error)
-    return 1, f"{type(error).__name__}: {error}"
+    return exit_code_of(error), f"{type(error).__name__}: {error}"
 
 
 def _shows_traceback(error: BaseException) -> bool:

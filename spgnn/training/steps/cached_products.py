@@ -27,6 +27,6 @@ def make_cached_products(dgraph: DistGraph, model: torch.nn.Module) -> None:
     try:
         found: list = [list(product) for product in dry_run(model, setting, shared=(dgraph,)).cached]
     except SpgnnError:  # training raises it too, unless the model cannot run without data
-        found = [[A.with_norm(norms_of(model)[0]).name, 1]]
+        found = [[norms_of(model)[0], 1]]  # its operator is made below, by all ranks
     for name, power in dgraph.comm.all_gather_json(found)[0]:  # the same on all ranks
         A.fixed_input.make(A.with_norm(name), power)

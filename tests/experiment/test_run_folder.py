@@ -1,6 +1,7 @@
 """The folder of a run after kills, copies and failures: nothing of a user is lost, and the next training can take it."""
 
 import json
+import os
 import shutil
 import signal
 import sys
@@ -202,6 +203,20 @@ def test_outputs_overwrite_no_files_of_the_graph(tmp_path):
         with pytest.raises(UsageError, match=f"--{option} .*labels.npy: is in .*g, which is an input"):
             predict(str(tmp_path / "run"), own, **given | {option: str(labels)})
     assert labels.read_bytes() == before and not (tmp_path / "p.npy").exists()
+
+
+def test_a_warning_that_comes_after_the_results_ends_nothing():
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        with StopSignals() as stop:
+            stop.begin()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        with pytest.raises(ValueError), StopSignals():
+            raise ValueError
+        assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 75), (signal.SIGUSR1, 75)])

@@ -4,9 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
+from worlds import is_wanted
 
 # Small products on thread ranks: more OpenMP threads than cores only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if is_wanted(item)]
 
 
 @pytest.fixture(scope="session")

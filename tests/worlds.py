@@ -49,8 +49,16 @@ class World:
     size: int
 
 
-def parallel(sizes: Sequence[int], mpi: Sequence[int] | None = None, timeout: float = THREAD_LIMIT_S) -> Callable:
-    """Return the decorator that runs body(comm, ...) on thread ranks of each size, and on MPI ranks."""
+def parallel(
+    sizes: Sequence[int],
+    mpi: Sequence[int] | None = None,
+    timeout: float = THREAD_LIMIT_S,
+    only: Callable = lambda arguments: True,
+) -> Callable:
+    """Return the decorator that runs body(comm, ...) on thread ranks of each size, and on MPI ranks.
+
+    Args: only  of the items on MPI ranks, those whose arguments, a dict, it returns True for: threads run them all.
+    """
     worlds = [pytest.param(World("thread", n), id=f"thread-{n}") for n in sizes]
     worlds += [
         pytest.param(World("mpi", n), id=f"mpi-{n}", marks=pytest.mark.mpi) for n in (sizes if mpi is None else mpi)
@@ -69,11 +77,18 @@ def parallel(sizes: Sequence[int], mpi: Sequence[int] | None = None, timeout: fl
 
         test.__name__, test.__qualname__, test.__doc__ = body.__name__, body.__qualname__, body.__doc__
         test.__module__, test.body, test.pytestmark = body.__module__, body, list(getattr(body, "pytestmark", []))
+        test.only = only
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         test.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in ("request", "world", *names)])
         return pytest.mark.parametrize("world", worlds)(test)
 
     return decorate
+
+
+def is_wanted(item) -> bool:
+    """Return whether an item is to be run; see `only` of parallel."""
+    world = _world_of(item)
+    return not isinstance(world, World) or world.kind != "mpi" or item.obj.only(item.callspec.params)
 
 
 def some(comm, cases: Sequence) -> Sequence:

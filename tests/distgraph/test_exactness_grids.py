@@ -6,7 +6,7 @@ from graphs import random_graph
 from worlds import parallel, some
 
 
-@parallel([4, 8, 16], mpi=[4, 8])
+@parallel([4, 8, 16], mpi=[8], only=lambda given: given["method"] == "random")
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("method", ["random", "metis"])
 @pytest.mark.parametrize("use", ["directed", "undirected"])
@@ -21,7 +21,7 @@ def test_on_a_grid_too_and_replicated_rows_count_once(comm, scheme, method, use)
             )
 
 
-@parallel([1, 2, 3, 8], mpi=[3, 8])
+@parallel([1, 2, 3, 8], mpi=[3])
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("use", ["directed", "undirected"])

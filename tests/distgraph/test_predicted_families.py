@@ -123,7 +123,10 @@ def count_and_compare(comm, graph, model, scheme, c, prune="never", dtype=torch.
     return report
 
 
-@parallel([3, 4], mpi=[3])
+ON_MPI = ("sage", "gat", "maximum", "attention of its own", "mixhop", "gcnii")
+
+
+@parallel([3, 4], mpi=[3], only=lambda given: given["scheme"] == "cover" and given["name"] in ON_MPI)
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("name", [*PRUNED, *WHOLE])
 def test_bytes_of_every_pair_layer_and_direction(comm, name, scheme):

@@ -65,7 +65,7 @@ def check_gradients(comm, graph, make, how="gcn", prune="never", **options):
     return dgraph
 
 
-@parallel([1, 2, 3, 4], mpi=[2, 4])
+@parallel([1, 2, 3, 4], mpi=[4])
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("name", MODELS)
 def test_layers_with_their_own_normalisation_equal_the_dense_model(comm, scheme, name):

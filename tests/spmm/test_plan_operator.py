@@ -34,7 +34,7 @@ def dist(graph, comm, kind="random", **options):
     return distribute(graph, comm, part, dtype=torch.float64, **options)
 
 
-@parallel(THREADS, mpi=[2, 7])
+@parallel(THREADS, mpi=[7])
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("kind", ["block", "random", "lopsided"])
 @pytest.mark.parametrize("how", ["gcn", "row", "none"])
@@ -56,7 +56,7 @@ def test_the_product_and_its_adjoint_equal_the_dense_ones(comm, scheme, kind, ho
         np.testing.assert_allclose(U, A_NN.T @ H, rtol=1e-12, atol=1e-12)
 
 
-@parallel(GRIDS, mpi=[4, 16])
+@parallel(GRIDS, mpi=[4])
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("how", ["gcn", "row"])
 def test_the_product_on_a_grid_equals_the_dense_one_on_every_copy(comm, scheme, how):
@@ -74,7 +74,7 @@ def test_the_product_on_a_grid_equals_the_dense_one_on_every_copy(comm, scheme, 
             assert len(dgraph.collect(Z_nF)) == graph.n_nodes
 
 
-@parallel(THREADS, mpi=[2, 7])
+@parallel(THREADS, mpi=[7])
 @pytest.mark.parametrize("scheme", ["columns", "broadcast"])
 def test_pull_fetches_the_ghosts_and_push_add_is_its_adjoint(comm, scheme):
     graph = random_graph(use="directed")
@@ -106,7 +106,7 @@ def test_pull_refuses_a_matrix_of_another_height(comm):
     comm.barrier()
 
 
-@parallel([1, 2, 5, 7], mpi=[7, 16])
+@parallel([1, 2, 5, 7], mpi=[7])
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_graphs_smaller_than_the_ranks(comm, n):
     graph = random_graph(n=n, edges=n)

@@ -150,7 +150,7 @@ OPTIONS = [
 ]
 
 
-@parallel([1, 3], mpi=[2])
+@parallel([1, 3], mpi=[2], only=lambda given: given["number"] == 0)
 @pytest.mark.parametrize("number", range(len(OPTIONS)))
 def test_a_training_depends_on_the_parts_alone_and_goes_on_bitwise(comm, number):
     graph, partition = cut(4)

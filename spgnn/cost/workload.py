@@ -41,7 +41,7 @@ class Workload:
     def __str__(self) -> str:
         part = f"{_mb(self.part_bytes)}, the largest" if self.part_bytes else f"{_mb(self.predicted_part_bytes)} each"
         return (
-            f"{self.k} parts on {self.q} rank(s): graph S = {_mb(self.S)}, memory of a rank M = {_mb(self.M)}, "
+            f"{self.k} part(s) on {self.q} rank(s): graph S = {_mb(self.S)}, memory of a rank M = {_mb(self.M)}, "
             f"training T = {_mb(self.T)} ({self.how}), parts of {part}"
         )
 

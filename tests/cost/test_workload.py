@@ -85,7 +85,7 @@ def test_a_cut_whose_largest_part_is_too_large_grows_by_the_ratio_to_a_multiple_
 def test_the_line_has_the_numbers_that_were_put_in():
     workload = given_workload(2 * 10**9, 4, 9 * 10**8, "paper")
     line = str(workload)
-    for text in ("7 parts on 4 rank(s)", "S = 2,000.0 MB", "M = 900.0 MB", "T = 600.0 MB (given)"):
+    for text in ("7 part(s) on 4 rank(s)", "S = 2,000.0 MB", "M = 900.0 MB", "T = 600.0 MB (given)"):
         assert text in line
     assert workload.cut(3 * 10**8).to_dict() == {
         "S": 2 * 10**9, "q": 4, "M": 9 * 10**8, "T": 6 * 10**8, "k": 7, "how": "given", "part_mb": 300.0,

@@ -49,7 +49,7 @@ def test_parts_are_made_in_the_folder_of_the_run_and_train_as_given_ones(comm, t
     assert {name: summary[name] for name in expected} == expected
     assert summary["workload"]["k"] == 3 and summary["workload"]["q"] == comm.size
     if comm.rank == 0:
-        assert len(said) == 2 and all(line.startswith("spgnn: 3 parts on") for line in said)
+        assert len(said) == 2 and all(line.startswith("spgnn: 3 part(s) on") for line in said)
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         assert [line["epoch"] for line in lines] == [2, 4]
         assert all({"sync_bytes", "load_s", "local_s", "sync_s"} <= set(line) for line in lines)

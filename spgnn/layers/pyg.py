@@ -37,7 +37,7 @@ def from_pyg(
         net = torch.nn.ModuleList([GCNConv(1433, 16), torch.nn.ReLU(), GCNConv(16, 7)])
         model = spgnn.layers.from_pyg(net)
         model = spgnn.layers.from_pyg([net.conv1, "relu", net.conv2])
-        model = spgnn.layers.from_pyg(torch.load("net.pt"), family="gcn", act="relu")
+        model = spgnn.layers.from_pyg(torch.load("net.pt", weights_only=True), family="gcn", act="relu")
 
     Args:   source  convolutions in their order, with activations (modules or names), LayerNorm and Linear between them:
                     a list, nn.Sequential, PyG's Sequential, one of PyG's models (GCN, GraphSAGE, GAT, GIN), or one

@@ -15,6 +15,7 @@ from spgnn.distgraph import distribute
 from spgnn.errors import RankError, SamplerError, UsageError
 from spgnn.graph import Graph
 from spgnn.layers import GAT, GCN, MLP, SAGE, MixHop, Stack
+from spgnn.spmm.kernels import slices
 from spgnn.training import Trainer
 from spgnn.training.trainer import step_maker
 
@@ -63,6 +64,18 @@ def test_four_subgraphs_a_step_train_alike_on_any_ranks(comm, sampler):
     np.testing.assert_allclose(losses(ranks), losses(alone), rtol=1e-10)
     torch.testing.assert_close(weights(ranks), weights(alone), rtol=1e-10, atol=1e-12)
     assert ranks.history.bytes_sent == ranks.history.bytes_predicted == 0
+
+
+@pytest.mark.parametrize("sampler", ["walk", "neighbour"])
+def test_subgraphs_go_on_with_the_trials_of_the_ways_of_a_product_and_no_bit_depends_on_them(sampler, monkeypatch):
+    model = lambda: Stack(SAGE(6, 64, act="relu"), SAGE(64, 64, act="relu"), GCN(64, 3))
+    options = {"sampler": sampler} | ({"fanout": "4,3,3"} if sampler == "neighbour" else {})
+    expected = losses(made(SelfCommunicator(), graph_of(), model=model(), **options))
+    monkeypatch.setattr(slices, "SMALLEST_X", 1)
+    monkeypatch.setattr(slices, "LEAST_LENGTH", 0)
+    trainer = made(SelfCommunicator(), graph_of(), model=model(), **options)
+    assert losses(trainer) == expected
+    assert trainer.steps.trials.chosen  # no subgraph has products enough to choose
 
 
 @pytest.mark.parametrize("sampler", ["walk", "neighbour"])

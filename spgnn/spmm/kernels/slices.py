@@ -16,7 +16,7 @@ from . import _kernels
 
 SMALLEST_X = 1 << 22  # bytes: less is found in a cache as it is
 LARGEST_SLICE = 1 << 23  # bytes: more is not
-ROW_BYTES = (128, 512)  # of a slice, least and most
+ROW_BYTES = (128, 512)  # of a slice, least and most: rows of one vector are summed otherwise, see plus in lanes.h
 LEAST_LENGTH = 8  # nonzeros per row on average: with fewer, the copy costs what is saved
 
 

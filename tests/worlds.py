@@ -29,6 +29,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = ("tmp_path", "data_dir")
 BATCHES = pytest.StashKey[dict]()
-MANY = 8  # MPI ranks
+MANY = 8  # ranks
 THREAD_LIMIT_S, BATCH_LIMIT_S, GRACE_S = 120, 240, 2
 
 
@@ -53,11 +54,12 @@ def parallel(
     sizes: Sequence[int],
     mpi: Sequence[int] | None = None,
     timeout: float = THREAD_LIMIT_S,
-    only: Callable = lambda arguments: True,
+    only: Callable = lambda given: True,
 ) -> Callable:
     """Return the decorator that runs body(comm, ...) on thread ranks of each size, and on MPI ranks.
 
-    Args: only  of the items on MPI ranks, those whose arguments, a dict, it returns True for: threads run them all.
+    Args: only  of the items on MPI ranks, those whose arguments and `ranks`, a dict, it returns True for:
+                threads run them all.
     """
     worlds = [pytest.param(World("thread", n), id=f"thread-{n}") for n in sizes]
     worlds += [
@@ -73,7 +75,8 @@ def parallel(
             else:
                 from spgnn.dist import run_threads
 
-                run_threads(world.size, lambda comm: body(comm, **arguments), timeout=timeout)
+                with _on_one_core():
+                    run_threads(world.size, lambda comm: body(comm, **arguments), timeout=timeout)
 
         test.__name__, test.__qualname__, test.__doc__ = body.__name__, body.__qualname__, body.__doc__
         test.__module__, test.body, test.pytestmark = body.__module__, body, list(getattr(body, "pytestmark", []))
@@ -85,16 +88,35 @@ def parallel(
     return decorate
 
 
+@contextmanager
+def _on_one_core():
+    """Keep this thread, and those that it starts, on one core, another one for each worker of pytest-xdist.
+
+    Thread ranks hold Python's lock in turn: on two cores they take twice the time, and the other worker's too.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    os.sched_setaffinity(0, {sorted(cores)[worker % len(cores)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 def is_wanted(item) -> bool:
     """Return whether an item is to be run; see `only` of parallel."""
     world = _world_of(item)
-    return not isinstance(world, World) or world.kind != "mpi" or item.obj.only(item.callspec.params)
+    if not isinstance(world, World) or world.kind != "mpi":
+        return True
+    return item.obj.only(item.callspec.params | {"ranks": world.size})
 
 
 def some(comm, cases: Sequence) -> Sequence:
-    """Return the cases; the first alone on many MPI ranks, which wait for each other's cores. Threads run them all."""
-    mpi = sys.modules.get("spgnn.dist.mpi.mpi_communicator")  # which needs mpi4py; threads do not
-    return cases[:1] if comm.size >= MANY and mpi and isinstance(comm, mpi.MpiCommunicator) else cases
+    """Return the cases; the first alone on many ranks, which wait for each other's cores."""
+    return cases[:1] if comm.size >= MANY else cases
 
 
 def mpirun() -> Path:

@@ -176,7 +176,7 @@ def by_address(comm, settled=None):
     return DeviceCommunicator(comm, AddressTransport(comm, settle), is_tensor)
 
 
-@parallel([], mpi=[1, 3])
+@parallel([], mpi=[1, 4])
 @pytest.mark.parametrize("width", [0, 3])
 def test_rows_arrive_from_addresses_by_mpi(comm, width):
     size, settled = comm.size, []

@@ -56,7 +56,7 @@ def dense(graph, model):
     return float(loss.detach()), Z.detach().numpy(), [p.grad.numpy() for p in model.parameters()]
 
 
-@parallel(RANKS, mpi=[2])
+@parallel(RANKS, mpi=[4])
 @pytest.mark.parametrize(
     "name, sparse", [("wide", False), ("residual", True), ("narrow", False), ("own", False), ("own", True)]
 )
@@ -112,7 +112,7 @@ def test_two_bfloat16_runs_with_one_seed_are_equal_bit_by_bit(comm):
     assert losses() == losses()
 
 
-@parallel([2, 3], mpi=[2])
+@parallel([2, 3], mpi=[4])
 def test_bfloat16_rows_send_half_the_bytes_of_float32_and_as_many_as_predicted(comm):
     graph, sent = graph_of(use="undirected"), {}
     for dtype in (torch.float32, torch.bfloat16):

@@ -63,7 +63,7 @@ def test_what_is_no_graph_or_communicator_is_refused_with_what_makes_one(call, s
         call(random_graph())
 
 
-@parallel([1, 3])
+@parallel([1, 3], mpi=[3])
 @pytest.mark.parametrize("kind", ["matrix", "function of a path", "function of a matrix"])
 def test_distribute_names_a_source_that_is_no_graph(comm, kind):
     matrix = sp.csr_array(np.eye(4))

@@ -124,7 +124,7 @@ def test_a_partition_of_fewer_parts_than_ranks_is_refused_on_all_ranks(comm):
         distribute(random_graph(), comm, Partition(owners(random_graph(), 1, "random"), 1))
 
 
-@parallel([1, 2, 3], mpi=[3])
+@parallel([1, 2, 3], mpi=[4])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("round_bytes", [1 << 26, 0])  # one round; a round a rank
 def test_rows_sent_by_rank_0_equal_rows_that_each_rank_cuts(comm, sparse, round_bytes):

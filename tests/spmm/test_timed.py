@@ -30,7 +30,7 @@ def test_every_operation_is_timed():
     assert all(getattr(TimedOperations, name) is not getattr(Operations, name) for name in public(Operations))
 
 
-@parallel([2, 3], mpi=[2])
+@parallel([2, 3], mpi=[4])
 @pytest.mark.parametrize("scheme", ["columns", "broadcast", "cover"])
 def test_products_are_the_same_and_counts_are_exact(comm, scheme):
     A = distribute(

@@ -114,7 +114,7 @@ def test_custom_layers_are_explained_by_the_products_that_they_make_and_not_prun
         train(model(), distribute(graph, SelfCommunicator()), prune="always")
 
 
-@parallel([1, 3], mpi=[3])
+@parallel([1, 3], mpi=[])
 def test_a_model_that_looks_at_values_is_trained_and_explain_says_why_its_bytes_are_not_predicted(comm):
     dgraph = distribute(random_graph(use="undirected"), comm, method="random")
     model = lambda: Stack(LooksAtValues(6, 6), GCN(6, 3))
@@ -142,7 +142,7 @@ def test_what_a_hook_makes_of_x_is_multiplied_in_every_step_and_its_bytes_are_pr
     assert losses[0] == losses[1]
 
 
-@parallel([1, 3], mpi=[3])
+@parallel([1, 3], mpi=[4])
 def test_steps_with_the_gradient_of_x_take_all_rows_and_its_exchange_is_predicted(comm):
     dgraph = distribute(graph_with_few_labels(), comm, method="random", dtype=torch.float64, keep=False)
     dgraph.X.requires_grad_()

@@ -122,10 +122,11 @@ class GCNII(Layer):
         """Return the rows of own nodes, (n, f). Collective."""
         check_dense(self, H_nF)
         start_nF = self.alpha * A.select(H_nF)
+        I_FF = torch.eye(self.f_in, dtype=self.W[0].dtype, device=self.W[0].device)
         for l, W_FF in enumerate(self.W, start=1):
             S_nF = torch.add(start_nF, A @ A.drop(H_nF, self.dropout, draw=l), alpha=1 - self.alpha)
             b_l = math.log(self.theta / l + 1)
-            H_nF = self.act(torch.addmm(S_nF, S_nF, W_FF, beta=1 - b_l, alpha=b_l))  # eq. (5)
+            H_nF = self.act(S_nF @ ((1 - b_l) * I_FF + b_l * W_FF))  # eq. (5)
         return H_nF
 
     def extra_repr(self) -> str:

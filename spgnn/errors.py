@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import numbers
+import re
 from collections.abc import Iterable
 
 NO_MEMORY = ("can't allocate memory", "out of memory", "can't start new thread")
@@ -97,6 +98,11 @@ class RankError(SpgnnError):
 def printable(text: str) -> str:
     """Return text with control characters as \\x1b, so that a name in it sends a terminal no commands; lines stay lines."""
     return text.translate(CONTROL)
+
+
+def message_text(text: str) -> str:
+    """Return a printable message whose words of over 500 characters, but for their ends, are left out: a key of a file, say."""
+    return printable(re.sub(r"\S{501,}", lambda word: f"{word[0][:200]}...{word[0][-100:]}", text))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from ..errors import printable
+from ..errors import message_text, printable
 
 SECONDS_BETWEEN_LINES = 3.0
 BAR_WIDTH = 28
@@ -37,7 +37,7 @@ LABELS = {
 
 def say(message: str) -> None:
     """Write one message line to stderr."""
-    sys.stderr.write(f"spgnn: {printable(message)}\n")
+    sys.stderr.write(f"spgnn: {message_text(message)}\n")
     sys.stderr.flush()
 
 

@@ -161,3 +161,10 @@ def test_control_characters_of_a_name_do_not_reach_the_terminal(capsys):
     assert out == "" and not set("\x1b\x07\r\x9b") & set(err) and r"x\x1b]0;pwn\x07\x1b[2J\x0d\x9b: no such file" in err
     write("graph \x1b[2J\nä")
     assert capsys.readouterr().out == "graph \\x1b[2J\nä\n"
+
+
+def test_a_long_key_is_not_repeated_whole(capsys, tmp_path):
+    (tmp_path / "long.toml").write_text("k" * 5000 + " = 1\n")
+    assert cli.main(["train", "sbm:n=20", "--config", str(tmp_path / "long.toml")]) == 2
+    err = capsys.readouterr().err
+    assert "long.toml: unknown key 'kkk" in err and "kkk...kkk" in err and len(err) < 3000

@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...errors import RankError, SpgnnError, exit_code_of, printable
+from ...errors import RankError, SpgnnError, exit_code_of, message_text
 from . import guard
 from .guard import PATIENCE_S, GuardLine
 
@@ -115,7 +115,7 @@ class Job:
     def _report(self, error: BaseException, message: str) -> None:
         if not self._may_speak(error):
             return
-        message = printable(message)
+        message = message_text(message)
         if _shows_traceback(error):
             traceback.print_exception(error)
         if self.launcher is None:

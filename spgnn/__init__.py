@@ -9,7 +9,11 @@
 Names are imported when first used, so that `import spgnn` starts neither torch nor MPI.
 """
 
+import os
 from importlib import import_module
+
+# torch asks Linux for huge pages for large tensors: epochs fault in fewer pages. Read at torch's first allocation.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 __version__ = "0.2.0"
 

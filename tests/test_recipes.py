@@ -165,6 +165,17 @@ def test_the_entropy_aware_ablation_has_a_record_for_each_method_and_seed(data_d
     assert all(len(record["entropy_of_parts"]) == 4 for record in records)
 
 
+@pytest.mark.data
+@pytest.mark.slow
+def test_averaged_gradients_of_parts_that_are_exact_have_the_scores_of_the_whole_graph(data_dir, tmp_path):
+    words = "--graphs cora --methods random --parts 3 --hops 2 --seeds 1 --epochs 15 --sync weights,gradients --json".split()
+    done = script("sdt_gnn/averaging", "--data", data_dir, "--out", tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    whole, weights, gradients = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [record["sync"] for record in (weights, gradients)] == ["weights", "gradients"]
+    assert gradients["scores"] == whole["scores"] != weights["scores"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name, words", [
     ("planetoid", ("--ranks", "0")), ("planetoid", ("--seeds", "-1")), ("all_graphs", ("--ranks", "1,x")), ("all_graphs", ("--seeds", "0")),

@@ -22,6 +22,7 @@ import scipy.sparse as sp
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"arxiv": "arxiv_graphsaint", "flickr": "flickr_graphsaint"}  # in SPGNN_DATA
+OURS = ("PYTHONPATH", "THP_MEM_ALLOC_ENABLE")
 TUNED = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
 
 
@@ -204,9 +205,9 @@ def read_peers(path: str | None) -> list[dict]:
 
 
 def run_peer(argv: list[str], tuned: bool = False) -> list[dict]:
-    """Run a script in its own interpreter and return the JSON lines that it prints."""
+    """Run a script in its own interpreter, without what spgnn sets, and return the JSON lines that it prints."""
     is_ours = argv[0] == sys.executable
-    env = {k: v for k, v in os.environ.items() if is_ours or k != "PYTHONPATH"} | (TUNED if tuned else {})
+    env = {k: v for k, v in os.environ.items() if is_ours or k not in OURS} | (TUNED if tuned else {})
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=1800)
     if done.returncode:
         print(f"{' '.join(argv)}\n{done.stderr.strip()[-2000:]}", file=sys.stderr)

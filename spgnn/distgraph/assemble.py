@@ -46,11 +46,9 @@ def assemble(
     if order_n is not None:
         A_oo, A_og = in_order(A_oo, order_n), sp.csr_array(A_og[order_n])
         index = replace(index, own_n=index.own_n[order_n])
-    has_loops, holds_own, loopless = operator in WITH_LOOPS, True, A_oo
+    has_loops, holds_own, loopless_n, sums_n = operator in WITH_LOOPS, True, lacks_loop(A_oo), row_sums(A_oo, A_og)
     A_oo = with_self_loops(A_oo) if has_loops else A_oo
-    loopless_n = np.diff(A_oo.indptr) > np.diff(loopless.indptr) if has_loops else lacks_loop(A_oo)
-    del loopless
-    sums_n = row_sums(A_oo, A_og)
+    looped_n = row_sums(A_oo, A_og) if has_loops else sums_n + loopless_n
     if layout.row_sum is not None:  # 1.5D: this process column multiplies some blocks of the row
         holds_own = layout.block in layout.owners
         A_oo = A_oo if holds_own else sp.csr_array(A_oo.shape, dtype=A_oo.dtype)
@@ -58,7 +56,7 @@ def assemble(
         A_og, index = part.A_og, part.index
     # Degrees and masks travel as they are, whatever the wire.
     base = None if layout.comm.size == 1 else ExchangePlan(layout.column, index, layout.pool, layout.threads)
-    raw, covers = RawBlocks(Blocks(A_oo, A_og, index), sums_n, loopless_n, has_loops, holds_own), None
+    raw, covers = RawBlocks(Blocks(A_oo, A_og, index), sums_n, looped_n, loopless_n, has_loops, holds_own), None
     del A_oo, A_og
     if layout.scheme == "auto":
         layout.scheme, layout.why, covers = choose_scheme(raw.blocks, layout, machine)

@@ -86,10 +86,10 @@ def part_operator(part: PartRows, layout: Layout, operator: Norm) -> DistSpMM:
     loopless_m = lacks_loop(part.A_mm)
     A_oo = with_self_loops(part.A_mm) if has_loops else part.A_mm
     A_og = sp.csr_array((len(part.node_m), 0), dtype=A_oo.dtype)
-    rows_m, columns_m = (part.sums_m3[:, axis] + (loopless_m if has_loops else 0.0) for axis in (0, 1))
+    sums_m, (looped_m, columns_m) = part.sums_m3[:, 0], (part.sums_m3[:, axis] + loopless_m for axis in (0, 1))
     is_whole_m = None if part.is_whole_m.all() else part.is_whole_m
     blocks = Blocks(A_oo, A_og, index)
-    raw = RawBlocks(blocks, rows_m, loopless_m, has_loops, columns_n=columns_m, is_whole_n=is_whole_m)
+    raw = RawBlocks(blocks, sums_m, looped_m, loopless_m, has_loops, columns_n=columns_m, is_whole_n=is_whole_m)
     return Norms(raw, None, layout).first(operator)
 
 

@@ -27,16 +27,17 @@ class RawBlocks:
     """A, or A + I, before it is normalised.
 
     blocks      the rows of this rank; in 1.5D without the columns that another process column multiplies with.
-    sums_n      (n,) float64, the sums of whole rows.
+    sums_n      (n,) float64, the sums of whole rows of A; looped_n: of A + I. A difference of the two loses digits.
     loopless_n  (n,) bool: A has no self-loop there, and A + I has one of weight 1.
-    has_loops   these are in all of blocks and sums.
+    has_loops   these are in blocks.
     holds_own   the own columns are in blocks.
-    columns_n   (n,) float64, the sums of whole columns where they are known; None: they are added up when needed.
+    columns_n   (n,) float64, the sums of whole columns of A + I where they are known; None: they are added up when needed.
     is_whole_n  (n,) bool, blocks have all entries of the row; None: of all rows. See scaled_blocks.
     """
 
     blocks: Blocks
     sums_n: np.ndarray
+    looped_n: np.ndarray
     loopless_n: np.ndarray
     has_loops: bool
     holds_own: bool = True
@@ -47,14 +48,15 @@ class RawBlocks:
         """Return A + I or A."""
         if has_loops == self.has_loops:
             return self
-        change_n = self.loopless_n if has_loops else -1.0 * self.loopless_n
-        sums_n = self.sums_n + change_n
-        columns_n = None if self.columns_n is None else self.columns_n + change_n
         A_oo = self.blocks.A_oo
         if self.holds_own:
             A_oo = with_self_loops(A_oo) if has_loops else _without_diagonal(A_oo, self.loopless_n)
-        blocks = replace(self.blocks, A_oo=A_oo)
-        return replace(self, blocks=blocks, sums_n=sums_n, columns_n=columns_n, has_loops=has_loops)
+        return replace(self, blocks=replace(self.blocks, A_oo=A_oo), has_loops=has_loops)
+
+    @property
+    def rows_n(self) -> np.ndarray:
+        """The sums of whole rows of the matrix in blocks, (n,) float64."""
+        return self.looped_n if self.has_loops else self.sums_n
 
     def over(self, blocks: Blocks) -> RawBlocks:
         """Return the same with the index arrays of other blocks of the same pattern: one copy of them is held."""
@@ -98,7 +100,7 @@ class Norms:
         has_loops = how in WITH_LOOPS
         raw = self.raw.get(has_loops) or self.raw[not has_loops].of(has_loops)
         A_oo, A_og = scaled_blocks(
-            raw.blocks.A_oo, raw.blocks.A_og, raw.sums_n, self.base, how, dtype, raw.columns_n, raw.is_whole_n
+            raw.blocks.A_oo, raw.blocks.A_og, raw.rows_n, self.base, how, dtype, raw.columns_n, raw.is_whole_n
         )
         blocks = replace(raw.blocks, A_oo=A_oo, A_og=A_og)
         stages = make_stages(blocks, self.layout, how, self.base, self.covers, self._stages)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,6 +114,15 @@ def test_every_normalisation_of_a_part_can_be_made_from_any_other(first):
     for how in NORMS:
         expected, _ = local_rows(parts.open(1, operator=how))
         np.testing.assert_allclose(A.with_norm(how).A_oo.to_scipy().toarray(), expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("first", ["gcn", "row", "loops"])
+def test_means_of_a_part_do_not_depend_on_the_scale_of_the_weights(first):
+    graph, partition = cut("weighted")
+    parts = [alone(replace(graph, A=graph.A * scale), partition, 1) for scale in (1, 1e-6, 1e-17)]
+    means = [of.open(1, operator=first).A.with_norm("row").A_oo.to_scipy().toarray() for of in parts]
+    for mean in means[1:]:
+        np.testing.assert_allclose(mean, means[0], rtol=1e-13)
 
 
 @pytest.mark.parametrize("hops", [0, 1, 2])

@@ -1,5 +1,7 @@
 """A layer names the normalisation that it multiplies with: one pattern, index map and exchange plan serve them all."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -101,6 +103,28 @@ def test_every_normalisation_is_the_dense_one_whichever_comes_first(comm, first)
             np.testing.assert_allclose(A_l.adjoint(H_nF).numpy(), (expected.T @ H)[A.node_n], rtol=1e-12, atol=1e-12)
             assert A.with_norm(how) is A.with_norm(how)
             assert A_l.at(2, operator=first).operator is A
+
+
+@parallel([1, 2, 4], mpi=[])
+@pytest.mark.parametrize("first", NORMS)
+def test_means_do_not_depend_on_the_scale_of_the_weights(comm, first):
+    graph, c = random_graph(weighted=True), 2 if comm.size == 4 else 1
+    H = np.random.default_rng(0).standard_normal((graph.n_nodes, 3))
+    means = []
+    for scale in (1, *(10.0**-k for k in (3, 9, 15, 17))):
+        light = replace(graph, A=graph.A * scale)
+        A = distribute(light, comm, operator=first, dtype="float64", method="random", replication=c).A
+        means.append((A.at(1, operator="row") @ torch.from_numpy(H[A.node_n])).numpy())
+    for mean in means[1:]:
+        np.testing.assert_allclose(mean, means[0], rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("how", ["row", "none", "loops"])
+def test_weighted_operators_are_bitwise_the_same_whichever_comes_first(how):
+    graph, comm = random_graph(weighted=True), SelfCommunicator()
+    first = distribute(graph, comm, operator=how, dtype="float64").A.A_oo
+    later = distribute(graph, comm, operator="gcn", dtype="float64").A.with_norm(how).A_oo
+    np.testing.assert_array_equal(later.to_scipy().toarray(), first.to_scipy().toarray())
 
 
 @parallel([1, 2, 4], mpi=[])

@@ -17,7 +17,7 @@ from .run_files import CHECKPOINT
 MAY_CHANGE = frozenset(
     "format features labels epochs patience eval_every threads scheme replication method balance partition machine device "
     "order keep prune locality tf32 cuda_graph wire wire_gradients log_view trace watchdog checkpoint_every "
-    "sampler_threads gradient_check memory working_memory evaluation scratch".split()
+    "sampler_threads gradient_check memory evaluation scratch".split()
 )
 OF_THE_CALL = ("out", "overwrite", "resume")
 

@@ -18,11 +18,9 @@ from .names import (
     Dtype,
     Edges,
     Evaluation,
-    HaloRows,
     Jump,
     LayerNorm,
     Mode,
-    Moments,
     Norm,
     Normalise,
     Order,
@@ -176,10 +174,7 @@ class AverageConfig:
     heading = "With --mode average"
     interval: int = option(1, "epochs from one average to the next", low=1)
     sync: Sync = option("weights", "gradients: averaged before every update")
-    moments: Moments = option("average", "Adam's moments after an average")
-    correct: Correction = option("none", "by whole-graph gradients")
-    correct_lr: float = option(0.0, "learning rate of --correct step; 0: --lr", low=0, high=1e30)
-    halo: HaloRows = option("truncated", "stale: rows of the last average")
+    correct: Correction = option("none", "drift: follow whole-graph gradients")
     evaluation: Evaluation = option("auto", "layerwise: one part in memory at a time")
     memory: str = option("", "memory of a rank, such as 2GB [its share]", metavar="SIZE")
     scratch: str = option("", "folder for layers; all ranks see it [TMPDIR]", metavar="DIR")
@@ -192,7 +187,6 @@ class AveragePartsConfig:
     heading = "With --mode average"
     parts: int = option(0, "number of parts; 0: as many as memory needs", low=0)
     hops: int = option(1, "hops of the halo that a part reads", low=0, high=MOST_HOPS)
-    working_memory: str = option("", "what training takes of it; paper: 2/3", metavar="SIZE|paper")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,9 +22,7 @@ Evaluation = Literal["auto", "together", "layerwise"]  # of parts
 Normalise = Literal["auto", "both", "loss", "aggregator", "none"]  # of subgraphs
 Mode = Literal["full", "average"]
 Sync = Literal["weights", "gradients"]
-Moments = Literal["average", "reset", "local"]
-Correction = Literal["none", "step", "drift"]
-HaloRows = Literal["truncated", "stale"]  # hidden rows of the halo of a part
+Correction = Literal["none", "drift"]
 
 EDGES = get_args(Edges)
 NORMS = get_args(Norm)

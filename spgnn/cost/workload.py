@@ -1,7 +1,8 @@
 """How many parts a graph is cut into, so that each of them can be trained in the memory of a rank.
 
 Source: SDT-GNN, section III-C, whose letters are used: S bytes of the graph, q workers, M bytes of each, of which training
-takes T. Where T is not given, it is predicted for each number of parts.
+takes T. The paper's k is ceil(S / (M - T)) with T = 2/3 M where S > q (M - T); here T is predicted for each number of parts,
+and parts include their halo.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from ..errors import ResourceError, UsageError, check_integer, is_number
 from ..graph import Graph
 from ..partition.checks import MAX_PARTS
 
-PAPER_SHARE = 2 / 3  # of M: the paper's T
 HALO = 1.5  # bytes of a part with its halo over those of a k-th of the graph
+REMEDY = "give ranks more memory with --memory, start fewer of them per host, or choose a narrower model"
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """A number of parts k, and the numbers that it follows from, in bytes.
 
-    how        given: T is one number; predicted: T is that of parts of this size.
-    halo       factor by which a part is larger than S / k; 1 in the paper's arithmetic.
+    T          predicted for parts of this size.
+    halo       factor by which a part is larger than S / k.
     part_bytes of the largest part with its halo, as it was cut; 0: not known yet.
     """
 
@@ -34,7 +35,6 @@ class Workload:
     M: int
     T: int
     k: int
-    how: str = "given"
     halo: float = 1.0
     part_bytes: int = 0
 
@@ -42,7 +42,7 @@ class Workload:
         part = f"{_mb(self.part_bytes)}, the largest" if self.part_bytes else f"{_mb(self.predicted_part_bytes)} each"
         return (
             f"{self.k} part(s) on {self.q} rank(s): graph S = {_mb(self.S)}, memory of a rank M = {_mb(self.M)}, "
-            f"training T = {_mb(self.T)} ({self.how}), parts of {part}"
+            f"training T = {_mb(self.T)}, parts of {part}"
         )
 
     @property
@@ -56,9 +56,9 @@ class Workload:
         return (self.part_bytes or self.predicted_part_bytes) + self.T <= self.M
 
     def to_dict(self) -> dict:
-        """Return the JSON object `workload` of a training: S, q, M, T, k, how, and MB of the largest part."""
+        """Return the JSON object `workload` of a training: S, q, M, T, k, and MB of the largest part."""
         part = (self.part_bytes or self.predicted_part_bytes) / 1e6
-        return {"S": self.S, "q": self.q, "M": self.M, "T": self.T, "k": self.k, "how": self.how, "part_mb": part}
+        return {"S": self.S, "q": self.q, "M": self.M, "T": self.T, "k": self.k, "part_mb": part}
 
     def cut(self, part_bytes: int) -> Workload:
         """Return the same with the bytes of the largest part, with its halo, that was cut."""
@@ -71,17 +71,17 @@ class Workload:
         """
         free = self.M - self.T
         if free <= 0:
-            raise ResourceError(f"{self._sum()}; {_remedy(self.T)}")
+            raise ResourceError(f"{self._sum()}; {REMEDY}")
         ratio = max((self.part_bytes or self.predicted_part_bytes) / free, 1.0)
         k = max(_multiple(math.ceil(self.k * ratio), self.q), self.k + self.q)
         if k > MAX_PARTS:
-            raise ResourceError(f"{self._sum()}; {k} parts would fit, at most {MAX_PARTS} are possible: {_remedy(0)}")
+            raise ResourceError(f"{self._sum()}; {k} parts would fit, at most {MAX_PARTS} are possible; {REMEDY}")
         return replace(self, k=k, part_bytes=0)
 
     def check(self) -> None:
         """Raise ResourceError with the sum unless the largest part and its training fit into the memory of a rank."""
         if not self.fits:
-            raise ResourceError(f"{self._sum()}; {_remedy(self.T)}")
+            raise ResourceError(f"{self._sum()}; {REMEDY}")
 
     def _sum(self) -> str:
         part = self.part_bytes or self.predicted_part_bytes
@@ -91,38 +91,11 @@ class Workload:
         )
 
 
-def given_workload(S: int, q: int, M: int, T: int | float | str = "paper") -> Workload:
-    """Return k = q if S <= q (M - T), else ceil(S / (M - T)).
-
-    Args:   S  bytes of structure, features, labels and split; q ranks; M bytes of memory of a rank.
-            T  bytes that training takes of them, or "paper": 2/3 M.
-    Raises: UsageError for numbers that are none; ResourceError with the sum where T >= M, or k is too large.
-    """
-    _check(S, q, M)
-    if T == "paper":
-        T = PAPER_SHARE * M
-    if not is_number(T) or not T >= 0:
-        raise UsageError(
-            f"working memory T = {T!r}; expected a number of bytes of 0 or more, or 'paper', which is 2/3 M"
-        )
-    S, M, T = int(S), int(M), math.ceil(T)
-    free = M - T
-    if free <= 0:
-        raise ResourceError(
-            f"no parts fit: training takes T = {_mb(T)} of the {_mb(M)} of a rank and leaves nothing for a part; {_remedy(T)}"
-        )
-    k = q if S <= q * free else -(-S // free)
-    if k > MAX_PARTS:
-        raise ResourceError(
-            f"no parts fit: S / (M - T) = {_mb(S)} / ({_mb(M)} - {_mb(T)}) is {k} parts; at most {MAX_PARTS} are possible; {_remedy(T)}"
-        )
-    return Workload(S, q, M, T, k)
-
-
 def predicted_workload(S: int, q: int, M: int, training_bytes: Callable[[int], float], halo: float = HALO) -> Workload:
     """Return the smallest k = q, 2 q, 3 q ... with halo S / k + T(k) <= M.
 
-    Args:   S, q, M         as in given_workload.
+    Args:   S               bytes of structure, features, labels and split.
+            q, M            ranks, and bytes of memory of each.
             training_bytes  T: the bytes that training one of k parts takes, which falls with k.
             halo            bytes of a part with its halo over S / k.
     Raises: UsageError for numbers that are none; ResourceError with the sum of the smallest parts if none fit.
@@ -131,13 +104,11 @@ def predicted_workload(S: int, q: int, M: int, training_bytes: Callable[[int], f
     if not is_number(halo) or not halo >= 1:
         raise UsageError(f"halo = {halo!r}; expected a factor of 1 or more")
     most = max(MAX_PARTS // q, 1)
-    at = lambda steps: Workload(
-        int(S), q, int(M), math.ceil(training_bytes(steps * q)), steps * q, "predicted", float(halo)
-    )
+    at = lambda steps: Workload(int(S), q, int(M), math.ceil(training_bytes(steps * q)), steps * q, float(halo))
     low, high = 0, 1  # low does not fit
     while not at(high).fits:
         if high == most:
-            raise ResourceError(f"no parts fit: {at(high)._sum()}; {_remedy(at(high).T)}")
+            raise ResourceError(f"no parts fit: {at(high)._sum()}; {REMEDY}")
         low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
@@ -162,11 +133,6 @@ def _check(S, q, M) -> None:
 
 def _multiple(k: int, q: int) -> int:
     return -(-k // q) * q
-
-
-def _remedy(T: int) -> str:
-    training = ", or a narrower model" if T else ""
-    return f"give ranks more memory with --memory, fewer of them per host{training}"
 
 
 def _mb(size: float) -> str:

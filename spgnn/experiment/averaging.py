@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from ..atomic import TemporaryFolder
 from ..config import Distribution, TrainConfig, select
 from ..config.names import ITEMSIZE
 from ..cost.machines import load_machine
-from ..cost.workload import HALO, PAPER_SHARE, Workload, given_workload, graph_bytes, predicted_workload
+from ..cost.workload import HALO, Workload, graph_bytes, predicted_workload
 from ..distgraph import Parts
 from ..distgraph.part_sources import FolderSource
 from ..errors import ResourceError, UsageError, together
@@ -25,7 +24,6 @@ from ..graph import Graph
 from ..layers.registry import ModelSpec
 from ..machine import give_back_memory
 from ..partition import PartitionFolder, part_graph, save_partition
-from ..partition.folder.pipeline.memory_budget import memory_bytes_of
 from ..training.part_steps import memory_of_rank
 from ..training.trainer import Trainer
 from .folder import RunFolder
@@ -79,7 +77,7 @@ def average_facts(config: TrainConfig, trainer: Trainer, workload: dict | None) 
     records, steps = trainer.history.records, trainer.steps
     ends = [0, *(record["epoch"] for record in records)]
     predicted = [steps.sync_bytes_predicted(end - start) for start, end in zip(ends, ends[1:])]
-    names = ("interval", "sync", "moments", "hops", "halo", "correct", "evaluation")
+    names = ("interval", "sync", "hops", "correct", "evaluation")
     return {"parts": steps.parts.k} | {name: getattr(config, name) for name in names} | {
         "sync_bytes": sum(record["sync_bytes"] for record in records),
         "sync_bytes_predicted": sum(predicted),
@@ -150,33 +148,13 @@ def _workload(graph: Graph, config: TrainConfig, q: int, M: int) -> Workload:
     x_nnz = X.nnz if sp.issparse(X) else None
     sizes = TrainedGraph(graph.n_nodes, graph.nnz, n_features, x_nnz, graph.edges == "undirected")
     spec = ModelSpec.of(config, n_features, graph.n_classes)
-    model, process = without_values(spec.build), load_machine(config.machine).process_bytes
-
-    def training(k: int) -> float:
-        itemsize, halo = ITEMSIZE[config.dtype], HALO if config.hops else 1.0
-        return part_memory(
-            model,
-            sizes,
-            k,
-            halo=halo,
-            process_bytes=process,
-            itemsize=itemsize,
-            order=config.order,
-            is_cached=config.keep,
-        ).peak
-
-    working = config.working_memory
-    given = working if working in ("", "paper") else memory_bytes_of(working)
-    if not config.parts:
-        return (
-            predicted_workload(S, q, M, training, HALO if config.hops else 1.0)
-            if given == ""
-            else given_workload(S, q, M, given)
-        )
-    if given == "":
-        return Workload(S, q, M, int(training(config.parts)), config.parts, "predicted", HALO if config.hops else 1.0)
-    T = math.ceil(PAPER_SHARE * M) if given == "paper" else int(given)
-    return Workload(S, q, M, T, config.parts)
+    model, halo = without_values(spec.build), HALO if config.hops else 1.0
+    how = {"process_bytes": load_machine(config.machine).process_bytes, "itemsize": ITEMSIZE[config.dtype]}
+    how |= {"order": config.order, "is_cached": config.keep}
+    training = lambda k: part_memory(model, sizes, k, halo=halo, **how).peak
+    if config.parts:
+        return Workload(S, q, M, int(training(config.parts)), config.parts, halo)
+    return predicted_workload(S, q, M, training, halo)
 
 
 def _seen(path: str) -> PartitionFolder:

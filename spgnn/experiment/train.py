@@ -183,8 +183,7 @@ def _evaluated(parts: Parts, config: TrainConfig) -> tuple[TrainConfig, DistGrap
     if not n_features or not parts.n_classes:
         return config, merge_parts(parts)  # which is refused as other graphs without them
     model = ModelSpec.of(config, n_features, parts.n_classes).build()
-    memory = "" if config.working_memory else config.memory  # of the paper's sum, without that of a process
-    chosen, dgraph = evaluated(model, parts, config.evaluation, memory, config.correct != "none")
+    chosen, dgraph = evaluated(model, parts, config.evaluation, config.memory, config.correct != "none")
     return replace(config, evaluation=chosen), dgraph
 
 

@@ -156,11 +156,7 @@ class SubgraphSpMM(WholeRows, Operator):
 
     def with_norm(self, how: Norm | None) -> SubgraphSpMM:
         """Return the operator of another normalisation of the same block. Raises: UsageError where there is none."""
-        if how is None or how == self.name:
-            return self
-        A = SubgraphSpMM(self.block, how)
-        A.fixed_input = self.fixed_input
-        return A
+        return self if how is None or how == self.name else SubgraphSpMM(self.block, how)
 
     def prepare_adjoint(self) -> None:
         """Copy all to the device, before buffers fill the memory."""

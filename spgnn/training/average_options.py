@@ -8,14 +8,6 @@ from ..config import TrainConfig
 from ..config.groups import AverageConfig, AveragePartsConfig, PersonalConfig
 from ..errors import UsageError
 
-NEEDED_BY = (  # (option, value, other option, value that it excludes, why)
-    ("sync", "gradients", "moments", "there is one optimizer"),
-    ("sync", "gradients", "correct", "its gradients are those of all parts"),
-    ("sync", "gradients", "interval", "gradients are averaged before every update"),
-    ("optimizer", "sgd", "moments", "SGD has no moments"),
-    ("halo", "stale", "hops", "a layer reads the rows of direct neighbours"),
-)
-
 
 def check_average(config: TrainConfig) -> None:
     """Raise UsageError, naming both options, for options of averaging that do not fit the others."""
@@ -28,36 +20,26 @@ def check_average(config: TrainConfig) -> None:
         raise UsageError(
             f"--mode average trains a part on one rank; omit --replication {config.replication}, which gives rows to several"
         )
-    if config.sampler != "none" and (config.sync == "gradients" or config.correct == "drift"):
-        option = "--sync gradients" if config.sync == "gradients" else "--correct drift"
+    if config.sampler != "none" and (config.sync == "gradients" or config.correct != "none"):
+        option = "--sync gradients" if config.sync == "gradients" else f"--correct {config.correct}"
         raise UsageError(
             f"{option} needs the gradient of whole parts; omit --sampler {config.sampler}, which draws subgraphs of them"
         )
-    if config.halo == "stale" and (excluded := _excluded_by_stale(config)):
-        raise UsageError(f"--halo stale computes all own rows of whole parts; omit {excluded}, or use --halo truncated")
     if config.gradient_check:
         raise UsageError("--gradient-check compares with the gradient of the whole graph; omit it with --mode average")
     check_personal(config)
     if config.cuda_graph:
         raise UsageError("--mode average trains many parts in turn; omit --cuda-graph, which replays one step")
-    for name, value, other, why in NEEDED_BY:
-        if getattr(config, name) == value and getattr(config, other) != TrainConfig.__dataclass_fields__[other].default:
-            raise UsageError(
-                f"{_flag(other)} {getattr(config, other)} has no effect with {_flag(name)} {value}: {why}; omit it"
-            )
+    if config.sync == "gradients" and (config.correct != "none" or config.interval != 1):
+        option = f"--interval {config.interval}" if config.correct == "none" else f"--correct {config.correct}"
+        raise UsageError(
+            f"{option} has no effect with --sync gradients, which sums those of all parts in every epoch; omit it"
+        )
     if config.evaluation == "layerwise" and config.correct != "none":
         raise UsageError(
             f"--correct {config.correct} passes over the whole graph, which --evaluation layerwise does not hold; "
             "omit one of them"
         )
-    if config.correct_lr and config.correct != "step":
-        raise UsageError(f"--correct-lr requires --correct step; got --correct {config.correct}")
-
-
-def _excluded_by_stale(config: TrainConfig) -> str:
-    """Return an option that --halo stale excludes, with its value, "" without any."""
-    excluded = {"sampler": config.sampler != "none", "prune": config.prune == "always"}
-    return next((f"{_flag(name)} {getattr(config, name)}" for name, is_given in excluded.items() if is_given), "")
 
 
 def check_personal(config: TrainConfig) -> None:
@@ -67,8 +49,6 @@ def check_personal(config: TrainConfig) -> None:
             if getattr(config, field.name) != field.default:
                 raise UsageError(f"{_flag(field.name)} requires --personal EPOCHS; omit it without a personal phase")
         return
-    if config.halo == "stale":
-        raise UsageError("--personal trains parts that read no other ones; omit --halo stale")
     if config.optimizer == "sgd" and config.lr * config.proximal >= 1:
         raise UsageError(
             f"--proximal {config.proximal:g} diverges with --optimizer sgd and --lr {config.lr:g}; expected less than "

@@ -40,7 +40,6 @@ class Layerwise:
             parts    with halos: hops = 1 or more.
             scratch  a folder that all ranks see; "": that of temporary files.
     passes      of the model; bytes_read: of rows of hidden layers that the last run has read, on this rank.
-    held        own rows of parts, and X as the first pass reads it, of parts that stay in memory between two runs.
     Raises: UsageError for models that do not fit, GraphError and ShapeError for features that do not. Collective.
     """
 
@@ -53,26 +52,7 @@ class Layerwise:
             raise ShapeError(f"{parts.name} has {self.reader.n_features} features; layer 1 reads {f_in}")
         self.written = self._written()
         self.bytes_read = 0
-        self.held: dict[int, tuple[OwnRows, Any]] = {}
         self._open: OwnRows | None = None
-
-    @torch.no_grad()
-    def hidden(self, scratch: Scratch) -> None:
-        """Compute all passes but the last, and leave what they write in scratch, for read_halo. Collective."""
-        self.model.eval()
-        try:
-            for number, one in enumerate(self.passes[:-1], start=1):
-                together(self.comm, self._pass, number, one, scratch)
-        finally:
-            self._open = None
-            give_back_memory()
-
-    def read_halo(self, number: int, rows: OwnRows, scratch: Scratch) -> torch.Tensor:
-        """Return what a pass, from 1 on, has written for the halo of a part, (g, F), from the files of its owners."""
-        width, dtype = self.written[number - 1]
-        H_gF = self.reader.pool.empty(len(rows.node_m) - rows.n, width, dtype=dtype)
-        self._copy_halo(number, rows, scratch, array_of(H_gF))
-        return H_gF
 
     @torch.no_grad()
     def run(self, consume: Consume, finish: Callable[[Scratch], Any] = lambda _: None) -> Any:
@@ -98,7 +78,7 @@ class Layerwise:
         rows = sum(self.parts.sizes(p)["n"] + self.reader.halo_nodes(p) for p in self.parts.own)
         return rows * sum(width * dtype.itemsize for width, dtype in self.written[:-1])
 
-    def _pass(self, number: int, one: Pass, scratch: Scratch, consume: Consume | None = None) -> None:
+    def _pass(self, number: int, one: Pass, scratch: Scratch, consume: Consume) -> None:
         """Compute a pass on all own parts: every other one backwards, so that the part in memory is read once."""
         own, is_last = self.parts.own, number == len(self.passes)
         for p in own if number % 2 else reversed(own):
@@ -121,11 +101,7 @@ class Layerwise:
 
     def _inputs(self, number: int, one: Pass, p: int, scratch: Scratch) -> tuple[OwnRows, torch.Tensor]:
         """Return the rows of a part and what a pass reads: own rows, then those of the halo, gathered from their owners."""
-        if p in self.held:
-            self._open, X = self.held[p]
-            if number == 1:
-                return self._open, X
-        elif self._open is None or self._open.p != p or number == 1:
+        if self._open is None or self._open.p != p or number == 1:
             self._open = None
             self._open, X = self.reader.open(p, one.hops if number == 1 else None)
             if number == 1:
@@ -134,13 +110,10 @@ class Layerwise:
         H = self.reader.pool.empty(len(rows.node_m), width, dtype=dtype)
         bits, n = array_of(H), rows.n
         scratch.read(_name(number - 1), p, bits[:n])
-        self._copy_halo(number - 1, rows, scratch, bits[n:])
+        for q, which, places in self.reader.owners(rows.node_m[n:]):
+            n_q = self.parts.sizes(q)["n"]
+            bits[n + which] = scratch.rows(_name(number - 1), q, n_q, places, width, bits.dtype)
         return rows, H
-
-    def _copy_halo(self, number: int, rows: OwnRows, scratch: Scratch, out_gF: np.ndarray) -> None:
-        for q, which, places in self.reader.owners(rows.node_m[rows.n :]):
-            n_q, width = self.parts.sizes(q)["n"], out_gF.shape[1]
-            out_gF[which] = scratch.rows(_name(number), q, n_q, places, width, out_gF.dtype)
 
     @torch.no_grad()
     def _written(self) -> list[tuple[int, torch.dtype]]:

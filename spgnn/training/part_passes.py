@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
@@ -16,7 +15,7 @@ from ..errors import UsageError
 from ..layers import SGC, Stack
 from ..layers.layer import Layer, add_bias, hops_of
 from ..spmm.autograd import mixed_precision
-from ..spmm.dropout import NOTHING, Key
+from ..spmm.dropout import NOTHING
 from ..spmm.subgraph import SubgraphSpMM
 
 TOGETHER = "use --evaluation together"
@@ -28,19 +27,20 @@ class PartLayer:
 
     number   of the layer in the Stack, from 1; operator: the normalisation that it names.
     hops     1: it reads the rows of neighbours; 0: own rows alone.
-    dropout  () -> rate on its input, and key of the layer, in the mode and epoch of the Stack.
     """
 
     number: int
     operator: Norm | None
     hops: int
     forward: Callable[[object, torch.Tensor], torch.Tensor]
-    dropout: Callable[[], tuple[float, Key]]
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Layers that are computed one after the other on the own rows of a part; only the first may read other rows."""
+    """Layers that are computed one after the other on the own rows of a part; only the first may read other rows.
+
+    There is no dropout, as in evaluation.
+    """
 
     layers: tuple[PartLayer, ...]
 
@@ -56,9 +56,7 @@ class Pass:
         """
         for layer in self.layers:
             A = wide if layer.hops else local
-            rate, key = layer.dropout()
-            A_l = A.at(layer.number, is_last and layer is self.layers[-1], layer.operator, key)
-            H = A_l.drop(H, rate, draw=0)
+            A_l = A.at(layer.number, is_last and layer is self.layers[-1], layer.operator, NOTHING)
             with mixed_precision(A_l):
                 H = layer.forward(A_l, H)
             if not torch.is_tensor(H) or H.ndim != 2 or len(H) != A_l.n:
@@ -67,20 +65,20 @@ class Pass:
         return H
 
 
-def passes_of(model: torch.nn.Module, remedy: str = TOGETHER) -> tuple[Pass, ...]:
+def passes_of(model: torch.nn.Module) -> tuple[Pass, ...]:
     """Return the passes of a Stack: each layer that multiplies with A begins one; SGC is one for each product.
 
-    Raises: UsageError, with a remedy, for a model whose layers need rows that a pass does not have.
+    Raises: UsageError for a model whose layers need rows that a pass does not have.
     """
     if type(model) is not Stack or "forward" in vars(model):
         raise UsageError(
-            f"layer by layer, a model must be a plain Stack; got a {type(model).__name__}, which calls A itself: {remedy}"
+            f"layer by layer, a model must be a plain Stack; got a {type(model).__name__}, which calls A itself: {TOGETHER}"
         )
     if model.jump:
-        raise UsageError(f"layer by layer, jump = {model.jump} needs the outputs of all layers at once: {remedy}")
+        raise UsageError(f"layer by layer, jump = {model.jump} needs the outputs of all layers at once: {TOGETHER}")
     layers: list[PartLayer] = []
     for number, layer in enumerate(model.layers, start=1):
-        layers += _part_layers(number, layer, partial(model.dropout_of, number), remedy)
+        layers += _part_layers(number, layer)
     starts = [place for place, layer in enumerate(layers) if layer.hops or not place]
     return tuple(Pass(tuple(layers[a:b])) for a, b in zip(starts, [*starts[1:], len(layers)]))
 
@@ -94,29 +92,26 @@ def written_by(passes: tuple[Pass, ...], wide: SubgraphSpMM, local: SubgraphSpMM
     return written
 
 
-def _part_layers(
-    number: int, layer: torch.nn.Module, dropout: Callable[[], tuple[float, Key]], remedy: str
-) -> list[PartLayer]:
+def _part_layers(number: int, layer: torch.nn.Module) -> list[PartLayer]:
     hops, name = hops_of(layer), type(layer).__name__
     operator = layer.operator if isinstance(layer, Layer) else None
     if type(layer) is SGC and hops is not None and hops > 1 and not layer.residual:
-        return _products_of(number, layer, dropout)
+        return _products_of(number, layer)
     if hops is None:
         raise UsageError(
-            f"layer by layer, layer {number}, {name}, must declare hops = 1, or 0: see spgnn.layers.Layer. Or {remedy}"
+            f"layer by layer, layer {number}, {name}, must declare hops = 1, or 0: see spgnn.layers.Layer. Or {TOGETHER}"
         )
     if hops > 1:
         raise UsageError(
-            f"layer by layer, a layer makes one product with A; layer {number}, {name}, makes {hops}: {remedy}"
+            f"layer by layer, a layer makes one product with A; layer {number}, {name}, makes {hops}: {TOGETHER}"
         )
-    return [PartLayer(number, operator, hops, layer, dropout)]
+    return [PartLayer(number, operator, hops, layer)]
 
 
-def _products_of(number: int, layer: SGC, dropout: Callable[[], tuple[float, Key]]) -> list[PartLayer]:
+def _products_of(number: int, layer: SGC) -> list[PartLayer]:
     """Return A (... (A (H W))) as one layer for each product; the last one ends as SGC does."""
     first = lambda A, H: A.chain(H, layer.W_FC)
     product = lambda A, H: A @ H
     last = lambda A, H: layer.finish(A, H, add_bias(A @ H, layer.b_C))
     steps = [first, *[product] * (layer.powers - 2), last]
-    drops = [dropout, *[lambda: (0.0, NOTHING)] * (layer.powers - 1)]
-    return [PartLayer(number, layer.operator, 1, *step) for step in zip(steps, drops)]
+    return [PartLayer(number, layer.operator, 1, step) for step in steps]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 
@@ -12,7 +10,6 @@ import numpy as np
 import torch
 
 from ..config import Distribution, TrainConfig
-from ..cost.workload import PAPER_SHARE
 from ..dist import SelfCommunicator
 from ..distgraph import DistGraph, Parts
 from ..distgraph.distribute import make_dgraph
@@ -21,33 +18,25 @@ from ..machine import give_back_memory, host_id, memory_bytes
 from ..partition.folder.pipeline.memory_budget import memory_bytes_of
 from .optimizer import Optimizer
 from .splits import split_of
-from .stale_halos import StaleHalos, StalePartStep
 from .steps.full import FullStep
 from .steps.sampled import SampledStep
 from .subgraphs import Subgraphs
 
-PartStep = FullStep | SampledStep | StalePartStep
+PARTS_SHARE = 1 / 3  # of the memory of a rank, for files of open parts; training takes the rest
+
+PartStep = FullStep | SampledStep
 
 
 class PartSteps:
     """The trainings of the parts of this rank that have a training node; none of them waits for another rank.
 
-    Args: halos  of which parts read hidden rows while they are `refreshed`; None: parts compute those that they know.
     own     their numbers, rising.
     opened  those that stay open, by number.
-    load_s  seconds that opening, and computing hidden rows of halos, took since it was set to 0.
+    load_s  seconds that opening took since it was set to 0.
     """
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        parts: Parts,
-        config: TrainConfig,
-        optimizer: Optimizer,
-        halos: StaleHalos | None = None,
-    ):
+    def __init__(self, model: torch.nn.Module, parts: Parts, config: TrainConfig, optimizer: Optimizer):
         self.model, self.parts, self.config, self.optimizer = model, parts, config, optimizer
-        self.halos = halos
         self.own = [p for p in parts.own if parts.n_train_of(p)]
         self.keeps_open = _fit_together(parts, self.own, memory_of_rank(parts.comm, config.memory))
         self.load_s = 0.0
@@ -57,40 +46,20 @@ class PartSteps:
         """Return the share of a part in the training nodes of all."""
         return self.parts.n_train_of(p) / self.parts.n_train
 
-    @contextmanager
-    def refreshed(self) -> Iterator[None]:
-        """Have parts read hidden rows of their halos by the weights as they are, where these are stale. Collective."""
-        if self.halos is None:
-            yield
-            return
-        began = time.perf_counter()
-        with self.halos.refreshed():
-            self.load_s += time.perf_counter() - began
-            yield
-
     def open(self, p: int) -> PartStep:
         """Return the training of a part, which moves the weights by the optimizer of all; the next one is read ahead."""
+        if p in self.opened:
+            return self.opened[p]
         began = time.perf_counter()
-        step = self.opened.get(p) or self._made(p)
-        if self.halos is not None:
-            step.read_halo()
-        self.load_s += time.perf_counter() - began
-        return step
-
-    def _made(self, p: int) -> PartStep:
         place = self.own.index(p) + 1
         if place < len(self.own):
             self.parts.prefetch(self.own[place])
-        if self.halos is None:
-            step = make_part_step(self.model, self.parts, p, self.config)
-            step.optimizer = self.optimizer
-            step.release_input()
-        else:
-            step = StalePartStep(self.model, self.halos, p, self.optimizer, self.config.seed)
+        step = make_part_step(self.model, self.parts, p, self.config)
+        step.optimizer = self.optimizer
+        step.release_input()
         if self.keeps_open:
             self.opened[p] = step
-            if self.halos is not None:
-                self.halos.layerwise.held[p] = step.rows, step.X
+        self.load_s += time.perf_counter() - began
         return step
 
     def leave(self, p: int) -> None:
@@ -104,8 +73,6 @@ class PartSteps:
         for step in self.opened.values():
             step.close()
         self.opened.clear()
-        if self.halos is not None:
-            self.halos.layerwise.held.clear()
         give_back_memory()
 
 
@@ -152,4 +119,4 @@ def memory_of_rank(comm, memory: str = "") -> int:
 
 def _fit_together(parts: Parts, own: list[int], M: int) -> bool:
     """Return whether the files of these parts take no more of the M bytes of a rank than training leaves them."""
-    return len(own) < 2 or sum(map(parts.nbytes, own)) <= (1 - PAPER_SHARE) * M
+    return len(own) < 2 or sum(map(parts.nbytes, own)) <= PARTS_SHARE * M

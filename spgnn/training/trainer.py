@@ -245,7 +245,7 @@ def train(
                      graph.
             graph    with the name of a sampler: the graph of dgraph, as it is used, on every rank.
             options  fields of TrainConfig: epochs, lr, seed, optimizer, weight_decay, patience, split ...;
-                     with Parts also interval, sync, moments, correct, correct_lr, halo and memory.
+                     with Parts also interval, sync, correct and memory.
             report   called on every rank with the record of each epoch.
     Raises: UsageError for an unknown option; NumericalError when the loss is not finite.
     Collective.

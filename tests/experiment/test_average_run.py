@@ -4,6 +4,7 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,15 +38,8 @@ def test_parts_are_made_in_the_folder_of_the_run_and_train_as_given_ones(comm, t
     summary = run(GRAPH, config, comm, show=said.append)
     assert (out / "parts" / "manifest.json").is_file()
     assert summary["sync_bytes"] == summary["sync_bytes_predicted"] > 0
-    expected = {"mode": "average", "parts": 3, "interval": 2, "sync": "weights", "moments": "average", "hops": 1}
-    expected |= {
-        "correct": "none",
-        "halo": "truncated",
-        "evaluation": "together",
-        "epochs": 4,
-        "bytes_sent": 0,
-        "bytes_predicted": 0,
-    }
+    expected = {"mode": "average", "parts": 3, "interval": 2, "sync": "weights", "hops": 1}
+    expected |= {"correct": "none", "evaluation": "together", "epochs": 4, "bytes_sent": 0, "bytes_predicted": 0}
     assert {name: summary[name] for name in expected} == expected
     assert summary["workload"]["k"] == 3 and summary["workload"]["q"] == comm.size
     if comm.rank == 0:
@@ -69,20 +63,11 @@ def test_a_run_without_a_folder_leaves_no_parts(ranks, tmp_path, monkeypatch):
     assert summary["parts"] == 3 and not list(tmp_path.iterdir())
 
 
-def test_parts_by_the_papers_sum_are_trained_and_scored_with_less_memory_than_a_process_takes():
-    config = replace(CONFIG, parts=0, memory="1MB", working_memory="993KB", epochs=2)
-    summary = run(GRAPH, config, SelfCommunicator())
-    assert summary["workload"]["how"] == "given" and summary["parts"] == summary["workload"]["k"] > 1
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"moments": "local", "dropout": 0.3}, {"halo": "stale", "dropout": 0.3}], ids=str
-)
-def test_a_run_that_is_continued_is_bitwise_one_that_was_not_interrupted(options, tmp_path):
+def test_a_run_that_is_continued_is_bitwise_one_that_was_not_interrupted(tmp_path):
     comm = SelfCommunicator()
-    whole = replace(CONFIG, out=str(tmp_path / "whole"), epochs=6, **options)
+    whole = replace(CONFIG, out=str(tmp_path / "whole"), epochs=6, dropout=0.3)
     run(GRAPH, whole, comm)
-    short = replace(CONFIG, out=str(tmp_path / "short"), epochs=4, **options)
+    short = replace(CONFIG, out=str(tmp_path / "short"), epochs=4, dropout=0.3)
     run(GRAPH, short, comm)
     source, config = continued("", {"resume": short.out, "epochs": 6})
     summary = run(source, config, comm)
@@ -105,14 +90,7 @@ def test_a_run_is_continued_on_its_own_parts_alone(tmp_path):
         _, config = continued("", {"resume": str(out), "epochs": 6, "partition": str(tmp_path / f"{k}")})
         with pytest.raises(CheckpointError, match="was trained on other parts .* give the same --partition"):
             run(GRAPH, replace(config, method=method, parts=0), comm)
-    for name, value in {
-        "parts": 4,
-        "interval": 3,
-        "moments": "reset",
-        "hops": 2,
-        "halo": "stale",
-        "mode": "full",
-    }.items():
+    for name, value in {"parts": 4, "interval": 3, "sync": "gradients", "hops": 2, "mode": "full"}.items():
         with pytest.raises(UsageError, match=f"--{name} {value}"):
             continued("", {"resume": str(out), name: value})
 
@@ -158,7 +136,8 @@ def test_parts_of_a_training_that_was_killed_before_it_began_are_removed(tmp_pat
 def test_memory_decides_the_number_of_parts(tmp_path, monkeypatch):
     graph = random_graph(n=400, edges=2000, f=100, use="undirected")
     S = sum(a.nbytes for a in (graph.A.indptr, graph.A.indices, graph.A.data, graph.X, graph.y, graph.split))
-    config = replace(CONFIG, parts=0, hops=0, working_memory="1MB")
+    monkeypatch.setattr("spgnn.experiment.averaging.part_memory", lambda *_, **__: SimpleNamespace(peak=10**6))
+    config = replace(CONFIG, parts=0, hops=0)
     said = []
     workload = make_parts(graph, tmp_path / "parts", config, 2, 10**6 + S // 5, said.append)
     assert workload.k >= 5 and workload.fits and workload.part_bytes > 0
@@ -172,7 +151,8 @@ def test_memory_decides_the_number_of_parts(tmp_path, monkeypatch):
     config = replace(config, parts=2, memory="1MB")
     with pytest.raises(ResourceError, match="2 parts do not fit: the largest with its halo"):
         make_parts(graph, tmp_path / "parts", config, 2, 10**6 + S // 5)
-    config = replace(config, parts=0, working_memory="")
+    monkeypatch.undo()
+    config = replace(config, parts=0)
     with pytest.raises(ResourceError, match="no parts fit"):  # a process alone takes more
         make_parts(graph, tmp_path / "parts", config, 2, 10**6)
 

@@ -122,25 +122,7 @@ def test_drift_correction_stays_where_the_whole_graph_is_stationary():
     assert moved["drift"] < 1e-9 < 1e-3 < moved["none"]
 
 
-@parallel([1, 3], mpi=[])
-def test_a_step_on_the_whole_graph_follows_an_average(comm):
-    graph, partition = cut(4)
-    expected, weights = whole(graph, optimizer="sgd", lr=0.2)
-    trainer, history = trained(graph, partition, comm, hops=0, lr=0.0, correct="step", correct_lr=0.2)
-    for mine, other in zip(history.records, expected.records):
-        mine["loss"] = other["loss"] = 0.0
-    check_same(history, trainer.model, expected, weights)
-    assert history.bytes_sent == history.bytes_predicted
-
-
-OPTIONS = [
-    {"interval": 2},
-    {"interval": 2, "moments": "reset"},
-    {"interval": 2, "moments": "local"},
-    {"interval": 2, "correct": "drift"},
-    {"interval": 2, "correct": "step", "correct_lr": 0.05},
-    {"sync": "gradients"},
-]
+OPTIONS = [{"interval": 2}, {"interval": 2, "correct": "drift"}, {"sync": "gradients"}]
 
 
 @parallel([3], mpi=[2])
@@ -253,7 +235,7 @@ def test_bytes_of_averages_are_counted_as_predicted(comm):
     n_weights = 6 * 5 + 5 + 5 * 3 + 3
     for options in OPTIONS + [{"optimizer": "sgd"}]:
         trainer, history = trained(graph, partition, comm, **options)
-        has_moments = options.get("moments", "average") == "average" and not {"sync", "optimizer"} & set(options)
+        has_moments = not {"sync", "optimizer"} & set(options)
         steps = 4 if has_moments else 0
         expected = 8 * (n_weights * (1 + 2 * has_moments) + steps + 1)
         assert trainer.steps.sync_bytes_predicted(1) == expected
@@ -290,8 +272,6 @@ def test_a_training_goes_on_bitwise_on_as_many_ranks_and_alike_on_others(comm, n
     assert losses(other) == expected
     for name, value in other.last_state.items():
         assert torch.equal(value, trainer.last_state[name])
-    steps = comm.all_gather_json([name for name in states[2]["step"] if name == "parts"])
-    assert all(steps) == any(steps) == (OPTIONS[number].get("moments") == "local")
     if comm.size > 1:  # from one rank to several
         alone = make(SelfCommunicator())
         alone.fit(lambda record: states.update({record["epoch"]: alone.state_dict()}))
@@ -380,15 +360,13 @@ def test_options_that_do_not_fit_are_refused_by_name():
     graph, partition = cut(2)
     comm = SelfCommunicator()
     dgraph = distribute(graph, comm)
-    for options in ({"interval": 2}, {"sync": "gradients"}, {"moments": "reset"}, {"correct": "drift"}):
+    for options in ({"interval": 2}, {"sync": "gradients"}, {"correct": "drift"}):
         name = next(iter(options))
         with pytest.raises(UsageError, match=f"--{name} requires --mode average"):
             spgnn.train(model_of(), dgraph, **options)
     refused = {
         "--interval 2 has no effect with --sync gradients": {"sync": "gradients", "interval": 2},
         "--correct drift has no effect with --sync gradients": {"sync": "gradients", "correct": "drift"},
-        "--moments reset has no effect with --optimizer sgd": {"optimizer": "sgd", "moments": "reset"},
-        "--correct-lr requires --correct step": {"correct_lr": 0.1},
         "--correct drift passes over the whole graph": {"correct": "drift", "evaluation": "layerwise"},
         "omit --sampler walk": {"sampler": "walk", "sync": "gradients"},
         "memory = 'much'": {"memory": "much"},

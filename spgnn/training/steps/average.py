@@ -19,11 +19,10 @@ from ...distgraph import DistGraph, Parts
 from ...errors import GraphError, NumericalError, agree
 from ..consistency import prepare_model
 from ..inference import LayerwiseScorer
-from ..optimizer import Optimizer, make_optimizer
+from ..optimizer import make_optimizer
 from ..part_steps import PartStep, PartSteps, naming_part
 from ..scorer import FullScorer
 from ..splits import split_of
-from ..stale_halos import StaleHalos
 from ..vectors import TensorVector
 from .cached_products import make_cached_products
 from .full import FullStep, check_trainable, check_width
@@ -39,25 +38,20 @@ class AverageStep:
     alpha_p is the share of part p in the training nodes; a part without any is skipped. A part is a graph of one rank,
     so that its epochs wait for nobody; an error there is raised on all ranks when they meet. The result depends on the
     parts, and not on the ranks. With SGD, an interval of 1 and halos of as many hops as the model has layers it is
-    full-graph training. Buffers of a model are averaged as its weights are. The options of `config`:
+    full-graph training. Buffers of a model and Adam's moments are averaged as its weights are. The options of `config`:
 
-    moments  of Adam: average: averaged as the weights are; reset: zero at the start of a run; local: each part has
-             its own.
     sync     gradients: sum_p alpha_p g_p moves the weights in every epoch.
-    correct  step: after an average, a step of SGD along grad F. drift: the gradient of part p is g_p(w) - g_p(W) +
+    correct  drift: the gradient of part p is g_p(w) - g_p(W) +
              grad F(W), so that where F is stationary so is the average; with an interval of 1 it is full-graph training,
              with any halos and optimizer.
-    halo     truncated: a part computes the hidden rows of its halo from the entries that it knows. stale: it reads the
-             exact ones of W, see StaleHalos; then the first step of a run has the outputs of the whole graph.
     sampler  a part trains on subgraphs of the rows that it knows, its own training nodes once in each epoch.
     memory   of a rank, such as 2GB: parts stay open if their files take a third of it at most, else one at a time.
 
     Args: model   its weights are the same on all ranks, see make_average_step.
-          dgraph  of training.evaluation.evaluated, on which the model is scored, and corrected.
+          dgraph  of training.evaluation.evaluated on which the model is scored and grad F is computed.
     Collective, as every method but those of the state.
     Source: SDT-GNN and CATGNN (parts, average by training nodes); here moments are averaged too, and all ranks start from
-            the same weights. Ramezani et al. 2022, LLCG (step, there along a sample); Karimireddy et al. 2020, SCAFFOLD
-            (drift, there with gradients of earlier runs).
+            the same weights. Karimireddy et al. 2020, SCAFFOLD (drift, there with gradients of earlier runs).
     """
 
     gives_logits = False
@@ -70,18 +64,18 @@ class AverageStep:
             raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
         self.optimizer = make_optimizer(model, config)
         self.full = None if config.correct == "none" else FullStep(model, dgraph, config)
-        if config.correct == "step":
-            self.full.optimizer = Optimizer(self.optimizer.groups, config.correct_lr or config.lr, "sgd")
         self.layout: dict[str, Any] = {} if self.full is None else self.full.layout
-        self.scorer = _make_scorer(model, dgraph, config, parts)
-        halos = None if config.halo == "truncated" else _make_halos(model, config, parts, self.scorer)
-        self.steps = PartSteps(model, parts, config, self.optimizer, halos)
+        self.scorer = self._scorer()
+        self.steps = PartSteps(model, parts, config, self.optimizer)
         self._weights = [weight for group, _ in self.optimizer.groups for weight in group]
         self._buffers = list(model.buffers())
-        self._moments = TensorVector(self.optimizer.named_state().values())
-        self._local: dict[int, dict[str, torch.Tensor]] = {}  # moments of the own parts, where they are local
-        averaged = self._moments.tensors if config.moments == "average" else ()
-        self._state = TensorVector([*self._weights, *self._buffers, *averaged])
+        self._state = TensorVector([*self._weights, *self._buffers, *self.optimizer.named_state().values()])
+
+    def _scorer(self) -> Scorer:
+        if self.config.evaluation == "layerwise":
+            return LayerwiseScorer(self.model, self.parts, self.config.scratch)
+        make_cached_products(self.dgraph, self.model)
+        return FullScorer(self.model, self.dgraph, split_of(self.dgraph, "given", self.config.seed))
 
     def run(
         self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None, first: int | None = None
@@ -103,7 +97,7 @@ class AverageStep:
         return loss
 
     def _average(self, first: int, last: int) -> float:
-        """Train each part from the same weights, take the mean of all and correct it; return the mean loss."""
+        """Train each part from the same weights, and take the mean of all; return the mean loss."""
         exact = None
         if self.config.correct == "drift":
             self.comm.phase = f"epoch {first}, gradient of the whole graph"
@@ -111,14 +105,10 @@ class AverageStep:
             self.full.global_loss()  # raises where it is not finite
         train = partial(self._train_part, self._state.read(), range(first, last + 1), exact)
         values, loss = self._sum_parts(self._state.size, last, train)
-        self._moments.write(torch.zeros(self._moments.size))  # but for those that are averaged
         self._state.write(values)
         for name, value in self.optimizer.named_state().items():
             if name.endswith("steps"):  # as many on all parts: their mean is one but for rounding
                 value.round_()
-        if self.config.correct == "step":
-            self.comm.phase = f"epoch {last}, step on the whole graph"
-            self.full.run(last)
         return loss
 
     def _train_part(
@@ -128,9 +118,6 @@ class AverageStep:
 
         Args: exact  grad F(W) of drift correction.
         """
-        self._moments.write(torch.zeros(self._moments.size))
-        if p in self._local:
-            self.optimizer.load_state_dict(self._local[p])
         self._state.write(start)
         shifts: list[torch.Tensor] = []  # grad F(W) - g_p(W)
         for epoch in epochs:
@@ -148,8 +135,6 @@ class AverageStep:
                 for shift, own in zip(shifts, gradients):
                     own.add_(shift)
             self.optimizer.step()
-        if self.config.moments == "local":
-            self._local[p] = self.optimizer.state_dict()
         return loss, self._state.read()
 
     def _shared_step(self, epoch: int) -> float:
@@ -158,7 +143,7 @@ class AverageStep:
         before = buffers.read()
         vector = lambda: TensorVector([*(weight.grad for weight in self._weights), *self._buffers])
 
-        def train(p: int, step: PartStep) -> tuple[float, torch.Tensor]:
+        def train(p: int, step: FullStep) -> tuple[float, torch.Tensor]:
             self.comm.phase = f"epoch {epoch}, part {p}"
             buffers.write(before)
             step.gradient(epoch)
@@ -176,19 +161,6 @@ class AverageStep:
 
         Raises: on all ranks, where a part of any has failed, an error that names them. Collective.
         """
-        with self.steps.refreshed():
-            total, error = self._own_sum(size, train)
-            began, self.comm.phase = time.perf_counter(), f"epoch {epoch}, average"
-        agree(self.comm, error)
-        with self.comm.traffic.label(LABEL):
-            self.comm.all_reduce(total)
-        self._sync_s += time.perf_counter() - began
-        if not np.isfinite(loss := float(total[-1])):
-            raise NumericalError(f"the loss is {loss}; expected a finite number")
-        return total[:-1], loss
-
-    def _own_sum(self, size: int, train: Train) -> tuple[torch.Tensor, Exception | None]:
-        """Return the terms of _sum_parts of the own parts, (size + 1,), the loss last, and the error of one that failed."""
         total, error = torch.zeros(size + 1, dtype=torch.float64), None
         for p in self.steps.own:
             try:
@@ -206,12 +178,19 @@ class AverageStep:
             except Exception as caught:  # handed to all ranks, which raise together
                 error = naming_part(caught, self.comm.rank, p, self.comm.phase)
                 break
-        return total, error
+        began, self.comm.phase = time.perf_counter(), f"epoch {epoch}, average"
+        agree(self.comm, error)
+        with self.comm.traffic.label(LABEL):
+            self.comm.all_reduce(total)
+        self._sync_s += time.perf_counter() - began
+        if not np.isfinite(loss := float(total[-1])):
+            raise NumericalError(f"the loss is {loss}; expected a finite number")
+        return total[:-1], loss
 
     def sync_bytes_predicted(self, n_epochs: int | None = None) -> int:
         """Return the bytes that this rank gives to the all-reduces of a run of so many epochs, `interval` if omitted.
 
-        8 for the loss and each weight, buffer and averaged moment; the same on all ranks.
+        8 for the loss and each weight, buffer and moment; the same on all ranks.
         """
         if self.config.sync == "gradients":
             n_epochs = self.interval if n_epochs is None else n_epochs
@@ -219,7 +198,7 @@ class AverageStep:
         return 8 * (self._state.size + 1)
 
     def sent_bytes(self) -> int | None:
-        """Return the predicted bytes of the pass over the whole graph that corrects a run; 0 without, None where not known."""
+        """Return the predicted bytes of the gradient of the whole graph; 0 without one, None where not known."""
         return 0 if self.full is None else self.full.sent_bytes()
 
     def release_input(self) -> bool:
@@ -231,27 +210,17 @@ class AverageStep:
         self.steps.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the moments of the own parts where they are local, and the residuals of lossy wires."""
-        copies = {str(p): {name: value.clone() for name, value in of.items()} for p, of in self._local.items()}
-        return ({"parts": copies} if copies else {}) | ({} if self.full is None else self.full.state_dict())
+        """Return the residuals of lossy wires."""
+        return {} if self.full is None else self.full.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state_dict of this rank, in the same layout."""
-        self._take_moments([state])
         if self.full is not None:
             self.full.load_state_dict(state)
 
     def take_over(self, states: Iterable[dict[str, Any]]) -> str:
-        """Take the moments of the own parts from the states of all ranks; residuals of lossy wires are lost."""
-        self._take_moments(states)
+        """Residuals of lossy wires are lost."""
         return "" if self.full is None else self.full.take_over(())
-
-    def _take_moments(self, states: Iterable[dict[str, Any]]) -> None:
-        found: dict[str, dict[str, torch.Tensor]] = {}
-        for state in states:
-            found |= {p: of for p, of in state.get("parts", {}).items() if int(p) in self.steps.own}
-        device = self.dgraph.A.device
-        self._local = {int(p): {name: v.to(device, copy=True) for name, v in of.items()} for p, of in found.items()}
 
 
 def make_average_step(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, parts: Parts) -> AverageStep:
@@ -264,16 +233,3 @@ def make_average_step(model: torch.nn.Module, dgraph: DistGraph, config: TrainCo
     check_width(model, dgraph)
     prepare_model(model, dgraph.comm, config, dgraph.A.device, dgraph.A.dtype)
     return AverageStep(model, dgraph, config, parts)
-
-
-def _make_scorer(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, parts: Parts) -> Scorer:
-    if config.evaluation == "layerwise":
-        return LayerwiseScorer(model, parts, config.scratch)
-    make_cached_products(dgraph, model)
-    return FullScorer(model, dgraph, split_of(dgraph, "given", config.seed))
-
-
-def _make_halos(model: torch.nn.Module, config: TrainConfig, parts: Parts, scorer: Scorer) -> StaleHalos:
-    """Return the stale halos of all parts, over the passes of the scorer where it has some."""
-    layerwise = scorer.layerwise if isinstance(scorer, LayerwiseScorer) else None
-    return StaleHalos(model, parts, config.scratch, layerwise)

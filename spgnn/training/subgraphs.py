@@ -126,6 +126,11 @@ class Subgraphs:
         y_n[rows_t] = self.y_N[ids_n[rows_t]]
         return torch.from_numpy(y_n), weight_n
 
+    def weight(self, subgraph: Subgraph) -> int:
+        """Return the weight of a subgraph's loss: its targets where that is the mean over them; 1 where it estimates that of all."""
+        is_mean = self.coefficients is None or self.coefficients.lambda_N is None
+        return len(subgraph.target_t) if is_mean else 1
+
     def original(self, node_m: np.ndarray) -> np.ndarray:
         """Return original ids of nodes of the graph that subgraphs are drawn from."""
         return node_m if self.node_N is None else self.node_N[node_m]

@@ -12,7 +12,7 @@ import spgnn
 from spgnn.config import TrainConfig, build
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
-from spgnn.errors import RankError, SamplerError, UsageError
+from spgnn.errors import GraphError, RankError, SamplerError, UsageError
 from spgnn.graph import Graph
 from spgnn.layers import GAT, GCN, MLP, SAGE, MixHop, Stack
 from spgnn.spmm.kernels import slices
@@ -64,6 +64,54 @@ def test_four_subgraphs_a_step_train_alike_on_any_ranks(comm, sampler):
     np.testing.assert_allclose(losses(ranks), losses(alone), rtol=1e-10)
     torch.testing.assert_close(weights(ranks), weights(alone), rtol=1e-10, atol=1e-12)
     assert ranks.history.bytes_sent == ranks.history.bytes_predicted == 0
+
+
+@parallel([1, 3], mpi=[])
+@pytest.mark.parametrize("subgraphs", [1, 4])
+@pytest.mark.parametrize("sampler", ["cluster", "neighbour", "shadow"])
+def test_the_loss_of_an_epoch_is_the_mean_over_its_targets(comm, sampler, subgraphs):
+    graph = graph_of(train_every=20)  # fewer training nodes than clusters
+    model = lambda: Stack(MLP(6, 8, act="relu"), MLP(8, 3))
+    some = {"clusters": 8, "cluster_batch": 1} if sampler == "cluster" else {"batch": 4}
+    if sampler != "cluster":
+        model = lambda: Stack(SAGE(6, 8, act="relu"), GCN(8, 3))
+        some |= {"fanout": "99,99"}
+    full = Trainer(model(), distribute(graph, comm, method="random", dtype=torch.float64), TrainConfig(lr=1e-12))
+    trainer = made(comm, graph, sampler, model(), lr=1e-12, subgraphs=subgraphs, epochs=1, **some)
+    np.testing.assert_allclose(losses(trainer)[0], full.step(1), rtol=1e-9)
+
+
+def test_an_update_without_a_training_node_leaves_the_weights_and_the_optimizer():
+    trainer = made(SelfCommunicator(), graph_of(train_every=20), "cluster", clusters=9, cluster_batch=1)
+    step, counts = trainer.steps, []
+    step.subgraphs.begin(0, step.steps)
+    for number in range(step.steps):
+        before = weights(trainer)
+        _, targets = step.update(number)
+        counts.append(int(targets))
+        assert torch.equal(weights(trainer), before) == (targets == 0)
+    assert 0 in counts and sum(counts) == step.subgraphs.maker.train_N.sum()
+    taken = {float(steps) for name, steps in step.optimizer.named_state().items() if name.endswith("steps")}
+    assert taken == {np.count_nonzero(counts)}
+
+
+@parallel([1, 2], mpi=[])
+def test_an_update_takes_the_mean_gradient_of_the_subgraphs_that_have_training_nodes(comm):
+    graph = graph_of(edges=0, train_every=30)  # three training nodes, of which no two are in one cluster
+    options = {"clusters": 45, "cluster_batch": 1, "subgraphs": 45, "epochs": 1, "gradient_check": 1}
+    record = made(comm, graph, "cluster", Stack(MLP(6, 3)), **options).fit().records[0]
+    assert record["gradient_cosine"] == pytest.approx(1, abs=1e-12)
+    assert record["gradient_norm"] == pytest.approx(1, abs=1e-12)
+
+
+def test_an_epoch_without_any_training_node_is_refused():
+    @spgnn.sampler("validation")
+    def validation(graph, rng, *, seen=[]):  # noqa: B006
+        seen.append(1)
+        return np.flatnonzero(graph.split == (0 if len(seen) <= 8 else 1))  # the first draws only count targets
+
+    with pytest.raises(GraphError, match="epoch 1: the subgraphs of validation have no training node"):
+        made(SelfCommunicator(), graph_of(), "validation", normalise="none").fit()
 
 
 @pytest.mark.parametrize("sampler", ["walk", "neighbour"])

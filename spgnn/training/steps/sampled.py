@@ -13,7 +13,7 @@ import torch
 
 from ...config import TrainConfig
 from ...distgraph import DistGraph
-from ...errors import NumericalError, ShapeError, SpgnnError, agree
+from ...errors import GraphError, NumericalError, ShapeError, SpgnnError, agree
 from ...graph import Graph
 from ...layers.stack import set_epoch
 from ...samplers import Sampler, Subgraph
@@ -39,7 +39,9 @@ class SampledStep:
     """A Step of ceil(samples an epoch / B) updates, each along the mean gradient of B subgraphs.
 
     Update number s, from 0, is on the subgraphs s B ... s B + B - 1, of which rank r draws those j = r modulo P, so
-    that a training depends on B and not on P. Evaluations are exact, on the whole graph.
+    that a training depends on B and not on P. Evaluations are exact, on the whole graph. Where the loss of a subgraph
+    is the mean over its targets, one without targets has no loss and no gradient: it does not count in the mean, and an
+    update without any target leaves the weights as they are.
 
     Args: model      its weights are on the CPU and the same on all ranks, see make_sampled_step.
           subgraphs  of this rank.
@@ -86,42 +88,62 @@ class SampledStep:
         return said
 
     def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float:
-        """Train one epoch and return the mean loss of its updates."""
+        """Train one epoch and return its loss: the mean over the targets, or over the updates where these estimate it.
+
+        Raises: GraphError where the loss is a mean over targets, and there are none.
+        """
         check_trained(self.model, self.optimizer)
         self.model.train()
         first = (epoch - 1) * self.steps
         self.subgraphs.begin(first * self.config.subgraphs, (first + self.steps) * self.config.subgraphs)
-        own_loss = sum(self.update(step) for step in range(first, first + self.steps))
-        times = np.array([own_loss / self.steps, *self.subgraphs.end()])
-        self.comm.all_reduce(times)
-        if not np.isfinite(times[0]):
-            raise NumericalError(f"the loss is {times[0]}; expected a finite number")
-        self.measured = {"steps": self.steps, "sample_s": float(times[1]), "sample_wait_s": float(times[2])}
+        own = sum(self.update(step) for step in range(first, first + self.steps))
+        sums = np.array([*own, *self.subgraphs.end()])
+        self.comm.all_reduce(sums)
+        total, weight, sample_s, wait_s = map(float, sums)
+        if not weight:
+            raise GraphError(
+                f"epoch {epoch}: the subgraphs of {self.subgraphs.sampler.name} have no training node; raise --budget"
+            )
+        if not np.isfinite(loss := total / weight):
+            raise NumericalError(f"the loss is {loss}; expected a finite number")
+        self.measured = {"steps": self.steps, "sample_s": sample_s, "sample_wait_s": wait_s}
         if self.check is not None:
             self.measured |= self.check.means()
-        return float(times[0])
+        return loss
 
-    def update(self, step: int) -> float:
-        """Move the weights along the gradient of one step's subgraphs; return this rank's part of their mean loss."""
+    def update(self, step: int) -> np.ndarray:
+        """Move the weights along the mean gradient of one step's subgraphs, as far as they count, see Subgraphs.weight.
+
+        Returns: of the subgraphs of this rank, the sums of weight x loss and of weights, (2,).
+        """
         B, P = self.config.subgraphs, self.comm.size
         self.optimizer.zero_grad()
-        own_loss, problem = 0.0, None
+        own, n_counted, problem = np.zeros(2), 0, None
         for index in range(step * B, step * B + B):
             if index % P != self.comm.rank:
                 continue
             try:
-                own_loss += self.backward(self.subgraphs.get(index), 1 / B)
+                subgraph = self.subgraphs.get(index)
+                if weight := self.subgraphs.weight(subgraph):
+                    own += (weight * B * self.backward(subgraph, 1 / B), weight)
+                    n_counted += 1
             except SpgnnError as error:  # raised on all ranks, after the exchange that they wait in
                 problem = error
                 break
         trained = [p for p in self.model.parameters() if p.requires_grad]
-        if sum_gradients(trained, self.comm, has_failed=problem is not None):
+        failed, n_counted = sum_gradients(trained, self.comm, problem is None, (problem is not None, n_counted))
+        if failed:
             agree(self.comm, problem)
+        if not n_counted:
+            return own
+        if n_counted < B:
+            for parameter in trained:
+                parameter.grad.mul_(B / n_counted)
         if self.check is not None and step % self.config.gradient_check == 0:
             self.check.compare(trained)
         with self.dgraph.A.ops.span("optimiser"):
             self.optimizer.step()
-        return own_loss
+        return own
 
     def backward(self, subgraph: Subgraph, share: float) -> float:
         """Add the gradient of share x the loss of a subgraph to those of the weights, and return that loss.

@@ -5,7 +5,7 @@ Shapes: n own rows, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -105,27 +105,26 @@ class WrappedStep:
 
 
 def sum_gradients(
-    parameters: list[torch.nn.Parameter], comm, is_counted: bool = True, has_failed: bool | None = None
-) -> bool:
-    """Add the gradients of weights over the ranks, in one all-reduce, and return whether a rank has failed. Collective.
+    parameters: list[torch.nn.Parameter], comm, is_counted: bool = True, counts: Sequence[int] = ()
+) -> list[int]:
+    """Add the gradients of weights over the ranks, in one all-reduce, and return the sums of the counts. Collective.
 
-    Args: is_counted  False: another rank counts the rows of this one, whose gradients are left out.
-          has_failed  on this rank, whose gradients are left out; None: no rank can have failed, and none is asked.
+    Args: is_counted  False: the gradients of this rank are left out, as another one has them, or as it has failed.
+          counts      of this rank, small integers, as many on all.
     """
     for parameter in parameters:
         if parameter.grad is None:  # on one rank as on several: weight decay acts on it
             parameter.grad = torch.zeros_like(parameter)
     if comm.size == 1:
-        return bool(has_failed)
-    flag = [] if has_failed is None else [parameters[0].grad.new_full((1,), float(has_failed))]
-    flat = torch.cat([*(p.grad.ravel() for p in parameters), *flag])
-    if not is_counted or has_failed:
-        flat[: flat.numel() - len(flag)].zero_()
+        return list(counts)
+    flat = torch.cat([*(p.grad.ravel() for p in parameters), parameters[0].grad.new_tensor(counts)])
+    size = flat.numel() - len(counts)
+    if not is_counted:
+        flat[:size].zero_()
     comm.all_reduce(flat)
-    parts = flat.split([*(p.numel() for p in parameters), *[1] * len(flag)])
-    for parameter, gradient in zip(parameters, parts):
+    for parameter, gradient in zip(parameters, flat[:size].split([p.numel() for p in parameters])):
         parameter.grad = gradient.view_as(parameter)
-    return has_failed is not None and float(parts[-1]) > 0
+    return [int(count) for count in flat[size:]]
 
 
 def sum_loss(own_loss: torch.Tensor | float, comm) -> float:

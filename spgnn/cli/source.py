@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .console import Progress
+from .console import Progress, say
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -15,7 +15,7 @@ def load(graph: str, format: str = "", features: str = "", labels: str = "", spl
     from ..data import load_graph
 
     with Progress(f"reading {graph}") as progress:
-        return load_graph(
+        read = load_graph(
             graph,
             format=format or None,
             features=features or None,
@@ -23,3 +23,6 @@ def load(graph: str, format: str = "", features: str = "", labels: str = "", spl
             split=split or None,
             progress=progress,
         )
+    for note in read.notes():
+        say(note)
+    return read

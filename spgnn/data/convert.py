@@ -17,7 +17,7 @@ def convert(
 ) -> dict:
     """Read src by `load_graph`, write it as the native folder dst, and return a report.
 
-    Returns: nodes, nonzeros, duplicates, self_loops, isolated, symmetric, weighted, dropped_lines, features,
+    Returns: nodes, nonzeros, duplicates, zeros, self_loops, isolated, symmetric, weighted, dropped_lines, features,
              sparse_features, classes, multilabel, labelled, splits, train, val, test, seconds, out.
     Raises:  UsageError where dst is something other than a native graph, before src is read.
     """
@@ -52,6 +52,7 @@ def report(graph: Graph) -> dict:
         "nodes": seen.pop("n"),
         "nonzeros": seen.pop("nnz"),
         "duplicates": seen.pop("duplicates", 0),
+        "zeros": seen.pop("zeros", 0),
         "dropped_lines": seen.pop("dropped_lines", 0),
     }
     return head | seen

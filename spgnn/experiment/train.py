@@ -47,6 +47,7 @@ from .stopping import StopSignals
 from .whole_graph import check_whole, whole_graph
 
 Source = Named | File | PartitionFolder
+Show = Callable[[str], None] | None
 UNNAMED = ("graph", "stream", "")  # names of graphs and streams that were made of arrays
 
 
@@ -55,7 +56,7 @@ def run(
     config: TrainConfig,
     comm,
     report: Callable[[dict], Any] | None = None,
-    show: Callable[[str], None] | None = None,
+    show: Show = None,
 ) -> dict:
     """Train on GRAPH and return the summary; with config.out, write the files of the run there.
 
@@ -86,14 +87,14 @@ def run(
             _check_found(found, config)
             how = replace(config, operator=operator_of(config), threads=set_threads(comm, config.threads))
             if config.mode == "average":
-                given = open_parts(opened, partial(_read, opened, config), config, how, comm, folder, show)
+                given = open_parts(opened, partial(_read, opened, config, show), config, how, comm, folder, show)
                 parts, workload = stack.enter_context(given)
                 config, dgraph = _evaluated(parts, config)
             elif config.sampler == "none":
-                dgraph = distribute_source(opened, how, comm)
+                dgraph = distribute_source(opened, how, comm, show)
             else:
                 together(comm, check_whole, opened, config)
-                graph = stack.enter_context(whole_graph(partial(_read, opened, config), comm))
+                graph = stack.enter_context(whole_graph(partial(_read, opened, config, show), comm))
                 dgraph = make_dgraph(graph, comm, None, select(Distribution, how))
             del opened  # and with it the owners of all nodes
             training = _Training(source, config, comm, report, show, stop, folder, found)
@@ -108,7 +109,7 @@ class _Training:
     config: TrainConfig
     comm: Any
     report: Callable[[dict], Any] | None
-    show: Callable[[str], None] | None
+    show: Show
     stop: StopSignals | None
     folder: RunFolder | None
     found: Found | None
@@ -217,9 +218,9 @@ def open_source(source: str, config: TrainConfig, comm) -> Source | None:
     return PartitionFolder(config.partition or source) if is_folder and comm.rank else found
 
 
-def distribute_source(source: Source | None, config: TrainConfig, comm) -> DistGraph:
+def distribute_source(source: Source | None, config: TrainConfig, comm, show: Show = None) -> DistGraph:
     """Distribute what open_source returned; the options name the operator and the threads of this rank. Collective."""
-    given = source if isinstance(source, PartitionFolder) else partial(_read, source, config)
+    given = source if isinstance(source, PartitionFolder) else partial(_read, source, config, show)
     return make_dgraph(given, comm, None, select(Distribution, config))
 
 
@@ -273,8 +274,10 @@ def _check_graph(part: Partition, source: str, folder: str) -> None:
         )
 
 
-def _read(source: Named | File, config: TrainConfig) -> Graph:
+def _read(source: Named | File, config: TrainConfig, show: Show) -> Graph:
     graph = load_graph(source, features=config.features or None, labels=config.labels or None)
+    for note in graph.notes() if show is not None else ():
+        show(f"spgnn: {note}")
     graph = graph.with_edges(config.edges)
     give_back_memory()  # what reading took, before partitioning takes more
     return graph

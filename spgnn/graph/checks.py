@@ -66,6 +66,8 @@ def check_unchanged(graph) -> None:
     """
     try:
         check_graph(graph, is_new=False)
+        if not graph.A.data.all():
+            raise GraphError(f"A: the weight of entry {int(np.argmin(graph.A.data != 0))} is 0; expected edges alone")
     except GraphError as error:
         raise GraphError(
             f"{graph.name} was changed in place after it was made: {error}. Copy the arrays, change the copies, make a new Graph"

@@ -18,7 +18,7 @@ from ..errors import GraphError, UsageError, nearest
 from .checks import check_graph, check_unchanged, read_only
 from .normal import Norm, normalise
 from .split import given_split, labelled
-from .structure import canonical, csr_from_coo, is_symmetric, symmetrised
+from .structure import canonical, csr_from_coo, is_symmetric, symmetrised, without_zeros
 
 Edges = Literal["stored", names.Edges]
 
@@ -31,7 +31,8 @@ class Graph:
     partitioning, measuring and training add the reverse edges.
 
     Args:
-        A:      (N, N) scipy CSR, indices sorted, no duplicates, finite; weights float32 or float64.
+        A:      (N, N) scipy CSR, indices sorted, no duplicates, finite; weights float32 or float64. A stored 0 is no
+                edge: it is left out, and counted in meta["zeros"].
         X:      (N, F) float array, or scipy CSR (N, F), or None.
         y:      (N,) integer classes, -1 where there is none; or (N, C) 0/1 for multi-label; or None.
         split:  (N,) int8, or (N, S) for S splits: 0 train, 1 val, 2 test, -1 none; or None.
@@ -53,6 +54,10 @@ class Graph:
 
     def __post_init__(self):
         check_graph(self)
+        A, zeros = without_zeros(self.A)
+        if zeros:
+            object.__setattr__(self, "A", A)
+            object.__setattr__(self, "meta", self.meta | {"zeros": zeros})
         for name in ("A", "X", "y", "split"):
             object.__setattr__(self, name, read_only(getattr(self, name)))
 
@@ -143,6 +148,11 @@ class Graph:
                 sha.update(np.ascontiguousarray(array[start : start + (1 << 22)], dtype=dtype).tobytes())
         return sha.hexdigest()
 
+    def notes(self) -> list[str]:
+        """Return what a user should know of what was left out, a sentence each."""
+        zeros = self.meta.get("zeros", 0)
+        return [f"{zeros:,} stored weights of 0 are no edges, and left out"] if zeros else []
+
     def describe(self) -> dict:
         """Return what an import reports: sizes, self-loops, isolated nodes, symmetry, labels, split."""
         check_unchanged(self)
@@ -170,7 +180,8 @@ class Graph:
         if self.split is not None:
             first = self.split_N(0)
             out |= {"train": int((first == 0).sum()), "val": int((first == 1).sum()), "test": int((first == 2).sum())}
-        return out | {k: v for k, v in self.meta.items() if k in ("duplicates", "dropped_lines", "source", "format")}
+        known = ("duplicates", "zeros", "dropped_lines", "source", "format")
+        return out | {k: v for k, v in self.meta.items() if k in known}
 
 
 def check_is_graph(graph) -> None:
@@ -181,14 +192,15 @@ def check_is_graph(graph) -> None:
 
 
 def graph_from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields) -> Graph:
-    """Return the Graph of the edges src[e] -> dst[e]; duplicates become one edge.
+    """Return the Graph of the edges src[e] -> dst[e]; duplicates become one edge, and a weight of 0 is none.
 
     Args:   src, dst (E,) integer node ids; n_nodes, or 1 + the largest id; weights (E,), of
             duplicates the largest; fields: X, y, split, name, meta.
     Raises: GraphError naming the first edge that is wrong.
     """
-    A, duplicates = csr_from_coo(src, dst, n_nodes, weights)
-    return Graph(A, meta={"duplicates": duplicates} | fields.pop("meta", {}), **fields)
+    A, duplicates, zeros = csr_from_coo(src, dst, n_nodes, weights)
+    seen = {"duplicates": duplicates} | ({"zeros": zeros} if zeros else {})
+    return Graph(A, meta=seen | fields.pop("meta", {}), **fields)
 
 
 def induced_graph(graph: Graph, node_m: np.ndarray) -> Graph:

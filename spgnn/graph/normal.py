@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from ..config.names import NORMS, Norm
 from ..errors import GraphError, UsageError, nearest
-from .structure import index_dtype
+from .structure import index_dtype, without_zeros
 
 WITH_LOOPS = ("gcn", "row_loops", "loops")  # normalisations of A + I
 AT_ONCE = 1 << 22  # nonzeros per pass of scaling and sums; sums take at least one per column
@@ -24,7 +24,7 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
 
     A + I has a self-loop of weight 1 where a node of A has none. Dr and Dc are the row and column sums
     of A + I: they are equal when A is symmetric, which gives Kipf & Welling's operator, and keep the
-    norm at most 1 when A is not. A row without nonzeros stays zero.
+    norm at most 1 when A is not. A row without nonzeros stays zero. A stored 0 is no entry.
     Raises: GraphError unless A is a scipy CSR; UsageError for another how.
     Source: Kipf & Welling 2017, eq. (2); directed form: Tong et al. 2020 use the same two-sided scaling.
     """
@@ -33,6 +33,7 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
     if not (sp.issparse(A) and A.format == "csr"):  # the arrays of a CSC would be read as those of its transpose
         kind = A.format if sp.issparse(A) else type(A).__name__
         raise GraphError(f"got a {kind}; expected a scipy CSR, see .tocsr() and Graph.normalise")
+    A, _ = without_zeros(A)
     if how == "none":
         return A
     dtype = A.data.dtype if A.data.dtype == np.float64 else np.float32

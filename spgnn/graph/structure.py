@@ -13,8 +13,10 @@ from ..errors import GraphError, is_integer
 LARGEST_PAIRED = 3_037_000_499  # nodes: n * n - 1 fits into 63 bits
 
 
-def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp.csr_array, int]:
-    """Return (A, duplicates) with A[src[e], dst[e]] = weight; of duplicates the largest weight counts.
+def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp.csr_array, int, int]:
+    """Return (A, duplicates, zeros) with A[src[e], dst[e]] = weight; of duplicates the largest weight counts.
+
+    A weight of 0 is no edge: zeros of them are left out, before duplicates are looked for.
 
     Raises: GraphError naming the first edge that is wrong.
     """
@@ -45,6 +47,8 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
     if n > LARGEST_PAIRED:
         raise GraphError(f"{n} nodes; a graph in memory has at most {LARGEST_PAIRED}")
     pair = src.astype(np.int64) * n + dst  # one key sorts faster than two
+    if zeros := len(data) - int(np.count_nonzero(data)):
+        pair, data = pair[data != 0], data[data != 0]
     if weights is None:
         pair.sort()
     else:
@@ -58,7 +62,19 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
         data = data[: len(pair)] if weights is None else np.maximum.reduceat(data, starts)
     index = index_dtype(max(n, len(pair)))  # one dtype for both: scipy would widen the narrower
     indptr = np.searchsorted(pair, np.arange(n + 1) * n).astype(index)
-    return sp.csr_array((data, (pair % n).astype(index), indptr), shape=(n, n)), len(src) - len(pair)
+    A = sp.csr_array((data, (pair % n).astype(index), indptr), shape=(n, n))
+    return A, len(src) - zeros - len(pair), zeros
+
+
+def without_zeros(A: sp.csr_array) -> tuple[sp.csr_array, int]:
+    """Return A without entries of 0 that are stored, and how many these were; A itself where there are none."""
+    zeros = 0 if A.data.strides == (0,) and A.nnz and A.data[0] else A.nnz - int(np.count_nonzero(A.data))
+    if not zeros:
+        return A, 0
+    is_edge = A.data != 0
+    ends = np.concatenate([[0], np.cumsum(is_edge)])
+    parts = (A.data[is_edge], A.indices[is_edge], ends[A.indptr].astype(A.indptr.dtype))
+    return sp.csr_array(parts, shape=A.shape), zeros
 
 
 def as_weights(data: np.ndarray) -> np.ndarray:

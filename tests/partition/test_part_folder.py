@@ -86,9 +86,9 @@ def test_a_finder_takes_one_part_after_the_other_and_time_by_their_edges():
         assert finder.rows(node_g, hop_g).nnz == 8
 
 
-def test_a_stored_zero_on_the_diagonal_is_an_entry_and_no_entry_is_nan():
+def test_a_diagonal_without_an_entry_or_of_weight_0_is_nan():
     graph = graph_from_coo([0, 1, 1], [0, 1, 2], 3, [0.0, 2.0, 1.0], edges="directed")
-    np.testing.assert_array_equal(matrix_sums(graph.A)[:, 2], [0.0, 2.0, np.nan])
+    np.testing.assert_array_equal(matrix_sums(graph.A)[:, 2], [np.nan, 2.0, np.nan])
 
 
 @pytest.mark.parametrize("hops", [-1, 128, 1.5, True])

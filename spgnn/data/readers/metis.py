@@ -114,6 +114,4 @@ def _neighbours(tokens: Tokens, n_nodes: int, skip: int, has_weights: bool) -> t
 def _one_way(A) -> str:
     """Return the edge that lacks its reverse, with the file's node numbers."""
     rows, columns = (A != A.T).nonzero()
-    if not len(rows):
-        return "an edge of weight 0 is listed at one end only"
     return f"node {rows[0] + 1} and node {columns[0] + 1} disagree about their edge"

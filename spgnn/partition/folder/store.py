@@ -232,6 +232,10 @@ class PartitionFolder:
     def check_values(self, block: RowBlock | Halo) -> None:
         """Raise PartitionError naming file and node if a feature, label, split or sum is invalid; reads all of them."""
         part = self.path / part_name(block.rank)
+        prefix, A, node_n = (
+            ("halo_", block.A_gN, block.node_g) if isinstance(block, Halo) else ("", block.A_nN, block.own_n)
+        )
+        _check_no_zeros(part / f"{prefix}weights.npy", A, node_n)
         if isinstance(block, Halo):
             _check_finite(part / "halo_features.npy", block.X_gF, block.node_g, "a feature")
             sums_g2 = None if block.sums_g3 is None else block.sums_g3[:, :2]
@@ -331,6 +335,14 @@ def _check_finite(path: Path, values_nF, node_n: np.ndarray, what: str) -> None:
         if not is_finite.all():
             node = node_n[start + int(np.argmin(is_finite))]
             raise PartitionError(f"{path}: node {node} has {what} that is not finite; write the partition again")
+
+
+def _check_no_zeros(path: Path, A: sp.csr_array | None, node_n: np.ndarray) -> None:
+    if A is not None and not A.data.all():
+        row = int(np.searchsorted(A.indptr, np.argmin(A.data != 0), side="right")) - 1
+        raise PartitionError(
+            f"{path}: node {node_n[row]} has an edge of weight 0, which is no edge; partition the graph again"
+        )
 
 
 def _csr(files: dict[str, np.ndarray], prefix: str, values: str, shape: tuple[int, int]) -> sp.csr_array:

@@ -1,8 +1,9 @@
 """runs/bench/same_results finds every difference between the results of two checkouts, and none where there is none."""
 
 import copy
+import itertools
 import json
-import os
+import re
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from spgnn.config.names import SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "runs" / "bench" / "same_results"
@@ -64,9 +67,13 @@ def test_measured_seconds_are_left_out_at_any_depth(same):
     assert same.without(same.MEASURED, value) == {"records": [{"loss": 3}]}
 
 
+def ended(result) -> dict:
+    return {"result": result, "seconds": 1.0}
+
+
 def test_equal_failures_are_no_proof(same, capsys):
-    failure = {"failed": "exit code 3: no such file"}
-    assert not same.report("cora-paper", failure, failure, "")
+    failure = {"failed": "exit code 3: no such file", "seconds": 0.0}
+    assert not same.report("paper", failure, failure)
     assert "FAILED before: exit code 3" in capsys.readouterr().out
 
 
@@ -74,10 +81,91 @@ def test_a_batch_lists_every_differing_key(same, capsys):
     before = {line: {"exit code": 0, "lines": [{"rows": 1, "bytes": 4}]} for line in ("measure a", "measure b")}
     after = copy.deepcopy(before)
     after["measure b"]["lines"][0] |= {"rows": 2, "bytes": 8}
-    assert not same.report("measure", before, after, "1 s")
+    assert not same.report("measure", ended(before), ended(after))
     out = capsys.readouterr().out
-    assert "DIFFERS in 1 of 2 combinations" in out and "spgnn measure a" not in out
-    assert "lines[0].rows: 1 -> 2" in out and "lines[0].bytes: 4 -> 8" in out
+    assert "DIFFERS in 2 places" in out and "measure a" not in out
+    assert "measure b.lines[0].rows: 1 -> 2" in out and "measure b.lines[0].bytes: 4 -> 8" in out
+
+
+def test_a_difference_that_is_explained_is_shown_and_counts_as_equal(same, result, capsys, monkeypatch):
+    other = copy.deepcopy(result)
+    other["summary"]["halo"] = "stale"
+    assert not same.report("paper", ended(other), ended(result))
+    monkeypatch.setitem(same.EXPLAINED, "summary.halo", "it is always the same")
+    assert same.report("paper", ended(other), ended(result))
+    assert "explained (it is always the same): summary.halo: 'stale' -> '(absent)'" in capsys.readouterr().out
+    other["summary"]["test"] = 0.5
+    assert not same.report("paper", ended(other), ended(result))
+
+
+def test_a_case_that_ends_its_process_costs_no_other(same, tmp_path, monkeypatch):
+    started = []
+
+    def call(words, checkout, folder):
+        log, names = Path(words[words.index("--worker") + 2]), words[words.index("--worker") + 4 :]
+        started.append(names)
+        done = names[: names.index("bad")] if "bad" in names else names
+        log.write_text("".join(json.dumps({"name": name, "failed": "", "seconds": 1.0}) + "\n" for name in done))
+        if "bad" in names:
+            raise same.Failed("exit code 9: killed")
+
+    monkeypatch.setattr(same, "call", call)
+    found = same.run_group(["a", "bad", "b"], 2, False, ROOT, tmp_path)
+    assert started == [["a", "bad", "b"], ["b"]]
+    assert [("failed" in found[name]) for name in ("a", "bad", "b")] == [False, True, False]
+
+
+LEVELS = {
+    "family": r"--model (\w+)",
+    "type": r"--dtype (\w+)",
+    "graph": r"^(\{\w+\}(?: --edges \w+)?)",
+    "scheme": r"--scheme (\w+)",
+    "wire": r"--wire (\w+)",
+}
+ONE_HOP = ("gcn", "sage", "gat", "gin", "ngnn")  # families whose layers take the blocks of neighbour and labor
+
+
+def levels_of(training) -> dict[str, str]:
+    """The level that each factor of ARRAY has in a training."""
+    found = {name: re.search(pattern, training.line) for name, pattern in LEVELS.items()}
+    levels = {name: match[1] if match else "" for name, match in found.items()}
+    steps = [
+        *(("--sync gradients", "gradients"), ("--correct drift", "drift"), ("--mode average", "average")),
+        *(("--sampler neighbour", "blocks"), ("--sampler labor", "blocks"), ("--sampler", "subgraph"), ("", "full")),
+    ]
+    step = next(step for option, step in steps if option in training.line)
+    grid = f"{training.ranks}{'x2' * ('--replication' in training.line)}"
+    return levels | {"family": levels["family"] or "gcn", "step": step, "grid": grid}
+
+
+def is_possible(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Whether a training may have both levels."""
+    levels = dict((one, other))
+    if levels.get("grid") == "1" and (levels.get("scheme") or levels.get("wire")):
+        return False
+    if levels.get("grid", "1") != "1" and levels.get("scheme") == "":
+        return False
+    if levels.get("scheme") == "" and levels.get("wire"):
+        return False
+    if levels.get("grid") == "4x2" and levels.get("step", "full") != "full":
+        return False
+    return not (levels.get("step") == "blocks" and levels.get("family", "gcn") not in ONE_HOP)
+
+
+def test_the_trainings_cover_each_pair_of_their_factors(same):
+    rows = [levels_of(training) for training in same.same_cases.ARRAY.values()]
+    levels = {name: sorted({row[name] for row in rows}) for name in rows[0]}
+    assert len(levels["family"]) == 10 and len(levels["step"]) == 6 and len(levels["grid"]) == 5
+    missing = [
+        (one, other)
+        for a, b in itertools.combinations(levels, 2)
+        for one in ((a, level) for level in levels[a])
+        for other in ((b, level) for level in levels[b])
+        if is_possible(one, other) and not any(row[a] == one[1] and row[b] == other[1] for row in rows)
+    ]
+    assert not missing
+    lines = " ".join(training.line for training in same.same_cases.ARRAY.values())
+    assert set(re.findall(r"--sampler (\w+)", lines)) == set(SAMPLERS) and len(rows) >= 60
 
 
 @pytest.mark.parametrize("verb", ["measure", "plan"])
@@ -87,8 +175,7 @@ def test_the_combinations_are_drawn_from_a_fixed_seed(same, verb):
 
 
 def script(*words) -> subprocess.CompletedProcess:
-    env = {name: value for name, value in os.environ.items() if name != "SPGNN_DATA"}
-    return subprocess.run([sys.executable, SCRIPT, *words], env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.slow
@@ -98,16 +185,21 @@ def test_a_checkout_has_its_own_results_and_not_those_of_an_altered_cache(tmp_pa
     assert done.returncode == 0 and "1 cases, all equal" in done.stdout, done.stdout + done.stderr
     file = tmp_path / "python-multilabel.json"
     stored = json.loads(file.read_text())
-    loss = stored["result"]["records"][1]["loss"]
-    stored["result"]["records"][1]["loss"] = float(np.nextafter(loss, 0))
+    loss = stored["result"]["result"]["records"][1]["loss"]
+    stored["result"]["result"]["records"][1]["loss"] = float(np.nextafter(loss, 0))
     file.write_text(json.dumps(stored))
     done = script(*words)
-    assert done.returncode == 1 and "DIFFERS records[1].loss" in done.stdout and f"-> {loss!r}" in done.stdout
+    assert (
+        done.returncode == 1
+        and "DIFFERS in 1 places" in done.stdout
+        and "records[1].loss: " in done.stdout
+        and f"-> {loss!r}" in done.stdout
+    )
 
 
 @pytest.mark.slow
 def test_an_unknown_case_and_a_folder_without_code_are_refused(tmp_path):
-    done = script(str(ROOT), "--only", "cora-papers")
-    assert done.returncode == 2 and "argument --only: 'cora-papers'; expected some of cora-paper," in done.stderr
+    done = script(str(ROOT), "--only", "papers")
+    assert done.returncode == 2 and "argument --only: 'papers'; expected some of gcn-" in done.stderr
     done = script(str(tmp_path))
     assert done.returncode == 2 and "expected spgnn/ with compiled extensions" in done.stderr

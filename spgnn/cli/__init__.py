@@ -20,8 +20,7 @@ from .failure import explaining
 COMMANDS = {
     "train": "Train a model on all nodes at once.",
     "predict": "Predict with the weights of a run.",
-    "report": "Write tables and figures of a run as one HTML file.",
-    "compare": "Compare runs: a table, and one HTML page.",
+    "report": "Write tables and figures of runs as one HTML file.",
     "info": "Show what a graph holds.",
     "check": "Check every array and checksum of a graph.",
     "convert": "Read a graph and write it as a native folder.",

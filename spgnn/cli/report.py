@@ -1,4 +1,4 @@
-"""spgnn report: RUN, a study or lines of measure -> one HTML file with tables and pictures."""
+"""spgnn report: a run, several runs, or a study -> one HTML file with tables and pictures; several runs -> a table too."""
 
 from __future__ import annotations
 
@@ -8,67 +8,98 @@ import click
 
 from ..atomic import check_file, check_writable
 from ..config import is_of_run
-from ..errors import InputError, UsageError
-from .console import fields_table, write, write_json
+from ..errors import InputError, ResourceError, UsageError
+from .console import fields_table, rows_table, write, write_json
 from .options import OneProcess, output_options
+
+ONLY_ON_THE_PAGE = ("train", "seconds")
 
 
 @click.command(cls=OneProcess)
-@click.argument("run", metavar="RUN")
-@click.option("--out", default="", metavar="FILE", help="HTML file to write [RUN/report.html]")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--out", default="", metavar="FILE", help="HTML file to write [of one RUN: RUN/report.html]")
 @click.option("--pictures", default="", metavar="DIR", help="also write each figure as PNG and SVG")
-@click.option(
-    "-k",
-    "k",
-    type=click.IntRange(1),
-    default=None,
-    metavar="K",
-    help="k of the figures of one partition of a study",
-)
+@click.option("-k", "k", type=click.IntRange(1), default=None, metavar="K", help="k of the heatmap of a study")
 @output_options
-def report(run: str, out: str, pictures: str, k: int | None, as_json: bool) -> None:
+def report(runs: tuple[str, ...], out: str, pictures: str, k: int | None, as_json: bool) -> None:
     """Write the results of RUN as one HTML file that needs no network.
 
     \b
     RUN is one of:
       the --out folder of `spgnn train`            curves, cost, options
-      the --out folder of runs/analysis/volumes    tables, figures of parts
-      a file with lines of `spgnn measure --json`  tables, sweeps over k
+      several of them                              a table; with --out a page
+      a file with lines of `spgnn measure --json`,
+      or of runs/analysis/volumes --json           a study: tables, sweeps over k
+
+    \b
+      spgnn report runs/out/sage runs/out/gcn --out compare.html
     """
-    from ..analysis.study_files import load_study, make_folder
-    from ..report.run_report import read_run, run_page, run_pictures
-    from ..report.study_report import pictures as study_pictures
-    from ..report.study_report import study_page
+    from ..report import run_report, study_report
     from ..report.style import FORMATS, save
 
-    path = Path(run)
-    if not path.exists():
-        raise InputError(
-            f"{run}: no such file or folder; expected what `spgnn train --out`, runs/analysis/volumes or `spgnn measure --json` wrote"
-        )
-    if path.is_file() or (path / "study.json").is_file():
-        study = load_study(path)
-        page, drawn = study_page(study, k), study_pictures(study, k)
+    paths = [Path(run) for run in runs]
+    for path in paths:
+        if not path.exists():
+            raise InputError(
+                f"{path}: no such file or folder; expected what `spgnn train --out` or `spgnn measure --json` wrote"
+            )
+    is_study = len(paths) == 1 and not paths[0].is_dir()
+    if is_study:
+        found = study_report.read_study(paths[0])
+        page_of, drawn = (lambda: study_report.study_page(found, k)), study_report.pictures(found, k)
     else:
         if k is not None:
-            raise UsageError(f"-k {k} applies to studies, and {run} is a training; omit -k")
-        found = read_run(path)
-        page, drawn = run_page(found), run_pictures(found)
-    target = Path(out) if out else path.with_suffix(".html") if path.is_file() else path / "report.html"
-    check_file(target, "--out")
-    studied = [path / name for name in ("study.json", "arrays.npz", "volumes.jsonl")]
-    if is_of_run(path, target) or target.resolve() in (file.resolve() for file in studied):
-        raise UsageError(f"--out {out}: is an input of the report; choose another file")
-    make_folder(target.parent)
-    check_writable(target, "--out")
-    folder = make_folder(pictures) if pictures else None
-    page.save(target)
-    written = {"report": str(target), "pictures": page.pictures}
+            raise UsageError(f"-k {k} applies to studies, and {paths[0]} is a training; omit -k")
+        found = run_report.read_runs(paths)
+        page_of, drawn = (lambda: run_report.runs_page(found)), run_report.pictures(found)
+    target = Path(out) if out else _default(paths[0]) if len(paths) == 1 else None
+    if target is not None:
+        check_file(target, "--out")
+        if any(is_of_run(path, target) or target.resolve() == path.resolve() for path in paths):
+            raise UsageError(f"--out {target}: is an input of the report; choose another file")
+        _make(target.parent)
+        check_writable(target, "--out")
+    folder = _make(Path(pictures)) if pictures else None
+    written = {}
+    if target is not None:
+        page = page_of()
+        page.save(target)
+        written = {"report": str(target), "pictures": page.pictures}
     if folder:
-        written["files"] = [
-            str(save(draw(), folder / (name + suffix))) for name, draw in drawn.items() for suffix in FORMATS
-        ]
-    if as_json:
+        files = [folder / (name + suffix) for name in drawn for suffix in FORMATS]
+        written["files"] = [str(save(drawn[path.stem](), path)) for path in files]
+    if len(paths) > 1:
+        _compare(found, as_json)
+    if as_json and len(paths) == 1:
         write_json(written)
-    else:
-        write(fields_table(run, written))
+    elif written and not as_json:
+        write(fields_table(" ".join(runs), written))
+
+
+def _compare(found: dict, as_json: bool) -> None:
+    """Write a row per run, and the options that differ."""
+    from ..report.run_report import differing_options, options_table, table
+
+    rows, columns = table(found)
+    different = differing_options(found)
+    if as_json:
+        for name, row in zip(found, rows):
+            write_json(row | {"options": {option: values[name] for option, values in different.items()}})
+        return
+    write(rows_table(rows, {key: text for key, text in columns.items() if key not in ONLY_ON_THE_PAGE}))
+    if different:
+        write("\n" + rows_table(*options_table(found)))
+    write("")
+
+
+def _default(path: Path) -> Path:
+    return path / "report.html" if path.is_dir() else path.with_suffix(".html")
+
+
+def _make(folder: Path) -> Path:
+    """Return a folder, made if it does not exist. Raises: ResourceError if it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be made: {error.strerror or error}") from None
+    return folder

@@ -1,1 +1,1 @@
-"""HTML pages, pictures and tables of runs and studies."""
+"""HTML pages, tables and pictures of a run, of several runs, and of a study of partitions."""

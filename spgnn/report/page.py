@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import groupby
 from pathlib import Path
 
 from ..atomic import write_text
@@ -59,41 +60,32 @@ class Page:
         """Begin a section; the list at the top links to it."""
         self._headings.append(heading)
         self._body.append(f'<h2 id="s{len(self._headings)}">{escape(heading)}</h2>')
-        self.text(*paragraphs)
-
-    def text(self, *paragraphs: str) -> None:
-        """Add paragraphs of plain text."""
         self._body += [f"<p>{escape(text)}</p>" for text in paragraphs]
 
     def table(
-        self, rows: Sequence[Mapping], columns: Mapping[str, str], best: Sequence[str] = (), group: str = ""
+        self, rows: Sequence[Mapping], columns: Mapping[str, str], best: Sequence[str] = (), group: Sequence[str] = ()
     ) -> None:
         """Add a table.
 
         Args: columns  key of the rows -> heading.
-              best     keys whose least value in a group is marked.
-              group    consecutive rows with equal values of this key are a group.
+              group    consecutive rows with equal values of these keys are a group.
+              best     keys whose least value in a group is marked, unless all are equal.
         """
-        is_text = {key: any(isinstance(row[key], str) for row in rows) for key in columns}
-        kind = {key: ' class="text"' if text else "" for key, text in is_text.items()}
+        kind = {key: ' class="text"' if any(isinstance(row[key], str) for row in rows) else "" for key in columns}
         decimals = {key: _decimals([row[key] for row in rows]) for key in columns}
         head = "".join(f'<th scope="col"{kind[key]}>{escape(text)}</th>' for key, text in columns.items())
-        least: dict = {}
-        for row in rows:
-            for key in best:
-                if row[key] is not None:
-                    least.setdefault((row.get(group), key), []).append(row[key])
-        body, before = [], object()
-        for row in rows:
-            first = ' class="first"' if group and row[group] != before and body else ""
-            before = row.get(group)
-            cells = []
-            for key in columns:
-                values = least.get((row.get(group), key), ())
-                is_best = len(values) > 1 and row[key] == min(values) < max(values)
-                text = _cell(row[key], decimals[key])
-                cells.append(f'<td class="best">{text}</td>' if is_best else f"<td{kind[key]}>{text}</td>")
-            body.append(f"<tr{first}>{''.join(cells)}</tr>")
+        body = []
+        for _, members in groupby(rows, lambda row: [row[key] for key in group]):
+            members = list(members)
+            values = {key: [row[key] for row in members if row[key] is not None] for key in best}
+            least = {key: min(of) for key, of in values.items() if len(set(of)) > 1}
+            for i, row in enumerate(members):
+                cells = []
+                for key in columns:
+                    of = ' class="best"' if key in least and row[key] == least[key] else kind[key]
+                    cells.append(f"<td{of}>{_cell(row[key], decimals[key])}</td>")
+                first = ' class="first"' if body and group and i == 0 else ""
+                body.append(f"<tr{first}>{''.join(cells)}</tr>")
         self._body.append(
             f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n'
             + "\n".join(body)
@@ -107,10 +99,6 @@ class Page:
             + "".join(f"<dt>{escape(str(name))}</dt><dd>{_cell(value)}</dd>" for name, value in values.items())
             + "</dl>"
         )
-
-    def code(self, text: str) -> None:
-        """Add a command or a file as preformatted text."""
-        self._body.append(f"<pre>{escape(text)}</pre>")
 
     def folded(self, summary: str, text: str) -> None:
         """Add preformatted text that opens on a click."""
@@ -143,7 +131,13 @@ class Page:
 
     def save(self, path: str | Path) -> Path:
         """Write the page, whole or not at all."""
-        return write_text(Path(path), self.html())
+        return write_text(Path(path), self.html(), "--out")
+
+
+def filled(rows: Sequence[Mapping], headings: Mapping[str, str]) -> tuple[list[dict], dict[str, str]]:
+    """Return the rows with None for what they lack, and the headings of the columns that have a value."""
+    rows = [dict.fromkeys(headings) | row for row in rows]
+    return rows, {key: text for key, text in headings.items() if any(row[key] is not None for row in rows)}
 
 
 def _decimals(column: Sequence[object]) -> int:

@@ -1,57 +1,66 @@
-"""The HTML report of a training, from its --out folder: learning curves, cost per epoch, options, environment."""
+"""The page of a training and of several side by side, from their --out folders: results, curves, cost, options."""
 
 from __future__ import annotations
 
-import json
+import os
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ..analysis.json_values import fault_of
-from ..atomic import read_regular
-from ..errors import CheckpointError
+from ..errors import InputError, UsageError
 from . import style
-from .page import Page
+from .json_files import fault_of, read_lines, read_object, read_text
+from .page import Page, filled
 
-SCORES = {"train": "#0072B2", "val": "#E69F00", "test": "#009E73"}
-CLASSES = {"f1": "F1", "support": "nodes"}
-NAMES = {"val": "validation"}
 # Required and optional keys of an epoch and of the summary.
 SCORE = "a number or null"
+SCORES = {"train": "#0072B2", "val": "#E69F00", "test": "#009E73"}
 EPOCH = {"epoch": "a whole number", "loss": SCORE, "epoch_s": "a number", "bytes_sent": "a number"}
-SUMMARY = {
-    "ranks": "a whole number above 0",
-    "metric": "a name",
-    "test": SCORE,
-    "bytes_sent": "a number",
-    "bytes_predicted": SCORE,
+SUMMARY = {"ranks": "a whole number above 0", "metric": "a name", "test": SCORE, "bytes_predicted": SCORE}
+SUMMARY |= dict.fromkeys(("bytes_sent", "epoch_s", "peak_rss_mb"), "a number")
+SUMMARY_TOO = {"train": SCORE, "val": SCORE, "best_epoch": "a whole number or null"}
+SUMMARY_TOO |= {"per_class": "a list of objects of the same keys"}
+CLASSES = {"f1": "F1", "support": "nodes"}
+OF_THE_CALL = ("out", "overwrite", "resume", "log_view", "trace", "watchdog", "checkpoint_every")
+COLUMNS = {
+    "run": "run",
+    "ranks": "ranks",
+    "epochs": "epochs",
+    "best_epoch": "best",
+    "train": "train %",
+    "val": "val %",
+    "test": "test %",
+    "loss": "loss",
+    "epoch_ms": "ms/epoch",
+    "seconds": "seconds",
+    "sent_mb": "MB/epoch",
+    "peak_rss_mb": "peak MB",
 }
-SUBGRAPHS = {
+PROPERTIES = {
+    "graph": "graph", "n": "nodes", "nnz": "nonzeros", "model": "model", "epochs": "epochs", "best_epoch": "best epoch",
+    "train": "train", "val": "validation", "test": "test", "metric": "metric", "ranks": "ranks", "scheme": "exchange scheme",
+    "replication": "replication c", "method": "partitioner", "seed": "seed",
+}  # fmt: skip
+SUBGRAPHS = {"sampler": "sampler", "subgraphs": "subgraphs per update", "steps_per_epoch": "updates per epoch"}
+STEPS = {
     "sample_s": "CPU seconds of draws per epoch",
     "sample_wait_s": "seconds waited for draws per epoch",
     "gradient_cosine": "cosine with the exact gradient",
     "gradient_norm": "norm over that of the exact gradient",
 }
-SUMMARY |= dict.fromkeys(("epoch_s", "peak_rss_mb"), "a number")
-SUMMARY_TOO = {
-    "train": SCORE,
-    "val": SCORE,
-    "best_epoch": "a whole number or null",
-    "per_class": "a list of objects of the same keys",
-}
 READING = {
     "learning": (
         "Learning",
-        "Loss should fall and flatten. If validation and test scores fall while the training score rises, the "
-        "model overfits. The dashed line is the epoch whose weights were stored.",
+        "Loss should fall and flatten. If validation and test scores fall while the training score rises, the model "
+        "overfits. A dot is the epoch whose weights were stored.",
     ),
     "cost": (
         "Cost per epoch",
-        "Seconds of each epoch; the first may include set-up, and spikes are other load on the machine. The "
-        "communicator counts the bytes sent; if they were predicted before the run, both lines coincide.",
+        "Seconds of each epoch; the first may include set-up, and spikes are other load on the machine. The communicator "
+        "counts the bytes sent; dashed: bytes predicted before the run.",
     ),
 }
 
@@ -66,157 +75,169 @@ class Run:
     records: list[dict]
     summary: dict
 
+    def column(self, name: str) -> np.ndarray:
+        """Return the values of a key in each epoch, NaN where there is none."""
+        return np.array([np.nan if record.get(name) is None else record[name] for record in self.records], float)
+
 
 def read_run(folder: str | Path) -> Run:
-    """Read the run of a folder.
-
-    Raises: CheckpointError with the file, and the line, that is invalid.
-    """
+    """Read the run of a folder. Raises: InputError with the file, and the line, that is invalid."""
     folder = Path(folder)
     if not (folder / "config.toml").is_file():
-        raise CheckpointError(
-            f"{folder} has no config.toml; expected the --out folder of `spgnn train`, or a study of runs/analysis/volumes"
-        )
-    config = _parsed(folder / "config.toml", tomllib.loads)
-    environment, summary = (
-        {} if not (folder / name).is_file() else _parsed(folder / name, json.loads)
-        for name in ("env.json", "summary.json")
+        raise InputError(f"{folder} has no config.toml; expected the --out folder of `spgnn train`")
+    config = read_object(folder / "config.toml", tomllib.loads)
+    files = (folder / "env.json", folder / "summary.json")
+    environment, summary = (read_object(path) if path.is_file() else {} for path in files)
+    if summary or files[1].is_file():
+        if fault := fault_of(summary, SUMMARY, SUMMARY_TOO):
+            raise InputError(f"{files[1]}: {fault}; expected the summary that `spgnn train` writes")
+    records = read_lines(
+        folder / "metrics.jsonl", EPOCH, dict.fromkeys(SCORES, SCORE), "the record of an epoch that has ended"
     )
-    for name, value in (("env.json", environment), ("summary.json", summary)):
-        if not isinstance(value, dict):
-            raise CheckpointError(
-                f"{folder / name} contains {type(value).__name__}; expected the object that `spgnn train` writes"
-            )
-    if summary and (fault := fault_of(summary, SUMMARY, SUMMARY_TOO)):
-        raise CheckpointError(f"{folder / 'summary.json'}: {fault}; expected the summary that `spgnn train` writes")
-    records = []
-    for number, line in enumerate(_text(folder / "metrics.jsonl").splitlines(), 1):
-        record = _parsed(folder / "metrics.jsonl", json.loads, line, number)
-        if fault := fault_of(record, EPOCH, dict.fromkeys(SCORES, SCORE)):
-            raise CheckpointError(f"{folder / 'metrics.jsonl'}:{number}: {fault}; expected the record of an epoch")
-        records.append(record)
-    if not records:
-        raise CheckpointError(f"{folder / 'metrics.jsonl'} is empty: no epoch has ended yet")
     return Run(folder, config, environment, records, summary)
 
 
-def run_pictures(run: Run) -> dict[str, Callable[[], object]]:
+def read_runs(folders: Sequence[str | Path]) -> dict[str, Run]:
+    """Return the runs of folders by name: the last parts of their paths that tell them apart.
+
+    Raises: UsageError for a folder that is given twice, InputError for a file that is invalid.
+    """
+    paths = [Path(os.path.abspath(folder)) for folder in folders]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise UsageError(f"{path} is given twice; expected different runs")
+    return {_name(path, paths): read_run(path) for path in paths}
+
+
+def table(runs: dict[str, Run]) -> tuple[list[dict], dict[str, str]]:
+    """Return a row per run with its results, and the headings of the columns that have values."""
+    return filled([_row(name, run) for name, run in runs.items()], COLUMNS)
+
+
+def differing_options(runs: dict[str, Run]) -> dict[str, dict[str, object]]:
+    """Return option -> {run: value} of the options that are not the same in all runs, with graph, the input."""
+    names = list(dict.fromkeys(name for run in runs.values() for name in run.config if name not in OF_THE_CALL))
+    values = {name: {run: of.config.get(name) for run, of in runs.items()} for name in names}
+    return {name: of for name, of in values.items() if len({repr(value) for value in of.values()}) > 1}
+
+
+def options_table(runs: dict[str, Run]) -> tuple[list[dict], dict[str, str]]:
+    """Return a row per run with the options that differ, as text, and their headings."""
+    different = differing_options(runs)
+    rows = [{"run": name} | {option: _shown(of[name]) for option, of in different.items()} for name in runs]
+    return rows, {"run": "options that differ"} | {option: option for option in different}
+
+
+def pictures(runs: dict[str, Run]) -> dict[str, Callable[[], object]]:
     """Return name -> drawing function."""
-    return {"learning": lambda: draw_learning(run), "cost": lambda: draw_cost(run)}
+    return {"learning": lambda: draw_learning(runs), "cost": lambda: draw_cost(runs)}
 
 
-def run_page(run: Run) -> Page:
-    """Return the report of a run."""
-    summary, config = run.summary, run.config
-    graph = config.get("graph", summary.get("graph", "a graph"))
-    if summary:
-        ranks = f"{summary['ranks']} rank{'s' if summary['ranks'] > 1 else ''}"
-        score = f"test {summary['metric']} {_score(summary['test'])}"
-        lead = f"{config.get('model', 'model')}, {len(run.records):,} epochs on {ranks}; {score}"
-    else:
-        lead = f"{len(run.records):,} epochs; the training has not ended"
-    page = Page(f"Training on {graph}", lead)
-    page.section("Result")
-    page.properties(_properties(run))
-    for name, draw in run_pictures(run).items():
-        heading, reading = READING[name]
-        page.section(heading, reading)
-        page.picture(draw(), f"{heading}. {reading}")
-    if summary.get("per_class"):
-        page.section("Classes", "Scores per class at the best epoch.")
-        page.table(summary["per_class"], {name: CLASSES.get(name, name) for name in summary["per_class"][0]})
-    page.section("Options and environment", "Repeat the run with: spgnn train --config config.toml --out DIR")
-    page.folded("config.toml", _text(run.folder / "config.toml"))
-    page.properties(run.environment)
+def runs_page(runs: dict[str, Run]) -> Page:
+    """Return the page of one run, or of several side by side."""
+    page = _results_page(runs) if len(runs) > 1 else _result_page(*runs.values())
+    for name, draw in pictures(runs).items():
+        page.section(*READING[name])
+        page.picture(draw(), ". ".join(READING[name]))
+    if len(runs) == 1:
+        (run,) = runs.values()
+        classes = run.summary.get("per_class")
+        if classes:
+            page.section("Classes", "Scores per class at the best epoch.")
+            page.table(classes, {name: CLASSES.get(name, name) for name in classes[0]})
+        page.section("Options and environment", "Repeat the run with: spgnn train --config config.toml --out DIR")
+        page.folded("config.toml", read_text(run.folder / "config.toml"))
+        page.properties(run.environment)
     return page
 
 
-def draw_learning(run: Run):
-    """Draw the loss and the scores of each epoch."""
-    figure, (left, right) = style.panels(2, 2, 5.0, 3.4)
-    epochs = _column(run, "epoch")
-    left.plot(epochs, _column(run, "loss"), color=style.INK, linewidth=1.5, marker="o" if len(epochs) == 1 else "")
+def _result_page(run: Run) -> Page:
+    summary, lead = run.summary, f"{len(run.records):,} epochs; the training has not ended"
+    if summary:
+        ranks = f"{summary['ranks']} rank{'s' if summary['ranks'] > 1 else ''}"
+        lead = f"{run.config.get('model', 'model')}, {len(run.records):,} epochs on {ranks}; "
+        lead += f"test {summary['metric']} {_score(summary['test'])}"
+    page = Page(f"Training on {_graphs([run])}", lead)
+    page.section("Result")
+    page.properties(properties(run))
+    return page
+
+
+def _results_page(runs: dict[str, Run]) -> Page:
+    rows, columns = table(runs)
+    top = max((row["val"] for row in rows if row["val"] is not None), default=None)
+    best = [row for row in rows if row["val"] == top and row["test"] is not None]
+    lead = f"best on validation nodes: {best[0]['run']}, test {best[0]['test']:.2f} %" if len(best) == 1 else ""
+    page = Page(f"{len(runs)} runs", lead)
+    page.section(
+        "Results",
+        "Scores are those of the best epoch on validation nodes; ms/epoch and MB/epoch are medians, MB of all ranks. "
+        "Seconds depend on the machine and its load; bytes do not.",
+    )
+    page.table(rows, columns)
+    rows, columns = options_table(runs)
+    is_any = len(columns) > 1
+    page.section("Options that differ", f"All {'other ' * is_any}options are the same in all runs.")
+    if is_any:
+        page.table(rows, columns | {"run": "run"})
+    return page
+
+
+def draw_learning(runs: dict[str, Run]):
+    """Draw the loss and the scores of each epoch; of several runs the validation score, a line per run."""
+    figure, (left, right) = style.panels(2, 2, 5.0, 3.6)
+    for (name, run), (colour, line) in zip(runs.items(), style.lines(len(runs))):
+        epochs, best = run.column("epoch"), run.summary.get("best_epoch")
+        _plot(left, epochs, run.column("loss"), colour, line, name)
+        for key, of_score in SCORES.items() if len(runs) == 1 else [("val", colour)]:
+            values = run.column(key)
+            known = np.isfinite(values)
+            if known.any():
+                label = f"{PROPERTIES[key]} {_score(values[known][-1])}"
+                _plot(right, epochs[known], values[known], of_score, line, label)
+            if key == "val" and best is not None:
+                at = known & (epochs == best)
+                right.plot(epochs[at], values[at], color=of_score, marker="o", markersize=6, linestyle="none")
+    is_log = any((run.column("loss") > 0).any() for run in runs.values())
+    metrics = dict.fromkeys(run.summary["metric"] for run in runs.values() if run.summary)
     style.finish(left, "epoch", "training loss", "loss")
-    for name, colour in SCORES.items():
-        values = _column(run, name)
-        known = np.isfinite(values)
-        if known.any():
-            few = known.sum() <= 20
-            label = f"{NAMES.get(name, name)} {_score(values[known][-1])}"
-            right.plot(
-                epochs[known],
-                values[known],
-                color=colour,
-                linewidth=1.5,
-                marker="o" if few else "",
-                markersize=4,
-                label=label,
-            )
-    best = run.summary.get("best_epoch")
-    if best is not None:
-        right.axvline(best, color=style.INK, linewidth=0.9, linestyle=(0, (4, 2)))
-    style.finish(
-        right,
-        "epoch",
-        run.summary.get("metric") or "score",
-        "scores" + (f"; weights of epoch {best:,}" if best is not None else ""),
-    )
-    if right.lines:
+    style.finish(right, "epoch", " or ".join(metrics) or "score", "scores" if len(runs) == 1 else "validation score")
+    if is_log:
+        left.set_yscale("log")
+        style.plain_log(left, "y")
+    if len(runs) == 1 and right.lines:
         right.legend(fontsize=8.5, frameon=False, loc="best", title="at the last epoch", title_fontsize=8)
-    for axis in (left, right):
-        style.thousands(axis, "x", is_whole=True)
-    style.headline(figure, f"Learning: {run.config.get('graph', run.folder.name)}")
-    return figure
+    return _finished(figure, "Learning", runs)
 
 
-def draw_cost(run: Run):
+def draw_cost(runs: dict[str, Run]):
     """Draw seconds and bytes of each epoch, and the predicted bytes."""
-    figure, (left, right) = style.panels(2, 2, 5.0, 3.4)
-    epochs, seconds, sent = (_column(run, name) for name in ("epoch", "epoch_s", "bytes_sent"))
-    median = float(np.nanmedian(seconds))
-    left.plot(
-        epochs,
-        1e3 * seconds,
-        color=style.METHODS["metis"][0],
-        linewidth=1.0,
-        marker="o" if len(epochs) <= 20 else "",
-        markersize=4,
-    )
-    left.axhline(1e3 * median, color=style.INK, linewidth=0.9, linestyle=(0, (4, 2)))
-    style.finish(left, "epoch", "milliseconds", f"time per epoch; median {style.number(1e3 * median)} ms")
-    left.set_ylim(0, min(1.15e3 * float(np.nanmax(seconds)), 6e3 * median) or 1)
-    right.plot(
-        epochs,
-        sent / 1e6,
-        color=style.METHODS["volume"][0],
-        linewidth=1.8,
-        marker="o" if len(epochs) <= 20 else "",
-        markersize=4,
-        label="sent (counted)",
-    )
-    predicted = run.summary.get("bytes_predicted")
-    if predicted is not None:
-        right.axhline(
-            predicted / 1e6, color=style.INK, linewidth=1.1, linestyle=(0, (4, 2)), label="predicted before the run"
-        )
-    style.finish(right, "epoch", "MB, all ranks", f"sent per epoch; last {style.number(sent[-1] / 1e6)} MB")
-    right.set_ylim(0, 1.3 * max(float(np.nanmax(sent)) / 1e6, (predicted or 0) / 1e6) or 1)
-    right.legend(fontsize=8.5, frameon=False, loc="lower right")
+    figure, (left, right) = style.panels(2, 2, 5.0, 3.6)
+    factor, unit = style.byte_unit(max(float(run.column("bytes_sent").max()) for run in runs.values()) / 1e6)
+    tops, highest = [], 0.0
+    for (name, run), (colour, line) in zip(runs.items(), style.lines(len(runs))):
+        epochs, ms, sent = run.column("epoch"), 1e3 * run.column("epoch_s"), factor * run.column("bytes_sent") / 1e6
+        _plot(left, epochs, ms, colour, line, name)
+        _plot(right, epochs, sent, colour, line, name)
+        predicted = factor * (run.summary.get("bytes_predicted") or 0) / 1e6
+        if run.summary.get("bytes_predicted") is not None:
+            right.axhline(predicted, color=style.INK, linewidth=0.9, linestyle=(0, (4, 2)))
+        tops.append(min(1.15 * float(ms.max()), 6 * float(np.median(ms))))
+        highest = max(highest, predicted, float(sent.max()))
+    of_one = f"; median {style.number(float(np.median(ms)))} ms" if len(runs) == 1 else ""
+    style.finish(left, "epoch", "milliseconds", f"time per epoch{of_one}")
+    style.finish(right, "epoch", f"{unit}, all ranks", "sent per epoch")
+    left.set_ylim(0, max(tops) or 1)
+    right.set_ylim(0, 1.3 * highest or 1)
     for axis in (left, right):
-        style.thousands(axis, "x", is_whole=True)
         style.thousands(axis, "y")
-    style.headline(figure, f"Cost per epoch: {run.config.get('graph', run.folder.name)}")
-    return figure
+    return _finished(figure, "Cost per epoch", runs)
 
 
-def _properties(run: Run) -> dict:
+def properties(run: Run) -> dict:
+    """Return the result of a run: name -> value."""
     summary = run.summary
-    names = {
-        "graph": "graph", "n": "nodes", "nnz": "nonzeros", "model": "model", "epochs": "epochs", "best_epoch": "best epoch",
-        "train": "train", "val": "validation", "test": "test", "metric": "metric", "ranks": "ranks", "scheme": "exchange scheme",
-        "replication": "replication c", "method": "partitioner", "seed": "seed",
-    }  # fmt: skip
-    found = {text: summary[name] for name, text in names.items() if name in summary}
+    found = {text: summary[name] for name, text in PROPERTIES.items() if name in summary}
     found |= {text: _score(found[text]) for text in ("train", "validation", "test") if text in found}
     if summary:
         sent, predicted = summary["bytes_sent"], summary["bytes_predicted"]
@@ -225,40 +246,63 @@ def _properties(run: Run) -> dict:
             "" if predicted is None else ", as predicted" if sent == predicted else f"; predicted: {predicted:,}"
         )
         found["peak memory of a rank"] = f"{summary['peak_rss_mb']:,.0f} MB"
-    return found | _of_subgraphs(run)
-
-
-def _of_subgraphs(run: Run) -> dict:
-    """Return what a training on subgraphs has recorded, {} for one on all nodes at once."""
-    names = {"sampler": "sampler", "subgraphs": "subgraphs per update", "steps_per_epoch": "updates per epoch"}
-    if run.summary.get("sampler", "none") == "none":
-        return {}
-    found = {text: run.summary[name] for name, text in names.items() if name in run.summary}
-    for name, text in SUBGRAPHS.items():
-        values = _column(run, name)
-        if np.isfinite(values).any():
-            found[text] = f"{np.nanmean(values):.4f}"
+    if summary.get("sampler", "none") != "none":
+        found |= {text: summary[name] for name, text in SUBGRAPHS.items() if name in summary}
+        means = {text: run.column(name) for name, text in STEPS.items()}
+        found |= {text: f"{np.nanmean(of):.4f}" for text, of in means.items() if np.isfinite(of).any()}
     return found
+
+
+def _finished(figure, what: str, runs: dict[str, Run]):
+    for axis in figure.axes:
+        style.thousands(axis, "x", is_whole=True)
+    if len(runs) > 1:
+        handles = figure.axes[0].lines
+        figure.legend(handles, runs, loc="outside lower center", ncols=min(3, len(runs)), fontsize=8.5, frameon=False)
+    style.headline(figure, f"{what}: {_graphs(runs.values())}")
+    return figure
+
+
+def _plot(axis, epochs: np.ndarray, values: np.ndarray, colour: str, line: str, label: str) -> None:
+    few = "o" if len(epochs) <= 20 else ""
+    axis.plot(epochs, values, color=colour, linestyle=line, linewidth=1.4, marker=few, markersize=3.5, label=label)
+
+
+def _name(path: Path, paths: Sequence[Path]) -> str:
+    """Return the last parts of a path that no other of the paths ends with."""
+    depth = 1
+    while sum(other.parts[-depth:] == path.parts[-depth:] for other in paths) > 1:
+        depth += 1
+    return "/".join(path.parts[-depth:]).lstrip("/")
+
+
+def _row(name: str, run: Run) -> dict:
+    """Return the results of a run; those of a training that has not ended are of its epochs so far."""
+    summary, seconds = run.summary, run.column("epoch_s")
+    scored = [record for record in run.records if record.get("train") is not None]
+    best = summary or max(scored, key=lambda r: -1 if r.get("val") is None else r["val"], default={})
+    percent = {key: None if best.get(key) is None else 100 * best[key] for key in SCORES}
+    return {
+        "run": name if summary else f"{name} (not ended)",
+        "ranks": summary.get("ranks", run.environment.get("ranks")),
+        "epochs": len(run.records),
+        "best_epoch": best.get("best_epoch", best.get("epoch")),
+        **percent,
+        "loss": run.records[-1]["loss"],
+        "epoch_ms": 1e3 * float(np.median(seconds[1:] if len(seconds) > 1 else seconds)),
+        "seconds": float(seconds.sum()),
+        "sent_mb": float(np.median(run.column("bytes_sent"))) / 1e6,
+        "peak_rss_mb": summary.get("peak_rss_mb"),
+    }
+
+
+def _graphs(runs) -> str:
+    return ", ".join(dict.fromkeys(str(run.config.get("graph") or run.folder.name) for run in runs))
 
 
 def _score(value) -> str:
     return "none" if value is None else f"{value:.4f}"
 
 
-def _column(run: Run, name: str) -> np.ndarray:
-    return np.array([np.nan if record.get(name) is None else record[name] for record in run.records], float)
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_regular(path).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path}: cannot be read: {error}") from None
-
-
-def _parsed(path: Path, parse: Callable, text: str | None = None, line: int = 0):
-    try:
-        return parse(_text(path) if text is None else text)
-    except (ValueError, RecursionError) as error:
-        where = f"{path}:{line}" if line else str(path)
-        raise CheckpointError(f"{where}: cannot be read: {error}") from None
+def _shown(value) -> str:
+    return "on" if value is True else "off" if value is False else "default" if value is None else str(value) or "none"

@@ -1,144 +1,278 @@
-"""The HTML report of a study: tables, pictures, and how to read them."""
+"""The page of a study: lines of `spgnn measure --json` or runs/analysis/volumes as tables, sweeps over k, a heatmap.
+
+Shapes: P ranks; q sends, p receives.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
-from ..analysis.study import Study
-from . import drawings, matrices, tables
-from .page import Page
+import numpy as np
 
+from ..analysis.study import ENTRY_BYTES, sent_mb
+from ..errors import UsageError
+from . import style
+from .json_files import SCHEME, read_lines
+from .page import Page, filled
+
+COUNT, NUMBER = "a whole number", "a number"
+NEEDED = dict.fromkeys(
+    ("n", "nnz", "total_rows", "max_send_rows", "max_recv_rows", "messages", "edge_cut", "bytes_per_epoch"), COUNT
+)
+NEEDED |= dict.fromkeys(
+    ("mean_send_rows", "max_over_mean_send", "replication_factor", "nnz_imbalance", "node_imbalance", "work_imbalance"),
+    NUMBER,
+)
+NEEDED |= dict.fromkeys(("k", "replication"), "a whole number above 0") | {"seconds": NUMBER}
+NEEDED |= {"method": "a name", "scheme": SCHEME}
+KNOWN = {"graph": "a name", "width": "a whole number above 0", "layers": "a list of layers", "made": "an object"}
+KNOWN |= {"rows_PP": "rows of as many whole numbers"}
+KNOWN |= dict.fromkeys(
+    ("label_entropy", "label_entropy_min", "label_entropy_max", "replication_without_halo"), "a number or null"
+)
+CASE = ("k", "scheme", "replication")  # the methods of a case are compared
+# Volume of one SpMM per rank, as in the ICPP'24 paper's Table 2.
+VOLUMES = {
+    "k": "k",
+    "method": "method",
+    "scheme": "scheme",
+    "replication": "c",
+    "total_mb": "total MB",
+    "average_send_mb": "average",
+    "max_send_mb": "max",
+    "send_imbalance_percent": "above %",
+    "max_recv_mb": "received",
+    "sum_mb": "summed",
+    "messages": "messages",
+    "bytes_per_epoch": "bytes per epoch",
+}
+PARTS = {
+    "k": "k",
+    "method": "method",
+    "edge_cut": "edge cut",
+    "replication_without_halo": "no halo",
+    "replication_factor": "copies",
+    "nnz_imbalance": "work",
+    "node_imbalance": "nodes",
+    "label_entropy": "entropy",
+    "label_entropy_min": "least",
+    "label_entropy_max": "largest",
+    "seconds": "seconds",
+}
+# Of one SpMM: key -> title, unit.
+SWEPT = {
+    "total_mb": ("sent by all ranks", ""),
+    "max_send_mb": ("largest send of a rank", ""),
+    "max_over_mean_send": ("send imbalance", "largest / mean"),
+    "replication_factor": ("replication factor, including halo", "copies per node"),
+    "work_imbalance": ("work imbalance", "nonzeros, largest / mean"),
+}
 # Name -> heading, how to read the picture.
 READING = {
     "sweep": (
         "Methods over k",
-        "Lower lines are better. Volume grows with k for every method, less steeply for better partitions. An "
-        "exchange waits for the rank that sends most, so the second panel decides the time of a run; the "
-        "third shows how far that rank is above the mean.",
-    ),
-    "tradeoff": (
-        "Quality against time",
-        "Each point is a partition: its largest send and the time to make it. No faster partition is as good "
-        "as those on the grey line. Seconds depend on this machine and its load.",
-    ),
-    "heatmap": (
-        "Volume between ranks",
-        "Row q, column p: the volume that rank q sends rank p in one SpMM. A good partition is light with a "
-        "few dark spots; evenly dark means that every part reads rows of every other. A dark row is a rank "
-        "that sends too much, a dark column one that receives too much.",
-    ),
-    "loads": (
-        "Load of each rank",
-        "Rows sent, rows received and nonzeros per rank, sorted in each panel separately. Flat is good, as an "
-        "epoch waits for the largest rank. The dashed line is the mean.",
+        "Lower is better. Volume grows with k for every method, less steeply for better partitions. An exchange waits "
+        "for the rank that sends most, so the second panel decides the time of a run.",
     ),
     "sweep_schemes": (
         "Schemes over k",
-        "The same partitions under each exchange scheme. columns sends the rows that are read; cover sends "
-        "rows and partial sums, as few as possible, and moves some work to the owner; broadcast sends every "
-        "row to every rank.",
+        "The same partitions under each exchange scheme. columns sends the rows that are read; cover sends rows and "
+        "partial sums, as few as possible, and moves some work to the owner; broadcast sends every row to every rank.",
     ),
-    "spy": (
-        "The matrix before and after reordering",
-        "Density of the adjacency matrix, darker where it has more nonzeros. Diagonal blocks need no "
-        "exchange; nonzeros outside them are cut. Orange lines are the borders of the parts.",
-    ),
-    "clusters": (
-        "Clusters before and after merging",
-        "Number of clusters of each size after streaming clustering, and after each was merged with its "
-        "richest neighbour (SDT-GNN, Table II). Merging removes small clusters. Clusters right of the dashed "
-        "line exceed the mean size of a part.",
-    ),
-    "entropies": (
-        "Label entropy of the parts",
-        "Diversity of the classes in a part: 0 bits is a single class, the dashed line is the whole graph. "
-        "Parts far to the left have few classes, which affects training on parts (entropy-aware paper) but "
-        "not full-graph training.",
+    "heatmap": (
+        "Volume between ranks",
+        "Row q, column p: the volume that rank q sends rank p in one SpMM. A good partition is light with a few dark "
+        "spots. A dark row is a rank that sends too much, a dark column one that receives too much.",
     ),
 }
 
 
-def pictures(study: Study, k: int | None = None) -> dict[str, Callable[[], object]]:
-    """Return name -> drawing function, for every picture that the study has data for.
+def read_study(path: str | Path) -> list[dict]:
+    """Return the lines of a file of `spgnn measure --json` or runs/analysis/volumes, with Table 2's figures.
 
-    Args: k  number of parts in pictures of single partitions; None: see Study.one_k. Lines of `spgnn measure` suffice
-             for sweeps only.
+    Raises: InputError with the first line that is not one.
     """
-    k = study.one_k(k)
-    scheme = next(scheme for scheme in ("columns", "cover", "broadcast") if scheme in study.values("scheme"))
-    c = min(record["replication"] for record in study.records if record["scheme"] == scheme)
-    methods = [record["method"] for record in study.records if record["replication"] == c]
-    method = next((name for name in ("volume", "metis") if name in methods), methods[0])
+    path = Path(path)
+    records = read_lines(path, NEEDED, KNOWN, "a line of `spgnn measure --json`")
+    for record in records:
+        widest = max((layer.get("f_in") or 1 for layer in record.get("layers", ())), default=1)
+        record |= sent_mb(record, record.get("width", widest)) | {"graph": record.get("graph", path.stem)}
+    return records
+
+
+def volumes(records: list[dict]) -> tuple[list[dict], dict[str, str]]:
+    """Return rows and headings of the table of volumes: a row per case and method."""
+    order = {record["scheme"]: i for i, record in reversed(list(enumerate(records)))}
+    rows = sorted(records, key=lambda r: (r["k"], order[r["scheme"]], r["replication"]))
+    without = () if any(r["replication"] > 1 for r in rows) else ("replication", "sum_mb")
+    return rows, {key: text for key, text in VOLUMES.items() if key not in without}
+
+
+def parts(records: list[dict]) -> tuple[list[dict], dict[str, str]]:
+    """Return rows and headings of the table of partitions, which do not depend on the scheme: a row per (k, method)."""
+    first: dict[tuple, dict] = {}
+    for record in records:
+        first.setdefault((record["k"], record["method"]), record)
+    return filled(sorted(first.values(), key=lambda r: r["k"]), PARTS)
+
+
+def pictures(records: list[dict], k: int | None = None) -> dict[str, Callable[[], object]]:
+    """Return name -> drawing function for every picture that the lines have data for.
+
+    Args:   k  of the heatmap; None: the largest up to 16, else the least.
+    Raises: UsageError for a k that no line has.
+    """
+    ks = sorted({r["k"] for r in records})
+    if k is not None and k not in ks:
+        raise UsageError(f"k = {k} is not in the study; expected one of {', '.join(map(str, ks))}")
+    k = k or max((k for k in ks if k <= 16), default=ks[0])
+    schemes = list(dict.fromkeys(r["scheme"] for r in records))
+    scheme = next(scheme for scheme in ("columns", "cover", "broadcast") if scheme in schemes)
+    c = min(r["replication"] for r in records if r["scheme"] == scheme)
+    same_c = [r for r in records if r["replication"] == c]
+    shown = [r for r in same_c if r["scheme"] == scheme]
+    method = next((name for name in ("volume", "metis") if any(r["method"] == name for r in shown)), shown[0]["method"])
     drawn: dict[str, Callable[[], object]] = {}
-    if len(study.values("k")) > 1:
-        drawn["sweep"] = lambda: drawings.sweep(study, scheme, c)
-    drawn["tradeoff"] = lambda: drawings.tradeoff(study, scheme, replication=c)
-    if all(case.rows_PP is not None for case in study.cases):
-        drawn["heatmap"] = lambda: matrices.heatmap(study, scheme, k, c)
-        drawn["loads"] = lambda: drawings.loads(study, scheme, k, c)
-    if len(study.values("scheme")) > 1 and len(study.values("k")) > 1:
-        drawn["sweep_schemes"] = lambda: drawings.sweep_schemes(study, method, c)
-    if study.cuts:
-        drawn["spy"] = lambda: matrices.spy(study, k)
-    clustered = [cut.method for cut in study.cuts if cut.clusters is not None]
-    if clustered:
-        drawn["clusters"] = lambda: drawings.clusters(study, clustered[0])
-    if any(cut.entropies_k is not None for cut in study.cuts):
-        drawn["entropies"] = lambda: drawings.entropies(study, k)
+    if len({r["k"] for r in shown}) > 1:
+        drawn["sweep"] = lambda: sweep(shown, "method", scheme)
+    if len(ks) > 1 and len(schemes) > 1:
+        drawn["sweep_schemes"] = lambda: sweep([r for r in same_c if r["method"] == method], "scheme", method)
+    cells = [r for r in shown if r["k"] == k and len(r.get("rows_PP", ())) == k * c]
+    if cells:
+        drawn["heatmap"] = lambda: heatmap(cells)
     return drawn
 
 
-def study_page(study: Study, k: int | None = None) -> Page:
-    """Return the report of a study."""
-    graph, made = study.graph, study.made
-    methods, ks = study.values("method"), ", ".join(map(str, study.values("k")))
-    lead = f"{graph['n']:,} nodes, {graph['nnz']:,} nonzeros; {len(methods)} methods, k = {ks}"
-    page = Page(f"Partitions of {graph['name']} and their communication volume", lead)
-    page.section(
-        "Summary",
-        "For each k and scheme, the method with the least volume of one SpMM, and the one with the least largest send, "
-        "which an exchange waits for.",
-    )
-    page.table(*tables.least(study), group="k")
-    page.section("Graph and options")
-    page.properties(_properties(study))
-    if made.get("command"):
-        page.text("Repeat with:")
-        page.code(made["command"])
-    rows, columns = tables.volumes(study)
+def study_page(records: list[dict], k: int | None = None) -> Page:
+    """Return the page of a study."""
+    first, methods = records[0], dict.fromkeys(r["method"] for r in records)
+    ks = ", ".join(map(str, sorted({r["k"] for r in records})))
+    lead = f"{first['n']:,} nodes, {first['nnz']:,} nonzeros; {len(methods)} methods, k = {ks}"
+    page = Page(f"Partitions of {first['graph']} and their communication volume", lead)
+    drawn = pictures(records, k)
+    rows, columns = volumes(records)
     page.section(
         "Volume of one SpMM",
-        f"MB (10\u2076 bytes) for {rows[0]['width']:,} columns, in the form of Table 2 of the ICPP'24 paper: average and "
-        "max over the ranks, imbalance is max over average minus 1. Bytes per epoch are those of a training with the "
-        "layer widths above. c is the replication of 1.5D, on k c ranks. The least value of each k, scheme and c is marked.",
+        f"MB (10\u2076 bytes) of {first['width']:,} columns of float32, as in Table 2 of the ICPP'24 paper: sent by all "
+        "ranks, average and max of a rank, how much the max is above the average, the most that a rank receives, and the "
+        "sums over process rows of 1.5D, on k c ranks. Bytes per epoch are those of a training. The least of each k, "
+        "scheme and c is marked.",
     )
-    groups = [row | {"group": (row["k"], row["scheme"], row["replication"])} for row in rows]
-    page.table(groups, columns, best=("total_mb", "max_send_mb", "max_recv_mb", "bytes_per_epoch"), group="group")
-    rows, columns = tables.parts(study)
+    page.table(rows, columns, best=("total_mb", "max_send_mb", "max_recv_mb", "bytes_per_epoch"), group=CASE)
+    rows, columns = parts(records)
     page.section(
         "Partitions",
-        "Replication is the number of copies per node over all parts: without halo those of a vertex cut's edges (1 for "
-        "edge cuts), with halo own nodes and all neighbours, as full-graph training needs. Work is nonzeros + 1 per row. "
-        "Label entropy is averaged over the parts by labelled nodes.",
+        "Copies per node over all parts: own nodes and all their neighbours, as full-graph training needs; without halo "
+        "those of a vertex cut's edges. Work (nonzeros + 1 per row) and nodes: the largest part over the mean. Label "
+        "entropy in bits, averaged over the parts by labelled nodes, least and largest. Seconds to partition.",
     )
-    page.table(rows, columns, best=("edge_cut", "replication_factor"), group="k")
-    rows, columns = tables.clusters(study)
-    for name, draw in pictures(study, k).items():
-        heading, reading = READING[name]
-        page.section(heading, reading)
-        page.picture(draw(), f"{heading}. {reading}")
-        if name == "clusters":
-            page.table(rows, columns, group="k")
+    page.table(rows, columns, best=("edge_cut", "replication_factor"), group=("k",))
+    for name, draw in drawn.items():
+        page.section(*READING[name])
+        page.picture(draw(), ". ".join(READING[name]))
+    if first.get("made"):
+        page.section("How it was made")
+        page.properties(
+            {name: value if isinstance(value, int) else str(value) for name, value in first["made"].items()}
+        )
     return page
 
 
-def _properties(study: Study) -> dict:
-    graph, made = study.graph, study.made
-    found = {"graph": graph["name"], "nodes": graph["n"], "nonzeros": graph["nnz"]}
-    found |= {"edges": graph.get("edges"), "features": graph.get("features"), "classes": graph.get("classes")}
-    if graph.get("label_entropy") is not None:
-        found["label entropy of the graph"] = f"{graph['label_entropy']:.2f} bits"
-    found |= {"layer widths": ", ".join(map(str, made.get("widths", ()))), "columns of one SpMM": made["width"]}
-    found |= {name: made[name] for name in ("seed", "balance", "date", "version", "machine") if name in made}
-    found |= {f"skipped: {method}": why for method, why in study.left_out.items()}
-    return {name: value for name, value in found.items() if value not in (None, "")}
+def sweep(records: list[dict], across: str, fixed: str):
+    """Draw the values of SWEPT over k, log-log, a line for each method or scheme.
+
+    Args: across  "method" or "scheme"; fixed: the scheme or method of all records.
+    """
+    swept = {
+        key: of
+        for key, of in SWEPT.items()
+        if key != ("work_imbalance" if across == "method" else "replication_factor")
+    }
+    figure, axes = style.panels(len(swept), 2, 4.6, 3.3)
+    ks = sorted({r["k"] for r in records})
+    beside = max((ks[-1] / ks[0]) ** 0.06, 1.05)
+    last = {r[across]: r["max_send_mb"] for r in sorted(records, key=lambda r: r["k"])}
+    names = sorted(last, key=lambda name: -last[name])  # the order of the lines at the right end
+    looks = style.styles(names, style.METHODS if across == "method" else style.SCHEMES)
+    for axis, (key, (title, unit)) in zip(axes, swept.items()):
+        factor, unit = (1.0, unit) if unit else style.byte_unit(max(r[key] for r in records))
+        for name in names:
+            points = sorted((r["k"], factor * r[key] or np.nan) for r in records if r[across] == name)  # log has no 0
+            colour, marker, line = looks[name]
+            axis.loglog(
+                *zip(*points), color=colour, marker=marker, linestyle=line, linewidth=1.5, markersize=6,
+                markerfacecolor=colour if line == "-" else "none", label=name,
+            )  # fmt: skip
+        style.finish(axis, "parts k", unit, title)
+        axis.margins(y=0.08)
+        axis.set_xlim(ks[0] / beside, ks[-1] * beside)
+        style.plain_log(axis, "x", ks)
+        style.plain_log(axis, "y")
+        if not any(r[key] for r in records):
+            axis.set_yticks([])
+            axis.text(0.5, 0.5, "nothing is sent", transform=axis.transAxes, ha="center", fontsize=9)
+    senders = {r[across] for r in records if r["total_rows"]}
+    texts = [style.wrap(name if name in senders else f"{name}: sends nothing", 2.2, 9) for name in names]
+    figure.legend(
+        axes[0].lines, texts, loc="outside right center", fontsize=9, frameon=False, title="largest send first"
+    )
+    style.headline(
+        figure, f"{across.title()}s over k: {records[0]['graph']}, {fixed}{_grid(records)}", _one_spmm(records)
+    )
+    return figure
+
+
+def heatmap(records: list[dict]):
+    """Draw the volume between each pair of ranks in one SpMM, a panel per method, with one scale."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    ranks, row_mb = len(records[0]["rows_PP"]), ENTRY_BYTES * records[0]["width"] / 1e6
+    factor, unit = style.byte_unit(row_mb * max(np.max(r["rows_PP"]) for r in records))
+    tables = [factor * row_mb * np.array(r["rows_PP"], float) for r in records]
+    titles = [style.wrap(f"{r['method']}: {_amount(r['total_mb'])}", 2.2, 10) for r in records]
+    figure, axes = style.panels(len(records), 4, 2.75, 2.85 + style.lines_inches(titles, 10))
+    top = max(table.max() for table in tables)
+    least = min((table[table > 0].min() for table in tables if table.any()), default=1.0)
+    norm = LogNorm(least, max(top, least * 1.01)) if top > 30 * least else Normalize(0, top or 1.0)
+    for i, (axis, title, table) in enumerate(zip(axes, titles, tables)):
+        style.finish(axis, "received by rank" * (i + 4 >= len(axes)), "sent by rank" * (i % 4 == 0), title)
+        axis.grid(False)
+        axis.spines[["top", "right"]].set_visible(True)
+        image = axis.imshow(
+            np.ma.masked_where(table == 0, table), cmap=style.shades(), norm=norm, interpolation="nearest"
+        )
+        axis.set_facecolor("white")
+        axis.plot([-0.5, ranks - 0.5], [-0.5, ranks - 0.5], color=style.QUIET, linewidth=0.8, zorder=0)
+        for (q, p), value in np.ndenumerate(table if ranks <= 8 else []):
+            ink = "white" if norm(value) > 0.55 else style.INK
+            size = 7.5 if ranks <= 4 else 5.5
+            axis.text(p, q, style.number(value) * bool(value), ha="center", va="center", fontsize=size, color=ink)
+        ticks = np.arange(0, ranks, -(-ranks // (8 if ranks <= 100 else 4)))
+        axis.set_xticks(ticks)
+        axis.set_yticks(ticks)
+    bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.8 if len(axes) > 4 else 1.0, pad=0.02, aspect=28)
+    bar.set_label(f"{unit} from rank to rank; white: none", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    if isinstance(norm, LogNorm):
+        style.plain_log(bar.ax, "y")
+    else:
+        style.thousands(bar.ax, "y")
+    r = records[0]
+    title = f"Volume between ranks: {r['graph']}, k\u00a0=\u00a0{r['k']}, {r['scheme']}{_grid(records)}"
+    style.headline(figure, title, _one_spmm(records))
+    return figure
+
+
+def _amount(mb: float) -> str:
+    factor, unit = style.byte_unit(mb)
+    return f"{style.number(factor * mb)}\u00a0{unit}"
+
+
+def _grid(records: list[dict]) -> str:
+    c = records[0]["replication"]
+    return f", 1.5D with c = {c}" if c > 1 else ""
+
+
+def _one_spmm(records: list[dict]) -> str:
+    return f"one SpMM, {records[0]['width']:,} columns, {ENTRY_BYTES} bytes per entry"

@@ -46,6 +46,12 @@ def styles(names: list[str], known: dict[str, tuple] = METHODS) -> dict[str, tup
     return {name: known[name] if name in known else OTHERS[unknown.index(name) % len(OTHERS)] for name in names}
 
 
+def lines(count: int) -> list[tuple[str, str]]:
+    """Return a colour and a line style for each of `count` curves."""
+    colours = list(dict.fromkeys(colour for colour, _, _ in (*METHODS.values(), *OTHERS)))[2:]  # without greys
+    return [(colours[i % len(colours)], ("-", "--", "-.", ":")[i % 4]) for i in range(count)]
+
+
 def new_figure(width: float, height: float):
     """Return an empty figure of this size in inches, with $ as plain text; ResourceError without matplotlib."""
     try:
@@ -94,12 +100,6 @@ def shades():
     return ListedColormap(colormaps["YlGnBu"]([0.12 + 0.88 * i / 31 for i in range(32)]))
 
 
-def frame(axis) -> None:
-    """Draw the full frame of a matrix, and no grid."""
-    axis.grid(False)
-    axis.spines[["top", "right"]].set_visible(True)
-
-
 def headline(figure, title: str, below: str = "") -> None:
     """Write the title of a figure, and a subtitle; the figure grows by each line beyond two."""
     width, height = figure.get_size_inches()
@@ -112,11 +112,8 @@ def wrap(text: str, inches: float, size: float) -> str:
     """Break the text into lines of at most this width, after a space or one of : , = if possible."""
     lines = []
     for line in text.split("\n"):
-        while (
-            most := max(
-                1, bisect_right(range(1, len(line) + 1), inches, key=lambda letters: text_inches(line[:letters], size))
-            )
-        ) < len(line):
+        width = lambda letters: text_inches(line[:letters], size)
+        while (most := max(1, bisect_right(range(1, len(line) + 1), inches, key=width))) < len(line):
             # A space at the end may exceed the width.
             end = max(line.rfind(" ", 0, most + 1), *(line.rfind(mark, 0, most) for mark in ":,=")) + 1 or most
             lines.append(line[:end].rstrip())
@@ -138,39 +135,21 @@ def lines_inches(texts: Sequence[str], size: float) -> float:
     return max(text.count("\n") for text in texts) * size * LINE / 72
 
 
-def plain_log(axis, letter: str, ticks=None, zero: float | None = None) -> None:
-    """Label a logarithmic axis with 1, 20, 3,000, at the given ticks or at 1, 2 and 5 of each decade.
-
-    Args: zero  the position of 0; None: not drawn.
-    """
+def plain_log(axis, letter: str, ticks=None) -> None:
+    """Label a logarithmic axis with 1, 20, 3,000, at the given ticks or at 1, 2 and 5 of each decade."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     own = axis.xaxis if letter == "x" else axis.yaxis
     low, high = axis.get_xlim() if letter == "x" else axis.get_ylim()
-    text = number
+    subs = (1, 2, 3, 5, 7) if high < 8 * low else (1, 2, 5) if high < 3000 * low else (1,)
+    text, locator = number, LogLocator(subs=subs)
     if ticks is not None:
-        own.set_major_locator(FixedLocator(ticks))
+        locator = FixedLocator(ticks)
     elif high < 4 * low:  # over two octaves, linear ticks suffice
-        own.set_major_locator(MaxNLocator(5))
-        text = "{:,.5g}".format
-    else:
-        own.set_major_locator(
-            LogLocator(
-                subs=(1, 2, 3, 5, 7)
-                if high < 8 * low
-                else (1, 2, 5)
-                if high < (100 if letter == "x" else 3000) * low
-                else (1,)
-            )
-        )
-    if zero is not None:
-        own.set_major_locator(
-            FixedLocator(
-                [zero, *(tick for tick in own.get_major_locator().tick_values(low, high) if tick > 1.5 * zero)]
-            )
-        )
+        locator, text = MaxNLocator(5), "{:,.5g}".format
+    own.set_major_locator(locator)
     own.set_minor_locator(NullLocator())
-    own.set_major_formatter(FuncFormatter(lambda value, _: "0" if value == zero else text(value)))
+    own.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
 def thousands(axis, letter: str, is_whole: bool = False) -> None:

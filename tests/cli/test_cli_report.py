@@ -1,4 +1,4 @@
-"""spgnn report: trainings, studies and lines of measure become a page; what is not whole is named."""
+"""spgnn report: a run, several runs and lines of measure become a page; an invalid file is named."""
 
 import json
 import os
@@ -7,33 +7,40 @@ import numpy as np
 import pytest
 
 from spgnn import cli
-from spgnn.analysis.study import study
-from spgnn.analysis.study_files import save_study
 from spgnn.config import TrainConfig, to_toml
-from spgnn.data import load_graph
-from spgnn.report.run_report import read_run, run_pictures
+from spgnn.report.run_report import differing_options, draw_cost, draw_learning, pictures, read_run, read_runs
 
 SUMMARY = {
     "graph": "sbm", "n": 100, "nnz": 500, "model": "gcn", "best_epoch": 2, "train": 0.9, "val": 0.8, "test": 0.75, "metric": "accuracy",
     "epoch_s": 0.01, "bytes_sent": 1234, "bytes_predicted": 1234, "epochs": 3, "peak_rss_mb": 100.0, "ranks": 2, "scheme": "cover",
     "replication": 1, "method": "metis", "seed": 0, "per_class": [{"class": 0, "precision": 0.5, "recall": 0.25, "f1": 0.33, "support": 40}],
 }  # fmt: skip
+EPOCHS = [
+    {"epoch": e, "loss": 2.0 / e, "train": s, "val": s, "test": s, "epoch_s": 0.01 * e, "bytes_sent": 1234}
+    for e, s in ((1, 0.5), (2, None), (3, 0.7))
+]
+
+
+def write_run(folder, is_ended=True, **options):
+    """A training's --out folder, of which the second epoch was not evaluated."""
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(to_toml(TrainConfig(out=str(folder), **options), {"graph": "sbm"}))
+    (folder / "env.json").write_text(json.dumps({"spgnn": "0.2.0", "threads": 1, "ranks": 2}))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in EPOCHS))
+    if is_ended:
+        (folder / "summary.json").write_text(json.dumps(SUMMARY | {"test": options.get("lr", 0.75)}))
+    return folder
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A training's --out folder, of which the second epoch was not evaluated."""
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "config.toml").write_text(to_toml(TrainConfig(out="run"), {"graph": "sbm"}))
-    (run / "env.json").write_text(json.dumps({"spgnn": "0.2.0", "threads": 1}))
-    epochs = [
-        {"epoch": e, "loss": 2.0 / e, "train": s, "val": s, "test": s, "epoch_s": 0.01 * e, "bytes_sent": 1234}
-        for e, s in ((1, 0.5), (2, None), (3, 0.7))
-    ]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
-    (run / "summary.json").write_text(json.dumps(SUMMARY))
-    return run
+    return write_run(tmp_path / "run")
+
+
+@pytest.fixture
+def runs(tmp_path):
+    a, b = write_run(tmp_path / "a" / "run"), write_run(tmp_path / "b" / "run", lr=0.5, dropout=0.25)
+    return [a, b, write_run(tmp_path / "third", is_ended=False, hidden=7)]
 
 
 def run(capsys, *argv):
@@ -46,134 +53,156 @@ def run(capsys, *argv):
 def test_a_training_becomes_a_page_with_its_curves_options_and_bytes(folder, capsys):
     pytest.importorskip("matplotlib")
     code, out, _ = run(capsys, folder, "--json", "--pictures", folder / "pictures")
-    report = json.loads(out)
-    assert code == 0 and report["pictures"] == 2 and report["report"] == str(folder / "report.html")
-    assert sorted(path.name for path in (folder / "pictures").iterdir()) == [
-        "cost.png",
-        "cost.svg",
-        "learning.png",
-        "learning.svg",
-    ]
+    files = [str(folder / "pictures" / name) for name in ("learning.png", "learning.svg", "cost.png", "cost.svg")]
+    assert code == 0 and json.loads(out) == {"report": str(folder / "report.html"), "pictures": 2, "files": files}
+    assert sorted(map(str, (folder / "pictures").iterdir())) == sorted(files)
     html = (folder / "report.html").read_text()
+    assert html.count("<img ") == 2
     for text in (
         "Training on sbm",
         "3 epochs on 2 ranks; test accuracy 0.7500",
         "1,234, as predicted",
         "scheme = &quot;auto&quot;",
         "<td>0.250</td>",
-        html.count("<img ") == 2,
+        "<dd>0.2.0</dd>",
     ):
-        assert text is True or text in html
+        assert text in html
     (folder / "summary.json").unlink()
     assert run(capsys, folder)[0] == 0
     assert "has not ended" in (folder / "report.html").read_text()
 
 
 @pytest.mark.slow
-def test_lines_of_measure_become_a_page_beside_them(tmp_path, capsys):
+def test_curves_are_those_of_the_epochs(folder, runs):
     pytest.importorskip("matplotlib")
-    assert cli.main(["measure", "sbm:n=90", "-k", "2,4", "--method", "block,metis", "--json"]) == 0
+    loss, scores = draw_learning({"run": read_run(folder)}).axes
+    np.testing.assert_array_equal(loss.lines[0].get_xydata(), [(1, 2), (2, 1), (3, 2 / 3)])
+    assert loss.get_yscale() == "log" and scores.get_ylabel() == "accuracy"
+    lines = {line.get_label(): line.get_xydata().tolist() for line in scores.lines}
+    assert lines["validation 0.7000"] == lines["test 0.7000"] == [[1, 0.5], [3, 0.7]]
+    seconds, sent = draw_cost({"run": read_run(folder)}).axes
+    assert seconds.lines[0].get_ydata().tolist() == [10, 20, 30] and "median 20 ms" in seconds.get_title(loc="left")
+    counted, predicted = (line.get_ydata() for line in sent.lines)
+    assert counted.tolist() == [1.234] * 3 and predicted[0] == 1.234 and sent.get_ylabel() == "kB, all ranks"
+    for draw in pictures(found := read_runs(runs)).values():
+        figure = draw()
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == list(found)
+        assert len({(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}) == 3
+    for axis in figure.axes:
+        np.testing.assert_array_equal(axis.get_xticks() % 1, 0)  # epochs are whole numbers
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.parametrize("losses", [[None, None], [0.0, 0.0], [-1.0, 2.0], [3.0]])
+def test_any_loss_has_a_picture(folder, losses):
+    pytest.importorskip("matplotlib")
+    epochs = [EPOCHS[i] | {"loss": loss, "bytes_sent": 0, "val": None} for i, loss in enumerate(losses)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
+    for draw in pictures(read_runs([folder])).values():
+        draw().draw_without_rendering()
+
+
+def test_several_runs_are_a_table_with_a_row_each_and_the_options_that_differ(runs, capsys):
+    code, out, _ = run(capsys, *runs)
+    assert code == 0 and not (runs[0] / "report.html").exists()
+    results, options = out.strip().split("\n\n")
+    assert [line.split("  ")[0] for line in results.splitlines()] == ["run", "a/run", "b/run", "third (not ended)"]
+    assert options.split("\n")[0].split()[3:] == ["hidden", "dropout", "lr"]
+    assert [line.split()[-1] for line in options.splitlines()[1:]] == ["0.01", "0.5", "0.01"]
+    assert max(map(len, run(capsys, *runs[:2])[1].splitlines())) <= 80
+    assert list(differing_options(read_runs(runs))) == ["hidden", "dropout", "lr"]  # not those of the call
+
+
+def test_json_of_several_runs_has_an_object_per_run(runs, capsys):
+    code, out, _ = run(capsys, *runs, "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [line["options"]["lr"] for line in lines] == [0.01, 0.5, 0.01]
+    assert [line["test"] for line in lines] == [75.0, 50.0, 70.0] and lines[2]["best_epoch"] == 3
+    assert [line["epoch_ms"] for line in lines] == [25.0] * 3 and lines[0]["sent_mb"] == 0.001234
+
+
+@pytest.mark.slow
+def test_a_page_of_several_runs_has_their_table_options_and_curves(runs, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    code, out, _ = run(capsys, *runs, "--out", tmp_path / "compare.html", "--pictures", tmp_path / "drawn")
+    html = (tmp_path / "compare.html").read_text()
+    assert code == 0 and html.count("<img ") == 2 and "All other options are the same" in html
+    assert ">third (not ended)</td>" in html and "<td>25.00</td>" in html and ">0.25</td>" in html
+    assert str(tmp_path / "compare.html") in out and len(list((tmp_path / "drawn").iterdir())) == 4
+    assert run(capsys, runs[0], write_run(tmp_path / "same"), "--out", tmp_path / "equal.html")[0] == 0
+    assert "All options are the same" in (tmp_path / "equal.html").read_text()
+
+
+@pytest.mark.slow
+def test_lines_of_measure_become_a_page_next_to_them(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    for argv in (
+        ("-k", "2,4", "--method", "block,metis"),
+        ("-k", "2", "--method", "block", "--replication", "2"),
+        ("-k", "4,8", "--scheme", "cover", "--method", "block"),
+        ("-k", "4", "--method", "block", "--model", "gat"),  # its layers have no f_in
+    ):
+        assert cli.main(["measure", "sbm:n=90", *argv, "--json"]) == 0
     lines = capsys.readouterr().out
     (tmp_path / "volumes.jsonl").write_text(lines)
-    code, out, _ = run(capsys, tmp_path / "volumes.jsonl")
-    assert code == 0 and str(tmp_path / "volumes.html") in out
+    code, out, _ = run(capsys, tmp_path / "volumes.jsonl", "--json")
+    assert code == 0 and json.loads(out) == {"report": str(tmp_path / "volumes.html"), "pictures": 2}
     html = (tmp_path / "volumes.html").read_text()
     assert all(f">{json.loads(line)['bytes_per_epoch']:,}</td>" in html for line in lines.splitlines())
+    code, _, err = run(capsys, tmp_path / "volumes.jsonl", "-k", 3)
+    assert code == 2 and "k = 3 is not in the study; expected one of 2, 4, 8" in err
 
 
-def test_what_is_not_whole_is_named_with_file_and_line(folder, tmp_path, capsys):
-    code, _, err = run(capsys, tmp_path / "nothing")
-    assert code == 3 and "no such file or folder" in err
-    code, _, err = run(capsys, tmp_path)
-    assert code == 3 and "no config.toml" in err
-    lines = (folder / "metrics.jsonl").read_text()
-    (folder / "metrics.jsonl").write_text(lines + '{"epoch": 4}\n')
-    code, _, err = run(capsys, folder)
-    assert code == 3 and "metrics.jsonl:4: lacks loss, epoch_s, bytes_sent" in err
-    (folder / "metrics.jsonl").write_text(lines + "{\n")
-    code, _, err = run(capsys, folder)
-    assert code == 3 and "metrics.jsonl:4: cannot be read" in err
-    (folder / "metrics.jsonl").write_text("")
-    code, _, err = run(capsys, folder)
-    assert code == 3 and "no epoch has ended" in err
+@pytest.mark.parametrize(
+    "name, text, said",
+    [
+        ("config.toml", None, "has no config.toml"),
+        ("config.toml", "a = ", "config.toml: cannot be read"),
+        ("metrics.jsonl", '{"epoch": 4}\n', "metrics.jsonl:1: lacks loss, epoch_s, bytes_sent"),
+        ("metrics.jsonl", json.dumps(EPOCHS[0]) + "\n{\n", "metrics.jsonl:2: cannot be read"),
+        ("metrics.jsonl", "", "metrics.jsonl: is empty"),
+        ("summary.json", '{"a": 1}', "summary.json: lacks ranks, metric, test"),
+        ("summary.json", "{}", "summary.json: lacks ranks, metric, test"),
+        ("summary.json", "[]", "summary.json: contains list"),
+        ("env.json", "[1]", "env.json: contains list"),
+    ],
+)
+def test_an_invalid_file_of_a_run_is_named(folder, tmp_path, capsys, name, text, said):
+    (folder / name).unlink() if text is None else (folder / name).write_text(text)
+    for argv in ([folder], [write_run(tmp_path / "other"), folder]):
+        code, out, err = run(capsys, *argv)
+        assert (code, out, err.count("\n")) == (3, "", 1) and said in err
     assert not (folder / "report.html").exists()
 
 
-def test_a_folder_of_pictures_that_cannot_be_made_is_refused_before_the_page_is_written(folder, capsys):
-    pytest.importorskip("matplotlib")
-    code, out, err = run(capsys, folder, "--pictures", folder / "env.json")
-    assert (code, out) == (4, "") and "env.json: cannot be made" in err
-    assert not (folder / "report.html").exists()
+@pytest.mark.parametrize("argv, code, said", [
+    (["nowhere"], 3, "no such file or folder"), (["run", "nowhere"], 3, "no such file or folder"), ([], 2, "RUN"),
+    (["run", "run"], 2, "is given twice"), (["run", "-k", "4"], 2, "applies to studies"),
+    (["run", "--out", "run/config.toml"], 2, "is an input of the report"), (["run", "--out", "run"], 2, "is a folder"),
+    (["run", "other", "--out", "other/metrics.jsonl"], 2, "is an input of the report"),
+    (["lines.jsonl", "--out", "lines.jsonl"], 2, "is an input of the report"),
+    (["run", "--out", "pipe"], 2, "is no regular file"), (["run", "--out", "lines.jsonl/x.html"], 4, "lines.jsonl: cannot be made"),
+    (["run", "--pictures", "run/env.json"], 4, "env.json: cannot be made"),
+])  # fmt: skip
+def test_what_cannot_be_reported_is_refused_before_anything_is_written(tmp_path, capsys, monkeypatch, argv, code, said):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run"), write_run(tmp_path / "other"), os.mkfifo("pipe")
+    assert cli.main(["measure", "path:n=9", "-k", "2", "--method", "block", "--json"]) == 0
+    (tmp_path / "lines.jsonl").write_text(capsys.readouterr().out)
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    found, out, err = run(capsys, *argv)
+    assert (found, out) == (code, "") and said in err
+    assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before
 
 
-def test_ticks_of_epochs_are_whole_numbers(folder):
-    pytest.importorskip("matplotlib")
-    for draw in run_pictures(read_run(folder)).values():
-        for axis in draw().axes:
-            np.testing.assert_array_equal(axis.get_xticks() % 1, 0)
-
-
-def test_k_is_of_studies(folder, tmp_path, capsys):
-    code, _, err = run(capsys, folder, "-k", 4)
-    assert code == 2 and "applies to studies" in err
-    save_study(study(load_graph("sbm:n=60"), (2,), ("block",)), tmp_path / "study")
-    code, _, err = run(capsys, tmp_path / "study", "-k", 4)
-    assert code == 2 and "k = 4 is not in the study; expected one of 2" in err
-
-
-def test_a_run_is_read_as_it_was_written(folder):
-    found = read_run(folder)
-    assert (found.config["graph"], found.environment["threads"], found.summary["test"], len(found.records)) == (
-        "sbm",
-        1,
-        0.75,
-        3,
-    )
-
-
-def test_a_summary_that_is_not_whole_and_a_line_with_other_values_are_named(folder, tmp_path, capsys):
-    for summary, said in (('{"a": 1}', "lacks ranks, metric, test"), ("[1]", "contains list"), ("[]", "contains list")):
-        (folder / "summary.json").write_text(summary)
-        code, out, err = run(capsys, folder)
-        assert (code, out) == (3, "") and "summary.json" in err and said in err and err.count("\n") == 1
-    assert cli.main(["measure", "sbm:n=90", "-k", "2", "--method", "block", "--json"]) == 0
-    line = json.loads(capsys.readouterr().out)
-    wrong = [
-        ("k", "<script>", "a whole number above 0"),
-        ("k", 0, "a whole number above 0"),
-        ("method", 3, "a name"),
-        ("seconds", [1], "a number"),
-    ]
-    wrong += [
-        ("mean_send_rows", None, "a number"),
-        ("seconds", float("nan"), "a number"),
-        ("messages", 0.5, "a whole number"),
-        ("scheme", "rows", "one of cover"),
-    ]
-    wrong += [
-        ("layers", 5, "a list of layers"),
-        ("layers", [{"f_in": "x"}], "a list of layers"),
-        ("exchanges", [1], "a list of exchanges"),
-    ]
-    for name, value, wanted in wrong:
-        (tmp_path / "lines.jsonl").write_text(json.dumps(line) + "\n" + json.dumps(line | {name: value}) + "\n")
-        code, out, err = run(capsys, tmp_path / "lines.jsonl")
-        assert (code, out) == (3, "") and f"lines.jsonl:2: {name} is {value!r}; expected {wanted}" in err
-    (tmp_path / "lines.jsonl").write_text(json.dumps(line | {"total_mb": 1.0, "width": 3}) + "\n")
-    assert "lines.jsonl:1: lacks average_send_mb" in run(capsys, tmp_path / "lines.jsonl")[2]
-    (tmp_path / "lines.jsonl").write_text("[" * 100_000)
-    assert run(capsys, tmp_path / "lines.jsonl")[0] == 3
-
-
-def test_other_values_of_a_training_are_named_with_file_and_line(folder, capsys):
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
+def test_other_values_of_a_run_are_named_with_file_and_line(folder, capsys):
     for name, value in (("loss", "x"), ("epoch", None), ("epoch_s", None), ("bytes_sent", [1]), ("val", "x")):
-        (folder / "metrics.jsonl").write_text(
-            "\n".join([lines[0], json.dumps(json.loads(lines[1]) | {name: value}), ""])
-        )
+        lines = [json.dumps(EPOCHS[0]), json.dumps(EPOCHS[1] | {name: value})]
+        (folder / "metrics.jsonl").write_text("\n".join(lines))
         code, out, err = run(capsys, folder)
         assert (code, out) == (3, "") and f"metrics.jsonl:2: {name} is {value!r}; expected a" in err
-    (folder / "metrics.jsonl").write_text("\n".join(lines))
+    (folder / "metrics.jsonl").write_text(json.dumps(EPOCHS[0]))
     for name, value in (
         ("epoch_s", "x"),
         ("ranks", "2"),
@@ -187,52 +216,51 @@ def test_other_values_of_a_training_are_named_with_file_and_line(folder, capsys)
         assert (code, out) == (3, "") and f"summary.json: {name} is {value!r}; expected a" in err
 
 
-@pytest.mark.slow
-def test_lines_need_not_have_every_combination(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    for argv in (
-        ("-k", "2", "--replication", "2"),
-        ("-k", "4,8", "--scheme", "cover"),
-        ("-k", "4", "--method", "block", "--replication", "2"),
+def test_other_values_of_a_line_are_named_with_file_and_line(tmp_path, capsys):
+    assert cli.main(["measure", "sbm:n=90", "-k", "2", "--method", "block", "--json"]) == 0
+    line, path = json.loads(capsys.readouterr().out), tmp_path / "lines.jsonl"
+    for name, value, wanted in (
+        ("k", "<script>", "a whole number above 0"),
+        ("k", 0, "a whole number above 0"),
+        ("method", 3, "a name"),
+        ("method", "a\nb", "a name"),
+        ("seconds", [1], "a number"),
+        ("mean_send_rows", None, "a number"),
+        ("seconds", float("nan"), "a number"),
+        ("messages", 0.5, "a whole number"),
+        ("messages", -1, "a whole number"),
+        ("messages", True, "a whole number"),
+        ("scheme", "rows", "one of cover"),
+        ("layers", 5, "a list of layers"),
+        ("layers", [{"f_in": "x"}], "a list of layers"),
+        ("width", 0, "a whole number above 0"),
+        ("label_entropy", "x", "a number or null"),
+        ("made", [1], "an object"),
+        ("rows_PP", [[1], [2]], "rows of as many whole numbers"),
+        ("rows_PP", [["x"]], "rows of as many whole numbers"),
     ):
-        assert cli.main(["measure", "sbm:n=90", *argv, "--json"]) == 0
-    (tmp_path / "v.jsonl").write_text(capsys.readouterr().out)
-    code, out, err = run(capsys, tmp_path / "v.jsonl", "--json")
-    assert (code, err) == (0, "") and json.loads(out)["pictures"] == 3
+        path.write_text(json.dumps(line) + "\n" + json.dumps(line | {name: value}) + "\n")
+        code, out, err = run(capsys, path)
+        assert (code, out) == (3, "") and f"lines.jsonl:2: {name} is {value!r}; expected {wanted}" in err
+    for text, said in (("[" * 100_000, ":1: cannot be read"), ("[1]", ":1: contains list"), ("", ": is empty")):
+        path.write_text(text)
+        code, out, err = run(capsys, path)
+        assert (code, out) == (3, "") and f"lines.jsonl{said}" in err
 
 
 @pytest.mark.slow
-def test_a_page_goes_where_a_link_points_and_never_in_the_place_of_a_pipe(folder, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    os.mkfifo(tmp_path / "pipe")
-    for wrong, said in ((tmp_path / "pipe", "is no regular file"), (folder, "is a folder")):
-        code, out, err = run(capsys, folder, "--out", wrong)
-        assert (code, out) == (2, "") and said in err
-    assert (tmp_path / "pipe").is_fifo()
-    (tmp_path / "link").symlink_to("page.html")
-    for _ in range(2):
-        assert run(capsys, folder, "--out", tmp_path / "link")[0] == 0
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
-
-
-def test_a_page_is_not_written_over_what_it_is_made_of(folder, tmp_path, capsys):
-    for wrong in (folder / "config.toml", folder / "summary.json"):
-        before = wrong.read_text()
-        code, out, err = run(capsys, folder, "--out", wrong)
-        assert (code, out, wrong.read_text()) == (2, "", before) and "is an input of the report" in err
-
-
-@pytest.mark.slow
-def test_a_page_without_ending_touches_no_other_file(folder, tmp_path, capsys):
+def test_a_page_goes_where_a_link_points_and_touches_no_other_file(folder, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     (tmp_path / ".env").write_text("SECRET")
-    assert run(capsys, folder, "--out", tmp_path / "env")[0] == 0
-    assert (tmp_path / ".env").read_text() == "SECRET"
-    assert (tmp_path / "env").read_text().startswith("<!DOCTYPE html>")
+    (tmp_path / "link").symlink_to("page.html")
+    for out in ("link", "link", "env", "new/page.html"):
+        assert run(capsys, folder, "--out", tmp_path / out)[0] == 0
+    assert (tmp_path / "link").is_symlink() and (tmp_path / ".env").read_text() == "SECRET"
+    for page in ("page.html", "env", "new/page.html"):
+        assert (tmp_path / page).read_text().startswith("<!DOCTYPE html>")
 
 
 def test_a_folder_that_cannot_be_written_is_told_with_the_option(folder, tmp_path, capsys, monkeypatch):
-    pytest.importorskip("matplotlib")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     code, out, err = run(capsys, folder, "--out", tmp_path / "x.html")
     assert (code, out) == (4, "") and f"--out {tmp_path / 'x.html'}: the folder cannot be written" in err

@@ -13,9 +13,9 @@ import scipy.sparse as sp
 
 from spgnn import cli
 from spgnn.analysis import measure
-from spgnn.analysis.study_files import load_study
 from spgnn.data import load_graph
 from spgnn.partition import part_graph
+from spgnn.report.study_report import read_study
 
 PARTITION_KEYS = {
     "k", "n", "nnz", "method", "total_rows", "max_send_rows", "mean_send_rows", "max_over_mean_send", "max_recv_rows",
@@ -180,7 +180,7 @@ def test_rows_summed_are_of_one_product_of_all_rows_as_rows_sent_are(argv, tmp_p
     head, line = run(capsys, *argv)[1].splitlines()[1:3]
     assert line[: head.index("rows summed") + len("rows summed")].split()[-1] == str(2 * 90)
     (tmp_path / "lines.jsonl").write_text(run(capsys, *argv, "--json")[1])
-    (record,) = load_study(tmp_path / "lines.jsonl").records
+    (record,) = read_study(tmp_path / "lines.jsonl")
     assert record["sum_mb"] == pytest.approx(2 * 90 * record["width"] * 4 / 1e6)
 
 

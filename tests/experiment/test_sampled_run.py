@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spgnn import cli
-from spgnn.report.run_report import _properties, read_run
+from spgnn.report.run_report import properties, read_run
 
 GRAPH = "sbm:n=300,classes=3,features=8,degree=6,seed=1"
 SIZES = {"walk": ["--budget", "60"], "neighbour": ["--batch", "20", "--fanout", "3,2"]}
@@ -34,7 +34,7 @@ def test_the_summary_has_the_options_of_its_sampler_alone(run):
 
 def test_the_report_has_the_seconds_of_draws_and_the_gradients(run):
     name, out = run
-    found = _properties(read_run(out))
+    found = properties(read_run(out))
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert found["sampler"] == name and found["updates per epoch"] == records[0]["steps"]
     cosine = np.mean([record["gradient_cosine"] for record in records])

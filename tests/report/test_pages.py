@@ -1,4 +1,4 @@
-"""The HTML report: whole, valid, without any reference to a network, and each picture in it; the pictures as files."""
+"""Pages: whole, valid, every picture inside, no reference to a network; pictures as files."""
 
 import base64
 import io
@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 import spgnn
-from spgnn.analysis.study import study
+from spgnn.analysis.study import Study
 from spgnn.errors import ResourceError, UsageError
 from spgnn.report import style
 from spgnn.report.page import Page
@@ -38,9 +38,7 @@ class Checker(HTMLParser):
                 self.links.append(value[1:])
             elif value and not value.startswith("data:"):
                 self.faults.append(f"<{tag} {name}={value[:40]}>")
-        if tag in ("script", "iframe", "object", "embed", "base", "form") or any(
-            name.startswith("on") for name in values
-        ):
+        if tag in ("script", "iframe", "object", "embed", "base", "form") or any(n.startswith("on") for n in values):
             self.faults.append(f"<{tag}>")
 
     def handle_endtag(self, tag):
@@ -53,31 +51,30 @@ def checked(html: str) -> Checker:
     checker.feed(html)
     checker.close()
     assert not checker.faults and not checker.open
-    assert set(checker.links) <= checker.ids
+    assert set(checker.links) == checker.ids
     without_pictures = re.sub(r"base64,[A-Za-z0-9+/=]*", "", html)
     assert not re.search(r"https?:|//|@import|url\(|javascript:", without_pictures)
     return checker
 
 
 @pytest.fixture(scope="module")
-def found():
+def records():
     pytest.importorskip("matplotlib")
-    graph = spgnn.load_graph("sbm:n=200,classes=3,degree=6,seed=2")
-    return study(
-        graph, (4, 8), ("metis:objective=vol", "spring"), ("columns", "cover"), made={"command": "volumes 'a b' <x>"}
-    )
+    asked = Study(ks=(8, 4), methods=("metis:objective=vol", "spring"), schemes=("columns", "cover"))
+    lines = list(asked.lines(spgnn.load_graph("sbm:n=200,classes=3,degree=6,seed=2")))
+    return [line | {"made": {"command": "volumes 'a b' <x>"}} for line in lines]
 
 
 @pytest.fixture(scope="module")
-def html(found):
-    return study_page(found).html()
+def html(records):
+    return study_page(records).html()
 
 
-def test_the_report_has_every_picture_inside_and_refers_to_nothing(found, html):
+def test_the_page_has_every_picture_inside_and_refers_to_nothing(records, html):
     from PIL import Image
 
     images = checked(html).images
-    assert len(images) == len(READING) == len(pictures(found))
+    assert len(images) == len(READING) == len(pictures(records))
     for image in images:
         kind, _, data = image["src"].partition(",")
         assert kind == "data:image/png;base64" and len(image["alt"]) > 30
@@ -87,10 +84,12 @@ def test_the_report_has_every_picture_inside_and_refers_to_nothing(found, html):
     assert "default-src 'none'" in html and "volumes &#x27;a b&#x27; &lt;x&gt;" in html
 
 
-def test_its_tables_show_the_numbers_of_the_records(found, html):
-    for record in found.records:
+def test_its_tables_show_the_numbers_of_the_lines_by_k(records, html):
+    for record in records:
         assert f"<td>{record['messages']:,}</td>" in html and f">{record['bytes_per_epoch']:,}</td>" in html
         assert f">{record['edge_cut']:,}</td>" in html
+    ks = re.findall(r"<tr[^>]*><td>(\d)</td>", html)
+    assert ks == list("44448888" + "4488")
 
 
 def test_text_of_others_is_escaped():
@@ -105,17 +104,22 @@ def test_text_of_others_is_escaped():
 
 def test_the_least_of_a_group_is_marked_and_ties_of_all_are_not():
     page = Page("t")
-    page.table(
-        [{"g": 1, "x": 3}, {"g": 1, "x": 2}, {"g": 2, "x": 5}, {"g": 2, "x": 5}],
-        {"g": "g", "x": "x"},
-        best=("x",),
-        group="g",
-    )
+    rows = [{"g": g, "x": x} for g, x in ((1, 3), (1, 2), (1, None), (2, 5), (2, 5), (1, 9))]
+    page.table(rows, {"g": "g", "x": "x"}, best=("x",), group=("g",))
     assert re.findall(r'<td class="best">([^<]*)', page.html()) == ["2"]
+    assert re.findall(r'<tr class="first"><td>(.)', page.html()) == ["2", "1"]
 
 
-def test_pictures_are_files_that_repeat_to_the_byte(found, tmp_path):
-    draw = pictures(found, 4)["clusters"]
+def test_numbers_of_a_column_have_as_many_decimals():
+    page = Page("t")
+    page.table([{"x": 123.456, "n": 12345, "b": True}, {"x": 1.0, "n": None, "b": False}], dict(zip("xnb", "xnb")))
+    page.table([{"x": 0.12345}], {"x": "x"})
+    cells = re.findall(r"<td[^>]*>([^<]*)", page.html())
+    assert cells == ["123.5", "12,345", "yes", "1.0", "&ndash;", "no", "0.123"]
+
+
+def test_pictures_are_files_that_repeat_to_the_byte(records, tmp_path):
+    draw = pictures(records, 4)["heatmap"]
     for suffix in style.FORMATS:
         one, two = (style.save(draw(), tmp_path / f"{i}{suffix}").read_bytes() for i in (1, 2))
         assert one == two and len(one) > 5000
@@ -124,26 +128,27 @@ def test_pictures_are_files_that_repeat_to_the_byte(found, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.png", "1.svg", "2.png", "2.svg"]
 
 
-def test_names_beside_points_do_not_cover_each_other():
-    from spgnn.report.placing import place_labels
-
-    figure = style.new_figure(5, 4)
-    axis = figure.subplots()
-    points = [(x, 1 + 0.05 * x) for x in (1, 1.2, 1.4, 5, 5.1, 9)]
-    axis.plot(*zip(*points), "o")
-    place_labels(axis, points, ["alpha", "beta", "gamma", "delta", "epsilon", "zeta"], ["#000000"] * 6)
-    figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in axis.texts]
-    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+def test_text_is_broken_after_a_mark_where_there_is_one():
+    most = style.text_inches("metis:objective=vo", 10)
+    assert style.wrap("metis:objective=vol: 3 MB", most, 10) == "metis:objective=\nvol: 3 MB"
+    assert style.wrap("abcdef", style.text_inches("abcd", 10), 10) == "abcd\nef"
+    assert style.wrap("WWW", 0.01, 10) == "W\nW\nW"
+    assert style.wrap("a b\nc", 1, 10) == "a b\nc"
 
 
-def test_one_k_one_rank_and_graphs_without_edges_draw_too():
-    for graph, k in ((spgnn.load_graph("path:n=2"), 1), (spgnn.graph_from_coo([], [], 5), 2)):
-        small = study(graph, (k,), ("block",), ("columns",))
-        assert checked(study_page(small).html()).images
+@pytest.mark.parametrize(
+    "value, text", [(0, "0"), (12345.6, "12,346"), (45.67, "45.7"), (0.0123, "0.0123"), (2e-6, "2.0e-06")]
+)
+def test_numbers_of_axes_have_three_digits(value, text):
+    assert style.number(value) == text
 
 
-def test_without_matplotlib_the_message_says_what_to_install(found, monkeypatch):
+@pytest.mark.parametrize("mb, unit", [(0.4, (1e3, "kB")), (0.5, (1.0, "MB")), (2e4, (1e-3, "GB"))])
+def test_bytes_of_axes_have_a_unit_of_their_size(mb, unit):
+    assert style.byte_unit(mb) == unit
+
+
+def test_without_matplotlib_the_message_says_what_to_install(records, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ResourceError, match=r"pip install 'spgnn\[plot\]'"):
-        study_page(found)
+        study_page(records)

@@ -1,0 +1,101 @@
+"""Read the files that pages are made of; a value that no page can show is an error with file, line and key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..atomic import read_regular
+from ..config.names import SCHEMES
+from ..errors import InputError
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300  # nor nan, nor inf
+
+
+def _is_whole(value) -> bool:
+    return _is_number(value) and isinstance(value, int) and value >= 0
+
+
+def _are_alike(value) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) and one.keys() == value[0].keys() for one in value)
+
+
+def _is_square(value) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(row, list) and len(row) == len(value) and all(map(_is_whole, row)) for row in value
+    )
+
+
+SCHEME = "one of " + ", ".join(SCHEMES)
+# In the words of a message -> the test.
+KINDS = {
+    "a name": lambda value: isinstance(value, str) and value.isprintable(),
+    SCHEME: lambda value: isinstance(value, str) and value in SCHEMES,
+    "a number": _is_number,
+    "a number or null": lambda value: value is None or _is_number(value),
+    "a whole number": _is_whole,
+    "a whole number or null": lambda value: value is None or _is_whole(value),
+    "a whole number above 0": lambda value: _is_whole(value) and value > 0,
+    "an object": lambda value: isinstance(value, dict),
+    "a list of objects of the same keys": _are_alike,
+    "a list of layers": lambda value: (
+        _are_alike(value) and all(one.get("f_in") is None or _is_whole(one["f_in"]) for one in value)
+    ),
+    "rows of as many whole numbers": _is_square,
+}
+
+
+def fault_of(values: Mapping, needed: Mapping[str, str], known: Mapping[str, str] | None = None) -> str:
+    """Return what is wrong with an object, "" if nothing is.
+
+    Args: needed  key -> kind of a value that must be there; known: of one that may be.
+    """
+    missing = [name for name in needed if name not in values]
+    if missing:
+        return f"lacks {', '.join(missing)}"
+    for name, kind in {**needed, **(known or {})}.items():
+        if name in values and not KINDS[kind](values[name]):
+            return f"{name} is {values[name]!r:.60}; expected {kind}"
+    return ""
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file. Raises: InputError if it cannot be read."""
+    try:
+        return read_regular(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+
+
+def read_object(path: Path, parse: Callable[[str], object] = json.loads) -> dict:
+    """Return the object in a file. Raises: InputError if it contains something else."""
+    return _object(read_text(path), parse, str(path))
+
+
+def read_lines(path: Path, needed: Mapping[str, str], known: Mapping[str, str], what: str) -> list[dict]:
+    """Return the objects of a file of JSON lines.
+
+    Args:   what  a line is, for messages.
+    Raises: InputError with the first line that is not one.
+    """
+    records = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        records.append(_object(line, json.loads, f"{path}:{number}"))
+        if fault := fault_of(records[-1], needed, known):
+            raise InputError(f"{path}:{number}: {fault}; expected {what}")
+    if not records:
+        raise InputError(f"{path}: is empty; expected {what}")
+    return records
+
+
+def _object(text: str, parse: Callable[[str], object], where: str) -> dict:
+    try:
+        value = parse(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: contains {type(value).__name__}; expected an object")
+    return value

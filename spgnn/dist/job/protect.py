@@ -23,13 +23,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...errors import RankError, SpgnnError, exit_code_of, message_text
-from . import guard
-from .guard import PATIENCE_S, GuardLine
+from .guard import FAILED, GuardLine, report_line
 
 if TYPE_CHECKING:
     from ..launch import Launcher
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as in a shell
+PATIENCE_S = 1.0  # how long a rank waits for another one that has more to report
 
 
 class Job:
@@ -40,17 +40,17 @@ class Job:
         self.rank = 0 if launcher is None else launcher.rank
         self.phase = "set-up"
         self._line: GuardLine | None = None
+        self._exit_code: object = None  # of the last sys.exit, unless a phase was set since
 
     def join(self, rank: int, token: str, barrier: Callable[[], None], files: list[str]) -> None:
         """Start the guard of this host, once, see GuardLine. Collective."""
         if self._line is None:
             self.rank = rank
             self._line = GuardLine(rank, token, barrier, files)
-            atexit.register(self._line.leave)
 
     def set_phase(self, phase: str) -> None:
         """Record what this rank does; the guard reports it."""
-        self.phase = " ".join(phase.split())
+        self.phase, self._exit_code = " ".join(phase.split()), None
         if self._line is not None:
             self._line.send(self.phase.encode())
 
@@ -80,7 +80,7 @@ class Job:
         for fd in (1, 2):
             _wait_until_read(fd)
         if self._line is not None:
-            self._line.send(guard.FAILED)
+            self._line.send(FAILED)
         if "mpi4py.MPI" in sys.modules:
             abort_world(sys.modules["mpi4py.MPI"], exit_code)
         self.launcher.abort(exit_code)
@@ -104,13 +104,24 @@ class Job:
         return exit_code
 
     def install_hooks(self) -> None:
-        """End the job for errors outside spgnn.world() too, from now on: sys.excepthook and sys.exit."""
+        """End the job for errors outside spgnn.world() too, from now on: sys.excepthook, and sys.exit when Python ends.
+
+        Python calls no hook with the code of a SystemExit, so sys.exit notes it.
+        """
 
         def leave_process(code=None):
-            raise _exit_of(self, code)
+            if threading.current_thread() is threading.main_thread():
+                self._exit_code = code
+            raise SystemExit(code)
 
         sys.excepthook = lambda kind, error, trace: self.fail(error)
         sys.exit = builtins.exit = builtins.quit = leave_process
+        atexit.register(self._leave_python)
+
+    def _leave_python(self) -> None:
+        self.fail(SystemExit(self._exit_code))
+        if self._line is not None:
+            self._line.leave()
 
     def _report(self, error: BaseException, message: str) -> None:
         if not self._may_speak(error):
@@ -121,22 +132,21 @@ class Job:
         if self.launcher is None:
             sys.stderr.write(f"spgnn: {message}\n")
         else:
-            sys.stderr.write(guard.report_line(self.rank, message, self.phase, socket.gethostname(), os.getpid()))
+            sys.stderr.write(report_line(self.rank, message, self.phase, socket.gethostname(), os.getpid()))
         sys.stderr.flush()
 
     def _may_speak(self, error: BaseException) -> bool:
         """Return whether no other rank of this host has been reported; wait for one that has more to report."""
         if self.launcher is None:
             return True
-        if self._line is not None and self._line.is_up:
-            if isinstance(error, RankError) and self._line.ask(guard.WAIT) == guard.QUIET:
-                return False
-            return self._line.ask(guard.ASK) != guard.QUIET
-        if self.rank > 0 or isinstance(error, RankError):
-            # Rank 0, or the rank that failed, ends the job meanwhile: at once by hydra's pipe; Open MPI's mpirun
+        if isinstance(error, RankError) or (self._line is None and self.rank > 0):
+            # The rank that failed, or rank 0, ends the job meanwhile: at once by hydra's pipe; Open MPI's mpirun
             # and srun notice its exit after a second or so.
-            time.sleep(PATIENCE_S if self.launcher.pmi_fd >= 0 else 3 * PATIENCE_S)
-        return True
+            time.sleep(PATIENCE_S if self._line is not None or self.launcher.pmi_fd >= 0 else 3 * PATIENCE_S)
+        if self._line is None or self._line.claim_report():
+            return True
+        time.sleep(PATIENCE_S)  # until the other one has written its report
+        return False
 
 
 def abort_world(MPI, exit_code: int) -> None:
@@ -193,24 +203,3 @@ def _shows_traceback(error: BaseException) -> bool:
         return False
     debug = os.environ.get("SPGNN_DEBUG", "")
     return debug == "1" or (debug != "0" and not isinstance(error, SpgnnError))
-
-
-def _exit_of(job: Job, code) -> SystemExit:
-    """Return a SystemExit that ends the job when the interpreter, not a caller, reads its code.
-
-    A script's sys.exit(3) passes no hook of Python: the interpreter reads `code` and leaves. It reads
-    it below all Python frames, unlike an `except SystemExit` that continues.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return SystemExit(code)
-
-    class Exit(SystemExit):
-        @property
-        def code(self):
-            try:
-                sys._getframe(1)
-            except ValueError:
-                job.fail(SystemExit(code))
-            return code
-
-    return Exit(code)

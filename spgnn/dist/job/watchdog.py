@@ -42,25 +42,29 @@ def watched(comm: Communicator, limit_s: float, *observers: Observer) -> Iterato
 
     A job in which nothing moves for limit_s seconds ends with exit code 70. Collective.
     """
-    channel = _open_channel(comm) if limit_s > 0 else None
-    if channel is None:
+    has_channel = hasattr(comm, "open_channel")
+    if not limit_s > 0 or not (has_channel or isinstance(comm, SelfCommunicator)):
         yield ObservedCommunicator(comm, *observers) if observers else comm
         return
-    dog = Watchdog(comm.rank, [comm.rank] if isinstance(channel, _NoChannel) else range(comm.size), channel, limit_s)
+    channel = comm.open_channel() if has_channel else None
+    dog = Watchdog(comm.rank, [comm.rank] if channel is None else range(comm.size), channel, limit_s)
     dog.phase(comm.phase)
-    dog.start()
+    thread = BackgroundThread(dog.run, "spgnn watchdog")
+    thread.start()
     try:
         yield ObservedCommunicator(comm, dog, *observers)
     finally:
-        dog.stop()
-    comm.barrier()  # no rank sends any more; if one has failed, the job ends without this
-    channel.close()
+        dog.leaves.set()
+        thread.join()
+    if channel is not None:
+        comm.barrier()  # no rank sends any more; if one has failed, the job ends without this
+        channel.close()
 
 
 class Watchdog:
-    """The thread of one rank, and the observer of its communicator that sees whether the rank moves.
+    """Looks whether a rank moves, which it observes at its communicator; made in the thread of the rank.
 
-    Args: ranks    that the channel reaches, this one included.
+    Args: ranks    that the channel reaches, this one included; channel: None without others.
           limit_s  seconds without a move after which the job is ended.
           end      called once with the WatchdogError; ends all ranks.
     """
@@ -69,15 +73,16 @@ class Watchdog:
         self,
         rank: int,
         ranks: Sequence[int],
-        channel: Channel,
+        channel: Channel | None,
         limit_s: float,
         end: Callable[[WatchdogError], None] | None = None,
     ):
         self.rank, self.ranks, self.channel, self.limit_s = rank, list(ranks), channel, limit_s
         self._next = self.ranks[(self.ranks.index(rank) + 1) % len(self.ranks)]
         self.end = end or _end_job
-        self.look_s = min(LOOK_S, limit_s / LOOKS)
-        self._grace_s = max(GRACE_S, 2 * self.look_s)
+        self.leaves = threading.Event()
+        self._look_s = min(LOOK_S, limit_s / LOOKS)
+        self._grace_s = max(GRACE_S, 2 * self._look_s)
         self._moves = self._seen_moves = 0
         self._phase = ""
         self._call: tuple[str, object] | None = None  # the collective that the rank is in
@@ -87,8 +92,6 @@ class Watchdog:
         self._before: dict = {}  # the last report of the rank before this one
         self._before_s = 0.0  # its age
         self._watched = threading.get_ident()
-        self._leave = threading.Event()
-        self._thread = BackgroundThread(self._run, "spgnn watchdog")
 
     def phase(self, text: str) -> None:
         self._phase = text
@@ -102,18 +105,16 @@ class Watchdog:
         self._call = None
         self._moves += 1
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._leave.set()
-        self._thread.join()
+    def run(self) -> None:
+        """Look about once a second until `leaves` is set."""
+        while not self.leaves.wait(self._look_s):
+            self.look(self._look_s)
 
     def state(self) -> dict:
         """Return where this rank is, as it is reported to others."""
         call, place = self._call, ""
-        if call is None:
-            place = _place(sys._current_frames().get(self._watched))
+        if call is None and (frame := sys._current_frames().get(self._watched)) is not None:
+            place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} ({frame.f_code.co_name})"
         return {"phase": self._phase[:200], "call": _described(call), "place": place, "idle_s": self._idle_s}
 
     def look(self, seconds: float) -> None:
@@ -129,12 +130,8 @@ class Watchdog:
         elif self._answers is not None and self._idle_s >= self._asked_s + self._grace_s:
             self._judge()
 
-    def _run(self) -> None:
-        while not self._leave.wait(self.look_s):
-            self.look(self.look_s)
-
     def _receive(self) -> None:
-        for text in self.channel.receive():
+        for text in () if self.channel is None else self.channel.receive():
             message = json.loads(text)
             if message["kind"] == "ask":
                 self._send(message["rank"], "answer", self._answer())
@@ -205,33 +202,6 @@ def _described(call: tuple[str, object] | None) -> str:
         return name
     shape = "x".join(map(str, buffer.shape)) or "scalar"
     return f"{name}({str(buffer.dtype).removeprefix('torch.')}, shape {shape})"
-
-
-def _place(frame) -> str:
-    """Return file:line and function of the newest frame."""
-    if frame is None:
-        return ""
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} ({frame.f_code.co_name})"
-
-
-class _NoChannel:
-    """The channel of a rank that has no others to ask."""
-
-    def send(self, rank: int, message: bytes) -> None:
-        return None
-
-    def receive(self) -> list[bytes]:
-        return []
-
-    def close(self) -> None:
-        return None
-
-
-def _open_channel(comm: Communicator) -> Channel | None:
-    """Return the channel of a backend that has one; of one rank, or without threads in MPI, one that reaches nobody."""
-    if hasattr(comm, "open_channel"):
-        return comm.open_channel() or _NoChannel()
-    return _NoChannel() if isinstance(comm, SelfCommunicator) else None
 
 
 def _end_job(error: WatchdogError) -> None:

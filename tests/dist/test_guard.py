@@ -1,0 +1,57 @@
+"""The guard names the first rank that dies without a message, once."""
+
+import os
+import re
+import socket
+import threading
+
+import pytest
+
+from spgnn.dist.job.guard import CLEAN, FAILED, UP, claim_report, watch
+
+
+def connected(address, kind, rank):
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    line.connect(address)
+    line.send(f"{kind} {rank} 0".encode())
+    return line
+
+
+@pytest.mark.parametrize(
+    "ends, named, has_failed",  # (rank, its last message), in the order of their ends
+    [
+        ([(1, b"epoch 7"), (0, b"epoch 6"), (2, b"epoch 7")], "rank 1: killed.*phase: epoch 7; host here", True),
+        ([(0, CLEAN), (2, b"epoch 7"), (1, CLEAN)], "rank 2: killed", True),
+        ([(1, FAILED), (0, b"epoch 7"), (2, b"epoch 7")], "", True),
+        ([(0, CLEAN), (2, CLEAN), (1, CLEAN)], "", False),
+    ],
+)
+def test_the_first_rank_that_dies_without_a_message_is_named_unless_one_has_reported(ends, named, has_failed, capsys):
+    token, found = f"test-{os.getpid()}", []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"\0spgnn-{token}")
+        listener.listen()
+        guard = threading.Thread(target=lambda: found.append(watch(listener, token, "here")))
+        guard.start()
+        lines = {}
+        for rank in range(len(ends)):
+            lines[rank] = [connected(f"\0spgnn-{token}", kind, rank) for kind in ("life", "talk")]
+            assert lines[rank][1].recv(64) == UP
+        for rank, message in ends:
+            lines[rank][1].send(message)
+        for rank, _ in ends:
+            for line in lines[rank]:
+                line.close()
+        guard.join(10)
+    assert found == [has_failed]
+    said = capsys.readouterr().err
+    assert said.count("\n") == bool(named) and re.search(named, said)
+
+
+def test_one_process_of_a_host_reports_a_failure_of_a_job_and_another_one_when_it_has_died():
+    token = f"test-{os.getpid()}"
+    first, other = claim_report(token), claim_report(f"{token}-of-another-job")
+    assert first is not None and other is not None and claim_report(token) is None
+    first.close()
+    with claim_report(token), other:
+        assert claim_report(token) is None

@@ -184,20 +184,23 @@ def call_faults(name: str, text: str) -> list[str]:
     return faults
 
 
-@pytest.mark.parametrize("path", sources(), ids=name_of)
-def test_imports_run_downward(path):
-    assert not import_faults(name_of(path), path.read_text())
+def in_all_sources(rule) -> list[str]:
+    """The faults that rule(name, text) finds in the files of the package."""
+    return [fault for path in sources() for fault in rule(name_of(path), path.read_text())]
 
 
-@pytest.mark.parametrize("path", sources(), ids=name_of)
-def test_library_code_neither_prints_nor_unpickles_nor_draws_unseeded(path):
-    assert not call_faults(name_of(path), path.read_text())
+def test_imports_run_downward():
+    assert not in_all_sources(import_faults)
 
 
-@pytest.mark.parametrize("folder", ["spgnn", "tests", "runs"])
-def test_no_file_is_longer_than_450_lines(folder):
+def test_library_code_neither_prints_nor_unpickles_nor_draws_unseeded():
+    assert not in_all_sources(call_faults)
+
+
+def test_no_file_is_longer_than_450_lines():
     long = {
         path.relative_to(ROOT).as_posix(): lines
+        for folder in ("spgnn", "tests", "runs")
         for pattern in ("*.py", "*.cpp", "*.h", "*.cu", "*.cuh")
         for path in (ROOT / folder).rglob(pattern)
         if (lines := len(path.read_text().splitlines())) > LONGEST and "out" not in path.relative_to(ROOT).parts
@@ -218,9 +221,8 @@ def too_large(name: str, text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sources(), ids=name_of)
-def test_no_function_has_more_than_80_lines_and_no_class_more_than_15_methods(path):
-    assert not too_large(name_of(path), path.read_text())
+def test_no_function_has_more_than_80_lines_and_no_class_more_than_15_methods():
+    assert not in_all_sources(too_large)
 
 
 def test_a_long_function_and_a_large_class_are_found():
@@ -285,13 +287,13 @@ def test_no_page_is_cited_that_is_not_in_the_repository():
     assert not cited
 
 
-@pytest.mark.parametrize(
-    "page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]), ids=lambda page: page.name
-)
-def test_files_that_a_page_links_to_are_there(page):
-    prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)  # code has brackets of its own
-    targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", prose)
-    assert not [target for target in targets if not (page.parent / target).exists()]
+def test_files_that_a_page_links_to_are_there():
+    missing = []
+    for page in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]):
+        prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)  # code has brackets of its own
+        targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", prose)
+        missing += [f"{page.name}: {target}" for target in targets if not (page.parent / target).exists()]
+    assert not missing
 
 
 def python_scripts() -> list[Path]:

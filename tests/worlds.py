@@ -7,8 +7,8 @@
     def test_pull_copies_the_ghost_rows(comm, scheme, tmp_path):
         ...                                         # plain asserts; every rank runs the whole body
 
-It becomes the items [thread-1] ... [mpi-16]. All selected bodies of one file and size share one
-`mpirun` (marked `mpi`; skipped with the reason where there is none), so torch starts once a rank.
+It becomes the items [thread-1] ... [mpi-16]. All selected bodies of one size, of all files, share one
+`mpirun` (marked `mpi`; skipped with the reason where there is none), so torch starts once per rank.
 Arguments: parametrized literals, `tmp_path` (one folder, all ranks) and `data_dir`. A failure shows
 the ranks and their tracebacks. `launch(n, argv)` runs any program under mpirun with a time limit.
 """
@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PATHS = ("tmp_path", "data_dir")
 BATCHES = pytest.StashKey[dict]()
 MANY = 8  # ranks
-THREAD_LIMIT_S, BATCH_LIMIT_S, GRACE_S = 120, 240, 2
+THREAD_LIMIT_S, START_LIMIT_S, CASE_LIMIT_S, GRACE_S = 120, 240, 2, 2
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def parallel(
 
         def test(request, world, **arguments):
             if world.kind == "mpi":
-                _report(_batch(request, world.size)[request.node.name])
+                _report(_batch(request, world.size)[request.node.nodeid])
             else:
                 from spgnn.dist import run_threads
 
@@ -208,15 +208,13 @@ def _kill(pid: int) -> None:
 
 
 def _batch(request, size: int) -> dict[str, dict]:
-    """Return name of the item -> result, of all selected MPI items of this file and size."""
+    """Return id of the item -> result, of all selected MPI items of this size."""
     batches = request.config.stash.setdefault(BATCHES, {})
-    key = (str(request.path), size)
-    if key not in batches:
-        world = World("mpi", size)
-        items = [i for i in request.session.items if i.path == request.path and _world_of(i) == world]
+    if size not in batches:
+        items = [item for item in request.session.items if _world_of(item) == World("mpi", size)]
         folder = request.getfixturevalue("tmp_path_factory").mktemp("mpi")
-        batches[key] = _run_batch(request.path, size, [_case(item, folder) for item in items], folder)
-    return batches[key]
+        batches[size] = _run_batch(size, [_case(item, folder / f"case{i}") for i, item in enumerate(items)], folder)
+    return batches[size]
 
 
 def _world_of(item) -> World | None:
@@ -229,22 +227,24 @@ def _case(item, folder: Path) -> dict:
         if name in item.callspec.params:
             values[name] = item.callspec.params[name]
         elif name == "tmp_path":
-            paths[name] = str(folder / f"case{abs(hash(item.name))}")
+            paths[name] = str(folder)
         elif name == "data_dir":
             paths[name] = os.environ.get("SPGNN_DATA", "")
         else:
             pytest.fail(f"{item.name}: the argument {name!r} cannot be passed to MPI ranks; see tests/worlds.py")
-    return {"name": item.name, "body": item.originalname, "values": repr(values), "paths": paths}
+    body = {"file": str(item.path), "body": item.originalname}
+    return body | {"name": item.nodeid, "values": repr(values), "paths": paths}
 
 
-def _run_batch(path: Path, size: int, cases: list[dict], folder: Path) -> dict[str, dict]:
+def _run_batch(size: int, cases: list[dict], folder: Path) -> dict[str, dict]:
     """Run cases under mpirun; start again behind a case that ended the job."""
     results: dict[str, dict] = {}
     while cases:
         job = folder / f"job{len(results)}"
         job.mkdir()
-        (job / "cases.json").write_text(json.dumps({"path": str(path), "cases": cases}))
-        ended = launch(size, [sys.executable, Path(__file__), job], BATCH_LIMIT_S)
+        (job / "cases.json").write_text(json.dumps(cases))
+        limit_s = START_LIMIT_S + CASE_LIMIT_S * len(cases)
+        ended = launch(size, [sys.executable, Path(__file__), job], limit_s)
         ranks = [_lines(job / f"rank{r}.jsonl") for r in range(size)]
         done = 0
         for case in cases:
@@ -277,7 +277,7 @@ def _report(result: dict) -> None:
         return
     failures = [f"rank {r}: {s[-1]['message']}" for r, s in enumerate(states) if s and s[-1]["state"] == "failed"]
     running = [r for r, s in enumerate(states) if not s or s[-1]["state"] == "started"]
-    limit = f"; time limit of {BATCH_LIMIT_S} s reached" if ended.is_late else ""
+    limit = f"; time limit reached after {ended.seconds:.0f} s" if ended.is_late else ""
     failures.append(f"ranks that did not end: {running}{limit}; mpirun's exit code {ended.code}")
     pytest.fail("\n".join([*failures, ended.out[-2000:], ended.err[-4000:]]), pytrace=False)
 
@@ -286,15 +286,9 @@ def run_cases(job: Path) -> None:
     """Run the cases of a job folder on this rank of spgnn.world(), and write what became of each."""
     import spgnn
 
-    request = json.loads((job / "cases.json").read_text())
-    path = Path(request["path"])
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    cases = json.loads((job / "cases.json").read_text())
     with spgnn.world() as comm, open(job / f"rank{comm.rank}.jsonl", "a", buffering=1) as log:
-        for case in request["cases"]:
+        for case in cases:
             write = lambda state, message="": log.write(
                 json.dumps({"name": case["name"], "state": state, "message": message}) + "\n"
             )
@@ -302,7 +296,7 @@ def run_cases(job: Path) -> None:
             comm.traffic.reset()
             write("started")
             try:
-                getattr(module, case["body"]).body(comm, **_arguments(case, comm))
+                getattr(_module(Path(case["file"])), case["body"]).body(comm, **_arguments(case, comm))
             except pytest.skip.Exception as skipped:
                 write("skipped", str(skipped))
             except BaseException as error:  # whatever ends a body ends the job, once it is written down
@@ -312,6 +306,13 @@ def run_cases(job: Path) -> None:
             else:
                 write("passed")
             comm.barrier()
+
+
+def _module(path: Path):
+    """Import a file of tests as pytest does: by its name, with its folder on the path."""
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    return importlib.import_module(path.stem)
 
 
 def _arguments(case: dict, comm) -> dict:

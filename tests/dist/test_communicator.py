@@ -8,7 +8,7 @@ from worlds import parallel
 
 from spgnn.errors import CollectiveError, InputError, RankError, ShapeError, UsageError, agree
 
-ALL = [1, 2, 3, 4, 7, 16]
+ALL = [1, 2, 3, 4, 16]
 SOME = [2, 3]
 DTYPES = ["bool", "int8", "uint8", "int32", "int64", "float32", "float64"]
 SHAPES = [(), (1,), (3,), (2, 3), (0,)]
@@ -49,7 +49,7 @@ def test_all_to_all_delivers_each_row_in_rank_order(comm):
             exchange(comm, shape, dtype, seed, start=seed % 2 == 1)
 
 
-@parallel(SOME, mpi=[2, 3, 7])
+@parallel(SOME)
 @pytest.mark.parametrize("max_bytes", [7, 64, 300])
 def test_messages_above_the_limit_travel_in_pieces(comm, max_bytes):
     whole, comm.max_bytes = getattr(comm, "max_bytes", None), max_bytes

@@ -6,7 +6,7 @@ from graphs import random_graph
 from worlds import parallel, some
 
 
-@parallel([4, 8, 16], mpi=[8], only=lambda given: given["method"] == "random" and given["scheme"] == "cover")
+@parallel([4, 16], mpi=[4], only=lambda given: given["method"] == "random" and given["scheme"] == "cover")
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("method", ["random", "metis"])
 @pytest.mark.parametrize("use", ["directed", "undirected"])
@@ -19,7 +19,7 @@ def test_on_a_grid_too_and_replicated_rows_count_once(comm, scheme, method, use)
         gradients_are_the_dense_ones(comm, graph, model_name, how, **options)
 
 
-@parallel([1, 2, 3, 4, 8], mpi=[8], only=lambda given: given["scheme"] == "cover")
+@parallel([1, 3, 4], mpi=[4], only=lambda given: given["scheme"] == "cover")
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("use", ["directed", "undirected"])

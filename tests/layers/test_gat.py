@@ -44,7 +44,7 @@ def is_the_dense_one(comm, model, graph, prune="never", **options):
     return trainer
 
 
-@parallel([1, 2, 3, 4, 8], mpi=[3])
+@parallel([1, 3, 4], mpi=[3])
 @pytest.mark.parametrize("model", MODELS)
 def test_it_is_the_dense_model_on_any_ranks(comm, model):
     graph = random_graph(n=24, edges=70, use="directed", weighted=True)

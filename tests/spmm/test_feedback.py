@@ -33,7 +33,7 @@ class TwoProducts(Layer):
         return A @ S_nC + A @ (1000 * S_nC) / 1000
 
 
-@parallel([2, 3, 4], mpi=[2])
+@parallel([3, 4], mpi=[2])
 @pytest.mark.parametrize("scheme", ["columns", "cover"])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_what_was_sent_over_many_steps_adds_up_to_the_true_rows(comm, scheme, direction):

@@ -4,27 +4,17 @@ import numpy as np
 import torch
 from dense_operator import DenseOperator
 from graphs import dense_operator
+from models import Residual
 
 from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
-from spgnn.layers import GCN, Layer, Stack
+from spgnn.layers import GCN, Stack
 from spgnn.layers.stack import set_epoch
 from spgnn.training.trainer import Trainer
 
 
 def relative(a, b):
     return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300))
-
-
-class Residual(Layer):
-    """A layer of a user's own, on A @ H."""
-
-    def __init__(self, f):
-        super().__init__(f, f)
-        self.W_FF = self.weight(f, f)
-
-    def forward(self, A, H_nF):
-        return torch.relu(A @ (H_nF @ self.W_FF) + H_nF)
 
 
 def make(name, f=6, c=3):

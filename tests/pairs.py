@@ -2,7 +2,7 @@
 
 Three parameters of 21, 3 and 4 values are 252 items; every pair of values is in 84 of them. A fault that takes three
 values at once to show is found by `runs/test -m full`, which runs the rest. A test whose parameters do meet all at once
-is marked `every`.
+is marked `every`. On MPI ranks, which differ from threads in what tests/dist runs, a test has MPI_ITEMS items per size.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import combinations
 from random import Random
 
 LEAST = 12  # items of a test that are thinned out
+MPI_ITEMS = 2
 
 
 def pairs(rows: Sequence[Sequence[Hashable]], seed: int = 0) -> list[int]:
@@ -27,20 +28,22 @@ def pairs(rows: Sequence[Sequence[Hashable]], seed: int = 0) -> list[int]:
     while missing:
         chosen.append(max(order, key=lambda i: len(pairs_of[i] & missing)))
         missing -= pairs_of[chosen[-1]]
-    return sorted(chosen)
+    return chosen
 
 
 def beyond_pairs(items) -> list:
-    """Return the items of tests of three and more parameters that a covering array of their pairs does not need."""
-    tests: dict[str, list] = {}
+    """Return the items that the default run does without."""
+    tests: dict[tuple, list] = {}
     for item in items:
-        if hasattr(item, "callspec") and len(item.callspec.params) > 2 and not item.get_closest_marker("every"):
-            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if hasattr(item, "callspec") and not item.get_closest_marker("every"):
+            ranks = getattr(item.callspec.params.get("world"), "mpi_size", 0)
+            tests.setdefault((item.nodeid.partition("[")[0], ranks), []).append(item)
     left_out = []
-    for found in tests.values():
-        if len(found) >= LEAST:
-            chosen = set(pairs([_row(item) for item in found]))
-            left_out += [item for i, item in enumerate(found) if i not in chosen]
+    for (_, ranks), found in tests.items():
+        if len(found) > MPI_ITEMS if ranks else len(found) >= LEAST and len(found[0].callspec.params) > 2:
+            chosen = pairs([_row(item) for item in found])
+            kept = set(chosen[:MPI_ITEMS] if ranks else chosen)
+            left_out += [item for i, item in enumerate(found) if i not in kept]
     return left_out
 
 

@@ -49,6 +49,10 @@ class World:
     kind: str
     size: int
 
+    @property
+    def mpi_size(self) -> int:
+        return self.size if self.kind == "mpi" else 0
+
 
 def parallel(
     sizes: Sequence[int],

@@ -1,9 +1,10 @@
 """Predicted = counted: measure knows what every pair of ranks exchanges in every layer and direction."""
 
-import numpy as np
 import pytest
 import torch
+from counted_bytes import train_and_compare
 from graphs import random_graph
+from models import Bare, Residual, TwoHops, TwoProducts
 from worlds import parallel
 
 from spgnn.analysis import measure
@@ -25,21 +26,7 @@ def count_and_compare(
     )
     dgraph = distribute(graph, comm, part, scheme=scheme, replication=c, dtype=dtype, **names)
     model = Stack(*[GCN(f, c, act="relu") for f, c in zip(widths, widths[1:])])
-    comm.traffic.reset()
-    history = train(model, dgraph, epochs=1, prune=prune)
-    counted = np.zeros(comm.size, np.int64)
-    for layer in range(1, len(widths)):
-        for direction in ("forward", "backward"):
-            labels = [f"layer {layer} {direction}", f"layer {layer} {direction} sum"]
-            sent = sum(comm.traffic.sent_bytes(label=label) for label in labels)
-            np.testing.assert_array_equal(
-                sent, report.bytes_PP(layer, direction)[comm.rank], err_msg=f"layer {layer} {direction}"
-            )
-            counted += sent
-    total = np.array([counted.sum()])
-    comm.all_reduce(total)
-    assert total[0] == history.bytes_sent == history.bytes_predicted == report.bytes_per_epoch
-    return report
+    return train_and_compare(comm, report, dgraph, model, prune)
 
 
 @parallel([2, 7], mpi=[4], only=lambda given: given["scheme"] == "cover")
@@ -83,39 +70,6 @@ def test_with_other_types_on_the_wire(comm, wires, dtype):
         count_and_compare(comm, graph, (6, 9, 5, 3), "cover", c, wires=wires, dtype=getattr(torch, dtype))
 
 
-class TwoProducts(Layer):
-    """A (H W) + (A H) V."""
-
-    def __init__(self, f_in, f_out):
-        super().__init__(f_in, f_out)
-        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
-
-    def forward(self, A, H):
-        return A @ (H @ self.W) + (A @ H) @ self.V
-
-
-class Residual(Layer):
-    """relu(A (H W) + H)."""
-
-    def __init__(self, width):
-        super().__init__(width, width)
-        self.W = self.weight(width, width)
-
-    def forward(self, A, H):
-        return torch.relu(A @ (H @ self.W) + H)
-
-
-class TwoHops(Layer):
-    """A (A (H W))."""
-
-    def __init__(self, f_in, f_out):
-        super().__init__(f_in, f_out)
-        self.W = self.weight(f_in, f_out)
-
-    def forward(self, A, H):
-        return A @ (A @ (H @ self.W))
-
-
 class Pulled(Layer):
     """The mean of all rows that a rank reads is added to its own rows of H W."""
 
@@ -126,17 +80,6 @@ class Pulled(Layer):
     def forward(self, A, H):
         H_tF = A.columns(H @ self.W)
         return H_tF[: len(H)] + H_tF.mean(dim=0)
-
-
-class Bare(torch.nn.Module):
-    """A model without a Stack."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = torch.nn.Linear(6, 4), torch.nn.Linear(4, 3)
-
-    def forward(self, A, X):
-        return A @ self.last(torch.tanh(A @ self.first(X)))
 
 
 def frozen(number):
@@ -167,14 +110,7 @@ def test_of_custom_models(comm, name, scheme):
         part, model = part_graph(graph, comm.size // c, method="random"), CUSTOM[name]()
         report = measure(graph, part, scheme, replication=c, itemsize=8, model=model)
         dgraph = distribute(graph, comm, part, scheme=scheme, replication=c, dtype=torch.float64)
-        comm.traffic.reset()
-        history = train(model, dgraph, epochs=1)
-        for layer in [volume.layer for volume in report.layers if volume.layer]:
-            for direction in ("forward", "backward"):
-                labels = [f"layer {layer} {direction}", f"layer {layer} {direction} sum"]
-                sent = sum(comm.traffic.sent_bytes(label=label) for label in labels)
-                np.testing.assert_array_equal(sent, report.bytes_PP(layer, direction)[comm.rank])
-        assert history.bytes_sent == history.bytes_predicted == report.bytes_per_epoch > 0
+        assert train_and_compare(comm, report, dgraph, model).bytes_per_epoch > 0
 
 
 class Raw(Layer):

@@ -1,10 +1,11 @@
 """Predicted = counted for every family: what each pair of ranks exchanges, by layer and direction, pruned or not."""
 
-import numpy as np
 import pytest
 import torch
+from counted_bytes import train_and_compare
 from dense_model import gradients_are_the_dense_ones
 from graphs import random_graph
+from models import TwoHops
 from worlds import parallel, some
 
 from spgnn.analysis import measure
@@ -16,17 +17,6 @@ from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Laye
 from spgnn.partition import part_graph
 from spgnn.training import explain, train
 from spgnn.training.trainer import Trainer
-
-
-class TwoHops(Layer):
-    """A (A (H W))."""
-
-    def __init__(self, f_in, f_out):
-        super().__init__(f_in, f_out)
-        self.W = self.weight(f_in, f_out)
-
-    def forward(self, A, H):
-        return A @ (A @ (H @ self.W))
 
 
 class Averaged(Layer):
@@ -112,15 +102,7 @@ def count_and_compare(comm, graph, model, scheme, c, prune="never", dtype=torch.
     keep = {name: options[name] for name in ("keep",) if name in options}
     report = measure(graph, part, model=model, itemsize=dtype.itemsize, train_N=train_N, **names, **keep)
     dgraph = distribute(graph, comm, part, dtype=dtype, **names, **options)
-    comm.traffic.reset()
-    history = train(model, dgraph, epochs=1, prune=prune)
-    for layer in [volume.layer for volume in report.layers if volume.layer]:
-        for direction in ("forward", "backward"):
-            labels = [f"layer {layer} {direction}", f"layer {layer} {direction} sum"]
-            sent = sum(comm.traffic.sent_bytes(label=label) for label in labels)
-            np.testing.assert_array_equal(sent, report.bytes_PP(layer, direction)[comm.rank], f"{layer} {direction}")
-    assert history.bytes_sent == history.bytes_predicted == report.bytes_per_epoch
-    return report
+    return train_and_compare(comm, report, dgraph, model, prune)
 
 
 ON_MPI = ("sage", "gat", "maximum", "attention of its own", "mixhop", "gcnii")

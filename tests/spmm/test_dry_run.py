@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from graphs import random_graph
+from models import Bare, Residual, TwoHops, TwoProducts
 from torch.utils._python_dispatch import _disable_current_modes
 from worlds import parallel
 
@@ -33,50 +34,6 @@ def gcns(widths, **options):
         *[GCN(f, c, act=None if l == last else "relu", **layers) for l, (f, c) in enumerate(zip(widths, widths[1:]))],
         **options,
     )
-
-
-class TwoProducts(Layer):
-    """A (H W) + (A H) V, of one layer."""
-
-    def __init__(self, f_in, f_out):
-        super().__init__(f_in, f_out)
-        self.W, self.V = self.weight(f_in, f_out), self.weight(f_in, f_out)
-
-    def forward(self, A, H):
-        return A @ (H @ self.W) + (A @ H) @ self.V
-
-
-class TwoHops(Layer):
-    """A (A (H W))."""
-
-    def __init__(self, f_in, f_out):
-        super().__init__(f_in, f_out)
-        self.W = self.weight(f_in, f_out)
-
-    def forward(self, A, H):
-        return A @ (A @ (H @ self.W))
-
-
-class Residual(Layer):
-    """relu(A (H W) + H)."""
-
-    def __init__(self, width):
-        super().__init__(width, width)
-        self.W = self.weight(width, width)
-
-    def forward(self, A, H):
-        return torch.relu(A @ (H @ self.W) + H)
-
-
-class Bare(torch.nn.Module):
-    """A model without a Stack: its exchanges have no layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = torch.nn.Linear(6, 4), torch.nn.Linear(4, 3)
-
-    def forward(self, A, X):
-        return A @ self.last(torch.tanh(A @ self.first(X)))
 
 
 def frozen(number, widths=(6, 9, 9, 3)):

@@ -1,0 +1,22 @@
+"""Predicted = counted: the bytes of an epoch by pair of ranks, layer and direction."""
+
+import numpy as np
+
+from spgnn.training import train
+
+
+def train_and_compare(comm, report, dgraph, model, prune="auto"):
+    """Train for an epoch and compare what this rank sends each other with the report; return the report."""
+    comm.traffic.reset()
+    history = train(model, dgraph, epochs=1, prune=prune)
+    counted, layers = np.zeros(1, np.int64), [volume.layer for volume in report.layers]
+    for layer in filter(None, layers):
+        for direction in ("forward", "backward"):
+            labels = [f"layer {layer} {direction}", f"layer {layer} {direction} sum"]
+            sent = sum(comm.traffic.sent_bytes(label=label) for label in labels)
+            np.testing.assert_array_equal(sent, report.bytes_PP(layer, direction)[comm.rank], f"{layer} {direction}")
+            counted += sent.sum()
+    comm.all_reduce(counted)
+    assert history.bytes_sent == history.bytes_predicted == report.bytes_per_epoch
+    assert counted[0] == history.bytes_sent or not all(layers)  # a model without a Stack has products of no layer
+    return report

@@ -109,14 +109,6 @@ setup(
             extra_link_args=["-pthread"],
         ),
         Pybind11Extension(
-            "spgnn.partition.refine._flow",
-            ["spgnn/partition/refine/flow/flow.cpp"],
-            depends=["spgnn/partition/arrays.h"]
-            + [f"spgnn/partition/refine/flow/{name}.h" for name in ("network", "pair", "preflow", "regions")],
-            cxx_std=17,
-            extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],  # as above
-        ),
-        Pybind11Extension(
             "spgnn.partition.stream._stream",
             ["spgnn/partition/stream/stream.cpp"],
             depends=["spgnn/partition/arrays.h"]

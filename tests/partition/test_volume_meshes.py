@@ -1,4 +1,4 @@
-"""The partitioner `volume` where few rows travel: what is cut anew, from which starts, and what is returned."""
+"""The partitioner `volume` where few rows travel: what is refined again, and which result is returned."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,7 @@ from spgnn.data import load_graph
 from spgnn.partition import part_graph
 from spgnn.partition.cover import cover_PP
 from spgnn.partition.methods import volume
-from spgnn.partition.methods.recut import cost
+from spgnn.partition.methods.volume import NORM, OF_MEAN, cost
 from spgnn.partition.metrics import rows_PP
 from spgnn.partition.refine import _volume
 
@@ -23,10 +23,15 @@ def mesh():
 
 
 @pytest.fixture
-def recuts(monkeypatch):
-    """Return a list of (owner_N, rounds) with which regions were cut anew; nothing is cut, no border drawn."""
+def refined(monkeypatch):
+    """Return a list of (settings, start, result) of every refinement of nodes."""
     calls = []
-    monkeypatch.setattr(volume, "recut", lambda A, owner_N, *, rounds, **_: calls.append((owner_N, rounds)) or owner_N)
+
+    def refine(*args):
+        calls.append((args[-1], args[4].copy(), _volume.refine(*args)[0]))
+        return _volume.refine(*args)
+
+    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine))
     return calls
 
 
@@ -41,65 +46,46 @@ ONE_LARGE = np.zeros(ROWS * ROWS, np.int32)
 ONE_LARGE[:3] = [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("options", "changed", "rounds"),
-    [
-        ({}, {}, 4 * K),
-        ({"effort": 0.5}, {}, 2 * K),
-        ({"effort": 0.01}, {}, 1),
-        ({}, {"MOST_ROUNDS": 10}, 10),
-        ({"effort": 2}, {"MOST_ROUNDS": 10}, 20),
-        ({}, {"MOST_NNZ": 380}, 4),  # a quarter of the nonzeros
-    ],
-)
-def test_regions_are_cut_as_often_as_parts_effort_and_size_say(mesh, recuts, monkeypatch, options, changed, rounds):
-    assert mesh.nnz == 1520
-    for name, value in changed.items():
-        monkeypatch.setattr(volume, name, value)
-    part_graph(mesh, K, "volume", **options)
-    assert [call[1] for call in recuts] == [rounds, rounds]
-
-
-def test_regions_are_cut_where_few_rows_travel(mesh, recuts, monkeypatch):
+def test_where_few_rows_travel_the_start_is_refined_twice(mesh, refined, monkeypatch):
     part = part_graph(mesh, K, "volume")
     share = part.metrics["total_rows"] / mesh.n_nodes
-    assert volume.FEW < share < volume.FEW_OF_SMALL and len(recuts) == 2
+    assert volume.FEW < share < volume.FEW_OF_SMALL and len(refined) == 2
     part_graph(load_graph("rmat:scale=8,degree=8,seed=0"), K, "volume")
-    assert len(recuts) == 2, "on a power-law graph nearly all rows travel"
+    assert len(refined) == 3, "on a power-law graph nearly all rows travel"
     monkeypatch.setattr(volume, "SMALL", mesh.nnz - 1)
     part_graph(mesh, K, "volume")
-    assert len(recuts) == 2, "on a large graph these rows are many"
+    assert len(refined) == 4, "on a large graph these rows are many"
     monkeypatch.setattr(volume, "FEW", share + 0.01)
     part_graph(mesh, K, "volume")
-    assert len(recuts) == 4
+    assert len(refined) == 6
 
 
-def test_what_was_refined_with_a_price_of_sends_and_without_is_cut_anew(mesh, recuts, monkeypatch):
-    refined = []
-
-    def refine(*args):
-        refined.append((args[-1]["send"], args[4].copy(), _volume.refine(*args)))
-        return refined[-1][-1]
-
-    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine))
+def test_the_second_refinement_has_no_price_of_sends_and_larger_clusters(mesh, refined):
     part_graph(mesh, K, "volume", seed=5)
-    assert [send for send, _, _ in refined] == [True, False]
-    np.testing.assert_array_equal(refined[0][1], refined[1][1], "from one start")
-    assert {id(owner_N) for owner_N, _ in recuts} == {id(result[0]) for _, _, result in refined}
+    (priced, first_N, _), (free, second_N, _) = refined
+    assert priced["send"] and not free["send"] and not priced.keys() & volume.ON_MESHES.keys()
+    assert volume.ON_MESHES.items() <= free.items() and free["sweeps"] == 2 * priced["sweeps"]
+    np.testing.assert_array_equal(first_N, second_N, "from one start")
 
 
-@pytest.mark.parametrize("worst", ["priced", "free"])
-def test_a_start_that_is_better_than_one_of_both_is_cut_anew_in_its_place(mesh, recuts, monkeypatch, worst):
-    refine = lambda *args: (SHUFFLED if args[-1]["send"] == (worst == "priced") else QUARTERS, 100, 40)
-    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine))
-    np.testing.assert_array_equal(part_graph(mesh, K, "volume", start=STRIPES).owner_N, QUARTERS)
-    assert [owner_N is QUARTERS for owner_N, _ in recuts] == [True, False]
-    np.testing.assert_array_equal(recuts[1][0], STRIPES)
+def test_the_cost_is_nearly_the_largest_load_and_a_share_of_the_mean():
+    rows_kk = np.array([[0, 3], [1, 0]])
+    norm = lambda *loads: (np.array(loads, float) ** NORM).sum() ** (1 / NORM)
+    held = [(True, False), (False, True), (True, True), (False, False)]
+    costs = [cost(rows_kk, send=send, receive=receive) for send, receive in held]
+    assert costs == pytest.approx(
+        [norm(3, 1) + OF_MEAN * 2, norm(3, 1) + OF_MEAN * 2, norm(3, 1, 3, 1) + OF_MEAN * 2, OF_MEAN * 2]
+    )
+    rows_kk = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]])
+    assert cost(rows_kk, send=True, receive=False) == pytest.approx(2 + OF_MEAN * 2 / 3)
+    assert cost(rows_kk, send=False, receive=True) == pytest.approx(norm(1, 1) + OF_MEAN * 2 / 3)
+    assert cost(0 * rows_kk, send=True, receive=True) == 0
+    assert np.isfinite(cost(rows_kk * 10**12, send=True, receive=True))
 
 
 @pytest.mark.parametrize("graph", ["mesh", "rmat:scale=8,degree=8,seed=0"])
 @pytest.mark.parametrize("objective", volume.OBJECTIVES)
-def test_moves_that_lead_to_something_worse_are_undone(mesh, recuts, monkeypatch, graph, objective):
+def test_moves_that_lead_to_something_worse_are_undone(mesh, monkeypatch, graph, objective):
     graph = mesh if graph == "mesh" else load_graph(graph)
     start_N = part_graph(graph, K, "metis").owner_N
     shuffled_N = np.random.default_rng(0).permutation(start_N).astype(np.int32)
@@ -113,31 +99,20 @@ def test_moves_that_lead_to_something_worse_are_undone(mesh, recuts, monkeypatch
     )
 
 
-@pytest.mark.parametrize(
-    "recut_of", [{True: SHUFFLED, False: QUARTERS}, {True: QUARTERS, False: SHUFFLED}], ids=["the second", "the first"]
-)
-def test_the_better_one_of_both_is_returned(mesh, monkeypatch, recut_of):
-    STARTS = {True: STRIPES, False: STRIPES.copy()}
-    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=lambda *args: (STARTS[args[-1]["send"]], 100, 40)))
-    monkeypatch.setattr(volume, "recut", lambda A, owner_N, **_: recut_of[owner_N is STARTS[True]])
-    np.testing.assert_array_equal(part_graph(mesh, K, "volume", start=SHUFFLED).owner_N, QUARTERS)
-
-
-@pytest.mark.parametrize("recut_N", [QUARTERS, SHUFFLED, ONE_LARGE], ids=["better", "worse", "too heavy"])
-def test_what_was_cut_anew_is_returned_where_it_is_better_and_within_the_balance(mesh, monkeypatch, recut_N):
-    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=lambda *_: (STRIPES, 100, 40)))
-    monkeypatch.setattr(volume, "recut", lambda *_, **__: recut_N)
+@pytest.mark.parametrize("start_N", [STRIPES, SHUFFLED], ids=["stripes", "shuffled"])
+@pytest.mark.parametrize("better", ["priced", "free"])
+@pytest.mark.parametrize("other_N", [SHUFFLED, ONE_LARGE], ids=["worse", "too heavy"])
+def test_the_better_refinement_within_the_balance_is_returned(mesh, monkeypatch, start_N, better, other_N):
+    refine = lambda *args: (QUARTERS if args[-1]["send"] == (better == "priced") else other_N, 100, 40)
+    monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine))
     assert max(sends(mesh, QUARTERS), sends(mesh, ONE_LARGE)) < sends(mesh, STRIPES) < sends(mesh, SHUFFLED)
-    np.testing.assert_array_equal(
-        part_graph(mesh, K, "volume", start=STRIPES).owner_N, QUARTERS if recut_N is QUARTERS else STRIPES
-    )
+    np.testing.assert_array_equal(part_graph(mesh, K, "volume", start=start_N).owner_N, QUARTERS)
 
 
 @pytest.mark.parametrize("moved_N", [QUARTERS, SHUFFLED], ids=["better", "worse"])
 def test_moves_for_covers_are_undone_where_covers_grow(mesh, monkeypatch, moved_N):
     refine = lambda *args: (moved_N if args[-1].get("both") else STRIPES, 100, 40)
     monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine, nets_of_covers=_volume.nets_of_covers))
-    monkeypatch.setattr(volume, "recut", lambda *_, **__: STRIPES)
     assert sends(mesh, QUARTERS, cover_PP) < sends(mesh, STRIPES, cover_PP) < sends(mesh, SHUFFLED, cover_PP)
     owner_N = part_graph(mesh, K, "volume", start=SHUFFLED, objective="cover").owner_N
     np.testing.assert_array_equal(owner_N, QUARTERS if moved_N is QUARTERS else STRIPES)
@@ -147,6 +122,22 @@ def test_moves_for_covers_are_undone_where_covers_grow(mesh, monkeypatch, moved_
 def test_under_cover_covers_are_compared(mesh, monkeypatch, best_N):
     refine = lambda *args: (QUARTERS if args[-1].get("both") else STRIPES, 100, 40)
     monkeypatch.setattr(volume, "_volume", SimpleNamespace(refine=refine, nets_of_covers=_volume.nets_of_covers))
-    monkeypatch.setattr(volume, "recut", lambda *_, **__: STRIPES)
     monkeypatch.setattr(volume, "cover_PP", lambda A, owner_N, k: np.full((k, k), not np.array_equal(owner_N, best_N)))
     np.testing.assert_array_equal(part_graph(mesh, K, "volume", start=SHUFFLED, objective="cover").owner_N, best_N)
+
+
+@pytest.mark.slow
+def test_a_mesh_has_fewer_rows_than_the_cut_and_a_smaller_largest_send_than_metis():
+    graph, k = load_graph("grid:rows=100,cols=100"), 9
+    cut, vol = (part_graph(graph, k, "metis", objective=objective).metrics for objective in ("cut", "vol"))
+    part = part_graph(graph, k, "volume")
+    np.testing.assert_array_equal(part.owner_N, part_graph(graph, k, "volume").owner_N)
+    assert part.metrics["max_send_rows"] < min(cut["max_send_rows"], vol["max_send_rows"])
+    both = [
+        part_graph(graph, k, "volume", effort=0.2, objective=objective).owner_N for objective in ("columns", "cover")
+    ]
+    of_columns, of_cover = (cost(cover_PP(graph.in_use().A, owner_N, k), send=True, receive=False) for owner_N in both)
+    assert of_cover <= of_columns
+    for options in ({}, {"send": False}, {"receive": True}, {"objective": "cover"}):
+        found = part_graph(graph, k, "volume", **options).metrics
+        assert found["nnz_imbalance"] <= 1.03 and found["total_rows"] < cut["total_rows"]

@@ -43,13 +43,12 @@ def metis(graph: Graph, k: int, *, seed: int, balance: float, objective: Literal
 
 def kway(
     name: str, pattern: sp.csr_array, k: int, load_N: np.ndarray, weights_E: np.ndarray | None = None, *, seed: int, balance: float,
-    objective: str = "cut", shares_k: np.ndarray | None = None,
+    objective: str = "cut",
 ) -> np.ndarray:  # fmt: skip
     """Return METIS's k parts of a pattern of `neighbours`, a node in each: load of a part at most balance times the mean.
 
     Args:   name       of the graph, for messages.
             load_N     (N,) int64 above 0; weights_E  (E,) int64 above 0, equal for (i, j) and (j, i).
-            shares_k   (k,) share of the load of each part, their sum 1; None: equal.
     Raises: ResourceError if METIS fails, or its integers are too short.
     """
     import pymetis
@@ -69,7 +68,6 @@ def kway(
                 adjacency,
                 vweights=load_N,
                 eweights=weights_E,
-                tpwgts=None if shares_k is None else shares_k.tolist(),
                 recursive=False,
                 options=options,
             )

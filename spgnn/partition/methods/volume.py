@@ -3,18 +3,16 @@
 Multilevel, from a start: coarsen inside the parts, then sweep from the coarsest level to the finest; a sweep moves each
 vertex to the part with the best score + temperature x noise, and the temperature falls to zero. A score is the rows
 saved, weighted by prices that rise with what a part sends, less a price of work. Where few rows are sent, as on road
-networks and other meshes, a second refinement minimises the total alone; recut.py redraws the borders of both by flows
-and cuts regions again, each in its own thread, and the better one is the result. Otherwise one thread, except for the
-coarsening. The result for a seed is the same on any machine; refine/README.md shows the levels.
+networks and other meshes, a second refinement moves larger clusters and minimises the total alone; the best of both
+and the start is the result. One thread, except for the coarsening. The result for a seed is the same on any machine;
+refine/README.md shows the levels.
 Shapes: N nodes, k parts; a net is a row that is sent, with its readers.
 Source: the role of Graph-VB in the sparsity-aware paper (ICPP'24), section 5.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import numpy as np
@@ -29,14 +27,13 @@ from ..metrics import ones_of, row_work, rows_PP
 from ..partition import Partition
 from ..refine import _volume
 from ..registry import PARTITIONERS, partitioner
-from .recut import cost, recut
 
 OBJECTIVES = ("columns", "cover")
 MASKS = 64  # parts whose sets fit a machine word
-# A mesh, which recut.py refines further: fewer rows per node than FEW, or FEW_OF_SMALL with at most SMALL nonzeros.
+NORM, OF_MEAN = 32, 0.25  # of the cost by which results are compared
+# A mesh: fewer rows per node than FEW, or FEW_OF_SMALL with at most SMALL nonzeros.
 FEW, FEW_OF_SMALL, SMALL = 0.1, 0.3, 1_000_000
 ON_MESHES = {"coarsest": 15, "most_work": 0.1}  # whole stretches of a border move, not single nodes
-ROUNDS, MOST_ROUNDS, MOST_NNZ = 4, 1024, 2_000_000  # regions per part, in all; with more nonzeros fewer
 COVER_ROUNDS = 2
 COVER_SWEEPS = {"levels": 0, "last_sweeps": 8}
 
@@ -52,8 +49,7 @@ def volume(
     From a start within the bound the result is never worse. A directed graph is not symmetrised.
 
     Args: objective  scheme whose rows are counted: "columns", or "cover" (minimum covers).
-          effort     factor on the number of sweeps, and on meshes of regions; 2 takes twice as long and saves about
-                     1 % of the volume.
+          effort     factor on the number of sweeps; 2 takes twice as long and saves about 1 % of the volume.
           send       minimise the largest send too; False: the total alone, with twice the sweeps.
           receive    minimise the largest receive too: the backward send of a directed graph. Under cover the two are
                      equal on a symmetric graph, and it changes nothing.
@@ -80,8 +76,8 @@ def volume(
 
     most_work = balance * work_N.sum() / k
 
-    def better_first(*owners, rows_of=rows_PP):
-        return sorted(
+    def best(*owners, rows_of=rows_PP):
+        return min(
             owners,
             key=lambda owner_N: (
                 max(np.bincount(owner_N, work_N).max(), most_work),
@@ -93,11 +89,8 @@ def volume(
     owner_N, rows, _ = refine(_arrays(readers), start_N, **held, **sweeps(effort if send else 2 * effort))
     if rows < graph.n_nodes * (FEW if graph.nnz > SMALL else FEW_OF_SMALL):  # a mesh
         free_N, _, _ = refine(_arrays(readers), start_N, send=False, **sweeps(2 * effort), **ON_MESHES)
-        rounds = math.ceil(effort * min(ROUNDS * k, MOST_ROUNDS) * min(1.0, MOST_NNZ / max(graph.nnz, 1)))
-        again = functools.partial(recut, graph.A, k=k, seed=seed, balance=balance, rounds=rounds, effort=effort, **held)
-        with ThreadPoolExecutor(2) as threads:
-            owner_N = better_first(*threads.map(again, better_first(owner_N, free_N, start_N)[:2]))[0]
-    columns_N = owner_N = better_first(owner_N, start_N)[0]
+        owner_N = best(owner_N, free_N)
+    columns_N = owner_N = best(owner_N, start_N)
     if objective == "columns":
         return owner_N
     sides = held
@@ -108,9 +101,17 @@ def volume(
         nets = _volume.nets_of_covers(*_arrays(pattern), owner_N, k, is_symmetric, cores())
         settings = COVER_SWEEPS | {"last_sweeps": math.ceil(effort * COVER_SWEEPS["last_sweeps"])}
         owner_N, _, _ = refine(nets, owner_N, per_vertex=1 if is_symmetric else 2, **sides, **settings)
-    return better_first(owner_N, columns_N, start_N, rows_of=cover_PP)[
-        0
-    ]  # moves of nodes may lose more than covers gain
+    return best(owner_N, columns_N, start_N, rows_of=cover_PP)  # moves of nodes may lose more than covers gain
+
+
+def cost(rows_kk: np.ndarray, *, send: bool, receive: bool) -> float:
+    """Return ||loads||_NORM, nearly the largest load, + OF_MEAN sum(rows) / k.
+
+    Loads are the rows that each part sends, receives, or both; with neither, the second term remains.
+    """
+    loads = np.array([rows_kk.sum(axis) for axis, is_held in ((1, send), (0, receive)) if is_held] or [[0]], float)
+    largest = max(loads.max(), 1)
+    return float(largest * ((loads / largest) ** NORM).sum() ** (1 / NORM) + OF_MEAN * rows_kk.sum() / len(rows_kk))
 
 
 def sweeps(effort: float) -> dict:

@@ -1,1 +1,1 @@
-"""Refinement of partitions in C++: volume/ moves nodes, flow/ redraws the border of two parts."""
+"""Refinement of partitions in C++: nodes move between parts."""

@@ -57,14 +57,9 @@ void read_settings(const py::dict& from, Schedule& s, Pressure& p, Task& t) {
     take(from, "top_sweeps", s.top_sweeps, taken);
     take(from, "sweeps", s.sweeps, taken);
     take(from, "last_sweeps", s.last_sweeps, taken);
-    take(from, "top_temperature", s.top_temperature, taken);
-    take(from, "last_temperature", s.last_temperature, taken);
-    take(from, "work_price", s.work_price, taken);
-    take(from, "soft_cap", s.soft_cap, taken);
     take(from, "send", p.send, taken);
     take(from, "receive", p.receive, taken);
     take(from, "both", p.both, taken);
-    take(from, "target", p.target, taken);
     take(from, "most_work", t.most_work, taken);
     take(from, "isa", t.isa, taken);
     check(taken == from.size(), "a setting is not known");

@@ -159,11 +159,13 @@ def test_any_character_of_a_name_survives_toml(tmp_path):
     assert read_toml(TrainConfig, tmp_path / "run.toml").out == out
 
 
-def test_a_training_has_every_option_of_distribute():
-    config = TrainConfig(scheme="cover", threads=3, seed=5)
-    how = select(Distribution, config)
-    assert {f.name for f in fields(Distribution)} <= {f.name for f in fields(TrainConfig)}
+def test_a_training_distributes_with_its_options_and_defaults_for_the_keywords_that_it_has_not():
+    how = select(Distribution, TrainConfig(scheme="cover", threads=3, seed=5, schedule="plain"))
+    own = {f.name for f in fields(Distribution)} - {f.name for f in fields(TrainConfig)}
+    assert own == {"order", "keep", "locality", "balance", "machine"}
     assert (how.scheme, how.threads, how.seed, how.method) == ("cover", 3, 5, "metis")
+    assert (how.order, how.keep, how.locality, how.balance, how.machine) == ("spmm_first", False, True, 1.03, "laptop")
+    assert select(Distribution, TrainConfig()).order == "auto" and select(Distribution, TrainConfig()).keep
 
 
 def test_no_two_groups_declare_one_option():
@@ -194,5 +196,5 @@ def test_the_lists_of_names_are_those_of_the_registries():
 
 
 def test_a_path_is_text_and_a_boolean_of_numpy_is_one(tmp_path):
-    config = build(TrainConfig, {"out": tmp_path, "keep": np.bool_(False)})
-    assert config.out == str(tmp_path) and config.keep is False
+    config = build(TrainConfig, {"out": tmp_path, "bias": np.bool_(False)})
+    assert config.out == str(tmp_path) and config.bias is False

@@ -29,7 +29,7 @@ def test_the_commands_run_and_write_the_files_that_are_named(tmp_path):
         command = command.replace("mpirun", str(mpirun())).replace("runs/", f"{sys.executable} {ROOT}/runs/")
         done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, f"{line}\n{done.stderr}"
-        if "--log-view" in line:
+        if "--trace" in line:
             assert {"log", "phase", "training"} <= {text.split()[0] for text in done.stderr.splitlines() if text}
         for file in re.findall(r"\S+\.(?:html|jsonl?)\b", f"{command} {named}"):
             assert (tmp_path / file).is_file(), line

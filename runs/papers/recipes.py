@@ -24,19 +24,10 @@ sys.path[:0] = [str(REPO), str(REPO / "runs" / "bench")]
 
 from bench import machine, table  # noqa: E402, F401  (the scripts of this folder import them from here)
 
-# Kipf & Welling 2017, section 5.2, and their code: dropout on X too, L2 on the first layer alone, no bias.
-KIPF_WELLING = {
-    "layers": 2,
-    "hidden": 16,
-    "dropout": 0.5,
-    "weight_decay": 5e-4,
-    "decay_layers": "first",
-    "lr": 0.01,
-    "epochs": 200,
-    "feature_norm": "row",
-    "bias": False,
-}
-# Test accuracy in percent, their table 2.
+from spgnn.config import preset_options  # noqa: E402
+
+KIPF_WELLING = preset_options("planetoid-gcn")
+# Test accuracy in percent, Kipf & Welling's table 2.
 PUBLISHED = {"cora": 81.5, "citeseer": 70.3, "pubmed": 79.0}
 MISS = 0.7  # points below the published mean that still count as reached
 # Largest relative difference of a loss that counts as none, and of the last test accuracy. In float32 the

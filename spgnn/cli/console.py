@@ -252,16 +252,8 @@ class EpochLines:
             "epoch": f"epoch {record['epoch']:>{len(str(self.epochs))}} of {self.epochs}",
             "loss": f"loss {record['loss']:.4f}",
             **scores,
-            **self._gradients(record),
             "seconds": f"{record['epoch_s']:.3f} s/epoch",
         }
-
-    def _gradients(self, record: Mapping[str, Any]) -> dict[str, str]:
-        """Return how gradients of subgraphs compare with exact ones, {} where they were not compared."""
-        if record.get("gradient_cosine") is None:
-            return {}
-        cosine, norm = record["gradient_cosine"], record["gradient_norm"]
-        return {"gradient": f"gradient cosine {cosine:.3f} norm {norm:.2f}"}
 
     def end(self) -> None:
         """End the line that was rewritten."""

@@ -72,7 +72,8 @@ def explained(error: BaseException) -> BaseException:
 def _usage(error: click.UsageError) -> str:
     message = error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption) and error.ctx:
-        known = [flag for param in error.ctx.command.get_params(error.ctx) for flag in param.opts]
+        params = error.ctx.command.get_params(error.ctx)
+        known = [flag for param in params if not getattr(param, "hidden", False) for flag in param.opts]
         message = f"no such option {error.option_name}{nearest(error.option_name, known)}"
     command = error.ctx.command_path if error.ctx else "spgnn"
     return f"{message[:1].lower()}{message[1:]} (see `{command} --help`)"

@@ -13,7 +13,17 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from ..config import SourceConfig, build, continued, read_toml, sections
+from ..config import (
+    PRESETS,
+    SourceConfig,
+    TrainConfig,
+    build,
+    continued,
+    gone_options,
+    preset_options,
+    read_toml,
+    sections,
+)
 from ..errors import UsageError
 
 GRAPH_HELP = """\b
@@ -33,7 +43,7 @@ Families of models:
   sgc     a power of A, then one matrix; --powers [as --layers]
   appnp   dense layers, then steps back to their output; --powers [10]
   gcnii   graph convolutions that return to the input, --layers deep
-  ngnn    graph convolutions with --dense layers inside
+  ngnn    graph convolutions, each with a dense layer inside
   mlp     dense layers alone, without the graph
 """
 SAMPLER_HELP = """\b
@@ -45,7 +55,7 @@ Samplers, each with its options; a step then trains on subgraphs:
   neighbour  some neighbours of --batch targets per layer; --fanout
   labor      as neighbour, fewer distinct rows; --fanout --batch
   shadow     a small subgraph around each target; --fanout --batch
-  cluster    parts of METIS at random; --clusters --cluster-batch
+  cluster    --batch parts of METIS at random, of 400 nodes each
 The first four are corrected for how often they draw a node (--normalise).
 """
 METHOD_HELP = """\b
@@ -56,9 +66,12 @@ Partitioners:
   spring, spring+          streaming clustering, spring+ with refinement
   dbh, greedy, hdrf, 2psl  streaming vertex cuts
   block, random            contiguous nodes, random nodes
+"""
+BALANCE_HELP = """\
 With metis and volume, --balance bounds the work of a part; with entropy,
 spring and spring+ its nodes; the others ignore it.
 """
+PRESET_HELP = "\n".join(("\b\nPresets:", *(f"  {name:17}{preset.source}" for name, preset in PRESETS.items())))
 FLAGS_WIDTH = 24  # columns of the flags; help text has the rest of 80
 
 
@@ -66,7 +79,7 @@ class Sections(click.Command):
     """A command whose help lists the options of its config under the headings of their groups."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        params = {p.name: p for p in self.get_params(ctx) if isinstance(p, click.Option)}
+        params = {p.name: p for p in self.get_params(ctx) if isinstance(p, click.Option) and not p.hidden}
         groups = dict(getattr(self.callback, "sections", {}))
         named = {name for names in groups.values() for name in names}
         if groups:
@@ -127,29 +140,39 @@ def output_options(command: Callable) -> Callable:
 
 
 def config_options(cls: type) -> Callable:
-    """Return the decorator that adds GRAPH, --config and an option for each field of cls.
+    """Return the decorator that adds GRAPH, --config, an option for each field of cls and hidden ones that have gone.
 
-    The command gets `graph` and `config`: the TOML file, overridden by the command line.
+    A training has --preset too. The command gets `graph` and `config`: the preset, overridden by the TOML file, and that
+    by the command line.
     """
+
+    gone = gone_options(cls)
 
     def decorate(command: Callable) -> Callable:
         @functools.wraps(command)
-        def body(graph, config, **values):
-            given = {f.name: values.pop(f.name) for f in fields(cls)}
+        def body(graph, config, preset=None, **values):
+            given = {name: values.pop(name) for name in (*(f.name for f in fields(cls)), *gone)}
             source_of = click.get_current_context().get_parameter_source
             given = {name: value for name, value in given.items() if source_of(name) != ParameterSource.DEFAULT}
-            settings = read_toml(cls, config, given) if config else build(cls, given, "command line")
+            first = preset_options(preset) if preset else {}
+            settings = read_toml(cls, config, given, first) if config else build(cls, first | given, "command line")
             if getattr(settings, "resume", ""):
                 in_file = tomllib.loads(Path(config).read_text(encoding="utf-8")) if config else {}
                 graph = graph or in_file.pop("graph", "")
                 in_file.pop("graph", None)
-                graph, settings = continued(graph, in_file | given)
+                graph, settings = continued(graph, first | in_file | given)
             return command(graph=graph or _graph_in(config), config=settings, **values)
 
-        body.sections = sections(cls)
+        first = ("preset", "config") if cls is TrainConfig else ("config",)
+        body.sections = {"Many options at once": first} | sections(cls)
         body = click.option("--config", metavar="FILE", help="TOML file of options; the command line wins")(
             group_options(cls)(body)
         )
+        if cls is TrainConfig:
+            body = click.option("--preset", metavar="NAME", help="options of a paper, see below; given ones win")(body)
+        for name, option in gone.items():
+            flags = f"{flag(name)}/--no-{flag(name)[2:]}" if isinstance(option.value, bool) else flag(name)
+            body = click.option(flags, name, hidden=True, default=None)(body)
         return click.argument("graph", metavar="GRAPH", required=False)(body)
 
     return decorate

@@ -9,7 +9,7 @@ import click
 from ..config import PartitionConfig
 from ..errors import UsageError
 from .console import Passes, fields_table, say, write, write_json
-from .options import GRAPH_HELP, METHOD_HELP, OneProcess, config_options, flag, output_options
+from .options import BALANCE_HELP, GRAPH_HELP, METHOD_HELP, OneProcess, config_options, flag, output_options
 from .source import load
 
 # An option of some methods only, and which.
@@ -20,7 +20,7 @@ OPTIONS = {
 }
 
 
-@click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{METHOD_HELP}")
+@click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{METHOD_HELP}{BALANCE_HELP}")
 @config_options(PartitionConfig)
 @output_options
 def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:

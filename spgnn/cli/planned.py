@@ -63,9 +63,7 @@ class Planned:
         key = (k, method, str(by_scheme.get(scheme)))
         if key not in self._parts:
             graph, config = replace(self.graph, X=self._features), self.config
-            self._parts[key] = part_graph(
-                graph, k, method, seed=config.seed, balance=config.balance, scheme=scheme if by_scheme else None
-            )
+            self._parts[key] = part_graph(graph, k, method, seed=config.seed, scheme=scheme if by_scheme else None)
         return self._parts[key]
 
     def load_part(self) -> Partition:

@@ -10,10 +10,19 @@ from ..config import TrainConfig
 from ..errors import StoppedError
 from .console import EpochLines, bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
-from .options import GRAPH_HELP, METHOD_HELP, MODEL_HELP, SAMPLER_HELP, Sections, config_options, output_options
+from .options import (
+    GRAPH_HELP,
+    METHOD_HELP,
+    MODEL_HELP,
+    PRESET_HELP,
+    SAMPLER_HELP,
+    Sections,
+    config_options,
+    output_options,
+)
 
 
-@click.command(cls=Sections, epilog=f"{GRAPH_HELP}\n{MODEL_HELP}\n{SAMPLER_HELP}\n{METHOD_HELP}")
+@click.command(cls=Sections, epilog="\n".join((GRAPH_HELP, MODEL_HELP, SAMPLER_HELP, METHOD_HELP, PRESET_HELP)))
 @config_options(TrainConfig)
 @output_options
 def train(graph: str, config: TrainConfig, as_json: bool) -> int:
@@ -23,6 +32,7 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> int:
       spgnn train wordnet --epochs 60 --out runs/out/demo
       mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/ranks
       spgnn train --config runs/out/demo/config.toml --seed 1 --out NEW
+      spgnn train planetoid/ind.cora --preset planetoid-gcn --out runs/out/cora
       spgnn train --resume runs/out/demo --epochs 100
       spgnn train wordnet --model sage --sampler frontier --epochs 20
       mpirun -n 2 spgnn train wordnet --mode average --parts 8 --interval 5

@@ -2,8 +2,9 @@
 
 from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, Training
 from .continued import MAY_CHANGE, check_unchanged, continued, fixed_options
-from .fields import build, changed, option, read_toml, sections, select, shared_values, to_toml
+from .fields import build, changed, gone_options, option, read_toml, sections, select, shared_values, to_toml
 from .groups import MOST_BALANCE, MOST_HOPS, MOST_SEED, MOST_THREADS, SourceConfig
+from .presets import PRESETS, preset_options
 from .run_files import CHECKPOINT, PARTS_FILE, RUN_FILES, is_of_run
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "MOST_THREADS",
     "CHECKPOINT",
     "PARTS_FILE",
+    "PRESETS",
     "RUN_FILES",
     "Distribution",
     "MeasureConfig",
@@ -27,8 +29,10 @@ __all__ = [
     "check_unchanged",
     "continued",
     "fixed_options",
+    "gone_options",
     "is_of_run",
     "option",
+    "preset_options",
     "read_toml",
     "sections",
     "select",

@@ -8,6 +8,7 @@ from .fields import changed, option
 from .groups import (
     AverageConfig,
     AveragePartsConfig,
+    BalanceConfig,
     CheckpointConfig,
     CudaConfig,
     EdgesConfig,
@@ -17,6 +18,7 @@ from .groups import (
     FeatureConfig,
     HardwareConfig,
     HostConfig,
+    MachineConfig,
     ModeConfig,
     ModelConfig,
     OperatorConfig,
@@ -28,6 +30,7 @@ from .groups import (
     PartsConfig,
     PersonalConfig,
     PrecisionConfig,
+    ProductConfig,
     PruneConfig,
     SamplerConfig,
     ScheduleConfig,
@@ -49,10 +52,12 @@ class Distribution(
     OperatorConfig,
     FeatureConfig,
     PrecisionConfig,
-    ScheduleConfig,
+    ProductConfig,
     SeedConfig,
     PartitionerConfig,
+    BalanceConfig,
     ExchangeConfig,
+    MachineConfig,
     HardwareConfig,
 ):
     """The options of `distribute`: how a graph is partitioned, exchanged and computed with."""
@@ -67,37 +72,44 @@ class Training(OptimiserConfig, EvaluationConfig, SeedConfig, SplitConfig, Prune
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(
-    SourceConfig,
-    EdgesConfig,
-    OperatorConfig,
-    FeatureConfig,
-    SplitConfig,
     ModelConfig,
     PrecisionConfig,
     OptimiserConfig,
     EvaluationConfig,
     SeedConfig,
     ModeConfig,
-    SamplerConfig,
-    AverageConfig,
-    AveragePartsConfig,
-    PersonalConfig,
-    ScheduleConfig,
-    PruneConfig,
-    PartitionerConfig,
-    PartsConfig,
-    ExchangeConfig,
-    HardwareConfig,
-    CudaConfig,
     OutputConfig,
     CheckpointConfig,
+    FeatureConfig,
+    SplitConfig,
+    EdgesConfig,
+    OperatorConfig,
+    SourceConfig,
+    PartitionerConfig,
+    PartsConfig,
+    HardwareConfig,
+    CudaConfig,
+    ExchangeConfig,
+    ScheduleConfig,
+    PruneConfig,
+    SamplerConfig,
+    AveragePartsConfig,
+    AverageConfig,
+    PersonalConfig,
 ):
-    """The options of `spgnn train`."""
+    """The options of `spgnn train`, in the order of its help: the most used first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionConfig(
-    PartitionerConfig, SourceConfig, EdgesConfig, SplitFileConfig, VolumeConfig, EntropyConfig, OutOfCoreConfig
+    PartitionerConfig,
+    BalanceConfig,
+    SourceConfig,
+    EdgesConfig,
+    SplitFileConfig,
+    VolumeConfig,
+    EntropyConfig,
+    OutOfCoreConfig,
 ):
     """The options of `spgnn partition`."""
 
@@ -133,9 +145,7 @@ class MeasureConfig(
     method: str = changed(PartitionerConfig, "method", PartitionerConfig.method, **METHODS)
     scheme: str = changed(ExchangeConfig, "scheme", ExchangeConfig.scheme, **LISTED)
     replication: str = changed(ExchangeConfig, "replication", "1", metavar="1,2,...")
-    machine: str = changed(
-        ExchangeConfig, "machine", ExchangeConfig.machine, help="machine of --scheme auto, --simulate"
-    )
+    machine: str = changed(MachineConfig, "machine", MachineConfig.machine, help="machine of --scheme auto, --simulate")
     ranks_per_host: int = changed(HostConfig, "ranks_per_host", 0, help="ranks per host; 0: all on one host")
     simulate: bool = option(False, "predict the seconds of an epoch too", heading="Machine")
 
@@ -165,8 +175,6 @@ class PlanConfig(
     method: str = changed(PartitionerConfig, "method", PartitionerConfig.method, **METHODS)
     scheme: str = changed(ExchangeConfig, "scheme", ",".join(SCHEMES), help="exchange schemes", **LISTED)
     replication: str = changed(ExchangeConfig, "replication", "1,2", metavar="1,2,...")
-    machine: str = changed(
-        ExchangeConfig, "machine", "", help="machine model [this host, as laptop]", heading="Machine"
-    )
+    machine: str = changed(MachineConfig, "machine", "", help="machine model [this host, as laptop]", heading="Machine")
     device: Device = changed(HardwareConfig, "device", "cpu", help="cuda: predict GPU memory too", heading="Machine")
     prune: Prune = changed(PruneConfig, "prune", "never")

@@ -15,9 +15,9 @@ from .run_files import CHECKPOINT
 
 # Where inputs are read, how long and how often, on which ranks, and what changes results by rounding alone.
 MAY_CHANGE = frozenset(
-    "format features labels epochs patience eval_every threads scheme replication method balance partition machine device "
-    "order keep prune locality tf32 cuda_graph wire wire_gradients log_view trace watchdog checkpoint_every "
-    "sampler_threads gradient_check memory evaluation scratch".split()
+    "format features labels epochs patience eval_every threads scheme replication method partition device "
+    "schedule prune cuda_graph wire wire_gradients trace watchdog checkpoint_every "
+    "sampler_threads memory evaluation scratch".split()
 )
 OF_THE_CALL = ("out", "overwrite", "resume")
 
@@ -41,12 +41,13 @@ def continued(graph: str, given: Mapping[str, Any]) -> tuple[str, TrainConfig]:
     folder = Path(out if resume == "auto" else resume)
     if out and Path(out).resolve() != folder.resolve():
         raise UsageError(f"--out {out}: --resume {resume} writes into the run that it continues; omit --out")
-    own = read_toml(TrainConfig, folder / "config.toml")
+    own = read_toml(TrainConfig, folder / "config.toml", of_run=True)
     if not has_checkpoint(folder):
         raise CheckpointError(f"--resume {resume}: has no checkpoint; train again with --out {folder}")
     new = build(TrainConfig, given, "command line")
-    fixed = [name for name in given if name not in (*MAY_CHANGE, *OF_THE_CALL)]
-    check_unchanged({name: getattr(own, name) for name in fixed}, new, f"--resume {resume}")
+    check_unchanged(
+        {name: getattr(own, name) for name in fixed_options(own) if name in given}, new, f"--resume {resume}"
+    )
     changed = {name: getattr(new, name) for name in given if name in MAY_CHANGE}
     source = graph or tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph", "")
     if not isinstance(source, str) or not source:

@@ -14,13 +14,27 @@ import os
 import tomllib
 import typing
 from collections.abc import Iterable
-from dataclasses import Field, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import InputError, UsageError, nearest
 
 HUGE = 2**1000  # an integer that no float holds
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """An option of earlier versions: a file or script that gives the value which now always holds is still read.
+
+    value       holds always; another one is refused.
+    instead     what gives the effect of another value, as an error says it.
+    may_change  results do not depend on it but for rounding: runs that had another value are predicted and continued.
+    """
+
+    value: Any
+    instead: str
+    may_change: bool = False
 
 
 def option(
@@ -62,9 +76,15 @@ def sections(cls: type) -> dict[str, tuple[str, ...]]:
     return {heading: tuple(names) for heading, names in found.items()}
 
 
+def gone_options(cls: type) -> dict[str, Gone]:
+    """Return the options that the groups of a config had in earlier versions, but for those that it has."""
+    found = {name: gone for group in cls.__mro__ for name, gone in vars(group).get("gone", {}).items()}
+    return {name: gone for name, gone in found.items() if name not in cls.__dataclass_fields__}
+
+
 def select(cls: type, config):
-    """Return the config cls of the values that a larger config has for its options."""
-    return cls(**{f.name: getattr(config, f.name) for f in fields(cls)})
+    """Return the config cls of the values that another config has for its options; the others have their defaults."""
+    return cls(**{f.name: getattr(config, f.name, f.default) for f in fields(cls)})
 
 
 def shared_values(config) -> dict[str, Any]:
@@ -75,22 +95,33 @@ def shared_values(config) -> dict[str, Any]:
 def build(cls: type, values: dict[str, Any], where: str = "options"):
     """Return cls(**values), each value checked against its field.
 
-    Raises: UsageError with the nearest known name for an unknown key, and the bounds or choices.
+    Raises: UsageError with the nearest known name for an unknown key, what replaces one that has gone, and the bounds
+            or choices.
     """
-    known = {f.name: f for f in fields(cls)}
+    known, gone = {f.name: f for f in fields(cls)}, gone_options(cls)
     hints = typing.get_type_hints(cls)
     checked = {}
     for name, value in values.items():
         name = name.replace("-", "_")
+        if name in gone:
+            _check_gone(f"{where}: {name}", value, gone[name])
+            continue
         if name not in known:
             raise UsageError(f"{where}: unknown key {name!r}{nearest(name, known)}")
         checked[name] = _checked(f"{where}: {name}", value, hints[name], known[name])
     return cls(**checked)
 
 
-def read_toml(cls: type, path: str | Path, overrides: dict[str, Any] | None = None):
-    """Return cls from a TOML file, with overrides on top.
+def read_toml(
+    cls: type,
+    path: str | Path,
+    overrides: dict[str, Any] | None = None,
+    preset: dict[str, Any] | None = None,
+    of_run: bool = False,
+):
+    """Return cls from a TOML file, with overrides on top, and options of a preset where the file has none.
 
+    Args:   of_run  the file is that of a run which is predicted or continued, see Gone.may_change.
     Raises: InputError where the file is not TOML; UsageError for an unknown key or a bad value.
     """
     if not Path(path).is_file():
@@ -100,10 +131,13 @@ def read_toml(cls: type, path: str | Path, overrides: dict[str, Any] | None = No
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as TOML: {error}") from None
     values.pop("graph", None)
-    config, given = build(cls, values, str(path)), build(cls, overrides or {})
-    return replace(
-        config, **{name.replace("-", "_"): getattr(given, name.replace("-", "_")) for name in overrides or {}}
-    )
+    if of_run:
+        passed = {name for name, gone in gone_options(cls).items() if gone.may_change}
+        values = {name: value for name, value in values.items() if name not in passed}
+    values = (preset or {}) | {name.replace("-", "_"): value for name, value in values.items()}
+    config, given = build(cls, values, str(path)), build(cls, overrides or {}, "command line")
+    names = {name.replace("-", "_") for name in overrides or {}} - gone_options(cls).keys()
+    return replace(config, **{name: getattr(given, name) for name in names})
 
 
 def to_toml(config, extra: dict[str, Any] | None = None) -> str:
@@ -128,6 +162,16 @@ def _checked(what: str, value: Any, hint: Any, known: Field) -> Any:
     if hint in (int, float):
         _check_bounds(what, value, known.metadata["low"], known.metadata["high"])
     return value
+
+
+def _check_gone(what: str, value: Any, gone: Gone) -> None:
+    """Raise UsageError unless the value of an option that has gone, text of a command line too, is what always holds."""
+    try:
+        is_same = type(gone.value)(value) == gone.value
+    except (TypeError, ValueError):
+        is_same = False
+    if not is_same:
+        raise UsageError(f"{what} = {value!r}: this option was removed; {gone.instead}")
 
 
 def _plain(value: Any, hint: type) -> Any:

@@ -1,11 +1,14 @@
-"""Groups of options, each option declared once; spgnn.config.commands composes commands from them."""
+"""Groups of options, each option declared once; spgnn.config.commands composes commands from them.
+
+A group's `gone` has the options that it had in earlier versions, see spgnn.config.fields.Gone.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from .fields import option
+from .fields import Gone, option
 from .names import (
     MODELS,
     SAMPLERS,
@@ -25,6 +28,7 @@ from .names import (
     Normalise,
     Order,
     Prune,
+    Schedule,
     Scheme,
     Sync,
     Wire,
@@ -94,12 +98,12 @@ class ModelConfig:
     model: str = option("gcn", "family of models, see below", metavar="|".join(MODELS))
     hidden: int = option(128, "width of the hidden layers", low=1, high=1_000_000)
     layers: int = option(2, "number of layers", low=1, high=1000)
+    dropout: float = option(0.0, "probability to zero an input of a layer", low=0, high=0.999)
+    input_dropout: bool = option(True, "dropout acts on the features too")
     act: Activation = option("relu", "activation of the hidden layers")
     norm: LayerNorm = option("none", "normalisation of hidden activations")
     residual: bool = option(False, "residual connections where widths agree")
     bias: bool = option(True, "layers have a bias")
-    dropout: float = option(0.0, "probability to zero an input of a layer", low=0, high=0.999)
-    input_dropout: bool = option(True, "dropout acts on the features too")
     jump: Jump = option("none", "the last layer reads all layers, joined")
     classifier: bool = option(False, "a dense layer after the last layer")
     aggregator: Aggregator = option("mean", "how sage joins neighbours")
@@ -108,11 +112,13 @@ class ModelConfig:
     heads_out: int = option(1, "heads of the last layer of gat, averaged", low=1, high=1024)
     attention: Attention = option("v1", "v1: GAT; v2: GATv2")
     attention_dropout: float = option(0.0, "probability to drop an edge of a head", low=0, high=0.999)
-    train_eps: bool = option(False, "gin learns the weight of the node itself")
     powers: int = option(0, "powers of A that are used; 0: see below", low=0, high=1000)
     teleport: float = option(0.1, "share of the input in a step, appnp, gcnii", low=0, high=1)
-    theta: float = option(0.5, "strength of the weights of gcnii", low=0, high=1e6)
-    dense: int = option(1, "dense layers inside each layer of ngnn", low=1, high=1000)
+    gone = {
+        "train_eps": Gone(False, "in Python, a Stack of GIN(..., train_eps=True)"),
+        "theta": Gone(0.5, "in Python, a Stack with GCNII(..., theta=...)"),
+        "dense": Gone(1, "in Python, a Stack of NGNN(layer, depth)"),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,17 +160,19 @@ class SamplerConfig:
     frontier: int = option(1000, "nodes in the frontier at a time", low=1)
     walk: int = option(2, "steps of a random walk", low=1, high=10_000)
     fanout: str = option("25,10", "neighbours per layer, input layer first", metavar="N,N")
-    batch: int = option(512, "targets: neighbour, labor, shadow", low=1)
-    clusters: int = option(0, "parts that cluster draws from; 0: N / 400", low=0)
-    cluster_batch: int = option(20, "parts in a subgraph of cluster", low=1)
+    batch: int = option(0, "targets, 0: 512; of cluster: parts, 0: 20", low=0)
     class_balance: float = option(0.0, "share of targets per epoch, rare classes first", low=0, high=1)
     normalise: Normalise = option("auto", "undo uneven draws: both, loss, aggregator")
     coverage: float = option(50.0, "times a node is drawn to learn how often", low=0.1, high=1e6)
-    clip: int = option(0, "drop nodes at random to a multiple of it", low=0)
     subgraphs: int = option(1, "subgraphs per step, over all ranks", low=1)
     sampler_threads: int = option(1, "threads that draw ahead", low=1, high=MOST_THREADS, per_rank=True)
     inductive: bool = option(False, "draw from the training nodes alone")
-    gradient_check: int = option(0, "steps between exact gradients; 0: never", low=0)
+    gone = {
+        "clusters": Gone(0, "in Python, spgnn.samplers.Cluster(graph, clusters=...)"),
+        "cluster_batch": Gone(20, "use --batch"),
+        "clip": Gone(0, "in Python, the keyword clip of a sampler, such as spgnn.samplers.Frontier(graph, clip=16)"),
+        "gradient_check": Gone(0, "runs/bench/gradients compares the gradients of samplers with the exact one"),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +186,11 @@ class AverageConfig:
     evaluation: Evaluation = option("auto", "layerwise: one part in memory at a time")
     memory: str = option("", "memory of a rank, such as 2GB [its share]", metavar="SIZE")
     scratch: str = option("", "folder for layers; all ranks see it [TMPDIR]", metavar="DIR")
+    gone = {
+        "moments": Gone("average", "Adam's moments are averaged with the weights"),
+        "correct_lr": Gone(0.0, "use --correct drift"),
+        "halo": Gone("truncated", "a part computes the rows of its halo, exactly from as many --hops as layers on"),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +200,7 @@ class AveragePartsConfig:
     heading = "With --mode average"
     parts: int = option(0, "number of parts; 0: as many as memory needs", low=0)
     hops: int = option(1, "hops of the halo that a part reads", low=0, high=MOST_HOPS)
+    gone = {"working_memory": Gone("", "use --memory, from which the number of parts is predicted")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,8 +210,10 @@ class PersonalConfig:
     heading = "With --mode average"
     personal: int = option(0, "epochs of each part alone, after those of all", low=0)
     proximal: float = option(0.01, "pull of a part to the weights of all", low=0, high=1e30)
-    flat: float = option(0.01, "they begin if the loss falls by less", low=0, high=0.99)
-    flat_window: int = option(5, "epochs in which it has to fall", low=1)
+    gone = {
+        "flat": Gone(0.01, "--epochs and --patience end the general phase"),
+        "flat_window": Gone(5, "--epochs and --patience end the general phase"),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,11 +234,34 @@ class SeedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
-    """The order of products, and what is computed once."""
+    """The order of products, and what is computed once: as options of a command."""
+
+    heading = "Schedule"
+    schedule: Schedule = option("auto", "plain: A H before H W, A X not cached")
+    gone = {
+        "order": Gone("auto", "use --schedule plain, which does not cache A X either", may_change=True),
+        "keep": Gone(True, "use --schedule plain, which multiplies A H first too", may_change=True),
+    }
+
+    @property
+    def order(self) -> Order:
+        """The keyword of `distribute`, see ProductConfig."""
+        return "spmm_first" if self.schedule == "plain" else "auto"
+
+    @property
+    def keep(self) -> bool:
+        """The keyword of `distribute`, see ProductConfig."""
+        return self.schedule != "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductConfig:
+    """The order of products, and what is computed once: as keywords of `distribute`."""
 
     heading = "Schedule"
     order: Order = option("auto", "auto: send the narrower of H and H W")
     keep: bool = option(True, "cache A X if X is constant")
+    locality: bool = option(True, "reorder own rows for reuse in the cache")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +278,16 @@ class PartitionerConfig:
 
     heading = "Partition"
     method: str = option("metis", "partitioner, see below")
+    gone = {
+        "balance": Gone(1.03, "use --partition DIR, made by `spgnn partition --balance X --out DIR`", may_change=True)
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class BalanceConfig:
+    """How equal parts are."""
+
+    heading = "Partition"
     balance: float = option(1.03, "largest part over the mean, see below", low=1, high=MOST_BALANCE)
 
 
@@ -255,11 +304,19 @@ class ExchangeConfig:
     """What travels between ranks, and as which type."""
 
     heading = "Communication"
-    scheme: Literal["auto", Scheme] = option("auto", "exchange scheme; auto: fastest on --machine")
-    machine: str = option("laptop", "machine model that --scheme auto uses", metavar="NAME|FILE")
+    scheme: Literal["auto", Scheme] = option("auto", "exchange scheme; auto: cover or columns")
     replication: int = option(1, "replication factor c of 1.5D; c*c divides P", low=1)
     wire: Wire = option("float32", "rows sent forward; float32: unchanged")
     wire_gradients: Wire = option("float32", "rows sent backward; float32: unchanged")
+    gone = {"machine": Gone("laptop", "use the --scheme that `spgnn plan --machine M` finds fastest", may_change=True)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineConfig:
+    """The machine that predictions are for."""
+
+    heading = "Communication"
+    machine: str = option("laptop", "machine model that --scheme auto uses", metavar="NAME|FILE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +326,7 @@ class HardwareConfig:
     heading = "Hardware"
     device: Device = option("cpu", "where to compute; cuda: one GPU per rank")
     threads: int = option(0, "threads per rank; 0: cores / ranks of the host", low=0, high=MOST_THREADS, per_rank=True)
-    locality: bool = option(True, "reorder own rows for reuse in the cache")
+    gone = {"locality": Gone(True, "in Python, spgnn.distribute(..., locality=False)", may_change=True)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,8 +334,10 @@ class CudaConfig:
     """What only a GPU has."""
 
     heading = "Hardware"
-    tf32: bool = option(False, "TF32 for float32 products, with --device cuda")
     cuda_graph: bool = option(False, "replay steps as CUDA graphs; one rank only")
+    gone = {
+        "tf32": Gone(False, 'in Python, torch.set_float32_matmul_precision("high") before spgnn.train', may_change=True)
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,9 +356,9 @@ class OutputConfig:
     heading = "Output"
     out: str = option("", "folder for metrics, predictions, checkpoints", metavar="DIR")
     overwrite: bool = option(False, "replace the run that --out holds")
-    log_view: bool = option(False, "print a table of times per phase at the end")
-    trace: str = option("", "timeline of all ranks, Chrome trace format", metavar="FILE")
+    trace: str = option("", "timeline for Chrome; prints times per phase", metavar="FILE")
     watchdog: float = option(600.0, "abort after X idle seconds; 0: never", low=0)
+    gone = {"log_view": Gone(False, "use --trace FILE, which prints the table too", may_change=True)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -128,7 +128,7 @@ def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, sa
     workload = _workload(graph, config, q, M)
     say(f"spgnn: {workload}")
     for cuts in range(1, CUTS + 1):
-        part = part_graph(graph, workload.k, method=config.method, seed=config.seed, balance=config.balance)
+        part = part_graph(graph, workload.k, method=config.method, seed=config.seed)
         save_partition(part, path, graph, hops=config.hops)
         source = FolderSource(PartitionFolder(path), config.hops)
         workload = workload.cut(max(of_part["nbytes"] for of_part in source.sizes))
@@ -149,7 +149,7 @@ def _workload(graph: Graph, config: TrainConfig, q: int, M: int) -> Workload:
     sizes = TrainedGraph(graph.n_nodes, graph.nnz, n_features, x_nnz, graph.edges == "undirected")
     spec = ModelSpec.of(config, n_features, graph.n_classes)
     model, halo = without_values(spec.build), HALO if config.hops else 1.0
-    how = {"process_bytes": load_machine(config.machine).process_bytes, "itemsize": ITEMSIZE[config.dtype]}
+    how = {"process_bytes": load_machine(Distribution.machine).process_bytes, "itemsize": ITEMSIZE[config.dtype]}
     how |= {"order": config.order, "is_cached": config.keep}
     training = lambda k: part_memory(model, sizes, k, halo=halo, **how).peak
     if config.parts:

@@ -1,4 +1,4 @@
-"""Training on a device: TF32, facts for the summary, and the error when its memory runs out."""
+"""Training on a device: checks of options, facts for the summary, and the error when its memory runs out."""
 
 from __future__ import annotations
 
@@ -20,19 +20,15 @@ from ..training.steps.captured import check_ranks
 from ..training.trainer import Trainer
 
 
-def set_up_device(config: TrainConfig, n_ranks: int = 1) -> None:
-    """Turn TF32 on or off for torch's float32 products. Raises: UsageError for GPU options on the CPU."""
-    for name in ("tf32", "cuda_graph"):
-        if getattr(config, name) and config.device == "cpu":
-            raise UsageError(f"--{name.replace('_', '-')} requires --device cuda")
-    if config.cuda_graph:
-        check_ranks(n_ranks)
-    if config.cuda_graph and (config.log_view or config.trace):
-        raise UsageError(
-            "--cuda-graph runs a step as one launch, inside which --log-view and --trace see nothing; omit one of them"
-        )
-    if config.device == "cuda":
-        torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
+def check_device(config: TrainConfig, n_ranks: int = 1) -> None:
+    """Raise UsageError for --cuda-graph where a step cannot be captured or is observed."""
+    if not config.cuda_graph:
+        return
+    if config.device == "cpu":
+        raise UsageError("--cuda-graph requires --device cuda")
+    check_ranks(n_ranks)
+    if config.trace:
+        raise UsageError("--cuda-graph runs a step as one launch, inside which --trace sees nothing; omit one of them")
 
 
 def device_facts(device: torch.device) -> dict:

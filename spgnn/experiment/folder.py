@@ -40,9 +40,7 @@ def check_outputs(source: str, config: TrainConfig) -> None:
         )
     if config.out and config.trace and is_of_run(Path(config.out), Path(config.trace)):
         raise UsageError(f"--trace {config.trace} is a name that --out {config.out} needs itself; choose another")
-    inputs = {"GRAPH": source} | {
-        f"--{name}": getattr(config, name) for name in ("features", "labels", "partition", "machine")
-    }
+    inputs = {"GRAPH": source} | {f"--{name}": getattr(config, name) for name in ("features", "labels", "partition")}
     if config.trace:
         check_not_read(config.trace, "--trace", inputs.values())
     for name, path in inputs.items():

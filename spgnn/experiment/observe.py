@@ -1,4 +1,4 @@
-"""Observers of a run: the watchdog, and the recorder of --log-view and --trace, wrapped around communicator and Step."""
+"""Observers of a run: the watchdog, and the recorder of --trace, wrapped around communicator and Step."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ from ..training.trainer import Trainer
 def observed(config: TrainConfig, comm, show: Callable[[str], None] | None = None) -> Iterator[tuple]:
     """Yield (observed communicator, Recorder or None); write the table and the trace when the block ends without error.
 
-    Args: show  called with the table of --log-view, on rank 0.
+    Args: show  called with the table of --trace, on rank 0.
     Collective.
     """
-    if not (config.log_view or config.trace):
+    if not config.trace:
         with watched(comm, config.watchdog) as comm:
             yield comm, None
         return
-    if config.trace:
-        together(comm, check_path, config.trace, root=0)
+    together(comm, check_path, config.trace, root=0)
     recorder = Recorder()
     with watched(comm, config.watchdog, recorder) as watched_comm:
         recorder.synchronise(comm)
@@ -39,18 +38,16 @@ def observed(config: TrainConfig, comm, show: Callable[[str], None] | None = Non
             yield watched_comm, recorder
         except Exception as error:
             recorder.close()
-            if config.trace and comm.rank == 0:
+            if comm.rank == 0:
                 with suppress(ResourceError):  # the error being raised says more
                     write_own_trace(0, recorder, config.trace, f"{type(error).__name__}: {error}")
             raise
         recorder.close()
         recorder.synchronise(comm)
-        if config.trace:
-            write_trace(comm, recorder, config.trace)
-        if config.log_view:
-            table = log_view(comm, recorder)
-            if comm.rank == 0 and show is not None:
-                show(str(table))
+        write_trace(comm, recorder, config.trace)
+        table = log_view(comm, recorder)
+        if comm.rank == 0 and show is not None:
+            show(str(table))
 
 
 def time_operations(recorder: Recorder | None, trainer: Trainer) -> None:

@@ -64,8 +64,7 @@ def predict(
     )
     if source is not None:  # another graph has its own features, labels and split
         config = replace(config, format="", features="", labels="", split="auto", method=TrainConfig().method)
-    # One pass, and where the run was trained may be elsewhere; the machine's file would only choose a scheme.
-    config = replace(config, device="cpu", machine=TrainConfig().machine)
+    config = replace(config, device="cpu")  # one pass, and where the run was trained may be elsewhere
     if config.replication not in valid_replications(comm.size):
         config = replace(config, replication=1)
     if config.partition and (source is not None or not together(comm, _fits, config, comm.size)):
@@ -125,7 +124,7 @@ def _fits(config: TrainConfig, size: int) -> bool:
 
 
 def _read(folder: Path):
-    config = read_toml(TrainConfig, folder / "config.toml")
+    config = read_toml(TrainConfig, folder / "config.toml", of_run=True)
     graph = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph", "")
     best = best_checkpoint(folder / "checkpoints")
     state, manifest = load_checkpoint(best)

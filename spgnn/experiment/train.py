@@ -14,7 +14,6 @@ import torch
 
 from ..config import Distribution, TrainConfig, select
 from ..cost.grid import ProcessGrid
-from ..cost.machines import load_machine
 from ..data import File, Named, is_built_in, load_graph, resolve
 from ..data.readers.make_graph import graph_name
 from ..dist.consistency import check_same
@@ -37,7 +36,7 @@ from ..training.steps.full import check_trainable
 from ..training.trainer import Trainer, step_maker
 from .averaging import average_facts, open_parts
 from .checkpoint import finite
-from .device import device_facts, explaining_memory, set_up_device
+from .device import check_device, device_facts, explaining_memory
 from .folder import Log, RunFolder, check_outputs, held_folder
 from .observe import observed, time_operations
 from .personal_files import personal_facts, write_personal
@@ -65,7 +64,7 @@ def run(
            per part) and checkpoints/personal/.
     Args:  source  built-in name, file or folder; with config.partition it only names the graph; or a partition folder.
            report  called on this rank with the record of each epoch.
-           show    called on rank 0 with the table of config.log_view and with messages.
+           show    called on rank 0 with the table of config.trace and with messages.
     Raises: StoppedError on all ranks after a signal and a checkpoint, see StopSignals.
     Collective.
     """
@@ -77,9 +76,8 @@ def run(
     ):
         check_model(config)
         check_average(config)
-        set_up_device(config, comm.size)
+        check_device(config, comm.size)
         ProcessGrid(comm.size, config.replication)  # before anything is read
-        together(comm, load_machine, config.machine, root=0)
         opened = open_source(source, config, comm)
         graph = parts = workload = None
         with held_folder(config, comm) as folder, ExitStack() as stack:

@@ -74,6 +74,6 @@ class GIN(Layer):
 
 def gin_stack(f_in: int, n_classes: int, options) -> Stack:
     """Return F -> hidden ... -> C; the last layer without activation, norm and residual."""
-    hidden = lambda f, c: GIN(f, c, train_eps=options.train_eps, **of_hidden(options))
-    last = lambda f, c: GIN(f, c, options.hidden, train_eps=options.train_eps, bias=options.bias)
+    hidden = lambda f, c: GIN(f, c, **of_hidden(options))
+    last = lambda f, c: GIN(f, c, options.hidden, bias=options.bias)
     return make_stack(f_in, n_classes, options, hidden, last)

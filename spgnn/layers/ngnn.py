@@ -47,6 +47,6 @@ class NGNN(Layer):
 
 
 def ngnn_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return GCN layers F -> hidden ... -> C, with options.dense dense layers after each hidden one."""
-    make = lambda f, c: NGNN(GCN(f, c, **of_hidden(options)), options.dense, options.act, options.bias)
+    """Return GCN layers F -> hidden ... -> C, with a dense layer after each hidden one."""
+    make = lambda f, c: NGNN(GCN(f, c, **of_hidden(options)), act=options.act, bias=options.bias)
     return make_stack(f_in, n_classes, options, make, lambda f, c: GCN(f, c, bias=options.bias))

@@ -149,7 +149,7 @@ def appnp_stack(f_in: int, n_classes: int, options) -> Stack:
 def gcnii_stack(f_in: int, n_classes: int, options) -> Stack:
     """Return a dense layer F -> hidden, options.layers products of width hidden, and a dense layer hidden -> C."""
     first = MLP(f_in, options.hidden, act=options.act, bias=options.bias)
-    middle = GCNII(options.hidden, options.layers, options.teleport, options.theta, options.act, options.dropout)
+    middle = GCNII(options.hidden, options.layers, options.teleport, act=options.act, dropout=options.dropout)
     last = MLP(options.hidden, n_classes, bias=options.bias)
     return Stack(first, middle, last, dropout=options.dropout, input_dropout=options.input_dropout)
 

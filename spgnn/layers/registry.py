@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..config import TrainConfig, build
+from ..config import TrainConfig, build, gone_options
 from ..config.groups import ModelConfig
 from ..config.names import MODELS, Norm
 from ..errors import UsageError, check_integer, nearest
@@ -47,12 +47,12 @@ FAMILIES = {
     "gcn": _built_in("gcn", "gcn", *DEEP),
     "sage": _built_in("sage", "sage", *DEEP, "aggregator", "combine"),
     "gat": _built_in("gat", "gat", *DEEP, "heads", "heads_out", "attention", "attention_dropout"),
-    "gin": _built_in("gin", "gin", *DEEP, "train_eps"),
+    "gin": _built_in("gin", "gin", *DEEP),
     "mixhop": _built_in("mixhop", "mixhop", *DEEP, "powers"),
     "sgc": _built_in("sgc", "propagation", "layers", "powers", "bias", "dropout", "input_dropout"),
     "appnp": _built_in("appnp", "propagation", *DENSE, "powers", "teleport"),
-    "gcnii": _built_in("gcnii", "propagation", *DENSE, "teleport", "theta"),
-    "ngnn": _built_in("ngnn", "ngnn", *DEEP, "dense"),
+    "gcnii": _built_in("gcnii", "propagation", *DENSE, "teleport"),
+    "ngnn": _built_in("ngnn", "ngnn", *DEEP),
     "mlp": _built_in("mlp", "mlp", *DENSE, "norm", "residual"),
 }
 
@@ -117,7 +117,7 @@ class ModelSpec:
         sizes = [options.pop(name, None) for name in ("f_in", "n_classes")]
         for name, size in zip(("f_in", "n_classes"), sizes):
             check_integer(name, size, 1)
-        if unknown := sorted(set(options) - set(family.options)):
+        if unknown := sorted(set(options) - {*family.options, *gone_options(ModelConfig)}):
             raise UsageError(f"{self.family} has no option {unknown[0]!r}{nearest(unknown[0], family.options)}")
         return family.make(*sizes, build(TrainConfig, options | {"model": self.family}))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 
+from ..config import TrainConfig, gone_options
 from ..errors import InputError, UsageError
 from . import style
 from .json_files import fault_of, read_lines, read_object, read_text
@@ -48,8 +49,6 @@ SUBGRAPHS = {"sampler": "sampler", "subgraphs": "subgraphs per update", "steps_p
 STEPS = {
     "sample_s": "CPU seconds of draws per epoch",
     "sample_wait_s": "seconds waited for draws per epoch",
-    "gradient_cosine": "cosine with the exact gradient",
-    "gradient_norm": "norm over that of the exact gradient",
 }
 READING = {
     "learning": (
@@ -117,7 +116,10 @@ def table(runs: dict[str, Run]) -> tuple[list[dict], dict[str, str]]:
 def differing_options(runs: dict[str, Run]) -> dict[str, dict[str, object]]:
     """Return option -> {run: value} of the options that are not the same in all runs, with graph, the input."""
     names = list(dict.fromkeys(name for run in runs.values() for name in run.config if name not in OF_THE_CALL))
-    values = {name: {run: of.config.get(name) for run, of in runs.items()} for name in names}
+    # What a run of another version did not have is what that option is now, or always was.
+    missing = {f.name: f.default for f in fields(TrainConfig)}
+    missing |= {name: gone.value for name, gone in gone_options(TrainConfig).items()}
+    values = {name: {run: of.config.get(name, missing.get(name)) for run, of in runs.items()} for name in names}
     return {name: of for name, of in values.items() if len({repr(value) for value in of.values()}) > 1}
 
 

@@ -20,7 +20,8 @@ def options_of(config) -> dict[str, Any]:
     check_options(config)
     kind, defaults = SAMPLERS[config.sampler], {field.name: field.default for field in fields(SamplerConfig)}
     if kind.is_built_in:
-        return {name: getattr(config, name) for name in kind.options if hasattr(config, name)}
+        given = {name: getattr(config, name) for name in kind.options if hasattr(config, name)}
+        return given | ({"batch": kind.options["batch"]} if given.get("batch") == 0 else {})
     # The default of a user's function holds unless the option was given.
     names = [name for name in kind.options if name in defaults]
     return {name: value for name in names if (value := getattr(config, name)) != defaults[name]}

@@ -109,9 +109,9 @@ class Walk(InducedSampler):
 class Cluster(InducedSampler):
     """Takes clusters of a METIS partition in a random order per epoch, each cluster once per epoch.
 
-    Args:   clusters       number of parts; 0: one for 400 nodes. Parts without nodes are left out.
-            cluster_batch  parts in a subgraph; the last one of an epoch may have fewer.
-            seed           of the partition.
+    Args:   clusters  number of parts; 0: one for 400 nodes. Parts without nodes are left out.
+            batch     parts in a subgraph; the last one of an epoch may have fewer.
+            seed      of the partition.
     Raises: UsageError for numbers out of range; PartitionError if METIS fails.
     Source: Cluster-GCN (Chiang et al. 2019), Algorithm 1.
     """
@@ -119,12 +119,12 @@ class Cluster(InducedSampler):
     name = "cluster"
     rescales = False
 
-    def __init__(self, graph: Graph, *, clusters: int = 0, cluster_batch: int = 20, seed: int = 0, clip: int = 0):
+    def __init__(self, graph: Graph, *, clusters: int = 0, batch: int = 20, seed: int = 0, clip: int = 0):
         if not isinstance(graph, Graph):
             raise UsageError(f"sampler 'cluster' is given a {type(graph).__name__}; expected a Graph")
         super().__init__(graph, clip)
         k = _positive("clusters", clusters, 0) or max(1, round(graph.n_nodes / CLUSTER_NODES))
-        self.batch = _positive("cluster_batch", cluster_batch)
+        self.batch = _positive("batch", batch)
         if not 0 < k <= max(1, graph.n_nodes):
             raise UsageError(f"clusters = {clusters}; the graph has {graph.n_nodes} nodes, expected at most as many")
         owner_N = part_graph(graph, k, "metis", seed=seed).owner_N if graph.n_nodes else np.zeros(0, np.int32)

@@ -1,4 +1,4 @@
-"""Record the time of each phase on all ranks: spans, the table of --log-view, the file of --trace."""
+"""Record the time of each phase on all ranks: spans, the table and the file of --trace."""
 
 from .recorder import EVALUATION, Recorder
 

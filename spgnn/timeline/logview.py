@@ -1,4 +1,4 @@
-"""--log-view: the seconds of a run by phase, over all ranks.
+"""The table of --trace: the seconds of a run by phase, over all ranks.
 
 Shapes: P ranks.
 """

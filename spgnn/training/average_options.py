@@ -25,8 +25,6 @@ def check_average(config: TrainConfig) -> None:
         raise UsageError(
             f"{option} needs the gradient of whole parts; omit --sampler {config.sampler}, which draws subgraphs of them"
         )
-    if config.gradient_check:
-        raise UsageError("--gradient-check compares with the gradient of the whole graph; omit it with --mode average")
     check_personal(config)
     if config.cuda_graph:
         raise UsageError("--mode average trains many parts in turn; omit --cuda-graph, which replays one step")

@@ -67,9 +67,9 @@ class History:
     def is_flat(self, window: int, share: float) -> bool:
         """Return whether the mean loss of the last records is more than 1 - share of that of as many before.
 
-        Args: window  records of each mean; share: 0 never.
+        Args: window  records of each mean.
         """
         losses = [record["loss"] for record in self.records[-2 * window :]]
-        if not share or len(losses) < 2 * window:
-            return False
-        return float(np.mean(losses[window:])) > (1 - share) * float(np.mean(losses[:window]))
+        return len(losses) == 2 * window and float(np.mean(losses[window:])) > (1 - share) * float(
+            np.mean(losses[:window])
+        )

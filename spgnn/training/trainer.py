@@ -30,6 +30,9 @@ from .steps.full import make_full_step
 from .steps.sampled import make_sampled_step
 from .steps.step import sum_ranks
 
+# The loss is flat, and the personal phase begins, where the mean of 5 epochs is less than 1 % below that of the 5 before.
+FLAT, FLAT_EPOCHS = 0.01, 5
+
 
 class Trainer:
     """One model on one DistGraph: `fit()` trains up to config.epochs, `step` one epoch, `logits` evaluates.
@@ -191,8 +194,8 @@ class Trainer:
 
     def _is_stopped(self) -> bool:
         config, history = self.config, self.history
-        window = -(-config.flat_window // self.steps.interval)  # a record per interval
-        if config.personal and history.is_flat(window, config.flat):
+        window = -(-FLAT_EPOCHS // self.steps.interval)  # a record per interval
+        if config.personal and history.is_flat(window, FLAT):
             return True
         return 0 < config.patience <= history.epochs_since_best()
 

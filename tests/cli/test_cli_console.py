@@ -146,12 +146,6 @@ def test_a_score_that_was_not_evaluated_is_left_out(clock, capsys):
     assert capsys.readouterr().err == "spgnn: epoch 1 of 2  loss 1.0000  0.250 s/epoch\n"
 
 
-def test_the_gradient_is_shown_where_it_was_compared(clock, capsys):
-    EpochLines(1)(record(1) | {"gradient_cosine": 0.25, "gradient_norm": 1.5})
-    shown = capsys.readouterr().err
-    assert shown == "spgnn: epoch 1 of 1  loss 1.0000  gradient cosine 0.250 norm 1.50  0.250 s/epoch\n"
-
-
 def test_epochs_on_a_terminal_rewrite_one_line(clock, monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)

@@ -20,10 +20,10 @@ CASES = {
     "dropout, so that auto prunes": ("rmat:scale=11,degree=3", 4, {"dropout": 0.3, "split": "random", "seed": 3}),
     "evaluations are rare": (SBM, 2, {"eval_every": 50, "dropout": 0.3, "input_dropout": False}),
     "narrow types": (SBM, 3, {"wire": "int8", "wire_gradients": "float16", "dtype": "bfloat16"}),
-    "spmm first, nothing cached": (SBM, 3, {"order": "spmm_first", "keep": False, "edges": "directed"}),
+    "spmm first, nothing cached": (SBM, 3, {"schedule": "plain", "edges": "directed"}),
     "volume for its scheme": ("sbm:n=300,classes=6,features=8", 3, {"method": "volume", "scheme": "cover"}),
     "mean of neighbours": ("wordnet", 2, {"operator": "row", "edges": "reversed", "method": "random", "hidden": 7}),
-    "columns, on a slow network": (SBM, 2, {"machine": "ethernet-1g", "method": "random", "edges": "directed"}),
+    "columns": (SBM, 2, {"scheme": "columns", "method": "random", "edges": "directed"}),
     "layer norm and residuals": (SBM, 2, {"norm": "layer", "residual": True, "layers": 4, "hidden": 12}),
 }
 
@@ -83,5 +83,5 @@ def test_measure_of_a_partition_folder_predicts_the_bytes_that_train_sends(tmp_p
 def test_measure_has_the_defaults_of_train():
     ours, theirs = MeasureConfig(), TrainConfig()
     shared = {f.name for f in fields(MeasureConfig)} & {f.name for f in fields(TrainConfig)}
-    assert {"scheme", "prune", "hidden", "layers", "split", "wire", "dropout", "edges", "machine"} <= shared
+    assert {"scheme", "prune", "hidden", "layers", "split", "wire", "dropout", "edges", "schedule"} <= shared
     assert not [name for name in shared if str(getattr(ours, name)) != str(getattr(theirs, name))]

@@ -208,7 +208,7 @@ def test_pruning_without_training_nodes_is_refused(capsys):
 
 def test_the_baseline_of_the_papers_has_options(capsys):
     argv = ["measure", GRAPH, "-k", "3", "--method", "block", "--widths", "8,4,2", "--json"]
-    report = json.loads(run(capsys, *argv, "--order", "spmm_first", "--no-keep")[1])
+    report = json.loads(run(capsys, *argv, "--schedule", "plain")[1])
     assert [(e["layer"], e["width"]) for e in report["exchanges"]] == [(1, 8), (2, 4), (2, 4)]
 
 

@@ -81,11 +81,6 @@ def test_train_on_cuda_without_a_device_is_one_line_with_the_fix(capsys):
         spgnn.distribute(random_graph(), SelfCommunicator(), device="cuda")
 
 
-def test_tf32_on_the_cpu_is_refused(capsys):
-    assert cli.main(["train", "sbm:n=50,seed=0", "--tf32", "--epochs", "1"]) == 2
-    assert "--tf32 requires --device cuda" in capsys.readouterr().err
-
-
 def test_an_unknown_device_is_refused():
     with pytest.raises(UsageError, match="expected cpu or cuda"):
         place(SelfCommunicator(), "tpu")

@@ -203,8 +203,7 @@ def test_options_of_one_family_reach_its_layers():
     model = built(model="sage", hidden=6, aggregator="sum", combine="cat", norm="layer", residual=True)[1]
     assert [(layer.aggregator, layer.combine) for layer in model.layers] == [("sum", "cat"), ("sum", "add")]
     assert model.layers[0].residual and model.layers[0].norm is not None and model.layers[1].norm is None
-    assert all(isinstance(layer.eps, torch.nn.Parameter) for layer in built(model="gin", train_eps=True)[1].layers)
-    assert [len(layer.W) for layer in built(model="ngnn", dense=3)[1].layers[:1]] == [3]
+    assert [len(layer.W) for layer in built(model="ngnn")[1].layers[:1]] == [1]
     assert built(model="mlp", hidden=5, layers=3)[0] == [("MLP", 6, 5), ("MLP", 5, 5), ("MLP", 5, 4)]
 
 
@@ -219,10 +218,10 @@ def test_options_make_families_of_several_hops():
     layers, model = built(model="appnp", hidden=5, layers=2, teleport=0.2, dropout=0.5)
     assert layers == [("MLP", 6, 5), ("MLP", 5, 4), ("APPNP", 4, 4)]
     assert (model.layers[2].powers, model.layers[2].teleport) == (10, 0.2)
-    layers, model = built(model="gcnii", hidden=5, layers=6, teleport=0.2, theta=1.0, dropout=0.5)
+    layers, model = built(model="gcnii", hidden=5, layers=6, teleport=0.2, dropout=0.5)
     assert layers == [("MLP", 6, 5), ("GCNII", 5, 5), ("MLP", 5, 4)]
     middle = model.layers[1]
-    assert (len(middle.W), middle.alpha, middle.theta, middle.dropout) == (6, 0.2, 1.0, 0.5)
+    assert (len(middle.W), middle.alpha, middle.theta, middle.dropout) == (6, 0.2, 0.5, 0.5)
 
 
 @parallel([1, 3], mpi=[])

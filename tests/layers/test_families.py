@@ -139,7 +139,7 @@ def test_what_is_built_has_the_weights_of_no_training():
 OTHER = {
     "hidden": 8, "layers": 4, "act": "elu", "norm": "layer", "residual": True, "bias": False, "dropout": 0.5, "input_dropout": False,
     "jump": "cat", "classifier": True, "aggregator": "sum", "combine": "cat", "heads": 2, "heads_out": 3, "attention": "v2",
-    "attention_dropout": 0.4, "train_eps": True, "powers": 5, "teleport": 0.3, "theta": 0.7, "dense": 2,
+    "attention_dropout": 0.4, "powers": 5, "teleport": 0.3,
 }  # fmt: skip
 
 

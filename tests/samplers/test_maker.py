@@ -145,7 +145,7 @@ def test_samplers_are_made_by_name_with_their_options(graph):
         ("walk", {"walk": -1}, "walk = -1"),
         ("walk", {"budget": 2}, "walks of 2 steps need 3 or more"),
         ("cluster", {"clusters": 41}, "clusters = 41; the graph has 40 nodes"),
-        ("cluster", {"cluster_batch": 0}, "cluster_batch = 0"),
+        ("cluster", {"batch": 0}, "batch = 0"),
         ("node", {"clip": -1}, "clip = -1"),
     ],
 )

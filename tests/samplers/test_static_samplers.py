@@ -131,7 +131,7 @@ def test_walks_start_and_step_uniformly(name):
 @pytest.mark.parametrize("batch", [1, 2, 3, 5])
 def test_each_cluster_is_drawn_once_per_epoch(batch):
     graph = GRAPHS["undirected"]
-    sampler = Cluster(graph, clusters=5, cluster_batch=batch)
+    sampler = Cluster(graph, clusters=5, batch=batch)
     assert sampler.steps_per_epoch == -(-sampler.clusters // batch)
     orders = set()
     for epoch in range(6):
@@ -165,7 +165,7 @@ def test_the_order_of_an_epoch_is_uniform():
 
 
 def test_clusters_without_nodes_are_left_out_and_the_default_number_suits_the_graph():
-    few = Cluster(GRAPHS["no-edges"], clusters=5, cluster_batch=2)
+    few = Cluster(GRAPHS["no-edges"], clusters=5, batch=2)
     nodes = [few.nodes(0, step) for step in range(few.steps_per_epoch)]
     assert all(len(node_m) for node_m in nodes)
     assert Cluster(GRAPHS["wide"]).clusters == 1

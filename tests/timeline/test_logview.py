@@ -1,4 +1,4 @@
-"""--log-view and --trace: what a training says of its own time."""
+"""--trace: what a training says of its own time."""
 
 import json
 from dataclasses import replace
@@ -105,7 +105,7 @@ def config(**options):
 def test_a_training_shows_its_table_and_writes_its_trace(comm, tmp_path):
     path = tmp_path / f"trace{comm.size}.json"
     shown = []
-    run(GRAPH, config(log_view=True, trace=str(path), scheme="columns"), comm, show=shown.append)
+    run(GRAPH, config(trace=str(path), scheme="columns"), comm, show=shown.append)
     comm.barrier()
     events = read_trace(path)
     names = {event["name"] for event in events}
@@ -121,9 +121,9 @@ def test_a_training_shows_its_table_and_writes_its_trace(comm, tmp_path):
 
 
 @parallel([2], mpi=[])
-def test_the_bytes_of_the_table_are_those_that_were_counted(comm):
+def test_the_bytes_of_the_table_are_those_that_were_counted(comm, tmp_path):
     shown = []
-    summary = run(GRAPH, config(log_view=True, scheme="columns"), comm, show=shown.append)
+    summary = run(GRAPH, config(trace=str(tmp_path / "trace.json"), scheme="columns"), comm, show=shown.append)
     if comm.rank == 0:
         line = next(line for line in shown[0].splitlines() if "in flight" in line)
         assert float(line.split()[-1]) * 1e6 == pytest.approx(3 * summary["bytes_sent"], abs=500)

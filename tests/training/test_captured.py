@@ -131,7 +131,7 @@ def test_the_cpu_is_refused():
 
 @pytest.mark.parametrize("options, message", [
     (["--cuda-graph"], "--cuda-graph requires --device cuda"),
-    (["--cuda-graph", "--device", "cuda", "--log-view"], "inside which --log-view and --trace see nothing"),
+    (["--cuda-graph", "--device", "cuda", "--trace", "t.json"], "inside which --trace sees nothing"),
 ])  # fmt: skip
 def test_what_cannot_be_captured_is_refused_by_the_command(options, message, capsys):
     assert cli.main(["train", "sbm:n=100,seed=0", "--epochs", "1", *options]) == 2

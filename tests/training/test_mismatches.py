@@ -120,7 +120,7 @@ CASES = {
     "option seed": (lambda c, odd, _: run_with(c, odd, seed=9), UsageError, rf"option.seed is 0 {ODD}"),
     "option scheme": (lambda c, odd, _: run_with(c, odd, scheme="broadcast"), UsageError, rf"option.scheme is .auto. {ODD}"),
     "option dtype": (lambda c, odd, _: run_with(c, odd, dtype="float64"), UsageError, rf"option.dtype is .float32. {ODD}"),
-    "option log_view": (lambda c, odd, _: run_with(c, odd, log_view=True), UsageError, rf"option.log_view is false {ODD}"),
+    "option trace": (lambda c, odd, _: run_with(c, odd, trace="t.json"), UsageError, rf"option.trace is .. {ODD}"),
     "another GRAPH": (lambda c, odd, _: run_with(c, odd, source="sbm:n=60,seed=2"), UsageError, rf"option.graph is .sbm:n=60,seed=1. {ODD}"),
     "versions": (
         lambda c, odd, _: check_same(c, versions() | ({"version.torch": "1.0"} if odd else {})),

@@ -176,7 +176,6 @@ def test_the_command_trains_on_a_device_and_says_which(tmp_path, capsys):
                 "16",
                 "--device",
                 "cuda",
-                "--tf32",
                 "--out",
                 str(tmp_path / "run"),
                 "--json",

@@ -29,7 +29,6 @@ from ..splits import split_of
 from ..subgraphs import Subgraphs
 from .cached_products import make_cached_products
 from .full import check_trainable, check_trained, check_width
-from .gradient_check import GradientCheck
 from .step import sum_gradients
 
 UNSEEN = 0.01  # share of nonzeros never counted, above which a note mentions it
@@ -60,7 +59,6 @@ class SampledStep:
         make_cached_products(dgraph, model)
         self.optimizer = make_optimizer(model, config)
         self.scorer = FullScorer(model, dgraph, subgraphs.split_n)
-        self.check = GradientCheck(model, dgraph, config) if config.gradient_check else None
         self.steps = -(-subgraphs.per_epoch // config.subgraphs)  # updates in an epoch
 
     def notes(self) -> list[str]:
@@ -107,8 +105,6 @@ class SampledStep:
         if not np.isfinite(loss := total / weight):
             raise NumericalError(f"the loss is {loss}; expected a finite number")
         self.measured = {"steps": self.steps, "sample_s": sample_s, "sample_wait_s": wait_s}
-        if self.check is not None:
-            self.measured |= self.check.means()
         return loss
 
     def update(self, step: int) -> np.ndarray:
@@ -139,8 +135,6 @@ class SampledStep:
         if n_counted < B:
             for parameter in trained:
                 parameter.grad.mul_(B / n_counted)
-        if self.check is not None and step % self.config.gradient_check == 0:
-            self.check.compare(trained)
         with self.dgraph.A.ops.span("optimiser"):
             self.optimizer.step()
         return own
@@ -180,9 +174,9 @@ class SampledStep:
                 return binary_cross_entropy(Z_nC, y, rows_t, 1, weight_n[rows_t])
             return cross_entropy(Z_nC, y, 1, self.pool, A.threads, weight_n=weight_n)
 
-    def sent_bytes(self) -> int | None:
-        """Return 0: subgraphs exchange no rows; None with exact gradients now and then, which do."""
-        return None if self.config.gradient_check else 0
+    def sent_bytes(self) -> int:
+        """Return 0: subgraphs exchange no rows."""
+        return 0
 
     def release_input(self) -> bool:
         """Return False: evaluations read X."""

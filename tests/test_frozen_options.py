@@ -1,0 +1,185 @@
+"""The options of each command are frozen, each is set on a page, and options of earlier versions say what replaces them."""
+
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import click
+import pytest
+
+from spgnn import cli
+from spgnn.cli.options import config_options, flag
+from spgnn.config import (
+    PRESETS,
+    MeasureConfig,
+    PartitionConfig,
+    PlanConfig,
+    TrainConfig,
+    build,
+    gone_options,
+    read_toml,
+    to_toml,
+)
+from spgnn.errors import UsageError
+from spgnn.layers.registry import check_model
+from spgnn.samplers import check_options
+from spgnn.training.average_options import check_average
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIGS = {"train": TrainConfig, "partition": PartitionConfig, "measure": MeasureConfig, "plan": PlanConfig}
+EVERYWHERE = "config debug help json"
+MODEL = (
+    "model hidden layers dropout input_dropout act norm residual bias jump classifier aggregator combine heads heads_out "
+    "attention attention_dropout powers teleport dtype"
+)
+GRAPH = "format features labels edges split"
+EXCHANGE = "scheme replication wire wire_gradients machine schedule prune"
+FROZEN = {
+    "train": f"""
+        epochs lr optimizer weight_decay decay_layers patience eval_every seed mode {MODEL}
+        out overwrite trace watchdog checkpoint_every resume preset {GRAPH} feature_norm operator
+        method partition device threads cuda_graph {EXCHANGE.replace(" machine", "")}
+        sampler budget frontier walk fanout batch class_balance normalise coverage subgraphs sampler_threads inductive
+        parts hops interval sync correct evaluation memory scratch personal proximal
+    """,
+    "partition": f"""
+        k method balance seed out hops {GRAPH} objective effort start send receive c floor fanout similarity
+        memory nodes relabel
+    """,
+    "measure": f"k partition method seed widths {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap ranks_per_host simulate",
+    "plan": f"""
+        ranks partition method seed widths {GRAPH} {MODEL} {EXCHANGE} eval_every overlap ranks_per_host memory device
+        device_memory
+    """,
+    "predict": "graph out embeddings evaluation memory scratch",
+    "report": "k out pictures",
+    "compare": "out",
+    "info": "format features labels",
+    "check": "format",
+    "convert": "format features labels split",
+    "doctor": "calibrate full threads",
+}
+SPAN = re.compile(r"```[^\n]*\n(.*?)```|^(    [^\n]*)$|`([^`\n]+)`", re.M | re.S)
+
+
+def options_of(command: str) -> set[str]:
+    """Names of the options that help shows."""
+    params = cli.spgnn.get_command(None, command).params
+    return {p.name for p in params if p.param_type_name == "option" and not p.hidden} | {"help"}
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_options_are_frozen_replace_one_see_contributing(command):
+    expected = {"as_json" if name == "json" else name for name in f"{FROZEN[command]} {EVERYWHERE}".split()}
+    assert options_of(command) | {"config"} == expected, "options are frozen; replace one, see CONTRIBUTING (Options)"
+
+
+def test_train_has_at_most_75_options():
+    assert len(fields(TrainConfig)) <= 75
+
+
+def set_in(text: str) -> set[str]:
+    """Flags that code of a page sets: --name with a value, or a flag without; --no-name is --name."""
+    codes = ["".join(found) for found in SPAN.findall(text)]
+    words = [word for code in codes for word in re.findall(r"(?<!\S)-?-[a-z][a-z0-9-]*(?:[ =](?!-)\S+)?", code)]
+    switches = {flag(f.name) for cls in CONFIGS.values() for f in fields(cls) if isinstance(f.default, bool)}
+    names = {re.sub("^(--no-|-(?!-))", "--", word) for word in words}
+    return {re.split("[ =]", name)[0] for name in names if re.search("[ =]", name) or name in switches}
+
+
+@pytest.fixture(scope="module")
+def on_pages() -> set[str]:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    return set().union(*(set_in(page.read_text(encoding="utf-8")) for page in pages))
+
+
+def test_flags_are_set_by_code_and_not_by_their_names():
+    page = (
+        "With `--lr` and --hops 3\n\n```\nspgnn train g --epochs 3 --no-bias\n```\n\n    x --seed 1\n\nor `--wire int8`"
+    )
+    assert set_in(page) == {"--epochs", "--bias", "--seed", "--wire"}
+
+
+@pytest.mark.parametrize("command", [command for command in CONFIGS if command != "partition"])
+def test_every_option_is_set_on_a_page(command, on_pages):
+    assert not sorted({flag(f.name) for f in fields(CONFIGS[command])} - on_pages)
+
+
+OLD = {name: gone for cls in CONFIGS.values() for name, gone in gone_options(cls).items()}
+OTHER = {
+    bool: lambda value: not value,
+    str: lambda value: f"{value}x",
+    int: lambda value: value + 1,
+    float: lambda value: value + 1,
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_an_option_of_an_earlier_version_is_read_with_the_value_that_holds_now_and_else_names_what_replaces_it(name):
+    value, cls = OLD[name].value, next(cls for cls in CONFIGS.values() if name in gone_options(cls))
+    assert (
+        build(cls, {name: value}) == build(cls, {name: str(value) if not isinstance(value, bool) else value}) == cls()
+    )
+    with pytest.raises(UsageError, match=f"{name} = .*: this option was removed; {re.escape(OLD[name].instead)}"):
+        build(cls, {name: OTHER[type(value)](value)})
+
+
+@pytest.mark.parametrize(
+    "argv, code, said",
+    [
+        (["--no-keep"], 2, "keep = False: this option was removed; use --schedule plain"),
+        (["--theta", "0.7"], 2, "theta = '0.7': this option was removed; in Python, a Stack with GCNII"),
+        (["--keep", "--theta", "0.50", "--order", "auto"], 3, "absent: no such file"),
+        (["--them", "2"], 2, "no such option --them; did you mean '--scheme'?"),
+    ],
+)
+def test_the_command_line_reads_options_of_earlier_versions_alike(argv, code, said, capsys):
+    assert cli.main(["train", "absent", *argv]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_run_of_an_earlier_version_is_predicted_whatever_changes_rounding_alone(tmp_path):
+    path, old = tmp_path / "config.toml", 'machine = "here.toml"\nlocality = false\norder = "spmm_first"\n'
+    path.write_text(to_toml(TrainConfig(hidden=7)) + old)
+    assert read_toml(TrainConfig, path, of_run=True) == TrainConfig(hidden=7)
+    with pytest.raises(UsageError, match="machine = 'here.toml': this option was removed"):
+        read_toml(TrainConfig, path)
+    path.write_text("theta = 0.7\n")
+    with pytest.raises(UsageError, match="theta = 0.7: this option was removed"):
+        read_toml(TrainConfig, path, of_run=True)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_a_training_and_options_that_are_given_win(name, tmp_path):
+    config = build(TrainConfig, PRESETS[name].options)
+    check_model(config), check_options(config), check_average(config)
+    assert command_config("--preset", name) == config
+    assert command_config("--preset", name, "--epochs", "100") == replace(config, epochs=100)
+    (tmp_path / "own.toml").write_text("lr = 0.5\nepochs = 7\n")
+    words = ["--preset", name, "--config", str(tmp_path / "own.toml"), "--epochs", "100"]
+    assert command_config(*words) == replace(config, lr=0.5, epochs=100)
+
+
+def command_config(*words: str) -> TrainConfig:
+    """The TrainConfig that a command line describes."""
+
+    @click.command()
+    @config_options(TrainConfig)
+    def command(graph, config):
+        return config
+
+    return command.main(["wordnet", *words], standalone_mode=False)
+
+
+def test_a_preset_that_is_not_known_is_refused_with_the_nearest(capsys):
+    assert cli.main(["train", "wordnet", "--preset", "planetoid-gnc"]) == 2
+    assert "--preset 'planetoid-gnc' is not known; did you mean 'planetoid-gcn'?" in capsys.readouterr().err
+
+
+def test_the_page_has_every_preset_with_its_source_and_options():
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").partition("## Presets")[2].partition("\n## ")[0]
+    block = re.findall("```\n(.*?)```", page, re.S)[-1]
+    found = re.findall(r"^(\S+) +# (.*)\n((?:    .*\n)+)", block, re.M)
+    assert [(name, source) for name, source, _ in found] == [(name, p.source) for name, p in PRESETS.items()]
+    for name, _, options in found:
+        assert command_config(*options.split()) == build(TrainConfig, PRESETS[name].options)

@@ -7,12 +7,20 @@ is marked `every`. On MPI ranks, which differ from threads in what tests/dist ru
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
 from random import Random
 
+import pytest
+
 LEAST = 12  # items of a test that are thinned out
 MPI_ITEMS = 2
+
+
+def full_beyond(count: int, values: Iterable) -> list:
+    """Return parameters of which the default run has the first ones; the others are marked `full`."""
+    values = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*value, marks=pytest.mark.full if i >= count else ()) for i, value in enumerate(values)]
 
 
 def pairs(rows: Sequence[Sequence[Hashable]], seed: int = 0) -> list[int]:

@@ -25,6 +25,7 @@ def test_it_has_settings_of_every_family_and_refuses_unknown_names():
     assert refused.returncode == 2 and "'coar' is not known; expected some of cora," in refused.stderr
 
 
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.slow
 def test_it_prints_the_scores_of_each_seed(data_dir):

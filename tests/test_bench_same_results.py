@@ -178,6 +178,7 @@ def script(*words) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_checkout_has_its_own_results_and_not_those_of_an_altered_cache(tmp_path):
     words = [str(ROOT), "--only", "python-multilabel", "--keep", str(tmp_path)]

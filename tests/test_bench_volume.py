@@ -29,6 +29,7 @@ def script(*words) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_each_idea_sends_what_its_widths_say():
     record = json.loads(script("--json"))
@@ -43,6 +44,7 @@ def test_each_idea_sends_what_its_widths_say():
     assert record["cover"] < record["columns"]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_tables_show_ratios():
     text = script()

@@ -77,6 +77,7 @@ def test_the_schedule_makes_an_epoch_shorter_on_the_same_parts():
     assert ours.epoch_s < published.epoch_s / 3 and published.hidden == 0 < ours.hidden
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_recipe_writes_four_pictures_and_the_tables(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")

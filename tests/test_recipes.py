@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pairs import full_beyond
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "runs" / "papers"))
@@ -46,6 +47,7 @@ def script(name: str, *words) -> subprocess.CompletedProcess:
     return subprocess.run(argv, capture_output=True, text=True, timeout=120, env=env)
 
 
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.slow
 def test_cora_reaches_the_published_accuracy_within_a_point(data_dir):
@@ -55,7 +57,7 @@ def test_cora_reaches_the_published_accuracy_within_a_point(data_dir):
 
 @pytest.mark.data
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("dtype", full_beyond(1, LIMITS))
 def test_cora_has_the_same_curve_on_one_rank_and_on_two(data_dir, dtype):
     path = data_dir / RECIPES["cora"].path
     alone = curve(path, SelfCommunicator(), epochs=40, dtype=dtype)
@@ -73,7 +75,7 @@ def test_another_seed_has_another_curve(data_dir):
 
 @pytest.mark.data
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in BIG])
+@pytest.mark.parametrize("name", full_beyond(1, [name for name in RECIPES if name not in BIG]))
 def test_a_labelled_graph_trains_from_its_original_files(data_dir, tmp_path, name):
     recipe = RECIPES[name]
     options = (
@@ -91,6 +93,7 @@ def test_a_labelled_graph_trains_from_its_original_files(data_dir, tmp_path, nam
     assert predictions.shape == (summary["n"],) and predictions.min() >= 0
 
 
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.mpi
@@ -145,7 +148,7 @@ def test_a_line_that_fails_ends_the_recipe_with_its_code(capfd, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["planetoid", "all_graphs"])
+@pytest.mark.parametrize("name", full_beyond(1, ["all_graphs", "planetoid"]))
 def test_a_script_says_what_it_misses(name, tmp_path):
     done = script(name)
     assert (done.returncode, done.stdout) == (2, "") and "SPGNN_DATA" in done.stderr
@@ -153,6 +156,7 @@ def test_a_script_says_what_it_misses(name, tmp_path):
     assert done.returncode == 2 and "'coral' is not known" in done.stderr and "cora," in done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.slow
 def test_the_entropy_aware_ablation_has_a_record_for_each_method_and_seed(data_dir, tmp_path):
@@ -165,6 +169,7 @@ def test_the_entropy_aware_ablation_has_a_record_for_each_method_and_seed(data_d
     assert all(len(record["entropy_of_parts"]) == 4 for record in records)
 
 
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.slow
 def test_averaged_gradients_of_parts_that_are_exact_have_the_scores_of_the_whole_graph(data_dir, tmp_path):
@@ -177,12 +182,12 @@ def test_averaged_gradients_of_parts_that_are_exact_have_the_scores_of_the_whole
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, words", [
+@pytest.mark.parametrize("name, words", full_beyond(2, [
     ("planetoid", ("--ranks", "0")), ("planetoid", ("--seeds", "-1")), ("all_graphs", ("--ranks", "1,x")), ("all_graphs", ("--seeds", "0")),
     ("all_graphs", ("--epochs", "0")), ("icpp24/figures", ("--ranks", "0")), ("icpp24/figures", ("--machine", "nowhere")),
     ("sdt_gnn/accuracy", ("--epochs", "0")), ("catgnn/tables", ("--balance", "nan")), ("catgnn/tables", ("--repeat", "0")), ("sdt_gnn/tables", ("-k", "0")),
     ("entropy_aware/ablation", ("--seeds", "0")), ("entropy_aware/ablation", ("--class-balance", "2")),
-])  # fmt: skip
+]))  # fmt: skip
 def test_a_number_that_would_leave_nothing_to_check_is_refused(name, words, tmp_path):
     done = script(name, "--data", tmp_path, "--out", tmp_path / "out", *words)
     assert (

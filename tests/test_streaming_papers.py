@@ -110,6 +110,7 @@ def test_sdt_gnns_tables_are_printed_and_kept(small, capsys):
         assert title in out
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_catgnns_tables_are_printed_as_json_when_asked(small, capsys):
     code, records = small(
@@ -138,6 +139,7 @@ def test_a_wrong_option_ends_with_2(small, capsys, argv, said):
     assert (ended.value.code, out) == (2, "") and said in err
 
 
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.slow
 def test_the_clusters_of_table_2_are_within_15_percent(data_dir, tmp_path, monkeypatch):
@@ -153,6 +155,7 @@ def test_the_clusters_of_table_2_are_within_15_percent(data_dir, tmp_path, monke
         assert abs(found["clusters"] / paper.before - 1) < 0.15 and abs(found["merged"] / paper.after - 1) < 0.15
 
 
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.mpi

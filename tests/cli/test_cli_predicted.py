@@ -4,6 +4,7 @@ import json
 from dataclasses import fields
 
 import pytest
+from pairs import full_beyond
 
 from spgnn import cli
 from spgnn.config import MeasureConfig, TrainConfig, build
@@ -26,6 +27,15 @@ CASES = {
     "columns": (SBM, 2, {"scheme": "columns", "method": "random", "edges": "directed"}),
     "layer norm and residuals": (SBM, 2, {"norm": "layer", "residual": True, "layers": 4, "hidden": 12}),
 }
+
+FIRST = (
+    "cover, 1.5D",
+    "dropout, so that auto prunes",
+    "narrow types",
+    "volume for its scheme",
+    "no options, sparse features",
+)
+IN_ORDER = [*FIRST, *(name for name in CASES if name not in FIRST)]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +70,7 @@ def measured(capsys, graph: str, **options) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", full_beyond(5, IN_ORDER))
 def test_measure_predicts_the_bytes_that_train_sends(case, files, capsys):
     graph, ranks, options = CASES[case]
     options = options | (files if graph.startswith("rmat") else {})

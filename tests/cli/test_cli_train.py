@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from pairs import full_beyond
 from worlds import launch
 
 import spgnn.experiment
@@ -160,12 +161,15 @@ def test_a_training_from_a_command_line_is_predicted_again_to_the_letter(tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "argv, code, said",
-    [
-        (["train", "wordnet", "--hiden", "3"], 2, "no such option --hiden; did you mean '--hidden'?"),
-        (["train", "absent"], 3, "absent: no such file or folder"),
-        (["train", "path:n=9"], 3, "has no features"),
-        (["info", "wordnet"], 2, "spgnn info runs in one process"),
-    ],
+    full_beyond(
+        2,
+        [
+            (["train", "wordnet", "--hiden", "3"], 2, "no such option --hiden; did you mean '--hidden'?"),
+            (["train", "absent"], 3, "absent: no such file or folder"),
+            (["train", "path:n=9"], 3, "has no features"),
+            (["info", "wordnet"], 2, "spgnn info runs in one process"),
+        ],
+    ),
 )
 def test_an_error_under_mpirun_is_one_line_that_names_a_rank_and_ends_the_job(argv, code, said):
     ended = launch(3, [sys.executable, "-m", "spgnn", *argv])

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_files as tiny
+from pairs import full_beyond
 
 import spgnn.data
 from spgnn.data.formats import read_graph
@@ -30,7 +31,7 @@ def campaign():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", ["11", "12"])
+@pytest.mark.parametrize("seed", full_beyond(1, ["11", "12"]))
 def test_broken_files_of_every_format_load_or_give_one_clean_error(seed):
     done = run_script("--count", "160", "--seed", seed)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -55,7 +56,9 @@ def break_promise(path, format):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load, outcome", [(exhaust, "over memory"), (misuse, "crash"), (break_promise, "wrong")])
+@pytest.mark.parametrize(
+    "load, outcome", full_beyond(1, [(misuse, "crash"), (exhaust, "over memory"), (break_promise, "wrong")])
+)
 def test_the_campaign_sees_what_is_bad(tmp_path, monkeypatch, load, outcome):
     monkeypatch.setattr(spgnn.data, "load_graph", load)
     assert campaign().attempt(tiny.write_edges(tmp_path), "edges", 1024, None)["outcome"] == outcome
@@ -109,7 +112,7 @@ def shared_csr(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("write", [edges_gz, symmetric_mtx_gz, wide_ogb_table, flat_npz, shared_csr])
+@pytest.mark.parametrize("write", full_beyond(2, [edges_gz, flat_npz, symmetric_mtx_gz, wide_ogb_table, shared_csr]))
 def test_the_most_that_a_small_file_may_unpack_to_stays_below_a_gigabyte(tmp_path, write):
     path, form = write(tmp_path)
     result = campaign().attempt(path, form, 1024, None)

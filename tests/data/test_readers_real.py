@@ -43,6 +43,7 @@ def test_sizes_are_the_published_ones(data_dir, name):
         assert tuple(int((graph.split_N(0) == role).sum()) for role in range(3)) == split
 
 
+@pytest.mark.full
 def test_arxiv_is_the_same_graph_in_both_formats(data_dir):
     saint, ogb = read_graph(data_dir / "arxiv_graphsaint"), read_graph(data_dir / "arxiv_ogb")
     np.testing.assert_array_equal(saint.y, ogb.y)
@@ -50,6 +51,7 @@ def test_arxiv_is_the_same_graph_in_both_formats(data_dir):
     assert saint.digest() == ogb.digest()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [name for name in GRAPHS if GRAPHS[name][0] in ("metis", "mtx", "planetoid", "gnn-benchmark")]
 )
@@ -70,6 +72,7 @@ def test_ten_splits_come_with_the_heterophilous_graphs(data_dir):
         assert split.shape == (n, 10) and split.dtype == np.int8
 
 
+@pytest.mark.full
 def test_three_million_arcs_load_in_seconds_and_in_bounded_memory(data_dir):
     before_kb, start_s = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
     graph = read_graph(data_dir / "edge_lists/cnr-2000.txt.gz")

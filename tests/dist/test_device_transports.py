@@ -51,7 +51,7 @@ def rows_from(rank: int, size: int) -> list[int]:
 
 
 @WAYS
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [1, 3])
 def test_rows_arrive_as_by_arrays_and_count_as_many_bytes(way, size):
     def body(comm):
         device = way(comm)
@@ -73,7 +73,7 @@ def test_rows_arrive_as_by_arrays_and_count_as_many_bytes(way, size):
 
 
 @WAYS
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
 def test_sums_and_maxima_are_over_all_ranks(way, dtype):
     def body(comm):
         device, x = way(comm), torch.arange(5).to(dtype) + comm.rank
@@ -116,20 +116,19 @@ def test_split_ranks_exchange_among_themselves_and_count_in_the_whole(way):
     run_threads(4, body)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "ranks, options", [(3, {"scheme": "cover"}), (4, {"replication": 2}), (2, {"scheme": "broadcast"})]
-)
-def test_a_training_by_nccl_gives_the_losses_and_bytes_of_the_cpu(ranks, options):
-    def train(comm):
-        dgraph = spgnn.distribute(random_graph(n=60, edges=400), comm, method="random", dtype=torch.float64, **options)
-        history = spgnn.train(Stack(GCN(6, 8, act="relu"), GCN(8, 3)), dgraph, epochs=4)
-        return [r["loss"] for r in history.records], history.bytes_sent, history.bytes_predicted
+def losses_and_bytes(comm):
+    """Losses and bytes of a training on a 2 x 2 grid."""
+    graph = random_graph(n=60, edges=400)
+    dgraph = spgnn.distribute(graph, comm, method="random", dtype=torch.float64, replication=2)
+    history = spgnn.train(Stack(GCN(6, 8, act="relu"), GCN(8, 3)), dgraph, epochs=3)
+    return [r["loss"] for r in history.records], history.bytes_sent
 
-    expected = run_threads(ranks, train)[0]
-    losses, sent, predicted = run_threads(ranks, lambda comm: train(by_nccl(comm)))[0]
-    np.testing.assert_allclose(losses, expected[0], rtol=1e-12)
-    assert sent == predicted == expected[1]
+
+@pytest.mark.slow
+def test_a_training_by_nccl_gives_the_losses_and_bytes_of_the_cpu():
+    expected, got = (run_threads(4, body)[0] for body in (losses_and_bytes, lambda c: losses_and_bytes(by_nccl(c))))
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-12)
+    assert got[1] == expected[1]
 
 
 def test_a_rank_that_stays_away_is_found_by_the_time_limit():
@@ -197,14 +196,7 @@ def test_rows_arrive_from_addresses_by_mpi(comm, width):
 
 @parallel([], mpi=[4])
 def test_a_training_by_addresses_gives_the_losses_and_bytes_of_the_cpu(comm):
-    def train(comm):
-        dgraph = spgnn.distribute(
-            random_graph(n=60, edges=400), comm, method="random", dtype=torch.float64, replication=2
-        )
-        history = spgnn.train(Stack(GCN(6, 8, act="relu"), GCN(8, 3)), dgraph, epochs=3)
-        return [r["loss"] for r in history.records], history.bytes_sent
-
-    expected, got = train(comm), train(by_address(comm))
+    expected, got = losses_and_bytes(comm), losses_and_bytes(by_address(comm))
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-12)
     assert got[1] == expected[1]
 

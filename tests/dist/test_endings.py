@@ -4,6 +4,7 @@ import re
 import sys
 
 import pytest
+from pairs import full_beyond
 from worlds import launch
 
 BODY = """
@@ -78,12 +79,12 @@ def named(ended) -> list[str]:
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "how, program, where",  # all pairs
-    [
-        ("raise", "script", "set-up"), ("raise", "mpi4py", "epoch"), ("raise", "protected", "set-up"),
-        ("exit", "script", "epoch"), ("exit", "mpi4py", "set-up"), ("exit", "protected", "epoch"),
-        ("kill", "script", "set-up"), ("kill", "mpi4py", "epoch"), ("kill", "protected", "epoch"),
-    ],
+    "how, program, where",
+    full_beyond(3, [
+        ("raise", "script", "set-up"), ("exit", "mpi4py", "set-up"), ("kill", "protected", "epoch"),
+        ("raise", "mpi4py", "epoch"), ("raise", "protected", "set-up"), ("exit", "script", "epoch"),
+        ("exit", "protected", "epoch"), ("kill", "script", "set-up"), ("kill", "mpi4py", "epoch"),
+    ]),
 )  # fmt: skip
 def test_a_rank_that_fails_ends_the_job_and_is_named_once(tmp_path, how, program, where):
     run_by = ("-m", "mpi4py") if program == "mpi4py" else ()
@@ -100,7 +101,7 @@ def test_a_rank_that_fails_ends_the_job_and_is_named_once(tmp_path, how, program
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "how, where",
-    [("segv", "epoch"), ("os._exit", "epoch"), ("input", "set-up"), ("quit", "after"), ("raise", "after"), ("exit", "after"), ("kill", "after")],
+    full_beyond(3, [("segv", "epoch"), ("input", "set-up"), ("exit", "after"), ("os._exit", "epoch"), ("quit", "after"), ("raise", "after"), ("kill", "after")]),
 )  # fmt: skip
 def test_other_ends_of_one_rank_do_too(tmp_path, how, where):
     ended = run(tmp_path, how, where)
@@ -112,7 +113,7 @@ def test_other_ends_of_one_rank_do_too(tmp_path, how, where):
 
 @pytest.mark.mpi
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["input", "exit"])
+@pytest.mark.parametrize("how", full_beyond(1, ["input", "exit"]))
 def test_a_rank_that_fails_before_the_world_ends_the_job_if_the_program_is_protected(tmp_path, how):
     ended = run(tmp_path, how, "before", "protected")
     code, cause = CAUSE[how]

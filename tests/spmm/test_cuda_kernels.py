@@ -14,20 +14,18 @@ from spgnn.spmm.kernels.cuda.kernels import CudaKernels
 
 pytestmark = pytest.mark.slow
 
-F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
-TOLERANCE = {F32: 1e-5, F64: 1e-12, BF16: 1e-2, F16: 2e-3}
-# (type of X, of out, columns): packs of 1, 2, 4 and 8, groups of 1 to 32 lanes, up to 4 packs a lane, several tiles.
-SHAPES = [(F32, F32, F) for F in (1, 16, 41, 128, 256, 300, 602)]
-SHAPES += [(BF16, BF16, F) for F in (47, 64, 512)] + [(BF16, F32, 64), (F32, BF16, 64)]
-SHAPES += [(F16, F16, 16), (F64, F64, 6)]
-LENGTHS = [0, 1, 3, 0, 17, 260, 2500, 5, 16, 40, 2, 257, 0]  # short, long, cut in two and in ten, and empty rows
+F32, F64, BF16 = torch.float32, torch.float64, torch.bfloat16
+TOLERANCE = {F32: 1e-5, F64: 1e-12, BF16: 1e-2}
+# (type of X, of out, columns): packs of 1, 2, 4 and 8, few and all lanes, several packs per lane, several tiles.
+SHAPES = [(F32, F32, 16), (F32, F32, 41), (F32, F32, 602), (BF16, BF16, 64), (BF16, F32, 64), (F64, F64, 6)]
+LENGTHS = [0, 1, 3, 0, 17, 260, 1300, 5, 16, 40, 2, 257, 0]  # short, long, cut in two and in six, and empty rows
 HOST = HostKernels()
 
 
-def matrix(lengths=LENGTHS, m=2600, seed=0, is_weighted=True, index=np.int32) -> sp.csr_array:
+def matrix(lengths=LENGTHS, m=1400, seed=0, is_weighted=True) -> sp.csr_array:
     rng = np.random.default_rng(seed)
     indptr = np.concatenate([[0], np.cumsum(lengths)])
-    indices = np.concatenate([np.sort(rng.choice(m, length, replace=False)) for length in lengths]).astype(index)
+    indices = np.concatenate([np.sort(rng.choice(m, length, replace=False)) for length in lengths]).astype(np.int32)
     values = rng.standard_normal(len(indices)) if is_weighted else np.ones(len(indices))
     return sp.csr_array((values, indices, indptr), shape=(len(lengths), m))
 
@@ -48,19 +46,16 @@ def difference(got, expected) -> float:
     return float(np.abs(got.double().numpy() - expected).max() / max(np.abs(expected).max(), 1e-30))
 
 
-@pytest.fixture(scope="module", params=[1, 7], ids=["descending", "shuffled"])
-def kernels(request):
-    """Emulated kernels whose threads run in this order; all instances compiled at once."""
+@pytest.fixture(scope="module")
+def kernels():
+    """Emulated kernels whose threads run in a shuffled order; all instances compiled at once."""
     recorder = RecordingLauncher()
     recorded = CudaKernels(torch.device("cpu"), recorder)
     for x_dtype, y_dtype, F in SHAPES:
         for is_weighted in (True, False):
             A = LocalCSR(matrix(is_weighted=is_weighted), BF16 if BF16 in (x_dtype, y_dtype) else x_dtype)
-            recorded.spmm(A, torch.empty(2600, F, dtype=x_dtype), torch.empty(len(LENGTHS), F, dtype=y_dtype))
-    wide = LocalCSR(matrix())
-    wide.indices = wide.indices.astype(np.int64)
-    recorded.spmm(wide, torch.empty(2600, 16), torch.empty(len(LENGTHS), 16))
-    kernels = emulated_kernels(request.param)
+            recorded.spmm(A, torch.empty(1400, F, dtype=x_dtype), torch.empty(len(LENGTHS), F, dtype=y_dtype))
+    kernels = emulated_kernels(order=7)
     for source, names in recorder.names_by_source().items():
         kernels.launcher.load(source, names)
     return kernels
@@ -71,7 +66,7 @@ def test_spmm_equals_the_float64_product_at_every_width_and_type(kernels):
     for x_dtype, y_dtype, F in SHAPES:
         stored = BF16 if BF16 in (x_dtype, y_dtype) else x_dtype
         sums = F64 if stored == F64 else F32
-        X = torch.from_numpy(rng.standard_normal((2600, F))).to(x_dtype)
+        X = torch.from_numpy(rng.standard_normal((1400, F))).to(x_dtype)
         for is_weighted in (True, False):
             A = LocalCSR(matrix(is_weighted=is_weighted), stored)
             product = A.to_scipy().astype(np.float64) @ X.double().numpy()
@@ -92,7 +87,7 @@ def test_spmm_equals_the_float64_product_at_every_width_and_type(kernels):
 
 
 def test_spmm_touches_no_memory_but_its_arguments(kernels):
-    A, X, out = LocalCSR(matrix()), torch.randn(2600, 41), torch.empty(len(LENGTHS), 41)
+    A, X, out = LocalCSR(matrix()), torch.randn(1400, 41), torch.empty(len(LENGTHS), 41)
     bias, add = torch.randn(41), torch.randn(out.shape)
     kernels.prepare(A)
     plan, items_M, joins_J = kernels._plan(A)
@@ -114,32 +109,12 @@ def test_spmm_touches_no_memory_but_its_arguments(kernels):
     )
 
 
-def test_spmm_gives_the_same_bits_whatever_the_order_of_threads():
-    A, X = LocalCSR(matrix()), torch.randn(2600, 16, generator=torch.Generator().manual_seed(0))
-    results = []
-    for order in (0, 1, 5, 9):
-        out = torch.empty(len(LENGTHS), 16)
-        emulated_kernels(order).spmm(A, X, out)
-        results.append(out)
-    assert all(torch.equal(results[0], other) for other in results[1:])
-
-
 def test_an_unaligned_matrix_is_read_in_smaller_words(kernels):
-    A, storage = LocalCSR(matrix()), torch.randn(2600 * 64 + 1)
-    X, out = storage[1:].view(2600, 64), torch.full((len(LENGTHS), 64), float("nan"))
+    A, storage = LocalCSR(matrix()), torch.randn(1400 * 64 + 1)
+    X, out = storage[1:].view(1400, 64), torch.full((len(LENGTHS), 64), float("nan"))
     kernels.spmm(A, X, out)
     assert difference(out, A.to_scipy().astype(np.float64) @ X.double().numpy()) < 1e-5
     assert ", 1, 32, 1, 2, true>" in kernels.launcher.names[-2]
-
-
-def test_rows_that_nothing_is_added_to_stay_as_they_are(kernels):
-    A, X = LocalCSR(matrix(is_weighted=False)), torch.randn(2600, 16)
-    out = torch.full((len(LENGTHS), 16), float("nan"))
-    kernels.spmm(A, X, out, accumulate=True)
-    assert out.isnan().all()
-    out = torch.zeros(len(LENGTHS), 16)
-    kernels.spmm(A, X, out, accumulate=True)
-    assert difference(out, A.to_scipy().astype(np.float64) @ X.double().numpy()) < 1e-5
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 6), (5, 0, 6), (1, 1, 1), (4, 3, 0)])
@@ -150,30 +125,12 @@ def test_spmm_of_empty_and_tiny_blocks(kernels, shape):
     assert torch.equal(out, torch.zeros(n, F))
 
 
-def test_indices_of_64_bits_read_the_same_rows(kernels):
-    A, X = LocalCSR(matrix()), torch.randn(2600, 16)
-    wide, out, other = LocalCSR(matrix()), torch.empty(len(LENGTHS), 16), torch.empty(len(LENGTHS), 16)
-    wide.indices = wide.indices.astype(np.int64)
-    kernels.spmm(A, X, out)
-    kernels.spmm(wide, X, other)
-    assert torch.equal(out, other)
-
-
-def test_a_nan_in_a_row_reaches_its_readers_alone(kernels):
-    A, X = LocalCSR(matrix()), torch.randn(2600, 16)
-    X[5, 3] = float("nan")
-    out = torch.empty(len(LENGTHS), 16)
-    kernels.spmm(A, X, out, relu=True)
-    readers = A.to_scipy()[:, [5]].toarray().ravel() != 0
-    np.testing.assert_array_equal(out.isnan().numpy(), readers[:, None] & (np.arange(16) == 3))
-
-
 def test_float64_stands_alone(kernels):
     with pytest.raises(ShapeError, match="float64 stands alone"):
-        kernels.spmm(LocalCSR(matrix()), torch.ones(2600, 4, dtype=F64), torch.empty(len(LENGTHS), 4))
+        kernels.spmm(LocalCSR(matrix()), torch.ones(1400, 4, dtype=F64), torch.empty(len(LENGTHS), 4))
 
 
-@pytest.mark.parametrize("dtype, F", [(F32, 4), (F32, 3), (BF16, 5), (F64, 2), (torch.uint8, 9)])
+@pytest.mark.parametrize("dtype, F", [(F32, 4), (BF16, 5), (torch.uint8, 9)])
 def test_take_rows_copies_the_bits_of_rows_in_any_order(kernels, dtype, F):
     X = (torch.arange(11 * F) % 250).view(11, F).to(dtype)
     rows, out = np.array([10, 0, 0, 7]), torch.empty(4, F, dtype=dtype)
@@ -181,8 +138,7 @@ def test_take_rows_copies_the_bits_of_rows_in_any_order(kernels, dtype, F):
     assert torch.equal(out, X[rows])
 
 
-@pytest.mark.parametrize("dtype", [F32, F64, BF16])
-@pytest.mark.parametrize("n, C", [(3, 1), (600, 37), (1500, 16)])
+@pytest.mark.parametrize("dtype, n, C", [(F64, 3, 1), (F32, 600, 37), (BF16, 600, 16)])
 def test_mask_sum_masks_and_adds_columns_as_the_cpu_does(kernels, dtype, n, C):
     G, H = torch.randn(2, n, C, generator=torch.Generator().manual_seed(0)).to(dtype)
     out, block = between_guards(n, C, dtype)
@@ -204,8 +160,7 @@ def test_finish_adds_the_bias_and_rounds_as_the_cpu_does(kernels, types):
     assert torch.equal(got, expected)
 
 
-@pytest.mark.parametrize("dtype", [F32, F64, BF16])
-@pytest.mark.parametrize("rate", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("dtype, rate", [(F32, 0.0), (F64, 0.3), (BF16, 0.9)])
 def test_dropout_has_the_mask_and_the_bits_of_the_cpu(kernels, dtype, rate):
     node = np.array([0, 5, 123456789012, 7, 99], np.int64)
     X, got, expected = torch.randn(5, 45).to(dtype), torch.empty(5, 45, dtype=dtype), torch.empty(5, 45, dtype=dtype)
@@ -226,8 +181,7 @@ def test_dropout_of_sparse_rows_has_the_values_of_the_cpu_and_their_transpose(ke
     np.testing.assert_array_equal(got.transposed().weights.numpy(), expected.transposed().weights)
 
 
-@pytest.mark.parametrize("dtype", [F32, F64])
-@pytest.mark.parametrize("C", [1, 7, 40, 129])
+@pytest.mark.parametrize("dtype, C", [(F64, 1), (F64, 40), (F32, 129)])
 def test_softmax_xent_equals_torch_in_value_and_gradient(kernels, dtype, C):
     rng = np.random.default_rng(0)
     Z = torch.from_numpy(rng.standard_normal((61, C)) * 8).to(dtype)
@@ -249,8 +203,7 @@ def test_softmax_xent_lets_a_nan_through_and_gives_one_for_a_label_beyond_the_co
     assert kernels.softmax_xent(Z, torch.zeros(9, dtype=torch.int64), 1.0, G).isnan()
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float16", "int8"])
-@pytest.mark.parametrize("dtype", [F32, F64, BF16])
+@pytest.mark.parametrize("name, dtype", [("bfloat16", F32), ("float16", F64), ("int8", BF16)])
 def test_rows_on_the_wire_have_the_bytes_of_the_cpu(kernels, name, dtype):
     rng = np.random.default_rng(0)
     X = torch.from_numpy(rng.standard_normal((9, 33)) * 10.0 ** rng.integers(-9, 6, (9, 1))).to(dtype)

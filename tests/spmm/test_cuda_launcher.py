@@ -130,7 +130,7 @@ def test_the_kernels_of_cpu_and_device_are_called_alike():
             )
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_every_nonzero_is_in_one_item_and_every_row_is_written_once(seed):
     rng = np.random.default_rng(seed)
     lengths = rng.choice([0, 1, 5, SHORT, SHORT + 1, LONG, LONG + 1, 3 * LONG + 7], rng.integers(0, 40))

@@ -287,6 +287,15 @@ def test_no_page_is_cited_that_is_not_in_the_repository():
     assert not cited
 
 
+def test_pages_have_at_most_120_columns():
+    assert not [
+        f"{page.relative_to(ROOT)}:{number}: {len(line)} columns"
+        for page in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1)
+        if len(line) > 120
+    ]
+
+
 def test_files_that_a_page_links_to_are_there():
     missing = []
     for page in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]):

@@ -16,7 +16,7 @@ from .source import load
 OPTIONS = {
     "objective": ("metis", "volume"),
     **dict.fromkeys(("effort", "start", "send", "receive"), ("volume",)),
-    **dict.fromkeys(("c", "floor", "fanout", "similarity"), ("entropy",)),
+    **dict.fromkeys(("c", "fanout"), ("entropy",)),
 }
 
 

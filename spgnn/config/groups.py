@@ -395,9 +395,11 @@ class EntropyConfig:
 
     heading = "With --method entropy"
     c: float = option(1.0, "weight of features against degrees", low=0, short=True)
-    floor: int = option(1, "least weight of an edge", low=1)
     fanout: int = option(25, "neighbours sampled per node", low=1)
-    similarity: Literal["cosine", "dot"] = option("cosine", "how features are compared")
+    gone = {
+        "floor": Gone(1, 'in Python, part_graph(graph, k, "entropy", floor=...)'),
+        "similarity": Gone("cosine", 'in Python, part_graph(graph, k, "entropy", similarity="dot")'),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,10 +101,6 @@ def test_entropy_needs_features_and_reports_how_mixed_the_labels_are(capsys):
         "entropy",
         "-c",
         4,
-        "--similarity",
-        "dot",
-        "--floor",
-        2,
         "--fanout",
         10,
         "--json",
@@ -122,7 +118,7 @@ def test_measure_gives_the_partitioner_the_features_whatever_the_widths(capsys):
     assert measured["method"] == "entropy" and measured["total_rows"] == part["total_rows"]
 
 
-@pytest.mark.parametrize("option", ["-c=2", "--floor=2", "--fanout=3", "--similarity=dot"])
+@pytest.mark.parametrize("option", ["-c=2", "--fanout=3"])
 def test_options_of_entropy_belong_to_it(capsys, option):
     code, _, err = partition(capsys, "path:n=12", "--method", "metis", *option.split("="))
     assert code == 2 and "is an option of --method entropy; metis has none" in err

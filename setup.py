@@ -1,134 +1,130 @@
-"""Build the C++ extensions; everything else about the package stands in setup.cfg."""
+"""Compile the C++ extensions; all metadata is in setup.cfg.
+
+Files of all extensions are compiled from one queue, the longest first, on all cores (SPGNN_BUILD_JOBS: fewer). A file
+is compiled again only if it, a header that it includes or its command line changed; objects are in build/objects.
+"""
 
 import os
 import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 
-from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, build_ext
-from setuptools import setup
+import pybind11
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
-# Instruction sets are chosen at run time inside the sources (one build runs on
-# any x86-64 and uses AVX2 or AVX-512 where they are), so no -march here.
-COMPILE = ["-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wno-psabi"]
-if platform.machine() in ("aarch64", "arm64"):
-    COMPILE.append("-ffp-contract=fast")
-# Sets of parts are words whose bits are counted; every x86-64 since 2008 has an instruction for it.
-COUNT_BITS = ["-mpopcnt"] if platform.machine() in ("x86_64", "AMD64") else []
+# Loops choose their instruction set at run time (spgnn/native/cpu.h), so no -march here.
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+COMMON = ["-std=c++17", "-fvisibility=hidden", "-fPIC", "-DNDEBUG", "-Wall", "-Wno-psabi"]
+# Results are the same on every machine: no fused multiply-add where scores and draws are compared. popcnt is in every
+# x86-64 since 2008.
+REPEATABLE = ["-O2", "-ffp-contract=off", *(["-mpopcnt"] if IS_X86 else [])]
+FAST = ["-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", *([] if IS_X86 else ["-ffp-contract=fast"])]
+ISAS = (2, 1, 0) if IS_X86 else (0,)  # AVX-512, AVX2, baseline
 
-ParallelCompile("SPGNN_BUILD_JOBS").install()  # the files of an extension on all cores
+
+@dataclass(frozen=True)
+class Unit:
+    """One file to compile; weight: its seconds relative to the others."""
+
+    source: str
+    flags: tuple[str, ...] = ()
+    weight: float = 6.0
+
+
+def units(folder: str, names: str, *flags: str) -> list[Unit]:
+    """Return one unit for each of the names in a folder; NAME:WEIGHT for a long one."""
+    split = [name.partition(":") for name in names.split()]
+    return [Unit(f"spgnn/{folder}/{name}.cpp", flags, float(weight or 6)) for name, _, weight in split]
+
+
+def loops() -> list[Unit]:
+    """Return the loops of spgnn.spmm, for each instruction set; those over edges also for each type of rows."""
+    made = []
+    for isa in ISAS:
+        flag = f"-DSPGNN_ISA={isa}"
+        made += units("spmm/kernels/loops", f"products:{8 + 7 * isa} dense:3", *FAST, flag)
+        for stored, weight in (("float", 8 + 4 * isa), ("bfloat16 -DSPGNN_ROUNDED", 6 + 4 * isa), ("double", 7)):
+            made += units("spmm/kernels/loops", f"edges:{weight}", *FAST, flag, *f"-DSPGNN_STORED={stored}".split())
+    return made
+
+
+EXTENSIONS = {
+    "spmm.kernels._kernels": units("spmm/kernels", "products:13 dense:11 edges:13", "-O2", "-fopenmp") + loops(),
+    "samplers._samplers": units("samplers", "samplers draws induce operators frontier blocks shadow", *REPEATABLE),
+    "partition._loops": units("partition", "loops cover locality similarity", "-O2", "-pthread"),
+    "partition.refine._volume": units("partition/refine/volume", "volume:12", "-O3", "-pthread", *REPEATABLE[1:]),
+    "partition.stream._stream": units("partition/stream", "stream:16", *REPEATABLE),
+    "partition.folder.pipeline._pipeline": units("partition/folder/pipeline", "pipeline:14", "-O2"),
+}
+
+
+class Build(build_ext):
+    """Compile what is not current, then link each extension."""
+
+    def build_extensions(self):
+        root = Path(__file__).parent
+        self.objects = root / "build" / "objects" / sysconfig.get_config_var("SOABI")
+        self.objects.mkdir(parents=True, exist_ok=True)
+        compiler = shlex.split(os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "g++")
+        self.command = [*([] if not shutil.which("ccache") else ["ccache"]), *compiler]
+        self.includes = [f"-I{sysconfig.get_path('include')}", f"-I{pybind11.get_include()}"]
+        every = [unit for made in EXTENSIONS.values() for unit in made]
+        jobs = int(os.environ.get("SPGNN_BUILD_JOBS") or len(os.sched_getaffinity(0)))
+        with ThreadPoolExecutor(jobs) as pool:
+            longest_first = sorted(every, key=lambda unit: -unit.weight)
+            for done in [pool.submit(self.compile, unit) for unit in longest_first]:
+                done.result()
+        super().build_extensions()
+
+    def object_of(self, unit: Unit) -> Path:
+        """Return where the object of a unit is; its defines are part of the name."""
+        defines = "".join(flag.removeprefix("-DSPGNN").replace("=", "") for flag in unit.flags if "-DSPGNN" in flag)
+        return self.objects / (unit.source.removesuffix(".cpp").replace("/", ".") + defines + ".o")
+
+    def compile(self, unit: Unit) -> None:
+        out = self.object_of(unit)
+        command = [*self.command, *COMMON, *unit.flags, *self.includes, "-MMD", "-c", unit.source, "-o", str(out)]
+        note = out.with_suffix(".command")
+        if note.exists() and note.read_text() == shlex.join(command) and self.is_current(out):
+            return
+        note.unlink(missing_ok=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.stdout:
+            print(done.stdout, file=sys.stderr)
+        if done.returncode:
+            raise SystemExit(f"error: {shlex.join(command)} failed with exit code {done.returncode}")
+        note.write_text(shlex.join(command))
+
+    def is_current(self, out: Path) -> bool:
+        """Return whether an object is newer than all files that its compilation read."""
+        try:
+            rule = out.with_suffix(".d").read_text().replace("\\\n", " ")
+            read = rule.partition(": ")[2].split()
+            return bool(read) and max(os.stat(path).st_mtime for path in read) <= out.stat().st_mtime
+        except OSError:
+            return False
+
+    def build_extension(self, ext):
+        made = [self.object_of(unit) for unit in EXTENSIONS[ext.name.removeprefix("spgnn.")]]
+        out = Path(self.get_ext_fullpath(ext.name))
+        if out.exists() and out.stat().st_mtime >= max(path.stat().st_mtime for path in made):
+            return
+        out.parent.mkdir(parents=True, exist_ok=True)
+        threads = ["-fopenmp"] if ext.name.endswith("_kernels") else ["-pthread"]
+        subprocess.run([*self.command, "-shared", "-s", *map(str, made), *threads, "-o", str(out)], check=True)
+
 
 setup(
     ext_modules=[
-        Pybind11Extension(
-            "spgnn.spmm.kernels._kernels",
-            [
-                f"spgnn/spmm/kernels/{name}.cpp"
-                for name in (
-                    "kernels",
-                    "spmm",
-                    "dense",
-                    "panels",
-                    "tiles",
-                    "wire",
-                    "attention",
-                    "attention2",
-                    "edges",
-                    "maximum",
-                )
-            ],
-            depends=[
-                f"spgnn/spmm/kernels/{name}.h"
-                for name in (
-                    "parallel",
-                    "storage",
-                    "isa",
-                    "lanes",
-                    "columns",
-                    "rows",
-                    "tiles",
-                    "dense",
-                    "wire",
-                    "hash",
-                    "edge_block",
-                    "edge_math",
-                    "edge_tiles",
-                    "attention",
-                    "attention2",
-                    "edges",
-                    "maximum",
-                )
-            ],
-            cxx_std=17,
-            extra_compile_args=COMPILE,
-            extra_link_args=["-fopenmp"],
-        ),
-        Pybind11Extension(
-            "spgnn.samplers._samplers",
-            [
-                f"spgnn/samplers/{name}.cpp"
-                for name in ("samplers", "draws", "induce", "operators", "frontier", "blocks", "shadow")
-            ],
-            depends=["spgnn/partition/arrays.h"]
-            + [
-                f"spgnn/samplers/{name}.h"
-                for name in (
-                    "samplers",
-                    "rng",
-                    "alias",
-                    "induce",
-                    "workspaces",
-                    "probe",
-                    "frontier",
-                    "classes",
-                    "pick",
-                    "owned",
-                )
-            ],
-            cxx_std=17,
-            # The same draws on every machine: no fused multiply-add.
-            extra_compile_args=["-O3", "-Wall", "-Wno-psabi", "-ffp-contract=off", *COUNT_BITS],
-        ),
-        Pybind11Extension(
-            "spgnn.partition._loops",
-            [f"spgnn/partition/{name}.cpp" for name in ("loops", "cover", "locality", "similarity")],
-            depends=[f"spgnn/partition/{name}.h" for name in ("arrays", "loops", "cover", "locality", "similarity")],
-            cxx_std=17,
-            extra_compile_args=["-O3", "-Wall", "-pthread"],
-            extra_link_args=["-pthread"],
-        ),
-        Pybind11Extension(
-            "spgnn.partition.refine._volume",
-            ["spgnn/partition/refine/volume/volume.cpp"],
-            depends=["spgnn/partition/arrays.h", "spgnn/partition/cover.h"]
-            + [
-                f"spgnn/partition/refine/volume/{name}.h"
-                for name in ("covers", "isa", "levels", "loads", "multilevel", "refine", "scores", "state")
-            ],
-            cxx_std=17,
-            # The same scores on every machine: no fused multiply-add.
-            extra_compile_args=["-O3", "-Wall", "-Wno-psabi", "-pthread", "-ffp-contract=off", *COUNT_BITS],
-            extra_link_args=["-pthread"],
-        ),
-        Pybind11Extension(
-            "spgnn.partition.stream._stream",
-            ["spgnn/partition/stream/stream.cpp"],
-            depends=["spgnn/partition/arrays.h"]
-            + [
-                f"spgnn/partition/stream/{name}.h"
-                for name in ("edges", "summary", "refine", "replicas", "spring", "text", "vertexcut")
-            ],
-            cxx_std=17,
-            # Scores decide by comparing doubles: the same on every machine, so no fused multiply-add.
-            extra_compile_args=["-O3", "-Wall", "-ffp-contract=off"],
-        ),
-        Pybind11Extension(
-            "spgnn.partition.folder.pipeline._pipeline",
-            ["spgnn/partition/folder/pipeline/pipeline.cpp"],
-            depends=["spgnn/partition/arrays.h", "spgnn/partition/stream/edges.h"]
-            + [f"spgnn/partition/folder/pipeline/{name}.h" for name in ("halo", "rows", "sums")],
-            cxx_std=17,
-            extra_compile_args=["-O3", "-Wall"],
-        ),
+        Extension(f"spgnn.{name}", [unit.source for unit in made if unit], language="c++")
+        for name, made in EXTENSIONS.items()
     ],
-    cmdclass={"build_ext": build_ext},
-    options={"build_ext": {"parallel": os.cpu_count()}},
+    cmdclass={"build_ext": Build},
 )

@@ -1,18 +1,7 @@
-"""Matrices with long rows, for products in panels and tiles."""
+"""A matrix with long rows, for products in tiles."""
 
 import numpy as np
 import scipy.sparse as sp
-
-
-def long_rows(n=60, m=50, dtype=np.float32, seed=0) -> sp.csr_array:
-    """Return rows of 0 to m nonzeros, in no order of their lengths."""
-    rng = np.random.default_rng(seed)
-    A = sp.csr_array(
-        (rng.random((n, m)) < rng.permutation(np.linspace(0, 1, n))[:, None])
-        * rng.standard_normal((n, m)).astype(dtype)
-    )
-    A.sort_indices()
-    return A
 
 
 def hubs_first(n=60, m=700, dtype=np.float32) -> sp.csr_array:

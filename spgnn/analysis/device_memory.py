@@ -111,7 +111,5 @@ def _operator(sizes: RankSizes, run: DryRun, copies: int, nonzero: int) -> int:
 
 
 def beside_device(memory: RankMemory) -> RankMemory:
-    """Return the memory of the host of a rank whose products are made on a device: no activations, no column panels, one X."""
-    return replace(
-        memory, parts=memory.parts | {"activations and exchange buffers": 0, "column panels": 0, BEFORE_KEPT: 0}
-    )
+    """Return the memory of the host of a rank whose products are made on a device: no activations, no tiles, one X."""
+    return replace(memory, parts=memory.parts | {"activations and exchange buffers": 0, "tiles": 0, BEFORE_KEPT: 0})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..partition.stream import STREAMING
-from ..spmm.kernels.panels import panel_bytes
+from ..spmm.kernels.tiles import tile_bytes
 
 if TYPE_CHECKING:
     from ..spmm.dry import DryRun
@@ -104,7 +104,7 @@ def rank_memory(
     copies = 1 if is_symmetric else 2
     parts = {"process": int(process_bytes + TRAINING_BYTES + (MPI_BYTES if n_ranks > 1 else 0))}
     parts["operator"] = _operator(s, copies, nonzero)
-    panels = copies * _panels(s, run, nonzero)
+    tiles = copies * _tiles(s, run, nonzero)
     if s.x_nnz is None:
         parts["features"] = s.n * setting.features * itemsize * (2 if keeps_both(run) else 1)
     else:
@@ -113,17 +113,17 @@ def rank_memory(
         parts["features"] = s.x_nnz * nonzero + 8 * s.n + 2 * nonzero * left
         parts["features"] += 0 if s.kept_nnz is None else nonzero * s.kept_nnz
         if s.kept_nnz is not None or not run.reads_input:  # of the transpose, whose rows are the features
-            panels += panel_bytes(setting.features, s.n, left, _first_width(run) * itemsize, nonzero)
+            tiles += tile_bytes(setting.features, s.n, left, _first_width(run) * itemsize, nonzero)
     ghosts = ghost_features(s, run, nonzero)
     if ghosts:
         parts[GHOSTS] = ghosts
     if steps:
         parts[PRUNED] = sum(_operator(step, 2, nonzero) for step in steps) + step_features(s, run, nonzero)
-        panels += 2 * sum(_panels(step, run, nonzero) for step in steps)
-    parts["column panels"] = panels
+        tiles += 2 * sum(_tiles(step, run, nonzero) for step in steps)
+    parts["tiles"] = tiles
     parts["activations and exchange buffers"] = run.buffer_bytes
     if s.x_nnz is None:
-        parts[BEFORE_KEPT] = before_kept(s, run, panels + parts["activations and exchange buffers"])
+        parts[BEFORE_KEPT] = before_kept(s, run, tiles + parts["activations and exchange buffers"])
     parts["weights and optimiser"] = 8 * run.n_weights * max(itemsize, 4)
     parts["labels, scores, predictions"] = 60 * s.n + 24 * n_nodes
     loading = 0
@@ -209,10 +209,10 @@ def before_kept(sizes: RankSizes, run: DryRun, later: int) -> int:
     return max(0, ((x + s.g + s.s) * itemsize + wide_sum) * run.setting.features - later)
 
 
-def _panels(sizes: RankSizes, run: DryRun, nonzero: int) -> int:
-    """Return the bytes of the column panels of the own and the ghost block."""
+def _tiles(sizes: RankSizes, run: DryRun, nonzero: int) -> int:
+    """Return the bytes of the tiles of the own and the ghost block."""
     s = sizes
-    return sum(panel_bytes(s.n, m, nnz, run.widest_sum, nonzero) for m, nnz in ((s.n, s.own_nnz), (s.g, s.ghost_nnz)))
+    return sum(tile_bytes(s.n, m, nnz, run.widest_sum, nonzero) for m, nnz in ((s.n, s.own_nnz), (s.g, s.ghost_nnz)))
 
 
 def _first_width(run: DryRun) -> int:

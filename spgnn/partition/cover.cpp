@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "arrays.h"
+#include "../native/arrays.h"
 #include "cover.h"
 #include "loops.h"
 
@@ -26,12 +26,12 @@ py::tuple range_covers(const Array<int64_t>& indptr, const Array<Index>& indices
     {
         py::gil_scoped_release free;
         check_csr(indptr, indices, columns);
-        check(bounds.ndim() == 1 && bounds.size() > 0, "bounds must be a vector");
+        require(bounds.ndim() == 1 && bounds.size() > 0, "bounds must be a vector");
         const int64_t ranges = bounds.size() - 1, n = indptr.size() - 1;
         const int64_t* bound = bounds.data();
-        check(bound[0] == 0 && bound[ranges] == columns, "bounds must rise from 0 to the number of columns");
+        require(bound[0] == 0 && bound[ranges] == columns, "bounds must rise from 0 to the number of columns");
         for (int64_t b = 0; b < ranges; ++b)
-            check(bound[b] <= bound[b + 1], "bounds must rise from 0 to the number of columns");
+            require(bound[b] <= bound[b + 1], "bounds must rise from 0 to the number of columns");
         std::vector<int32_t> range_of(columns);
         for (int64_t b = 0; b < ranges; ++b)
             std::fill(range_of.begin() + bound[b], range_of.begin() + bound[b + 1], int32_t(b));
@@ -71,13 +71,13 @@ py::array_t<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<Index
     int64_t* out = table.mutable_data();
     py::gil_scoped_release free;
     check_csr(indptr, indices, n);
-    check(owner.size() == n && order.size() == n && (k == 0 || ends.data()[k - 1] == n),
-          "owner, order and ends do not fit the matrix");
+    require(owner.size() == n && order.size() == n && (k == 0 || ends.data()[k - 1] == n),
+            "owner, order and ends do not fit the matrix");
     for (int64_t i = 0; i < n; ++i) {
-        check(owner.data()[i] >= 0 && owner.data()[i] < k, "an owner is not a part");
-        check(order.data()[i] >= 0 && order.data()[i] < n, "order names a node that does not exist");
+        require(owner.data()[i] >= 0 && owner.data()[i] < k, "an owner is not a part");
+        require(order.data()[i] >= 0 && order.data()[i] < n, "order names a node that does not exist");
     }
-    for (int64_t p = 0; p < k; ++p) check(ends.data()[p] >= (p ? ends.data()[p - 1] : 0), "ends must rise");
+    for (int64_t p = 0; p < k; ++p) require(ends.data()[p] >= (p ? ends.data()[p - 1] : 0), "ends must rise");
     std::fill(out, out + 3 * k * k, 0);
     auto make = [&] { return std::make_pair(Block(n, n), Buckets()); };
     in_parallel(k, threads, make, [&](std::pair<Block, Buckets>& state, int64_t p) {

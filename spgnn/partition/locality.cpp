@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "arrays.h"
+#include "../native/arrays.h"
 #include "locality.h"
 #include "loops.h"
 

@@ -2,7 +2,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "arrays.h"
+#include "../native/arrays.h"
 #include "similarity.h"
 #include "loops.h"
 
@@ -18,7 +18,7 @@ py::array_t<double> dense_dots(const Array<int64_t>& indptr, const Array<int64_t
     py::array_t<double> dots(indices.size());
     double* out = dots.mutable_data();
     py::gil_scoped_release free;
-    check(x.ndim() == 2 && x.shape(0) == indptr.size() - 1, "x must have a row for each row of the pattern");
+    require(x.ndim() == 2 && x.shape(0) == indptr.size() - 1, "x must have a row for each row of the pattern");
     check_csr(indptr, indices, x.shape(0));
     spgnn::dense_dots(indptr.data(), indices.data(), x.shape(0), x.data(), x.shape(1), out, threads);
     return dots;
@@ -32,8 +32,8 @@ py::array_t<double> sparse_dots(const Array<int64_t>& indptr, const Array<int64_
     py::array_t<double> dots(indices.size());
     double* out = dots.mutable_data();
     py::gil_scoped_release free;
-    check(x_indptr.size() == indptr.size() && x_data.size() == x_indices.size(),
-          "x must have a row for each row of the pattern");
+    require(x_indptr.size() == indptr.size() && x_data.size() == x_indices.size(),
+            "x must have a row for each row of the pattern");
     check_csr(indptr, indices, indptr.size() - 1);
     check_csr(x_indptr, x_indices, features);
     spgnn::sparse_dots(indptr.data(), indices.data(), indptr.size() - 1, x_indptr.data(), x_indices.data(),

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "rng.h"
+#include "../native/rng.h"
 
 namespace spgnn {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "owned.h"
+#include "../native/arrays.h"
 #include "pick.h"
 #include "samplers.h"
 #include "workspaces.h"
@@ -53,7 +53,7 @@ class Blocks {
         : indptr(indptr), indices(indices), fanouts(std::move(fanouts)), is_poisson(is_poisson) {
         check_csr(indptr, indices, indptr.size() - 1);
         for (const int64_t fanout : this->fanouts)
-            check(fanout == ALL || (fanout > 0 && fanout < (int64_t(1) << 31)), "a fan-out must be -1 or positive");
+            require(fanout == ALL || (fanout > 0 && fanout < (int64_t(1) << 31)), "a fan-out must be -1 or positive");
     }
 
     // The nodes of the first layer's inputs, and (n, m, indptr, indices, place, scale or None) of each block, the first
@@ -86,7 +86,7 @@ class Blocks {
         w.nodes.clear();
         for (int64_t row = 0; row < count; ++row) {
             const bool ascends = row ? targets[row] > targets[row - 1] : targets[row] >= 0;
-            check(ascends && targets[row] < N, "targets must be distinct nodes of the graph, ascending");
+            require(ascends && targets[row] < N, "targets must be distinct nodes of the graph, ascending");
             w.local[size_t(targets[row])] = int32_t(row);
             w.nodes.push_back(int32_t(targets[row]));
         }

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "rng.h"
+#include "../native/rng.h"
 
 namespace spgnn {
 

@@ -9,7 +9,7 @@
 namespace spgnn {
 
 static py::array_t<int64_t> integers(uint64_t seed, uint64_t stream, uint64_t index, uint64_t below, int64_t count) {
-    check(below > 0, "below must be positive");
+    require(below > 0, "below must be positive");
     py::array_t<int64_t> out(count);
     Rng rng(seed, stream, index);
     for (int64_t i = 0; i < count; ++i)
@@ -42,7 +42,7 @@ static py::array_t<int64_t> draw(const Alias& table, uint64_t seed, uint64_t str
 static py::array_t<int64_t> walk(const Array<int64_t>& indptr, const py::array& indices, int64_t roots, int64_t steps,
                                  uint64_t seed, uint64_t stream, uint64_t index) {
     const int64_t N = indptr.size() - 1;
-    check(N > 0 && roots >= 0 && steps >= 0, "a walk needs nodes, roots and steps");
+    require(N > 0 && roots >= 0 && steps >= 0, "a walk needs nodes, roots and steps");
     py::array_t<int64_t> out({steps + 1, roots});
     int64_t* node = out.mutable_data();
     const int64_t* p = indptr.data();
@@ -65,7 +65,7 @@ static py::array_t<int64_t> edges(const Array<int64_t>& indptr, const py::array&
                                   const Array<int64_t>& column_indptr, const Array<int32_t>& of_column,
                                   const Array<int64_t>& nodes, int64_t count, uint64_t seed, uint64_t stream,
                                   uint64_t index) {
-    check(nodes.size() > 0, "there are no edges to draw");
+    require(nodes.size() > 0, "there are no edges to draw");
     py::array_t<int64_t> out({int64_t(2), count});
     int64_t* ends = out.mutable_data();
     const int64_t *p = indptr.data(), *q = column_indptr.size() ? column_indptr.data() : nullptr, *v = nodes.data();

@@ -30,10 +30,11 @@ class Frontier {
              int isa)
         : indptr(indptr), indices(indices), budget(budget), frontier(frontier), eta(eta), on_board(on_board) {
         check_csr(indptr, indices, indptr.size() - 1);
-        check(0 < frontier && frontier < indptr.size() && frontier <= budget, "frontier must be 1 to N and <= budget");
-        check(eta > 1 && eta <= 1e6, "eta must be above 1");
-        check(isa >= -1 && isa <= best_probe(), "this processor lacks that instruction set");
-        this->isa = isa < 0 ? best_probe() : isa;
+        require(0 < frontier && frontier < indptr.size() && frontier <= budget,
+                "frontier must be 1 to N and <= budget");
+        require(eta > 1 && eta <= 1e6, "eta must be above 1");
+        require(isa >= -1 && isa <= best_isa(), "this processor lacks that instruction set");
+        this->isa = isa < 0 ? best_isa() : isa;
     }
 
     // (b,) the first frontier, then the popped nodes; repeated nodes are repeated.
@@ -156,7 +157,7 @@ void define_frontier(py::module_& m) {
         .def(py::init<Array<int64_t>, Array<int32_t>, int64_t, int64_t, double, bool, int>())
         .def("draw", &Frontier::draw)
         .def("trace", &Frontier::trace);
-    m.def("best_probe", &best_probe, "0: baseline, 1: AVX2, 2: AVX-512");
+    m.def("best_isa", &best_isa, "0: baseline, 1: AVX2, 2: AVX-512");
 }
 
 }  // namespace spgnn

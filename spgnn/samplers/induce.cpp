@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <cstring>
 
-#if defined(__x86_64__)
+#include "../native/cpu.h"
+#include "../native/rng.h"
+#include "samplers.h"
+
+#ifdef SPGNN_DISPATCH
 #include <immintrin.h>
 #endif
-
-#include "rng.h"
-#include "samplers.h"
 
 namespace spgnn {
 
@@ -53,7 +54,7 @@ static int64_t row_hits(const Index* row, int64_t length, const Members::Held& h
     return k;
 }
 
-#if defined(__x86_64__)
+#ifdef SPGNN_DISPATCH
 // The same, 16 columns at a time.
 __attribute__((target("avx512f,popcnt"))) static int64_t row_hits_16(const int32_t* row, int64_t length,
                                                                      const int32_t* words, int32_t* columns,
@@ -74,18 +75,13 @@ __attribute__((target("avx512f,popcnt"))) static int64_t row_hits_16(const int32
     }
     return k;
 }
-
-static bool has_vectors() {
-    static const bool has = __builtin_cpu_supports("avx512f");
-    return has;
-}
 #endif
 
 static void check_nodes(const Array<int64_t>& nodes, int64_t N) {
     const int64_t *v = nodes.data(), m = nodes.size();
     bool rises = nodes.ndim() == 1 && (m == 0 || (v[0] >= 0 && v[m - 1] < N));
     for (int64_t i = 1; i < m; ++i) rises &= v[i - 1] < v[i];
-    check(rises, "nodes must be sorted, distinct and of 0 to N - 1");
+    require(rises, "nodes must be sorted, distinct and of 0 to N - 1");
 }
 
 // Nonzeros of the rows of V whose column is in V: the hits of a row are found, then numbered.
@@ -99,7 +95,7 @@ static int64_t find(const int64_t* indptr, const Index* indices, const Members::
         found.make_room(size_t(k + length));
         int32_t *ids = found.ids.data() + k, *offsets = found.offsets.data() + k;
         int64_t *places = found.places.data() + k, hits;
-#if defined(__x86_64__)
+#ifdef SPGNN_DISPATCH
         if (uses_vectors && sizeof(Index) == sizeof(int32_t))
             hits = row_hits_16(reinterpret_cast<const int32_t*>(indices) + start, length, held.words(), ids, offsets);
         else
@@ -120,8 +116,8 @@ static py::tuple induce(const Array<int64_t>& indptr, const py::array& indices, 
     const int64_t N = indptr.size() - 1, m = nodes.size();
     py::array_t<int64_t> ends(m + 1);
     Found& found = Found::of_thread();
-#if defined(__x86_64__)
-    uses_vectors = uses_vectors && has_vectors();
+#ifdef SPGNN_DISPATCH
+    uses_vectors = uses_vectors && best_isa() == 2;
 #endif
     int64_t *out = ends.mutable_data(), e = 0;
     on_indices(indices, [&](const auto* j) {
@@ -145,7 +141,7 @@ static py::array_t<int64_t> distinct(const Array<int64_t>& nodes, int64_t N) {
     {
         const int64_t *v = nodes.data(), count = nodes.size();
         py::gil_scoped_release release;
-        for (int64_t i = 0; i < count; ++i) check(v[i] >= 0 && v[i] < N, "nodes must be of 0 to N - 1");
+        for (int64_t i = 0; i < count; ++i) require(v[i] >= 0 && v[i] < N, "nodes must be of 0 to N - 1");
         if (N / 64 < 16 * count) {
             std::vector<uint64_t> bits(size_t(N + 63) / 64);
             for (int64_t i = 0; i < count; ++i) bits[size_t(v[i]) >> 6] |= uint64_t(1) << (v[i] & 63);
@@ -165,7 +161,7 @@ static py::array_t<int64_t> distinct(const Array<int64_t>& nodes, int64_t N) {
 // Nodes without len % multiple of them, uniformly chosen; all of them where they are fewer than multiple.
 static py::array_t<int64_t> clip(const Array<int64_t>& nodes, int64_t multiple, uint64_t seed, uint64_t stream,
                                  uint64_t index) {
-    check(multiple > 0, "multiple must be positive");
+    require(multiple > 0, "multiple must be positive");
     const int64_t m = nodes.size();
     int64_t excess = m < multiple ? 0 : m % multiple;
     std::vector<int64_t> out;
@@ -188,7 +184,7 @@ static void count(Array<uint32_t>& counts, const Array<int64_t>& places) {
     uint32_t* c = counts.mutable_data();
     const int64_t *p = places.data(), size = counts.size(), e = places.size();
     py::gil_scoped_release release;
-    for (int64_t i = 0; i < e; ++i) check(p[i] >= 0 && p[i] < size, "a place is out of range");
+    for (int64_t i = 0; i < e; ++i) require(p[i] >= 0 && p[i] < size, "a place is out of range");
     for (int64_t i = 0; i < e; ++i) ++c[p[i]];
 }
 

@@ -203,7 +203,7 @@ static py::tuple values(const Array<int64_t>& indptr, const Array<int32_t>& indi
     const Entries entries(from_e, place_e, weights);
     const double *left = data_or_null<double>(left_n), *right = data_or_null<double>(right_m);
     const float *alpha = data_or_null<float>(alpha_E), *scale = data_or_null<float>(scale_e);
-    check(order_e.size() == count, "order_e and indices must have one length");
+    require(order_e.size() == count, "order_e and indices must have one length");
     py::array_t<T> out(count), out_transposed(count);
     T *value = out.mutable_data(), *transposed = out_transposed.mutable_data();
     {
@@ -228,7 +228,7 @@ static py::tuple values(const Array<int64_t>& indptr, const Array<int32_t>& indi
 static py::array_t<float> alpha(const Array<int64_t>& indptr, const Array<uint32_t>& count_N,
                                 const Array<uint32_t>& count_E) {
     const int64_t N = indptr.size() - 1, *p = indptr.data();
-    check(count_N.size() == N && count_E.size() == p[N], "counts must be those of nodes and of nonzeros");
+    require(count_N.size() == N && count_E.size() == p[N], "counts must be those of nodes and of nonzeros");
     py::array_t<float> out(count_E.size());
     float* a = out.mutable_data();
     const uint32_t *of_node = count_N.data(), *of_nonzero = count_E.data();

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "rng.h"
+#include "../native/rng.h"
 
 namespace spgnn {
 
@@ -16,7 +16,7 @@ class NodeNumbers {
     NodeNumbers(uint64_t seed, uint64_t stream, uint64_t index) : key(hash3(seed, stream, index)) {}
 
     uint64_t operator()(int64_t node) const {
-        uint64_t state = key + uint64_t(node) * 0x9e3779b97f4a7c15ull;
+        uint64_t state = key + uint64_t(node) * GOLDEN;
         return splitmix64(state);
     }
 

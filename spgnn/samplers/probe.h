@@ -4,9 +4,10 @@
 
 #include <cstdint>
 
-#include "rng.h"
+#include "../native/cpu.h"
+#include "../native/rng.h"
 
-#if defined(__x86_64__)
+#ifdef SPGNN_DISPATCH
 #include <immintrin.h>
 #endif
 
@@ -57,7 +58,7 @@ inline int64_t probe_base(Streams& streams, const int32_t* db, uint32_t used, ui
     return first_live(words, db, used, total);
 }
 
-#if defined(__x86_64__)
+#ifdef SPGNN_DISPATCH
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"  // GCC 12 warns of its own header (its bug 105593)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -132,19 +133,8 @@ __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq"))) inline int64_t pro
 
 using Probe = int64_t (*)(Streams&, const int32_t*, uint32_t, uint32_t);
 
-inline int best_probe() {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq"))
-        return 2;
-    if (__builtin_cpu_supports("avx2")) return 1;
-#endif
-    return 0;
-}
-
 inline Probe probe_of(int isa) {
-#if defined(__x86_64__)
+#ifdef SPGNN_DISPATCH
     if (isa == 2) return probe_avx512;
     if (isa == 1) return probe_avx2;
 #endif

@@ -29,7 +29,7 @@ class Shadow {
         : indptr(indptr), indices(indices), fanouts(std::move(fanouts)) {
         check_csr(indptr, indices, indptr.size() - 1);
         for (const int64_t fanout : this->fanouts)
-            check(fanout == ALL || (fanout > 0 && fanout < (int64_t(1) << 31)), "a fan-out must be -1 or positive");
+            require(fanout == ALL || (fanout > 0 && fanout < (int64_t(1) << 31)), "a fan-out must be -1 or positive");
     }
 
     // node (m,), indptr, indices, place of the pattern (m, m), and the rows of the targets.
@@ -56,9 +56,9 @@ class Shadow {
         w.indices.clear();
         WithoutReplacement pick(seed, stream, index);
         for (int64_t k = 0; k < count; ++k) {
-            check(targets[k] >= 0 && targets[k] < N, "a target is not a node of the graph");
+            require(targets[k] >= 0 && targets[k] < N, "a target is not a node of the graph");
             find_nodes(w, pick, int32_t(targets[k]));
-            check(int64_t(w.node.size() + w.nodes.size()) < (int64_t(1) << 31), "a batch of 2^31 rows is too large");
+            require(int64_t(w.node.size() + w.nodes.size()) < (int64_t(1) << 31), "a batch of 2^31 rows is too large");
             w.root.push_back(int64_t(w.node.size()) + w.local[size_t(targets[k])]);
             add_rows(w);
             for (const int32_t v : w.nodes) w.local[size_t(v)] = NOT_IN;

@@ -111,7 +111,7 @@ class DryRun:
     """What a model does in set-up, in a training step and in an evaluation, in this order.
 
     n_weights     numbers in its parameters.
-    widest_sum    bytes of the widest row of H in a product whose sums are not rounded: see panels.
+    widest_sum    bytes of the widest row of H in a product whose sums are not rounded: see tiles.
     reads_input   X itself is read, where A X is cached.
     cached        operator and power j of the products A^j X that are cached before the first step.
     edges         passes of attention and maximum over the nonzeros of A, without those of backward.

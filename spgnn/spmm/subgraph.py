@@ -28,7 +28,6 @@ from .ghosts import ColumnBlock, rounded
 from .kernels.backend import kernels_on
 from .kernels.buffers import BufferPool
 from .kernels.csr import LocalCSR
-from .kernels.trials import Trials
 from .place import OUTSIDE, Place
 from .timing import OWN, Operations, spmm_flops
 from .view import LayerView, Operator, current_pass
@@ -57,7 +56,6 @@ class Block:
     threads: int
     ops: Operations
     made: dict[Norm, LocalCSR] = field(default_factory=dict)
-    trials: Trials = field(default_factory=Trials)
 
     def csr(self, how: Norm) -> LocalCSR:
         """Return the operator of a normalisation, with its transpose. Raises: UsageError where the subgraph has none."""
@@ -212,7 +210,6 @@ class SubgraphOperators(SubgraphSpMM):
             operator  the normalisation of layers that name none.
             hops      of each layer, from layers.block_hops: one of 0 hops takes no block. None: each layer takes one.
             ops       what times the products.
-            trials    of earlier subgraphs: which way of a product was the fastest; None: begin.
     Raises: UsageError where the layers that multiply are not as many as the blocks.
     """
 
@@ -225,11 +222,9 @@ class SubgraphOperators(SubgraphSpMM):
         operator: Norm = "gcn",
         hops: Sequence[int] | None = None,
         ops: Operations | None = None,
-        trials: Trials | None = None,
     ):
         self.subgraph = subgraph
         shared = {"pool": pool, "dtype": dtype, "threads": threads, "ops": ops or Operations()}
-        shared["trials"] = trials or Trials()
         n, m = subgraph.shapes[0]
         self.is_layered = len(subgraph.blocks) > 1 or n != m
         self._blocks = []
@@ -291,7 +286,7 @@ def _local_csr(made: NormedBlock, block: Block) -> LocalCSR:
     of = np.float64 if block.dtype == torch.float64 else np.float32
     A, T = made.A, made.transposed
     values, transposed = (None if M.values is None else M.values.astype(of, copy=False) for M in (A, T))
-    how = {"dtype": block.dtype, "threads": block.threads, "trials": block.trials}
+    how = {"dtype": block.dtype, "threads": block.threads, "is_fixed": False}
     of_transpose = LocalCSR.trusted(block.shape[::-1], T.indptr, T.indices, transposed, **how)
     return LocalCSR.trusted(
         block.shape, A.indptr, A.indices, values, transposed=of_transpose, order=made.order_e, **how

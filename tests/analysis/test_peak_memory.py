@@ -62,31 +62,31 @@ def test_every_size_of_a_rank_takes_memory(field):
     assert memory(more).peak > memory().peak
 
 
-LONG_ROWS = RankSizes(n=100_000, own_nnz=4_000_000, ghost_nnz=0)  # 40 nonzeros each: four panels
-PANELS = 4_000_000 * 6 + 5 * 8 * 100_001
+LONG_ROWS = RankSizes(n=100_000, own_nnz=4_000_000, ghost_nnz=0)  # 40 nonzeros each
+TILES = 4_000_000 * 8 + 16 * 100_001
 
 
 @pytest.mark.parametrize("sizes, widths, options, blocks", [
-    (LONG_ROWS, (128, 256, 40), {}, 1), (LONG_ROWS, (128, 256, 40), {"is_symmetric": False}, 2),
-    (replace(LONG_ROWS, g=100_000, ghost_nnz=4_000_000), (128, 256, 40), {}, 2),
+    (LONG_ROWS, (128, 256, 128), {}, 1), (LONG_ROWS, (128, 256, 128), {"is_symmetric": False}, 2),
+    (replace(LONG_ROWS, g=100_000, ghost_nnz=4_000_000), (128, 256, 128), {}, 2),
     (LONG_ROWS, (128, 256), {}, 0),  # A X is kept
     (LONG_ROWS, (128, 256, 16), {}, 0),  # too narrow
     (LONG_ROWS, (128, 256, 256, 40), {"itemsize": 2}, 0),  # bfloat16: only the logits are not rounded, and they are too narrow
-    (LONG_ROWS, (128, 256, 64), {"itemsize": 2}, 1),
+    (LONG_ROWS, (128, 256, 128), {"itemsize": 2}, 1),
     (replace(LONG_ROWS, g=10), (128, 256, 256, 40), {"itemsize": 2}, 1),  # beside a ghost part nothing is rounded at once
 ])  # fmt: skip
-def test_column_panels_are_those_of_the_products_of_every_epoch(sizes, widths, options, blocks):
-    assert memory(sizes, widths, **options).parts["column panels"] == blocks * PANELS
+def test_tiles_are_those_of_the_products_of_every_epoch(sizes, widths, options, blocks):
+    assert memory(sizes, widths, **options).parts["tiles"] == blocks * TILES
 
 
 @pytest.mark.parametrize("kept_nnz, dropout, input_dropout, nnz", [
     (None, 0.0, True, 2_000_000), (None, 0.5, False, 2_000_000), (None, 0.5, True, 0), (3_000_000, 0.5, False, 3_000_000),
 ])  # fmt: skip
-def test_sparse_features_have_panels_where_their_weights_stay(kept_nnz, dropout, input_dropout, nnz):
+def test_sparse_features_have_tiles_where_their_weights_stay(kept_nnz, dropout, input_dropout, nnz):
     sizes = replace(SIZES, n=100_000, x_nnz=2_000_000, kept_nnz=kept_nnz)
     chain = {"dropout": dropout, "input_dropout": input_dropout}
-    found = memory(sizes, (1000, 128, 8), chain).parts["column panels"]
-    assert found == (nnz * 6 + 17 * 8 * 1001 if nnz else 0)
+    found = memory(sizes, (1000, 128, 8), chain).parts["tiles"]
+    assert found == (nnz * 8 + 16 * 1001 if nnz else 0)
 
 
 def test_dense_x_goes_when_a_x_is_kept_unless_a_layer_reads_x():

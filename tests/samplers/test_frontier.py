@@ -171,7 +171,7 @@ def test_no_instruction_set_changes_a_draw(name):
     sampler = Frontier(graph, budget=600, frontier=20, eta=1.1, structure="dashboard")
     for index in range(3):
         first = sampler.trace(1, index, isa=0)
-        for isa in range(1, _samplers.best_probe() + 1):
+        for isa in range(1, _samplers.best_isa() + 1):
             other = sampler.trace(1, index, isa=isa)
             assert (first.slot_s == other.slot_s).all() and (first.node_s == other.node_s).all()
             assert (first.cleanups, first.capacity) == (other.cleanups, other.capacity)

@@ -1,27 +1,21 @@
-"""Settings in which small matrices are cut into panels and tiles, too."""
+"""Settings in which small matrices are cut into tiles, too."""
 
 import pytest
 
-from spgnn.spmm.kernels import panels, passes
+from spgnn.spmm.kernels import tiles
 
 
 @pytest.fixture
 def small(monkeypatch):
-    """Panels for small matrices, too: 4 for rows of 20 nonzeros and more, 2 from 10 on; no tiles."""
-    for name, value in (
-        ("SMALLEST_NNZ", 1),
-        ("SMALLEST_X", 1),
-        ("NONZEROS_A_PANEL", 5),
-        ("PANELS", (4, 2)),
-        ("LONG", 10),
-    ):
-        monkeypatch.setattr(panels, name, value)
-    monkeypatch.setattr(passes, "LEAST_COLUMNS", 1)
-    monkeypatch.setattr(passes, "LEAST_A_TILE", 1 << 40)
-    monkeypatch.setattr(passes, "USES_A_TILE", 0)
+    """Tiles for small matrices and narrow products, of rows from 20 nonzeros on."""
+    for name in ("SMALLEST_NNZ", "LEAST_MEAN", "NARROWEST", "SMALLEST_X"):
+        monkeypatch.setattr(tiles, name, 1)
+    monkeypatch.setattr(tiles, "LONG_ROW", 20)
+    for name in ("LEAST_A_TILE", "USES_A_TILE", "LEAST_SHARE"):
+        monkeypatch.setattr(tiles, name, 0)
 
 
-@pytest.fixture(params=[1 << 40, 40, 0], ids=["panels", "some tiles", "all tiles"])
+@pytest.fixture(params=[40, 0], ids=["some tiles", "all tiles"])
 def tiled(small, monkeypatch, request):
     """Tiles where rows have so many nonzeros in one."""
-    monkeypatch.setattr(passes, "LEAST_A_TILE", request.param)
+    monkeypatch.setattr(tiles, "LEAST_A_TILE", request.param)

@@ -6,30 +6,30 @@ import scipy.sparse as sp
 import torch
 from long_rows import arrays, hubs_first
 
-from spgnn.spmm.kernels import _kernels, panels, passes
-from spgnn.spmm.kernels.passes import Tiles, cut, multiply
+from spgnn.spmm.kernels import _kernels, tiles
+from spgnn.spmm.kernels.csr import LocalCSR
+from spgnn.spmm.kernels.tiles import cut, is_wide, may_tile, tile_bytes
 
 
 @pytest.mark.parametrize("isa", _kernels.instruction_sets())
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("F", [1, 4, 7, 8, 16, 32, 33, 41, 64, 128, 129, 256, 300])
-def test_one_pass_and_several_give_the_same_bits(tiled, isa, dtype, F):
+@pytest.mark.parametrize("F", [1, 7, 16, 32, 41, 64, 128, 129, 300])
+def test_tiles_and_rows_give_the_same_bits(tiled, isa, dtype, F):
     A, rng = hubs_first(dtype=dtype), np.random.default_rng(1)
     bits = f"u{np.dtype(dtype).itemsize}"
     m = A.shape[1]
     X, bias, add = (rng.standard_normal(shape).astype(dtype) for shape in ((m, F), F, (60, F)))
-    X[600, :] = np.inf  # what a row has no nonzero for is not read as zero times infinity: few have one here
+    X[600, :] = np.inf  # a row that has no nonzero there must not read it as zero times infinity
     for weights in (A.data, None):
         made = cut(*arrays(A), weights, m)
-        assert {type(part).__name__ for part in made} == ({"Pass"} if passes.LEAST_A_TILE > 1000 else {"Tiles", "Pass"})
         for accumulate in (False, True):
             one = np.full((60, F), 0.5 if accumulate else np.nan, dtype)
             several = one.copy()
             options = {"bias": bias, "relu": True, "add": add}
             _kernels.spmm(*arrays(A), weights, X, one, accumulate, isa=isa, **options)
-            multiply(made, X, several, accumulate, 2, isa, **options)
+            made.multiply(X, several, accumulate, 2, isa, **options)
             is_one_vector = F == 1 or (isa, one[0].nbytes) in {("base", 16), ("avx2", 32), ("avx512", 64)}
-            if one[0].nbytes >= panels.NARROWEST or is_one_vector:
+            if one[0].nbytes >= 128 or is_one_vector:
                 np.testing.assert_array_equal(several.view(bits), one.view(bits))
             else:  # of two vectors a compiler may round the products of a block of nonzeros first
                 np.testing.assert_allclose(several, one, rtol=1e-4, atol=1e-4)
@@ -40,70 +40,64 @@ def test_a_bfloat16_x_gives_the_same_bits_too(tiled, F):
     A, X = hubs_first(), torch.randn(700, F).to(torch.bfloat16).view(torch.uint16).numpy()
     one, several = (np.full((60, F), np.nan, np.float32) for _ in range(2))
     _kernels.spmm(*arrays(A), A.data, X, one)
-    multiply(cut(*arrays(A), A.data, 700), X, several, False)
+    cut(*arrays(A), A.data, 700).multiply(X, several, False)
     np.testing.assert_array_equal(several, one)
 
 
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize("least", [0, 5, 30])
 @pytest.mark.parametrize("n", [60, 1300])
-def test_tiles_are_the_first_columns_of_the_longest_rows(small, monkeypatch, index, least, n):
-    monkeypatch.setattr(passes, "LEAST_A_TILE", least)
-    A = hubs_first(n)
-    (tiles, *rest), width = cut(*arrays(A, index), A.data, 700, threads=3), _kernels.TILE_COLUMNS
-    assert (
-        isinstance(tiles, Tiles)
-        and tiles.is_first
-        and not tiles.is_last
-        and not any(isinstance(part, Tiles) for part in rest)
-    )
-    np.testing.assert_array_equal(tiles.rows, np.flatnonzero(np.diff(A.indptr) >= 20))
-    dense, found, ends, counts = A.toarray(), np.zeros(A.shape, np.float32), np.zeros(n, int), tiles.counts.tolist()
+def test_tiles_and_rest_are_the_matrix(small, monkeypatch, index, least, n):
+    monkeypatch.setattr(tiles, "LEAST_A_TILE", least)
+    A, width = hubs_first(n), _kernels.TILE_COLUMNS
+    made, *others = cut(*arrays(A, index), A.data, 700, threads=3)
+    np.testing.assert_array_equal(made.rows, np.flatnonzero(np.diff(A.indptr) >= 20))
+    dense, found, ends, counts = A.toarray(), np.zeros(A.shape, np.float32), np.zeros(n, int), made.counts.tolist()
     at_count = at = 0
-    for (row, count, first_count, first), (stop, *_) in zip(tiles.blocks, tiles.blocks[1:]):
+    for (row, count, first_count, first), (stop, *_) in zip(made.blocks, made.blocks[1:]):
         assert first_count == at_count and first == at and 0 < stop - row <= 512
-        here = tiles.rows[row:stop]
+        here = made.rows[row:stop]
         for t in range(count):
             for i in here:
-                columns = t * width + tiles.indices[at : at + counts[at_count]].astype(int)
-                found[i, columns] = tiles.weights[at : at + len(columns)]
+                columns = t * width + made.indices[at : at + counts[at_count]].astype(int)
+                found[i, columns] = made.weights[at : at + len(columns)]
                 at, at_count = at + len(columns), at_count + 1
         means = [np.count_nonzero(dense[here, t * width : (t + 1) * width]) / len(here) for t in range(6)]
         assert count == next((t for t, mean in enumerate(means) if mean < least), 6)
         ends[here] = min(count * width, 700)
-    assert at == len(tiles.indices) and at_count == len(tiles.counts)
+    assert at == len(made.indices) and at_count == len(made.counts)
     np.testing.assert_array_equal(found, np.where(np.arange(700) < ends[:, None], dense, 0))
-    for part in rest:
-        assert part.is_first == (part.columns.start == 0 and not set(part.rows) & set(tiles.rows))
+    for rest in others:
+        assert rest.indices.dtype == index
+        found[rest.rows] += sp.csr_array(
+            (rest.weights, rest.indices, rest.indptr), shape=(len(rest.rows), 700)
+        ).toarray()
+    np.testing.assert_array_equal(found, dense)
 
 
-def test_panels_hold_nearly_equal_shares_of_what_tiles_leave(small, monkeypatch):
-    monkeypatch.setattr(passes, "LEAST_A_TILE", 5)
-    tiles, *rest = cut(*arrays(hubs_first(400)), None, 700)
-    held = [part.indptr[-1] for part in rest if not part.is_first and np.array_equal(part.rows, tiles.rows)]
-    assert len(held) == 4 and max(held) <= sum(held) / 4 + 2 * len(tiles.rows) and len(tiles.indices) > 2 * sum(held)
+def test_cutting_is_the_same_on_any_number_of_threads(small):
+    A = hubs_first(5000)
+    one, three = (cut(*arrays(A), A.data, 700, threads)[1:] for threads in (1, 3))
+    for a, b in zip(one, three, strict=True):
+        assert all(np.array_equal(x, y) for x, y in zip(a, b))
 
 
-def test_blocks_are_of_512_rows_or_less(small, monkeypatch):
-    monkeypatch.setattr(passes, "LEAST_A_TILE", 5)
+def test_blocks_are_of_512_rows_or_less(small):
     A = sp.csr_array(np.ones((10_000, 20), np.float32))
     for threads, most in ((1, 512), (4, 156)):
-        tiles = cut(*arrays(A), None, 20, threads)[0]
-        assert np.diff(tiles.blocks[:, 0]).max() == most and tiles.counts.tolist() == [20] * 10_000
+        made = cut(*arrays(A), None, 20, threads).tiles
+        assert np.diff(made.blocks[:, 0]).max() == most and made.counts.tolist() == [20] * 10_000
 
 
-def test_a_row_that_repeats_columns_too_often_for_a_tile_is_left_to_panels(small, monkeypatch):
-    monkeypatch.setattr(passes, "LEAST_A_TILE", 1)
+def test_a_row_that_repeats_columns_too_often_for_a_tile_is_left_out(small, monkeypatch):
+    monkeypatch.setattr(tiles, "LEAST_A_TILE", 1)
     A = sp.csr_array((np.ones(600, np.float32), np.repeat([3, 200], 300), [0, 300, 600]), shape=(2, 400))
     A.indptr[1] = 256
     made = cut(*arrays(A), A.data, 400, threads=1)
     out = np.full((2, 16), np.nan, np.float32)
-    multiply(made, np.ones((400, 16), np.float32), out, False)
-    assert (
-        made[0].blocks[:, 1].tolist() == [0, 1, 0]
-        and made[0].counts.tolist() == [44]
-        and out[:, 0].tolist() == [256, 344]
-    )
+    made.multiply(np.ones((400, 16), np.float32), out, False)
+    assert made.tiles.blocks[:, 1].tolist() == [0, 1, 0] and made.tiles.counts.tolist() == [44]
+    assert out[:, 0].tolist() == [256, 344]
 
 
 @pytest.mark.parametrize(
@@ -118,24 +112,65 @@ def test_a_row_that_repeats_columns_too_often_for_a_tile_is_left_to_panels(small
         {"X": np.ones((700, 9), np.float32)},
     ],
 )
-def test_tiles_that_do_not_fit_together_are_refused(small, monkeypatch, changed):
-    monkeypatch.setattr(passes, "LEAST_A_TILE", 0)
+def test_tiles_that_do_not_fit_together_are_refused(small, changed):
     A, change = hubs_first(), dict(changed)
     X = change.pop("X", np.ones((700, 8), np.float32))
-    tiles = cut(*arrays(A), A.data, 700)[0]._replace(**change)
+    made = cut(*arrays(A), A.data, 700).tiles._replace(**change)
     with pytest.raises(ValueError, match="spmm_tiles: "):
-        tiles.apply(X, np.ones((60, 8), np.float32), False)
+        made.apply(X, np.ones((60, 8), np.float32), False)
+
+
+@pytest.mark.parametrize("wrong", [{"rows": np.arange(3)}, {"rows": np.arange(61)}])
+def test_a_list_of_rows_of_another_length_is_refused(wrong):
+    A = hubs_first()
+    with pytest.raises(ValueError, match=r"rows of Y, or of the list, \+ 1 entries"):
+        _kernels.spmm(*arrays(A), A.data, np.ones((700, 8), np.float32), np.ones((60, 8), np.float32), **wrong)
 
 
 def test_rows_of_hubs_are_in_tiles_while_a_row_of_x_is_used_often_enough():
-    A = sp.csr_array(np.tile(np.arange(400) % 5 == 0, (1600, 1)).astype(np.float32))  # 80 nonzeros a row
+    A = sp.csr_array(np.tile(np.arange(400) % 5 == 0, (1600, 1)).astype(np.float32))  # 80 nonzeros per row
     A.data[:] = 1
-    short, long_ = cut(*arrays(A), None, 400, 1), cut(*arrays(sp.csr_array(sp.hstack([A, A]))), None, 800, 1)
-    assert not any(isinstance(part, Tiles) for part in short)  # rows of 96 nonzeros and more
-    assert (
-        isinstance(long_[0], Tiles)
-        and set(np.diff(long_[0].blocks[:, 0])) == {100}
-        and set(long_[0].blocks[:-1, 1]) == {6}
-    )
-    low = cut(*arrays(sp.csr_array(sp.hstack([A, A]))), None, 800, 4)  # blocks of 25 rows, 5 uses a column
-    assert not isinstance(low[0], Tiles)
+    wide = sp.csr_array(sp.hstack([A, A]))
+    assert cut(*arrays(A), None, 400, 1) is None  # tiles are of rows of 96 nonzeros and more
+    made = cut(*arrays(wide), None, 800, 1).tiles
+    assert set(np.diff(made.blocks[:, 0])) == {100} and set(made.blocks[:-1, 1]) == {6}
+    assert cut(*arrays(wide), None, 800, 4) is None  # blocks of 25 rows, 5 uses per column
+
+
+def test_tiles_are_for_long_rows_of_large_matrices_and_wide_products():
+    assert may_tile(1 << 17, 7_046_772) and may_tile(50_000, 1_200_000)
+    for n, nnz in ((169_343, 2_315_598), (1000, 1_000_000), (0, 0), (50_001, 1_200_000)):
+        assert not may_tile(n, nnz)
+    assert is_wide(1 << 17, 512) and not is_wide(1 << 17, 256) and not is_wide(1000, 512)
+    assert tile_bytes(1 << 17, 1 << 17, 7_046_772, 512) == 7_046_772 * 8 + 16 * ((1 << 17) + 1)
+    assert tile_bytes(169_343, 169_343, 2_315_598, 512) == tile_bytes(20_000, 20_000, 1_200_000, 256) == 0
+
+
+def test_a_matrix_is_cut_once_and_not_where_weights_change_or_sums_are_rounded(small):
+    block, X = LocalCSR(hubs_first()), torch.randn(700, 64)
+    product = block.apply(X, torch.empty(60, 64))
+    made = block.tiled
+    assert made is not None and torch.equal(block.apply(X, torch.empty(60, 64)), product) and block.tiled is made
+    changing = block.with_weights(np.arange(block.nnz, dtype=np.float32))
+    assert not changing.may_tile and not changing.transposed().may_tile
+    rounded = LocalCSR(hubs_first(), torch.bfloat16)
+    rounded.apply(X.bfloat16(), torch.empty(60, 64, dtype=torch.bfloat16))
+    assert rounded.tiled is None
+    rounded.apply(X.bfloat16(), torch.empty(60, 64))
+    assert rounded.tiled is not None
+
+
+def test_a_matrix_whose_tiles_hold_too_little_is_multiplied_row_by_row(small, monkeypatch):
+    monkeypatch.setattr(tiles, "LEAST_A_TILE", 1 << 40)
+    monkeypatch.setattr(tiles, "LEAST_SHARE", 0.2)
+    block = LocalCSR(hubs_first())
+    block.apply(torch.randn(700, 64), torch.empty(60, 64))
+    assert block.tiled is None and not block.may_tile
+
+
+def test_columns_of_64_bits_are_the_product_too(small):
+    A, X = hubs_first(), np.random.default_rng(0).standard_normal((700, 33)).astype(np.float32)
+    narrow, wide = np.empty((60, 33), np.float32), np.empty((60, 33), np.float32)
+    _kernels.spmm(*arrays(A), A.data, X, narrow, bias=X[0], relu=True)
+    _kernels.spmm(*arrays(A, np.int64), A.data, X, wide, bias=X[0], relu=True)
+    np.testing.assert_allclose(wide, narrow, rtol=1e-4, atol=1e-4)

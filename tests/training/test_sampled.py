@@ -121,15 +121,13 @@ def test_an_epoch_without_any_training_node_is_refused():
 
 
 @pytest.mark.parametrize("sampler", ["walk", "neighbour"])
-def test_subgraphs_go_on_with_the_trials_of_the_ways_of_a_product_and_no_bit_depends_on_them(sampler, monkeypatch):
+def test_no_bit_depends_on_slices(sampler, monkeypatch):
     model = lambda: Stack(SAGE(6, 64, act="relu"), SAGE(64, 64, act="relu"), GCN(64, 3))
     options = {"sampler": sampler} | ({"fanout": "4,3,3"} if sampler == "neighbour" else {})
     expected = losses(made(SelfCommunicator(), graph_of(), model=model(), **options))
     monkeypatch.setattr(slices, "SMALLEST_X", 1)
     monkeypatch.setattr(slices, "LEAST_LENGTH", 0)
-    trainer = made(SelfCommunicator(), graph_of(), model=model(), **options)
-    assert losses(trainer) == expected
-    assert trainer.steps.trials.chosen  # no subgraph has products enough to choose
+    assert losses(made(SelfCommunicator(), graph_of(), model=model(), **options)) == expected
 
 
 @pytest.mark.parametrize("sampler", ["walk", "neighbour"])

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "../../native/mix.h"
+
 namespace spgnn::stream {
 
 using Id = uint32_t;
@@ -103,15 +105,8 @@ int64_t largest_id(const Edges<Index>& edges, int64_t limit, int64_t before) {
     return edges.size ? int64_t(largest) : -1;
 }
 
-// Steele, Lea & Flood 2014, splitmix64: the hash behind all random choices here.
-inline uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
-
-inline uint64_t hash(uint64_t seed, uint64_t value) { return mix(mix(seed) ^ value); }
+// The hash behind all random choices here.
+inline uint64_t hash(uint64_t seed, uint64_t value) { return hashed(hashed(seed) ^ value); }
 
 // Count and order-dependent hash of a stream: equal for two passes over the same edges, whatever the
 // chunks.
@@ -133,8 +128,8 @@ class Fingerprint {
     int64_t count() const { return count_; }
 
     uint64_t value() const {
-        uint64_t all = mix(uint64_t(count_));
-        for (uint64_t lane : lane_) all = mix(all ^ lane);
+        uint64_t all = hashed(uint64_t(count_));
+        for (uint64_t lane : lane_) all = hashed(all ^ lane);
         return all;
     }
 

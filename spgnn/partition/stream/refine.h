@@ -119,7 +119,7 @@ class Refine {
         for (int s = 0; s < SLOTS; ++s) {
             const int64_t p = node.part[s];
             if (!node.count[s] || load_[p] >= cap_) continue;
-            const int64_t shift = int64_t(mix(drawn + uint64_t(p)) >> 53) - 1024;
+            const int64_t shift = int64_t(hashed(drawn + uint64_t(p)) >> 53) - 1024;
             const int64_t score = 1024 * int64_t(node.count[s]) + total * noise_ * shift / 2048 - paid(total, p);
             if (best < 0 || score > best_score || (score == best_score && p < best)) best = p, best_score = score;
         }

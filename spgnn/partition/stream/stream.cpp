@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "../arrays.h"
+#include "../../native/arrays.h"
 #include "edges.h"
 #include "refine.h"
 #include "spring.h"
@@ -18,27 +18,27 @@ namespace {
 
 using spgnn::Array;
 using spgnn::array_of;
-using spgnn::check;
+using spgnn::require;
 
 template <class Index>
 Edges<Index> edges_of(const Array<Index>& ids) {
-    check(ids.ndim() == 2 && ids.shape(1) == 2, "edges must be (m, 2)");
+    require(ids.ndim() == 2 && ids.shape(1) == 2, "edges must be (m, 2)");
     return {ids.data(), int64_t(ids.shape(0))};
 }
 
-void check_parts(int64_t k) { check(k >= 1 && k < (1 << 16), "k must be from 1 to 65,535"); }
+void check_parts(int64_t k) { require(k >= 1 && k < (1 << 16), "k must be from 1 to 65,535"); }
 
 template <class T>
 void check_size(const Array<T>& values, int64_t n) {
-    check(values.ndim() == 1 && values.size() == n, "degrees and owners must be vectors of one length");
+    require(values.ndim() == 1 && values.size() == n, "degrees and owners must be vectors of one length");
 }
 
 // The int32 array for the part of each edge; null for None.
 int32_t* parts_of(const py::object& parts, int64_t size) {
     if (parts.is_none()) return nullptr;
     auto array = py::cast<Array<int32_t>>(parts);
-    check(array.ptr() == parts.ptr() && array.ndim() == 1 && array.size() == size,
-          "parts must be int32 and as many as edges");
+    require(array.ptr() == parts.ptr() && array.ndim() == 1 && array.size() == size,
+            "parts must be int32 and as many as edges");
     return array.mutable_data();
 }
 
@@ -85,7 +85,7 @@ void cut_pass(Class& type, const char* name, F f) {
 
 template <class T, class... Args>
 std::unique_ptr<T> with_degrees(const Array<uint32_t>& degrees, int64_t k, Args... args) {
-    check(degrees.ndim() == 1, "degrees must be a vector");
+    require(degrees.ndim() == 1, "degrees must be a vector");
     check_parts(k);
     return std::make_unique<T>(degrees.data(), int64_t(degrees.size()), k, args...);
 }
@@ -117,7 +117,7 @@ void define_spring(py::module_& m) {
     spring.def(py::init([](const py::object& degrees, double volume_limit, int64_t n, int64_t most) {
                    if (degrees.is_none()) return std::make_unique<Spring>(nullptr, n, volume_limit, most);
                    auto d = py::cast<Array<uint32_t>>(degrees);
-                   check(d.ndim() == 1, "degrees must be a vector");
+                   require(d.ndim() == 1, "degrees must be a vector");
                    return std::make_unique<Spring>(d.data(), int64_t(d.size()), volume_limit, most);
                }),
                py::arg("degrees"), py::arg("volume_limit"), py::arg("n") = -1, py::arg("most") = MOST_NODES);
@@ -172,7 +172,7 @@ void define_cuts(py::module_& m) {
 
     auto hdrf = py::class_<Hdrf, VertexCut>(m, "Hdrf");
     hdrf.def(py::init([](int64_t n, int64_t k, double lambda, double epsilon) {
-                 check(n >= 0 && n <= MOST_NODES, "too many nodes");
+                 require(n >= 0 && n <= MOST_NODES, "too many nodes");
                  check_parts(k);
                  return std::make_unique<Hdrf>(n, k, lambda, epsilon);
              }),
@@ -190,7 +190,7 @@ void define_cuts(py::module_& m) {
 
     auto halo = py::class_<Halo>(m, "Halo");
     halo.def(py::init([](const Array<int32_t>& owner, int64_t k) {
-                 check(owner.ndim() == 1, "owner must be a vector");
+                 require(owner.ndim() == 1, "owner must be a vector");
                  check_parts(k);
                  return std::make_unique<Halo>(owner.data(), int64_t(owner.size()), k);
              }),

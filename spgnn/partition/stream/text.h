@@ -106,7 +106,7 @@ class Numbering {
 
     size_t find(int64_t id) const {
         const size_t mask = slots_.size() - 1;
-        size_t slot = mix(uint64_t(id)) & mask;
+        size_t slot = hashed(uint64_t(id)) & mask;
         while (slots_[slot] >= 0 && slots_[slot] != id) slot = (slot + 1) & mask;
         return slot;
     }

@@ -5,8 +5,6 @@ Shapes: n, m rows, F, C columns.
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import torch
 
@@ -14,9 +12,8 @@ from . import _kernels  # after torch: both then share one OpenMP library
 from .attention_kernels import HostAttention
 from .buffers import array_of, sum_dtype
 from .edge_kernels import HostEdges
-from .panels import may_pay
-from .passes import cut, multiply, whole
 from .slices import multiply_slices, slice_width
+from .tiles import Tiled, cut, is_wide
 
 FUNCTIONS = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor",
@@ -46,18 +43,14 @@ def equals_transpose(A) -> bool:
     return A.shape[0] == A.shape[1] and _kernels.equals_transpose(A.indptr, A.indices, A.weights)
 
 
-def _slice_width(A, X: np.ndarray) -> int:
-    return slice_width(*A.shape, A.nnz, X.shape[1], X.itemsize)
-
-
-def _ways(A, X: np.ndarray, dtype: torch.dtype) -> tuple[str, ...]:
-    """Return the ways in which A X may be made: row by row first, in panels, in slices."""
-    ways = ["rows"]
-    if A.has_panels and dtype == sum_dtype(dtype) and may_pay(len(X), X.shape[1] * X.itemsize):
-        ways.append("panels")  # what several passes add up is not rounded between them
-    if _slice_width(A, X):
-        ways.append("slices")
-    return tuple(ways)
+def _tiled(A, X: np.ndarray, dtype: torch.dtype) -> Tiled | None:
+    """Return A in tiles where the sizes of A X call for them, else None."""
+    if not (A.may_tile and dtype == sum_dtype(dtype) and is_wide(len(X), X.shape[1] * X.itemsize)):
+        return None  # sums of several passes must not be rounded between them
+    if A.tiled is None:
+        A.tiled = cut(A.indptr, A.indices, A.weights, A.shape[1], A.threads)
+        A.may_tile = A.tiled is not None
+    return A.tiled
 
 
 class HostKernels(HostAttention, HostEdges):
@@ -71,19 +64,14 @@ class HostKernels(HostAttention, HostEdges):
         bias, add = (None if x is None else x.detach().numpy() for x in (bias_F, add_nF))
         X, out = array_of(X_mF.contiguous()), array_of(out_nF)
         last = {"bias": bias, "relu": relu, "add": add}
-        ways = _ways(A, X, out_nF.dtype)
-        kind = (ways, A.shape[0].bit_length(), (A.nnz // max(A.shape[0], 1)).bit_length(), X.shape[1], X_mF.dtype)
-        way = A.trials.next_way(kind, ways)
-        if way == "panels" and A.passes is None:
-            A.passes = cut(A.indptr, A.indices, A.weights, A.shape[1], A.threads)
-        start = time.perf_counter()
-        if way == "slices":
-            multiply_slices(A, _slice_width(A, X), X, out, accumulate, A.threads, **last)
+        tiled = _tiled(A, X, out_nF.dtype)
+        width = 0 if tiled else slice_width(*A.shape, A.nnz, X.shape[1], X.itemsize)
+        if tiled:
+            tiled.multiply(X, out, accumulate, A.threads, **last)
+        elif width:
+            multiply_slices(A, width, X, out, accumulate, A.threads, **last)
         else:
-            multiply(A.passes if way == "panels" else whole(A), X, out, accumulate, A.threads, **last)
-        is_chosen = A.trials.took(kind, way, time.perf_counter() - start, work=A.nnz)
-        if is_chosen and not A.trials.uses("panels"):
-            A.passes = None  # no width uses or tries them
+            _kernels.spmm(A.indptr, A.indices, A.weights, X, out, accumulate, threads=A.threads, **last)
 
     def take_rows(self, X_nF, rows_m: np.ndarray, out_mF, threads: int = 0) -> None:
         """out[i] = X[rows[i]]."""

@@ -17,8 +17,7 @@ from ...graph import check_csr
 from .backend import kernels_of
 from .buffers import sum_dtype
 from .cpu import equals_transpose
-from .panels import has_panels
-from .trials import Trials
+from .tiles import Tiled, may_tile
 
 
 class LocalCSR:
@@ -57,29 +56,28 @@ class LocalCSR:
         threads: int = 0,
         transposed: LocalCSR | None = None,
         order: np.ndarray | None = None,
-        trials: Trials | None = None,
+        is_fixed: bool = True,
     ) -> LocalCSR:
         """Return a block over arrays that are a sorted CSR: nothing is checked, scanned, copied or compared.
 
         Args: indptr      (n + 1,) int64; indices (nnz,) int32 or int64, ascending within a row.
               weights     (nnz,) float64 for float64, else float32; None: all 1.
               transposed  A', order  (nnz,) int64 as transposed_places returns it; None: made when first needed.
-              trials      of other matrices of its sizes, for one that is too short-lived for panels; None: its own.
+              is_fixed    False for a matrix of one product or two, which is not worth cutting into tiles.
         """
         made = cls.__new__(cls)
         made.shape, made.dtype, made.threads = shape, dtype, threads
         made.indptr, made.indices, made.weights = indptr, indices, weights
         made._set_types()
         made._transposed, made._order = transposed, order
-        if trials is not None:
-            made.trials, made.has_panels = trials, False
+        made.may_tile &= is_fixed
         return made
 
     def _set_types(self) -> None:
         self.dtypes = {self.dtype, sum_dtype(self.dtype)}
         self.numpy_dtype = np.float64 if self.dtype == torch.float64 else np.float32
-        self.trials, self.has_panels = Trials(), has_panels(self.shape[0], self.nnz)
-        self.passes: list | None = None  # of passes.cut, when first needed
+        self.may_tile = may_tile(self.shape[0], self.nnz)
+        self.tiled: Tiled | None = None  # made when first needed
 
     @property
     def nnz(self) -> int:
@@ -123,8 +121,8 @@ class LocalCSR:
         return other
 
     def _set_weights(self, weights: np.ndarray | torch.Tensor) -> None:
-        """Take weights that will change: panels, which store them once more, are not used."""
-        self.weights, self.has_panels, self.passes = weights, False, None
+        """Take weights that will change: tiles, which store them once more, are not used."""
+        self.weights, self.may_tile, self.tiled = weights, False, None
 
     def apply(self, X_mF, out_nF, accumulate: bool = False, bias_F=None, relu: bool = False, add_nF=None):
         """out = A X (+ out) (+ add) (+ bias), then ReLU where asked; out is written in place and returned.

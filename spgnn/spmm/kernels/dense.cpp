@@ -1,10 +1,15 @@
-// The row-wise passes between products: activation, bias, dropout, loss.
+// Bindings of the passes over rows between products, of rows on the wire, and of maxima.
 
-#include "parallel.h"
-#define SPGNN_LOOPS "dense.h"
-#include "isa.h"
+#include <algorithm>
+#include <numeric>
+
+#include "bindings.h"
+
+namespace spgnn {
 
 namespace {
+
+// The row-wise passes between products: activation, bias, dropout, loss.
 
 template <class S>
 py::array_t<double> mask_sum(const Array<S>& G, const py::object& H, const py::object& out, int threads,
@@ -151,6 +156,148 @@ void define_compute(py::module_& m) {
     define_drop_sparse<T, int64_t>(m);
 }
 
+// Rows packed for the wire and unpacked.
+
+Format format_of(const std::string& name) {
+    require(name == "bfloat16" || name == "float16" || name == "int8", "wire: the format is bfloat16, float16 or int8");
+    return name == "bfloat16" ? BFLOAT16 : name == "float16" ? HALF : INT8;
+}
+
+void check(const py::array& X, const Array<uint8_t>& bytes, Format format) {
+    require(X.ndim() == 2 && bytes.ndim() == 2 && X.shape(0) == bytes.shape(0),
+            "wire: a row of bytes for each row of numbers");
+    require(bytes.shape(1) == (format == INT8 ? X.shape(1) + 4 : 2 * X.shape(1)),
+            "wire: rows of 2 bytes a number, int8: 1 and a scale of 4");
+}
+
+template <class S>
+void encode(const std::string& name, const Array<S>& X, Array<uint8_t>& out, const py::object& residual, int threads,
+            const std::string& isa_name) {
+    const Format format = format_of(name);
+    check(X, out, format);
+    Array<float> kept;
+    if (!residual.is_none()) {
+        require(py::isinstance<Array<float>>(residual), "wire: the residual must be row-major and float32");
+        kept = py::reinterpret_borrow<Array<float>>(residual);
+        require(kept.ndim() == 2 && kept.shape(0) == X.shape(0) && kept.shape(1) == X.shape(1),
+                "wire: the residual must have the shape of the rows");
+    }
+    const int64_t n = X.shape(0), F = X.shape(1);
+    const S* x = X.data();
+    float* r = residual.is_none() ? nullptr : kept.mutable_data();
+    uint8_t* o = out.mutable_data();
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    over_chunks(even(n, rows_a_chunk(F)), threads,
+                [&](int64_t begin, int64_t end, int64_t) { ON(isa, encode_rows(format, x, r, o, begin, end, F)); });
+}
+
+template <class S>
+void decode(const std::string& name, const Array<uint8_t>& bytes, Array<S>& out, int threads,
+            const std::string& isa_name) {
+    const Format format = format_of(name);
+    check(out, bytes, format);
+    const int64_t n = out.shape(0), F = out.shape(1);
+    const uint8_t* b = bytes.data();
+    S* o = out.mutable_data();
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    over_chunks(even(n, rows_a_chunk(F)), threads,
+                [&](int64_t begin, int64_t end, int64_t) { ON(isa, decode_rows(format, b, o, begin, end, F)); });
+}
+
+template <class S>
+void define_wire_of(py::module_& m) {
+    m.def("encode", &encode<S>, py::arg("format"), py::arg("X").noconvert(), py::arg("out").noconvert(),
+          py::arg("residual") = py::none(), py::arg("threads") = 0, py::arg("isa") = "");
+    m.def("decode", &decode<S>, py::arg("format"), py::arg("bytes").noconvert(), py::arg("out").noconvert(),
+          py::arg("threads") = 0, py::arg("isa") = "");
+}
+
+// Row-wise maximum over the nonzeros of each row, and its adjoint.
+
+// Numbers below 2^31 - 1 in the same order as these: these themselves, or where each comes when they are sorted.
+std::vector<int32_t> ranks_of(const int64_t* order, int64_t size) {
+    std::vector<int32_t> ranks(static_cast<size_t>(size));
+    if (std::all_of(order, order + size, [](int64_t x) { return x < std::numeric_limits<int32_t>::max(); })) {
+        std::copy_n(order, size, ranks.data());
+        return ranks;
+    }
+    std::vector<int64_t> sorted(static_cast<size_t>(size));
+    std::iota(sorted.begin(), sorted.end(), 0);
+    std::sort(sorted.begin(), sorted.end(), [&](int64_t a, int64_t b) { return order[a] < order[b]; });
+    for (int64_t k = 0; k < size; ++k) ranks[size_t(sorted[size_t(k)])] = int32_t(k);
+    return ranks;
+}
+
+// The same pattern with indices of 32 bits, which are enough for places.
+Pattern with_narrow_indices(Pattern A, std::vector<int32_t>& narrowed) {
+    if (!A.is_wide) return A;
+    const auto* wide = static_cast<const int64_t*>(A.indices);
+    narrowed.assign(wide, wide + A.nnz);
+    A.indices = narrowed.data();
+    A.is_wide = false;
+    return A;
+}
+
+template <class SX>
+void maximum(const Array<int64_t>& indptr, const py::array& indices, const Array<SX>& X, const py::object& order,
+             Array<SX>& out, Array<int32_t>& arg, int64_t offset, bool accumulate, int threads,
+             const std::string& isa_name) {
+    std::vector<int32_t> narrowed;
+    const Pattern A = with_narrow_indices(pattern_of(indptr, indices), narrowed);
+    const int64_t width = X.shape(1);
+    require(X.ndim() == 2 && has_shape(out, A.n, width) && has_shape(arg, A.n, width),
+            "maximum: X (c, F), out and arg (n, F)");
+    const Array<int64_t> orders = order.is_none() ? Array<int64_t>(0) : exactly<int64_t>(order);
+    require(order.is_none() || orders.size() >= offset + X.shape(0), "maximum: one order a place");
+    require(offset + X.shape(0) < (int64_t(1) << 31), "maximum: places must fit in 31 bits");
+    const SX* x = X.data();
+    SX* y = out.mutable_data();
+    int32_t* at = arg.mutable_data();
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    const std::vector<int32_t> ranks = ranks_of(orders.data(), orders.size());
+    const int32_t* rank = ranks.empty() ? nullptr : ranks.data();
+    over_rows(A.indptr, A.n, width, threads, [&](int64_t begin, int64_t end, int64_t) {
+        ON(isa, maximum_rows(A, x, rank, y, at, width, offset, accumulate, begin, end));
+    });
+}
+
+template <class T>
+void maximum_adjoint(const Array<int64_t>& indptr, const py::array& indices, const Array<T>& G,
+                     const Array<int32_t>& arg, Array<T>& dX, int64_t offset, bool accumulate, int threads,
+                     const std::string& isa_name) {
+    std::vector<int32_t> narrowed;
+    const Pattern A = with_narrow_indices(pattern_of(indptr, indices), narrowed);
+    const int64_t width = G.shape(1);
+    require(has_shape(arg, G.shape(0), width) && has_shape(dX, A.n, width),
+            "maximum_adjoint: G and arg (n, F), dX (c, F)");
+    const T* g = G.data();
+    const int32_t* at = arg.data();
+    T* d = dX.mutable_data();
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    over_rows(A.indptr, A.n, width, threads, [&](int64_t begin, int64_t end, int64_t) {
+        ON(isa, maximum_adjoint_rows(A, g, at, d, width, offset, accumulate, begin, end));
+    });
+}
+
+template <class SX>
+void define_maximum_of(py::module_& m) {
+    m.def("maximum", &maximum<SX>, py::arg("indptr").noconvert(), py::arg("indices"), py::arg("X").noconvert(),
+          py::arg("order"), py::arg("out").noconvert(), py::arg("arg").noconvert(), py::arg("offset"),
+          py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
+    if constexpr (!std::is_same_v<SX, bfloat16>)
+        m.def("maximum_adjoint", &maximum_adjoint<SX>, py::arg("indptr").noconvert(), py::arg("indices"),
+              py::arg("G").noconvert(), py::arg("arg").noconvert(), py::arg("dX").noconvert(), py::arg("offset"),
+              py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
+}
+
 }  // namespace
 
 void define_dense(py::module_& m) {
@@ -161,4 +308,12 @@ void define_dense(py::module_& m) {
     define_finish<bfloat16, float>(m);
     define_compute<float>(m);
     define_compute<double>(m);
+    define_wire_of<float>(m);
+    define_wire_of<double>(m);
+    define_wire_of<bfloat16>(m);
+    define_maximum_of<float>(m);
+    define_maximum_of<double>(m);
+    define_maximum_of<bfloat16>(m);
 }
+
+}  // namespace spgnn

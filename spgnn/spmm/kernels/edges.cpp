@@ -1,31 +1,264 @@
-// Products and softmax over values of nonzeros, K of each: what attention of one's own is composed of.
+// Bindings of attention and of values of nonzeros.
 
-#include "edge_block.h"
-#define SPGNN_LOOPS "edges.h"
-#include "isa.h"
+#include "bindings.h"
+
+namespace spgnn {
 
 namespace {
 
-std::vector<int64_t> chunks_of(const Pattern& A, int64_t width, int threads) {
-    return balanced(A.indptr, A.n, A.nnz * width < (1 << 15) ? 1 : 64 * chosen_threads(threads));
+// Attention of GAT v1: softmax-weighted sums over the nonzeros of each row, and their adjoint, without edge arrays.
+
+template <class SX>
+void attend(const Array<int64_t>& indptr, const py::array& indices, const Array<SX>& X,
+            const Array<typename Compute<SX>::type>& left, const Array<typename Compute<SX>::type>& right,
+            Array<typename Compute<SX>::type>& Z, Array<typename Compute<SX>::type>& top,
+            Array<typename Compute<SX>::type>& sum, const py::object& plus, const py::object& plus_sum, double slope,
+            const py::object& drop, bool accumulate, bool finish, int threads, const std::string& isa_name) {
+    typedef typename Compute<SX>::type T;
+    const Pattern A = pattern_of(indptr, indices);
+    const int64_t n = A.n, K = left.shape(1), width = X.shape(1), c = X.shape(0);
+    require(K > 0 && width % K == 0, "attend: columns of X must be a multiple of the heads");
+    require(has_shape(left, n, K) && has_shape(right, c, K) && has_shape(Z, n, width) && has_shape(top, n, K) &&
+                has_shape(sum, n, K),
+            "attend: X (c, K D), left (n, K), right (c, K), Z (n, K D), top and sum (n, K)");
+    require(slope >= 0, "attend: the slope must not be negative");
+    Attend<SX> p{A,
+                 K,
+                 width,
+                 X.data(),
+                 left.data(),
+                 right.data(),
+                 Z.mutable_data(),
+                 top.mutable_data(),
+                 sum.mutable_data(),
+                 nullptr,
+                 nullptr,
+                 T(slope),
+                 edge_drop(drop, n, c),
+                 accumulate,
+                 finish};
+    if (!plus.is_none()) {
+        auto more = exactly<T>(plus), more_sum = exactly<T>(plus_sum);
+        require(has_shape(more, n, width) && has_shape(more_sum, n, K), "attend: plus (n, K D), plus_sum (n, K)");
+        p.plus = more.mutable_data();
+        p.plus_sum = more_sum.mutable_data();
+    }
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    over_rows(A.indptr, n, width, threads,
+              [&](int64_t begin, int64_t end, int64_t) { ON(isa, attend_rows(p, begin, end)); });
 }
 
-// to: rows of a matrix; null where None.
+template <class SG>
+void attend_record(const Array<SG>& G, const Array<typename Compute<SG>::type>& left,
+                   const Array<typename Compute<SG>::type>& Z, const Array<typename Compute<SG>::type>& L,
+                   const Array<typename Compute<SG>::type>& sum, const Array<typename Compute<SG>::type>& plus,
+                   const Array<typename Compute<SG>::type>& plus_sum, const py::object& D, double slope,
+                   Array<typename Compute<SG>::type>& record, Array<typename Compute<SG>::type>& dleft, int threads,
+                   const std::string& isa_name) {
+    typedef typename Compute<SG>::type T;
+    const int64_t n = left.shape(0), K = left.shape(1), width = G.shape(1);
+    require(K > 0 && width % K == 0, "attend_record: columns of G must be a multiple of the heads");
+    require(has_shape(G, n, width) && has_shape(Z, n, width) && has_shape(plus, n, width) && has_shape(L, n, K) &&
+                has_shape(sum, n, K) && has_shape(plus_sum, n, K) && has_shape(record, n, 3 * K) &&
+                has_shape(dleft, n, K),
+            "attend_record: G, Z, plus (n, K D), record (n, 3 K), the others (n, K)");
+    const Array<T> given = D.is_none() ? Array<T>(0) : exactly<T>(D);
+    require(D.is_none() || has_shape(given, n, K), "attend_record: D (n, K)");
+    const Record<SG> p{K,
+                       width,
+                       G.data(),
+                       left.data(),
+                       Z.data(),
+                       L.data(),
+                       sum.data(),
+                       plus.data(),
+                       plus_sum.data(),
+                       D.is_none() ? nullptr : given.data(),
+                       T(slope),
+                       record.mutable_data(),
+                       dleft.mutable_data()};
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    over_chunks(even(n, rows_a_chunk(width)), threads,
+                [&](int64_t begin, int64_t end, int64_t) { ON(isa, record_rows(p, begin, end)); });
+}
+
+template <class SU>
+void head_dots(const Array<SU>& U, const Array<typename Compute<SU>::type>& V, Array<typename Compute<SU>::type>& out,
+               int threads, const std::string& isa_name) {
+    typedef typename Compute<SU>::type T;
+    const int64_t n = out.shape(0), K = out.shape(1), width = U.shape(1);
+    require(K > 0 && width % K == 0 && has_shape(U, n, width) && has_shape(V, n, width),
+            "head_dots: U and V (n, K D), out (n, K)");
+    const SU* u = U.data();
+    const T* v = V.data();
+    T* o = out.mutable_data();
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    over_chunks(even(n, rows_a_chunk(width)), threads,
+                [&](int64_t begin, int64_t end, int64_t) { ON(isa, dot_rows(K, width, u, v, o, begin, end)); });
+}
+
+template <class SX>
+void attend_adjoint(const Array<int64_t>& indptr, const py::array& indices, const Array<SX>& X, const Array<SX>& G,
+                    const Array<typename Compute<SX>::type>& record, const Array<typename Compute<SX>::type>& right,
+                    Array<typename Compute<SX>::type>& dX, Array<typename Compute<SX>::type>& dright, double slope,
+                    const py::object& drop, bool accumulate, int threads, const std::string& isa_name) {
+    typedef typename Compute<SX>::type T;
+    const Pattern A = pattern_of(indptr, indices);
+    const int64_t c = A.n, K = right.shape(1), width = X.shape(1), n = G.shape(0);
+    require(K > 0 && width % K == 0, "attend_adjoint: columns of X must be a multiple of the heads");
+    require(has_shape(X, c, width) && has_shape(G, n, width) && has_shape(record, n, 3 * K) && has_shape(right, c, K) &&
+                has_shape(dX, c, width) && has_shape(dright, c, K),
+            "attend_adjoint: X, dX (c, K D), G (n, K D), record (n, 3 K), right, dright (c, K)");
+    const AttendAdjoint<SX> p{A,
+                              K,
+                              width,
+                              X.data(),
+                              G.data(),
+                              record.data(),
+                              right.data(),
+                              dX.mutable_data(),
+                              dright.mutable_data(),
+                              T(slope),
+                              edge_drop(drop, n, c),
+                              accumulate};
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    over_rows(A.indptr, c, width, threads,
+              [&](int64_t begin, int64_t end, int64_t) { ON(isa, adjoint_rows(p, begin, end)); });
+}
+
+template <class SX>
+void define_attention_of(py::module_& m) {
+    m.def("attend", &attend<SX>, py::arg("indptr").noconvert(), py::arg("indices"), py::arg("X").noconvert(),
+          py::arg("left").noconvert(), py::arg("right").noconvert(), py::arg("Z").noconvert(),
+          py::arg("top").noconvert(), py::arg("sum").noconvert(), py::arg("plus"), py::arg("plus_sum"),
+          py::arg("slope"), py::arg("drop"), py::arg("accumulate"), py::arg("finish"), py::arg("threads") = 0,
+          py::arg("isa") = "");
+    m.def("attend_adjoint", &attend_adjoint<SX>, py::arg("indptr").noconvert(), py::arg("indices"),
+          py::arg("X").noconvert(), py::arg("G").noconvert(), py::arg("record").noconvert(),
+          py::arg("right").noconvert(), py::arg("dX").noconvert(), py::arg("dright").noconvert(), py::arg("slope"),
+          py::arg("drop"), py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
+    m.def("attend_record", &attend_record<SX>, py::arg("G").noconvert(), py::arg("left").noconvert(),
+          py::arg("Z").noconvert(), py::arg("L").noconvert(), py::arg("sum").noconvert(), py::arg("plus").noconvert(),
+          py::arg("plus_sum").noconvert(), py::arg("D"), py::arg("slope"), py::arg("record").noconvert(),
+          py::arg("dleft").noconvert(), py::arg("threads") = 0, py::arg("isa") = "");
+    m.def("head_dots", &head_dots<SX>, py::arg("U").noconvert(), py::arg("V").noconvert(), py::arg("out").noconvert(),
+          py::arg("threads") = 0, py::arg("isa") = "");
+}
+
+// Attention of GAT v2: softmax-weighted sums over the nonzeros of each row, and their adjoints, without edge arrays.
+
+template <class SX>
+void attend2(const Array<int64_t>& indptr, const py::array& indices, const Array<SX>& right, const Array<SX>& left,
+             const Array<typename Compute<SX>::type>& a, Array<typename Compute<SX>::type>& Z,
+             Array<typename Compute<SX>::type>& top, Array<typename Compute<SX>::type>& sum, double slope,
+             const py::object& drop, bool accumulate, bool finish, int threads, const std::string& isa_name) {
+    typedef typename Compute<SX>::type T;
+    const Pattern A = pattern_of(indptr, indices);
+    const int64_t n = A.n, K = top.shape(1), width = right.shape(1), c = right.shape(0);
+    require(K > 0 && width % K == 0, "attend2: columns must be a multiple of the heads");
+    require(has_shape(right, c, width) && has_shape(left, n, width) && a.ndim() == 1 && a.shape(0) == width &&
+                has_shape(Z, n, width) && has_shape(top, n, K) && has_shape(sum, n, K),
+            "attend2: right (c, K D), left and Z (n, K D), a (K D), top and sum (n, K)");
+    const Attend2<SX> p{{A, K, width, right.data(), nullptr, nullptr, Z.mutable_data(), top.mutable_data(),
+                         sum.mutable_data(), nullptr, nullptr, T(slope), edge_drop(drop, n, c), accumulate, finish},
+                        left.data(),
+                        a.data()};
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    over_rows(A.indptr, n, width, threads,
+              [&](int64_t begin, int64_t end, int64_t) { ON(isa, attend2_rows(p, begin, end)); });
+}
+
+// transposed: the pattern is that of A', out the gradient of right; else of left, and da (K D) that of a.
+template <class SX>
+void attend2_adjoint(const Array<int64_t>& indptr, const py::array& indices, bool transposed, const Array<SX>& right,
+                     const Array<SX>& left, const Array<typename Compute<SX>::type>& a, const Array<SX>& G,
+                     const Array<typename Compute<SX>::type>& record, Array<typename Compute<SX>::type>& out,
+                     const py::object& da, double slope, const py::object& drop, bool accumulate, int threads,
+                     const std::string& isa_name) {
+    typedef typename Compute<SX>::type T;
+    const Pattern A = pattern_of(indptr, indices);
+    const int64_t n = left.shape(0), c = right.shape(0), K = record.shape(1) / 2, width = right.shape(1);
+    require(K > 0 && width % K == 0, "attend2: columns must be a multiple of the heads");
+    require(A.n == (transposed ? c : n) && has_shape(left, n, width) && has_shape(right, c, width) && a.ndim() == 1 &&
+                a.shape(0) == width && has_shape(G, n, width) && has_shape(record, n, 2 * K) &&
+                has_shape(out, A.n, width),
+            "attend2: right (c, K D), left and G (n, K D), a (K D), record (n, 2 K), out as left or right");
+    const Attend2Adjoint<SX> p{A,
+                               K,
+                               width,
+                               right.data(),
+                               left.data(),
+                               G.data(),
+                               a.data(),
+                               record.data(),
+                               out.mutable_data(),
+                               T(slope),
+                               edge_drop(drop, n, c),
+                               accumulate};
+    T* gradient = nullptr;
+    if (!transposed) {
+        auto array = exactly<T>(da);
+        require(array.ndim() == 1 && array.shape(0) == width, "attend2: da (K D)");
+        gradient = array.mutable_data();
+    }
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    const auto bounds = balanced(A.indptr, A.n, 64);  // of da too: the chunks do not depend on threads
+    std::vector<std::vector<double>> parts(bounds.size());
+    over_chunks(bounds, threads, [&](int64_t begin, int64_t end, int64_t number) {
+        auto& part = parts[number];
+        if (gradient) part.assign(width, 0.0);
+        ON(isa, adjoint2_rows(p, transposed, gradient ? part.data() : nullptr, begin, end));
+    });
+    for (int64_t f = 0; gradient && f < width; ++f) {
+        double total = accumulate ? gradient[f] : 0.0;
+        for (const auto& part : parts)
+            if (!part.empty()) total += part[f];
+        gradient[f] = T(total);
+    }
+}
+
+template <class SX>
+void define_attention2_of(py::module_& m) {
+    m.def("attend2", &attend2<SX>, py::arg("indptr").noconvert(), py::arg("indices"), py::arg("right").noconvert(),
+          py::arg("left").noconvert(), py::arg("a").noconvert(), py::arg("Z").noconvert(), py::arg("top").noconvert(),
+          py::arg("sum").noconvert(), py::arg("slope"), py::arg("drop"), py::arg("accumulate"), py::arg("finish"),
+          py::arg("threads") = 0, py::arg("isa") = "");
+    m.def("attend2_adjoint", &attend2_adjoint<SX>, py::arg("indptr").noconvert(), py::arg("indices"),
+          py::arg("transposed"), py::arg("right").noconvert(), py::arg("left").noconvert(), py::arg("a").noconvert(),
+          py::arg("G").noconvert(), py::arg("record").noconvert(), py::arg("out").noconvert(), py::arg("da"),
+          py::arg("slope"), py::arg("drop"), py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
+}
+
+// Products and softmax over values of nonzeros, K per nonzero: what custom attention is composed of.
+
+// The data of a matrix; null for None.
 template <class T>
 T* matrix(const py::object& given, int64_t rows, int64_t columns, const char* message) {
     if (given.is_none()) return nullptr;
-    auto array = writable<T>(given);
+    auto array = exactly<T>(given);
     require(has_shape(array, rows, columns), message);
     return const_cast<T*>(array.data());
 }
 
 // op: 0 inner products of U_i and X_j, 1 their sums, 2 out_i = sum_j values_ij X_j.
-template <class T, class I>
-void edge_matrices(int op, const Array<int64_t>& indptr, const Array<I>& indices, int64_t K, int64_t c,
+template <class T>
+void edge_matrices(int op, const Array<int64_t>& indptr, const py::array& indices, int64_t K, int64_t c,
                    const py::object& U, const py::object& X, const py::object& values, const py::object& places,
                    Array<T>& out, bool accumulate, int threads, const std::string& isa_name) {
     const Pattern A = pattern_of(indptr, indices);
-    const int64_t width = op == 2 ? out.shape(1) : writable<T>(X).shape(1);
+    const int64_t width = op == 2 ? out.shape(1) : exactly<T>(X).shape(1);
     require(K > 0 && width % K == 0, "columns must be a multiple of the heads");
     require(op == 2 ? out.shape(0) == A.n : has_shape(out, A.nnz, K), "out: one row a nonzero, or of A");
     require(!X.is_none() || width == K, "products with ones have a column a head");
@@ -34,11 +267,11 @@ void edge_matrices(int op, const Array<int64_t>& indptr, const Array<I>& indices
     Array<T> given;
     Array<int64_t> order;
     if (op == 2) {
-        given = writable<T>(values);
+        given = exactly<T>(values);
         require(given.ndim() == 2 && given.shape(1) == K, "values: (nonzeros, K)");
         of_values = given.data();
         if (!places.is_none()) {
-            order = writable<int64_t>(places);
+            order = exactly<int64_t>(places);
             require(order.ndim() == 1 && order.shape(0) == A.nnz, "places: one a nonzero");
             of_places = order.data();
         }
@@ -55,20 +288,16 @@ void edge_matrices(int op, const Array<int64_t>& indptr, const Array<I>& indices
                             accumulate};
     const int isa = chosen_isa(isa_name);
     py::gil_scoped_release unlocked;
-    over_chunks(chunks_of(A, width, threads), chosen_threads(threads), [&](int64_t begin, int64_t end, int64_t) {
-        if (op == 1) return ON(isa, edge_add_rows<T>(p, begin, end));
-        of_heads(K, [&](auto heads) {
-            if (op == 0)
-                ON(isa, sddmm_rows<decltype(heads)::value, T>(p, begin, end));
-            else
-                ON(isa, weighted_rows<decltype(heads)::value, T>(p, begin, end));
-        });
+    over_rows(A.indptr, A.n, width, chosen_threads(threads), [&](int64_t begin, int64_t end, int64_t) {
+        if (op == 0) return ON(isa, sddmm_rows(p, begin, end));
+        if (op == 1) return ON(isa, edge_add_rows(p, begin, end));
+        ON(isa, weighted_rows(p, begin, end));
     });
 }
 
 // op: 0 largest and sum of exponentials of a row, 1 exp(value - L), 2 value (more - L), 3 out_i = sum_j value more.
-template <class T, class I>
-void edge_values(int op, const Array<int64_t>& indptr, const Array<I>& indices, const Array<T>& values,
+template <class T>
+void edge_values(int op, const Array<int64_t>& indptr, const py::array& indices, const Array<T>& values,
                  const py::object& more, const py::object& L, const py::object& out, const py::object& top,
                  const py::object& sum, bool accumulate, int threads, const std::string& isa_name) {
     const Pattern A = pattern_of(indptr, indices);
@@ -85,30 +314,35 @@ void edge_values(int op, const Array<int64_t>& indptr, const Array<I>& indices, 
                           accumulate};
     const int isa = chosen_isa(isa_name);
     py::gil_scoped_release unlocked;
-    over_chunks(chunks_of(A, K, threads), chosen_threads(threads), [&](int64_t begin, int64_t end, int64_t) {
-        if (op == 1) return ON(isa, softmax_rows<T>(p, begin, end));
-        if (op == 2) return ON(isa, softmax_adjoint_rows<T>(p, begin, end));
-        if (op == 3) return ON(isa, edge_dots_rows<T>(p, begin, end));
-        of_heads(K, [&](auto heads) { ON(isa, softmax_sums_rows<decltype(heads)::value, T>(p, begin, end)); });
+    over_rows(A.indptr, A.n, K, chosen_threads(threads), [&](int64_t begin, int64_t end, int64_t) {
+        if (op == 0) return ON(isa, softmax_sums_rows(p, begin, end));
+        if (op == 1) return ON(isa, softmax_rows(p, begin, end));
+        if (op == 2) return ON(isa, softmax_adjoint_rows(p, begin, end));
+        ON(isa, edge_dots_rows(p, begin, end));
     });
 }
 
-template <class T, class I>
-void define(py::module_& m) {
-    m.def("edge_matrices", &edge_matrices<T, I>, py::arg("op"), py::arg("indptr").noconvert(),
-          py::arg("indices").noconvert(), py::arg("K"), py::arg("c"), py::arg("U"), py::arg("X"), py::arg("values"),
-          py::arg("places"), py::arg("out").noconvert(), py::arg("accumulate"), py::arg("threads") = 0,
-          py::arg("isa") = "");
-    m.def("edge_values", &edge_values<T, I>, py::arg("op"), py::arg("indptr").noconvert(),
-          py::arg("indices").noconvert(), py::arg("values").noconvert(), py::arg("more"), py::arg("L"), py::arg("out"),
-          py::arg("top"), py::arg("sum"), py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
+template <class T>
+void define_edges_of(py::module_& m) {
+    m.def("edge_matrices", &edge_matrices<T>, py::arg("op"), py::arg("indptr").noconvert(), py::arg("indices"),
+          py::arg("K"), py::arg("c"), py::arg("U"), py::arg("X"), py::arg("values"), py::arg("places"),
+          py::arg("out").noconvert(), py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
+    m.def("edge_values", &edge_values<T>, py::arg("op"), py::arg("indptr").noconvert(), py::arg("indices"),
+          py::arg("values").noconvert(), py::arg("more"), py::arg("L"), py::arg("out"), py::arg("top"), py::arg("sum"),
+          py::arg("accumulate"), py::arg("threads") = 0, py::arg("isa") = "");
 }
 
 }  // namespace
 
 void define_edges(py::module_& m) {
-    define<float, int32_t>(m);
-    define<double, int32_t>(m);
-    define<float, int64_t>(m);
-    define<double, int64_t>(m);
+    define_attention_of<float>(m);
+    define_attention_of<double>(m);
+    define_attention_of<bfloat16>(m);
+    define_attention2_of<float>(m);
+    define_attention2_of<double>(m);
+    define_attention2_of<bfloat16>(m);
+    define_edges_of<float>(m);
+    define_edges_of<double>(m);
 }
+
+}  // namespace spgnn

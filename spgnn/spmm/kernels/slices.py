@@ -1,8 +1,8 @@
 """Feature slices: A X some columns of X at a time, so that the rows of X that are in use stay in a cache near the core.
 
 The columns of a slice are copied, (m, f), and multiplied before the next ones are. Each sum takes the nonzeros in the same
-order as it does without slices, so that the bits are the same. Pays where A is small, with rows of some length, and X is
-wide: a subgraph of GraphSAINT.
+order as without slices, so the result is bitwise identical. Pays where A is small, with rows of some length, and X is
+wide: a subgraph of GraphSAINT. Sizes alone decide.
 Shapes: n rows, m columns, F width, f width of a slice.
 Source: Zeng et al., Accurate, efficient and scalable training of GNNs, 2021, Algorithm 7, with f bounded by the cache.
 """
@@ -14,7 +14,7 @@ import torch  # noqa: F401  before the kernels: both then share one OpenMP libra
 
 from . import _kernels
 
-SMALLEST_X = 1 << 22  # bytes: less is found in a cache as it is
+SMALLEST_X = 24 << 20  # bytes: a smaller X is mostly found in a cache
 LARGEST_SLICE = 1 << 23  # bytes: more is not
 ROW_BYTES = (128, 512)  # of a slice, least and most: rows of one vector are summed otherwise, see plus in lanes.h
 LEAST_LENGTH = 8  # nonzeros per row on average: with fewer, the copy costs what is saved

@@ -19,7 +19,6 @@ from ...layers.stack import set_epoch
 from ...samplers import Sampler, Subgraph
 from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.kernels.buffers import make_pool
-from ...spmm.kernels.trials import Trials
 from ...spmm.loss import binary_cross_entropy, cross_entropy
 from ...spmm.subgraph import SubgraphOperators
 from ..consistency import prepare_model
@@ -55,7 +54,6 @@ class SampledStep:
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
         self.subgraphs, self.measured, self.layout = subgraphs, {}, {}
         self.pool = make_pool(dgraph.A.device, varies=True)  # subgraphs differ in size
-        self.trials = Trials()
         make_cached_products(dgraph, model)
         self.optimizer = make_optimizer(model, config)
         self.scorer = FullScorer(model, dgraph, subgraphs.split_n)
@@ -145,7 +143,7 @@ class SampledStep:
         Raises: NumericalError where it is not finite.
         """
         A, data = self.dgraph.A, self.subgraphs
-        operators = SubgraphOperators(subgraph, self.pool, A.dtype, A.threads, A.name, data.hops, A.ops, self.trials)
+        operators = SubgraphOperators(subgraph, self.pool, A.dtype, A.threads, A.name, data.hops, A.ops)
         set_epoch(self.model, self.config.seed, subgraph.index + 1)
         X_mF = data.rows(subgraph.node_m, self.pool)
         with mixed_precision(A):

@@ -19,7 +19,7 @@ from ...spmm.dry import DryRun
 from ...spmm.dry_operator import RankRows, Setting
 from ...spmm.features import SparseRows
 from ...spmm.kernels.buffers import sum_dtype
-from ...spmm.kernels.panels import panel_bytes
+from ...spmm.kernels.tiles import tile_bytes
 from ...spmm.operator import DistSpMM
 
 
@@ -95,13 +95,13 @@ def pruned_setting(run: DryRun, A: DistSpMM, X, masks: list[np.ndarray], hops: S
 
 
 def _buffer_bytes(A: DistSpMM, run: DryRun) -> int:
-    """Return the bytes of buffers and of the column panels of the whole operator."""
+    """Return the bytes of buffers and of the tiles of the whole operator."""
     nonzero = 4 + sum_dtype(A.dtype).itemsize
-    return run.buffer_bytes + panel_bytes(A.n, A.m, A.A_oo.nnz, run.widest_sum, nonzero)
+    return run.buffer_bytes + tile_bytes(A.n, A.m, A.A_oo.nnz, run.widest_sum, nonzero)
 
 
 def _operator_bytes(A: DistSpMM, X, run: DryRun, masks: list[np.ndarray]) -> int:
-    """Return the bytes of the operators of pruned layers, their transposes and panels, and of rows of X or A X."""
+    """Return the bytes of the operators of pruned layers, their transposes and tiles, and of rows of X or A X."""
     total, nonzero = 0, 4 + sum_dtype(A.dtype).itemsize
     lengths_n = np.diff(A.blocks.A_oo.indptr) + np.diff(A.blocks.A_og.indptr)
     for number, (in_n, out_n) in enumerate(zip(masks, masks[1:]), start=1):
@@ -110,7 +110,7 @@ def _operator_bytes(A: DistSpMM, X, run: DryRun, masks: list[np.ndarray]) -> int
             continue
         n, m, nnz = int(out_n.sum()), int(in_n.sum()), int(lengths_n[out_n].sum())
         widest = max(product.width for product in layer.exchanges) * A.dtype.itemsize
-        total += (1 + layer.has_backward) * (nonzero * nnz + panel_bytes(n, m, nnz, widest, nonzero)) + 8 * (n + m)
+        total += (1 + layer.has_backward) * (nonzero * nnz + tile_bytes(n, m, nnz, widest, nonzero)) + 8 * (n + m)
     is_cached = run.layer(1).is_cached
     left, rows = (A.kept, masks[1]) if is_cached else (X, masks[0])
     if isinstance(left, SparseRows):

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "../../arrays.h"
+#include "../../../native/arrays.h"
 #include "halo.h"
 #include "rows.h"
 #include "sums.h"
@@ -16,11 +16,11 @@ using namespace spgnn::pipeline;
 namespace {
 
 using spgnn::Array;
-using spgnn::check;
+using spgnn::require;
 
 template <class T>
 int64_t size_of(const Array<T>& values) {
-    check(values.ndim() == 1, "expected a vector");
+    require(values.ndim() == 1, "expected a vector");
     return values.size();
 }
 
@@ -45,7 +45,7 @@ void edge_pass(Class& type) {
         type.def(
             "add",
             [](T& self, const Array<Index>& ids) {
-                check(ids.ndim() == 2 && ids.shape(1) == 2, "edges must be (m, 2)");
+                require(ids.ndim() == 2 && ids.shape(1) == 2, "edges must be (m, 2)");
                 const Edges<Index> edges{ids.data(), int64_t(ids.shape(0))};
                 py::gil_scoped_release free;
                 self.add(edges);
@@ -57,8 +57,8 @@ void edge_pass(Class& type) {
 }
 
 Use use_of(const std::string& edges) {
-    check(edges == "undirected" || edges == "directed" || edges == "reversed",
-          "edges must be undirected, directed or reversed");
+    require(edges == "undirected" || edges == "directed" || edges == "reversed",
+            "edges must be undirected, directed or reversed");
     return edges == "undirected" ? UNDIRECTED : edges == "directed" ? DIRECTED : REVERSED;
 }
 
@@ -71,7 +71,7 @@ py::array_t<uint32_t> ranks(const Array<int32_t>& owner, int64_t k) {
     py::gil_scoped_release free;
     std::vector<int64_t> next(k + 1);
     for (int64_t v = 0; v < n; ++v) {
-        check(p[v] >= 0 && p[v] < k, "an owner is not a part");
+        require(p[v] >= 0 && p[v] < k, "an owner is not a part");
         ++next[p[v] + 1];
     }
     for (int64_t part = 0; part < k; ++part) next[part + 1] += next[part];
@@ -82,11 +82,11 @@ py::array_t<uint32_t> ranks(const Array<int32_t>& owner, int64_t k) {
 // values[v] at place rank[v].
 py::array_t<uint32_t> in_rank_order(const Array<uint32_t>& rank, const Array<uint32_t>& values) {
     const int64_t n = size_of(rank);
-    check(size_of(values) == n, "ranks and values must be as many");
+    require(size_of(values) == n, "ranks and values must be as many");
     py::array_t<uint32_t> out(n);
     uint32_t* o = out.mutable_data();
     for (int64_t v = 0; v < n; ++v) {
-        check(rank.data()[v] < n, "a rank is out of range");
+        require(rank.data()[v] < n, "a rank is out of range");
         o[rank.data()[v]] = values.data()[v];
     }
     return out;
@@ -95,13 +95,13 @@ py::array_t<uint32_t> in_rank_order(const Array<uint32_t>& rank, const Array<uin
 // Bounds of buckets: ranges of ranks that stay inside a part and have at most `most` entries, or one row.
 std::vector<int64_t> bucket_bounds(const Array<uint32_t>& counts, const Array<int64_t>& part_ends, int64_t most) {
     const int64_t n = size_of(counts);
-    check(size_of(part_ends) > 0 && part_ends.data()[part_ends.size() - 1] == n,
-          "part_ends must end at the number of rows");
+    require(size_of(part_ends) > 0 && part_ends.data()[part_ends.size() - 1] == n,
+            "part_ends must end at the number of rows");
     std::vector<int64_t> bounds(1, 0);
     int64_t rank = 0;
     for (int64_t p = 0; p < part_ends.size(); ++p) {
         const int64_t end = part_ends.data()[p];
-        check(end >= rank && end <= n, "part_ends must rise");
+        require(end >= rank && end <= n, "part_ends must rise");
         int64_t entries = 0;
         for (; rank < end; ++rank) {
             const int64_t more = counts.data()[rank];
@@ -117,18 +117,18 @@ std::vector<int64_t> bucket_bounds(const Array<uint32_t>& counts, const Array<in
 py::array_t<uint32_t> place_rows(const Array<uint32_t>& lengths, const Array<int64_t>& order,
                                  const Array<uint32_t>& columns) {
     const int64_t rows = size_of(lengths);
-    check(size_of(order) == rows && columns.ndim() == 1, "lengths and order must be as many");
+    require(size_of(order) == rows && columns.ndim() == 1, "lengths and order must be as many");
     py::array_t<uint32_t> out(columns.size());
     uint32_t* o = out.mutable_data();
     py::gil_scoped_release free;
     std::vector<int64_t> start(rows + 1);
     for (int64_t i = 0; i < rows; ++i) start[i + 1] = start[i] + lengths.data()[i];
-    check(start[rows] == columns.size(), "rows have another number of columns than came");
+    require(start[rows] == columns.size(), "rows have another number of columns than came");
     const uint32_t* column = columns.data();
     for (int64_t i = 0; i < rows; ++i) {
         const int64_t row = order.data()[i];
-        check(row >= 0 && row < rows && column + lengths.data()[row] <= columns.data() + columns.size(),
-              "order is not one of the rows");
+        require(row >= 0 && row < rows && column + lengths.data()[row] <= columns.data() + columns.size(),
+                "order is not one of the rows");
         std::copy(column, column + lengths.data()[row], o + start[row]);
         column += lengths.data()[row];
     }
@@ -151,11 +151,11 @@ void define_rows(py::module_& m) {
     spill.def(py::init([](const Array<uint32_t>& rank, std::vector<int64_t> bounds, const std::string& edges,
                           int64_t capacity) {
                   const int64_t n = size_of(rank);
-                  check(bounds.size() >= 1 && bounds.front() == 0 && bounds.back() == n && capacity > 0,
-                        "bounds must rise from 0 to the number of rows");
+                  require(bounds.size() >= 1 && bounds.front() == 0 && bounds.back() == n && capacity > 0,
+                          "bounds must rise from 0 to the number of rows");
                   for (size_t b = 1; b < bounds.size(); ++b)
-                      check(bounds[b - 1] < bounds[b], "bounds must rise from 0 to the number of rows");
-                  for (int64_t v = 0; v < n; ++v) check(rank.data()[v] < n, "a rank is out of range");
+                      require(bounds[b - 1] < bounds[b], "bounds must rise from 0 to the number of rows");
+                  for (int64_t v = 0; v < n; ++v) require(rank.data()[v] < n, "a rank is out of range");
                   return std::make_unique<Spill>(rank.data(), n, std::move(bounds), use_of(edges), capacity);
               }),
               py::arg("rank").noconvert(), py::arg("bounds"), py::arg("edges"), py::arg("capacity"),
@@ -232,7 +232,7 @@ void define_halo(py::module_& m) {
             int64_t *out = ids.mutable_data(), *rows = sent.mutable_data();
             py::gil_scoped_release free;
             self.each([&](int64_t v) {
-                check(self.owner(v) >= 0 && self.owner(v) < k, "an owner is not a part");
+                require(self.owner(v) >= 0 && self.owner(v) < k, "an owner is not a part");
                 *out++ = v;
                 ++rows[self.owner(v)];
             });
@@ -249,7 +249,7 @@ void define_halo(py::module_& m) {
     reach.def(
         "hold",
         [](Reach& self, int part, const Array<int64_t>& ids) {
-            check(part >= 0 && part < 64, "part must be from 0 to 63");
+            require(part >= 0 && part < 64, "part must be from 0 to 63");
             self.hold(part, ids.data(), size_of(ids));
         },
         py::arg("part"), py::arg("ids").noconvert());
@@ -257,8 +257,8 @@ void define_halo(py::module_& m) {
         "spread",
         [](Reach& self, int64_t first_row, const Array<uint32_t>& lengths, const Array<uint32_t>& columns) {
             const int64_t rows = size_of(lengths), size = size_of(columns);
-            check(first_row >= 0 && first_row + rows <= self.nodes(), "rows are out of range");
-            for (int64_t e = 0; e < size; ++e) check(columns.data()[e] < self.nodes(), "a column is out of range");
+            require(first_row >= 0 && first_row + rows <= self.nodes(), "rows are out of range");
+            for (int64_t e = 0; e < size; ++e) require(columns.data()[e] < self.nodes(), "a column is out of range");
             py::gil_scoped_release free;
             self.spread(first_row, lengths.data(), rows, columns.data(), size);
         },
@@ -266,7 +266,7 @@ void define_halo(py::module_& m) {
     reach.def(
         "added",
         [](const Reach& self, int part) {
-            check(part >= 0 && part < 64, "part must be from 0 to 63");
+            require(part >= 0 && part < 64, "part must be from 0 to 63");
             return array_of(self.added(part));
         },
         py::arg("part"));

@@ -6,9 +6,10 @@
 #include <limits>
 #include <type_traits>
 
+#include "../../../native/cpu.h"
 #include "loads.h"
 
-#if defined(__x86_64__)
+#ifdef SPGNN_DISPATCH
 #include <immintrin.h>
 #endif
 
@@ -35,7 +36,7 @@ namespace base {
 #undef SPGNN_LANES
 }  // namespace base
 
-#if defined(__x86_64__)
+#ifdef SPGNN_DISPATCH
 #pragma GCC push_options
 #pragma GCC target("avx2,popcnt,bmi")
 namespace avx2 {
@@ -54,20 +55,6 @@ namespace avx512 {
 #pragma GCC pop_options
 #endif
 
-inline int best_isa() {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    const bool has_bits = __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("bmi");
-    if (has_bits && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
-        return 2;
-    }
-    return has_bits && __builtin_cpu_supports("avx2") ? 1 : 0;
-#else
-    return 0;
-#endif
-}
-
 // The scores of the parts that v's nets touch; all other entries are meaningless.
 struct Scores {
     std::vector<float> score;
@@ -78,21 +65,13 @@ struct Scores {
 
     void find(const Level& level, const Masks& store, const Prices& prices, int k, int32_t v, int a) {
         k_ = k;
-#if defined(__x86_64__)
-        const auto scores = isa == 2 ? avx512::scores : isa == 1 ? avx2::scores : base::scores;
-#else
-        const auto scores = base::scores;
-#endif
+        const auto scores = ON(isa, scores);
         touched_ = scores(level, store.nets.data(), prices, k, v, a, score.data()) | uint64_t(1) << a;
     }
 
     // The best offer to a vertex of part a; part is NONE unless it is above top.
     Offer best(const Masks&, const Bids& bids, int a, float top) const {
-#if defined(__x86_64__)
-        const auto best_offer = isa == 2 ? avx512::best_offer : isa == 1 ? avx2::best_offer : base::best_offer;
-#else
-        const auto best_offer = base::best_offer;
-#endif
+        const auto best_offer = ON(isa, best_offer);
         return best_offer(touched_ & ~(uint64_t(1) << a), k_, score.data(), bids, top);
     }
 

@@ -11,17 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "../../../native/mix.h"
 #include "../../cover.h"
 
 namespace spgnn {
-
-// SplitMix64's finaliser: random numbers that depend on a counter only.
-inline uint64_t mixed(uint64_t x) {
-    x += 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
 
 struct Level {
     int32_t n = 0;                   // vertices
@@ -138,7 +131,7 @@ class Coarsener {
         s.order.clear();
         for (int32_t v = low; v < high; ++v) {
             head_[v] = v;
-            s.order.push_back({mixed(seed_ ^ uint64_t(v) << 8), v});
+            s.order.push_back({hashed(seed_ ^ uint64_t(v) << 8), v});
         }
         std::sort(s.order.begin(), s.order.end());
         int32_t clusters = high - low;
@@ -184,7 +177,7 @@ class Coarsener {
         // The readers of a part are contiguous, as vertices are.
         begin = std::partition_point(begin, end, [&](int32_t u) { return u < low; });
         if (end - begin > WINDOW) end = std::partition_point(begin, end, [&](int32_t u) { return u < high; });
-        if (end - begin > WINDOW) begin += mixed(key + uint64_t(e)) % uint64_t(end - begin - WINDOW + 1);
+        if (end - begin > WINDOW) begin += hashed(key + uint64_t(e)) % uint64_t(end - begin - WINDOW + 1);
         for (int64_t i = 0; begin + i < end && i < WINDOW && begin[i] < high; ++i) vote(begin[i]);
     }
 
@@ -208,7 +201,7 @@ class Coarsener {
                     const int32_t u = coarse.cluster[fine_.pins[j]];
                     if (u == c || seen[u] == stamp) continue;
                     seen[u] = stamp;
-                    hash += mixed(uint64_t(u));
+                    hash += hashed(uint64_t(u));
                     coarse.pins.push_back(u);
                 }
                 auto& bin = bins[hash % BINS];

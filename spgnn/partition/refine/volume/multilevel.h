@@ -44,7 +44,7 @@ Rows refine(const Task& task, const Schedule& plan, const Pressure& pressure, st
     std::vector<Level> levels;
     levels.push_back(base_level(task.start, task.readers, task.per_vertex, order, owner.data(), task.work));
     for (int i = 1; i <= plan.levels && levels.back().n > int64_t(plan.coarsest) * task.k; ++i) {
-        const uint64_t seed = mixed(task.seed ^ uint64_t(i));
+        const uint64_t seed = hashed(task.seed ^ uint64_t(i));
         Level coarse = Coarsener(levels.back(), task.k, int64_t(task.most_work * mean), seed).run(task.threads);
         if (coarse.n > 0.9 * levels.back().n) break;
         levels.push_back(std::move(coarse));

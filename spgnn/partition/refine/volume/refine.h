@@ -122,7 +122,7 @@ class Refiner {
         static const std::vector<float> noise = [] {
             std::vector<float> of(NOISES + MOST_PARTS);
             for (size_t i = 0; i < of.size(); ++i)
-                of[i] = float(-std::log(-std::log((double(mixed(i) >> 11) + 0.5) * 0x1p-53)));
+                of[i] = float(-std::log(-std::log((double(hashed(i) >> 11) + 0.5) * 0x1p-53)));
             return of;
         }();
         return noise;
@@ -153,9 +153,9 @@ class Refiner {
         cap_ = cap;
         price_ = std::min(1.0, plan_.work_price * std::pow(std::max(loads.total, 1.0) / (loads.mean_work * k_), 0.25));
         allow(cap);
-        const uint64_t key = mixed(seed_ << 32 ^ ++sweeps_);
+        const uint64_t key = hashed(seed_ << 32 ^ ++sweeps_);
         blocks_.clear();
-        for (int32_t first = 0; first < l.n; first += BLOCK) blocks_.push_back({mixed(key ^ uint64_t(first)), first});
+        for (int32_t first = 0; first < l.n; first += BLOCK) blocks_.push_back({hashed(key ^ uint64_t(first)), first});
         std::sort(blocks_.begin(), blocks_.end());
         int32_t seen = 0;
         for (auto [hash, first] : blocks_) {
@@ -164,7 +164,7 @@ class Refiner {
                 const int a = l.part[v];
                 const bool must_leave = is_final && loads.work[a] > balance_ * loads.mean_work;
                 if ((wake_[v] > s && !must_leave) || loads.size[a] == 1) continue;
-                const float* noise = noise_.data() + mixed(key + uint64_t(v)) % NOISES;
+                const float* noise = noise_.data() + hashed(key + uint64_t(v)) % NOISES;
                 float margin;
                 const int b = choose(v, t, noise, must_leave ? EVICTION : 0.0f, margin);
                 if (b != a) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "../../arrays.h"
+#include "../../../native/arrays.h"
 #include "covers.h"
 #include "multilevel.h"
 
@@ -25,20 +25,21 @@ struct Nets {
 
     void check_all(const std::vector<int32_t>& owner, int k) const {
         const int64_t n = int64_t(owner.size());
-        check(k >= 1 && k <= MOST_PARTS, "k is out of range");
-        check(per_vertex == 1 || per_vertex == 2, "a node has one or two nets");
-        check(start.ndim() == 1 && readers.ndim() == 1 && work.ndim() == 1, "start, readers and work must be vectors");
-        check(start.size() == n * per_vertex + 1 && work.size() == n, "start, work and owner do not fit each other");
-        check(n * per_vertex < std::numeric_limits<int32_t>::max(), "2^31 nets are too many");
-        check(start.data()[0] == 0 && start.data()[n * per_vertex] == readers.size(),
-              "start must rise from 0 to the number of readers");
+        require(k >= 1 && k <= MOST_PARTS, "k is out of range");
+        require(per_vertex == 1 || per_vertex == 2, "a node has one or two nets");
+        require(start.ndim() == 1 && readers.ndim() == 1 && work.ndim() == 1,
+                "start, readers and work must be vectors");
+        require(start.size() == n * per_vertex + 1 && work.size() == n, "start, work and owner do not fit each other");
+        require(n * per_vertex < std::numeric_limits<int32_t>::max(), "2^31 nets are too many");
+        require(start.data()[0] == 0 && start.data()[n * per_vertex] == readers.size(),
+                "start must rise from 0 to the number of readers");
         for (int64_t e = 0; e < n * per_vertex; ++e)
-            check(start.data()[e] <= start.data()[e + 1], "start must rise from 0 to the number of readers");
+            require(start.data()[e] <= start.data()[e + 1], "start must rise from 0 to the number of readers");
         for (int64_t i = 0; i < readers.size(); ++i)
-            check(readers.data()[i] >= 0 && readers.data()[i] < n, "a reader is out of range");
+            require(readers.data()[i] >= 0 && readers.data()[i] < n, "a reader is out of range");
         for (int64_t v = 0; v < n; ++v) {
-            check(owner[v] >= 0 && owner[v] < k, "an owner is not a part");
-            check(work.data()[v] >= 1, "work must be positive");
+            require(owner[v] >= 0 && owner[v] < k, "an owner is not a part");
+            require(work.data()[v] >= 1, "work must be positive");
         }
     }
 };
@@ -62,12 +63,12 @@ void read_settings(const py::dict& from, Schedule& s, Pressure& p, Task& t) {
     take(from, "both", p.both, taken);
     take(from, "most_work", t.most_work, taken);
     take(from, "isa", t.isa, taken);
-    check(taken == from.size(), "a setting is not known");
-    check(t.isa >= 0 && t.isa <= best_isa(), "this processor does not have that instruction set");
+    require(taken == from.size(), "a setting is not known");
+    require(t.isa >= 0 && t.isa <= best_isa(), "this processor does not have that instruction set");
 }
 
 std::vector<int32_t> vector_of(const Array<int32_t>& values) {
-    check(values.ndim() == 1, "owner must be a vector");
+    require(values.ndim() == 1, "owner must be a vector");
     return {values.data(), values.data() + values.size()};
 }
 
@@ -88,7 +89,7 @@ py::tuple refine_owner(Array<int64_t> start, Array<int32_t> readers, int per_ver
     {
         py::gil_scoped_release free;
         nets.check_all(parts, k);
-        check(use_lists || k <= 64, "masks have 64 parts");
+        require(use_lists || k <= 64, "masks have 64 parts");
         rows = use_lists ? refine<Lists>(task, plan, pressure, parts) : refine<Masks>(task, plan, pressure, parts);
     }
     return py::make_tuple(py::array_t<int32_t>(py::ssize_t(parts.size()), parts.data()), rows.total, rows.largest_send);
@@ -103,18 +104,18 @@ py::tuple nets_of_covers(Array<int64_t> indptr, Array<Index> indices, Array<int3
     {
         py::gil_scoped_release free;
         const int64_t n = int64_t(parts.size());
-        check(k >= 1 && k <= MOST_PARTS, "k is out of range");
-        check(indptr.ndim() == 1 && indices.ndim() == 1 && indptr.size() == n + 1,
-              "indptr and owner do not fit each other");
-        check(2 * n < std::numeric_limits<int32_t>::max(), "2^31 nets are too many");
-        check(indptr.data()[0] == 0 && indptr.data()[n] == indices.size(),
-              "indptr must rise from 0 to the number of nonzeros");
+        require(k >= 1 && k <= MOST_PARTS, "k is out of range");
+        require(indptr.ndim() == 1 && indices.ndim() == 1 && indptr.size() == n + 1,
+                "indptr and owner do not fit each other");
+        require(2 * n < std::numeric_limits<int32_t>::max(), "2^31 nets are too many");
+        require(indptr.data()[0] == 0 && indptr.data()[n] == indices.size(),
+                "indptr must rise from 0 to the number of nonzeros");
         for (int64_t v = 0; v < n; ++v) {
-            check(indptr.data()[v] <= indptr.data()[v + 1], "indptr must rise from 0 to the number of nonzeros");
-            check(parts[v] >= 0 && parts[v] < k, "an owner is not a part");
+            require(indptr.data()[v] <= indptr.data()[v + 1], "indptr must rise from 0 to the number of nonzeros");
+            require(parts[v] >= 0 && parts[v] < k, "an owner is not a part");
         }
         for (int64_t e = 0; e < indices.size(); ++e)
-            check(indices.data()[e] >= 0 && indices.data()[e] < n, "a column index is out of range");
+            require(indices.data()[e] >= 0 && indices.data()[e] < n, "a column index is out of range");
         nets = cover_nets(indptr.data(), indices.data(), int32_t(n), parts.data(), by_part(parts, k), k, is_symmetric,
                           threads);
     }

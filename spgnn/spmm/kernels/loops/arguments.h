@@ -1,0 +1,157 @@
+// What calls of the loops are given: pointers and sizes, whatever the instruction set. No Python here.
+#pragma once
+
+#include <type_traits>
+
+#include "storage.h"
+
+namespace spgnn {
+
+// Y = A X (+ Y) (+ add) (+ bias), then ReLU; A in CSR, X and Y row-major.
+template <class SX, class SY>
+struct Product {
+    typedef SX Source;
+    static constexpr bool IS_COMMON = std::is_same<SX, SY>::value && sizeof(SX) <= 4;  // has wider tiles
+    typedef typename Compute<SX>::type T;  // of weights, sums and bias, whatever X and Y are stored in
+    const int64_t* indptr;
+    const int32_t* indices;
+    const T* weights;  // null: every nonzero is 1
+    const SX* X;
+    int64_t ldx;
+    SY* Y;
+    int64_t ldy;
+    const T* bias;  // null: none
+    const T* add;   // rows as Y has them; null: none
+    bool accumulate, relu;
+    int64_t nnz;
+    const int64_t* rows;  // of Y and add, for each row of A, each once; null: in the order of A
+};
+
+// Columns of a tile: an index in it fits a byte. 128 rows of X take 21 KB at 41 columns, a first-level cache, and 128
+// at 256, a share of the second.
+constexpr int64_t TILE_COLUMNS = 128;
+
+// A block of rows: its first row in the list, its tiles, and where its counts and its nonzeros begin. One more ends the
+// last block.
+struct RowBlock {
+    int64_t row, tiles, count, nonzero;
+};
+
+template <class SX, class SY>
+struct Tiled {
+    static constexpr bool IS_COMMON = sizeof(SX) <= 4;
+    typedef typename Compute<SX>::type T;
+    const RowBlock* blocks;
+    const uint8_t *counts, *indices;  // of each row in each tile, and of each nonzero within its tile
+    const T* weights;                 // null: every nonzero is 1
+    const SX* X;
+    int64_t ldx;
+    SY* Y;
+    int64_t ldy;
+    const int64_t* rows;  // of Y, for each row of the blocks, each once
+    bool accumulate;
+};
+
+// How rows travel.
+enum Format { BFLOAT16, HALF, INT8 };
+
+// The nonzeros of a matrix. Shapes from here on: n rows, c columns, K heads of width D, column d K + h.
+struct Pattern {
+    const int64_t* indptr;
+    const void* indices;
+    bool is_wide;  // int64_t, else int32_t
+    int64_t n, nnz;
+};
+
+// A weight is dropped where hash(key, id of row, id of column, head) < threshold; the others are times scale.
+struct EdgeDrop {
+    bool is_on = false;
+    uint64_t key = 0;
+    uint32_t threshold = 0;
+    double scale = 1;
+    const int64_t *row_ids = nullptr, *column_ids = nullptr;
+};
+
+// What a call of attend is given.
+template <class SX>
+struct Attend {
+    typedef typename Compute<SX>::type T;
+    Pattern A;
+    int64_t K, width;
+    const SX* X;
+    const T *left, *right;
+    T *Z, *top, *sum, *plus, *plus_sum;  // plus, plus_sum null: not wanted
+    T slope;
+    EdgeDrop drop;
+    bool accumulate, finish;
+};
+
+// record_i = (left_i, L_i, D_i), dleft_i = slope (<G, Z> - D sum) + (1 - slope) (<G, plus> - D plus_sum).
+template <class SG>
+struct Record {
+    typedef typename Compute<SG>::type T;
+    int64_t K, width;
+    const SG* G;
+    const T *left, *Z, *L, *sum, *plus, *plus_sum, *D;  // D null: <G, Z>
+    T slope;
+    T *record, *dleft;
+};
+
+template <class SX>
+struct AttendAdjoint {
+    typedef typename Compute<SX>::type T;
+    Pattern A;  // the transpose: row j, columns i
+    int64_t K, width;
+    const SX *X, *G;
+    const T *record, *right;
+    T *dX, *dright;
+    T slope;
+    EdgeDrop drop;  // its rows are the columns here
+    bool accumulate;
+};
+
+// What a call of attend2 is given: sums.X is right, which with left (n, K D) makes the scores.
+template <class SX>
+struct Attend2 {
+    typedef typename Compute<SX>::type T;
+    Attend<SX> sums;
+    const SX* left;
+    const T* a;
+};
+
+// The gradient of left and a in a pass over rows of A, or of right in one over those of A'.
+template <class SX>
+struct Attend2Adjoint {
+    typedef typename Compute<SX>::type T;
+    Pattern A;
+    int64_t K, width;
+    const SX *right, *left, *G;
+    const T *a, *record;  // record_i = (L_i, D_i)
+    T* out;
+    T slope;
+    EdgeDrop drop;  // rows and columns of A, not of A'
+    bool accumulate;
+};
+
+// What the loops of edges.h are given; null: not used.
+template <class T>
+struct EdgeMatrices {
+    Pattern A;
+    int64_t K, width;
+    const T *U, *X;         // of rows, of columns
+    const T* values;        // (nnz, K)
+    const int64_t* places;  // of the nonzeros in values; null: in order
+    T* out;
+    bool accumulate;
+};
+
+template <class T>
+struct EdgeValues {
+    Pattern A;
+    int64_t K;
+    const T *values, *more, *L;  // (nnz, K) twice, (n, K)
+    T *out, *top, *sum;
+    bool accumulate;
+};
+
+}  // namespace spgnn

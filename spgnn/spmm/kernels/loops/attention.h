@@ -1,0 +1,355 @@
+// Sums over the nonzeros of a row weighted by the softmax of lrelu(left_i + right_j), K heads at a time, and the
+// adjoint.
+//
+// A row is processed in blocks: the scores of a block, their largest, exponentials on whole vectors, then the
+// weighted rows of X, which are scaled once a block where the largest score has grown.
+#pragma once
+
+#include "edge_tiles.h"
+
+namespace spgnn::SPGNN_SET {
+
+template <int KT, class T>
+struct RowState {  // of one row: largest score and sums of each head, of what has been gone through
+    typedef HeadLanes<KT, T> V;
+    T *top, *sum, *plus, *before, *after, *pattern, *more;
+    RowState(Heads<KT> h, Arena<T>& arena)
+        : top(take(h, arena)),
+          sum(take(h, arena)),
+          plus(take(h, arena)),
+          before(take(h, arena)),
+          after(take(h, arena)),
+          pattern(take(h, arena)),
+          more(take(h, arena)) {}
+    static constexpr int ARRAYS = 7;
+    static T* take(Heads<KT> h, Arena<T>& arena) { return arena.take(h.template period<T>()); }
+
+    // The largest score grows to that of a block; before: what earlier sums are multiplied by, exp(old - new).
+    void raise(Heads<KT> h, const T* largest, bool is_fresh) {
+        if (is_fresh) {
+            std::copy_n(largest, h.stride(), top);
+            return;
+        }
+        for (int64_t k = 0; k < h.stride(); k++) {
+            const T old = top[k], now = Most::of(old, largest[k]);
+            top[k] = now;
+            before[k] = old == now ? T(0) : old - now;  // both -inf: nothing has been summed
+        }
+        for (int64_t v = 0; v < h.stride(); v += V::count)
+            V::store(before + v, exp_of<T, sizeof(typename V::reg)>(V::load(before + v)));
+        for (int64_t k = 0; k < h.stride(); k++) {
+            sum[k] *= before[k];
+            plus[k] *= before[k];
+        }
+    }
+
+    // The scores of a block become exponentials of what they are above top, plus those of positive ones, which are
+    // added to the sums, then times the mask; plus, mask null: none.
+    void add_exponentials(Heads<KT> h, int64_t n, T* w, T* plus_w, const T* mask) {
+        typedef Full<T> F;
+        const auto zero = Reg<T>{};
+        const T lowest = -std::numeric_limits<T>::infinity();
+        if constexpr (KT == 0) repeat(h, top, pattern);
+        HeadSums<Total, KT, T> all, positive;
+        each_vector<KT, T>(h, n, [&](int64_t q, int64_t v) __attribute__((always_inline)) {
+            Reg<T> score = in_pieces<KT, SPGNN_BYTES>(w + q), most;
+            if constexpr (KT > 0) {
+                score = only<F>(score, n * KT - q, lowest);
+                most = of_columns<F, KT>(top, v);
+            } else {
+                most = F::load(pattern + v);
+            }
+            Reg<T> weight = exp_of<T, SPGNN_BYTES>(score - most), more = score > zero ? weight : zero;
+            if constexpr (KT > 0) {
+                all.add(v, weight);
+                positive.add(v, more);
+            }
+            if (mask && KT > 0) {
+                const auto m = in_pieces<KT, SPGNN_BYTES>(mask + q);
+                weight *= m;
+                more *= m;
+            }
+            F::store(w + q, weight);
+            if (plus_w) F::store(plus_w + q, more);
+        });
+        if constexpr (KT > 0) {
+            all.store(more);
+            positive.store(after);
+        } else {
+            reduce<Total>(h, w, n, more);
+            std::fill_n(after, h.stride(), T(0));
+            if (plus_w) reduce<Total>(h, plus_w, n, after);
+            for (int64_t q = 0; mask && q < n * h.stride(); ++q) {
+                w[q] *= mask[q];
+                if (plus_w) plus_w[q] *= mask[q];
+            }
+        }
+        for (int64_t k = 0; k < h.stride(); k++) {
+            sum[k] += more[k];
+            plus[k] += after[k];
+        }
+    }
+
+    // after: 1 / sum, 0 for an empty row.
+    void invert(Heads<KT> h) {
+        const auto zero = typename V::reg{}, one = V::all(T(1));
+        for (int64_t v = 0; v < h.stride(); v += V::count) {
+            const auto s = V::load(sum + v);
+            V::store(after + v, s == zero ? zero : one / s);
+        }
+    }
+};
+
+template <int KT, class T>
+static inline void largest_of(Heads<KT> h, const T* w, int64_t n, T* out) {
+    if constexpr (KT > 0) {
+        HeadSums<Most, KT, T> most;
+        each_vector<KT, T>(h, n, [&](int64_t q, int64_t v) __attribute__((always_inline)) {
+            const auto score = in_pieces<KT, SPGNN_BYTES>(w + q);
+            most.add(v, only<Full<T>>(score, n * KT - q, -std::numeric_limits<T>::infinity()));
+        });
+        most.store(out);
+    } else {
+        reduce<Most>(h, w, n, out);
+    }
+}
+
+// What `finish` leaves of the largest scores and sums of rows: top + ln sum, and shares of 1.
+template <class SX, class T>
+static void finish_rows_of(const Attend<SX>& p, int64_t begin, int64_t end, T* top, T* sum, T* plus_sum) {
+    typedef Full<T> V;
+    const auto zero = typename V::reg{}, one = V::all(T(1));
+    T last[3][V::count];
+    for (int64_t q = begin * p.K; q < end * p.K; q += V::count) {
+        const int64_t n = std::min<int64_t>(V::count, end * p.K - q);
+        T *t = top + q, *s = sum + q, *u = plus_sum ? plus_sum + q : nullptr;
+        if (n < V::count) {
+            std::fill_n(last[0], 3 * V::count, T(1));
+            std::copy_n(t, n, last[0]);
+            std::copy_n(s, n, last[1]);
+            if (u) std::copy_n(u, n, last[2]);
+            t = last[0], s = last[1], u = u ? last[2] : nullptr;
+        }
+        const auto all = V::load(s), inverse = all == zero ? zero : one / all;
+        V::store(t, all == zero ? zero : V::load(t) + log_of<T, SPGNN_BYTES>(all));
+        V::store(s, all * inverse);
+        if (u) V::store(u, V::load(u) * inverse);
+        if (n < V::count) {
+            std::copy_n(t, n, top + q);
+            std::copy_n(s, n, sum + q);
+            if (u) std::copy_n(u, n, plus_sum + q);
+        }
+    }
+}
+
+// Rows [begin, end); scores(row, e, n, arrays, block) writes the scores of nonzeros [e, e + n).
+template <int KT, class SX, class Scores>
+static void attend_blocks(const Attend<SX>& p, Heads<KT> h, int64_t begin, int64_t end, const Scores& scores) {
+    typedef typename Compute<SX>::type T;
+    const int64_t K = h.K(), width = p.width, row_bytes = width * int64_t(sizeof(SX)), most = edges_a_block(row_bytes),
+                  ahead = edges_ahead(row_bytes), entries = h.template length<T>(most);
+    Arena<T> arena(std::max(entries, h.template period<T>()), 4 + RowState<KT, T>::ARRAYS);
+    T *w = arena.take(entries), *plus = arena.take(entries), *mask = arena.take(entries),
+      *largest = arena.take(entries);
+    RowState<KT, T> state(h, arena);
+    EdgeBlock<SX> of;
+    const T lowest = -std::numeric_limits<T>::infinity();
+    for (int64_t row = begin; row < end; ++row) {
+        bool is_fresh = !p.accumulate;
+        if (is_fresh) {
+            std::fill_n(state.top, h.stride(), lowest);
+            std::fill_n(state.sum, h.stride(), T(0));
+            std::fill_n(state.plus, h.stride(), T(0));
+        } else {
+            std::copy_n(p.top + row * K, K, state.top);
+            std::copy_n(p.sum + row * K, K, state.sum);
+            if (p.plus) std::copy_n(p.plus_sum + row * K, K, state.plus);
+        }
+        const int64_t stop = p.A.indptr[row + 1];
+        const uint64_t row_bits = p.drop.is_on ? mix(p.drop.key ^ drop_id(p.drop.row_ids[row])) : 0;
+        int64_t e = p.A.indptr[row];
+        bool is_left = true;  // a block, of no nonzeros in an empty row
+        while (is_left) {
+            const int64_t n = std::min(most, stop - e);
+            if (n) {
+                take_block(p.A, e, n, ahead, p.X, width, p.right, p.right ? K : 0, of);
+                scores(row, of, n, w);
+                largest_of(h, w, n, largest);
+                state.raise(h, largest, is_fresh);
+                if (p.drop.is_on)
+                    fill_mask(h, p.drop, n, mask, [&](int64_t i) __attribute__((always_inline)) {
+                        return mix(row_bits ^ drop_id(p.drop.column_ids[of.here[i]]));
+                    });
+                state.add_exponentials(h, n, w, p.plus ? plus : nullptr, p.drop.is_on ? mask : nullptr);
+            }
+            is_left = (e += n) < stop;
+            const bool ends = p.finish && !is_left;
+            if (ends) state.invert(h);
+            add_weighted<true, true>(
+                h,
+                Weighted<SX, T>{of.rows, n, w, plus, p.Z + row * width, p.plus ? p.plus + row * width : nullptr,
+                                n && !is_fresh ? state.before : nullptr, ends ? state.after : nullptr, is_fresh,
+                                of.later},
+                width);
+            is_fresh = false;
+        }
+        std::copy_n(state.top, K, p.top + row * K);
+        std::copy_n(state.sum, K, p.sum + row * K);
+        if (p.plus) std::copy_n(state.plus, K, p.plus_sum + row * K);
+    }
+    if (p.finish) finish_rows_of<SX, T>(p, begin, end, p.top, p.sum, p.plus_sum);
+}
+
+template <int KT, class SX>
+static void attend_rows(Heads<KT> h, const Attend<SX>& p, int64_t begin, int64_t end) {
+    typedef typename Compute<SX>::type T;
+    typedef Full<T> V;
+    attend_blocks<KT, SX>(
+        p, h, begin, end, [&](int64_t row, const EdgeBlock<SX>& of, int64_t n, T* w) __attribute__((always_inline)) {
+            const T* left = p.left + row * h.K();
+            const auto slope = V::all(p.slope), zero = typename V::reg{};
+            if constexpr (KT > 0) {
+                each_vector<KT, T>(h, n, [&](int64_t q, int64_t v) __attribute__((always_inline)) {
+                    const auto u = gathered<KT, SPGNN_BYTES, T>(p.right + v % KT, of.here + q / KT, KT) +
+                                   of_columns<V, KT>(left, v);
+                    V::store(w + q, u > zero ? u : u * slope);
+                });
+            } else {
+                for (int64_t i = 0; i < n; ++i)
+                    for (int64_t k = 0; k < h.K(); ++k) {
+                        const T u = left[k] + p.right[of.here[i] * h.K() + k];
+                        w[i * h.stride() + k] = u > 0 ? u : u * p.slope;
+                    }
+            }
+        });
+}
+
+template <class SX>
+void attend_rows(const Attend<SX>& p, int64_t begin, int64_t end) {
+    of_heads<typename Compute<SX>::type>(p.K, [&](auto h) { attend_rows(h, p, begin, end); });
+}
+
+template <int KT, class SG>
+static void record_rows(Heads<KT> h, const Record<SG>& p, int64_t begin, int64_t end) {
+    typedef typename Compute<SG>::type T;
+    const int64_t K = h.K();
+    Arena<T> arena(h.stride(), 2);
+    T *dots = arena.take(h.stride()), *plus = arena.take(h.stride());
+    for (int64_t i = begin; i < end; ++i) {
+        const SG* g = p.G + i * p.width;
+        const T* rows[] = {p.Z + i * p.width, p.plus + i * p.width};
+        inner<false, false>(h, Inner<T, SG, T>{rows, 1, g, nullptr, T(0), dots, nullptr}, p.width);
+        inner<false, false>(h, Inner<T, SG, T>{rows + 1, 1, g, nullptr, T(0), plus, nullptr}, p.width);
+        T* out = p.record + 3 * i * K;
+        for (int64_t k = 0; k < K; ++k) {
+            const T D = p.D ? p.D[i * K + k] : dots[k];
+            out[k] = p.left[i * K + k];
+            out[K + k] = p.L[i * K + k];
+            out[2 * K + k] = D;
+            p.dleft[i * K + k] =
+                p.slope * (dots[k] - D * p.sum[i * K + k]) + (1 - p.slope) * (plus[k] - D * p.plus_sum[i * K + k]);
+        }
+    }
+}
+
+template <class SG>
+void record_rows(const Record<SG>& p, int64_t begin, int64_t end) {
+    of_heads<typename Compute<SG>::type>(p.K, [&](auto h) { record_rows(h, p, begin, end); });
+}
+
+// out_i = <U_i, V_i> of each head.
+template <int KT, class SU, class T>
+static void dot_rows(Heads<KT> h, int64_t width, const SU* U, const T* V, T* out, int64_t begin, int64_t end) {
+    Arena<T> arena(h.stride(), 1);
+    T* dots = arena.take(h.stride());
+    for (int64_t i = begin; i < end; ++i) {
+        const T* row = V + i * width;
+        inner<false, false>(h, Inner<T, SU, T>{&row, 1, U + i * width, nullptr, T(0), dots, nullptr}, width);
+        std::copy_n(dots, h.K(), out + i * h.K());
+    }
+}
+
+template <class SU, class T>
+void dot_rows(int64_t K, int64_t width, const SU* U, const T* V, T* out, int64_t begin, int64_t end) {
+    of_heads<T>(K, [&](auto h) { dot_rows(h, width, U, V, out, begin, end); });
+}
+
+template <int KT, class SX>
+static void adjoint_rows(Heads<KT> h, const AttendAdjoint<SX>& p, int64_t begin, int64_t end) {
+    typedef typename Compute<SX>::type T;
+    typedef Full<T> V;
+    const int64_t K = h.K(), width = p.width, edge_bytes = 2 * width * int64_t(sizeof(SX)) + 3 * K * int64_t(sizeof(T)),
+                  most = edges_a_block(edge_bytes), ahead = edges_ahead(edge_bytes),
+                  entries = h.template length<T>(most);
+    Arena<T> arena(entries, 4);
+    T *w = arena.take(entries), *dots = arena.take(entries), *mask = arena.take(entries), *du = arena.take(entries);
+    EdgeBlock<SX> of;
+    const auto slope = V::all(p.slope), zero = typename V::reg{}, one = V::all(T(1));
+    for (int64_t row = begin; row < end; ++row) {
+        bool is_fresh = !p.accumulate;
+        T *dx = p.dX + row * width, *dright = p.dright + row * K;
+        const int64_t stop = p.A.indptr[row + 1];
+        if (is_fresh) {
+            std::fill_n(dright, K, T(0));
+            if (p.A.indptr[row] == stop) std::fill_n(dx, width, T(0));
+        }
+        const uint64_t row_bits = p.drop.is_on ? drop_id(p.drop.column_ids[row]) : 0;
+        for (int64_t e = p.A.indptr[row]; e < stop; e += most) {
+            const int64_t n = std::min(most, stop - e);
+            take_block(p.A, e, n, ahead, p.G, width, p.record, 3 * K, of);
+            inner<false, true>(h, Inner<SX, SX, T>{of.rows, n, p.X + row * width, nullptr, T(0), dots, of.later},
+                               width);
+            if (p.drop.is_on)
+                fill_mask(h, p.drop, n, mask, [&](int64_t i) __attribute__((always_inline)) {
+                    return mix(mix(p.drop.key ^ drop_id(p.drop.row_ids[of.here[i]])) ^ row_bits);
+                });
+            const T *record = p.record, *mine = p.right + row * h.K();
+            if constexpr (KT > 0) {
+                HeadSums<Total, KT, T> total;
+                each_vector<KT, T>(h, n, [&](int64_t q, int64_t v) __attribute__((always_inline)) {
+                    const auto part = [&](int64_t which) __attribute__((always_inline)) {
+                        return gathered<KT, SPGNN_BYTES, T>(record + which * KT + v % KT, of.here + q / KT, 3 * KT);
+                    };
+                    const auto s = part(0) + of_columns<V, KT>(mine, v);
+                    const auto alpha = exp_of<T, SPGNN_BYTES>((s > zero ? s : s * slope) - part(1));
+                    const auto m = p.drop.is_on ? in_pieces<KT, SPGNN_BYTES>(mask + q) : one;
+                    const auto de = alpha * (m * in_pieces<KT, SPGNN_BYTES>(dots + q) - part(2));
+                    V::store(w + q, alpha * m);
+                    total.add(v, only<V>(s > zero ? de : de * slope, n * KT - q, T(0)));
+                });
+                total.store(du);
+            } else {
+                for (int64_t i = 0; i < n; ++i)
+                    for (int64_t k = 0; k < h.K(); ++k) {
+                        const T* of_row = record + of.here[i] * 3 * h.K() + k;
+                        const T s = of_row[0] + mine[k];
+                        w[i * h.stride() + k] = (s > 0 ? s : s * p.slope) - of_row[h.K()];
+                    }
+                each_vector<KT, T>(h, n, [&](int64_t q, int64_t) __attribute__((always_inline)) {
+                    V::store(w + q, exp_of<T, SPGNN_BYTES>(V::load(w + q)));
+                });
+                std::fill_n(du, h.stride(), T(0));
+                for (int64_t i = 0; i < n; ++i)
+                    for (int64_t k = 0; k < h.K(); ++k) {
+                        const T* of_row = record + of.here[i] * 3 * h.K() + k;
+                        const int64_t q = i * h.stride() + k;
+                        const T m = p.drop.is_on ? mask[q] : T(1);
+                        const T de = w[q] * (m * dots[q] - of_row[2 * h.K()]);
+                        du[k] += of_row[0] + mine[k] > 0 ? de : de * p.slope;
+                        w[q] *= m;
+                    }
+            }
+            for (int64_t k = 0; k < h.K(); ++k) dright[k] += du[k];
+            add_weighted<false, false>(
+                h, Weighted<SX, T>{of.rows, n, w, nullptr, dx, nullptr, nullptr, nullptr, is_fresh, nullptr}, width);
+            is_fresh = false;
+        }
+    }
+}
+
+template <class SX>
+void adjoint_rows(const AttendAdjoint<SX>& p, int64_t begin, int64_t end) {
+    of_heads<typename Compute<SX>::type>(p.K, [&](auto h) { adjoint_rows(h, p, begin, end); });
+}
+
+}  // namespace spgnn::SPGNN_SET

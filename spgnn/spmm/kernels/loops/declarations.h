@@ -1,0 +1,64 @@
+// The loops of one instruction set; included inside its namespace. A name is that of the header that defines it or
+// near: rows of the output [begin, end).
+
+// columns.h: of a Product, or blocks of a Tiled.
+template <class P>
+void rows(const P& p, int64_t begin, int64_t end, int64_t width);
+
+// dense.h
+template <class S>
+void mask_rows(const S* G, const S* H, S* out, double* sums, int64_t begin, int64_t end, int64_t C);
+template <class S, class D, class T>
+void finish_rows(const S* Z, D* out, const T* bias, bool relu, int64_t begin, int64_t end, int64_t C);
+template <class S, class T>
+void drop_rows(const S* X, S* out, const int64_t* node, uint64_t key, uint32_t threshold, T scale, int64_t begin,
+               int64_t end, int64_t F);
+template <class T, class I>
+void drop_csr(const int64_t* indptr, const I* indices, const T* X, T* out, const int64_t* node, uint64_t key,
+              uint32_t threshold, T scale, int64_t begin, int64_t end);
+template <class T>
+double xent_rows(const T* Z, const int64_t* y, T scale, T* G, int64_t begin, int64_t end, int64_t C);
+
+// wire.h
+template <class S>
+void encode_rows(Format format, const S* X, float* residual, uint8_t* out, int64_t begin, int64_t end, int64_t F);
+template <class S>
+void decode_rows(Format format, const uint8_t* rows, S* out, int64_t begin, int64_t end, int64_t F);
+
+// maximum.h
+template <class SX>
+void maximum_rows(const Pattern& A, const SX* X, const int32_t* ranks, SX* out, int32_t* arg, int64_t width,
+                  int64_t offset, bool accumulate, int64_t begin, int64_t end);
+template <class T>
+void maximum_adjoint_rows(const Pattern& A, const T* G, const int32_t* arg, T* dX, int64_t width, int64_t offset,
+                          bool accumulate, int64_t begin, int64_t end);
+
+// attention.h, attention2.h
+template <class SX>
+void attend_rows(const Attend<SX>& p, int64_t begin, int64_t end);
+template <class SG>
+void record_rows(const Record<SG>& p, int64_t begin, int64_t end);
+template <class SU, class T>
+void dot_rows(int64_t K, int64_t width, const SU* U, const T* V, T* out, int64_t begin, int64_t end);
+template <class SX>
+void adjoint_rows(const AttendAdjoint<SX>& p, int64_t begin, int64_t end);
+template <class SX>
+void attend2_rows(const Attend2<SX>& p, int64_t begin, int64_t end);
+template <class SX>
+void adjoint2_rows(const Attend2Adjoint<SX>& p, bool columns, double* da, int64_t begin, int64_t end);
+
+// edges.h
+template <class T>
+void sddmm_rows(const EdgeMatrices<T>& p, int64_t begin, int64_t end);
+template <class T>
+void weighted_rows(const EdgeMatrices<T>& p, int64_t begin, int64_t end);
+template <class T>
+void edge_add_rows(const EdgeMatrices<T>& p, int64_t begin, int64_t end);
+template <class T>
+void softmax_sums_rows(const EdgeValues<T>& p, int64_t begin, int64_t end);
+template <class T>
+void softmax_rows(const EdgeValues<T>& p, int64_t begin, int64_t end);
+template <class T>
+void softmax_adjoint_rows(const EdgeValues<T>& p, int64_t begin, int64_t end);
+template <class T>
+void edge_dots_rows(const EdgeValues<T>& p, int64_t begin, int64_t end);

@@ -1,0 +1,367 @@
+// Bindings of sparse times dense, and the module of spgnn.spmm's loops. Python's lock is released in every loop.
+
+#include <pybind11/stl.h>
+
+#include "bindings.h"
+
+namespace spgnn {
+
+namespace {
+
+// CSR times row-major dense, and rows taken from a matrix.
+
+// The product as it is defined, which the loops of columns.h make faster: also for columns beyond 32 bits.
+template <class SX, class SY, class I>
+void plain_rows(const Product<SX, SY>& p, const I* indices, int64_t begin, int64_t end, int64_t width) {
+    typedef typename Product<SX, SY>::T T;
+    std::vector<T> sum(static_cast<size_t>(width));
+    for (int64_t row = begin; row < end; ++row) {
+        const int64_t place = (p.rows ? p.rows[row] : row) * width;
+        for (int64_t f = 0; f < width; ++f) sum[f] = p.accumulate ? T(widen(p.Y[place + f])) : T(0);
+        for (int64_t e = p.indptr[row]; e < p.indptr[row + 1]; ++e)
+            for (int64_t f = 0; f < width; ++f)
+                sum[f] += (p.weights ? p.weights[e] : T(1)) * widen(p.X[int64_t(indices[e]) * width + f]);
+        for (int64_t f = 0; f < width; ++f) {
+            const T z = sum[f] + (p.add ? p.add[place + f] : T(0)) + (p.bias ? p.bias[f] : T(0));
+            narrow(p.relu && z < 0 ? T(0) : z, p.Y[place + f]);
+        }
+    }
+}
+
+template <class SX, class SY>
+void spmm(const Array<int64_t>& indptr, const py::array& indices, const py::object& weights, const Array<SX>& X,
+          Array<SY>& Y, bool accumulate, const py::object& bias, bool relu, int threads, const std::string& isa_name,
+          const py::object& add, const py::object& rows) {
+    typedef typename Compute<SX>::type T;
+    require(X.ndim() == 2 && Y.ndim() == 2 && X.shape(1) == Y.shape(1), "spmm: X and Y must be matrices of one width");
+    const Array<int64_t> listed = rows.is_none() ? Array<int64_t>(0) : py::cast<Array<int64_t>>(rows);
+    const int64_t n = rows.is_none() ? Y.shape(0) : listed.shape(0), width = Y.shape(1);
+    require(indptr.ndim() == 1 && indptr.shape(0) == n + 1,
+            "spmm: indptr must have rows of Y, or of the list, + 1 entries");
+    const Pattern A = pattern_of(indptr, indices);
+    Array<T> w, b, a;
+    if (!weights.is_none()) {
+        w = py::cast<Array<T>>(weights);
+        require(w.shape(0) == A.nnz, "spmm: one weight per nonzero");
+    }
+    if (!bias.is_none()) {
+        b = py::cast<Array<T>>(bias);
+        require(b.shape(0) == width, "spmm: one bias per column");
+    }
+    if (!add.is_none()) {
+        a = py::cast<Array<T>>(add);
+        require(has_shape(a, Y.shape(0), width), "spmm: add must have the shape of Y");
+    }
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    const Product<SX, SY> p{A.indptr,
+                            A.is_wide ? nullptr : static_cast<const int32_t*>(A.indices),
+                            weights.is_none() ? nullptr : w.data(),
+                            X.data(),
+                            width,
+                            Y.mutable_data(),
+                            width,
+                            bias.is_none() ? nullptr : b.data(),
+                            add.is_none() ? nullptr : a.data(),
+                            accumulate,
+                            relu,
+                            A.nnz,
+                            rows.is_none() ? nullptr : listed.data()};
+    py::gil_scoped_release unlocked;
+    over_rows(A.indptr, n, width, threads, [&](int64_t begin, int64_t end, int64_t) {
+        if (A.is_wide)
+            plain_rows(p, static_cast<const int64_t*>(A.indices), begin, end, width);
+        else
+            ON(isa, rows(p, begin, end, width));
+    });
+}
+
+// Whether a square CSR with sorted indices is its own transpose, weights to the bit. Rows are visited in order, so
+// that the nonzeros of column j are met in the order in which row j stores their mirror images.
+template <class I>
+bool equals_transpose(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights) {
+    const int64_t n = indptr.shape(0) - 1;
+    require(n >= 0 && indptr.data()[n] == indices.shape(0),
+            "equals_transpose: indptr must end at the number of indices");
+    const py::array of = weights.is_none() ? py::array(Array<float>(0)) : py::cast<py::array>(weights);
+    const uint32_t* words = of.itemsize() == 4 && of.size() ? static_cast<const uint32_t*>(of.data()) : nullptr;
+    const uint64_t* longs = of.itemsize() == 8 && of.size() ? static_cast<const uint64_t*>(of.data()) : nullptr;
+    require(weights.is_none() || (of.size() == indices.shape(0) && (of.flags() & py::array::c_style)),
+            "equals_transpose: one weight a nonzero");
+    const int64_t* starts = indptr.data();
+    const I* columns = indices.data();
+    py::gil_scoped_release unlocked;
+    std::vector<int64_t> next(starts, starts + n);
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t e = starts[i]; e < starts[i + 1]; ++e) {
+            const int64_t j = int64_t(columns[e]);
+            if (j < 0 || j >= n || next[j] >= starts[j + 1]) return false;
+            const int64_t mirror = next[j]++;
+            if (int64_t(columns[mirror]) != i || (words && words[mirror] != words[e]) ||
+                (longs && longs[mirror] != longs[e]))
+                return false;
+        }
+    return true;
+}
+
+// out[i] = X[rows[i]], bytes copied whatever the type.
+void take_rows(const py::array& X, const Array<int64_t>& rows, py::array& out, int threads) {
+    require(X.ndim() == 2 && out.ndim() == 2 && X.shape(1) == out.shape(1) && X.itemsize() == out.itemsize(),
+            "take_rows: X and out must have one width and type");
+    require((X.flags() & py::array::c_style) && (out.flags() & py::array::c_style), "take_rows: row-major arrays");
+    require(rows.shape(0) == out.shape(0), "take_rows: one row of out an index");
+    const int64_t n = rows.shape(0), bytes = X.shape(1) * X.itemsize();
+    const int64_t* index = rows.data();
+    const char* x = static_cast<const char*>(X.data());
+    char* y = static_cast<char*>(out.mutable_data());
+    threads = chosen_threads(threads);
+    py::gil_scoped_release unlocked;
+    over_chunks(even(n, rows_a_chunk(bytes / 4)), threads, [&](int64_t begin, int64_t end, int64_t) {
+        for (int64_t i = begin; i < end; ++i) {
+            if (i + 8 < end) __builtin_prefetch(x + index[i + 8] * bytes);
+            std::copy_n(x + index[i] * bytes, bytes, y + i * bytes);
+        }
+    });
+}
+
+template <class SX, class SY>
+void define_product(py::module_& m) {
+    m.def("spmm", &spmm<SX, SY>, py::arg("indptr").noconvert(), py::arg("indices"), py::arg("weights"),
+          py::arg("X").noconvert(), py::arg("Y").noconvert(), py::arg("accumulate") = false,
+          py::arg("bias") = py::none(), py::arg("relu") = false, py::arg("threads") = 0, py::arg("isa") = "",
+          py::arg("add") = py::none(), py::arg("rows") = py::none());
+}
+
+// Long rows of a CSR in tiles, for the first columns where these hold much: the product, and the cutting.
+
+constexpr int64_t BLOCK_ROWS = 512;  // at most, which share the rows of X of a tile
+constexpr int64_t BLOCKS_A_THREAD = 16;
+static_assert(sizeof(RowBlock) == 4 * sizeof(int64_t) && TILE_COLUMNS <= 256);
+
+template <class SX, class SY>
+void multiply_tiles(const Array<int64_t>& blocks, const Array<uint8_t>& counts, const Array<uint8_t>& indices,
+                    const py::object& weights, const Array<SX>& X, Array<SY>& Y, bool accumulate,
+                    const Array<int64_t>& rows, int threads, const std::string& isa_name) {
+    typedef typename Compute<SX>::type T;
+    require(X.ndim() == 2 && Y.ndim() == 2 && X.shape(1) == Y.shape(1),
+            "spmm_tiles: X and Y must be matrices of one width");
+    require(blocks.ndim() == 2 && blocks.shape(0) > 0 && blocks.shape(1) == 4,
+            "spmm_tiles: blocks must be a matrix of four columns");
+    const int64_t n = blocks.shape(0) - 1, *ends = blocks.data() + 4 * n;
+    require(ends[0] == rows.shape(0) && ends[2] == counts.shape(0) && ends[3] == indices.shape(0),
+            "spmm_tiles: blocks must end with the rows, counts and indices");
+    Array<T> w;
+    if (!weights.is_none()) {
+        w = py::cast<Array<T>>(weights);
+        require(w.shape(0) == ends[3], "spmm_tiles: one weight a nonzero");
+    }
+    const int isa = chosen_isa(isa_name);
+    threads = chosen_threads(threads);
+    const int64_t *table = blocks.data(), *places = rows.data(), width = Y.shape(1);
+    const uint8_t *count = counts.data(), *index = indices.data();
+    const T* ww = weights.is_none() ? nullptr : w.data();
+    const SX* x = X.data();
+    SY* y = Y.mutable_data();
+    py::gil_scoped_release unlocked;
+    const Tiled<SX, SY> p{
+        reinterpret_cast<const RowBlock*>(table), count, index, ww, x, width, y, width, places, accumulate};
+    over_chunks(even(n, 1), threads, [&](int64_t begin, int64_t end, int64_t) { ON(isa, rows(p, begin, end, width)); });
+}
+
+// (blocks, counts, indices, weights, nonzeros of each row that are in tiles): rows of a list in blocks, each with
+// tiles from column 0 on, up to the first in which a row has less than `least` nonzeros on average, or a column less
+// than `uses`: blocks are the lower the more threads share the rows. Columns must rise within a row.
+template <class I, class T>
+py::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights,
+                    const Array<int64_t>& rows, int64_t m, int64_t least, int64_t uses, int threads) {
+    const int64_t n = rows.shape(0), *starts = indptr.data(), *row = rows.data();
+    require(indptr.ndim() == 1 && indptr.shape(0) > 0 && starts[indptr.shape(0) - 1] == indices.shape(0),
+            "cut_tiles: indptr must end at the number of indices");
+    const Array<T> w = weights.is_none() ? Array<T>(0) : py::cast<Array<T>>(weights);
+    require(weights.is_none() || w.shape(0) == indices.shape(0), "cut_tiles: one weight a nonzero");
+    const I* columns = indices.data();
+    const T* weight = weights.is_none() ? nullptr : w.data();
+    threads = chosen_threads(threads);
+    Array<int64_t> taken(n);
+    int64_t* take = taken.mutable_data();
+    std::vector<RowBlock> blocks;
+    std::vector<std::vector<uint8_t>> found;
+    {
+        py::gil_scoped_release unlocked;
+        int64_t total = 0;
+        for (int64_t i = 0; i < n; ++i) total += starts[row[i] + 1] - starts[row[i]];
+        const int64_t most =
+            std::max<int64_t>(1, total / (BLOCKS_A_THREAD * threads));  // nonzeros of a block, or one row
+        for (int64_t i = 0, held = 0; i < n; ++i) {
+            const int64_t length = starts[row[i] + 1] - starts[row[i]];
+            if (blocks.empty() || i - blocks.back().row == BLOCK_ROWS || held + length > most) {
+                blocks.push_back({i, 0, 0, 0});
+                held = 0;
+            }
+            held += length;
+        }
+        blocks.push_back({n, 0, 0, 0});
+        found.resize(blocks.size() - 1);
+        std::vector<int64_t> nonzeros(found.size());
+        over_chunks(even(int64_t(found.size()), 1), threads, [&](int64_t b, int64_t, int64_t) {
+            const int64_t begin = blocks[b].row, height = blocks[b + 1].row - begin;
+            std::vector<uint8_t>& counts = found[b];
+            std::fill_n(take + begin, height, 0);
+            for (int64_t bound = TILE_COLUMNS; bound - TILE_COLUMNS < m; bound += TILE_COLUMNS) {
+                int64_t held = 0, longest = 0;
+                for (int64_t i = begin; i < begin + height; ++i) {
+                    const int64_t first = starts[row[i]] + take[i], stop = starts[row[i] + 1];
+                    int64_t e = first;
+                    while (e < stop && int64_t(columns[e]) < bound) ++e;
+                    counts.push_back(uint8_t(e - first));
+                    held += e - first;
+                    longest = std::max(longest, e - first);
+                }
+                if (held < std::max(least * height, uses * TILE_COLUMNS) ||
+                    longest > 255) {  // duplicates could be more
+                    counts.resize(blocks[b].tiles * height);
+                    break;
+                }
+                for (int64_t i = 0; i < height; ++i) take[begin + i] += counts[blocks[b].tiles * height + i];
+                ++blocks[b].tiles;
+                nonzeros[b] += held;
+            }
+        });
+        for (size_t b = 0; b < found.size(); ++b) {
+            blocks[b + 1].count = blocks[b].count + int64_t(found[b].size());
+            blocks[b + 1].nonzero = blocks[b].nonzero + nonzeros[b];
+        }
+    }
+    const int64_t held = blocks.back().nonzero;
+    Array<int64_t> table({int64_t(blocks.size()), int64_t(4)});
+    Array<uint8_t> counts(blocks.back().count), within(held);
+    Array<T> kept(weight ? held : 0);
+    std::copy_n(&blocks[0].row, 4 * blocks.size(), table.mutable_data());
+    uint8_t *count = counts.mutable_data(), *index = within.mutable_data();
+    T* keep = kept.mutable_data();
+    {
+        py::gil_scoped_release unlocked;
+        over_chunks(even(int64_t(found.size()), 1), threads, [&](int64_t b, int64_t, int64_t) {
+            const int64_t begin = blocks[b].row, height = blocks[b + 1].row - begin;
+            std::copy(found[b].begin(), found[b].end(), count + blocks[b].count);
+            std::vector<int64_t> next(height);
+            for (int64_t i = 0; i < height; ++i) next[i] = starts[row[begin + i]];
+            const uint8_t* length = found[b].data();
+            for (int64_t t = 0, to = blocks[b].nonzero; t < blocks[b].tiles; ++t)
+                for (int64_t i = 0; i < height; ++i, ++length)
+                    for (int64_t end = next[i] + *length; next[i] < end; ++next[i], ++to) {
+                        index[to] = uint8_t(columns[next[i]] - t * TILE_COLUMNS);
+                        if (weight) keep[to] = weight[next[i]];
+                    }
+        });
+    }
+    return py::make_tuple(table, counts, within, weight ? py::object(kept) : py::none(), taken);
+}
+
+// (indptr, indices, weights) of rows of a list without the first skipped[i] nonzeros of each.
+template <class I, class T>
+py::tuple take_ends(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights,
+                    const Array<int64_t>& rows, const Array<int64_t>& skipped, int threads) {
+    const int64_t n = rows.shape(0), *starts = indptr.data(), *row = rows.data(), *skip = skipped.data();
+    require(skipped.shape(0) == n, "take_ends: one number of skipped nonzeros per row");
+    const Array<T> w = weights.is_none() ? Array<T>(0) : py::cast<Array<T>>(weights);
+    require(weights.is_none() || w.shape(0) == indices.shape(0), "take_ends: one weight per nonzero");
+    Array<int64_t> ends(n + 1);
+    int64_t* end = ends.mutable_data();
+    end[0] = 0;
+    for (int64_t i = 0; i < n; ++i) end[i + 1] = end[i] + starts[row[i] + 1] - starts[row[i]] - skip[i];
+    Array<I> columns(end[n]);
+    Array<T> kept(weights.is_none() ? 0 : end[n]);
+    const I* from = indices.data();
+    I* to = columns.mutable_data();
+    const T* weight = weights.is_none() ? nullptr : w.data();
+    T* keep = kept.mutable_data();
+    threads = chosen_threads(threads);
+    {
+        py::gil_scoped_release unlocked;
+        over_chunks(even(n, 256), threads, [&](int64_t begin, int64_t stop, int64_t) {
+            for (int64_t i = begin; i < stop; ++i) {
+                const int64_t first = starts[row[i]] + skip[i], count = end[i + 1] - end[i];
+                std::copy_n(from + first, count, to + end[i]);
+                if (weight) std::copy_n(weight + first, count, keep + end[i]);
+            }
+        });
+    }
+    return py::make_tuple(ends, columns, weight ? py::object(kept) : py::none());
+}
+
+template <class I>
+void define_cut(py::module_& m) {
+    m.def(
+        "cut_tiles",
+        [](const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows,
+           int64_t columns, int64_t least, int64_t uses, int threads) {
+            const bool is_double = !weights.is_none() && py::cast<py::array>(weights).itemsize() == sizeof(double);
+            return is_double ? cut_tiles<I, double>(indptr, indices, weights, rows, columns, least, uses, threads)
+                             : cut_tiles<I, float>(indptr, indices, weights, rows, columns, least, uses, threads);
+        },
+        py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("rows").noconvert(),
+        py::arg("m"), py::arg("least"), py::arg("uses"), py::arg("threads") = 0);
+}
+
+template <class I>
+void define_ends(py::module_& m) {
+    m.def(
+        "take_ends",
+        [](const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows,
+           const Array<int64_t>& skipped, int threads) {
+            const bool is_double = !weights.is_none() && py::cast<py::array>(weights).itemsize() == sizeof(double);
+            return is_double ? take_ends<I, double>(indptr, indices, weights, rows, skipped, threads)
+                             : take_ends<I, float>(indptr, indices, weights, rows, skipped, threads);
+        },
+        py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("rows").noconvert(),
+        py::arg("skipped").noconvert(), py::arg("threads") = 0);
+}
+
+template <class SX, class SY>
+void define_tiled(py::module_& m) {
+    m.def("spmm_tiles", &multiply_tiles<SX, SY>, py::arg("blocks").noconvert(), py::arg("counts").noconvert(),
+          py::arg("indices").noconvert(), py::arg("weights"), py::arg("X").noconvert(), py::arg("Y").noconvert(),
+          py::arg("accumulate"), py::arg("rows").noconvert(), py::arg("threads") = 0, py::arg("isa") = "");
+}
+
+}  // namespace
+
+void define_products(py::module_& m) {
+    define_product<float, float>(m);
+    define_product<double, double>(m);
+    define_product<bfloat16, bfloat16>(m);
+    define_product<bfloat16, float>(m);
+    define_product<float, bfloat16>(m);
+    m.def("equals_transpose", &equals_transpose<int32_t>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("weights"));
+    m.def("equals_transpose", &equals_transpose<int64_t>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("weights"));
+    m.def("take_rows", &take_rows, py::arg("X").noconvert(), py::arg("rows").noconvert(), py::arg("out").noconvert(),
+          py::arg("threads") = 0);
+    m.attr("TILE_COLUMNS") = TILE_COLUMNS;
+    define_tiled<float, float>(m);
+    define_tiled<double, double>(m);
+    define_tiled<bfloat16, float>(m);
+    define_cut<int32_t>(m);
+    define_cut<int64_t>(m);
+    define_ends<int32_t>(m);
+    define_ends<int64_t>(m);
+}
+
+}  // namespace spgnn
+
+PYBIND11_MODULE(_kernels, m) {
+    m.doc() = "Loops of spgnn.spmm; call them through spgnn.spmm.kernels.csr, which checks its arguments.";
+    spgnn::define_products(m);
+    spgnn::define_dense(m);
+    spgnn::define_edges(m);
+    m.def(
+        "instruction_sets",
+        [] {
+            std::vector<std::string> names{"base", "avx2", "avx512"};
+            names.resize(spgnn::best_isa() + 1);
+            return names;
+        },
+        "Instruction sets that this processor has, the last is the one used.");
+}

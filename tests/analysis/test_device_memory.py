@@ -14,9 +14,9 @@ SIZES = RankSizes(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=1
 
 
 def run(sizes, itemsize=4):
-    """The dry run of two layers 128 -> 256 -> 40 on a rank of these sizes."""
+    """The dry run of two layers 128 -> 256 -> 128 on a rank of these sizes."""
     stages = int(sizes.g > 0)
-    found = gcn_of((128, 256, 40)).run(epoch_setting(128, itemsize=itemsize, stages=stages), is_pruned=False)
+    found = gcn_of((128, 256, 128)).run(epoch_setting(128, itemsize=itemsize, stages=stages), is_pruned=False)
     rows = RankRows(sizes.n, sizes.n, (sizes.s,) * stages, (sizes.g,) * stages, (sizes.s, sizes.g) * stages)
     return found.on(rank_setting(found.setting, rows, [], None, None, None))
 

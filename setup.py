@@ -1,9 +1,11 @@
 """Compile the C++ extensions; all metadata is in setup.cfg.
 
 Files of all extensions are compiled from one queue, the longest first, on all cores (SPGNN_BUILD_JOBS: fewer). A file
-is compiled again only if it, a header that it includes or its command line changed; objects are in build/objects.
+is compiled again only if it, a header that it includes or its command line changed in content; objects are in
+build/objects.
 """
 
+import hashlib
 import os
 import platform
 import shlex
@@ -69,9 +71,9 @@ class Build(build_ext):
     """Compile what is not current, then link each extension."""
 
     def build_extensions(self):
-        root = Path(__file__).parent
-        self.objects = root / "build" / "objects" / sysconfig.get_config_var("SOABI")
+        self.objects = Path("build", "objects", sysconfig.get_config_var("SOABI"))
         self.objects.mkdir(parents=True, exist_ok=True)
+        self.digests: dict[str, str] = {}
         compiler = shlex.split(os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "g++")
         self.command = [*([] if not shutil.which("ccache") else ["ccache"]), *compiler]
         self.includes = [f"-I{sysconfig.get_path('include')}", f"-I{pybind11.get_include()}"]
@@ -91,25 +93,30 @@ class Build(build_ext):
     def compile(self, unit: Unit) -> None:
         out = self.object_of(unit)
         command = [*self.command, *COMMON, *unit.flags, *self.includes, "-MMD", "-c", unit.source, "-o", str(out)]
-        note = out.with_suffix(".command")
-        if note.exists() and note.read_text() == shlex.join(command) and self.is_current(out):
+        stamp = out.with_suffix(".stamp")
+        if out.exists() and stamp.exists() and stamp.read_text() == self.stamp(command, out):
             return
-        note.unlink(missing_ok=True)
+        stamp.unlink(missing_ok=True)
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.stdout:
             print(done.stdout, file=sys.stderr)
         if done.returncode:
             raise SystemExit(f"error: {shlex.join(command)} failed with exit code {done.returncode}")
-        note.write_text(shlex.join(command))
+        stamp.write_text(self.stamp(command, out))
 
-    def is_current(self, out: Path) -> bool:
-        """Return whether an object is newer than all files that its compilation read."""
+    def stamp(self, command: list[str], out: Path) -> str:
+        """Return a digest of a command line and of the contents of all files that the compiler read."""
         try:
-            rule = out.with_suffix(".d").read_text().replace("\\\n", " ")
-            read = rule.partition(": ")[2].split()
-            return bool(read) and max(os.stat(path).st_mtime for path in read) <= out.stat().st_mtime
+            read = out.with_suffix(".d").read_text().replace("\\\n", " ").partition(": ")[2].split()
+            parts = [shlex.join(command), *(self.digest(path) for path in read)]
         except OSError:
-            return False
+            return ""
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def digest(self, path: str) -> str:
+        if path not in self.digests:
+            self.digests[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return self.digests[path]
 
     def build_extension(self, ext):
         made = [self.object_of(unit) for unit in EXTENSIONS[ext.name.removeprefix("spgnn.")]]

@@ -13,10 +13,10 @@ from spgnn.spmm.dry_operator import RankRows
 SIZES = RankSizes(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=15_000)
 
 
-def run(sizes, itemsize=4):
-    """The dry run of two layers 128 -> 256 -> 128 on a rank of these sizes."""
+def run(sizes, itemsize=4, classes=40):
+    """The dry run of two layers 128 -> 256 -> classes on a rank of these sizes."""
     stages = int(sizes.g > 0)
-    found = gcn_of((128, 256, 128)).run(epoch_setting(128, itemsize=itemsize, stages=stages), is_pruned=False)
+    found = gcn_of((128, 256, classes)).run(epoch_setting(128, itemsize=itemsize, stages=stages), is_pruned=False)
     rows = RankRows(sizes.n, sizes.n, (sizes.s,) * stages, (sizes.g,) * stages, (sizes.s, sizes.g) * stages)
     return found.on(rank_setting(found.setting, rows, [], None, None, None))
 
@@ -65,7 +65,7 @@ def test_parts_that_fit_do_and_half_as_many_do_not():
 
 def test_a_host_beside_a_device_holds_neither_activations_nor_tiles():
     sizes = RankSizes(100_000, 4_000_000, 0)
-    host = rank_memory(sizes, run(sizes), n_ranks=1, n_nodes=100_000, process_bytes=2e8)
+    host = rank_memory(sizes, run(sizes, classes=128), n_ranks=1, n_nodes=100_000, process_bytes=2e8)
     assert host.parts["tiles"] == 4_000_000 * 8 + 16 * 100_001
     gone = {"activations and exchange buffers": 0, "tiles": 0}
     assert beside_device(host).parts == host.parts | gone and host.training > beside_device(host).training

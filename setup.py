@@ -8,11 +8,13 @@ build/objects.
 import hashlib
 import os
 import platform
+import resource
 import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,12 +79,15 @@ class Build(build_ext):
         compiler = shlex.split(os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "g++")
         self.command = [*([] if not shutil.which("ccache") else ["ccache"]), *compiler]
         self.includes = [f"-I{sysconfig.get_path('include')}", f"-I{pybind11.get_include()}"]
+        started = time.perf_counter()
         every = [unit for made in EXTENSIONS.values() for unit in made]
         jobs = int(os.environ.get("SPGNN_BUILD_JOBS") or len(os.sched_getaffinity(0)))
         with ThreadPoolExecutor(jobs) as pool:
             longest_first = sorted(every, key=lambda unit: -unit.weight)
             for done in [pool.submit(self.compile, unit) for unit in longest_first]:
                 done.result()
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        print(f"compiled: {time.perf_counter() - started:.0f} s, {spent.ru_utime + spent.ru_stime:.0f} CPU seconds")
         super().build_extensions()
 
     def object_of(self, unit: Unit) -> Path:

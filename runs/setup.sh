@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by runs/quickstart and runs/test: makes .venv in the repository, installs
-# spgnn and what it needs into it, and puts it first on PATH. Quick when nothing changed.
+# Sourced by runs/quickstart and runs/test: makes .venv in the repository, installs spgnn with the extras of $extras and
+# what these need into it, and puts it first on PATH. Quick when nothing changed; compiled files are kept in build/.
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 venv="$root/.venv"
@@ -90,11 +90,11 @@ need_tools() {
     fail "Python 3.11 or later with venv and headers, and a C++ compiler with OpenMP, are needed; install them: apt-get install $packages"
 }
 
-# Print what the installation depends on: the place, the interpreter, the metadata and the C++ sources.
+# Print what the installation depends on: the place, the extras, the interpreter, the metadata and the C++ sources.
 fingerprint() {
     local python="$1"
     {
-        printf '%s\n' "$root" "$python"
+        printf '%s\n' "$root" "$python" "$extras"
         "$python" -VV
         cd "$root" || return
         find spgnn -name '*.cpp' -o -name '*.h' -o -name '*.cu' | LC_ALL=C sort | xargs cat setup.py setup.cfg pyproject.toml runs/constraints.txt
@@ -103,14 +103,41 @@ fingerprint() {
 
 has_extensions() { [[ -n $(find "$root/spgnn" -name '_*.so' -print -quit) ]]; }
 
+# Print the packages that spgnn and its extras need.
+requirements() {
+    "$venv/bin/python" - "$root/setup.cfg" "$extras" <<'PYTHON'
+import configparser, sys
+cfg = configparser.ConfigParser()
+cfg.read(sys.argv[1])
+wanted = [cfg["options"]["install_requires"], *(cfg["options.extras_require"][name] for name in sys.argv[2].split(","))]
+print("\n".join(wanted))
+PYTHON
+}
+
+# Compile the extensions in the background, into $log; wait_for_compiler waits for it.
+start_compiler() {
+    (cd "$root" && exec "$venv/bin/python" setup.py build_ext --inplace) >"$log" 2>&1 &
+    compiler=$!
+}
+
+wait_for_compiler() {
+    if ! wait "$compiler"; then
+        cat "$log" >&2
+        fail "the extensions cannot be compiled, see above"
+    fi
+    say "$(grep '^compiled' "$log")"
+}
+
 install_spgnn() {
-    local python wanted
+    local python wanted enough log="$venv/compile.log" compiler started=$SECONDS
     python="$(find_python)" || python=""
     if [[ -n $python && -x $venv/bin/python ]]; then
-        wanted="$(fingerprint "$python")"
-        if [[ -f $stamp && $(<"$stamp") == "$wanted" ]] && has_extensions && "$venv/bin/python" -c ''; then
-            return 0
-        fi
+        for enough in "$extras" "$all_extras"; do
+            wanted="$(extras="$enough" fingerprint "$python")"
+            if [[ -f $stamp && $(<"$stamp") == "$wanted" ]] && has_extensions && "$venv/bin/python" -c ''; then
+                return 0
+            fi
+        done
     fi
     need_tools
     python="$(find_python)"
@@ -122,13 +149,25 @@ install_spgnn() {
     # An environment of another place or interpreter, or half a one, is not mended.
     is_own_venv "$python" || "$python" -m venv --clear "$venv" >&2 || fail "cannot make $venv, see above"
     local pip=("$venv/bin/python" -m pip --disable-pip-version-check install --quiet -c "$root/runs/constraints.txt")
+    "${pip[@]}" setuptools pybind11 >&2 || fail "what compiles spgnn cannot be installed into $venv, see above"
+    say "environment: $((SECONDS - started)) s"
+    started=$SECONDS
+    start_compiler  # beside the downloads
     # torch first: it is by far the largest, and an interrupted set-up keeps it.
-    say "installing torch"
     "${pip[@]}" torch >&2 || fail "torch cannot be installed into $venv, see above"
-    say "building and installing spgnn"
-    "${pip[@]}" -e "${root}[mpi,plot,cli,dev]" >&2 || fail "spgnn cannot be installed into $venv, see above"
+    say "torch: $((SECONDS - started)) s, while the extensions are compiled"
+    started=$SECONDS
+    requirements >"$venv/requirements.txt"
+    "${pip[@]}" -r "$venv/requirements.txt" >&2 || fail "what spgnn needs cannot be installed into $venv, see above"
+    say "other packages: $((SECONDS - started)) s"
+    started=$SECONDS
+    wait_for_compiler
+    "${pip[@]}" --no-build-isolation --no-deps -e "$root" >&2 || fail "spgnn cannot be installed into $venv, see above"
+    say "waiting for the compiler, and spgnn itself: $((SECONDS - started)) s"
     printf '%s\n' "$wanted" >"$stamp"
 }
 
+all_extras=mpi,plot,cli,dev
+extras="${extras:-$all_extras}"
 install_spgnn
 export PATH="$venv/bin:$PATH"

@@ -1,8 +1,22 @@
 """Predicted = counted: the bytes of an epoch by pair of ranks, layer and direction."""
 
+import threading
+from collections.abc import Callable
+
 import numpy as np
 
 from spgnn.training import train
+
+LOCK = threading.Lock()
+REPORTS: dict[tuple, object] = {}
+
+
+def once(key: tuple, make: Callable):
+    """Return make() of the first thread rank that asks for the key; the others share it."""
+    with LOCK:
+        if key not in REPORTS:
+            REPORTS[key] = make()
+    return REPORTS[key]
 
 
 def train_and_compare(comm, report, dgraph, model, prune="auto"):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from counted_bytes import train_and_compare
+from counted_bytes import once, train_and_compare
 from graphs import random_graph
 from models import Bare, Residual, TwoHops, TwoProducts
 from worlds import parallel
@@ -108,8 +108,10 @@ def test_of_custom_models(comm, name, scheme):
     graph = random_graph(n=50, edges=250, use="directed")
     for c in [c for c in (1, 2) if comm.size % (c * c) == 0]:
         part, model = part_graph(graph, comm.size // c, method="random"), CUSTOM[name]()
-        report = measure(graph, part, scheme, replication=c, itemsize=8, model=model)
-        dgraph = distribute(graph, comm, part, scheme=scheme, replication=c, dtype=torch.float64)
+        options = {"scheme": scheme, "replication": c}
+        key = ("custom", name, comm.size, *options.items())
+        report = once(key, lambda: measure(graph, part, itemsize=8, model=CUSTOM[name](), **options))
+        dgraph = distribute(graph, comm, part, dtype=torch.float64, **options)
         assert train_and_compare(comm, report, dgraph, model).bytes_per_epoch > 0
 
 

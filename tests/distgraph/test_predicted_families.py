@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from counted_bytes import train_and_compare
+from counted_bytes import once, train_and_compare
 from dense_model import gradients_are_the_dense_ones
 from graphs import random_graph
 from models import TwoHops
@@ -95,14 +95,16 @@ WHOLE = {
 }
 
 
-def count_and_compare(comm, graph, model, scheme, c, prune="never", dtype=torch.float64, **options):
-    part = part_graph(graph, comm.size // c, method="random")
+def count_and_compare(comm, use, name, prune="never", **options):
+    """Compare the bytes of a family on a graph that is read as `use`; options: of measure and distribute."""
+    graph = random_graph(n=50, edges=90, use=use, train_every=10)
+    make = PRUNED[name] if name in PRUNED else WHOLE[name][0]
+    part = part_graph(graph, comm.size // options.get("replication", 1), method="random")
     train_N = (graph.split == 0) & (graph.y >= 0) if prune == "always" else None
-    names = {"scheme": scheme, "replication": c}
-    keep = {name: options[name] for name in ("keep",) if name in options}
-    report = measure(graph, part, model=model, itemsize=dtype.itemsize, train_N=train_N, **names, **keep)
-    dgraph = distribute(graph, comm, part, dtype=dtype, **names, **options)
-    return train_and_compare(comm, report, dgraph, model, prune)
+    key = ("families", use, name, prune, comm.size, *options.items())
+    report = once(key, lambda: measure(graph, part, model=make(), itemsize=8, train_N=train_N, **options))
+    dgraph = distribute(graph, comm, part, dtype=torch.float64, **options)
+    return train_and_compare(comm, report, dgraph, make(), prune)
 
 
 ON_MPI = ("sage", "gat", "maximum", "attention of its own", "mixhop", "gcnii")
@@ -112,21 +114,18 @@ ON_MPI = ("sage", "gat", "maximum", "attention of its own", "mixhop", "gcnii")
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("name", [*PRUNED, *WHOLE])
 def test_bytes_of_every_pair_layer_and_direction(comm, name, scheme):
-    make = PRUNED[name] if name in PRUNED else WHOLE[name][0]
-    graph = random_graph(n=50, edges=90, use="directed", train_every=10)
-    c = 2 if comm.size == 4 else 1
-    whole = count_and_compare(comm, graph, make(), scheme, c)
+    options = {"scheme": scheme, "replication": 2 if comm.size == 4 else 1}
+    whole = count_and_compare(comm, "directed", name, **options)
     if name in PRUNED:
-        pruned = count_and_compare(comm, graph, make(), scheme, c, "always")
+        pruned = count_and_compare(comm, "directed", name, "always", **options)
         assert pruned.bytes_per_epoch < whole.bytes_per_epoch or name in ("mlp last", "two products of one hop")
 
 
 @parallel([3], mpi=[])
 @pytest.mark.parametrize("name", PRUNED)
 def test_nothing_is_cached_with_keep_off(comm, name):
-    graph = random_graph(n=50, edges=90, use="undirected", train_every=10)
     for prune in ("never", "always"):
-        report = count_and_compare(comm, graph, PRUNED[name](), "columns", 1, prune, keep=False)
+        report = count_and_compare(comm, "undirected", name, prune, scheme="columns", keep=False)
         assert not any(layer.is_kept for layer in report.layers)
 
 

@@ -48,8 +48,8 @@ class Study:
         """Yield a line for each k, method, scheme and replication: the object of `spgnn measure` and more.
 
         width, graph, *_mb        see sent_mb; name of the graph.
-        replication_without_halo  replicas per node by the edges that a vertex cut assigns to each part; 1 for edge cuts.
-        label_entropy*            bits, averaged over the parts by labelled nodes, least and largest; None without labels.
+        replication_without_halo  replicas per node by the edges that a vertex cut assigns to parts; 1 for edge cuts.
+        label_entropy*            bits: averaged by labelled nodes, least, largest; None without labels.
         rows_PP                   rows that rank q sends rank p in one SpMM, of up to MOST_RANKS ranks.
 
         Args:   note  called with a line of text per partition.

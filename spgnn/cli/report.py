@@ -1,4 +1,4 @@
-"""spgnn report: a run, several runs, or a study -> one HTML file with tables and pictures; several runs -> a table too."""
+"""spgnn report: a run, several runs or a study -> one HTML file with tables and pictures; of several runs a table."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def report(runs: tuple[str, ...], out: str, pictures: str, k: int | None, as_jso
     target = Path(out) if out else _default(paths[0]) if len(paths) == 1 else None
     if target is not None:
         check_file(target, "--out")
-        if any(is_of_run(path, target) or target.resolve() == path.resolve() for path in paths):
+        if any(is_of_run(path, target) for path in paths):
             raise UsageError(f"--out {target}: is an input of the report; choose another file")
         _make(target.parent)
         check_writable(target, "--out")
@@ -73,7 +73,8 @@ def report(runs: tuple[str, ...], out: str, pictures: str, k: int | None, as_jso
     if as_json and len(paths) == 1:
         write_json(written)
     elif written and not as_json:
-        write(fields_table(" ".join(runs), written))
+        count = {"files": f"{len(written['files'])} in {folder}"} if folder else {}
+        write(fields_table(" ".join(runs), written | count))
 
 
 def _compare(found: dict, as_json: bool) -> None:

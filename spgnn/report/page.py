@@ -143,7 +143,7 @@ def filled(rows: Sequence[Mapping], headings: Mapping[str, str]) -> tuple[list[d
 def _decimals(column: Sequence[object]) -> int:
     """Return the number of decimals of a column's floats, by the largest one."""
     largest = max((abs(value) for value in column if isinstance(value, float)), default=0.0)
-    return 1 if largest >= 100 else 2 if largest >= 1 else 3
+    return 1 if largest > 100 else 2 if largest >= 1 else 3
 
 
 def _cell(value: object, decimals: int = 2) -> str:

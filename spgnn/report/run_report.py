@@ -27,23 +27,14 @@ SUMMARY_TOO |= {"per_class": "a list of objects of the same keys"}
 CLASSES = {"f1": "F1", "support": "nodes"}
 OF_THE_CALL = ("out", "overwrite", "resume", "log_view", "trace", "watchdog", "checkpoint_every")
 COLUMNS = {
-    "run": "run",
-    "ranks": "ranks",
-    "epochs": "epochs",
-    "best_epoch": "best",
-    "train": "train %",
-    "val": "val %",
-    "test": "test %",
-    "loss": "loss",
-    "epoch_ms": "ms/epoch",
-    "seconds": "seconds",
-    "sent_mb": "MB/epoch",
+    "run": "run", "ranks": "ranks", "epochs": "epochs", "best_epoch": "best", "train": "train %", "val": "val %",
+    "test": "test %", "loss": "loss", "epoch_ms": "ms/epoch", "seconds": "seconds", "sent_mb": "MB/epoch",
     "peak_rss_mb": "peak MB",
-}
+}  # fmt: skip
 PROPERTIES = {
     "graph": "graph", "n": "nodes", "nnz": "nonzeros", "model": "model", "epochs": "epochs", "best_epoch": "best epoch",
-    "train": "train", "val": "validation", "test": "test", "metric": "metric", "ranks": "ranks", "scheme": "exchange scheme",
-    "replication": "replication c", "method": "partitioner", "seed": "seed",
+    "train": "train", "val": "validation", "test": "test", "metric": "metric", "ranks": "ranks",
+    "scheme": "exchange scheme", "replication": "replication c", "method": "partitioner", "seed": "seed",
 }  # fmt: skip
 SUBGRAPHS = {"sampler": "sampler", "subgraphs": "subgraphs per update", "steps_per_epoch": "updates per epoch"}
 STEPS = {
@@ -58,8 +49,8 @@ READING = {
     ),
     "cost": (
         "Cost per epoch",
-        "Seconds of each epoch; the first may include set-up, and spikes are other load on the machine. The communicator "
-        "counts the bytes sent; dashed: bytes predicted before the run.",
+        "Seconds of each epoch; the first may include set-up, and spikes are other load on the machine. The "
+        "communicator counts the bytes sent; dashed: bytes predicted before the run.",
     ),
 }
 
@@ -87,9 +78,8 @@ def read_run(folder: str | Path) -> Run:
     config = read_object(folder / "config.toml", tomllib.loads)
     files = (folder / "env.json", folder / "summary.json")
     environment, summary = (read_object(path) if path.is_file() else {} for path in files)
-    if summary or files[1].is_file():
-        if fault := fault_of(summary, SUMMARY, SUMMARY_TOO):
-            raise InputError(f"{files[1]}: {fault}; expected the summary that `spgnn train` writes")
+    if files[1].is_file() and (fault := fault_of(summary, SUMMARY, SUMMARY_TOO)):
+        raise InputError(f"{files[1]}: {fault}; expected the summary that `spgnn train` writes")
     records = read_lines(
         folder / "metrics.jsonl", EPOCH, dict.fromkeys(SCORES, SCORE), "the record of an epoch that has ended"
     )

@@ -34,32 +34,16 @@ KNOWN |= dict.fromkeys(
 CASE = ("k", "scheme", "replication")  # the methods of a case are compared
 # Volume of one SpMM per rank, as in the ICPP'24 paper's Table 2.
 VOLUMES = {
-    "k": "k",
-    "method": "method",
-    "scheme": "scheme",
-    "replication": "c",
-    "total_mb": "total MB",
-    "average_send_mb": "average",
-    "max_send_mb": "max",
-    "send_imbalance_percent": "above %",
-    "max_recv_mb": "received",
-    "sum_mb": "summed",
-    "messages": "messages",
-    "bytes_per_epoch": "bytes per epoch",
-}
+    "k": "k", "method": "method", "scheme": "scheme", "replication": "c", "total_mb": "total MB",
+    "average_send_mb": "average", "max_send_mb": "max", "send_imbalance_percent": "above %", "max_recv_mb": "received",
+    "sum_mb": "summed", "messages": "messages", "bytes_per_epoch": "bytes per epoch",
+}  # fmt: skip
 PARTS = {
-    "k": "k",
-    "method": "method",
-    "edge_cut": "edge cut",
-    "replication_without_halo": "no halo",
-    "replication_factor": "copies",
-    "nnz_imbalance": "work",
-    "node_imbalance": "nodes",
-    "label_entropy": "entropy",
-    "label_entropy_min": "least",
-    "label_entropy_max": "largest",
-    "seconds": "seconds",
-}
+    "k": "k", "method": "method", "edge_cut": "edge cut", "replication_without_halo": "no halo",
+    "replication_factor": "copies", "nnz_imbalance": "work", "node_imbalance": "nodes",
+    "label_entropy": "entropy", "label_entropy_min": "least",
+    "label_entropy_max": "largest", "seconds": "seconds",
+}  # fmt: skip
 # Of one SpMM: key -> title, unit.
 SWEPT = {
     "total_mb": ("sent by all ranks", ""),
@@ -150,27 +134,26 @@ def study_page(records: list[dict], k: int | None = None) -> Page:
     ks = ", ".join(map(str, sorted({r["k"] for r in records})))
     lead = f"{first['n']:,} nodes, {first['nnz']:,} nonzeros; {len(methods)} methods, k = {ks}"
     page = Page(f"Partitions of {first['graph']} and their communication volume", lead)
-    drawn = pictures(records, k)
+    for name, draw in pictures(records, k).items():
+        page.section(*READING[name])
+        page.picture(draw(), ". ".join(READING[name]))
     rows, columns = volumes(records)
     page.section(
         "Volume of one SpMM",
-        f"MB (10\u2076 bytes) of {first['width']:,} columns of float32, as in Table 2 of the ICPP'24 paper: sent by all "
-        "ranks, average and max of a rank, how much the max is above the average, the most that a rank receives, and the "
-        "sums over process rows of 1.5D, on k c ranks. Bytes per epoch are those of a training. The least of each k, "
-        "scheme and c is marked.",
+        f"MB (10\u2076 bytes) of {first['width']:,} columns of float32, as in Table 2 of the ICPP'24 paper: sent by "
+        "all ranks, average and max of a rank, how much the max is above the average, the most that a rank receives, "
+        "and the sums over process rows of 1.5D, on k c ranks. Bytes per epoch are those of a training. The least of "
+        "each k, scheme and c is marked.",
     )
     page.table(rows, columns, best=("total_mb", "max_send_mb", "max_recv_mb", "bytes_per_epoch"), group=CASE)
     rows, columns = parts(records)
     page.section(
         "Partitions",
-        "Copies per node over all parts: own nodes and all their neighbours, as full-graph training needs; without halo "
+        "Copies per node over all parts: own nodes and all their neighbours, as full-graph training needs; no halo: "
         "those of a vertex cut's edges. Work (nonzeros + 1 per row) and nodes: the largest part over the mean. Label "
         "entropy in bits, averaged over the parts by labelled nodes, least and largest. Seconds to partition.",
     )
     page.table(rows, columns, best=("edge_cut", "replication_factor"), group=("k",))
-    for name, draw in drawn.items():
-        page.section(*READING[name])
-        page.picture(draw(), ". ".join(READING[name]))
     if first.get("made"):
         page.section("How it was made")
         page.properties(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,16 +77,15 @@ class Recorder:
         self.totals: dict[tuple[str, str], Total] = {}
         self.dropped = 0  # spans beyond KEPT_SPANS
         self.syncs: list[tuple[float, float, float]] = []  # (time, seconds ahead of rank 0, error bound)
-        self._first: list[list[Span]] = []
-        self._last: deque[list[Span]] = deque(maxlen=KEPT_EPOCHS)
-        self._spans: list[Span] = []
+        self._ended: list[list[Span]] = []  # of the set-up, of the first and the last epochs
+        self._spans: list[Span] = []  # since then
         self._stack: list[_Open] = []
         self.begin(OTHER)
 
     @property
     def spans(self) -> list[Span]:
         """The stored spans, in order of their end within an epoch."""
-        return [span for spans in (*self._first, *self._last, self._spans) for span in spans]
+        return [span for spans in (*self._ended, self._spans) for span in spans]
 
     def begin(
         self, phase: str, label: str = "", stage: str = "", flops: int = 0, n_bytes: int = 0, messages: int = 0
@@ -142,7 +140,10 @@ class Recorder:
         self.end()
         word, _, number = text.partition(" ")
         if word == "epoch" and number.isdigit():
-            self._put_away()
+            self._ended.append(self._spans)
+            self._spans = []
+            if len(self._ended) > 1 + 2 * KEPT_EPOCHS:
+                del self._ended[1 + KEPT_EPOCHS]
             self.stage, self.epochs = TRAINING, self.epochs + 1
         elif self.epochs:
             self.stage = RESULTS
@@ -176,12 +177,6 @@ class Recorder:
             return times
         at, ahead_s, _ = np.array(self.syncs).T
         return times - np.interp(times, at, ahead_s)
-
-    def _put_away(self) -> None:
-        """Store the spans of the ended epoch among the first or the last ones."""
-        kept = self._first if len(self._first) <= KEPT_EPOCHS else self._last  # the set-up is the first entry
-        kept.append(self._spans)
-        self._spans = []
 
     def _keep(self, span: Span) -> None:
         if len(self._spans) < KEPT_SPANS:

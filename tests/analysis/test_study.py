@@ -79,8 +79,9 @@ def test_lines_of_more_ranks_than_a_picture_shows_have_no_rows_between_them(grap
 
 
 def test_a_file_gives_the_lines_back_and_those_of_measure_get_table_2(records, tmp_path):
-    (tmp_path / "v.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    assert read_study(tmp_path / "v.jsonl") == records
+    narrow = records[0] | sent_mb(records[0], 7)
+    (tmp_path / "v.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [*records, narrow]))
+    assert read_study(tmp_path / "v.jsonl") == [*records, narrow]
     own = ("width", "graph", "rows_PP")
     plain = [{key: value for key, value in r.items() if key not in own and "_mb" not in key} for r in records]
     plain[0]["layers"] = [{"f_in": None}]
@@ -93,7 +94,7 @@ def test_a_file_gives_the_lines_back_and_those_of_measure_get_table_2(records, t
 def test_tables_are_sorted_by_k_and_have_the_columns_with_values(records):
     rows, columns = volumes(records)
     assert [row["k"] for row in rows] == sorted(row["k"] for row in rows) and "sum_mb" in columns
-    assert [row["scheme"] for row in rows[:30:10]] == ["broadcast", "columns", "cover"]
+    assert [row["scheme"] for row in rows[:30]] == ["broadcast"] * 10 + ["columns"] * 10 + ["cover"] * 10
     of_one = volumes([row for row in rows if row["replication"] == 1])[1]
     assert "sum_mb" not in of_one and "replication" not in of_one
     rows, columns = parts(records)

@@ -75,11 +75,14 @@ def test_a_training_becomes_a_page_with_its_curves_options_and_bytes(folder, cap
 @pytest.mark.slow
 def test_curves_are_those_of_the_epochs(folder, runs):
     pytest.importorskip("matplotlib")
+    (folder / "summary.json").write_text(json.dumps(SUMMARY | {"best_epoch": 3}))
     loss, scores = draw_learning({"run": read_run(folder)}).axes
     np.testing.assert_array_equal(loss.lines[0].get_xydata(), [(1, 2), (2, 1), (3, 2 / 3)])
     assert loss.get_yscale() == "log" and scores.get_ylabel() == "accuracy"
     lines = {line.get_label(): line.get_xydata().tolist() for line in scores.lines}
     assert lines["validation 0.7000"] == lines["test 0.7000"] == [[1, 0.5], [3, 0.7]]
+    dots = [line.get_xydata().tolist() for line in scores.lines if line.get_linestyle() == "None"]
+    assert dots == [[[3, 0.7]]]  # the stored weights
     seconds, sent = draw_cost({"run": read_run(folder)}).axes
     assert seconds.lines[0].get_ydata().tolist() == [10, 20, 30] and "median 20 ms" in seconds.get_title(loc="left")
     counted, predicted = (line.get_ydata() for line in sent.lines)

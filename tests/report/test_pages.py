@@ -114,8 +114,9 @@ def test_numbers_of_a_column_have_as_many_decimals():
     page = Page("t")
     page.table([{"x": 123.456, "n": 12345, "b": True}, {"x": 1.0, "n": None, "b": False}], dict(zip("xnb", "xnb")))
     page.table([{"x": 0.12345}], {"x": "x"})
+    page.table([{"x": 100.0}], {"x": "x"})
     cells = re.findall(r"<td[^>]*>([^<]*)", page.html())
-    assert cells == ["123.5", "12,345", "yes", "1.0", "&ndash;", "no", "0.123"]
+    assert cells == ["123.5", "12,345", "yes", "1.0", "&ndash;", "no", "0.123", "100.00"]
 
 
 def test_pictures_are_files_that_repeat_to_the_byte(records, tmp_path):

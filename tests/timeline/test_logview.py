@@ -72,9 +72,9 @@ def test_the_trace_has_all_ranks_on_one_clock(comm, tmp_path):
     path = tmp_path / "trace.json"
     recorder = recorded(comm.rank)
     recorder.syncs = [(0.0, 1000.0 * comm.rank, 1e-5)]
-    recorder._first = [
+    recorder._ended = [
         [s._replace(start=s.start + 1000 * comm.rank, end=s.end + 1000 * comm.rank) for s in spans]
-        for spans in recorder._first
+        for spans in recorder._ended
     ]
     recorder._spans = []
     write_trace(comm, recorder, path)

@@ -35,17 +35,20 @@ ISAS = (2, 1, 0) if IS_X86 else (0,)  # AVX-512, AVX2, baseline
 
 @dataclass(frozen=True)
 class Unit:
-    """One file to compile; weight: its seconds relative to the others."""
+    """Files that are compiled together, as each reads the headers of pybind11; weight: seconds relative to others."""
 
-    source: str
-    flags: tuple[str, ...] = ()
-    weight: float = 6.0
+    sources: tuple[str, ...]
+    flags: tuple[str, ...]
+    weight: float
 
 
 def units(folder: str, names: str, *flags: str) -> list[Unit]:
-    """Return one unit for each of the names in a folder; NAME:WEIGHT for a long one."""
-    split = [name.partition(":") for name in names.split()]
-    return [Unit(f"spgnn/{folder}/{name}.cpp", flags, float(weight or 6)) for name, _, weight in split]
+    """Return one unit for each word of names, NAME+NAME:WEIGHT, the names of files in a folder."""
+    made = []
+    for word in names.split():
+        files, _, weight = word.partition(":")
+        made.append(Unit(tuple(f"spgnn/{folder}/{name}.cpp" for name in files.split("+")), flags, float(weight)))
+    return made
 
 
 def loops() -> list[Unit]:
@@ -60,9 +63,11 @@ def loops() -> list[Unit]:
 
 
 EXTENSIONS = {
-    "spmm.kernels._kernels": units("spmm/kernels", "products:13 dense:11 edges:13", "-O2", "-fopenmp") + loops(),
-    "samplers._samplers": units("samplers", "samplers draws induce operators frontier blocks shadow", *REPEATABLE),
-    "partition._loops": units("partition", "loops cover locality similarity", "-O2", "-pthread"),
+    "spmm.kernels._kernels": units("spmm/kernels", "products+dense:15 edges:12", "-O2", "-fopenmp") + loops(),
+    "samplers._samplers": units(
+        "samplers", "draws+frontier+shadow:12 induce+operators+blocks+samplers:14", *REPEATABLE
+    ),
+    "partition._loops": units("partition", "cover+locality+similarity+loops:11", "-O2", "-pthread"),
     "partition.refine._volume": units("partition/refine/volume", "volume:12", "-O3", "-pthread", *REPEATABLE[1:]),
     "partition.stream._stream": units("partition/stream", "stream:16", *REPEATABLE),
     "partition.folder.pipeline._pipeline": units("partition/folder/pipeline", "pipeline:14", "-O2"),
@@ -93,11 +98,13 @@ class Build(build_ext):
     def object_of(self, unit: Unit) -> Path:
         """Return where the object of a unit is; its defines are part of the name."""
         defines = "".join(flag.removeprefix("-DSPGNN").replace("=", "") for flag in unit.flags if "-DSPGNN" in flag)
-        return self.objects / (unit.source.removesuffix(".cpp").replace("/", ".") + defines + ".o")
+        return self.objects / (unit.sources[0].removesuffix(".cpp").replace("/", ".") + defines + ".o")
 
     def compile(self, unit: Unit) -> None:
         out = self.object_of(unit)
-        command = [*self.command, *COMMON, *unit.flags, *self.includes, "-MMD", "-c", unit.source, "-o", str(out)]
+        together = [word for source in unit.sources[1:] for word in ("-include", source)]
+        flags = [*COMMON, *unit.flags, *self.includes, *together]
+        command = [*self.command, *flags, "-MMD", "-c", unit.sources[0], "-o", str(out)]
         stamp = out.with_suffix(".stamp")
         if out.exists() and stamp.exists() and stamp.read_text() == self.stamp(command, out):
             return
@@ -135,7 +142,7 @@ class Build(build_ext):
 
 setup(
     ext_modules=[
-        Extension(f"spgnn.{name}", [unit.source for unit in made if unit], language="c++")
+        Extension(f"spgnn.{name}", [source for unit in made for source in unit.sources], language="c++")
         for name, made in EXTENSIONS.items()
     ],
     cmdclass={"build_ext": Build},

@@ -100,7 +100,7 @@ py::array_t<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<Index
 }
 
 template <class Index>
-void define(py::module_& m) {
+void define_cover_of(py::module_& m) {
     m.def("range_covers", &range_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
           py::arg("columns"), py::arg("bounds").noconvert(), py::arg("threads"));
     m.def("pair_covers", &pair_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
@@ -110,8 +110,8 @@ void define(py::module_& m) {
 }  // namespace
 
 void define_cover(py::module_& m) {
-    define<int32_t>(m);
-    define<int64_t>(m);
+    define_cover_of<int32_t>(m);
+    define_cover_of<int64_t>(m);
 }
 
 }  // namespace spgnn

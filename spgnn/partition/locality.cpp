@@ -37,7 +37,7 @@ py::tuple local_order(const Array<int64_t>& indptr, const Array<Index>& indices,
 }
 
 template <class Index>
-void define(py::module_& m) {
+void define_locality_of(py::module_& m) {
     m.def("local_order", &local_order<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
           py::arg("enough"));
 }
@@ -45,8 +45,8 @@ void define(py::module_& m) {
 }  // namespace
 
 void define_locality(py::module_& m) {
-    define<int32_t>(m);
-    define<int64_t>(m);
+    define_locality_of<int32_t>(m);
+    define_locality_of<int64_t>(m);
 }
 
 }  // namespace spgnn

@@ -49,7 +49,7 @@ void define_sparse_dots(py::module_& m) {
 }
 
 template <class Real>
-void define(py::module_& m) {
+void define_similarity_of(py::module_& m) {
     m.def("dense_dots", &dense_dots<Real>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
           py::arg("x").noconvert(), py::arg("threads"));
     define_sparse_dots<int32_t, Real>(m);
@@ -59,8 +59,8 @@ void define(py::module_& m) {
 }  // namespace
 
 void define_similarity(py::module_& m) {
-    define<float>(m);
-    define<double>(m);
+    define_similarity_of<float>(m);
+    define_similarity_of<double>(m);
 }
 
 }  // namespace spgnn

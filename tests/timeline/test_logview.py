@@ -51,6 +51,8 @@ def recorded(rank=0):
 @parallel([2], mpi=[2])
 def test_the_table_has_calls_largest_ratio_share_and_rates(comm):
     table = log_view(comm, recorded(comm.rank))
+    phases = [row.phase for row in table.rows if row.stage == "training"]
+    assert phases == ["own SpMM", "exchange wait", "other", EXCHANGE]
     row = table.row("own SpMM")
     assert (row.calls, row.max_s, row.ratio, row.flops) == (2, 4.0, 2.0, 12_000_000_000)
     assert row.gflops == 3.0
@@ -85,6 +87,7 @@ def test_the_trace_has_all_ranks_on_one_clock(comm, tmp_path):
     events = read_trace(path)
     assert {event["pid"] for event in events} == set(range(comm.size))
     assert {(e["ts"], e["dur"]) for e in events if e["name"] == EXCHANGE and e["tid"] == 1} >= {(0, 500000)}
+    assert [e["ts"] for e in events if (e["name"], e["pid"]) == ("exchange wait", 0)] == [1e6]
     starts = [e["ts"] for e in events if e["name"] == "epoch 1"]
     assert starts == [0] * comm.size
 

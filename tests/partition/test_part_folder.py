@@ -1,7 +1,6 @@
 """A partition folder of version 2: halos and sums of every part, what checks them, and what version 1 is good for."""
 
 import json
-import os
 import shutil
 
 import numpy as np
@@ -14,11 +13,6 @@ from spgnn.graph import graph_from_coo
 from spgnn.partition import PartitionFolder, load_partition, part_graph, partition_of, save_partition
 from spgnn.partition.folder.check import check_parts
 from spgnn.partition.part_halo import HaloFinder, matrix_sums
-
-
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 def saved(folder, hops=2, k=4, **kinds):

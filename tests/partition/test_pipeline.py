@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -19,11 +18,6 @@ from spgnn.partition.folder.pipeline.part_tables import Dense, Sparse, features_
 from spgnn.partition.stream import sources
 
 MEMORY = "16GB"  # the process that runs all tests may have 1 GB itself
-
-
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 def draw(folder: Path, n: int, n_edges: int, seed: int, sparse: bool = False) -> dict:

@@ -29,8 +29,7 @@ class Stop(BaseException):
 
 
 @pytest.fixture
-def edges(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
+def edges(tmp_path):
     np.random.default_rng(0).integers(0, 70, (300, 2)).astype(np.int32).tofile(tmp_path / "e.bin")
     np.savetxt(tmp_path / "e.txt", np.fromfile(tmp_path / "e.bin", np.int32).reshape(-1, 2), fmt="%d")
     np.save(tmp_path / "X.npy", np.random.default_rng(1).normal(size=(70, 3)))

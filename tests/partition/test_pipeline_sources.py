@@ -1,7 +1,5 @@
 """What the pipeline takes: graphs, arrays of any layout, links; and what it refuses before it takes memory or leaves a file."""
 
-import os
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -15,11 +13,6 @@ from spgnn.partition.stream.sources import edge_stream
 
 MEMORY = "16GB"  # the process that runs all tests may have 1 GB itself
 EDGES = np.array([[0, 1], [2, 3], [4, 5], [6, 7], [1, 4]], np.int32)
-
-
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 def files_of(folder):

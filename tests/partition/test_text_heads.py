@@ -7,8 +7,9 @@ import pytest
 
 from spgnn.data.formats import read_graph
 from spgnn.data.readers import text
+from spgnn.data.readers.edges import read_head
 from spgnn.errors import FormatError
-from spgnn.partition import load_partition, part_stream, part_to_folder
+from spgnn.partition import edge_stream, load_partition, part_stream, part_to_folder
 
 HEADER = b"# Nodes: 10 Edges: 2\n"
 PACKED = gzip.compress
@@ -33,15 +34,25 @@ def node_counts(path, folder) -> list[int]:
     return [read_graph(path).n_nodes, *streamed, load_partition(folder / "parts").n_nodes]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("block_bytes", [7, 1 << 22])
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 @pytest.mark.parametrize(
     "pack", [bytes, PACKED, lambda raw: PACKED(raw[:-8]) + PACKED(raw[-8:])], ids=["text", "gz", "two members"]
 )
-def test_declared_nodes_are_nodes_wherever_the_header_stands(tmp_path, monkeypatch, head, block_bytes, pack):
+def test_a_header_is_read_wherever_it_stands(tmp_path, monkeypatch, head, block_bytes, pack):
     monkeypatch.setattr(text.line_blocks, "__defaults__", (None, block_bytes))
     path = tmp_path / "e.txt"
     path.write_bytes(pack(head + b"0 1\n1 2\n"))
+    found = read_head(path)
+    assert (found.n_nodes, found.n_edges, found.n_columns) == (10, 2, 2) and read_graph(path).n_nodes == 10
+    assert np.concatenate(list(edge_stream(path).chunks())).tolist() == [[0, 1], [1, 2]]
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_every_reader_has_the_declared_nodes(tmp_path, head):
+    path = tmp_path / "e.txt"
+    path.write_bytes(head + b"0 1\n1 2\n")
     assert node_counts(path, tmp_path) == [10] * 5
 
 
@@ -86,11 +97,12 @@ def test_absurdly_many_declared_nodes_are_refused_by_every_reader(tmp_path):
             read(path)
 
 
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 @pytest.mark.parametrize(
-    "edges, is_said", [(b"0 1 0.5\n1 2 0.5\n", True), (b"0,1,2\n1,2,3\n", True), (b"0 1\n1 2\n", False)]
+    "head, edges, is_said",
+    [(head, b"0 1 0.5\n1 2 0.5\n", True) for head in HEADS.values()]
+    + [(HEADER, b"0,1,2\n1,2,3\n", True), (HEADER, b"0 1\n1 2\n", False)],
 )
-def test_it_is_said_that_weights_are_not_read(tmp_path, head, edges, is_said):
+def test_a_note_says_that_weights_are_not_read(tmp_path, head, edges, is_said):
     path, said = tmp_path / "e.txt", []
     if is_said:
         head = head.replace(b"source,target", b"source,target,w").replace(b"source target", b"source target w")

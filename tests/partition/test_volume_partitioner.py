@@ -162,6 +162,7 @@ def test_options_that_do_not_fit_are_named(options, error, message):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.parametrize(("folder", "most"), [("arxiv_graphsaint", 356_184), ("flickr_graphsaint", 349_909)])
 def test_real_graphs_are_below_metis_vol_with_the_send_held(data_dir, folder, most):

@@ -103,11 +103,11 @@ def p_of_subsets(drawn, degree, fanout):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("degree, fanout", [(7, 3), (7, 5), (64, 1), (64, 2), (65, 64), (70, 2)])
+@pytest.mark.parametrize("degree, fanout", [(7, 3), (7, 5), (64, 1), (65, 64), (70, 2)])
 def test_every_set_of_neighbours_is_as_likely(degree, fanout):
     graph = star(degree)
     sampler = Neighbour(graph, only(0, graph), fanout=(fanout,), batch=1)
-    drawn = [sampler.sample(0, index).node_m[1:] for index in range(20_000)]
+    drawn = [sampler.sample(0, index).node_m[1:] for index in range(10_000)]
     assert p_of_subsets(drawn, degree, fanout) > RIGHT
 
 
@@ -290,19 +290,20 @@ def test_a_graph_without_training_nodes_is_refused():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Neighbour, Labor])
-@pytest.mark.parametrize("how", ["gcn", "row_loops", "row", "none"])
-def test_operators_of_blocks_are_unbiased_where_the_graph_has_loops(kind, how):
-    graph = random_graph(n=30, edges=400, weighted=True)
+def test_operators_of_blocks_are_unbiased_where_the_graph_has_loops(kind):
+    graph, hows = random_graph(n=30, edges=400, weighted=True), ["gcn", "row_loops", "row", "none"]
     assert graph.A.diagonal().any()
-    x_N = np.random.default_rng(2).random(graph.n_nodes) + 0.5
-    expected_N = graph.normalise(how) @ x_N
+    x_N, arrays = np.random.default_rng(2).random(graph.n_nodes) + 0.5, graph_arrays(graph)
     sampler = kind(graph, all_train(graph), fanout=(4,), batch=graph.n_nodes)
-    estimates = []
-    for index in range(4000):
+    estimates = {how: [] for how in hows}
+    for index in range(2500):
         sample = sampler.sample(0, index)
-        A = operators(graph_arrays(graph), sample.node_m, sample.patterns[0], [how], np.float64, is_full=True)[how].A
-        n, m = sample.patterns[0].shape
-        z = csr_array((A.values, A.indices, A.indptr), shape=(n, m)) @ x_N[sample.node_m]
-        estimates.append(z[np.argsort(sample.node_m[:n])])
+        order, shape = np.argsort(sample.node_m[: sample.patterns[0].shape[0]]), sample.patterns[0].shape
+        made = operators(arrays, sample.node_m, sample.patterns[0], hows, np.float64, is_full=True)
+        for how in hows:
+            A = made[how].A
+            z = csr_array((A.values, A.indices, A.indptr), shape=shape) @ x_N[sample.node_m]
+            estimates[how].append(z[order])
     nodes = np.flatnonzero(all_train(graph))
-    assert standard_errors(estimates, expected_N[nodes]) < 4.5
+    for how in hows:
+        assert standard_errors(estimates[how], (graph.normalise(how) @ x_N)[nodes]) < 4.5, how

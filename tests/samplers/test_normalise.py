@@ -10,7 +10,7 @@ from small_graphs import GRAPHS, random_graph
 from spgnn.errors import UsageError
 from spgnn.samplers import Cluster, Coefficients, Edge, Maker, Node, Walk, make_sampler, presample, sampler
 
-SUBGRAPHS = 20_000
+SUBGRAPHS = 10_000
 GRAPH = random_graph(n=30, edges=70, use="undirected", seed=6)
 DIRECTED = random_graph(n=30, edges=110, seed=6)
 LOSS_N = np.random.default_rng(3).random(30) + 0.5

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pairs import full_beyond
 from worlds import launch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,7 +68,7 @@ def test_the_six_files_to_start_with_are_there():
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize("line", [line for line in commands() if "demo.py" in line])
+@pytest.mark.parametrize("line", full_beyond(1, [line for line in commands() if "demo.py" in line]))
 def test_the_script_prints_what_is_shown(line, tmp_path):
     (tmp_path / "demo.py").write_text(PYTHON[0])
     printed = run(line, tmp_path)

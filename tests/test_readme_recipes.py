@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pairs import full_beyond
 from worlds import launch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +31,7 @@ def test_a_recipe_prints_what_is_shown(name, tmp_path):
     assert printed_by(tmp_path / "recipe.py", tmp_path) == shown
 
 
-@pytest.mark.parametrize("section", ["In Python", "A family of your own"])
+@pytest.mark.parametrize("section", full_beyond(1, ["A family of your own", "In Python"]))
 def test_the_page_of_models_prints_what_it_shows(section, tmp_path):
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8").split(f"## {section}\n")[1]
     source, shown = re.search(r"```python\n(.*?)```\n```\n(.*?)```", text, re.S).groups()
@@ -44,6 +45,7 @@ def test_the_custom_layers_of_their_page_train_as_shown(tmp_path):
     assert printed_by(tmp_path / "recipe.py", tmp_path) == re.search(r"```\n(1 ranks.*?)```", text, re.S)[1]
 
 
+@pytest.mark.full
 def test_the_communicator_over_pipes_prints_what_is_shown(tmp_path):
     shown = PAGE.split("## Add a communicator\n")[1].split("```\n")[1]
     assert printed_by(ROOT / "tests" / "dist" / "pipe_communicator.py", tmp_path) == shown

@@ -84,7 +84,7 @@ def test_so_they_are_under_dropout_and_without_a_cached_product(comm, name):
     gradients_are_the_dense_ones(comm, graph, MODELS[name], "gcn", method="random", keep=False)
 
 
-@parallel([3, 4], mpi=[])
+@parallel([4], mpi=[])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_bytes_of_a_step_are_the_predicted_ones(comm, name):
     for keep, dtype, sparse in (

@@ -72,7 +72,7 @@ def test_the_first_layer_sends_nothing_where_x_is_fixed(comm, model, sparse):
     assert comm.all_reduce(np.array([trainer.dgraph.setup_bytes]))[0] > 0
 
 
-@parallel([1, 3, 4], mpi=[])
+@parallel([4], mpi=[])
 @pytest.mark.parametrize(
     "model, sparse", [("v1", False), ("dropout", False), ("dropout, v2", False), ("dropout", True)]
 )

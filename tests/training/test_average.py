@@ -67,13 +67,13 @@ def check_same(history, model, expected, weights, tolerance=1e-10):
 
 @parallel([1, 2, 3], mpi=[2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_sgd_on_whole_parts_averaged_every_epoch_is_full_graph_training(comm, kind):
-    for k, prune in ((1, "never"), (2, "never"), (4, "always"), (8, "never")):
-        graph, partition = cut(k, kind)
-        expected, weights = whole(graph, kind, optimizer="sgd")
-        trainer, history = trained(graph, partition, comm, kind, optimizer="sgd", prune=prune)
-        check_same(history, trainer.model, expected, weights)
-        assert history.bytes_sent == 0 and history.bytes_predicted == 0
+@pytest.mark.parametrize("k, prune", [(1, "never"), (2, "never"), (4, "always"), (8, "never")])
+def test_sgd_on_whole_parts_averaged_every_epoch_is_full_graph_training(comm, kind, k, prune):
+    graph, partition = cut(k, kind)
+    expected, weights = whole(graph, kind, optimizer="sgd")
+    trainer, history = trained(graph, partition, comm, kind, optimizer="sgd", prune=prune)
+    check_same(history, trainer.model, expected, weights)
+    assert history.bytes_sent == 0 and history.bytes_predicted == 0
 
 
 def test_with_fewer_hops_than_layers_it_is_not_full_graph_training():

@@ -1,6 +1,4 @@
-// Frontier sampling, Algorithm 2 of Zeng et al. 2021, on the Dashboard or on degree classes.
-
-#include "frontier.h"
+// Frontier sampling, Algorithm 2 of Zeng et al. 2021, on degree classes instead of the paper's Dashboard.
 
 #include "classes.h"
 #include "samplers.h"
@@ -8,9 +6,7 @@
 
 namespace spgnn {
 
-constexpr int AHEAD = 8;  // steps between a pin and the prefetch of the degree of the node that will follow it
-
-constexpr uint64_t PROBES = uint64_t(1) << 32;  // added to the stream: the numbers of the probes
+constexpr int AHEAD = 8;  // steps between a push and the prefetch of the degree of the node that will follow it
 
 // The memory of one draw.
 struct Walkers {
@@ -20,21 +16,16 @@ struct Walkers {
     std::vector<int64_t> next;  // of each slot: where in indices the neighbour is that replaces it
     std::vector<int64_t> popped;
     std::vector<int32_t> slot_trace, node_trace;
-    Dashboard dashboard;
     Classes classes;
 };
 
 class Frontier {
   public:
-    Frontier(Array<int64_t> indptr, Array<int32_t> indices, int64_t budget, int64_t frontier, double eta, bool on_board,
-             int isa)
-        : indptr(indptr), indices(indices), budget(budget), frontier(frontier), eta(eta), on_board(on_board) {
+    Frontier(Array<int64_t> indptr, Array<int32_t> indices, int64_t budget, int64_t frontier)
+        : indptr(indptr), indices(indices), budget(budget), frontier(frontier) {
         check_csr(indptr, indices, indptr.size() - 1);
         require(0 < frontier && frontier < indptr.size() && frontier <= budget,
                 "frontier must be 1 to N and <= budget");
-        require(eta > 1 && eta <= 1e6, "eta must be above 1");
-        require(isa >= -1 && isa <= best_isa(), "this processor lacks that instruction set");
-        this->isa = isa < 0 ? best_isa() : isa;
     }
 
     // (b,) the first frontier, then the popped nodes; repeated nodes are repeated.
@@ -49,7 +40,7 @@ class Frontier {
         return out;
     }
 
-    // The first frontier (M,), the slot and the new node of each step, clean-ups and the capacity of the board.
+    // The first frontier (M,), the slot and the new node of each step.
     py::dict trace(uint64_t seed, uint64_t stream, uint64_t index) {
         auto w = workspaces.take();
         {
@@ -60,8 +51,6 @@ class Frontier {
         out["start"] = py::array_t<int64_t>(frontier, w->popped.data());
         out["slot"] = array_of(w->slot_trace);
         out["node"] = array_of(w->node_trace);
-        out["cleanups"] = on_board ? w->dashboard.cleanups : 0;
-        out["capacity"] = on_board ? w->dashboard.capacity : 0;
         workspaces.give(std::move(w));
         return out;
     }
@@ -74,13 +63,8 @@ class Frontier {
         w.slot_trace.clear();
         w.node_trace.clear();
         choose_start(w, rng);
-        if (on_board) {
-            w.dashboard.begin(w.degrees, eta, isa, seed, stream + PROBES, index);
-            walk(w, w.dashboard, rng, is_traced);
-        } else {
-            w.classes.begin(w.degrees);
-            walk(w, w.classes, rng, is_traced);
-        }
+        w.classes.begin(w.degrees);
+        walk(w, rng, is_traced);
     }
 
     // Alg. 2, lines 1 and 2: M distinct nodes, every set as likely (Floyd; Bentley & Floyd 1987).
@@ -117,14 +101,13 @@ class Frontier {
         return degree;
     }
 
-    template <class Structure>
-    void walk(Walkers& w, Structure& structure, Rng& rng, bool is_traced) const {
+    void walk(Walkers& w, Rng& rng, bool is_traced) const {
         const int64_t *p = indptr.data(), steps = budget - frontier;
         const int32_t* j = indices.data();
         int64_t recent[AHEAD];
         std::fill_n(recent, AHEAD, -1);
         for (int64_t step = 0; step < steps; ++step) {
-            const int32_t slot = structure.pop(rng);  // line 4
+            const int32_t slot = w.classes.pop(rng);  // line 4
             if (slot < 0) break;                      // no node of the frontier has neighbours (directed graphs)
             // Line 7. Alg. 3 of the paper adds the new node instead, and empties V before the loop: another
             // distribution, in which the first frontier may be missing.
@@ -132,7 +115,7 @@ class Frontier {
             const int32_t fresh = j[w.next[slot]];  // line 5
             const int32_t degree = enter(w, rng, slot, fresh);
             __builtin_prefetch(j + w.next[slot]);
-            structure.push(slot, degree);  // line 6
+            w.classes.push(slot, degree);  // line 6
             int64_t& earlier = recent[step % AHEAD];
             if (earlier >= 0) __builtin_prefetch(p + j[earlier]);
             earlier = degree ? w.next[slot] : -1;
@@ -146,18 +129,14 @@ class Frontier {
     const Array<int64_t> indptr;
     const Array<int32_t> indices;
     const int64_t budget, frontier;
-    const double eta;
-    const bool on_board;
-    int isa;
     Workspaces<Walkers> workspaces;
 };
 
 void define_frontier(py::module_& m) {
     py::class_<Frontier>(m, "Frontier", "Algorithm 2 of Zeng et al. 2021")
-        .def(py::init<Array<int64_t>, Array<int32_t>, int64_t, int64_t, double, bool, int>())
+        .def(py::init<Array<int64_t>, Array<int32_t>, int64_t, int64_t>())
         .def("draw", &Frontier::draw)
         .def("trace", &Frontier::trace);
-    m.def("best_isa", &best_isa, "0: baseline, 1: AVX2, 2: AVX-512");
 }
 
 }  // namespace spgnn

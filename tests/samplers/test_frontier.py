@@ -1,4 +1,4 @@
-"""The frontier sampler draws as Algorithm 2 does, on the Dashboard and on degree classes.
+"""The frontier sampler, on degree classes, and the paper's Dashboard draw as Algorithm 2 does.
 
 Each statistic has a wrong sampler beside it, which must fail it: a test that cannot fail holds nothing.
 """
@@ -13,15 +13,14 @@ from small_graphs import with_hub
 
 from spgnn.errors import UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.samplers import _samplers
 from spgnn.samplers.frontier import Frontier
-from spgnn.samplers.frontier_reference import algorithm_2, algorithm_2_numpy
+from spgnn.samplers.frontier_reference import ETA, algorithm_2, algorithm_2_numpy, dashboard_walk
 
 RIGHT, WRONG = 1e-4, 1e-9
 
 
 def clique_with_pendants(clique=40, pendants=160):
-    """A frontier that starts on pendants, of degree 1, moves on to nodes of degree 43: the board grows."""
+    """A frontier that starts on pendants, of degree 1, moves on to nodes of degree 43: the Dashboard grows."""
     a, b = np.triu_indices(clique, 1)
     pendant = np.arange(clique, clique + pendants)
     return graph_from_coo(np.r_[a, pendant], np.r_[b, pendant % clique], clique + pendants).with_edges("undirected")
@@ -34,23 +33,29 @@ GRAPHS = {
     "hub-directed": with_hub(100, use="directed"),
     "pendants": clique_with_pendants(),
 }
-STRUCTURES = ["dashboard", "classes"]
 
 
 def degrees_of(graph):
     return np.diff(graph.A.indptr)
 
 
-def traces_of(sampler, count, seed=0):
+def by_classes(graph, M, steps, count):
+    sampler = Frontier(graph, budget=M + steps, frontier=M)
+    traces = [sampler.trace(0, index) for index in range(count)]
+    return traces_of([(trace.start_M, trace.slot_s, trace.node_s) for trace in traces], steps)
+
+
+def by_dashboard(graph, M, steps, count):
+    rng = np.random.default_rng(0)
+    return traces_of([dashboard_walk(graph.A.indptr, graph.A.indices, M + steps, M, rng) for _ in range(count)], steps)
+
+
+def traces_of(walks, steps):
     """(R, M) first frontiers, (R, steps) slots and new nodes, -1 after an early end."""
-    M, steps = sampler._options[1], sampler._options[0] - sampler._options[1]
-    start_RM = np.empty((count, M), int)
-    slot_Rs, node_Rs = (np.full((count, steps), -1) for _ in range(2))
-    for index in range(count):
-        trace = sampler.trace(seed, index)
-        start_RM[index] = trace.start_M
-        slot_Rs[index, : len(trace.slot_s)], node_Rs[index, : len(trace.node_s)] = trace.slot_s, trace.node_s
-    return start_RM, slot_Rs, node_Rs
+    slot_Rs, node_Rs = (np.full((len(walks), steps), -1) for _ in range(2))
+    for index, (_, slots, nodes, *_) in enumerate(walks):
+        slot_Rs[index, : len(slots)], node_Rs[index, : len(nodes)] = slots, nodes
+    return np.array([start for start, *_ in walks]), slot_Rs, node_Rs
 
 
 def wrong_traces(graph, M, steps, count, seed=0):
@@ -115,13 +120,10 @@ def inclusion(draws, N):
     return np.hstack([has, has & np.roll(has, 1, axis=1)])
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("traced", [by_classes, by_dashboard])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_pops_are_in_proportion_to_degree_and_neighbours_uniform(name, structure):
-    graph = GRAPHS[name]
-    M = 50 if name == "pendants" else 12
-    sampler = Frontier(graph, budget=M + 80, frontier=M, eta=1.5, structure=structure)
-    pops, neighbours = replay(graph, traces_of(sampler, 120))
+def test_pops_follow_degrees_and_neighbours_are_uniform(name, traced):
+    pops, neighbours = replay(GRAPHS[name], traced(GRAPHS[name], 50 if name == "pendants" else 12, 80, 120))
     assert p_uniform(pops) > RIGHT and p_uniform(neighbours) > RIGHT
 
 
@@ -148,12 +150,8 @@ def plain():
 @pytest.mark.slow
 def test_nodes_are_as_often_in_a_draw_as_with_algorithm_2(plain):
     graph = GRAPHS["hub"]
-    draws = {}
-    for structure in STRUCTURES:
-        sampler = Frontier(graph, budget=20, frontier=6, structure=structure)
-        draws[structure] = inclusion([sampler.draw(3, index) for index in range(6000)], 100)
-        assert p_same(draws[structure], plain) > RIGHT
-    assert p_same(draws["dashboard"], draws["classes"]) > RIGHT
+    sampler = Frontier(graph, budget=20, frontier=6)
+    assert p_same(inclusion([sampler.draw(3, index) for index in range(6000)], 100), plain) > RIGHT
     rng = np.random.default_rng(6)
     numpy_draws = [algorithm_2_numpy(graph.A.indptr, graph.A.indices, 20, 6, rng) for _ in range(1200)]
     assert p_same(inclusion(numpy_draws, 100), plain) > RIGHT
@@ -165,29 +163,18 @@ def test_algorithm_3_has_another_distribution(plain):
     assert p_same(inclusion([sampler.trace(3, index).node_s for index in range(1200)], 100), plain) < WRONG
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-def test_no_instruction_set_changes_a_draw(name):
-    graph = GRAPHS[name]
-    sampler = Frontier(graph, budget=600, frontier=20, eta=1.1, structure="dashboard")
-    for index in range(3):
-        first = sampler.trace(1, index, isa=0)
-        for isa in range(1, _samplers.best_isa() + 1):
-            other = sampler.trace(1, index, isa=isa)
-            assert (first.slot_s == other.slot_s).all() and (first.node_s == other.node_s).all()
-            assert (first.cleanups, first.capacity) == (other.cleanups, other.capacity)
+def test_the_dashboard_is_cleaned_up_and_doubles():
+    A, rng = GRAPHS["pendants"].A, np.random.default_rng(0)
+    n_pins = int(ETA * 10 * degrees_of(GRAPHS["pendants"]).mean())
+    *_, board = dashboard_walk(A.indptr, A.indices, 1000, 10, rng)
+    pinned = [board.DB[first : first + degree] == slot for first, degree, slot, is_live in board.IA if is_live]
+    assert board.cleanups > 10 and len(board.DB) == 2 * n_pins and n_pins < 10 * 43
+    assert len(pinned) == 10 and all(pins.all() for pins in pinned)
+    assert board.live == (board.DB >= 0).sum() == sum(map(len, pinned)), "no other pins"
 
 
-def test_the_board_is_cleaned_up_and_grows():
-    sampler = Frontier(GRAPHS["pendants"], budget=2000, frontier=50, eta=1.5, structure="dashboard")
-    trace = sampler.trace(0, 0)
-    assert trace.cleanups > 10 and trace.capacity > 256
-    roomy = Frontier(GRAPHS["pendants"], budget=2000, frontier=50, eta=1000, structure="dashboard").trace(0, 0)
-    assert roomy.cleanups < trace.cleanups / 4
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_a_draw_is_the_first_frontier_and_the_popped_nodes(structure):
-    sampler = Frontier(GRAPHS["hub"], budget=50, frontier=10, structure=structure)
+def test_a_draw_is_the_first_frontier_and_the_popped_nodes():
+    sampler = Frontier(GRAPHS["hub"], budget=50, frontier=10)
     trace, FS = sampler.trace(2, 3), []
     popped, FS = [], list(trace.start_M)
     for slot, node in zip(trace.slot_s, trace.node_s):
@@ -197,24 +184,20 @@ def test_a_draw_is_the_first_frontier_and_the_popped_nodes(structure):
     assert sampler.nodes(2, 3).tolist() == sorted({*trace.start_M, *popped})
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_a_frontier_without_neighbours_ends_the_draw(structure):
+def test_a_frontier_without_neighbours_ends_the_draw():
     chain = graph_from_coo([0, 1, 2], [1, 2, 3], 6).with_edges("directed")  # 3, 4 and 5 read no node
-    sampler = Frontier(chain, budget=100, frontier=6, structure=structure)
+    sampler = Frontier(chain, budget=100, frontier=6)
     trace = sampler.trace(0, 0)
     assert len(trace.slot_s) == 3 + 2 + 1
     assert sorted(set(sampler.draw(0, 0))) == [0, 1, 2, 3, 4, 5]
     edgeless = graph_from_coo([], [], 5)
-    assert sorted(Frontier(edgeless, budget=9, frontier=5, structure=structure).draw(0, 0)) == [0, 1, 2, 3, 4]
+    assert sorted(Frontier(edgeless, budget=9, frontier=5).draw(0, 0)) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_draws_depend_on_seed_and_index_and_not_on_threads_or_weights(structure):
+def test_draws_depend_on_seed_and_index_and_not_on_threads_or_weights():
     weighted = random_graph(weighted=True, use="undirected", seed=3)
     weightless = graph_from_coo(*weighted.A.nonzero(), weighted.n_nodes).with_edges("directed")
-    sampler, other = (
-        Frontier(g, budget=60, frontier=8, structure=structure) for g in (weighted.with_edges("undirected"), weightless)
-    )
+    sampler, other = (Frontier(g, budget=60, frontier=8) for g in (weighted.with_edges("undirected"), weightless))
     drawn = [sampler.draw(0, index) for index in range(64)]
     assert len({nodes.tobytes() for nodes in drawn}) == 64
     assert sampler.draw(1, 0).tobytes() != drawn[0].tobytes()
@@ -232,9 +215,6 @@ def test_draws_depend_on_seed_and_index_and_not_on_threads_or_weights(structure)
         ({"frontier": 10, "budget": 9}, "frontier = 10 with budget = 9; expected a budget"),
         ({"frontier": 0, "budget": 9}, "frontier = 0; expected an integer of 1 or more"),
         ({"frontier": 5, "budget": 9.5}, "budget = 9.5"),
-        ({"frontier": 5, "budget": 9, "eta": 1}, "eta = 1; expected a number above 1"),
-        ({"frontier": 5, "budget": 9, "eta": float("nan")}, "eta = nan"),
-        ({"frontier": 5, "budget": 9, "structure": "class"}, "structure = 'class' is not known; did you mean"),
     ],
 )
 def test_options_out_of_range_are_refused(options, message):

@@ -67,6 +67,7 @@ EXTENSIONS = {
     "samplers._samplers": units(
         "samplers", "draws+frontier+shadow:12 induce+operators+blocks+samplers:14", *REPEATABLE
     ),
+    "data._text": units("data", "text:5", "-O2"),
     "partition._loops": units("partition", "cover+locality+similarity+loops:11", "-O2", "-pthread"),
     "partition.refine._volume": units("partition/refine/volume", "volume:12", "-O3", "-pthread", *REPEATABLE[1:]),
     "partition.stream._stream": units("partition/stream", "stream:16", *REPEATABLE),

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import FormatError
+from .. import _text
 from ..formats import reader
 from .make_graph import check_node_count, coo_graph
 from .text import comment_lines, line_blocks, peek
@@ -23,6 +24,7 @@ BOM = b"\xef\xbb\xbf"
 HEADER = re.compile(rb"nodes:?\s*(\d{1,18})[\s,|]+edges:?\s*(\d{1,18})", re.IGNORECASE)
 COLUMNS = "source, target and perhaps a weight"
 SOURCE_NAMES, TARGET_NAMES = ("source", "src", "from"), ("target", "dst", "destination", "to")
+THIRD_COLUMN = re.compile(rb"^B*+\d++B++\d++B++[^\n]".replace(b"B", rb"[ \t,\r\v\f]"), re.MULTILINE)
 WEIGHT_NAMES = ("weight", "weights", "edge_weight", "w", "value", "val")  # of a third column
 
 
@@ -85,6 +87,26 @@ def edge_blocks(path: Path, head: Head, progress=None) -> Iterator[tuple[bytes, 
         skip = max(skip - len(block), 0)
 
 
+def edge_chunks(path: Path, size: int) -> Iterator[np.ndarray]:
+    """Yield the ids of the edges, (m, 2) int64, at most size at a time; a third column is not read.
+
+    Raises: FormatError with file:line.
+    """
+    head = read_head(path)
+    for block, line in edge_blocks(path, head):
+        ids, bad_line, expected, start, stop = _text.read_lines(block)
+        if bad_line >= 0:
+            text = block[start : min(stop, start + 60)].decode("utf-8", "replace").strip()
+            raise FormatError(f"{path}:{line + bad_line}: {text!r}; expected {expected}")
+        edges = np.frombuffer(ids, np.int64).reshape(-1, 2)
+        # With one separator per edge no line has a third column.
+        if head.n_columns == 2 and _separators(block) != len(edges) and (third := THIRD_COLUMN.search(block)):
+            at = line + block.count(b"\n", 0, third.start())
+            raise FormatError(f"{path}:{at}: 3 columns; expected 2 as in the lines before: {COLUMNS}")
+        for start in range(0, len(edges), size):
+            yield edges[start : start + size]
+
+
 def is_edge_list(path: Path) -> bool:
     """a text file .txt, .tsv, .csv, .el, .edges (or .gz of it), or one whose first line is two or three numbers."""
     name = path.name.lower().removesuffix(".gz")
@@ -130,6 +152,11 @@ def read_edges(path: Path, progress=None):
     return coo_graph(
         path, src, dst, n_nodes, weight if width == 3 else None, meta={"dropped_lines": int(head.has_title)}
     )
+
+
+def _separators(block: bytes) -> int:
+    """Return how many blanks, tabs and commas a block has."""
+    return sum(np.count_nonzero(np.frombuffer(block, np.uint8) == ord(c)) for c in " \t,")
 
 
 def _names_of_columns(line: bytes) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,16 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from ...data.readers.binary import DTYPES
-from ...data.readers.edges import COLUMNS, ENDINGS, Head, edge_blocks, read_head
+from ...data.readers.edges import ENDINGS, Head, edge_chunks, read_head
 from ...data.readers.npz import npy_layout
 from ...data.readers.text import text_bytes_bound
 from ...errors import FormatError, InputError, UsageError, is_integer, nearest
 from ...graph import Graph
-from . import _stream
 
 CHUNK = 1 << 16  # edges: 512 kB of int32 pairs, within a core's L2
 FORMATS = ("text", "binary", "parquet", "npy")
-THIRD_COLUMN = re.compile(rb"^B*+\d++B++\d++B++[^\n]".replace(b"B", rb"[ \t,\r\v\f]"), re.MULTILINE)
 MOST_EDGES = 2**50
 PAIRS = (np.dtype("<i4"), np.dtype("<i8"))  # as a file of edges may have them
 MOST_NODES = 2**31 - 1
@@ -118,7 +115,10 @@ def _file(path: Path, format: str | None) -> EdgeStream:
         raise InputError(f"{path}: no such file")
     if format == "text":
         return EdgeStream(
-            str(path), lambda: _text(path), most_edges=text_bytes_bound(path) // 4 + 1, head=read_head(path)
+            str(path),
+            lambda: edge_chunks(path, CHUNK),
+            most_edges=text_bytes_bound(path) // 4 + 1,
+            head=read_head(path),
         )
     if format == "binary":
         return _pairs(path, np.dtype(DTYPES.get(path.suffix.lower(), "<i4")))
@@ -211,26 +211,6 @@ def _graph(graph: Graph) -> EdgeStream:
             yield as_chunk(chunk, graph.name)
 
     return EdgeStream(graph.name, chunks, graph.n_nodes, A.nnz, A.nnz)
-
-
-def _text(path: Path):
-    head = read_head(path)
-    for block, line in edge_blocks(path, head):
-        edges, bad_line, expected, start, stop = _stream.read_lines(block)
-        if bad_line >= 0:
-            text = block[start : min(stop, start + 60)].decode("utf-8", "replace").strip()
-            raise FormatError(f"{path}:{line + bad_line}: {text!r}; expected {expected}")
-        # With one separator per edge no line has a third column.
-        if head.n_columns == 2 and _separators(block) != len(edges) and (third := THIRD_COLUMN.search(block)):
-            at = line + block.count(b"\n", 0, third.start())
-            raise FormatError(f"{path}:{at}: 3 columns; expected 2 as in the lines before: {COLUMNS}")
-        for start in range(0, len(edges), CHUNK):
-            yield edges[start : start + CHUNK]
-
-
-def _separators(block: bytes) -> int:
-    """Return how many blanks, tabs and commas a block has."""
-    return sum(np.count_nonzero(np.frombuffer(block, np.uint8) == ord(c)) for c in " \t,")
 
 
 def _parquet(path: Path):

@@ -6,9 +6,9 @@
 
 #include "../../native/arrays.h"
 #include "edges.h"
+#include "numbering.h"
 #include "refine.h"
 #include "spring.h"
-#include "text.h"
 #include "vertexcut.h"
 
 namespace py = pybind11;
@@ -204,24 +204,7 @@ void define_cuts(py::module_& m) {
     });
 }
 
-void define_text(py::module_& m) {
-    m.def(
-        "read_lines",
-        [](const py::bytes& block) {
-            char* text;
-            py::ssize_t size;
-            PyBytes_AsStringAndSize(block.ptr(), &text, &size);
-            Lines lines;
-            {
-                py::gil_scoped_release free;
-                lines = read_lines(text, size);
-            }
-            py::array_t<int64_t> edges({py::ssize_t(lines.ids.size() / 2), py::ssize_t(2)});
-            std::copy(lines.ids.begin(), lines.ids.end(), edges.mutable_data());
-            return py::make_tuple(edges, lines.bad_line, lines.expected, lines.start, lines.stop);
-        },
-        py::arg("block"));
-
+void define_numbering(py::module_& m) {
     auto numbering = py::class_<Numbering>(m, "Numbering").def(py::init<>());
     pass(numbering, "add", [](Numbering& self, const auto& edges) { self.add(edges); });
     numbering.def("finish", [](Numbering& self) { return array_of(self.finish()); });
@@ -247,5 +230,5 @@ PYBIND11_MODULE(_stream, m) {
     m.doc() = "Passes of spgnn.partition.stream; it checks what they are given and runs them over a stream.";
     define_spring(m);
     define_cuts(m);
-    define_text(m);
+    define_numbering(m);
 }

@@ -43,7 +43,7 @@ find_compiler() {
 }
 
 is_own_venv() {
-    [[ -x $venv/bin/python && -f $venv/bin/pip && $("$venv/bin/python" -VV 2>&1) == $("$1" -VV) ]] &&
+    [[ -x $venv/bin/python && -f $venv/bin/pip && $("$venv/bin/python" -VV 2>&1) == "$("$1" -VV)" ]] &&
         head -n 3 "$venv/bin/pip" | grep -qF "$venv/bin/"
 }
 

@@ -146,3 +146,15 @@ def test_a_stage_that_fails_or_hangs_does_not_cost_those_that_follow(device_scri
         device_script("tables", "tests", "spmm", HANGS="1", STAGE_S="1"),
     ):
         assert found.returncode == 1 and "gpu_spmm" in found.stdout
+
+
+def test_an_environment_of_the_same_python_is_used_again(tmp_path):
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text("#!/bin/bash\necho 'Python 3.12.1 (main) [GCC 12.2.0]'\n")  # brackets are no pattern
+    python.chmod(0o755)
+    (tmp_path / "bin" / "pip").write_text(f"#!{python}\n")
+    text = (ROOT / "runs" / "setup.sh").read_text()
+    function = text[text.index("is_own_venv() {") : text.index("has_headers() {")]
+    command = f'venv={tmp_path}\n{function}\nis_own_venv "{python}"'
+    assert subprocess.run(["bash", "-c", command], timeout=60).returncode == 0

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 ROOT = Path(__file__).resolve().parents[2]
+SMOKE = ROOT / "runs" / "out" / "smoke"  # what scripts write with --smoke
 FOLDERS = {"arxiv": "arxiv_graphsaint", "flickr": "flickr_graphsaint"}  # in SPGNN_DATA
 OURS = ("PYTHONPATH", "THP_MEM_ALLOC_ENABLE")
 TUNED = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
@@ -39,6 +41,24 @@ def options(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--peers", metavar="FILE", help="JSON lines that the peers' scripts printed")
     parser.add_argument("--json", action="store_true", help="print JSON lines, no table")
     return parser
+
+
+def parse(parser: argparse.ArgumentParser, smoke: str) -> argparse.Namespace:
+    """Return the options of the command line; --smoke puts the words of smoke before them.
+
+    With these the whole script runs in seconds: on generated graphs, without peers, data or network. What is measured
+    then means nothing, so that targets which it misses do not count.
+    """
+    parser.add_argument("--smoke", action="store_true", help="run everything at a tiny size, on generated graphs")
+    if "--smoke" in sys.argv:
+        SMOKE.mkdir(parents=True, exist_ok=True)
+    return parser.parse_args(smoke_words(smoke))
+
+
+def smoke_words(smoke: str) -> list[str]:
+    """Return the words of the command line, with --smoke those of smoke before them."""
+    words = sys.argv[1:]
+    return [*shlex.split(smoke), *words] if "--smoke" in words else words
 
 
 def adjacency(name: str) -> sp.csr_array:

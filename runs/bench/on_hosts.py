@@ -12,6 +12,7 @@ import numpy as np
 
 WITH_HOSTS = Path(__file__).resolve().parents[1] / "cluster" / "with_hosts"
 N_FEATURES = 128
+LOCAL = "local"
 SPGNN = [sys.executable, "-m", "spgnn"]
 
 
@@ -31,7 +32,13 @@ def cut(graph: str, folder: Path, hosts: int) -> list:
 
 
 def train(parts: list, rate: str, hosts: int, *options) -> dict:
-    """Train on what cut() returned, one rank a host; return the summary and `wire_bytes`, sent by the first host's card."""
+    """Train on what cut() returned, one rank a host; return the summary and `wire_bytes`, sent by the first host's card.
+
+    Args: rate  of each host's card, such as 1gbit; local: as many ranks on this machine, without hosts or a card.
+    """
+    if rate == LOCAL:
+        lines = run(["mpirun", "-n", hosts, *SPGNN, "train", *parts, "--json", *options]).splitlines()
+        return json.loads(lines[0]) | {"wire_bytes": 0}
     card = "/sys/class/net/eth0/statistics/tx_bytes"
     launch = f'cat {card}; mpirun -f "$HOSTFILE" -ppn 1 -n {hosts} "$@"; code=$?; cat {card}; exit $code'
     command = [*SPGNN, "train", *parts, "--json", *options]

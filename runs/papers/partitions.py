@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from published_streaming import BALANCE, BASELINES
-from recipes import RECIPES, REPO, chosen, data_folder, from_least, machine, positives, table
+from recipes import RECIPES, REPO, SMOKE, chosen, data_folder, from_least, machine, parse, positives, table
 
 from spgnn import load_graph, part_graph
 from spgnn.graph import Graph
@@ -209,7 +209,7 @@ def run_alone(path: str, method: str, k: int) -> float:
     return peak_rss_mb() - before / 1e6
 
 
-def parse(options: argparse.ArgumentParser, parts: Sequence[str], graphs: dict[str, str]) -> argparse.Namespace:
+def parse_tables(options: argparse.ArgumentParser, parts: Sequence[str], graphs: dict[str, str]) -> argparse.Namespace:
     """Return the arguments that both recipes take, and those that options has; end with code 2 at a bad one."""
     options.add_argument("--only", default=",".join(parts), help="which tables; default: %(default)s")
     options.add_argument("--graphs", default=",".join(graphs), help=f"some of {','.join(GRAPHS)}; default: %(default)s")
@@ -228,7 +228,8 @@ def parse(options: argparse.ArgumentParser, parts: Sequence[str], graphs: dict[s
         help="runs of each method where seconds are compared; the fastest counts; default: %(default)s",
     )
     options.add_argument("--json", action="store_true", help="print JSON lines, no tables")
-    args = options.parse_args()
+    out = SMOKE / options.get_default("out").name
+    args = parse(options, f"--graphs flickr,arxiv -k 2,3 --repeat 1 --out {out}")
     for option, what, names in (
         ("only", "table", parts),
         ("graphs", "graph", tuple(GRAPHS)),

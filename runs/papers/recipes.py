@@ -22,7 +22,7 @@ import scipy.sparse as sp
 REPO = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPO), str(REPO / "runs" / "bench")]
 
-from bench import machine, table  # noqa: E402, F401  (the scripts of this folder import them from here)
+from bench import SMOKE, machine, parse, table  # noqa: E402, F401  (the scripts of this folder import them from here)
 
 from spgnn.config import preset_options  # noqa: E402
 
@@ -91,6 +91,13 @@ def parser(description: str, ranks: bool = True, out: str = "papers") -> argpars
     return made
 
 
+class Generated:
+    """In place of the folder of real graphs, with --smoke: every graph in it is one generated graph."""
+
+    def __truediv__(self, path: str) -> str:
+        return "sbm:n=160,classes=3,degree=6,features=8,seed=1"
+
+
 def positives(text: str) -> list[int]:
     """Return the positive integers of a comma-separated list; argparse tells of another."""
     words = text.split(",")
@@ -110,8 +117,10 @@ def from_least(least: int) -> Callable[[str], int]:
     return read
 
 
-def data_folder(args: argparse.Namespace) -> Path:
-    """Return the folder of real graphs; end with code 2 where none is named."""
+def data_folder(args: argparse.Namespace) -> Path | Generated:
+    """Return the folder of real graphs, or what stands for it with --smoke; end with code 2 where none is named."""
+    if args.smoke:
+        return Generated()
     if args.data is None or not args.data.is_dir():
         print("give the folder of real graphs: --data DIR, or set SPGNN_DATA", file=sys.stderr)
         sys.exit(2)
@@ -168,7 +177,7 @@ def features_of(recipe: Recipe, data: Path, folder: Path) -> dict:
     if not recipe.features:
         return {}
     if recipe.features != "identity":
-        return {"features": str(data / recipe.features)}
+        return {} if isinstance(data, Generated) else {"features": str(data / recipe.features)}
     from spgnn.data import load_graph
 
     n = load_graph(data / recipe.path).n_nodes

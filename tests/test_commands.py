@@ -1,0 +1,142 @@
+"""The commands of README, CONTRIBUTING and docs: spgnn and the scripts take the options that they are shown with."""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from warm import warm_python
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+OTHERS = ("pip", "pytest", "ruff", "clang-format", "python", ".")  # programs that are not ours
+LAUNCH = ("runs/launch/mpirun", "runs/launch/hosts", "runs/launch/slurm")  # whose arguments go to `spgnn train`
+# Parses the options of the script that follows, and ends before it does anything.
+PARSED = """
+import argparse, runpy, sys, click
+parse = argparse.ArgumentParser.parse_args
+def parsed(*args, **options):
+    parse(*args, **options)
+    sys.exit(0)
+argparse.ArgumentParser.parse_args = parsed
+click.Command.invoke = lambda self, ctx: None if isinstance(self, click.Group) else sys.exit(0)
+sys.argv = sys.argv[1:]
+if sys.argv[0] == "spgnn":
+    from spgnn.cli import main
+    sys.exit(main(sys.argv[1:]))
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+sys.exit(3)
+"""
+
+
+def is_command(words: list[str]) -> bool:
+    """Whether words begin with a program: spgnn, a launcher, a script of runs/, one of OTHERS."""
+    return bool(words) and (words[0] in ("spgnn", "mpirun", "srun", "sbatch", *OTHERS) or is_script(words[0]))
+
+
+def is_script(word: str) -> bool:
+    path = ROOT / word
+    return word.removeprefix("./").startswith("runs/") and path.is_file() and os.access(path, os.X_OK)
+
+
+def without_variables(line: str) -> list[str]:
+    words = shlex.split(line, comments=True)
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        words.pop(0)
+    return words
+
+
+def blocks_of(text: str) -> list[str]:
+    """The fenced blocks of a page that are not Python, and its indented ones."""
+    fenced = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
+    found = [body for language, body in fenced.findall(text) if language != "python"]
+    return found + re.findall(r"(?:^    \S.*\n)+", fenced.sub("", text), re.M)
+
+
+def commands_in(text: str) -> list[str]:
+    """The command lines of the blocks, one after the other; of several on a line each."""
+    lines = [line.strip().removeprefix("$ ") for block in blocks_of(text) for line in block.splitlines()]
+    lines = [re.split(r"  +(?!-|#)", line)[0] for line in lines]  # a list of commands has what they do beside them
+    return [line for line in lines if re.match(r"[\w./=]", line) and "'" * 3 not in line and is_command(_split(line))]
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return without_variables(line)
+    except ValueError:  # no closing quotation: it is output
+        return []
+
+
+def spans_in(text: str) -> list[str]:
+    """The commands with options inside of the text."""
+    spans = [
+        " ".join(span.split())
+        for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M))
+    ]
+    return [
+        span
+        for span in spans
+        if " -" in span
+        and not re.match(r"spgnn [A-Z]", span)
+        and _split(span)[:1]
+        and (span.startswith("spgnn ") or is_script(_split(span)[0]))
+    ]
+
+
+def parts_of(words: list[str]) -> list[list[str]]:
+    """The commands of ours in a command line, launchers left out: [[spgnn, train, ...], [runs/bench/volume, ...]]."""
+    for place, word in enumerate(words):
+        if word in ("|", ">", ">>"):
+            return parts_of(words[:place])
+        if word.endswith(";"):
+            return parts_of([*words[:place], word[:-1]]) + parts_of(words[place + 1 :])
+    words = [
+        inner for word in words for inner in (shlex.split(word) if " spgnn " in f" {word} " and " " in word else [word])
+    ]
+    starts = [i for i, word in enumerate(words) if word == "spgnn" or is_script(word)]
+    ends = [*starts[1:], len(words)]
+    return [[word for word in words[a:b] if word != "--"] for a, b in zip(starts, ends)]
+
+
+def refusal(words: list[str], python: str) -> str:
+    """What is wrong with a command of ours, "" where it takes all of its options."""
+    if words[0].removeprefix("./") in LAUNCH:
+        words = ["spgnn", "train", "wordnet", *words[1:]]
+    path = ROOT / words[0]
+    if words[0] != "spgnn" and not path.read_text(encoding="utf-8").startswith("#!/usr/bin/env python3"):
+        return ""
+    argv = ["spgnn" if words[0] == "spgnn" else str(path), *words[1:]]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([python, "-c", PARSED, *argv], env=env, capture_output=True, text=True, timeout=120)
+    return (
+        ""
+        if done.returncode == 0 or "Missing argument" in done.stderr
+        else f"{shlex.join(words)}: {done.stderr[-600:]}"
+    )
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    with warm_python(tmp_path_factory.mktemp("warm")) as path:
+        yield path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_a_command_on_a_page_takes_the_options_that_it_is_shown_with(page, python):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    lines = dict.fromkeys([*commands_in(text), *spans_in(text)])
+    faults = [fault for line in lines for part in parts_of(_split(line)) if (fault := refusal(part, python))]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.slow
+def test_most_pages_have_commands_and_an_unknown_option_is_found(python):
+    found = {page: commands_in((ROOT / page).read_text(encoding="utf-8")) for page in PAGES}
+    assert sum(map(bool, found.values())) >= 20 and sum(map(len, found.values())) >= 80
+    assert "--hallo" in refusal(["spgnn", "train", "wordnet", "--hallo", "2"], python)
+    assert "--layers" in refusal(["runs/bench/volume", "--layers", "2"], python)
+    assert not refusal(["runs/bench/volume", "--graphs", "arxiv"], python)

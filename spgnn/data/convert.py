@@ -17,8 +17,8 @@ def convert(
 ) -> dict:
     """Read src by `load_graph`, write it as the native folder dst, and return a report.
 
-    Returns: nodes, nonzeros, duplicates, zeros, self_loops, isolated, symmetric, weighted, dropped_lines, features,
-             sparse_features, classes, multilabel, labelled, splits, train, val, test, seconds, out.
+    Returns: nodes, nonzeros, duplicates, zeros, self_loops, isolated, symmetric, weighted, negative, dropped_lines,
+             features, sparse_features, classes, multilabel, labelled, splits, train, val, test, seconds, out.
     Raises:  UsageError where dst is something other than a native graph, before src is read.
     """
     start = time.perf_counter()

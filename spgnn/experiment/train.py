@@ -30,6 +30,7 @@ from ..samplers.options import options_of
 from ..training.average_options import check_average
 from ..training.consistency import run_values
 from ..training.evaluation import evaluated
+from ..training.notes import data_notes
 from ..training.personal import personalise
 from ..training.steps.captured import CapturedStep
 from ..training.steps.full import check_trainable
@@ -119,8 +120,9 @@ class _Training:
         check_trainable(dgraph)
         spec = ModelSpec.of(config, dgraph.n_features, dgraph.n_classes)
         trainer = Trainer(spec.build(), dgraph, config, step_maker(config, graph, parts=parts))
-        if graph is not None and comm.rank == 0 and self.show is not None:
-            self.show("".join(f"spgnn: {note}\n" for note in trainer.steps.notes()).rstrip())
+        notes = data_notes(dgraph) + (trainer.steps.notes() if graph is not None else [])
+        if notes and comm.rank == 0 and self.show is not None:
+            self.show("".join(f"spgnn: {note}\n" for note in notes).rstrip())
         checkpoints = self._checkpoints(trainer, spec)
         trainer.release_input()
         if config.cuda_graph:

@@ -170,6 +170,7 @@ class Graph:
             "isolated": int(np.count_nonzero(degree - 2 * loop_count == 0)),
             "symmetric": is_symmetric(A),
             "weighted": bool(self.nnz and np.any(A.data != 1)),
+            "negative": int(np.count_nonzero(A.data < 0)),
             "features": self.n_features,
             "sparse_features": sp.issparse(self.X),
             "classes": self.n_classes,

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from ..config.names import NORMS, Norm
 from ..errors import GraphError, UsageError, nearest
+from .signed import check_sums, signs_of
 from .structure import index_dtype, without_zeros
 
 WITH_LOOPS = ("gcn", "row_loops", "loops")  # normalisations of A + I
@@ -25,7 +26,7 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
     A + I has a self-loop of weight 1 where a node of A has none. Dr and Dc are the row and column sums
     of A + I: they are equal when A is symmetric, which gives Kipf & Welling's operator, and keep the
     norm at most 1 when A is not. A row without nonzeros stays zero. A stored 0 is no entry.
-    Raises: GraphError unless A is a scipy CSR; UsageError for another how.
+    Raises: GraphError unless A is a scipy CSR, and where negative weights make a sum 0 or less; UsageError for another how.
     Source: Kipf & Welling 2017, eq. (2); directed form: Tong et al. 2020 use the same two-sided scaling.
     """
     if how not in NORMS:
@@ -37,15 +38,19 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
     if how == "none":
         return A
     dtype = A.data.dtype if A.data.dtype == np.float64 else np.float32
+    signs = signs_of(A.data)
     if how in WITH_LOOPS:
         A = with_self_loops(A)
     if how == "loops":
         return sp.csr_array((np.ones(A.nnz, dtype), A.indices, A.indptr), shape=A.shape)
-    if how in ("row", "row_loops"):
-        left, right = inverse_or_zero(axis_sums(A, 1)), None
-    else:
-        left, right = (inverse_or_zero(np.sqrt(np.maximum(axis_sums(A, axis), 0))) for axis in (1, 0))
-    return scaled(A, left, right, dtype)
+    sums = [axis_sums(A, axis) for axis in ((1, 0) if how == "gcn" else (1,))]
+    if signs:
+        sizes = sp.csr_array((np.abs(A.data), A.indices, A.indptr), shape=A.shape)
+        rows, *columns = ((of_axis, axis_sums(sizes, axis)) for of_axis, axis in zip(sums, (1, 0)))
+        check_sums(signs, how, A.dtype, rows, *(columns or [rows]))
+    if how != "gcn":
+        return scaled(A, inverse_or_zero(*sums), None, dtype)
+    return scaled(A, *(inverse_or_zero(np.sqrt(of_axis)) for of_axis in sums), dtype)
 
 
 def with_self_loops(A: sp.csr_array) -> sp.csr_array:

@@ -12,10 +12,18 @@ import numpy as np
 
 from ..config.names import Norm
 from ..errors import GraphError
-from ..graph import WITH_LOOPS, Graph, check_is_graph, inverse_or_zero, lacks_loop
+from ..graph import (
+    DIVIDES,
+    INSTEAD,
+    WITH_LOOPS,
+    Graph,
+    check_is_graph,
+    check_sums,
+    inverse_or_zero,
+    lacks_loop,
+    signs_of,
+)
 from . import _samplers
-
-SUMS = ("gcn", "row", "row_loops")  # normalisations that divide by sums of rows or columns
 
 
 class GraphArrays:
@@ -24,7 +32,7 @@ class GraphArrays:
     origin        the Graph, as it is used; name: what messages call it.
     indptr        (N + 1,) int64.
     indices       (E,) int32 or int64, those of the graph: not copied.
-    weights       (E,) float32 or float64; None: all 1.
+    weights       (E,) float32 or float64; None: all 1. signs: how many are negative.
 
     Raises: GraphError for 2^31 nodes or more.
     """
@@ -41,7 +49,9 @@ class GraphArrays:
         if self.indices.dtype not in (np.int32, np.int64):
             self.indices = self.indices.astype(np.int64)
         self.weights = None if self.E == 0 or _are_ones(A.data) else _as_weights(A.data)
+        self.signs = signs_of(A.data[:0] if self.weights is None else self.weights)
         self._sums: dict[bool, tuple[np.ndarray, np.ndarray]] = {}
+        self._checked: set[Norm] = set()
 
     @cached_property
     def is_symmetric(self) -> bool:
@@ -61,8 +71,27 @@ class GraphArrays:
         return self._sums[has_loops]
 
     def factors(self, how: Norm) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return left and right with operator = diag(left) A diag(right), see `factors`."""
-        return factors(how, *self.sums(how in WITH_LOOPS)) if how in SUMS else (None, None)
+        """Return left and right with operator = diag(left) A diag(right), see `factors`.
+
+        Raises: GraphError where negative weights make a sum 0 or less by which the operator divides.
+        """
+        if how not in DIVIDES:
+            return None, None
+        sums = self.sums(how in WITH_LOOPS)
+        if self.signs and how not in self._checked:
+            sizes = _samplers.graph_sums(self.indptr, self.indices, np.abs(self.weights), how in WITH_LOOPS)
+            check_sums(self.signs, how, self.weights.dtype, *zip(sums, sizes))
+            self._checked.add(how)
+        return factors(how, *sums)
+
+    def check_own_sums(self, norms: Iterable[Norm]) -> None:
+        """Raise GraphError where operators divide by sums of a subgraph, which negative weights may make 0 or less."""
+        self.signs.check_size()
+        if self.signs and (divides := [how for how in norms if how in DIVIDES]):
+            raise GraphError(
+                f"{self.name}: {self.signs}, and the operator {divides[0]} of a subgraph divides by sums that may be 0 or "
+                f"less. Divide by those of the whole graph, with --normalise both or --sampler neighbour. {INSTEAD}"
+            )
 
     def prepare(self, norms: Iterable[Norm]) -> None:
         """Compute now what operators of these normalisations read."""
@@ -86,7 +115,7 @@ def factors(how: Norm, row_n: np.ndarray, column_m: np.ndarray) -> tuple[np.ndar
     if how == "gcn":
         left_n, right_m = (inverse_or_zero(np.sqrt(np.maximum(sums, 0))) for sums in (row_n, column_m))
         return left_n, right_m
-    return (inverse_or_zero(row_n), None) if how in SUMS else (None, None)
+    return (inverse_or_zero(row_n), None) if how in DIVIDES else (None, None)
 
 
 def _are_ones(data: np.ndarray) -> bool:

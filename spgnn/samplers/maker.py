@@ -65,6 +65,8 @@ class Maker:
             degrees = "full" if sampler.n_blocks or self.alpha_E is not None else "own"
         self.is_full = degrees == "full"
         self.graph.prepare(self.norms if self.is_full else ())  # not by each thread
+        if not self.is_full:
+            self.graph.check_own_sums(self.norms)
         self._last: tuple[tuple, tuple] = ((), ())  # blocks of a sampler that returns the same patterns again
 
     def draw(self, seed: int, index: int) -> Subgraph:

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..config.names import NORMS, Norm
 from ..errors import UsageError, nearest
-from ..graph import WITH_LOOPS
+from ..graph import DIVIDES, WITH_LOOPS
 from . import _samplers
-from .graph_arrays import SUMS, GraphArrays, factors
+from .graph_arrays import GraphArrays, factors
 from .sample import Csr, Operator, Pattern
 
 
@@ -62,6 +62,8 @@ def operators(
         raise UsageError(
             f"degrees = 'own' of a block of {n} rows and {m} columns; use those of the graph, degrees = 'full'"
         )
+    if not is_full:
+        graph.check_own_sums(norms)
     make = _samplers.values64 if dtype == np.float64 else _samplers.values32
     may_be_symmetric = n == m and graph.is_symmetric
     blocks: dict[bool, _Block] = {}
@@ -114,7 +116,7 @@ def _without_stored_loops(graph: GraphArrays, block: _Block, node_m: np.ndarray,
 
 def _factors(graph: GraphArrays, block: _Block, node_m: np.ndarray, how: Norm, is_full: bool):
     if not is_full:
-        return factors(how, *block.sums(graph)) if how in SUMS else (None, None)
+        return factors(how, *block.sums(graph)) if how in DIVIDES else (None, None)
     left_N, right_N = graph.factors(how)
     n = block.pattern.shape[0]
     return (None if left_N is None else left_N[node_m[:n]]), (None if right_N is None else right_N[node_m])

@@ -18,6 +18,7 @@ from ..partition.cover import Covers
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
 from .exchange.scaling import scaled_blocks
+from .exchange.signed_sums import SignedWeights, check_sums
 from .exchange.stages import Blocks, Stage, make_stages
 from .operator import DistSpMM
 
@@ -33,6 +34,7 @@ class RawBlocks:
     holds_own   the own columns are in blocks.
     columns_n   (n,) float64, the sums of whole columns of A + I where they are known; None: they are added up when needed.
     is_whole_n  (n,) bool, blocks have all entries of the row; None: of all rows. See scaled_blocks.
+    signed      of a graph with negative weights, else None.
     """
 
     blocks: Blocks
@@ -43,6 +45,7 @@ class RawBlocks:
     holds_own: bool = True
     columns_n: np.ndarray | None = None
     is_whole_n: np.ndarray | None = None
+    signed: SignedWeights | None = None
 
     def of(self, has_loops: bool) -> RawBlocks:
         """Return A + I or A."""
@@ -74,21 +77,26 @@ class Norms:
     Args: raw     A or A + I; its indices are then those of the operators, and weights of 1 take no memory.
           base    the plan that fetches all ghosts, None on one rank.
           covers  of the blocks, where they are known.
+    signs   of the weights of the whole graph; None: none is negative.
     """
 
     def __init__(self, raw: RawBlocks, base: ExchangePlan | None, layout: Layout, covers: Covers | None = None):
         self.raw, self.base, self.layout, self.covers = {raw.has_loops: raw}, base, layout, covers
+        self.signs = None if raw.signed is None else raw.signed.signs
         self.made: dict[str, DistSpMM] = {}
         self._stages: list[Stage] | None = None
 
     def first(self, how: Norm) -> DistSpMM:
-        """Return the operator from which `with_norm` gets the others. Collective."""
+        """Return the operator from which `with_norm` gets the others. Raises: GraphError, as `get`. Collective."""
         A = self._make(how)
         self._stages, A.norms = A.stages, self
         return A
 
     def get(self, how: Norm) -> DistSpMM:
-        """Return one of the other operators. Collective where it is not made yet."""
+        """Return one of the other operators. Collective where it is not made yet.
+
+        Raises: GraphError where it divides by sums that negative weights make 0 or less.
+        """
         if how not in NORMS:
             raise UsageError(f"normalisation {how!r} is not known{nearest(str(how), NORMS)}")
         if how not in self.made:
@@ -99,6 +107,7 @@ class Norms:
         dtype = np.float64 if self.layout.dtype == torch.float64 else np.float32
         has_loops = how in WITH_LOOPS
         raw = self.raw.get(has_loops) or self.raw[not has_loops].of(has_loops)
+        check_sums(raw, self.base, how, self.layout)
         A_oo, A_og = scaled_blocks(
             raw.blocks.A_oo, raw.blocks.A_og, raw.rows_n, self.base, how, dtype, raw.columns_n, raw.is_whole_n
         )

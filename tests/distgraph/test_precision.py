@@ -14,7 +14,7 @@ from spgnn.layers import GCN, Stack
 from spgnn.training import train
 from spgnn.training.trainer import Trainer
 
-RANKS = [1, 2, 4]
+RANKS = [1, 4]
 
 
 class Biased(Residual):

@@ -32,7 +32,8 @@ from .options import Sections, output_options
 def predict(run: str, as_json: bool, **options: str) -> None:
     """Predict every node's class with the best weights of RUN, the --out folder of `spgnn train`.
 
-    Works in one process or on any number of ranks of mpirun or srun. The files are in original node order.
+    Works in one process or on any number of ranks of mpirun or srun. The files are in original node order. Without
+    --graph, the graph has to be the one that RUN was trained on.
 
     \b
       spgnn predict RUN

@@ -16,14 +16,19 @@ import torch
 
 from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
-from ..distgraph.merged_parts import own_block, parts_digest
+from ..distgraph.merged_parts import feature_count, own_block, parts_digest
+from ..distgraph.tensors import features
 from ..errors import CheckpointError, together
-from ..graph import WITH_LOOPS
+from ..graph import WITH_LOOPS, Graph, given_split, random_split
+from ..partition import RowBlock
 from ..spmm.exchange.stages import Blocks
 from ..spmm.features import SparseRows
+from ..spmm.kernels.buffers import BufferPool
 
 CHUNK = 1 << 16  # rows of X at once
 NONZEROS = 1 << 18  # of A at once
+FIX = "give the graph that the run was trained on"
+Labels = tuple[Any, Any]  # labels and split of rows, each an array, a tensor or None
 
 
 def graph_facts(dgraph: DistGraph) -> dict[str, Any]:
@@ -38,48 +43,67 @@ def graph_facts(dgraph: DistGraph) -> dict[str, Any]:
     lengths_n = np.diff(A.blocks.A_oo.indptr) + np.diff(A.blocks.A_og.indptr)
     terms = [_product(ids_n, lengths_n[:, None])]  # of 1.5D: ranks with the same rows have different columns
     if dgraph.is_counted:
-        for values in (dgraph.y_n, dgraph.split_n):
-            if values is not None:
-                values = np.asarray(values)
-                values = values.reshape(len(ids_n), math.prod(values.shape[1:]))  # also without rows
-                terms.append(_product(ids_n, values.astype(np.int64) + 2))
+        terms += _of_labels(ids_n, (dgraph.y_n, dgraph.split_n))
         terms.append(_of_features(ids_n, dgraph.X))
     raw = A.norms.raw[A.name in WITH_LOOPS]
     sums = np.array([np.array(terms).sum(dtype=np.uint64), _of_edges(ids_n, raw.blocks)]).view(np.int64)
     dgraph.comm.all_reduce(sums)
-    fingerprint, edges = (f"{value:016x}" for value in sums.view(np.uint64).tolist())
-    sizes = {
-        "nodes": dgraph.n_nodes,
-        "nonzeros": dgraph.nnz,
-        "features": dgraph.n_features,
-        "classes": dgraph.n_classes,
-    }
-    return sizes | {"fingerprint": fingerprint, "edges": edges}
+    sizes = (dgraph.n_nodes, dgraph.nnz, dgraph.n_features, dgraph.n_classes)
+    return _graph_facts(sizes, sums)
 
 
-def parts_facts(dgraph: DistGraph, parts: Parts) -> dict[str, Any]:
+def graph_facts_of_parts(parts: Parts) -> dict[str, Any]:
+    """Return graph_facts of a graph that no rank holds, from the own rows of its parts, read one after another.
+
+    Raises: PartitionError naming file and node for damaged arrays. Collective.
+    """
+    sums = together(parts.comm, _of_own_rows, parts).view(np.int64)
+    parts.comm.all_reduce(sums)
+    sizes = (parts.n_nodes, int(sums[2]), feature_count(parts), parts.n_classes)
+    return _graph_facts(sizes, sums[:2])
+
+
+def parts_facts(parts: Parts) -> dict[str, Any]:
     """Return sizes and fingerprints of a graph whose parts models are trained on, the same on any ranks.
 
-    fingerprint  as of graph_facts, of features, labels and split; of the files of own parts, read one after another.
+    fingerprint  as of graph_facts, of features, labels and the split of the training; of the files of own parts, read
+                 one after another.
     parts        k and digests of the owners and of the edges.
     Raises: PartitionError naming file and node for damaged arrays. Collective.
     """
     terms = np.array([together(parts.comm, _of_parts, parts)]).view(np.int64)
     parts.comm.all_reduce(terms)
-    sizes = {"nodes": dgraph.n_nodes, "features": dgraph.n_features, "classes": dgraph.n_classes}
+    sizes = {"nodes": parts.n_nodes, "features": feature_count(parts), "classes": parts.n_classes}
     return sizes | {"fingerprint": f"{int(terms.view(np.uint64)[0]):016x}", "parts": parts_digest(parts)}
 
 
-def check_graph(path: Path, made_on: dict[str, Any], facts: dict[str, Any]) -> None:
-    """Raise CheckpointError unless a checkpoint was made on a graph of these facts."""
+def without_owners(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return parts_facts with the digest of the edges, `edges`, instead of `parts`: what predictions depend on."""
+    others = {name: value for name, value in facts.items() if name != "parts"}
+    return others | ({"edges": facts["parts"].rpartition("-")[2]} if "parts" in facts else {})
+
+
+def facts_of_any_parts(graph: Graph, split: str, seed: int, dtype: str) -> dict[str, Any]:
+    """Return without_owners(parts_facts) of a graph that this rank holds, whatever its parts are."""
+    graph, ids_N = graph.in_use(), _mixed(np.arange(graph.n_nodes))
+    y_N, split_N = graph.y, None
+    if y_N is not None:
+        split_N = given_split(graph.name, graph.split, split)
+        split_N = random_split(y_N, seed) if split_N is None else split_N
+    fingerprint = _of_rows(ids_N, (y_N, split_N), graph.X, getattr(torch, dtype))
+    sizes = {"nodes": graph.n_nodes, "features": graph.n_features, "classes": graph.n_classes}
+    return sizes | {"fingerprint": f"{int(fingerprint):016x}", "edges": graph.digest()[:16]}
+
+
+def check_graph(path: Path, made_on: dict[str, Any], facts: dict[str, Any], fix: str = FIX) -> None:
+    """Raise CheckpointError unless a checkpoint was made on a graph of these facts; fix: what to do then."""
     # The first checkpoints of format 2 do not have all.
     known = {name: facts.get(name) for name in ("edges", "fingerprint")} | made_on
     names = [name for name in facts if known.get(name) != facts[name]]
     if names:
-        differ = ", ".join(f"{name} {made_on.get(name)}, here {facts[name]}" for name in names)
-        raise CheckpointError(
-            f"{path} was made on another graph ({differ}); give the graph that the run was trained on"
-        )
+        what = {"fingerprint": "fingerprint of features, labels and split"} if names == ["fingerprint"] else {}
+        differ = ", ".join(f"{what.get(name, name)} {made_on.get(name)}, here {facts[name]}" for name in names)
+        raise CheckpointError(f"{path} was made on another graph ({differ}); {fix}")
 
 
 def check_parts(path: Path, made_on: dict[str, Any], facts: dict[str, Any]) -> None:
@@ -106,6 +130,12 @@ def layout_facts(dgraph: DistGraph) -> dict[str, Any]:
     }
 
 
+def _graph_facts(sizes: tuple[int, int, int, int], sums: np.ndarray) -> dict[str, Any]:
+    fingerprint, edges = (f"{value:016x}" for value in sums.view(np.uint64).tolist())
+    named = dict(zip(("nodes", "nonzeros", "features", "classes"), sizes))
+    return named | {"fingerprint": fingerprint, "edges": edges}
+
+
 def _of_features(ids_n: np.ndarray, X) -> np.uint64:
     if X is None:
         return np.uint64(0)
@@ -118,19 +148,61 @@ def _of_features(ids_n: np.ndarray, X) -> np.uint64:
 def _of_parts(parts: Parts) -> np.uint64:
     """Return the sum over own nodes of mix(id) times labels, split and the bits of the features in the type of activations."""
     dtype, terms = getattr(torch, parts.how.dtype), [np.uint64(0)]
-    typed = lambda values: torch.from_numpy(np.array(values)).to(dtype)
     for p in parts.own:
         block = own_block(parts, p)
-        ids_n, X = _mixed(block.own_n), block.X_nF
-        for values in parts.labels(block, len(ids_n)):
-            if values is not None:
-                values = values.reshape(len(ids_n), math.prod(values.shape[1:]))
-                terms.append(_product(ids_n, values.astype(np.int64) + 2))
-        if sp.issparse(X):
-            terms.append(_of_sparse(ids_n, X, typed(X.data)))
-        elif X is not None:
-            terms.append(_of_dense(ids_n, lambda part: typed(X[part])))
+        ids_n = _mixed(block.own_n)
+        terms.append(_of_rows(ids_n, parts.labels(block, len(ids_n)), block.X_nF, dtype))
     return np.array(terms, np.uint64).sum(dtype=np.uint64)
+
+
+def _of_own_rows(parts: Parts) -> np.ndarray:
+    """Return (3,) uint64: of the own rows of own parts, what graph_facts adds up, and the number of nonzeros."""
+    how, sums, pool = parts.how, np.zeros(3, np.uint64), BufferPool()
+    for p in parts.own:
+        block = own_block(parts, p)
+        ids_n, A, lengths_n = _mixed(block.own_n), block.A_nN, np.diff(block.A_nN.indptr).astype(np.int64)
+        edges = _of_entries(ids_n, A, lambda columns: _mixed(_mixed(columns)))
+        if how.operator in WITH_LOOPS:
+            lacks_n = _lacks_loop(block)
+            lengths_n += lacks_n
+            one = _mixed(np.ones(1, np.float32).view(np.uint32))
+            edges = np.add(edges, (ids_n * _mixed(ids_n) * one)[lacks_n].sum(dtype=np.uint64), dtype=np.uint64)
+        X = features(block.X_nF, how.feature_norm, pool, getattr(torch, how.dtype), parts.threads)
+        terms = [
+            _product(ids_n, lengths_n[:, None]),
+            *_of_labels(ids_n, (block.y_n, block.split_n)),
+            _of_features(ids_n, X),
+        ]
+        sums += np.array([np.array(terms).sum(dtype=np.uint64), edges, lengths_n.sum()], np.uint64)
+    return sums
+
+
+def _lacks_loop(block: RowBlock) -> np.ndarray:
+    """Return which own nodes have no edge to themselves, (n,) bool."""
+    A, lacks_n = block.A_nN, np.ones(len(block.own_n), bool)
+    for start in range(0, len(lacks_n), CHUNK):
+        rows = np.arange(start, min(start + CHUNK, len(lacks_n)))
+        row_E = np.repeat(rows, np.diff(A.indptr[start : rows[-1] + 2]))
+        lacks_n[row_E[block.own_n[row_E] == A.indices[A.indptr[start] : A.indptr[rows[-1] + 1]]]] = False
+    return lacks_n
+
+
+def _of_rows(ids_n: np.ndarray, labels: Labels, X, dtype: torch.dtype) -> np.uint64:
+    """Return the fingerprint of rows whose features are still those of the graph, typed as activations."""
+    typed = lambda values: torch.from_numpy(np.array(values)).to(dtype)
+    terms = [np.uint64(0), *_of_labels(ids_n, labels)]
+    if sp.issparse(X):
+        terms.append(_of_sparse(ids_n, X, typed(X.data)))
+    elif X is not None:
+        terms.append(_of_dense(ids_n, lambda part: typed(X[part])))
+    return np.array(terms, np.uint64).sum(dtype=np.uint64)
+
+
+def _of_labels(ids_n: np.ndarray, labels: Labels) -> list[np.uint64]:
+    """Return the terms of labels and split, (n,) or (n, C), where there are any."""
+    arrays = [np.asarray(values) for values in labels if values is not None]
+    wide = [values.reshape(len(ids_n), math.prod(values.shape[1:])) for values in arrays]  # also without rows
+    return [_product(ids_n, values.astype(np.int64) + 2) for values in wide]
 
 
 def _of_sparse(ids_n: np.ndarray, S, values: torch.Tensor) -> np.uint64:
@@ -144,21 +216,28 @@ def _of_dense(ids_n: np.ndarray, rows: Callable[[slice], torch.Tensor]) -> np.ui
 
 
 def _of_edges(ids_n: np.ndarray, blocks: Blocks) -> np.uint64:
-    """Return the sum over nonzeros of mix(row) times mix(mix(column)) times mix(weight), modulo 2^64.
+    """Return the sum over nonzeros of mix(row) times mix(mix(column)) times mix(weight), modulo 2^64."""
+    total = np.uint64(0)
+    for A, ids_m in ((blocks.A_oo, blocks.index.own_n), (blocks.A_og, blocks.index.ghost_g)):
+        columns_m = _mixed(_mixed(ids_m))
+        total = np.add(total, _of_entries(ids_n, A, columns_m.__getitem__), dtype=np.uint64)
+    return total
+
+
+def _of_entries(ids_n: np.ndarray, A: sp.csr_array, mixed: Callable[[np.ndarray], np.ndarray]) -> np.uint64:
+    """Return the sum of _of_edges over one matrix; mixed: columns -> mix(mix(column)).
 
     Weights are compared in float32, as folders of parts hold them.
     """
-    total = np.uint64(0)
-    for A, ids_m in ((blocks.A_oo, blocks.index.own_n), (blocks.A_og, blocks.index.ghost_g)):
-        columns_m, is_weighted = _mixed(_mixed(ids_m)), any(A.data.strides)
-        for start in range(0, A.nnz, NONZEROS):
-            part = slice(start, min(start + NONZEROS, A.nnz))
-            first, last = np.searchsorted(A.indptr, (part.start, part.stop - 1), side="right") - 1
-            lengths = np.diff(np.clip(A.indptr[first : last + 2], part.start, part.stop))
-            terms = np.repeat(ids_n[first : last + 1], lengths) * columns_m[A.indices[part]]
-            weights = A.data[part if is_weighted else slice(0, 1)].astype(np.float32)
-            terms *= _mixed(weights.view(np.uint32))
-            total = np.add(total, terms.sum(dtype=np.uint64), dtype=np.uint64)
+    total, is_weighted = np.uint64(0), any(A.data.strides)
+    for start in range(0, A.nnz, NONZEROS):
+        part = slice(start, min(start + NONZEROS, A.nnz))
+        first, last = np.searchsorted(A.indptr, (part.start, part.stop - 1), side="right") - 1
+        lengths = np.diff(np.clip(A.indptr[first : last + 2], part.start, part.stop))
+        terms = np.repeat(ids_n[first : last + 1], lengths) * mixed(A.indices[part])
+        weights = A.data[part if is_weighted else slice(0, 1)].astype(np.float32)
+        terms *= _mixed(weights.view(np.uint32))
+        total = np.add(total, terms.sum(dtype=np.uint64), dtype=np.uint64)
     return total
 
 

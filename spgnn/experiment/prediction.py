@@ -22,6 +22,7 @@ from ..training.metrics import SPLITS, count, predicted, scores
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, write_array
 from .part_prediction import PartPredictor, parts_of
+from .same_graph import MadeOn
 from .train import distribute_source, open_source, set_threads
 
 
@@ -46,11 +47,13 @@ def predict(
              memory      of a rank, such as 2GB; "": an equal share of that of the host.
              scratch     of layerwise: a folder that all ranks see, for rows of hidden layers; "": that of the predictions.
     Returns: report with the file, sizes, and scores if the graph has labels.
+    Raises:  CheckpointError where the run's own graph is no longer the one that it was trained on.
     Collective, on any number of ranks; a run whose GRAPH is a partition folder needs as many as it has parts, or fewer.
     """
     folder = Path(run_dir)
     together(comm, _check_outputs, folder, source, out, embeddings, root=0)
     config, graph, state, spec, is_multilabel = together(comm, _read, folder)
+    made_on = together(comm, MadeOn.of, folder / "checkpoints") if source is None else MadeOn()
     inputs = (source or graph, *(() if source else (config.features, config.labels, config.partition)))
     for option, path in (("--out", out), ("--embeddings", embeddings)):
         if path:
@@ -62,13 +65,7 @@ def predict(
         | {"option.out": out or "", "option.embeddings": embeddings or "", "option.weights": weights}
         | {"option.evaluation": evaluation, "option.memory": memory, "option.scratch": scratch},
     )
-    if source is not None:  # another graph has its own features, labels and split
-        config = replace(config, format="", features="", labels="", split="auto", method=TrainConfig().method)
-    config = replace(config, device="cpu")  # one pass, and where the run was trained may be elsewhere
-    if config.replication not in valid_replications(comm.size):
-        config = replace(config, replication=1)
-    if config.partition and (source is not None or not together(comm, _fits, config, comm.size)):
-        config = replace(config, partition="")
+    config = _fitted(config, source, comm)
     opened = open_source(source or graph, config, comm)
     operator = spec.operator() if config.operator == "auto" else config.operator
     how = replace(config, operator=operator, threads=set_threads(comm, config.threads))
@@ -79,11 +76,13 @@ def predict(
     report = {"predictions": str(target), "n": 0, "classes": spec.arguments["n_classes"], "ranks": comm.size}
     parts = parts_of(opened, how, comm, model, evaluation, memory, bool(embeddings))
     if parts is not None:
+        made_on.check_parts(parts)
         predictor = PartPredictor(model, parts, scratch or str(target.parent), is_multilabel, source is None)
         predictions_N, found = predictor.predict()
         together(comm, write_array, target, predictions_N, "--out" if out else "", root=0)
         return finite(report | found)
-    dgraph = distribute_source(opened, how, comm)
+    dgraph = distribute_source(opened, how, comm, check=lambda graph: made_on.check_read(graph, how))
+    made_on.check_rows(dgraph, opened, how)
     _check_features(dgraph.n_features, spec)
     n_classes = spec.arguments["n_classes"]
     with torch.no_grad():
@@ -116,6 +115,18 @@ def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings
             raise UsageError(f"--{option} {path}: is a file of the run; choose another")
     if out and embeddings and Path(out).resolve() == Path(embeddings).resolve():
         raise UsageError(f"--embeddings {embeddings}: is --out already; choose another file")
+
+
+def _fitted(config: TrainConfig, source: str | None, comm) -> TrainConfig:
+    """Return the options of a run as they are for GRAPH, where it is given, and for these ranks. Collective."""
+    if source is not None:  # another graph has its own features, labels and split
+        config = replace(config, format="", features="", labels="", split="auto", method=TrainConfig().method)
+    config = replace(config, device="cpu")  # one pass, and where the run was trained may be elsewhere
+    if config.replication not in valid_replications(comm.size):
+        config = replace(config, replication=1)
+    if config.partition and (source is not None or not together(comm, _fits, config, comm.size)):
+        config = replace(config, partition="")
+    return config
 
 
 def _fits(config: TrainConfig, size: int) -> bool:

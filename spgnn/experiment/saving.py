@@ -46,7 +46,7 @@ class Checkpoints:
         self.trainer, self.comm, self.every_s, self.model = trainer, trainer.comm, every_s, model
         self.writer = CheckpointWriter(Path(folder), moved)
         parts = getattr(trainer.steps, "parts", None)  # on which averaging depends
-        self.graph = graph_facts(trainer.dgraph) if parts is None else parts_facts(trainer.dgraph, parts)
+        self.graph = graph_facts(trainer.dgraph) if parts is None else parts_facts(parts)
         self.layout = layout_facts(trainer.dgraph) | trainer.steps.layout
         self.epoch = -1  # of the newest checkpoint that was begun
         self._saved_at = time.monotonic()

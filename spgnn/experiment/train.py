@@ -218,9 +218,14 @@ def open_source(source: str, config: TrainConfig, comm) -> Source | None:
     return PartitionFolder(config.partition or source) if is_folder and comm.rank else found
 
 
-def distribute_source(source: Source | None, config: TrainConfig, comm, show: Show = None) -> DistGraph:
-    """Distribute what open_source returned; the options name the operator and the threads of this rank. Collective."""
-    given = source if isinstance(source, PartitionFolder) else partial(_read, source, config, show)
+def distribute_source(
+    source: Source | None, config: TrainConfig, comm, show: Show = None, check: Callable[[Graph], None] | None = None
+) -> DistGraph:
+    """Distribute what open_source returned; the options name the operator and the threads of this rank.
+
+    check: called on rank 0 with a graph that is no partition folder, before it is distributed. Collective.
+    """
+    given = source if isinstance(source, PartitionFolder) else partial(_read, source, config, show, check)
     return make_dgraph(given, comm, None, select(Distribution, config))
 
 
@@ -274,11 +279,13 @@ def _check_graph(part: Partition, source: str, folder: str) -> None:
         )
 
 
-def _read(source: Named | File, config: TrainConfig, show: Show) -> Graph:
+def _read(source: Named | File, config: TrainConfig, show: Show, check: Callable[[Graph], None] | None = None) -> Graph:
     graph = load_graph(source, features=config.features or None, labels=config.labels or None)
     for note in graph.notes() if show is not None else ():
         show(f"spgnn: {note}")
     graph = graph.with_edges(config.edges)
+    if check is not None:
+        check(graph)
     give_back_memory()  # what reading took, before partitioning takes more
     return graph
 

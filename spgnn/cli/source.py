@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 def load(graph: str, format: str = "", features: str = "", labels: str = "", split: str = "") -> Graph:
     """Return the Graph of a built-in name, a file or a folder; an empty option is left to be guessed."""
     from ..data import load_graph
+    from ..graph import count_labels, label_notes
 
     with Progress(f"reading {graph}") as progress:
         read = load_graph(
@@ -23,6 +24,7 @@ def load(graph: str, format: str = "", features: str = "", labels: str = "", spl
             split=split or None,
             progress=progress,
         )
-    for note in read.notes():
+    of_labels = [] if read.y is None or read.y.ndim == 2 else label_notes(count_labels(read.y, read.n_classes))
+    for note in read.notes() + of_labels:
         say(note)
     return read

@@ -31,7 +31,7 @@ from .assemble import assemble
 from .consistency import block_facts, folder_facts, graph_facts, option_facts, partition_facts
 from .distgraph import DistGraph
 from .scatter import scatter_blocks
-from .tensors import check_fits, class_count, features, labels
+from .tensors import check_fits, check_sums, class_count, features, labels, negative_sums
 
 # The block of a rank, the function from nodes to the blocks that own them, the name of the graph, the method of the parts.
 OwnRows = tuple[RowBlock, Callable[[np.ndarray], np.ndarray], str, str]
@@ -105,6 +105,9 @@ def make_dgraph(
     give_back_memory()  # what reading and partitioning took
     if how.feature_norm == "none":
         together(comm, check_fits, block.own_n, block.X_nF, dtype)
+    else:
+        found = together(comm, negative_sums, block.own_n, block.X_nF)
+        check_sums(dict(comm.all_gather_json([layout.block, found])).values())  # several ranks may have a block
     comm.phase = "distribute"
     edges, own_n, n_nodes, rows = [block.A_nN], block.own_n, block.n_nodes, (block.X_nF, block.y_n, block.split_n)
     del block

@@ -29,7 +29,7 @@ from ..spmm.timing import Operations
 from .part_rows import PartRows, joined, part_operator
 from .part_sources import FolderSource, PartSource
 from .parts import Parts
-from .tensors import check_fits, features, labels
+from .tensors import check_fits, check_sums, features, labels, negative_sums
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,6 +114,8 @@ class OwnRowsReader:
         X = joined(block.X_nF, halo, chosen_g)
         if how.feature_norm == "none":
             check_fits(np.concatenate([block.own_n, halo.node_g[chosen_g]]), X, self.dtype)
+        else:
+            check_sums([negative_sums(block.own_n, block.X_nF)])
         return features(X, how.feature_norm, self.pool, self.dtype, self.parts.threads)
 
     def one_node(self) -> tuple[SubgraphSpMM, torch.Tensor | SparseRows]:

@@ -32,7 +32,7 @@ from .consistency import folder_facts, graph_facts, option_facts, partition_fact
 from .distgraph import DistGraph
 from .part_rows import part_operator, part_rows
 from .part_sources import FolderSource, GraphSource, PartSource
-from .tensors import check_fits, features, labels
+from .tensors import check_fits, check_sums, features, labels, negative_sums
 
 
 class Parts:
@@ -151,6 +151,8 @@ class Parts:
             check_fits(block.own_n, block.X_nF, dtype)
             if halo is not None:
                 check_fits(halo.node_g, halo.X_gF, dtype)
+        else:
+            check_sums([negative_sums(block.own_n, block.X_nF)])  # halos are own nodes of other parts
         rows = part_rows(block, sums_n3, halo, self.hops, self.source.is_symmetric)
         y_m, split_m = self.labels(block, len(rows.node_m))
         del block, sums_n3, halo

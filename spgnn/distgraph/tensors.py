@@ -5,6 +5,7 @@ Shapes: n own rows, F features, C classes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 
 import numpy as np
@@ -31,12 +32,36 @@ def check_fits(node_n: np.ndarray, X_nF, dtype: torch.dtype) -> None:
         )
 
 
+def negative_sums(node_n: np.ndarray, X_nF) -> tuple[int, int]:
+    """Return how many rows of features have a negative sum, and the smallest id of these, -1 without any; node_n: ids of the rows."""
+    rows = np.empty(0, np.int64) if X_nF is None else np.flatnonzero(_sums(X_nF) < 0)
+    return len(rows), int(node_n[rows].min()) if len(rows) else -1
+
+
+def check_sums(found: Collection[tuple[int, int]]) -> None:
+    """Raise InputError unless no row has a negative sum, by which feature_norm row would change the signs of its features.
+
+    Args: found  the negative_sums of all rows.
+    """
+    rows = sum(number for number, _ in found)
+    if rows:
+        node = min(first for _, first in found if first >= 0)
+        raise InputError(
+            f"--feature-norm row divides by the sum of a row, which is negative in {rows:,} rows of the features, node {node} "
+            "first: all their signs would change; omit it, or give features without negative values (X - X.min())"
+        )
+
+
+def _sums(X_nF) -> np.ndarray:
+    return axis_sums(X_nF, 1) if sp.issparse(X_nF) else X_nF.sum(axis=1, dtype=np.float64)
+
+
 def features(X_nF, feature_norm, pool, dtype, threads):
     if X_nF is None:
         return None
     X_nF = X_nF.astype(X_nF.dtype.newbyteorder("="), copy=False)
     if feature_norm == "row":
-        sums_n = axis_sums(X_nF, 1) if sp.issparse(X_nF) else X_nF.sum(axis=1, dtype=np.float64)
+        sums_n = _sums(X_nF)
         scale_n = np.divide(1.0, sums_n, out=np.zeros_like(sums_n), where=sums_n != 0)
         if sp.issparse(X_nF):
             scaled = X_nF.data * np.repeat(scale_n, np.diff(X_nF.indptr))

@@ -120,7 +120,7 @@ class _Training:
         check_trainable(dgraph)
         spec = ModelSpec.of(config, dgraph.n_features, dgraph.n_classes)
         trainer = Trainer(spec.build(), dgraph, config, step_maker(config, graph, parts=parts))
-        notes = data_notes(dgraph) + (trainer.steps.notes() if graph is not None else [])
+        notes = data_notes(dgraph, trainer.steps.scorer) + (trainer.steps.notes() if graph is not None else [])
         if notes and comm.rank == 0 and self.show is not None:
             self.show("".join(f"spgnn: {note}\n" for note in notes).rstrip())
         checkpoints = self._checkpoints(trainer, spec)

@@ -2,6 +2,7 @@
 
 from .checks import check_csr, check_graph
 from .graph import EDGES, Edges, Graph, check_is_graph, graph_from_coo, induced_graph
+from .labels import count_labels, label_notes
 from .normal import NORMS, WITH_LOOPS, Norm, axis_sums, inverse_or_zero, lacks_loop, normalise, scaled, with_self_loops
 from .signed import DIVIDES, INSTEAD, Signs, check_sums, lost_error, lost_sums, signs_of
 from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, given_split, labelled, random_split
@@ -30,11 +31,13 @@ __all__ = [
     "check_csr",
     "check_graph",
     "check_is_graph",
+    "count_labels",
     "given_split",
     "graph_from_coo",
     "induced_graph",
     "inverse_or_zero",
     "is_symmetric",
+    "label_notes",
     "labelled",
     "lacks_loop",
     "normalise",

@@ -5,7 +5,7 @@ Shapes: N nodes, n own nodes of a part, g nodes of its halo, m = n + g, F and C 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,12 @@ class LayerwiseScorer:
         self.layerwise, self.parts, self.comm = Layerwise(model, parts, scratch), parts, parts.comm
         self.is_multilabel = self.layerwise.reader.is_multilabel if is_multilabel is None else is_multilabel
         self.C = self.layerwise.written[-1][0]
+
+    def labels(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield labels and split of the own nodes of each own part."""
+        for p in self.parts.own:
+            block, _, _ = self.parts.source.part(p)
+            yield self.parts.labels(block, len(block.own_n))
 
     def logits(self) -> torch.Tensor:
         """Return the logits of the own nodes of all own parts by rising id, (n, C): all of them are in memory."""

@@ -42,6 +42,11 @@ class FullScorer:
         # Rows that several ranks hold are counted on one of them.
         self.split_n = split_n if dgraph.is_counted else np.full_like(split_n, -1)
 
+    def labels(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield labels and split of the own nodes that count, on one rank each."""
+        if self.dgraph.is_counted:
+            yield self.dgraph.y_n.numpy(), self.split_n
+
     @torch.no_grad()
     def logits(self) -> torch.Tensor:
         """Return the logits of the own nodes in evaluation mode, (n, C)."""

@@ -128,7 +128,7 @@ def test_a_layer_that_returns_something_else_than_it_declares_is_named(returns, 
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_features_that_float32_does_not_hold_are_named(is_sparse):
     X = np.ones((6, 2))
-    X[4, 1] = -1e300
+    X[4] = -1e300, 3e300
     graph = spgnn.load_graph(sp.csr_array(np.eye(6, k=1)), features=sp.csr_array(X) if is_sparse else X)
     with pytest.raises(InputError, match=r"node 4 has the feature -1e\+300, which float32 does not hold"):
         spgnn.distribute(graph, SelfCommunicator())

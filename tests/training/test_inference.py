@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -272,6 +273,7 @@ def test_a_drawn_split_is_that_of_the_parts_and_logits_that_are_not_finite_are_r
 
 def test_folders_with_more_hops_and_row_normalised_features_are_read(tmp_path):
     graph, _ = small("directed")
+    graph = replace(graph, X=abs(graph.X))
     partition = part_graph(graph, 3, "random", seed=2)
     save_partition(partition, tmp_path / "parts", graph, hops=2)
     parts = Parts(tmp_path / "parts", SelfCommunicator(), hops=1, dtype="float64", feature_norm="row")

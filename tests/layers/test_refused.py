@@ -85,18 +85,6 @@ def test_a_graph_in_place_of_its_distributed_form_is_refused():
         spgnn.train(Stack(GCN(5, 3)), random_graph(f=5, classes=3), epochs=1)
 
 
-def test_row_divides_by_sums_below_zero_too():
-    A = np.eye(4) - np.ones((4, 4))
-    A[3] = 0
-    graph = spgnn.load_graph(sp.csr_array(A)).with_edges("directed")
-    dgraph = spgnn.distribute(graph, SelfCommunicator(), operator="row", dtype=torch.float64, keep=False)
-    expected = np.vstack([A[:3] / -3, A[3:]])
-    np.testing.assert_allclose(
-        (dgraph.A @ torch.eye(4, dtype=torch.float64)).numpy()[np.argsort(dgraph.node_n)], expected
-    )
-    np.testing.assert_allclose(graph.normalise("row").toarray(), expected)
-
-
 def test_a_model_that_loses_rows_is_told_so():
     class Short(torch.nn.Module):
         def __init__(self):

@@ -102,7 +102,7 @@ def parts_of(words: list[str]) -> list[list[str]]:
 
 
 def refusal(words: list[str], python: str) -> str:
-    """What is wrong with a command of ours, "" where it takes all of its options."""
+    """What is wrong with a command of ours, "" where it takes all of its options; values in capitals are placeholders."""
     if words[0].removeprefix("./") in LAUNCH:
         words = ["spgnn", "train", "wordnet", *words[1:]]
     path = ROOT / words[0]
@@ -113,7 +113,7 @@ def refusal(words: list[str], python: str) -> str:
     done = subprocess.run([python, "-c", PARSED, *argv], env=env, capture_output=True, text=True, timeout=120)
     return (
         ""
-        if done.returncode == 0 or "Missing argument" in done.stderr
+        if done.returncode == 0 or re.search(r"Missing argument|'[A-Z]+' is not a valid", done.stderr)
         else f"{shlex.join(words)}: {done.stderr[-600:]}"
     )
 

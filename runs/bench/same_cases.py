@@ -186,6 +186,8 @@ BATCHES = {
 _OF_TARGETS = "the loss of an epoch on subgraphs is that of its targets; weights and scores are equal"
 _SAMPLED = ("neighbour", "labor", "shadow", "frontier", "walk", "node", "edge", "cluster", "average", "sampled")
 EXPLAINED: dict[str, str] = {
+    "* *.memory_parts_mb.column panels": "are memory_parts_mb.tiles",
+    "* *.memory_parts_mb.tiles": "were memory_parts_mb.column panels",
     "* summary.moments": "Adam's moments are always averaged",
     "* summary.halo": "halos are always truncated",
     "* summary.workload.how": "parts take the memory that is predicted",

@@ -1,6 +1,6 @@
 // The instruction set that a file of loops is compiled for, SPGNN_ISA: 0 baseline, 1 AVX2, 2 AVX-512. setup.py compiles
-// each file once for every one, and each has a namespace of its own. Included first: what the headers of the standard
-// library define is compiled for the baseline, as the linker keeps one copy of it for all.
+// each file once for every one, and each has a namespace of its own. Included first. No function of the standard
+// library may be left in these objects, as the linker keeps one copy for all: tests/spmm/test_instruction_sets.py.
 #pragma once
 
 #include <algorithm>

@@ -88,10 +88,13 @@ class Build(build_ext):
         started = time.perf_counter()
         every = [unit for made in EXTENSIONS.values() for unit in made]
         jobs = int(os.environ.get("SPGNN_BUILD_JOBS") or len(os.sched_getaffinity(0)))
-        with ThreadPoolExecutor(jobs) as pool:
+        pool = ThreadPoolExecutor(jobs)
+        try:
             longest_first = sorted(every, key=lambda unit: -unit.weight)
             for done in [pool.submit(self.compile, unit) for unit in longest_first]:
                 done.result()
+        finally:  # after an error or Ctrl-C nothing more is begun
+            pool.shutdown(cancel_futures=True)
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(f"compiled: {time.perf_counter() - started:.0f} s, {spent.ru_utime + spent.ru_stime:.0f} CPU seconds")
         super().build_extensions()
@@ -105,22 +108,27 @@ class Build(build_ext):
         out = self.object_of(unit)
         together = [word for source in unit.sources[1:] for word in ("-include", source)]
         flags = [*COMMON, *unit.flags, *self.includes, *together]
-        command = [*self.command, *flags, "-MMD", "-c", unit.sources[0], "-o", str(out)]
-        stamp = out.with_suffix(".stamp")
-        if out.exists() and stamp.exists() and stamp.read_text() == self.stamp(command, out):
+        command = [*self.command, *flags, "-MMD", "-c", unit.sources[0]]
+        stamp, note = self.stamp(command, out), out.with_suffix(".stamp")
+        if stamp and out.exists() and note.exists() and note.read_text() == stamp:
             return
-        stamp.unlink(missing_ok=True)
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        note.unlink(missing_ok=True)
+        part = out.with_suffix(f".{os.getpid()}.o")  # renamed when it is whole
+        command_here = [*command, "-MF", str(out.with_suffix(".d")), "-o", str(part)]
+        done = subprocess.run(command_here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.stdout:
             print(done.stdout, file=sys.stderr)
         if done.returncode:
+            part.unlink(missing_ok=True)
             raise SystemExit(f"error: {shlex.join(command)} failed with exit code {done.returncode}")
-        stamp.write_text(self.stamp(command, out))
+        part.replace(out)
+        note.write_text(self.stamp(command, out))
 
     def stamp(self, command: list[str], out: Path) -> str:
-        """Return a digest of a command line and of the contents of all files that the compiler read."""
+        """Return a digest of a command line and of all files that the compiler read, "" where one is not there."""
         try:
-            read = out.with_suffix(".d").read_text().replace("\\\n", " ").partition(": ")[2].split()
+            rule = out.with_suffix(".d").read_text().replace("\\\n", " ").partition(": ")[2]
+            read = [path.replace("\0", " ") for path in rule.replace("\\ ", "\0").split()]
             parts = [shlex.join(command), *(self.digest(path) for path in read)]
         except OSError:
             return ""
@@ -134,11 +142,16 @@ class Build(build_ext):
     def build_extension(self, ext):
         made = [self.object_of(unit) for unit in EXTENSIONS[ext.name.removeprefix("spgnn.")]]
         out = Path(self.get_ext_fullpath(ext.name))
-        if out.exists() and out.stat().st_mtime >= max(path.stat().st_mtime for path in made):
+        threads = ["-fopenmp"] if ext.name.endswith("_kernels") else ["-pthread"]
+        command = [*self.command, "-shared", "-s", *map(str, made), *threads, "-o", str(out)]
+        stamp = "\n".join([shlex.join(command), *(path.with_suffix(".stamp").read_text() for path in made)])
+        note = self.objects / f"{ext.name}.{hashlib.sha256(str(out).encode()).hexdigest()[:8]}.link"
+        if out.exists() and note.exists() and note.read_text() == stamp:
             return
         out.parent.mkdir(parents=True, exist_ok=True)
-        threads = ["-fopenmp"] if ext.name.endswith("_kernels") else ["-pthread"]
-        subprocess.run([*self.command, "-shared", "-s", *map(str, made), *threads, "-o", str(out)], check=True)
+        out.unlink(missing_ok=True)  # a process that has it loaded keeps it
+        subprocess.run(command, check=True)
+        note.write_text(stamp)
 
 
 setup(

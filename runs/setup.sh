@@ -118,6 +118,7 @@ PYTHON
 start_compiler() {
     (cd "$root" && exec "$venv/bin/python" setup.py build_ext --inplace) >"$log" 2>&1 &
     compiler=$!
+    trap 'kill "$compiler" 2>/dev/null' EXIT
 }
 
 wait_for_compiler() {
@@ -125,6 +126,7 @@ wait_for_compiler() {
         cat "$log" >&2
         fail "the extensions cannot be compiled, see above"
     fi
+    trap - EXIT
     say "$(grep '^compiled' "$log")"
 }
 

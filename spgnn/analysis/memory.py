@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..partition.stream import STREAMING
-from ..spmm.kernels.tiles import tile_bytes
+from ..spmm.kernels.tile_rule import tile_bytes
 
 if TYPE_CHECKING:
     from ..spmm.dry import DryRun

@@ -8,7 +8,8 @@ from long_rows import arrays, hubs_first
 
 from spgnn.spmm.kernels import _kernels, tiles
 from spgnn.spmm.kernels.csr import LocalCSR
-from spgnn.spmm.kernels.tiles import cut, is_wide, may_tile, tile_bytes
+from spgnn.spmm.kernels.tile_rule import is_wide, may_tile, tile_bytes
+from spgnn.spmm.kernels.tiles import cut
 
 
 @pytest.mark.parametrize("isa", _kernels.instruction_sets())

@@ -13,7 +13,8 @@ from .attention_kernels import HostAttention
 from .buffers import array_of, sum_dtype
 from .edge_kernels import HostEdges
 from .slices import multiply_slices, slice_width
-from .tiles import Tiled, cut, is_wide
+from .tile_rule import is_wide
+from .tiles import Tiled, cut
 
 FUNCTIONS = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor",

@@ -17,7 +17,8 @@ from ...graph import check_csr
 from .backend import kernels_of
 from .buffers import sum_dtype
 from .cpu import equals_transpose
-from .tiles import Tiled, may_tile
+from .tile_rule import may_tile
+from .tiles import Tiled
 
 
 class LocalCSR:

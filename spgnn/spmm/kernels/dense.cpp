@@ -14,13 +14,14 @@ namespace {
 template <class S>
 py::array_t<double> mask_sum(const Array<S>& G, const py::object& H, const py::object& out, int threads,
                              const std::string& isa_name) {
+    require(G.ndim() == 2, "mask_sum: G (n, C)");
     const int64_t n = G.shape(0), C = G.shape(1);
     const bool masks = !H.is_none();
     Array<S> h, o;
     if (masks) {
-        h = py::cast<Array<S>>(H);
-        o = py::cast<Array<S>>(out);
-        require(h.shape(0) == n && h.shape(1) == C && o.shape(0) == n && o.shape(1) == C, "mask_sum: one shape");
+        h = exactly<S>(H);
+        o = exactly<S>(out);
+        require(has_shape(h, n, C) && has_shape(o, n, C), "mask_sum: one shape");
     }
     py::array_t<double> sums(C);
     const int isa = chosen_isa(isa_name);

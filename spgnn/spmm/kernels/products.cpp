@@ -42,11 +42,11 @@ void spmm(const Array<int64_t>& indptr, const py::array& indices, const py::obje
     Array<T> w, b, a;
     if (!weights.is_none()) {
         w = py::cast<Array<T>>(weights);
-        require(w.shape(0) == A.nnz, "spmm: one weight per nonzero");
+        require(w.ndim() == 1 && w.shape(0) == A.nnz, "spmm: one weight per nonzero");
     }
     if (!bias.is_none()) {
         b = py::cast<Array<T>>(bias);
-        require(b.shape(0) == width, "spmm: one bias per column");
+        require(b.ndim() == 1 && b.shape(0) == width, "spmm: one bias per column");
     }
     if (!add.is_none()) {
         a = py::cast<Array<T>>(add);

@@ -3,7 +3,7 @@
 Where an order puts hubs first, long rows have many nonzeros in the first columns. A block of up to 512 such rows takes
 what it has in 128 columns, then in the next 128; the other nonzeros follow row by row. Each sum begins with the value
 in Y and takes the nonzeros in the order of A, so the result is bitwise identical to the product without tiles.
-Sizes alone decide whether a product is made in tiles. Imports no torch.
+Sizes alone decide whether a product is made in tiles: tile_rule.
 Shapes: n rows, m columns, F width, b blocks of rows.
 Source: Nishtala et al. 2007, "When cache blocking of sparse matrix vector multiply works and why".
 """
@@ -21,8 +21,6 @@ LONG_ROW = 96  # nonzeros of a row that may be in tiles
 LEAST_A_TILE = 8  # nonzeros per row in a tile, on average: with fewer, taking its sum up again costs more than is saved
 USES_A_TILE = 8  # of a row of X in a tile, on average: with fewer, it is fetched about as often as without tiles
 LEAST_SHARE = 0.2  # of all nonzeros: with fewer in tiles, nothing is saved
-SMALLEST_NNZ, LEAST_MEAN = 1 << 20, 24  # nonzeros of a matrix, and per row
-NARROWEST, SMALLEST_X = 512, 1 << 23  # bytes of a row of X, and of X: a smaller X is in a cache anyway
 
 
 class Tiles(NamedTuple):
@@ -72,21 +70,6 @@ class Tiled(NamedTuple):
             _kernels.spmm(
                 rest.indptr, rest.indices, rest.weights, X, out, adds, threads=threads, isa=isa, rows=rest.rows, **last
             )
-
-
-def may_tile(n: int, nnz: int) -> bool:
-    """Return whether rows of a block are long enough for tiles to pay at some width."""
-    return nnz >= SMALLEST_NNZ and nnz >= LEAST_MEAN * n
-
-
-def is_wide(m: int, row_bytes: int) -> bool:
-    """Return whether a width, in bytes of a row of X, is one for which tiles may pay."""
-    return row_bytes >= NARROWEST and m * row_bytes >= SMALLEST_X
-
-
-def tile_bytes(n: int, m: int, nnz: int, row_bytes: int, nonzero: int = 8) -> int:
-    """Return the most bytes that tiles of an (n, m) block take, which is stored once more; row_bytes of X."""
-    return nnz * nonzero + 16 * (n + 1) if may_tile(n, nnz) and is_wide(m, row_bytes) else 0
 
 
 def cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, m: int, threads: int = 0) -> Tiled | None:

@@ -19,7 +19,7 @@ from ...spmm.dry import DryRun
 from ...spmm.dry_operator import RankRows, Setting
 from ...spmm.features import SparseRows
 from ...spmm.kernels.buffers import sum_dtype
-from ...spmm.kernels.tiles import tile_bytes
+from ...spmm.kernels.tile_rule import tile_bytes
 from ...spmm.operator import DistSpMM
 
 

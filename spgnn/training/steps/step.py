@@ -117,7 +117,7 @@ def sum_gradients(
             parameter.grad = torch.zeros_like(parameter)
     if comm.size == 1:
         return list(counts)
-    flat = torch.cat([*(p.grad.ravel() for p in parameters), parameters[0].grad.new_tensor(counts)])
+    flat = torch.cat([*(p.grad.ravel() for p in parameters), *(parameters[0].grad.new_full((1,), k) for k in counts)])
     size = flat.numel() - len(counts)
     if not is_counted:
         flat[:size].zero_()

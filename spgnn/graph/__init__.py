@@ -4,12 +4,13 @@ from .checks import check_csr, check_graph
 from .graph import EDGES, Edges, Graph, check_is_graph, graph_from_coo, induced_graph
 from .labels import count_labels, label_notes
 from .normal import NORMS, WITH_LOOPS, Norm, axis_sums, inverse_or_zero, lacks_loop, normalise, scaled, with_self_loops
-from .signed import DIVIDES, INSTEAD, Signs, check_sums, lost_error, lost_sums, signs_of
+from .signed import DIVIDES, INSTEAD, Signs, check_sums, lost_error, lost_sums, signs_of, sizes_of
 from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, given_split, labelled, random_split
 from .structure import is_symmetric, symmetrised
 
 __all__ = [
     "signs_of",
+    "sizes_of",
     "lost_sums",
     "lost_error",
     "check_sums",

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from ..config.names import NORMS, Norm
 from ..errors import GraphError, UsageError, nearest
-from .signed import check_sums, signs_of
+from .signed import check_sums, signs_of, sizes_of
 from .structure import index_dtype, without_zeros
 
 WITH_LOOPS = ("gcn", "row_loops", "loops")  # normalisations of A + I
@@ -45,7 +45,7 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
         return sp.csr_array((np.ones(A.nnz, dtype), A.indices, A.indptr), shape=A.shape)
     sums = [axis_sums(A, axis) for axis in ((1, 0) if how == "gcn" else (1,))]
     if signs:
-        sizes = sp.csr_array((np.abs(A.data), A.indices, A.indptr), shape=A.shape)
+        sizes = sp.csr_array((sizes_of(A.data), A.indices, A.indptr), shape=A.shape)
         rows, *columns = ((of_axis, axis_sums(sizes, axis)) for of_axis, axis in zip(sums, (1, 0)))
         check_sums(signs, how, A.dtype, rows, *(columns or [rows]))
     if how != "gcn":

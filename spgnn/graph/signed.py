@@ -16,7 +16,8 @@ ROUNDING = 64 * np.finfo(np.float64).eps  # of a sum in float64, relative to the
 LARGEST = 1e290  # sums of fewer than 1e18 weights of this size are finite
 INSTEAD = (
     "Use what divides by no sum (gin, sage --aggregator sum, gcn --operator none; or without weights: gat, sage "
-    "--aggregator max, gcn --operator loops), or drop, shift or square the negative weights"
+    '--aggregator max, mlp, gcn --operator loops; in Python, distribute(..., operator="none") for a Stack of '
+    'SAGE("sum"), SAGE("max"), GIN, GAT or MLP), or drop, shift or square the negative weights'
 )
 
 
@@ -54,12 +55,18 @@ def signs_of(weights_E: np.ndarray) -> Signs:
     return Signs(int(np.count_nonzero(weights_E < 0)) if low < 0 else 0, huge, E)
 
 
+def sizes_of(weights_E: np.ndarray) -> np.ndarray:
+    """Return |w|, as float64 where weights are integers: int8 has no 128."""
+    return np.abs(weights_E if np.issubdtype(weights_E.dtype, np.floating) else weights_E.astype(np.float64))
+
+
 def lost_sums(sums_n: np.ndarray, sizes_n: np.ndarray, dtype) -> np.ndarray:
     """sum w <= eps sum |w|: return which sums are negative, or 0 up to rounding, (n,) bool; a sum of no weight is none.
 
     Args: sizes_n  the sums of |w|; dtype: of the weights.
     """
-    return (sizes_n > 0) & (sums_n <= max(np.finfo(dtype).eps, ROUNDING) * sizes_n)
+    eps = np.finfo(dtype).eps if np.issubdtype(dtype, np.floating) else 0.0
+    return (sizes_n > 0) & (sums_n <= max(eps, ROUNDING) * sizes_n)
 
 
 def lost_error(signs: Signs, how: str, rows: int, columns: int, node: int) -> GraphError:

@@ -122,17 +122,20 @@ class ModelSpec:
         return family.make(*sizes, build(TrainConfig, options | {"model": self.family}))
 
     def operator(self) -> Norm:
-        """Return what the first layer multiplies with, gcn where it does not name it."""
-        return self.norms()[0] or "gcn"
+        """Return what the first layer multiplies with: gcn where it does not name it, loops where no layer multiplies."""
+        return _operator_of(self.norms())
 
     def norms(self) -> list[Norm | None]:
-        """Return the normalisations that the layers multiply with, None for that of the graph."""
+        """Return the normalisations that the layers multiply with, None for that of the graph; [] if no layer multiplies."""
         import torch
 
-        from .stack import norms_of
+        from .layer import hops_of
+        from .stack import Stack, norms_of
 
         with torch.device("meta"):  # no memory, whatever the widths are
-            return norms_of(self.build())
+            model = self.build()
+        layers = model.layers if isinstance(model, Stack) else [model]
+        return norms_of(model) if any(hops_of(layer) != 0 for layer in layers) else []
 
 
 def check_model(config: TrainConfig) -> None:
@@ -180,7 +183,7 @@ def model_title(config: TrainConfig) -> str:
 
 
 def operator_of(config: TrainConfig) -> Norm:
-    """Return --operator; for auto what the first layer of the model multiplies with, gcn where it does not name it.
+    """Return --operator; for auto that of the model, see ModelSpec.operator.
 
     Raises: UsageError, see check_model.
     """
@@ -188,12 +191,16 @@ def operator_of(config: TrainConfig) -> Norm:
     options = {name: getattr(config, name) for name in FAMILIES[config.model].options}
     norms = ModelSpec(config.model, {"f_in": 2, "n_classes": 2} | options).norms()
     named = getattr(config, "operator", "auto")
-    if named != "auto" and None not in norms:
+    if named != "auto" and norms and None not in norms:
         raise UsageError(
             f"--operator {named} has no effect on --model {config.model}, whose layers multiply with "
             f"{' and '.join(str(norm) for norm in norms)}; omit --operator"
         )
-    return (norms[0] or "gcn") if named == "auto" else named
+    return _operator_of(norms) if named == "auto" else named
+
+
+def _operator_of(norms: list[Norm | None]) -> Norm:
+    return (norms[0] or "gcn") if norms else "loops"  # the pattern of gcn, and no sums that are divided by
 
 
 def _stack_of(arguments: dict[str, Any]) -> Stack:

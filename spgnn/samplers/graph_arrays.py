@@ -86,8 +86,8 @@ class GraphArrays:
 
     def check_own_sums(self, norms: Iterable[Norm]) -> None:
         """Raise GraphError where operators divide by sums of a subgraph, which negative weights may make 0 or less."""
-        self.signs.check_size()
         if self.signs and (divides := [how for how in norms if how in DIVIDES]):
+            self.signs.check_size()
             raise GraphError(
                 f"{self.name}: {self.signs}, and the operator {divides[0]} of a subgraph divides by sums that may be 0 or "
                 f"less. Divide by those of the whole graph, with --normalise both or --sampler neighbour. {INSTEAD}"

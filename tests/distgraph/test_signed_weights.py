@@ -9,10 +9,14 @@ import torch
 from graphs import dense_operator, random_graph
 from worlds import parallel
 
+from spgnn import save_graph, train
+from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import Parts, distribute
-from spgnn.errors import GraphError
+from spgnn.errors import GraphError, together
+from spgnn.experiment import run
 from spgnn.graph import DIVIDES, Graph, normalise
+from spgnn.layers import GAT, GIN, MLP, SAGE, Stack
 from spgnn.partition import part_graph
 from spgnn.samplers import Maker, Node, Walk, graph_arrays, make_sampler
 from spgnn.training.notes import data_notes
@@ -126,3 +130,47 @@ def test_rows_of_a_part_that_are_cut_off_are_not_scaled_by_sums_of_0_or_less(how
     with pytest.raises(GraphError, match="rows of a part that are cut off .* scaled by these sums"):
         for p in range(3):
             parts.open(p)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64])
+@pytest.mark.parametrize("how", DIVIDES)
+def test_integers_are_normalised_as_the_same_floats(dtype, how):
+    A = np.zeros((4, 4), dtype)
+    A[0, 1], A[1, 0], A[0, 2], A[3, 1], A[2, 2] = 100, 100, -1, 3, 5
+    expected = normalise(sp.csr_array(A.astype(np.float64)), how).toarray()
+    np.testing.assert_array_equal(normalise(sp.csr_array(A), how).toarray(), expected.astype(np.float32))
+    dgraph = distribute(Graph(sp.csr_array(A), edges="directed"), SelfCommunicator(), operator=how, method="block")
+    made = (dgraph.A @ torch.eye(4))[np.argsort(dgraph.node_n)][:, dgraph.node_n.argsort()]
+    np.testing.assert_allclose(made, expected, rtol=1e-6)
+    A[0, 2] = -128
+    message = "1 of 5 weights are negative, and 1 rows"
+    with pytest.raises(GraphError, match=message):
+        normalise(sp.csr_array(A), how)
+    with pytest.raises(GraphError, match=message):
+        distribute(Graph(sp.csr_array(A), edges="directed"), SelfCommunicator(), operator=how)
+
+
+def test_weights_of_any_size_are_used_where_no_subgraph_divides():
+    A = sp.csr_array(np.array([[0, 1e300, 1], [1e300, 0, 0], [1, 0, 0]]))
+    graph = Graph(A, edges="directed")
+    Maker(Walk(graph, budget=3), graph, np.ones(3, bool), ["none", "loops"], degrees="own").draw(0, 0)
+    with pytest.raises(GraphError, match="2 weights are larger than 1e"):
+        Maker(Walk(graph, budget=3), graph, np.ones(3, bool), ["row"], degrees="own")
+
+
+@parallel([1, 3], mpi=[])
+@pytest.mark.parametrize("mode", [{}, {"sampler": "walk"}, {"mode": "average", "hops": 0}])
+def test_a_model_that_multiplies_by_no_matrix_trains_on_any_weights(comm, mode, tmp_path):
+    together(comm, lambda: save_graph(signed(0.4), tmp_path / "graph"), root=0)
+    config = TrainConfig(model="mlp", epochs=2, edges="directed", method="random", **mode)
+    summary = run(str(tmp_path / "graph"), config, comm)
+    assert np.isfinite(summary["test"])
+
+
+def test_the_refusal_names_what_python_can_do_instead():
+    graph = signed(0.4)
+    with pytest.raises(GraphError, match=r'distribute\(..., operator="none"\) for a Stack of SAGE\("sum"\)'):
+        distribute(graph, SelfCommunicator())
+    for layer in (SAGE(6, 3, "sum"), SAGE(6, 3, "max"), GIN(6, 3), GAT(6, 3, 1), MLP(6, 3)):
+        history = train(Stack(layer), distribute(graph, SelfCommunicator(), operator="none"), epochs=1)
+        assert np.isfinite(history.records[0]["loss"])

@@ -92,6 +92,7 @@ def test_the_operator_auto_is_that_of_the_first_layer_and_gcn_where_it_names_non
     assert operator_of(TrainConfig(operator="row")) == "row"
     assert operator_of(TrainConfig(model="sums")) == "none"
     assert operator_of(TrainConfig(model="sums", operator="row")) == "row"  # of the last layer
+    assert operator_of(TrainConfig(model="mlp")) == "loops"  # no layer multiplies with it
 
 
 def test_an_operator_that_no_layer_of_the_model_uses_is_refused(plain):

@@ -13,7 +13,7 @@ import torch
 
 from ...config.names import Norm
 from ...errors import GraphError
-from ...graph import DIVIDES, Signs, axis_sums, lost_error, lost_sums, signs_of
+from ...graph import DIVIDES, Signs, axis_sums, lost_error, lost_sums, signs_of, sizes_of
 from .context import Layout
 from .exchange_plan import ExchangePlan
 from .scaling import row_sums
@@ -47,7 +47,7 @@ def check_sums(raw, plan: ExchangePlan | None, how: Norm, layout: Layout) -> Non
     Collective.
     """
     signed, index = raw.signed, raw.blocks.index
-    if signed is None or not (how in DIVIDES or raw.is_whole_n is not None):
+    if signed is None or not (how in DIVIDES or (how == "none" and raw.is_whole_n is not None)):
         return
     signed.signs.check_size()
     A_oo, A_og = raw.blocks.A_oo, raw.blocks.A_og
@@ -74,8 +74,8 @@ def check_sums(raw, plan: ExchangePlan | None, how: Norm, layout: Layout) -> Non
 
 
 def magnitudes(A: sp.csr_array) -> sp.csr_array:
-    """Return |A| over the index arrays of A."""
-    return sp.csr_array((np.abs(A.data), A.indices, A.indptr), shape=A.shape, copy=False)
+    """Return |A|, see sizes_of, over the index arrays of A."""
+    return sp.csr_array((sizes_of(A.data), A.indices, A.indptr), shape=A.shape, copy=False)
 
 
 def _check_known(raw, sizes_n: np.ndarray) -> None:

@@ -125,6 +125,23 @@ def test_an_option_of_an_earlier_version_is_read_with_the_value_that_holds_now_a
 
 
 @pytest.mark.parametrize(
+    "name, value",
+    [
+        ("clip", 0.5),
+        ("clusters", 0.9),
+        ("dense", 1.9),
+        ("dense", True),
+        ("flat_window", 5.9),
+        ("keep", "no"),
+        ("keep", 1),
+    ],
+)
+def test_a_value_near_the_one_that_holds_is_refused(name, value):
+    with pytest.raises(UsageError, match=f"{name} = .*: this option was removed"):
+        build(TrainConfig, {name: value})
+
+
+@pytest.mark.parametrize(
     "argv, code, said",
     [
         (["--no-keep"], 2, "keep = False: this option was removed; use --schedule plain"),
@@ -140,6 +157,7 @@ def test_the_command_line_reads_options_of_earlier_versions_alike(argv, code, sa
 
 def test_a_run_of_an_earlier_version_is_predicted_whatever_changes_rounding_alone(tmp_path):
     path, old = tmp_path / "config.toml", 'machine = "here.toml"\nlocality = false\norder = "spmm_first"\n'
+    old += 'gradient_check = 5\nworking_memory = "1GB"\n'
     path.write_text(to_toml(TrainConfig(hidden=7)) + old)
     assert read_toml(TrainConfig, path, of_run=True) == TrainConfig(hidden=7)
     with pytest.raises(UsageError, match="machine = 'here.toml': this option was removed"):

@@ -166,10 +166,15 @@ def _checked(what: str, value: Any, hint: Any, known: Field) -> Any:
 
 def _check_gone(what: str, value: Any, gone: Gone) -> None:
     """Raise UsageError unless the value of an option that has gone, text of a command line too, is what always holds."""
-    try:
-        is_same = type(gone.value)(value) == gone.value
-    except (TypeError, ValueError):
-        is_same = False
+    if isinstance(gone.value, bool) or isinstance(value, bool):
+        is_same = str(value).lower() == str(gone.value).lower()
+    elif isinstance(gone.value, int | float):
+        try:
+            is_same = float(value) == gone.value
+        except (TypeError, ValueError, OverflowError):
+            is_same = False
+    else:
+        is_same = str(value) == gone.value
     if not is_same:
         raise UsageError(f"{what} = {value!r}: this option was removed; {gone.instead}")
 

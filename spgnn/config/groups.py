@@ -171,7 +171,9 @@ class SamplerConfig:
         "clusters": Gone(0, "in Python, spgnn.samplers.Cluster(graph, clusters=...)"),
         "cluster_batch": Gone(20, "use --batch"),
         "clip": Gone(0, "in Python, the keyword clip of a sampler, such as spgnn.samplers.Frontier(graph, clip=16)"),
-        "gradient_check": Gone(0, "runs/bench/gradients compares the gradients of samplers with the exact one"),
+        "gradient_check": Gone(
+            0, "runs/bench/gradients compares the gradients of samplers with the exact one", may_change=True
+        ),
     }
 
 
@@ -200,7 +202,9 @@ class AveragePartsConfig:
     heading = "With --mode average"
     parts: int = option(0, "number of parts; 0: as many as memory needs", low=0)
     hops: int = option(1, "hops of the halo that a part reads", low=0, high=MOST_HOPS)
-    gone = {"working_memory": Gone("", "use --memory, from which the number of parts is predicted")}
+    gone = {
+        "working_memory": Gone("", "use --memory, from which the number of parts is predicted", may_change=True),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from spgnn.config import (
     read_toml,
     to_toml,
 )
+from spgnn.config.continued import check_unchanged
 from spgnn.errors import UsageError
 from spgnn.layers.registry import check_model
 from spgnn.samplers import check_options
@@ -165,6 +166,22 @@ def test_a_run_of_an_earlier_version_is_predicted_whatever_changes_rounding_alon
     path.write_text("theta = 0.7\n")
     with pytest.raises(UsageError, match="theta = 0.7: this option was removed"):
         read_toml(TrainConfig, path, of_run=True)
+
+
+@pytest.mark.parametrize(
+    "sampler, batch",
+    [("none", 0), ("frontier", 0), ("neighbour", 512), ("labor", 512), ("shadow", 512), ("cluster", 3)],
+)
+def test_the_batch_of_an_earlier_version_is_read_as_its_sampler_took_it(sampler, batch, tmp_path):
+    path, parts = tmp_path / "config.toml", 3 if sampler == "cluster" else 20
+    path.write_text(f'sampler = "{sampler}"\nbatch = 512\ncluster_batch = {parts}\n')
+    config = read_toml(TrainConfig, path)
+    check_options(config)
+    assert config == TrainConfig(sampler=sampler, batch=batch)
+    check_unchanged({"sampler": sampler, "batch": 512, "cluster_batch": parts}, config, "a checkpoint")
+    path.write_text('sampler = "none"\nbatch = 512\n')
+    with pytest.raises(UsageError, match="--batch requires --sampler"):
+        check_options(read_toml(TrainConfig, path))
 
 
 @pytest.mark.parametrize("name", PRESETS)

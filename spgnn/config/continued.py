@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import CheckpointError, UsageError
 from .commands import TrainConfig
-from .fields import build, read_toml
+from .fields import build, read_toml, renewed
 from .run_files import CHECKPOINT
 
 # Where inputs are read, how long and how often, on which ranks, and what changes results by rounding alone.
@@ -63,7 +63,7 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
 
 def check_unchanged(before: Mapping[str, Any], config: TrainConfig, what: str) -> None:
     """Raise UsageError naming each option of `before` that has another value in config."""
-    known = TrainConfig.__dataclass_fields__
+    known, before = TrainConfig.__dataclass_fields__, renewed(TrainConfig, dict(before))
     names = [name for name in before if name in known and before[name] != getattr(config, name)]
     if names:
         changes = ", ".join(

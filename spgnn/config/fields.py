@@ -134,10 +134,25 @@ def read_toml(
     if of_run:
         passed = {name for name, gone in gone_options(cls).items() if gone.may_change}
         values = {name: value for name, value in values.items() if name not in passed}
-    values = (preset or {}) | {name.replace("-", "_"): value for name, value in values.items()}
+    values = (preset or {}) | renewed(cls, {name.replace("-", "_"): value for name, value in values.items()})
     config, given = build(cls, values, str(path)), build(cls, overrides or {}, "command line")
     names = {name.replace("-", "_") for name in overrides or {}} - gone_options(cls).keys()
     return replace(config, **{name: getattr(given, name) for name in names})
+
+
+def renewed(cls: type, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of an earlier version, which have one that has gone, as this one has them; others unchanged.
+
+    An earlier version wrote batch = 512, its default, whatever the sampler, and had cluster_batch for cluster.
+    """
+    if "batch" not in cls.__dataclass_fields__ or not values.keys() & gone_options(cls).keys():
+        return values
+    sampler = values.get("sampler", "none")
+    others = {name: value for name, value in values.items() if name not in ("batch", "cluster_batch")}
+    if sampler == "cluster" and "cluster_batch" in values:
+        return others | {"batch": values["cluster_batch"]}
+    is_default = values.get("batch") == 512 and sampler not in ("neighbour", "labor", "shadow")
+    return {name: value for name, value in values.items() if name != "batch"} if is_default else values
 
 
 def to_toml(config, extra: dict[str, Any] | None = None) -> str:

@@ -12,8 +12,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -92,10 +93,17 @@ def parser(description: str, ranks: bool = True, out: str = "papers") -> argpars
 
 
 class Generated:
-    """In place of the folder of real graphs, with --smoke: every graph in it is one generated graph."""
+    """In place of the folder of real graphs, with --smoke: every graph in it is one graph, with features from 0 on."""
+
+    def __init__(self):
+        from spgnn import load_graph, save_graph
+
+        graph = load_graph("sbm:n=160,classes=3,degree=6,features=8,seed=1")
+        self.folder = tempfile.TemporaryDirectory()
+        save_graph(replace(graph, X=graph.X - graph.X.min()), Path(self.folder.name, "generated"))
 
     def __truediv__(self, path: str) -> str:
-        return "sbm:n=160,classes=3,degree=6,features=8,seed=1"
+        return str(Path(self.folder.name, "generated"))
 
 
 def positives(text: str) -> list[int]:

@@ -65,7 +65,7 @@ def loops() -> list[Unit]:
 EXTENSIONS = {
     "spmm.kernels._kernels": units("spmm/kernels", "products+dense:15 edges:12", "-O2", "-fopenmp") + loops(),
     "samplers._samplers": units(
-        "samplers", "draws+frontier+shadow:12 induce+operators+blocks+samplers:14", *REPEATABLE
+        "samplers", "draws+frontier+shadow:12 induce+operators+blocks+samplers:14", "-O3", *REPEATABLE[1:]
     ),
     "data._text": units("data", "text:5", "-O2"),
     "partition._loops": units("partition", "cover+locality+similarity+loops:11", "-O2", "-pthread"),

@@ -66,7 +66,7 @@ def test_parts_that_fit_do_and_half_as_many_do_not():
 def test_a_host_beside_a_device_holds_neither_activations_nor_tiles():
     sizes = RankSizes(100_000, 4_000_000, 0)
     host = rank_memory(sizes, run(sizes, classes=128), n_ranks=1, n_nodes=100_000, process_bytes=2e8)
-    assert host.parts["tiles"] == 4_000_000 * 8 + 16 * 100_001
+    assert host.parts["tiles"] == 4_000_000 * 8 + 5 * 8 * 100_001
     gone = {"activations and exchange buffers": 0, "tiles": 0}
     assert beside_device(host).parts == host.parts | gone and host.training > beside_device(host).training
 

@@ -1,4 +1,4 @@
-"""Settings in which small matrices are cut into tiles, too."""
+"""Settings in which small matrices are cut into tiles and panels, too."""
 
 import pytest
 
@@ -7,15 +7,16 @@ from spgnn.spmm.kernels import tile_rule, tiles
 
 @pytest.fixture
 def small(monkeypatch):
-    """Tiles for small matrices and narrow products, of rows from 20 nonzeros on."""
+    """Panels for small matrices and narrow products: 4 for rows of 20 nonzeros and more, 2 from 10 on; all have tiles."""
     for name in ("SMALLEST_NNZ", "LEAST_MEAN", "NARROWEST", "SMALLEST_X"):
         monkeypatch.setattr(tile_rule, name, 1)
-    monkeypatch.setattr(tiles, "LONG_ROW", 20)
-    for name in ("LEAST_A_TILE", "USES_A_TILE", "LEAST_SHARE"):
+    for name, value in (("PANELS", (4, 2)), ("NONZEROS_A_PANEL", 5), ("LEAST_COLUMNS", 1)):
+        monkeypatch.setattr(tiles, name, value)
+    for name in ("LEAST_A_TILE", "USES_A_TILE"):
         monkeypatch.setattr(tiles, name, 0)
 
 
-@pytest.fixture(params=[40, 0], ids=["some tiles", "all tiles"])
+@pytest.fixture(params=[1 << 40, 40, 0], ids=["panels", "some tiles", "all tiles"])
 def tiled(small, monkeypatch, request):
     """Tiles where rows have so many nonzeros in one."""
     monkeypatch.setattr(tiles, "LEAST_A_TILE", request.param)

@@ -1,4 +1,4 @@
-"""Products in tiles: the first columns of long rows, the same bits as in one pass."""
+"""Products in tiles and panels: the same bits as in one pass."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from long_rows import arrays, hubs_first
 from spgnn.spmm.kernels import _kernels, tiles
 from spgnn.spmm.kernels.csr import LocalCSR
 from spgnn.spmm.kernels.tile_rule import is_wide, may_tile, tile_bytes
-from spgnn.spmm.kernels.tiles import cut
+from spgnn.spmm.kernels.tiles import Tiles, cut, panel_bounds
 
 
 @pytest.mark.parametrize("isa", _kernels.instruction_sets())
@@ -52,6 +52,7 @@ def test_tiles_and_rest_are_the_matrix(small, monkeypatch, index, least, n):
     monkeypatch.setattr(tiles, "LEAST_A_TILE", least)
     A, width = hubs_first(n), _kernels.TILE_COLUMNS
     made, *others = cut(*arrays(A, index), A.data, 700, threads=3)
+    assert made.is_first and not made.is_last
     np.testing.assert_array_equal(made.rows, np.flatnonzero(np.diff(A.indptr) >= 20))
     dense, found, ends, counts = A.toarray(), np.zeros(A.shape, np.float32), np.zeros(n, int), made.counts.tolist()
     at_count = at = 0
@@ -70,15 +71,44 @@ def test_tiles_and_rest_are_the_matrix(small, monkeypatch, index, least, n):
     np.testing.assert_array_equal(found, np.where(np.arange(700) < ends[:, None], dense, 0))
     for rest in others:
         assert rest.indices.dtype == index
-        found[rest.rows] += sp.csr_array(
-            (rest.weights, rest.indices, rest.indptr), shape=(len(rest.rows), 700)
-        ).toarray()
+        width = rest.columns.stop - rest.columns.start
+        here = sp.csr_array((rest.weights, rest.indices, rest.indptr), shape=(len(rest.rows), width)).toarray()
+        found[rest.rows[:, None], np.arange(700)[rest.columns]] += here
     np.testing.assert_array_equal(found, dense)
+    for rows in {rest.rows.tobytes() for rest in others}:
+        mine = [rest for rest in others if rest.rows.tobytes() == rows]
+        assert [rest.is_last for rest in mine] == [False] * (len(mine) - 1) + [True]
+        assert mine[0].is_first == (mine[0].rows[0] not in made.rows)
+
+
+def test_panels_hold_nearly_equal_nonzeros_and_rows_take_those_of_their_length(small, monkeypatch):
+    monkeypatch.setattr(tiles, "LEAST_A_TILE", 1 << 40)
+    A = hubs_first(400)
+    held = {}
+    for part in cut(*arrays(A), A.data, 700):
+        held.setdefault(part.rows.tobytes(), []).append(part)
+    assert sorted(map(len, held.values())) == [1, 2, 4]
+    for parts in held.values():
+        nonzeros = [part.indptr[-1] for part in parts]
+        assert max(nonzeros) <= sum(nonzeros) / len(parts) + 2 * len(parts[0].rows)
+        lengths = np.diff(A.indptr)[parts[0].rows]
+        assert all(next((count for count in (4, 2) if length >= 5 * count), 1) == len(parts) for length in lengths)
+
+
+def test_panels_of_few_columns_that_hold_much_are_wider(small, monkeypatch):
+    monkeypatch.setattr(tiles, "LEAST_COLUMNS", 30)
+    assert panel_bounds(np.array([100] * 10 + [1] * 190), 4) == [0, 30, 87, 144, 200]
+    assert panel_bounds(np.array([1] * 190 + [100] * 10), 4) == [0, 192, 200]
+    assert panel_bounds(np.array([5, 0, 0]), 4) == [0, 3] and panel_bounds(np.arange(20), 4) == [0, 20]
+    monkeypatch.setattr(tiles, "LEAST_COLUMNS", 1)
+    assert panel_bounds(np.array([5, 0, 0, 1, 0]), 3) == [0, 1, 5] and panel_bounds(np.array([0, 0, 4]), 2) == [0, 3]
 
 
 def test_cutting_is_the_same_on_any_number_of_threads(small):
     A = hubs_first(5000)
-    one, three = (cut(*arrays(A), A.data, 700, threads)[1:] for threads in (1, 3))
+    one, three = (
+        [part for part in cut(*arrays(A), A.data, 700, threads) if not isinstance(part, Tiles)] for threads in (1, 3)
+    )
     for a, b in zip(one, three, strict=True):
         assert all(np.array_equal(x, y) for x, y in zip(a, b))
 
@@ -86,7 +116,7 @@ def test_cutting_is_the_same_on_any_number_of_threads(small):
 def test_blocks_are_of_512_rows_or_less(small):
     A = sp.csr_array(np.ones((10_000, 20), np.float32))
     for threads, most in ((1, 512), (4, 156)):
-        made = cut(*arrays(A), None, 20, threads).tiles
+        made = cut(*arrays(A), None, 20, threads)[0]
         assert np.diff(made.blocks[:, 0]).max() == most and made.counts.tolist() == [20] * 10_000
 
 
@@ -97,7 +127,7 @@ def test_a_row_that_repeats_columns_too_often_for_a_tile_is_left_out(small, monk
     made = cut(*arrays(A), A.data, 400, threads=1)
     out = np.full((2, 16), np.nan, np.float32)
     made.multiply(np.ones((400, 16), np.float32), out, False)
-    assert made.tiles.blocks[:, 1].tolist() == [0, 1, 0] and made.tiles.counts.tolist() == [44]
+    assert made[0].blocks[:, 1].tolist() == [0, 1, 0] and made[0].counts.tolist() == [44]
     assert out[:, 0].tolist() == [256, 344]
 
 
@@ -116,7 +146,7 @@ def test_a_row_that_repeats_columns_too_often_for_a_tile_is_left_out(small, monk
 def test_tiles_that_do_not_fit_together_are_refused(small, changed):
     A, change = hubs_first(), dict(changed)
     X = change.pop("X", np.ones((700, 8), np.float32))
-    made = cut(*arrays(A), A.data, 700).tiles._replace(**change)
+    made = cut(*arrays(A), A.data, 700)[0]._replace(**change)
     with pytest.raises(ValueError, match="spmm_tiles: "):
         made.apply(X, np.ones((60, 8), np.float32), False)
 
@@ -132,10 +162,11 @@ def test_rows_of_hubs_are_in_tiles_while_a_row_of_x_is_used_often_enough():
     A = sp.csr_array(np.tile(np.arange(400) % 5 == 0, (1600, 1)).astype(np.float32))  # 80 nonzeros per row
     A.data[:] = 1
     wide = sp.csr_array(sp.hstack([A, A]))
-    assert cut(*arrays(A), None, 400, 1) is None  # tiles are of rows of 96 nonzeros and more
-    made = cut(*arrays(wide), None, 800, 1).tiles
+    has_tiles = lambda A, m, threads: isinstance(cut(*arrays(A), None, m, threads)[0], Tiles)
+    assert not has_tiles(A, 400, 1)  # tiles are of rows of 96 nonzeros and more
+    made = cut(*arrays(wide), None, 800, 1)[0]
     assert set(np.diff(made.blocks[:, 0])) == {100} and set(made.blocks[:-1, 1]) == {6}
-    assert cut(*arrays(wide), None, 800, 4) is None  # blocks of 25 rows, 5 uses per column
+    assert not has_tiles(wide, 800, 4)  # blocks of 25 rows, 5 uses per column
 
 
 def test_tiles_are_for_long_rows_of_large_matrices_and_wide_products():
@@ -143,7 +174,7 @@ def test_tiles_are_for_long_rows_of_large_matrices_and_wide_products():
     for n, nnz in ((169_343, 2_315_598), (1000, 1_000_000), (0, 0), (50_001, 1_200_000)):
         assert not may_tile(n, nnz)
     assert is_wide(1 << 17, 512) and not is_wide(1 << 17, 256) and not is_wide(1000, 512)
-    assert tile_bytes(1 << 17, 1 << 17, 7_046_772, 512) == 7_046_772 * 8 + 16 * ((1 << 17) + 1)
+    assert tile_bytes(1 << 17, 1 << 17, 7_046_772, 512) == 7_046_772 * 8 + 5 * 8 * ((1 << 17) + 1)
     assert tile_bytes(169_343, 169_343, 2_315_598, 512) == tile_bytes(20_000, 20_000, 1_200_000, 256) == 0
 
 
@@ -159,14 +190,6 @@ def test_a_matrix_is_cut_once_and_not_where_weights_change_or_sums_are_rounded(s
     assert rounded.tiled is None
     rounded.apply(X.bfloat16(), torch.empty(60, 64))
     assert rounded.tiled is not None
-
-
-def test_a_matrix_whose_tiles_hold_too_little_is_multiplied_row_by_row(small, monkeypatch):
-    monkeypatch.setattr(tiles, "LEAST_A_TILE", 1 << 40)
-    monkeypatch.setattr(tiles, "LEAST_SHARE", 0.2)
-    block = LocalCSR(hubs_first())
-    block.apply(torch.randn(700, 64), torch.empty(60, 64))
-    assert block.tiled is None and not block.may_tile
 
 
 def test_columns_of_64_bits_are_the_product_too(small):

@@ -14,7 +14,7 @@ from .buffers import array_of, sum_dtype
 from .edge_kernels import HostEdges
 from .slices import multiply_slices, slice_width
 from .tile_rule import is_wide
-from .tiles import Tiled, cut
+from .tiles import Passes, cut
 
 FUNCTIONS = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor",
@@ -44,13 +44,12 @@ def equals_transpose(A) -> bool:
     return A.shape[0] == A.shape[1] and _kernels.equals_transpose(A.indptr, A.indices, A.weights)
 
 
-def _tiled(A, X: np.ndarray, dtype: torch.dtype) -> Tiled | None:
-    """Return A in tiles where the sizes of A X call for them, else None."""
+def _tiled(A, X: np.ndarray, dtype: torch.dtype) -> Passes | None:
+    """Return A in tiles and panels where the sizes of A X call for them, else None."""
     if not (A.may_tile and dtype == sum_dtype(dtype) and is_wide(len(X), X.shape[1] * X.itemsize)):
         return None  # sums of several passes must not be rounded between them
     if A.tiled is None:
         A.tiled = cut(A.indptr, A.indices, A.weights, A.shape[1], A.threads)
-        A.may_tile = A.tiled is not None
     return A.tiled
 
 

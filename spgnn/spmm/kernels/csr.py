@@ -18,7 +18,7 @@ from .backend import kernels_of
 from .buffers import sum_dtype
 from .cpu import equals_transpose
 from .tile_rule import may_tile
-from .tiles import Tiled
+from .tiles import Passes
 
 
 class LocalCSR:
@@ -78,7 +78,7 @@ class LocalCSR:
         self.dtypes = {self.dtype, sum_dtype(self.dtype)}
         self.numpy_dtype = np.float64 if self.dtype == torch.float64 else np.float32
         self.may_tile = may_tile(self.shape[0], self.nnz)
-        self.tiled: Tiled | None = None  # made when first needed
+        self.tiled: Passes | None = None  # made when first needed
 
     @property
     def nnz(self) -> int:

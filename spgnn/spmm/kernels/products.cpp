@@ -258,36 +258,85 @@ py::tuple cut_tiles(const Array<int64_t>& indptr, const Array<I>& indices, const
     return py::make_tuple(table, counts, within, weight ? py::object(kept) : py::none(), taken);
 }
 
-// (indptr, indices, weights) of rows of a list without the first skipped[i] nonzeros of each.
+// Nonzeros of each column in rows that lie at [begin, end) of the indices.
+template <class I>
+Array<int64_t> count_columns(const Array<int64_t>& begins, const Array<int64_t>& ends, const Array<I>& indices,
+                             int64_t m) {
+    require(begins.shape(0) == ends.shape(0), "count_columns: as many begins as ends");
+    Array<int64_t> found(m);
+    int64_t* count = found.mutable_data();
+    const int64_t *begin = begins.data(), *end = ends.data(), n = begins.shape(0);
+    const I* columns = indices.data();
+    py::gil_scoped_release unlocked;
+    std::fill_n(count, m, 0);
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t e = begin[i]; e < end[i]; ++e) ++count[columns[e]];
+    return found;
+}
+
+// (indptr, indices counted from bound[p], weights) of panel p: columns [bound[p], bound[p + 1]) of rows that lie at
+// [begin, end) of the indices. Columns must rise within a row.
 template <class I, class T>
-py::tuple take_ends(const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights,
-                    const Array<int64_t>& rows, const Array<int64_t>& skipped, int threads) {
-    const int64_t n = rows.shape(0), *starts = indptr.data(), *row = rows.data(), *skip = skipped.data();
-    require(skipped.shape(0) == n, "take_ends: one number of skipped nonzeros per row");
+py::list cut_panels(const Array<int64_t>& begins, const Array<int64_t>& ends, const Array<I>& indices,
+                    const py::object& weights, const Array<int64_t>& bounds, int threads) {
+    require(begins.shape(0) == ends.shape(0) && bounds.ndim() == 1 && bounds.shape(0) > 1,
+            "cut_panels: as many begins as ends, two bounds or more");
+    const int64_t n = begins.shape(0), count = bounds.shape(0) - 1, *bound = bounds.data(), *begin = begins.data(),
+                  *end = ends.data();
     const Array<T> w = weights.is_none() ? Array<T>(0) : py::cast<Array<T>>(weights);
-    require(weights.is_none() || w.shape(0) == indices.shape(0), "take_ends: one weight per nonzero");
-    Array<int64_t> ends(n + 1);
-    int64_t* end = ends.mutable_data();
-    end[0] = 0;
-    for (int64_t i = 0; i < n; ++i) end[i + 1] = end[i] + starts[row[i] + 1] - starts[row[i]] - skip[i];
-    Array<I> columns(end[n]);
-    Array<T> kept(weights.is_none() ? 0 : end[n]);
-    const I* from = indices.data();
-    I* to = columns.mutable_data();
+    require(weights.is_none() || w.shape(0) == indices.shape(0), "cut_panels: one weight per nonzero");
+    const I* columns = indices.data();
     const T* weight = weights.is_none() ? nullptr : w.data();
-    T* keep = kept.mutable_data();
+    std::vector<Array<int64_t>> pointers;
+    std::vector<int64_t*> pointer;
+    for (int64_t p = 0; p < count; ++p) {
+        pointers.emplace_back(n + 1);
+        pointer.push_back(pointers.back().mutable_data());
+    }
     threads = chosen_threads(threads);
-    {
-        py::gil_scoped_release unlocked;
-        over_chunks(even(n, 256), threads, [&](int64_t begin, int64_t stop, int64_t) {
-            for (int64_t i = begin; i < stop; ++i) {
-                const int64_t first = starts[row[i]] + skip[i], count = end[i + 1] - end[i];
-                std::copy_n(from + first, count, to + end[i]);
-                if (weight) std::copy_n(weight + first, count, keep + end[i]);
+    // Calls body(row of the list, panel, first nonzero, the one past its last).
+    const auto over_pieces = [&](const auto& body) {
+        over_chunks(even(n, 64), threads, [&](int64_t first, int64_t stop, int64_t) {
+            for (int64_t i = first; i < stop; ++i) {
+                const I *from = columns + begin[i], *last = columns + end[i];
+                for (int64_t p = 0; p < count; ++p) {
+                    const I* to = std::lower_bound(from, last, bound[p + 1]);
+                    body(i, p, from - columns, to - columns);
+                    from = to;
+                }
             }
         });
+    };
+    {
+        py::gil_scoped_release unlocked;
+        over_pieces([&](int64_t i, int64_t p, int64_t from, int64_t to) { pointer[p][i + 1] = to - from; });
+        for (int64_t p = 0; p < count; ++p) {
+            pointer[p][0] = 0;
+            for (int64_t i = 0; i < n; ++i) pointer[p][i + 1] += pointer[p][i];
+        }
     }
-    return py::make_tuple(ends, columns, weight ? py::object(kept) : py::none());
+    std::vector<Array<I>> parts;
+    std::vector<Array<T>> kept;
+    std::vector<I*> part;
+    std::vector<T*> keep;
+    for (int64_t p = 0; p < count; ++p) {
+        parts.emplace_back(pointer[p][n]);
+        part.push_back(parts.back().mutable_data());
+        kept.emplace_back(weight ? pointer[p][n] : 0);
+        keep.push_back(kept.back().mutable_data());
+    }
+    {
+        py::gil_scoped_release unlocked;
+        over_pieces([&](int64_t i, int64_t p, int64_t from, int64_t to) {
+            std::transform(columns + from, columns + to, part[p] + pointer[p][i],
+                           [first = bound[p]](I column) { return I(column - first); });
+            if (weight) std::copy(weight + from, weight + to, keep[p] + pointer[p][i]);
+        });
+    }
+    py::list made;
+    for (int64_t p = 0; p < count; ++p)
+        made.append(py::make_tuple(pointers[p], parts[p], weight ? py::object(kept[p]) : py::none()));
+    return made;
 }
 
 template <class I>
@@ -305,17 +354,19 @@ void define_cut(py::module_& m) {
 }
 
 template <class I>
-void define_ends(py::module_& m) {
+void define_panels(py::module_& m) {
+    m.def("count_columns", &count_columns<I>, py::arg("begins").noconvert(), py::arg("ends").noconvert(),
+          py::arg("indices").noconvert(), py::arg("m"));
     m.def(
-        "take_ends",
-        [](const Array<int64_t>& indptr, const Array<I>& indices, const py::object& weights, const Array<int64_t>& rows,
-           const Array<int64_t>& skipped, int threads) {
+        "cut_panels",
+        [](const Array<int64_t>& begins, const Array<int64_t>& ends, const Array<I>& indices, const py::object& weights,
+           const Array<int64_t>& bounds, int threads) {
             const bool is_double = !weights.is_none() && py::cast<py::array>(weights).itemsize() == sizeof(double);
-            return is_double ? take_ends<I, double>(indptr, indices, weights, rows, skipped, threads)
-                             : take_ends<I, float>(indptr, indices, weights, rows, skipped, threads);
+            return is_double ? cut_panels<I, double>(begins, ends, indices, weights, bounds, threads)
+                             : cut_panels<I, float>(begins, ends, indices, weights, bounds, threads);
         },
-        py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights"), py::arg("rows").noconvert(),
-        py::arg("skipped").noconvert(), py::arg("threads") = 0);
+        py::arg("begins").noconvert(), py::arg("ends").noconvert(), py::arg("indices").noconvert(), py::arg("weights"),
+        py::arg("bounds"), py::arg("threads") = 0);
 }
 
 template <class SX, class SY>
@@ -345,8 +396,8 @@ void define_products(py::module_& m) {
     define_tiled<bfloat16, float>(m);
     define_cut<int32_t>(m);
     define_cut<int64_t>(m);
-    define_ends<int32_t>(m);
-    define_ends<int64_t>(m);
+    define_panels<int32_t>(m);
+    define_panels<int64_t>(m);
 }
 
 }  // namespace spgnn

@@ -1,4 +1,4 @@
-"""Which products are made in tiles, from sizes alone. Imports no torch.
+"""Which products are made in tiles and panels, from sizes alone. Imports no torch.
 
 Shapes: n rows, m columns of A.
 """
@@ -18,5 +18,10 @@ def is_wide(m: int, row_bytes: int) -> bool:
 
 
 def tile_bytes(n: int, m: int, nnz: int, row_bytes: int, nonzero: int = 8) -> int:
-    """Return the most bytes that tiles of an (n, m) block take, which is stored once more; row_bytes of X."""
-    return nnz * nonzero + 16 * (n + 1) if may_tile(n, nnz) and is_wide(m, row_bytes) else 0
+    """Return the bytes that the passes of an (n, m) block take, which is stored once more; row_bytes of X.
+
+    Pointers and places of rows are counted as if all rows had the average length and no tiles.
+    """
+    if not (may_tile(n, nnz) and is_wide(m, row_bytes)):
+        return 0
+    return nnz * nonzero + 8 * ((16 if nnz >= 96 * n else 4) + 1) * (n + 1)

@@ -1,9 +1,12 @@
-"""Tiles: the first columns of long rows, 128 at a time, so that the rows of X in use stay in a cache.
+"""Tiles and panels: long rows of a product in passes over some columns, so that the rows of X in use stay in a cache.
 
-Where an order puts hubs first, long rows have many nonzeros in the first columns. A block of up to 512 such rows takes
-what it has in 128 columns, then in the next 128; the other nonzeros follow row by row. Each sum begins with the value
-in Y and takes the nonzeros in the order of A, so the result is bitwise identical to the product without tiles.
-Sizes alone decide whether a product is made in tiles: tile_rule.
+Z = A X is added up as A[:, p] X[p] over panels p of columns that hold equally many nonzeros. Rows of X are then found
+in a cache near the core, and Z, which every pass reads and writes, costs less than that where a row has nonzeros
+enough in each panel: so rows are taken in groups by length, the longest in most panels, short ones in one pass.
+Where an order puts hubs first, long rows have many nonzeros in the first columns: a block of up to 512 such rows takes
+what it has in 128 columns, a tile, then in the next 128, before the panels.
+Each sum begins with the value in Y and takes the nonzeros in the order of A, so the result is bitwise identical to the
+product in one pass. Sizes alone decide whether a product is made in passes: tile_rule.
 Shapes: n rows, m columns, F width, b blocks of rows.
 Source: Nishtala et al. 2007, "When cache blocking of sparse matrix vector multiply works and why".
 """
@@ -17,10 +20,11 @@ import torch  # noqa: F401  before the kernels: both then share one OpenMP libra
 
 from . import _kernels
 
-LONG_ROW = 96  # nonzeros of a row that may be in tiles
+PANELS = (16, 4)  # of a row with as many times NONZEROS_A_PANEL, or more
+NONZEROS_A_PANEL = 6
+LEAST_COLUMNS = 1024  # of a panel but the last: their rows of X are in a cache near the core in any case
 LEAST_A_TILE = 8  # nonzeros per row in a tile, on average: with fewer, taking its sum up again costs more than is saved
 USES_A_TILE = 8  # of a row of X in a tile, on average: with fewer, it is fetched about as often as without tiles
-LEAST_SHARE = 0.2  # of all nonzeros: with fewer in tiles, nothing is saved
 
 
 class Tiles(NamedTuple):
@@ -37,6 +41,8 @@ class Tiles(NamedTuple):
     counts: np.ndarray
     indices: np.ndarray
     weights: np.ndarray | None
+    is_first: bool = True
+    is_last: bool = False
 
     def apply(self, X: np.ndarray, out: np.ndarray, accumulate: bool, threads: int = 0, isa: str = "") -> None:
         """out[rows] = A X (+ out)."""
@@ -45,43 +51,83 @@ class Tiles(NamedTuple):
         )
 
 
-class Rest(NamedTuple):
-    """The nonzeros of some rows that are in no tile: a CSR, and the places of its rows."""
+class Panel(NamedTuple):
+    """Some columns of some rows: indptr, indices counted from the first of the columns, weights or None.
+
+    rows  int64, places of the rows.
+    """
 
     rows: np.ndarray
+    columns: slice
     indptr: np.ndarray
     indices: np.ndarray
     weights: np.ndarray | None
+    is_first: bool
+    is_last: bool
+
+    def apply(self, X: np.ndarray, out: np.ndarray, accumulate: bool, threads: int = 0, isa: str = "", **last) -> None:
+        """out[rows] = A X[columns] (+ out), and what comes last of a product: bias, relu, add."""
+        _kernels.spmm(
+            self.indptr,
+            self.indices,
+            self.weights,
+            X[self.columns],
+            out,
+            accumulate,
+            threads=threads,
+            isa=isa,
+            rows=self.rows,
+            **last,
+        )
 
 
-class Tiled(NamedTuple):
-    """A matrix cut up: tiles of long rows, the rest of these, and the other rows."""
+class Passes(tuple):
+    """The tiles and panels of a matrix, in order."""
 
-    tiles: Tiles
-    long: Rest
-    short: Rest
+    __slots__ = ()
 
     def multiply(
         self, X: np.ndarray, out: np.ndarray, accumulate: bool, threads: int = 0, isa: str = "", **last
     ) -> None:
         """out = A X (+ out), then add, bias and relu of `last`; out is written in place."""
-        self.tiles.apply(X, out, accumulate, threads, isa)
-        for rest, adds in ((self.long, True), (self.short, accumulate)):
-            _kernels.spmm(
-                rest.indptr, rest.indices, rest.weights, X, out, adds, threads=threads, isa=isa, rows=rest.rows, **last
-            )
+        for part in self:
+            part.apply(X, out, accumulate or not part.is_first, threads, isa, **(last if part.is_last else {}))
 
 
-def cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, m: int, threads: int = 0) -> Tiled | None:
-    """Return a CSR with sorted columns in tiles, None where these would hold too little."""
+def cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, m: int, threads: int = 0) -> Passes:
+    """Return the passes of a CSR with sorted columns: each row in those of its group, in the order of columns."""
+    passes: list[Tiles | Panel] = []
     lengths = np.diff(indptr)
-    long = np.flatnonzero(lengths >= LONG_ROW)
-    *tiled, taken = _kernels.cut_tiles(indptr, indices, weights, long, m, LEAST_A_TILE, USES_A_TILE, threads)
-    if taken.sum() < LEAST_SHARE * len(indices):
-        return None
-    short = np.flatnonzero(lengths < LONG_ROW)
+    group = sum((lengths >= NONZEROS_A_PANEL * count).astype(np.int8) for count in PANELS)  # 2: the longest
+    for number, count in zip((2, 1, 0), (*PANELS, 1)):
+        rows = np.flatnonzero(group == number)
+        if not len(rows):
+            continue
+        begins, ends, in_tiles = indptr[rows], indptr[rows + 1], False
+        if number == 2:
+            *tiled, taken = _kernels.cut_tiles(indptr, indices, weights, rows, m, LEAST_A_TILE, USES_A_TILE, threads)
+            in_tiles = bool(taken.any())
+            if in_tiles:
+                passes.append(Tiles(rows, *tiled))
+                begins += taken
+        bounds = panel_bounds(_kernels.count_columns(begins, ends, indices, m), count) if count > 1 else [0, m]
+        pieces = _kernels.cut_panels(begins, ends, indices, weights, np.array(bounds), threads)
+        for p, piece in enumerate(pieces):
+            columns, is_last = slice(bounds[p], bounds[p + 1]), p == len(pieces) - 1
+            passes.append(Panel(rows, columns, *piece, p == 0 and not in_tiles, is_last))
+    return Passes(passes)
 
-    def rest(rows: np.ndarray, skipped: np.ndarray) -> Rest:
-        return Rest(rows, *_kernels.take_ends(indptr, indices, weights, rows, skipped, threads))
 
-    return Tiled(Tiles(long, *tiled), rest(long, taken), rest(short, np.zeros(len(short), np.int64)))
+def panel_bounds(found_m: np.ndarray, count: int) -> list[int]:
+    """Return where panels begin and the last one ends: count of them, or fewer where they use up the columns before.
+
+    Each holds an equal share of the nonzeros that are left, or those of LEAST_COLUMNS if that is more.
+    """
+    m, up_to_m, bounds = len(found_m), np.cumsum(found_m), [0]
+    while bounds[-1] < m:
+        begin, left = bounds[-1], count - len(bounds) + 1
+        done = up_to_m[begin - 1] if begin else 0
+        end = int(np.searchsorted(up_to_m, done - (done - up_to_m[-1]) // left)) + 1  # in integers: exact
+        end = min(m, max(end, begin + LEAST_COLUMNS))
+        bounds.append(m if left == 1 or up_to_m[end - 1] == up_to_m[-1] else end)
+    return bounds

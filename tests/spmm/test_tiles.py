@@ -198,3 +198,9 @@ def test_columns_of_64_bits_are_the_product_too(small):
     _kernels.spmm(*arrays(A), A.data, X, narrow, bias=X[0], relu=True)
     _kernels.spmm(*arrays(A, np.int64), A.data, X, wide, bias=X[0], relu=True)
     np.testing.assert_allclose(wide, narrow, rtol=1e-4, atol=1e-4)
+
+
+def test_a_block_has_columns_of_32_bits_where_these_are_enough():
+    A = hubs_first()
+    block = LocalCSR.trusted(A.shape, *arrays(A, np.int64), A.data)
+    assert block.indices.dtype == LocalCSR(A).indices.dtype == np.int32

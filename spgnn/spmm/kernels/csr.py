@@ -68,6 +68,8 @@ class LocalCSR:
         """
         made = cls.__new__(cls)
         made.shape, made.dtype, made.threads = shape, dtype, threads
+        if indices.dtype == np.int64 and shape[1] < 2**31:  # the kernels of 32 bits are the fast ones
+            indices = indices.astype(np.int32)
         made.indptr, made.indices, made.weights = indptr, indices, weights
         made._set_types()
         made._transposed, made._order = transposed, order

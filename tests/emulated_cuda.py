@@ -33,13 +33,14 @@ FLAGS = ["-O1", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-w"]
 class EmulatedLauncher:
     """Launches on the CPU. order: of the threads in a block, 0 ascending, 1 descending, above shuffled.
 
-    Every buffer that a kernel may touch is registered by `tensors`, which CudaKernels' pointers are held against.
+    buffers: (begin, end) of the memory that kernels may touch; None: alignment alone is checked.
     """
 
     def __init__(self, order: int = 0):
         self.order = order
         self.names: list[str] = []  # of all launches, one after the other
-        self.buffers: list[tuple[int, int]] | None = None  # None: no bounds are known, alignment alone is checked
+        self.buffers: list[tuple[int, int]] | None = None
+        self.wanted: list[tuple[str, str]] | None = None  # where launches are only noted
         self._libraries: dict[tuple[str, str], tuple[ctypes.CDLL, int]] = {}
         self._lock = threading.Lock()  # ranks that are threads share the emulator's one block
 
@@ -52,7 +53,18 @@ class EmulatedLauncher:
             for name in wanted:
                 self._libraries[source, name] = (library, library.find(name.encode()))
 
+    def compile_for(self, run) -> None:
+        """Compile together what run() launches, and launch nothing."""
+        self.wanted = []
+        run()
+        wanted, self.wanted = self.wanted, None
+        for source, _ in wanted:
+            self.load(source, [name for s, name in wanted if s == source])
+
     def launch(self, source, name, grid, block, args) -> None:
+        if self.wanted is not None:
+            self.wanted.append((source, name))
+            return
         with self._lock:
             if (source, name) not in self._libraries:
                 self.load(source, _siblings(name))
@@ -70,10 +82,6 @@ class EmulatedLauncher:
         if error:
             raise AssertionError(f"{name}: {error.decode()}")
 
-    def allow(self, *tensors: torch.Tensor) -> None:
-        """Name the buffers that kernels may touch from now on; others are errors."""
-        self.buffers = [(t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()) for t in tensors if t is not None]
-
 
 # Of the passes between products and the exchange: few, so all at once.
 T, S, I = ("float", "double"), ("float", "double", "bfloat16"), ("int", "long long")
@@ -85,19 +93,6 @@ PASSES = {
     "wire": [f"{k}<{s}>" for k in ("encode", "decode") for s in S],
     "spmm": [f"take_rows<{w}>" for w in ("uint4", "uint2", "u32", "u16", "u8")],
 }
-
-
-class RecordingLauncher:
-    """Launches nothing; remembers which instances were asked for, so that all are compiled at once."""
-
-    def __init__(self):
-        self.launches: list[tuple[str, str]] = []
-
-    def launch(self, source, name, grid, block, args) -> None:
-        self.launches.append((source, name))
-
-    def names_by_source(self) -> dict[str, set[str]]:
-        return {source: {name for s, name in self.launches if s == source} for source, _ in self.launches}
 
 
 def emulated_kernels(order: int = 0) -> CudaKernels:

@@ -1,68 +1,74 @@
-"""What CuPy is asked for when a kernel is launched, of a stand-in; how rows are shared out over warps."""
+"""CUDA sources compile where a compiler is; what CuPy is asked for at a launch; how rows are divided among warps."""
 
 import inspect
-import sys
+import re
+import shutil
+import subprocess
 from types import SimpleNamespace
 
+import fake_cupy
 import numpy as np
 import pytest
 import torch
+from emulated_cuda import PASSES
+from pairs import full_beyond
 
-from spgnn import load_graph
 from spgnn.errors import ResourceError, UsageError
 from spgnn.spmm.kernels import backend
 from spgnn.spmm.kernels.cpu import HostKernels
 from spgnn.spmm.kernels.cuda.kernels import CudaKernels
-from spgnn.spmm.kernels.cuda.launcher import CupyLauncher
+from spgnn.spmm.kernels.cuda.launcher import OPTIONS, CupyLauncher, source_text
 from spgnn.spmm.kernels.cuda.vendor import CusparseKernels
 from spgnn.spmm.kernels.cuda.work_items import LONG, SHORT, common_pack, launches, row_plan, tiling
 
+# Whole packs of each type with most packs per lane, few lanes on several nonzeros, and mixed types.
+MOST = [("float", 4, 4), ("double", 2, 4), ("bfloat16", 8, 2), ("float16", 8, 2)]
+INSTANCES = PASSES | {
+    "spmm": [
+        *(f"spmm_items<{kind}, {kind}, int, {V}, 32, 1, {NV}, true>" for kind, V, NV in MOST),
+        "spmm_items<float, float, int, 1, 4, 8, 1, true>",
+        "spmm_items<float, float, long long, 4, 32, 1, 2, false>",
+        "spmm_items<float, bfloat16, int, 4, 32, 1, 1, false>",
+        *("spmm_join<float, float>", "spmm_join<bfloat16, float>", "spmm_join<double, double>"),
+        *PASSES["spmm"],
+    ]
+}
 
-class CompileException(Exception):
-    """As CuPy's."""
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", full_beyond(1, ("90", "80")))
+@pytest.mark.parametrize("source", INSTANCES)
+def test_nvcc_makes_machine_code_without_spills(source, architecture, tmp_path):
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc")
+    table = ",\n".join(f"(void*)&{name}" for name in INSTANCES[source])
+    (tmp_path / "kernels.cu").write_text(f"{source_text(source)}\nvoid* instances[] = {{{table}}};\n")
+    options = [*OPTIONS, f"-arch=sm_{architecture}", "-ftz=true", "-cubin", "-Xptxas", "-v", "-Werror", "all-warnings"]
+    argv = ["nvcc", *options, "kernels.cu", "-o", "kernels.cubin"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    stacks = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
+    assert len(stacks) == len(INSTANCES[source]) and set(stacks) == {("0", "0", "0")}
+    # Three blocks of 256 on a multiprocessor.
+    assert max(int(n) for n in re.findall(r"Used (\d+) registers", done.stderr)) <= 80
 
 
-class Entered:
-    """A device or stream that notes when it is entered."""
-
-    def __init__(self, log, what):
-        self.log, self.what = log, what
-
-    def __enter__(self):
-        self.log.append(self.what)
-
-    def __exit__(self, *_):
-        self.log.append(f"left {self.what}")
+@pytest.mark.slow
+@pytest.mark.parametrize("source", INSTANCES)
+def test_nvrtc_compiles_what_cupy_hands_it(source):
+    nvrtc = pytest.importorskip("cupy_backends.cuda.libs.nvrtc", reason="no CuPy", exc_type=ImportError)
+    names = INSTANCES[source][:: len(INSTANCES[source]) // 8 or 1]
+    program = nvrtc.createProgram(source_text(source), f"{source}.cu", (), ())
+    for name in names:
+        nvrtc.addNameExpression(program, name)
+    nvrtc.compileProgram(program, (*OPTIONS, "-arch=sm_90", "-ftz=true", "--device-as-default-execution-space"))
+    assert all(nvrtc.getLoweredName(program, name) for name in names), nvrtc.getProgramLog(program)
 
 
 @pytest.fixture
 def cupy(monkeypatch):
-    log = []
-
-    class RawModule:
-        def __init__(self, code, options, name_expressions):
-            assert "#include" not in code and "#pragma once" not in code and "-std=c++17" in options
-            self.names = name_expressions
-            log.append(f"compiled {name_expressions[0]}")
-
-        def get_function(self, name):
-            if "wrong" in name:
-                raise CompileException("no such template\nand much more")
-            if "header" in name:
-                raise RuntimeError("Failed to find CUDA headers")
-            assert name in self.names
-            return lambda grid, block, args: log.append((name, grid, block, [type(arg).__name__ for arg in args]))
-
-    stream = SimpleNamespace(from_external=lambda foreign: Entered(log, f"stream {foreign.__cuda_stream__()[1]}"))
-    compiler = SimpleNamespace(CompileException=CompileException)
-    fake = SimpleNamespace(
-        RawModule=RawModule,
-        cuda=SimpleNamespace(Device=lambda n: Entered(log, f"device {n}"), Stream=stream, compiler=compiler),
-        log=log,
-    )
-    monkeypatch.setitem(sys.modules, "cupy", fake)
+    fake_cupy.install(monkeypatch)
     monkeypatch.setattr("torch.cuda.current_stream", lambda device: SimpleNamespace(cuda_stream=77))
-    return fake
 
 
 def test_a_kernel_is_compiled_once_and_launched_on_torchs_stream_of_its_device(cupy):
@@ -70,38 +76,28 @@ def test_a_kernel_is_compiled_once_and_launched_on_torchs_stream_of_its_device(c
     for _ in range(2):
         launcher.launch("spmm", "take_rows<u32>", (5, 1), (32, 8), (np.uint64(0), np.int64(1)))
     launch = ("take_rows<u32>", (5, 1), (32, 8), ["uint64", "int64"])
-    around = lambda inner: ["device 3", *inner, "left device 3"]
-    once = ["stream 77", launch, "left stream 77"]
-    assert cupy.log == around(["compiled take_rows<u32>", *once]) + around(once)
+    around = lambda *first: ["device 3", *first, "stream 77", launch, "left stream 77", "left device 3"]
+    assert fake_cupy.LOG == around("compiled take_rows<u32>") + around()
 
 
-def test_a_source_that_does_not_compile_is_one_line_with_the_way_out(cupy):
-    with pytest.raises(
-        ResourceError, match="dense.cu: wrong<int> does not compile: no such template; SPGNN_SPMM=cusparse"
-    ):
-        CupyLauncher(torch.device("cuda", 0)).launch("dense", "wrong<int>", (1, 1), (1, 1), ())
-    with pytest.raises(
-        ResourceError, match="dense.cu: header<int> does not compile: Failed to find CUDA headers; SPGNN_SPMM=cusparse"
-    ):
-        CupyLauncher(torch.device("cuda", 0)).launch("dense", "header<int>", (1, 1), (1, 1), ())
+@pytest.mark.parametrize("name, why", [("wrong", "no such template"), ("header", "Failed to find CUDA headers")])
+def test_a_source_that_does_not_compile_is_one_line_with_the_way_out(cupy, name, why):
+    with pytest.raises(ResourceError, match=f"dense.cu: {name}<int> does not compile: {why}; SPGNN_SPMM=cusparse"):
+        CupyLauncher(torch.device("cuda", 0)).launch("dense", f"{name}<int>", (1, 1), (1, 1), ())
 
 
 def test_cusparse_keeps_what_does_not_change_and_no_weights_that_are_drawn_anew():
     kernels = CusparseKernels(torch.device("cpu"), None)
     indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1], np.int32)
-    for weights in (np.ones(3, np.float32), None):
-        A = SimpleNamespace(indptr=indptr, indices=indices, weights=weights, nnz=3)
+    block = lambda weights, nnz=3: SimpleNamespace(indptr=indptr, indices=indices, weights=weights, nnz=nnz)
+    for A in (block(np.ones(3, np.float32)), block(None)):
         assert kernels._values(A, torch.float64) is kernels._values(A, torch.float64)
         assert kernels._indices(A)[1].dtype == torch.int32 and kernels._indices(A) is kernels._indices(A)
     kept = len(kernels._made)
     for epoch in range(3):
-        A = SimpleNamespace(indptr=indptr, indices=indices, weights=torch.full((3,), float(epoch)), nnz=3)
-        assert kernels._values(A, torch.float64).tolist() == [epoch] * 3
+        assert kernels._values(block(torch.full((3,), float(epoch))), torch.float64).tolist() == [epoch] * 3
     assert len(kernels._made) == kept
-    assert [
-        part.dtype
-        for part in kernels._indices(SimpleNamespace(indptr=indptr, indices=indices, weights=None, nnz=2**31))
-    ] == [torch.int64] * 2
+    assert [part.dtype for part in kernels._indices(block(None, 2**31))] == [torch.int64] * 2
 
 
 def test_the_kernels_of_a_device_are_chosen_by_name(cupy, monkeypatch):
@@ -117,12 +113,10 @@ def test_the_kernels_of_a_device_are_chosen_by_name(cupy, monkeypatch):
 
 
 def test_the_kernels_of_cpu_and_device_are_called_alike():
-    for name, method in vars(HostKernels).items():
+    arguments = lambda kind, name: inspect.signature(getattr(kind, name)).parameters.keys()
+    for name in vars(HostKernels):
         if not name.startswith("_"):
-            assert (
-                inspect.signature(method).parameters.keys()
-                == inspect.signature(getattr(CudaKernels, name)).parameters.keys()
-            )
+            assert arguments(HostKernels, name) == arguments(CudaKernels, name)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -137,14 +131,12 @@ def test_every_nonzero_is_in_one_item_and_every_row_is_written_once(seed):
         covered[item["start"] : item["start"] + item["length"]] += 1
     assert (covered == 1).all() and items["length"].max(initial=0) <= LONG
     whole, slots = items[items["row"] >= 0], ~items["row"][items["row"] < 0]
-    assert sorted([*whole["row"], *joins["row"]]) == list(range(len(lengths))) and sorted(slots) == list(
-        range(plan.n_slots)
-    )
+    assert sorted([*whole["row"], *joins["row"]]) == list(range(len(lengths)))
+    assert sorted(slots) == list(range(plan.n_slots))
     for join in joins:
-        parts = items[
-            np.isin(~items["row"], np.arange(join["first"], join["first"] + join["count"])) & (items["row"] < 0)
-        ]
-        assert parts["length"].sum() == lengths[join["row"]] and parts["length"].max() - parts["length"].min() <= 1
+        of_row = range(join["first"], join["first"] + join["count"])
+        parts = items["length"][np.isin(~items["row"], of_row) & (items["row"] < 0)]
+        assert parts.sum() == lengths[join["row"]] and parts.max() - parts.min() <= 1
     assert (items["length"][: plan.n_warps] > SHORT).all() and (items["length"][plan.n_warps :] <= SHORT).all()
     assert (items["length"][: plan.n_filled] > 0).all() and (items["length"][plan.n_filled :] == 0).all()
 
@@ -166,12 +158,5 @@ def test_lanes_cover_every_column_of_every_width_and_launches_every_item(x_bytes
 
 def test_packs_are_as_wide_as_width_and_addresses_allow():
     assert common_pack(64, (256, 4), (512, 4)) == 8  # two words of 16 bytes
-    assert (
-        common_pack(64, (264, 4), (512, 4)) == 2 and common_pack(41, (256, 4)) == 1 and common_pack(12, (256, 2)) == 4
-    )
-
-
-def test_the_graphs_that_the_tests_on_a_device_name_are_there():
-    from test_on_device import GRAPHS
-
-    assert all(load_graph(name).n_nodes for name in GRAPHS)
+    assert common_pack(64, (264, 4), (512, 4)) == 2
+    assert common_pack(41, (256, 4)) == 1 and common_pack(12, (256, 2)) == 4

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pairs import beyond_pairs
+from warm import warm_python
 from worlds import is_wanted
 
 # Small products on thread ranks: more OpenMP threads than cores only wait for each other.
@@ -61,3 +62,10 @@ def data_dir() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("SPGNN_DATA does not name the folder of real graphs")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory):
+    """A python that has imported torch and spgnn, for tests that start many."""
+    with warm_python(tmp_path_factory.mktemp("warm")) as path:
+        yield path

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from warm import warm_python
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -116,12 +115,6 @@ def refusal(words: list[str], python: str) -> str:
         if done.returncode == 0 or re.search(r"Missing argument|'[A-Z]+' is not a valid", done.stderr)
         else f"{shlex.join(words)}: {done.stderr[-600:]}"
     )
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory):
-    with warm_python(tmp_path_factory.mktemp("warm")) as path:
-        yield path
 
 
 @pytest.mark.slow

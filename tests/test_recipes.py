@@ -1,18 +1,17 @@
 """The recipes of runs/papers: real graphs from their original files reach what they promise, on any ranks."""
 
 import json
-import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from pairs import full_beyond
+from scripts import RUNS, printed, script
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "runs" / "papers"))
+sys.path.insert(0, str(RUNS / "papers"))
 
 from recipes import (  # noqa: E402
     KIPF_WELLING,
@@ -27,6 +26,7 @@ from recipes import (  # noqa: E402
     run,
 )
 
+from spgnn import load_graph  # noqa: E402
 from spgnn.config import TrainConfig, build  # noqa: E402
 from spgnn.dist import SelfCommunicator, run_threads  # noqa: E402
 from spgnn.experiment import run as train_run  # noqa: E402
@@ -39,12 +39,6 @@ def curve(path: Path, comm, **options) -> list[dict]:
     records = []
     train_run(str(path), build(TrainConfig, KIPF_WELLING | {"threads": 1} | options), comm, report=records.append)
     return records
-
-
-def script(name: str, *words) -> subprocess.CompletedProcess:
-    argv = [sys.executable, ROOT / "runs" / "papers" / name, *map(str, words)]
-    env = {key: value for key, value in os.environ.items() if key != "SPGNN_DATA"}
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120, env=env)
 
 
 @pytest.mark.full
@@ -67,54 +61,16 @@ def test_cora_has_the_same_curve_on_one_rank_and_on_two(data_dir, dtype):
 
 @pytest.mark.data
 @pytest.mark.slow
-def test_another_seed_has_another_curve(data_dir):
-    path = data_dir / RECIPES["cora"].path
-    one, other = (curve(path, SelfCommunicator(), epochs=3, seed=seed) for seed in (0, 1))
-    assert difference(one, other)[0] > 1e-3
-
-
-@pytest.mark.data
-@pytest.mark.slow
 @pytest.mark.parametrize("name", full_beyond(1, [name for name in RECIPES if name not in BIG]))
 def test_a_labelled_graph_trains_from_its_original_files(data_dir, tmp_path, name):
     recipe = RECIPES[name]
-    options = (
-        recipe.options
-        | {"epochs": 2, "lr": 1e-4, "dropout": 0.0, "out": str(tmp_path)}
-        | features_of(recipe, data_dir, tmp_path)
-    )
-    records = []
-    summary = train_run(
-        str(data_dir / recipe.path), build(TrainConfig, options), SelfCommunicator(), report=records.append
-    )
+    options = recipe.options | {"epochs": 2, "lr": 1e-4, "dropout": 0.0, "out": str(tmp_path)}
+    config, records = build(TrainConfig, options | features_of(recipe, data_dir, tmp_path)), []
+    summary = train_run(str(data_dir / recipe.path), config, SelfCommunicator(), report=records.append)
     assert records[1]["loss"] < records[0]["loss"]
     assert 0 < summary["test"] <= 1
     predictions = np.load(tmp_path / "predictions.npy")
     assert predictions.shape == (summary["n"],) and predictions.min() >= 0
-
-
-@pytest.mark.full
-@pytest.mark.data
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_the_scripts_train_and_print_their_tables(data_dir, tmp_path):
-    done = script(
-        "all_graphs",
-        "--data",
-        data_dir,
-        "--graphs",
-        "chameleon_filtered",
-        "--ranks",
-        "1,2",
-        "--epochs",
-        "2",
-        "--out",
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("| chameleon_filtered |") == 2
-    summary = json.loads((tmp_path / "chameleon_filtered-2" / "summary.json").read_text())
-    assert summary["ranks"] == 2 and summary["bytes_sent"] == summary["bytes_predicted"] > 0
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -124,10 +80,8 @@ def test_a_recipe_names_options_that_training_has(name):
 
 def test_the_command_is_what_a_person_types():
     line = command(Path("ind.cora"), {"bias": False, "residual": True, "weight_decay": 5e-4}, 2, Path("out"))
-    assert (
-        shlex.join(line)
-        == "mpirun -n 2 spgnn train ind.cora --no-bias --residual --weight-decay 0.0005 --out out --overwrite"
-    )
+    options = "--no-bias --residual --weight-decay 0.0005 --out out --overwrite"
+    assert shlex.join(line) == f"mpirun -n 2 spgnn train ind.cora {options}"
     assert command(Path("ind.cora"), {}, 1, Path("out"))[:2] == ["spgnn", "train"]
 
 
@@ -148,50 +102,40 @@ def test_a_line_that_fails_ends_the_recipe_with_its_code(capfd, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", full_beyond(1, ["all_graphs", "planetoid"]))
-def test_a_script_says_what_it_misses(name, tmp_path):
-    done = script(name)
-    assert (done.returncode, done.stdout) == (2, "") and "SPGNN_DATA" in done.stderr
-    done = script(name, "--data", tmp_path, "--graphs", "coral")
-    assert done.returncode == 2 and "'coral' is not known" in done.stderr and "cora," in done.stderr
-
-
-@pytest.mark.full
-@pytest.mark.data
-@pytest.mark.slow
-def test_the_entropy_aware_ablation_has_a_record_for_each_method_and_seed(data_dir, tmp_path):
-    words = "--seeds 1 --epochs 2 --personal 1 --batch 1024 --fanout 2,2 --methods metis,ew+cbs+gp --json".split()
-    done = script("entropy_aware/ablation", "--data", data_dir, "--out", tmp_path, *words)
-    assert done.returncode == 0, done.stderr
-    records = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [record["method"] for record in records] == ["metis", "ew+cbs+gp"]
-    assert records[1]["val"] >= records[1]["val_general"] and records[1]["epochs"] == 2
-    assert all(len(record["entropy_of_parts"]) == 4 for record in records)
-
-
-@pytest.mark.full
-@pytest.mark.data
-@pytest.mark.slow
-def test_averaged_gradients_of_parts_that_are_exact_have_the_scores_of_the_whole_graph(data_dir, tmp_path):
-    words = "--graphs cora --methods random --parts 3 --hops 2 --seeds 1 --epochs 15 --sync weights,gradients --json".split()
-    done = script("sdt_gnn/averaging", "--data", data_dir, "--out", tmp_path, *words)
-    assert done.returncode == 0, done.stderr
-    whole, weights, gradients = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [record["sync"] for record in (weights, gradients)] == ["weights", "gradients"]
-    assert gradients["scores"] == whole["scores"] != weights["scores"]
+def test_depth_has_equal_rows_on_a_subgraph_and_growing_ones_on_blocks(tmp_path, monkeypatch, capsys):
+    A = sp.random_array((600, 600), density=0.01, rng=np.random.default_rng(0), format="csr")
+    sp.save_npz(tmp_path / "g.npz", sp.csr_matrix(A + A.T))
+    depth = script("papers/graphsaint/depth")
+    monkeypatch.setattr(sys.modules["iterations"], "FRONTIER", 40)
+    words = ["--graph", tmp_path / "g.npz", "--layers", "1,2,3", "--hidden", "8", "--steps", "1", "--out", tmp_path]
+    assert printed(depth, monkeypatch, capsys, *words)[0] == 0
+    for line in (tmp_path / "records.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        assert len(record["rows"]) == record["layers"] + 1
+        if record["sampler"] == "frontier":
+            assert len(set(record["rows"])) == 1
+        else:
+            assert record["rows"] == sorted(record["rows"], reverse=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, words", full_beyond(2, [
-    ("planetoid", ("--ranks", "0")), ("planetoid", ("--seeds", "-1")), ("all_graphs", ("--ranks", "1,x")), ("all_graphs", ("--seeds", "0")),
-    ("all_graphs", ("--epochs", "0")), ("icpp24/figures", ("--ranks", "0")), ("icpp24/figures", ("--machine", "nowhere")),
-    ("sdt_gnn/accuracy", ("--epochs", "0")), ("catgnn/tables", ("--balance", "nan")), ("catgnn/tables", ("--repeat", "0")), ("sdt_gnn/tables", ("-k", "0")),
-    ("entropy_aware/ablation", ("--seeds", "0")), ("entropy_aware/ablation", ("--class-balance", "2")),
-]))  # fmt: skip
-def test_a_number_that_would_leave_nothing_to_check_is_refused(name, words, tmp_path):
-    done = script(name, "--data", tmp_path, "--out", tmp_path / "out", *words)
-    assert (
-        (done.returncode, done.stdout) == (2, "")
-        and f"argument {words[0]}: " in done.stderr
-        and not (tmp_path / "out").exists()
+def test_accuracy_is_compared_at_the_best_of_neighbour_sampling_less_the_margin(tmp_path, monkeypatch, capsys):
+    graph, accuracy = (
+        load_graph("sbm:n=400,classes=4,features=16,degree=8,seed=0"),
+        script("papers/graphsaint/accuracy"),
     )
+    monkeypatch.setattr(accuracy, "load_graph", lambda path: graph)
+    monkeypatch.setattr(sys.modules["iterations"], "FRONTIER", 40)
+    words = "--graphs cora --epochs 2 --hidden 8 --budget 100 --samplers walk,frontier".split()
+    assert printed(accuracy, monkeypatch, capsys, *words, "--data", tmp_path, "--out", tmp_path)[0] == 0
+    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert [r["sampler"] for r in records] == ["neighbour", "walk", "frontier"]
+    first = records[0]
+    assert first["threshold"] == max(r["val"] for r in first["curve"]) - sys.modules["iterations"].MARGIN
+    for r in records:
+        above = [point["cpu_s"] for point in r["curve"] if point["val"] >= first["threshold"]]
+        assert r["reached_s"] == (above[0] if above else None)
+        if above:
+            assert r["speedup"] == first["reached_s"] / above[0]
+        seconds = [point["cpu_s"] for point in r["curve"]]
+        assert seconds == sorted(seconds) and r["sampler"] == "neighbour" or len(above) <= 1

@@ -1,0 +1,73 @@
+"""Scripts of runs/bench and runs/analysis: their numbers follow from one another and from spgnn's own."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+from scripts import RUNS, printed, script
+
+import spgnn
+from spgnn.report.study_report import read_study, study_page
+
+
+@pytest.mark.slow
+def test_each_idea_sends_what_its_widths_say(monkeypatch, capsys):
+    words = "--graphs sbm:n=300 -k 4 --repeat 1 --json".split()
+    record = json.loads(printed(script("bench/volume"), monkeypatch, capsys, *words)[1])
+    row, ideas = 4 * record["columns"], list(record["ideas"].values())
+    widths = {"plain": 300 + 16 + 16, "CAGNET": 300 + 16 + 16 + 24, "adjoint": 2 * 300 + 2 * 16}
+    assert record["baselines"] == {name: row * width for name, width in widths.items()}
+    assert ideas[:3] == [row * 4 * 16, row * 2 * 16, 4 * record["cover"] * 2 * 16]
+    assert ideas[3:] == [ideas[2] // 2, record["cover"] * 2 * 20]
+    assert record["cover"] < record["columns"]
+
+
+@pytest.mark.slow
+def test_volumes_are_those_of_measure_and_a_page_is_made_of_them(tmp_path, python):
+    pytest.importorskip("matplotlib")
+    name, volumes = "sbm:n=120,classes=3,seed=1", [python, RUNS / "analysis" / "volumes"]
+    argv = [*volumes, name, *"-k 2,4 --method metis,spring --width 300 --json".split()]
+    text = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    (tmp_path / "study.jsonl").write_text(text)
+    lines = read_study(tmp_path / "study.jsonl")
+    assert lines == [json.loads(line) for line in text.splitlines()] and len(lines) == 8
+    graph = spgnn.load_graph(name)
+    for line in lines:
+        part = spgnn.part_graph(graph, line["k"], line["method"])
+        report = spgnn.measure(graph, part, line["scheme"], (16, 128, 3)).to_dict() | {"seconds": line["seconds"]}
+        assert report == {key: line[key] for key in report}
+        assert line["total_mb"] == pytest.approx(report["total_rows"] * 300 * 4 / 1e6)
+    page = study_page(lines)
+    assert page.pictures == 3 and f"volumes {name}" in page.html().replace("&#x27;", "")
+    argv = [*volumes, name, "-k", "2", "--replication", "1,2"]
+    tables = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.strip().split("\n\n")
+    assert len(tables) == 2 and max(map(len, tables[1].splitlines())) <= 80
+
+
+@pytest.mark.slow
+def test_the_gradient_of_all_clusters_is_the_exact_one(monkeypatch, capsys):
+    """The default of 20 clusters has all nodes of a small graph; walks of 30 have not."""
+    words = (
+        "--graph sbm:n=300,classes=3,features=8,degree=8,seed=0 --samplers cluster,walk --budget 30 --draws 3 --json"
+    )
+    _, text = printed(script("bench/gradients"), monkeypatch, capsys, *words.split())
+    every, walk = map(json.loads, text.splitlines())
+    for key in ("cosine", "norm", "mean_cosine", "mean_norm"):
+        assert every[key] == pytest.approx(1, abs=1e-4)
+    assert every["nodes"] == 300 and walk["nodes"] < 40 and walk["cosine"] < 0.9
+    assert walk["mean_norm"] < walk["norm"], "the average of several has less variance"
+
+
+def test_cosines_and_norms_are_those_of_hand():
+    """(3, 0) and (0, 4) against (0, 2): cosines 0 and 1; their mean (1.5, 2) has 4/5."""
+    found = script("bench/gradients").summary(np.array([[3.0, 0.0], [0.0, 4.0]]), np.array([0.0, 2.0]))
+    expected = {"cosine": 0.5, "deviation": 0.5, "norm": 1.75, "mean_cosine": 0.8, "mean_norm": 1.25}
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_memory_that_grows_is_found(monkeypatch, capsys):
+    module = script("bench/sampled_memory")
+    for held, code in (([100] * 10, 0), ([100 * i for i in range(10)], 1)):
+        monkeypatch.setattr(module, "measured", lambda args: (held, [(1, 2)] * 10))
+        assert printed(module, monkeypatch, capsys, "--steps", "20", "--slack", "100")[0] == code

@@ -73,29 +73,3 @@ def test_a_graph_that_is_not_there_exits_with_3_and_names_it(command, tmp_path, 
     code, out, err = run(capsys, command, tmp_path / "absent")
     assert (code, out) == (3, "")
     assert err.startswith("spgnn: error: ") and "absent" in err and err.count("\n") == 1
-
-
-def test_a_misspelt_built_in_name_is_answered_with_the_right_one(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code, _, err = run(capsys, "info", "wordnte")
-    assert code == 3 and "did you mean 'wordnet'?" in err
-
-
-def test_an_unknown_format_exits_with_2_and_names_the_nearest(edge_list, capsys):
-    code, _, err = run(capsys, "info", edge_list, "--format", "metsi")
-    assert code == 2 and "did you mean 'metis'?" in err
-
-
-def test_a_bad_line_of_a_file_is_named_with_its_number(tmp_path, capsys):
-    path = tmp_path / "bad.txt"
-    path.write_text("0 1\n1 x\n")
-    code, _, err = run(capsys, "info", path, "--format", "edges")
-    assert code == 3 and f"{path}:2" in err
-
-
-def test_convert_does_not_write_over_a_folder_that_is_no_graph(edge_list, tmp_path, capsys):
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.tex").write_text("x")
-    code, _, err = run(capsys, "convert", edge_list, tmp_path / "thesis")
-    assert code == 2 and "not overwritten" in err
-    assert (tmp_path / "thesis" / "chapter.tex").exists()

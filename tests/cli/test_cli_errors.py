@@ -103,21 +103,6 @@ def test_wrong_usage_exits_with_2_and_says_what_was_expected(argv, said, capsys)
     assert "Traceback" not in err
 
 
-def test_an_unknown_key_of_a_toml_file_exits_with_2_and_names_the_nearest(tmp_path, capsys):
-    path = tmp_path / "run.toml"
-    path.write_text("hiden = 3\n")
-    assert cli.main(["train", "star:n=4", "--config", str(path)]) == 2
-    assert "run.toml: unknown key 'hiden'; did you mean 'hidden'?" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["train", "partition", "measure"])
-def test_a_file_that_is_not_toml_exits_with_3(command, tmp_path, capsys):
-    path = tmp_path / "run.toml"
-    path.write_text("hidden =")
-    assert cli.main([command, "star:n=4", "--config", str(path)]) == 3
-    assert "run.toml: cannot be read as TOML" in capsys.readouterr().err
-
-
 def test_debug_shows_the_traceback_and_still_the_message(tmp_path, capsys):
     assert cli.main(["info", str(tmp_path / "absent"), "--debug"]) == 3
     err = capsys.readouterr().err

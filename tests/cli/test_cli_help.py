@@ -46,13 +46,6 @@ def test_help_takes_under_half_a_second_and_imports_no_library_of_numbers(lines)
     assert float(seconds) < 0.5
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_json_debug_and_help(command, capsys):
-    assert cli.main([command, "--help"]) == 0
-    text = capsys.readouterr().out
-    assert all(flag in text for flag in ("--json", "--debug", "--help"))
-
-
 @pytest.mark.parametrize("command", CONFIGS)
 def test_every_field_of_the_config_is_an_option_with_its_default_choices_and_help(command, capsys):
     cls, options = CONFIGS[command], options_of(command)

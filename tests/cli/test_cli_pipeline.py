@@ -24,22 +24,8 @@ def edges(tmp_path, monkeypatch):
 
 def test_json_has_the_keys_of_partition_and_measure_takes_the_folder(edges, tmp_path, capsys):
     out = tmp_path / "parts"
-    code, text, err = run(
-        capsys,
-        "partition",
-        edges,
-        "-k",
-        3,
-        "--features",
-        tmp_path / "X.npy",
-        "--split",
-        tmp_path / "s.npy",
-        "--memory",
-        "2GB",
-        "--out",
-        out,
-        "--json",
-    )
+    tables = ["--features", tmp_path / "X.npy", "--split", tmp_path / "s.npy"]
+    code, text, err = run(capsys, "partition", edges, "-k", 3, *tables, "--memory", "2GB", "--out", out, "--json")
     assert code == 0 and err == ""
     report = json.loads(text)
     assert (
@@ -49,12 +35,6 @@ def test_json_has_the_keys_of_partition_and_measure_takes_the_folder(edges, tmp_
     )
     code, text, _ = run(capsys, "measure", edges, "--partition", out, "--json")
     assert code == 0 and json.loads(text)["total_rows"] == report["total_rows"]
-
-
-def test_split_is_kept_in_memory_too(edges, tmp_path, capsys):
-    assert run(capsys, "partition", edges, "-k", 2, "--split", tmp_path / "s.npy", "--out", tmp_path / "parts")[0] == 0
-    rows = [len(np.load(tmp_path / "parts" / part / "split.npy")) for part in ("part-00000", "part-00001")]
-    assert sum(rows) == 50
 
 
 @pytest.mark.parametrize("words", [[], ["--memory", "2GB"]], ids=["in memory", "out of core"])
@@ -104,17 +84,7 @@ def test_neither_torch_nor_the_edges_come_into_memory(tmp_path):
     with open(tmp_path / "e.bin", "wb") as file:
         for seed in range(64):
             (np.random.default_rng(seed).random((n_nodes, 2)) ** 2 * n_nodes).astype(np.int32).tofile(file)
-    words = [
-        "partition",
-        str(tmp_path / "e.bin"),
-        "-k",
-        "8",
-        "--memory",
-        "90MB",
-        "--out",
-        str(tmp_path / "parts"),
-        "--json",
-    ]
+    words = f"partition {tmp_path}/e.bin -k 8 --memory 90MB --out {tmp_path}/parts --json".split()
     code = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, ({300 << 20}, {300 << 20}))

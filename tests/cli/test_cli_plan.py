@@ -130,20 +130,7 @@ def test_what_does_not_fit_is_refused_with_what_would(capsys, argv, code, said):
 def test_widths_of_other_features_than_the_graphs_are_planned_as_those_of_a_graph_without(is_sparse, tmp_path, capsys):
     X = np.random.default_rng(0).random((20, 50), np.float32)
     sp.save_npz(tmp_path / "x.npz", sp.csr_array(X)) if is_sparse else np.save(tmp_path / "x.npy", X)
-    argv = [
-        "complete:n=20",
-        "--ranks",
-        "2",
-        "--method",
-        "block",
-        "--scheme",
-        "columns",
-        "--widths",
-        "30,4,2",
-        "--machine",
-        "laptop",
-        "--json",
-    ]
+    argv = "complete:n=20 --ranks 2 --method block --scheme columns --widths 30,4,2 --machine laptop --json".split()
     features = ["--features", tmp_path / ("x.npz" if is_sparse else "x.npy")]
     mine, without = (json.loads(run(capsys, "plan", *argv, *more)[1]) for more in (features, []))
     assert mine == without
@@ -156,16 +143,3 @@ def test_a_graph_without_features_is_asked_for_widths(capsys):
     assert (
         code == 2 and "has no features" in err and "give --features FILE, or all widths with --widths 128,16,40" in err
     )
-
-
-@pytest.mark.slow
-def test_a_plan_starts_no_mpi():
-    import os
-    import subprocess
-    import sys
-    from pathlib import Path
-
-    code = f"import sys; from spgnn.cli import main; main({PLAN!r}); print([m for m in ('mpi4py', 'cupy') if m in sys.modules], file=sys.stderr)"
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
-    assert found.stderr.splitlines()[-1] == "[]"

@@ -251,21 +251,3 @@ def test_other_values_of_a_line_are_named_with_file_and_line(tmp_path, capsys):
         path.write_text(text)
         code, out, err = run(capsys, path)
         assert (code, out) == (3, "") and f"lines.jsonl{said}" in err
-
-
-@pytest.mark.slow
-def test_a_page_goes_where_a_link_points_and_touches_no_other_file(folder, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    (tmp_path / ".env").write_text("SECRET")
-    (tmp_path / "link").symlink_to("page.html")
-    for out in ("link", "link", "env", "new/page.html"):
-        assert run(capsys, folder, "--out", tmp_path / out)[0] == 0
-    assert (tmp_path / "link").is_symlink() and (tmp_path / ".env").read_text() == "SECRET"
-    for page in ("page.html", "env", "new/page.html"):
-        assert (tmp_path / page).read_text().startswith("<!DOCTYPE html>")
-
-
-def test_a_folder_that_cannot_be_written_is_told_with_the_option(folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
-    code, out, err = run(capsys, folder, "--out", tmp_path / "x.html")
-    assert (code, out) == (4, "") and f"--out {tmp_path / 'x.html'}: the folder cannot be written" in err

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from spgnn import cli
 from spgnn.analysis import measure
@@ -109,19 +108,8 @@ def test_measure_prints_one_json_line_for_each_combination(capsys):
 def test_volume_makes_parts_for_each_scheme_as_train_does(command, capsys):
     name, *k = command
     spec, schemes = "rmat:scale=9,degree=8,seed=0", ("columns", "cover", "broadcast")
-    options = [
-        *k,
-        "--replication",
-        "1",
-        "--widths",
-        "8,4",
-        "--scheme",
-        ",".join(schemes),
-        "--method",
-        "volume,metis",
-        "--json",
-    ]
-    code, out, _ = run(capsys, name, spec, *options)
+    options = f"--replication 1 --widths 8,4 --scheme {','.join(schemes)} --method volume,metis --json"
+    code, out, _ = run(capsys, name, spec, *k, *options.split())
     found = {(line["method"], line["scheme"]): line["total_rows"] for line in map(json.loads, out.splitlines())}
     graph = load_graph(spec)
     assert code == 0 and found == {
@@ -130,27 +118,6 @@ def test_volume_makes_parts_for_each_scheme_as_train_does(command, capsys):
         for scheme in schemes
     }
     assert found["volume", "cover"] < measure(graph, part_graph(graph, 4, "volume"), "cover", (8, 4)).total_rows
-
-
-def test_measure_counts_the_bytes_of_the_widths(capsys):
-    code, out, _ = run(capsys, "measure", GRAPH, "-k", 3, "--method", "block", "--widths", "8,4,2", "--json")
-    report = json.loads(out)
-    # A X is kept, so layer 2 alone exchanges: 4 rows of width 2 in float32, forward and backward.
-    assert report["bytes_per_epoch"] == 2 * 4 * 2 * 4
-    assert [e["layer"] for e in report["exchanges"]] == [2, 2]
-
-
-@pytest.mark.parametrize("nnz_of_a_node", [1, 40])
-def test_sparse_features_send_nothing_in_layer_1_whether_they_are_kept_multiplied_or_not(
-    nnz_of_a_node, tmp_path, capsys
-):
-    # On a complete graph of 20 nodes A X has up to 20 times the nonzeros of X: kept while X is small beside A, and
-    # otherwise its ghost rows are.
-    X = sp.csr_array((np.arange(20 * 50).reshape(20, 50) % 50 < nnz_of_a_node).astype(np.float32))
-    sp.save_npz(tmp_path / "x.npz", X)
-    argv = ["-k", 2, "--method", "block", "--features", tmp_path / "x.npz", "--widths", "50,4,2", "--json"]
-    code, out, _ = run(capsys, "measure", "complete:n=20", *argv)
-    assert code == 0 and [exchange["layer"] for exchange in json.loads(out)["exchanges"]] == [2, 2]
 
 
 def test_measure_shows_an_aligned_table(capsys):
@@ -233,19 +200,8 @@ def test_measure_simulates_an_epoch_on_a_machine(capsys):
 @pytest.mark.slow
 def test_a_thousand_ranks_are_simulated_in_seconds(capsys):
     start = time.perf_counter()
-    code, out, _ = run(
-        capsys,
-        "measure",
-        "rmat:scale=12",
-        "-k",
-        "1024",
-        "--method",
-        "random",
-        "--scheme",
-        "columns,cover",
-        "--simulate",
-        "--json",
-    )
+    argv = "measure rmat:scale=12 -k 1024 --method random --scheme columns,cover --simulate --json"
+    code, out, _ = run(capsys, *argv.split())
     assert code == 0 and [json.loads(line)["simulated"]["ranks"] for line in out.splitlines()] == [1024, 1024]
     assert time.perf_counter() - start < 20
 
@@ -254,11 +210,6 @@ def test_measure_takes_a_papers_widths_for_a_graph_without_features_and_says_so(
     code, out, err = run(capsys, "measure", GRAPH, "--method", "block", "--simulate")
     assert code == 0 and "widths 300, 16, 24" in out
     assert "has no features" in err
-
-
-def test_without_widths_the_table_is_of_rows_and_messages(capsys):
-    code, out, _ = run(capsys, "measure", GRAPH, "--method", "block", "-k", "2,4")
-    assert code == 0 and "rows sent" in out and "bytes/epoch" not in out and "widths" not in out
 
 
 @pytest.mark.parametrize(
@@ -292,7 +243,7 @@ def test_a_toml_file_gives_the_options_of_measure(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_commands_for_data_import_neither_torch_nor_mpi(tmp_path):
+def test_the_commands_for_data_import_neither_torch_nor_mpi_and_plan_no_mpi(tmp_path):
     code = f"""
 import sys
 from spgnn.cli import main
@@ -306,29 +257,17 @@ codes = [
     main(["measure", {GRAPH!r}]),
 ]
 print(codes, [name for name in ("torch", "mpi4py") if name in sys.modules], file=sys.stderr)
+code = main("plan {GRAPH} --widths 16,8,4 --method block --machine ethernet-1g --ranks 2".split())
+print(code, [name for name in ("mpi4py", "cupy") if name in sys.modules], file=sys.stderr)
 """
     env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
-    assert found.stderr.splitlines()[-1] == "[0, 0, 0, 0, 0] []"
+    assert {"[0, 0, 0, 0, 0] []", "0 []"} < set(found.stderr.splitlines())
 
 
 def test_what_is_named_twice_is_counted_once_but_widths_may_repeat(capsys):
-    code, out, _ = run(
-        capsys,
-        "measure",
-        GRAPH,
-        "-k",
-        "2,2,4",
-        "--method",
-        "block,block",
-        "--scheme",
-        "cover,cover",
-        "--replication",
-        "1,1",
-        "--widths",
-        "8,8,8",
-        "--json",
-    )
+    argv = "-k 2,2,4 --method block,block --scheme cover,cover --replication 1,1 --widths 8,8,8 --json"
+    code, out, _ = run(capsys, "measure", GRAPH, *argv.split())
     lines = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and [line["k"] for line in lines] == [2, 4]
     assert [(layer["f_in"], layer["f_out"]) for layer in lines[0]["layers"]] == [(8, 8)] * 2

@@ -1,9 +1,6 @@
 """convert and check: what they report, what they refuse, what a kill leaves."""
 
 import os
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -68,32 +65,3 @@ def test_check_verifies_the_checksums_of_a_native_folder_only(edges, tmp_path):
     assert load_graph(tmp_path / "g").nnz == 8
     with pytest.raises(FormatError, match="indices.npy: SHA-256"):
         check(tmp_path / "g")
-
-
-CONVERT = "import sys; from spgnn.data import convert; convert('sbm:n=20000,features=256', sys.argv[1])"
-
-
-@pytest.mark.slow
-def test_a_killed_convert_leaves_no_graph_or_a_whole_one(tmp_path):
-    killed = 0
-    for trial in range(3):
-        folder = tmp_path / str(trial)
-        folder.mkdir()
-        kill_while_it_writes(CONVERT, folder, 0.01 * trial)
-        if (folder / "g").exists():
-            assert check(folder / "g")["nodes"] == 20_000
-            continue
-        killed += 1
-        with pytest.raises(InputError):
-            load_graph(folder / "g")
-    assert killed
-
-
-def kill_while_it_writes(code, folder, delay_s):
-    """Run code with folder/g as its argument, and kill it delay_s after something appears in folder."""
-    environment = os.environ | {"PYTHONPATH": os.getcwd()}
-    with subprocess.Popen([sys.executable, "-c", code, folder / "g"], env=environment) as process:
-        while process.poll() is None and not any(folder.iterdir()):
-            time.sleep(0.001)
-        time.sleep(delay_s)
-        process.kill()

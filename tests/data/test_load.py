@@ -6,7 +6,6 @@ import scipy.sparse as sp
 
 from spgnn.data import is_built_in, load_graph, save_graph
 from spgnn.data.gallery import path as path_graph
-from spgnn.data.gallery import sbm
 from spgnn.errors import FormatError, InputError, UsageError
 
 
@@ -48,11 +47,6 @@ def test_an_unknown_name_gives_the_nearest_known_ones(folder, monkeypatch, name,
     monkeypatch.chdir(folder)
     with pytest.raises(InputError, match=message):
         load_graph(name)
-
-
-def test_a_misspelt_path_names_its_neighbour(folder):
-    with pytest.raises(InputError, match="did you mean 'five'"):
-        load_graph(folder / "fivee")
 
 
 def test_source_and_format_name_the_graph(folder):
@@ -223,8 +217,3 @@ def test_progress_is_called_with_bytes(tmp_path):
     seen = []
     load_graph(tmp_path / "e.txt", progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (8, 8)
-
-
-def test_sbm_survives_the_native_folder(tmp_path):
-    save_graph(sbm(60), tmp_path / "g")
-    assert load_graph(tmp_path / "g").digest() == sbm(60).digest()

@@ -231,12 +231,6 @@ def test_networkx_directed_multigraph_with_weights_and_attributes():
     assert graph.X.tolist() == [[1, 2], [3, 4], [0, 0]]
 
 
-def test_networkx_of_known_sizes():
-    assert load_graph(nx.karate_club_graph()).nnz == 2 * 78
-    assert load_graph(nx.empty_graph(3)).describe()["isolated"] == 3
-    assert load_graph(nx.empty_graph(0)).n_nodes == 0
-
-
 def test_networkx_errors_name_the_attribute():
     G = nx.path_graph(3)
     with pytest.raises(GraphError, match="3 nodes have no attribute 'x', the first is 0"):

@@ -96,11 +96,6 @@ def is_mapped(array) -> bool:
     return array is not None
 
 
-def test_unweighted_graph_has_no_weights_file(tmp_path):
-    save_graph(path_graph(4), tmp_path / "g")
-    assert sorted(p.name for p in (tmp_path / "g").iterdir()) == ["indices.npy", "indptr.npy", "manifest.json"]
-
-
 def test_manifest_tells_sizes_and_direction(tmp_path):
     save_graph(replace(graph_from_coo([0, 1], [1, 2], 3), meta={"lines": np.int64(3)}), tmp_path / "g")
     manifest = json.loads((tmp_path / "g" / "manifest.json").read_text())

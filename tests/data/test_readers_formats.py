@@ -127,11 +127,6 @@ def test_a_planetoid_row_of_zeros_has_no_label(tmp_path):
     assert read_graph(prefix).y[[8, 6, 9]].tolist() == [1, -1, 2]
 
 
-def test_names_kept_as_pickled_objects_are_skipped_unread(tmp_path):
-    graph = written(tmp_path, ("gnn-benchmark", "sparse"))  # its node_names are objects
-    assert graph.n_nodes == tiny.N
-
-
 @pytest.mark.parametrize("key", tiny.WRITERS, ids=" ".join)
 def test_progress_ends_at_the_total(tmp_path, key):
     seen = []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spgnn.data import detect_format, formats, known_formats, load_graph, read_graph, reader, save_graph
+from spgnn.data import detect_format, formats, known_formats, load_graph, read_graph, reader
 from spgnn.data.gallery import path as path_graph
 from spgnn.errors import FormatError, InputError, ResourceError, UsageError
 
@@ -64,11 +64,6 @@ def test_a_file_of_no_known_format_lists_what_was_looked_for(tmp_path):
         assert f"{name} " in str(error.value) and format.looks_for in str(error.value)
 
 
-def test_a_folder_that_is_no_graph_is_refused(tmp_path):
-    with pytest.raises(FormatError, match="not a graph of a known format"):
-        load_graph(tmp_path)
-
-
 def test_a_path_of_two_formats_asks_for_the_name(registry, tmp_path):
     reader("first", detect=lambda path: path.suffix == ".two")(lambda path, progress: path_graph(1))
     reader("second", detect=lambda path: path.suffix == ".two")(lambda path, progress: path_graph(2))
@@ -81,8 +76,3 @@ def test_a_path_of_two_formats_asks_for_the_name(registry, tmp_path):
 def test_an_unknown_format_names_the_nearest(tmp_path):
     with pytest.raises(UsageError, match="did you mean 'planetoid'"):
         read_graph(tmp_path, "planetiod")
-
-
-def test_a_native_folder_is_detected(tmp_path):
-    save_graph(path_graph(3), tmp_path / "g")
-    assert detect_format(tmp_path / "g") == "native"

@@ -30,12 +30,6 @@ def test_entropies_equal_a_loop_over_nodes(seed):
     assert average == pytest.approx(expected_average, abs=1e-12)
 
 
-def test_four_equal_classes_are_two_bits_and_one_class_is_none():
-    per_part, average = label_entropies(np.array([0, 1, 2, 3, 4, 4]), np.array([0, 0, 0, 0, 1, 1]), 2)
-    assert per_part.tolist() == [2, 0]
-    assert average == pytest.approx(4 / 6 * 2)
-
-
 def test_multi_label_entropies_add_up_over_the_labels():
     labels = np.array([[1, 0, 1], [0, 0, 1], [1, 1, 0], [1, 0, 0]])
     per_part, average = label_entropies(labels, np.array([0, 0, 1, 1]), 2)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from spgnn.errors import GraphError, UsageError
 from spgnn.graph import graph_from_coo
-from spgnn.partition import PartitionFolder, part_graph, save_partition
+from spgnn.partition import part_graph
 from spgnn.partition.methods import entropy
 from spgnn.partition.methods.entropy import dots, edge_weights
 from spgnn.partition.methods.metis import neighbours
@@ -112,25 +112,6 @@ def test_features_are_read_and_never_written():
     assert graph.X.tobytes() == before.tobytes()
     np.testing.assert_array_equal(first.owner_N, second.owner_N)
     assert np.any(part_graph(graph, 4, "entropy", seed=4).owner_N != first.owner_N)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_the_parts_on_disk_have_the_features_as_they_came(tmp_path, sparse):
-    graph = mixed(80, sparse=sparse)
-    part = part_graph(graph, 3, "entropy")
-    save_partition(part, tmp_path / "parts", graph)
-    dense = lambda X: X.toarray() if sp.issparse(X) else np.asarray(X)
-    for p in range(3):
-        np.testing.assert_array_equal(
-            dense(PartitionFolder(tmp_path / "parts").block(p).X_nF), dense(mixed(80).X[part.own(p)])
-        )
-
-
-@pytest.mark.parametrize("k", [1, 2, 7, 29, 30, 31])
-def test_every_part_owns_a_node_unless_there_are_more_parts_than_nodes(k):
-    rng = np.random.default_rng(1)
-    graph = graph_from_coo(*rng.integers(0, 25, (2, 60)), 30, X=rng.standard_normal((30, 3)))
-    assert np.count_nonzero(part_graph(graph, k, "entropy").sizes_k) == min(k, 30)
 
 
 @pytest.mark.parametrize("k", [1, 2, 99])

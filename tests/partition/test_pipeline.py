@@ -1,6 +1,5 @@
 """An edge stream becomes the folder of parts that the same graph in memory would have been saved as."""
 
-import gzip
 import json
 import shutil
 from pathlib import Path
@@ -14,7 +13,6 @@ from spgnn.errors import InputError, PartitionError, ResourceError, UsageError
 from spgnn.partition import PartitionFolder, load_partition, part_to_folder, partition_of, save_partition
 from spgnn.partition.folder.pipeline import memory_budget as memory_module
 from spgnn.partition.folder.pipeline.memory_budget import Memory, memory_bytes_of
-from spgnn.partition.folder.pipeline.part_tables import Dense, Sparse, features_table
 from spgnn.partition.stream import sources
 
 MEMORY = "16GB"  # the process that runs all tests may have 1 GB itself
@@ -92,29 +90,6 @@ def test_sparse_features_stay_sparse_and_are_the_same(tmp_path):
         assert (halo.X_gF != spgnn.load_graph(tmp_path / "e.bin", **tables).X[halo.node_g]).nnz == 0
 
 
-@pytest.mark.parametrize("hops", [1, 2, 3])
-@pytest.mark.parametrize("edges", ["undirected", "directed"])
-def test_the_halo_is_what_is_within_so_many_hops_with_its_rows(tmp_path, hops, edges):
-    tables = draw(tmp_path, 150, 260, seed=hops)
-    part_to_folder(tmp_path / "e.bin", 4, tmp_path / "parts", memory=MEMORY, edges=edges, hops=hops, **tables)
-    graph = spgnn.load_graph(tmp_path / "e.bin", **tables).with_edges(edges)
-    owner_N = np.load(tmp_path / "parts" / "owner.npy")
-    for rank in range(4):
-        distance = np.where(owner_N == rank, 0, 99)
-        for hop in range(1, hops + 1):
-            read = np.unique(graph.A[distance == hop - 1].indices)
-            distance[read] = np.minimum(distance[read], hop)
-        expected = np.flatnonzero((distance > 0) & (distance < 99))
-        halo = PartitionFolder(tmp_path / "parts").halo(rank)
-        np.testing.assert_array_equal(halo.node_g, expected)
-        np.testing.assert_array_equal(halo.hop_g, distance[expected])
-        np.testing.assert_array_equal(halo.X_gF, graph.X[expected])
-        assert (halo.A_gN is None) == (hops == 1)
-        if hops > 1:
-            rows = graph.A[expected].toarray() * (distance[expected] < hops)[:, None]
-            np.testing.assert_array_equal(halo.A_gN.toarray(), rows)
-
-
 def test_a_halo_of_more_nonzeros_than_any_part_has_wider_offsets(tmp_path, monkeypatch):
     for module in ("pipeline", "rows"):  # 2^15 stands for 2^31
         monkeypatch.setattr(
@@ -155,29 +130,6 @@ def test_small_buckets_wide_rows_and_blocks_give_the_same_files(tmp_path, monkey
     monkeypatch.setattr(Memory, "row_bytes", lambda self, n_nodes: 200)
     part_to_folder(tmp_path / "e.bin", 3, tmp_path / "small", memory=MEMORY, hops=hops, **tables)
     assert files_of(tmp_path / "small") == files_of(tmp_path / "large")
-
-
-@pytest.mark.slow
-def test_text_gzip_wide_integers_arrays_and_iterators_give_the_same_files(tmp_path):
-    draw(tmp_path, 80, 400, seed=4)
-    edges = np.fromfile(tmp_path / "e.bin", np.int32).reshape(-1, 2)
-    np.savetxt(tmp_path / "e.txt", edges, fmt="%d", header="a comment")
-    with gzip.open(tmp_path / "e.txt.gz", "wb") as file:
-        file.write((tmp_path / "e.txt").read_bytes())
-    edges.astype(np.int64).tofile(tmp_path / "e.i64")
-    np.save(tmp_path / "e.npy", edges)
-    sources = [tmp_path / f"e.{ending}" for ending in ("bin", "txt", "txt.gz", "i64", "npy")] + [
-        edges,
-        iter(edges.tolist()),
-        lambda: iter([edges]),
-    ]
-    found = []
-    for source in sources:
-        part_to_folder(source, 4, tmp_path / "parts", memory=MEMORY)
-        found.append(files_of(tmp_path / "parts"))
-        manifest = json.loads(found[-1].pop("manifest.json"))
-        assert manifest["graph"] == ("e" if isinstance(source, Path) and source.suffix != ".npy" else manifest["graph"])
-    assert all(files == found[0] for files in found)
 
 
 def test_ids_with_gaps_beyond_two_to_the_31_are_numbered(tmp_path):
@@ -303,22 +255,3 @@ def test_many_parts_take_memory_by_their_pairs():
         ResourceError, match="0 MB, the pairs of parts 256 MB, and buffers 25 MB; give it 282 MB or more"
     ):
         Memory(200 * 10**6, 34, pair_bytes=4 * 8000**2).buffers(10)
-
-
-def test_tables_in_blocks_are_the_whole(tmp_path):
-    rng = np.random.default_rng(0)
-    for name, X in (
-        ("c", rng.normal(size=(37, 3))),
-        ("f", np.asfortranarray(rng.normal(size=(37, 3)))),
-        ("i", rng.integers(0, 9, (37, 2)).astype(">i2")),
-    ):
-        np.save(tmp_path / f"{name}.npy", X)
-        blocks = list(features_table(tmp_path / f"{name}.npy").blocks(100))
-        assert len(blocks) > 3 and isinstance(features_table(tmp_path / f"{name}.npy"), Dense)
-        np.testing.assert_array_equal(np.concatenate([rows for _, rows in blocks]), X)
-    X = sp.random_array((37, 50), density=0.2, format="csr", rng=rng)
-    sp.save_npz(tmp_path / "s.npz", X)
-    table = features_table(tmp_path / "s.npz")
-    assert isinstance(table, Sparse)
-    blocks = list(table.blocks(400))
-    assert len(blocks) > 3 and (sp.vstack([rows for _, rows in blocks]) != X).nnz == 0

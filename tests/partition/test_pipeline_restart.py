@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -234,14 +233,3 @@ def test_after_a_kill_the_same_command_writes_the_same_files(larger):
         assert files_of(larger / "parts") == expected
         assert not [path.name for path in larger.iterdir() if path.name.startswith(".")]
         shutil.rmtree(larger / "parts")
-
-
-@pytest.mark.slow
-def test_a_file_system_that_refuses_ends_with_exit_code_4_and_nothing_that_loads(larger):
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-
-    done = subprocess.run(command(larger), env=ENV, capture_output=True, text=True, preexec_fn=limit)
-    assert done.returncode == 4, done.stderr
-    assert "File too large; the files written so far were removed" in done.stderr
-    assert sorted(path.name for path in larger.iterdir()) == ["X.npy", "e.bin"]

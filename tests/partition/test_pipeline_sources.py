@@ -9,7 +9,6 @@ from spgnn.data import load_graph
 from spgnn.errors import FormatError, InputError, PartitionError, ResourceError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import PartitionFolder, load_partition, part_to_folder, partition_of, save_partition
-from spgnn.partition.stream.sources import edge_stream
 
 MEMORY = "16GB"  # the process that runs all tests may have 1 GB itself
 EDGES = np.array([[0, 1], [2, 3], [4, 5], [6, 7], [1, 4]], np.int32)
@@ -56,15 +55,6 @@ def test_a_graph_with_weights_is_refused(tmp_path):
             memory=MEMORY,
         )
     assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("array", [
-    np.asfortranarray(EDGES), EDGES.astype(np.int64), np.asfortranarray(EDGES.astype(np.int64)), EDGES.astype(">i4"), EDGES.astype(np.uint8), EDGES.T, np.ascontiguousarray(EDGES.T),
-], ids=["fortran", "int64", "fortran int64", "big-endian", "uint8", "transposed", "rows"])  # fmt: skip
-def test_npy_of_any_layout_holds_the_same_edges(tmp_path, array):
-    np.save(tmp_path / "e.npy", array)
-    for source in (tmp_path / "e.npy", np.load(tmp_path / "e.npy", mmap_mode="r"), array):
-        np.testing.assert_array_equal(np.concatenate(list(edge_stream(source).chunks())), EDGES)
 
 
 def damaged(folder):

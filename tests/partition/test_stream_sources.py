@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from spgnn.errors import FormatError, InputError, PartitionError, SpgnnError, UsageError
-from spgnn.graph import graph_from_coo
 from spgnn.partition import part_stream
 from spgnn.partition.stream import _stream, edge_stream, sources
 
@@ -157,12 +156,6 @@ def test_iterators_are_streamed_once_or_many_times():
         [EDGES[:9].T, *pairs[9:]],
     ):
         np.testing.assert_array_equal(edges_of(source), EDGES)
-
-
-def test_a_graph_streams_what_each_row_reads():
-    graph = graph_from_coo(EDGES[:, 0], EDGES[:, 1], 60)
-    A = graph.with_edges("undirected").A.tocoo()
-    np.testing.assert_array_equal(edges_of(graph), np.stack([A.col, A.row], axis=1))
 
 
 @pytest.mark.parametrize(

@@ -19,21 +19,6 @@ def rmat():
     return load_graph("rmat:scale=11,degree=8,seed=0")
 
 
-@pytest.mark.parametrize("k", [1, 2, 7, 29, 30, 31, 100])
-def test_every_part_owns_a_node_unless_there_are_more_parts_than_nodes(k):
-    part = part_graph(random_graph(30, 90), k, "volume")
-    assert part.owner_N.dtype == np.int32 and np.count_nonzero(part.sizes_k) == min(k, 30)
-
-
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_a_graph_of_hardly_a_node_is_partitioned(n):
-    assert len(part_graph(graph_from_coo([], [], n), 3, "volume").owner_N) == n
-
-
-def test_a_graph_without_edges_is_partitioned():
-    assert part_graph(graph_from_coo([], [], 40), 3, "volume").sizes_k.min() >= 1
-
-
 @pytest.mark.parametrize("use", ["undirected", "directed"])
 @pytest.mark.parametrize(("k", "send"), [(8, True), (70, False)])
 def test_it_sends_less_than_its_start_and_keeps_the_balance(rmat, k, send, use):

@@ -77,7 +77,3 @@ def test_a_digest_sees_type_shape_and_every_byte():
     assert digest(x) == digest(x.copy())
     assert len({digest(a) for a in (x, y, x.astype(np.float64), x.reshape(2, 3), None)}) == 5
     assert digest(x, None) != digest(None, x)
-
-
-def test_versions_name_what_runs():
-    assert {"version.python", "version.spgnn", "version.numpy"} <= set(versions())

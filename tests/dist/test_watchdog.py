@@ -1,6 +1,5 @@
 """The watchdog ends a job in which nothing moves with code 70, and says who holds it up."""
 
-import json
 import re
 import sys
 
@@ -11,7 +10,6 @@ from worlds import launch
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.dist.job.observed import ObservedCommunicator
 from spgnn.dist.job.watchdog import GRACE_S, Watchdog, verdict, watched
-from spgnn.errors import WatchdogError
 
 PROGRAM = """
 import os, signal, sys, time
@@ -137,12 +135,6 @@ def test_ranks_that_wait_for_each_other_are_both_named():
     )
 
 
-def test_what_a_watchdog_tells_is_short():
-    (dog,), _ = dogs_of(1)
-    dog.phase("x" * 10_000)
-    assert len(json.dumps(dog.state())) < 1000
-
-
 def test_one_rank_alone_is_watched_too():
     ended = []
     with watched(SelfCommunicator(), 600) as comm:
@@ -164,10 +156,6 @@ def test_without_a_limit_and_on_thread_ranks_there_is_none():
             assert same is comm
 
     run_threads(2, body)
-
-
-def test_its_exit_code_is_70():
-    assert WatchdogError.exit_code == 70
 
 
 def run(tmp_path, how, limit):

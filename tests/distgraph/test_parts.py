@@ -11,7 +11,6 @@ from graphs import dense_operator, random_graph
 from old_folders import as_version_1
 from worlds import parallel
 
-from spgnn.config import TrainConfig
 from spgnn.config.names import NORMS
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import Parts, distribute
@@ -19,7 +18,6 @@ from spgnn.errors import GraphError, InputError, PartitionError, UsageError
 from spgnn.graph import WITH_LOOPS, random_split
 from spgnn.layers import GCN, SAGE, Stack
 from spgnn.partition import part_graph, save_partition
-from spgnn.training.trainer import Trainer
 
 KINDS = {
     "directed": {},
@@ -123,18 +121,6 @@ def test_means_of_a_part_do_not_depend_on_the_scale_of_the_weights(first):
     means = [of.open(1, operator=first).A.with_norm("row").A_oo.to_scipy().toarray() for of in parts]
     for mean in means[1:]:
         np.testing.assert_allclose(mean, means[0], rtol=1e-13)
-
-
-@pytest.mark.parametrize("hops", [0, 1, 2])
-@pytest.mark.parametrize("kind", ["directed", "undirected", "weighted"])
-def test_a_mean_of_ones_stays_one_where_an_entry_is_known(kind, hops):
-    graph, partition = cut(kind)
-    parts = alone(graph, partition, hops)
-    for p in range(parts.k):
-        for how in ("row", "row_loops"):
-            rows, _ = local_rows(parts.open(p, operator=how))
-            sums = rows.sum(1)
-            assert np.all(np.isclose(sums, 1) | ((sums == 0) & (how == "row")))
 
 
 def gcn(f, c):
@@ -246,41 +232,6 @@ def test_the_bytes_of_a_part_are_those_of_the_files_that_it_reads(tmp_path):
     assert Parts(tmp_path / "parts", comm, hops=0).nbytes(1) == own
 
 
-@parallel([1, 3], mpi=[])
-def test_a_trainer_on_a_part_waits_for_nobody(comm):
-    graph, partition = cut(k=4, train_every=3)
-    parts = Parts.of_graph(graph, partition, comm, hops=1)
-    for p in parts.own:
-        config = TrainConfig(epochs=3, split="given", dropout=0.2)
-        history = Trainer(gcn(6, 3), parts.open(p), config).fit()
-        assert np.isfinite(history.records[-1]["loss"]) and history.bytes_sent == 0
-    comm.barrier()
-
-
-@pytest.mark.parametrize("make", [gcn, sage])
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_mean_of_one_sgd_step_over_whole_parts_is_the_step_of_the_graph(make, dropout):
-    graph, partition = cut("weighted directed", k=4, sparse=False)
-    config = TrainConfig(epochs=1, split="given", optimizer="sgd", lr=0.3, weight_decay=0.01, seed=3)
-
-    def stepped(dgraph):
-        model = make(6, 3)
-        model.dropout = dropout
-        trainer = Trainer(model, dgraph, config)
-        loss = trainer.step(1)
-        return loss, [p.detach().double() for p in model.parameters()]
-
-    loss, weights = stepped(distribute(graph, SelfCommunicator(), dtype="float64", locality=False))
-    parts = alone(graph, partition, 2)
-    shares = {p: parts.n_train_of(p) / parts.n_train for p in range(parts.k)}
-    found = {p: stepped(parts.open(p)) for p in shares if shares[p]}
-    assert sum(shares[p] * of_part for p, (of_part, _) in found.items()) == pytest.approx(loss, rel=1e-12)
-    for i, weight in enumerate(weights):
-        mean = sum(shares[p] * of_part[i] for p, (_, of_part) in found.items())
-        torch.testing.assert_close(mean, weight, rtol=0, atol=1e-12)
-        assert (found[0][1][i] - weight).abs().max() > 1e-6  # of one part alone it is another
-
-
 @parallel([1, 2], mpi=[])
 def test_a_folder_of_version_1_trains_whole_and_names_the_remedy_for_parts(comm, tmp_path):
     graph, partition = cut(k=3)
@@ -294,22 +245,6 @@ def test_a_folder_of_version_1_trains_whole_and_names_the_remedy_for_parts(comm,
     )
     with pytest.raises(PartitionError, match=r"version 1, without the row sums .*spgnn partition GRAPH -k K --hops 1"):
         Parts(path, comm)
-
-
-def test_masks_of_dropout_are_those_of_the_whole_graph():
-    graph, partition = cut(train_every=2)
-    model, config = Stack(GCN(6, 3), dropout=0.5), TrainConfig(epochs=1, split="given", prune="never")
-    whole = Trainer(model, distribute(graph, SelfCommunicator(), dtype="float64", locality=False), config)
-    Z_NC = whole.steps.forward(1).detach().numpy()
-    weights = {name: value.clone() for name, value in model.state_dict().items()}
-    parts = alone(graph, partition, 1)
-    for p in range(parts.k):
-        other = Stack(GCN(6, 3), dropout=0.5)
-        local = Trainer(other, parts.open(p), config)
-        other.load_state_dict(weights)
-        n = parts.sizes(p)["n"]
-        Z_mC = local.steps.forward(1).detach().numpy()
-        np.testing.assert_allclose(Z_mC[:n], Z_NC[local.dgraph.node_n[:n]], atol=1e-12)
 
 
 def test_what_does_not_fit_is_refused_with_the_fix(tmp_path):

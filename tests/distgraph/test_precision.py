@@ -74,12 +74,8 @@ def test_loss_logits_and_gradients_are_within_bfloat16_of_the_dense_model(comm, 
     sums = [p.grad for name, p in trainer.model.named_parameters() if name.endswith("b_C")]
     assert not any(torch.equal(g, g.bfloat16().float()) for g in sums)  # float32 sums, not rounded ones
     # Of all weights together: a bias gradient is a small sum of large terms.
-    assert (
-        distance(
-            np.concatenate([p.grad.numpy().ravel() for p in parameters]), np.concatenate([g.ravel() for g in gradients])
-        )
-        <= 1e-2
-    )
+    ours, theirs = ([p.grad.numpy().ravel() for p in parameters], [g.ravel() for g in gradients])
+    assert distance(np.concatenate(ours), np.concatenate(theirs)) <= 1e-2
 
 
 @parallel(RANKS, mpi=[4])

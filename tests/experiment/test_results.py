@@ -240,15 +240,6 @@ def test_a_weight_that_is_not_contiguous_trains():
     assert np.isfinite(trainer.step(1)) and model.layers[0].W_FC.is_contiguous()
 
 
-def test_features_of_another_byte_order_are_taken():
-    graph = random_graph()
-    swapped = graph.X.astype(">f8")
-    object.__setattr__(graph, "X", swapped)
-    assert torch.equal(
-        distribute(graph, SelfCommunicator(), dtype=torch.float64, locality=False).X, torch.tensor(random_graph().X)
-    )
-
-
 def test_an_error_on_ranks_that_are_threads_ends_python_as_an_error_does():
     body = "from spgnn.experiment import run; from spgnn.config import TrainConfig; import spgnn, torch\n"
     body += "def wrong(comm): d = spgnn.distribute(spgnn.load_graph('sbm:n=60'), comm, method='block'); spgnn.train(spgnn.Stack(spgnn.layers.GCN(16, 9)), d)\n"

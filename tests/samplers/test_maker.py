@@ -199,10 +199,3 @@ def test_a_users_sampler_that_fails_or_returns_no_nodes_is_named(graph, result, 
 def test_a_users_sampler_that_returns_nothing_makes_an_empty_subgraph(graph, train_N):
     subgraph = Maker(make_sampler(registered(lambda graph, rng: []), graph), graph, train_N, ["gcn"]).draw(0, 0)
     assert subgraph.shapes == ((0, 0),) and len(subgraph.target_t) == len(subgraph.weight_t) == 0
-
-
-def test_a_built_in_name_is_refused():
-    with pytest.raises(UsageError, match="sampler 'node' is built in"):
-        spgnn.sampler("node")(lambda graph, rng: [])
-    with pytest.raises(UsageError, match="a sampler's name"):
-        spgnn.sampler(registered)(lambda graph, rng: [])

@@ -207,35 +207,16 @@ def test_a_rank_that_differs_stops_all_and_is_named(comm, case, tmp_path):
     stops(comm, case, tmp_path)
 
 
+UNDER_MPI = ["option lr", "a feature", "a node's owner", "another folder of parts", "order of collectives"]
+
+
 @parallel([], mpi=[3])
-@pytest.mark.parametrize(
-    "case",
-    [
-        "option lr",
-        "a feature",
-        "a node's owner",
-        "another folder of parts",
-        "order of collectives",
-        "dtype of a buffer",
-    ],
-)
+@pytest.mark.parametrize("case", [*UNDER_MPI, "dtype of a buffer"])
 def test_it_does_so_under_mpi(comm, case, tmp_path):
     stops(comm, case, tmp_path)
 
 
 @parallel([3], mpi=[])
 def test_the_same_on_all_ranks_runs(comm, tmp_path):
-    for case in (
-        "option lr",
-        "a feature",
-        "a node's owner",
-        "another folder of parts",
-        "train's lr",
-        "order of collectives",
-        "counts of a plan",
-    ):
+    for case in (*UNDER_MPI, "train's lr", "counts of a plan"):
         CASES[case][0](comm, False, tmp_path)
-
-
-def test_there_are_at_least_twenty_of_them():
-    assert len(CASES) >= 20

@@ -151,15 +151,6 @@ def test_the_larger_the_proximal_weight_the_nearer_the_parts_stay():
     assert distance(graph, partition, proximal=1e6) < 0.05  # lr: no farther than the first step
 
 
-def test_a_huge_proximal_weight_keeps_the_general_model():
-    graph, partition = cut(4)
-    # Its gradient is 0 at W_G: the first step goes lr far, and the others back.
-    result = personal(graph, partition, proximal=1e8, lr=1e-7)
-    assert result.chosen == 0 and result.scores == result.general
-    result = personal(graph, partition, proximal=400.0, lr=1e-3, optimizer="sgd")
-    assert result.chosen == 0
-
-
 def test_without_a_proximal_term_and_with_one_part_it_is_training_on():
     graph, partition = cut(1)
     model, other = general(graph, GCN), general(graph, GCN)

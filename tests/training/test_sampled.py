@@ -17,7 +17,6 @@ from spgnn.errors import GraphError, RankError, SamplerError, UsageError
 from spgnn.graph import Graph
 from spgnn.layers import GAT, GCN, MLP, SAGE, MixHop, Stack
 from spgnn.samplers import Cluster
-from spgnn.spmm.kernels import slices
 from spgnn.training import Trainer
 from spgnn.training.trainer import step_maker
 
@@ -118,16 +117,6 @@ def test_an_epoch_without_any_training_node_is_refused():
 
     with pytest.raises(GraphError, match="epoch 1: the subgraphs of validation have no training node"):
         made(SelfCommunicator(), graph_of(), "validation", normalise="none").fit()
-
-
-@pytest.mark.parametrize("sampler", ["walk", "neighbour"])
-def test_no_bit_depends_on_slices(sampler, monkeypatch):
-    model = lambda: Stack(SAGE(6, 64, act="relu"), SAGE(64, 64, act="relu"), GCN(64, 3))
-    options = {"sampler": sampler} | ({"fanout": "4,3,3"} if sampler == "neighbour" else {})
-    expected = losses(made(SelfCommunicator(), graph_of(), model=model(), **options))
-    monkeypatch.setattr(slices, "SMALLEST_X", 1)
-    monkeypatch.setattr(slices, "LEAST_LENGTH", 0)
-    assert losses(made(SelfCommunicator(), graph_of(), model=model(), **options)) == expected
 
 
 @pytest.mark.parametrize("sampler", ["walk", "neighbour"])

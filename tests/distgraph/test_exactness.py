@@ -16,11 +16,7 @@ from spgnn.training import train
 from spgnn.training.trainer import Trainer
 
 
-@parallel(
-    [1, 3],
-    mpi=[4],
-    only=lambda given: given["method"] == "random",
-)
+@parallel([1, 3], mpi=[4], only=lambda given: given["method"] == "random")
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
 @pytest.mark.parametrize("method", ["block", "random", "metis"])
 @pytest.mark.parametrize("use", ["directed", "undirected"])
@@ -30,6 +26,33 @@ def test_loss_logits_and_gradients_equal_the_dense_model(comm, scheme, method, u
     ):
         graph = random_graph(n=30, edges=120, sparse=sparse, weighted=True, use=use)
         gradients_are_the_dense_ones(comm, graph, model_name, how, scheme=scheme, method=method)
+
+
+@parallel([4, 16], mpi=[4], only=lambda given: given["method"] == "random" and given["scheme"] == "cover")
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+@pytest.mark.parametrize("method", ["random", "metis"])
+@pytest.mark.parametrize("use", ["directed", "undirected"])
+def test_on_a_grid_too_and_replicated_rows_count_once(comm, scheme, method, use):
+    for model_name, sparse, how, keep in some(
+        comm, (("wide", False, "gcn", True), ("own", True, "gcn", True), ("residual", False, "row", False))
+    ):
+        graph = random_graph(n=30, edges=120, sparse=sparse, weighted=True, use=use)
+        options = dict(scheme=scheme, method=method, replication=4 if comm.size == 16 else 2, keep=keep)
+        gradients_are_the_dense_ones(comm, graph, model_name, how, **options)
+
+
+@parallel([1, 3, 4], mpi=[4], only=lambda given: given["scheme"] == "cover")
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("use", ["directed", "undirected"])
+def test_pruned_steps_give_the_same_gradients_and_evaluations_all_rows(comm, scheme, keep, use):
+    for model_name, sparse, how in some(
+        comm, (("wide", False, "gcn"), ("wide", True, "row"), ("residual", False, "row"), ("residual", True, "gcn"))
+    ):
+        graph = random_graph(n=40, edges=60, sparse=sparse, weighted=True, use=use, train_every=9)
+        options = dict(scheme=scheme, method="random", replication=1 if comm.size % 4 else 2, keep=keep)
+        trainer = gradients_are_the_dense_ones(comm, graph, model_name, how, prune="always", **options)
+        assert trainer.steps.rows.is_pruned and trainer.steps.rows.X is not None
 
 
 @parallel([1, 3, 4], mpi=[4])
@@ -105,16 +128,6 @@ def test_labels_of_any_integer_type_travel(comm, kind):
     assert np.array_equal(dgraph.collect(dgraph.y_n.numpy()), graph.y) and dgraph.n_classes == 3
 
 
-@parallel([2], mpi=[])
-def test_a_partition_of_another_length_is_refused_with_the_graph_on_one_rank(comm):
-    from spgnn.errors import PartitionError, RankError
-    from spgnn.partition import Partition
-
-    part = Partition(np.arange(30) % 2, 2)
-    with pytest.raises((PartitionError, RankError), match="30"):
-        distribute(random_graph() if comm.rank == 0 else None, comm, part)
-
-
 @parallel([2], mpi=[4])
 @pytest.mark.parametrize("is_everywhere", [True, False])
 def test_a_partition_that_is_no_array_is_refused_on_all_ranks(comm, is_everywhere):
@@ -123,31 +136,6 @@ def test_a_partition_that_is_no_array_is_refused_on_all_ranks(comm, is_everywher
     graph = random_graph() if is_everywhere or comm.rank == 0 else None
     with pytest.raises((PartitionError, RankError), match="a ragged list"):
         distribute(graph, comm, [[0], [0, 1]] if comm.rank == 0 else None)
-
-
-@parallel([2, 3], mpi=[4])
-@pytest.mark.parametrize("input_dropout", [True, False])
-def test_measure_predicts_the_bytes_of_evaluations_too(comm, input_dropout):
-    from spgnn.analysis import measure
-    from spgnn.partition import part_graph
-
-    graph = random_graph(n=50, edges=250, use="undirected")
-    part = part_graph(graph, comm.size, method="random")
-    report = measure(graph, part, widths=(6, 9, 3), itemsize=8, input_is_fixed=not input_dropout, evaluations=1)
-    dgraph = distribute(graph, comm, part, dtype=torch.float64)
-    dgraph.keep()
-    if input_dropout:
-        dgraph.A.fixed_input.ghosts(dgraph.A)  # fetched once, part of set-up
-    comm.traffic.reset()
-    train(
-        Stack(GCN(6, 9, act="relu"), GCN(9, 3), dropout=0.2, input_dropout=input_dropout),
-        dgraph,
-        epochs=1,
-        prune="never",
-    )
-    sent = np.array([comm.traffic.sent_bytes("all_to_all").sum()])
-    comm.all_reduce(sent)
-    assert sent[0] == report.bytes_per_epoch
 
 
 @parallel([3, 4], mpi=[])

@@ -26,6 +26,9 @@ def test_the_docstring_of_distribute_names_every_option():
         ({"dtype": torch.float16}, "distribute: dtype = 'float16' is not known"),
         ({"threads": 1.5}, "distribute: threads = 1.5 is float; expected int"),
         ({"keep": 1}, "distribute: keep = 1 is int; expected bool"),
+        ({"order": "gemm_first"}, "order = 'gemm_first'"),
+        ({"threads": 10**6}, "threads = 1000000; expected"),
+        ({"replication": "1"}, "replication = '1'"),
         ({"method": "mets"}, "partitioner 'mets' is not known; did you mean 'metis'"),
     ],
 )

@@ -110,26 +110,6 @@ def full(*_):
     raise OSError(28, "No space left on device")
 
 
-LIMITED = """
-import resource, sys
-from spgnn.cli import main
-resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
-sys.exit(main(["train", "sbm:n=60,seed=1", "--epochs", "2", "--hidden", "4", "--out", sys.argv[1], "--overwrite"]))
-"""
-
-
-@pytest.mark.slow
-def test_a_disk_without_room_for_the_config_leaves_no_half_of_it(tmp_path):
-    trained(tmp_path / "run")
-    before = contents(tmp_path / "run")
-    for folder in ("run", "fresh"):
-        done = subprocess.run(
-            [sys.executable, "-c", LIMITED, str(tmp_path / folder)], capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 4 and "config.toml: cannot be written: File too large" in done.stderr, done.stderr
-    assert contents(tmp_path / "run") == before and not (tmp_path / "fresh").exists()
-
-
 def test_a_replacement_that_is_killed_never_mixes_two_runs(tmp_path, monkeypatch):
     trained(tmp_path / "kept", seed=1)
     before, replace, rename = contents(tmp_path / "kept"), RunFolder._replace, Path.rename
@@ -244,9 +224,8 @@ def test_an_error_on_ranks_that_are_threads_ends_python_as_an_error_does():
     body = "from spgnn.experiment import run; from spgnn.config import TrainConfig; import spgnn, torch\n"
     body += "def wrong(comm): d = spgnn.distribute(spgnn.load_graph('sbm:n=60'), comm, method='block'); spgnn.train(spgnn.Stack(spgnn.layers.GCN(16, 9)), d)\n"
     body += "spgnn.run_threads(3, wrong)"
-    for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 1 and "the last layer must have f_out = " in done.stderr, done.stderr
+    done = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "the last layer must have f_out = " in done.stderr, done.stderr
 
 
 def test_a_module_with_an_attribute_called_widths_is_no_stack():

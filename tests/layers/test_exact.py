@@ -1,7 +1,6 @@
 """Every family has the gradients and logits of the dense model on any ranks, and sends the bytes that a dry run predicts."""
 
 import pytest
-import torch
 from dense_model import gradients_are_the_dense_ones
 from graphs import random_graph
 from worlds import parallel, some
@@ -10,7 +9,6 @@ from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.layers import APPNP, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
-from spgnn.spmm.counts import sent_bytes
 from spgnn.training.trainer import Trainer
 
 
@@ -82,35 +80,6 @@ def test_so_they_are_under_dropout_and_without_a_cached_product(comm, name):
 
     gradients_are_the_dense_ones(comm, graph, dropped, "gcn", method="random")
     gradients_are_the_dense_ones(comm, graph, MODELS[name], "gcn", method="random", keep=False)
-
-
-@parallel([4], mpi=[])
-@pytest.mark.parametrize("name", MODELS)
-def test_the_bytes_of_a_step_are_the_predicted_ones(comm, name):
-    for keep, dtype, sparse in (
-        (True, torch.float64, True),
-        (False, torch.float64, False),
-        (True, torch.bfloat16, False),
-    ):
-        graph = random_graph(use="undirected", sparse=sparse)
-        c = 2 if comm.size == 4 else 1
-        dgraph = distribute(graph, comm, method="random", keep=keep, replication=c, dtype=dtype)
-        trainer = Trainer(MODELS[name](), dgraph, TrainConfig(split="given", prune="never"))
-        rows, run = trainer.steps.rows, trainer.steps.rows.run
-        assert run is not None, rows.problem
-        trainer.step(1)
-        comm.traffic.reset()
-        trainer.step(2)
-        predicted = {}
-        for p in run.of_pass("forward", "backward"):
-            label = f"layer {p.layer} {p.pass_name}"
-            predicted[label] = predicted.get(label, 0) + sent_bytes(rows.layer(p.layer), p.width, p.pass_name, p.rows)
-        counted = {}
-        for label in comm.traffic.labels():
-            if label.startswith("layer"):
-                whole = label.removesuffix(" sum")
-                counted[whole] = counted.get(whole, 0) + int(comm.traffic.sent_bytes(label=label).sum())
-        assert {k: v for k, v in counted.items() if v} == {k: v for k, v in predicted.items() if v}
 
 
 def widths(model, **options):

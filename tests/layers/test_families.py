@@ -26,19 +26,6 @@ def plain(monkeypatch):
         return Stack(GCN(f_in, options.hidden), GCN(options.hidden, n_classes))
 
 
-def test_a_gcn_has_the_layers_that_its_options_say():
-    options = dict(hidden=5, layers=3, norm="layer", residual=True, bias=False, dropout=0.3, input_dropout=False)
-    model = ModelSpec.of(TrainConfig(**options), 6, 4).build()
-    assert [(layer.f_in, layer.f_out, layer.act_name) for layer in model.layers] == [
-        (6, 5, "relu"),
-        (5, 5, "relu"),
-        (5, 4, "none"),
-    ]
-    assert [layer.norm is not None for layer in model.layers] == [True, True, False]
-    assert [layer.residual for layer in model.layers] == [False, True, False]
-    assert model.dropout == 0.3 and not model.input_dropout and all(layer.b_C is None for layer in model.layers)
-
-
 def test_a_new_family_is_built_stored_and_rebuilt(plain):
     spec = ModelSpec.of(TrainConfig(model="plain", hidden=5), 6, 4)
     assert spec.arguments == {"f_in": 6, "n_classes": 4, "hidden": 5}

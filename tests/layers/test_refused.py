@@ -5,11 +5,10 @@ import pytest
 import scipy.sparse as sp
 import torch
 from graphs import random_graph
-from worlds import parallel
 
 import spgnn
 from spgnn.dist import SelfCommunicator
-from spgnn.errors import InputError, PartitionError, RankError, ShapeError, UsageError
+from spgnn.errors import InputError, ShapeError, UsageError
 from spgnn.layers import GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, Layer, MixHop, Stack
 
 
@@ -31,25 +30,6 @@ def test_layers_are_made_of_what_is_known(make, said):
         make()
 
 
-@pytest.mark.parametrize(
-    "option, value",
-    [
-        ("order", "gemm_first"),
-        ("order", ""),
-        ("feature_norm", "col"),
-        ("threads", -3),
-        ("threads", 10**6),
-        ("threads", 1.0),
-        ("replication", 1.0),
-        ("replication", "1"),
-        ("replication", True),
-    ],
-)
-def test_distribute_refuses_what_it_does_not_know(option, value):
-    with pytest.raises(UsageError, match=f"{option} (= )?{value!r}"):
-        spgnn.distribute(random_graph(), SelfCommunicator(), **{option: value})
-
-
 @pytest.mark.parametrize("call, said", [
     (lambda graph: spgnn.part_graph("wordnet", 4), r"got a str, expected a Graph; spgnn.load_graph\('wordnet'\) makes one"),
     (lambda graph: spgnn.measure("wordnet", np.zeros(3, int), widths=(4, 2)), "got a str, expected a Graph"),
@@ -61,23 +41,6 @@ def test_distribute_refuses_what_it_does_not_know(option, value):
 def test_what_is_no_graph_or_communicator_is_refused_with_what_makes_one(call, said):
     with pytest.raises(UsageError, match=said):
         call(random_graph())
-
-
-@parallel([1, 3], mpi=[3])
-@pytest.mark.parametrize("kind", ["matrix", "function of a path", "function of a matrix"])
-def test_distribute_names_a_source_that_is_no_graph(comm, kind):
-    matrix = sp.csr_array(np.eye(4))
-    source = {"matrix": matrix, "function of a path": lambda: "parts", "function of a matrix": lambda: matrix}[kind]
-    got = "a csr_array" if kind == "matrix" else r"a function that returns a \w+"
-    with pytest.raises((UsageError, RankError), match=rf"distribute got {got}; expected a Graph"):
-        spgnn.distribute(source, comm)
-
-
-@pytest.mark.parametrize("partition", [[0.5] * 40, "1" * 40, None], ids=["fractions", "text", "function"])
-def test_a_partition_that_is_no_array_of_owners_is_refused(partition):
-    given = len if partition is None else np.array(list(partition))
-    with pytest.raises(PartitionError, match="owner (is|has shape)"):
-        spgnn.run_threads(2, lambda comm: spgnn.distribute(random_graph(), comm, given))
 
 
 def test_a_graph_in_place_of_its_distributed_form_is_refused():

@@ -72,30 +72,6 @@ def test_the_product_on_a_grid_equals_the_dense_one_on_every_copy(comm, scheme, 
             assert len(dgraph.collect(Z_nF)) == graph.n_nodes
 
 
-@parallel(THREADS, mpi=[3])
-@pytest.mark.parametrize("scheme", ["columns", "broadcast"])
-def test_pull_fetches_the_ghosts_and_push_add_is_its_adjoint(comm, scheme):
-    graph = random_graph(use="directed")
-    dgraph = dist(graph, comm, scheme=scheme)
-    plan = dgraph.A.plan
-    if plan is None:
-        return
-    n, g = plan.n, plan.g
-    generator = torch.Generator().manual_seed(comm.rank)
-    x = torch.randn(n, 4, dtype=torch.float64, generator=generator)
-    y = torch.randn(g, 4, dtype=torch.float64, generator=generator)
-    both = np.array([float((plan.pull(x) * y).sum()), float((x * plan.push_add(y, torch.zeros_like(x))).sum())])
-    comm.all_reduce(both)
-    assert abs(both[0] - both[1]) < 1e-10 * max(abs(both[0]), 1)
-    ids = torch.from_numpy(dgraph.node_n[:, None].astype(np.float64))
-    ghosts = plan.pull(ids).numpy().ravel().astype(np.int64)
-    owner = owners(graph, comm.size, "random")
-    assert np.array_equal(ghosts, ghosts[np.lexsort((ghosts, owner[ghosts]))])
-    if scheme == "columns":
-        read = np.unique(graph.A[dgraph.node_n].indices)
-        assert set(ghosts) == set(read) - set(dgraph.node_n)
-
-
 @parallel([2, 3], mpi=[])
 def test_pull_refuses_a_matrix_of_another_height(comm):
     dgraph = dist(random_graph(), comm)

@@ -23,23 +23,6 @@ def worlds(draw):
     return sp.csr_array(sp.coo_array((data, (rows, columns)), shape=(n, n))), owner_N, P
 
 
-@settings(max_examples=60, deadline=None)
-@given(worlds())
-def test_split_blocks_put_back_together_are_the_rows(world):
-    A, owner_N, P = world
-    for rank in range(P):
-        own_n = np.flatnonzero(owner_N == rank)
-        rows = sp.csr_array(A[own_n])
-        index = columns_map(own_n, rows, lambda ids: owner_N[ids], rank, P)
-        A_oo, A_og = index.split(rows)
-        whole = np.zeros((len(own_n), A.shape[0]))
-        whole[:, own_n] = A_oo.toarray()
-        whole[:, index.ghost_g] = A_og.toarray()
-        np.testing.assert_array_equal(whole, rows.toarray())
-        assert np.all(A_og.toarray().any(axis=0)), "every ghost is read"
-        assert index.ghosts_P.sum() == index.g and index.ghosts_P[rank] == 0
-
-
 @settings(max_examples=25, deadline=None)
 @given(worlds())
 def test_pull_fetches_every_ghost_and_push_add_returns_every_copy(world):

@@ -23,17 +23,6 @@ def edge_lists(draw):
 
 
 @given(edge_lists())
-def test_of_duplicate_edges_the_heaviest_counts(edges):
-    n, src, dst, weights = edges
-    expected = np.zeros((n, n))
-    for u, v, w in zip(src, dst, weights):
-        expected[u, v] = max(expected[u, v], w)
-    graph = graph_from_coo(src, dst, n, weights=weights)
-    np.testing.assert_array_equal(graph.A.toarray(), expected)
-    assert graph.meta["duplicates"] == len(src) - np.count_nonzero(expected)
-
-
-@given(edge_lists())
 def test_undirected_has_both_directions_or_is_refused_and_reversed_is_the_transpose(edges):
     n, src, dst, weights = edges
     graph = graph_from_coo(src, dst, n, weights=weights)
@@ -55,19 +44,6 @@ def test_normalise_equals_dense_arithmetic_on_directed_weighted_graphs(edges, ho
     n, src, dst, weights = edges
     graph = graph_from_coo(src, dst, n, weights=weights)
     np.testing.assert_allclose(normalise(graph.A, how).toarray(), dense_operator(graph, how), rtol=1e-12, atol=0)
-
-
-def test_gcn_of_an_undirected_graph_is_kipf_and_wellings():
-    graph = random_graph(use="undirected")
-    A = graph.A.toarray()
-    np.fill_diagonal(A, np.where(np.diag(A) == 0, 1, np.diag(A)))
-    d = 1 / np.sqrt(A.sum(1))
-    np.testing.assert_allclose(graph.normalise("gcn").toarray(), d[:, None] * A * d, rtol=1e-6)
-
-
-def test_row_normalisation_leaves_isolated_nodes_zero():
-    mean = graph_from_coo([0, 0], [1, 2], 4).normalise("row").toarray()
-    np.testing.assert_allclose(mean, [[0, 0.5, 0.5, 0]] + [[0] * 4] * 3)
 
 
 def test_edges_chosen_once_are_not_chosen_again():
@@ -159,18 +135,8 @@ def test_describe_counts_loops_isolated_nodes_and_splits():
         [0, 1, 2, 2], [1, 0, 2, 2], 5, y=np.array([0, 1, -1, 0, 0]), split=np.array([0, 1, 2, -1, 0], np.int8)
     )
     about = graph.describe()
-    expected = {
-        "n": 5,
-        "nnz": 3,
-        "self_loops": 1,
-        "isolated": 3,
-        "symmetric": True,
-        "labelled": 4,
-        "classes": 2,
-        "train": 2,
-        "val": 1,
-        "test": 1,
-    }
+    counts = {"n": 5, "nnz": 3, "self_loops": 1, "isolated": 3, "symmetric": True, "labelled": 4, "classes": 2}
+    expected = counts | {"train": 2, "val": 1, "test": 1}
     assert expected.items() <= about.items() and about["duplicates"] == 1
 
 

@@ -100,8 +100,3 @@ def test_two_weights_of_an_edge_are_refused_and_zeros_of_both_signs_are_equal(dt
         symmetrised(A)
     zeros = sp.csr_array((np.array([0.0, -0.0, 1.0]), [1, 0, 0], [0, 1, 2, 3]), shape=(3, 3))
     assert symmetrised(zeros).nnz == 4
-
-
-def test_weights_of_one_direction_only_are_those_of_both():
-    A = csr_from_coo([0, 1], [1, 2], 3, np.array([-2.0, 5.0]))[0]
-    assert edges_of(symmetrised(A)) == {(0, 1): -2, (1, 0): -2, (1, 2): 5, (2, 1): 5}

@@ -57,38 +57,20 @@ def submatrix(graph, node_m, dtype):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("share", [0.6, 1.0], ids=["some nodes", "all nodes"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_operators_of_all_nodes_are_those_of_the_graph(name, dtype):
+@pytest.mark.parametrize("is_full", [False, True], ids=["own degrees", "degrees of the graph"])
+def test_operators_of_nodes_are_those_of_the_submatrix_or_rows_of_the_graphs(name, share, dtype, is_full):
     graph = GRAPHS[name]
-    A = submatrix(graph, np.arange(graph.n_nodes), np.float64)
-    sample = induce(graph_arrays(graph), np.arange(graph.n_nodes))
-    for is_full in (False, True):
-        made = operators(graph_arrays(graph), sample.node_m, sample.patterns[0], NORMS, dtype, is_full=is_full)
-        assert tuple(made) == NORMS
-        for how in NORMS:
-            check_equal(made[how], normalise(A, how), dtype)
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_operators_with_own_degrees_are_those_of_the_submatrix(name):
-    graph = GRAPHS[name]
-    node_m = nodes_of(graph)
+    node_m = nodes_of(graph, share)
     sample = induce(graph_arrays(graph), node_m)
-    made = operators(graph_arrays(graph), node_m, sample.patterns[0], NORMS)
+    made = operators(graph_arrays(graph), node_m, sample.patterns[0], NORMS, dtype, is_full=is_full)
+    assert tuple(made) == NORMS
+    whole, part = (submatrix(graph, nodes, np.float64) for nodes in (np.arange(graph.n_nodes), node_m))
     for how in NORMS:
-        check_equal(made[how], normalise(submatrix(graph, node_m, np.float64), how), np.float32)
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_operators_with_full_degrees_are_submatrices_of_the_operator(name):
-    graph = GRAPHS[name]
-    node_m = nodes_of(graph)
-    sample = induce(graph_arrays(graph), node_m)
-    made = operators(graph_arrays(graph), node_m, sample.patterns[0], NORMS, is_full=True)
-    for how in NORMS:
-        expected = normalise(submatrix(graph, np.arange(graph.n_nodes), np.float64), how)[node_m][:, node_m]
+        expected = normalise(whole, how)[node_m][:, node_m] if is_full else normalise(part, how)
         expected.sort_indices()
-        check_equal(made[how], expected, np.float32)
+        check_equal(made[how], expected, dtype)
 
 
 def random_block(graph, n, m, seed=0):

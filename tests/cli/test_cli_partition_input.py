@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from spgnn import cli
-from spgnn.partition import PARTITIONERS, partitioner
 
 STREAMED = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
 METHODS = ("block", "random", "metis", "volume", *STREAMED)
@@ -47,22 +46,6 @@ def test_self_loops_duplicates_one_direction_and_gaps_are_partitioned(capsys, tm
     assert code == 0, err
     owner_N = np.load(tmp_path / "parts" / "owner.npy")
     assert json.loads(out)["n"] == len(owner_N) == 13 and set(owner_N) == {0, 1, 2}
-
-
-@pytest.mark.parametrize("result, said", [
-    (lambda n: np.zeros(n + 1, int), "owner has 13 entries, the graph has 12 nodes"), (lambda n: np.zeros(n), "owner is float64; expected integers, 0 to 2"),
-    (lambda n: np.full(n, np.nan), "owner is float64"), (lambda n: None, "owner has shape ()"), (lambda n: np.arange(n), "node 3 has owner 3; expected 0 to 2"),
-    (lambda n: -np.ones(n, int), "node 0 has owner -1; expected 0 to 2"), (lambda n: 1 // 0, "partitioner 'bad' failed with ZeroDivisionError"),
-    (lambda n: [None] * n, "owner is object; expected integers"), (lambda n: ["0"] * n, "owner is <U1; expected integers"), (lambda n: np.zeros(n, int), "part 1 owns no node"),
-])  # fmt: skip
-def test_nonsense_of_a_plug_in_exits_with_3_and_names_it(capsys, tmp_path, result, said):
-    partitioner("bad")(lambda graph, k, *, seed, balance: result(graph.n_nodes))
-    try:
-        code, out, err = partition(capsys, "path:n=12", "-k", 3, "--method", "bad", "--out", tmp_path / "parts")
-    finally:
-        del PARTITIONERS["bad"]
-    assert (code, out) == (3, "") and "'bad'" in err and said in err
-    assert err.count("\n") == 1 and "Traceback" not in err and not (tmp_path / "parts").exists()
 
 
 def test_entropy_needs_features_and_reports_how_mixed_the_labels_are(capsys):

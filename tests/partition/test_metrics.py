@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,25 +69,6 @@ def test_metrics_have_the_json_keys_in_order_and_plain_python_values():
     got = metrics(graph.A, np.array([0, 1, 1], np.int32), 2)
     assert list(got) == KEYS
     assert {type(value) for value in got.values()} == {int, float}
-
-
-def test_a_row_read_twice_by_one_part_travels_once_and_by_two_parts_twice():
-    graph = graph_from_coo([1, 2, 3], [0, 0, 0], 4)
-    sent = rows_PP(graph.A, np.array([0, 1, 1, 2], np.int32), 3)
-    np.testing.assert_array_equal(sent, [[0, 1, 1], [0, 0, 0], [0, 0, 0]])
-
-
-def test_self_loops_never_travel_and_never_count_as_cut():
-    A = sp.csr_array(sp.identity(4))
-    owner_N = np.array([0, 1, 2, 3], np.int32)
-    assert rows_PP(A, owner_N, 4).sum() == 0
-    assert metrics(A, owner_N, 4)["edge_cut"] == 0
-
-
-def test_nothing_sent_gives_a_send_ratio_of_one():
-    graph = graph_from_coo([], [], 3)
-    got = metrics(graph.A, np.zeros(3, np.int32), 1)
-    assert (got["max_over_mean_send"], got["replication_factor"], got["messages"]) == (1.0, 1.0, 0)
 
 
 def test_edge_cut_is_the_same_over_several_chunks_of_rows():

@@ -61,15 +61,8 @@ def test_the_same_seed_gives_the_same_parts_on_any_threads_and_instruction_set(r
     A = rmat.in_use().A
     T = A.T.tocsr()
     start = (np.arange(A.shape[0]) % k).astype(np.int32)
-    arguments = (
-        T.indptr.astype(np.int64),
-        T.indices.astype(np.int32),
-        1,
-        np.diff(A.indptr).astype(np.int64) + 1,
-        start,
-        k,
-        1.03,
-    )
+    work, nets = np.diff(A.indptr).astype(np.int64) + 1, (T.indptr.astype(np.int64), T.indices.astype(np.int32))
+    arguments = (*nets, 1, work, start, k, 1.03)
     want, rows, largest_send = _volume.refine(*arguments, 3, False, 1, {})
     found = metrics(A, want, k)
     assert (rows, largest_send) == (found["total_rows"], found["max_send_rows"])

@@ -58,12 +58,9 @@ def saves_by_pruning(planned: PlannedGraph, layers: FixedModel, report: VolumeRe
 
     Args: report  of measure without pruning.
     """
-    from .epoch import hops_in, pruned_run
-
-    pruned = pruned_run(layers, report.run.setting)
-    if pruned is None:
+    if layers.why_whole(report.run.setting):
         return False
-    masks = reached_rows(planned.graph.A, planned.train_N, hops_in(layers))
+    pruned, masks = layers.run(report.run.setting, True), reached_rows(planned.graph.A, planned.train_N, layers.hops)
     everything, c = [np.ones_like(planned.train_N)] * len(masks), report.replication
     full, less = (_work(planned, run, of, c) for run, of in ((report.run, everything), (pruned, masks)))
     return pruning_saves(full, less, eval_every, layers.model.is_random)
@@ -74,14 +71,13 @@ def _work(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray], c: in
 
     Args: masks  T_0 ... T_L, the rows of H that layers read and give, (N,) bool each.
     """
-    from .epoch import total_setting
-
-    rows = [int(rows_N.sum()) for rows_N in masks]
-    steps = list(zip(rows[1:], rows)) if run.setting.steps else []
-    total = run.on(total_setting(run.setting, len(masks[0]), steps, _nonzeros(planned, run, masks)))
+    counts = {"n": len(masks[0]), "g": 0, "x_ghost_nnz": 0}
+    for number, rows_N in enumerate(masks if run.setting.steps else ()):
+        counts |= {f"T{number}": int(rows_N.sum()), f"g{number}": 0}
+    total = run.on(counts | _nonzeros(planned, run, masks))
     lengths_N = np.diff(planned.pattern.indptr)
     nnz = [int(lengths_N[out_N].sum()) for out_N in masks]
-    work = c * sum(of.multiply_adds for of in total.work if of.pass_name == "forward")
+    work = c * total.multiply_adds(of for of in total.made if of.pass_name == "forward")
     multiplied = (of for of in run.products if of.pass_name == "forward" and of.multiplies)
     return work + sum(nnz[of.layer or 0] * of.width for of in multiplied)
 
@@ -89,12 +85,12 @@ def _work(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray], c: in
 def _nonzeros(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray]) -> dict[str, int]:
     """Return the nonzeros of sparse X, of A X, and of the rows of either that a pruned step reads."""
     setting = run.setting
-    if setting.x_nnz is None:
+    if not setting.is_sparse:
         return {}
     x_N, kept_N = planned.left_N
     nnz = {"x_nnz": int(x_N.sum())}
-    if setting.cached_nnz is not None:
+    if setting.is_cached:
         nnz["cached_nnz"] = int(kept_N.sum())
-    if setting.step_nnz is not None:
+    if setting.steps:
         nnz["step_nnz"] = int((kept_N[masks[1]] if setting.step_is_cached else x_N[masks[0]]).sum())
     return nnz

@@ -6,28 +6,32 @@ the CPU. Bytes throughout. Shapes: n own rows, g ghost rows, s sent rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .memory import (
+from ..cost.memory import CUDA_BYTES, NCCL_BYTES, nonzero_bytes, sum_bytes
+from .rank_memory import (
     BEFORE_KEPT,
+    BUFFERS,
     GHOSTS,
     PRUNED,
+    TILES,
+    WEIGHTS,
     RankMemory,
-    RankSizes,
     before_kept,
+    dense_features,
     ghost_features,
-    keeps_both,
+    own_steps,
+    rows_out,
     step_features,
 )
 
 if TYPE_CHECKING:
     from ..spmm.dry import DryRun
 
-CONTEXT_BYTES = 700e6  # of CUDA, cuBLAS and CuPy before any tensor; an assumption: not measured on a device yet
-NCCL_BYTES = 400e6  # of its channels, likewise
 MOST_PARTS = 1 << 16
+CUDA = "CUDA itself"
+FIXED = (CUDA, WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,52 +68,42 @@ class DeviceNeed:
         return f"{sums} = {self.memory.training / 1e9:.3g} GB"
 
 
-FIXED = ("CUDA itself", "weights and optimiser")
-
-
-def device_memory(
-    sizes: RankSizes, run: DryRun, *, n_ranks: int, is_symmetric: bool = True, steps: Sequence[RankSizes] = ()
-) -> RankMemory:
+def device_memory(run: DryRun, *, n_ranks: int, is_symmetric: bool = True) -> RankMemory:
     """Return the predicted bytes of one rank on its device; arguments as of rank_memory."""
     from ..spmm.kernels.cuda.work_items import ITEM
 
-    s, itemsize, item = sizes, run.setting.dtype.itemsize, ITEM.itemsize
-    nonzero = 4 + max(itemsize, 4)
-    if s.x_nnz is None:
-        features = s.n * run.setting.features * itemsize * (2 if keeps_both(run) else 1)
-    else:
-        features = 2 * (s.x_nnz if s.kept_nnz is None else s.kept_nnz) * nonzero + 2 * item * s.n
-    parts = {
-        "CUDA itself": CONTEXT_BYTES + (NCCL_BYTES if n_ranks > 1 else 0),
-        "operator": _operator(s, run, 1 if is_symmetric else 2, nonzero),
-        **(
-            {PRUNED: sum(_operator(of, run, 2, nonzero) for of in steps) + step_features(s, run, nonzero)}
-            if steps
-            else {}
-        ),
-        "features": features,
-        **({GHOSTS: ghosts} if (ghosts := ghost_features(s, run, nonzero)) else {}),
-        "activations and exchange buffers": run.buffer_bytes,
-        BEFORE_KEPT: before_kept(s, run, run.buffer_bytes) if s.x_nnz is None else 0,
-        "weights and optimiser": 6 * run.n_weights * max(itemsize, 4),
-        "labels and masks": 20 * s.n,
-    }
+    counts, itemsize = run.setting.counts, run.setting.dtype.itemsize
+    n, left = counts["n"], counts.get("kept_nnz", counts.get("x_nnz", 0))
+    sparse = 2 * left * nonzero_bytes(itemsize) + 2 * ITEM.itemsize * n
+    parts = {CUDA: CUDA_BYTES + (NCCL_BYTES if n_ranks > 1 else 0)}
+    parts["operator"] = _operator(run, 1 if is_symmetric else 2)
+    if run.setting.steps:
+        parts[PRUNED] = sum(_operator(run, 2, number) for number in own_steps(run)) + step_features(run)
+    parts["features"] = sparse if run.setting.is_sparse else dense_features(run)
+    if ghosts := ghost_features(run):
+        parts[GHOSTS] = ghosts
+    parts[BUFFERS] = run.buffer_bytes
+    parts[BEFORE_KEPT] = 0 if run.setting.is_sparse else before_kept(run, parts[BUFFERS])
+    parts[WEIGHTS] = 6 * run.n_weights * sum_bytes(itemsize)
+    parts["labels and masks"] = 20 * n
     return RankMemory({name: int(size) for name, size in parts.items()})
 
 
-def _operator(sizes: RankSizes, run: DryRun, copies: int, nonzero: int) -> int:
+def _operator(run: DryRun, copies: int, step: str = "") -> int:
     """Return the bytes of the blocks of an operator, with the transposes that backward multiplies with."""
     from ..spmm.kernels.cuda.work_items import ITEM, LONG
 
-    s, item = sizes, ITEM.itemsize
+    counts, item, itemsize = run.setting.counts, ITEM.itemsize, run.setting.dtype.itemsize
+    n, nonzero = rows_out(counts, step), nonzero_bytes(itemsize)
+    own_nnz, ghost_nnz, sender_nnz, g, s = (counts[x + step] for x in ("own_nnz", "ghost_nnz", "sender_nnz", "g", "s"))
     widest = max((product.width for product in run.products if not product.is_cached), default=0)
-    own = copies * (s.own_nnz * nonzero + item * s.n)
+    own = copies * (own_nnz * nonzero + item * n)
     # Ghost block and sent rows, each with its transpose; rows that are sent as they are need an index alone.
-    others = 2 * (s.ghost_nnz + s.sender_nnz) * nonzero + item * (2 * s.n + s.g) + (item + 12) * s.s
-    long = (s.own_nnz + s.ghost_nnz) // LONG * widest * max(run.setting.dtype.itemsize, 4)  # sums of its items
+    others = 2 * (ghost_nnz + sender_nnz) * nonzero + item * (2 * n + g) + (item + 12) * s
+    long = (own_nnz + ghost_nnz) // LONG * widest * sum_bytes(itemsize)  # sums of its items
     return own + others + long
 
 
 def beside_device(memory: RankMemory) -> RankMemory:
     """Return the memory of the host of a rank whose products are made on a device: no activations, no tiles, one X."""
-    return replace(memory, parts=memory.parts | {"activations and exchange buffers": 0, "tiles": 0, BEFORE_KEPT: 0})
+    return replace(memory, parts=memory.parts | {BUFFERS: 0, TILES: 0, BEFORE_KEPT: 0})

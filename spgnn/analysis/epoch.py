@@ -1,12 +1,9 @@
-"""The dry run of a model for all ranks of a graph at once. Imports torch; `measure` does so when it is asked for an epoch.
-
-Shapes: n own rows, L layers.
-"""
+"""The dry run of a model for all ranks of a graph at once. Imports torch; `measure` does so when it is asked for an epoch."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -16,7 +13,7 @@ from ..layers import GCN, Stack
 from ..layers.hops import pruned_hops
 from ..layers.layer import hops_of
 from ..spmm.dry import DryRun, dry_run
-from ..spmm.dry_operator import RankRows, Setting
+from ..spmm.dry_operator import Setting
 from ..spmm.shapes import Shaped
 
 DTYPES = {2: torch.bfloat16, 8: torch.float64}
@@ -29,11 +26,29 @@ class FixedModel:
         self.model = model
         self._runs: dict[tuple[Setting, bool], DryRun] = {}
 
+    @property
+    def hops(self) -> tuple[int, ...]:
+        """The hops of the layers of a model whose rows can be pruned."""
+        return tuple(hops_of(layer) for layer in self.model.layers)
+
     def run(self, setting: Setting, is_pruned: bool) -> DryRun:
-        """Return the dry run of a setting; see epoch_of."""
+        """Return the dry run; is_pruned: of training steps that compute the rows that reach a training node.
+
+        Raises: UsageError where rows can not be pruned; see dry_run for others.
+        """
         if (setting, is_pruned) not in self._runs:
-            self._runs[setting, is_pruned] = epoch_of(self.model, setting, is_pruned)
+            self._runs[setting, is_pruned] = self._pruned(setting) if is_pruned else dry_run(self.model, setting)
         return self._runs[setting, is_pruned]
+
+    def why_whole(self, setting: Setting) -> str:
+        """Return why rows cannot be pruned, "" where they can."""
+        return pruned_hops(self.model, self.run(setting, False))[1]
+
+    def _pruned(self, setting: Setting) -> DryRun:
+        if problem := self.why_whole(setting):
+            raise UsageError(f"train_N prunes rows, but {problem}; omit train_N")
+        is_cached = self.run(setting, False).layer(1).is_cached
+        return dry_run(self.model, replace(setting, steps=self.hops, step_is_cached=is_cached))
 
 
 def without_values(make: Callable[[], torch.nn.Module]) -> FixedModel:
@@ -59,94 +74,8 @@ def gcn_of(
 
 
 def epoch_setting(
-    features: int,
-    *,
-    itemsize: int = 4,
-    order: str = "auto",
-    is_cached: bool = True,
-    is_sparse: bool = False,
-    is_fixed: bool | None = None,
-    has_gradient: bool = False,
-    stages: int = 0,
-    replication: int = 1,
-    wires: tuple[str, str] = ("float32", "float32"),
+    features: int, itemsize: int = 4, is_cached: bool = True, is_sparse: bool = False, **options
 ) -> Setting:
-    """Return a setting of nominal numbers of rows: without exchange (stages = 0), what a model does is the same.
-
-    Args: is_cached  A X is cached; is_fixed: ghost rows of X are, None: where A X is.
-    """
-    some = (1,) * stages
-    return Setting(
-        rows=RankRows(1, 1, some, some, (1, 1) if stages else ()),
-        features=features,
-        dtype=DTYPES.get(itemsize, torch.float32),
-        wires=wires,
-        order=order,
-        replication=replication,
-        is_cached=is_cached,
-        x_nnz=1 if is_sparse else None,
-        cached_nnz=1 if is_sparse and is_cached else None,
-        ghost_nnz=1 if is_sparse and (is_cached if is_fixed is None else is_fixed) else None,
-        has_gradient=has_gradient,
-    ).nominal()
-
-
-def with_steps(setting: Setting, hops: Sequence[int], is_cached: bool) -> Setting:
-    """Return a nominal setting with the layers of a pruned training step; is_cached: the first reads A X."""
-    rows, alone = setting.rows, RankRows(1, 1)
-    some = lambda values: (1,) * len(values)
-    exchanged = RankRows(1, 1, some(rows.sent), some(rows.received), some(rows.ghosts))
-    steps = [exchanged if of_layer else replace(alone, is_local=True) for of_layer in hops]
-    steps = (alone if is_cached else steps[0], *steps[1:])
-    nnz = None if setting.x_nnz is None else 1
-    return replace(setting, steps=steps, step_is_cached=is_cached, step_nnz=nnz).nominal()
-
-
-def total_setting(setting: Setting, n: int, steps: list[tuple[int, int]], nnz: dict[str, int]) -> Setting:
-    """Return a setting with the rows of all ranks together; steps: rows out and in of the layers of a pruned step."""
-    rows = replace(setting.rows, n=n, m=n)
-    layers = tuple(replace(of, n=out, m=read) for of, (out, read) in zip(setting.steps, steps))
-    return replace(setting, rows=rows, steps=layers, **nnz)
-
-
-def rank_setting(setting: Setting, rows: RankRows, steps: Sequence[RankRows], x_nnz, cached_nnz, step_nnz) -> Setting:
-    """Return a setting with the rows of a rank: of its operator and of each pruned layer.
-
-    Args: x_nnz, cached_nnz, step_nnz  of Setting, where the setting has them.
-    """
-    ghosts = None if x_nnz is None else x_nnz * sum(rows.ghosts[1:]) // max(rows.m, 1)  # rows as long as own ones
-    counts = {"x_nnz": x_nnz, "cached_nnz": cached_nnz, "step_nnz": step_nnz, "ghost_nnz": ghosts}
-    nnz = {name: count or 0 for name, count in counts.items() if getattr(setting, name) is not None}
-    alone = lambda of: replace(of, sent=(), received=(), ghosts=())  # of a layer that exchanges nothing
-    layers = tuple(of if nominal.sent else alone(of) for of, nominal in zip(steps, setting.steps))
-    return replace(setting, rows=rows, steps=layers, **nnz)
-
-
-def hops_in(model: torch.nn.Module | FixedModel) -> tuple[int, ...]:
-    """Return the hops of the layers of a model whose rows can be pruned."""
-    model = model.model if isinstance(model, FixedModel) else model
-    return tuple(hops_of(layer) for layer in model.layers)
-
-
-def epoch_of(model: torch.nn.Module | FixedModel, setting: Setting, is_pruned: bool = False) -> DryRun:
-    """Return the dry run of a model; is_pruned: of training steps that compute the rows that reach a training node.
-
-    Raises: UsageError where rows can not be pruned; see dry_run for others.
-    """
-    if isinstance(model, FixedModel):
-        return model.run(setting, is_pruned)
-    run = dry_run(model, setting)
-    return _pruned(model, run) if is_pruned else run
-
-
-def pruned_run(model: FixedModel, setting: Setting) -> DryRun | None:
-    """Return the dry run of steps that compute the rows that reach a training node, None where rows cannot be pruned."""
-    _, problem = pruned_hops(model.model, model.run(setting, False))
-    return None if problem else model.run(setting, True)
-
-
-def _pruned(model: torch.nn.Module, run: DryRun) -> DryRun:
-    hops, problem = pruned_hops(model, run)
-    if problem:
-        raise UsageError(f"train_N prunes rows, but {problem}; omit train_N")
-    return dry_run(model, with_steps(run.setting, hops, run.layer(1).is_cached))
+    """Return the setting of an epoch; options: of Setting. Ghost rows of X are cached where A X is, unless has_ghosts says."""
+    how = {"dtype": DTYPES.get(itemsize, torch.float32), "has_ghosts": is_sparse and is_cached} | options
+    return Setting(features=features, is_cached=is_cached, is_sparse=is_sparse, **how)

@@ -3,47 +3,38 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .memory import RankMemory, RankSizes, rank_memory
+from .rank_memory import RankMemory, rank_memory
 
 if TYPE_CHECKING:
+    from ..spmm.dry_operator import Setting
     from .epoch import FixedModel
 
 
-@dataclass(frozen=True, slots=True)
-class TrainedGraph:
-    """The sizes of a graph that is trained in parts: nodes, nonzeros, features; x_nnz of sparse X, None: dense."""
-
-    n: int
-    nnz: int
-    features: int
-    x_nnz: int | None = None
-    is_symmetric: bool = True
-
-
 def part_memory(
-    model: FixedModel, graph: TrainedGraph, k: int, *, halo: float = 1.0, process_bytes: float, itemsize: int = 4,
-    order: str = "auto", is_cached: bool = True,
-) -> RankMemory:  # fmt: skip
+    model: FixedModel,
+    setting: Setting,
+    graph: dict[str, int],
+    k: int,
+    *,
+    halo: float = 1.0,
+    process_bytes: float,
+    is_symmetric: bool = True,
+) -> RankMemory:
     """Return the predicted memory of a process that trains a k-th of a graph alone.
 
-    Args: model          of `analysis.epoch.without_values`; k parts.
+    Args: model          of `analysis.epoch.without_values`; setting: of its runs, k parts.
+          graph          counts of the whole graph: n and own_nnz, the nonzeros of A; x_nnz of sparse X.
           halo           rows of a part with its halo over n / k.
           process_bytes  of Python and torch before any graph, see Machine.
     A X of sparse features counts as X does.
     """
-    from ..spmm.dry_operator import RankRows
-    from .epoch import epoch_of, epoch_setting, rank_setting
-
     share = min(halo / k, 1.0)
-    n, nnz = math.ceil(share * graph.n), math.ceil(share * (graph.nnz + graph.n))  # with self-loops
-    x_nnz = None if graph.x_nnz is None else int(share * graph.x_nnz)
-    setting = epoch_setting(
-        graph.features, itemsize=itemsize, order=order, is_cached=is_cached, is_sparse=x_nnz is not None
-    )
-    run = epoch_of(model, setting).on(rank_setting(setting, RankRows(n, n), [], x_nnz, x_nnz, None))
-    kept_nnz = x_nnz if x_nnz is not None and is_cached else None
-    sizes = RankSizes(n, nnz, 0, x_nnz=x_nnz, kept_nnz=kept_nnz)
-    return rank_memory(sizes, run, n_ranks=1, n_nodes=n, process_bytes=process_bytes, is_symmetric=graph.is_symmetric)
+    n, nnz = math.ceil(share * graph["n"]), math.ceil(share * (graph["own_nnz"] + graph["n"]))  # with self-loops
+    counts = {"n": n, "own_nnz": nnz} | dict.fromkeys(("s", "g", "f", "ghost_nnz", "sender_nnz"), 0)
+    if setting.is_sparse:
+        x_nnz = int(share * graph["x_nnz"])
+        counts |= {"x_nnz": x_nnz, "cached_nnz": x_nnz} | ({"kept_nnz": x_nnz} if setting.is_cached else {})
+    run = model.run(setting, is_pruned=False).on(counts)
+    return rank_memory(run, n_ranks=1, n_nodes=n, process_bytes=process_bytes, is_symmetric=is_symmetric)

@@ -14,21 +14,20 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..cost.machines import Machine
-from ..cost.pairs import PairCounts, Work, grid_of, on_ranks, work_of
-from ..cost.seconds import DenseWork, EpochTime, LayerWork, RankProduct, epoch_seconds
+from ..cost.pairs import Work, grid_of, on_ranks, work_of
+from ..cost.seconds import EDGE_PRICES, DenseWork, EpochTime, LayerWork, RankProduct, epoch_seconds
 from ..graph import WITH_LOOPS, Graph, with_self_loops
 from ..partition import Partition
 from .choices import train_nodes
 from .device_memory import DeviceNeed, beside_device, device_memory
 from .edge_products import edge_products
-from .memory import GraphSizes, RankMemory, RankSizes, largest_rank, rank_memory
+from .rank_memory import RankMemory, largest_rank, rank_memory
 from .volume_report import VolumeReport
 from .volumes import measure, stays_sparse
 
 if TYPE_CHECKING:
     from ..spmm.dry import DryRun
-    from ..spmm.ledger import Product
-    from ..spmm.ledger import Work as Done
+    from ..spmm.recording import Product
     from .epoch import FixedModel
 
 MOST_RANKS = 1 << 16
@@ -86,7 +85,14 @@ class PlannedGraph:
             else X.nbytes
         )
         y_bytes = 0 if stored.y is None else stored.y.nbytes
-        self.sizes = GraphSizes(stored.n_nodes, stored.nnz, A.nnz, x_bytes, y_bytes, self.graph.A is not stored.A)
+        self.read = {
+            "nodes": stored.n_nodes,
+            "stored_nnz": stored.nnz,
+            "nnz": A.nnz,
+            "x_bytes": x_bytes,
+            "y_bytes": y_bytes,
+        }
+        self.read["is_symmetrised"] = self.graph.A is not stored.A  # what rank 0 reads
 
     @property
     def has_sparse_input(self) -> bool:
@@ -235,13 +241,15 @@ def layer_works(
                 sum_bytes=sums.row_bytes if sums else 0,
             )
 
-        def weights(of: Done, share=share) -> DenseWork:
-            is_kept = _left_factor(run, of)
-            left_P = None if is_kept is None else share * _left_P(planned, part, c, is_kept)
-            return DenseWork(*of.shape, left_P)
+        def weights(of: Product, share=share) -> DenseWork:
+            left = of.rows[0] if of.rows else ""
+            if not left.endswith("_nnz"):
+                return DenseWork(*of.shape)
+            is_kept = left == "cached_nnz" or (left == "step_nnz" and run.setting.step_is_cached)
+            return DenseWork(*of.shape, share * _left_P(planned, part, c, is_kept))
 
         own = [done for done in products if (done.layer or 0) == number]
-        edges = [done for done in run.edges if (done.layer or 0) == number and is_its(done)]
+        edges = [done for done in run.made if (done.layer or 0) == number and is_its(done) and done.kind in EDGE_PRICES]
         multiply = lambda made, way: edge_products(made, edges, work, share, way, product)
         dense_own = [done for done in dense if (done.layer or 0) == number and done.shape]
         forward, forward_dense = ([of for of in made if of.pass_name != "backward"] for made in (own, dense_own))
@@ -263,29 +271,15 @@ def layer_works(
     return works
 
 
-def _left_factor(run: DryRun, work: Done) -> bool | None:
-    """Return whether a product with weights multiplies the nonzeros of sparse A X or those of X; None: neither."""
-    setting = run.setting
-    if work.shape is None or setting.x_nnz is None:
-        return None
-    multiplied_by = lambda count: count is not None and work.multiply_adds % count == 0
-    if multiplied_by(setting.step_nnz):
-        return setting.step_is_cached
-    if multiplied_by(setting.cached_nnz):
-        return True
-    return False if multiplied_by(setting.x_nnz) else None
-
-
 class PlannedRanks:
     """What every rank of a plan holds: sizes of its blocks, and the dry run of the model in terms of its rows."""
 
     def __init__(self, planned: PlannedGraph, part: Partition, report: VolumeReport, work: Work, model: Model):
-        from .epoch import epoch_of, epoch_setting
+        from .epoch import epoch_setting
 
         self.planned, self.report, self.work, self.model = planned, report, work, model
         self.grid, c = grid_of(part.k, report.replication), report.replication
         self.rows_PP, self.n_P = report.rows_PP, np.repeat(part.sizes_k, c)
-        self.sent_P, self.got_P = self.rows_PP.sum(axis=1), self.rows_PP.sum(axis=0)
         self.x_P, self.kept_P = [None] * len(self.n_P), [None] * len(self.n_P)
         if planned.has_sparse_input:
             self.x_P = _left_P(planned, part, c, False)
@@ -296,105 +290,58 @@ class PlannedRanks:
             itemsize=model.itemsize,
             order=model.order,
             is_cached=report.run.setting.is_cached,
-            is_fixed=report.run.setting.ghost_nnz is not None,
+            has_ghosts=report.run.setting.has_ghosts,
             is_sparse=planned.has_sparse_input,
-            stages=0 if len(self.n_P) == 1 else 1 if c == 1 else self.grid.n_stages,
+            is_exchanged=len(self.n_P) > 1,
             replication=c,
             wires=(model.wire, model.wire_gradients),
         )
-        self.run = epoch_of(model.layers, setting, is_pruned=model.prune)
-        self.steps = [_Step(step, self.grid) for step in report.volumes.steps]
+        self.run = model.layers.run(setting, is_pruned=model.prune)
+        loops = lambda step: _with_loops(work_of(step, self.grid), step.out_k, c)
+        self.steps = [(step, on_ranks(step.rows_kk, self.grid), loops(step)) for step in report.volumes.steps]
 
     def memory(self, rank: int, machine: Machine, is_root: bool) -> RankMemory:
         """Return the predicted memory of a rank; is_root: it reads the whole graph."""
         return rank_memory(
-            self.sizes(rank),
             self.run_of(rank),
+            n_ranks=len(self.n_P),
             n_nodes=self.report.n,
             process_bytes=machine.process_bytes,
-            root=self.planned.sizes if is_root else None,
+            is_symmetric=self.planned.is_symmetric,
+            root=self.planned.read if is_root else None,
             method=self.report.method,
-            **self._common(rank),
         )
 
     def device_memory(self, rank: int) -> RankMemory:
         """Return the predicted memory of a rank on its device."""
-        return device_memory(self.sizes(rank), self.run_of(rank), **self._common(rank))
-
-    def _common(self, rank: int) -> dict:
-        steps = self.steps[self.run.setting.step_is_cached :]  # a cached product needs no operator of its own
-        symmetric = self.planned.is_symmetric
-        return {"n_ranks": len(self.n_P), "is_symmetric": symmetric, "steps": [step.sizes(rank) for step in steps]}
-
-    def sizes(self, rank: int) -> RankSizes:
-        """Return what a rank holds."""
-        integer = lambda x: None if x is None else int(x)
-        return RankSizes(
-            int(self.n_P[rank]),
-            int(self.work.own_P[rank]),
-            int(self.work.ghost_P[rank]),
-            int(self.got_P[rank]),
-            int(self.sent_P[rank]),
-            int(self.work.sender_P[rank]),
-            integer(self.x_P[rank]),
-            integer(self.kept_P[rank]),
-        )
+        return device_memory(self.run_of(rank), n_ranks=len(self.n_P), is_symmetric=self.planned.is_symmetric)
 
     def run_of(self, rank: int) -> DryRun:
-        """Return the dry run in terms of a rank's rows."""
-        from ..spmm.dry_operator import RankRows
-        from .epoch import rank_setting
-
+        """Return the dry run on the counts of a rank."""
         n, x, kept = int(self.n_P[rank]), self.x_P[rank], self.kept_P[rank]
-        steps = [
-            RankRows(step.out(rank), step.into(rank), *_stages(step.rows_PP, self.grid, rank)) for step in self.steps
-        ]
-        left = kept if kept is not None else x  # of which a pruned step takes the share of its rows
-        share = (steps[0].n if kept is not None else steps[0].m) / max(n, 1) if steps else 1
-        nnz = [None if count is None else int(count) for count in (x, kept, None if left is None else share * left)]
-        rows = RankRows(n, n, *_stages(self.rows_PP, self.grid, rank))
-        return self.run.on(rank_setting(self.run.setting, rows, steps, *nnz))
+        counts = {"n": n} | _blocks(self.rows_PP, self.work, self.grid, rank)
+        row = rank // self.grid.c
+        for number, (step, rows_PP, work) in enumerate(self.steps, start=1):
+            counts |= {f"T{number - 1}": int(step.in_k[row]), f"T{number}": int(step.out_k[row])}
+            counts |= _blocks(rows_PP, work, self.grid, rank, str(number))
+        if x is not None:
+            left = kept if kept is not None else x  # of which a pruned step takes the share of its rows
+            read = counts.get("T0" if kept is None else "T1", n)
+            counts |= {"x_nnz": int(x), "cached_nnz": int(kept or 0), "step_nnz": int(read / max(n, 1) * left)}
+            counts |= {"x_ghost_nnz": int(x) * counts["g"] // max(n, 1)}  # rows as long as own ones
+            counts |= {} if kept is None else {"kept_nnz": int(kept)}
+        return self.run.on(counts)
 
 
-class _Step:
-    """One layer of a pruned training step on all ranks."""
-
-    def __init__(self, counted: PairCounts, grid):
-        self.rows_PP, self.out_k, self.in_k, self.c = (
-            on_ranks(counted.rows_kk, grid),
-            counted.out_k,
-            counted.in_k,
-            grid.c,
-        )
-        self.work = _with_loops(work_of(counted, grid), counted.out_k, grid.c)
-
-    def out(self, rank: int) -> int:
-        """Return the rows of Z of a rank."""
-        return int(self.out_k[rank // self.c])
-
-    def into(self, rank: int) -> int:
-        """Return the own rows of H that a rank has."""
-        return int(self.in_k[rank // self.c])
-
-    def sizes(self, rank: int) -> RankSizes:
-        """Return what a rank holds for it."""
-        own, ghost, sender = (int(x[rank]) for x in (self.work.own_P, self.work.ghost_P, self.work.sender_P))
-        return RankSizes(
-            self.out(rank), own, ghost, int(self.rows_PP[:, rank].sum()), int(self.rows_PP[rank].sum()), sender
-        )
-
-
-def _stages(rows_PP: np.ndarray, grid, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return the rows that a rank sends and receives in each stage of an exchange, and in all."""
-    ghosts = (int(rows_PP[rank].sum()), int(rows_PP[:, rank].sum()))
-    if grid.size == 1:
-        return (), (), ()
-    if grid.c == 1:
-        return ghosts[:1], ghosts[1:], ghosts
-    i, j = grid.row_of(rank), grid.column_of_rank(rank)
-    blocks = grid.stages(j)
-    sent = tuple(int(rows_PP[rank].sum()) if q == i else 0 for q in blocks)
-    return sent, tuple(int(rows_PP[q * grid.c + j, rank]) for q in blocks), ghosts
+def _blocks(rows_PP: np.ndarray, work: Work, grid, rank: int, suffix: str = "") -> dict[str, int]:
+    """Return the counts of an operator on a rank: rows that it sends, reads and has in flight, nonzeros of its blocks."""
+    read = rows_PP[:, rank]
+    if grid.c > 1:
+        read = rows_PP[np.array(grid.stages(grid.column_of_rank(rank))) * grid.c + grid.column_of_rank(rank), rank]
+    in_flight = int(read.sum()) if grid.c == 1 else max(int(read[i : i + 2].sum()) for i in range(len(read)))
+    counts = {"s": rows_PP[rank].sum(), "g": rows_PP[:, rank].sum(), "f": in_flight}
+    counts |= {"own_nnz": work.own_P[rank], "ghost_nnz": work.ghost_P[rank], "sender_nnz": work.sender_P[rank]}
+    return {name + suffix: int(count) for name, count in counts.items()}
 
 
 def ranks_that_fit(line: PlanLine, machine: Machine) -> int | None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..spmm.dry import DryRun, LayerRun
-    from ..spmm.ledger import Product
+    from ..spmm.recording import Product
     from .epoch import FixedModel
 
 
@@ -144,7 +144,7 @@ class RowBytes:
         """Return the bytes of a row of a product, and of a row of its sum over a process row."""
         is_backward = product.pass_name == "backward"
         # Partial results of bfloat16 are float32 until they are added up.
-        is_rounded = is_backward and product.rows != "sum"
+        is_rounded = is_backward and product.kind != "sum"
         summed = product.width * (self.itemsize if is_rounded else max(self.itemsize, 4))
         return row_bytes(product.width, self.itemsize, self.wire_gradients if is_backward else self.wire), summed
 
@@ -179,7 +179,7 @@ class Volumes:
         Rows that are read as they are (attention, maximum, A.columns) are those of scheme columns under cover, too.
         """
         number = product.layer if self.steps and product.pass_name != "evaluate" else 0
-        if product.rows == "ghosts" and self.scheme == "cover":
+        if product.kind == "ghosts" and self.scheme == "cover":
             if number not in self._ghosts:
                 self._ghosts[number] = self._step("columns", number) if number else self._count("columns", None)
             return self._ghosts[number]
@@ -263,18 +263,17 @@ class Volumes:
 
     def _totals(self) -> DryRun:
         """Return the run in terms of the rows of all parts together."""
-        from .epoch import total_setting
-
-        setting, rows = self.run.setting, [(int(step.out_k.sum()), int(step.in_k.sum())) for step in self.steps]
-        nnz = {}
-        if setting.x_nnz is not None:
+        setting, counts = self.run.setting, {"n": self.graph.n_nodes, "g": 0}
+        counts |= {f"T{number}": int(rows_N.sum()) for number, rows_N in enumerate(self.rows)}
+        counts |= {f"g{number}": 0 for number in range(1, len(self.rows))}
+        if setting.is_sparse:
             F = setting.features
-            nnz = {"x_nnz": _nonzeros(self.graph, F, False, None)}
-            if setting.cached_nnz is not None:
-                nnz["cached_nnz"] = _nonzeros(self.graph, F, True, None)
+            counts |= {"x_nnz": _nonzeros(self.graph, F, False, None), "x_ghost_nnz": 0}
+            counts["cached_nnz"] = _nonzeros(self.graph, F, True, None)
             if self.steps:
-                nnz["step_nnz"] = _nonzeros(self.graph, F, setting.step_is_cached, self.rows[setting.step_is_cached])
-        return self.run.on(total_setting(setting, self.graph.n_nodes, rows, nnz))
+                is_cached = setting.step_is_cached
+                counts["step_nnz"] = _nonzeros(self.graph, F, is_cached, self.rows[is_cached])
+        return self.run.on(counts)
 
 
 class _Tables:
@@ -291,10 +290,10 @@ class _Tables:
     def exchanges(self, product: Product, rows_bytes: int, sum_bytes: int) -> list[Exchange]:
         direction = "backward" if product.pass_name == "backward" else "forward"
         rows_PP, layer = self.rows_PP if direction == "forward" else self.rows_PP.T, product.layer or 0
-        if product.rows == "sum":  # of partial results, such as those of a softmax
+        if product.kind == "sum":  # of partial results, such as those of a softmax
             return [Exchange(layer, direction, "sum", product.width, sum_bytes, self.sums["forward"])]
         rows = Exchange(layer, direction, "rows", product.width, rows_bytes, rows_PP)
-        if self.c == 1 or (direction == "forward" and product.rows == "ghosts"):
+        if self.c == 1 or (direction == "forward" and product.kind == "ghosts"):
             return [rows]
         return [rows, Exchange(layer, direction, "sum", product.width, sum_bytes, self.sums[direction])]
 
@@ -341,14 +340,15 @@ def _run(
     widths, model, inputs: _Inputs, input_is_fixed: bool, is_pruned: bool, **options
 ) -> tuple[DryRun, tuple[int, ...]]:
     """Return the dry run of an epoch, and the hops of the layers where rows are pruned."""
-    from .epoch import epoch_of, epoch_setting, gcn_of, hops_in
+    from .epoch import FixedModel, epoch_setting, gcn_of
 
     setting = epoch_setting(
-        inputs.features, is_cached=inputs.is_cached, is_sparse=inputs.is_sparse, is_fixed=inputs.is_fixed, **options
+        inputs.features, is_cached=inputs.is_cached, is_sparse=inputs.is_sparse, has_ghosts=inputs.is_fixed, **options
     )
     model = model or gcn_of(widths, 0.0 if input_is_fixed else 0.5)
-    run = epoch_of(model, setting, is_pruned)
-    return run, hops_in(model) if is_pruned else ()
+    model = model if isinstance(model, FixedModel) else FixedModel(model)
+    run = model.run(setting, is_pruned)
+    return run, model.hops if is_pruned else ()
 
 
 def stays_sparse(graph: Graph, A: sp.csr_array | None = None) -> bool:

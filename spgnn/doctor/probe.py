@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ..analysis.memory import MPI_BYTES
 from ..config import TrainConfig
 from ..cost.machines import Machine, load_machine
+from ..cost.memory import MPI_BYTES
 from ..cost.seconds import CALLS_A_LAYER, CALLS_AN_EPOCH, gemm_flops
 from ..dist import Communicator, SelfCommunicator
 from ..distgraph import distribute

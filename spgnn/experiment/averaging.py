@@ -10,8 +10,8 @@ from typing import Any
 
 import scipy.sparse as sp
 
-from ..analysis.epoch import without_values
-from ..analysis.part_memory import TrainedGraph, part_memory
+from ..analysis.epoch import epoch_setting, without_values
+from ..analysis.part_memory import part_memory
 from ..atomic import TemporaryFolder
 from ..config import Distribution, TrainConfig, select
 from ..config.names import ITEMSIZE
@@ -145,13 +145,16 @@ def _workload(graph: Graph, config: TrainConfig, q: int, M: int) -> Workload:
     """Return k = --parts, or the smallest that fits into memory, and what it follows from."""
     S, X = graph_bytes(graph), graph.X
     n_features = 0 if X is None else X.shape[1]
-    x_nnz = X.nnz if sp.issparse(X) else None
-    sizes = TrainedGraph(graph.n_nodes, graph.nnz, n_features, x_nnz, graph.edges == "undirected")
+    counts = {"n": graph.n_nodes, "own_nnz": graph.nnz} | ({"x_nnz": X.nnz} if sp.issparse(X) else {})
+    how = {"order": config.order, "is_cached": config.keep, "is_sparse": sp.issparse(X)}
+    setting = epoch_setting(n_features, ITEMSIZE[config.dtype], **how)
     spec = ModelSpec.of(config, n_features, graph.n_classes)
     model, halo = without_values(spec.build), HALO if config.hops else 1.0
-    how = {"process_bytes": load_machine(Distribution.machine).process_bytes, "itemsize": ITEMSIZE[config.dtype]}
-    how |= {"order": config.order, "is_cached": config.keep}
-    training = lambda k: part_memory(model, sizes, k, halo=halo, **how).peak
+    of = {
+        "process_bytes": load_machine(Distribution.machine).process_bytes,
+        "is_symmetric": graph.edges == "undirected",
+    }
+    training = lambda k: part_memory(model, setting, counts, k, halo=halo, **of).peak
     if config.parts:
         return Workload(S, q, M, int(training(config.parts)), config.parts, halo)
     return predicted_workload(S, q, M, training, halo)

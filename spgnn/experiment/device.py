@@ -8,10 +8,8 @@ from contextlib import contextmanager
 import torch
 
 from ..analysis.device_memory import DeviceNeed, device_memory
-from ..analysis.memory import RankSizes
 from ..config import TrainConfig
 from ..errors import ResourceError, SpgnnError, UsageError
-from ..spmm.counts import sent_rows
 from ..spmm.dry import dry_run
 from ..spmm.dry_operator import setting_of
 from ..spmm.features import SparseRows
@@ -76,17 +74,19 @@ def device_need(trainer: Trainer, available_bytes: int) -> DeviceNeed | None:
         run = dry_run(trainer.model, setting_of(A, X, step), shared=(trainer.dgraph,))
     except SpgnnError:
         return None
-    layers = [] if step is None else [layer for layer in step.layers if layer.kept is None]
+    counts = run.setting.counts | _nonzeros(A)
+    for number, layer in enumerate(() if step is None else step.layers, start=1):
+        counts |= _nonzeros(layer, str(number))
+    if isinstance(A.kept, SparseRows):
+        counts["kept_nnz"] = A.kept.csr.nnz
     is_symmetric = A.A_oo.transposed() is A.A_oo
-    memory = device_memory(
-        _sizes(A, X), run, n_ranks=trainer.comm.size, is_symmetric=is_symmetric, steps=[_sizes(l, X) for l in layers]
-    )
+    memory = device_memory(run.on(counts), n_ranks=trainer.comm.size, is_symmetric=is_symmetric)
     return DeviceNeed(memory, trainer.comm.rank, available_bytes)
 
 
-def _sizes(A: DistSpMM, X) -> RankSizes:
-    """Return what a rank holds of an operator, and of X."""
+def _nonzeros(A: DistSpMM, suffix: str = "") -> dict[str, int]:
+    """Return the nonzeros of the blocks of an operator, and the rows that its stages read."""
     ghost_nnz, g = sum(stage.A.nnz for stage in A.stages), sum(stage.plan.g for stage in A.stages)
     moved = sum(stage.plan.moved_nnz for stage in A.stages)
-    x_nnz, kept_nnz = (S.csr.nnz if isinstance(S, SparseRows) else None for S in (X, A.kept))
-    return RankSizes(A.n, A.A_oo.nnz, ghost_nnz, g, sent_rows(A), moved, x_nnz, kept_nnz)
+    counts = {"own_nnz": A.A_oo.nnz, "ghost_nnz": ghost_nnz, "sender_nnz": moved, "g": g}
+    return {name + suffix: count for name, count in counts.items()}

@@ -1,136 +1,72 @@
-"""DryOperator: an operator, its exchanges and features of which only sizes are known, on torch's meta device.
+"""DryOperator: the primitives of an operator of which a rank's rows are not known; they allocate, and write into a Recording.
 
-Shapes: n rows out, m own rows in, F features, c replication.
+Shapes: n rows out, m own rows in, s rows sent, g ghost rows, f rows in flight at once, F features.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from ..cost.grid import ProcessGrid
-from ..cost.schedule import order_reason
+from ..cost.schedule import order_reason, row_bytes
 from ..errors import UsageError
+from .autograd import order_of
 from .cached_ghosts import reads_fixed_input
 from .dropout import dropped_of
-from .dry_parts import DryCSR, DryInput, DryOperations, DryRows, Silent
-from .exchange.context import Layout
-from .exchange.exchange_plan import ExchangePlan
-from .exchange.row_sum import RowSum
-from .exchange.stages import Stage
-from .exchange.wire import Wire
 from .features import SparseRows
 from .fixed_input import FixedInput, of_key
-from .ghosts import ColumnBlock
+from .ghosts import ColumnBlock, check_rows, rounded
 from .kernels.buffers import sum_dtype
-from .kernels.csr import LocalCSR
-from .ledger import CountingPool, Ledger
 from .operator import DistSpMM
 from .place import OUTSIDE, Place
-from .timing import OWN
-from .view import LayerView, current_pass
+from .recording import META, Recording
+from .timing import Operations
+from .view import LayerView, Operator, current_pass
 
-META = torch.device("meta")
-FIRST_PRIME = 1_000_003  # more rows than any width, so that what they divide is theirs
-
-
-@dataclass(frozen=True, slots=True)
-class RankRows:
-    """Rows of one rank's operator: out, in, and those that it sends and receives in each stage.
-
-    ghosts    rows sent and received by A.columns; (): as many as in all stages.
-    is_local  of a layer that does not multiply with A: as many rows out as in.
-    """
-
-    n: int
-    m: int
-    sent: tuple[int, ...] = ()
-    received: tuple[int, ...] = ()
-    ghosts: tuple[int, ...] = ()
-    is_local: bool = False
-
-    def counts(self) -> tuple[int, ...]:
-        """Return all numbers of rows, those of own and ghost rows together among them."""
-        tables = [self.m + self.ghosts[1]] if self.ghosts else []
-        return (self.n, self.m, *self.sent, *self.received, *self.ghosts, *tables)
+FLYING = 2  # stages of 1.5D that are under way at once
+Counts = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a dry run asks about a rank's part of the graph, and how the graph is distributed.
+    """What a dry run depends on: how the graph is distributed, and what of X is cached.
 
-    rows, steps    of the operator; of the layers of a pruned training step, where there is one.
+    features       columns of X.
+    is_exchanged   there are several ranks.
+    steps          hops of each layer of a pruned training step, 0 or 1; (): all rows are computed.
     operator       normalisation of A in the first layer, and of layers that name none.
-    is_cached      A X was computed before; step_is_cached: and a pruned step reads it.
-    x_nnz          nonzeros of sparse X, None: X is dense; cached_nnz: of A X where it is cached;
-                   power_nnz: (j, nonzeros of A^j X) for those that are, j > 1;
-                   step_nnz: of the rows of either that a pruned step reads.
-    ghost_nnz      nonzeros of the ghost rows of sparse X, which are cached; None: they are not, or X is dense.
-    place, holder  of this rank and of the rank that holds its rows among the `replication` of a process row.
-    has_gradient   X requires a gradient.
-    n_train        rows of a multi-label loss; None: one class for each node.
+    is_cached      A X was computed before; step_is_cached: and a pruned step reads it; has_ghosts: ghost rows of X are.
+    powers         the j > 1 of which A^j X of a sparse X is cached.
+    holds_own      False: this rank is one of a process row that does not multiply with its own columns.
+    has_gradient   X requires a gradient; is_multilabel: of the loss.
+    counts         numbers of rows and nonzeros, by name, where they are known: n, s, g, f of the operator; T0 ... TL
+                   rows that the layers of a pruned step read and give, s1, g1, f1 ... of its layers; x_nnz, cached_nnz,
+                   step_nnz, x_ghost_nnz of sparse X, A X, their rows that a pruned step reads and ghost rows of X;
+                   power 2 ... of A^2 X; n_train rows of a multi-label loss.
     """
 
-    rows: RankRows
     features: int
-    steps: tuple[RankRows, ...] = ()
+    is_exchanged: bool = False
+    steps: tuple[int, ...] = ()
     dtype: torch.dtype = torch.float32
     wires: tuple[str, str] = ("float32", "float32")
     order: str = "auto"
     operator: str = "gcn"
     replication: int = 1
-    place: int = 0
-    holder: int = 0
+    holds_own: bool = True
+    is_sparse: bool = False
     is_cached: bool = True
     step_is_cached: bool = True
-    x_nnz: int | None = None
-    cached_nnz: int | None = None
-    power_nnz: tuple[tuple[int, int], ...] = ()
-    step_nnz: int | None = None
-    ghost_nnz: int | None = None
+    has_ghosts: bool = False
+    powers: tuple[int, ...] = ()
     has_gradient: bool = False
-    n_train: int | None = None
-
-    def counts(self) -> tuple[int, ...]:
-        """Return all numbers of rows and nonzeros, in an order that depends on the stages and steps alone."""
-        of_rows = [x for rows in (self.rows, *self.steps) for x in rows.counts()]
-        powers = (nnz for _, nnz in self.power_nnz)
-        return (
-            *of_rows,
-            *(x or 0 for x in (self.x_nnz, self.cached_nnz, *powers, self.step_nnz, self.ghost_nnz, self.n_train)),
-        )
-
-    def nominal(self) -> Setting:
-        """Return the same with primes in place of all numbers, by which DryRun.on finds what grows with which."""
-        primes = _primes()
-        n, outs = next(primes) * self.replication, [next(primes) for _ in range(len(self.steps) + 1)]
-        drawn = lambda values: tuple(next(primes) for _ in values)
-        rows = RankRows(n, n, drawn(self.rows.sent), drawn(self.rows.received), drawn(self.rows.ghosts))
-        for l, of in reversed(list(enumerate(self.steps))):
-            outs[l] = outs[l + 1] if of.is_local else outs[l]
-        steps = tuple(
-            RankRows(
-                outs[l + 1] * self.replication,
-                outs[l] * self.replication,
-                drawn(of.sent),
-                drawn(of.received),
-                drawn(of.ghosts),
-                of.is_local,
-            )
-            for l, of in enumerate(self.steps)
-        )
-        more: dict[str, Any] = {
-            name: next(primes)
-            for name in ("x_nnz", "cached_nnz", "step_nnz", "ghost_nnz", "n_train")
-            if getattr(self, name) is not None
-        }
-        more["power_nnz"] = tuple((power, next(primes)) for power, _ in self.power_nnz)
-        return replace(self, rows=rows, steps=steps, place=0, holder=0, **more)
+    is_multilabel: bool = False
+    counts: Counts = field(default_factory=dict, compare=False)
 
 
 def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: int | None = None) -> Setting:
@@ -139,126 +75,123 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
     Args: step     PrunedSpMM of a training step, where rows are pruned.
           n_train  rows of a multi-label loss.
     """
-    c, cached, is_sparse = 1 if A.row_sum is None else A.row_sum.comm.size, A.kept, isinstance(X, SparseRows)
-    nnz = lambda S: S.csr.nnz if is_sparse and S is not None else None
+    is_sparse, products = isinstance(X, SparseRows), {} if A.fixed_input is None else A.fixed_input.products
+    keys = [(*of_key(key), S) for key, S in products.items()]
+    powers = {j: S.csr.nnz for name, j, S in keys if is_sparse and name == A.name and j > 1 and S is not None}
+    counts = {"n": A.n, **exchanged_rows(A)} | {f"power {j}": nnz for j, nnz in powers.items()}
     first = step.layers[0].kept if step is not None and step.is_kept else None
-    powers = _power_nnz(A) if is_sparse else ()
+    if is_sparse:
+        left = {
+            "x_nnz": X,
+            "cached_nnz": A.kept,
+            "step_nnz": None if step is None else step.X if first is None else first,
+        }
+        counts |= {name: S.csr.nnz for name, S in left.items() if S is not None}
+        counts["x_ghost_nnz"] = X.csr.nnz * A.g // max(A.m, 1)
+    if n_train is not None:
+        counts["n_train"] = n_train
+    for number, layer in enumerate(() if step is None else step.layers, start=1):
+        counts |= {f"T{number - 1}": layer.m, f"T{number}": len(layer.selected)} | exchanged_rows(layer, str(number))
     return Setting(
-        rows=rows_of(A),
-        steps=() if step is None else _rows_of_steps(step),
         features=X.shape[1],
+        is_exchanged=bool(A.stages),
+        steps=() if step is None else step.hops,
         dtype=A.dtype,
         wires=tuple(wire.name for wire in A.layout.wires),
         order=A.order,
         operator=A.name,
-        replication=c,
-        place=0 if c == 1 else A.row_sum.comm.rank,
-        holder=0 if c == 1 else A.row_sum.holder,
-        is_cached=cached is not None or bool(powers) or (not is_sparse and A.fixed_input is not None),  # or will be
+        replication=1 if A.row_sum is None else A.row_sum.comm.size,
+        holds_own=A.holds_own,
+        is_sparse=is_sparse,
+        is_cached=A.kept is not None or bool(powers) or (not is_sparse and A.fixed_input is not None),  # or will be
         step_is_cached=first is not None,
-        x_nnz=nnz(X),
-        cached_nnz=nnz(cached),
-        power_nnz=powers,
-        step_nnz=None if step is None else nnz(step.X if first is None else first),
-        ghost_nnz=X.csr.nnz * A.g // max(A.m, 1) if is_sparse and A.fixed_input is not None else None,
+        has_ghosts=A.fixed_input is not None,
+        powers=tuple(powers),
         has_gradient=not is_sparse and X.requires_grad,
-        n_train=n_train,
+        is_multilabel=n_train is not None,
+        counts=counts,
     )
 
 
-def _power_nnz(A: DistSpMM) -> tuple[tuple[int, int], ...]:
-    products = {} if A.fixed_input is None else A.fixed_input.products
-    found = [(*of_key(key), S) for key, S in products.items()]
-    return tuple((power, S.csr.nnz) for name, power, S in found if name == A.name and power > 1 and S is not None)
-
-
-def _rows_of_steps(step) -> tuple[RankRows, ...]:
-    first, *others = step.layers
-    rows = RankRows(len(first.selected), first.m) if step.is_kept else rows_of(first)  # of a cached A X it takes rows
-    return (rows, *map(rows_of, others))
-
-
-def rows_of(A: DistSpMM) -> RankRows:
-    """Return the rows of an operator."""
+def exchanged_rows(A: DistSpMM, suffix: str = "") -> Counts:
+    """Return the rows that an operator sends, reads and has in flight."""
     plans = [stage.plan for stage in A.stages]
-    ghosts = () if A.plan is None else (A.plan.sent_rows, A.plan.g)
-    return RankRows(A.n, A.m, tuple(plan.sent_rows for plan in plans), tuple(plan.g for plan in plans), ghosts)
+    read = [plan.g for plan in plans]
+    rows = {"s": sum(plan.sent_rows for plan in plans), "g": A.g if A.stages else 0, "f": flying(read)}
+    return {name + suffix: count for name, count in rows.items()}
 
 
-def inputs_of(setting: Setting, ledger: Ledger) -> tuple:
+def flying(received: Sequence[int]) -> int:
+    """Return the most rows of stages, of these rows each, that are in flight at once."""
+    return max((sum(received[i : i + FLYING]) for i in range(len(received))), default=0)
+
+
+def inputs_of(setting: Setting, record: Recording) -> tuple:
     """Return operator and X of an evaluation, and those of a training step."""
-    layout = _layout(setting, ledger)
-    cached = (() if setting.cached_nnz is None else ((1, setting.cached_nnz),)) + setting.power_nnz
-    A = DryOperator(setting.rows, layout, ledger, setting.operator, dict(cached), setting.ghost_nnz)
-    X = _features(setting, setting.rows.m, setting.x_nnz, layout.pool, ledger)
-    if setting.is_cached or setting.ghost_nnz is not None:
-        A.fixed_input = DryInput(X, ledger)
+    n = record.number("n")
+    A = DryOperator(setting, record, n, n, setting.operator, "" if setting.is_exchanged else None)
+    X = _features(setting, record, n, "x_nnz")
+    if setting.is_cached or setting.has_ghosts:
+        A.fixed_input = DryInput(X, record)
     if not setting.steps:
         return A, X, A, X
-    step_X = X
-    if not setting.step_is_cached:
-        step_X = _features(setting, setting.steps[0].m, setting.step_nnz, layout.pool, ledger)
-    return A, X, DrySteps(A, step_X, setting, ledger), step_X
+    rows = [record.number(f"T{len(setting.steps)}")]
+    for number in range(len(setting.steps) - 1, -1, -1):
+        rows.insert(0, record.number(f"T{number}") if setting.steps[number] else rows[0])
+    hops = list(setting.steps)
+    if setting.step_is_cached:  # the first layer takes rows of A X, and exchanges nothing
+        rows[0], hops[0] = n, 0
+    suffix = lambda l: str(l) if setting.is_exchanged and hops[l - 1] else None
+    layers = [
+        DryOperator(setting, record, rows[l], rows[l - 1], f"A pruned {l}", suffix(l)) for l in range(1, len(rows))
+    ]
+    step_X = X if setting.step_is_cached else _features(setting, record, rows[0], "step_nnz")
+    first = layers[0]
+    if setting.step_is_cached:
+        first.fixed_input = FixedInput(X)
+        first.fixed_input.products[first.name] = _features(setting, record, first.n, "step_nnz")
+    elif A.fixed_input is not None and (setting.has_ghosts or not setting.is_sparse):
+        first.fixed_input = DryInput(step_X, record, has_products=not setting.is_sparse)
+    at = lambda layer, is_last=False, operator=None, key=None: layers[layer - 1].at(layer, is_last, None, key)
+    step = SimpleNamespace(at=at, pool=record, dtype=A.dtype, device=META, node_n=first.node_n)
+    return A, X, step, step_X
 
 
-def _features(setting: Setting, n: int, nnz: int | None, pool: CountingPool, ledger: Ledger):
-    if nnz is not None:
-        return DryRows(n, setting.features, nnz, pool, setting.dtype, ledger)
+def _features(setting: Setting, record: Recording, n: int, name: str):
+    if setting.is_sparse:
+        return DryRows((n, setting.features), name, setting.dtype, record)
     X = torch.empty((n, setting.features), dtype=setting.dtype, device=META)
-    ledger.take(X, is_pooled=False)
-    return X.requires_grad_(setting.has_gradient)
+    record.take(X)
+    return X.requires_grad_(setting.has_gradient and name == "x_nnz")
 
 
-def _layout(setting: Setting, ledger: Ledger) -> Layout:
-    pool, comm, ops, c = CountingPool(ledger), Silent(1), DryOperations(), setting.replication
-    row_sum = None
-    if c > 1:
-        row_sum = RowSum(Silent(c, setting.place), setting.holder, pool)
-    wires = tuple(Wire(name) for name in setting.wires)
-    layout = Layout(
-        comm, ProcessGrid(1), comm, row_sum, "columns", (), pool, setting.dtype, 0, wires, order=setting.order
-    )
-    layout.use(ops)
-    return layout
+class DryOperator(Operator):
+    """An operator (n, m) that multiplies nothing; names: the suffix of its s, g and f; None: nothing is exchanged."""
 
+    device, threads, sent_so_far = META, 0, 0
+    share_gradient = staticmethod(lambda dW: dW)  # nothing is added
 
-class DryOperator(DistSpMM):
-    """DistSpMM of which sizes alone are known: its products are written down, kernels and exchanges do nothing."""
-
-    def __init__(
-        self,
-        rows: RankRows,
-        layout: Layout,
-        ledger: Ledger,
-        name: str,
-        cached_nnz: dict[int, int] | None = None,
-        ghost_nnz: int | None = None,
-    ):
-        self.name, self.layout, self.ledger, self.cached_nnz = name, layout, ledger, cached_nnz or {}
-        self.ghost_nnz = ghost_nnz or 0
-        self.comm, self.pool, self.dtype, self.threads = layout.comm, layout.pool, layout.dtype, layout.threads
-        self.row_sum, self.device = layout.row_sum, META
-        self.n, self.m = rows.n, rows.m
-        self.A_oo = DryCSR(rows.n, rows.m, layout.dtype)
-        self.stages = [
-            Stage(_plan(layout, rows.m, sent, received), DryCSR(rows.n, received, layout.dtype))
-            for sent, received in zip(rows.sent, rows.received)
-        ]
-        sent, self.g = rows.ghosts or (sum(rows.sent), sum(rows.received))
-        self.plan = self._ghost_plan = _plan(layout, rows.m, sent, self.g) if self.stages else None
-        self.node_n = np.zeros(rows.m, np.int64)
-        self.selected = None
-        self._columns = (ColumnBlock(self.A_oo, self.node_n),)
-        if self.stages:
-            of_ghosts = DryCSR(rows.n, self.g, layout.dtype)
-            self._columns += (ColumnBlock(of_ghosts, np.zeros(self.g, np.int64), True, rows.m),)
+    def __init__(self, setting: Setting, record: Recording, n: int, m: int, name: str, suffix: str | None):
+        self.setting, self.record, self.pool, self.name = setting, record, record, name
+        self.dtype, self.order, self.ops, self.holds_own = setting.dtype, setting.order, Operations(), setting.holds_own
+        self.n, self.m, self.is_exchanged = n, m, suffix is not None
+        self.s, self.g, self.f = (record.number(x + suffix) for x in "sgf") if self.is_exchanged else (0, 0, 0)
+        self.t = record.together(m, self.g) if self.is_exchanged else m
+        self.node_n, self.out_ids, self.column_ids = (np.zeros(rows, np.int64) for rows in (m, n, self.t))
+        self.selected = None if name == setting.operator else np.zeros(n, np.int64)
+        c = setting.replication
+        self.row_sum = SimpleNamespace(comm=SimpleNamespace(size=c, rank=0), holder=0) if c > 1 else None
+        block = lambda columns: SimpleNamespace(shape=(n, columns), nnz=0)
+        self.column_blocks = (ColumnBlock(block(m), self.node_n),)
+        if self.is_exchanged:
+            self.column_blocks += (ColumnBlock(block(self.g), np.zeros(self.g, np.int64), True, m),)
 
     def at(self, layer: int | None = None, is_last: bool = False, operator: str | None = None, key=None) -> LayerView:
         """Return this operator, or another normalisation, as a layer sees it."""
-        self.ledger.enter(layer)
+        self.record.enter(layer)
         return DryView(self.with_norm(operator), layer, current_pass(), is_last, self, key)
 
-    def with_norm(self, how: str | None) -> DistSpMM:
+    def with_norm(self, how: str | None) -> DryOperator:
         """Return the operator of another normalisation: of the same sizes, with a cached A X of its own."""
         if how is None or how == self.name:
             return self
@@ -269,156 +202,202 @@ class DryOperator(DistSpMM):
     def apply(
         self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
     ) -> torch.Tensor:
-        """Return A H, and write it down."""
-        self.ledger.product(place, H_mF.shape[1])
-        return super().apply(H_mF, bias_F, relu, dtype, place, add_nF)
-
-    def adjoint(self, G_nF, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return A' G, and write it down."""
-        self.ledger.product(place, G_nF.shape[1])
-        return super().adjoint(G_nF, place)
-
-    def _spmm(self, phase: str, A: LocalCSR, X_mF, out_nF, **options) -> torch.Tensor:
-        """Write down the widest row of a product whose sums are not rounded."""
-        if phase == OWN and self.ledger.pass_name != "setup" and out_nF.dtype == sum_dtype(out_nF.dtype):
-            self.ledger.widest_sum = max(self.ledger.widest_sum, X_mF.shape[1] * X_mF.element_size())
-        return super()._spmm(phase, A, X_mF, out_nF, **options)
-
-    def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return own and ghost rows, and write it down."""
-        self.ledger.product(place, H_mF.shape[1], rows="ghosts")
-        return super().pull(H_mF, place)
-
-    def pull_ghosts(self, H_mF: torch.Tensor | SparseRows, place: Place = OUTSIDE) -> torch.Tensor | SparseRows:
-        """Return the ghost rows of X, which stay and are counted elsewhere, and write it down."""
-        self.ledger.product(place, H_mF.shape[1], rows="ghosts")
-        if isinstance(H_mF, SparseRows):
-            nnz = self.ghost_nnz if self.stages else 0
-            return DryRows(self.g, H_mF.shape[1], nnz, self.pool, self.dtype, self.ledger)
-        return torch.empty((self.g, H_mF.shape[1]), dtype=H_mF.dtype, device=META)
-
-    def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
-        """Yield own and ghost columns, and write the exchange down."""
-        self.ledger.product(place, H_mF.shape[1], rows="ghosts")
-        yield from super().over_columns(H_mF, place)
-
-    def add_columns(self, rows_of: Callable, dtype: torch.dtype, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return the adjoint of over_columns, and write the exchange down."""
-        out_mF = super().add_columns(rows_of, dtype, place)
-        self.ledger.product(place, out_mF.shape[1], rows="ghosts")
-        return out_mF
-
-    def combine(self, Z_nF: torch.Tensor, add: Callable | None = None, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return Z, and write the sum over the process row down."""
+        """Record A H."""
+        check_rows(H_mF, self.m, 0)
+        self.record.product(place, H_mF.shape[1])
+        F, dtype, wide = H_mF.shape[1], dtype or self.dtype, sum_dtype(self.dtype)
+        flight = _flight(self, self.pool.empty(self.s, F, dtype=H_mF.dtype), self.f, 0) if self.is_exchanged else None
+        Z_nF = self.pool.empty(self.n, F, dtype=self.record.summed(H_mF, dtype if flight is None else wide))
+        _held = None if flight is None else flight()  # both are held until the end, as in DistSpMM
         if self.row_sum is not None:
-            size = sum_dtype(self.dtype).itemsize
-            self.ledger.product(place, Z_nF.shape[1] * Z_nF.element_size() // size, rows="sum")
-        return super().combine(Z_nF, add, place)
+            self.pool.empty(self.n, F, dtype=wide)
+        return rounded(self.pool, Z_nF, dtype)
 
     def apply_cached(
         self, H_mF, ghosts_gF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
     ) -> torch.Tensor:
-        """Return A H of rows that are at hand."""
-        if self.ledger.pass_name != "setup" and self.dtype == sum_dtype(self.dtype):
-            self.ledger.widest_sum = max(self.ledger.widest_sum, H_mF.shape[1] * H_mF.element_size())
-        return super().apply_cached(H_mF, ghosts_gF, bias_F, relu, dtype, place, add_nF)
+        """Return A H of cached rows, which are recorded where they are read."""
+        dtype = dtype or self.dtype
+        is_whole = not self.is_exchanged and self.row_sum is None
+        self.record.summed(H_mF, self.dtype)
+        Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=dtype if is_whole else sum_dtype(self.dtype))
+        if self.row_sum is not None:
+            Z_nF = self.combine(Z_nF, None, place)
+        return rounded(self.pool, Z_nF, dtype)
+
+    def adjoint(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Record A' G."""
+        check_rows(G_nF, self.n, 0)
+        self.record.product(place, G_nF.shape[1])
+        F, dtype = G_nF.shape[1], sum_dtype(self.dtype) if self.is_exchanged else self.dtype
+        flight = _flight(self, self.pool.empty(self.f, F, dtype=self.dtype), self.s, 1) if self.is_exchanged else None
+        out_mF = self.pool.empty(self.m, F, dtype=self.record.summed(G_nF, dtype))
+        _held = None if flight is None else flight()
+        return rounded(self.pool, out_mF, self.dtype)
 
     def adjoint_cached(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
-        """Yield the gradients of rows that are at hand, and write the product down."""
-        self.ledger.product(place, G_nF.shape[1], rows="cached ghosts")
-        yield from super().adjoint_cached(G_nF, place)
+        """Record the gradients of cached rows."""
+        self.record.product(place, G_nF.shape[1], "cached ghosts")
+        for block in self.column_blocks:
+            if block.is_ghost or self.holds_own:
+                yield block, self.pool.empty(block.A.shape[1], G_nF.shape[1], dtype=self.dtype)
+
+    def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Record own and ghost rows."""
+        table = self.pool.empty(self.t, H_mF.shape[1], dtype=H_mF.dtype)
+        for _ in self.over_columns(H_mF, place):
+            pass
+        return table
+
+    def pull_ghosts(self, H_mF: torch.Tensor | SparseRows, place: Place = OUTSIDE) -> torch.Tensor | SparseRows:
+        """Record ghost rows of X, whose memory is counted elsewhere."""
+        self.record.product(place, H_mF.shape[1], "ghosts")
+        if isinstance(H_mF, SparseRows):
+            return DryRows((self.g, H_mF.shape[1]), "x_ghost_nnz", self.dtype, self.record)
+        return torch.empty((self.g, H_mF.shape[1]), dtype=H_mF.dtype, device=META)
+
+    def push_add(self, G_tF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
+        """Record the adjoint of pull."""
+        wide = sum_dtype(G_tF.dtype)
+        rows_of = lambda is_ghost: G_tF[self.m :] if is_ghost else self.pool.copy(G_tF[: self.m], wide)
+        return self.add_columns(rows_of, G_tF.dtype, place)
+
+    def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Record the rows of own and ghost columns."""
+        check_rows(H_mF, self.m, 0)
+        self.record.product(place, H_mF.shape[1], "ghosts")
+        own, *ghosts = self.column_blocks
+        packed = lambda: self.pool.empty(self.s, H_mF.shape[1], dtype=H_mF.dtype)
+        flight = _flight(self, packed(), self.g, 0) if ghosts else None
+        yield own, H_mF
+        rows_gF = None if flight is None else flight()
+        for block in ghosts:
+            yield block, rows_gF
+
+    def add_columns(self, rows_of: Callable, dtype: torch.dtype, place: Place = OUTSIDE) -> torch.Tensor:
+        """Record the adjoint of over_columns."""
+        flight = _flight(self, rounded(self.pool, rows_of(True), dtype), self.s, 1) if self.is_exchanged else None
+        out_mF = rows_of(False)
+        if flight is not None:
+            flight()
+        self.record.product(place, out_mF.shape[1], "ghosts")
+        return rounded(self.pool, out_mF, dtype)
+
+    def combine(self, Z_nF: torch.Tensor, add: Callable | None = None, place: Place = OUTSIDE) -> torch.Tensor:
+        """Record a sum over the process row."""
+        if self.row_sum is not None:
+            size = sum_dtype(self.dtype).itemsize
+            self.record.product(place, Z_nF.shape[1] * Z_nF.element_size() // size, "sum")
+            self.pool.empty(*Z_nF.shape, dtype=Z_nF.dtype)
+        return Z_nF
 
     def apply_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> SparseRows:
         """Return A X where it is cached."""
         if place.pass_name != "setup":
             raise UsageError("a sparse X is multiplied with A in every step: its nonzeros are not known without data")
         power = X.power + 1
-        return DryRows(self.n, X.shape[1], self.cached_nnz.get(power, X.nnz), self.pool, self.dtype, self.ledger, power)
+        name = "cached_nnz" if power == 1 else f"power {power}" if power in self.setting.powers else X.name
+        return DryRows((self.n, X.shape[1]), name, self.dtype, self.record, power)
 
     def stays_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> bool:
         """Return whether A X, or A^j X, is cached."""
-        return X.power < max(self.cached_nnz, default=0)
+        cached = (int(self.setting.is_cached), *self.setting.powers)
+        return X.power < max(cached)
+
+
+def _flight(A: DryOperator, rows_sF: torch.Tensor, received: int, wire: int) -> Callable[[], torch.Tensor]:
+    """Return what ends an exchange of rows and returns those received; it holds the buffers."""
+    name, (sent, F), dtype = A.setting.wires[wire], rows_sF.shape, rows_sF.dtype
+    if name == "float32":
+        recv = A.pool.empty(received, F, dtype=dtype)
+        return lambda: (recv, rows_sF)[0]
+    width = row_bytes(F, dtype.itemsize, name)
+    coded = [A.pool.empty(rows, width, dtype=torch.uint8) for rows in (sent, received)]
+    return lambda: (A.pool.empty(received, F, dtype=dtype), rows_sF, coded)[0]
 
 
 class DryView(LayerView):
     """A DryOperator in one layer."""
 
+    def select(self, H):
+        selected = self.operator.selected
+        if selected is None:
+            return H
+        return H.rows(selected) if isinstance(H, SparseRows) else H[torch.from_numpy(selected).to(META)]
+
     def power(self, H, j: int):
-        out = super().power(H, j)
         if self.is_cached(H, j):
-            self.operator.ledger.cached(Place(self.layer, self.pass_name), H.shape[1])
-        return out
+            self._record(H.shape[1], "cached")
+        return super().power(H, j)
 
     def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
-        is_cached, is_sparse = self.is_cached(H, power), isinstance(H, SparseRows)
+        is_cached, is_sparse, record = self.is_cached(H, power), isinstance(H, SparseRows), self.operator.record
         shape, is_hidden = tuple(W_FC.shape), not is_sparse and H.requires_grad
-        reads_ghosts = not is_cached and reads_fixed_input(self, H)
-
-        def why(order: str) -> str:
-            if reads_ghosts and order == "spmm_first":
-                return "X changes by dropout alone: its ghost rows are cached and dropped out by their reader"
-            reason = order_reason(*shape, order, is_cached, is_sparse, is_hidden, is_asked=self.order == "spmm_first")
+        order = order_of(self, H, H.shape[1], shape[-1], is_cached)
+        why = order_reason(*shape, order, is_cached, is_sparse, is_hidden, is_asked=self.order == "spmm_first")
+        if not is_cached and reads_fixed_input(self, H):
             by_reader = "" if dropped_of(H) is None else " and dropped out by their reader"
-            return f"{reason}; ghost rows of X are cached{by_reader}" if reads_ghosts else reason
-
-        run = lambda: super(DryView, self).chain(H, W_FC, bias_C, relu, add, power)
-        if reads_ghosts:
-            FixedInput.ghosts(self.fixed_input, self)  # in set-up: no product of the chain
-        return self.operator.ledger.chain(Place(self.layer, self.pass_name), run, shape, is_cached, why)
+            why = f"{why}; ghost rows of X are cached{by_reader}"
+            if order == "spmm_first":
+                why = "X changes by dropout alone: its ghost rows are cached and dropped out by their reader"
+        record.chain = (order, shape, why)
+        if is_cached:
+            self._record(shape[0], "cached")
+        return super().chain(H, W_FC, bias_C, relu, add, power)
 
     def attend(self, X, left_DK, right_DK, slope: float = 0.2, rate: float = 0.0, draw: int = 1) -> torch.Tensor:
-        self._over_edges("attend", X, left_DK.shape[1])
+        self._record(X.shape[1], "attend", heads=left_DK.shape[1])
         return super().attend(X, left_DK, right_DK, slope, rate, draw)
 
     def attend2(self, left_mKD, right, a_DK, slope: float = 0.2, rate: float = 0.0, draw: int = 1) -> torch.Tensor:
-        self._over_edges("attend2", right, a_DK.shape[1])
+        self._record(right.shape[1], "attend2", heads=a_DK.shape[1])
         return super().attend2(left_mKD, right, a_DK, slope, rate, draw)
 
     def maximum(self, H) -> torch.Tensor:
-        self._over_edges("maximum", H)
+        self._record(H.shape[1], "maximum")
         return super().maximum(H)
 
-    def _over_edges(self, kind: str, X, heads: int = 1) -> None:
-        self.operator.ledger.over_edges(Place(self.layer, self.pass_name), kind, X.shape[1], heads)
+    def _record(self, width: int, kind: str, **more) -> None:
+        self.operator.record.product(Place(self.layer, self.pass_name), width, kind, **more)
 
 
-class DrySteps:
-    """PrunedSpMM of which sizes alone are known."""
+class DryInput(FixedInput):
+    """A fixed input X, whose cached ghost rows are recorded where they are read."""
 
-    def __init__(self, A: DryOperator, X, setting: Setting, ledger: Ledger):
-        self.pool, self.dtype, self.device, self.node_n = (
-            A.pool,
-            A.dtype,
-            A.device,
-            np.zeros(setting.steps[0].m, np.int64),
-        )
-        self.layers = [
-            DryOperator(rows, A.layout, ledger, f"A pruned {l}", ghost_nnz=setting.ghost_nnz)
-            for l, rows in enumerate(setting.steps, start=1)
-        ]
-        for layer, rows in zip(self.layers, setting.steps):
-            layer.set_selected(np.zeros(rows.n, np.int64))
-        if setting.step_is_cached:
-            first, rows = self.layers[0], setting.steps[0]
-            first.fixed_input = FixedInput(X)
-            first.fixed_input.products[first.name] = _features(setting, rows.n, setting.step_nnz, A.pool, ledger)
-        elif (setting.is_cached and torch.is_tensor(X)) or setting.ghost_nnz is not None:
-            self.layers[0].fixed_input = DryInput(X, ledger, has_products=torch.is_tensor(X))
+    def __init__(self, X, record: Recording, has_products: bool = True):
+        super().__init__(X, has_products)
+        self.record = record
 
-    def at(self, layer: int, is_last: bool = False, operator: str | None = None, key=None) -> LayerView:
-        """Return the operator of a layer."""
-        return self.layers[layer - 1].at(layer, is_last, None, key)
+    def ghosts(self, A) -> torch.Tensor | SparseRows:
+        """Return the ghost rows of X."""
+        ghosts_gF = super().ghosts(A)
+        self.record.product(Place(A.layer, A.pass_name), self.X.shape[1], "cached ghosts")
+        return ghosts_gF
 
 
-def _plan(layout: Layout, n: int, sent: int, received: int) -> ExchangePlan:
-    count = lambda rows: np.array([rows], np.int64)
-    pack = DryCSR(sent, n, layout.dtype)
-    return ExchangePlan.packed(layout.comm, pack, count(sent), count(received), layout.pool, layout)
+class DryRows(SparseRows):
+    """Sparse rows (n, F) of A^power X, whose number of nonzeros has a name."""
 
+    def __init__(self, shape: tuple[int, int], name: str, dtype: torch.dtype, record: Recording, power: int = 0):
+        self.csr = SimpleNamespace(shape=shape, dtype=dtype)
+        self.name, self.pool, self.power = name, record, power
 
-def _primes() -> Iterator[int]:
-    number = FIRST_PRIME
-    while True:
-        if all(number % d for d in range(3, int(number**0.5) + 1, 2)):
-            yield number
-        number += 2
+    def rows(self, chosen: np.ndarray) -> SparseRows:
+        """Return S[chosen]."""
+        return DryRows((len(chosen), self.shape[1]), self.name, self.dtype, self.pool)
+
+    def times(self, W_FC, bias_C=None, relu: bool = False, dtype=None, add_nC=None) -> torch.Tensor:
+        """Record S W."""
+        self.pool.weights(tuple(W_FC.shape), (self.name,), W_FC.shape[1])
+        return self.pool.empty(self.shape[0], W_FC.shape[1], dtype=dtype or self.dtype)
+
+    def transposed_times(self, G_nC) -> torch.Tensor:
+        """Record S' G."""
+        F, C = self.shape[1], G_nC.shape[1]
+        self.pool.weights((F, C), (self.name,), C)
+        return torch.empty(F, C, dtype=sum_dtype(self.dtype), device=META)
+
+    def dropout(self, rate: float, key, node_n) -> SparseRows:
+        """Return as many nonzeros."""
+        self.pool.reads_input = True
+        return DryRows(self.shape, self.name, self.dtype, self.pool)

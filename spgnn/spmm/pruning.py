@@ -70,7 +70,7 @@ class PrunedSpMM:
     ):
         self.masks, self.full, self.is_kept = masks, A, is_kept
         operators, hops = operators or [A] * (len(masks) - 1), hops or [1] * (len(masks) - 1)
-        self.pool, self.node_n = A.pool, A.node_n
+        self.pool, self.node_n, self.hops = A.pool, A.node_n, tuple(hops)
         self.X = X if is_kept else _rows(X, masks[0])
         self.layers = [self._kept_layer(operators[0], X, masks[1])] if is_kept else []
         for A_l, out_n, in_n, of_layer in list(zip(operators, masks[1:], masks, hops))[len(self.layers) :]:

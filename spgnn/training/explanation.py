@@ -80,9 +80,9 @@ def _explained(trainer: Trainer, layer: LayerRun) -> dict:
     rows_out = A.n if A.selected is None else len(A.selected)
     sent = {"forward": 0, "backward": 0}
     for product in layer.exchanges:
-        sent[product.pass_name] += sent_bytes(A, product.width, product.pass_name, product.rows)
-    rows_sent = sum(sent_rows(A, product.rows) for product in layer.exchanges)
-    products = sum((multiplied_nnz(A) if of.rows == "scheme" else A.nnz) * of.width for of in layer.multiplied)
+        sent[product.pass_name] += sent_bytes(A, product.width, product.pass_name, product.kind)
+    rows_sent = sum(sent_rows(A, product.kind) for product in layer.exchanges)
+    products = sum((multiplied_nnz(A) if of.kind == "scheme" else A.nnz) * of.width for of in layer.multiplied)
     own = [rows_out if dgraph.is_counted else 0, rows_sent, *sent.values(), layer.multiply_adds + products]
     sums = np.array(own, np.int64)
     dgraph.comm.all_reduce(sums)

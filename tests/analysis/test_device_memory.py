@@ -6,19 +6,17 @@ import pytest
 
 from spgnn import cli
 from spgnn.analysis.device_memory import DeviceNeed, beside_device, device_memory
-from spgnn.analysis.epoch import epoch_setting, gcn_of, rank_setting
-from spgnn.analysis.memory import RankSizes, rank_memory
-from spgnn.spmm.dry_operator import RankRows
+from spgnn.analysis.epoch import epoch_setting, gcn_of
+from spgnn.analysis.rank_memory import rank_memory
 
-SIZES = RankSizes(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=15_000)
+SIZES = dict(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=15_000, f=20_000, sender_nnz=0)
+ALONE = dict.fromkeys(("ghost_nnz", "g", "s", "f", "sender_nnz"), 0)
 
 
-def run(sizes, itemsize=4, classes=40):
-    """The dry run of two layers 128 -> 256 -> classes on a rank of these sizes."""
-    stages = int(sizes.g > 0)
-    found = gcn_of((128, 256, classes)).run(epoch_setting(128, itemsize=itemsize, stages=stages), is_pruned=False)
-    rows = RankRows(sizes.n, sizes.n, (sizes.s,) * stages, (sizes.g,) * stages, (sizes.s, sizes.g) * stages)
-    return found.on(rank_setting(found.setting, rows, [], None, None, None))
+def run(counts, itemsize=4, classes=40):
+    """The dry run of two layers 128 -> 256 -> classes on a rank with these counts."""
+    setting = epoch_setting(128, itemsize, is_exchanged=counts["g"] > 0)
+    return gcn_of((128, 256, classes)).run(setting, is_pruned=False).on(counts)
 
 
 PLAN = [
@@ -36,16 +34,16 @@ PLAN = [
 
 
 def test_the_operator_is_counted_by_items_indices_and_weights():
-    sizes = RankSizes(1000, 5000, 0)
-    one = device_memory(sizes, run(sizes), n_ranks=1).parts["operator"]
+    sizes = ALONE | dict(n=1000, own_nnz=5000)
+    one = device_memory(run(sizes), n_ranks=1).parts["operator"]
     assert one == 5000 * 8 + 16 * 1000 + 16 * 2 * 1000 + 5000 // 256 * 128 * 4  # the widest product is A X
-    directed = device_memory(sizes, run(sizes), n_ranks=1, is_symmetric=False).parts["operator"]
+    directed = device_memory(run(sizes), n_ranks=1, is_symmetric=False).parts["operator"]
     assert directed - one == 5000 * 8 + 16 * 1000
 
 
 def test_bfloat16_halves_features_and_activations_but_for_sums():
-    sizes = RankSizes(100_000, 2_000_000, 0)
-    wide, narrow = (device_memory(sizes, run(sizes, itemsize), n_ranks=1).parts for itemsize in (4, 2))
+    sizes = ALONE | dict(n=100_000, own_nnz=2_000_000)
+    wide, narrow = (device_memory(run(sizes, itemsize), n_ranks=1).parts for itemsize in (4, 2))
     assert narrow["features"] * 2 == wide["features"]
     name = "activations and exchange buffers"
     assert narrow[name] == pytest.approx(wide[name] / 2, rel=0.15)  # the logits stay float32
@@ -53,7 +51,7 @@ def test_bfloat16_halves_features_and_activations_but_for_sums():
 
 
 def test_parts_that_fit_do_and_half_as_many_do_not():
-    memory = device_memory(SIZES, run(SIZES), n_ranks=2)
+    memory = device_memory(run(SIZES), n_ranks=2)
     need = DeviceNeed(memory, 0, int(1.3e9))
     enough = need.parts_that_fit(2)
     whole = memory.parts["CUDA itself"] + memory.parts["weights and optimiser"]
@@ -64,8 +62,8 @@ def test_parts_that_fit_do_and_half_as_many_do_not():
 
 
 def test_a_host_beside_a_device_holds_neither_activations_nor_tiles():
-    sizes = RankSizes(100_000, 4_000_000, 0)
-    host = rank_memory(sizes, run(sizes, classes=128), n_ranks=1, n_nodes=100_000, process_bytes=2e8)
+    sizes = ALONE | dict(n=100_000, own_nnz=4_000_000)
+    host = rank_memory(run(sizes, classes=128), n_ranks=1, n_nodes=100_000, process_bytes=2e8)
     assert host.parts["tiles"] == 4_000_000 * 8 + 5 * 8 * 100_001
     gone = {"activations and exchange buffers": 0, "tiles": 0}
     assert beside_device(host).parts == host.parts | gone and host.training > beside_device(host).training

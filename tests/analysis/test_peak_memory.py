@@ -1,35 +1,35 @@
 """rank_memory: what each size adds. The buffers of an epoch are those of a dry run, see tests/spmm/test_dry_run.py."""
 
-from dataclasses import replace
-
 import pytest
 
-from spgnn.analysis.epoch import epoch_setting, gcn_of, rank_setting
-from spgnn.analysis.memory import GraphSizes, RankSizes, largest_rank, partition_bytes, rank_memory
-from spgnn.spmm.dry_operator import RankRows
+from spgnn.analysis.epoch import epoch_setting, gcn_of
+from spgnn.analysis.rank_memory import largest_rank, partition_bytes, rank_memory
 
-SIZES = RankSizes(n=3000, own_nnz=20_000, ghost_nnz=2000, g=500, s=400)
+NONE = dict.fromkeys(("g", "s", "sender_nnz"), 0)
+COUNTS = dict(n=3000, own_nnz=20_000, ghost_nnz=2000, g=500, s=400, sender_nnz=0)
 
 
-def run(sizes=SIZES, widths=(64, 32, 8), itemsize=4, keep=True, steps=(), **chain):
-    """The dry run of a Stack of GCN on a rank of these sizes."""
-    stages = int(sizes.g + sizes.s > 0)
-    cached = keep and (sizes.x_nnz is None or sizes.kept_nnz is not None)
+def run(counts=COUNTS, widths=(64, 32, 8), itemsize=4, keep=True, steps=(), **chain):
+    """The dry run of a Stack of GCN on a rank with these counts; steps: counts of its layers, T the rows that they read."""
+    is_sparse = "x_nnz" in counts
     setting = epoch_setting(
-        widths[0], itemsize=itemsize, is_cached=cached, is_sparse=sizes.x_nnz is not None, stages=stages
-    )
-    some = lambda of: ((of.s,), (of.g,), (of.s, of.g)) if stages else ()
-    found = gcn_of(widths, **chain).run(setting, is_pruned=bool(steps))
-    rows = RankRows(sizes.n, sizes.n, *some(sizes))
-    layers = [RankRows(of.n, read, *some(of)) for of, read in steps]
-    return found.on(rank_setting(found.setting, rows, layers, sizes.x_nnz, sizes.kept_nnz, sizes.x_nnz))
+        widths[0], itemsize, keep and (not is_sparse or "kept_nnz" in counts), is_sparse,
+        is_exchanged=counts["g"] + counts["s"] > 0,
+    )  # fmt: skip
+    counts = counts | {"f": counts["g"]}
+    if is_sparse:
+        x = counts["x_nnz"]
+        left = {"cached_nnz": counts.get("kept_nnz", 0), "step_nnz": x, "x_ghost_nnz": x * counts["g"] // counts["n"]}
+        counts |= left
+    for number, (of, read) in enumerate(steps, start=1):
+        counts |= {f"T{number - 1}": read, f"T{number}": of["n"], f"f{number}": of["g"]}
+        counts |= {f"{name}{number}": count for name, count in of.items() if name != "n"}
+    return gcn_of(widths, **chain).run(setting, is_pruned=bool(steps)).on(counts)
 
 
-def memory(sizes=SIZES, widths=(64, 32, 8), chain=None, itemsize=4, keep=True, steps=(), **changes):
+def memory(counts=COUNTS, widths=(64, 32, 8), chain=None, itemsize=4, keep=True, steps=(), **changes):
     options = dict(n_ranks=2, n_nodes=6000, process_bytes=250e6)
-    of = run(sizes, widths, itemsize, keep, steps, **chain or {})
-    own = [step for step, _ in steps][of.setting.step_is_cached :]
-    return rank_memory(sizes, of, steps=own, **options | changes)
+    return rank_memory(run(counts, widths, itemsize, keep, steps, **chain or {}), **options | changes)
 
 
 def test_the_parts_add_up_and_the_largest_is_named():
@@ -51,29 +51,29 @@ def test_cached_ghost_rows_of_x_take_memory_once():
 @pytest.mark.parametrize("widths", [(64, 32, 8), (64, 8, 4)], ids=["A H first", "H W first"])
 @pytest.mark.parametrize("x_nnz", [None, 30_000], ids=["dense", "sparse"])
 def test_ghost_rows_of_x_are_held_in_either_order(widths, x_nnz):
-    sizes = replace(SIZES, x_nnz=x_nnz, kept_nnz=x_nnz and 90_000)  # of A X, which evaluations read
+    sizes = COUNTS | ({"x_nnz": x_nnz, "kept_nnz": 90_000} if x_nnz else {})  # of A X, which evaluations read
     found = memory(sizes, widths, chain={"dropout": 0.5}).parts["ghost rows of X"]
     assert found == (500 * 64 * 4 if x_nnz is None else 32 * x_nnz * 500 // 3000 + 8 * (500 + 64))
 
 
 @pytest.mark.parametrize("field", ["n", "own_nnz", "ghost_nnz", "g", "s", "sender_nnz"])
 def test_every_size_of_a_rank_takes_memory(field):
-    more = replace(SIZES, **{field: 50 * getattr(SIZES, field) + 50_000})
+    more = COUNTS | {field: 50 * COUNTS[field] + 50_000}
     assert memory(more).peak > memory().peak
 
 
-LONG_ROWS = RankSizes(n=100_000, own_nnz=4_000_000, ghost_nnz=0)  # 40 nonzeros each
+LONG_ROWS = dict(n=100_000, own_nnz=4_000_000, ghost_nnz=0, **NONE)  # 40 nonzeros each
 TILES = 4_000_000 * 8 + 5 * 8 * 100_001
 
 
 @pytest.mark.parametrize("sizes, widths, options, blocks", [
     (LONG_ROWS, (128, 256, 128), {}, 1), (LONG_ROWS, (128, 256, 128), {"is_symmetric": False}, 2),
-    (replace(LONG_ROWS, g=100_000, ghost_nnz=4_000_000), (128, 256, 128), {}, 2),
+    (LONG_ROWS | dict(g=100_000, ghost_nnz=4_000_000), (128, 256, 128), {}, 2),
     (LONG_ROWS, (128, 256), {}, 0),  # A X is kept
     (LONG_ROWS, (128, 256, 16), {}, 0),  # too narrow
     (LONG_ROWS, (128, 256, 256, 40), {"itemsize": 2}, 0),  # bfloat16: only the logits are not rounded, and they are too narrow
     (LONG_ROWS, (128, 256, 256), {"itemsize": 2}, 1),
-    (replace(LONG_ROWS, g=10), (128, 256, 256, 40), {"itemsize": 2}, 1),  # beside a ghost part nothing is rounded at once
+    (LONG_ROWS | dict(g=10), (128, 256, 256, 40), {"itemsize": 2}, 1),  # beside a ghost part nothing is rounded at once
 ])  # fmt: skip
 def test_tiles_are_those_of_the_products_of_every_epoch(sizes, widths, options, blocks):
     assert memory(sizes, widths, **options).parts["tiles"] == blocks * TILES
@@ -83,14 +83,14 @@ def test_tiles_are_those_of_the_products_of_every_epoch(sizes, widths, options, 
     (None, 0.0, True, 2_000_000), (None, 0.5, False, 2_000_000), (None, 0.5, True, 0), (3_000_000, 0.5, False, 3_000_000),
 ])  # fmt: skip
 def test_sparse_features_have_tiles_where_their_weights_stay(kept_nnz, dropout, input_dropout, nnz):
-    sizes = replace(SIZES, n=100_000, x_nnz=2_000_000, kept_nnz=kept_nnz)
+    sizes = COUNTS | dict(n=100_000, x_nnz=2_000_000) | ({} if kept_nnz is None else {"kept_nnz": kept_nnz})
     chain = {"dropout": dropout, "input_dropout": input_dropout}
     found = memory(sizes, (1000, 128, 8), chain).parts["tiles"]
     assert found == (nnz * 8 + 17 * 8 * 1001 if nnz else 0)
 
 
 def test_dense_x_goes_when_a_x_is_kept_unless_a_layer_reads_x():
-    alone = RankSizes(n=100_000, own_nnz=400_000, ghost_nnz=0)
+    alone = dict(n=100_000, own_nnz=400_000, ghost_nnz=0, **NONE)
     x = 100_000 * 64 * 4
     found = lambda widths, **options: memory(alone, widths, n_ranks=1, **options).parts
     wide, narrow, kept_not = found((64, 64, 8)), found((64, 8, 4)), found((64, 8, 4), keep=False)
@@ -103,17 +103,17 @@ def test_dense_x_goes_when_a_x_is_kept_unless_a_layer_reads_x():
     assert narrow["X until A X is kept"] == x - narrow["activations and exchange buffers"] > 0
     assert wide["X until A X is kept"] == kept_not["X until A X is kept"] == 0
     assert found((64, 64, 8), chain=residual)["X until A X is kept"] == 0
-    rounded = memory(replace(SIZES, g=10**6, s=0), itemsize=2).parts  # bfloat16 is added up in float32
+    rounded = memory(COUNTS | dict(g=10**6, s=0), itemsize=2).parts  # bfloat16 is added up in float32
     assert (
         rounded["X until A X is kept"] + rounded["activations and exchange buffers"]
         == (3000 + 10**6) * 64 * 2 + 3000 * 64 * 4
     )
-    ghosts = memory(replace(SIZES, g=10**6)).parts  # as wide as X while A X is made
+    ghosts = memory(COUNTS | dict(g=10**6)).parts  # as wide as X while A X is made
     assert ghosts["X until A X is kept"] == (3000 + 10**6 + 400) * 64 * 4 - ghosts["activations and exchange buffers"]
 
 
 def test_double_precision_doubles_the_buffers_and_bfloat16_halves_those_of_one_rank():
-    alone = replace(SIZES, ghost_nnz=0, g=0, s=0)
+    alone = COUNTS | dict(ghost_nnz=0, g=0, s=0)
     sizes = [run(alone, (64, 32, 16, 8), itemsize).buffer_bytes for itemsize in (2, 4, 8)]
     assert sizes[2] == pytest.approx(2 * sizes[1], rel=0.02)
     assert sizes[0] == pytest.approx(sizes[1] / 2, rel=0.15)  # the logits stay float32
@@ -121,12 +121,15 @@ def test_double_precision_doubles_the_buffers_and_bfloat16_halves_those_of_one_r
 
 @pytest.mark.parametrize("chain", [{}, {"dropout": 0.5}], ids=["kept", "dropped out"])
 def test_pruned_steps_add_an_operator_rows_of_x_and_buffers_of_their_own(chain):
-    whole = memory(replace(SIZES, n=30_000), chain=chain)
+    whole = memory(COUNTS | dict(n=30_000), chain=chain)
     few, many, nearly_all = (
         memory(
-            replace(SIZES, n=30_000),
+            COUNTS | dict(n=30_000),
             chain=chain,
-            steps=[(RankSizes(n, 10_000, 500, 100, 80), 2 * n), (RankSizes(n // 2, 5000, 200, 60, 50), n)],
+            steps=[
+                (dict(n=n, own_nnz=10_000, ghost_nnz=500, g=100, s=80, sender_nnz=0), 2 * n),
+                (dict(n=n // 2, own_nnz=5000, ghost_nnz=200, g=60, s=50, sender_nnz=0), n),
+            ],
         )
         for n in (2000, 8000, 14_900)
     )
@@ -139,7 +142,7 @@ def test_pruned_steps_add_an_operator_rows_of_x_and_buffers_of_their_own(chain):
 
 
 def test_rank_0_needs_the_whole_graph_for_a_while_unless_each_rank_reads_its_part():
-    graph = GraphSizes(n=10**6, stored_nnz=10**7, nnz=2 * 10**7, x_bytes=10**9, y_bytes=8 * 10**6, is_symmetrised=True)
+    graph = dict(nodes=10**6, stored_nnz=10**7, nnz=2 * 10**7, x_bytes=10**9, y_bytes=8 * 10**6, is_symmetrised=True)
     root, other = memory(root=graph), memory()
     assert root.loading > 1e9 + 8 * 2e7 and root.peak == root.loading
     assert root.largest == "reading and partitioning the graph on rank 0"
@@ -149,16 +152,16 @@ def test_rank_0_needs_the_whole_graph_for_a_while_unless_each_rank_reads_its_par
 
 
 def test_metis_needs_memory_of_its_own_which_streaming_partitioners_do_not():
-    graph = GraphSizes(n=10**6, stored_nnz=2 * 10**7, nnz=2 * 10**7, x_bytes=0, y_bytes=0, is_symmetrised=False)
+    graph = dict(nodes=10**6, stored_nnz=2 * 10**7, nnz=2 * 10**7, x_bytes=0, y_bytes=0, is_symmetrised=False)
     loading = {method: memory(root=graph, method=method).loading for method in ("metis", "volume", "spring", "block")}
-    assert loading["metis"] == loading["volume"] > loading["spring"] + 100 * graph.nnz
+    assert loading["metis"] == loading["volume"] > loading["spring"] + 100 * graph["nnz"]
     assert loading["spring"] == loading["block"]
     a_nonzero = [partition_bytes(nnz, "metis") / nnz for nnz in (10**3, 4 * 10**6, 8 * 10**6, 32 * 10**6, 10**9)]
     assert a_nonzero == [100, 100, 115, 145, 145] and partition_bytes(0, "metis") == 0
 
 
 def test_rank_0_holds_its_own_rows_and_a_round_beside_the_graph():
-    graph = GraphSizes(n=10**6, stored_nnz=10**6, nnz=10**6, x_bytes=4 * 10**9, y_bytes=0, is_symmetrised=False)
+    graph = dict(nodes=10**6, stored_nnz=10**6, nnz=10**6, x_bytes=4 * 10**9, y_bytes=0, is_symmetrised=False)
     base = 250e6 + 16e6 + 4e9 + 16e6
     two, many = (memory(n_ranks=P, n_nodes=10**6, root=graph).loading for P in (2, 1000))
     assert two == pytest.approx(base + 2e9 + 4e6 + 2e9, rel=1e-6)
@@ -170,7 +173,7 @@ def test_a_directed_graph_stores_the_transpose_of_the_own_block():
 
 
 def test_sparse_features_take_their_nonzeros():
-    sparse = memory(replace(SIZES, x_nnz=10_000))
-    kept = memory(replace(SIZES, x_nnz=10_000, kept_nnz=90_000))
+    sparse = memory(COUNTS | dict(x_nnz=10_000))
+    kept = memory(COUNTS | dict(x_nnz=10_000, kept_nnz=90_000))
     assert sparse.parts["features"] < kept.parts["features"] < 5e6
     assert memory(widths=(10_000, 32, 8)).parts["features"] > 1e8

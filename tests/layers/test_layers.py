@@ -14,7 +14,7 @@ from spgnn.layers import ACTIVATIONS, GCN, Layer, Stack
 from spgnn.layers.hops import pruned_hops
 from spgnn.layers.layer import hops_of
 from spgnn.spmm.dry import dry_run
-from spgnn.spmm.dry_operator import RankRows, Setting
+from spgnn.spmm.dry_operator import Setting
 
 GRAPH = random_graph(n=20, edges=60)
 A = DenseOperator(dense_operator(GRAPH))
@@ -144,7 +144,7 @@ def test_what_a_subclass_or_another_norm_makes_of_an_equation_is_not_known():
     plain, normed, named = (Stack(GCN(6, 4), GCN(4, 2)) for _ in range(3))
     normed.layers[0].norm = torch.nn.BatchNorm1d(4)
     named.layers[0].act = torch.nn.Dropout(0.8)
-    run = dry_run(plain, Setting(rows=RankRows(20, 20), features=6))
+    run = dry_run(plain, Setting(features=6))
     assert pruned_hops(plain, run) == ((1, 1), "") and not plain.is_random
     for model in (Mine(GCN(6, 4), GCN(4, 2)), normed, named):
         assert pruned_hops(model, run)[1] and model.is_random

@@ -103,9 +103,9 @@ def test_a_layer_of_pulled_rows_has_the_dense_gradients_and_predicted_bytes(comm
     for ours, dense in zip(trainer.model.parameters(), model.parameters()):
         assert relative(ours.grad.numpy(), dense.grad.numpy()) <= 1e-10
     A, products = dgraph.A, dry_run(make(), setting_of(dgraph.A, dgraph.X)).of_pass("forward", "backward")
-    assert [(p.rows, p.width) for p in products] == [("ghosts", 4), ("ghosts", 3), ("ghosts", 3), ("ghosts", 4)]
+    assert [(p.kind, p.width) for p in products] == [("ghosts", 4), ("ghosts", 3), ("ghosts", 3), ("ghosts", 4)]
     sent = comm.traffic.sent_bytes("all_to_all").sum()
-    assert sent == sum(sent_bytes(A, p.width, p.pass_name, p.rows) for p in products)
+    assert sent == sum(sent_bytes(A, p.width, p.pass_name, p.kind) for p in products)
     assert sent == sum(
         comm.traffic.sent_bytes(label=f"layer {layer} {direction}").sum()
         for layer in (1, 2)

@@ -84,9 +84,9 @@ def test_a_dry_run_of_gcns_imports_neither_torchs_compiler_nor_sympy():
         "model = Stack(GCN(4, 4, act='relu', norm='layer', residual=True), GCN(4, 3), dropout=0.5)\n"
         "spgnn.measure(graph, [0, 0, 1, 1], widths=(4, 4, 3))\n"
         "from spgnn.spmm.dry import dry_run\n"
-        "from spgnn.spmm.dry_operator import RankRows, Setting\n"
-        "for n_train in (None, 2):\n"
-        "    dry_run(model, Setting(rows=RankRows(4, 4), features=4, n_train=n_train))\n"
+        "from spgnn.spmm.dry_operator import Setting\n"
+        "for is_multilabel in (False, True):\n"
+        "    dry_run(model, Setting(features=4, is_multilabel=is_multilabel))\n"
         "print([name for name in ('sympy', 'torch._dynamo') if name in sys.modules])\n"
     )
     environment = os.environ | {"PYTHONPATH": os.getcwd()}

@@ -23,7 +23,7 @@ def make_cached_products(dgraph: DistGraph, model: torch.nn.Module) -> None:
         return
     setting = setting_of(A, X)
     if isinstance(X, SparseRows):  # whether A^j X stays sparse is decided by `make`
-        setting = replace(setting, cached_nnz=X.csr.nnz, power_nnz=((MANY, X.csr.nnz),), is_cached=True)
+        setting = replace(setting, powers=(MANY,), is_cached=True)
     try:
         found: list = [list(product) for product in dry_run(model, setting, shared=(dgraph,)).cached]
     except SpgnnError:  # training raises it too, unless the model cannot run without data

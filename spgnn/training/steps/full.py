@@ -182,7 +182,7 @@ def _fetch_ghosts(rows: StepRows, dgraph: DistGraph) -> None:
     """Fetch the ghost rows of X that steps and evaluations read, at set-up: no epoch counts them. Collective."""
     if dgraph.A.fixed_input is None or rows.run is None:
         return
-    read_in = {product.pass_name for product in rows.step_run.products if product.rows == "cached ghosts"}
+    read_in = {product.pass_name for product in rows.step_run.products if product.kind == "cached ghosts"}
     for pass_name, A in (("forward", rows.layer(1)), ("evaluate", rows.operators[0])):
         if pass_name in read_in:
             A.fixed_input.ghosts(A)

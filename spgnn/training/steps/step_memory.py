@@ -16,7 +16,7 @@ from ...cost.auto import MEMORY_SHARE, pruning_fits
 from ...distgraph import DistGraph
 from ...machine import free_address_bytes, host_id, memory_bytes, rss_bytes
 from ...spmm.dry import DryRun
-from ...spmm.dry_operator import RankRows, Setting
+from ...spmm.dry_operator import Setting
 from ...spmm.features import SparseRows
 from ...spmm.kernels.buffers import sum_dtype
 from ...spmm.kernels.tile_rule import tile_bytes
@@ -81,17 +81,15 @@ def tightest(ranks: list[list]) -> StepMemory:
 def pruned_setting(run: DryRun, A: DistSpMM, X, masks: list[np.ndarray], hops: Sequence[int]) -> Setting:
     """Return the setting of pruned steps before their operators are made; at most as many rows are sent as without."""
     full, is_cached = run.setting, run.layer(1).is_cached
-    counts = [int(mask.sum()) for mask in masks]
-    steps = [
-        replace(full.rows, n=n, m=m) if of_layer else RankRows(n, m) for n, m, of_layer in zip(counts[1:], counts, hops)
-    ]
+    counts = full.counts | {f"T{number}": int(mask.sum()) for number, mask in enumerate(masks)}
+    for number in range(1, len(masks)):
+        counts |= {f"{name}{number}": full.counts[name] for name in "sgf"}
     if is_cached:
-        steps[0] = RankRows(counts[1], full.rows.m)
-    left = A.kept if is_cached else X
-    nnz = None
+        counts["T0"] = full.counts["n"]
+    left, read_n = (A.kept, masks[1]) if is_cached else (X, masks[0])
     if isinstance(left, SparseRows):
-        nnz = int(np.diff(left.csr.indptr)[masks[1 if is_cached else 0]].sum())
-    return replace(full, steps=tuple(steps), step_is_cached=is_cached, step_nnz=nnz)
+        counts["step_nnz"] = int(np.diff(left.csr.indptr)[read_n].sum())
+    return replace(full, steps=tuple(hops), step_is_cached=is_cached, counts=counts)
 
 
 def _buffer_bytes(A: DistSpMM, run: DryRun) -> int:

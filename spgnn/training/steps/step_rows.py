@@ -55,17 +55,18 @@ class StepRows:
         saves = lambda work: not is_auto or pruning_saves(full, work, config.eval_every, is_random)
         # No layer has fewer rows than the last: if that alone is too much, the others need not be counted.
         masks = [self.train_n] * (len(hops) + 1)
-        least = self._work(dry_run(self.model, setting(masks), (dgraph,)), masks)
+        run, problem = self._agreed(setting(masks))
+        if run is None:
+            self._refuse(problem, is_auto)
+            return
+        least = self._work(run, masks)
         if not saves(least):
             self.why = (
                 f"all rows: those that train take {least / max(full, 1):.0%} of the multiply-adds of all rows or more"
             )
             return
         masks = needed_rows(dgraph.A, self.train_n, hops)
-        run, problem = self._agreed(setting(masks))
-        if run is None:
-            self._refuse(problem, is_auto)
-            return
+        run = run.on(setting(masks).counts)
         pruned = self._work(run, masks)
         share = f"{pruned / max(full, 1):.0%} of the multiply-adds of all rows"
         if not saves(pruned):
@@ -105,7 +106,7 @@ class StepRows:
         if is_read and not self.A.is_kept and first.fixed_input is not None:  # beside products that are not cached
             first.fixed_input.make(first)
         for layer in self.run.layers:
-            if any(product.rows == "ghosts" for product in layer.exchanges):
+            if any(product.kind == "ghosts" for product in layer.exchanges):
                 _ = self.layer(layer.number).ghost_plan  # made at set-up, so that its rows are known
 
     @property
@@ -143,7 +144,7 @@ class StepRows:
         if self.run is None:
             return None
         products = self.step_run.of_pass("forward", "backward")
-        return sum(sent_bytes(self.layer(p.layer or 0), p.width, p.pass_name, p.rows) for p in products)
+        return sum(sent_bytes(self.layer(p.layer or 0), p.width, p.pass_name, p.kind) for p in products)
 
     def _whole(self, number: int):
         """Return the operator of a layer of the model, with all rows."""
@@ -169,7 +170,7 @@ class StepRows:
     def _work(self, run: DryRun, masks: list[np.ndarray]) -> float:
         """Return the multiply-adds of one forward pass, all ranks; masks: the rows T_0 ... T_L of its layers."""
         total = np.zeros(1)
-        total += sum(work.multiply_adds for work in run.work if work.pass_name == "forward")
+        total += run.multiply_adds(product for product in run.made if product.pass_name == "forward")
         for product in (of for of in run.products if of.pass_name == "forward" and of.multiplies):
             blocks = self._whole(product.layer).blocks
             lengths_n = np.diff(blocks.A_oo.indptr) + np.diff(blocks.A_og.indptr)

@@ -1,0 +1,32 @@
+"""What arrays take: every prediction of memory sums these. Imports no torch.
+
+Values of A, weights and sums have the type of sums: float32 at least. Indices have 32 bits, pointers to rows 64.
+"""
+
+from __future__ import annotations
+
+INDEX, POINTER = 4, 8
+# Seen with the system's allocator, see docs/plan.md: bytes per nonzero while rank 0 adds reverse edges, and while METIS
+# cuts, which from METIS_GROWS nonzeros on are more for each doubling; what of that stays in the allocator's lists.
+EDGES_PER_NONZERO, METIS_PER_NONZERO, METIS_PER_DOUBLING, LEFT_PER_NONZERO = 18, 100, 15, 2
+METIS_GROWS, MOST_DOUBLINGS = 4e6, 3
+TRAINING_BYTES, MPI_BYTES = 28e6, 16e6  # libraries that start with training, and MPI
+SETUP_BYTES = 24  # per nonzero of a part, beside its operator, while that is made
+OWNER_BYTES = 8  # per node of the graph: its owner and its place
+LABEL_BYTES, SCORE_BYTES = 60, 24  # labels and masks per own node; scores and predictions per node of the graph
+CUDA_BYTES, NCCL_BYTES = 700e6, 400e6  # before any tensor, and of its channels: assumptions, not measured on a device
+
+
+def sum_bytes(itemsize: int) -> int:
+    """Return the bytes of a value of A, of a weight or of a sum, for activations of an itemsize."""
+    return max(itemsize, 4)
+
+
+def nonzero_bytes(itemsize: int) -> int:
+    """Return the bytes of a nonzero of A or of sparse X: index and value."""
+    return INDEX + sum_bytes(itemsize)
+
+
+def csr_bytes(nnz: int, rows: int, itemsize: int) -> int:
+    """Return the bytes of a sparse matrix."""
+    return nnz * nonzero_bytes(itemsize) + POINTER * rows

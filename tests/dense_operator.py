@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from dense_attention import DenseRowWords
 
+from spgnn.cost.schedule import Way
 from spgnn.spmm.dropout import NOTHING, dropout, nth_key
 from spgnn.spmm.kernels.buffers import BufferPool
 from spgnn.spmm.place import OUTSIDE
@@ -54,8 +55,15 @@ class DenseOperator(DenseRowWords):
     def is_cached(self, H_NF, power=1):
         return False
 
-    def product_order(self, H_NF, f_out, f_in=None):
-        return "gemm_first"
+    def way(self, H_NF, f_out, f_in=None, power=1):
+        return Way(H_NF.shape[1], f_out, "gemm_first")
+
+    def own_chain(self, H_NF, W_FC, own, bias_C=None, relu=False):
+        return self.chain(H_NF, W_FC, bias_C, relu, add=own * self.select(H_NF) @ W_FC)
+
+    def powers(self, H_NF, W, exponents, combine="cat"):
+        parts = [(self.power(H_NF, j) if j else self.select(H_NF)) @ W_j for j, W_j in zip(exponents, W)]
+        return torch.cat(parts, dim=1) if combine == "cat" else sum(parts)
 
     def pull(self, H_NF, place=OUTSIDE):
         return H_NF.clone()

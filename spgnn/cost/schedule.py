@@ -5,11 +5,13 @@ Source: GraphSAINT (parallel), section 6.1, applied to communication.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import UsageError, nearest
 
 Order = Literal["spmm_first", "gemm_first"]
+Known = Literal["", "product", "ghosts"]  # of A^j H: the product itself, or the ghost rows of H
 
 # A sparse A X is kept when its nonzeros are at most this many times those of X and A together.
 SPARSE_FILL = 4
@@ -17,12 +19,86 @@ SPARSE_FILL = 4
 SPMM_PRICE = 6
 
 
-def check_order(order: Order, is_kept: bool, is_sparse: bool) -> None:
-    """Raise UsageError for a layer that would multiply A with a sparse X in every step: A X fills up."""
-    if order == "spmm_first" and is_sparse and not is_kept:
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a chain A^j H W is made, W (f_in, f_out).
+
+    order       spmm_first: (A^j H) W; gemm_first: A^j (H W).
+    known       product: A^j H is cached; ghosts: the ghost rows of H are, so that nothing is sent; "": neither.
+    is_dropped  the ghost rows are dropped out by their reader.
+    """
+
+    f_in: int
+    f_out: int
+    order: Order
+    known: Known = ""
+    is_sparse: bool = False
+    is_dropped: bool = False
+    has_gradient: bool = True
+    is_asked: bool = False
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether A^j H is known: nothing is multiplied with A."""
+        return self.known == "product"
+
+    @property
+    def reads_ghosts(self) -> bool:
+        """Whether cached ghost rows of H are multiplied."""
+        return self.known == "ghosts"
+
+    @property
+    def reason(self) -> str:
+        """Why the products come in this order."""
+        if self.is_cached:
+            return "A X is fixed: computed once and kept"
+        if self.reads_ghosts and self.order == "spmm_first":
+            return "X changes by dropout alone: its ghost rows are cached and dropped out by their reader"
+        if self.is_asked:
+            reason = "A H first everywhere, as asked"
+        elif self.is_sparse:
+            reason = "X is sparse: X W is narrow, A X would fill up"
+        elif self.order == "gemm_first":
+            reason = f"{self.f_out} <= {self.f_in}"
+        elif self.has_gradient and self.f_in < self.f_out:
+            reason = f"{self.f_in} < {self.f_out}"
+        else:
+            reason = f"{self.f_in} once <= {self.f_out} forward and back"
+        by_reader = " and dropped out by their reader" if self.is_dropped else ""
+        return f"{reason}; ghost rows of X are cached{by_reader}" if self.reads_ghosts else reason
+
+
+def chain_way(
+    widths: tuple[int, int],
+    known: Known = "",
+    *,
+    is_sparse: bool = False,
+    is_dropped: bool = False,
+    is_hidden: bool = True,
+    has_gradient: bool = True,
+    work: tuple[tuple[int, int], int] | None = None,
+    is_asked: bool = False,
+) -> Way:
+    """Return the way of a chain A^j H W: see chain_order and block_order.
+
+    Args:   widths     f_in, f_out of W; where A H and H W travel with other widths, those.
+            is_hidden  H is no input of the model; has_gradient: the gradient of H is needed.
+            work       (n, m) and nonzeros of A, where nothing is exchanged.
+            is_asked   A H first, whatever it takes.
+    Raises: UsageError where A would be multiplied with a sparse X in every step: A X fills up.
+    """
+    is_cached = known == "product"
+    if is_asked:
+        order: Order = "spmm_first"
+    elif work is None or is_cached or is_sparse:
+        order = chain_order(*widths, is_kept=is_cached, is_sparse=is_sparse, is_hidden=is_hidden)
+    else:
+        order = block_order(*work, *widths, is_hidden)
+    if order == "spmm_first" and is_sparse and not is_cached:
         raise UsageError(
             "order = spmm_first multiplies A with X first, and X is sparse: use order = auto, or keep A X and no input dropout"
         )
+    return Way(*widths, order, known, is_sparse, is_dropped, has_gradient, is_asked)
 
 
 def row_bytes(width: int, itemsize: int, wire: str) -> int:
@@ -71,18 +147,3 @@ def block_order(shape: tuple[int, int], nonzeros: int, f_in: int, f_out: int, is
     if spmm_first == gemm_first:
         return chain_order(f_in, f_out, is_hidden=is_hidden)
     return "spmm_first" if spmm_first < gemm_first else "gemm_first"
-
-
-def order_reason(
-    f_in: int, f_out: int, order: Order, is_kept: bool, is_sparse: bool, is_hidden: bool, is_asked: bool
-) -> str:
-    """Return why the products of A H W come in an order; is_asked: A H first was asked for everywhere."""
-    if is_kept:
-        return "A X is fixed: computed once and kept"
-    if is_asked:
-        return "A H first everywhere, as asked"
-    if is_sparse:
-        return "X is sparse: X W is narrow, A X would fill up"
-    if order == "gemm_first":
-        return f"{f_out} <= {f_in}"
-    return f"{f_in} < {f_out}" if is_hidden and f_in < f_out else f"{f_in} once <= {f_out} forward and back"

@@ -6,8 +6,6 @@ import torch
 from torch import nn
 
 from ..errors import check_integer
-from ..spmm.cached_ghosts import reads_fixed_input
-from ..spmm.features import SparseRows
 from .layer import Layer, add_bias, check_number, hops_of, of_hidden
 from .sequence import make_stack
 from .stack import Stack
@@ -58,14 +56,7 @@ class GIN(Layer):
 
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""
-        own, is_sparse = A.select(H_mF), isinstance(H_mF, SparseRows)
-        if not is_sparse and A.product_order(H_mF, self.W_1.shape[1]) == "spmm_first":  # then one product with W_1
-            U = torch.relu(add_bias(((1 + self.eps) * own + A @ H_mF) @ self.W_1, self.b_1))
-        elif is_sparse or reads_fixed_input(A, H_mF):
-            U = A.chain(H_mF, self.W_1, self.b_1, relu=True, add=(1 + self.eps) * (own @ self.W_1))
-        else:
-            U = H_mF @ self.W_1
-            U = torch.relu(add_bias((1 + self.eps) * A.select(U) + A @ U, self.b_1))
+        U = A.own_chain(H_mF, self.W_1, 1 + self.eps, self.b_1, relu=True)
         return self.finish(A, H_mF, add_bias(U @ self.W_2, self.b_C))
 
     def extra_repr(self) -> str:

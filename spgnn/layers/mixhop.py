@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
 from torch import nn
 
 from ..errors import UsageError
-from ..spmm.cached_ghosts import reads_fixed_input
-from ..spmm.features import SparseRows
 from .layer import Layer, add_bias, check_choice, check_widths, hops_of, of_hidden
 from .sequence import make_stack
 from .stack import Stack
@@ -56,52 +53,8 @@ class MixHop(Layer):
 
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""
-        if all(A.is_cached(H_mF, j) for j in self.powers if j):
-            parts = [A.chain(H_mF, W, power=j) if j else A.select(H_mF) @ W for j, W in zip(self.powers, self.W)]
-        elif self._takes_powers_first(A, H_mF):
-            P, reached, parts = H_mF, 0, []
-            for j, W in zip(self.powers, self.W):
-                P = A.power(P, j - reached) if j > reached else P
-                parts.append((A.select(P) if j == 0 else P) @ W)
-                reached = j
-        else:
-            Z_nC = self._weights_first(A, H_mF)
-            return self.finish(A, H_mF, add_bias(Z_nC, self.b_C))
-        Z_nC = torch.cat(parts, dim=1) if self.combine == "cat" else sum(parts[1:], parts[0])
+        Z_nC = A.powers(H_mF, list(self.W), self.powers, self.combine)
         return self.finish(A, H_mF, add_bias(Z_nC, self.b_C))
-
-    def _takes_powers_first(self, A, H_mF) -> bool:
-        if isinstance(H_mF, SparseRows):
-            return False
-        steps = range(1, self.powers[-1] + 1)
-        widths = [W.shape[1] for W in self.W]
-        columns = [sum(w for j, w in zip(self.powers, widths) if j >= step) for step in steps]
-        travel = sum(columns) if self.combine == "cat" else len(steps) * self.f_out
-        return A.product_order(H_mF, travel, len(steps) * self.f_in) == "spmm_first"
-
-    def _weights_first(self, A, H_mF) -> torch.Tensor:
-        """Return the powers of A on H [W_0 .. W_J]: of all that are left, the first is given off and the rest goes on."""
-        first = int(reads_fixed_input(A, H_mF))  # the chain has A H W from cached ghost rows of X
-        if self.combine == "sum":
-            weights, J = dict(zip(self.powers, self.W)), self.powers[-1]
-            Z = A.chain(H_mF, weights[J]) if first else H_mF @ weights[J]
-            for j in reversed(range(J)):  # Horner's scheme
-                Z = Z if first and j == J - 1 else A @ Z
-                if j in weights:
-                    Z = Z + (A.select(H_mF) if j == 0 else H_mF) @ weights[j]
-            return Z
-        parts, weights = [], [*self.W]
-        if first and self.powers[0] == 0:
-            parts.append(A.select(H_mF) @ weights.pop(0))
-        W = torch.cat(weights, dim=1)
-        T = A.chain(H_mF, W) if first else H_mF @ W
-        for j in range(first, self.powers[-1] + 1):
-            T = A @ T if j > first else T
-            if j in self.powers:
-                width = self.W[len(parts)].shape[1]
-                parts.append((T if j else A.select(T))[:, :width])
-                T = T[:, width:].contiguous()
-        return torch.cat(parts, dim=1)
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, powers={self.powers}, {self.combine}, {self.end}"

@@ -9,7 +9,6 @@ from torch import nn
 
 from ..errors import UsageError, check_integer, is_number
 from ..spmm.dropout import check_rate
-from ..spmm.features import SparseRows
 from .layer import Layer, check_number, hops_of
 from .mlp import MLP, dense_layers
 from .stack import Stack
@@ -163,5 +162,5 @@ def check_share(name: str, value: float) -> float:
 
 def check_dense(layer: Layer, H) -> None:
     """Raise UsageError where a layer that keeps the width of H gets sparse rows."""
-    if isinstance(H, SparseRows):
+    if H.is_sparse:
         raise UsageError(f"{type(layer).__name__} reads dense rows, but X is sparse: put an MLP before it")

@@ -10,12 +10,10 @@ from contextlib import nullcontext
 
 import torch
 
-from ..cost.schedule import Order, block_order, chain_order, check_order
-from ..errors import ShapeError, UsageError, check_integer
+from ..errors import UsageError
 from .backward import first_order, is_own, own
-from .cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
-from .features import DenseRows, SparseRows, check_factors, gemm
-from .fixed_input import cached_product, check_is_held
+from .cached_ghosts import cached_ghosts
+from .features import DenseRows, SparseRows, gemm
 from .kernels.backend import kernels_of
 from .kernels.buffers import sum_dtype
 
@@ -50,160 +48,129 @@ class Columns(torch.autograd.Function):
         return None, ctx.A.push_add(G_tF.contiguous())
 
 
-def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power: int = 1) -> torch.Tensor:
-    """Return relu(A^power H W + add + bias), in the order that the schedule gives for these sizes."""
-    check_integer("power", power, 1)
-    check_factors(H, W_FC)
-    if bias_C is not None and bias_C.shape != W_FC.shape[1:]:
-        raise ShapeError(
-            f"the bias of a chain has shape {tuple(bias_C.shape)}; expected one number for each column of W, ({W_FC.shape[1]},)"
-        )
-    if add_nC is not None and add_nC.shape != (A.n, W_FC.shape[1]):
-        raise ShapeError(
-            f"add of a chain has shape {tuple(add_nC.shape)}; expected that of A H W, ({A.n}, {W_FC.shape[1]})"
-        )
-    cached = cached_product(A, H, power)
-    if cached is None:
-        check_is_held(H)
-    order, sparse = order_of(A, H, *W_FC.shape, is_cached=cached is not None), isinstance(H, SparseRows)
-    if order == "spmm_first":
-        if cached is None and reads_fixed_input(A, H):
-            H, power = times_fixed_input(A, H), power - 1
-            cached = DenseRows(H, A) if power == 0 else None
-        for _ in range(power - 1 if cached is None else 0):
-            H = A @ H
-        return SpMMFirst.apply(A, cached, None if cached is not None else H, W_FC, bias_C, relu, add_nC)
-    if reads_fixed_input(A, H):
-        first = lambda *end: GEMMFirstCached.apply(A, H, W_FC, *end)
-    else:
-        first = lambda *end: GEMMFirst.apply(A, H if sparse else None, None if sparse else H, W_FC, *end)
-    if power == 1:
-        return first(bias_C, relu, add_nC)
-    Z_nC = first(None, False, None)
-    for _ in range(power - 1):
-        Z_nC = Matmul.apply(A, Z_nC)
-    Z_nC = Z_nC if add_nC is None else Z_nC + add_nC
-    Z_nC = Z_nC if bias_C is None else Z_nC + bias_C
-    return torch.relu(Z_nC) if relu else Z_nC
+class Chain(torch.autograd.Function):
+    """Z = relu(A H W + add + b), dadd = dZ, db = the sum of the rows of dZ; `of` makes A H W, dW and dH.
 
-
-def order_of(A, H, f_in: int, f_out: int, is_cached: bool) -> Order:
-    """Return which product of A H W (f_in, f_out) comes first; see chain_order, block_order.
-
-    Raises: UsageError, see check_order.
+    Args: of  SpMMFirst, GEMMFirst or GhostsCached; H is None where `of` has the left factor S.
     """
-    is_sparse = isinstance(H, SparseRows)
-    if A.order == "spmm_first":
-        order = A.order
-    else:
-        is_hidden = H.requires_grad if A.layer is None and torch.is_tensor(H) else A.layer != 1
-        if A.work is None or is_cached or is_sparse:
-            order = chain_order(f_in, f_out, is_kept=is_cached, is_sparse=is_sparse, is_hidden=is_hidden)
-        else:
-            order = block_order(*A.work, f_in, f_out, is_hidden)
-    check_order(order, is_cached, is_sparse)
-    return order
-
-
-class SpMMFirst(torch.autograd.Function):
-    """Z = relu((A H) W + add + b); dadd = dZ; dW = (A H)' dZ; dH = A' (dZ W'). `cached` is A H where it is known."""
 
     @staticmethod
-    def forward(ctx, A, cached, H_nF, W_FC, bias_C, relu, add_nC):
-        S = cached if cached is not None else DenseRows(A.apply(_stored(A, H_nF)), A)
-        Z_nC = _left(A, S, S.times, W_FC, bias_C, relu, A.out_dtype, _summed(A, add_nC))
-        ctx.A, ctx.S, ctx.relu_of = A, S, _Once(Z_nC if relu else None)
+    def forward(ctx, A, of, H_mF, W_FC, bias_C, relu, add_nC):
+        Z_nC = of.forward(A, H_mF, W_FC, bias_C, relu, _summed(A, add_nC))
+        ctx.A, ctx.of, ctx.relu_of = A, of, _Once(Z_nC if relu else None)
         ctx.add_dtype = None if add_nC is None else add_nC.dtype
-        ctx.save_for_backward(W_FC)
+        ctx.save_for_backward(H_mF if of.reads_H else None, W_FC)
         return Z_nC
 
     @staticmethod
     @first_order
     def backward(ctx, G_nC):
-        A, S, (W_FC,) = ctx.A, ctx.S, ctx.saved_tensors
+        A, (H_mF, W_FC) = ctx.A, ctx.saved_tensors
+        _, _, needs_H, needs_W, needs_bias, _, needs_add = ctx.needs_input_grad
         is_ours = is_own(G_nC)
         G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take(), is_ours)
-        dadd_nC = G_nC.to(ctx.add_dtype) if ctx.needs_input_grad[6] else None
-        G_nC = _stored(A, G_nC)
-        dW_FC = _left(A, S, S.transposed_times, G_nC) if ctx.needs_input_grad[3] else None
-        dH_nF = own(A.adjoint(_times_transposed(A, G_nC, W_FC))) if ctx.needs_input_grad[2] else None
-        return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None, dadd_nC
+        dadd_nC = G_nC.to(ctx.add_dtype) if needs_add else None
+        dH_mF = dW_FC = None
+        if needs_H or needs_W:
+            U_C = ctx.of.gradient(A, G_nC)
+            del G_nC  # its buffer may be the next one's
+            dW_FC = ctx.of.of_weights(A, U_C, H_mF, W_FC) if needs_W else None
+            dH_mF = own(ctx.of.of_rows(A, U_C, W_FC)) if needs_H else None
+        return None, None, dH_mF, dW_FC, dbias_C if needs_bias else None, None, dadd_nC
 
 
-class GEMMFirst(torch.autograd.Function):
-    """Z = relu(A (H W) + add + b); dadd = dZ; U = A' dZ; dW = H' U; dH = U W'."""
+class SpMMFirst:
+    """(A H) W; dW = (A H)' dZ; dH = A' (dZ W'). S is A H where it is known."""
 
-    @staticmethod
-    def forward(ctx, A, sparse, H_nF, W_FC, bias_C, relu, add_nC):
-        S = sparse if sparse is not None else DenseRows(_stored(A, H_nF), A)
-        joined = {} if add_nC is None else {"add_nF": _summed(A, add_nC)}
-        Z_nC = A.apply(_left(A, S, S.times, W_FC), bias_C, relu, A.out_dtype, **joined)
-        ctx.A, ctx.sparse = A, sparse
-        ctx.relu_of = _Once(Z_nC if relu else None)
-        ctx.add_dtype = None if add_nC is None else add_nC.dtype
-        ctx.save_for_backward(H_nF, W_FC)
-        return Z_nC
+    reads_H = False
 
-    @staticmethod
-    @first_order
-    def backward(ctx, G_nC):
-        A, (H_nF, W_FC) = ctx.A, ctx.saved_tensors
-        is_ours = is_own(G_nC)
-        G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take(), is_ours)
-        dadd_nC = G_nC.to(ctx.add_dtype) if ctx.needs_input_grad[6] else None
-        dH_nF = dW_FC = None
-        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            U_nC = A.adjoint(G_nC)
-            del G_nC
-            S = ctx.sparse if ctx.sparse is not None else DenseRows(_stored(A, H_nF), A)
-            dW_FC = _left(A, S, S.transposed_times, U_nC) if ctx.needs_input_grad[3] else None
-            dH_nF = own(_times_transposed(A, U_nC, W_FC)) if ctx.needs_input_grad[2] else None
-        return None, None, dH_nF, dW_FC, dbias_C if ctx.needs_input_grad[4] else None, None, dadd_nC
+    def __init__(self, S: DenseRows | SparseRows | None = None):
+        self.S = S
+
+    def forward(self, A, H_mF, W_FC, bias_C, relu, add_nC) -> torch.Tensor:
+        """Return relu((A H) W + add + b)."""
+        self.S = self.S or DenseRows(A.apply(_stored(A, H_mF)), A)
+        return _left(A, self.S, self.S.times, W_FC, bias_C, relu, A.out_dtype, add_nC)
+
+    def gradient(self, A, G_nC) -> torch.Tensor:
+        """Return what both gradients are made of."""
+        return _stored(A, G_nC)
+
+    def of_weights(self, A, G_nC, H_mF, W_FC) -> torch.Tensor:
+        """Return dW."""
+        return _left(A, self.S, self.S.transposed_times, G_nC)
+
+    def of_rows(self, A, G_nC, W_FC) -> torch.Tensor:
+        """Return dH."""
+        return A.adjoint(_times_transposed(A, G_nC, W_FC))
 
 
-class GEMMFirstCached(torch.autograd.Function):
-    """Z = relu(A_t (H_t W) + add + b) from the own and ghost rows H_t of a fixed input, which have no gradient.
+class GEMMFirst:
+    """A (H W); U = A' dZ; dW = H' U; dH = U W'. S is H where it is sparse."""
 
-    dadd = dZ; dW = sum over own and ghost columns c of H_c' (A_c' dZ). Nothing is exchanged but, in 1.5D, the sums over
-    a process row of Z and dW.
+    reads_H = True
+
+    def __init__(self, S: SparseRows | None = None):
+        self.S = S
+
+    def forward(self, A, H_mF, W_FC, bias_C, relu, add_nC) -> torch.Tensor:
+        """Return relu(A (H W) + add + b)."""
+        S = self.S or DenseRows(_stored(A, H_mF), A)
+        joined = {} if add_nC is None else {"add_nF": add_nC}
+        return A.apply(_left(A, S, S.times, W_FC), bias_C, relu, A.out_dtype, **joined)
+
+    def gradient(self, A, G_nC) -> torch.Tensor:
+        """Return U."""
+        return A.adjoint(G_nC)
+
+    def of_weights(self, A, U_mC, H_mF, W_FC) -> torch.Tensor:
+        """Return dW."""
+        S = self.S or DenseRows(_stored(A, H_mF), A)
+        return _left(A, S, S.transposed_times, U_mC)
+
+    def of_rows(self, A, U_mC, W_FC) -> torch.Tensor:
+        """Return dH."""
+        return _times_transposed(A, U_mC, W_FC)
+
+
+class GhostsCached:
+    """A_t (H_t W) from the own and ghost rows H_t of a fixed input; dW = sum over own and ghost columns c of H_c' (A_c' dZ).
+
+    Nothing is exchanged but, in 1.5D, the sums over a process row of Z and dW. H has no gradient.
     """
 
-    @staticmethod
-    def forward(ctx, A, H, W_FC, bias_C, relu, add_nC):
-        left = lambda H_cF: H_cF if isinstance(H_cF, SparseRows) else DenseRows(_stored(A, H_cF), A)
-        own = left(H)
-        U_mC = _left(A, own, own.times, W_FC)
-        ghosts, U_gC = left(cached_ghosts(A, H)), None
+    reads_H = False
+
+    def __init__(self, H):
+        self.S = H
+
+    def forward(self, A, H_mF, W_FC, bias_C, relu, add_nC) -> torch.Tensor:
+        """Return relu(A_t (H_t W) + add + b)."""
+        ghosts_gF = cached_ghosts(A, self.S)
+        H_mF, self.S = self.S, None
+        self.rows = [S if S.is_sparse else DenseRows(_stored(A, S), A) for S in (H_mF, ghosts_gF)]
+        own, ghosts = self.rows
+        U_mC, U_gC = _left(A, own, own.times, W_FC), None
         if A.column_blocks[-1].is_ghost:
             U_gC = _left(A, ghosts, ghosts.times, W_FC)
-        Z_nC = A.apply_cached(U_mC, U_gC, bias_C, relu, A.out_dtype, add_nF=_summed(A, add_nC))
-        ctx.A, ctx.own, ctx.ghosts, ctx.relu_of = A, own, ghosts, _Once(Z_nC if relu else None)
-        ctx.W_dtype, ctx.W_shape = W_FC.dtype, W_FC.shape
-        ctx.add_dtype = None if add_nC is None else add_nC.dtype
-        return Z_nC
+        return A.apply_cached(U_mC, U_gC, bias_C, relu, A.out_dtype, add_nF=add_nC)
 
-    @staticmethod
-    @first_order
-    def backward(ctx, G_nC):
-        A = ctx.A
-        is_ours = is_own(G_nC)
-        G_nC, dbias_C = _through_relu(A, G_nC, ctx.relu_of.take(), is_ours)
-        dadd_nC = G_nC.to(ctx.add_dtype) if ctx.needs_input_grad[5] else None
-        dW_FC = None
-        if ctx.needs_input_grad[2]:
-            dW_FC = torch.zeros(ctx.W_shape, dtype=ctx.W_dtype, device=G_nC.device)
-            for block, U_cC in A.adjoint_cached(_stored(A, G_nC)):
-                S = ctx.ghosts if block.is_ghost else ctx.own
-                dW_FC += _left(A, S, S.transposed_times, U_cC)
-            A.share_gradient(dW_FC)
-        return None, None, dW_FC, dbias_C if ctx.needs_input_grad[3] else None, None, dadd_nC
+    def gradient(self, A, G_nC) -> torch.Tensor:
+        """Return dZ."""
+        return _stored(A, G_nC)
+
+    def of_weights(self, A, G_nC, H_mF, W_FC) -> torch.Tensor:
+        """Return dW."""
+        dW_FC = torch.zeros(W_FC.shape, dtype=W_FC.dtype, device=G_nC.device)
+        for block, U_cC in A.adjoint_cached(G_nC):
+            S = self.rows[block.is_ghost]
+            dW_FC += _left(A, S, S.transposed_times, U_cC)
+        return A.share_gradient(dW_FC)
 
 
 def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
     """Return whether Z is the output of a chain without ReLU and unchanged: no backward reads Z again."""
-    made_by = Z_nC.grad_fn  # the ctx of the chain
-    chains = (SpMMFirst._backward_cls, GEMMFirst._backward_cls, GEMMFirstCached._backward_cls)
-    return isinstance(made_by, chains) and not made_by.relu_of.is_needed
+    return getattr(Z_nC, "unread", None) == Z_nC._version
 
 
 def mixed_precision(A):

@@ -29,7 +29,7 @@ def cached_ghosts(A, H) -> torch.Tensor | SparseRows | None:
     if source is H or not ghosts_gF.shape[0]:
         return ghosts_gF
     dropped, ids_g = dropped_of(H), A.column_blocks[-1].ids_c
-    if isinstance(ghosts_gF, SparseRows):
+    if ghosts_gF.is_sparse:
         return ghosts_gF.dropout(dropped.rate, dropped.key, ids_g)
     return drop_rows(A, ghosts_gF, ids_g, dropped.rate, dropped.key)
 

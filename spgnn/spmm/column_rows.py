@@ -42,13 +42,13 @@ class Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, A, H_mF, ghosts_gF, W_FC, bias_C):
-        H_mF = H_mF if isinstance(H_mF, SparseRows) else stored(A, H_mF)
+        H_mF = H_mF if H_mF.is_sparse else stored(A, H_mF)
         X_tC = A.pool.empty(sum(b.A.shape[1] for b in A.column_blocks), W_FC.shape[1], dtype=A.dtype)
         ctx.A, parts = A, []
         for block, rows_cF in over_rows(A, H_mF, ghosts_gF):
             X_tC[block.of_table] = _left(A, rows_cF).times(W_FC, bias_C)
             parts.append(rows_cF)
-        ctx.sparse = parts if isinstance(H_mF, SparseRows) else None
+        ctx.sparse = parts if H_mF.is_sparse else None
         ctx.save_for_backward(W_FC, *([] if ctx.sparse else parts))
         return X_tC
 
@@ -105,7 +105,7 @@ def refuse_weights(A, T: torch.Tensor) -> None:
 
 
 def _left(A, rows_cF: torch.Tensor | SparseRows) -> DenseRows | SparseRows:
-    return rows_cF if isinstance(rows_cF, SparseRows) else DenseRows(rows_cF, A)
+    return rows_cF if rows_cF.is_sparse else DenseRows(rows_cF, A)
 
 
 def is_multiplied(A, block) -> bool:

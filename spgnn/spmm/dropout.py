@@ -52,7 +52,7 @@ def dropout(A, H, rate: float, key: Key):
     if rate == 0 or is_nothing(key):
         return H
     check_is_held(H)
-    out = H.dropout(rate, key, A.node_n) if isinstance(H, SparseRows) else Dropout.apply(H, A, rate, key)
+    out = H.dropout(rate, key, A.node_n) if H.is_sparse else Dropout.apply(H, A, rate, key)
     if A.fixed_input is not None and H is A.fixed_input.X:
         out.dropped = Dropped(H, rate, key, _version(out))
     return out

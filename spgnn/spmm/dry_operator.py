@@ -13,11 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from ..cost.schedule import order_reason, row_bytes
+from ..cost.schedule import row_bytes
 from ..errors import UsageError
-from .autograd import order_of
-from .cached_ghosts import reads_fixed_input
-from .dropout import dropped_of
 from .features import SparseRows
 from .fixed_input import FixedInput, of_key
 from .ghosts import ColumnBlock, check_rows, rounded
@@ -75,7 +72,7 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
     Args: step     PrunedSpMM of a training step, where rows are pruned.
           n_train  rows of a multi-label loss.
     """
-    is_sparse, products = isinstance(X, SparseRows), {} if A.fixed_input is None else A.fixed_input.products
+    is_sparse, products = X.is_sparse, {} if A.fixed_input is None else A.fixed_input.products
     keys = [(*of_key(key), S) for key, S in products.items()]
     powers = {j: S.csr.nnz for name, j, S in keys if is_sparse and name == A.name and j > 1 and S is not None}
     counts = {"n": A.n, **exchanged_rows(A)} | {f"power {j}": nnz for j, nnz in powers.items()}
@@ -252,7 +249,7 @@ class DryOperator(Operator):
     def pull_ghosts(self, H_mF: torch.Tensor | SparseRows, place: Place = OUTSIDE) -> torch.Tensor | SparseRows:
         """Record ghost rows of X, whose memory is counted elsewhere."""
         self.record.product(place, H_mF.shape[1], "ghosts")
-        if isinstance(H_mF, SparseRows):
+        if H_mF.is_sparse:
             return DryRows((self.g, H_mF.shape[1]), "x_ghost_nnz", self.dtype, self.record)
         return torch.empty((self.g, H_mF.shape[1]), dtype=H_mF.dtype, device=META)
 
@@ -323,7 +320,7 @@ class DryView(LayerView):
         selected = self.operator.selected
         if selected is None:
             return H
-        return H.rows(selected) if isinstance(H, SparseRows) else H[torch.from_numpy(selected).to(META)]
+        return H.rows(selected) if H.is_sparse else H[torch.from_numpy(selected).to(META)]
 
     def power(self, H, j: int):
         if self.is_cached(H, j):
@@ -331,17 +328,9 @@ class DryView(LayerView):
         return super().power(H, j)
 
     def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
-        is_cached, is_sparse, record = self.is_cached(H, power), isinstance(H, SparseRows), self.operator.record
-        shape, is_hidden = tuple(W_FC.shape), not is_sparse and H.requires_grad
-        order = order_of(self, H, H.shape[1], shape[-1], is_cached)
-        why = order_reason(*shape, order, is_cached, is_sparse, is_hidden, is_asked=self.order == "spmm_first")
-        if not is_cached and reads_fixed_input(self, H):
-            by_reader = "" if dropped_of(H) is None else " and dropped out by their reader"
-            why = f"{why}; ghost rows of X are cached{by_reader}"
-            if order == "spmm_first":
-                why = "X changes by dropout alone: its ghost rows are cached and dropped out by their reader"
-        record.chain = (order, shape, why)
-        if is_cached:
+        way, record, shape = self.way(H, W_FC.shape[1], power=power), self.operator.record, tuple(W_FC.shape)
+        record.chain = (way.order, shape, way.reason)
+        if way.is_cached:
             self._record(shape[0], "cached")
         return super().chain(H, W_FC, bias_C, relu, add, power)
 

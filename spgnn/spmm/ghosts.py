@@ -96,7 +96,7 @@ class PulledRows:
 
     def pull_ghosts(self, H_mF: torch.Tensor | SparseRows, place: Place = OUTSIDE) -> torch.Tensor | SparseRows:
         """Return the ghost rows of H, (g, F). Collective."""
-        if isinstance(H_mF, SparseRows):
+        if H_mF.is_sparse:
             return self._sparse_ghosts(H_mF, place)
         check_rows(H_mF, self.m, self.comm.rank)
         with self.layout.counted(place):

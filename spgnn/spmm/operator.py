@@ -87,7 +87,7 @@ class DistSpMM(PulledRows, Operator):
         """Return the rows of H that correspond to the rows of A H: all, unless rows are pruned."""
         if self.selected is None:
             return H
-        return H.rows(self.selected) if isinstance(H, SparseRows) else H[self._selected]
+        return H.rows(self.selected) if H.is_sparse else H[self._selected]
 
     def set_selected(self, rows: np.ndarray) -> None:
         """Set which rows of H correspond to those of A H."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..config.names import Norm
-from ..cost.schedule import Order
+from ..cost.schedule import Way
 from .features import SparseRows
 from .fixed_input import FixedInput
 from .kernels.buffers import BufferPool
@@ -136,8 +136,14 @@ class SpMM(Primitives, Protocol):
     def is_cached(self, H, power: int = 1) -> bool:
         """Return whether A^power H is cached: it is made now where H is X and may be cached. Collective at first."""
 
-    def product_order(self, H, f_out: int, f_in: int | None = None) -> Order:
-        """Return which product of A H W a chain makes first, spmm_first or gemm_first. Collective at first.
+    def own_chain(self, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
+        """Return relu((own I + A) H W + b), (n, C), the cheaper product first; own is a number or a parameter."""
+
+    def powers(self, H, W, exponents, combine: str = "cat") -> torch.Tensor:
+        """Return A^j H W_j for each exponent j, ascending: side by side, or their sum (combine = sum)."""
+
+    def way(self, H, f_out: int, f_in: int | None = None, power: int = 1) -> Way:
+        """Return how a chain A^power H W is made, and why. Collective at first.
 
         Args: f_in  width of what travels where A H comes first, f_out otherwise; None: that of H.
         """

@@ -16,7 +16,6 @@ import torch
 from ..config.names import Norm
 from .exchange.index_map import IndexMap
 from .exchange.stages import Blocks
-from .features import SparseRows
 from .fixed_input import FixedInput, check_is_held
 from .operator import DistSpMM, make_operator
 from .view import LayerView
@@ -113,7 +112,7 @@ class PrunedSpMM:
 def _rows(X, mask: np.ndarray):
     check_is_held(X)
     chosen = np.flatnonzero(mask)
-    return X.rows(chosen) if isinstance(X, SparseRows) else X[torch.from_numpy(chosen).to(X.device)]
+    return X.rows(chosen) if X.is_sparse else X[torch.from_numpy(chosen).to(X.device)]
 
 
 def _restricted(A: DistSpMM, out_n: np.ndarray, in_n: np.ndarray, name: str) -> DistSpMM:

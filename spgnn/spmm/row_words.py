@@ -17,7 +17,7 @@ from .cached_ghosts import cached_ghosts, reads_fixed_input
 from .column_rows import ColumnRows, Linear, tensor_of
 from .dropout import check_rate, is_nothing
 from .edges import EdgeValues, sddmm
-from .features import SparseRows, check_factors
+from .features import check_factors
 from .fixed_input import check_is_held
 from .maximum import Maximum
 
@@ -27,7 +27,7 @@ class RowWords:
 
     def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
         """Return (m + g, F): own rows of H, then ghost rows; see SpMM. Collective."""
-        if isinstance(H_mF, SparseRows):
+        if H_mF.is_sparse:
             raise UsageError("A.columns reads dense rows, but X is sparse: give it H @ W")
         check_is_held(H_mF)
         A = self.view
@@ -41,7 +41,7 @@ class RowWords:
         if bias_C is not None and bias_C.shape != W_FC.shape[1:]:
             raise ShapeError(f"the bias of linear has shape {tuple(bias_C.shape)}; expected ({W_FC.shape[1]},)")
         check_is_held(H)
-        is_narrow = W_FC.shape[0] < W_FC.shape[1] and not isinstance(H, SparseRows)
+        is_narrow = W_FC.shape[0] < W_FC.shape[1] and not H.is_sparse
         if is_narrow or reads_fixed_input(A, H):
             X_tC = ColumnRows(Linear.apply(A, H, cached_ghosts(A, H), W_FC, bias_C))
             return X_tC.map(torch.relu) if relu else X_tC

@@ -166,7 +166,7 @@ class SubgraphSpMM(WholeRows, Operator):
         """Return the rows of H that correspond to the rows of A H: the first n."""
         if self.n == self.m:
             return H
-        return H.rows(self.selected) if isinstance(H, SparseRows) else H[: self.n]
+        return H.rows(self.selected) if H.is_sparse else H[: self.n]
 
     def apply(
         self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None

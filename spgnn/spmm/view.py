@@ -12,11 +12,12 @@ from operator import attrgetter
 import torch
 
 from ..config.names import Norm
-from ..cost.schedule import Order
+from ..cost.schedule import Way, chain_way
 from ..errors import UsageError, check_integer
-from .autograd import Matmul, apply_chain, order_of
+from .autograd import Matmul
 from .cached_ghosts import reads_fixed_input, times_fixed_input
-from .dropout import Key, check_rate, dropout, nth_key
+from .chains import apply_chain, own_chain, powers
+from .dropout import Key, check_rate, dropout, dropped_of, nth_key
 from .features import SparseRows
 from .fixed_input import FixedInput, cached_product, check_is_held
 from .ghosts import ColumnBlock
@@ -65,9 +66,17 @@ class Operator(RowWords):
         """Return whether A^power H is cached; see SpMM."""
         return self.at().is_cached(H, power)
 
-    def product_order(self, H, f_out: int, f_in: int | None = None) -> Order:
-        """Return which product of A H W comes first; see SpMM."""
-        return self.at().product_order(H, f_out, f_in)
+    def own_chain(self, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
+        """Return relu((own I + A) H W + b); see SpMM."""
+        return self.at().own_chain(H, W_FC, own, bias_C, relu)
+
+    def powers(self, H, W, exponents, combine: str = "cat") -> torch.Tensor:
+        """Return A^j H W_j for each exponent j; see SpMM."""
+        return self.at().powers(H, W, exponents, combine)
+
+    def way(self, H, f_out: int, f_in: int | None = None, power: int = 1) -> Way:
+        """Return how a chain A^power H W is made; see SpMM."""
+        return self.at().way(H, f_out, f_in, power)
 
     @property
     def view(self) -> LayerView:
@@ -214,7 +223,7 @@ class LayerView(RowWords, InLayer):
         if torch.is_tensor(H) and self.out_dtype == self.dtype and reads_fixed_input(self, H):  # X under dropout
             H, j = times_fixed_input(self, H), j - 1
         for _ in range(j):
-            H = self.apply_sparse(H) if isinstance(H, SparseRows) else Matmul.apply(self, H)
+            H = self.apply_sparse(H) if H.is_sparse else Matmul.apply(self, H)
         return H
 
     def is_cached(self, H, power: int = 1) -> bool:
@@ -225,9 +234,29 @@ class LayerView(RowWords, InLayer):
         """Return relu(A^power H W + add + bias), the cheaper product first; see SpMM. Collective."""
         return apply_chain(self, H, W_FC, bias_C, relu, add, power)
 
-    def product_order(self, H, f_out: int, f_in: int | None = None) -> Order:
-        """Return which product of A H W comes first; see SpMM."""
-        return order_of(self, H, f_in or H.shape[1], f_out, self.is_cached(H))
+    def own_chain(self, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
+        """Return relu((own I + A) H W + b); see SpMM. Collective."""
+        return own_chain(self, H, W_FC, own, bias_C, relu)
+
+    def powers(self, H, W, exponents, combine: str = "cat") -> torch.Tensor:
+        """Return A^j H W_j for each exponent j; see SpMM. Collective."""
+        return powers(self, H, W, exponents, combine)
+
+    def way(self, H, f_out: int, f_in: int | None = None, power: int = 1) -> Way:
+        """Return how a chain A^power H W is made: the one place where that is decided; see SpMM."""
+        is_cached = self.is_cached(H, power)
+        reads_ghosts = not is_cached and reads_fixed_input(self, H)
+        has_gradient = not H.is_sparse and H.requires_grad
+        return chain_way(
+            (f_in or H.shape[1], f_out),
+            "product" if is_cached else "ghosts" if reads_ghosts else "",
+            is_sparse=H.is_sparse,
+            is_dropped=dropped_of(H) is not None,
+            is_hidden=has_gradient if self.layer is None and not H.is_sparse else self.layer != 1,
+            has_gradient=has_gradient,
+            work=self.work,
+            is_asked=self.order == "spmm_first",
+        )
 
     @property
     def view(self) -> LayerView:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spgnn.cost.schedule import block_order, chain_order, check_order, keeps_sparse, order_reason
+from spgnn.cost.schedule import Way, block_order, chain_order, chain_way, keeps_sparse
 from spgnn.errors import UsageError
 
 
@@ -30,16 +30,18 @@ def test_a_sparse_input_is_multiplied_with_w_first_unless_a_x_is_kept():
     assert chain_order(1000, 16, is_kept=True, is_sparse=True) == "spmm_first"
     assert keeps_sparse(400, 50, 50) and not keeps_sparse(401, 50, 50)
     with pytest.raises(UsageError, match="X is sparse"):
-        check_order("spmm_first", is_kept=False, is_sparse=True)
+        chain_way((1000, 16), is_sparse=True, is_asked=True)
 
 
-@pytest.mark.parametrize("facts, reason", [
-    ((128, 16, "spmm_first", True, False, False, False), "computed once and kept"),
-    ((128, 16, "spmm_first", False, False, True, True), "as asked"),
-    ((128, 16, "gemm_first", False, True, False, False), "X is sparse"),
-    ((128, 16, "gemm_first", False, False, True, False), "16 <= 128"),
-    ((16, 128, "spmm_first", False, False, True, False), "16 < 128"),
-    ((30, 16, "spmm_first", False, False, False, False), "30 once <= 16 forward and back"),
+@pytest.mark.parametrize("way, reason", [
+    (Way(128, 16, "spmm_first", "product"), "computed once and kept"),
+    (chain_way((128, 16), is_asked=True), "as asked"),
+    (chain_way((128, 16), is_sparse=True, has_gradient=False), "X is sparse"),
+    (chain_way((128, 16)), "16 <= 128"),
+    (chain_way((16, 128)), "16 < 128"),
+    (chain_way((30, 16), is_hidden=False, has_gradient=False), "30 once <= 16 forward and back"),
+    (chain_way((128, 16), "ghosts", is_dropped=True), "16 <= 128; ghost rows of X are cached and dropped out by their"),
+    (chain_way((16, 128), "ghosts"), "X changes by dropout alone"),
 ])  # fmt: skip
-def test_every_order_has_a_reason(facts, reason):
-    assert reason in order_reason(*facts)
+def test_every_way_has_a_reason(way, reason):
+    assert way.reason.startswith(reason) or reason in way.reason

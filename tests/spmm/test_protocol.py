@@ -111,7 +111,7 @@ def test_an_operator_keeps_the_protocol(comm, kind):
             near(A.power(H, 3), (torch.from_numpy(A_NN @ A_NN @ A_NN) @ H_NF)[ids])
             near(A.chain(H, W_wide, power=2), (torch.from_numpy(A_NN @ A_NN) @ H_NF @ W_wide)[ids])
             near(A.chain(H, W_narrow, bias, power=2), (torch.from_numpy(A_NN @ A_NN) @ H_NF @ W_narrow)[ids] + bias)
-        assert not A.is_cached(H) and A.product_order(H, 2) == "gemm_first"
+        assert not A.is_cached(H) and A.way(H, 2).order == "gemm_first"
         near(A.chain(H, W_narrow, bias, add=torch.ones(A.n, 2).double()), D_nN @ H_NF @ W_narrow + bias + 1)
         # <A x, y> = <x, A' y>, summed over ranks; rows that several ranks hold count once.
         y = torch.randn(A.n, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(len(D_nN)))

@@ -11,7 +11,6 @@ from ...errors import SpgnnError
 from ...layers.stack import norms_of
 from ...spmm.dry import dry_run
 from ...spmm.dry_operator import setting_of
-from ...spmm.features import SparseRows
 
 MANY = 1 << 20  # powers of A: more than any model has
 
@@ -22,7 +21,7 @@ def make_cached_products(dgraph: DistGraph, model: torch.nn.Module) -> None:
     if A.fixed_input is None:
         return
     setting = setting_of(A, X)
-    if isinstance(X, SparseRows):  # whether A^j X stays sparse is decided by `make`
+    if X.is_sparse:  # whether A^j X stays sparse is decided by `make`
         setting = replace(setting, powers=(MANY,), is_cached=True)
     try:
         found: list = [list(product) for product in dry_run(model, setting, shared=(dgraph,)).cached]

@@ -1,0 +1,137 @@
+"""Chains of products with A: relu(A^j H W + add + b), relu((own I + A) H W + b), and several powers of A side by side.
+
+`A.way` says which product comes first; nothing else decides it.
+Shapes: n rows out, m own rows in, F in, C out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..errors import ShapeError, check_integer
+from .autograd import Chain, GEMMFirst, GhostsCached, Matmul, SpMMFirst
+from .cached_ghosts import times_fixed_input
+from .features import DenseRows, check_factors
+from .fixed_input import cached_product, check_is_held
+
+
+def apply_chain(A, H, W_FC, bias_C=None, relu: bool = False, add_nC=None, power: int = 1) -> torch.Tensor:
+    """Return relu(A^power H W + add + bias) as A.way says."""
+    check_chain(A, H, W_FC, bias_C, add_nC, power)
+    way = A.way(H, W_FC.shape[1], power=power)
+
+    def run(of, bias_C, relu, add_nC) -> torch.Tensor:
+        Z_nC = Chain.apply(A, of, None if of.S is not None else H, W_FC, bias_C, relu, add_nC)
+        if Z_nC.requires_grad and not relu:
+            Z_nC.unread = Z_nC._version
+        return Z_nC
+
+    if way.is_cached:
+        return run(SpMMFirst(cached_product(A, H, power)), bias_C, relu, add_nC)
+    check_is_held(H)
+    if way.order == "spmm_first":
+        if way.reads_ghosts:
+            H, power = times_fixed_input(A, H), power - 1
+        for _ in range(power - 1):
+            H = A @ H
+        return run(SpMMFirst(None if power else DenseRows(H, A)), bias_C, relu, add_nC)
+    of = GhostsCached(H) if way.reads_ghosts else GEMMFirst(H if way.is_sparse else None)
+    if power == 1:
+        return run(of, bias_C, relu, add_nC)
+    Z_nC = run(of, None, False, None)
+    for _ in range(power - 1):
+        Z_nC = Matmul.apply(A, Z_nC)
+    return ended(Z_nC, bias_C, relu, add_nC)
+
+
+def ended(Z_nC: torch.Tensor, bias_C=None, relu: bool = False, add_nC=None) -> torch.Tensor:
+    """Return relu(Z + add + bias)."""
+    Z_nC = Z_nC if add_nC is None else Z_nC + add_nC
+    Z_nC = Z_nC if bias_C is None else Z_nC + bias_C
+    return torch.relu(Z_nC) if relu else Z_nC
+
+
+def check_chain(A, H, W_FC, bias_C, add_nC, power: int) -> None:
+    """Raise ShapeError or UsageError unless the factors, the bias and what is added fit each other."""
+    check_integer("power", power, 1)
+    check_factors(H, W_FC)
+    if bias_C is not None and bias_C.shape != W_FC.shape[1:]:
+        raise ShapeError(
+            f"the bias of a chain has shape {tuple(bias_C.shape)}; expected one number for each column of W, ({W_FC.shape[1]},)"
+        )
+    if add_nC is not None and add_nC.shape != (A.n, W_FC.shape[1]):
+        raise ShapeError(
+            f"add of a chain has shape {tuple(add_nC.shape)}; expected that of A H W, ({A.n}, {W_FC.shape[1]})"
+        )
+
+
+def own_chain(A, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
+    """Return relu((own I + A) H W + bias); own is a number or a parameter. Rows are multiplied with W once."""
+    check_chain(A, H, W_FC, bias_C, None, 1)
+    way = A.way(H, W_FC.shape[1])
+    if not H.is_sparse and way.order == "spmm_first":
+        Z_nC = (own * A.select(H) + A @ H) @ W_FC
+    elif H.is_sparse or way.reads_ghosts:
+        return apply_chain(A, H, W_FC, bias_C, relu, own * (A.select(H) @ W_FC))
+    else:
+        U_mC = H @ W_FC
+        Z_nC = own * A.select(U_mC) + A @ U_mC
+    return ended(Z_nC, None if bias_C is None else bias_C.to(Z_nC.dtype), relu)
+
+
+def powers(A, H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str) -> torch.Tensor:
+    """Return A^j H W_j for each exponent j, ascending: side by side, or their sum (combine = sum)."""
+    if all(A.is_cached(H, j) for j in exponents if j):
+        parts = [A.chain(H, W_j, power=j) if j else A.select(H) @ W_j for j, W_j in zip(exponents, W)]
+    elif _powers_first(A, H, W, exponents, combine):
+        P, reached, parts = H, 0, []
+        for j, W_j in zip(exponents, W):
+            P = A.power(P, j - reached) if j > reached else P
+            parts.append((A.select(P) if j == 0 else P) @ W_j)
+            reached = j
+    elif combine == "sum":
+        return _horner(A, H, dict(zip(exponents, W)))
+    else:
+        parts = _narrowing(A, H, list(W), exponents)
+    return torch.cat(parts, dim=1) if combine == "cat" else sum(parts[1:], parts[0])
+
+
+def _powers_first(A, H, W, exponents, combine: str) -> bool:
+    """Return whether A^j H has fewer columns to exchange than the products with W have."""
+    if H.is_sparse:
+        return False
+    steps, widths = range(1, exponents[-1] + 1), [W_j.shape[1] for W_j in W]
+    columns = [sum(w for j, w in zip(exponents, widths) if j >= step) for step in steps]
+    travel = sum(columns) if combine == "cat" else len(steps) * widths[-1]
+    return A.way(H, travel, len(steps) * H.shape[1]).order == "spmm_first"
+
+
+def _horner(A, H, W: dict[int, torch.Tensor]) -> torch.Tensor:
+    """Return sum over j of A^j H W_j = H W_0 + A (H W_1 + A (H W_2 + ...)), by Horner's scheme."""
+    J = max(W)
+    is_known = bool(A.way(H, W[J].shape[1]).known)
+    Z_nC = A.chain(H, W[J]) if is_known else H @ W[J]
+    for j in reversed(range(J)):
+        Z_nC = Z_nC if is_known and j == J - 1 else A @ Z_nC
+        if j in W:
+            Z_nC = Z_nC + (A.select(H) if j == 0 else H) @ W[j]
+    return Z_nC
+
+
+def _narrowing(A, H, W: list[torch.Tensor], exponents: Sequence[int]) -> list[torch.Tensor]:
+    """Return the powers of A on H [W_0 .. W_J]: the columns of one power after the other are done, the rest is multiplied on."""
+    parts, widths = [], [W_j.shape[1] for W_j in W]
+    first = int(bool(A.way(H, W[-1].shape[1]).known))
+    if first and exponents[0] == 0:
+        parts.append(A.select(H) @ W.pop(0))
+    W_FC = torch.cat(W, dim=1)
+    T = A.chain(H, W_FC) if first else H @ W_FC
+    for j in range(first, exponents[-1] + 1):
+        T = A @ T if j > first else T
+        if j in exponents:
+            width = widths[len(parts)]
+            parts.append((T if j else A.select(T))[:, :width])
+            T = T[:, width:].contiguous()
+    return parts

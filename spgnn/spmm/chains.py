@@ -83,7 +83,7 @@ def own_chain(A, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
 
 def powers(A, H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str) -> torch.Tensor:
     """Return A^j H W_j for each exponent j, ascending: side by side, or their sum (combine = sum)."""
-    if all(A.is_cached(H, j) for j in exponents if j):
+    if all(A.way(H, W_j.shape[1], power=j).is_cached for j, W_j in zip(exponents, W) if j):
         parts = [A.chain(H, W_j, power=j) if j else A.select(H) @ W_j for j, W_j in zip(exponents, W)]
     elif _powers_first(A, H, W, exponents, combine):
         P, reached, parts = H, 0, []

@@ -133,9 +133,6 @@ class SpMM(Primitives, Protocol):
     def power(self, H, j: int):
         """Return A^j H, j >= 1, differentiable in H; A^j X is cached where X is the fixed input."""
 
-    def is_cached(self, H, power: int = 1) -> bool:
-        """Return whether A^power H is cached: it is made now where H is X and may be cached. Collective at first."""
-
     def own_chain(self, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
         """Return relu((own I + A) H W + b), (n, C), the cheaper product first; own is a number or a parameter."""
 

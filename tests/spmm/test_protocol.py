@@ -11,6 +11,7 @@ from subgraphs import blocks, induced, subgraph_of
 from worlds import parallel
 
 from spgnn.config import TrainConfig
+from spgnn.cost.schedule import Way
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Stack
 from spgnn.spmm import LayerView, SpMM
@@ -111,7 +112,7 @@ def test_an_operator_keeps_the_protocol(comm, kind):
             near(A.power(H, 3), (torch.from_numpy(A_NN @ A_NN @ A_NN) @ H_NF)[ids])
             near(A.chain(H, W_wide, power=2), (torch.from_numpy(A_NN @ A_NN) @ H_NF @ W_wide)[ids])
             near(A.chain(H, W_narrow, bias, power=2), (torch.from_numpy(A_NN @ A_NN) @ H_NF @ W_narrow)[ids] + bias)
-        assert not A.is_cached(H) and A.way(H, 2).order == "gemm_first"
+        assert A.way(H, 2) == Way(6, 2, "gemm_first", has_gradient=A.way(H, 2).has_gradient)
         near(A.chain(H, W_narrow, bias, add=torch.ones(A.n, 2).double()), D_nN @ H_NF @ W_narrow + bias + 1)
         # <A x, y> = <x, A' y>, summed over ranks; rows that several ranks hold count once.
         y = torch.randn(A.n, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(len(D_nN)))
@@ -156,5 +157,16 @@ def test_exchanges_are_counted_under_the_layer_and_the_pass(comm):
 
 def test_the_protocol_lists_what_the_view_offers():
     offered = {name for of in LayerView.__mro__[:-1] for name in vars(of) if not name.startswith("_")} | {"__matmul__"}
-    only_here = {"operator", "layer", "pass_name", "is_last", "root", "out_dtype", "key", "drawn_key", "view"}
+    only_here = {
+        "operator",
+        "layer",
+        "pass_name",
+        "is_last",
+        "root",
+        "out_dtype",
+        "key",
+        "drawn_key",
+        "view",
+        "is_cached",
+    }
     assert offered - only_here == attributes()

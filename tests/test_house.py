@@ -227,7 +227,7 @@ def test_no_function_has_more_than_80_lines_and_no_class_more_than_16_methods():
 
 def test_a_long_function_and_a_large_class_are_found():
     lines = "def f():\n" + "    x = 1\n" * 79
-    methods = "class C:\n" + "    def f(self): ...\n" * 15
+    methods = "class C:\n" + "    def f(self): ...\n" * 16
     assert too_large("a.py", lines + methods) == []
     assert too_large("a.py", lines + "    x = 1\n") == ["a.py:f"]
     assert too_large("a.py", methods + "    def g(self): ...\n") == ["a.py:C"]

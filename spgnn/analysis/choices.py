@@ -1,4 +1,4 @@
-"""What a training chooses by itself, predicted from the graph and the partition: training nodes, scheme, row pruning.
+"""What a training chooses by itself, predicted from the graph and the partition: scheme, row pruning.
 
 Shapes: N nodes, k parts, P = k c ranks. Imports no communicator, and torch for pruning alone.
 """
@@ -12,31 +12,15 @@ import numpy as np
 
 from ..cost.auto import RankCounts, auto_scheme, pruning_saves
 from ..cost.machines import Machine
-from ..cost.pairs import count_pairs, grid_of, on_ranks, reached_rows, work_of
-from ..errors import GraphError
-from ..graph import Graph, given_split, labelled, random_split
+from ..cost.pairs import count_pairs, grid_of, nonzeros_of, on_ranks, reached_rows
 from ..partition import Partition
+from .exchanges import counts_of_all
+from .planned_graph import PlannedGraph
 from .volume_report import VolumeReport
 
 if TYPE_CHECKING:
     from ..spmm.dry import DryRun
     from .epoch import FixedModel
-    from .plan import PlannedGraph
-
-
-def train_nodes(graph: Graph, split: str, seed: int) -> np.ndarray:
-    """Return the nodes whose labels are trained on, (N,) bool: those of `spgnn train --split SPLIT --seed SEED`.
-
-    Raises: GraphError for a graph without labels, or without the split that is named; UsageError for another name.
-    """
-    split_N = given_split(graph.name, graph.split, split)
-    if split_N is None and graph.y is None:
-        raise GraphError(
-            f"{graph.name} has neither a split nor labels, and row pruning needs training nodes; omit --prune"
-        )
-    if split_N is None:
-        split_N = random_split(graph.y, seed)
-    return split_N == 0 if graph.y is None else (split_N == 0) & labelled(graph.y)
 
 
 def choose_scheme_of(planned: PlannedGraph, part: Partition, c: int, machine: Machine, itemsize: int = 4) -> str:
@@ -45,12 +29,13 @@ def choose_scheme_of(planned: PlannedGraph, part: Partition, c: int, machine: Ma
     if grid.size == 1:
         return "columns"
     columns, cover = (count_pairs(A, part.owner_N, k, scheme) for scheme in ("columns", "cover"))
-    multiplied, q = work_of(columns, grid), np.arange(k)
     loops_N = np.diff(planned.pattern.indptr) - np.diff(A.indptr)
-    own_P = multiplied.own_P.copy()
-    own_P[q * c + q // grid.n_stages] += np.bincount(part.owner_N, weights=loops_N, minlength=k).astype(np.int64)
+    loops_k = np.bincount(part.owner_N, weights=loops_N, minlength=k).astype(np.int64)
+    multiplied = nonzeros_of(columns, grid).with_loops(loops_k, grid)
     tables = (on_ranks(table_kk, grid) for table_kk in (columns.rows_kk, cover.rows_kk, cover.moved_kk))
-    return auto_scheme(RankCounts(own_P, multiplied.ghost_P, np.repeat(part.sizes_k, c), *tables), machine, itemsize)[0]
+    return auto_scheme(
+        RankCounts(multiplied.own_P, multiplied.ghost_P, np.repeat(part.sizes_k, c), *tables), machine, itemsize
+    )[0]
 
 
 def saves_by_pruning(planned: PlannedGraph, layers: FixedModel, report: VolumeReport, eval_every: int) -> bool:
@@ -71,9 +56,7 @@ def _work(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray], c: in
 
     Args: masks  T_0 ... T_L, the rows of H that layers read and give, (N,) bool each.
     """
-    counts = {"n": len(masks[0]), "g": 0, "x_ghost_nnz": 0}
-    for number, rows_N in enumerate(masks if run.setting.steps else ()):
-        counts |= {f"T{number}": int(rows_N.sum()), f"g{number}": 0}
+    counts = counts_of_all(len(masks[0]), masks if run.setting.steps else ())
     total = run.on(counts | _nonzeros(planned, run, masks))
     lengths_N = np.diff(planned.pattern.indptr)
     nnz = [int(lengths_N[out_N].sum()) for out_N in masks]

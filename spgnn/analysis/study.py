@@ -18,7 +18,8 @@ from ..graph import Graph
 from ..partition import PARTITIONERS, Partition, part_graph, part_stream, partition_of
 from ..partition.entropies import label_entropies
 from ..partition.stream.registry import STREAMING
-from .volumes import measure, stays_sparse
+from .planned_graph import stays_sparse
+from .volumes import measure
 
 ENTRY_BYTES = 4  # float32
 MOST_RANKS = 128  # of a line that has the rows between each pair of ranks

@@ -10,32 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cost.pairs import Work
+from ..cost.pairs import RankNonzeros
 from ..errors import UsageError, nearest
+from .exchanges import Exchange, PairsOfLayers
 
 if TYPE_CHECKING:
     from ..spmm.dry import DryRun
-    from .volumes import Volumes
 
 DIRECTIONS = ("forward", "backward")
-HIDDEN = ("rows_PP", "itemsize", "work", "sent", "volumes")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Exchange:
-    """One exchange of an epoch: kind "rows", for a product with A, or "sum", over process rows (1.5D)."""
-
-    layer: int
-    direction: str
-    kind: str
-    width: int
-    row_bytes: int
-    rows_PP: np.ndarray  # that q sends p
-
-    def to_dict(self) -> dict:
-        rows = int(self.rows_PP.sum())
-        head = {"layer": self.layer, "direction": self.direction, "width": self.width, "rows": rows}
-        return head | {"bytes": rows * self.row_bytes, "kind": self.kind}
+HIDDEN = ("rows_PP", "itemsize", "work", "sent", "run", "pairs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +54,8 @@ class VolumeReport:
 
     rows_PP[q, p] is what rank q sends rank p in one forward product of all rows, sums over process rows
     not counted. `total_rows` to `messages` are of that product under this scheme; `replication_factor` is
-    the partition's, whatever the scheme; `seconds` is what making the partition took. Each entry of
+    the partition's, whatever the scheme; `seconds` is what making the partition took. `run` is the dry run of the
+    model, None without one. Each entry of
     `exchanges` is {layer, direction, width, rows, bytes, kind}, all ranks together; bytes_per_epoch is
     their sum. `work` has the nonzeros that each rank multiplies in one product, `work_imbalance` their
     largest over the mean: `cover` moves some from the reader to the owner.
@@ -100,14 +84,10 @@ class VolumeReport:
     layers: tuple[LayerVolume, ...]
     rows_PP: np.ndarray = field(repr=False)
     itemsize: int
-    work: Work = field(repr=False)
+    work: RankNonzeros = field(repr=False)
     sent: tuple[Exchange, ...] = field(repr=False)
-    volumes: Volumes = field(repr=False)
-
-    @property
-    def run(self) -> DryRun | None:
-        """The dry run of the model, None where rows alone were asked for."""
-        return self.volumes.run
+    run: DryRun | None = field(repr=False)
+    pairs: PairsOfLayers = field(repr=False)
 
     def bytes_PP(self, layer: int | None = None, direction: str | None = None) -> np.ndarray:
         """Return the bytes that rank q sends rank p in an epoch, (P, P) int64: of a layer, a direction, or all.

@@ -30,7 +30,8 @@ class Planned:
     """
 
     def __init__(self, graph: str, config: MeasureConfig | PlanConfig, default_widths: tuple[int, ...] | None = None):
-        from ..analysis.plan import Model, PlannedGraph
+        from ..analysis.plan import Model
+        from ..analysis.planned_graph import PlannedGraph
         from ..layers.registry import check_options
 
         self.config = config

@@ -7,7 +7,7 @@ Source: sparsity-aware paper (ICPP'24), Algorithm 1 (columns), its baseline (bro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import scipy.sparse as sp
@@ -37,7 +37,7 @@ class PairCounts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Work:
+class RankNonzeros:
     """Nonzeros that each rank multiplies in one product forward, (P,) int64: with own rows of H, with rows
     that came, and for partial sums that it sends. Backward multiplies the same ones."""
 
@@ -48,6 +48,16 @@ class Work:
     @property
     def total_P(self) -> np.ndarray:
         return self.own_P + self.ghost_P + self.sender_P
+
+    def with_loops(self, loops_k: np.ndarray, grid: ProcessGrid) -> RankNonzeros:
+        """Return the same with self-loops of the rows of each part, where the own block is multiplied."""
+        own_P, q = self.own_P.copy(), np.arange(grid.rows)
+        own_P[q * grid.c + q // grid.n_stages] += loops_k
+        return RankNonzeros(own_P, self.ghost_P, self.sender_P)
+
+    def times(self, factor: float) -> dict[str, np.ndarray]:
+        """Return the three times a factor, by name."""
+        return {f.name: getattr(self, f.name) * factor for f in fields(self)}
 
 
 def count_pairs(
@@ -164,7 +174,7 @@ def summed_rows(n: int, c: int) -> int:
     return 2 * (c - 1) * n
 
 
-def work_of(counted: PairCounts, grid: ProcessGrid) -> Work:
+def nonzeros_of(counted: PairCounts, grid: ProcessGrid) -> RankNonzeros:
     """Return the nonzeros that each rank multiplies."""
     c, q = grid.c, np.arange(grid.rows)
     column = q // grid.n_stages
@@ -175,4 +185,4 @@ def work_of(counted: PairCounts, grid: ProcessGrid) -> Work:
     np.fill_diagonal(ghost_kk, 0)
     for j in range(c):
         ghost_P[j::c] = ghost_kk[column == j].sum(axis=0)
-    return Work(own_P, ghost_P, sender_P)
+    return RankNonzeros(own_P, ghost_P, sender_P)

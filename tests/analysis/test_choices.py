@@ -7,7 +7,7 @@ import torch
 from spgnn import distribute, load_graph, part_graph
 from spgnn.analysis import choices, measure
 from spgnn.analysis.epoch import gcn_of
-from spgnn.analysis.plan import PlannedGraph
+from spgnn.analysis.planned_graph import PlannedGraph, train_nodes
 from spgnn.config import TrainConfig
 from spgnn.cost import auto
 from spgnn.cost.machines import load_machine
@@ -81,16 +81,16 @@ def test_the_work_of_pruning_is_that_which_ranks_count(spec, P, c, operator, opt
 
 def test_training_nodes_are_those_that_train_takes():
     part = load_graph("sbm:n=50,seed=1")
-    given = choices.train_nodes(part, "given", 0)
+    given = train_nodes(part, "given", 0)
     np.testing.assert_array_equal(given, part.split == 0)
-    np.testing.assert_array_equal(choices.train_nodes(part, "auto", 0), given)
-    drawn = choices.train_nodes(part, "random", 3)
+    np.testing.assert_array_equal(train_nodes(part, "auto", 0), given)
+    drawn = train_nodes(part, "random", 3)
     trained = run_threads(2, lambda comm: _split(part, comm))[0]
     np.testing.assert_array_equal(drawn, trained)
     with pytest.raises(UsageError, match="has one split, 0; split 2 does not exist"):
-        choices.train_nodes(part, "2", 0)
+        train_nodes(part, "2", 0)
     with pytest.raises(GraphError, match="neither a split nor labels"):
-        choices.train_nodes(load_graph("path:n=4"), "auto", 0)
+        train_nodes(load_graph("path:n=4"), "auto", 0)
 
 
 def _split(graph, comm):

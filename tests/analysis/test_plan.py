@@ -8,7 +8,9 @@ import scipy.sparse as sp
 
 from spgnn.analysis import measure
 from spgnn.analysis.epoch import gcn_of, without_values
-from spgnn.analysis.plan import Model, PlannedGraph, _with_loops, fastest, layer_works, plan_line, ranks_that_fit
+from spgnn.analysis.plan import Model, fastest, plan_line, ranks_that_fit
+from spgnn.analysis.planned_graph import PlannedGraph
+from spgnn.analysis.ranks import PlannedRanks
 from spgnn.cost.machines import load_machine
 from spgnn.cost.seconds import edge_price
 from spgnn.errors import GraphError, UsageError
@@ -80,10 +82,11 @@ def test_every_nonzero_is_multiplied_once_and_each_self_loop_where_the_own_block
     planned = PlannedGraph(stored())
     part, model = part_graph(planned.graph, 4, "block"), model_of()
     report = model.measured(planned, part, scheme, c)
-    work = _with_loops(report.work, part.sizes_k, c)
+    ranks = PlannedRanks(planned, part, report)
+    work = ranks.nonzeros
     assert work.total_P.sum() == planned.graph.nnz + 400
     np.testing.assert_array_equal(work.own_P > 0, report.work.own_P > 0)
-    (product,) = (made for layer in layer_works(planned, part, report, work, "forward") for made in layer.forward)
+    (product,) = (made for layer in ranks.layers("forward") for made in layer.forward)
     assert sum(x.sum() for x in (product.own_P, product.ghost_P, product.sender_P)) == work.total_P.sum()
 
 
@@ -156,7 +159,7 @@ def test_a_pruned_step_multiplies_its_share_of_sparse_features():
     planned = PlannedGraph(replace(stored(sparse=True), split=few))
     part = part_graph(planned.graph, 4, "block")
     step, whole = (model_of(prune=prune).measured(planned, part, "columns", 1) for prune in (True, False))
-    first, all_ = (layer_works(planned, part, of, of.work, "forward")[0].dense[0].left_P.sum() for of in (step, whole))
+    first, all_ = (PlannedRanks(planned, part, of).layers("forward")[0].dense[0].left_P.sum() for of in (step, whole))
     assert first == pytest.approx(all_ * step.layers[0].rows / 400) and step.layers[0].rows < 400
 
 
@@ -184,8 +187,8 @@ def test_attention_and_maximum_take_several_sparse_products_of_their_width(kind,
     planned = PlannedGraph(stored(), operator="loops")
     part = part_graph(planned.graph, k, "block")
     report = model.measured(planned, part, "columns", 1)
-    work = _with_loops(report.work, part.sizes_k, 1)
-    works = layer_works(planned, part, report, work, "forward", "backward")
+    ranks = PlannedRanks(planned, part, report)
+    work, works = ranks.nonzeros, ranks.layers("forward", "backward")
     heads = 2 if kind == "attend" else 1
     for layer, width in zip(works, (8, 6)):
         for products, way in ((layer.forward, "forward"), (layer.backward, "backward")):
@@ -195,5 +198,5 @@ def test_attention_and_maximum_take_several_sparse_products_of_their_width(kind,
             np.testing.assert_allclose(found.own_P + found.ghost_P, price * (work.own_P + work.ghost_P))
     sent = [product for layer in works for product in (*layer.forward, *layer.backward) if product.rows_PP.any()]
     assert [product.width for product in sent] == ([6, 6] if k > 1 else [])  # beside the products, which hide them
-    (evaluation, _) = layer_works(planned, part, report, work, "evaluate")
+    (evaluation, _) = ranks.layers("evaluate")
     assert len(evaluation.forward) == 1 and evaluation.forward[0].own_P.any() and not evaluation.backward

@@ -15,7 +15,7 @@ import numpy as np
 
 from spgnn.cost.grid import ProcessGrid
 from spgnn.cost.machines import Machine
-from spgnn.cost.pairs import PairCounts, Work, grid_of, on_ranks, sums_PP, work_of
+from spgnn.cost.pairs import PairCounts, grid_of, nonzeros_of, on_ranks, sums_PP
 from spgnn.cost.schedule import chain_order
 from spgnn.cost.seconds import EpochTime, RankProduct, chain_work, epoch_seconds
 
@@ -78,20 +78,15 @@ def broadcast_seconds(machine: Machine, bytes_k: np.ndarray, grid: ProcessGrid) 
 def _product(
     counted: PairCounts, grid: ProcessGrid, width: int, copies: int, direction: str, is_oblivious: bool = False
 ) -> RankProduct:
-    work: Work = work_of(counted, grid)
+    work = nonzeros_of(counted, grid).with_loops(counted.in_k, grid)  # of gcn
     rows_PP = on_ranks(counted.rows_kk, grid) * (0 if is_oblivious else copies)
     rows_PP = rows_PP if direction == "forward" else rows_PP.T
     out_P = _rows_P(counted, grid.c, copies)
     own_k = counted.in_k * copies
     sums = counted.out_k if direction == "forward" else counted.in_k
-    own_P = work.own_P.copy()
-    q = np.arange(grid.rows)
-    own_P[q * grid.c + q // grid.n_stages] += counted.in_k  # the self-loops of gcn
     return RankProduct(
         width=width,
-        own_P=own_P * copies,
-        ghost_P=work.ghost_P * copies,
-        sender_P=work.sender_P * copies,
+        **work.times(copies),
         out_P=out_P,
         table_P=np.full(grid.size, own_k.sum()) if is_oblivious else out_P + rows_PP.sum(axis=0),
         rows_PP=rows_PP,

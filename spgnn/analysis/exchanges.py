@@ -1,0 +1,118 @@
+"""Exchanges: what the ranks send each other for the products of an epoch, from counts of the pairs of parts.
+
+Shapes: N nodes, k parts, P = k c ranks; q sends, p receives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..cost.grid import ProcessGrid
+from ..cost.memory import sum_bytes
+from ..cost.pairs import PairCounts, count_pairs, on_ranks, sums_PP
+from ..cost.schedule import row_bytes
+from ..graph import Graph
+from ..partition import Partition
+
+if TYPE_CHECKING:
+    from ..spmm.recording import Product
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exchange:
+    """One exchange of an epoch: kind "rows", for a product with A, or "sum", over process rows (1.5D)."""
+
+    layer: int
+    direction: str
+    kind: str
+    width: int
+    row_bytes: int
+    rows_PP: np.ndarray  # that q sends p
+
+    def to_dict(self) -> dict:
+        rows = int(self.rows_PP.sum())
+        head = {"layer": self.layer, "direction": self.direction, "width": self.width, "rows": rows}
+        return head | {"bytes": rows * self.row_bytes, "kind": self.kind}
+
+
+@dataclass(eq=False)
+class PairsOfLayers:
+    """Counts of the pairs of parts for products with all rows, and with those that the layers of a step compute.
+
+    itemsize  bytes of an entry of H; wires: types of the rows that travel, forward and backward.
+    masks     T_0 ... T_L of a pruned step, each (N,) bool, () without; hops: of its layers.
+    """
+
+    graph: Graph
+    partition: Partition
+    scheme: str
+    grid: ProcessGrid
+    itemsize: int
+    wires: tuple[str, str]
+    masks: Sequence[np.ndarray] = ()
+    hops: Sequence[int] = ()
+    _counts: dict[tuple[str, int], PairCounts] = field(default_factory=dict)
+    _rows_PP: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
+
+    def counts(self, number: int = 0, scheme: str = "") -> PairCounts:
+        """Return the counts of one product of a layer of the step, number 0: of all rows; scheme: default that of the run.
+
+        A layer without hops sends nothing.
+        """
+        key = (scheme or self.scheme, number)
+        if key not in self._counts:
+            k, owner_N = self.partition.k, self.partition.owner_N
+            if number and not self.hops[number - 1]:
+                none_kk, rows_k = np.zeros((k, k), np.int64), np.bincount(owner_N[self.masks[number]], minlength=k)
+                self._counts[key] = PairCounts(none_kk, none_kk, none_kk, rows_k, rows_k)
+            else:
+                rows_N = self.masks[number] if number else None
+                self._counts[key] = count_pairs(self.graph.A, owner_N, k, key[0], rows_N)
+        return self._counts[key]
+
+    @property
+    def steps(self) -> list[PairCounts]:
+        """The counts of the layers of a pruned step."""
+        return [self.counts(number) for number in range(1, len(self.masks))]
+
+    def rows_PP(self, number: int = 0, scheme: str = "") -> np.ndarray:
+        """Return the rows that q sends p in one forward product."""
+        key = (scheme or self.scheme, number)
+        if key not in self._rows_PP:
+            self._rows_PP[key] = on_ranks(self.counts(*key[::-1]).rows_kk, self.grid)
+        return self._rows_PP[key]
+
+    def exchanges(self, products: Iterable[Product]) -> tuple[Exchange, ...]:
+        """Return the exchanges of products, in their order."""
+        return tuple(exchange for product in products for exchange in self._exchanges(product))
+
+    def _exchanges(self, product: Product) -> Iterable[Exchange]:
+        """Yield the exchange of rows of a product, and that of its partial results.
+
+        Rows that are read, not summed (attention, maximum, A.columns), are those of scheme columns under cover, too.
+        """
+        is_backward, width = product.pass_name == "backward", product.width
+        direction, layer = "backward" if is_backward else "forward", product.layer or 0
+        number = layer if len(self.masks) and product.pass_name != "evaluate" else 0
+        scheme = "columns" if product.kind == "ghosts" and self.scheme == "cover" else self.scheme
+        if product.kind != "sum":
+            rows_PP, n_bytes = self.rows_PP(number, scheme), row_bytes(width, self.itemsize, self.wires[is_backward])
+            yield Exchange(layer, direction, "rows", width, n_bytes, rows_PP.T if is_backward else rows_PP)
+        if product.kind == "sum" or (self.grid.c > 1 and (is_backward or product.kind != "ghosts")):
+            # Partial results of bfloat16 are float32 until they are added up; what a process row shares is rounded.
+            is_shared, counted = is_backward and product.kind != "sum", self.counts(number, scheme)
+            n_bytes = width * (self.itemsize if is_shared else sum_bytes(self.itemsize))
+            rows_k, way = (counted.in_k, "backward") if is_shared else (counted.out_k, "forward")
+            yield Exchange(layer, direction, "sum", width, n_bytes, sums_PP(rows_k, self.grid, way))
+
+
+def counts_of_all(n: int, masks: Sequence[np.ndarray]) -> dict[str, int]:
+    """Return the counts of all ranks together, without ghost rows; masks: T_0 ... T_L of a pruned step."""
+    counts = {"n": n, "g": 0, "x_ghost_nnz": 0}
+    for number, rows_N in enumerate(masks):
+        counts |= {f"T{number}": int(rows_N.sum()), f"g{number}": 0}
+    return counts

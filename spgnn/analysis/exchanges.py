@@ -59,7 +59,7 @@ class PairsOfLayers:
     _rows_PP: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
 
     def counts(self, number: int = 0, scheme: str = "") -> PairCounts:
-        """Return the counts of one product of a layer of the step, number 0: of all rows; scheme: default that of the run.
+        """Return the counts of one product of a layer of the step, number 0: of all rows; scheme: default the run's.
 
         A layer without hops sends nothing.
         """
@@ -91,7 +91,7 @@ class PairsOfLayers:
         return tuple(exchange for product in products for exchange in self._exchanges(product))
 
     def _exchanges(self, product: Product) -> Iterable[Exchange]:
-        """Yield the exchange of rows of a product, and that of its partial results.
+        """Yield the exchange of rows and the exchange of partial results of a product.
 
         Rows that are read, not summed (attention, maximum, A.columns), are those of scheme columns under cover, too.
         """

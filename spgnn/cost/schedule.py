@@ -15,7 +15,7 @@ Known = Literal["", "product", "ghosts"]  # of A^j H: the product itself, or the
 
 # A sparse A X is kept when its nonzeros are at most this many times those of X and A together.
 SPARSE_FILL = 4
-# Time of a multiply-add of an SpMM over that of a GEMM, on one core: 2 to 10, by width, type and what fits the caches.
+# Time of a multiply-add of an SpMM over one of a GEMM, on one core: 2 to 10, by width, type and what fits the caches.
 SPMM_PRICE = 6
 
 

@@ -12,7 +12,7 @@ import torch
 
 from ..errors import ShapeError, check_integer
 from .autograd import Chain, GEMMFirst, GhostsCached, Matmul, SpMMFirst
-from .cached_ghosts import times_fixed_input
+from .cached_ghosts import reads_fixed_input, times_fixed_input
 from .features import DenseRows, check_factors
 from .fixed_input import cached_product, check_is_held
 
@@ -74,7 +74,7 @@ def own_chain(A, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
     if not H.is_sparse and way.order == "spmm_first":
         Z_nC = (own * A.select(H) + A @ H) @ W_FC
     elif H.is_sparse or way.reads_ghosts:
-        return apply_chain(A, H, W_FC, bias_C, relu, own * (A.select(H) @ W_FC))
+        return A.chain(H, W_FC, bias_C, relu, own * (A.select(H) @ W_FC))
     else:
         U_mC = H @ W_FC
         Z_nC = own * A.select(U_mC) + A @ U_mC
@@ -83,7 +83,7 @@ def own_chain(A, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
 
 def powers(A, H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str) -> torch.Tensor:
     """Return A^j H W_j for each exponent j, ascending: side by side, or their sum (combine = sum)."""
-    if all(A.way(H, W_j.shape[1], power=j).is_cached for j, W_j in zip(exponents, W) if j):
+    if all(A.is_cached(H, j) for j in exponents if j):
         parts = [A.chain(H, W_j, power=j) if j else A.select(H) @ W_j for j, W_j in zip(exponents, W)]
     elif _powers_first(A, H, W, exponents, combine):
         P, reached, parts = H, 0, []
@@ -111,7 +111,7 @@ def _powers_first(A, H, W, exponents, combine: str) -> bool:
 def _horner(A, H, W: dict[int, torch.Tensor]) -> torch.Tensor:
     """Return sum over j of A^j H W_j = H W_0 + A (H W_1 + A (H W_2 + ...)), by Horner's scheme."""
     J = max(W)
-    is_known = bool(A.way(H, W[J].shape[1]).known)
+    is_known = reads_fixed_input(A, H)  # then the chain has A H W without an exchange
     Z_nC = A.chain(H, W[J]) if is_known else H @ W[J]
     for j in reversed(range(J)):
         Z_nC = Z_nC if is_known and j == J - 1 else A @ Z_nC
@@ -123,7 +123,7 @@ def _horner(A, H, W: dict[int, torch.Tensor]) -> torch.Tensor:
 def _narrowing(A, H, W: list[torch.Tensor], exponents: Sequence[int]) -> list[torch.Tensor]:
     """Return the powers of A on H [W_0 .. W_J]: the columns of one power after the other are done, the rest is multiplied on."""
     parts, widths = [], [W_j.shape[1] for W_j in W]
-    first = int(bool(A.way(H, W[-1].shape[1]).known))
+    first = int(reads_fixed_input(A, H))
     if first and exponents[0] == 0:
         parts.append(A.select(H) @ W.pop(0))
     W_FC = torch.cat(W, dim=1)

@@ -209,7 +209,7 @@ class Recording(Shaped):
         return dtype
 
     def take(self, tensor) -> None:
-        """Record the memory of a tensor, unless it shares that of another."""
+        """Record the memory of a tensor, unless it shares the memory of another."""
         if not isinstance(tensor, torch.Tensor):
             return
         named = next((size for size in tensor.shape if size in self.rows_of), None)

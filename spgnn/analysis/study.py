@@ -135,8 +135,7 @@ def sent_mb(record: dict, width: int) -> dict:
 def method_of(text: str) -> tuple[str, dict]:
     """Return name and options of metis:objective=vol; UsageError for a method that is not known."""
     name, *given = text.split(":")
-    if name not in PARTITIONERS:
-        raise UsageError(f"partitioner {name!r} is not known{nearest(name, PARTITIONERS)}")
+    PARTITIONERS.find(name)
     options = {}
     for option in given:
         key, equals, value = option.partition("=")

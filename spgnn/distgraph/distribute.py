@@ -16,7 +16,7 @@ from ..config import Distribution, build
 from ..dist import Communicator
 from ..dist.consistency import check_same
 from ..dist.launch import share_of_threads
-from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
+from ..errors import InputError, PartitionError, UsageError, agree, together
 from ..graph import Graph
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
@@ -220,8 +220,7 @@ def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distributi
         _check_ranks(part.k, layout)
         part.check_length(graph)
         return graph, part.dealt(k)
-    if how.method not in PARTITIONERS:  # also where one rank needs none
-        raise UsageError(f"partitioner {how.method!r} is not known{nearest(how.method, PARTITIONERS)}")
+    PARTITIONERS.find(how.method)  # also where one rank needs none
     if layout.comm.rank != 0:
         return graph, None  # one rank computes it: the others would only do the same work again
     if k == 1:

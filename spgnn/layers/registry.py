@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import TrainConfig, build, gone_options
 from ..config.groups import ModelConfig
 from ..config.names import MODELS, Norm
+from ..config.registry import Registry, check_known
 from ..errors import UsageError, check_integer, nearest
 
 if TYPE_CHECKING:  # options are checked without torch
@@ -43,7 +44,8 @@ def _built_in(name: str, module: str, *options: str) -> Family:
 LISTED = "layers"  # a ModelSpec of layers that are listed: [class, keywords] of each, and jump
 DENSE = ("hidden", "layers", "act", "bias", "dropout", "input_dropout")
 DEEP = (*DENSE, "norm", "residual", "jump", "classifier")
-FAMILIES = {
+FAMILIES: Registry[Family] = Registry("family", MODELS, "@spgnn.layers.family('wide', 'hidden')")
+FAMILIES |= {
     "gcn": _built_in("gcn", "gcn", *DEEP),
     "sage": _built_in("sage", "sage", *DEEP, "aggregator", "combine"),
     "gat": _built_in("gat", "gat", *DEEP, "heads", "heads_out", "attention", "attention_dropout"),
@@ -69,10 +71,7 @@ def family(name: str, *options: str) -> Callable[[Build], Build]:
     Args:   options  the options of a model that the function reads; others are refused beside this family.
     Raises: UsageError for a built-in name and for an option that no model has.
     """
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"a family's name is {name!r}; expected text, such as @family('wide', 'hidden')")
-    if name in MODELS:
-        raise UsageError(f"family {name!r} is built in; choose another name")
+    FAMILIES.check_name(name)
     known = [field.name for field in fields(ModelConfig) if field.name != "model"]
     for option in options:
         if option not in known:
@@ -89,7 +88,7 @@ def family(name: str, *options: str) -> Callable[[Build], Build]:
 class ModelSpec:
     """Family and arguments of a model: JSON values that rebuild it without its weights.
 
-    family     its name, or `layers`, of a model that from_pyg made.
+    family     its name, or `layers`, of a model that stack_from_pyg made.
     arguments  f_in, n_classes and the options of the family; an option that is missing has its default.
     """
 
@@ -113,12 +112,12 @@ class ModelSpec:
         """
         if self.family == LISTED:
             return _stack_of(self.arguments)
-        family, options = _family(self.family), dict(self.arguments)
+        family, options = FAMILIES.find(self.family, "--model"), dict(self.arguments)
         sizes = [options.pop(name, None) for name in ("f_in", "n_classes")]
         for name, size in zip(("f_in", "n_classes"), sizes):
             check_integer(name, size, 1)
-        if unknown := sorted(set(options) - {*family.options, *gone_options(ModelConfig)}):
-            raise UsageError(f"{self.family} has no option {unknown[0]!r}{nearest(unknown[0], family.options)}")
+        known = {name: value for name, value in options.items() if name not in gone_options(ModelConfig)}
+        check_known(self.family, known, family.options)
         return family.make(*sizes, build(TrainConfig, options | {"model": self.family}))
 
     def operator(self) -> Norm:
@@ -145,7 +144,7 @@ def check_model(config: TrainConfig) -> None:
 
 def check_options(config: TrainConfig) -> None:
     """Raise UsageError for a family that is not known, and for an option that only others have."""
-    _family(config.model)
+    FAMILIES.find(config.model, "--model")
     for field in fields(config):
         takers = [name for name, family in FAMILIES.items() if field.name in family.options]
         if takers and config.model not in takers and getattr(config, field.name) != field.default:
@@ -177,7 +176,7 @@ def model_title(config: TrainConfig) -> str:
 
     Raises: UsageError for a family that is not known.
     """
-    options = _family(config.model).options
+    options = FAMILIES.find(config.model, "--model").options
     words = {"layers": f"{config.layers} layer{'s' * (config.layers != 1)}", "hidden": f"hidden {config.hidden}"}
     return ", ".join([config.model, *(text for name, text in words.items() if name in options)])
 
@@ -204,7 +203,7 @@ def _operator_of(norms: list[Norm | None]) -> Norm:
 
 
 def _stack_of(arguments: dict[str, Any]) -> Stack:
-    """Return the Stack of layers that from_pyg listed."""
+    """Return the Stack of layers that stack_from_pyg listed."""
     home = import_module(__package__)
     layers = []
     for name, keywords in arguments["layers"]:
@@ -212,9 +211,3 @@ def _stack_of(arguments: dict[str, Any]) -> Stack:
             raise UsageError(f"layer {name!r} is not known{nearest(str(name), home.CONVERTED)}")
         layers.append(getattr(home, name)(**keywords))
     return home.Stack(*layers, jump=arguments["jump"])
-
-
-def _family(name: str) -> Family:
-    if name not in FAMILIES:
-        raise UsageError(f"--model {name!r} is not known{nearest(name, FAMILIES)}")
-    return FAMILIES[name]

@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import PartitionError, SpgnnError, UsageError, is_number, nearest
+from ..config.names import PARTITIONERS as BUILT_IN
+from ..config.registry import Registry, check_known, keyword_options
+from ..errors import PartitionError, SpgnnError, UsageError, is_number
 from ..graph import Graph, check_is_graph
 from .checks import check_balance, check_k, check_scheme, check_seed
 from .partition import Partition, partition_of
@@ -24,7 +26,6 @@ class Method:
     Args:
         f            the function that does it.
         options      its options, name -> default; takes_any: it takes others too.
-        is_built_in  it is spgnn's own, and cannot be replaced.
         by_scheme    options that make it minimise what a scheme sends, scheme -> options.
     """
 
@@ -32,7 +33,6 @@ class Method:
     f: Callable[..., Any]
     options: Mapping[str, Any]
     takes_any: bool = False
-    is_built_in: bool = False
     by_scheme: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reads_streams: ClassVar[bool] = False
 
@@ -42,24 +42,23 @@ class Method:
     @classmethod
     def of(cls, name: str, f: Callable, options_of: Callable | None = None, **fields) -> Method:
         """Return the method of a function, its options read from the keywords of options_of, by default of f."""
-        parameters = inspect.signature(options_of or f).parameters.values()
-        keywords = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-        options = {key: default for key, default in keywords.items() if key not in ("seed", "balance")}
-        return cls(name, f, options, any(p.kind is p.VAR_KEYWORD for p in parameters), **fields)
+        f_options = options_of or f
+        options = {key: value for key, value in keyword_options(f_options).items() if key not in ("seed", "balance")}
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(f_options).parameters.values())
+        return cls(name, f, options, takes_any, **fields)
 
     def check_options(self, given: Mapping[str, Any]) -> None:
         """Raise UsageError for an option that it does not have, or no finite number where its default is a number."""
+        if not self.takes_any:
+            check_known(f"partitioner {self.name!r}", given, self.options)
         for option, value in given.items():
-            if option not in self.options and not self.takes_any:
-                hint = nearest(option, list(self.options)) if self.options else "; it has none"
-                raise UsageError(f"partitioner {self.name!r} has no option {option!r}{hint}")
             default = self.options.get(option)
             if isinstance(default, (int, float)) and not isinstance(default, bool):
                 if not is_number(value) or not math.isfinite(value):
                     raise UsageError(f"{self.name}: {option} = {value!r}; expected a number")
 
 
-PARTITIONERS: dict[str, Method] = {}
+PARTITIONERS: Registry[Method] = Registry("partitioner", BUILT_IN, "@spgnn.partitioner('mine')")
 
 
 def partitioner(name: str, by_scheme: Mapping[str, Mapping[str, Any]] | None = None) -> Callable:
@@ -73,12 +72,10 @@ def partitioner(name: str, by_scheme: Mapping[str, Mapping[str, Any]] | None = N
 
     Args: by_scheme  options that f is given by part_graph(..., scheme=...), such as {"cover": {"objective": "cover"}}.
     """
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"a partitioner's name must be a string, got {name!r}; write @partitioner('name')")
+    PARTITIONERS.check_name(name)
 
     def decorate(f: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-        is_built_in = f.__module__.startswith(__package__)
-        register(Method.of(name, f, is_built_in=is_built_in, by_scheme=by_scheme or {}))
+        register(Method.of(name, f, by_scheme=by_scheme or {}))
         return f
 
     return decorate
@@ -86,9 +83,8 @@ def partitioner(name: str, by_scheme: Mapping[str, Mapping[str, Any]] | None = N
 
 def register(method: Method) -> None:
     """Add a method to PARTITIONERS; UsageError if its name is built in, or that of a user's streaming partitioner."""
+    PARTITIONERS.check_name(method.name)
     known = PARTITIONERS.get(method.name)
-    if known and known.is_built_in:
-        raise UsageError(f"partitioner {method.name!r} is built in; choose another name")
     if known and known.reads_streams and not method.reads_streams:
         raise UsageError(
             f"partitioner {method.name!r} is registered as a streaming one; choose another name, or register it with "
@@ -114,10 +110,8 @@ def part_graph(
     Raises: UsageError for an unknown method or option, and if graph is no Graph; PartitionError if the result is invalid.
     """
     k = check_k(k)
-    if method not in PARTITIONERS:
-        raise UsageError(f"partitioner {method!r} is not known{nearest(method, PARTITIONERS)}")
+    partition_by = PARTITIONERS.find(method)
     seed, balance = check_seed(seed), check_balance(balance)
-    partition_by = PARTITIONERS[method]
     partition_by.check_options(options)
     if scheme is not None:
         options = dict(partition_by.by_scheme.get(check_scheme(scheme), {})) | options

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..config.groups import SamplerConfig
-from ..errors import UsageError, nearest
+from ..errors import UsageError
 from .registry import SAMPLERS
 
 NONE = "none"  # --sampler of a training on all nodes at once
@@ -19,7 +19,7 @@ def options_of(config) -> dict[str, Any]:
     """
     check_options(config)
     kind, defaults = SAMPLERS[config.sampler], {field.name: field.default for field in fields(SamplerConfig)}
-    if kind.is_built_in:
+    if config.sampler in SAMPLERS.built_in:
         given = {name: getattr(config, name) for name in kind.options if hasattr(config, name)}
         return given | ({"batch": kind.options["batch"]} if given.get("batch") == 0 else {})
     # The default of a user's function holds unless the option was given.
@@ -30,8 +30,8 @@ def options_of(config) -> dict[str, Any]:
 def check_options(config) -> None:
     """Raise UsageError for a sampler that is not known, and for an option that it does not have."""
     names = [name for name in SAMPLERS if name != NONE]
-    if config.sampler != NONE and config.sampler not in SAMPLERS:
-        raise UsageError(f"--sampler {config.sampler!r} is not known{nearest(config.sampler, names)}")
+    if config.sampler != NONE:
+        SAMPLERS.find(config.sampler, "--sampler")
     for field in fields(SamplerConfig):
         if field.name == "sampler" or getattr(config, field.name) == field.default:
             continue

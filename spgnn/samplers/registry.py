@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import SamplerError, SpgnnError, UsageError, nearest
+from ..config.names import SAMPLERS as BUILT_IN
+from ..config.registry import Registry, check_known, keyword_options
+from ..errors import SamplerError, SpgnnError, UsageError
 from ..graph import Graph
 from .graph_arrays import GraphArrays, graph_arrays
 from .induced import InducedSampler
@@ -21,18 +23,16 @@ class SamplerKind:
     """Samplers of one name: make(graph, **options) -> Sampler.
 
     options        name -> default.
-    is_built_in    it is spgnn's own, and cannot be replaced.
     reads_targets  make takes train_N after the graph: the nodes from which the sampler starts.
     """
 
     name: str
     make: Callable[..., Sampler]
     options: Mapping[str, Any]
-    is_built_in: bool
     reads_targets: bool = False
 
 
-SAMPLERS: dict[str, SamplerKind] = {}
+SAMPLERS: Registry[SamplerKind] = Registry("sampler", BUILT_IN, "@spgnn.sampler('mine')")
 
 
 def register(name: str, make: Callable[..., Sampler], signature_of: Callable | None = None) -> None:
@@ -41,15 +41,9 @@ def register(name: str, make: Callable[..., Sampler], signature_of: Callable | N
     Args:   signature_of  whose keywords they are; None: those of make.
     Raises: UsageError if the name is no text, or that of a built-in sampler.
     """
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"a sampler's name is {name!r}; expected text, such as @spgnn.sampler('mine')")
-    if name in SAMPLERS and SAMPLERS[name].is_built_in:
-        raise UsageError(f"sampler {name!r} is built in; choose another name")
-    parameters = inspect.signature(signature_of or make).parameters.values()
-    options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-    is_built_in = getattr(signature_of or make, "__module__", "").startswith(__package__)
+    SAMPLERS.check_name(name)
     reads_targets = "train_N" in inspect.signature(make).parameters
-    SAMPLERS[name] = SamplerKind(name, make, options, is_built_in, reads_targets)
+    SAMPLERS[name] = SamplerKind(name, make, keyword_options(signature_of or make), reads_targets)
 
 
 def make_sampler(
@@ -64,13 +58,8 @@ def make_sampler(
             train_N  (N,) bool, training nodes with a label, for samplers that start from them; None: those of the graph.
     Raises: UsageError for a name or an option that is not known, and for a value that the sampler refuses.
     """
-    if name not in SAMPLERS:
-        raise UsageError(f"sampler {name!r} is not known{nearest(name, SAMPLERS)}")
-    kind, options = SAMPLERS[name], dict(options or {})
-    for option in options:
-        if option not in kind.options:
-            hint = nearest(option, kind.options) if kind.options else "; it has none"
-            raise UsageError(f"sampler {name!r} has no option {option!r}{hint}")
+    kind, options = SAMPLERS.find(name), dict(options or {})
+    check_known(f"sampler {name!r}", options, kind.options)
     missing = [option for option, default in kind.options.items() if default is inspect.Parameter.empty]
     if missing := [option for option in missing if option not in options]:
         raise UsageError(f"sampler {name!r} needs the option {missing[0]!r}")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from copy import copy
 from dataclasses import asdict
 
 import pytest
@@ -19,7 +20,7 @@ from spgnn.layers.registry import FAMILIES, ModelSpec, check_model, operator_of
 @pytest.fixture
 def plain(monkeypatch):
     """A family of a user."""
-    monkeypatch.setattr("spgnn.layers.registry.FAMILIES", dict(FAMILIES))
+    monkeypatch.setattr("spgnn.layers.registry.FAMILIES", copy(FAMILIES))
 
     @spgnn.layers.family("plain", "hidden")
     def plain(f_in, n_classes, options):

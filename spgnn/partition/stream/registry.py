@@ -44,7 +44,7 @@ def builtin(name: str) -> Callable:
     """Register f(passes, k, *, seed, balance, **options) -> (owner_N, details) for streams, and for part_graph."""
 
     def decorate(f: Callable) -> Callable:
-        _register(StreamMethod.of(name, f, is_built_in=True))
+        _register(StreamMethod.of(name, f))
         return f
 
     return decorate

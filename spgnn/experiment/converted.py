@@ -1,4 +1,4 @@
-"""save_run: a model that from_pyg made, as a run folder that `spgnn predict` reads."""
+"""save_run: a model that stack_from_pyg made, as a run folder that `spgnn predict` reads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .folder import has_results
 
 
 def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel: bool = False, **options) -> None:
-    """Write config.toml and a checkpoint with the weights of a model that from_pyg made.
+    """Write config.toml and a checkpoint with the weights of a model that stack_from_pyg made.
 
-        spgnn.experiment.save_run("runs/net", from_pyg(net), "planetoid/ind.cora", feature_norm="row")
+        spgnn.experiment.save_run("runs/net", stack_from_pyg(net), "planetoid/ind.cora", feature_norm="row")
         mpirun -n 4 spgnn predict runs/net
 
     Args:   graph       GRAPH of `spgnn train`, on which `predict` predicts unless it is given another.
@@ -27,7 +27,7 @@ def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel:
     """
     spec = getattr(model, "spec", None)
     if spec is None:
-        raise UsageError(f"save_run needs a model that from_pyg made; got a {type(model).__name__}")
+        raise UsageError(f"save_run needs a model that stack_from_pyg made; got a {type(model).__name__}")
     lines = to_toml(build(TrainConfig, options), {"graph": str(graph)}).splitlines(keepends=True)
     given = [line for line in lines if line.partition(" ")[0] in ("graph", *options)]
     folder = Path(folder)

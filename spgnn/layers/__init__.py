@@ -21,8 +21,9 @@ _HOME = {
     "MLP": "mlp",
     "family": "registry",
     "from_pyg": "pyg",
+    "stack_from_pyg": "pyg",
 }
-CONVERTED = ("GCN", "SAGE", "GAT", "GIN", "MLP")  # what from_pyg makes
+CONVERTED = ("GCN", "SAGE", "GAT", "GIN", "MLP")  # what stack_from_pyg makes
 __all__ = [*_HOME]
 
 

@@ -1,4 +1,4 @@
-"""from_pyg: trained weights of PyG's convolutions as a Stack. Modules are known by the names of their classes.
+"""stack_from_pyg: trained weights of PyG's convolutions as a Stack. Modules are known by the names of their classes.
 
 Shapes: F in, C out, heads K of width D. PyG stores W as (C, F) and orders columns of heads as k D + d; here d K + k.
 """
@@ -24,7 +24,7 @@ AGGREGATORS = {"mean": "mean", "add": "sum", "sum": "sum", "max": "max"}
 KNOWN = f"{', '.join(CONVS.values())}, Linear, LayerNorm, Dropout, {', '.join(MODULES)}"
 
 
-def from_pyg(
+def stack_from_pyg(
     source,
     family: str | None = None,
     act: str | None = None,
@@ -35,9 +35,9 @@ def from_pyg(
     """Return a Stack with the weights of a model of PyG; its predictions are the model's.
 
         net = torch.nn.ModuleList([GCNConv(1433, 16), torch.nn.ReLU(), GCNConv(16, 7)])
-        model = spgnn.layers.from_pyg(net)
-        model = spgnn.layers.from_pyg([net.conv1, "relu", net.conv2])
-        model = spgnn.layers.from_pyg(torch.load("net.pt", weights_only=True), family="gcn", act="relu")
+        model = spgnn.layers.stack_from_pyg(net)
+        model = spgnn.layers.stack_from_pyg([net.conv1, "relu", net.conv2])
+        model = spgnn.layers.stack_from_pyg(torch.load("net.pt", weights_only=True), family="gcn", act="relu")
 
     Args:   source  convolutions in their order, with activations (modules or names), LayerNorm and Linear between them:
                     a list, nn.Sequential, PyG's Sequential, one of PyG's models (GCN, GraphSAGE, GAT, GIN), or one
@@ -60,8 +60,11 @@ def from_pyg(
     else:
         parts, jump = _parts_of_items(list(_flat(source))), _jump_of(source)
     if not parts:
-        raise UsageError("from_pyg got no layers; expected convolutions of PyG in their order")
+        raise UsageError("stack_from_pyg got no layers; expected convolutions of PyG in their order")
     return _stack(parts, jump)
+
+
+from_pyg = stack_from_pyg  # spgnn.from_pyg makes a graph
 
 
 @dataclass(slots=True)
@@ -128,7 +131,7 @@ def _flat(source) -> Iterator:
     elif _is_basic(source):
         yield from _flat_basic(source)
     else:
-        hint = "give its layers in order, from_pyg([net.conv1, 'relu', net.conv2])"
+        hint = "give its layers in order, stack_from_pyg([net.conv1, 'relu', net.conv2])"
         raise UsageError(f"a {name} cannot be converted, only {KNOWN}; of a module with its own forward {hint}")
 
 

@@ -1,4 +1,4 @@
-"""from_pyg: a Stack with the weights of PyG's convolutions computes what those compute."""
+"""stack_from_pyg: a Stack with the weights of PyG's convolutions computes what those compute."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from worlds import parallel
 import spgnn
 from spgnn.dist import run_threads
 from spgnn.errors import ShapeError, UsageError, together
-from spgnn.layers import from_pyg
+from spgnn.layers import stack_from_pyg
 from spgnn.layers.registry import ModelSpec
 
 GRAPH = random_graph(n=30, edges=90, use="undirected")
@@ -58,7 +58,7 @@ def test_the_logits_are_those_of_pygs_formulas(comm, name):
     items = made(name)
     with torch.no_grad():
         expected = output([item.eval() for item in items], X, A)
-    np.testing.assert_allclose(logits(from_pyg(items), comm), expected, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(logits(stack_from_pyg(items), comm), expected, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("name, options", [
@@ -71,14 +71,14 @@ def test_a_state_dict_gives_the_model_of_its_modules(name, options):
     net.first, net.convs = convs[0], nn.ModuleList(convs[1:])
     act = options.get("act", "relu")
     items = [item for conv in convs for item in (conv, act)][:-1]
-    ours, theirs = from_pyg(net.state_dict(), name, **options), from_pyg(items)
+    ours, theirs = stack_from_pyg(net.state_dict(), name, **options), stack_from_pyg(items)
     assert repr(ours) == repr(theirs)
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
     assert ours.is_trained and not ours.training
 
 
 def test_a_converted_model_goes_on_in_training_from_its_weights():
-    model = from_pyg([GCNConv(6, 4), "relu", GCNConv(4, 3)])
+    model = stack_from_pyg([GCNConv(6, 4), "relu", GCNConv(4, 3)])
     before = [p.detach().clone() for p in model.parameters()]
 
     def train(comm):
@@ -89,7 +89,7 @@ def test_a_converted_model_goes_on_in_training_from_its_weights():
 
 
 class Basic(nn.Module):
-    """What from_pyg reads of PyG's models."""
+    """What stack_from_pyg reads of PyG's models."""
 
     act_first, jk_mode, norms = False, "cat", [nn.Identity(), nn.Identity()]
 
@@ -110,7 +110,7 @@ def test_a_model_of_pyg_with_jumping_knowledge_is_converted():
     model = Basic().double()
     with torch.no_grad():
         expected = model(X, A)
-    run_threads(2, lambda comm: np.testing.assert_allclose(logits(from_pyg(model), comm), expected, atol=1e-11))
+    run_threads(2, lambda comm: np.testing.assert_allclose(logits(stack_from_pyg(model), comm), expected, atol=1e-11))
 
 
 class Net(nn.Module):
@@ -120,7 +120,7 @@ class Net(nn.Module):
 
 
 @pytest.mark.parametrize("source, options, message", [
-    (lambda: Net(), {}, r"a Net cannot be converted, only GCNConv, .*from_pyg\(\[net.conv1, 'relu', net.conv2\]\)"),
+    (lambda: Net(), {}, r"a Net cannot be converted, only GCNConv, .*stack_from_pyg\(\[net.conv1, 'relu', net.conv2\]\)"),
     (lambda: [GCNConv(6, 3), nn.BatchNorm1d(3)], {}, "a BatchNorm1d cannot be converted, only GCNConv"),
     (lambda: [GCNConv(6, 3, improved=True)], {}, "layer 1, GCNConv, has improved = True; only improved = False"),
     (lambda: [SAGEConv(6, 3, normalize=True)], {}, "has normalize = True"),
@@ -130,7 +130,7 @@ class Net(nn.Module):
     (lambda: ["relu", GCNConv(6, 3)], {}, "activation 'relu' does not follow a layer"),
     (lambda: [GCNConv(6, 3), "rely"], {}, "activation 'rely' is not known; did you mean 'relu'"),
     (lambda: [GCNConv(6, 3), nn.ELU(0.5)], {}, r"ELU\(alpha=0.5\) cannot be converted"),
-    (list, {}, "from_pyg got no layers"),
+    (list, {}, "stack_from_pyg got no layers"),
     (lambda: [GCNConv(6, 3)], {"family": "gcn"}, "family describes a state_dict; omit it, the list has its own"),
     (lambda: Net().state_dict(), {}, "family = None of a state_dict; expected one of: gat, gatv2, gcn, gin, sage"),
     (lambda: Net().state_dict(), {"family": "gcm"}, "family = 'gcm' of a state_dict; did you mean 'gcn'"),
@@ -141,17 +141,17 @@ class Net(nn.Module):
 ])  # fmt: skip
 def test_what_has_no_counterpart_is_refused(source, options, message):
     with pytest.raises((UsageError, ShapeError), match=message):
-        from_pyg(source(), **options)
+        stack_from_pyg(source(), **options)
 
 
 def saved(folder, **options):
-    model = from_pyg([item.float() for item in made("norms and a classifier")])
+    model = stack_from_pyg([item.float() for item in made("norms and a classifier")])
     spgnn.experiment.save_run(folder, model, "sbm:n=40,classes=3,features=6", **options)
     return model
 
 
 def test_a_converted_model_is_rebuilt_from_what_its_checkpoint_has():
-    model = from_pyg([gin(6, 7, 5), "relu", nn.Linear(5, 3)])
+    model = stack_from_pyg([gin(6, 7, 5), "relu", nn.Linear(5, 3)])
     again = ModelSpec(**json.loads(json.dumps(asdict(model.spec)))).build()
     again.load_state_dict(model.state_dict())
     assert repr(again) == repr(model)
@@ -173,7 +173,7 @@ def test_spgnn_predict_reads_a_converted_model_on_any_number_of_ranks(comm, tmp_
 
 
 def test_a_run_is_saved_of_a_converted_model_in_an_empty_folder_alone(tmp_path):
-    with pytest.raises(UsageError, match="save_run needs a model that from_pyg made; got a Stack"):
+    with pytest.raises(UsageError, match="save_run needs a model that stack_from_pyg made; got a Stack"):
         spgnn.experiment.save_run(tmp_path / "run", spgnn.layers.Stack(spgnn.layers.GCN(2, 2)), "wordnet")
     saved(tmp_path / "run")
     with pytest.raises(UsageError, match="holds another run; choose another folder"):
@@ -194,7 +194,7 @@ def test_models_that_pyg_trained_predict_the_same_on_1_and_3_ranks(tmp_path):
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run(command, check=True, timeout=300, env=env, capture_output=True, text=True)
     for name, (state, Z) in torch.load(tmp_path / "made.pt").items():
-        model = from_pyg(state, name.partition(" ")[0])
+        model = stack_from_pyg(state, name.partition(" ")[0])
 
         def near(comm, model=model, Z=Z):
             dgraph = spgnn.distribute(graph, comm, method="random")

@@ -403,7 +403,9 @@ void define_products(py::module_& m) {
 }  // namespace spgnn
 
 PYBIND11_MODULE(_kernels, m) {
-    m.doc() = "Loops of spgnn.spmm; call them through spgnn.spmm.kernels.csr, which checks its arguments.";
+    m.doc() =
+        "Loops of spgnn.spmm, private: shapes and types are checked, indices are not, and one out of range ends the "
+        "process. Call them through spgnn.spmm.kernels.csr, which checks all.";
     spgnn::define_products(m);
     spgnn::define_dense(m);
     spgnn::define_edges(m);

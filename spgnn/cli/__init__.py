@@ -33,7 +33,7 @@ EXIT_CODES = "Exit codes: 0 success, 2 usage, 3 bad input, 4 resources, 5 numeri
 
 
 class Commands(click.Group):
-    """The group of COMMANDS; a command is imported when it is called or asked for help."""
+    """The group of COMMANDS; a command is imported when it is called or its help is shown."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_command(command: click.Command, name: str, argv: Sequence[str] | None = None) -> int:
-    """Run a command, such as that of a script in runs/, as main does."""
+    """Run a command as main does; scripts in runs/ have commands too."""
     _stand_in_for_closed()
     try:
         with explaining():

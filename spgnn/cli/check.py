@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..config import SourceConfig
-from .console import Passes, Progress, fields_table, write, write_json
+from .console import PassBars, ProgressBar, fields_table, write, write_json
 from .options import GRAPH_HELP, OneProcess, field_option, graph_argument, output_options
 
 
@@ -23,10 +23,10 @@ def check(graph: str, format: str, as_json: bool) -> None:
     from ..partition.folder.store import is_partition
 
     if not format and is_partition(graph):
-        with Passes(graph) as passes:
+        with PassBars(graph) as passes:
             report = check_parts(graph, lambda done, total: passes("check parts", done, total))
     else:
-        with Progress(f"checking {graph}") as progress:
+        with ProgressBar(f"checking {graph}") as progress:
             report = check_graph(graph, format=format or None, progress=progress)
     if as_json:
         write_json(report)

@@ -9,7 +9,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 from ..errors import message_text, printable
@@ -128,7 +127,7 @@ def redraw(parts: Mapping[str, str], separator: str, omit: Sequence[str]) -> Non
     sys.stderr.flush()
 
 
-class Progress:
+class ProgressBar:
     """Show how much is done: a bar on a terminal, otherwise a line every few seconds, on stderr.
 
     Call it with (done, total); use it in `with`, which ends the bar.
@@ -139,16 +138,13 @@ class Progress:
         self.text = text
         self.is_terminal = sys.stderr.isatty()
         self._next_s = time.monotonic() + (0.2 if self.is_terminal else SECONDS_BETWEEN_LINES)
-        self._bar = None
         self._is_drawn = False
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-        elif self._is_drawn:
+        if self._is_drawn:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
@@ -163,43 +159,22 @@ class Progress:
             say(f"{self.what}: {100 * share:.0f} %, {amount}" if total else f"{self.what}: {amount}")
             return
         self._next_s = now + 0.1
-        if find_spec("rich"):
-            self._draw_rich(share, amount)
-        else:
-            self._is_drawn = True
-            filled = int(share * BAR_WIDTH)
-            bar = "#" * filled + "." * (BAR_WIDTH - filled)
-            room = terminal_columns() // 2  # a long path is cut at its start
-            what = self.what if len(self.what) <= room else f"...{self.what[3 - room :]}"
-            parts = {"what": what, "bar": f"[{bar}]", "share": f"{100 * share:3.0f} %", "amount": amount}
-            redraw(parts, " ", omit=("bar", "amount"))
-
-    def _draw_rich(self, share: float, amount: str) -> None:
-        if self._bar is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as RichProgress
-
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.fields[amount]}"),
-                TimeRemainingColumn(),
-            )
-            self._bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task(self.what, total=1.0, amount=amount)
-        self._bar.update(self._task, completed=share, amount=amount)
+        self._is_drawn = True
+        filled = int(share * BAR_WIDTH)
+        room = terminal_columns() // 2  # a long path is cut at its start
+        what = self.what if len(self.what) <= room else f"...{self.what[3 - room :]}"
+        bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}]"
+        redraw({"what": what, "bar": bar, "share": f"{100 * share:3.0f} %", "amount": amount}, " ", ("bar", "amount"))
 
 
-class Passes:
-    """Show one Progress after another: call it with (pass, done, total); use it in `with`, which ends the last."""
+class PassBars:
+    """Show one ProgressBar after another: call it with (pass, done, total); use it in `with`, which ends the last."""
 
     def __init__(self, what: str):
         self.what = what
         self._name, self._done, self._bar = "", 0, None
 
-    def __enter__(self) -> Passes:
+    def __enter__(self) -> PassBars:
         return self
 
     def __exit__(self, *error) -> None:
@@ -210,7 +185,7 @@ class Passes:
     def __call__(self, name: str, done: int, total: int) -> None:
         if self._bar is None or name != self._name or done < self._done:
             self.__exit__(None, None, None)
-            self._name, self._bar = name, Progress(f"{self.what}: {name}", text=lambda count: f"{count:,}")
+            self._name, self._bar = name, ProgressBar(f"{self.what}: {name}", text=lambda count: f"{count:,}")
         self._done = done
         self._bar(done, total)
 

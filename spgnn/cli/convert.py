@@ -6,7 +6,7 @@ import click
 
 from ..config.groups import SplitFileConfig
 from ..config.names import FORMATS
-from .console import Progress, fields_table, say, write, write_json
+from .console import ProgressBar, fields_table, say, write, write_json
 from .options import OneProcess, group_options, output_options, source_options
 
 SRC_HELP = f"""\b
@@ -35,7 +35,7 @@ def convert(src: str, dst: str, format: str, features: str, labels: str, split: 
     """
     from ..data import convert as convert_graph
 
-    with Progress(f"reading {src}") as progress:
+    with ProgressBar(f"reading {src}") as progress:
         report = convert_graph(
             src,
             dst,

@@ -8,7 +8,7 @@ import click
 
 from ..config import PartitionConfig
 from ..errors import UsageError
-from .console import Passes, fields_table, say, write, write_json
+from .console import PassBars, fields_table, say, write, write_json
 from .options import BALANCE_HELP, GRAPH_HELP, METHOD_HELP, OneProcess, config_options, flag, output_options
 from .source import load
 
@@ -67,7 +67,7 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
             )
     files = {name: getattr(config, name) or None for name in ("features", "labels", "split", "format")}
     try:
-        with Passes(graph) as progress:
+        with PassBars(graph) as progress:
             report = part_to_folder(
                 graph, config.k, config.out, method, config.seed, config.balance, memory=config.memory, edges=config.edges,
                 hops=config.hops, n_nodes=config.nodes or None, relabel=config.relabel, progress=progress, note=progress.note, **files,

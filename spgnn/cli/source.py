@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .console import Progress, say
+from .console import ProgressBar, say
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -15,7 +15,7 @@ def load(graph: str, format: str = "", features: str = "", labels: str = "", spl
     from ..data import load_graph
     from ..graph import count_labels, label_notes
 
-    with Progress(f"reading {graph}") as progress:
+    with ProgressBar(f"reading {graph}") as progress:
         read = load_graph(
             graph,
             format=format or None,

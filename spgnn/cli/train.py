@@ -51,7 +51,7 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> int:
 
 
 def _train(graph: str, config: TrainConfig, as_json: bool) -> int:
-    """Train and return the exit code; that of a signal where one has stopped all ranks together."""
+    """Train and return the exit code; a signal has its own if it has stopped all ranks together."""
     from ..dist import world
     from ..dist.launch import this_job
     from ..experiment import run

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
-from . import headers as buffers
+from . import headers
 from .communicator import Op, Request
 from .traffic import Traffic
 
@@ -21,7 +21,7 @@ class BaseCommunicator:
     `_reduce(head, x, op, wait)` and `_exchange(head, send, send_rows, recv, recv_rows, wait)` return a
     Request, one that has ended if wait; `_gather(head, x)`, `_broadcast(head, x, root)`, `_split(head, color,
     key)` and `_meet(head)` wait.
-    Each first compares head, the call of this rank, with those of the other ranks (buffers.check_headers).
+    Each first compares head, the call of this rank, with the other ranks' heads (headers.check_headers).
     """
 
     def __init__(self, rank: int, size: int, traffic: Traffic | None = None):
@@ -31,68 +31,62 @@ class BaseCommunicator:
         self.phase = "set-up"
 
     def all_reduce(self, x, op: Op = "sum"):
-        self._checked_reduce(x, op, wait=True)
+        self.start_all_reduce(x, op, wait=True)
         return x
 
-    def start_all_reduce(self, x, op: Op = "sum") -> Request:
-        return self._checked_reduce(x, op, wait=False)
-
-    def _checked_reduce(self, x, op: Op, wait: bool) -> Request:
-        array = buffers.as_target(x, "x", self.rank)
-        buffers.check_op(array, op, self.rank)
+    def start_all_reduce(self, x, op: Op = "sum", wait: bool = False) -> Request:
+        array = headers.as_target(x, "x", self.rank)
+        headers.check_op(array, op, self.rank)
         self.traffic.count_collective("all_reduce", array.nbytes)
-        head = buffers.header("all_reduce", self.size, array, array.shape, buffers.OPS.index(op))
+        head = headers.header("all_reduce", self.size, array, array.shape, headers.OPS.index(op))
         return self._reduce(head, array, op, wait)
 
     def all_gather(self, x) -> np.ndarray:
-        array = buffers.as_rows(x, "x", self.rank)
+        array = headers.as_rows(x, "x", self.rank)
         self.traffic.count_collective("all_gather", array.nbytes)
-        return self._gather(self._head_of_rows("all_gather", array), array)[0]
+        head = headers.header("all_gather", self.size, array, array.shape[1:], rows=len(array))
+        return self._gather(head, array)[0]
 
     def all_gather_json(self, value: Any) -> list[Any]:
-        text = json.dumps(value).encode()
-        array = np.frombuffer(text, np.uint8)
+        array = np.frombuffer(json.dumps(value).encode(), np.uint8)
         self.traffic.count_collective("all_gather_json", array.nbytes)
-        joined, counts = self._gather(self._head_of_rows("all_gather_json", array), array)
+        head = headers.header("all_gather_json", self.size, array, rows=len(array))
+        joined, counts = self._gather(head, array)
         ends = np.cumsum(counts)
         return [json.loads(joined[end - n : end].tobytes()) for n, end in zip(counts, ends)]
 
     def all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]):
-        self._checked_exchange(send, send_rows, recv, recv_rows, wait=True)
+        self.start_all_to_all(send, send_rows, recv, recv_rows, wait=True)
         return recv
 
-    def start_all_to_all(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request:
-        return self._checked_exchange(send, send_rows, recv, recv_rows, wait=False)
-
-    def _checked_exchange(self, send, send_rows, recv, recv_rows, wait: bool) -> Request:
-        send, send_rows, recv, recv_rows = buffers.check_exchange(
+    def start_all_to_all(
+        self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int], wait: bool = False
+    ) -> Request:
+        send, send_rows, recv, recv_rows = headers.check_exchange(
             send, send_rows, recv, recv_rows, self.rank, self.size
         )
-        sent_bytes = send_rows * buffers.row_bytes(send)
+        sent_bytes = send_rows * headers.row_bytes(send)
         sent_bytes[self.rank] = 0
         self.traffic.count_sent("all_to_all", sent_bytes)
-        head = buffers.header("all_to_all", self.size, send, send.shape[1:])
-        return self._exchange(buffers.with_rows(head, send_rows), send, send_rows, recv, recv_rows, wait)
+        head = headers.header("all_to_all", self.size, send, send.shape[1:], rows=send_rows)
+        return self._exchange(head, send, send_rows, recv, recv_rows, wait)
 
     def broadcast(self, x, root: int = 0):
         if not 0 <= root < self.size:
             raise UsageError(f"rank {self.rank}: broadcast from root {root}; the ranks are 0 to {self.size - 1}")
-        check = buffers.as_array if root == self.rank else buffers.as_target
+        check = headers.as_array if root == self.rank else headers.as_target
         array = check(x, "x", self.rank)
         self.traffic.count_collective("broadcast", array.nbytes)
-        self._broadcast(buffers.header("broadcast", self.size, array, array.shape, root), array, root)
+        self._broadcast(headers.header("broadcast", self.size, array, array.shape, root), array, root)
         return x
 
     def barrier(self) -> None:
-        self._meet(buffers.header("barrier", self.size))
+        self._meet(headers.header("barrier", self.size))
 
     def split(self, color: int | None, key: int | None = None):
         if color is not None and color < 0:
             raise UsageError(f"rank {self.rank}: split color {color}; expected 0 or more, or None")
-        return self._split(buffers.header("split", self.size), color, self.rank if key is None else key)
-
-    def _head_of_rows(self, kind: str, array: np.ndarray) -> np.ndarray:
-        return buffers.with_rows(buffers.header(kind, self.size, array, array.shape[1:]), len(array))
+        return self._split(headers.header("split", self.size), color, self.rank if key is None else key)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(rank {self.rank} of {self.size})"

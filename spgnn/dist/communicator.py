@@ -33,7 +33,7 @@ class Communicator(Protocol):
     """Ranks 0 to size - 1 that call the same collectives in the same order.
 
     A buffer is a C-contiguous numpy array or CPU torch tensor (its memory is used, detached) of a
-    dtype of `buffers.DTYPES`. Rows are entries along axis 0; counts may be zero. Every method but
+    dtype of `headers.DTYPES`. Rows are entries along axis 0; counts may be zero. Every method but
     `abort` is collective. Ranks that differ in the collective, dtype, row shape, op, root or counts
     raise CollectiveError, in `wait` for the started ones.
     """

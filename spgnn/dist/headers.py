@@ -78,7 +78,7 @@ def check_op(x: np.ndarray, op: str, rank: int) -> None:
 def check_exchange(send, send_rows, recv, recv_rows, rank: int, size: int):
     """Return (send, send_rows, recv, recv_rows) of an all_to_all as arrays, int64 the counts.
 
-    Raises: ShapeError unless the counts are one a rank, not negative, and add up to the buffers' rows.
+    Raises: ShapeError unless the counts are one per rank, not negative, and add up to the buffers' rows.
     """
     send, recv = as_rows(send, "send", rank), as_target(as_rows(recv, "recv", rank), "recv", rank)
     send_rows, recv_rows = check_rows(send, send_rows, recv, recv_rows, rank, size)
@@ -90,7 +90,7 @@ def check_exchange(send, send_rows, recv, recv_rows, rank: int, size: int):
 def check_rows(send, send_rows, recv, recv_rows, rank: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the counts of an all_to_all as int64; send and recv are arrays or tensors, in any memory.
 
-    Raises: ShapeError unless the counts are one a rank, not negative, and add up to the buffers' rows.
+    Raises: ShapeError unless the counts are one per rank, not negative, and add up to the buffers' rows.
     """
     rows = []
     for what, buffer, counts in (("send", send, send_rows), ("recv", recv, recv_rows)):
@@ -122,17 +122,19 @@ def of_others(counts: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
     return others, starts
 
 
-def header(kind: str, size: int, x: np.ndarray | None = None, shape: Sequence[int] = (), detail: int = 0) -> np.ndarray:
-    """Return (size, 8) int64, the call of this rank, the same for each peer; the rows column is 0."""
+def header(
+    kind: str, size: int, x: np.ndarray | None = None, shape: Sequence[int] = (), detail: int = 0, rows=0
+) -> np.ndarray:
+    """Return (size, 8) int64, the call of this rank for each peer.
+
+    Args: detail  op of a reduction, root of a broadcast.
+          rows    for each peer, or for all.
+    """
     fields = [KINDS.index(kind), -1 if x is None else DTYPES.index(x.dtype), detail, len(shape), 0, 0, 0, 0]
     lead = tuple(shape[:2])
     fields[4 : 4 + len(lead)] = lead
     fields[6] = int(np.prod(shape[2:], dtype=np.int64)) if len(shape) > 2 else 0
-    return np.tile(np.array(fields, np.int64), (size, 1))
-
-
-def with_rows(head: np.ndarray, rows: np.ndarray | int) -> np.ndarray:
-    """Set the rows column of a header, the rows for each peer; return the header."""
+    head = np.tile(np.array(fields, np.int64), (size, 1))
     head[:, _COUNT] = rows
     return head
 
@@ -169,10 +171,9 @@ def describe(head: np.ndarray) -> str:
         return "no more: it has left spgnn.world()"
     if dtype < 0:
         return kind
-    text = f"{kind}({DTYPES[dtype]}"
-    if kind in ("all_reduce", "broadcast"):
-        shape = "x".join(str(d) for d in head[4 : 4 + min(ndim, 3)]) if ndim else "scalar"
-        text += f", shape {shape}" + (f", op {OPS[detail]}" if kind == "all_reduce" else f", root {detail}")
-    else:
-        text += ", rows of shape " + ("x".join(str(d) for d in head[4 : 4 + min(ndim, 3)]) if ndim else "scalar")
-    return text + ")"
+    shape = "x".join(str(d) for d in head[4 : 4 + min(ndim, 3)]) if ndim else "scalar"
+    if kind == "all_reduce":
+        return f"{kind}({DTYPES[dtype]}, shape {shape}, op {OPS[detail]})"
+    if kind == "broadcast":
+        return f"{kind}({DTYPES[dtype]}, shape {shape}, root {detail})"
+    return f"{kind}({DTYPES[dtype]}, rows of shape {shape})"

@@ -1,7 +1,7 @@
 """ThreadCommunicator: ranks as threads of one process, for tests and notebooks; run_threads starts them.
 
 Ranks meet: each deposits a header and a copy of its buffer under the number of its collective, and
-goes on when all have. A rank that raises, returns or stays away releases those that wait for it.
+continues when all have. A rank that raises, returns or stays away releases those that wait for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CollectiveError, RankError, check_integer, exit_code_of
-from . import headers as buffers
+from . import headers
 from .base import BaseCommunicator
 from .traffic import Traffic
 
@@ -142,7 +142,7 @@ class _Group:
         if world.first_error is not None:
             failed, error = world.first_error
             raise RankError(f"rank {failed} failed: {type(error).__name__}: {error}", exit_code_of(error))
-        call = buffers.describe(self.meetings[number][rank][0][rank])
+        call = headers.describe(self.meetings[number][rank][0][rank])
         returned = [r for r in missing if r in world.ended]
         if returned:
             raise CollectiveError(
@@ -201,7 +201,7 @@ class ThreadCommunicator(BaseCommunicator):
         self._group.deposit(number, self.rank, head, payload)
 
         def checked(entries):
-            buffers.check_headers(np.stack([other[self.rank] for other, _, _ in entries]), self.rank, recv_rows)
+            headers.check_headers(np.stack([other[self.rank] for other, _, _ in entries]), self.rank, recv_rows)
             finish([theirs for _, theirs, _ in entries])
 
         request = _ThreadRequest(self._group, number, self.rank, checked)

@@ -163,7 +163,7 @@ def _results_page(runs: dict[str, Run]) -> Page:
     page = Page(f"{len(runs)} runs", lead)
     page.section(
         "Results",
-        "Scores are those of the best epoch on validation nodes; ms/epoch and MB/epoch are medians, MB of all ranks. "
+        "Scores are from the best epoch on validation nodes; ms/epoch and MB/epoch are medians, MB of all ranks. "
         "Seconds depend on the machine and its load; bytes do not.",
     )
     page.table(rows, columns)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from spgnn.cli import console
-from spgnn.cli.console import EpochLines, Progress, bytes_text, fields_table, rows_table, value_text, write_json
+from spgnn.cli.console import EpochLines, ProgressBar, bytes_text, fields_table, rows_table, value_text, write_json
 
 
 class Terminal(io.StringIO):
@@ -88,7 +88,7 @@ def test_a_table_of_fields_names_them_in_words():
 
 
 def test_progress_is_a_line_every_few_seconds_where_there_is_no_terminal(clock, capsys):
-    with Progress("reading a") as progress:
+    with ProgressBar("reading a") as progress:
         for clock[0] in np.arange(0, 10, 0.5):
             progress(int(clock[0] * 1e6), 10_000_000)
     out, err = capsys.readouterr()
@@ -98,19 +98,15 @@ def test_progress_is_a_line_every_few_seconds_where_there_is_no_terminal(clock, 
 
 
 def test_a_reading_that_is_over_at_once_shows_no_progress(clock, capsys):
-    with Progress("reading a") as progress:
+    with ProgressBar("reading a") as progress:
         progress(5, 5)
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("has_rich", [True, False])
-def test_progress_on_a_terminal_is_a_bar_that_is_gone_afterwards(clock, monkeypatch, has_rich):
-    if has_rich:
-        pytest.importorskip("rich")
+def test_progress_on_a_terminal_is_a_bar_that_is_gone_afterwards(clock, monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(console, "find_spec", lambda name: has_rich)
-    with Progress("reading a") as progress:
+    with ProgressBar("reading a") as progress:
         clock[0] = 1.0
         progress(5_000_000, 10_000_000)
     text = stream.getvalue()
@@ -119,7 +115,7 @@ def test_progress_on_a_terminal_is_a_bar_that_is_gone_afterwards(clock, monkeypa
 
 
 def test_progress_of_an_unknown_total_shows_what_is_done(clock, capsys):
-    with Progress("reading a") as progress:
+    with ProgressBar("reading a") as progress:
         clock[0] = 4.0
         progress(2_000_000, 0)
     assert capsys.readouterr().err == "spgnn: reading a: 2 MB\n"
@@ -192,10 +188,8 @@ def test_the_line_of_an_epoch_fits_the_terminal(clock, monkeypatch, columns):
 
 @pytest.mark.parametrize("columns", [80, 40, 20])
 def test_a_bar_fits_the_terminal_and_shows_the_end_of_a_path(clock, monkeypatch, columns):
-    monkeypatch.setattr(console, "find_spec", lambda name: False)
-
     def draw():
-        with Progress("reading /a/very/long/path/to/some/folder/with/graphs/of/all/kinds/edges.txt") as progress:
+        with ProgressBar("reading /a/very/long/path/to/some/folder/with/graphs/of/all/kinds/edges.txt") as progress:
             clock[0] += 1.0
             progress(5_000_000, 10_000_000)
 

@@ -4,6 +4,7 @@ import os
 import re
 import socket
 import threading
+import time
 
 import pytest
 
@@ -20,7 +21,11 @@ def connected(address, kind, rank):
 @pytest.mark.parametrize(
     "ends, named, has_failed",  # (rank, its last message), in the order of their ends
     [
-        ([(1, b"epoch 7"), (0, b"epoch 6"), (2, b"epoch 7")], "rank 1: killed.*phase: epoch 7; host here", True),
+        (
+            [(1, b"epoch 7"), (0, b"epoch 6"), (2, b"epoch 7"), (3, b"epoch 7")],
+            "rank 1: killed.*phase: epoch 7; host here",
+            True,
+        ),
         ([(0, CLEAN), (2, b"epoch 7"), (1, CLEAN)], "rank 2: killed", True),
         ([(1, FAILED), (0, b"epoch 7"), (2, b"epoch 7")], "", True),
         ([(0, CLEAN), (2, CLEAN), (1, CLEAN)], "", False),
@@ -42,6 +47,7 @@ def test_the_first_rank_that_dies_without_a_message_is_named_unless_one_has_repo
         for rank, _ in ends:
             for line in lines[rank]:
                 line.close()
+            time.sleep(0.02)  # the guard sees each end on its own
         guard.join(10)
     assert found == [has_failed]
     said = capsys.readouterr().err

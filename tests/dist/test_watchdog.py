@@ -57,32 +57,31 @@ class Wire:
 
 
 def dogs_of(size, limit_s=10.0):
-    wire, ended = Wire(size), []
-    return [
-        Watchdog(r, range(size), wire.lines[r], limit_s, end=lambda error, r=r: ended.append((r, str(error))))
-        for r in range(size)
-    ], ended
+    wire = Wire(size)
+    return [Watchdog(r, range(size), wire.lines[r], limit_s) for r in range(size)]
 
 
 def look(dogs, seconds, stopped=(), do=lambda at: None):
-    """Let all dogs look every half second."""
+    """Let all dogs look every half second; return (rank, error) for all errors in their order."""
+    ended = []
     for at in np.arange(0.5, seconds + 0.1, 0.5):
         do(at)
         for dog in dogs:
-            if dog.rank not in stopped:
-                dog.look(0.5)
+            if dog.rank not in stopped and (error := dog.look(0.5)):
+                ended.append((dog.rank, str(error)))
+    return ended
 
 
 def test_a_stopped_rank_is_named_with_what_it_did_last():
-    dogs, ended = dogs_of(3)
+    dogs = dogs_of(3)
     for dog in dogs:
-        dog.phase("epoch 7")
-        dog.enter("all_reduce", np.zeros(4, np.float32))
+        dog.moves.phase("epoch 7")
+        dog.moves.enter("all_reduce", np.zeros(4, np.float32))
         if dog.rank == 1:
-            dog.leave("all_reduce")
-            dog.phase("epoch 8")
+            dog.moves.leave("all_reduce")
+            dog.moves.phase("epoch 8")
     look(dogs, 3)
-    look(dogs, 10 + 3 * GRACE_S, stopped=[1])
+    ended = look(dogs, 10 + 3 * GRACE_S, stopped=[1])
     rank, message = ended[0]
     assert rank == 0  # one rank speaks
     assert re.search(
@@ -92,12 +91,12 @@ def test_a_stopped_rank_is_named_with_what_it_did_last():
 
 
 def test_a_rank_that_computes_too_long_is_named_with_its_place():
-    dogs, ended = dogs_of(3)
+    dogs = dogs_of(3)
     for dog in dogs:
-        dog.phase("epoch 7")
+        dog.moves.phase("epoch 7")
         if dog.rank != 2:
-            dog.enter("all_reduce", np.zeros(4))
-    look(dogs, 20)
+            dog.moves.enter("all_reduce", np.zeros(4))
+    ended = look(dogs, 20)
     assert re.search(
         r"rank 2 is computing or reading at \w+.py:\d+ \(\w+\), phase epoch 7; ranks 0, 1 wait in all_reduce",
         ended[0][1],
@@ -105,24 +104,22 @@ def test_a_rank_that_computes_too_long_is_named_with_its_place():
 
 
 def test_a_rank_that_moves_now_and_then_is_waited_for():
-    dogs, ended = dogs_of(3)
+    dogs = dogs_of(3)
     for dog in dogs[:2]:
-        dog.enter("barrier")
-    look(dogs, 100, do=lambda at: at % 9 == 0 and dogs[2].phase(f"part {at}"))
-    assert ended == []
-    look(dogs, 30)
+        dog.moves.enter("barrier")
+    assert look(dogs, 100, do=lambda at: at % 9 == 0 and dogs[2].moves.phase(f"part {at}")) == []
+    ended = look(dogs, 30)
     assert "rank 2 is computing or reading" in ended[0][1] and "phase part 99" in ended[0][1]
 
 
 def test_a_job_that_was_stopped_as_a_whole_goes_on():
-    dogs, ended = dogs_of(2)
+    dogs = dogs_of(2)
     for dog in dogs:
-        dog.enter("barrier")
-    look(dogs, 9)  # then everything, the watchdogs too, stands still for an hour
+        dog.moves.enter("barrier")
+    assert look(dogs, 9) == []  # then everything, the watchdogs too, stands still for an hour
     for dog in dogs:
-        dog.leave("barrier")
-    look(dogs, 9)
-    assert ended == []
+        dog.moves.leave("barrier")
+    assert look(dogs, 9) == []
 
 
 def test_ranks_that_wait_for_each_other_are_both_named():
@@ -136,13 +133,12 @@ def test_ranks_that_wait_for_each_other_are_both_named():
 
 
 def test_one_rank_alone_is_watched_too():
-    ended = []
     with watched(SelfCommunicator(), 600) as comm:
         assert isinstance(comm, ObservedCommunicator)
         comm.phase = "epoch 1"
-    (dog,), ended = dogs_of(1)
-    dog.phase("epoch 1")
-    look([dog], 30)
+    (dog,) = dogs_of(1)
+    dog.moves.phase("epoch 1")
+    ended = look([dog], 30)
     assert ended[0][1].startswith("watchdog: nothing has moved for 10 s: rank 0 is computing or reading")
 
 

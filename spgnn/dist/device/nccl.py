@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...errors import CollectiveError, ResourceError, agree
-from .. import headers as buffers
+from .. import headers
 from ..communicator import Communicator, Op
 
 TYPES = {
@@ -55,8 +55,8 @@ class NcclTransport:
 
     def start(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> NcclRequest:
         comm = self.comm
-        send_rows, recv_rows = buffers.check_rows(send, send_rows, recv, recv_rows, comm.rank, comm.size)
-        unit = buffers.row_bytes(send)
+        send_rows, recv_rows = headers.check_rows(send, send_rows, recv, recv_rows, comm.rank, comm.size)
+        unit = headers.row_bytes(send)
         sent_bytes = send_rows * unit
         own = int(sent_bytes[comm.rank])
         sent_bytes[comm.rank] = 0

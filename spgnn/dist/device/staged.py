@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .. import headers as buffers
+from .. import headers
 from ..communicator import Communicator, Op, Request
 
 
@@ -58,8 +58,8 @@ class AddressTransport(StagedTransport):
 
     def start(self, send, send_rows: Sequence[int], recv, recv_rows: Sequence[int]) -> Request:
         comm = self.comm
-        send_rows, recv_rows = buffers.check_rows(send, send_rows, recv, recv_rows, comm.rank, comm.size)
-        unit = buffers.row_bytes(send)
+        send_rows, recv_rows = headers.check_rows(send, send_rows, recv, recv_rows, comm.rank, comm.size)
+        unit = headers.row_bytes(send)
         sent_bytes = send_rows * unit
         sent_bytes[comm.rank] = 0
         comm.traffic.count_sent("all_to_all", sent_bytes)

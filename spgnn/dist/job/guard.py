@@ -55,6 +55,7 @@ def watch(listener: socket.socket, token: str, host: str) -> bool:
     """
     peers: dict[int, Peer] = {}  # file number of life -> peer
     has_failed = False
+    claims: list[socket.socket | None] = []  # held until this process ends: nobody reports a second failure
     with select.epoll() as poll:
         poll.register(listener.fileno(), select.EPOLLIN)
         while not peers or any(peer.is_alive for peer in peers.values()):
@@ -67,7 +68,8 @@ def watch(listener: socket.socket, token: str, host: str) -> bool:
                 peer.is_alive = False
                 if peer.said not in (CLEAN, FAILED) and not has_failed:
                     has_failed = True
-                    if claim := claim_report(token):  # noqa: F841, held until this process ends
+                    claims.append(claim_report(token))
+                    if claims[-1] is not None:
                         sys.stderr.write(report_line(peer.rank, cause(peer.pid), peer.phase, host, peer.pid))
                         sys.stderr.flush()
             if listener.fileno() in ready:

@@ -19,17 +19,54 @@ import termios
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from ...errors import RankError, SpgnnError, exit_code_of, message_text
 from .guard import FAILED, GuardLine, report_line
 
-if TYPE_CHECKING:
-    from ..launch import Launcher
-
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as in a shell
 PATIENCE_S = 1.0  # how long a rank waits for another one that has more to report
+
+# (launcher, rank, size) by the variables that it sets; the first whose variables are all set counts.
+# Slurm is last: an mpirun inside a Slurm job sets its own variables, and Slurm's then count its daemons.
+_KNOWN = (
+    ("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MVAPICH's mpirun", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("mpirun (PMI)", "PMI_RANK", "PMI_SIZE"),
+    ("srun", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"),
+    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The program that started this process as rank of size."""
+
+    name: str
+    rank: int
+    size: int
+    pmi_fd: int = -1  # hydra's pipe to its proxy, for a rank that fails before MPI has started
+
+    def abort(self, exit_code: int) -> None:
+        """Ask the launcher to end the job, if it has a command for that (PMI-1, as hydra speaks it).
+
+        hydra takes an exit before MPI_Init as a normal end, and the others would wait in MPI_Init.
+        """
+        if self.pmi_fd >= 0:
+            try:
+                os.write(self.pmi_fd, f"cmd=abort exitcode={exit_code}\n".encode())
+            except OSError:  # the proxy has ended, and the job with it
+                return
+
+
+def find_launcher(env: Mapping[str, str]) -> Launcher | None:
+    """Return the launcher whose variables are in env, None for a process that was started alone."""
+    for name, rank, size in _KNOWN:
+        if env.get(rank, "").isdigit() and env.get(size, "").isdigit():
+            is_hydra = rank == "PMI_RANK" and "SLURM_STEP_ID" not in env and env.get("PMI_FD", "").isdigit()
+            return Launcher(name, int(env[rank]), int(env[size]), int(env["PMI_FD"]) if is_hydra else -1)
+    return None
 
 
 class Job:
@@ -87,7 +124,7 @@ class Job:
         os._exit(exit_code)
 
     def leave(self, exit_code: int) -> int:
-        """Return the exit code of this rank where all ranks end together: that of rank 0, which leaves last; 0 elsewhere.
+        """Return the exit code of this rank where all ranks end together: exit_code on rank 0, which leaves last; 0 elsewhere.
 
         MPI is finalised, not aborted: a job that Slurm requeues would meet the files of an aborted one in shared memory.
         Collective, after world().

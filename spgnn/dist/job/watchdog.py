@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -24,7 +24,7 @@ from .background import BackgroundThread
 from .observed import ObservedCommunicator, Observer
 
 LOOKS, LOOK_S = 20, 1.0  # looks per limit, and the longest time between two
-GRACE_S = 3.0  # how long the answers may take
+GRACE_S = 3.0  # how long the answers may take, or two looks
 REPORTS = 4  # per limit: how often each rank reports its state to the next one, for the case that it is stopped
 
 
@@ -48,87 +48,85 @@ def watched(comm: Communicator, limit_s: float, *observers: Observer) -> Iterato
         return
     channel = comm.open_channel() if has_channel else None
     dog = Watchdog(comm.rank, [comm.rank] if channel is None else range(comm.size), channel, limit_s)
-    dog.phase(comm.phase)
-    thread = BackgroundThread(dog.run, "spgnn watchdog")
+    dog.moves.phase(comm.phase)
+    leaves, seconds = threading.Event(), min(LOOK_S, limit_s / LOOKS)
+
+    def run() -> None:
+        while not leaves.wait(seconds):
+            if error := dog.look(seconds):
+                os._exit(this_job().fail(error))
+
+    thread = BackgroundThread(run, "spgnn watchdog")
     thread.start()
     try:
-        yield ObservedCommunicator(comm, dog, *observers)
+        yield ObservedCommunicator(comm, dog.moves, *observers)
     finally:
-        dog.leaves.set()
+        leaves.set()
         thread.join()
     if channel is not None:
         comm.barrier()  # no rank sends any more; if one has failed, the job ends without this
         channel.close()
 
 
-class Watchdog:
-    """Looks whether a rank moves, which it observes at its communicator; made in the thread of the rank.
+class Moves:
+    """What a rank does, observed at its communicator; made in the thread of the rank."""
 
-    Args: ranks    that the channel reaches, this one included; channel: None without others.
-          limit_s  seconds without a move after which the job is ended.
-          end      called once with the WatchdogError; ends all ranks.
-    """
-
-    def __init__(
-        self,
-        rank: int,
-        ranks: Sequence[int],
-        channel: Channel | None,
-        limit_s: float,
-        end: Callable[[WatchdogError], None] | None = None,
-    ):
-        self.rank, self.ranks, self.channel, self.limit_s = rank, list(ranks), channel, limit_s
-        self._next = self.ranks[(self.ranks.index(rank) + 1) % len(self.ranks)]
-        self.end = end or _end_job
-        self.leaves = threading.Event()
-        self._look_s = min(LOOK_S, limit_s / LOOKS)
-        self._grace_s = max(GRACE_S, 2 * self._look_s)
-        self._moves = self._seen_moves = 0
+    def __init__(self):
+        self._thread = threading.get_ident()
         self._phase = ""
         self._call: tuple[str, object] | None = None  # the collective that the rank is in
-        self._idle_s = self._asked_s = self._reported_s = 0.0
-        self._ask_at_s = limit_s
-        self._answers: dict[int, dict] | None = None
-        self._before: dict = {}  # the last report of the rank before this one
-        self._before_s = 0.0  # its age
-        self._watched = threading.get_ident()
+        self.has_moved = False  # since a watchdog has set it back
 
     def phase(self, text: str) -> None:
-        self._phase = text
-        self._moves += 1
+        self._phase, self.has_moved = text, True
 
     def enter(self, kind: str, buffer=None) -> None:
-        self._call = (kind, buffer)
-        self._moves += 1
+        self._call, self.has_moved = (kind, buffer), True
 
     def leave(self, kind: str) -> None:
-        self._call = None
-        self._moves += 1
-
-    def run(self) -> None:
-        """Look about once a second until `leaves` is set."""
-        while not self.leaves.wait(self._look_s):
-            self.look(self._look_s)
+        self._call, self.has_moved = None, True
 
     def state(self) -> dict:
-        """Return where this rank is, as it is reported to others."""
+        """Return where the rank is, as it is reported to others."""
         call, place = self._call, ""
-        if call is None and (frame := sys._current_frames().get(self._watched)) is not None:
+        if call is None and (frame := sys._current_frames().get(self._thread)) is not None:
             place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} ({frame.f_code.co_name})"
-        return {"phase": self._phase[:200], "call": _described(call), "place": place, "idle_s": self._idle_s}
+        return {"phase": self._phase[:200], "call": _described(call), "place": place}
 
-    def look(self, seconds: float) -> None:
+
+class Watchdog:
+    """Looks whether the rank moves that makes it.
+
+    Args: ranks    that the channel reaches, this one included; channel: None without others.
+          limit_s  seconds without a move after which `look` returns the error that ends the job.
+    """
+
+    def __init__(self, rank: int, ranks: Sequence[int], channel: Channel | None, limit_s: float):
+        self.rank, self.ranks, self.channel, self.limit_s = rank, list(ranks), channel, limit_s
+        self.moves = Moves()
+        self._now_s = self._idle_s = 0.0  # sums of looks
+        self._due_s = limit_s  # idle seconds at which the others are asked, then: at which their answers are judged
+        self._answers: dict[int, dict] | None = None  # None: nobody was asked
+        self._before: tuple[dict, float] = {}, 0.0  # the last report of the rank before this one, and when it came
+
+    def look(self, seconds: float) -> WatchdogError | None:
         """Read the messages and, `seconds` after the last look, see whether the rank has moved."""
         self._receive()
-        if self._moves != self._seen_moves:
-            self._seen_moves, self._idle_s, self._ask_at_s, self._answers = self._moves, 0.0, self.limit_s, None
-        else:
-            self._idle_s += seconds
+        self._idle_s += seconds
+        if self.moves.has_moved:
+            self.moves.has_moved = False
+            self._idle_s, self._due_s, self._answers = 0.0, self.limit_s, None
         self._report(seconds)
-        if self._answers is None and self._idle_s >= self._ask_at_s:
-            self._ask()
-        elif self._answers is not None and self._idle_s >= self._asked_s + self._grace_s:
-            self._judge()
+        if self._idle_s < self._due_s:
+            return None
+        grace_s = max(GRACE_S, 2 * seconds)
+        if self._answers is not None:
+            return self._judge(is_late=self._idle_s >= self._due_s + 2 * grace_s)
+        self._answers, self._due_s = {}, self._idle_s + grace_s
+        for rank in self.ranks:
+            if rank != self.rank:
+                self._send(rank, "ask", {})
+        return None
 
     def _receive(self) -> None:
         for text in () if self.channel is None else self.channel.receive():
@@ -138,31 +136,29 @@ class Watchdog:
             elif message["kind"] == "answer" and self._answers is not None:
                 self._answers[message["rank"]] = message
             elif message["kind"] == "report":
-                self._before, self._before_s = message, 0.0
+                self._before = message, self._now_s
 
     def _report(self, seconds: float) -> None:
-        self._reported_s += seconds
-        self._before_s += seconds
-        if self._next != self.rank and self._reported_s >= self.limit_s / REPORTS:
-            self._reported_s = 0.0
-            self._send(self._next, "report", self.state())
+        """Send the state of this rank to the next one, REPORTS times per limit."""
+        every_s, before_s = self.limit_s / REPORTS, self._now_s
+        self._now_s += seconds
+        next_rank = self.ranks[(self.ranks.index(self.rank) + 1) % len(self.ranks)]
+        if next_rank != self.rank and self._now_s // every_s > before_s // every_s:
+            self._send(next_rank, "report", self.moves.state())
 
     def _answer(self) -> dict:
-        return self.state() | {"before": self._before, "before_s": self._before_s}
+        before, came_s = self._before
+        return self.moves.state() | {"idle_s": self._idle_s, "before": before, "before_s": self._now_s - came_s}
 
-    def _ask(self) -> None:
-        self._answers, self._asked_s = {}, self._idle_s
-        for rank in self.ranks:
-            if rank != self.rank:
-                self._send(rank, "ask", {})
-
-    def _judge(self) -> None:
+    def _judge(self, is_late: bool) -> WatchdogError | None:
+        """Return the error if no rank has moved: on the first rank that answers, or where that one says nothing."""
         answers = self._answers | {self.rank: self._answer()}
         newest_s = min(answer["idle_s"] for answer in answers.values())
         if newest_s < self.limit_s:  # a rank has moved: it gets a limit of its own
-            self._answers, self._ask_at_s = None, self._idle_s + self.limit_s - newest_s
-        elif self.rank == min(answers) or self._idle_s >= self._asked_s + 3 * self._grace_s:
-            self.end(WatchdogError(verdict(answers, self.ranks, self.limit_s)))
+            self._answers, self._due_s = None, self._idle_s + self.limit_s - newest_s
+        elif self.rank == min(answers) or is_late:
+            return WatchdogError(verdict(answers, self.ranks, self.limit_s))
+        return None
 
     def _send(self, rank: int, kind: str, state: dict) -> None:
         self.channel.send(rank, json.dumps({"kind": kind, "rank": self.rank} | state).encode())
@@ -202,7 +198,3 @@ def _described(call: tuple[str, object] | None) -> str:
         return name
     shape = "x".join(map(str, buffer.shape)) or "scalar"
     return f"{name}({str(buffer.dtype).removeprefix('torch.')}, shape {shape})"
-
-
-def _end_job(error: WatchdogError) -> None:
-    os._exit(this_job().fail(error))

@@ -19,11 +19,11 @@ from mpi4py import MPI
 
 from ...errors import CollectiveError, SpgnnError
 from ...machine import core_ids
-from .. import headers as buffers
+from .. import headers
 from ..base import BaseCommunicator, copy_own_rows
 from ..job.protect import Job, abort_world, shared_files
 from ..traffic import Traffic
-from .progress import Progress
+from .progress import ProgressThread
 
 MAX_BYTES = 2**31 - 1
 _OPS = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
@@ -64,7 +64,7 @@ def connect_world(job: Job) -> MpiCommunicator:
     token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
     MPI.COMM_WORLD.Bcast([token, MPI.BYTE], 0)
     job.join(MPI.COMM_WORLD.rank, token.tobytes().hex(), MPI.COMM_WORLD.Barrier, shared_files())
-    progress = Progress() if thread_level() == "multiple" else None
+    progress = ProgressThread() if thread_level() == "multiple" else None
     if progress is not None:
         progress.start()  # before anything large: a thread needs memory to start
     comm = MpiCommunicator(MPI.COMM_WORLD, progress=progress, job=job)
@@ -82,7 +82,7 @@ class MpiCommunicator(BaseCommunicator):
     """
 
     def __init__(
-        self, comm, max_bytes: int = MAX_BYTES, progress: Progress | None = None, job: Job | None = None,
+        self, comm, max_bytes: int = MAX_BYTES, progress: ProgressThread | None = None, job: Job | None = None,
         traffic: Traffic | None = None, yields_cores: bool | None = None,
     ):  # fmt: skip
         self._handles = MpiHandles(comm, shares_cores(comm) if yields_cores is None else yields_cores)
@@ -128,7 +128,7 @@ class MpiCommunicator(BaseCommunicator):
         Rows to oneself are not copied, and no bytes are counted.
         """
         row = np.empty((0, row_bytes), np.uint8)
-        head = buffers.with_rows(buffers.header("all_to_all", self.size, row, row.shape[1:]), send_rows)
+        head = headers.header("all_to_all", self.size, row, row.shape[1:], rows=send_rows)
         out, into = (
             MPI.buffer.fromaddress(at, int(rows.sum()) * row_bytes)
             for at, rows in ((send, send_rows), (recv, recv_rows))
@@ -152,8 +152,8 @@ class MpiCommunicator(BaseCommunicator):
 
     def _exchange_bytes(self, head, out, send_rows, into, recv_rows, unit: int, scale: int, wait: bool) -> MpiRequest:
         most = self.max_bytes // unit
-        counts, starts = buffers.of_others(send_rows * scale, self.rank)
-        recv_counts, recv_starts = buffers.of_others(recv_rows * scale, self.rank)
+        counts, starts = headers.of_others(send_rows * scale, self.rank)
+        recv_counts, recv_starts = headers.of_others(recv_rows * scale, self.rank)
         data, datatype = self._handles.data, self._handles.row_type(unit)
         out, into = _at_two_addresses(out, into)
 
@@ -176,7 +176,7 @@ class MpiCommunicator(BaseCommunicator):
         return self._start(head, post, recv_rows, wait)
 
     def _gather(self, head, x):
-        counts = buffers.rows_of(self._meet(head))
+        counts = headers.rows_of(self._meet(head))
         gathered = np.empty((counts.sum(), *x.shape[1:]), x.dtype)
         unit, scale = _units(x, self.max_bytes)
         counts_u = counts * scale
@@ -229,7 +229,7 @@ class MpiCommunicator(BaseCommunicator):
         met = self._handles.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])
         if wait:
             self._handles.wait([met])
-            buffers.check_headers(heads, self.rank, recv_rows)
+            headers.check_headers(heads, self.rank, recv_rows)
         request = MpiRequest(self.rank, heads, met, post(), recv_rows, self._progress, self._handles.wait)
         if wait:
             request.wait()
@@ -249,7 +249,9 @@ class _Aborted(SpgnnError):
 class MpiRequest:
     """One started collective: headers first, then its data; `progress` advances it between its calls."""
 
-    def __init__(self, rank: int, heads: np.ndarray, met, data: list, recv_rows, progress: Progress | None, wait_for):
+    def __init__(
+        self, rank: int, heads: np.ndarray, met, data: list, recv_rows, progress: ProgressThread | None, wait_for
+    ):
         self.heads = heads
         self._rank, self._recv_rows, self._progress, self._wait_for = rank, recv_rows, progress, wait_for
         self._met, self._data = met, data
@@ -285,7 +287,7 @@ class MpiRequest:
             self._progress.remove(self)
         self._wait_for([self._met])
         # Before the data: if the ranks differ, waiting for it would hang or fail with a worse message.
-        buffers.check_headers(self.heads, self._rank, self._recv_rows)
+        headers.check_headers(self.heads, self._rank, self._recv_rows)
         try:
             if self._error is not None:
                 raise self._error
@@ -350,9 +352,9 @@ class MpiHandles:
             return
         for handles in self.own_splits():
             handles.close()
-        heads = np.empty_like(head := buffers.header("close", self.headers.size))
+        heads = np.empty_like(head := headers.header("close", self.headers.size))
         self.wait([self.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])])
-        buffers.check_headers(heads, self.headers.rank)
+        headers.check_headers(heads, self.headers.rank)
         self.free()
 
     def free(self) -> None:
@@ -420,7 +422,7 @@ def _at_two_addresses(out, into):
 
 def _units(x, max_bytes: int) -> tuple[int, int]:
     """Return (bytes of a unit, units per row): the row, or the entry if a row is above max_bytes."""
-    n_bytes = buffers.row_bytes(x)
+    n_bytes = headers.row_bytes(x)
     if n_bytes <= max_bytes:
         return max(1, n_bytes), min(1, n_bytes)
     return x.itemsize, n_bytes // x.itemsize

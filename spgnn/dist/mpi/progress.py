@@ -1,4 +1,4 @@
-"""Progress: a thread that advances started exchanges while the rank computes.
+"""ProgressThread: a thread that advances started exchanges while the rank computes.
 
 MPI sends nothing between its own calls: the messages of an Ialltoallv that is followed by a GEMM leave at
 the wait. Test every 0.5 ms hides all of it, at no visible cost to the GEMM (which holds no GIL).
@@ -20,7 +20,7 @@ class Advancing(Protocol):
         """Advance; return whether it has ended. Never raises, never waits."""
 
 
-class Progress:
+class ProgressThread:
     """Call advance of each added request every INTERVAL_S until it has ended; sleep while there is none.
 
     `lock` is held during advance: a rank that holds it has its request for itself.

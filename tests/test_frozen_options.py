@@ -211,6 +211,27 @@ def test_a_preset_that_is_not_known_is_refused_with_the_nearest(capsys):
     assert "--preset 'planetoid-gnc' is not known; did you mean 'planetoid-gcn'?" in capsys.readouterr().err
 
 
+def test_a_file_may_name_a_preset_which_the_command_line_overrides(tmp_path, capsys):
+    path = tmp_path / "own.toml"
+    path.write_text('graph = "wordnet"\npreset = "icpp24"\nepochs = 7\n')
+    assert command_config("--config", str(path)) == build(TrainConfig, PRESETS["icpp24"].options | {"epochs": 7})
+    other = command_config("--config", str(path), "--preset", "planetoid-gcn")
+    assert other == build(TrainConfig, PRESETS["planetoid-gcn"].options | {"epochs": 7})
+    path.write_text('preset = "icpp"\n')
+    assert cli.main(["train", "wordnet", "--config", str(path)]) == 2
+    assert "--preset 'icpp' is not known; did you mean 'icpp24'?" in capsys.readouterr().err
+    assert cli.main(["plan", "wordnet", "--config", str(path)]) == 2
+    assert "unknown key 'preset'" in capsys.readouterr().err
+
+
+def test_a_message_says_which_of_its_options_a_preset_has_set(capsys):
+    words = ["train", "wordnet", "--preset", "planetoid-gat", "--model", "gcn"]
+    assert cli.main(words) == 2
+    assert "omit it with --model gcn (--attention-dropout: set by --preset planetoid-gat)" in capsys.readouterr().err
+    assert cli.main([*words, "--attention-dropout", "0.5"]) == 2
+    assert "set by --preset" not in capsys.readouterr().err
+
+
 def test_the_page_has_every_preset_with_its_source_and_options():
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").partition("## Presets")[2].partition("\n## ")[0]
     block = re.findall("```\n(.*?)```", page, re.S)[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,7 +27,7 @@ class CommandError(SpgnnError):
     """An error as the command line shows it: "error: " and its message, with its exit code."""
 
     def __init__(self, error: SpgnnError):
-        super().__init__(f"error: {error}")
+        super().__init__(f"error: {error}{_set_by_preset(str(error)) if isinstance(error, UsageError) else ''}")
         self.exit_code = error.exit_code
 
 
@@ -67,6 +68,15 @@ def explained(error: BaseException) -> BaseException:
             return ResourceError(f"out of memory: {error}")
         case _:
             return SpgnnError(f"unexpected {type(error).__name__}: {error}; --debug shows where")
+
+
+def _set_by_preset(message: str) -> str:
+    """Return which options that a message names were set by --preset, which nobody has typed."""
+    context = click.get_current_context(silent=True)
+    preset, names = (context.meta.get("preset") if context else None) or ("", ())
+    flags = [f"--{name.replace('_', '-')}" for name in sorted(names)]
+    named = [flag for flag in flags if re.search(rf"{flag}(?![\w-])", message)]
+    return f" ({', '.join(named)}: set by --preset {preset})" if named else ""
 
 
 def _usage(error: click.UsageError) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-import tomllib
 import typing
 from collections.abc import Callable
 from dataclasses import Field, fields
-from pathlib import Path
 
 import click
 from click.core import ParameterSource
@@ -17,12 +15,12 @@ from ..config import (
     PRESETS,
     SourceConfig,
     TrainConfig,
-    build,
     continued,
     gone_options,
+    layered,
     preset_options,
-    read_toml,
     sections,
+    toml_values,
 )
 from ..errors import UsageError
 
@@ -142,8 +140,8 @@ def output_options(command: Callable) -> Callable:
 def config_options(cls: type) -> Callable:
     """Return the decorator that adds GRAPH, --config, an option for each field of cls and hidden ones that have gone.
 
-    A training has --preset too. The command gets `graph` and `config`: the preset, overridden by the TOML file, and that
-    by the command line.
+    A training has --preset too, which the TOML file may name. The command gets `graph` and `config`: the preset,
+    overridden by the TOML file, and that by the command line.
     """
 
     gone = gone_options(cls)
@@ -154,14 +152,21 @@ def config_options(cls: type) -> Callable:
             given = {name: values.pop(name) for name in (*(f.name for f in fields(cls)), *gone)}
             source_of = click.get_current_context().get_parameter_source
             given = {name: value for name, value in given.items() if source_of(name) != ParameterSource.DEFAULT}
+            in_file = {name.replace("-", "_"): value for name, value in (toml_values(config) if config else {}).items()}
+            graph = graph or in_file.get("graph", "")
+            in_file.pop("graph", None)
+            if cls is TrainConfig:
+                preset = preset or str(in_file.get("preset", ""))
+                in_file.pop("preset", None)
             first = preset_options(preset) if preset else {}
-            settings = read_toml(cls, config, given, first) if config else build(cls, first | given, "command line")
+            # Read by cli.failure: a message about one of these names an option that nobody has typed.
+            click.get_current_context().meta["preset"] = preset, first.keys() - in_file.keys() - given.keys()
+            settings = layered(cls, first | in_file, config or "command line", given)
             if getattr(settings, "resume", ""):
-                in_file = tomllib.loads(Path(config).read_text(encoding="utf-8")) if config else {}
-                graph = graph or in_file.pop("graph", "")
-                in_file.pop("graph", None)
                 graph, settings = continued(graph, first | in_file | given)
-            return command(graph=graph or _graph_in(config), config=settings, **values)
+            if not isinstance(graph, str) or not graph:
+                raise UsageError("GRAPH is missing; give a built-in name such as wordnet, a file or a folder")
+            return command(graph=graph, config=settings, **values)
 
         first = ("preset", "config") if cls is TrainConfig else ("config",)
         body.sections = {"Many options at once": first} | sections(cls)
@@ -241,14 +246,6 @@ def _help_row(option: click.Option) -> tuple[str, str]:
         else ""
     )
     return f"{', '.join(option.opts)} {option.metavar}", option.help + shown
-
-
-def _graph_in(config: str | None) -> str:
-    """Return the `graph` of a TOML file, which the config.toml of a run has."""
-    graph = tomllib.loads(Path(config).read_text(encoding="utf-8")).get("graph") if config else None
-    if not isinstance(graph, str) or not graph:
-        raise UsageError("GRAPH is missing; give a built-in name such as wordnet, a file or a folder")
-    return graph
 
 
 def _set_debug(_, __, value: bool) -> None:

@@ -2,7 +2,19 @@
 
 from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, Training
 from .continued import MAY_CHANGE, check_unchanged, continued, fixed_options
-from .fields import build, changed, gone_options, option, read_toml, sections, select, shared_values, to_toml
+from .fields import (
+    build,
+    changed,
+    gone_options,
+    layered,
+    option,
+    read_toml,
+    sections,
+    select,
+    shared_values,
+    to_toml,
+    toml_values,
+)
 from .groups import MOST_BALANCE, MOST_HOPS, MOST_SEED, MOST_THREADS, SourceConfig
 from .presets import PRESETS, preset_options
 from .run_files import CHECKPOINT, PARTS_FILE, RUN_FILES, is_of_run
@@ -31,6 +43,7 @@ __all__ = [
     "fixed_options",
     "gone_options",
     "is_of_run",
+    "layered",
     "option",
     "preset_options",
     "read_toml",
@@ -38,4 +51,5 @@ __all__ = [
     "select",
     "shared_values",
     "to_toml",
+    "toml_values",
 ]

@@ -112,31 +112,35 @@ def build(cls: type, values: dict[str, Any], where: str = "options"):
     return cls(**checked)
 
 
-def read_toml(
-    cls: type,
-    path: str | Path,
-    overrides: dict[str, Any] | None = None,
-    preset: dict[str, Any] | None = None,
-    of_run: bool = False,
-):
-    """Return cls from a TOML file, with overrides on top, and options of a preset where the file has none.
+def read_toml(cls: type, path: str | Path, overrides: dict[str, Any] | None = None, of_run: bool = False):
+    """Return cls from a TOML file, with overrides on top.
 
     Args:   of_run  the file is that of a run which is predicted or continued, see Gone.may_change.
     Raises: InputError where the file is not TOML; UsageError for an unknown key or a bad value.
     """
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file; expected TOML, as config.toml of a run")
-    try:
-        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read as TOML: {error}") from None
+    values = toml_values(path)
     values.pop("graph", None)
     if of_run:
         passed = {name for name, gone in gone_options(cls).items() if gone.may_change}
         values = {name: value for name, value in values.items() if name not in passed}
-    values = (preset or {}) | renewed(cls, {name.replace("-", "_"): value for name, value in values.items()})
-    config, given = build(cls, values, str(path)), build(cls, overrides or {}, "command line")
-    names = {name.replace("-", "_") for name in overrides or {}} - gone_options(cls).keys()
+    return layered(cls, values, str(path), overrides or {})
+
+
+def toml_values(path: str | Path) -> dict[str, Any]:
+    """Return what a TOML file has. Raises: InputError where it is none."""
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file; expected TOML, as config.toml of a run")
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: cannot be read as TOML: {error}") from None
+
+
+def layered(cls: type, values: dict[str, Any], where: str, overrides: dict[str, Any]):
+    """Return cls from the values of a file, where, with overrides, the options of the command line, on top."""
+    values = renewed(cls, {name.replace("-", "_"): value for name, value in values.items()})
+    config, given = build(cls, values, where), build(cls, overrides, "command line")
+    names = {name.replace("-", "_") for name in overrides} - gone_options(cls).keys()
     return replace(config, **{name: getattr(given, name) for name in names})
 
 

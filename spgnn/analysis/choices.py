@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cost.auto import RankCounts, auto_scheme, pruning_saves
+from ..cost.auto import auto_scheme, pruning_saves
 from ..cost.machines import Machine
 from ..cost.pairs import count_pairs, grid_of, nonzeros_of, on_ranks, reached_rows
 from ..partition import Partition
@@ -32,10 +32,10 @@ def choose_scheme_of(planned: PlannedGraph, part: Partition, c: int, machine: Ma
     loops_N = np.diff(planned.pattern.indptr) - np.diff(A.indptr)
     loops_k = np.bincount(part.owner_N, weights=loops_N, minlength=k).astype(np.int64)
     multiplied = nonzeros_of(columns, grid).with_loops(loops_k, grid)
-    tables = (on_ranks(table_kk, grid) for table_kk in (columns.rows_kk, cover.rows_kk, cover.moved_kk))
-    return auto_scheme(
-        RankCounts(multiplied.own_P, multiplied.ghost_P, np.repeat(part.sizes_k, c), *tables), machine, itemsize
-    )[0]
+    tables = {"columns_PP": columns.rows_kk, "cover_PP": cover.rows_kk, "moved_PP": cover.moved_kk}
+    counts = {name: on_ranks(table_kk, grid) for name, table_kk in tables.items()}
+    counts |= {"own_nnz": multiplied.own_P, "ghost_nnz": multiplied.ghost_P, "n": np.repeat(part.sizes_k, c)}
+    return auto_scheme(counts, machine, itemsize)[0]
 
 
 def saves_by_pruning(planned: PlannedGraph, layers: FixedModel, report: VolumeReport, eval_every: int) -> bool:

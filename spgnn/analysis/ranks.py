@@ -14,7 +14,7 @@ import numpy as np
 from ..cost.grid import ProcessGrid
 from ..cost.machines import Machine
 from ..cost.pairs import RankNonzeros, nonzeros_of, on_ranks
-from ..cost.seconds import EDGE_PRICES, DenseWork, LayerWork, RankProduct, edge_price
+from ..cost.seconds import EDGE_PRICES, Dense, LayerWork, RankProduct, edge_price
 from ..partition import Partition
 from .device_memory import device_memory
 from .planned_graph import PlannedGraph
@@ -108,12 +108,12 @@ class PlannedRanks:
             sum_bytes=sums.row_bytes if sums else 0,
         )
 
-    def _weights(self, of: Product, share: float) -> DenseWork:
+    def _weights(self, of: Product, share: float) -> Dense:
         left = of.rows[0] if of.rows else ""
         if not left.endswith("_nnz"):
-            return DenseWork(*of.shape)
+            return *of.shape, None
         is_kept = left == "cached_nnz" or (left == "step_nnz" and self.run.setting.step_is_cached)
-        return DenseWork(*of.shape, share * self._left_P(is_kept))
+        return *of.shape, share * self._left_P(is_kept)
 
     def _left_P(self, is_kept: bool) -> np.ndarray:
         """Return the nonzeros of each rank's rows of X, or of A X, (P,)."""

@@ -77,37 +77,52 @@ def measure(
     Raises: UsageError for a scheme, replication or option that does not fit, widths that make no layer, or a model
             that cannot run without data; PartitionError where the partition does not fit the graph.
     """
+    check_is_graph(graph)
+    wires, graph = (wire, wire_gradients), graph.in_use()
+    _check(scheme, itemsize, evaluations, wires, input_gradient and keep)
+    part, widths, run = _partition_of(graph, partition), _checked(widths, model), None
+    pairs = PairsOfLayers(graph, part, scheme, grid_of(part.k, replication), itemsize, wires)
+    if widths or model is not None:
+        from .epoch import gcn_of
+
+        how = _input_of(graph, widths, model, keep, sparse_input, keep_sparse)
+        model = model or gcn_of(widths, 0.0 if input_is_fixed else 0.5)
+        run = _run(pairs, model, how | {"order": order, "has_gradient": input_gradient}, train_N)
+    return _report(pairs, run, evaluations)
+
+
+def _check(scheme: str, itemsize: int, evaluations: int, wires: tuple[str, str], is_kept_gradient: bool) -> None:
+    """Raise UsageError for an option that does not fit."""
     if scheme not in SCHEMES:
         raise UsageError(f"scheme {scheme!r} is not known{nearest(scheme, SCHEMES)}")
-    check_is_graph(graph)
     check_integer("itemsize", itemsize, 1)
     check_integer("evaluations", evaluations, 0)
-    widths = _checked(widths, model)
-    for name in (wire, wire_gradients):
+    for name in wires:
         row_bytes(1, itemsize, name)
-    if input_gradient and keep:
+    if is_kept_gradient:
         raise UsageError("input_gradient counts an exchange that a kept A X does not have; expected keep=False with it")
-    graph = graph.in_use()
+
+
+def _partition_of(graph: Graph, partition: Partition | np.ndarray) -> Partition:
     if not isinstance(partition, Partition):
         k = count_parts(partition)
         partition = Partition(check_owner(partition, graph.n_nodes, k, "measure: the owner array"), k)
     partition.check_length(graph)
-    grid = grid_of(partition.k, replication)
-    run, hops, is_pruned = None, (), train_N is not None
-    if widths or model is not None:
-        from .epoch import FixedModel, epoch_setting, gcn_of
+    return partition
 
-        of_X = _input_of(graph, widths, model, keep, sparse_input, keep_sparse)
-        setting = epoch_setting(
-            itemsize=itemsize, is_exchanged=grid.size > 1, replication=grid.c, order=order, wires=(wire, wire_gradients),
-            has_gradient=input_gradient, **of_X,
-        )  # fmt: skip
-        model = model or gcn_of(widths, 0.0 if input_is_fixed else 0.5)
-        model = model if isinstance(model, FixedModel) else FixedModel(model)
-        run, hops = model.run(setting, is_pruned), model.hops if is_pruned else ()
-    masks = [] if run is None or not is_pruned else reached_rows(graph.A, _mask(train_N, graph), hops)
-    wires = (wire, wire_gradients)
-    return _report(PairsOfLayers(graph, partition, scheme, grid, itemsize, wires, masks, hops), run, evaluations)
+
+def _run(pairs: PairsOfLayers, model, how: dict, train_N: np.ndarray | None) -> DryRun:
+    """Return the dry run of an epoch; where rows are pruned, pairs are counted for the rows of its steps."""
+    from .epoch import FixedModel, epoch_setting
+
+    model = model if isinstance(model, FixedModel) else FixedModel(model)
+    grid, how = pairs.grid, how | {"wires": pairs.wires}
+    setting = epoch_setting(itemsize=pairs.itemsize, is_exchanged=grid.size > 1, replication=grid.c, **how)
+    run = model.run(setting, train_N is not None)
+    if train_N is not None:
+        pairs.hops = model.hops
+        pairs.masks = reached_rows(pairs.graph.A, _mask(train_N, pairs.graph), model.hops)
+    return run
 
 
 def _report(pairs: PairsOfLayers, run: DryRun | None, evaluations: int) -> VolumeReport:

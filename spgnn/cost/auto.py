@@ -5,48 +5,38 @@ Shapes: P ranks; q sends, p receives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 
 from .machines import Machine
+from .memory import MEMORY_SHARE
 from .seconds import RankProduct, cheaper_scheme
 
 WIDTH = 64  # columns of the product that is compared; the times of both schemes grow alike with it
 SAVES = 0.95  # pruning has to take less than this share of the work, or the second operator is not worth its memory
-MEMORY_SHARE = 0.8  # of a host's memory for pruned steps: the rest is for what is not predicted, and for others
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankCounts:
-    """What each rank of a job multiplies and sends in one product with A.
+def auto_scheme(counts: Mapping[str, np.ndarray], machine: Machine, itemsize: int) -> tuple[str, str]:
+    """Return cover or columns, whichever is faster on a machine as its ranks are placed, and why in a sentence.
 
-    own_P, ghost_P  nonzeros with own rows and with ghost rows, all of them at the reader; rows_P: own rows.
-    columns_PP, cover_PP  rows that q sends p under each scheme; moved_PP: nonzeros that q multiplies for p under cover.
+    Args: counts  of one product with A: n own rows of each rank, own_nnz and ghost_nnz with own and with ghost rows, all of
+                  them at the reader, (P,); columns_PP and cover_PP, rows that q sends p under each scheme; moved_PP,
+                  nonzeros that q multiplies for p under cover.
     """
-
-    own_P: np.ndarray
-    ghost_P: np.ndarray
-    rows_P: np.ndarray
-    columns_PP: np.ndarray
-    cover_PP: np.ndarray
-    moved_PP: np.ndarray
-
-
-def auto_scheme(counts: RankCounts, machine: Machine, itemsize: int) -> tuple[str, str]:
-    """Return cover or columns, whichever is faster on a machine as its ranks are placed, and why in a sentence."""
-    shared = {"width": WIDTH, "own_P": counts.own_P, "out_P": counts.rows_P, "row_bytes": WIDTH * itemsize}
+    shared = {"width": WIDTH, "own_P": counts["own_nnz"], "out_P": counts["n"], "row_bytes": WIDTH * itemsize}
+    moved_PP, ghost_P = counts["moved_PP"], counts["ghost_nnz"]
     columns, cover = (
         RankProduct(
             ghost_P=ghost_P,
-            table_P=counts.rows_P + rows_PP.sum(axis=0),
+            table_P=counts["n"] + rows_PP.sum(axis=0),
             rows_PP=rows_PP,
             sender_P=sender_P,
             **shared,
         )
         for rows_PP, ghost_P, sender_P in (
-            (counts.columns_PP, counts.ghost_P, None),
-            (counts.cover_PP, counts.ghost_P - counts.moved_PP.sum(axis=0), counts.moved_PP.sum(axis=1)),
+            (counts["columns_PP"], ghost_P, None),
+            (counts["cover_PP"], ghost_P - moved_PP.sum(axis=0), moved_PP.sum(axis=1)),
         )
     )
     return cheaper_scheme(columns, cover, machine, itemsize)

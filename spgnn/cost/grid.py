@@ -58,9 +58,10 @@ class ProcessGrid:
         """Return the process column that multiplies with block q."""
         return q // self.n_stages
 
-    def slices(self, n: int) -> np.ndarray:
-        """Return the bounds of the c slices of n rows that the ranks of a process row add up, (c + 1,)."""
-        return np.arange(self.c + 1) * n // self.c
+
+def slices(n: int, c: int) -> np.ndarray:
+    """Return the bounds of the c slices of n rows that the ranks of a process row add up, (c + 1,)."""
+    return np.arange(c + 1) * n // c
 
 
 def valid_replications(size: int) -> list[int]:

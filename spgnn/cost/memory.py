@@ -13,6 +13,8 @@ METIS_GROWS, MOST_DOUBLINGS = 4e6, 3
 TRAINING_BYTES, MPI_BYTES = 28e6, 16e6  # libraries that start with training, and MPI
 SETUP_BYTES = 24  # per nonzero of a part, beside its operator, while that is made
 OWNER_BYTES = 8  # per node of the graph: its owner and its place
+MEMORY_SHARE = 0.8  # of a host, for pruned steps: the rest is for what is not predicted, and for others
+PARTS_SHARE = 1 / 3  # of a rank, for files of open parts; training takes the rest
 LABEL_BYTES, SCORE_BYTES = 60, 24  # labels and masks per own node; scores and predictions per node of the graph
 CUDA_BYTES, NCCL_BYTES = 700e6, 400e6  # before any tensor, and of its channels: assumptions, not measured on a device
 

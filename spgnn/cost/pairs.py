@@ -16,7 +16,7 @@ from ..errors import UsageError, check_integer
 from ..partition.checks import MAX_PARTS
 from ..partition.cover import cover_tables
 from ..partition.metrics import rows_PP as columns_kk
-from .grid import ProcessGrid
+from .grid import ProcessGrid, slices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,7 +160,7 @@ def sums_PP(rows_k: np.ndarray, grid: ProcessGrid, direction: str) -> np.ndarray
     c = grid.c
     out_PP = np.zeros((grid.size, grid.size), np.int64)
     for i, n in enumerate(rows_k):
-        slices_c = np.diff(grid.slices(int(n)))
+        slices_c = np.diff(slices(int(n), c))
         block = slices_c[:, None] + slices_c[None, :] if direction == "forward" else np.zeros((c, c), np.int64)
         if direction == "backward":
             block[grid.column_of(i)] = n

@@ -18,11 +18,14 @@ import numpy as np
 
 from ..errors import UsageError
 from .machines import Machine, load_machine
+from .memory import sum_bytes
 
 __all__ = [
-    "DenseWork", "EpochTime", "LayerWork", "Machine", "RankProduct",
+    "EpochTime", "LayerWork", "Machine", "RankProduct",
     "all_reduce_seconds", "chain_work", "cheaper_scheme", "edge_price", "epoch_seconds", "exchange_seconds", "gemm_flops", "gemm_seconds", "load_machine", "product_seconds", "spmm_seconds",
 ]  # fmt: skip
+
+Dense = tuple[int, int, np.ndarray | None]
 
 # A dense product of EDGE columns takes twice as long per flop as a wide one, see docs/plan.md.
 EDGE = 8
@@ -66,22 +69,12 @@ class RankProduct:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DenseWork:
-    """A product of a layer's rows with weights (F, C), or its gradient for one of the two.
-
-    left_P  nonzeros of the rows where they are sparse (X, or A X cached), (P,); else None.
-    """
-
-    f_in: int
-    f_out: int
-    left_P: np.ndarray | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class LayerWork:
     """One layer of an epoch.
 
-    forward, backward  products with A; dense, dense_backward: with weights.
+    forward, backward  products with A.
+    dense, dense_backward  products of rows with weights (f_in, f_out), and their gradients for one of the two:
+               (f_in, f_out, nonzeros of the rows where they are sparse, (P,), else None).
     rows_P     rows that the layer computes, (P,).
     f_out      columns of its result; written: of all results that bias, activation and their gradients read.
     n_weights  numbers in its parameters.
@@ -90,8 +83,8 @@ class LayerWork:
 
     forward: tuple[RankProduct, ...]
     backward: tuple[RankProduct, ...]
-    dense: tuple[DenseWork, ...]
-    dense_backward: tuple[DenseWork, ...]
+    dense: tuple[Dense, ...]
+    dense_backward: tuple[Dense, ...]
     rows_P: np.ndarray
     f_out: int
     written: int
@@ -113,7 +106,7 @@ def chain_work(
     Args: forward, backward  products with A, None where there is none; left_P: nonzeros of sparse rows, (P,).
           is_first           the gradient of its input is not needed.
     """
-    dense = DenseWork(f_in, f_out, left_P)
+    dense = (f_in, f_out, left_P)
     times = 1 if is_first or left_P is not None else 2
     made = lambda product: () if product is None else (product,)
     n_weights = f_in * f_out + f_out
@@ -241,7 +234,7 @@ def epoch_seconds(
     last = layers[-1]
     if training:
         weights = sum(layer.n_weights for layer in layers)
-        master = max(itemsize, 4)  # weights of bfloat16 activations are float32
+        master = sum_bytes(itemsize)
         parts["passes"] += float(last.rows_P.max()) * last.f_out * itemsize * PASSES_A_LOSS / machine.stream
         parts["passes"] += weights * master * PASSES_A_STEP / machine.stream
         parts["all_reduce"] = all_reduce_seconds(machine, len(last.rows_P), weights * master)
@@ -276,12 +269,12 @@ def _dense(machine: Machine, layer: LayerWork, itemsize: int, training: bool) ->
     seconds = {"gemm": 0.0, "spmm": 0.0}
     # S W reads rows of W, dW = S' G those of G.
     for works, table in ((layer.dense, None), (layer.dense_backward if training else (), layer.rows_P)):
-        for work in works:
-            if work.left_P is None:
-                seconds["gemm"] += float(gemm_seconds(machine, layer.rows_P, work.f_in, work.f_out, itemsize).max())
+        for f_in, f_out, left_P in works:
+            if left_P is None:
+                seconds["gemm"] += float(gemm_seconds(machine, layer.rows_P, f_in, f_out, itemsize).max())
             else:
-                table_rows = work.f_in if table is None else table
-                seconds["spmm"] += float(spmm_seconds(machine, work.left_P, work.f_out, table_rows, itemsize).max())
+                table_rows = f_in if table is None else table
+                seconds["spmm"] += float(spmm_seconds(machine, left_P, f_out, table_rows, itemsize).max())
     return seconds
 
 

@@ -9,7 +9,7 @@ import socket
 
 import numpy as np
 
-from ..cost.auto import RankCounts, auto_scheme
+from ..cost.auto import auto_scheme
 from ..cost.machines import load_machine
 from ..errors import together
 from ..partition.cover import Covers
@@ -26,11 +26,10 @@ def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, st
     if layout.comm.size == 1:
         return "columns", "columns: one rank exchanges nothing", None
     covers = covers_of(blocks.A_og, blocks.index, layout.threads)
-    columns_PP, cover_PP, moved_PP = (
-        _table(counts_R, layout) for counts_R in (blocks.index.ghosts_P, covers.sizes_B, covers.moved_B)
-    )
+    tables = {"columns_PP": blocks.index.ghosts_P, "cover_PP": covers.sizes_B, "moved_PP": covers.moved_B}
+    counts = {name: _table(counts_R, layout) for name, counts_R in tables.items()}
     own = np.array([[blocks.A_oo.nnz, blocks.A_og.nnz, blocks.A_oo.shape[0]]], np.int64)
-    counts = RankCounts(*layout.comm.all_gather(own).T, columns_PP, cover_PP, moved_PP)
+    counts |= dict(zip(("own_nnz", "ghost_nnz", "n"), layout.comm.all_gather(own).T))
     hosts = layout.comm.all_gather_json(socket.gethostname())
     here = together(layout.comm, load_machine, machine, root=0)  # another host may have another file of that name
     decided = None

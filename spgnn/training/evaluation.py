@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..config.names import ITEMSIZE, Evaluation
+from ..cost.memory import OWNER_BYTES, SETUP_BYTES, nonzero_bytes
 from ..distgraph import DistGraph, Parts
 from ..distgraph.merged_parts import merge_parts, rowless_parts
 from ..errors import ResourceError, UsageError
@@ -19,9 +20,6 @@ from ..layers import Stack
 from ..machine import host_id, memory_bytes, rss_bytes
 from ..partition.folder.pipeline.memory_budget import memory_bytes_of
 from .part_passes import passes_of
-
-SETUP_BYTES = 24  # per nonzero of a part, beside its operator, while that is made
-NODE_BYTES = 8  # per node of the graph: its owner and its place
 
 
 def choose_evaluation(model: torch.nn.Module, parts: Parts, how: Evaluation = "auto", memory: str = "") -> Evaluation:
@@ -91,7 +89,7 @@ def _bytes_of(model: torch.nn.Module, parts: Parts, sizes: Iterable[int]) -> int
     layers = model.layers if isinstance(model, Stack) else [model]
     widths = [(getattr(layer, "f_in", 0), getattr(layer, "f_out", 0)) for layer in layers]
     rows = max((n + g) * (f_in + f_out) + 2 * n * f_out for f_in, f_out in widths)
-    return NODE_BYTES * parts.n_nodes + nnz * (SETUP_BYTES + 4 + max(itemsize, 4)) + rows * itemsize
+    return OWNER_BYTES * parts.n_nodes + nnz * (SETUP_BYTES + nonzero_bytes(itemsize)) + rows * itemsize
 
 
 def _share_of_memory(comm) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ..config import Distribution, TrainConfig
+from ..cost.memory import PARTS_SHARE
 from ..dist import SelfCommunicator
 from ..distgraph import DistGraph, Parts
 from ..distgraph.distribute import make_dgraph
@@ -21,8 +22,6 @@ from .splits import split_of
 from .steps.full import FullStep
 from .steps.sampled import SampledStep
 from .subgraphs import Subgraphs
-
-PARTS_SHARE = 1 / 3  # of the memory of a rank, for files of open parts; training takes the rest
 
 PartStep = FullStep | SampledStep
 

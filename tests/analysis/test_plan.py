@@ -159,7 +159,7 @@ def test_a_pruned_step_multiplies_its_share_of_sparse_features():
     planned = PlannedGraph(replace(stored(sparse=True), split=few))
     part = part_graph(planned.graph, 4, "block")
     step, whole = (model_of(prune=prune).measured(planned, part, "columns", 1) for prune in (True, False))
-    first, all_ = (PlannedRanks(planned, part, of).layers("forward")[0].dense[0].left_P.sum() for of in (step, whole))
+    first, all_ = (PlannedRanks(planned, part, of).layers("forward")[0].dense[0][2].sum() for of in (step, whole))
     assert first == pytest.approx(all_ * step.layers[0].rows / 400) and step.layers[0].rows < 400
 
 

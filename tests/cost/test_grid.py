@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from spgnn import ProcessGrid
+from spgnn.cost.grid import slices
 from spgnn.errors import UsageError
 
 
@@ -20,7 +21,7 @@ def test_each_block_row_is_on_c_ranks_that_share_its_blocks_out(P, c):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 100])
 def test_slices_of_a_process_row_are_nearly_equal_and_all_of_it(n):
-    bounds = ProcessGrid(9, 3).slices(n)
+    bounds = slices(n, 3)
     assert bounds[0] == 0 and bounds[-1] == n and np.ptp(np.diff(bounds)) <= 1
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from ...cost.grid import slices
 from ...dist import Communicator
 from ..kernels.buffers import BufferPool
 from ..timing import Operations
@@ -43,8 +44,7 @@ class RowSum:
         Sends n F / c entries to each other rank, twice.
         """
         comm, (n, F) = self.comm, Z_nF.shape
-        bounds = np.arange(comm.size + 1) * n // comm.size
-        slices_P = np.diff(bounds)
+        slices_P = np.diff(slices(n, comm.size))
         mine = int(slices_P[comm.rank])
         mine_P = np.full(comm.size, mine, np.int64)
         parts = self.pool.empty(comm.size * mine, F, dtype=Z_nF.dtype)
@@ -58,8 +58,7 @@ class RowSum:
 
     def rows_of_total(self, n: int) -> int:
         """Return the rows that this rank sends in `total`."""
-        bounds = np.arange(self.comm.size + 1) * n // self.comm.size
-        mine = int(bounds[self.comm.rank + 1] - bounds[self.comm.rank])
+        mine = int(np.diff(slices(n, self.comm.size))[self.comm.rank])
         return n - mine + (self.comm.size - 1) * mine
 
     def rows_of_share(self, n: int) -> int:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...cost.auto import MEMORY_SHARE, pruning_fits
+from ...cost.auto import pruning_fits
+from ...cost.memory import MEMORY_SHARE, POINTER, csr_bytes, nonzero_bytes
 from ...distgraph import DistGraph
 from ...machine import free_address_bytes, host_id, memory_bytes, rss_bytes
 from ...spmm.dry import DryRun
 from ...spmm.dry_operator import Setting
 from ...spmm.features import SparseRows
-from ...spmm.kernels.buffers import sum_dtype
 from ...spmm.kernels.tile_rule import tile_bytes
 from ...spmm.operator import DistSpMM
 
@@ -94,23 +94,24 @@ def pruned_setting(run: DryRun, A: DistSpMM, X, masks: list[np.ndarray], hops: S
 
 def _buffer_bytes(A: DistSpMM, run: DryRun) -> int:
     """Return the bytes of buffers and of the tiles of the whole operator."""
-    nonzero = 4 + sum_dtype(A.dtype).itemsize
+    nonzero = nonzero_bytes(A.dtype.itemsize)
     return run.buffer_bytes + tile_bytes(A.n, A.m, A.A_oo.nnz, run.widest_sum, nonzero)
 
 
 def _operator_bytes(A: DistSpMM, X, run: DryRun, masks: list[np.ndarray]) -> int:
     """Return the bytes of the operators of pruned layers, their transposes and tiles, and of rows of X or A X."""
-    total, nonzero = 0, 4 + sum_dtype(A.dtype).itemsize
+    total, itemsize = 0, A.dtype.itemsize
     lengths_n = np.diff(A.blocks.A_oo.indptr) + np.diff(A.blocks.A_og.indptr)
     for number, (in_n, out_n) in enumerate(zip(masks, masks[1:]), start=1):
         layer = run.layer(number)
         if not layer.exchanges:
             continue
         n, m, nnz = int(out_n.sum()), int(in_n.sum()), int(lengths_n[out_n].sum())
-        widest = max(product.width for product in layer.exchanges) * A.dtype.itemsize
-        total += (1 + layer.has_backward) * (nonzero * nnz + tile_bytes(n, m, nnz, widest, nonzero)) + 8 * (n + m)
+        widest = max(product.width for product in layer.exchanges) * itemsize
+        block = csr_bytes(nnz, 0, itemsize) + tile_bytes(n, m, nnz, widest, nonzero_bytes(itemsize))
+        total += (1 + layer.has_backward) * block + POINTER * (n + m)
     is_cached = run.layer(1).is_cached
     left, rows = (A.kept, masks[1]) if is_cached else (X, masks[0])
     if isinstance(left, SparseRows):
-        return total + 2 * nonzero * int(np.diff(left.csr.indptr)[rows].sum()) + 8 * int(rows.sum())
+        return total + csr_bytes(2 * int(np.diff(left.csr.indptr)[rows].sum()), int(rows.sum()), itemsize)
     return total + int(rows.sum()) * left.shape[1] * left.element_size()

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from ...config import TrainConfig
-from ...cost.auto import MEMORY_SHARE, pruning_saves
+from ...cost.auto import pruning_saves
+from ...cost.memory import MEMORY_SHARE
 from ...distgraph import DistGraph
 from ...errors import SpgnnError, UsageError
 from ...layers.hops import pruned_hops

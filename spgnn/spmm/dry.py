@@ -17,9 +17,10 @@ from ..errors import ShapeError, SpgnnError, UsageError
 from .autograd import mixed_precision
 from .dry_operator import Setting, inputs_of
 from .fixed_input import of_key
+from .heap import META, Block, amount, pool_bytes, torch_bytes
 from .kernels.buffers import sum_dtype
 from .loss import binary_cross_entropy, cross_entropy
-from .recording import META, Block, Product, Recording, amount, pool_bytes, torch_bytes
+from .recording import Product, Recording
 
 STEP = ("forward", "backward")
 
@@ -210,7 +211,7 @@ def _run(model: torch.nn.Module, setting: Setting) -> DryRun:
         record.begin("evaluate")
         _evaluate(model, A, X)
     n_weights = sum(p.numel() for p in model.parameters())
-    made, blocks = tuple(record.products), tuple(record.blocks)
+    made, blocks = tuple(record.products), tuple(record.heap.blocks)
     return DryRun(setting, made, blocks, n_weights, record.widest_sum, record.reads_input, cached)
 
 

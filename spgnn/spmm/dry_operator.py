@@ -18,10 +18,11 @@ from ..errors import UsageError
 from .features import SparseRows
 from .fixed_input import FixedInput, of_key
 from .ghosts import ColumnBlock, check_rows, rounded
+from .heap import META
 from .kernels.buffers import sum_dtype
 from .operator import DistSpMM
 from .place import OUTSIDE, Place
-from .recording import META, Recording
+from .recording import Recording
 from .timing import Operations
 from .view import LayerView, Operator, current_pass
 
@@ -150,7 +151,7 @@ def inputs_of(setting: Setting, record: Recording) -> tuple:
     elif A.fixed_input is not None and (setting.has_ghosts or not setting.is_sparse):
         first.fixed_input = DryInput(step_X, record, has_products=not setting.is_sparse)
     at = lambda layer, is_last=False, operator=None, key=None: layers[layer - 1].at(layer, is_last, None, key)
-    step = SimpleNamespace(at=at, pool=record, dtype=A.dtype, device=META, node_n=first.node_n)
+    step = SimpleNamespace(at=at, pool=record.heap, dtype=A.dtype, device=META, node_n=first.node_n)
     return A, X, step, step_X
 
 
@@ -158,7 +159,7 @@ def _features(setting: Setting, record: Recording, n: int, name: str):
     if setting.is_sparse:
         return DryRows((n, setting.features), name, setting.dtype, record)
     X = torch.empty((n, setting.features), dtype=setting.dtype, device=META)
-    record.take(X)
+    record.heap.take(X)
     return X.requires_grad_(setting.has_gradient and name == "x_nnz")
 
 
@@ -169,7 +170,7 @@ class DryOperator(Operator):
     share_gradient = staticmethod(lambda dW: dW)  # nothing is added
 
     def __init__(self, setting: Setting, record: Recording, n: int, m: int, name: str, suffix: str | None):
-        self.setting, self.record, self.pool, self.name = setting, record, record, name
+        self.setting, self.record, self.pool, self.name = setting, record, record.heap, name
         self.dtype, self.order, self.ops, self.holds_own = setting.dtype, setting.order, Operations(), setting.holds_own
         self.n, self.m, self.is_exchanged = n, m, suffix is not None
         self.s, self.g, self.f = (record.number(x + suffix) for x in "sgf") if self.is_exchanged else (0, 0, 0)
@@ -369,24 +370,24 @@ class DryRows(SparseRows):
 
     def __init__(self, shape: tuple[int, int], name: str, dtype: torch.dtype, record: Recording, power: int = 0):
         self.csr = SimpleNamespace(shape=shape, dtype=dtype)
-        self.name, self.pool, self.power = name, record, power
+        self.name, self.record, self.pool, self.power = name, record, record.heap, power
 
     def rows(self, chosen: np.ndarray) -> SparseRows:
         """Return S[chosen]."""
-        return DryRows((len(chosen), self.shape[1]), self.name, self.dtype, self.pool)
+        return DryRows((len(chosen), self.shape[1]), self.name, self.dtype, self.record)
 
     def times(self, W_FC, bias_C=None, relu: bool = False, dtype=None, add_nC=None) -> torch.Tensor:
         """Record S W."""
-        self.pool.weights(tuple(W_FC.shape), (self.name,), W_FC.shape[1])
+        self.record.weights(tuple(W_FC.shape), (self.name,), W_FC.shape[1])
         return self.pool.empty(self.shape[0], W_FC.shape[1], dtype=dtype or self.dtype)
 
     def transposed_times(self, G_nC) -> torch.Tensor:
         """Record S' G."""
         F, C = self.shape[1], G_nC.shape[1]
-        self.pool.weights((F, C), (self.name,), C)
+        self.record.weights((F, C), (self.name,), C)
         return torch.empty(F, C, dtype=sum_dtype(self.dtype), device=META)
 
     def dropout(self, rate: float, key, node_n) -> SparseRows:
         """Return as many nonzeros."""
-        self.pool.reads_input = True
-        return DryRows(self.shape, self.name, self.dtype, self.pool)
+        self.record.reads_input = True
+        return DryRows(self.shape, self.name, self.dtype, self.record)

@@ -7,22 +7,18 @@ Shapes: n own rows, F columns.
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from .kernels.buffers import FreeBlocks, block_bytes, sum_dtype
+from .heap import Heap, Rows
+from .kernels.buffers import sum_dtype
 from .place import Place
 from .shapes import Shaped
 
-META = torch.device("meta")
 FIRST = 20_000  # the least number of rows: more than most weights have, fewer than a chunk of features.CHUNK
-Rows = tuple[str, ...]  # names of Setting.names whose rows are added; (): no rows of a rank
 
 aten = torch.ops.aten
 GEMMS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm}
@@ -76,53 +72,6 @@ class Product:
         return self.kind in ("scheme", "ghosts", "sum")
 
 
-class Block(NamedTuple):
-    """Memory that a tensor takes or gives back, row_bytes per row; of the pool, or torch's own. Number 0: the pool is trimmed."""
-
-    number: int
-    rows: Rows
-    row_bytes: int
-    is_pooled: bool
-    is_taken: bool
-
-
-def amount(rows: Rows, counts) -> int:
-    """Return the rows that these names have together; 1 of no rows."""
-    return sum(counts[name] for name in rows) if rows else 1
-
-
-def pool_bytes(blocks: Iterable[Block], counts) -> int:
-    """Return the bytes that the pool of buffers holds at the end."""
-    free: FreeBlocks[None] = FreeBlocks()
-    sizes: dict[int, int] = {}  # of the blocks in use, by number
-    held = 0  # blocks that were taken before the record began are never free in it
-    for block in blocks:
-        size = block_bytes(block.row_bytes * amount(block.rows, counts))
-        if block.number == 0:
-            held -= free.clear()
-        elif not block.is_pooled or not size:
-            continue
-        elif not block.is_taken:
-            free.put(sizes.pop(block.number), None)
-        elif found := free.take(size):
-            sizes[block.number] = found[0]
-        else:
-            held += size - free.make_room(size)
-            sizes[block.number] = size
-    return held
-
-
-def torch_bytes(blocks: Iterable[Block], counts) -> int:
-    """Return the most bytes that torch's own tensors of a rank's rows take at once."""
-    now = most = 0
-    for block in blocks:
-        if not block.is_pooled and block.number:
-            size = block.row_bytes * amount(block.rows, counts)
-            now += size if block.is_taken else -size
-            most = max(most, now)
-    return most
-
-
 class Recording(Shaped):
     """Record the products of torch and of a DryOperator, and the memory of tensors that have rows of a rank.
 
@@ -135,25 +84,22 @@ class Recording(Shaped):
         super().__init__()
         dimensions = {F, *(size for tensor in (*model.parameters(), *model.buffers()) for size in tensor.shape)}
         self._numbers = (number for number in count(FIRST) if number not in dimensions)
-        self.rows_of: dict[int, Rows] = {}
+        self.heap = Heap()
         self.layer: int | None = None
         self.pass_name, self.chain = "setup", None
         self.products: list[Product] = []
-        self.blocks: list[Block] = []
-        self.widest_sum, self.reads_input, self.is_pooled = 0, False, False
+        self.widest_sum, self.reads_input = 0, False
         self._X: torch.UntypedStorage | None = None
-        self._held: set[int] = set()  # storages that are alive, by id: Python keeps one object of each
-        self._taken = self._first = 0  # storages that were numbered; the last one that is counted elsewhere
 
     def number(self, name: str) -> int:
         """Return the number of rows that stands for a name."""
         number = next(self._numbers)
-        self.rows_of[number] = (name,)
+        self.heap.rows_of[number] = (name,)
         return number
 
     def together(self, *numbers: int) -> int:
         """Return a number of rows that is the sum of others."""
-        self.rows_of[sum(numbers)] = tuple(name for number in numbers for name in self.rows_of[number])
+        self.heap.rows_of[sum(numbers)] = tuple(name for number in numbers for name in self.heap.rows_of[number])
         return sum(numbers)
 
     def begin(self, pass_name: str, X=None) -> None:
@@ -162,10 +108,9 @@ class Recording(Shaped):
         Args: X  where a step is the first: what was made before is counted elsewhere.
         """
         if X is not None:
-            self.take(X)
+            self.heap.take(X)
             self._X = X.untyped_storage() if torch.is_tensor(X) else None
-            self.blocks.clear()
-            self._first = self._taken
+            self.heap.begin()
         if pass_name == "forward":
             self.products = [product for product in self.products if product.pass_name == "setup"]
         self.pass_name, self.layer = pass_name, None
@@ -182,9 +127,9 @@ class Recording(Shaped):
         """Record a product with weights; per_row: multiply-adds of a row, or of a nonzero."""
         if self.pass_name == "setup":
             return
-        others = tuple(size for size in dimensions if size not in self.rows_of)
+        others = tuple(size for size in dimensions if size not in self.heap.rows_of)
         if per_row is None:
-            rows = next((self.rows_of[size] for size in dimensions if size in self.rows_of), ())
+            rows = next((self.heap.rows_of[size] for size in dimensions if size in self.heap.rows_of), ())
             per_row = math.prod(others)
         shape = others if len(others) == 2 else None
         width = shape[1] if shape else 0
@@ -208,43 +153,6 @@ class Recording(Shaped):
             self.widest_sum = max(self.widest_sum, H_mF.shape[1] * H_mF.element_size())
         return dtype
 
-    def take(self, tensor) -> None:
-        """Record the memory of a tensor, unless it shares the memory of another."""
-        if not isinstance(tensor, torch.Tensor):
-            return
-        named = next((size for size in tensor.shape if size in self.rows_of), None)
-        storage = tensor.untyped_storage()
-        if named is None or id(storage) in self._held:
-            return
-        self._held.add(id(storage))
-        self._taken += 1
-        block = Block(self._taken, self.rows_of[named], storage.nbytes() // named, self.is_pooled, True)
-        self.blocks.append(block)
-        weakref.finalize(storage, self._give_back, id(storage), block).atexit = False
-
-    def _give_back(self, storage: int, block: Block) -> None:
-        self._held.discard(storage)
-        if block.number > self._first:
-            self.blocks.append(block._replace(is_taken=False))
-
-    def empty(self, *shape: int, dtype: torch.dtype = torch.float32, device=None) -> torch.Tensor:
-        """Return a tensor of the pool, without memory; this and the next two are those of a BufferPool."""
-        self.is_pooled = True
-        tensor = torch.empty(shape, dtype=dtype, device=META)
-        self.take(tensor)
-        self.is_pooled = False
-        return tensor
-
-    def copy(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Return a copy of a tensor, of another type where one is given."""
-        return self.empty(*tensor.shape, dtype=dtype or tensor.dtype).copy_(tensor)
-
-    def trim(self) -> None:
-        """Give back all free blocks."""
-        self.blocks.append(Block(0, (), 0, is_pooled=True, is_taken=False))
-
-    device, held_bytes = META, 0
-
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         tensors = [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
         if self._X is not None and not self.reads_input:
@@ -257,7 +165,7 @@ class Recording(Shaped):
             a, b = tensors[-2:]
             self.weights((*a.shape, b.shape[-1]))
         for tensor in tree_leaves(out):
-            self.take(tensor)
+            self.heap.take(tensor)
         return out
 
 

@@ -18,8 +18,9 @@ from spgnn.graph import Graph
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.spmm.dry import DryRunError, dry_run
 from spgnn.spmm.dry_operator import Setting, setting_of
+from spgnn.spmm.heap import torch_bytes
 from spgnn.spmm.operator import DistSpMM
-from spgnn.spmm.recording import Recording, torch_bytes
+from spgnn.spmm.recording import Recording
 from spgnn.training.trainer import Trainer
 
 N = 3000  # rows enough that every buffer is a block of the pool
@@ -193,16 +194,16 @@ def test_so_they_are_with_several_labels_a_node(comm):
 def watched(dgraph, model):
     """Record the memory that torch takes by itself in real steps."""
     record, pool = Recording(model, dgraph.X.shape[1]), dgraph.A.pool
-    record.rows_of[N] = ("n",)
-    record.take(dgraph.A.kept)
+    record.heap.rows_of[N] = ("n",)
+    record.heap.take(dgraph.A.kept)
     record.begin("forward", dgraph.X)
     empty = pool.empty
 
     def pooled(*shape, **options):
-        record.is_pooled = True
+        record.heap.is_pooled = True
         tensor = empty(*shape, **options)
-        record.take(tensor)
-        record.is_pooled = False
+        record.heap.take(tensor)
+        record.heap.is_pooled = False
         return tensor
 
     with record, patch.object(pool, "empty", pooled):
@@ -226,7 +227,7 @@ def test_torchs_own_tensors_are_those_of_real_steps(name):
             trainer.step(epoch)
         with torch.no_grad():
             trainer.logits()
-    own = [block for block in record.blocks if block.row_bytes != 8]  # labels are counted elsewhere
+    own = [block for block in record.heap.blocks if block.row_bytes != 8]  # labels are counted elsewhere
     assert torch_bytes(own, {"n": N}) == found.torch_bytes and (found.torch_bytes > 0) == (name != "chains")
 
 

@@ -8,7 +8,7 @@ from dense_operator import DenseOperator
 from graphs import dense_operator
 
 from spgnn.config.names import NORMS
-from spgnn.samplers import Csr, Operator, Subgraph
+from spgnn.samplers import Csr, NormedBlock, Subgraph
 
 
 def subgraph_of(graph, node_m, matrices, seed=0, index=0):
@@ -25,7 +25,7 @@ def operator_of(D):
     at = sp.csr_array(D)
     at.data = np.arange(1, at.nnz + 1, dtype=np.int64)
     order_e = sp.csr_array(at.T).data - 1
-    return Operator(A, csr_of(sp.csr_array(D.T)), order_e)
+    return NormedBlock(A, csr_of(sp.csr_array(D.T)), order_e)
 
 
 def csr_of(A):

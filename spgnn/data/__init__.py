@@ -1,5 +1,6 @@
 """From files, other libraries and generators to a Graph, and the native folder."""
 
+from . import readers  # noqa: F401  they register the formats
 from .arrays import from_coo, from_dgl, from_networkx, from_pyg, from_scipy
 from .convert import check, convert, report
 from .formats import detect_format, known_formats, read_graph, reader

@@ -6,8 +6,6 @@ def read_edges(path, progress): ...
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -60,11 +58,7 @@ def reader(name: str, detect: Detect) -> Callable[[Read], Read]:
 
 
 def known_formats() -> dict[str, Format]:
-    """Return {name: format}: the native folder and one for each file in data/readers."""
-    importlib.import_module(".native", __package__)
-    package = importlib.import_module(".readers", __package__)
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+    """Return {name: format}: the native folder, one for each file format in data/readers, and those of users."""
     return dict(_registry)
 
 

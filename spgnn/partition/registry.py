@@ -61,7 +61,9 @@ class Method:
 PARTITIONERS: Registry[Method] = Registry("partitioner", BUILT_IN, "@spgnn.partitioner('mine')")
 
 
-def partitioner(name: str, by_scheme: Mapping[str, Mapping[str, Any]] | None = None) -> Callable:
+def partitioner(
+    name: str, by_scheme: Mapping[str, Mapping[str, Any]] | None = None, options_of: Callable | None = None
+) -> Callable:
     """Register f(graph, k, *, seed, balance, **options) -> owner_N under a name that part_graph knows.
 
         @partitioner("odd_even")
@@ -70,12 +72,13 @@ def partitioner(name: str, by_scheme: Mapping[str, Mapping[str, Any]] | None = N
 
     Its result is checked like any other. A name can be registered again, except a built-in one.
 
-    Args: by_scheme  options that f is given by part_graph(..., scheme=...), such as {"cover": {"objective": "cover"}}.
+    Args: by_scheme   options that f is given by part_graph(..., scheme=...), such as {"cover": {"objective": "cover"}}.
+          options_of  a record whose keywords are the options, if f takes them as **options.
     """
     PARTITIONERS.check_name(name)
 
     def decorate(f: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-        register(Method.of(name, f, by_scheme=by_scheme or {}))
+        register(Method.of(name, f, options_of, by_scheme=by_scheme or {}))
         return f
 
     return decorate

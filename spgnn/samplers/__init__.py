@@ -13,7 +13,7 @@ from .operators import operators
 from .options import check_options, options_of
 from .pool import SamplerPool
 from .registry import SAMPLERS, SamplerKind, UserSampler, make_sampler, register, sampler
-from .sample import Csr, Operator, Pattern, Sample, Sampler, Subgraph
+from .sample import Csr, NormedBlock, Pattern, Sample, Sampler, Subgraph
 from .static import Cluster, Edge, Node, Walk, Whole
 from .targets import Targets
 
@@ -30,7 +30,7 @@ __all__ = [
     "Maker",
     "Neighbour",
     "Node",
-    "Operator",
+    "NormedBlock",
     "Pattern",
     "Sample",
     "Sampler",

@@ -17,7 +17,7 @@ from ..graph import Graph
 from .graph_arrays import GraphArrays, graph_arrays
 from .normalise import Coefficients
 from .operators import check_norms, operators
-from .sample import Operator, Sample, Sampler, Subgraph
+from .sample import NormedBlock, Sample, Sampler, Subgraph
 
 Degrees = Literal["auto", "full", "own"]
 DEGREES = ("auto", "full", "own")
@@ -78,7 +78,7 @@ class Maker:
         shapes = tuple(pattern.shape for pattern in sample.patterns)
         return Subgraph(index, sample.node_m, shapes, blocks, target_t, weight_t, time.thread_time() - start)
 
-    def _blocks(self, sample: Sample) -> tuple[Mapping[Norm, Operator], ...]:
+    def _blocks(self, sample: Sample) -> tuple[Mapping[Norm, NormedBlock], ...]:
         patterns, blocks = self._last
         if patterns is sample.patterns:
             return blocks

@@ -14,7 +14,7 @@ from ..errors import UsageError, nearest
 from ..graph import DIVIDES, WITH_LOOPS
 from . import _samplers
 from .graph_arrays import GraphArrays, factors
-from .sample import Csr, Operator, Pattern
+from .sample import Csr, NormedBlock, Pattern
 
 
 class _Block:
@@ -35,14 +35,14 @@ class _Block:
         m, place_e = self.pattern.shape[1], self.pattern.place_e
         return _samplers.block_sums(self.indptr, self.indices, m, self.from_e, place_e, graph.weights)
 
-    def operator(self, values_e=None, flipped_e=None) -> Operator:
-        return Operator(Csr(self.indptr, self.indices, values_e), Csr(*self.flipped, flipped_e), self.order_e)
+    def operator(self, values_e=None, flipped_e=None) -> NormedBlock:
+        return NormedBlock(Csr(self.indptr, self.indices, values_e), Csr(*self.flipped, flipped_e), self.order_e)
 
 
 def operators(
     graph: GraphArrays, node_m: np.ndarray, pattern: Pattern, norms: Iterable[Norm], dtype=np.float32,
     alpha_E: np.ndarray | None = None, is_full: bool = False,
-) -> dict[Norm, Operator]:  # fmt: skip
+) -> dict[Norm, NormedBlock]:  # fmt: skip
     """left_i w_ij right_j / alpha_ij scale_ij: return the operator of each normalisation, see spgnn.graph.normalise.
 
     gcn, row_loops and loops have a diagonal entry in every row, of weight, alpha and scale 1 where A has none; row i
@@ -67,7 +67,7 @@ def operators(
     make = _samplers.values64 if dtype == np.float64 else _samplers.values32
     may_be_symmetric = n == m and graph.is_symmetric
     blocks: dict[bool, _Block] = {}
-    made: dict[Norm, Operator] = {}
+    made: dict[Norm, NormedBlock] = {}
     for how in norms:
         has_loops = how in WITH_LOOPS
         if has_loops not in blocks:

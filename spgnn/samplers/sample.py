@@ -71,7 +71,7 @@ class Csr:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Operator:
+class NormedBlock:
     """A block of one normalisation, (n, m), and its transpose.
 
     order_e  (e,) int64, the place in A of each nonzero of the transpose.
@@ -89,7 +89,7 @@ class Subgraph:
     index     number of the subgraph.
     node_m    (m,) int64, original ids of the input rows of layer 1; the first n are the outputs of a block (n, m).
     shapes    (n, m) of each block.
-    blocks    one for all layers, or one for each layer: normalisation -> Operator.
+    blocks    one for all layers, or one for each layer: normalisation -> NormedBlock.
     target_t  (t,) int64, rows of the last output: training nodes with a label.
     weight_t  (t,) float64; sum of weight * loss over the targets estimates the mean loss of all training nodes.
     seconds   that drawing it took.
@@ -98,7 +98,7 @@ class Subgraph:
     index: int
     node_m: np.ndarray
     shapes: tuple[tuple[int, int], ...]
-    blocks: tuple[Mapping[Norm, Operator], ...]
+    blocks: tuple[Mapping[Norm, NormedBlock], ...]
     target_t: np.ndarray
     weight_t: np.ndarray
     seconds: float = 0.0

@@ -20,8 +20,7 @@ import torch
 from ..config.names import Norm
 from ..cost.schedule import keeps_sparse
 from ..errors import ShapeError, UsageError
-from ..samplers import Operator as NormedBlock
-from ..samplers import Subgraph
+from ..samplers import NormedBlock, Subgraph
 from .dropout import Key
 from .features import SparseRows
 from .ghosts import ColumnBlock, rounded

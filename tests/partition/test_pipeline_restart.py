@@ -18,7 +18,7 @@ import pytest
 from spgnn.errors import PartitionError, ResourceError
 from spgnn.partition import PartitionFolder, load_partition, part_to_folder
 from spgnn.partition.folder.pipeline import npy, work
-from spgnn.partition.folder.pipeline.work import Work
+from spgnn.partition.folder.pipeline.work import WorkFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,7 +85,7 @@ def test_a_partition_that_is_replaced_stands_until_the_new_one_is_whole(edges, m
     run(edges, k=2)
     before = files_of(edges / "parts")
     with monkeypatch.context() as patch:
-        patch.setattr(Work, "publish", lambda self: (_ for _ in ()).throw(Stop))
+        patch.setattr(WorkFolder, "publish", lambda self: (_ for _ in ()).throw(Stop))
         with pytest.raises(Stop):
             run(edges)
     assert files_of(edges / "parts") == before
@@ -96,7 +96,7 @@ def test_a_partition_that_is_replaced_stands_until_the_new_one_is_whole(edges, m
 
 def stopped_before_its_end(folder: Path, monkeypatch, **more) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Work, "publish", lambda self: (_ for _ in ()).throw(Stop))
+        patch.setattr(WorkFolder, "publish", lambda self: (_ for _ in ()).throw(Stop))
         with pytest.raises(Stop):
             run(folder, **more)
 
@@ -104,7 +104,7 @@ def stopped_before_its_end(folder: Path, monkeypatch, **more) -> None:
 @pytest.mark.parametrize("meanwhile", ["nothing", "removed", "replaced"])
 def test_after_a_kill_behind_the_last_rename_the_folder_is_there_and_is_that_of_the_run(edges, monkeypatch, meanwhile):
     with monkeypatch.context() as patch:
-        patch.setattr(Work, "discard", lambda self: (_ for _ in ()).throw(Stop))
+        patch.setattr(WorkFolder, "discard", lambda self: (_ for _ in ()).throw(Stop))
         with pytest.raises(Stop):
             run(edges)
     expected = files_of(edges / "parts")
@@ -146,7 +146,7 @@ def test_an_array_as_an_option_is_told_from_one_that_looks_alike(edges, monkeypa
 
 
 def test_two_at_once_are_one_too_many(edges):
-    with Work(edges / "parts", {"a": 1}), pytest.raises(ResourceError, match="another process is writing it"):
+    with WorkFolder(edges / "parts", {"a": 1}), pytest.raises(ResourceError, match="another process is writing it"):
         run(edges)
 
 

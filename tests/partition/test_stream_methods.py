@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import breadth_first_order
 from spgnn.graph import graph_from_coo
 from spgnn.partition import part_graph
 from spgnn.partition.checks import fill_empty_parts
-from spgnn.partition.stream import Passes, _stream, edge_stream, part_stream
+from spgnn.partition.stream import StreamPasses, _stream, edge_stream, part_stream
 from spgnn.partition.stream.spring import node_cap, round_limits
 
 METHODS = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
@@ -285,7 +285,7 @@ def test_chunks_and_types_make_no_difference(method):
 def test_an_online_pass_knows_the_nodes_that_it_has_seen(degrees):
     part = part_stream(np.array([[0, 5], [5, 9]]), 2, degrees=degrees)
     assert part.n_nodes == 10 and part.n_edges == 2
-    assert Passes(edge_stream(np.zeros((3, 2), int))).n_edges == 3
+    assert StreamPasses(edge_stream(np.zeros((3, 2), int))).n_edges == 3
 
 
 TAKES = """

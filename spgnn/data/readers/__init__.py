@@ -1,1 +1,14 @@
-"""One reader per format, from published files to a Graph."""
+"""One reader per format, from published files to a Graph; each registers itself."""
+
+from . import (  # noqa: F401
+    binary,
+    edges,
+    gnn_benchmark,
+    graphsaint,
+    heterophilous,
+    metis,
+    mtx,
+    ogb,
+    planetoid,
+    scipy_npz,
+)

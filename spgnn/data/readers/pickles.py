@@ -44,14 +44,14 @@ class DType:
         self.dtype = np.dtype(code)
 
 
-class SparseRows:
+class PickledCsr:
     """A scipy CSR matrix that is being rebuilt; `parts` are its data, indices, indptr and shape."""
 
     parts: tuple | None = None
 
 
 def load_pickle(path: Path):
-    """Return what a pickle of arrays holds: ndarray, SparseRows, dict, list, numbers.
+    """Return what a pickle of arrays holds: ndarray, PickledCsr, dict, list, numbers.
 
     Raises: FormatError for a name that is not admitted (nothing is executed), or a damaged pickle.
     """
@@ -211,9 +211,9 @@ _NAMES = {
     ("numpy._core.multiarray", "scalar"): _scalar,
     ("numpy.core.numeric", "_frombuffer"): _frombuffer,
     ("numpy._core.numeric", "_frombuffer"): _frombuffer,
-    ("scipy.sparse.csr", "csr_matrix"): SparseRows,
-    ("scipy.sparse._csr", "csr_matrix"): SparseRows,
-    ("scipy.sparse._csr", "csr_array"): SparseRows,
+    ("scipy.sparse.csr", "csr_matrix"): PickledCsr,
+    ("scipy.sparse._csr", "csr_matrix"): PickledCsr,
+    ("scipy.sparse._csr", "csr_array"): PickledCsr,
     ("collections", "defaultdict"): _defaultdict,
     ("collections", "OrderedDict"): _empty(dict),
     ("copy_reg", "_reconstructor"): _reconstructor,
@@ -255,7 +255,7 @@ def _build(target, state) -> None:
     elif isinstance(target, Array):
         _, shape, dtype, is_fortran, raw = _as(tuple, state)
         target.value = _filled(raw, dtype, shape, is_fortran)
-    elif isinstance(target, SparseRows):
+    elif isinstance(target, PickledCsr):
         state = {_text(key): value for key, value in _as(dict, state).items()}
         shape = state["_shape"] if "_shape" in state else state["shape"]
         arrays = [_finished(_as(Array, state[name])) for name in ("data", "indices", "indptr")]

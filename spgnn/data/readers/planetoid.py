@@ -15,7 +15,7 @@ from ...errors import FormatError
 from ...graph import TEST, TRAIN, UNLABELLED, VAL
 from ..formats import reader
 from .make_graph import coo_graph, csr_features, split_of
-from .pickles import SparseRows, load_pickle
+from .pickles import PickledCsr, load_pickle
 from .text import line_blocks
 from .tokens import tokenise
 
@@ -86,7 +86,7 @@ def _part(path: Path, name: str) -> Path:
 def _features(path: Path):
     """Return the CSR of x, tx or allx."""
     rows = load_pickle(path)
-    if not isinstance(rows, SparseRows) or rows.parts is None:
+    if not isinstance(rows, PickledCsr) or rows.parts is None:
         raise FormatError(f"{path}: holds {type(rows).__name__}; expected a scipy CSR matrix")
     return csr_features(path, rows.parts)
 

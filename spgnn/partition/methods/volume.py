@@ -13,6 +13,7 @@ Source: the role of Graph-VB in the sparsity-aware paper (ICPP'24), section 5.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -38,15 +39,9 @@ COVER_ROUNDS = 2
 COVER_SWEEPS = {"levels": 0, "last_sweeps": 8}
 
 
-@partitioner("volume", by_scheme={scheme: {"objective": "cover"} for scheme in ("auto", "cover")})
-def volume(
-    graph: Graph, k: int, *, seed: int, balance: float, objective: Literal["columns", "cover"] = "columns",
-    effort: float = 1.0, send: bool = True, receive: bool = False, start: str | np.ndarray | Partition = "metis",
-) -> np.ndarray:  # fmt: skip
-    """Minimise total volume and the largest send together, work sum of (nnz + 1) at most balance times the mean.
-
-    The bound holds unless some nodes are too heavy for it; then no part exceeds the mean by more than the heaviest node.
-    From a start within the bound the result is never worse. A directed graph is not symmetrised.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeOptions:
+    """The options of `volume`.
 
     Args: objective  scheme whose rows are counted: "columns", or "cover" (minimum covers).
           effort     factor on the number of sweeps; 2 takes twice as long and saves about 1 % of the volume.
@@ -54,54 +49,98 @@ def volume(
           receive    minimise the largest receive too: the backward send of a directed graph. Under cover the two are
                      equal on a symmetric graph, and it changes nothing.
           start      name of a partitioner, run with its defaults, or owner_N (N,) integers, or a Partition.
+    Raises: UsageError for an invalid one.
+    """
+
+    objective: Literal["columns", "cover"] = "columns"
+    effort: float = 1.0
+    send: bool = True
+    receive: bool = False
+    start: str | np.ndarray | Partition = "metis"
+
+    def __post_init__(self):
+        if self.objective not in OBJECTIVES:
+            raise UsageError(
+                f"volume: objective = {self.objective!r} is not known{nearest(self.objective, OBJECTIVES)}"
+            )
+        if not is_number(self.effort) or not 0 < self.effort <= 1000:
+            raise UsageError(f"volume: effort = {self.effort!r}; expected a number above 0, at most 1000")
+        for name in ("send", "receive"):
+            if not isinstance(value := getattr(self, name), (bool, np.bool_)):
+                raise UsageError(f"volume: {name} = {value!r}; expected True or False")
+
+
+@partitioner(
+    "volume",
+    by_scheme={scheme: {"objective": "cover"} for scheme in ("auto", "cover")},
+    options_of=VolumeOptions,
+)
+def volume(graph: Graph, k: int, *, seed: int, balance: float, **options) -> np.ndarray:
+    """Minimise total volume and the largest send together, work sum of (nnz + 1) at most balance times the mean.
+
+    The bound holds unless some nodes are too heavy for it; then no part exceeds the mean by more than the heaviest node.
+    From a start within the bound the result is never worse. A directed graph is not symmetrised.
+
+    Args:   options  see VolumeOptions.
     Raises: UsageError for an invalid option; PartitionError if start is no partition.
     """
-    if objective not in OBJECTIVES:
-        raise UsageError(f"volume: objective = {objective!r} is not known{nearest(objective, OBJECTIVES)}")
-    if not is_number(effort) or not 0 < effort <= 1000:
-        raise UsageError(f"volume: effort = {effort!r}; expected a number above 0, at most 1000")
-    for name, value in (("send", send), ("receive", receive)):
-        if not isinstance(value, (bool, np.bool_)):
-            raise UsageError(f"volume: {name} = {value!r}; expected True or False")
+    given = VolumeOptions(**options)
     if k == 1 or k >= graph.n_nodes:
         return np.arange(graph.n_nodes) % k
-    effort = float(effort)
-    pattern = ones_of(graph.A)
-    readers = pattern.T.tocsr()
-    work_N = row_work(graph.A)
-    held = {"send": bool(send), "receive": bool(receive)}
+    search = _Search(graph, k, seed, balance, given)
+    start_N = _start(graph, k, seed, balance, given.start)
+    owner_N = search.columns(start_N)
+    return owner_N if given.objective == "columns" else search.cover(owner_N, start_N)
 
-    def refine(nets, owner_N, seed=seed, per_vertex=1, **settings):
-        return _volume.refine(*nets, per_vertex, work_N, owner_N, k, balance, seed, k > MASKS, cores(), settings)
 
-    most_work = balance * work_N.sum() / k
+class _Search:
+    """Refinements of partitions of one graph, and which of several partitions is best."""
 
-    def best(*owners, rows_of=rows_PP):
-        return min(
-            owners,
-            key=lambda owner_N: (
-                max(np.bincount(owner_N, work_N).max(), most_work),
-                cost(rows_of(graph.A, owner_N, k), **held),
-            ),
+    def __init__(self, graph: Graph, k: int, seed: int, balance: float, options: VolumeOptions):
+        self.graph, self.k, self.seed, self.balance = graph, k, seed, balance
+        self.effort, self.held = float(options.effort), {"send": bool(options.send), "receive": bool(options.receive)}
+        self.pattern = ones_of(graph.A)
+        self.readers = self.pattern.T.tocsr()
+        self.work_N = row_work(graph.A)
+
+    def columns(self, start_N: np.ndarray) -> np.ndarray:
+        """Return the best of the start and its refinements for the rows of `columns`."""
+        nets, effort = _arrays(self.readers), self.effort if self.held["send"] else 2 * self.effort
+        owner_N, rows, _ = self._refine(nets, start_N, **self.held, **sweeps(effort))
+        if rows < self.graph.n_nodes * (FEW if self.graph.nnz > SMALL else FEW_OF_SMALL):  # a mesh
+            free_N, _, _ = self._refine(nets, start_N, send=False, **sweeps(2 * self.effort), **ON_MESHES)
+            owner_N = self._best(owner_N, free_N)
+        return self._best(owner_N, start_N)
+
+    def cover(self, columns_N: np.ndarray, start_N: np.ndarray) -> np.ndarray:
+        """Return the best of the start, a partition and its refinements for the rows of minimum covers."""
+        owner_N, sides = columns_N, self.held
+        is_symmetric = not (self.readers != self.pattern).nnz
+        if is_symmetric:  # each pair sends as many rows as it receives
+            sides = {"send": any(self.held.values()), "receive": False, "both": True}
+        settings = COVER_SWEEPS | {"last_sweeps": math.ceil(self.effort * COVER_SWEEPS["last_sweeps"])}
+        for _ in range(COVER_ROUNDS):
+            nets = _volume.nets_of_covers(*_arrays(self.pattern), owner_N, self.k, is_symmetric, cores())
+            owner_N, _, _ = self._refine(nets, owner_N, per_vertex=1 if is_symmetric else 2, **sides, **settings)
+        return self._best(
+            owner_N, columns_N, start_N, rows_of=cover_PP
+        )  # moves of nodes may lose more than covers gain
+
+    def _refine(self, nets: tuple, owner_N: np.ndarray, per_vertex: int = 1, **settings) -> tuple:
+        """Return the refined owners, the rows they send and the largest send."""
+        return _volume.refine(
+            *nets, per_vertex, self.work_N, owner_N, self.k, self.balance, self.seed, self.k > MASKS, cores(), settings
         )
 
-    start_N = _start(graph, k, seed, balance, start)
-    owner_N, rows, _ = refine(_arrays(readers), start_N, **held, **sweeps(effort if send else 2 * effort))
-    if rows < graph.n_nodes * (FEW if graph.nnz > SMALL else FEW_OF_SMALL):  # a mesh
-        free_N, _, _ = refine(_arrays(readers), start_N, send=False, **sweeps(2 * effort), **ON_MESHES)
-        owner_N = best(owner_N, free_N)
-    columns_N = owner_N = best(owner_N, start_N)
-    if objective == "columns":
-        return owner_N
-    sides = held
-    is_symmetric = not (readers != pattern).nnz
-    if is_symmetric:  # each pair sends as many rows as it receives
-        sides = {"send": send or receive, "receive": False, "both": True}
-    for _ in range(COVER_ROUNDS):
-        nets = _volume.nets_of_covers(*_arrays(pattern), owner_N, k, is_symmetric, cores())
-        settings = COVER_SWEEPS | {"last_sweeps": math.ceil(effort * COVER_SWEEPS["last_sweeps"])}
-        owner_N, _, _ = refine(nets, owner_N, per_vertex=1 if is_symmetric else 2, **sides, **settings)
-    return best(owner_N, columns_N, start_N, rows_of=cover_PP)  # moves of nodes may lose more than covers gain
+    def _best(self, *owners: np.ndarray, rows_of=rows_PP) -> np.ndarray:
+        """Return the partition of least cost among those of least work above the bound."""
+        most_work = self.balance * self.work_N.sum() / self.k
+
+        def rank(owner_N):
+            work = max(np.bincount(owner_N, self.work_N).max(), most_work)
+            return work, cost(rows_of(self.graph.A, owner_N, self.k), **self.held)
+
+        return min(owners, key=rank)
 
 
 def cost(rows_kk: np.ndarray, *, send: bool, receive: bool) -> float:

@@ -18,7 +18,7 @@ BYTES_PER_NODE = 32  # a lower bound of what any method needs
 Progress = Callable[[str, int, int], None] | None  # called with (pass, edges done, edges in all or 0)
 
 
-class Passes:
+class StreamPasses:
     """The passes of one partitioning; n_nodes and n_edges are known after the first that goes over all edges.
 
     Args: first    fingerprint of an earlier pass over the same stream, if any.

@@ -14,7 +14,7 @@ from ...errors import PartitionError, SpgnnError, UsageError, nearest
 from ..checks import check_balance, check_hops, check_k, check_seed
 from ..metrics import exchange_metrics
 from . import _stream
-from .edge_passes import Passes, Progress
+from .edge_passes import Progress, StreamPasses
 from .registry import STREAMING
 from .sources import edge_stream
 
@@ -86,7 +86,7 @@ class StreamPartition:
 
 def part_stream(
     source, k: int, method: str = "spring", seed: int = 0, balance: float = BALANCE, *, hops: int = 0,
-    n_nodes: int | None = None, format: str | None = None, relabel: bool = False, progress: Progress = None, **options,
+    progress: Progress = None, **options,
 ) -> StreamPartition:  # fmt: skip
     """Choose who owns which node of an edge stream in O(N) memory, whatever E is.
 
@@ -95,14 +95,15 @@ def part_stream(
             method   a name in STREAMING: spring, spring+, dbh, greedy, hdrf, 2psl, or a registered one.
             balance  largest number of nodes of a part over N/k, for methods that bound it.
             hops     h: h more passes that count the copies needed by full neighbour lists within h hops.
-            n_nodes  N if ids up to N - 1 may be missing from the stream.
-            relabel  ids are any integers from 0, with gaps: number the distinct ones, see StreamPartition.ids_N.
+            options  of the stream: n_nodes and format, see edge_stream; relabel=True: ids are any integers from 0, with
+                     gaps, and the distinct ones are numbered, see StreamPartition.ids_N. Others are the method's.
     Raises: UsageError for an unknown method or option; InputError for a bad id; PartitionError if the stream changes
             between passes, or the result of a plug-in is invalid.
     """
     k = check_k(k)
+    n_nodes, format, relabel = (options.pop(name, None) for name in ("n_nodes", "format", "relabel"))
     check_options(method, seed, balance, hops, options)
-    passes = Passes(edge_stream(source, n_nodes, format), relabel, progress)
+    passes = StreamPasses(edge_stream(source, n_nodes, format), bool(relabel), progress)
     start = time.perf_counter()
     owner_N, details = choose_owners(passes, k, method, seed, balance, options)
     rows_PP = halo(passes, owner_N, k, hops) if hops else None
@@ -124,7 +125,7 @@ def part_stream(
 
 
 def choose_owners(
-    passes: Passes, k: int, method: str, seed: int, balance: float, options: dict
+    passes: StreamPasses, k: int, method: str, seed: int, balance: float, options: dict
 ) -> tuple[np.ndarray, dict]:
     """Return the checked owner_N of a method, and its details."""
     try:
@@ -135,7 +136,7 @@ def choose_owners(
         raise PartitionError(f"partitioner {method!r} failed with {type(error).__name__}: {error}") from error
 
 
-def halo(passes: Passes, owner_N: np.ndarray, k: int, hops: int = 1) -> np.ndarray:
+def halo(passes: StreamPasses, owner_N: np.ndarray, k: int, hops: int = 1) -> np.ndarray:
     """Count the copies that full neighbour lists need: [q, p] nodes of q within hops edges of a node of p; (k, k) int64.
 
     hops = 1 is rows_PP of the graph with its reverse edges. Memory per node: ceil(k / 64) words of 8 bytes, twice that

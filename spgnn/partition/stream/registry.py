@@ -13,7 +13,7 @@ from ...errors import PartitionError, UsageError, is_integer
 from ...graph import Graph
 from ..checks import check_owner
 from ..registry import Method, register
-from .edge_passes import Passes
+from .edge_passes import StreamPasses
 from .sources import edge_stream
 
 METHODS = ("start", "add", "finish")
@@ -28,13 +28,15 @@ class StreamMethod(Method):
 
     reads_streams: ClassVar[bool] = True
 
-    def of_stream(self, passes: Passes, k: int, *, seed: int, balance: float, **options) -> tuple[np.ndarray, dict]:
+    def of_stream(
+        self, passes: StreamPasses, k: int, *, seed: int, balance: float, **options
+    ) -> tuple[np.ndarray, dict]:
         owner_N, details = self.f(passes, k, seed=seed, balance=balance, **options)
         one_N = np.broadcast_to(np.int64(1), passes.n_nodes)
         return check_owner(owner_N, passes.n_nodes, k, f"partition {self.name!r}", fill_by=one_N), details
 
     def __call__(self, graph: Graph, k: int, *, seed: int, balance: float, **options) -> np.ndarray:
-        return self.of_stream(Passes(edge_stream(graph)), k, seed=seed, balance=balance, **options)[0]
+        return self.of_stream(StreamPasses(edge_stream(graph)), k, seed=seed, balance=balance, **options)[0]
 
 
 STREAMING: dict[str, StreamMethod] = {}
@@ -93,7 +95,7 @@ def _register(method: StreamMethod) -> None:
     STREAMING[method.name] = method
 
 
-def _run_class(name: str, cls: type, number_of_passes: int, passes: Passes, k: int, **options):
+def _run_class(name: str, cls: type, number_of_passes: int, passes: StreamPasses, k: int, **options):
     passes.learn_nodes(len(passes.degrees()))
     made = cls()
     made.start(passes.n_nodes, k, **options)

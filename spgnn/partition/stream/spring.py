@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import PartitionError, UsageError, check_integer, is_number
 from . import _stream
-from .edge_passes import Passes
+from .edge_passes import StreamPasses
 from .registry import builtin
 
 THRESHOLD = 0.1  # of the volume over k: from the published code, as the paper does not give it
@@ -27,7 +27,7 @@ SOFT_CAP, NOISE, PRICE = (
 
 @builtin("spring")
 def spring(
-    passes: Passes,
+    passes: StreamPasses,
     k: int,
     *,
     seed: int,
@@ -47,7 +47,7 @@ def spring(
 
 @builtin("spring+")
 def spring_plus(
-    passes: Passes, k: int, *, seed: int, balance: float, threshold: float = THRESHOLD, rounds: int = 12,
+    passes: StreamPasses, k: int, *, seed: int, balance: float, threshold: float = THRESHOLD, rounds: int = 12,
 ) -> tuple[np.ndarray, dict]:  # fmt: skip
     """Start from spring's parts, then pass over the stream `rounds` times; a node moves when its last edge was seen.
 
@@ -78,7 +78,7 @@ def round_limits(number: int, rounds: int, n_nodes: int, k: int, balance: float)
     return node_cap(n_nodes, k, soft), int(NOISE * max(0.0, 1 - done / FRACTION_NOISE)), PRICE
 
 
-def _spring(passes: Passes, k: int, balance: float, threshold: float, degrees, keep_degrees: bool = False):
+def _spring(passes: StreamPasses, k: int, balance: float, threshold: float, degrees, keep_degrees: bool = False):
     if not is_number(threshold) or not threshold > 0:
         raise UsageError(f"threshold = {threshold!r}; expected a number above 0")
     threshold = float(threshold)
@@ -103,7 +103,7 @@ def _spring(passes: Passes, k: int, balance: float, threshold: float, degrees, k
     return owner_N, {"clusters": before, "merged_clusters": after}, degrees_N
 
 
-def _degrees(passes: Passes, degrees) -> np.ndarray:
+def _degrees(passes: StreamPasses, degrees) -> np.ndarray:
     if isinstance(degrees, str):
         if degrees != "exact":
             raise UsageError(f"degrees = {degrees!r}; expected 'exact', 'online' or (N,) integers")

@@ -11,14 +11,14 @@ import numpy as np
 
 from ...errors import UsageError
 from . import _stream
-from .edge_passes import Passes
+from .edge_passes import StreamPasses
 from .registry import builtin
 
 CAPACITY = 1.05  # edges of a part of 2PS-L over |E| / k
 
 
 @builtin("dbh")
-def dbh(passes: Passes, k: int, *, seed: int, balance: float) -> tuple[np.ndarray, dict]:
+def dbh(passes: StreamPasses, k: int, *, seed: int, balance: float) -> tuple[np.ndarray, dict]:
     """Put each edge where its end of lower degree hashes to; balance is ignored."""
     cut = _stream.DegreeHash(passes.degrees(), k, seed)
     passes.run("edges", cut.add)
@@ -26,7 +26,7 @@ def dbh(passes: Passes, k: int, *, seed: int, balance: float) -> tuple[np.ndarra
 
 
 @builtin("greedy")
-def greedy(passes: Passes, k: int, *, seed: int, balance: float) -> tuple[np.ndarray, dict]:
+def greedy(passes: StreamPasses, k: int, *, seed: int, balance: float) -> tuple[np.ndarray, dict]:
     """Put each edge where its ends are, by PowerGraph's four rules; balance is ignored."""
     cut = _stream.Greedy(passes.degrees(), k)
     passes.run("edges", cut.add)
@@ -35,7 +35,7 @@ def greedy(passes: Passes, k: int, *, seed: int, balance: float) -> tuple[np.nda
 
 @builtin("hdrf")
 def hdrf(
-    passes: Passes, k: int, *, seed: int, balance: float, weight: float = 1.0, epsilon: float = 1.0
+    passes: StreamPasses, k: int, *, seed: int, balance: float, weight: float = 1.0, epsilon: float = 1.0
 ) -> tuple[np.ndarray, dict]:
     """Put each edge where g(u, p) + g(v, p) + weight (max - load) / (epsilon + max - min) is largest; balance is ignored.
 
@@ -52,7 +52,7 @@ def hdrf(
 
 @builtin("2psl")
 def two_phase(
-    passes: Passes, k: int, *, seed: int, balance: float, capacity: float = CAPACITY
+    passes: StreamPasses, k: int, *, seed: int, balance: float, capacity: float = CAPACITY
 ) -> tuple[np.ndarray, dict]:
     """Cluster the stream, place clusters, then each edge in one of the two parts of its ends' clusters: 2PS-L.
 

@@ -10,12 +10,12 @@ import numpy as np
 from ..store import part_name
 from .npy import NpyFile, header_bytes, read_slice
 from .part_tables import Dense, Sparse
-from .work import Work
+from .work import WorkFolder
 
 ID_ROWS = 1 << 20
 
 
-def write_own_ids(work: Work, owner_N: np.ndarray, k: int) -> dict:
+def write_own_ids(work: WorkFolder, owner_N: np.ndarray, k: int) -> dict:
     """Write own.npy of each part: its nodes, rising, int64."""
     files = [NpyFile(work.new / part_name(p) / "own.npy", np.int64) for p in range(k)]
     for start in range(0, len(owner_N), ID_ROWS):
@@ -28,7 +28,7 @@ def write_own_ids(work: Work, owner_N: np.ndarray, k: int) -> dict:
 
 
 def distribute_table(
-    work: Work,
+    work: WorkFolder,
     table: Dense | Sparse,
     name: str,
     owner_N: np.ndarray,

@@ -10,12 +10,12 @@ import numpy as np
 from ..store import part_name
 from . import _pipeline
 from .npy import NpyFile, read_slice
-from .work import Work
+from .work import WorkFolder
 
 GROUP = 64  # parts at a time, a bit each
 
 
-def grow_halo(work: Work, rows, owner_N: np.ndarray, k: int, hops: int, block_entries: int, progress) -> dict:
+def grow_halo(work: WorkFolder, rows, owner_N: np.ndarray, k: int, hops: int, block_entries: int, progress) -> dict:
     """Extend halo.npy of each part from one hop to `hops`, and write halo_hops.npy.
 
     Writes: halo.npy (g,) int64 rising, halo_hops.npy (g,) int8, 1 to hops. Goes over all rows (hops - 1) ceil(k / 64) times.
@@ -44,7 +44,7 @@ def grow_halo(work: Work, rows, owner_N: np.ndarray, k: int, hops: int, block_en
     return {"sizes": sizes}
 
 
-def _merge(work: Work, p: int, hops: int) -> int:
+def _merge(work: WorkFolder, p: int, hops: int) -> int:
     files = [work.folder / f"near-{p:05d}.npy"] + [work.folder / f"hop-{p:05d}-{hop}.npy" for hop in range(2, hops + 1)]
     found = [np.load(path) for path in files]
     hop_g = np.repeat(np.arange(1, hops + 1, dtype=np.int8), [len(ids) for ids in found])
@@ -60,7 +60,7 @@ def _merge(work: Work, p: int, hops: int) -> int:
 class HaloRows:
     """Writes the rows of the halo's nodes within hops - 1: halo_indptr, halo_indices, halo_weights; others are empty."""
 
-    def __init__(self, work: Work, k: int, hops: int, dtype: str):
+    def __init__(self, work: WorkFolder, k: int, hops: int, dtype: str):
         self.hops, self.dtype = hops, np.dtype(dtype)
         self.parts = []
         for p in range(k):

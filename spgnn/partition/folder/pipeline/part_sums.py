@@ -14,7 +14,7 @@ from ..store import part_name, train_counts
 from . import _pipeline
 from .npy import NpyFile, header_bytes, read_slice
 from .part_tables import Dense
-from .work import Work
+from .work import WorkFolder
 
 AT_ONCE = 1 << 18  # nodes
 
@@ -30,7 +30,7 @@ class SumsOfNodes:
         """Add the rows first, first + 1, ... of A."""
         self.columns.add(first, lengths, columns)
 
-    def write(self, work: Work, k: int, with_halo: bool) -> None:
+    def write(self, work: WorkFolder, k: int, with_halo: bool) -> None:
         """Write sums.npy of each part, and halo_sums.npy; halo_hops.npy where the halo has a single hop."""
         counts_N, has_loop_N = self.columns.counts(), self.columns.has_loop()
         counts_N = counts_N if len(counts_N) else self.lengths_N

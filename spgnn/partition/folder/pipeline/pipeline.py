@@ -20,7 +20,6 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +32,7 @@ from ....graph import Graph
 from ....graph.structure import index_dtype
 from ...checks import check_owner
 from ...metrics import metrics_of_counts
-from ...stream.edge_passes import Passes, Progress
+from ...stream.edge_passes import StreamPasses
 from ...stream.methods import BALANCE, choose_owners
 from ...stream.sources import EdgeStream, edge_stream
 from ..store import check_free, described, part_name, sha256_of, write_manifest
@@ -45,45 +44,35 @@ from .npy import NpyFile
 from .part_sums import SumsOfNodes, count_train
 from .part_tables import Sparse, check_rows
 from .pipeline_options import PipelineOptions
-from .work import Work
+from .work import WorkFolder
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def part_to_folder(
-    source, k: int, out: str | Path, method: str = "spring", seed: int = 0, balance: float = BALANCE, *,
-    memory: str | int = "2GB", edges: str | None = None, hops: int = 1, features=None, labels=None, split=None,
-    owner=None, n_nodes: int | None = None, format: str | None = None, relabel: bool = False,
-    progress: Progress = None, note: Callable[[str], None] | None = None, **options,
-) -> dict:  # fmt: skip
+    source, k: int, out: str | Path, method: str = "spring", seed: int = 0, balance: float = BALANCE, **options
+) -> dict:
     """Cut an edge stream into k parts and write their folder, as save_partition does for a graph in memory.
 
     Memory is O(N) and buffers within `memory`: never all edges or features. A third column of a text file is ignored,
     every edge weighs 1; a Graph with weights is refused. After a kill the same call continues the interrupted run.
 
     Args:    source    see edge_stream; give files, as an array or iterator cannot be recognised after a kill.
-             method    a name that part_stream knows; or owner: (N,) integers, or an .npy of them.
-             memory    limit of this process's resident memory: 2GB, 500MB, a number of bytes.
-             edges     undirected (default), directed, reversed: see Graph.with_edges. A Graph keeps what was chosen for it.
-             hops      of the halo: 0 none; 1 the nodes that a part reads; h > 1 also the rows of those within h - 1 hops.
-             features  .npy (N, F), a SciPy CSR .npz, or an array; labels, split: .npy or arrays. N is then their number of rows.
-             n_nodes, format, relabel  see edge_stream; relabel numbers the distinct ids by value and writes ids.npy.
-             progress  called with (pass, done, total); note: with single lines of text.
+             method    a name that part_stream knows, or the option owner.
+             options   memory, edges, hops, features, labels, split, owner, n_nodes, format, relabel, progress, note: see
+                       PipelineOptions; others are options of the method.
     Returns: what `spgnn partition` reports.
     Raises:  InputError, PartitionError, UsageError as part_stream; ResourceError if memory or disk are too small; nothing
              is left then.
     """
     start = time.perf_counter()
-    run_options = PipelineOptions(
-        source, k, method, seed, balance, memory=memory, edges=edges, hops=hops, features=features, labels=labels, split=split,
-        owner=owner, n_nodes=n_nodes, format=format, relabel=relabel, method_options=options,
-    )  # fmt: skip
+    given = PipelineOptions.of(source, k, method, seed, balance, **options)
     out = Path(os.path.realpath(out))  # of a link to a folder, the folder is replaced, not the link
     check_free(out)
-    run = _Run(run_options, progress or (lambda *_: None))
-    if note and run.stream.head and run.stream.head.n_columns == 3:
-        note(f"the third column of {source} is ignored: every edge weighs 1")
-    with Work(out, run_options.key(), note) as work:
+    run = _Run(given)
+    if given.note and run.stream.head and run.stream.head.n_columns == 3:
+        given.note(f"the third column of {source} is ignored: every edge weighs 1")
+    with WorkFolder(out, given.key(), given.note) as work:
         try:
             report = run.all_stages(work) if work.new.exists() else work.record("manifest")
             work.publish()
@@ -103,15 +92,15 @@ def part_to_folder(
 class _Run:
     """The stages of one call, in order."""
 
-    def __init__(self, options: PipelineOptions, progress: Progress):
-        self.options, self.progress = options, progress
+    def __init__(self, options: PipelineOptions):
+        self.options, self.progress = options, options.progress or (lambda *_: None)
         self.k, self.tables = options.k, options.tables
         self.stream = options.stream()
         self.budget = options.budget()
         if self.stream.n_nodes is not None:
             self.budget.buffers(self.stream.n_nodes)
 
-    def all_stages(self, work: Work) -> dict:
+    def all_stages(self, work: WorkFolder) -> dict:
         """Run the stages that are not done; return the report."""
         options = self.options
         read_edges = lambda: rows.read_edges(
@@ -136,15 +125,15 @@ class _Run:
         digest = work.stage("graph", lambda: self._digest(work, spilled, sum(part["nnz"] for part in parts)))["digest"]
         return work.stage("manifest", lambda: self._manifest(work, read, parts, sent_PP, digest))
 
-    def _edges(self, work: Work, read: dict) -> Passes:
+    def _edges(self, work: WorkFolder, read: dict) -> StreamPasses:
         """Return passes over the stream, or its copy, that check that the edges are those of the first pass."""
         options = self.options
         source, format = (work.folder / rows.COPY, None) if options.is_copied else (options.source, options.format)
         stream = edge_stream(source, self.n_nodes, format)
         stream = EdgeStream(self.stream.name, stream.chunks, self.n_nodes, stream.n_edges, stream.most_edges)
-        return Passes(stream, False, self.progress, read["fingerprint"] and tuple(read["fingerprint"]))
+        return StreamPasses(stream, False, self.progress, read["fingerprint"] and tuple(read["fingerprint"]))
 
-    def _choose(self, work: Work, read: dict) -> dict:
+    def _choose(self, work: WorkFolder, read: dict) -> dict:
         options = self.options
         if options.owner is None:
             passes = self._edges(work, read)
@@ -160,12 +149,12 @@ class _Run:
         file.finish()
         return {}
 
-    def _spill(self, work: Work, read: dict) -> dict:
+    def _spill(self, work: WorkFolder, read: dict) -> dict:
         check_disk(work.folder, read["entries"], self.n_nodes, self.tables, 0)
         sizes = self.budget.bucket_entries(self.n_nodes), self.budget.spill_entries(self.n_nodes)
         return rows.spill_edges(work, self._edges(work, read), self.owner_N, self.k, self.options.stream_edges, *sizes)
 
-    def _sort_parts(self, work: Work, spilled: dict) -> tuple[list[dict], np.ndarray]:
+    def _sort_parts(self, work: WorkFolder, spilled: dict) -> tuple[list[dict], np.ndarray]:
         reads, parts = None, []
         sent_PP = np.zeros((self.k, self.k), np.int32)
         most = self.budget.bucket_entries(self.n_nodes)
@@ -181,7 +170,7 @@ class _Run:
             self.progress("sort rows", p + 1, self.k)
         return parts, sent_PP
 
-    def _distribute(self, work: Work, spilled: dict, parts: list[dict]) -> None:
+    def _distribute(self, work: WorkFolder, spilled: dict, parts: list[dict]) -> None:
         work.stage("own", lambda: write_own_ids(work, self.owner_N, self.k))
         if self.options.hops > 1:
             rows_of = lambda: rows.GlobalRows(work.new, self.owner_N, self.k, spilled["index_dtype"])
@@ -209,7 +198,7 @@ class _Run:
     def _block_entries(self) -> int:
         return self.budget.bucket_entries(self.n_nodes) // 8  # 32 bytes an entry
 
-    def _digest(self, work: Work, spilled: dict, nnz: int) -> dict:
+    def _digest(self, work: WorkFolder, spilled: dict, nnz: int) -> dict:
         """Return Graph.digest of the graph that the parts make up; write all sums, and the rows of the halo if hops > 1."""
         n_nodes, dtype = self.n_nodes, spilled["index_dtype"]
         sha = hashlib.sha256(np.int64([n_nodes, nnz]).tobytes())
@@ -243,7 +232,7 @@ class _Run:
         sums.write(work, self.k, self.options.hops > 0)
         return {"digest": sha.hexdigest()}
 
-    def _manifest(self, work: Work, read: dict, parts: list[dict], sent_PP: np.ndarray, digest: str) -> dict:
+    def _manifest(self, work: WorkFolder, read: dict, parts: list[dict], sent_PP: np.ndarray, digest: str) -> dict:
         sizes_k = np.bincount(self.owner_N, minlength=self.k)
         nnz_k = np.array([part["nnz"] for part in parts])
         found = metrics_of_counts(

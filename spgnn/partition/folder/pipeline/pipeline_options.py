@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from ....errors import InputError, UsageError, nearest
 from ....graph import Graph
 from ....graph.graph import EDGES
 from ...checks import check_k
+from ...stream.edge_passes import Progress
 from ...stream.methods import BALANCE, check_options
 from ...stream.sources import EdgeStream, edge_stream, is_read_fast
 from .inputs import identity, identity_of_option
@@ -24,8 +25,16 @@ from .part_tables import Dense, Sparse, check_rows, features_table, labels_table
 
 @dataclass(frozen=True, eq=False)
 class PipelineOptions:
-    """The arguments of part_to_folder, which describes them; method_options are those of the method.
+    """The arguments of part_to_folder, checked.
 
+    Args: memory    limit of this process's resident memory: 2GB, 500MB, a number of bytes.
+          edges     undirected (default), directed, reversed: see Graph.with_edges. A Graph keeps what was chosen for it.
+          hops      of the halo: 0 none; 1 the nodes that a part reads; h > 1 also the rows of those within h - 1 hops.
+          features  .npy (N, F), a SciPy CSR .npz, or an array; labels, split: .npy or arrays. N is then their number of rows.
+          owner     (N,) integers, or an .npy of them, instead of a method.
+          n_nodes, format, relabel  see edge_stream; relabel numbers the distinct ids by value and writes ids.npy.
+          progress  called with (pass, done, total); note: with single lines of text.
+          method_options  of the method.
     Raises: UsageError, InputError or FormatError naming the argument, when it is made or its tables are first read.
     """
 
@@ -45,7 +54,16 @@ class PipelineOptions:
     n_nodes: int | None = None
     format: str | None = None
     relabel: bool = False
+    progress: Progress = None
+    note: Callable[[str], None] | None = None
     method_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, *chosen, **options) -> PipelineOptions:
+        """Return the options of a call; those of another name belong to the method."""
+        names = {one.name for one in fields(cls)} - {"method_options"}
+        own = {name: options.pop(name) for name in list(options) if name in names}
+        return cls(*chosen, **own, method_options=options)
 
     def __post_init__(self):
         k, is_given = check_k(self.k), self.owner is not None

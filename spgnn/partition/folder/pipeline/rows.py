@@ -12,23 +12,23 @@ import numpy as np
 from ....atomic import sync
 from ....errors import InputError, PartitionError
 from ....graph.structure import index_dtype
-from ...stream.edge_passes import Passes
+from ...stream.edge_passes import StreamPasses
 from ...stream.sources import EdgeStream
 from ..store import part_name
 from . import _pipeline
 from .npy import NpyFile, header_bytes, read_slice
-from .work import Work
+from .work import WorkFolder
 
 READ_ENTRIES = 1 << 17  # of a bucket's file at a time
 COPY = "edges.i32"
 
 
-def read_edges(work: Work, stream: EdgeStream, edges: str, *, relabel: bool, copies: bool, progress) -> dict:
+def read_edges(work: WorkFolder, stream: EdgeStream, edges: str, *, relabel: bool, copies: bool, progress) -> dict:
     """Pass over the stream once: check it, count the entries of each row, and copy it if it is slow to read.
 
     Writes: counts.npy (N,) uint32; edges.i32 if copies; new/ids.npy (N,) int64 if relabel.
     """
-    passes = Passes(stream, relabel, progress)
+    passes = StreamPasses(stream, relabel, progress)
     known = -1 if passes.n_nodes is None else passes.n_nodes
     counts = _pipeline.RowCounts(known, passes.most_nodes, edges)
     if copies:
@@ -59,7 +59,13 @@ def read_edges(work: Work, stream: EdgeStream, edges: str, *, relabel: bool, cop
 
 
 def spill_edges(
-    work: Work, passes: Passes, owner_N: np.ndarray, k: int, edges: str, bucket_entries: int, spill_entries: int
+    work: WorkFolder,
+    passes: StreamPasses,
+    owner_N: np.ndarray,
+    k: int,
+    edges: str,
+    bucket_entries: int,
+    spill_entries: int,
 ) -> dict:
     """Pass over the stream and append each nonzero to the file of its bucket, a range of rows of one part.
 
@@ -99,7 +105,9 @@ def spill_edges(
     return {"bounds": list(map(int, bounds)), "sizes": sizes.tolist(), "part_ends": part_ends.tolist()}
 
 
-def sort_part(work: Work, spilled: dict, part: int, owner_N: np.ndarray, reads, k: int, bucket_entries: int) -> dict:
+def sort_part(
+    work: WorkFolder, spilled: dict, part: int, owner_N: np.ndarray, reads, k: int, bucket_entries: int
+) -> dict:
     """Write the rows of one part from its buckets: indptr, indices, weights, and the halo of the first hop.
 
     Returns: nnz, cut nonzeros, rows read from each part, and their sum g.
@@ -133,7 +141,7 @@ def sort_part(work: Work, spilled: dict, part: int, owner_N: np.ndarray, reads, 
     return {"nnz": indices.rows, "cut": reads.cut, "sent": sent_k.tolist(), "halo": len(halo_g)}
 
 
-def _sorted_bucket(work: Work, spilled: dict, b: int, n_nodes: int, bucket_entries: int):
+def _sorted_bucket(work: WorkFolder, spilled: dict, b: int, n_nodes: int, bucket_entries: int):
     """Yield (lengths, columns) of the rows of a bucket; a single wide row comes in pieces, its length last."""
     first, last = spilled["bounds"][b], spilled["bounds"][b + 1]
     if last - first == 1 and spilled["sizes"][b] > bucket_entries:
@@ -154,7 +162,7 @@ def _sorted_bucket(work: Work, spilled: dict, b: int, n_nodes: int, bucket_entri
         raise PartitionError(f"{_bucket(work, b)}: {error}") from None
 
 
-def _fill(work: Work, spilled: dict, b: int, rows) -> None:
+def _fill(work: WorkFolder, spilled: dict, b: int, rows) -> None:
     path, left = _bucket(work, b), spilled["sizes"][b]
     if left == 0:
         return
@@ -172,7 +180,7 @@ def _fill(work: Work, spilled: dict, b: int, rows) -> None:
             left -= len(entries)
 
 
-def drop_buckets(work: Work, spilled: dict, part: int) -> None:
+def drop_buckets(work: WorkFolder, spilled: dict, part: int) -> None:
     """Remove the buckets of a part that has been written."""
     bounds, ends = spilled["bounds"], spilled["part_ends"]
     for b in range(np.searchsorted(bounds, ends[part - 1] if part else 0), len(bounds) - 1):
@@ -181,7 +189,7 @@ def drop_buckets(work: Work, spilled: dict, part: int) -> None:
         _bucket(work, b).unlink(missing_ok=True)
 
 
-def _bucket(work: Work, b: int) -> Path:
+def _bucket(work: WorkFolder, b: int) -> Path:
     return work.folder / f"bucket-{b:06d}"
 
 

@@ -1,4 +1,4 @@
-"""Work: a hidden folder in which stages are done one after another; a killed run continues from it.
+"""WorkFolder: a hidden folder in which stages are done one after another; a killed run continues from it.
 
 .NAME.partial/   lock, key.json, done/STAGE.json, files that stages leave for later ones, and
     new/         what becomes NAME by one rename, once all stages are done
@@ -17,8 +17,8 @@ from ....atomic import sync, write_text
 from ....errors import ResourceError
 
 
-class Work:
-    """The stages of one folder: `with Work(final, key) as work: record = work.stage("name", function)`.
+class WorkFolder:
+    """The stages of one folder: `with WorkFolder(final, key) as work: record = work.stage("name", function)`.
 
     Args: final  the folder, which appears whole or not at all.
           key    everything that the result depends on: work with another key is discarded.
@@ -32,7 +32,7 @@ class Work:
         self.note = note or (lambda message: None)
         self._key = json.loads(json.dumps(key))
 
-    def __enter__(self) -> Work:
+    def __enter__(self) -> WorkFolder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT)

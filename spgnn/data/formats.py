@@ -94,7 +94,11 @@ def read_graph(path: str | Path, format: str | None = None, progress: Progress =
         raise UsageError(f"format {format!r} is not known{nearest(format, known)}")
     name = format or detect_format(path)
     try:
-        return known[name].read(path, progress)
+        graph = known[name].read(path, progress)
+        if progress:  # not every reader counts
+            size = path.stat().st_size if path.is_file() else 1
+            progress(size, size)
+        return graph
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or path}: no such file; {name} needs it") from error
     except MemoryError as error:

@@ -33,8 +33,6 @@ def read_gnn_benchmark(path: Path, progress=None):
             y = arrays["labels"]
             if y.dtype.kind not in "iub":
                 raise FormatError(f"{path}: labels are {y.dtype}; expected integers")
-    if progress:
-        progress(1, 1)
     return csr_graph(path, adjacency, X=X, y=None if y is None else y.astype(np.int64))
 
 

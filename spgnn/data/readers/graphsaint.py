@@ -14,9 +14,9 @@ import numpy as np
 from ...errors import FormatError
 from ...graph import TEST, TRAIN, VAL
 from ..formats import reader
-from .make_graph import as_float, graph_name, naming, split_of
+from .make_graph import as_float, check_array, csr_graph, graph_name, naming, split_of
 from .npz import read_npy
-from .scipy_npz import read_csr_adjacency, read_csr_features
+from .scipy_npz import csr_parts, read_csr_features
 from .text import read_json
 
 ROLES = {"tr": TRAIN, "va": VAL, "te": TEST}
@@ -35,13 +35,11 @@ def read_graphsaint(path: Path, progress=None):
             raise FormatError(
                 f"{path / name}: no such file; a GraphSAINT folder has adj_full.npz, role.json, class_map.json"
             )
-    graph = read_csr_adjacency(path / "adj_full.npz")
+    graph = csr_graph(path / "adj_full.npz", csr_parts(path / "adj_full.npz", "the adjacency is"))
     n_nodes = graph.n_nodes
     y = _labels(path / "class_map.json", n_nodes)
     split = split_of(path / "role.json", n_nodes, _roles(path / "role.json"))
     X = _features(path, n_nodes)
-    if progress:
-        progress(1, 1)
     with naming(path):
         return replace(graph, X=X, y=y, split=split, name=graph_name(path))
 
@@ -49,10 +47,7 @@ def read_graphsaint(path: Path, progress=None):
 def _features(path: Path, n_nodes: int):
     if (path / "feats.npy").is_file():
         X = read_npy(path / "feats.npy", mmap=True)
-        if X.ndim != 2 or X.dtype.kind not in "biuf":
-            raise FormatError(
-                f"{path / 'feats.npy'}: {X.dtype} of shape {X.shape}; expected numbers ({n_nodes}, features)"
-            )
+        check_array(path / "feats.npy", X, "biuf", (None, None), f"numbers ({n_nodes}, features)")
         X = as_float(X)
     elif (path / "feats_csr.npz").is_file():
         X = read_csr_features(path / "feats_csr.npz")

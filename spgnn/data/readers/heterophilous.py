@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import FormatError
 from ...graph import NO_SPLIT, TEST, TRAIN, VAL
 from ..formats import reader
-from .make_graph import as_float, coo_graph
+from .make_graph import as_float, check_array, coo_graph
 from .npz import Archive, member_names, open_npz
 
 MASKS = {"train_masks": TRAIN, "val_masks": VAL, "test_masks": TEST}
@@ -28,35 +28,20 @@ def read_heterophilous(path: Path, progress=None):
     """Read a heterophilous .npz: edges as listed, dense X, y, and the splits side by side, (N, S) int8."""
     with open_npz(path) as arrays:
         X, y, edges = arrays["node_features"], arrays["node_labels"], arrays["edges"]
-        if X.ndim != 2 or X.dtype.kind not in "biuf":
-            raise FormatError(
-                f"{path}: node_features is {X.dtype} of shape {X.shape}; expected numbers (nodes, features)"
-            )
-        if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
-            raise FormatError(f"{path}: edges is {edges.dtype} of shape {edges.shape}; expected integers (edges, 2)")
-        if y.shape != (len(X),) or y.dtype.kind not in "iub":
-            raise FormatError(f"{path}: node_labels is {y.dtype} of shape {y.shape}; expected integers ({len(X)},)")
+        check_array(f"{path}: node_features", X, "biuf", (None, None), "numbers (nodes, features)")
+        check_array(f"{path}: edges", edges, "iu", (None, 2), "integers (edges, 2)")
+        check_array(f"{path}: node_labels", y, "iub", (len(X),), f"integers ({len(X)},)")
         split = _splits(arrays, len(X)) if MASKS.keys() <= arrays.names else None
-    if progress:
-        progress(1, 1)
     return coo_graph(path, edges[:, 0], edges[:, 1], len(X), X=as_float(X), y=y.astype(np.int64), split=split)
 
 
 def _splits(arrays: Archive, n_nodes: int) -> np.ndarray:
-    split = None
+    n_splits = split = None
     for name, role in MASKS.items():
         mask = arrays[name]
-        if (
-            mask.ndim != 2
-            or mask.shape[1] != n_nodes
-            or mask.dtype.kind != "b"
-            or (split is not None and mask.T.shape != split.shape)
-        ):
-            raise FormatError(
-                f"{arrays.path}: {name} is {mask.dtype} of shape {mask.shape}; expected bool (splits, {n_nodes})"
-            )
+        check_array(f"{arrays.path}: {name}", mask, "b", (n_splits, n_nodes), f"bool (splits, {n_nodes})")
         if split is None:
-            split = np.full((n_nodes, len(mask)), NO_SPLIT, np.int8)
+            n_splits, split = len(mask), np.full((n_nodes, len(mask)), NO_SPLIT, np.int8)
         taken = mask.T & (split != NO_SPLIT)
         if taken.any():
             node, number = np.argwhere(taken)[0]

@@ -100,6 +100,13 @@ def checked_parts(path: Path, data, indices, indptr, shape, what: str) -> tuple:
     return data, indices.astype(index, copy=False), indptr.astype(np.int64, copy=False), shape
 
 
+def check_array(where, array: np.ndarray, kinds: str, shape: tuple, expected: str) -> None:
+    """Raise FormatError unless array has a dtype of kinds and a shape, in which None is any size."""
+    fits = array.ndim == len(shape) and all(want in (None, size) for want, size in zip(shape, array.shape))
+    if not fits or array.dtype.kind not in kinds:
+        raise FormatError(f"{where} is {array.dtype} of shape {array.shape}; expected {expected}")
+
+
 def as_float(data: np.ndarray) -> np.ndarray:
     """Return features as float32, or float64 unchanged."""
     return data if data.dtype in (np.float32, np.float64) else data.astype(np.float32)

@@ -24,6 +24,15 @@ DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyErro
           RuntimeError, NotImplementedError, OverflowError, IndexError, tokenize.TokenError)  # fmt: skip
 
 
+@contextmanager
+def damage(what: str):
+    """Raise FormatError, with what went wrong, for what NumPy and zipfile raise on damaged bytes."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise FormatError(f"{what}: {str(error)[:200]}; was the file cut off or damaged?") from None
+
+
 def member_names(path: Path) -> frozenset[str]:
     """Return the names of the arrays in an .npz; empty if the file is no archive."""
     try:
@@ -60,12 +69,7 @@ class Archive:
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return the array called name."""
-        if name not in self.names:
-            raise FormatError(
-                f"{self.path}: has no array {name!r}; it has {', '.join(sorted(self.names)[:12]) or 'none'}"
-            )
-        where = f"{self.path}: array {name!r}"
-        try:
+        with self._naming(name) as where:
             info = self._zip.getinfo(f"{name}.npy")
             self._check_member(where, info)
             with self._zip.open(info) as member:
@@ -79,34 +83,30 @@ class Archive:
                 array = np.lib.format.read_array(member, allow_pickle=False, max_header_size=MAX_HEADER_BYTES)
                 member.read()  # to the end, where zipfile compares the checksum
                 return _native(array)
-        except DAMAGE as error:
-            raise FormatError(f"{where} cannot be read: {str(error)[:200]}; was the file cut off or damaged?") from None
 
     @contextmanager
     def stream(self, name: str):
         """Open a vector to be read piece by piece: yield (number of values, dtype, f(count) -> the next values)."""
+        with self._naming(name) as where, self._zip.open(f"{name}.npy") as member:
+            _, shape, dtype, _ = read_header(where, member)
+            if len(shape) != 1:
+                raise FormatError(f"{where} has shape {shape}; expected one dimension")
+
+            def read(count: int) -> np.ndarray:
+                with damage(f"{where} cannot be read"):
+                    return _native(np.frombuffer(member.read(count * dtype.itemsize), dtype, count))
+
+            yield shape[0], dtype, read
+
+    @contextmanager
+    def _naming(self, name: str):
+        """Yield what messages call an array; FormatError if there is none, or it is damaged."""
         if name not in self.names:
             raise FormatError(
                 f"{self.path}: has no array {name!r}; it has {', '.join(sorted(self.names)[:12]) or 'none'}"
             )
-        where = f"{self.path}: array {name!r}"
-        try:
-            with self._zip.open(f"{name}.npy") as member:
-                _, shape, dtype, _ = read_header(where, member)
-                if len(shape) != 1:
-                    raise FormatError(f"{where} has shape {shape}; expected one dimension")
-
-                def read(count: int) -> np.ndarray:
-                    try:
-                        return _native(np.frombuffer(member.read(count * dtype.itemsize), dtype, count))
-                    except DAMAGE as error:
-                        raise FormatError(
-                            f"{where} cannot be read: {str(error)[:200]}; was the file cut off or damaged?"
-                        ) from None
-
-                yield shape[0], dtype, read
-        except DAMAGE as error:
-            raise FormatError(f"{where} cannot be read: {str(error)[:200]}; was the file cut off or damaged?") from None
+        with damage(f"{self.path}: array {name!r} cannot be read"):
+            yield f"{self.path}: array {name!r}"
 
     def _check_member(self, where: str, info: zipfile.ZipInfo) -> None:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -125,41 +125,26 @@ class Archive:
 def open_npz(path: Path):
     """Open an .npz as an Archive."""
     with opened(path):
-        try:
+        with damage(f"{path}: not an .npz archive"):
             archive = zipfile.ZipFile(path)
-        except DAMAGE as error:
-            raise FormatError(f"{path}: not an .npz archive: {str(error)[:200]}; was the file cut off?") from None
         with archive:
             yield Archive(path, archive)
 
 
 def read_npy(path: Path, mmap: bool = False) -> np.ndarray:
     """Return the array of an .npy, memory-mapped on request; its size is compared with the file's first."""
-    with opened(path) as file:
-        try:
-            with NPY_HEADERS:
-                shape = _layout(path, file)[1]
-            if mmap and math.prod(shape):
-                with NPY_HEADERS:
-                    return _native(np.load(path, mmap_mode="r", max_header_size=MAX_HEADER_BYTES))
-            file.seek(0)
-            with NPY_HEADERS:
-                return _native(np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_BYTES))
-        except DAMAGE as error:
-            raise FormatError(
-                f"{path}: not an .npy array: {str(error)[:200]}; was the file cut off or damaged?"
-            ) from None
+    with opened(path) as file, damage(f"{path}: not an .npy array"), NPY_HEADERS:
+        shape = _layout(path, file)[1]
+        if mmap and math.prod(shape):
+            return _native(np.load(path, mmap_mode="r", max_header_size=MAX_HEADER_BYTES))
+        file.seek(0)
+        return _native(np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_BYTES))
 
 
 def npy_layout(path: Path) -> tuple[int, tuple, np.dtype, bool]:
     """Return (header bytes, shape, dtype, is Fortran order) of an .npy whose values are read later, piece by piece."""
-    with opened(path) as file:
-        try:
-            return _layout(path, file)
-        except DAMAGE as error:
-            raise FormatError(
-                f"{path}: not an .npy array: {str(error)[:200]}; was the file cut off or damaged?"
-            ) from None
+    with opened(path) as file, damage(f"{path}: not an .npy array"):
+        return _layout(path, file)
 
 
 def _layout(path: Path, file) -> tuple[int, tuple, np.dtype, bool]:

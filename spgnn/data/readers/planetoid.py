@@ -74,8 +74,6 @@ def read_planetoid(path: Path, progress=None):
         VAL: np.arange(len(y_train), min(len(y_train) + VAL_NODES, n_all)),
         TEST: test,
     }
-    if progress:
-        progress(1, 1)
     return coo_graph(path, src, dst, n_nodes, X=X, y=y, split=split_of(path, n_nodes, roles))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...errors import FormatError
 from ...graph.structure import as_weights
 from ..formats import reader
-from .make_graph import checked_parts, coo_graph, csr_features, csr_graph
+from .make_graph import check_array, checked_parts, coo_graph, csr_features, csr_graph
 from .npz import Archive, member_names, open_npz, shape_of
 
 
@@ -27,26 +27,20 @@ def read_scipy_npz(path: Path, progress=None):
             graph = csr_graph(path, _compressed_parts(arrays))
         else:
             graph = _other_graph(path, arrays, form)
-    if progress:
-        progress(1, 1)
     return graph
 
 
 def read_csr_features(path: Path):
     """Return the (N, F) CSR of a SciPy .npz: the features of `--features F.npz`."""
-    with open_npz(path) as arrays:
-        if (form := _form(arrays)) != "csr":
-            raise FormatError(f"{path}: features are {form}; expected csr")
-        return csr_features(path, _compressed_parts(arrays))
+    return csr_features(path, csr_parts(path, "features are"))
 
 
-def read_csr_adjacency(path: Path):
-    """Return the Graph of a SciPy .npz in CSR."""
+def csr_parts(path: Path, what: str) -> tuple:
+    """Return data, indices, indptr and shape of a SciPy .npz, which must be CSR."""
     with open_npz(path) as arrays:
         if (form := _form(arrays)) != "csr":
-            raise FormatError(f"{path}: the adjacency is {form}; expected csr")
-        parts = _compressed_parts(arrays)
-    return csr_graph(path, parts)
+            raise FormatError(f"{path}: {what} {form}; expected csr")
+        return _compressed_parts(arrays)
 
 
 def _other_graph(path, arrays, form):
@@ -55,13 +49,9 @@ def _other_graph(path, arrays, form):
         raise FormatError(f"{path}: the matrix has shape {shape}; expected as many rows as columns")
     if form == "coo":
         row, col, data = arrays["row"], arrays["col"], arrays["data"]
-        if data.dtype.kind not in "biuf" or data.ndim != 1:
-            raise FormatError(f"{path}: data is {data.dtype} of shape {data.shape}; expected numbers (entries,)")
+        check_array(f"{path}: data", data, "biuf", (None,), "numbers (entries,)")
         for name, ids in (("row", row), ("col", col)):
-            if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) != len(data):
-                raise FormatError(
-                    f"{path}: {name} is {ids.dtype} of shape {ids.shape}; expected integers ({len(data)},)"
-                )
+            check_array(f"{path}: {name}", ids, "iu", (len(data),), f"integers ({len(data)},)")
         return coo_graph(path, row, col, shape[0], as_weights(data))
     data, indices, indptr, _ = _compressed_parts(arrays)
     data, row, indptr, _ = checked_parts(path, data, indices, indptr, shape[::-1], what="adjacency, by columns")

@@ -3,7 +3,18 @@
 from .checks import check_csr, check_graph
 from .graph import EDGES, Edges, Graph, check_is_graph, graph_from_coo, induced_graph
 from .labels import count_labels, label_notes
-from .normal import NORMS, WITH_LOOPS, Norm, axis_sums, inverse_or_zero, lacks_loop, normalise, scaled, with_self_loops
+from .normal import (
+    NORMS,
+    WITH_LOOPS,
+    Norm,
+    axis_sums,
+    factors,
+    inverse_or_zero,
+    lacks_loop,
+    normalise,
+    scaled,
+    with_self_loops,
+)
 from .signed import DIVIDES, INSTEAD, Signs, check_sums, lost_error, lost_sums, signs_of, sizes_of
 from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, given_split, labelled, random_split
 from .structure import is_symmetric, symmetrised
@@ -33,6 +44,7 @@ __all__ = [
     "check_graph",
     "check_is_graph",
     "count_labels",
+    "factors",
     "given_split",
     "graph_from_coo",
     "induced_graph",

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from ..config.names import NORMS, Norm
 from ..errors import GraphError, UsageError, nearest
-from .signed import check_sums, signs_of, sizes_of
+from .signed import DIVIDES, check_sums, signs_of, sizes_of
 from .structure import index_dtype, without_zeros
 
 WITH_LOOPS = ("gcn", "row_loops", "loops")  # normalisations of A + I
@@ -48,9 +48,20 @@ def normalise(A: sp.csr_array, how: Norm = "gcn") -> sp.csr_array:
         sizes = sp.csr_array((sizes_of(A.data), A.indices, A.indptr), shape=A.shape)
         rows, *columns = ((of_axis, axis_sums(sizes, axis)) for of_axis, axis in zip(sums, (1, 0)))
         check_sums(signs, how, A.dtype, rows, *(columns or [rows]))
-    if how != "gcn":
-        return scaled(A, inverse_or_zero(*sums), None, dtype)
-    return scaled(A, *(inverse_or_zero(np.sqrt(of_axis)) for of_axis in sums), dtype)
+    return scaled(A, *factors(how, *sums), dtype)
+
+
+def factors(
+    how: Norm, row_n: np.ndarray, column_m: np.ndarray | None = None
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return left (n,) and right (m,) of a normalisation from the sums of rows and columns; None: all 1.
+
+    gcn: Dr^-1/2 and Dc^-1/2; row, row_loops: Dr^-1 and None; others: None and None. The inverse of 0 is 0.
+    """
+    if how == "gcn":
+        left_n, right_m = (inverse_or_zero(np.sqrt(np.maximum(sums, 0))) for sums in (row_n, column_m))
+        return left_n, right_m
+    return (inverse_or_zero(row_n), None) if how in DIVIDES else (None, None)
 
 
 def with_self_loops(A: sp.csr_array) -> sp.csr_array:

@@ -13,13 +13,11 @@
 namespace py = pybind11;
 
 namespace spgnn {
-namespace {
 
 // Covers of the ranges bounds[b] .. bounds[b + 1] - 1 of the columns:
 // (is a column in its cover, rows range after range, where each range's rows start, nonzeros that move).
-template <class Index>
-py::tuple range_covers(const Array<int64_t>& indptr, const Array<Index>& indices, int64_t columns,
-                       const Array<int64_t>& bounds, int threads) {
+static py::tuple range_covers(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t columns,
+                              const Array<int64_t>& bounds, int threads) {
     py::array_t<bool> is_cover(columns);
     std::vector<int64_t> rows, rows_ptr(1, 0), moved, nonempty;
     bool* mark = is_cover.mutable_data();
@@ -63,9 +61,9 @@ py::tuple range_covers(const Array<int64_t>& indptr, const Array<Index>& indices
 
 // (3, k, k): columns in the cover, rows in it and nonzeros that move, of the block (q owns, p reads).
 // order: nodes by part; ends[p]: where part p ends in it.
-template <class Index>
-py::array_t<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<Index>& indices, const Array<int32_t>& owner,
-                                 const Array<int64_t>& order, const Array<int64_t>& ends, int threads) {
+static py::array_t<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<int32_t>& indices,
+                                        const Array<int32_t>& owner, const Array<int64_t>& order,
+                                        const Array<int64_t>& ends, int threads) {
     const int64_t n = indptr.size() - 1, k = ends.size();
     py::array_t<int64_t> table({int64_t(3), k, k});
     int64_t* out = table.mutable_data();
@@ -99,19 +97,11 @@ py::array_t<int64_t> pair_covers(const Array<int64_t>& indptr, const Array<Index
     return table;
 }
 
-template <class Index>
-void define_cover_of(py::module_& m) {
-    m.def("range_covers", &range_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("columns"), py::arg("bounds").noconvert(), py::arg("threads"));
-    m.def("pair_covers", &pair_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("owner").noconvert(), py::arg("order").noconvert(), py::arg("ends").noconvert(), py::arg("threads"));
-}
-
-}  // namespace
-
 void define_cover(py::module_& m) {
-    define_cover_of<int32_t>(m);
-    define_cover_of<int64_t>(m);
+    m.def("range_covers", &range_covers, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("columns"), py::arg("bounds").noconvert(), py::arg("threads"));
+    m.def("pair_covers", &pair_covers, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("owner").noconvert(), py::arg("order").noconvert(), py::arg("ends").noconvert(), py::arg("threads"));
 }
 
 }  // namespace spgnn

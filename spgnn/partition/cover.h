@@ -179,8 +179,8 @@ struct Buckets {
     std::vector<int32_t> column, row;
 
     // range_of(column) is below 0 for a column that no range has; row_at(i) is the i-th row, 0 <= i < n.
-    template <class Index, class Row, class Range>
-    void fill(const int64_t* indptr, const Index* indices, int64_t n, const Row& row_at, const Range& range_of,
+    template <class Row, class Range>
+    void fill(const int64_t* indptr, const int32_t* indices, int64_t n, const Row& row_at, const Range& range_of,
               int64_t ranges) {
         start.assign(ranges + 1, 0);
         for (int64_t i = 0; i < n; ++i) {
@@ -197,7 +197,7 @@ struct Buckets {
             for (int64_t e = indptr[row_at(i)]; e < indptr[row_at(i) + 1]; ++e) {
                 int64_t b = range_of(indices[e]);
                 if (b < 0) continue;
-                column[next[b]] = int32_t(indices[e]);
+                column[next[b]] = indices[e];
                 row[next[b]++] = int32_t(i);
             }
         }

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from ..errors import PartitionError
 from ..machine import cores
 from . import _loops
-from .metrics import rows_in_order
+from .metrics import csr_arrays, rows_in_order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +52,7 @@ def minimum_covers(A_ng: sp.csr_array, bounds_B: np.ndarray, threads: int = 0) -
     Raises: PartitionError if the arrays are no CSR matrix, or the bounds do not cut its columns.
     """
     n_columns = A_ng.shape[1]
-    bounds = _integers(bounds_B)
+    bounds = np.ascontiguousarray(bounds_B, np.int64)
     found = _call(_loops.range_covers, A_ng, n_columns, bounds, threads or cores())
     columns_g, rows, rows_ptr, moved_B, nonempty_B = found
     sums = np.concatenate([[0], np.cumsum(columns_g)])
@@ -89,12 +89,7 @@ def cover_PP(A: sp.csr_array, owner_N: np.ndarray, k: int) -> np.ndarray:
 
 
 def _call(loop, A: sp.csr_array, *args):
-    indices = np.ascontiguousarray(A.indices, dtype=np.int32 if A.indices.dtype == np.int32 else np.int64)
     try:
-        return loop(_integers(A.indptr), indices, *args)
+        return loop(*csr_arrays(A), *args)
     except ValueError as error:
         raise PartitionError(f"cover: {error}; the matrix has shape {A.shape} and {A.nnz} nonzeros") from None
-
-
-def _integers(values) -> np.ndarray:
-    return np.ascontiguousarray(values, dtype=np.int64)

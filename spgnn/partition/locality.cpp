@@ -12,14 +12,12 @@
 namespace py = pybind11;
 
 namespace spgnn {
-namespace {
 
 // (the cheapest order of locality.h, empty unless it costs at most `enough` times the present order; the cost of the
 // present order; the cost of the cheapest).
-template <class Index>
-py::tuple local_order(const Array<int64_t>& indptr, const Array<Index>& indices, double enough) {
+static py::tuple local_order(const Array<int64_t>& indptr, const Array<int32_t>& indices, double enough) {
     const int64_t n = indptr.size() - 1, *starts = indptr.data();
-    const Index* columns = indices.data();
+    const int32_t* columns = indices.data();
     std::vector<int32_t> best;
     int64_t now = 0, least = 0;
     {
@@ -36,17 +34,9 @@ py::tuple local_order(const Array<int64_t>& indptr, const Array<Index>& indices,
     return py::make_tuple(array_of(best), now, least);
 }
 
-template <class Index>
-void define_locality_of(py::module_& m) {
-    m.def("local_order", &local_order<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("enough"));
-}
-
-}  // namespace
-
 void define_locality(py::module_& m) {
-    define_locality_of<int32_t>(m);
-    define_locality_of<int64_t>(m);
+    m.def("local_order", &local_order, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("enough"));
 }
 
 }  // namespace spgnn

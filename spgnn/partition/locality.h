@@ -25,8 +25,7 @@ inline std::vector<int32_t> by_degree(const int64_t* indptr, int64_t n) {
 // 1 MB and a page table at about 64 columns; measured times on arxiv and R-MAT in six orders follow their sum.
 constexpr int64_t ROWS = 4096, PAGE = 16, PAGES = 512;
 
-template <class Index>
-int64_t reading_cost(const int64_t* indptr, const Index* indices, int64_t n, const int32_t* order) {
+inline int64_t reading_cost(const int64_t* indptr, const int32_t* indices, int64_t n, const int32_t* order) {
     std::vector<int32_t> rank(n);
     for (int64_t i = 0; i < n; ++i) rank[order ? order[i] : i] = int32_t(i);
     std::vector<int64_t> row_read(n, -ROWS - 1), page_read(n / PAGE + 1, -PAGES - 1);
@@ -48,8 +47,7 @@ int64_t reading_cost(const int64_t* indptr, const Index* indices, int64_t n, con
 // Source: Arai et al. 2016, "Rabbit Order", sequential. Nonzeros count as edges of weight 1; A may be directed.
 class Communities {
   public:
-    template <class Index>
-    std::vector<int32_t> order(const int64_t* indptr, const Index* indices, int64_t n) {
+    std::vector<int32_t> order(const int64_t* indptr, const int32_t* indices, int64_t n) {
         top_.resize(n);
         std::iota(top_.begin(), top_.end(), 0);
         first_.assign(n, NONE);
@@ -62,7 +60,7 @@ class Communities {
         std::vector<int32_t> rising = by_degree(indptr, n), roots;
         std::reverse(rising.begin(), rising.end());
         for (const int32_t v : rising) {
-            for (int64_t e = indptr[v]; e < indptr[v + 1]; ++e) gather(v, int32_t(indices[e]), 1);
+            for (int64_t e = indptr[v]; e < indptr[v + 1]; ++e) gather(v, indices[e], 1);
             for (int32_t child = first_[v]; child != NONE; child = next_[child]) {
                 for (const Edge& edge : kept_[child]) gather(v, edge.to, edge.weight);
                 std::vector<Edge>().swap(kept_[child]);

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import _loops
+from .metrics import csr_arrays
 
 SMALLEST = 1 << 14  # rows; fewer are in a cache in any order
 ENOUGH = 0.95  # of the cost of the present order: above it, a new order is not worth the copy
@@ -25,10 +26,7 @@ def local_order(A_nn: sp.csr_array) -> np.ndarray | None:
     n = A_nn.shape[0]
     if n < SMALLEST or A_nn.nnz < n:
         return None
-    index = np.int32 if A_nn.indices.dtype == np.int32 else np.int64
-    order, _, _ = _loops.local_order(
-        np.ascontiguousarray(A_nn.indptr, np.int64), np.ascontiguousarray(A_nn.indices, index), ENOUGH
-    )
+    order, _, _ = _loops.local_order(*csr_arrays(A_nn), ENOUGH)
     return order.astype(np.int64) if len(order) else None
 
 

@@ -48,6 +48,17 @@ def row_work(A: sp.csr_array) -> np.ndarray:
     return np.diff(A.indptr).astype(np.int64) + 1
 
 
+def csr_arrays(A: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """Return indptr as int64 and indices as int32, contiguous: what loops take.
+
+    Raises: ValueError if an index has more than 32 bits.
+    """
+    indices = A.indices
+    if indices.itemsize > 4 and len(indices) and not -(2**31) <= indices.min() <= indices.max() < 2**31:
+        raise ValueError("a column index is out of range")
+    return np.ascontiguousarray(A.indptr, np.int64), np.ascontiguousarray(indices, np.int32)
+
+
 def ones_of(A: sp.csr_array) -> sp.csr_array:
     """Return the pattern of A, a byte per nonzero; indices are shared."""
     return sp.csr_array((np.ones(A.nnz, np.int8), A.indices, A.indptr), shape=A.shape)

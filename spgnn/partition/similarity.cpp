@@ -25,9 +25,9 @@ py::array_t<double> dense_dots(const Array<int64_t>& indptr, const Array<int64_t
 }
 
 // The same for x in CSR.
-template <class Index, class Real>
+template <class Real>
 py::array_t<double> sparse_dots(const Array<int64_t>& indptr, const Array<int64_t>& indices,
-                                const Array<int64_t>& x_indptr, const Array<Index>& x_indices,
+                                const Array<int64_t>& x_indptr, const Array<int32_t>& x_indices,
                                 const Array<Real>& x_data, int64_t features, int threads) {
     py::array_t<double> dots(indices.size());
     double* out = dots.mutable_data();
@@ -41,19 +41,13 @@ py::array_t<double> sparse_dots(const Array<int64_t>& indptr, const Array<int64_
     return dots;
 }
 
-template <class Index, class Real>
-void define_sparse_dots(py::module_& m) {
-    m.def("sparse_dots", &sparse_dots<Index, Real>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("x_indptr").noconvert(), py::arg("x_indices").noconvert(), py::arg("x_data").noconvert(),
-          py::arg("features"), py::arg("threads"));
-}
-
 template <class Real>
 void define_similarity_of(py::module_& m) {
     m.def("dense_dots", &dense_dots<Real>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
           py::arg("x").noconvert(), py::arg("threads"));
-    define_sparse_dots<int32_t, Real>(m);
-    define_sparse_dots<int64_t, Real>(m);
+    m.def("sparse_dots", &sparse_dots<Real>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("x_indptr").noconvert(), py::arg("x_indices").noconvert(), py::arg("x_data").noconvert(),
+          py::arg("features"), py::arg("threads"));
 }
 
 }  // namespace

@@ -21,15 +21,15 @@ void for_rows(int64_t n, int threads, const State& make, const Row& row) {
 }
 
 // x (n, f), rows one after the other.
-template <class Index, class Real>
-void dense_dots(const int64_t* indptr, const Index* indices, int64_t n, const Real* x, int64_t f, double* out,
+template <class Real>
+void dense_dots(const int64_t* indptr, const int64_t* indices, int64_t n, const Real* x, int64_t f, double* out,
                 int threads) {
     for_rows(
         n, threads, [] { return 0; },
         [&](int, int64_t i) {
             const Real* mine = x + i * f;
             for (int64_t e = indptr[i]; e < indptr[i + 1]; ++e) {
-                const Real* other = x + int64_t(indices[e]) * f;
+                const Real* other = x + indices[e] * f;
                 // Four sums: each is one chain of additions, in the same order for (i, j) and (j, i).
                 double sum[4] = {0, 0, 0, 0};
                 int64_t c = 0;
@@ -42,9 +42,9 @@ void dense_dots(const int64_t* indptr, const Index* indices, int64_t n, const Re
 }
 
 // x is CSR of n rows and f columns, columns sorted; a thread spreads out one row of it at a time.
-template <class Index, class XIndex, class Real>
-void sparse_dots(const int64_t* indptr, const Index* indices, int64_t n, const int64_t* x_indptr,
-                 const XIndex* x_indices, const Real* x_data, int64_t f, double* out, int threads) {
+template <class Real>
+void sparse_dots(const int64_t* indptr, const int64_t* indices, int64_t n, const int64_t* x_indptr,
+                 const int32_t* x_indices, const Real* x_data, int64_t f, double* out, int threads) {
     for_rows(
         n, threads, [&] { return std::vector<double>(f); },
         [&](std::vector<double>& mine, int64_t i) {

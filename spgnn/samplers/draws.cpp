@@ -39,29 +39,28 @@ static py::array_t<int64_t> draw(const Alias& table, uint64_t seed, uint64_t str
 
 // Walks from uniform roots, (steps + 1, roots): all roots take a step before the next, so that their reads overlap.
 // Source: GraphSAINT (Zeng et al. 2021), Algorithm 5; a node without neighbours stays.
-static py::array_t<int64_t> walk(const Array<int64_t>& indptr, const py::array& indices, int64_t roots, int64_t steps,
-                                 uint64_t seed, uint64_t stream, uint64_t index) {
+static py::array_t<int64_t> walk(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t roots,
+                                 int64_t steps, uint64_t seed, uint64_t stream, uint64_t index) {
     const int64_t N = indptr.size() - 1;
     require(N > 0 && roots >= 0 && steps >= 0, "a walk needs nodes, roots and steps");
     py::array_t<int64_t> out({steps + 1, roots});
     int64_t* node = out.mutable_data();
     const int64_t* p = indptr.data();
-    on_indices(indices, [&](const auto* j) {
-        py::gil_scoped_release release;
-        Rng rng(seed, stream, index);
-        for (int64_t r = 0; r < roots; ++r) node[r] = rng.below(uint32_t(N));
-        for (int64_t i = 0; i < steps * roots; ++i) {
-            const int64_t u = node[i], degree = p[u + 1] - p[u];
-            node[i + roots] = degree ? int64_t(j[p[u] + int64_t(rng.below64(uint64_t(degree)))]) : u;
-        }
-    });
+    const int32_t* j = indices.data();
+    py::gil_scoped_release release;
+    Rng rng(seed, stream, index);
+    for (int64_t r = 0; r < roots; ++r) node[r] = rng.below(uint32_t(N));
+    for (int64_t i = 0; i < steps * roots; ++i) {
+        const int64_t u = node[i], degree = p[u + 1] - p[u];
+        node[i + roots] = degree ? int64_t(j[p[u] + int64_t(rng.below64(uint64_t(degree)))]) : u;
+    }
     return out;
 }
 
 // (2, count) ends of nonzeros (u, v) with P(u, v) proportional to 1 / deg u + 1 / deg v, deg of rows and columns
 // together: a uniform node that is not isolated, then one of the nonzeros of its row and column.
 // Source: GraphSAINT (Zeng et al. 2021), Algorithm 5, without its table. of_column is empty where A is symmetric.
-static py::array_t<int64_t> edges(const Array<int64_t>& indptr, const py::array& indices,
+static py::array_t<int64_t> edges(const Array<int64_t>& indptr, const Array<int32_t>& indices,
                                   const Array<int64_t>& column_indptr, const Array<int32_t>& of_column,
                                   const Array<int64_t>& nodes, int64_t count, uint64_t seed, uint64_t stream,
                                   uint64_t index) {
@@ -70,19 +69,17 @@ static py::array_t<int64_t> edges(const Array<int64_t>& indptr, const py::array&
     int64_t* ends = out.mutable_data();
     const int64_t *p = indptr.data(), *q = column_indptr.size() ? column_indptr.data() : nullptr, *v = nodes.data();
     const uint64_t choices = uint64_t(nodes.size());
-    const int32_t* rows = of_column.data();
-    on_indices(indices, [&](const auto* j) {
-        py::gil_scoped_release release;
-        Rng rng(seed, stream, index);
-        for (int64_t i = 0; i < count; ++i) {
-            const int64_t u = v[rng.below64(choices)], out_degree = p[u + 1] - p[u];
-            const int64_t k = int64_t(rng.below64(uint64_t(out_degree + (q ? q[u + 1] - q[u] : 0))));
-            const bool is_out = k < out_degree;
-            const int64_t end = is_out ? int64_t(j[p[u] + k]) : int64_t(rows[q[u] + k - out_degree]);
-            ends[i] = is_out ? u : end;
-            ends[i + count] = is_out ? end : u;
-        }
-    });
+    const int32_t *j = indices.data(), *rows = of_column.data();
+    py::gil_scoped_release release;
+    Rng rng(seed, stream, index);
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t u = v[rng.below64(choices)], out_degree = p[u + 1] - p[u];
+        const int64_t k = int64_t(rng.below64(uint64_t(out_degree + (q ? q[u + 1] - q[u] : 0))));
+        const bool is_out = k < out_degree;
+        const int64_t end = is_out ? int64_t(j[p[u] + k]) : int64_t(rows[q[u] + k - out_degree]);
+        ends[i] = is_out ? u : end;
+        ends[i + count] = is_out ? end : u;
+    }
     return out;
 }
 

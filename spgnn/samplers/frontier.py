@@ -58,9 +58,7 @@ class Frontier(InducedSampler):
             )
         if frontier > self.graph.N:
             raise UsageError(f"frontier = {frontier}; {self.graph.name} has {self.graph.N} nodes; lower frontier")
-        self._loop = _samplers.Frontier(
-            self.graph.indptr, self.graph.indices.astype(np.int32, copy=False), int(budget), int(frontier)
-        )
+        self._loop = _samplers.Frontier(self.graph.indptr, self.graph.indices, int(budget), int(frontier))
 
     def draw(self, seed: int, index: int) -> np.ndarray:
         """Return the first frontier and the popped nodes in their order, (at most budget,) int64."""

@@ -19,7 +19,7 @@ from ..graph import (
     Graph,
     check_is_graph,
     check_sums,
-    inverse_or_zero,
+    factors,
     lacks_loop,
     signs_of,
 )
@@ -31,7 +31,7 @@ class GraphArrays:
 
     origin        the Graph, as it is used; name: what messages call it.
     indptr        (N + 1,) int64.
-    indices       (E,) int32 or int64, those of the graph: not copied.
+    indices       (E,) int32: those of the graph if they are int32, else a copy.
     weights       (E,) float32 or float64; None: all 1. signs: how many are negative.
 
     Raises: GraphError for 2^31 nodes or more.
@@ -45,9 +45,7 @@ class GraphArrays:
             raise GraphError(f"{graph.name} has {graph.n_nodes:,} nodes; samplers take less than 2^31 - 1")
         self.origin, self.name, self.N, self.E = graph, graph.name, graph.n_nodes, graph.nnz
         self.indptr = np.ascontiguousarray(A.indptr, np.int64)
-        self.indices = np.ascontiguousarray(A.indices)
-        if self.indices.dtype not in (np.int32, np.int64):
-            self.indices = self.indices.astype(np.int64)
+        self.indices = np.ascontiguousarray(A.indices, np.int32)
         self.weights = None if self.E == 0 or _are_ones(A.data) else _as_weights(A.data)
         self.signs = signs_of(A.data[:0] if self.weights is None else self.weights)
         self._sums: dict[bool, tuple[np.ndarray, np.ndarray]] = {}
@@ -71,7 +69,7 @@ class GraphArrays:
         return self._sums[has_loops]
 
     def factors(self, how: Norm) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return left and right with operator = diag(left) A diag(right), see `factors`.
+        """Return left and right with operator = diag(left) A diag(right), see spgnn.graph.factors.
 
         Raises: GraphError where negative weights make a sum 0 or less by which the operator divides.
         """
@@ -105,17 +103,6 @@ class GraphArrays:
 def graph_arrays(graph: Graph | GraphArrays) -> GraphArrays:
     """Return the arrays of a graph; those that are given as such are returned."""
     return graph if isinstance(graph, GraphArrays) else GraphArrays(graph)
-
-
-def factors(how: Norm, row_n: np.ndarray, column_m: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return left (n,) and right (m,) of a normalisation from the sums of rows and columns; None: all 1.
-
-    gcn: Dr^-1/2 and Dc^-1/2; row, row_loops: Dr^-1 and None; others: None and None. The inverse of 0 is 0.
-    """
-    if how == "gcn":
-        left_n, right_m = (inverse_or_zero(np.sqrt(np.maximum(sums, 0))) for sums in (row_n, column_m))
-        return left_n, right_m
-    return (inverse_or_zero(row_n), None) if how in DIVIDES else (None, None)
 
 
 def _are_ones(data: np.ndarray) -> bool:

@@ -42,14 +42,13 @@ struct Found {
 };
 
 // Write the columns of a row that are in the set, and their places in the row, without a branch; return their number.
-template <class Index>
-static int64_t row_hits(const Index* row, int64_t length, const Members::Held& held, int32_t* columns,
+static int64_t row_hits(const int32_t* row, int64_t length, const Members::Held& held, int32_t* columns,
                         int32_t* offsets) {
     int64_t k = 0;
     for (int64_t e = 0; e < length; ++e) {
-        columns[k] = int32_t(row[e]);
+        columns[k] = row[e];
         offsets[k] = int32_t(e);
-        k += held.has(int64_t(row[e]));
+        k += held.has(row[e]);
     }
     return k;
 }
@@ -85,8 +84,7 @@ static void check_nodes(const Array<int64_t>& nodes, int64_t N) {
 }
 
 // Nonzeros of the rows of V whose column is in V: the hits of a row are found, then numbered.
-template <class Index>
-static int64_t find(const int64_t* indptr, const Index* indices, const Members::Held& held, const int64_t* nodes,
+static int64_t find(const int64_t* indptr, const int32_t* indices, const Members::Held& held, const int64_t* nodes,
                     int64_t m, int64_t* ends, Found& found, bool uses_vectors) {
     int64_t k = 0;
     ends[0] = 0;
@@ -96,8 +94,8 @@ static int64_t find(const int64_t* indptr, const Index* indices, const Members::
         int32_t *ids = found.ids.data() + k, *offsets = found.offsets.data() + k;
         int64_t *places = found.places.data() + k, hits;
 #ifdef SPGNN_DISPATCH
-        if (uses_vectors && sizeof(Index) == sizeof(int32_t))
-            hits = row_hits_16(reinterpret_cast<const int32_t*>(indices) + start, length, held.words(), ids, offsets);
+        if (uses_vectors)
+            hits = row_hits_16(indices + start, length, held.words(), ids, offsets);
         else
 #endif
             hits = row_hits(indices + start, length, held, ids, offsets);
@@ -111,7 +109,7 @@ static int64_t find(const int64_t* indptr, const Index* indices, const Members::
 }
 
 // indptr (m + 1), local columns (e), places in A (e) of A[V][:, V].
-static py::tuple induce(const Array<int64_t>& indptr, const py::array& indices, const Array<int64_t>& nodes,
+static py::tuple induce(const Array<int64_t>& indptr, const Array<int32_t>& indices, const Array<int64_t>& nodes,
                         bool uses_vectors) {
     const int64_t N = indptr.size() - 1, m = nodes.size();
     py::array_t<int64_t> ends(m + 1);
@@ -120,13 +118,12 @@ static py::tuple induce(const Array<int64_t>& indptr, const py::array& indices, 
     uses_vectors = uses_vectors && best_isa() == 2;
 #endif
     int64_t *out = ends.mutable_data(), e = 0;
-    on_indices(indices, [&](const auto* j) {
-        const int64_t *p = indptr.data(), *v = nodes.data();
+    {
         py::gil_scoped_release release;
         check_nodes(nodes, N);
-        const Members::Held held(Members::of_thread(), v, m, N);
-        e = find(p, j, held, v, m, out, found, uses_vectors);
-    });
+        const Members::Held held(Members::of_thread(), nodes.data(), m, N);
+        e = find(indptr.data(), indices.data(), held, nodes.data(), m, out, found, uses_vectors);
+    }
     py::array_t<int32_t> ids(e);
     py::array_t<int64_t> places(e);
     std::memcpy(ids.mutable_data(), found.ids.data(), size_t(e) * sizeof(int32_t));

@@ -36,8 +36,7 @@ class _FromTargets:
         self.graph, self.fanout = graph_arrays(graph), fanouts_of(fanout)
         self.targets = Targets(graph, train_N, batch, class_balance, self.graph)
         self.steps_per_epoch = self.targets.steps_per_epoch
-        indices = self.graph.indices.astype(np.int32, copy=False)
-        self._loop = self._make_loop(self.graph.indptr, indices)
+        self._loop = self._make_loop(self.graph.indptr, self.graph.indices)
 
 
 class Neighbour(_FromTargets):

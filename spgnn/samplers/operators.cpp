@@ -48,23 +48,20 @@ static py::object with_loops(const Array<int64_t>& indptr, const Array<int32_t>&
 // The order of the transpose of a symmetric pattern in one pass, whose rows and columns are those of the pattern.
 // False where an entry has no counterpart: the pattern is not symmetric.
 // Source: GraphSAINT (Zeng et al. 2021), Algorithm 6.
-template <class Index>
-static bool symmetric_order(const int64_t* p, const Index* j, int64_t n, int64_t* order) {
+static bool symmetric_order(const int64_t* p, const int32_t* j, int64_t n, int64_t* order) {
     std::vector<int64_t> next(p, p + n);             // line 3
     for (int64_t v = 0; v < n; ++v)                  // line 4
         for (int64_t e = p[v]; e < p[v + 1]; ++e) {  // line 5
-            const int64_t u = int64_t(j[e]), k = next[size_t(u)]++;
-            if (k == p[u + 1] || j[k] != Index(v)) return false;
+            const int64_t u = j[e], k = next[size_t(u)]++;
+            if (k == p[u + 1] || j[k] != v) return false;
             if (order) order[k] = e;  // line 7
         }
     return true;
 }
 
-static bool is_symmetric(const Array<int64_t>& indptr, const py::array& indices) {
-    return on_indices(indices, [&](const auto* j) {
-        py::gil_scoped_release release;
-        return symmetric_order(indptr.data(), j, indptr.size() - 1, nullptr);
-    });
+static bool is_symmetric(const Array<int64_t>& indptr, const Array<int32_t>& indices) {
+    py::gil_scoped_release release;
+    return symmetric_order(indptr.data(), indices.data(), indptr.size() - 1, nullptr);
 }
 
 // The transpose of a pattern (n, m): (indptr, indices, order_e), order_e the place of each nonzero in the pattern;
@@ -140,13 +137,14 @@ static py::tuple block_sums(const Array<int64_t>& indptr, const Array<int32_t>& 
 }
 
 // Sums of the rows and columns of A, or of A + I, in the order in which normalise() adds them up.
-static py::tuple graph_sums(const Array<int64_t>& indptr, const py::array& indices, const py::object& weights,
+static py::tuple graph_sums(const Array<int64_t>& indptr, const Array<int32_t>& indices, const py::object& weights,
                             bool has_loops) {
     const int64_t N = indptr.size() - 1, *p = indptr.data();
     const Weights weight(weights);
     py::array_t<double> rows(N), columns(N);
     double *row = rows.mutable_data(), *column = columns.mutable_data();
-    on_indices(indices, [&](const auto* j) {
+    const int32_t* j = indices.data();
+    {
         py::gil_scoped_release release;
         std::fill(column, column + N, 0.0);
         for (int64_t i = 0; i < N; ++i) {
@@ -162,12 +160,12 @@ static py::tuple graph_sums(const Array<int64_t>& indptr, const py::array& indic
             }
             if (is_missing) row[i] += 1, column[i] += 1;
         }
-    });
+    }
     return py::make_tuple(rows, columns);
 }
 
 // Squared norms of the columns of diag(left) (A + I) diag(right), (N,).
-static py::array_t<double> column_norms(const Array<int64_t>& indptr, const py::array& indices,
+static py::array_t<double> column_norms(const Array<int64_t>& indptr, const Array<int32_t>& indices,
                                         const py::object& weights, const Array<double>& left,
                                         const Array<double>& right) {
     const int64_t N = indptr.size() - 1, *p = indptr.data();
@@ -175,7 +173,8 @@ static py::array_t<double> column_norms(const Array<int64_t>& indptr, const py::
     const Weights weight(weights);
     py::array_t<double> out(N);
     double* norm = out.mutable_data();
-    on_indices(indices, [&](const auto* j) {
+    const int32_t* j = indices.data();
+    {
         py::gil_scoped_release release;
         std::fill(norm, norm + N, 0.0);
         for (int64_t i = 0; i < N; ++i) {
@@ -187,7 +186,7 @@ static py::array_t<double> column_norms(const Array<int64_t>& indptr, const py::
             }
             if (is_missing) norm[i] += l[i] * r[i] * l[i] * r[i];
         }
-    });
+    }
     return out;
 }
 

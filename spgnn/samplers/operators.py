@@ -11,9 +11,9 @@ import numpy as np
 
 from ..config.names import NORMS, Norm
 from ..errors import UsageError, nearest
-from ..graph import DIVIDES, WITH_LOOPS
+from ..graph import DIVIDES, WITH_LOOPS, factors
 from . import _samplers
-from .graph_arrays import GraphArrays, factors
+from .graph_arrays import GraphArrays
 from .sample import Csr, NormedBlock, Pattern
 
 

@@ -63,8 +63,7 @@ class Edge(InducedSampler):
             raise GraphError(f"{arrays.name} has no edges; sampler edge has nothing to draw")
         self._columns = np.zeros(0, np.int64), np.zeros(0, np.int32)
         if not arrays.is_symmetric:
-            indices = arrays.indices.astype(np.int32, copy=False)
-            self._columns = _samplers.transpose(arrays.indptr, indices, arrays.N, False)[:2]
+            self._columns = _samplers.transpose(arrays.indptr, arrays.indices, arrays.N, False)[:2]
             degree_N = degree_N + np.diff(self._columns[0])
         self._nodes = np.flatnonzero(degree_N)
 
@@ -152,8 +151,7 @@ class Whole:
     def __init__(self, graph: Graph | GraphArrays):
         self.graph = graph_arrays(graph)
         N, E = self.graph.N, self.graph.E
-        indices = self.graph.indices.astype(np.int32, copy=False)
-        self._sample = Sample(np.arange(N), (Pattern((N, N), self.graph.indptr, indices, np.arange(E)),))
+        self._sample = Sample(np.arange(N), (Pattern((N, N), self.graph.indptr, self.graph.indices, np.arange(E)),))
 
     def sample(self, seed: int, index: int) -> Sample:
         return self._sample

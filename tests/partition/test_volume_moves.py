@@ -92,9 +92,9 @@ def test_nets_of_covers_send_what_minimum_covers_send(first):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda a: a["readers"].__setitem__(0, 9), "a reader is out of range"),
+        (lambda a: a["readers"].__setitem__(0, 9), "a column index is out of range"),
         (lambda a: a["owner"].__setitem__(0, 2), "an owner is not a part"),
-        (lambda a: a["start"].__setitem__(1, 99), "start must rise"),
+        (lambda a: a["start"].__setitem__(1, 99), "indptr must rise"),
         (lambda a: a.update(work=a["work"][:2]), "do not fit each other"),
         (lambda a: a["work"].__setitem__(0, 0), "work must be positive"),
         (lambda a: a.update(k=0), "k is out of range"),

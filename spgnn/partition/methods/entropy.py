@@ -16,6 +16,7 @@ from ...errors import GraphError, UsageError, is_integer, is_number, nearest
 from ...graph import Graph
 from ...machine import cores
 from .. import _loops
+from ..metrics import csr_arrays
 from ..registry import partitioner
 from .metis import kway, neighbours
 
@@ -95,15 +96,7 @@ def dots(indptr: np.ndarray, indices: np.ndarray, X) -> np.ndarray:
     dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
     values = np.ascontiguousarray(values, dtype)
     if sp.issparse(X):
-        return _loops.sparse_dots(
-            indptr,
-            indices,
-            np.ascontiguousarray(X.indptr, np.int64),
-            np.ascontiguousarray(X.indices),
-            values,
-            X.shape[1],
-            cores(),
-        )
+        return _loops.sparse_dots(indptr, indices, *csr_arrays(X), values, X.shape[1], cores())
     return _loops.dense_dots(indptr, indices, values, cores())
 
 

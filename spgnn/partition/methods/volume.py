@@ -24,7 +24,7 @@ from ...graph import Graph
 from ...machine import cores
 from ..checks import check_owner
 from ..cover import cover_PP
-from ..metrics import ones_of, row_work, rows_PP
+from ..metrics import csr_arrays, ones_of, row_work, rows_PP
 from ..partition import Partition
 from ..refine import _volume
 from ..registry import PARTITIONERS, partitioner
@@ -174,4 +174,4 @@ def _start(graph: Graph, k: int, seed: int, balance: float, start: str | np.ndar
 def _arrays(A: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
     if max(A.shape) >= 2**30:
         raise PartitionError(f"volume: {A.shape[0]} nodes are too many; expected at most 2^30")
-    return np.ascontiguousarray(A.indptr, np.int64), np.ascontiguousarray(A.indices, np.int32)
+    return csr_arrays(A)

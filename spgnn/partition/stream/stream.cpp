@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "../../native/arrays.h"
-#include "edges.h"
+#include "bind.h"
 #include "numbering.h"
 #include "refine.h"
 #include "spring.h"
@@ -19,12 +19,6 @@ namespace {
 using spgnn::Array;
 using spgnn::array_of;
 using spgnn::require;
-
-template <class Index>
-Edges<Index> edges_of(const Array<Index>& ids) {
-    require(ids.ndim() == 2 && ids.shape(1) == 2, "edges must be (m, 2)");
-    return {ids.data(), int64_t(ids.shape(0))};
-}
 
 void check_parts(int64_t k) { require(k >= 1 && k < (1 << 16), "k must be from 1 to 65,535"); }
 
@@ -42,45 +36,21 @@ int32_t* parts_of(const py::object& parts, int64_t size) {
     return array.mutable_data();
 }
 
-// def("name", f) for chunks of int32 and of int64 pairs; f(object, edges) runs without Python's lock.
-template <class Class, class F>
-void pass(Class& type, const char* name, F f) {
-    using T = typename Class::type;
-    type.def(
-        name,
-        [f](T& self, const Array<int32_t>& ids) {
-            const auto edges = edges_of(ids);
-            py::gil_scoped_release free;
-            f(self, edges);
-        },
-        py::arg("edges").noconvert());
-    type.def(
-        name,
-        [f](T& self, const Array<int64_t>& ids) {
-            const auto edges = edges_of(ids);
-            py::gil_scoped_release free;
-            f(self, edges);
-        },
-        py::arg("edges").noconvert());
-}
-
+// def("name", f) for a pass of a vertex cut; f(object, edges, parts) may write the part of each edge.
 template <class Class, class F>
 void cut_pass(Class& type, const char* name, F f) {
     using T = typename Class::type;
-    auto bind = [&](auto index) {
-        using Index = decltype(index);
+    on_both([&](auto index) {
         type.def(
             name,
-            [f](T& self, const Array<Index>& ids, const py::object& parts) {
+            [f](T& self, const Array<decltype(index)>& ids, const py::object& parts) {
                 const auto edges = edges_of(ids);
                 int32_t* out = parts_of(parts, edges.size);
                 py::gil_scoped_release free;
                 f(self, edges, out);
             },
             py::arg("edges").noconvert(), py::arg("parts") = py::none());
-    };
-    bind(int32_t{});
-    bind(int64_t{});
+    });
 }
 
 template <class T, class... Args>
@@ -102,10 +72,10 @@ void define_spring(py::module_& m) {
     auto fingerprint =
         py::class_<Fingerprint>(m, "Fingerprint").def(py::init<>()).def_property_readonly("count", &Fingerprint::count);
     fingerprint.def_property_readonly("value", &Fingerprint::value);
-    pass(fingerprint, "add", [](Fingerprint& self, const auto& edges) { self.add(edges); });
+    add_pass(fingerprint);
 
     auto degrees = py::class_<Degrees>(m, "Degrees").def(py::init<int64_t, int64_t>(), py::arg("n"), py::arg("most"));
-    pass(degrees, "add", [](Degrees& self, const auto& edges) { self.add(edges); });
+    add_pass(degrees);
     degrees.def("take", [](Degrees& self) {  // the vector becomes the array's memory
         auto* kept = new Large<uint32_t>(std::move(self.degree));
         self.degree.clear();
@@ -121,7 +91,7 @@ void define_spring(py::module_& m) {
                    return std::make_unique<Spring>(d.data(), int64_t(d.size()), volume_limit, most);
                }),
                py::arg("degrees"), py::arg("volume_limit"), py::arg("n") = -1, py::arg("most") = MOST_NODES);
-    pass(spring, "add", [](Spring& self, const auto& edges) { self.add(edges); });
+    add_pass(spring);
     spring.def(
         "partition",
         [](Spring& self, int64_t k, double balance) {
@@ -144,7 +114,7 @@ void define_spring(py::module_& m) {
                    return std::make_unique<Refine>(degrees.data(), owner.data(), int64_t(owner.size()), k, seed);
                }),
                py::arg("degrees"), py::arg("owner"), py::arg("k"), py::arg("seed"));
-    pass(refine, "add", [](Refine& self, const auto& edges) { self.add(edges); });
+    add_pass(refine);
     refine.def("begin", &Refine::begin, py::arg("cap"), py::arg("noise"), py::arg("price"))
         .def_readonly("moved", &Refine::moved);
     refine.def(
@@ -195,7 +165,7 @@ void define_cuts(py::module_& m) {
                  return std::make_unique<Halo>(owner.data(), int64_t(owner.size()), k);
              }),
              py::arg("owner"), py::arg("k"));
-    pass(halo, "add", [](Halo& self, const auto& edges) { self.add(edges); });
+    add_pass(halo);
     halo.def("next_hop", &Halo::next_hop);
     halo.def("rows", [](const Halo& self) {
         py::array_t<int64_t> rows({self.parts(), self.parts()});
@@ -206,22 +176,19 @@ void define_cuts(py::module_& m) {
 
 void define_numbering(py::module_& m) {
     auto numbering = py::class_<Numbering>(m, "Numbering").def(py::init<>());
-    pass(numbering, "add", [](Numbering& self, const auto& edges) { self.add(edges); });
+    add_pass(numbering);
     numbering.def("finish", [](Numbering& self) { return array_of(self.finish()); });
-    auto numbers = [&](auto index) {
-        using Index = decltype(index);
+    on_both([&](auto index) {
         numbering.def(
             "numbers",
-            [](const Numbering& self, const Array<Index>& ids, int64_t before) {
+            [](const Numbering& self, const Array<decltype(index)>& ids, int64_t before) {
                 const auto edges = edges_of(ids);
                 py::array_t<int64_t> out({py::ssize_t(edges.size), py::ssize_t(2)});
                 self.numbers(edges, before, out.mutable_data());
                 return out;
             },
             py::arg("edges").noconvert(), py::arg("before"));
-    };
-    numbers(int32_t{});
-    numbers(int64_t{});
+    });
 }
 
 }  // namespace

@@ -15,6 +15,32 @@ import scipy.sparse as sp
 from ....data.readers.make_graph import as_float, checked_parts, roles_of, whole_labels
 from ....data.readers.npz import is_zip, npy_layout, open_npz, shape_of
 from ....errors import FormatError, InputError
+from ....graph.checks import most_classes
+
+
+class NpyRows:
+    """The rows of an .npy file: rows[start:stop] reads them, as mapped pages would count as memory of this process."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.offset, self.shape, self.dtype, self.is_fortran = npy_layout(path)
+
+    def __getitem__(self, which: slice) -> np.ndarray:
+        m, (n_rows, *tail) = which.stop - which.start, self.shape
+        width = int(np.prod(tail))
+        if self.is_fortran and tail:
+            rows = np.empty((m, width), self.dtype)
+            for column in range(width):
+                rows[:, column] = self._values(column * n_rows + which.start, m)
+        else:
+            rows = self._values(which.start * width, m * width)
+        return rows.reshape(m, *tail)
+
+    def _values(self, start: int, count: int) -> np.ndarray:
+        values = np.fromfile(self.path, self.dtype, count, offset=self.offset + start * self.dtype.itemsize)
+        if len(values) != count:
+            raise InputError(f"{self.path}: ends before value {start + count}; was it cut while it was read?")
+        return values
 
 
 class Dense:
@@ -23,51 +49,28 @@ class Dense:
     Args: convert  f(table, first row, rows) -> rows as they are stored.
     """
 
-    is_sparse = False
-
     def __init__(self, what: str, source, convert: Callable[[Dense, int, np.ndarray], np.ndarray]):
-        self.what, self._convert = what, convert
-        self._array, self.path = None, None
-        if isinstance(source, (str, Path)):
-            self.path = _existing(what, source)
-            self._offset, shape, self._dtype, self._is_fortran = npy_layout(self.path)
-        else:
-            self._array = np.asarray(source)
-            shape, self._dtype = self._array.shape, self._array.dtype
-        self.where = str(self.path or what)
-        if self._dtype.kind not in "biuf":
-            raise FormatError(f"{self.where}: holds {self._dtype}; expected numbers")
+        is_file = isinstance(source, (str, Path))
+        self._convert = convert
+        self._source = NpyRows(_existing(what, source)) if is_file else np.asarray(source)
+        self.where = str(self._source.path) if is_file else what
+        shape, dtype = self._source.shape, self._source.dtype
+        if dtype.kind not in "biuf":
+            raise FormatError(f"{self.where}: holds {dtype}; expected numbers")
         if len(shape) not in ((2,) if what == "features" else (1, 2)):
             raise FormatError(f"{self.where}: shape {shape}; expected a row per node")
         if what != "features" and 0 in shape[1:]:
             raise FormatError(f"{self.where}: {what} of shape {shape}; expected at least one column")
-        self.rows, self._tail = shape[0], tuple(shape[1:])
-        sample = self._stored(0, np.zeros((0, *self._tail), self._dtype.newbyteorder("=")))
+        self.rows = shape[0]
+        sample = self._stored(0, np.zeros((0, *shape[1:]), dtype.newbyteorder("=")))
         self.dtype, self.tail = sample.dtype, sample.shape[1:]
-        self.row_bytes = max(int(np.prod(self._tail)) * max(self._dtype.itemsize, self.dtype.itemsize), 1)
+        self.row_bytes = max(int(np.prod(shape[1:])) * max(dtype.itemsize, self.dtype.itemsize), 1)
 
     def blocks(self, block_bytes: int) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (first row, (m, *tail) array); the caller may change it."""
         step = max(block_bytes // self.row_bytes, 1)
         for start in range(0, self.rows, step):
-            yield start, self._stored(start, self._read(start, min(start + step, self.rows)))
-
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        if self._array is not None:
-            return self._array[start:stop]
-        m, size = stop - start, self._dtype.itemsize
-        if self._is_fortran and self._tail:
-            columns = [
-                np.fromfile(self.path, self._dtype, m, offset=self._offset + (c * self.rows + start) * size)
-                for c in range(self._tail[0])
-            ]
-            rows = np.stack(columns, axis=1) if columns else np.zeros((m, 0), self._dtype)
-        else:
-            width = int(np.prod(self._tail))
-            rows = np.fromfile(self.path, self._dtype, m * width, offset=self._offset + start * width * size)
-        if rows.size != m * int(np.prod(self._tail)):
-            raise InputError(f"{self.path}: ends before row {stop}; was it cut while it was read?")
-        return rows.reshape(m, *self._tail)
+            yield start, self._stored(start, self._source[start : min(start + step, self.rows)])
 
     def _stored(self, start: int, rows: np.ndarray) -> np.ndarray:
         if rows.dtype.kind == "b":
@@ -80,10 +83,8 @@ class Dense:
 class Sparse:
     """(N, F) CSR of a SciPy .npz, its members read piece by piece, or in memory; blocks() yields (first row, CSR)."""
 
-    is_sparse = True
-
     def __init__(self, source):
-        self._matrix, self.path, self.what = None, None, "features"
+        self._matrix, self.path = None, None
         if isinstance(source, (str, Path)):
             self.path = _existing("features", source)
             with open_npz(self.path) as arrays:
@@ -121,12 +122,8 @@ class Sparse:
                     raise FormatError(
                         f"{self.where}: {n_indices} indices and {n_data} values; expected as many of each"
                     )
-            if (
-                len(indptr) != self.rows + 1
-                or indptr[0] != 0
-                or indptr[-1] != self.nnz
-                or np.any(indptr[1:] < indptr[:-1])
-            ):
+            ends = (len(indptr), indptr[0], indptr[-1]) if len(indptr) else ()
+            if ends != (self.rows + 1, 0, self.nnz) or np.any(indptr[1:] < indptr[:-1]):
                 raise FormatError(
                     f"{self.where}: indptr must have {self.rows + 1} entries and rise from 0 to {self.nnz}"
                 )
@@ -143,9 +140,8 @@ class Sparse:
         data, indices, indptr, _ = checked_parts(
             self.where, data, indices, indptr, shape, what=f"features from row {start}"
         )
-        block = sp.csr_array(
-            (as_float(data.astype(data.dtype.newbyteorder("="), copy=False)), indices, indptr), shape=shape
-        )
+        data = as_float(data.astype(data.dtype.newbyteorder("="), copy=False))
+        block = sp.csr_array((data, indices, indptr), shape=shape)
         if not block.has_canonical_format:
             block = block.copy()  # sorting writes, and these arrays belong to the caller or to a read-only file
             block.sum_duplicates()
@@ -169,11 +165,11 @@ def labels_table(source) -> Dense:
 
 def split_table(source) -> Dense:
     """Return the table of --split: (N,) or (N, S), 0 train, 1 val, 2 test, -1 none."""
-    return Dense("split", source, _split)
+    return Dense("split", source, lambda table, start, values: roles_of(table.where, values, start))
 
 
 def _features(table: Dense, start: int, rows: np.ndarray) -> np.ndarray:
-    rows = rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float32)
+    rows = as_float(rows)
     finite = np.isfinite(rows)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
@@ -185,16 +181,12 @@ def _features(table: Dense, start: int, rows: np.ndarray) -> np.ndarray:
 
 def _labels(table: Dense, start: int, y: np.ndarray) -> np.ndarray:
     y = whole_labels(table.where, y, start)
-    low, high = (-1, max(table.rows, 2) * 1000) if y.ndim == 1 else (0, 1)
+    low, high = (-1, most_classes(table.rows)) if y.ndim == 1 else (0, 1)
     bad = (y < low) | (y > high)
     if bad.any():
         at = tuple(np.argwhere(bad)[0])
         raise FormatError(f"{table.where}: node {start + at[0]} has label {int(y[at])}; expected {low} to {high}")
     return y
-
-
-def _split(table: Dense, start: int, values: np.ndarray) -> np.ndarray:
-    return roles_of(table.where, values, start)
 
 
 def check_rows(table: Dense | Sparse, n_nodes: int, why: str) -> None:

@@ -6,12 +6,14 @@
 #include <memory>
 
 #include "../../../native/arrays.h"
+#include "../../stream/bind.h"
 #include "halo.h"
 #include "rows.h"
 #include "sums.h"
 
 namespace py = pybind11;
 using namespace spgnn::pipeline;
+namespace stream = spgnn::stream;
 
 namespace {
 
@@ -35,25 +37,6 @@ py::array_t<T> array_of(std::vector<T>&& values) {
     auto* kept = new std::vector<T>(std::move(values));
     py::capsule owner(kept, [](void* v) { delete static_cast<std::vector<T>*>(v); });
     return py::array_t<T>(py::ssize_t(kept->size()), kept->data(), owner);
-}
-
-template <class Class>
-void edge_pass(Class& type) {
-    using T = typename Class::type;
-    auto bind = [&](auto index) {
-        using Index = decltype(index);
-        type.def(
-            "add",
-            [](T& self, const Array<Index>& ids) {
-                require(ids.ndim() == 2 && ids.shape(1) == 2, "edges must be (m, 2)");
-                const Edges<Index> edges{ids.data(), int64_t(ids.shape(0))};
-                py::gil_scoped_release free;
-                self.add(edges);
-            },
-            py::arg("edges").noconvert());
-    };
-    bind(int32_t{});
-    bind(int64_t{});
 }
 
 Use use_of(const std::string& edges) {
@@ -141,7 +124,7 @@ void define_rows(py::module_& m) {
                    return std::make_unique<RowCounts>(n, most, use_of(edges));
                }),
                py::arg("n"), py::arg("most"), py::arg("edges"));
-    edge_pass(counts);
+    stream::add_pass(counts);
     counts.def("counts", [](py::object self) {
         auto& c = py::cast<RowCounts&>(self);
         return view<uint32_t>(c.degree, int64_t(c.degree.size()), self);
@@ -160,7 +143,7 @@ void define_rows(py::module_& m) {
               }),
               py::arg("rank").noconvert(), py::arg("bounds"), py::arg("edges"), py::arg("capacity"),
               py::keep_alive<1, 2>());
-    edge_pass(spill);
+    stream::add_pass(spill);
     spill.def_property_readonly("room", &Spill::room).def_property_readonly("size", &Spill::size);
     spill.def("sort", [](py::object self) {
         auto& s = py::cast<Spill&>(self);

@@ -20,9 +20,8 @@ struct CoverNets {
 // net per node, each pair is a row in both directions. Otherwise two: net 2 j of the raw row of j, whose readers are
 // rows; net 2 i + 1 of the partial sums of i, whose readers are columns and send. A nonzero inside a part
 // belongs to its end of higher degree.
-template <class Index>
-CoverNets cover_nets(const int64_t* indptr, const Index* indices, int32_t n, const int32_t* owner,
-                     const std::vector<int32_t>& order, int k, bool is_symmetric, int threads) {
+inline CoverNets cover_nets(const int64_t* indptr, const int32_t* indices, int32_t n, const int32_t* owner,
+                            const std::vector<int32_t>& order, int k, bool is_symmetric, int threads) {
     std::vector<int32_t> reads(n, 0), read_by(n, 0);
     for (int32_t i = 0; i < n; ++i) {
         reads[i] = int32_t(indptr[i + 1] - indptr[i]);

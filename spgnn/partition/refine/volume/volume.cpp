@@ -16,33 +16,20 @@ namespace {
 
 using namespace spgnn;
 
-// The arrays that make a task, held by their Python objects.
-struct Nets {
-    Array<int64_t> start;
-    Array<int32_t> readers;
-    Array<int64_t> work;
-    int per_vertex;
+void check_owners(const std::vector<int32_t>& owner, int k) {
+    require(k >= 1 && k <= MOST_PARTS, "k is out of range");
+    for (const int32_t part : owner) require(part >= 0 && part < k, "an owner is not a part");
+}
 
-    void check_all(const std::vector<int32_t>& owner, int k) const {
-        const int64_t n = int64_t(owner.size());
-        require(k >= 1 && k <= MOST_PARTS, "k is out of range");
-        require(per_vertex == 1 || per_vertex == 2, "a node has one or two nets");
-        require(start.ndim() == 1 && readers.ndim() == 1 && work.ndim() == 1,
-                "start, readers and work must be vectors");
-        require(start.size() == n * per_vertex + 1 && work.size() == n, "start, work and owner do not fit each other");
-        require(n * per_vertex < std::numeric_limits<int32_t>::max(), "2^31 nets are too many");
-        require(start.data()[0] == 0 && start.data()[n * per_vertex] == readers.size(),
-                "start must rise from 0 to the number of readers");
-        for (int64_t e = 0; e < n * per_vertex; ++e)
-            require(start.data()[e] <= start.data()[e + 1], "start must rise from 0 to the number of readers");
-        for (int64_t i = 0; i < readers.size(); ++i)
-            require(readers.data()[i] >= 0 && readers.data()[i] < n, "a reader is out of range");
-        for (int64_t v = 0; v < n; ++v) {
-            require(owner[v] >= 0 && owner[v] < k, "an owner is not a part");
-            require(work.data()[v] >= 1, "work must be positive");
-        }
-    }
-};
+// A row of start and readers is a net, of which a node has one or two.
+void check_nets(const Array<int64_t>& start, const Array<int32_t>& readers, const Array<int64_t>& work, int per_vertex,
+                int64_t n) {
+    require(per_vertex == 1 || per_vertex == 2, "a node has one or two nets");
+    check_csr(start, readers, n);
+    require(work.ndim() == 1 && start.size() == n * per_vertex + 1 && work.size() == n,
+            "start, work and owner do not fit each other");
+    for (int64_t v = 0; v < n; ++v) require(work.data()[v] >= 1, "work must be positive");
+}
 
 template <class T>
 void take(const py::dict& from, const char* name, T& value, size_t& taken) {
@@ -76,7 +63,6 @@ std::vector<int32_t> vector_of(const Array<int32_t>& values) {
 py::tuple refine_owner(Array<int64_t> start, Array<int32_t> readers, int per_vertex, Array<int64_t> work,
                        Array<int32_t> owner, int k, double balance, uint64_t seed, bool use_lists, int threads,
                        py::dict settings) {
-    Nets nets{start, readers, work, per_vertex};
     std::vector<int32_t> parts = vector_of(owner);
     Task task{start.data(), readers.data(), per_vertex, work.data(), int32_t(parts.size()), k, balance, seed};
     task.threads = threads;
@@ -88,45 +74,30 @@ py::tuple refine_owner(Array<int64_t> start, Array<int32_t> readers, int per_ver
     Rows rows;
     {
         py::gil_scoped_release free;
-        nets.check_all(parts, k);
+        check_owners(parts, k);
+        check_nets(start, readers, work, per_vertex, task.n);
         require(use_lists || k <= 64, "masks have 64 parts");
         rows = use_lists ? refine<Lists>(task, plan, pressure, parts) : refine<Masks>(task, plan, pressure, parts);
     }
-    return py::make_tuple(py::array_t<int32_t>(py::ssize_t(parts.size()), parts.data()), rows.total, rows.largest_send);
+    return py::make_tuple(array_of(parts), rows.total, rows.largest_send);
 }
 
 // (start, readers) of the nets that the minimum covers of a partition make.
-template <class Index>
-py::tuple nets_of_covers(Array<int64_t> indptr, Array<Index> indices, Array<int32_t> owner, int k, bool is_symmetric,
+py::tuple nets_of_covers(Array<int64_t> indptr, Array<int32_t> indices, Array<int32_t> owner, int k, bool is_symmetric,
                          int threads) {
     const std::vector<int32_t> parts = vector_of(owner);
     CoverNets nets;
     {
         py::gil_scoped_release free;
         const int64_t n = int64_t(parts.size());
-        require(k >= 1 && k <= MOST_PARTS, "k is out of range");
-        require(indptr.ndim() == 1 && indices.ndim() == 1 && indptr.size() == n + 1,
-                "indptr and owner do not fit each other");
+        check_owners(parts, k);
+        check_csr(indptr, indices, n);
+        require(indptr.size() == n + 1, "indptr and owner do not fit each other");
         require(2 * n < std::numeric_limits<int32_t>::max(), "2^31 nets are too many");
-        require(indptr.data()[0] == 0 && indptr.data()[n] == indices.size(),
-                "indptr must rise from 0 to the number of nonzeros");
-        for (int64_t v = 0; v < n; ++v) {
-            require(indptr.data()[v] <= indptr.data()[v + 1], "indptr must rise from 0 to the number of nonzeros");
-            require(parts[v] >= 0 && parts[v] < k, "an owner is not a part");
-        }
-        for (int64_t e = 0; e < indices.size(); ++e)
-            require(indices.data()[e] >= 0 && indices.data()[e] < n, "a column index is out of range");
         nets = cover_nets(indptr.data(), indices.data(), int32_t(n), parts.data(), by_part(parts, k), k, is_symmetric,
                           threads);
     }
-    return py::make_tuple(py::array_t<int64_t>(py::ssize_t(nets.start.size()), nets.start.data()),
-                          py::array_t<int32_t>(py::ssize_t(nets.readers.size()), nets.readers.data()));
-}
-
-template <class Index>
-void define_covers(py::module_& m) {
-    m.def("nets_of_covers", &nets_of_covers<Index>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
-          py::arg("owner").noconvert(), py::arg("k"), py::arg("is_symmetric"), py::arg("threads"));
+    return py::make_tuple(array_of(nets.start), array_of(nets.readers));
 }
 
 }  // namespace
@@ -137,6 +108,6 @@ PYBIND11_MODULE(_volume, m) {
     m.def("refine", &refine_owner, py::arg("start").noconvert(), py::arg("readers").noconvert(), py::arg("per_vertex"),
           py::arg("work").noconvert(), py::arg("owner").noconvert(), py::arg("k"), py::arg("balance"), py::arg("seed"),
           py::arg("use_lists"), py::arg("threads"), py::arg("settings"));
-    define_covers<int32_t>(m);
-    define_covers<int64_t>(m);
+    m.def("nets_of_covers", &nets_of_covers, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
+          py::arg("owner").noconvert(), py::arg("k"), py::arg("is_symmetric"), py::arg("threads"));
 }

@@ -28,7 +28,7 @@ MOST_RANKS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Choice:
     """What is trained, and the options that bytes, memory or seconds depend on."""
 
     layers: FixedModel
@@ -89,7 +89,7 @@ def plan_line(
     part: Partition,
     scheme: str,
     c: int,
-    model: Model,
+    model: Choice,
     machine: Machine,
     from_parts: bool = False,
     device_bytes: float = 0,

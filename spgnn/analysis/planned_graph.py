@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from ..cost.memory import array_bytes
 from ..cost.schedule import keeps_sparse
 from ..errors import GraphError
 from ..graph import WITH_LOOPS, Graph, given_split, labelled, random_split, with_self_loops
@@ -37,14 +38,8 @@ class PlannedGraph:
         self.operator, self.split, self.seed = operator, split, seed
         self.is_symmetric = edges == "undirected"
         A, X = self.graph.A, self.graph.X
-        x_bytes = (
-            4 * stored.n_nodes * n_features
-            if X is None
-            else 8 * X.nnz + 8 * len(X.indptr)
-            if sp.issparse(X)
-            else X.nbytes
-        )
-        y_bytes = 0 if stored.y is None else stored.y.nbytes
+        x_bytes = 4 * stored.n_nodes * n_features if X is None else array_bytes(X)
+        y_bytes = array_bytes(stored.y)
         self.read = {
             "nodes": stored.n_nodes,
             "stored_nnz": stored.nnz,

@@ -52,24 +52,22 @@ class PlannedRanks:
         is_pruned = bool(self.steps) and all(done.pass_name != "evaluate" for done in made)
         share = int(self.pairs.counts(number).out_k.sum()) / max(self.report.n, 1) if is_pruned else 1.0
         edges = [done for done in made if done.kind in EDGE_PRICES]
-        ways = {"forward": [], "backward": []}
-        for done in made:
-            ways["backward" if done.pass_name == "backward" else "forward"].append(done)
-        products = {way: [done for done in ways[way] if done.is_of_A] for way in ways}
-        dense = {way: [done for done in ways[way] if done.shape and _is_timed(done)] for way in ways}
-        weights = {way: tuple(self._weights(done, share) for done in dense[way]) for way in ways}
-        summed = sum(of.width for of in products["forward"] if of.order is None)
-        written = sum(of.width for of in dense["forward"]) + summed
+        of_A = [done for done in made if done.is_of_A]
+        forward, backward = ([of for of in of_A if (of.pass_name == "backward") == way] for way in (False, True))
+        dense = [done for done in made if done.shape and _is_timed(done)]
+        written = [of.width for of in dense if of.pass_name != "backward"]
+        f_out = written[-1:]
+        written += [of.width for of in forward if of.order is None]
+        products = self._multiply([of for of in forward if not of.is_cached], edges, share, "forward")
+        if any(done.pass_name == "backward" for done in made):
+            products += self._multiply(backward, edges, share, "backward")
         return LayerWork(
-            self._multiply([of for of in products["forward"] if not of.is_cached], edges, share, "forward"),
-            self._multiply(products["backward"], edges, share, "backward") if ways["backward"] else (),
-            weights["forward"],
-            weights["backward"],
+            products,
+            tuple(self._weights(of, share) for of in dense),
             self.n_P * share,
-            dense["forward"][-1].width if dense["forward"] else written,
-            written,
-            0,
-            len(products["forward"]),
+            f_out[0] if f_out else sum(written),
+            sum(written),
+            n_products=len(forward),
         )
 
     def _multiply(
@@ -111,9 +109,9 @@ class PlannedRanks:
     def _weights(self, of: Product, share: float) -> Dense:
         left = of.rows[0] if of.rows else ""
         if not left.endswith("_nnz"):
-            return *of.shape, None
+            return *of.shape, None, of.pass_name == "backward"
         is_kept = left == "cached_nnz" or (left == "step_nnz" and self.run.setting.step_is_cached)
-        return *of.shape, share * self._left_P(is_kept)
+        return *of.shape, share * self._left_P(is_kept), of.pass_name == "backward"
 
     def _left_P(self, is_kept: bool) -> np.ndarray:
         """Return the nonzeros of each rank's rows of X, or of A X, (P,)."""

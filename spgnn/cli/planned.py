@@ -15,7 +15,7 @@ from .source import load
 if TYPE_CHECKING:
     from ..analysis import VolumeReport
     from ..analysis.epoch import FixedModel
-    from ..analysis.plan import Model, PlanLine
+    from ..analysis.plan import Choice, PlanLine
     from ..cost.machines import Machine
     from ..graph import Graph
     from ..partition import Partition
@@ -30,7 +30,7 @@ class Planned:
     """
 
     def __init__(self, graph: str, config: MeasureConfig | PlanConfig, default_widths: tuple[int, ...] | None = None):
-        from ..analysis.plan import Model
+        from ..analysis.plan import Choice
         from ..analysis.planned_graph import PlannedGraph
         from ..layers.registry import check_options
 
@@ -44,10 +44,10 @@ class Planned:
         operator = _operator(config)
         self.planned = PlannedGraph(loaded, config.edges, sum(widths[:1]), operator, config.split, config.seed)
         self.graph = self.planned.graph
-        self._model: Model | None = None
+        self._model: Choice | None = None
         if widths:
             options = {name: getattr(config, name) for name in ("wire", "wire_gradients", "order", "keep", "overlap")}
-            self._model = Model(layers=_layers(config, widths), itemsize=ITEMSIZE[config.dtype], **options)
+            self._model = Choice(layers=_layers(config, widths), itemsize=ITEMSIZE[config.dtype], **options)
         self._parts: dict[tuple, Partition] = {}
         self._is_pruned: dict[int, bool] = {}
 
@@ -110,7 +110,7 @@ class Planned:
             return line if pruning_fits(whole.host_bytes, line.host_bytes, machine.memory_bytes) else whole
         return line
 
-    def model(self, prune: bool) -> Model:
+    def model(self, prune: bool) -> Choice:
         """Return what is trained."""
         return replace(self._model, prune=prune)
 

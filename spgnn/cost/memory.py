@@ -5,6 +5,9 @@ Values of A, weights and sums have the type of sums: float32 at least. Indices h
 
 from __future__ import annotations
 
+import numpy as np
+import scipy.sparse as sp
+
 INDEX, POINTER = 4, 8
 # Seen with the system's allocator, see docs/plan.md: bytes per nonzero while rank 0 adds reverse edges, and while METIS
 # cuts, which from METIS_GROWS nonzeros on are more for each doubling; what of that stays in the allocator's lists.
@@ -17,6 +20,13 @@ MEMORY_SHARE = 0.8  # of a host, for pruned steps: the rest is for what is not p
 PARTS_SHARE = 1 / 3  # of a rank, for files of open parts; training takes the rest
 LABEL_BYTES, SCORE_BYTES = 60, 24  # labels and masks per own node; scores and predictions per node of the graph
 CUDA_BYTES, NCCL_BYTES = 700e6, 400e6  # before any tensor, and of its channels: assumptions, not measured on a device
+
+
+def array_bytes(M: np.ndarray | sp.csr_array | None) -> int:
+    """Return the bytes of an array, or of the arrays of a sparse matrix; 0 of none."""
+    if M is None:
+        return 0
+    return sum(array.nbytes for array in ((M.indptr, M.indices, M.data) if sp.issparse(M) else (M,)))
 
 
 def sum_bytes(itemsize: int) -> int:

@@ -22,10 +22,10 @@ from .memory import sum_bytes
 
 __all__ = [
     "EpochTime", "LayerWork", "Machine", "RankProduct",
-    "all_reduce_seconds", "chain_work", "cheaper_scheme", "edge_price", "epoch_seconds", "exchange_seconds", "gemm_flops", "gemm_seconds", "load_machine", "product_seconds", "spmm_seconds",
+    "all_reduce_seconds", "cheaper_scheme", "edge_price", "epoch_seconds", "exchange_seconds", "gemm_flops", "gemm_seconds", "load_machine", "product_seconds", "spmm_seconds",
 ]  # fmt: skip
 
-Dense = tuple[int, int, np.ndarray | None]
+Dense = tuple[int, int, np.ndarray | None, bool]
 
 # A dense product of EDGE columns takes twice as long per flop as a wide one, see docs/plan.md.
 EDGE = 8
@@ -70,47 +70,24 @@ class RankProduct:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerWork:
-    """One layer of an epoch.
+    """One layer of an epoch, forward and backward, or of an evaluation.
 
-    forward, backward  products with A.
-    dense, dense_backward  products of rows with weights (f_in, f_out), and their gradients for one of the two:
-               (f_in, f_out, nonzeros of the rows where they are sparse, (P,), else None).
+    products   with A.
+    dense      products of rows with weights (f_in, f_out), and their gradients for one of the two: (f_in, f_out,
+               nonzeros of the rows where they are sparse, (P,), else None, whether it is a gradient).
     rows_P     rows that the layer computes, (P,).
     f_out      columns of its result; written: of all results that bias, activation and their gradients read.
     n_weights  numbers in its parameters.
-    n_products  with A, those that are cached too: each takes as many calls as a layer of one product.
+    n_products  with A forward, those that are cached too: each takes as many calls as a layer of one product.
     """
 
-    forward: tuple[RankProduct, ...]
-    backward: tuple[RankProduct, ...]
+    products: tuple[RankProduct, ...]
     dense: tuple[Dense, ...]
-    dense_backward: tuple[Dense, ...]
     rows_P: np.ndarray
     f_out: int
     written: int
-    n_weights: int
+    n_weights: int = 0
     n_products: int = 1
-
-
-def chain_work(
-    f_in: int,
-    f_out: int,
-    forward: RankProduct | None,
-    backward: RankProduct | None,
-    rows_P: np.ndarray,
-    left_P: np.ndarray | None = None,
-    is_first: bool = False,
-) -> LayerWork:
-    """Return the work of a layer A H W + b.
-
-    Args: forward, backward  products with A, None where there is none; left_P: nonzeros of sparse rows, (P,).
-          is_first           the gradient of its input is not needed.
-    """
-    dense = (f_in, f_out, left_P)
-    times = 1 if is_first or left_P is not None else 2
-    made = lambda product: () if product is None else (product,)
-    n_weights = f_in * f_out + f_out
-    return LayerWork(made(forward), made(backward), (dense,), (dense,) * times, rows_P, f_out, f_out, n_weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,18 +193,18 @@ def epoch_seconds(
     Args: layers    of an epoch, input to output.
           itemsize  bytes of an activation: 2 bfloat16, 4 float32, 8 float64.
           overlap   exchanges overlap with the product of the own block.
-          training  with backward, all-reduce and the optimiser's step.
+          training  with loss, all-reduce and the optimiser's step.
     """
     if not layers:
         raise UsageError("epoch_seconds: no layer; expected at least one")
     machine = machine.with_ranks(len(layers[0].rows_P))
     parts = dict.fromkeys((f.name for f in fields(EpochTime)), 0.0)
     for layer in layers:
-        for product in (*layer.forward, *(layer.backward if training else ())):
+        for product in layer.products:
             time = product_seconds(machine, product, itemsize, overlap)
             for name in ("spmm", "exchange", "hidden", "sums"):
                 parts[name] += getattr(time, name)
-        for name, seconds in _dense(machine, layer, itemsize, training).items():
+        for name, seconds in _dense(machine, layer, itemsize).items():
             parts[name] += seconds
         passes = PASSES_A_LAYER if training else 0
         parts["passes"] += float((layer.rows_P * layer.written).max()) * itemsize * passes / machine.stream
@@ -264,17 +241,15 @@ def cheaper_scheme(
     return name, f"{name}: one product of width {columns.width} on {machine.name} takes {' and '.join(times_of)}"
 
 
-def _dense(machine: Machine, layer: LayerWork, itemsize: int, training: bool) -> dict[str, float]:
+def _dense(machine: Machine, layer: LayerWork, itemsize: int) -> dict[str, float]:
     """Return the seconds of the products of a layer with weights; those of sparse rows are products of a sparse matrix."""
     seconds = {"gemm": 0.0, "spmm": 0.0}
-    # S W reads rows of W, dW = S' G those of G.
-    for works, table in ((layer.dense, None), (layer.dense_backward if training else (), layer.rows_P)):
-        for f_in, f_out, left_P in works:
-            if left_P is None:
-                seconds["gemm"] += float(gemm_seconds(machine, layer.rows_P, f_in, f_out, itemsize).max())
-            else:
-                table_rows = f_in if table is None else table
-                seconds["spmm"] += float(spmm_seconds(machine, left_P, f_out, table_rows, itemsize).max())
+    for f_in, f_out, left_P, is_gradient in layer.dense:
+        if left_P is None:
+            seconds["gemm"] += float(gemm_seconds(machine, layer.rows_P, f_in, f_out, itemsize).max())
+        else:
+            table_rows = layer.rows_P if is_gradient else f_in  # S W reads rows of W, dW = S' G those of G
+            seconds["spmm"] += float(spmm_seconds(machine, left_P, f_out, table_rows, itemsize).max())
     return seconds
 
 

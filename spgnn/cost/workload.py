@@ -11,11 +11,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import scipy.sparse as sp
-
 from ..errors import ResourceError, UsageError, check_integer, is_number
 from ..graph import Graph
 from ..partition.checks import MAX_PARTS
+from .memory import array_bytes
 
 HALO = 1.5  # bytes of a part with its halo over those of a k-th of the graph
 REMEDY = "give ranks more memory with --memory, start fewer of them per host, or choose a narrower model"
@@ -118,10 +117,7 @@ def predicted_workload(S: int, q: int, M: int, training_bytes: Callable[[int], f
 
 def graph_bytes(graph: Graph) -> int:
     """Return S: the bytes of the arrays of a graph as it is used, structure, features, labels and split."""
-    arrays = []
-    for M in (graph.A, graph.X, graph.y, graph.split):
-        arrays += [M.indptr, M.indices, M.data] if sp.issparse(M) else [] if M is None else [M]
-    return int(sum(array.nbytes for array in arrays))
+    return sum(array_bytes(M) for M in (graph.A, graph.X, graph.y, graph.split))
 
 
 def _check(S, q, M) -> None:

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from spgnn.analysis import measure
 from spgnn.analysis.epoch import gcn_of, without_values
-from spgnn.analysis.plan import Model, fastest, plan_line, ranks_that_fit
+from spgnn.analysis.plan import Choice, fastest, plan_line, ranks_that_fit
 from spgnn.analysis.planned_graph import PlannedGraph
 from spgnn.analysis.ranks import PlannedRanks
 from spgnn.cost.machines import load_machine
@@ -35,8 +35,8 @@ def line(k=4, scheme="columns", c=1, machine=MACHINE, planned=None, **model):
     return plan_line(planned, part, scheme, c, model_of(**model), machine)
 
 
-def model_of(widths=(20, 16, 5), dropout=0.0, input_dropout=True, **options) -> Model:
-    return Model(layers=gcn_of(widths, dropout, input_dropout), **options)
+def model_of(widths=(20, 16, 5), dropout=0.0, input_dropout=True, **options) -> Choice:
+    return Choice(layers=gcn_of(widths, dropout, input_dropout), **options)
 
 
 def test_the_bytes_are_those_that_measure_predicts():
@@ -86,7 +86,7 @@ def test_every_nonzero_is_multiplied_once_and_each_self_loop_where_the_own_block
     work = ranks.nonzeros
     assert work.total_P.sum() == planned.graph.nnz + 400
     np.testing.assert_array_equal(work.own_P > 0, report.work.own_P > 0)
-    (product,) = (made for layer in ranks.layers("forward") for made in layer.forward)
+    (product,) = (made for layer in ranks.layers("forward") for made in layer.products)
     assert sum(x.sum() for x in (product.own_P, product.ghost_P, product.sender_P)) == work.total_P.sum()
 
 
@@ -183,7 +183,7 @@ FAMILIES = {
 @pytest.mark.parametrize("k", [1, 4])
 def test_attention_and_maximum_take_several_sparse_products_of_their_width(kind, k):
     """Layer 1 reads cached ghost rows of X, 20 columns, and goes over the nonzeros with the 8 that it makes of them."""
-    model = Model(layers=without_values(lambda: Stack(FAMILIES[kind](20, 8), FAMILIES[kind](8, 6))))
+    model = Choice(layers=without_values(lambda: Stack(FAMILIES[kind](20, 8), FAMILIES[kind](8, 6))))
     planned = PlannedGraph(stored(), operator="loops")
     part = part_graph(planned.graph, k, "block")
     report = model.measured(planned, part, "columns", 1)
@@ -191,12 +191,12 @@ def test_attention_and_maximum_take_several_sparse_products_of_their_width(kind,
     work, works = ranks.nonzeros, ranks.layers("forward", "backward")
     heads = 2 if kind == "attend" else 1
     for layer, width in zip(works, (8, 6)):
-        for products, way in ((layer.forward, "forward"), (layer.backward, "backward")):
-            (found,) = [product for product in products if product.own_P.any()]
+        multiplied = [product for product in layer.products if product.own_P.any()]
+        for found, way in zip(multiplied, ("forward", "backward"), strict=True):
             price = edge_price(kind, width, heads, way)
             assert found.width == width and price >= 2
             np.testing.assert_allclose(found.own_P + found.ghost_P, price * (work.own_P + work.ghost_P))
-    sent = [product for layer in works for product in (*layer.forward, *layer.backward) if product.rows_PP.any()]
+    sent = [product for layer in works for product in layer.products if product.rows_PP.any()]
     assert [product.width for product in sent] == ([6, 6] if k > 1 else [])  # beside the products, which hide them
     (evaluation, _) = ranks.layers("evaluate")
-    assert len(evaluation.forward) == 1 and evaluation.forward[0].own_P.any() and not evaluation.backward
+    assert len(evaluation.products) == 1 and evaluation.products[0].own_P.any()

@@ -7,9 +7,9 @@ import pytest
 
 from spgnn.cost.machines import load_machine
 from spgnn.cost.seconds import (
+    LayerWork,
     RankProduct,
     all_reduce_seconds,
-    chain_work,
     cheaper_scheme,
     epoch_seconds,
     exchange_seconds,
@@ -104,11 +104,15 @@ def test_partial_sums_are_made_before_anything_travels():
     assert summed.epoch_s > plain.epoch_s and summed.hidden == plain.hidden
 
 
-def layers(P=2, **changes):
-    n_P = np.full(P, 1000)
-    first = chain_work(128, 16, None, None, n_P, is_first=True)
-    second = chain_work(16, 40, product(P, 16, **changes), product(P, 16, **changes), n_P)
-    return [first, second]
+def chain(f_in, f_out, products=(), left=None, P=2):
+    """A layer A H W + b, whose X has no gradient where no product is given."""
+    left_P = None if left is None else np.full(P, left)
+    dense = tuple((f_in, f_out, left_P, is_gradient) for is_gradient in (False, True, True)[: 2 + bool(products)])
+    return LayerWork(products, dense, np.full(P, 1000), f_out, f_out, f_in * f_out + f_out)
+
+
+def layers(P=2, passes=2, **changes):
+    return [chain(128, 16, P=P), chain(16, 40, (product(P, 16, **changes),) * passes, P=P)]
 
 
 def test_the_parts_of_an_epoch_add_up():
@@ -119,7 +123,7 @@ def test_the_parts_of_an_epoch_add_up():
 
 
 def test_an_evaluation_is_the_forward_part_alone():
-    training, evaluation = (epoch_seconds(machine(), layers(), training=t) for t in (True, False))
+    training, evaluation = (epoch_seconds(machine(), layers(passes=n), training=n == 2) for n in (2, 1))
     assert evaluation.exchange == pytest.approx(training.exchange / 2)
     assert evaluation.all_reduce == 0 and evaluation.epoch_s < training.epoch_s
 
@@ -137,7 +141,7 @@ def test_sums_over_process_rows_are_not_hidden():
 
 def test_sparse_features_cost_their_nonzeros_not_their_width():
     _, *rest = layers()
-    first = lambda f_in, nnz: chain_work(f_in, 16, None, None, np.full(2, 1000), np.full(2, nnz), is_first=True)
+    first = lambda f_in, nnz: chain(f_in, 16, left=nnz)
     time = epoch_seconds(machine(), [first(100_000, 5000), *rest])
     # The weights of 100,000 features still pass through the optimiser; their flops do not.
     assert time.gemm == epoch_seconds(machine(), [first(128, 1), *rest]).gemm

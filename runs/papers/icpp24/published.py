@@ -17,7 +17,7 @@ from spgnn.cost.grid import ProcessGrid
 from spgnn.cost.machines import Machine
 from spgnn.cost.pairs import PairCounts, grid_of, nonzeros_of, on_ranks, sums_PP
 from spgnn.cost.schedule import chain_order
-from spgnn.cost.seconds import EpochTime, RankProduct, chain_work, epoch_seconds
+from spgnn.cost.seconds import EpochTime, LayerWork, RankProduct, epoch_seconds
 
 ITEMSIZE = 4
 
@@ -35,7 +35,7 @@ def published_epoch(
         forward = _product(counted, grid, f_in, copies, "forward", is_oblivious)
         # A is symmetric: backward is the same algorithm with G, section 4.1.
         backward = _product(counted, grid, f_out, copies, "forward", is_oblivious)
-        layers.append(chain_work(f_in, f_out, forward, backward, _rows_P(counted, c, copies)))
+        layers.append(_chain(f_in, f_out, (forward, backward), 3, _rows_P(counted, c, copies)))
         if is_oblivious:
             exchange += sum(
                 broadcast_seconds(machine, copies * counted.in_k * f * ITEMSIZE, grid) for f in (f_in, f_out)
@@ -51,8 +51,9 @@ def spgnn_epoch(machine: Machine, counted: PairCounts, c: int, widths: tuple[int
         is_first = not layers  # whose A X is cached
         order, rows_P = chain_order(f_in, f_out, is_kept=is_first), _rows_P(counted, c, copies)
         width = f_in if order == "spmm_first" else f_out
-        products = [_product(counted, grid, width, copies, direction) for direction in ("forward", "backward")]
-        layers.append(chain_work(f_in, f_out, *([None, None] if is_first else products), rows_P, is_first=is_first))
+        products = () if is_first else ("forward", "backward")
+        products = tuple(_product(counted, grid, width, copies, direction) for direction in products)
+        layers.append(_chain(f_in, f_out, products, 2 if is_first else 3, rows_P))  # X has no gradient
     return epoch_seconds(machine, layers, itemsize=ITEMSIZE, overlap=True)
 
 
@@ -94,6 +95,12 @@ def _product(
         sum_PP=sums_PP(sums, grid, direction) * copies if grid.c > 1 else None,
         sum_bytes=width * ITEMSIZE,
     )
+
+
+def _chain(f_in: int, f_out: int, products: tuple[RankProduct, ...], n_dense: int, rows_P: np.ndarray) -> LayerWork:
+    """Return the work of a layer A H W + b, n_dense products with weights among its gradients."""
+    dense = tuple((f_in, f_out, None, number > 0) for number in range(n_dense))
+    return LayerWork(products, dense, rows_P, f_out, f_out, f_in * f_out + f_out)
 
 
 def _rows_P(counted: PairCounts, c: int, copies: int) -> np.ndarray:

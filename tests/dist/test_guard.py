@@ -5,10 +5,13 @@ import re
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from spgnn.dist.job.guard import CLEAN, FAILED, UP, claim_report, watch
+from spgnn.dist.job import protect
+from spgnn.dist.job.guard import CLEAN, FAILED, UP, GuardLine, claim_report, watch
+from spgnn.errors import InputError
 
 
 def connected(address, kind, rank):
@@ -61,3 +64,34 @@ def test_one_process_of_a_host_reports_a_failure_of_a_job_and_another_one_when_i
     first.close()
     with claim_report(token), other:
         assert claim_report(token) is None
+
+
+def test_the_guard_holds_the_right_to_report_of_a_rank_that_has_reported_and_ended(capsys):
+    """A slow launcher ends the other ranks late: they report no second failure, and neither does the guard."""
+    token, found = f"test-{os.getpid()}-held", []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"\0spgnn-{token}")
+        listener.listen()
+        guard = threading.Thread(target=lambda: found.append(watch(listener, token, "here")))
+        guard.start()
+        first, other = (GuardLine(rank, token, lambda: None, []) for rank in range(2))
+        assert first.claim_report()
+        first.fail()
+        first._claim.close()  # as its process ends
+        for line in first._lines:
+            line.close()
+        assert not other.claim_report()
+        for line in other._lines:
+            line.close()
+        guard.join(10)
+    assert found == [True] and capsys.readouterr().err == ""
+
+
+def test_a_rank_tells_the_guard_of_its_report_before_it_waits_for_the_launcher(monkeypatch, capsys):
+    heard, job = [], protect.Job(protect.Launcher("mpirun", 1, 2))
+    job._line = SimpleNamespace(claim_report=lambda: True, fail=lambda: heard.append("failed"))
+    monkeypatch.setattr(protect, "_wait_until_read", lambda fd: heard.append(capsys.readouterr().err[:14]))
+    monkeypatch.setattr(os, "_exit", lambda code: heard.append(code))
+    monkeypatch.setattr(protect, "abort_world", lambda mpi, code: None)
+    job.fail(InputError("graph.txt:7: bad"))
+    assert heard[:2] == ["failed", "spgnn: rank 1:"] and heard[-1] == 3

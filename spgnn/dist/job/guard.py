@@ -29,12 +29,15 @@ class Peer:
         self.rank, self.pid, self.life = rank, pid, life
         self.talk: socket.socket | None = None
         self.phase, self.said, self.is_alive = "", b"", True
+        self.claims: list[socket.socket] = []  # of a rank that has reported its failure, held until the guard ends
 
     def listen(self) -> None:
         """Read all messages that have arrived over talk."""
         while self.talk is not None:
             try:
-                message = self.talk.recv(4096, socket.MSG_DONTWAIT)
+                # Not recv_fds, which ignores its flags and would wait.
+                message, more, _, _ = self.talk.recvmsg(4096, socket.CMSG_LEN(4), socket.MSG_DONTWAIT)
+                self.claims += [socket.socket(fileno=int.from_bytes(fd, sys.byteorder)) for _, _, fd in more]
             except BlockingIOError:
                 return
             except OSError:
@@ -142,6 +145,16 @@ class GuardLine:
         if self._lines:
             with contextlib.suppress(OSError):  # full or gone: the guard is a help, not a need
                 self._lines[-1].send(message[:4096], socket.MSG_DONTWAIT)
+
+    def fail(self) -> None:
+        """Send FAILED and the right to report, which the guard then holds: this rank may end before the others."""
+        if self._lines and self._claim is not None:
+            with contextlib.suppress(OSError):
+                right = self._claim.fileno().to_bytes(4, sys.byteorder)
+                more = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, right)]
+                self._lines[-1].sendmsg([FAILED], more, socket.MSG_DONTWAIT)
+        else:
+            self.send(FAILED)
 
     def claim_report(self) -> bool:
         """Return whether this rank is the first of its host to report a failure."""

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...errors import RankError, SpgnnError, exit_code_of, message_text
-from .guard import FAILED, GuardLine, report_line
+from .guard import GuardLine, report_line
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as in a shell
 PATIENCE_S = 1.0  # how long a rank waits for another one that has more to report
@@ -117,7 +117,7 @@ class Job:
         for fd in (1, 2):
             _wait_until_read(fd)
         if self._line is not None:
-            self._line.send(FAILED)
+            self._line.fail()
         if "mpi4py.MPI" in sys.modules:
             abort_world(sys.modules["mpi4py.MPI"], exit_code)
         self.launcher.abort(exit_code)
@@ -171,6 +171,8 @@ class Job:
         else:
             sys.stderr.write(report_line(self.rank, message, self.phase, socket.gethostname(), os.getpid()))
         sys.stderr.flush()
+        if self._line is not None:
+            self._line.fail()  # before it waits for the launcher: if it is killed there, it has been reported
 
     def _may_speak(self, error: BaseException) -> bool:
         """Return whether no other rank of this host has been reported; wait for one that has more to report."""

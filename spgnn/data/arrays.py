@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from ..errors import FormatError, GraphError, InputError, is_integer
 from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
 from ..graph.structure import as_weights
-from .readers.make_graph import whole_labels
+from .readers.make_graph import as_float, whole_labels
 
 MASKS = {"train_mask": TRAIN, "val_mask": VAL, "test_mask": TEST}
 DGL_KEYS = {"X": ("feat", "features", "x"), "y": ("label", "labels", "y")}
@@ -234,8 +234,7 @@ def _check_range(ids: np.ndarray, n: int) -> None:
 def _features(X: np.ndarray) -> np.ndarray:
     if X.dtype.kind not in "biuf":
         raise GraphError(f"features hold {X.dtype}; expected real numbers")
-    X = X[:, None] if X.ndim == 1 else X
-    return X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
+    return as_float(X[:, None] if X.ndim == 1 else X)
 
 
 def _labels(y: np.ndarray) -> np.ndarray:

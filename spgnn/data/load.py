@@ -13,7 +13,7 @@ from ..errors import FormatError, GraphError, InputError, UsageError
 from ..graph import Graph
 from .arrays import as_array, from_object
 from .formats import Progress
-from .readers.make_graph import roles_of, whole_labels
+from .readers.make_graph import as_float, roles_of, whole_labels
 from .readers.npz import is_zip, read_npy
 from .readers.scipy_npz import read_csr_features
 from .source import File, Named, resolve
@@ -41,43 +41,40 @@ def load_graph(
         raise UsageError(f"format={format!r} goes with a path; the source is a {type(source).__name__}")
     else:
         graph = from_object(source)
-    parts = {}
-    if features is not None:
-        parts["X"] = _features(features, graph)
-    if labels is not None:
-        parts["y"] = _labels(labels, graph)
-    if split is not None:
-        parts["split"] = _split(split, graph)
+    given = {"features": features, "labels": labels, "split": split}
+    parts = dict(_part(what, value, graph) for what, value in given.items() if value is not None)
     return replace(graph, **parts) if parts else graph
 
 
-def _features(features, graph: Graph):
-    where, X = _opened("features", features)
-    if X.ndim != 2 or X.shape[0] != graph.n_nodes:
-        raise _misfit(where, X, graph, f"({graph.n_nodes}, F)")
-    if not sp.issparse(X) and X.dtype not in (np.float32, np.float64):
-        X = X.astype(np.float32)
-    return _checked(where, graph, X=X)
-
-
-def _labels(labels, graph: Graph) -> np.ndarray:
-    where, y = _opened("labels", labels)
-    if sp.issparse(y) or y.ndim not in (1, 2) or y.shape[0] != graph.n_nodes:
-        raise _misfit(where, y, graph, f"({graph.n_nodes},) or ({graph.n_nodes}, classes)")
-    return _checked(where, graph, y=whole_labels(where, y))
-
-
-def _split(split, graph: Graph) -> np.ndarray:
-    where, values = _opened("split", split)
-    if sp.issparse(values) or values.ndim not in (1, 2) or values.shape[0] != graph.n_nodes:
-        raise _misfit(where, values, graph, f"({graph.n_nodes},) or ({graph.n_nodes}, S)")
-    return _checked(where, graph, split=roles_of(where, values))
+def _part(what: str, value, graph: Graph) -> tuple[str, Any]:
+    """Return (field of Graph, its value) of features, labels or a split, checked; the message of an error names the file."""
+    n, (where, rows) = graph.n_nodes, _opened(what, value)
+    if what == "features":
+        is_table, expected = rows.ndim == 2, f"({n}, F)"
+    else:
+        is_table = rows.ndim in (1, 2) and not sp.issparse(rows)
+        expected = f"({n},) or ({n}, {'classes' if what == 'labels' else 'S'})"
+    if not is_table or rows.shape[0] != n:
+        raise FormatError(f"{where}: shape {rows.shape}, expected {expected}: the graph {graph.name} has {n} nodes")
+    field = {"features": "X", "labels": "y", "split": "split"}[what]
+    if what == "features":
+        rows = rows if sp.issparse(rows) else as_float(rows)
+    else:
+        rows = whole_labels(where, rows) if what == "labels" else roles_of(where, rows)
+    try:
+        Graph(sp.csr_array(graph.A.shape, dtype=np.float32), **{field: rows})
+    except GraphError as error:
+        raise FormatError(f"{where}: {error}") from error
+    return field, rows
 
 
 def _opened(what: str, value) -> tuple[str, Any]:
     """Return (name for messages, array or CSR) of a path or of an array."""
     if not isinstance(value, (str, Path)):
-        return what, _numbers(what, value if sp.issparse(value) else _array(what, value))
+        try:
+            return what, _numbers(what, value if sp.issparse(value) else as_array(value))
+        except GraphError as error:
+            raise FormatError(f"{what}: {error}") from None
     path = Path(value)
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected the {what} as .npy{' or .npz' if what == 'features' else ''}")
@@ -91,31 +88,8 @@ def _opened(what: str, value) -> tuple[str, Any]:
     return str(path), array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _array(what: str, value) -> np.ndarray:
-    try:
-        return as_array(value)
-    except GraphError as error:
-        raise FormatError(f"{what}: {error}") from None
-
-
 def _numbers(where: str, array):
     """Return an array or CSR of real numbers. Raises: FormatError for other types."""
     if array.dtype.kind not in "biuf":
         raise FormatError(f"{where}: holds {array.dtype}; expected numbers")
     return array
-
-
-def _misfit(where: str, array, graph: Graph, expected: str) -> FormatError:
-    return FormatError(
-        f"{where}: shape {array.shape}, expected {expected}: the graph {graph.name} has {graph.n_nodes} nodes"
-    )
-
-
-def _checked(where: str, graph: Graph, **part):
-    """Return the part, checked by Graph; the message of an error names the file."""
-    name, value = next(iter(part.items()))
-    try:
-        Graph(sp.csr_array(graph.A.shape, dtype=np.float32), **part)
-    except GraphError as error:
-        raise FormatError(f"{where}: {error}") from error
-    return value

@@ -27,9 +27,7 @@ def check_k(k) -> int:
 
 def check_seed(seed) -> int:
     """Return seed as an int; UsageError unless it is an integer from 0 to MOST_SEED."""
-    if not is_integer(seed) or not 0 <= seed <= MOST_SEED:
-        raise UsageError(f"seed = {seed!r}; expected an integer from 0 to {MOST_SEED}")
-    return int(seed)
+    return _integer("seed", seed, MOST_SEED)
 
 
 def check_balance(balance) -> float:
@@ -41,9 +39,13 @@ def check_balance(balance) -> float:
 
 def check_hops(hops) -> int:
     """Return hops as an int; UsageError unless it is an integer from 0 to MOST_HOPS."""
-    if not is_integer(hops) or not 0 <= hops <= MOST_HOPS:
-        raise UsageError(f"hops = {hops!r}; expected an integer from 0 to {MOST_HOPS}")
-    return int(hops)
+    return _integer("hops", hops, MOST_HOPS)
+
+
+def _integer(name: str, value, most: int) -> int:
+    if not is_integer(value) or not 0 <= value <= most:
+        raise UsageError(f"{name} = {value!r}; expected an integer from 0 to {most}")
+    return int(value)
 
 
 def check_scheme(scheme) -> str:

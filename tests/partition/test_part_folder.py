@@ -148,7 +148,7 @@ DAMAGES = {
     "halo_sums ": (lambda sums: np.abs(sums) + np.inf, "halo_sums.npy: node .* has a sum that is not finite"),
     "halo_features": (lambda X: X * np.nan, "halo_features.npy: node .* has a feature that is not finite"),
     "halo_weights": (lambda weights: weights * 2, "halo_weights.npy: node .* has another row sum"),
-    "own": (lambda ids: ids[::-1], "own ids must rise"),
+    "own": (lambda ids: ids[::-1], "ids must rise"),
     "weights": (lambda weights: weights * 2, "sums.npy: node .* has row sum"),
 }
 

@@ -37,20 +37,11 @@ class RowBlock:
     rank: int
 
     def __post_init__(self):
-        n, who = len(self.own_n), f"part {self.rank}"
-        if n and (np.any(np.diff(self.own_n) <= 0) or self.own_n[0] < 0 or self.own_n[-1] >= self.n_nodes):
-            raise PartitionError(f"{who}: own ids must rise and lie in 0 to {self.n_nodes - 1}")
-        if self.A_nN.shape != (n, self.n_nodes):
-            raise PartitionError(f"{who}: A has shape {self.A_nN.shape}; expected ({n}, {self.n_nodes})")
-        for what, rows in (("features", self.X_nF), ("labels", self.y_n), ("split", self.split_n)):
-            if rows is not None and rows.shape[0] != n:
-                raise PartitionError(f"{who}: {what} has {rows.shape[0]} rows; expected {n}")
-        try:
-            check_csr(self.A_nN, f"{who}: A")
-            if sp.issparse(self.X_nF):
-                check_csr(self.X_nF, f"{who}: features")
-        except GraphError as error:
-            raise PartitionError(str(error)) from None
+        who = f"part {self.rank}"
+        tables = {"A": self.A_nN, "features": self.X_nF, "labels": self.y_n, "split": self.split_n}
+        _check_rows(who, self.own_n, self.n_nodes, tables)
+        if self.A_nN.shape[1] != self.n_nodes:
+            raise PartitionError(f"{who}: A has shape {self.A_nN.shape}; expected {self.n_nodes} columns")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,21 +65,27 @@ class Halo:
     sums_g3: np.ndarray | None = None
 
     def __post_init__(self):
-        g, who = len(self.node_g), f"halo of part {self.rank}"
-        if g and (np.any(np.diff(self.node_g) <= 0) or self.node_g[0] < 0 or self.node_g[-1] >= self.n_nodes):
-            raise PartitionError(f"{who}: ids must rise and lie in 0 to {self.n_nodes - 1}")
-        arrays = (("hops", self.hop_g), ("A", self.A_gN), ("features", self.X_gF), ("sums", self.sums_g3))
-        for what, rows in arrays:
-            if rows is not None and rows.shape[0] != g:
-                raise PartitionError(f"{who}: {what} has {rows.shape[0]} rows; expected {g}")
-        if g and self.hop_g.min() < 1:
+        who = f"halo of part {self.rank}"
+        tables = {"hops": self.hop_g, "A": self.A_gN, "features": self.X_gF, "sums": self.sums_g3}
+        _check_rows(who, self.node_g, self.n_nodes, tables)
+        if len(self.hop_g) and self.hop_g.min() < 1:
             raise PartitionError(f"{who}: hops must be 1 or more, got {self.hop_g.min()}")
-        try:
-            for what, M in (("A", self.A_gN), ("features", self.X_gF)):
-                if sp.issparse(M):
-                    check_csr(M, f"{who}: {what}")
-        except GraphError as error:
-            raise PartitionError(str(error)) from None
+
+
+def _check_rows(who: str, node_n: np.ndarray, n_nodes: int, tables: dict) -> None:
+    """Raise PartitionError unless ids rise within 0 to N - 1, and each table has a row per id and is CSR if it is sparse."""
+    n = len(node_n)
+    if n and (np.any(np.diff(node_n) <= 0) or node_n[0] < 0 or node_n[-1] >= n_nodes):
+        raise PartitionError(f"{who}: ids must rise and lie in 0 to {n_nodes - 1}")
+    for what, rows in tables.items():
+        if rows is not None and rows.shape[0] != n:
+            raise PartitionError(f"{who}: {what} has {rows.shape[0]} rows; expected {n}")
+    try:
+        for what, rows in tables.items():
+            if sp.issparse(rows):
+                check_csr(rows, f"{who}: {what}")
+    except GraphError as error:
+        raise PartitionError(str(error)) from None
 
 
 def row_block(graph: Graph, partition: Partition, rank: int) -> RowBlock:

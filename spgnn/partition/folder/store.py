@@ -43,12 +43,7 @@ ARRAYS = (
     "indices",
     "weights",
     *FEATURES,
-    "labels",
-    "split",
-    "sums",
-    "halo",
-    "halo_hops",
-    "halo_sums",
+    *"labels split sums halo halo_hops halo_sums".split(),
     *HALO,
 )
 FORMAT, VERSION = "spgnn-partition", 2
@@ -297,11 +292,9 @@ def part_name(rank: int) -> str:
 
 
 def _arrays(block: RowBlock) -> dict[str, np.ndarray]:
-    A, X = block.A_nN, block.X_nF
+    A = block.A_nN
     arrays = {"own": block.own_n, "indptr": A.indptr, "indices": A.indices, "weights": A.data}
-    if sp.issparse(X):
-        arrays |= {"features_indptr": X.indptr, "features_indices": X.indices, "features_data": X.data}
-    arrays |= {"features": None if sp.issparse(X) else X, "labels": block.y_n, "split": block.split_n}
+    arrays |= _table("features", block.X_nF) | {"labels": block.y_n, "split": block.split_n}
     return {name: array for name, array in arrays.items() if array is not None}
 
 
@@ -309,14 +302,18 @@ def _halo_arrays(graph: Graph, finder: HaloFinder, own_n: np.ndarray, sums_N3: n
     if not finder.hops:
         return {}
     node_g, hop_g = finder.halo(own_n)
-    X, rows = select_rows(graph.X, node_g), finder.rows(node_g, hop_g) if finder.hops > 1 else None
     arrays = {"halo": node_g, "halo_hops": hop_g, "halo_sums": sums_N3[node_g]}
-    if rows is not None:
+    if finder.hops > 1:
+        rows = finder.rows(node_g, hop_g)
         arrays |= {"halo_indptr": rows.indptr, "halo_indices": rows.indices, "halo_weights": rows.data}
+    return arrays | _table("halo_features", select_rows(graph.X, node_g))
+
+
+def _table(name: str, X) -> dict[str, np.ndarray]:
+    """Return the arrays of a dense or sparse table by the names of their files."""
     if sp.issparse(X):
-        names = ("indptr", "indices", "data")
-        return arrays | {f"halo_features_{name}": getattr(X, name) for name in names}
-    return arrays if X is None else arrays | {"halo_features": X}
+        return {f"{name}_{part}": getattr(X, part) for part in ("indptr", "indices", "data")}
+    return {} if X is None else {name: X}
 
 
 def train_counts(y_n: np.ndarray | None, split_n: np.ndarray | None) -> list[int] | None:

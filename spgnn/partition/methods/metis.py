@@ -64,12 +64,7 @@ def kway(
         adjacency = pymetis.CSRAdjacency(pattern.indptr, pattern.indices)
         with _ONE_AT_A_TIME, _c_stdout_to_stderr():
             _, owner_N = pymetis.part_graph(
-                k,
-                adjacency,
-                vweights=load_N,
-                eweights=weights_E,
-                recursive=False,
-                options=options,
+                k, adjacency, vweights=load_N, eweights=weights_E, recursive=False, options=options
             )
     except (RuntimeError, MemoryError) as error:
         raise ResourceError(

@@ -107,21 +107,10 @@ def part_stream(
     start = time.perf_counter()
     owner_N, details = choose_owners(passes, k, method, seed, balance, options)
     rows_PP = halo(passes, owner_N, k, hops) if hops else None
+    chosen = {"method": method, "seed": int(seed), "balance": float(balance), "hops": hops}
+    found = {"n_edges": passes.n_edges, "ids_N": passes.ids_N, "seconds": passes.seconds}
     total_s = time.perf_counter() - start
-    return StreamPartition(
-        owner_N,
-        k,
-        method,
-        passes.n_edges,
-        int(seed),
-        float(balance),
-        hops,
-        rows_PP,
-        passes.ids_N,
-        passes.seconds,
-        total_s,
-        details,
-    )
+    return StreamPartition(owner_N, k, rows_PP=rows_PP, details=details, total_s=total_s, **chosen, **found)
 
 
 def choose_owners(

@@ -126,12 +126,11 @@ def _file(path: Path, format: str | None) -> EdgeStream:
         offset, shape, dtype, is_fortran = npy_layout(path)
         if not is_fortran and len(shape) == 2 and shape[1] == 2 and dtype in PAIRS:
             return _pairs(path, dtype, offset, shape[0])
-        array = (
-            np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")
-            if math.prod(shape)
-            else np.zeros(shape, dtype)
+        order = "F" if is_fortran else "C"
+        is_empty = not math.prod(shape)
+        return _array(
+            np.zeros(shape, dtype) if is_empty else np.memmap(path, dtype, "r", offset, shape, order), str(path)
         )
-        return _array(array, str(path))
     if format == "parquet":
         return EdgeStream(str(path), lambda: _parquet(path))
     raise FormatError(
@@ -176,10 +175,8 @@ def _mapped(array: np.ndarray) -> EdgeStream | None:
         return None
     if not is_pairs or start is None or array.base is None or isinstance(array.base, np.memmap):
         return None
-    path = Path(array.filename)
-    return (
-        _pairs(path, array.dtype, start, len(array)) if path.is_file() else None
-    )  # it may be gone, and its memory still there
+    path = Path(array.filename)  # it may be gone, and its memory still there
+    return _pairs(path, array.dtype, start, len(array)) if path.is_file() else None
 
 
 def _array(array: np.ndarray, name: str) -> EdgeStream:

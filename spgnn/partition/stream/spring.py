@@ -18,11 +18,8 @@ from .registry import builtin
 
 THRESHOLD = 0.1  # of the volume over k: from the published code, as the paper does not give it
 FRACTION_SOFT, FRACTION_NOISE = 0.7, 0.8
-SOFT_CAP, NOISE, PRICE = (
-    1.6,
-    512,
-    205,
-)  # of N/k; initial noise and price of a part of 2 N/k nodes, in 1/1024 of a node's edges
+SOFT_CAP = 1.6  # of N/k
+NOISE, PRICE = 512, 205  # at first, and of a part of 2 N/k nodes, in 1/1024 of a node's edges
 
 
 @builtin("spring")

@@ -38,10 +38,10 @@ def distribute_table(
     progress,
 ) -> dict:
     """Write NAME.npy of each part, or NAME_{indptr,indices,data}.npy; with_halo: also halo_NAME, in the order of halo.npy."""
-    kind = _SparseFiles if isinstance(table, Sparse) else _DenseFiles
-    own = [kind(work.new / part_name(p), name, table) for p in range(k)]
-    halo = [kind(work.new / part_name(p), f"halo_{name}", table) for p in range(k)] if with_halo else []
-    halo_files = [work.new / part_name(p) / "halo.npy" for p in range(len(halo))]
+    folders = [work.new / part_name(p) for p in range(k)]
+    own = [_open(folder, name, table) for folder in folders]
+    halo = [_open(folder, f"halo_{name}", table) for folder in folders] if with_halo else []
+    halo_files = [folder / "halo.npy" for folder in folders[: len(halo)]]
     offset = header_bytes(halo_files[0]) if halo else 0
     at_k = [0] * k
     for start, rows in table.blocks(block_bytes):
@@ -67,15 +67,10 @@ def _by_part(owner_m: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return order, np.concatenate([[0], np.cumsum(np.bincount(owner_m, minlength=k))])
 
 
-class _DenseFiles:
-    def __init__(self, folder, name: str, table: Dense):
-        self._file = NpyFile(folder / f"{name}.npy", table.dtype, table.tail)
-
-    def append(self, rows: np.ndarray) -> None:
-        self._file.append(rows)
-
-    def finish(self) -> None:
-        self._file.finish()
+def _open(folder, name: str, table: Dense | Sparse) -> NpyFile | _SparseFiles:
+    if isinstance(table, Sparse):
+        return _SparseFiles(folder, name, table)
+    return NpyFile(folder / f"{name}.npy", table.dtype, table.tail)
 
 
 class _SparseFiles:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..store import part_name
 from . import _pipeline
-from .npy import NpyFile, read_slice
+from .npy import NpyFile, read_slice, write_npy
 from .work import WorkFolder
 
 GROUP = 64  # parts at a time, a bit each
@@ -51,9 +51,7 @@ def _merge(work: WorkFolder, p: int, hops: int) -> int:
     halo_g = np.concatenate(found)
     order = np.argsort(halo_g, kind="stable")
     for name, values in (("halo", halo_g), ("halo_hops", hop_g)):
-        file = NpyFile(work.new / part_name(p) / f"{name}.npy", values.dtype)
-        file.append(values[order])
-        file.finish()
+        write_npy(work.new / part_name(p) / f"{name}.npy", values[order])
     return len(halo_g)
 
 

@@ -28,14 +28,11 @@ def identity(source) -> list | str | None:
         return [str(path), found.st_size, found.st_mtime_ns]
     if isinstance(source, Graph):
         return source.in_use().digest()
-    arrays = (
-        (source.indptr, source.indices, source.data)
-        if sp.issparse(source)
-        else (source,)
-        if isinstance(source, np.ndarray) and source.ndim
-        else ()
-    )
-    if not arrays:
+    if sp.issparse(source):
+        arrays = source.indptr, source.indices, source.data
+    elif isinstance(source, np.ndarray) and source.ndim:
+        arrays = (source,)
+    else:
         return None if source is None else secrets.token_hex()
     sha = hashlib.sha256()
     for array in arrays:

@@ -11,18 +11,8 @@ from dataclasses import dataclass
 from ....errors import ResourceError, UsageError
 from ....machine import rss_bytes
 
-UNITS = {
-    "": 1,
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
-}
+UNITS = {"": 1, "B": 1} | {f"{x}B": 10 ** (3 * i) for i, x in enumerate("KMGT", start=1)}
+UNITS |= {f"{x}IB": 2 ** (10 * i) for i, x in enumerate("KMGT", start=1)}
 # Bytes per node of a method, its checks included; vertex cuts need 8 more for each 64 parts.
 METHOD_BYTES = {"spring": 34, "spring+": 42, "dbh": 26, "greedy": 26, "hdrf": 26, "2psl": 36}
 OTHER_BYTES, STAGE_BYTES, HOPS_BYTES, RELABEL_BYTES = 42, 26, 36, 66

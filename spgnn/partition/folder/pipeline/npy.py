@@ -28,12 +28,11 @@ class NpyFile:
                 file.write(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
             self.rows += len(rows)
 
-    def finish(self) -> tuple[np.dtype, tuple[int, ...]]:
-        """Write the number of rows and wait for the disk; return dtype and shape."""
+    def finish(self) -> None:
+        """Write the number of rows and wait for the disk."""
         with open(self.path, "r+b") as file:
             file.write(self._header())
         sync(self.path)
-        return self.dtype, (self.rows, *self.tail)
 
     def _header(self) -> bytes:
         # NumPy pads the header for a growing first axis: its length does not depend on the number of rows.
@@ -42,6 +41,13 @@ class NpyFile:
             file, {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, *self.tail)}
         )
         return file.getvalue()
+
+
+def write_npy(path: Path, values: np.ndarray, dtype=None) -> None:
+    """Write an array and wait for the disk."""
+    file = NpyFile(path, dtype or values.dtype, values.shape[1:])
+    file.append(values)
+    file.finish()
 
 
 def header_bytes(path: Path) -> int:

@@ -40,7 +40,7 @@ from . import _pipeline, rows
 from .distribute_tables import distribute_table, write_own_ids
 from .halo import HaloRows, grow_halo
 from .inputs import check_disk
-from .npy import NpyFile
+from .npy import write_npy
 from .part_sums import SumsOfNodes, count_train
 from .part_tables import Sparse, check_rows
 from .pipeline_options import PipelineOptions
@@ -144,9 +144,7 @@ class _Run:
             is_file = isinstance(options.owner, (str, Path))
             owner_N = read_npy(Path(options.owner)) if is_file else options.owner
             owner_N = check_owner(owner_N, self.n_nodes, self.k, str(options.owner) if is_file else "owner")
-        file = NpyFile(work.new / "owner.npy", np.int32)
-        file.append(owner_N)
-        file.finish()
+        write_npy(work.new / "owner.npy", owner_N)
         return {}
 
     def _spill(self, work: WorkFolder, read: dict) -> dict:
@@ -210,11 +208,9 @@ class _Run:
             end = int(ends[-1])
             sha.update(ends.tobytes())
         # A halo may have more nonzeros than any part, up to all.
-        halo = (
-            HaloRows(work, self.k, self.options.hops, np.dtype(index_dtype(max(n_nodes, nnz))).str)
-            if self.options.hops > 1
-            else None
-        )
+        halo = None
+        if self.options.hops > 1:
+            halo = HaloRows(work, self.k, self.options.hops, np.dtype(index_dtype(max(n_nodes, nnz))).str)
         # A Graph's word is not relied on, as a user may have made it.
         is_symmetric = self.options.edges == "undirected" and not isinstance(self.options.source, Graph)
         sums = SumsOfNodes(all_rows.lengths_N, is_symmetric)
@@ -241,13 +237,7 @@ class _Run:
         X = self.tables.get("features")
         options = self.options
         method = options.method if options.owner is None else "given"
-        name = (
-            graph_name(options.path)
-            if options.path
-            else options.source.name
-            if isinstance(options.source, Graph)
-            else "stream"
-        )
+        name = graph_name(options.path) if options.path else getattr(options.source, "name", "stream")
         labels, split = (self.tables.get(table) for table in ("labels", "split"))
         counted = [count_train(work.new / part_name(p), labels, split) for p in range(self.k)]
         manifest = {

@@ -16,7 +16,7 @@ from ...stream.edge_passes import StreamPasses
 from ...stream.sources import EdgeStream
 from ..store import part_name
 from . import _pipeline
-from .npy import NpyFile, header_bytes, read_slice
+from .npy import NpyFile, header_bytes, read_slice, write_npy
 from .work import WorkFolder
 
 READ_ENTRIES = 1 << 17  # of a bucket's file at a time
@@ -45,9 +45,7 @@ def read_edges(work: WorkFolder, stream: EdgeStream, edges: str, *, relabel: boo
     file.append(np.zeros(n_nodes - len(counts_N), np.uint32))
     file.finish()
     if relabel:
-        ids = NpyFile(work.new / "ids.npy", np.int64)
-        ids.append(passes.ids_N)
-        ids.finish()
+        write_npy(work.new / "ids.npy", passes.ids_N)
     # After relabelling the copy has numbers instead of ids.
     fingerprint = None if relabel else passes.fingerprint
     return {
@@ -74,11 +72,8 @@ def spill_edges(
     work.drop("bucket-*")
     rank_N = _pipeline.ranks(owner_N, k)
     # counts.npy stays in the order of the nodes: this stage may be done again after a kill.
-    ranked = work.folder / "ranked.npy"
     counts_N = _pipeline.in_rank_order(rank_N, np.load(work.folder / "counts.npy"))
-    file = NpyFile(ranked, np.uint32)
-    file.append(counts_N)
-    file.finish()
+    write_npy(work.folder / "ranked.npy", counts_N)
     part_ends = np.cumsum(np.bincount(owner_N, minlength=k))
     bounds = _pipeline.bucket_bounds(counts_N, part_ends, bucket_entries)
     # The number of entries of each bucket, which its file must have in the end.
@@ -133,9 +128,8 @@ def sort_part(
                     (indices.rows - int(lengths.sum(dtype=np.int64)) + np.cumsum(lengths, dtype=np.int64)).astype(dtype)
                 )
     halo_g, sent_k = reads.ids(k)
-    halo = NpyFile(folder / "halo.npy", np.int64)
-    halo.append(halo_g)
-    for file in (indices, weights, indptr, halo):
+    write_npy(folder / "halo.npy", halo_g)
+    for file in (indices, weights, indptr):
         file.finish()
     sync(folder)
     return {"nnz": indices.rows, "cut": reads.cut, "sent": sent_k.tolist(), "halo": len(halo_g)}

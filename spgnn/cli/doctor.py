@@ -58,7 +58,7 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
         machine, guessed = None, []
         if kernels.state != "fail":
             from ..doctor.probe import calibrate as measure_machine
-            from ..experiment.train import set_threads
+            from ..experiment.prepare import set_threads
 
             threads = set_threads(comm, threads)
             checks.append(check_device(comm))

@@ -14,12 +14,10 @@ from ..dist.consistency import digest
 from ..errors import together
 from ..graph import given_split
 from ..partition import RowBlock
-from ..partition.folder.blocks import merge_blocks, row_block
+from ..partition.folder.blocks import merge_blocks
 from ..spmm.exchange.context import Layout
 from .distgraph import DistGraph
 from .distribute import OwnRows, make_dgraph
-from .own_rows import partition_of_parts
-from .part_sources import FolderSource
 from .parts import Parts
 
 
@@ -41,44 +39,26 @@ def rowless_parts(parts: Parts) -> DistGraph:
     """Return a DistGraph with the sizes of a graph, and no rows on any rank, for trainings that read its parts alone. Collective."""
     how = replace(parts.how, threads=parts.threads, replication=1, scheme="columns", keep=False)
     dgraph = make_dgraph(parts, parts.comm, None, how, partial(_own_rows, has_rows=False))
-    source = parts.source
-    nnz = source.folder.manifest["nnz"] if isinstance(source, FolderSource) else source.graph.nnz
-    return replace(dgraph, n_classes=parts.n_classes, nnz=nnz)
-
-
-def feature_count(parts: Parts) -> int:
-    """Return the width of X, 0 without features."""
-    source = parts.source
-    return source.folder.manifest["n_features"] if isinstance(source, FolderSource) else source.graph.n_features
+    return replace(dgraph, n_classes=parts.n_classes, nnz=parts.source.facts.nnz)
 
 
 def parts_digest(parts: Parts) -> str:
     """Return k and digests of the owners of all nodes and of the edges, on which averaging depends."""
-    part = partition_of_parts(parts)
+    part = parts.source.partition
     return f"{parts.k}-{digest(part.owner_N)}-{part.graph_digest[:16]}"
-
-
-def own_block(parts: Parts, p: int) -> RowBlock:
-    """Return the rows of the own nodes of a part, with values that are checked."""
-    source = parts.source
-    if not isinstance(source, FolderSource):
-        return row_block(source.graph, source.partition, p)
-    block = source.folder.block(p)
-    source.folder.check_values(block)
-    return block
 
 
 def _own_rows(parts: Parts, layout: Layout, *_, has_rows: bool = True) -> OwnRows:
     """Return the rows of the parts of this rank. Collective."""
-    P, owner_N = parts.comm.size, partition_of_parts(parts).owner_N
+    P, owner_N = parts.comm.size, parts.source.partition.owner_N
     block = together(layout.comm, _merged, parts, P, has_rows)
     return block, lambda ids: owner_N[ids] % P, parts.name, parts.method
 
 
 def _merged(parts: Parts, P: int, has_rows: bool) -> RowBlock:
     if parts.own and has_rows:
-        return merge_blocks([own_block(parts, p) for p in parts.own], P, parts.comm.rank)
-    block = own_block(parts, 0)
+        return merge_blocks([parts.source.block(p) for p in parts.own], P, parts.comm.rank)
+    block = parts.source.block(0)
     arrays = map(_no_rows, (block.own_n, block.A_nN, block.X_nF, block.y_n, block.split_n))
     return RowBlock(*arrays, n_nodes=block.n_nodes, k=P, rank=parts.comm.rank)
 

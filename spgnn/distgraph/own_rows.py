@@ -16,7 +16,7 @@ from ..config.names import Norm
 from ..dist import SelfCommunicator
 from ..errors import GraphError, UsageError
 from ..machine import give_back_memory
-from ..partition import Partition, RowBlock
+from ..partition import RowBlock
 from ..partition.folder.blocks import Halo, check_rank
 from ..spmm.exchange.context import make_layout
 from ..spmm.exchange.index_map import places_of
@@ -27,7 +27,6 @@ from ..spmm.kernels.csr import LocalCSR
 from ..spmm.subgraph import Block, SubgraphSpMM
 from ..spmm.timing import Operations
 from .part_rows import PartRows, joined, part_operator
-from .part_sources import FolderSource, PartSource
 from .parts import Parts
 from .tensors import check_fits, check_sums, features, labels, negative_sums
 
@@ -73,10 +72,11 @@ class OwnRowsReader:
         self.dtype = getattr(torch, parts.how.dtype)
         self.default = parts.how.operator
         self.norms = tuple(dict.fromkeys(norm or self.default for norm in norms))
-        self.n_features, self.is_sparse, self.is_multilabel = _facts(parts.source)
+        facts = parts.source.facts
+        self.n_features, self.is_sparse, self.is_multilabel = facts.n_features, facts.is_sparse, facts.is_multilabel
         if not self.n_features:
             raise GraphError(f"{parts.name} has no features; partition the graph again with --features FILE")
-        partition = partition_of_parts(parts)
+        partition = parts.source.partition
         self.owner_N, self.place_N = partition.owner_N, np.empty(parts.n_nodes, np.int32)
         for q in range(parts.k):
             own_n = partition.own(q)
@@ -130,9 +130,10 @@ class OwnRowsReader:
 
     def halo_nodes(self, p: int) -> int:
         """Return the nodes of other parts that the own rows of part p read."""
-        source, parts = self.parts.source, self.parts
-        hops = source.folder.manifest["hops"] if isinstance(source, FolderSource) else parts.hops
-        return parts.sizes(p)["g"] if hops == 1 else int(np.count_nonzero(source.part(p)[2].hop_g == 1))
+        source = self.parts.source
+        return (
+            self.parts.sizes(p)["g"] if source.facts.hops == 1 else int(np.count_nonzero(source.part(p)[2].hop_g == 1))
+        )
 
     def owners(self, node_g: np.ndarray) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """Return (part, which of the nodes it owns, their places among its own nodes) for each part that owns some."""
@@ -160,22 +161,6 @@ def own_part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo) -> PartRows:
     A_mm.sort_indices()
     is_whole_m = np.arange(m) < n
     return PartRows(node_m, n, A_mm, sums_m3, is_whole_m, None)
-
-
-def partition_of_parts(parts: Parts) -> Partition:
-    """Return the owners of all nodes."""
-    source = parts.source
-    return source.folder.partition() if isinstance(source, FolderSource) else source.partition
-
-
-def _facts(source: PartSource) -> tuple[int, bool, bool]:
-    """Return the width of X, whether it is sparse, and whether nodes have several labels."""
-    if isinstance(source, FolderSource):
-        files = source.folder.manifest["parts"][0]
-        has_several = "labels" in files and len(files["labels"]["shape"]) == 2
-        return source.folder.manifest["n_features"], "features_data" in files, has_several
-    graph = source.graph
-    return graph.n_features, sp.issparse(graph.X), graph.y is not None and graph.y.ndim == 2
 
 
 def _first_rows(A: LocalCSR, n: int) -> LocalCSR:

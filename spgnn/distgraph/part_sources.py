@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..errors import PartitionError
 from ..graph import Graph
@@ -19,17 +21,43 @@ from ..partition.folder.store import part_name, train_counts
 from ..partition.part_halo import HaloFinder, matrix_sums
 
 
-class PartSource(Protocol):
-    """What Parts reads: sizes of all parts, and the arrays of one."""
+@dataclass(frozen=True, slots=True)
+class PartFacts:
+    """What the parts of a graph have in common.
+
+    nnz        of the graph; n_features: 0 without features.
+    hops       of the halos that PartSource.part returns.
+    is_sparse  X is; n_splits: None for a vector.
+    sizes      of each part: n, g, nnz, nbytes; train: labelled training nodes in each split.
+    """
 
     name: str
     method: str
     n_nodes: int
+    nnz: int
+    n_features: int
     n_classes: int
+    hops: int
+    is_sparse: bool
+    is_multilabel: bool
     is_symmetric: bool
-    n_splits: int | None  # None: a vector
-    sizes: list[dict[str, int]]  # of each part: n, g, nnz, nbytes
-    train: list[list[int] | None]  # of each part: labelled training nodes in each split
+    has_split: bool
+    n_splits: int | None
+    sizes: list[dict[str, int]]
+    train: list[list[int] | None]
+
+
+class PartSource(Protocol):
+    """What Parts reads: facts of all parts, and the arrays of one."""
+
+    facts: PartFacts
+
+    @property
+    def partition(self) -> Partition:
+        """The owners of all nodes."""
+
+    def block(self, p: int) -> RowBlock:
+        """Return the rows of the own nodes of a part, with values that are checked."""
 
     def part(self, p: int) -> tuple[RowBlock, np.ndarray, Halo | None]:
         """Return the rows, the sums and the halo of a part; the first time they are checked."""
@@ -49,26 +77,43 @@ class FolderSource:
 
     def __init__(self, folder: PartitionFolder, hops: int):
         folder.check_sums(hops)
-        manifest = folder.manifest
         self.folder, self.hops, self._checked = folder, hops, set()
-        self.name, self.method = manifest.get("graph") or folder.path.name, manifest["method"]
-        self.n_nodes, self.n_classes = manifest["n_nodes"], manifest["n_classes"]
-        self.is_symmetric = manifest.get("edges") == "undirected"
-        self.train, files = manifest["train"], manifest["parts"]
+        manifest, where = folder.manifest, folder.path / "manifest.json"
+        files = manifest["parts"]
         try:
-            split = files[0].get("split")
-            self.n_splits = None if split is None or len(split["shape"]) == 1 else split["shape"][1]
-            self.has_split = split is not None
-            self.sizes = [self._sizes(of_part) for of_part in files]
+            split, labels = files[0].get("split"), files[0].get("labels")
+            n_splits = None if split is None or len(split["shape"]) == 1 else split["shape"][1]
+            self.facts = PartFacts(
+                name=manifest.get("graph") or folder.path.name,
+                **{name: manifest[name] for name in ("method", "n_nodes", "nnz", "n_features", "n_classes", "train")},
+                hops=manifest["hops"] if hops else 0,
+                is_sparse="features_data" in files[0],
+                is_multilabel=labels is not None and len(labels["shape"]) == 2,
+                is_symmetric=manifest.get("edges") == "undirected",
+                has_split=split is not None,
+                n_splits=n_splits,
+                sizes=[self._sizes(of_part) for of_part in files],
+            )
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise PartitionError(
-                f"{folder.path / 'manifest.json'}: the parts are not described as expected ({error!r}); write the partition again"
+                f"{where}: the parts are not described as expected ({error!r}); write the partition again"
             ) from None
-        splits = {None, 1 if self.n_splits is None else self.n_splits}
-        if len(files) != manifest["k"] or not {counts and len(counts) for counts in self.train} <= splits:
+        splits = {None, 1 if n_splits is None else n_splits}
+        if len(files) != manifest["k"] or not {counts and len(counts) for counts in manifest["train"]} <= splits:
             raise PartitionError(
-                f"{folder.path / 'manifest.json'}: parts and train do not describe {manifest['k']} parts; write the partition again"
+                f"{where}: parts and train do not describe {manifest['k']} parts; write the partition again"
             )
+
+    @property
+    def partition(self) -> Partition:
+        """The owners of all nodes, read from the folder."""
+        return self.folder.partition()
+
+    def block(self, p: int) -> RowBlock:
+        """Return the rows of the own nodes of a part, with values that are checked."""
+        block = self.folder.block(p)
+        self.folder.check_values(block)
+        return block
 
     def part(self, p: int) -> tuple[RowBlock, np.ndarray, Halo | None]:
         """Return the rows, the sums and the halo of a part; the first time all values are checked."""
@@ -90,7 +135,7 @@ class FolderSource:
         """Read the files of a part ahead into the page cache, or drop them from it; nothing where the system cannot."""
         if not hasattr(os, "posix_fadvise"):
             return
-        check_rank(p, len(self.sizes))
+        check_rank(p, len(self.facts.sizes))
         advice = os.POSIX_FADV_WILLNEED if is_needed else os.POSIX_FADV_DONTNEED
         for name in self._files(self.folder.manifest["parts"][p]):
             handle = os.open(self.folder.path / part_name(p) / f"{name}.npy", os.O_RDONLY)
@@ -115,19 +160,30 @@ class GraphSource:
     def __init__(self, graph: Graph, partition: Partition, hops: int):
         self.graph, self.partition = graph, partition
         self.finder, self.sums_N3 = HaloFinder(graph.A, hops), matrix_sums(graph.A)
-        self.name, self.method = graph.name, partition.method
-        self.n_nodes, self.n_classes = graph.n_nodes, graph.n_classes
-        self.is_symmetric = graph.edges == "undirected"
-        self.has_split = graph.split is not None
-        self.n_splits = graph.split.shape[1] if self.has_split and graph.split.ndim == 2 else None
-        self.sizes, self.train = [], []
+        sizes, train = [], []
         for p in range(partition.k):
             own_n = partition.own(p)
             halo_n, hop_g = self.finder.halo(own_n)
             known = np.concatenate([own_n, halo_n[hop_g < hops]])
             nnz = int(np.diff(graph.A.indptr)[known].sum())
-            self.sizes.append({"n": len(own_n), "g": len(halo_n), "nnz": nnz, "nbytes": 0})
-            self.train.append(train_counts(select_rows(graph.y, own_n), select_rows(graph.split, own_n)))
+            sizes.append({"n": len(own_n), "g": len(halo_n), "nnz": nnz, "nbytes": 0})
+            train.append(train_counts(select_rows(graph.y, own_n), select_rows(graph.split, own_n)))
+        self.facts = PartFacts(
+            **{name: getattr(graph, name) for name in ("name", "n_nodes", "nnz", "n_features", "n_classes")},
+            method=partition.method,
+            hops=hops,
+            is_sparse=sp.issparse(graph.X),
+            is_multilabel=graph.y is not None and graph.y.ndim == 2,
+            is_symmetric=graph.edges == "undirected",
+            has_split=graph.split is not None,
+            n_splits=graph.split.shape[1] if graph.split is not None and graph.split.ndim == 2 else None,
+            sizes=sizes,
+            train=train,
+        )
+
+    def block(self, p: int) -> RowBlock:
+        """Return the rows of the own nodes of a part."""
+        return row_block(self.graph, self.partition, p)
 
     def part(self, p: int) -> tuple[RowBlock, np.ndarray, Halo | None]:
         """Return the rows, the sums and the halo of a part."""
@@ -137,7 +193,7 @@ class GraphSource:
         node_g, hop_g = finder.halo(block.own_n)
         rows = finder.rows(node_g, hop_g) if finder.hops > 1 else None
         X_gF = select_rows(self.graph.X, node_g)
-        halo = Halo(node_g, hop_g, rows, X_gF, self.n_nodes, p, self.sums_N3[node_g])
+        halo = Halo(node_g, hop_g, rows, X_gF, self.graph.n_nodes, p, self.sums_N3[node_g])
         return block, self.sums_N3[block.own_n], halo
 
     def labels(self, p: int) -> tuple[np.ndarray, np.ndarray | None]:
@@ -147,4 +203,4 @@ class GraphSource:
 
     def advise(self, p: int, is_needed: bool) -> None:
         """Check that the part exists; a graph in memory has no files."""
-        check_rank(p, len(self.sizes))
+        check_rank(p, len(self.facts.sizes))

@@ -82,9 +82,9 @@ class Parts:
 
     def _set(self, source: PartSource, comm: Communicator, hops: int, split: str, how: Distribution) -> None:
         self.comm, self.hops, self.how = comm, hops, how
-        self.k, self.own = len(source.sizes), range(comm.rank, len(source.sizes), comm.size)
+        self.k, self.own = len(source.facts.sizes), range(comm.rank, len(source.facts.sizes), comm.size)
         self.n_nodes, self.n_classes, self.name, self.method = (
-            getattr(source, name) for name in ("n_nodes", "n_classes", "name", "method")
+            getattr(source.facts, name) for name in ("n_nodes", "n_classes", "name", "method")
         )
         self.source = source
         self.threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())
@@ -94,7 +94,7 @@ class Parts:
         self._train_k = np.zeros(self.k, np.int64)
         if together(comm, self._is_given, split):
             column = int(split) if split.isdigit() else 0
-            self._train_k += [0 if of_part is None else of_part[column] for of_part in source.train]
+            self._train_k += [0 if of_part is None else of_part[column] for of_part in source.facts.train]
         elif self.n_classes:
             self._draw_split(how.seed)
 
@@ -117,7 +117,7 @@ class Parts:
         Without opening it; the halo is that of the folder, whose hops may be more than those that are used.
         """
         check_rank(p, self.k)
-        return dict(self.source.sizes[p])
+        return dict(self.source.facts.sizes[p])
 
     def nbytes(self, p: int) -> int:
         """Return the bytes of the files of part p, of any rank; 0 for a graph in memory."""
@@ -153,7 +153,7 @@ class Parts:
                 check_fits(halo.node_g, halo.X_gF, dtype)
         else:
             check_sums([negative_sums(block.own_n, block.X_nF)])  # halos are own nodes of other parts
-        rows = part_rows(block, sums_n3, halo, self.hops, self.source.is_symmetric)
+        rows = part_rows(block, sums_n3, halo, self.hops, self.source.facts.is_symmetric)
         y_m, split_m = self.labels(block, len(rows.node_m))
         del block, sums_n3, halo
         A = part_operator(rows, layout, how.operator)
@@ -175,9 +175,9 @@ class Parts:
         """
         check_rank(p, self.k)
         block, sums_n3, halo = self.source.part(p)
-        rows = part_rows(block, sums_n3, halo, self.hops, self.source.is_symmetric)
+        rows = part_rows(block, sums_n3, halo, self.hops, self.source.facts.is_symmetric)
         y_m, split_m = self.labels(block, len(rows.node_m))
-        edges = "undirected" if self.source.is_symmetric else "directed"
+        edges = "undirected" if self.source.facts.is_symmetric else "directed"
         return Graph(rows.A_mm, rows.X_mF, y_m, split_m, f"{self.name} part {p}", edges)
 
     def labels(self, block: RowBlock, m: int) -> tuple[np.ndarray | None, np.ndarray | None]:
@@ -196,7 +196,7 @@ class Parts:
 
     def _is_given(self, split: str) -> bool:
         """Return whether the parts have the split that is asked for; UsageError or GraphError where it does not exist."""
-        source = self.source
+        source = self.source.facts
         shape = (0,) if source.n_splits is None else (0, source.n_splits)
         return given_split(self.name, np.empty(shape, np.int8) if source.has_split else None, split) is not None
 

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import scipy.sparse as sp
 
 from ..analysis.epoch import epoch_setting, without_values
 from ..analysis.part_memory import part_memory
 from ..atomic import TemporaryFolder
-from ..config import Distribution, TrainConfig, select
+from ..config import Distribution, TrainConfig
 from ..config.names import ITEMSIZE
 from ..cost.machines import load_machine
 from ..cost.workload import HALO, Workload, graph_bytes, predicted_workload
@@ -25,64 +24,42 @@ from ..layers.registry import ModelSpec
 from ..machine import give_back_memory
 from ..partition import PartitionFolder, part_graph, save_partition
 from ..training.part_steps import memory_of_rank
-from ..training.trainer import Trainer
 from .folder import RunFolder
-from .restoring import Say
+from .opening import Show, Source
+from .prepare import Prepared
 
 CUTS = 4  # of a graph at most, until the largest part with its halo fits
 PARTS = "parts"  # folder in the one for temporary files
 
 
 @contextmanager
-def open_parts(
-    source,
-    read: Callable[[], Graph],
-    config: TrainConfig,
-    how: TrainConfig,
-    comm,
-    folder: RunFolder | None,
-    say: Say = None,
-) -> Iterator[tuple[Parts, dict | None]]:
+def open_parts(source: Source, prepared: Prepared, folder: RunFolder | None) -> Iterator[tuple[Parts, dict | None]]:
     """Yield the parts of a training and the JSON object `workload`, None where a folder of parts was given.
 
-    Without one rank 0 cuts the graph that read() returns into as many parts as memory needs, or --parts, and all ranks
+    Without one rank 0 cuts GRAPH into as many parts as memory needs, or --parts, and all ranks
     map them from OUT/parts, or OUT/parts-2 ... where that exists, or from a folder for temporary files (TMPDIR) that is
     removed at the end. A run that is continued has its own parts, and the workload that they followed from.
-    Args:   source  a PartitionFolder on all ranks, or else what read() reads on rank 0.
-            how     config with operator and threads of this rank.
-            folder  of the results, on rank 0.
-            say     called on rank 0 with the numbers that k follows from, before and after the cut.
+    The numbers that k follows from are shown before and after the cut.
+    Args:   folder  of the results, on rank 0.
     Raises: ResourceError where parts do not fit, or a rank does not see them. Collective.
     """
+    config, comm = prepared.config, source.comm
     comm.phase = "make parts"
     workload, discard = None, _keep
-    if isinstance(source, PartitionFolder):
-        together(comm, _check_count, source, config)
-        path = str(source.path)
+    if source.folder is not None:
+        together(comm, _check_count, source.folder, config)
+        path = str(source.folder.path)
     else:
         M = memory_of_rank(comm, config.memory)
-        found = together(comm, _made_or_kept, read, folder, config, comm.size, M, say, root=0)
+        found = together(comm, _made_or_kept, source, folder, M, root=0)
         path, workload, discard = found or (None, None, _keep)
         path, workload = comm.all_gather_json([path, workload])[0]
     try:
         found = together(comm, _seen, path)
-        parts = Parts(found, comm, hops=config.hops, split=config.split, **asdict(select(Distribution, how)))
+        parts = Parts(found, comm, hops=config.hops, split=config.split, **asdict(prepared.how))
         yield parts, workload
     finally:
         discard()
-
-
-def average_facts(config: TrainConfig, trainer: Trainer, workload: dict | None) -> dict[str, Any]:
-    """Return what the summary of a training in mode average has beside that of others."""
-    records, steps = trainer.history.records, trainer.steps
-    ends = [0, *(record["epoch"] for record in records)]
-    predicted = [steps.sync_bytes_predicted(end - start) for start, end in zip(ends, ends[1:])]
-    names = ("interval", "sync", "hops", "correct", "evaluation")
-    return {"parts": steps.parts.k} | {name: getattr(config, name) for name in names} | {
-        "sync_bytes": sum(record["sync_bytes"] for record in records),
-        "sync_bytes_predicted": sum(predicted),
-        "workload": workload,
-    }  # fmt: skip
 
 
 def _check_count(folder: PartitionFolder, config: TrainConfig) -> None:
@@ -91,9 +68,7 @@ def _check_count(folder: PartitionFolder, config: TrainConfig) -> None:
         raise UsageError(f"--parts {config.parts}: {folder.path} has {k} parts; omit --parts, or partition again")
 
 
-def _made_or_kept(
-    read, folder: RunFolder | None, config: TrainConfig, q: int, M: int, say: Say
-) -> tuple[str, dict | None, Callable[[], None]]:
+def _made_or_kept(source: Source, folder: RunFolder | None, M: int) -> tuple[str, dict | None, Callable[[], None]]:
     """Return path and workload of parts that were made, or are those of a run that is continued, and what discards them."""
     if folder is None:
         temporary = TemporaryFolder("spgnn-parts-")
@@ -104,7 +79,7 @@ def _made_or_kept(
         if is_there:
             return str(path), folder.workload, _keep
     try:
-        workload = make_parts(read(), path, config, q, M, say).to_dict()
+        workload = make_parts(source.read(), path, source.config, source.comm.size, M, source.show).to_dict()
     except BaseException:
         discard()
         raise
@@ -118,7 +93,7 @@ def _keep() -> None:
     """Discard nothing."""
 
 
-def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, say: Say = None) -> Workload:
+def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, say: Show = None) -> Workload:
     """Cut a graph into parts, write them into a folder and return their number with what it follows from.
 
     A cut whose largest part, with its halo, does not fit is made again with more parts, unless --parts has their number.
@@ -131,7 +106,7 @@ def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, sa
         part = part_graph(graph, workload.k, method=config.method, seed=config.seed)
         save_partition(part, path, graph, hops=config.hops)
         source = FolderSource(PartitionFolder(path), config.hops)
-        workload = workload.cut(max(of_part["nbytes"] for of_part in source.sizes))
+        workload = workload.cut(max(of_part["nbytes"] for of_part in source.facts.sizes))
         say(f"spgnn: {workload}")
         if config.parts or workload.fits or cuts == CUTS:
             break

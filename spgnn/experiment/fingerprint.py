@@ -16,7 +16,7 @@ import torch
 
 from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
-from ..distgraph.merged_parts import feature_count, own_block, parts_digest
+from ..distgraph.merged_parts import parts_digest
 from ..distgraph.tensors import features
 from ..errors import CheckpointError, together
 from ..graph import WITH_LOOPS, Graph, given_split, random_split
@@ -59,7 +59,7 @@ def graph_facts_of_parts(parts: Parts) -> dict[str, Any]:
     """
     sums = together(parts.comm, _of_own_rows, parts).view(np.int64)
     parts.comm.all_reduce(sums)
-    sizes = (parts.n_nodes, int(sums[2]), feature_count(parts), parts.n_classes)
+    sizes = (parts.n_nodes, int(sums[2]), parts.source.facts.n_features, parts.n_classes)
     return _graph_facts(sizes, sums[:2])
 
 
@@ -73,7 +73,7 @@ def parts_facts(parts: Parts) -> dict[str, Any]:
     """
     terms = np.array([together(parts.comm, _of_parts, parts)]).view(np.int64)
     parts.comm.all_reduce(terms)
-    sizes = {"nodes": parts.n_nodes, "features": feature_count(parts), "classes": parts.n_classes}
+    sizes = {"nodes": parts.n_nodes, "features": parts.source.facts.n_features, "classes": parts.n_classes}
     return sizes | {"fingerprint": f"{int(terms.view(np.uint64)[0]):016x}", "parts": parts_digest(parts)}
 
 
@@ -149,7 +149,7 @@ def _of_parts(parts: Parts) -> np.uint64:
     """Return the sum over own nodes of mix(id) times labels, split and the bits of the features in the type of activations."""
     dtype, terms = getattr(torch, parts.how.dtype), [np.uint64(0)]
     for p in parts.own:
-        block = own_block(parts, p)
+        block = parts.source.block(p)
         ids_n = _mixed(block.own_n)
         terms.append(_of_rows(ids_n, parts.labels(block, len(ids_n)), block.X_nF, dtype))
     return np.array(terms, np.uint64).sum(dtype=np.uint64)
@@ -159,7 +159,7 @@ def _of_own_rows(parts: Parts) -> np.ndarray:
     """Return (3,) uint64: of the own rows of own parts, what graph_facts adds up, and the number of nonzeros."""
     how, sums, pool = parts.how, np.zeros(3, np.uint64), BufferPool()
     for p in parts.own:
-        block = own_block(parts, p)
+        block = parts.source.block(p)
         ids_n, A, lengths_n = _mixed(block.own_n), block.A_nN, np.diff(block.A_nN.indptr).astype(np.int64)
         edges = _of_entries(ids_n, A, lambda columns: _mixed(_mixed(columns)))
         if how.operator in WITH_LOOPS:

@@ -25,8 +25,6 @@ from ..config import PARTS_FILE, RUN_FILES, TrainConfig, is_of_run, to_toml
 from ..errors import CheckpointError, ResourceError, UsageError, together
 from ..machine import cores
 from .checkpoint import finite, list_checkpoints, read_json, write_array, write_json
-from .saving import Checkpoints
-from .stopping import StopSignals, stopped
 
 MARK = ".parts-begun"  # has the name of the parts that a training makes
 PARTS_NAME = re.compile(r"parts(-[0-9]+)?")
@@ -119,7 +117,7 @@ class RunFolder:
         """Where checkpoints are written: the hidden folder until the first one."""
         return self.checkpoints / f".{self.hidden}" if self.hidden else self.checkpoints
 
-    def begin(self, source: str, config: TrainConfig, comm, threads: int, lines: Sequence[bytes] = ()) -> None:
+    def begin(self, source: str, config: TrainConfig, comm, lines: Sequence[bytes] = ()) -> None:
         """Write env.json and config.toml and open metrics.jsonl, which has the lines of a run that is continued."""
         try:
             for home in (self.folder, self.checkpoints):
@@ -130,7 +128,7 @@ class RunFolder:
                     (home / f".{self.hidden}").mkdir(parents=True)
             config = replace(config, overwrite=False, resume="")
             parts = {"parts": self.parts, "workload": self.workload} if self.parts else {}
-            write_json(self.path("env.json"), environment(comm, threads) | parts | self._continued(len(lines)))
+            write_json(self.path("env.json"), environment(comm) | parts | self._continued(len(lines)))
             write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
             write_text(self.path("metrics.jsonl"), b"".join(lines).decode())
             if self.is_continued:
@@ -217,36 +215,12 @@ class RunFolder:
         self.hidden = ""
 
 
-class Log:
-    """Writes a line per epoch, on rank 0, and checkpoints; ends the training on a signal."""
-
-    def __init__(
-        self, folder: RunFolder | None, checkpoints: Checkpoints | None, report, stop: StopSignals | None = None
-    ):
-        self.folder, self.checkpoints, self.report, self.stop = folder, checkpoints, report, stop
-
-    def record(self, record: dict) -> None:
-        """Take the record of an epoch. Raises: StoppedError on all ranks after a signal to any. Collective."""
-        if self.folder is not None:
-            self.folder.write_line(record)
-        if self.report is not None:
-            self.report(record)
-        if self.checkpoints is None:
-            return
-        if number := self.checkpoints.after_epoch(0 if self.stop is None else self.stop.wanted):
-            self.checkpoints.close()
-            raise stopped(number, record["epoch"], self.checkpoints.trainer.config.out)
-
-
 @contextmanager
 def held_folder(config: TrainConfig, comm) -> Iterator[RunFolder | None]:
-    """Yield the folder of results on rank 0, which locks it against other trainings; None on other ranks and without --out.
+    """Yield the folder of results on rank 0, which locks it against other trainings; None on other ranks.
 
     Raises: UsageError where the folder has another run, unless config.overwrite, or results of something else.
     """
-    if not config.out:
-        yield None
-        return
     folder = Path(config.out)
     held = ExitStack()
 
@@ -345,7 +319,7 @@ def _locked(handle: int) -> bool:
     return True
 
 
-def environment(comm, threads: int) -> dict:
+def environment(comm) -> dict:
     """Return the environment of a run: versions, host, ranks."""
     return {
         "spgnn": __version__,
@@ -354,7 +328,7 @@ def environment(comm, threads: int) -> dict:
         "numpy": np.__version__,
         "platform": platform.platform(),
         "cores": cores(),
-        "threads": threads,
+        "threads": torch.get_num_threads(),
         "ranks": comm.size,
         "communicator": repr(comm).partition("(")[0],
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

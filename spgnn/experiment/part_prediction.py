@@ -7,40 +7,42 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
-from ..config import Distribution, TrainConfig, select
+from ..config import Distribution
 from ..config.names import Evaluation
 from ..distgraph import Parts
-from ..errors import UsageError, together
+from ..errors import UsageError
 from ..partition import PartitionFolder
 from ..training.evaluation import choose_evaluation
 from ..training.inference import LayerwiseScorer
 from ..training.metrics import SPLITS, scores
 from ..training.steps.step import sum_ranks
+from .opening import Source
 
 
 def parts_of(
-    source, config: TrainConfig, comm, model: torch.nn.Module, how: Evaluation, memory: str, has_embeddings: bool
+    source: Source, how: Distribution, model: torch.nn.Module, evaluation: Evaluation, memory: str, has_embeddings: bool
 ) -> Parts | None:
     """Return the parts of a partition folder where a model is to be evaluated layer by layer, None where it is not.
 
-    Raises: UsageError where that is asked for and is not possible. Collective.
+    Raises: UsageError where that is requested and is not possible. Collective.
     """
-    together(comm, _check, source, how, memory, has_embeddings)
-    if how == "together" or not isinstance(source, PartitionFolder) or has_embeddings:
+    folder = source.folder
+    _check(folder, evaluation, has_embeddings)
+    if evaluation == "together" or folder is None or has_embeddings:
         return None
-    if how == "auto" and (source.manifest["hops"] == 0 or source.manifest["version"] < 2):
+    if evaluation == "auto" and (folder.manifest["hops"] == 0 or folder.manifest["version"] < 2):
         return None
-    options = asdict(select(Distribution, config))
-    parts = Parts(source, comm, hops=1, split=config.split, **options)
-    return parts if choose_evaluation(model, parts, how, memory) == "layerwise" else None
+    parts = Parts(folder, source.comm, hops=1, split=source.config.split, **asdict(how))
+    return parts if choose_evaluation(model, parts, evaluation, memory) == "layerwise" else None
 
 
-def _check(source, how: Evaluation, memory: str, has_embeddings: bool) -> None:
-    if how != "layerwise":
+def _check(folder: PartitionFolder | None, evaluation: Evaluation, has_embeddings: bool) -> None:
+    """Raise UsageError where a graph cannot be evaluated layer by layer and that is requested; the same on all ranks."""
+    if evaluation != "layerwise":
         return
     if has_embeddings:
         raise UsageError("--embeddings requires --evaluation together, which has the rows of all nodes")
-    if not isinstance(source, PartitionFolder) and source is not None:
+    if folder is None:
         raise UsageError(
             "--evaluation layerwise reads parts, and GRAPH is no partition folder; "
             "give the folder of `spgnn partition GRAPH -k K --hops 1 --out DIR` by --graph"
@@ -78,6 +80,6 @@ class PartPredictor:
         parts, reader = self.parts, scorer.layerwise.reader
         if not parts.n_classes or reader.is_multilabel != self.is_multilabel:
             return False
-        if not (self.is_own or parts.source.has_split):
+        if not (self.is_own or parts.source.facts.has_split):
             return False
         return parts.n_classes == scorer.C if self.is_multilabel else parts.n_classes <= scorer.C

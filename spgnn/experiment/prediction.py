@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ..atomic import check_not_read, check_writable
-from ..config import TrainConfig, is_of_run, read_toml
+from ..config import Distribution, TrainConfig, is_of_run, read_toml, select
 from ..config.names import Evaluation
 from ..cost.grid import valid_replications
 from ..dist.consistency import check_same, digest
@@ -21,9 +21,10 @@ from ..training.consistency import run_values
 from ..training.metrics import SPLITS, count, predicted, scores
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, write_array
+from .opening import Source
 from .part_prediction import PartPredictor, parts_of
+from .prepare import set_threads
 from .same_graph import MadeOn
-from .train import distribute_source, open_source, set_threads
 
 
 def predict(
@@ -66,22 +67,22 @@ def predict(
         | {"option.evaluation": evaluation, "option.memory": memory, "option.scratch": scratch},
     )
     config = _fitted(config, source, comm)
-    opened = open_source(source or graph, config, comm)
+    opened = Source.open(source or graph, config, comm)
     operator = spec.operator() if config.operator == "auto" else config.operator
-    how = replace(config, operator=operator, threads=set_threads(comm, config.threads))
+    how = replace(select(Distribution, config), operator=operator, threads=set_threads(comm, config.threads))
     model = together(comm, _model, spec, state, getattr(torch, how.dtype))
     if embeddings and len(model.layers) == 1:
         raise UsageError("--embeddings: a model of one layer has none, the input of its last layer is X")
     target = Path(out) if out else folder / "predictions.npy"
     report = {"predictions": str(target), "n": 0, "classes": spec.arguments["n_classes"], "ranks": comm.size}
-    parts = parts_of(opened, how, comm, model, evaluation, memory, bool(embeddings))
+    parts = parts_of(opened, how, model, evaluation, memory, bool(embeddings))
     if parts is not None:
         made_on.check_parts(parts)
         predictor = PartPredictor(model, parts, scratch or str(target.parent), is_multilabel, source is None)
         predictions_N, found = predictor.predict()
         together(comm, write_array, target, predictions_N, "--out" if out else "", root=0)
         return finite(report | found)
-    dgraph = distribute_source(opened, how, comm, check=lambda graph: made_on.check_read(graph, how))
+    dgraph = opened.distribute(how, check=lambda graph: made_on.check_read(graph, config))
     made_on.check_rows(dgraph, opened, how)
     _check_features(dgraph.n_features, spec)
     n_classes = spec.arguments["n_classes"]

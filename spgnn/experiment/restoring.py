@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError, together
+from ..config import TrainConfig
+from ..errors import CheckpointError, UsageError, together
 from .checkpoint import (
     BEST,
     HISTORY,
@@ -24,6 +25,21 @@ from .checkpoint import (
 
 Say = Callable[[str], Any] | None
 Found = tuple[Path, dict]  # folder and manifest of a checkpoint
+
+
+def found_checkpoint(config: TrainConfig, comm, say: Say = None) -> Found:
+    """Return the checkpoint that --resume continues from.
+
+    Raises: CheckpointError without one, UsageError where it has more epochs than --epochs. Collective.
+    """
+    found = share_newest(comm, Path(config.out) / "checkpoints", say)
+    if found is None:
+        raise CheckpointError(f"--resume {config.resume}: has no checkpoint; train again with --out {config.resume}")
+    if found[1]["epoch"] > config.epochs:
+        raise UsageError(
+            f"--epochs {config.epochs} is less than the {found[1]['epoch']} that {config.resume} has; give that or more"
+        )
+    return found
 
 
 def share_newest(comm, folder: Path, say: Say = None) -> Found | None:

@@ -6,10 +6,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import Distribution, TrainConfig, select
+from ..config import Distribution, TrainConfig
 from ..distgraph import DistGraph, Parts
 from ..graph import Graph
-from ..partition import PartitionFolder
 from .checkpoint import list_checkpoints, read_manifest
 from .fingerprint import (
     check_graph,
@@ -19,6 +18,7 @@ from .fingerprint import (
     parts_facts,
     without_owners,
 )
+from .opening import Source
 
 FIX = "predict this one by --graph GRAPH --out FILE, or train again"
 
@@ -51,11 +51,10 @@ class MadeOn:
         if self.is_averaged:
             self._compare(facts_of_any_parts(graph, config.split, config.seed, config.dtype))
 
-    def check_rows(self, dgraph: DistGraph, source: Any, config: TrainConfig) -> None:
-        """Compare a graph whose rows the ranks hold, and which check_read has not seen; source: of open_source. Collective."""
-        if self.is_averaged and isinstance(source, PartitionFolder):
-            options = asdict(select(Distribution, config))
-            self.check_parts(Parts(source, dgraph.comm, hops=0, split=config.split, **options))
+    def check_rows(self, dgraph: DistGraph, source: Source, how: Distribution) -> None:
+        """Compare a graph whose rows the ranks hold, and which check_read has not seen; source: of dgraph. Collective."""
+        if self.is_averaged and source.folder is not None:
+            self.check_parts(Parts(source.folder, dgraph.comm, hops=0, split=source.config.split, **asdict(how)))
         elif self.facts and not self.is_averaged:
             self._compare(graph_facts(dgraph))
 

@@ -20,7 +20,9 @@ from ..training.trainer import Trainer
 from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, finite, has_content, pack_state, step_file, to_bytes
 from .checkpoint_writer import CheckpointWriter, Files, Job, write_files
 from .fingerprint import check_graph, check_parts, graph_facts, layout_facts, parts_facts
+from .folder import RunFolder
 from .restoring import Found, Say, read_state, read_step, share_newest
+from .stopping import StopSignals, stopped
 
 
 class Checkpoints:
@@ -45,7 +47,7 @@ class Checkpoints:
     ):
         self.trainer, self.comm, self.every_s, self.model = trainer, trainer.comm, every_s, model
         self.writer = CheckpointWriter(Path(folder), moved)
-        parts = getattr(trainer.steps, "parts", None)  # on which averaging depends
+        parts = trainer.steps.parts
         self.graph = graph_facts(trainer.dgraph) if parts is None else parts_facts(parts)
         self.layout = layout_facts(trainer.dgraph) | trainer.steps.layout
         self.epoch = -1  # of the newest checkpoint that was begun
@@ -53,6 +55,14 @@ class Checkpoints:
         self._lines: list[bytes] = []
         self._job: Job | None = None
         self._is_shared = False  # several ranks write the checkpoint that was begun
+
+    @classmethod
+    def of_run(cls, trainer: Trainer, spec: ModelSpec, folder: RunFolder | None) -> Checkpoints:
+        """Return the checkpoints of a run in trainer.config.out; folder: on rank 0."""
+        config = trainer.config
+        if folder is None:
+            return cls(Path(config.out) / "checkpoints", trainer, config.checkpoint_every, spec)
+        return cls(folder.new_checkpoints, trainer, config.checkpoint_every, spec, folder.after_checkpoint)
 
     def after_epoch(self, stop: int = 0) -> int:
         """Begin or end what is due, and return the greatest `stop` of all ranks.
@@ -193,3 +203,40 @@ class Checkpoints:
         if self._job is not None:
             self._job.wait()
         agree(self.comm, None if self._job is None else self._job.error)
+
+
+class Log:
+    """Writes a line per epoch, on rank 0, and checkpoints; ends the training on a signal. Used in `with` around it."""
+
+    def __init__(
+        self, folder: RunFolder | None, checkpoints: Checkpoints | None, report, stop: StopSignals | None = None
+    ):
+        self.folder, self.checkpoints, self.report, self.stop = folder, checkpoints, report, stop
+
+    def __enter__(self) -> Log:
+        if self.stop is not None:
+            self.stop.begin()
+        return self
+
+    def __exit__(self, error, *_) -> None:
+        """Write the last checkpoint; after an error, wait for the one that was begun. Collective without an error."""
+        if self.checkpoints is not None:
+            try:
+                if error is None:
+                    self.checkpoints.close()
+            finally:
+                self.checkpoints.abandon()
+        if self.stop is not None and error is None:
+            self.stop.end()
+
+    def record(self, record: dict) -> None:
+        """Take the record of an epoch. Raises: StoppedError on all ranks after a signal to any. Collective."""
+        if self.folder is not None:
+            self.folder.write_line(record)
+        if self.report is not None:
+            self.report(record)
+        if self.checkpoints is None:
+            return
+        if number := self.checkpoints.after_epoch(0 if self.stop is None else self.stop.wanted):
+            self.checkpoints.close()
+            raise stopped(number, record["epoch"], self.checkpoints.trainer.config.out)

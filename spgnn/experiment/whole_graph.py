@@ -15,10 +15,10 @@ from ..graph import Graph
 from ..partition import PartitionFolder
 
 
-def check_whole(source, config: TrainConfig) -> None:
+def check_whole(folder: PartitionFolder | None, config: TrainConfig) -> None:
     """Raise UsageError for parts, which hold no whole graph, and for options that subgraphs do not have."""
-    if isinstance(source, PartitionFolder):
-        named = f"--partition {config.partition}" if config.partition else f"GRAPH {source.path}, a partition folder,"
+    if folder is not None:
+        named = f"--partition {config.partition}" if config.partition else f"GRAPH {folder.path}, a partition folder,"
         raise UsageError(f"{named} has parts; --sampler {config.sampler} draws from the whole graph: give GRAPH alone")
     if config.device != "cpu":
         raise UsageError(f"--sampler {config.sampler} requires --device cpu; got {config.device}")

@@ -9,7 +9,8 @@ import torch
 
 from ..config import TrainConfig, shared_values
 from ..dist.consistency import check_same, versions
-from ..errors import UsageError
+from ..distgraph import DistGraph
+from ..errors import GraphError, ShapeError, UsageError
 from ..layers import Stack
 from ..machine import host_id
 from ..spmm.kernels.buffers import sum_dtype
@@ -29,21 +30,43 @@ def training_values(model: torch.nn.Module, config: TrainConfig) -> dict[str, An
     return _options(config) | weights | {"option.model": " ".join(repr(model).split())}
 
 
-def prepare_model(model: torch.nn.Module, comm, config: TrainConfig, device: torch.device, dtype: torch.dtype) -> None:
-    """Draw the weights of a new Stack from the seed, move a model to a device and give all ranks the values of rank 0.
+def prepare_model(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig) -> None:
+    """Draw the weights of a new Stack from the seed, move a model to the graph's device, give all ranks those of rank 0.
 
-    Args:   dtype  of the activations; weights have the type of its sums.
-    Raises: UsageError on all ranks where the models or options differ, or ranks share a model.
+    Raises: GraphError without features or labels; ShapeError where layer 1 reads other features; UsageError on all
+            ranks where the models or options differ, or ranks share a model.
     Collective.
     """
+    if not isinstance(dgraph, DistGraph):
+        raise UsageError(
+            f"got a {type(dgraph).__name__}; expected a DistGraph: train(model, spgnn.distribute(graph, comm))"
+        )
+    check_trainable(dgraph)
+    check_width(model, dgraph)
+    comm = dgraph.comm
     check_same(comm, training_values(model, config))
     check_own(comm, model)
     if isinstance(model, Stack) and not model.is_trained:
         model.initialise(config.seed)  # torch's modules draw other numbers in float64
-    model.to(device=device, dtype=sum_dtype(dtype))
+    model.to(device=dgraph.A.device, dtype=sum_dtype(dgraph.A.dtype))
     for tensor in (*model.parameters(), *model.buffers()):
         tensor.data = tensor.data.contiguous()
         comm.broadcast(tensor.detach())
+
+
+def check_trainable(dgraph: DistGraph) -> None:
+    """Raise GraphError unless a graph has features and labels."""
+    if dgraph.n_features == 0:
+        raise GraphError(f"{dgraph.name} has no features; give them with --features FILE")
+    if dgraph.y_n is None:
+        raise GraphError(f"{dgraph.name} has no labels; give them with --labels FILE")
+
+
+def check_width(model: torch.nn.Module, dgraph: DistGraph) -> None:
+    """Raise ShapeError where layer 1 reads other features than a graph has."""
+    f_in = getattr(model.layers[0], "f_in", None) if isinstance(model, Stack) else None
+    if f_in not in (None, dgraph.n_features):
+        raise ShapeError(f"{dgraph.name} has {dgraph.n_features} features; layer 1 reads {f_in}")
 
 
 def check_own(comm, model: torch.nn.Module) -> None:

@@ -18,10 +18,8 @@ from ..errors import ResourceError, SpgnnError, is_out_of_memory
 from ..machine import give_back_memory, host_id, memory_bytes
 from ..partition.folder.pipeline.memory_budget import memory_bytes_of
 from .optimizer import Optimizer
-from .splits import split_of
 from .steps.full import FullStep
 from .steps.sampled import SampledStep
-from .subgraphs import Subgraphs
 
 PartStep = FullStep | SampledStep
 
@@ -90,8 +88,7 @@ def make_part_step(
     how: Distribution = replace(parts.how, threads=parts.threads, replication=1, keep=False)
     local = make_dgraph(graph, SelfCommunicator(), None, how)
     local = replace(local, n_classes=parts.n_classes)  # of which a part may lack the last
-    split_m = split_of(local, "given", config.seed)
-    return SampledStep(model, local, config, Subgraphs(model, local, config, split_m, graph))
+    return SampledStep(model, local, config, graph)
 
 
 def naming_part(error: Exception, rank: int, p: int, phase: str) -> Exception:

@@ -23,13 +23,13 @@ from ..graph import labelled
 from ..machine import give_back_memory
 from ..partition.entropies import label_entropies
 from .average_options import check_personal
+from .consistency import check_trainable, check_width
 from .metrics import SPLITS, predicted, scores
 from .optimizer import ProximalOptimizer
 from .part_steps import make_part_step, naming_part
 from .scorer import FullScorer
 from .splits import split_of
 from .steps.cached_products import make_cached_products
-from .steps.full import check_trainable, check_width
 from .trainer import weights_of
 
 Weights = dict[str, torch.Tensor]
@@ -199,7 +199,8 @@ class _Personal:
             stack.callback(step.close)
             for epoch in range(1, config.personal + 1):
                 comm.phase = f"personal epoch {epoch}, part {p}"  # shows the watchdog of others that this rank goes on
-                loss = step.run(config.epochs + epoch)  # random numbers go on where those of all parts ended
+                number = config.epochs + epoch  # random numbers continue those of all parts
+                loss = step.run(number, number)
                 trained.epochs, val = epoch, None
                 if epoch % config.eval_every == 0 or epoch == config.personal:
                     val = score()

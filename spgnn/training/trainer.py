@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from ..config import TrainConfig, Training, build
+from ..dist import Communicator
 from ..distgraph import DistGraph, Parts
 from ..errors import CheckpointError, NumericalError, UsageError
 from ..graph import Graph
@@ -21,13 +22,14 @@ from ..layers import Stack
 from ..machine import give_back_memory
 from ..samplers import Sampler, check_options
 from .average_options import check_average
+from .consistency import prepare_model
 from .evaluation import evaluated
 from .history import History
 from .metrics import SPLITS
 from .steps import Step
-from .steps.average import make_average_step
-from .steps.full import make_full_step
-from .steps.sampled import make_sampled_step
+from .steps.average import AverageStep
+from .steps.full import FullStep
+from .steps.sampled import SampledStep
 from .steps.step import sum_ranks
 
 # The loss is flat, and the personal phase begins, where the mean of 5 epochs is less than 1 % below that of the 5 before.
@@ -53,17 +55,23 @@ class Trainer:
         model: torch.nn.Module,
         dgraph: DistGraph,
         config: TrainConfig,
-        make_step: Callable[[torch.nn.Module, DistGraph, TrainConfig], Step] = make_full_step,
+        make_step: Callable[[torch.nn.Module, DistGraph, TrainConfig], Step] = FullStep,
     ):
+        prepare_model(model, dgraph, config)
         self.model, self.dgraph, self.config = model, dgraph, config
         self.steps = make_step(model, dgraph, config)
-        self.comm = dgraph.comm
         self.epoch = 0
         self.history = History(metric="micro_f1" if self.steps.scorer.is_multilabel else "accuracy")
         self.best_state = weights_of(model)
         self._last_state: dict[str, torch.Tensor] | None = None  # of the last epoch, while the model has the best
         self._unscored: dict | None = None  # the record of the last epoch, until the next one gives its logits
+        self._scoring_s = 0.0  # of the last epoch, inside its run
         give_back_memory()
+
+    @property
+    def comm(self) -> Communicator:
+        """The communicator of the graph."""
+        return self.dgraph.comm
 
     @property
     def last_state(self) -> dict[str, torch.Tensor]:
@@ -87,8 +95,7 @@ class Trainer:
         while self.epoch < config.epochs and not self._is_stopped():
             interval, before = self.steps.interval, self.epoch
             epoch = min((before // interval + 1) * interval, config.epochs)
-            self.comm.phase = f"epoch {epoch}"
-            record = self._record(epoch, report)
+            record = self._train(epoch, report)
             if record is None:
                 break
             if epoch // config.eval_every == before // config.eval_every and epoch < config.epochs:
@@ -101,11 +108,46 @@ class Trainer:
             self._score(None, report)
         return self._close()
 
+    def _train(self, epoch: int, report) -> dict | None:
+        """Train up to an epoch and return its record, None where the scores of the one before end the training."""
+        self.comm.phase = f"epoch {epoch}"
+        sent, before, self._scoring_s = self.comm.traffic.sent_bytes, self.epoch, 0.0
+        start_bytes, start = int(sent().sum()), time.perf_counter()
+        loss = self.step(epoch, partial(self._score_last, report) if self.steps.gives_logits else None)
+        if loss is None:
+            return None
+        seconds = (time.perf_counter() - start - self._scoring_s) / (epoch - before)
+        sent_bytes = sum_ranks(int(sent().sum()) - start_bytes, self.comm)
+        record = {"epoch": epoch, "loss": loss} | dict.fromkeys(SPLITS)
+        return record | {"epoch_s": seconds, "bytes_sent": sent_bytes} | self.steps.measured
+
+    def _score_last(self, report, Z_nC: torch.Tensor) -> bool:
+        """Score the weights of the last epoch by logits of the next one; return whether to stop before its update."""
+        start = time.perf_counter()
+        if self._unscored is not None:
+            self._score(Z_nC, report)
+        self._scoring_s = time.perf_counter() - start
+        return self._is_stopped()
+
+    def _score(self, Z_nC: torch.Tensor | None, report) -> None:
+        """Score the last record by these logits, or by an evaluation, and keep the weights if they are the best."""
+        record = self._unscored
+        with _naming_epoch(record["epoch"], self.config.lr):
+            counts = self.steps.scorer.counts(Z_nC)
+        self._unscored = None
+        if self.history.add_scores(record, counts, self.steps.scorer.is_multilabel):
+            self.best_state = weights_of(self.model)
+        self._append(record, report)
+
+    def _append(self, record: dict, report) -> None:
+        self.history.records.append(record)
+        if report is not None:
+            report(record)
+
     def step(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
         """Train up to the end of an epoch and return the loss of all ranks; on_logits is passed on to Step.run."""
-        first = {} if self.steps.interval == 1 else {"first": self.epoch + 1}
         with _naming_epoch(epoch, self.config.lr):
-            loss = self.steps.run(epoch, on_logits, **first)
+            loss = self.steps.run(self.epoch + 1, epoch, on_logits)
         if loss is not None:
             self.epoch, self._last_state = epoch, None
         return loss
@@ -154,43 +196,6 @@ class Trainer:
         own = self.model.state_dict()
         self.best_state = {name: value.to(own[name], copy=True) for name, value in state["best"].items()}
         self._last_state, self._unscored = None, deepcopy(state["unscored"])
-
-    def _record(self, epoch: int, report) -> dict | None:
-        """Train up to an epoch and return its record, None where the scores of the one before end the training."""
-        scoring_s = 0.0
-
-        def score_last(Z_nC: torch.Tensor) -> bool:
-            nonlocal scoring_s
-            start = time.perf_counter()
-            if self._unscored is not None:
-                self._score(Z_nC, report)
-            scoring_s = time.perf_counter() - start
-            return self._is_stopped()
-
-        sent = self.comm.traffic.sent_bytes
-        start_bytes, start, before = int(sent().sum()), time.perf_counter(), self.epoch
-        loss = self.step(epoch, score_last if self.steps.gives_logits else None)
-        if loss is None:
-            return None
-        seconds = (time.perf_counter() - start - scoring_s) / (epoch - before)
-        sent_bytes = sum_ranks(int(sent().sum()) - start_bytes, self.comm)
-        record = {"epoch": epoch, "loss": loss} | dict.fromkeys(SPLITS)
-        return record | {"epoch_s": seconds, "bytes_sent": sent_bytes} | self.steps.measured
-
-    def _score(self, Z_nC: torch.Tensor | None, report) -> None:
-        """Score the last record by these logits, or by an evaluation, and keep the weights if they are the best."""
-        record = self._unscored
-        with _naming_epoch(record["epoch"], self.config.lr):
-            counts = self.steps.scorer.counts(Z_nC)
-        self._unscored = None
-        if self.history.add_scores(record, counts, self.steps.scorer.is_multilabel):
-            self.best_state = weights_of(self.model)
-        self._append(record, report)
-
-    def _append(self, record: dict, report) -> None:
-        self.history.records.append(record)
-        if report is not None:
-            report(record)
 
     def _is_stopped(self) -> bool:
         config, history = self.config, self.history
@@ -281,13 +286,13 @@ def step_maker(
     if sampler is None:
         check_options(config)
     if parts is not None:
-        return partial(make_average_step, parts=parts)
+        return partial(AverageStep, parts=parts)
     if config.sampler == "none":
-        return make_full_step
+        return FullStep
     graph = sampler.graph.origin if graph is None and hasattr(sampler, "graph") else graph
     if graph is None:
         raise UsageError(f"sampler = {config.sampler!r} requires graph=, the graph that was distributed, on every rank")
-    return partial(make_sampled_step, graph=graph, sampler=sampler)
+    return partial(SampledStep, graph=graph, sampler=sampler)
 
 
 def parts_trainer(model: torch.nn.Module, parts: Parts, config: TrainConfig) -> Trainer:

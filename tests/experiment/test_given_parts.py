@@ -10,8 +10,8 @@ from spgnn.data import load_graph
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import CheckpointError, InputError, PartitionError, ResourceError, SpgnnError, UsageError
 from spgnn.experiment import predict, run
-from spgnn.experiment import train as session
 from spgnn.experiment.checkpoint import seal
+from spgnn.experiment.opening import Source
 from spgnn.graph import graph_from_coo
 from spgnn.partition import part_graph, save_partition
 
@@ -122,17 +122,17 @@ def test_blocks_of_features_and_many_labels_are_looked_at_too(parts, tmp_path, m
 
 def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
     out = str(tmp_path / "out")
-    whole = session.distribute_source
+    whole = Source.distribute
 
     def meanwhile(*args):
-        monkeypatch.setattr(session, "distribute_source", whole)
+        monkeypatch.setattr(Source, "distribute", whole)
         with pytest.raises(
             ResourceError, match="out: another training is using it; wait for it, or choose another folder"
         ):
             training("sbm:n=50", out=out, seed=2)
         return whole(*args)
 
-    monkeypatch.setattr(session, "distribute_source", meanwhile)
+    monkeypatch.setattr(Source, "distribute", meanwhile)
     training("sbm:n=50", out=out, seed=1)
     training("sbm:n=50", out=out, seed=3, overwrite=True)  # the first has ended
     assert "seed = 3" in (tmp_path / "out" / "config.toml").read_text()

@@ -79,7 +79,7 @@ def test_a_run_that_ends_in_its_personal_phase_is_continued_to_the_same_results(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("spgnn.experiment.train.personalise", ends)
+        patch.setattr("spgnn.experiment.ways.personalise", ends)
         trained(path, tmp_path / "ended")
     assert not (tmp_path / "ended" / "summary.json").exists()
     trained(path, tmp_path / "ended", resume=str(tmp_path / "ended"))

@@ -21,8 +21,8 @@ from spgnn.distgraph import distribute
 from spgnn.errors import CheckpointError, ResourceError, SpgnnError, UsageError
 from spgnn.experiment import checkpoint, predict, run
 from spgnn.experiment.checkpoint import best_checkpoint, load_checkpoint
-from spgnn.experiment.folder import Log, RunFolder
-from spgnn.experiment.saving import Checkpoints
+from spgnn.experiment.folder import RunFolder
+from spgnn.experiment.saving import Checkpoints, Log
 from spgnn.layers import GCN, Stack
 from spgnn.layers.registry import ModelSpec
 from spgnn.training.trainer import Trainer
@@ -339,7 +339,7 @@ def test_a_log_of_a_custom_model_saves_none(tmp_path):
     trainer = Trainer(Stack(GCN(6, 3)), distribute(random_graph(), SelfCommunicator()), TrainConfig(epochs=1))
     (tmp_path / "run").mkdir()
     folder = RunFolder(tmp_path / "run")
-    folder.begin("mine", trainer.config, trainer.comm, 1)
+    folder.begin("mine", trainer.config, trainer.comm)
     checkpoints = Checkpoints(folder.new_checkpoints, trainer, moved=folder.after_checkpoint)
     trainer.fit(Log(folder, checkpoints, None).record)
     checkpoints.close()

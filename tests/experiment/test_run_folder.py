@@ -56,7 +56,7 @@ def begun(out, epoch, **options) -> folder.RunFolder:
     """The folder of a training that has written its first checkpoint, and has not told its folder yet."""
     config = TrainConfig(out=str(out), **options)
     with folder.held_folder(config, SelfCommunicator()) as files:
-        files.begin(SOURCE, config, SelfCommunicator(), 1)
+        files.begin(SOURCE, config, SelfCommunicator())
         files.metrics.close()
     (files.new_checkpoints / f"epoch-{epoch:06d}").mkdir(parents=True)
     return files

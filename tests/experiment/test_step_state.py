@@ -17,7 +17,6 @@ from spgnn.graph import graph_from_coo
 from spgnn.layers import GCN, Stack
 from spgnn.training import Trainer
 from spgnn.training.steps import FullStep, WrappedStep
-from spgnn.training.steps.full import make_full_step
 
 GRAPH = "sbm:n=40,classes=2,features=4,seed=1"
 
@@ -29,10 +28,10 @@ class Summed(WrappedStep):
         super().__init__(step)
         self.sums = {int(node): 0.0 for node in step.dgraph.node_n}
 
-    def run(self, epoch, on_logits=None):
-        loss = self.inner.run(epoch, on_logits)
+    def run(self, first, last, on_logits=None):
+        loss = self.inner.run(first, last, on_logits)
         if loss is not None:
-            self.sums = {node: value + node * epoch for node, value in self.sums.items()}
+            self.sums = {node: value + node * last for node, value in self.sums.items()}
         return loss
 
     def state_dict(self):
@@ -49,7 +48,7 @@ class Summed(WrappedStep):
 
 def made(comm, folder, epochs=6, graph=None):
     dgraph = distribute(graph or load_graph(GRAPH), comm, method="random", dtype=torch.float64)
-    make_step = lambda *args: Summed(make_full_step(*args))
+    make_step = lambda *args: Summed(FullStep(*args))
     trainer = Trainer(Stack(GCN(4, 3, act="relu"), GCN(3, 2)), dgraph, TrainConfig(epochs=epochs), make_step)
     return trainer, Checkpoints(folder, trainer, every_s=0)
 

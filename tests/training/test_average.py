@@ -187,7 +187,7 @@ def test_ranks_without_parts_and_parts_without_training_nodes_change_nothing(com
         expected, weights = whole(graph, optimizer="sgd")
         trainer, history = trained(graph, spgnn.Partition(owner_N, k), comm, optimizer="sgd")
         check_same(history, trainer.model, expected, weights)
-        assert 2 not in trainer.steps.steps.own
+        assert 2 not in trainer.steps.part_steps.own
 
 
 @parallel([3], mpi=[])
@@ -206,7 +206,7 @@ def test_a_folder_of_fewer_parts_than_ranks_and_parts_that_are_opened_in_turn_tr
                 epochs=5, lr=0.1, weight_decay=0.01, interval=2, memory=memory, prune="never", evaluation="together"
             )
             trainer = parts_trainer(model_of(), parts, config)
-            steps, opened = trainer.steps.steps, []
+            steps, opened = trainer.steps.part_steps, []
             assert steps.keeps_open == (memory == "" or len(steps.own) < 2)
             trainer.fit(lambda record: opened.append(len(steps.opened)))  # noqa: B023
             assert opened == [len(steps.own) if steps.keeps_open else 0] * 3
@@ -235,10 +235,12 @@ def test_bytes_of_averages_are_counted_as_predicted(comm):
     n_weights = 6 * 5 + 5 + 5 * 3 + 3
     for options in OPTIONS + [{"optimizer": "sgd"}]:
         trainer, history = trained(graph, partition, comm, **options)
+        n_sums = len(history.records)
         has_moments = not {"sync", "optimizer"} & set(options)
         steps = 4 if has_moments else 0
         expected = 8 * (n_weights * (1 + 2 * has_moments) + steps + 1)
-        assert trainer.steps.sync_bytes_predicted(1) == expected
+        facts = trainer.steps.facts(history.records)
+        assert facts["sync_bytes"] == facts["sync_bytes_predicted"] == expected * n_sums
         assert [record["sync_bytes"] for record in history.records] == [expected] * len(history.records)
         assert all(record["local_s"] > 0 for record in history.records)
         if "correct" not in options:

@@ -87,8 +87,8 @@ def test_the_loss_of_an_epoch_is_the_mean_over_its_targets(comm, sampler, subgra
 def test_an_update_without_a_training_node_leaves_the_weights_and_the_optimizer():
     trainer = made(SelfCommunicator(), graph_of(train_every=20), "cluster", clusters=9, batch=1)
     step, counts = trainer.steps, []
-    step.subgraphs.begin(0, step.steps)
-    for number in range(step.steps):
+    step.subgraphs.begin(0, step.n_updates)
+    for number in range(step.n_updates):
         before = weights(trainer)
         _, targets = step.update(number)
         counts.append(int(targets))

@@ -104,10 +104,10 @@ def test_a_training_that_is_interrupted_before_the_scores_of_an_epoch_scores_it_
     whole, cut, resumed = (trainer_of(SelfCommunicator()) for _ in range(3))
     whole.fit()
 
-    def interrupt(epoch, on_logits, run=cut.steps.run):
-        if epoch == 4:
+    def interrupt(first, last, on_logits, run=cut.steps.run):
+        if last == 4:
             raise KeyboardInterrupt
-        return run(epoch, on_logits)
+        return run(first, last, on_logits)
 
     cut.steps.run = interrupt
     with pytest.raises(KeyboardInterrupt):

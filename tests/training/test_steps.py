@@ -15,11 +15,10 @@ from spgnn.layers import GCN, Stack
 from spgnn.timeline.recorder import Recorder
 from spgnn.training import Trainer
 from spgnn.training.steps import FullStep, Scorer, Step, WrappedStep
-from spgnn.training.steps.full import make_full_step
 from spgnn.training.steps.step import sum_loss
 
 
-def made(comm, step=make_full_step, **options) -> Trainer:
+def made(comm, step=FullStep, **options) -> Trainer:
     dgraph = distribute(random_graph(n=60, edges=300, use="undirected"), comm, method="random", dtype=torch.float64)
     model = Stack(GCN(6, 5, act="relu"), GCN(5, 3))
     return Trainer(model, dgraph, TrainConfig(**{"epochs": 8, "lr": 0.05} | options), step)
@@ -30,9 +29,9 @@ class Batches(WrappedStep):
 
     gives_logits = False
 
-    def run(self, epoch, on_logits=None):
-        assert on_logits is None
-        losses = [self.inner.run(3 * (epoch - 1) + number) for number in (1, 2, 3)]
+    def run(self, first, last, on_logits=None):
+        assert on_logits is None and first == last
+        losses = [self.inner.run(number, number) for number in range(3 * last - 2, 3 * last + 1)]
         self.measured = {"steps": len(losses)}
         return sum(losses) / 3
 
@@ -58,9 +57,9 @@ class Averaged(WrappedStep):
         object.__setattr__(part, "split_n", split_N)
         self.local = FullStep(step.model, part, step.config)
 
-    def run(self, epoch, on_logits=None, first=1):
-        for number in range(first, epoch + 1):
-            loss = self.local.run(number)
+    def run(self, first, last, on_logits=None):
+        for number in range(first, last + 1):
+            loss = self.local.run(number, number)
         share = self.local.n_train / self.inner.n_train
         for parameter in self.model.parameters():
             parameter.data.mul_(share)
@@ -77,7 +76,7 @@ class Averaged(WrappedStep):
 
 @parallel([1, 2], mpi=[])
 def test_a_step_of_several_updates_an_epoch_is_scored_by_evaluations(comm):
-    trainer = made(comm, lambda *args: Batches(make_full_step(*args)), epochs=4, eval_every=2)
+    trainer = made(comm, lambda *args: Batches(FullStep(*args)), epochs=4, eval_every=2)
     history = trainer.fit()
     assert [record["steps"] for record in history.records] == [3] * 4
     assert [record["val"] is not None for record in history.records] == [False, True] * 2
@@ -89,7 +88,7 @@ def test_a_step_of_several_updates_an_epoch_is_scored_by_evaluations(comm):
 
 @parallel([1, 2, 3], mpi=[])
 def test_a_step_without_communication_between_averages_is_one_record_an_interval(comm):
-    trainer = made(comm, lambda *args: Averaged(make_full_step(*args)))
+    trainer = made(comm, lambda *args: Averaged(FullStep(*args)))
     states = {}
     history = trainer.fit(lambda record: states.update({record["epoch"]: trainer.state_dict()}))
     assert [record["epoch"] for record in history.records] == [3, 6, 8] and trainer.steps.sums == 3
@@ -99,7 +98,7 @@ def test_a_step_without_communication_between_averages_is_one_record_an_interval
     if comm.size == 1:  # one part is the whole graph
         losses = [record["loss"] for record in made(comm).fit().records]
         assert [record["loss"] for record in history.records] == [losses[2], losses[5], losses[7]]
-    resumed = made(comm, lambda *args: Averaged(make_full_step(*args)))
+    resumed = made(comm, lambda *args: Averaged(FullStep(*args)))
     resumed.load_state_dict(states[3])
     assert [r["loss"] for r in resumed.fit().records] == [r["loss"] for r in history.records]
 
@@ -145,8 +144,8 @@ def test_every_step_and_scorer_has_what_the_protocol_names():
 
 def test_an_epoch_whose_loss_is_not_finite_is_named_by_the_trainer_whatever_step_raises_it():
     class Fails(WrappedStep):
-        def run(self, epoch, on_logits=None):
+        def run(self, first, last, on_logits=None):
             raise NumericalError(f"part 3: the loss is {float('nan')}")
 
     with pytest.raises(NumericalError, match=r"^epoch 1: part 3: the loss is nan\. Lower --lr \(now 0.05\)"):
-        made(SelfCommunicator(), lambda *args: Fails(make_full_step(*args))).fit()
+        made(SelfCommunicator(), lambda *args: Fails(FullStep(*args))).fit()

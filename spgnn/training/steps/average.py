@@ -6,7 +6,7 @@ Letters: k parts, P ranks; W the weights before a run, W_p those after it on par
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,6 @@ import torch
 from ...config import TrainConfig
 from ...distgraph import DistGraph, Parts
 from ...errors import GraphError, NumericalError, agree
-from ..consistency import prepare_model
 from ..inference import LayerwiseScorer
 from ..optimizer import make_optimizer
 from ..part_steps import PartStep, PartSteps, naming_part
@@ -25,14 +24,14 @@ from ..scorer import FullScorer
 from ..splits import split_of
 from ..vectors import TensorVector
 from .cached_products import make_cached_products
-from .full import FullStep, check_trainable, check_width
-from .step import Scorer
+from .full import FullStep
+from .step import Scorer, Step
 
 LABEL = "average"  # under which the bytes of the averages are counted
 Train = Callable[[int, PartStep], tuple[float, torch.Tensor]]  # a part and its step -> loss, what is averaged
 
 
-class AverageStep:
+class AverageStep(Step):
     """A Step of `interval` epochs on each part alone, and one average: W = sum_p alpha_p W_p.
 
     alpha_p is the share of part p in the training nodes; a part without any is skipped. A part is a graph of one rank,
@@ -47,26 +46,25 @@ class AverageStep:
     sampler  a part trains on subgraphs of the rows that it knows, its own training nodes once in each epoch.
     memory   of a rank, such as 2GB: parts stay open if their files take a third of it at most, else one at a time.
 
-    Args: model   its weights are the same on all ranks, see make_average_step.
+    Args: model   its weights are the same on all ranks, see prepare_model.
           dgraph  of training.evaluation.evaluated on which the model is scored and grad F is computed.
     Collective, as every method but those of the state.
     Source: SDT-GNN and CATGNN (parts, average by training nodes); here moments are averaged too, and all ranks start from
             the same weights. Karimireddy et al. 2020, SCAFFOLD (drift, there with gradients of earlier runs).
     """
 
-    gives_logits = False
-
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, parts: Parts):
         self.model, self.dgraph, self.parts, self.comm = model, dgraph, parts, dgraph.comm
         self.config = config = replace(config, split="given")  # which the parts have chosen
-        self.interval, self.measured = config.interval, {}
+        self.interval = config.interval
         if not parts.n_train:
             raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
         self.optimizer = make_optimizer(model, config)
         self.full = None if config.correct == "none" else FullStep(model, dgraph, config)
-        self.layout: dict[str, Any] = {} if self.full is None else self.full.layout
+        if self.full is not None:
+            self.layout = self.full.layout
         self.scorer = self._scorer()
-        self.steps = PartSteps(model, parts, config, self.optimizer)
+        self.part_steps = PartSteps(model, parts, config, self.optimizer)
         self._weights = [weight for group, _ in self.optimizer.groups for weight in group]
         self._buffers = list(model.buffers())
         self._state = TensorVector([*self._weights, *self._buffers, *self.optimizer.named_state().values()])
@@ -77,20 +75,17 @@ class AverageStep:
         make_cached_products(self.dgraph, self.model)
         return FullScorer(self.model, self.dgraph, split_of(self.dgraph, "given", self.config.seed))
 
-    def run(
-        self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None, first: int | None = None
-    ) -> float:
-        """Train the epochs first to epoch, first = epoch if omitted, and return sum_p alpha_p loss_p of the last one."""
-        first = epoch if first is None else first
+    def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float:
+        """Train the epochs first to last and return sum_p alpha_p loss_p of the last one."""
         counted = self.comm.traffic.collective_bytes(label=LABEL)
-        self.steps.load_s = self._local_s = self._sync_s = 0.0
+        self.part_steps.load_s = self._local_s = self._sync_s = 0.0
         if self.config.sync == "gradients":
-            for number in range(first, epoch + 1):
-                loss = self._shared_step(number)
+            for epoch in range(first, last + 1):
+                loss = self._shared_step(epoch)
         else:
-            loss = self._average(first, epoch)
-        self.comm.phase = f"epoch {epoch}"
-        seconds = np.array([self.steps.load_s, self._local_s, self._sync_s])
+            loss = self._average(first, last)
+        self.comm.phase = f"epoch {last}"
+        seconds = np.array([self.part_steps.load_s, self._local_s, self._sync_s])
         self.comm.all_reduce(seconds, "max")
         sync_bytes = self.comm.traffic.collective_bytes(label=LABEL) - counted
         self.measured = {"sync_bytes": sync_bytes} | dict(zip(("load_s", "local_s", "sync_s"), seconds.tolist()))
@@ -123,7 +118,7 @@ class AverageStep:
         for epoch in epochs:
             self.comm.phase = f"epoch {epoch}, part {p}"
             if self.config.sampler != "none":
-                loss = step.run(epoch)
+                loss = step.run(epoch, epoch)
                 continue
             gradients = step.gradient(epoch)
             loss = step.global_loss()
@@ -162,19 +157,19 @@ class AverageStep:
         Raises: on all ranks, where a part of any has failed, an error that names them. Collective.
         """
         total, error = torch.zeros(size + 1, dtype=torch.float64), None
-        for p in self.steps.own:
+        for p in self.part_steps.own:
             try:
-                step, began = self.steps.open(p), time.perf_counter()
+                step, began = self.part_steps.open(p), time.perf_counter()
                 try:
                     loss, values = train(p, step)
                 finally:
-                    if not self.steps.keeps_open:
+                    if not self.part_steps.keeps_open:
                         step.close()  # ends threads that draw subgraphs
-                total[:-1] += self.steps.alpha(p) * values
-                total[-1] += self.steps.alpha(p) * loss
+                total[:-1] += self.part_steps.alpha(p) * values
+                total[-1] += self.part_steps.alpha(p) * loss
                 self._local_s += time.perf_counter() - began
                 del step
-                self.steps.leave(p)
+                self.part_steps.leave(p)
             except Exception as caught:  # handed to all ranks, which raise together
                 error = naming_part(caught, self.comm.rank, p, self.comm.phase)
                 break
@@ -187,49 +182,38 @@ class AverageStep:
             raise NumericalError(f"the loss is {loss}; expected a finite number")
         return total[:-1], loss
 
-    def sync_bytes_predicted(self, n_epochs: int | None = None) -> int:
-        """Return the bytes that this rank gives to the all-reduces of a run of so many epochs, `interval` if omitted.
+    def facts(self, records: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+        """Return the number of parts, the options of averaging, and bytes that this rank gave to all-reduces.
 
-        8 for the loss and each weight, buffer and moment; the same on all ranks.
+        sync_bytes_predicted  of each 8 for the loss and each weight, buffer and moment; the same on all ranks.
         """
         if self.config.sync == "gradients":
-            n_epochs = self.interval if n_epochs is None else n_epochs
-            return 8 * (TensorVector([*self._weights, *self._buffers]).size + 1) * n_epochs
-        return 8 * (self._state.size + 1)
+            n_sums, size = (records[-1]["epoch"] if records else 0), TensorVector([*self._weights, *self._buffers]).size
+        else:
+            n_sums, size = len(records), self._state.size
+        names = ("interval", "sync", "hops", "correct", "evaluation")
+        return {"parts": self.parts.k} | {name: getattr(self.config, name) for name in names} | {
+            "sync_bytes": sum(record["sync_bytes"] for record in records),
+            "sync_bytes_predicted": 8 * (size + 1) * n_sums,
+        }  # fmt: skip
 
     def sent_bytes(self) -> int | None:
         """Return the predicted bytes of the gradient of the whole graph; 0 without one, None where not known."""
         return 0 if self.full is None else self.full.sent_bytes()
 
-    def release_input(self) -> bool:
-        """Return False: evaluations read X."""
-        return False
-
     def close(self) -> None:
         """Give the memory of all parts back; a later run opens them again."""
-        self.steps.close()
+        self.part_steps.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the residuals of lossy wires."""
         return {} if self.full is None else self.full.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state_dict of this rank, in the same layout."""
+        """Continue from a state_dict of this rank, in the same layout."""
         if self.full is not None:
             self.full.load_state_dict(state)
 
     def take_over(self, states: Iterable[dict[str, Any]]) -> str:
         """Residuals of lossy wires are lost."""
         return "" if self.full is None else self.full.take_over(())
-
-
-def make_average_step(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, parts: Parts) -> AverageStep:
-    """Return the AverageStep of a model that it has drawn and made the same on all ranks.
-
-    Args:   dgraph  merge_parts(parts), or rowless_parts(parts) where config.evaluation is layerwise.
-    Raises: GraphError without features, labels or training nodes. Collective.
-    """
-    check_trainable(dgraph)
-    check_width(model, dgraph)
-    prepare_model(model, dgraph.comm, config, dgraph.A.device, dgraph.A.dtype)
-    return AverageStep(model, dgraph, config, parts)

@@ -69,10 +69,10 @@ class CapturedStep(WrappedStep):
         self._update = Replayed(self._loss_and_update, capture)
         self.scorer = CapturedScorer(step.scorer, capture)
 
-    def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
-        """Run one training epoch and return the loss."""
+    def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
+        """Run one training epoch, first = last, and return the loss."""
         check_trained(self.inner.model, self.inner.optimizer)
-        self.keys.set(epoch)
+        self.keys.set(last)
         # The graph of the last backward goes first: its nodes of the weights belong to the stream they were made on.
         self._Z_nC = None
         self._Z_nC = self._forward()

@@ -13,33 +13,28 @@ import torch
 from ...config import TrainConfig
 from ...distgraph import DistGraph
 from ...errors import GraphError, ShapeError, UsageError
-from ...layers import Stack
 from ...layers.stack import set_epoch
 from ...machine import give_back_memory
 from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.dropout import EpochKeys
 from ...spmm.exchange.feedback import Feedback
 from ...spmm.loss import binary_cross_entropy, cross_entropy
-from ..consistency import prepare_model
 from ..optimizer import Optimizer, make_optimizer
 from ..scorer import FullScorer, unchanged
 from ..splits import split_of
 from .cached_products import make_cached_products
-from .step import sum_gradients, sum_loss, sum_ranks
+from .step import Step, sum_gradients, sum_loss, sum_ranks
 from .step_rows import StepRows
 
 
-class FullStep:
-    """A Step on all nodes of a DistGraph, with one update a run.
+class FullStep(Step):
+    """A Step on all nodes of a DistGraph, with one update per run.
 
-    Args: model   its weights are on the device of the graph and the same on all ranks, see make_full_step.
+    Args: model   its weights are on the device of the graph and the same on all ranks, see prepare_model.
     rows     StepRows: operator and input of the training passes.
     split_n  (n,) of the own nodes; n_train: training nodes with a label, all ranks.
     Collective, as every method but those of the state.
     """
-
-    interval = 1
-    measured: dict[str, Any] = {}
 
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig):
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
@@ -58,12 +53,12 @@ class FullStep:
         """Whether a training pass computes the logits of an evaluation: all rows, and nothing random."""
         return not (self.rows.is_pruned or getattr(self.model, "is_random", True))
 
-    def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
-        """Run one training epoch and return the global loss."""
+    def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
+        """Run one training epoch, first = last, and return the global loss."""
         check_trained(self.model, self.optimizer)
         if on_logits is not None:
             self.feedback.hold()  # the forward pass changes residuals, and on_logits may ask for the state
-        Z_nC = self.forward(epoch)
+        Z_nC = self.forward(last)
         if on_logits is not None and on_logits(Z_nC.detach()):
             return None
         self.feedback.release()
@@ -139,15 +134,12 @@ class FullStep:
         give_back_memory()
         return True
 
-    def close(self) -> None:
-        """Nothing runs beside training."""
-
     def state_dict(self) -> dict[str, Any]:
         """Return the residuals of lossy wires after the last whole run; dropout is a function of seed, epoch and node."""
         return {"feedback": self.feedback.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state_dict of this rank, in the same layout."""
+        """Continue from a state_dict of this rank, in the same layout."""
         self.feedback.load_state_dict(state.get("feedback", {}), self.dgraph.A.device)
 
     def take_over(self, states: Iterable[dict[str, Any]]) -> str:
@@ -186,36 +178,6 @@ def _fetch_ghosts(rows: StepRows, dgraph: DistGraph) -> None:
     for pass_name, A in (("forward", rows.layer(1)), ("evaluate", rows.operators[0])):
         if pass_name in read_in:
             A.fixed_input.ghosts(A)
-
-
-def make_full_step(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig) -> FullStep:
-    """Return the FullStep of a model that it has drawn, moved to the graph's device and made the same on all ranks.
-
-    Raises: GraphError without features or labels; ShapeError where layer 1 reads other features. Collective.
-    """
-    if not isinstance(dgraph, DistGraph):
-        raise UsageError(
-            f"got a {type(dgraph).__name__}; expected a DistGraph: train(model, spgnn.distribute(graph, comm))"
-        )
-    check_trainable(dgraph)
-    check_width(model, dgraph)
-    prepare_model(model, dgraph.comm, config, dgraph.A.device, dgraph.A.dtype)
-    return FullStep(model, dgraph, config)
-
-
-def check_trainable(dgraph: DistGraph) -> None:
-    """Raise GraphError unless a graph has features and labels."""
-    if dgraph.n_features == 0:
-        raise GraphError(f"{dgraph.name} has no features; give them with --features FILE")
-    if dgraph.y_n is None:
-        raise GraphError(f"{dgraph.name} has no labels; give them with --labels FILE")
-
-
-def check_width(model: torch.nn.Module, dgraph: DistGraph) -> None:
-    """Raise ShapeError where layer 1 reads other features than a graph has."""
-    f_in = getattr(model.layers[0], "f_in", None) if isinstance(model, Stack) else None
-    if f_in not in (None, dgraph.n_features):
-        raise ShapeError(f"{dgraph.name} has {dgraph.n_features} features; layer 1 reads {f_in}")
 
 
 def check_trained(model: torch.nn.Module, optimizer: Optimizer) -> None:

@@ -5,7 +5,7 @@ Shapes: N nodes, n own rows, m input rows of a subgraph, t targets, F features, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,19 +21,18 @@ from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.kernels.buffers import make_pool
 from ...spmm.loss import binary_cross_entropy, cross_entropy
 from ...spmm.subgraph import SubgraphOperators
-from ..consistency import prepare_model
 from ..optimizer import make_optimizer
 from ..scorer import FullScorer
 from ..splits import split_of
 from ..subgraphs import Subgraphs
 from .cached_products import make_cached_products
-from .full import check_trainable, check_trained, check_width
-from .step import sum_gradients
+from .full import check_trained
+from .step import Step, sum_gradients
 
 UNSEEN = 0.01  # share of nonzeros never counted, above which a note mentions it
 
 
-class SampledStep:
+class SampledStep(Step):
     """A Step of ceil(samples an epoch / B) updates, each along the mean gradient of B subgraphs.
 
     Update number s, from 0, is on the subgraphs s B ... s B + B - 1, of which rank r draws those j = r modulo P, so
@@ -41,34 +40,45 @@ class SampledStep:
     is the mean over its targets, one without targets has no loss and no gradient: it does not count in the mean, and an
     update without any target leaves the weights as they are.
 
-    Args: model      its weights are on the CPU and the same on all ranks, see make_sampled_step.
-          subgraphs  of this rank.
-    Collective, as every method but those of the state.
+    Args:   model    its weights are on the CPU and the same on all ranks, see prepare_model.
+            graph    the graph of dgraph, as it is used, on every rank.
+            sampler  None: the one that the options describe.
+    n_updates  in an epoch.
+    Raises: UsageError for options that do not fit. Collective, as every method but those of the state.
     Source: Zeng et al., Accurate, efficient and scalable training of GNNs, 2021, Algorithm 1.
     """
 
-    interval = 1
-    gives_logits = False
-
-    def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, subgraphs: Subgraphs):
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        dgraph: DistGraph,
+        config: TrainConfig,
+        graph: Graph,
+        sampler: Sampler | None = None,
+    ):
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
-        self.subgraphs, self.measured, self.layout = subgraphs, {}, {}
+        split_n = split_of(dgraph, config.split, config.seed)
+        self.subgraphs = Subgraphs(model, dgraph, config, split_n, graph, sampler)
         self.pool = make_pool(dgraph.A.device, varies=True)  # subgraphs differ in size
         make_cached_products(dgraph, model)
         self.optimizer = make_optimizer(model, config)
-        self.scorer = FullScorer(model, dgraph, subgraphs.split_n)
-        self.steps = -(-subgraphs.per_epoch // config.subgraphs)  # updates in an epoch
+        self.scorer = FullScorer(model, dgraph, split_n)
+        self.n_updates = -(-self.subgraphs.per_epoch // config.subgraphs)
+
+    def facts(self, records: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+        """Return the number of updates in an epoch."""
+        return {"steps_per_epoch": self.n_updates}
 
     def notes(self) -> list[str]:
         """Return what a user should know of the subgraphs before the first epoch, a sentence each."""
         B, P, data = self.config.subgraphs, self.comm.size, self.subgraphs
         updates, subgraphs = (
-            f"{count} {word}{'s' * (count > 1)}" for count, word in ((self.steps, "update"), (B, "subgraph"))
+            f"{count} {word}{'s' * (count > 1)}" for count, word in ((self.n_updates, "update"), (B, "subgraph"))
         )
         said = [f"{updates} per epoch, {subgraphs} each ({data.sampler.name})"]
         if data.coefficients is not None and data.coefficients.mean_nodes:
             said[0] += f" of {data.coefficients.mean_nodes:,.0f} nodes in the mean"
-        if (drawn := self.steps * B) > data.per_epoch:
+        if (drawn := self.n_updates * B) > data.per_epoch:
             said.append(f"an epoch has {drawn} subgraphs, {data.per_epoch} cover the training nodes; lower --subgraphs")
         if B < P:
             said.append(f"{P - B} of {P} ranks draw no subgraph in an update; raise --subgraphs to {P}")
@@ -83,26 +93,26 @@ class SampledStep:
             )
         return said
 
-    def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float:
-        """Train one epoch and return its loss: the mean over the targets, or over the updates where these estimate it.
+    def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float:
+        """Train one epoch, first = last, and return its loss: the mean over the targets, or over the updates that estimate it.
 
         Raises: GraphError where the loss is a mean over targets, and there are none.
         """
         check_trained(self.model, self.optimizer)
         self.model.train()
-        first = (epoch - 1) * self.steps
-        self.subgraphs.begin(first * self.config.subgraphs, (first + self.steps) * self.config.subgraphs)
-        own = sum(self.update(step) for step in range(first, first + self.steps))
+        updates = range((last - 1) * self.n_updates, last * self.n_updates)
+        self.subgraphs.begin(updates.start * self.config.subgraphs, updates.stop * self.config.subgraphs)
+        own = sum(map(self.update, updates))
         sums = np.array([*own, *self.subgraphs.end()])
         self.comm.all_reduce(sums)
         total, weight, sample_s, wait_s = map(float, sums)
         if not weight:
             raise GraphError(
-                f"epoch {epoch}: the subgraphs of {self.subgraphs.sampler.name} have no training node; raise --budget"
+                f"epoch {last}: the subgraphs of {self.subgraphs.sampler.name} have no training node; raise --budget"
             )
         if not np.isfinite(loss := total / weight):
             raise NumericalError(f"the loss is {loss}; expected a finite number")
-        self.measured = {"steps": self.steps, "sample_s": sample_s, "sample_wait_s": wait_s}
+        self.measured = {"steps": self.n_updates, "sample_s": sample_s, "sample_wait_s": wait_s}
         return loss
 
     def update(self, step: int) -> np.ndarray:
@@ -172,41 +182,6 @@ class SampledStep:
                 return binary_cross_entropy(Z_nC, y, rows_t, 1, weight_n[rows_t])
             return cross_entropy(Z_nC, y, 1, self.pool, A.threads, weight_n=weight_n)
 
-    def sent_bytes(self) -> int:
-        """Return 0: subgraphs exchange no rows."""
-        return 0
-
-    def release_input(self) -> bool:
-        """Return False: evaluations read X."""
-        return False
-
     def close(self) -> None:
         """End the threads that draw ahead."""
         self.subgraphs.close()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing: subgraphs and dropout are functions of the seed and the epoch."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state_dict."""
-
-    def take_over(self, states: Iterable[dict[str, Any]]) -> str:
-        """Return "": nothing is lost."""
-        return ""
-
-
-def make_sampled_step(
-    model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, graph: Graph, sampler: Sampler | None = None
-) -> SampledStep:
-    """Return the SampledStep of a model that it has drawn and made the same on all ranks.
-
-    Args:   graph    the graph of dgraph, as it is used, on every rank.
-            sampler  None: that which the options describe.
-    Raises: UsageError for options that do not fit; GraphError without features or labels. Collective.
-    """
-    check_trainable(dgraph)
-    check_width(model, dgraph)
-    prepare_model(model, dgraph.comm, config, dgraph.A.device, dgraph.A.dtype)
-    split_n = split_of(dgraph, config.split, config.seed)
-    return SampledStep(model, dgraph, config, Subgraphs(model, dgraph, config, split_n, graph, sampler))

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from ...distgraph import Parts
 from ...errors import NumericalError
 from ..optimizer import Optimizer
 
@@ -43,37 +44,49 @@ class Scorer(Protocol):
 class Step(Protocol):
     """Computes gradients on one source of rows and moves the weights of a model by them.
 
+    A class that inherits it needs optimizer, scorer and run; the rest has defaults.
+
     optimizer     moves the weights; the same state on all ranks.
     scorer        evaluates the model.
     interval      epochs of one run: 1, or more where ranks train alone between two exchanges. Runs end at its multiples.
     gives_logits  before it moves the weights, a run hands on_logits the logits that an evaluation of them would give.
     measured      keys and values that the last run adds to the record of its epoch.
     layout        JSON values on which the state of a rank depends, besides ranks, parts, scheme and wires.
+    parts         whose weights are averaged; None: a model is trained on one graph.
     """
 
     optimizer: Optimizer
     scorer: Scorer
-    interval: int
-    gives_logits: bool
-    measured: dict[str, Any]
-    layout: dict[str, Any]
+    interval: int = 1
+    gives_logits: bool = False
+    measured: dict[str, Any] = {}
+    layout: dict[str, Any] = {}
+    parts: Parts | None = None
 
-    def run(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
-        """Train up to the end of an epoch, with any number of updates, and return its loss over all ranks.
+    def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
+        """Train the epochs first to last, with any number of updates, and return the loss of the last over all ranks.
 
-        Args:   epoch      counts from 1; random numbers depend on it and on the seed alone.
-                on_logits  (logits of the own nodes) -> whether to stop: then the weights stay and None is returned.
-        A Step whose interval is more than 1 also takes first, the epoch after the last one that was trained: it trains
-        all from there on.
+        Args:   first, last  at most `interval` epochs, counted from 1; random numbers depend on them and on the seed alone.
+                on_logits    (logits of the own nodes) -> whether to stop: then the weights stay and None is returned.
         Raises: NumericalError on all ranks where the loss is not finite.
         Collective.
         """
 
+    def facts(self, records: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+        """Return what a summary reports of this way to train, JSON values by name; records: of the epochs trained."""
+        return {}
+
+    def notes(self) -> list[str]:
+        """Return what a user should know before the first epoch, a sentence each."""
+        return []
+
     def sent_bytes(self) -> int | None:
         """Return the predicted bytes that this rank sends in one run; None, on all ranks, where they are not known. Collective."""
+        return 0
 
     def release_input(self) -> bool:
         """Free input that no later run or evaluation reads, and return whether there was any."""
+        return False
 
     def close(self) -> None:
         """End what runs beside training, such as threads that draw ahead; a later run starts it again."""
@@ -84,12 +97,14 @@ class Step(Protocol):
         Copies of tensors and JSON values, in nested dicts with keys of text without "/". There is no generator state:
         random numbers depend on seed and epoch.
         """
+        return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state_dict of this rank, in the same layout."""
+        """Continue from a state_dict of this rank, in the same layout."""
 
     def take_over(self, states: Iterable[dict[str, Any]]) -> str:
-        """Go on from the state_dicts of all ranks of another layout, and return what is lost, for a message; "" if nothing is."""
+        """Continue from the state_dicts of all ranks of another layout, and return what is lost, for a message."""
+        return ""
 
 
 class WrappedStep:

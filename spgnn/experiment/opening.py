@@ -1,0 +1,116 @@
+"""GRAPH, or --partition: a graph that rank 0 reads, or a partition folder of which each rank reads its part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ..config import Distribution, TrainConfig
+from ..data import File, Named, is_built_in, load_graph, resolve
+from ..data.readers.make_graph import graph_name
+from ..distgraph import DistGraph
+from ..distgraph.distribute import make_dgraph
+from ..errors import InputError, PartitionError, UsageError, together
+from ..graph import Graph
+from ..machine import give_back_memory
+from ..partition import Partition, PartitionFolder
+
+Show = Callable[[str], None] | None
+UNNAMED = ("graph", "stream", "")  # names of graphs and streams that were made of arrays
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What GRAPH, or --partition, names.
+
+    folder  the partition folder, on all ranks; None: a graph.
+    found   the graph, on rank 0; None elsewhere.
+    show    called with the notes of a graph that is read.
+    """
+
+    folder: PartitionFolder | None
+    found: Named | File | None
+    config: TrainConfig
+    comm: object
+    show: Show = None
+
+    @classmethod
+    def open(cls, source: str, config: TrainConfig, comm, show: Show = None) -> Source:
+        """Find what GRAPH, or --partition, names; nothing is read yet.
+
+        Raises: InputError or PartitionError for what does not exist or fit; UsageError for options that do not fit it.
+        Collective.
+        """
+        comm.phase = "load"
+        found = together(comm, _find, source, config, root=0)
+        if not comm.all_gather_json(isinstance(found, PartitionFolder))[0]:
+            return cls(None, found, config, comm, show)
+        return cls(found or PartitionFolder(config.partition or source), None, config, comm, show)
+
+    def read(self, check: Callable[[Graph], None] | None = None) -> Graph:
+        """Return the graph, with --edges; check: called with it. On rank 0."""
+        config = self.config
+        graph = load_graph(self.found, features=config.features or None, labels=config.labels or None)
+        for note in graph.notes() if self.show is not None else ():
+            self.show(f"spgnn: {note}")
+        graph = graph.with_edges(config.edges)
+        if check is not None:
+            check(graph)
+        give_back_memory()  # what reading took, before partitioning takes more
+        return graph
+
+    def distribute(self, how: Distribution, check: Callable[[Graph], None] | None = None) -> DistGraph:
+        """Give each rank its rows; check: called on rank 0 with a graph that is no partition folder. Collective."""
+        return make_dgraph(self.folder or partial(self.read, check), self.comm, None, how)
+
+
+def _find(source: str, config: TrainConfig) -> Named | File | PartitionFolder:
+    folder = PartitionFolder(config.partition or source)
+    if not config.partition and (is_built_in(source) or not folder.is_valid):
+        return resolve(source, config.format or None)
+    _check_options(folder.partition(), config, str(folder.path))
+    if config.partition:
+        _check_graph(folder.partition(), source, config.partition)
+    return folder
+
+
+def _check_options(part: Partition, config: TrainConfig, folder: str) -> None:
+    """Raise UsageError for options of reading and partitioning a graph that differ from those of a partition."""
+    for name in ("format", "features", "labels"):
+        if value := getattr(config, name):
+            raise UsageError(
+                f"--{name} {value} applies when a graph is read, and {folder} is a partition folder; "
+                f"omit --{name}, or partition the graph again"
+            )
+    if config.method not in (TrainConfig().method, part.method):
+        raise UsageError(
+            f"--method {config.method} differs from the method of {folder}, {part.method}; omit --method, or partition again"
+        )
+    if part.edges != config.edges:
+        raise UsageError(
+            f"{folder} was made with --edges {part.edges}; got --edges {config.edges}; give the same, or partition again"
+        )
+
+
+def _check_graph(part: Partition, source: str, folder: str) -> None:
+    """Raise unless GRAPH may be the graph that a partition was made for; names are compared, nothing is read."""
+    made_for, path = part.graph_name, Path(source)
+    if is_built_in(source):
+        is_same = made_for.partition("-")[0] == source.partition(":")[0]  # rmat:scale=10 is named rmat-10-16
+    elif made_for in UNNAMED or source == made_for:
+        is_same = True
+    else:
+        is_same = path.is_dir() or graph_name(path) == made_for
+        if not path.exists():
+            try:
+                resolve(source)  # the prefix of Planetoid's files is no path
+            except InputError:
+                raise InputError(
+                    f"{source}: no such file or folder; {folder} was made for {made_for!r}, name that graph"
+                ) from None
+    if not is_same:
+        raise PartitionError(
+            f"{folder} was made for {made_for!r}, not for {source!r}; name that graph, or partition this one"
+        )

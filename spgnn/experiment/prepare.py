@@ -1,0 +1,59 @@
+"""prepare: the options of a training, checked and resolved once, before anything is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..config import Distribution, TrainConfig, select
+from ..cost.grid import ProcessGrid
+from ..dist.consistency import check_same
+from ..dist.launch import share_of_threads
+from ..errors import together
+from ..layers.registry import operator_of
+from ..samplers import check_options
+from ..training.average_options import check_average
+from ..training.consistency import run_values
+from .device import check_device
+from .folder import check_outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A training that is checked: what the rest of the way takes as given.
+
+    source  GRAPH; config: the options as they were given.
+    how     the options of `distribute`, with the operator of A and the threads of this rank.
+    way     full, sampled or average, see WAYS.
+    """
+
+    source: str
+    config: TrainConfig
+    how: Distribution
+    way: str
+
+
+def prepare(source: str, config: TrainConfig, comm) -> Prepared:
+    """Check all options, and find the operator of the model and the threads of this rank.
+
+    Raises: UsageError for options that do not fit each other, or differ between ranks. Collective.
+    """
+    check_same(comm, run_values(source, config))
+    together(comm, check_outputs, source, config)
+    operator = operator_of(config)
+    check_average(config)
+    check_options(config)
+    check_device(config, comm.size)
+    ProcessGrid(comm.size, config.replication)
+    how = replace(select(Distribution, config), operator=operator, threads=set_threads(comm, config.threads))
+    is_sampled = config.mode == "full" and config.sampler != "none"
+    return Prepared(source, config, how, "sampled" if is_sampled else config.mode)
+
+
+def set_threads(comm, threads: int = 0) -> int:
+    """Give this rank its threads: the requested ones, else its share of the host's cores. Collective."""
+    share = share_of_threads(comm)  # collective, also where it is not needed
+    threads = threads or share
+    torch.set_num_threads(threads)
+    return threads

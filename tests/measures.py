@@ -63,6 +63,7 @@ class ClassFacts:
     """What a class of the sources says of itself."""
 
     file: str
+    imports: set[str]  # absolute names; which of two classes of one name is a base
     bases: list[str]
     methods: set[str] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)
@@ -71,6 +72,11 @@ class ClassFacts:
 def sources() -> dict[str, str]:
     """Return name -> text of every Python file of the package."""
     return {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def _module(file: str) -> str:
+    """spmm/view.py -> spgnn.spmm.view, layers/__init__.py -> spgnn.layers."""
+    return ("spgnn." + file.removesuffix(".py").replace("/", ".")).removesuffix(".__init__")
 
 
 def _is_dunder(name: str) -> bool:
@@ -82,9 +88,9 @@ def _is_mutable_dataclass(node: ast.ClassDef) -> bool:
     return any(d.split("(")[0].endswith("dataclass") and "frozen=True" not in d for d in decorators)
 
 
-def class_facts(file: str, node: ast.ClassDef) -> ClassFacts:
+def class_facts(file: str, node: ast.ClassDef, imports: set[str]) -> ClassFacts:
     """Read the methods, attributes and bases that a class names itself."""
-    facts = ClassFacts(file, [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases])
+    facts = ClassFacts(file, imports, [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases])
     for inner in node.body:
         if isinstance(inner, FUNCTION) and not _is_dunder(inner.name):
             facts.methods.add(inner.name)
@@ -105,7 +111,8 @@ def with_bases(facts: ClassFacts, classes: dict[str, list[ClassFacts]], seen: tu
     methods, attributes = set(facts.methods), set(facts.attributes)
     for base in facts.bases:
         found = [other for other in classes.get(base, []) if other is not facts and other not in seen]
-        for other in [one for one in found if one.file == facts.file] or found[:1]:
+        named = [one for one in found if _module(one.file) + f".{base}" in facts.imports or one.file == facts.file]
+        for other in named or found[:1]:
             more_methods, more_attributes = with_bases(other, classes, (*seen, facts))
             methods |= more_methods
             attributes |= more_attributes
@@ -175,8 +182,7 @@ def import_graph(texts: dict[str, str]) -> dict[str, set[str]]:
     """Return which files each file imports, lazily and for type hints too; texts: name -> source of every file."""
     home = {}
     for name in texts:
-        module = "spgnn." + name.removesuffix(".py").replace("/", ".")
-        home[module.removesuffix(".__init__") if name != "__init__.py" else "spgnn"] = name
+        home[_module(name)] = name
     graph = {}
     for name, text in texts.items():
         graph[name] = set()
@@ -214,13 +220,13 @@ def measure(texts: dict[str, str]) -> dict[str, Counter]:
     found: dict[str, Counter] = {rule: Counter() for rule in LIMITS}
     classes: dict[str, list[ClassFacts]] = {}
     for file, text in texts.items():
-        tree = ast.parse(text)
+        tree, imports = ast.parse(text), {module for _, module in imports_of(file, text)}
         for name, node, is_method in _functions(tree):
             _keep(found["parameters"], name, count_parameters(node, is_method))
             _keep(found["lines"], name, node.end_lineno - node.lineno + 1)
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                classes.setdefault(node.name, []).append(class_facts(file, node))
+                classes.setdefault(node.name, []).append(class_facts(file, node, imports))
     for name, ones in classes.items():
         for one in ones:
             methods, attributes = with_bases(one, classes)

@@ -12,13 +12,13 @@ from ..errors import LaunchError
 from ..machine import core_ids, host_id, share_of_cores
 from .alone import SelfCommunicator
 from .communicator import Communicator
-from .job.protect import Job, find_launcher
+from .job.protect import JobMember, find_launcher
 
 
 @functools.cache
-def this_job() -> Job:
-    """Return the Job of this process; the first call installs its exit hooks if a launcher started the process."""
-    job = Job(find_launcher(os.environ))
+def this_job() -> JobMember:
+    """Return the JobMember of this process; the first call installs its exit hooks if a launcher started the process."""
+    job = JobMember(find_launcher(os.environ))
     if job.launcher is not None:
         job.install_hooks()
     return job
@@ -89,7 +89,7 @@ def share_of_threads(comm: Communicator) -> int:
     return min(share, max(1, int(asked))) if asked.isdigit() else share
 
 
-def _connect(job: Job):
+def _connect(job: JobMember):
     launcher = job.launcher
     try:
         from .mpi import mpi_communicator as mpi

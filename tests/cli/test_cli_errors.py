@@ -10,7 +10,7 @@ import pytest
 
 from spgnn import cli
 from spgnn.cli.console import write
-from spgnn.dist.job.protect import Launcher
+from spgnn.dist.job.protect import MpiLauncher
 from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,7 @@ def test_an_interrupt_and_the_error_of_another_rank_are_not_this_ranks_errors(
 
 
 def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, capsys):
-    launcher = Launcher("mpirun", 0, 4)
+    launcher = MpiLauncher("mpirun", 0, 4)
     monkeypatch.setattr("spgnn.dist.launch.find_launcher", lambda env: launcher)
     assert cli.main(["info", "star"]) == 2
     assert "spgnn info runs in one process, mpirun started 4; run it without a launcher" in capsys.readouterr().err

@@ -1,6 +1,6 @@
 """Protection: one rank that fails ends the whole job, in seconds, and is named once.
 
-A Job is this process as one of those that a launcher started. Failures that Python sees (exceptions,
+A JobMember is this process as one of those that a launcher started. Failures that Python sees (exceptions,
 sys.exit) it reports itself and ends with MPI's Abort; those that Python does not see (SIGKILL, segfaults,
 os._exit) are reported by the guard of the host, and the launcher ends the others.
 """
@@ -40,7 +40,7 @@ _KNOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Launcher:
+class MpiLauncher:
     """The program that started this process as rank of size."""
 
     name: str
@@ -60,19 +60,19 @@ class Launcher:
                 return
 
 
-def find_launcher(env: Mapping[str, str]) -> Launcher | None:
+def find_launcher(env: Mapping[str, str]) -> MpiLauncher | None:
     """Return the launcher whose variables are in env, None for a process that was started alone."""
     for name, rank, size in _KNOWN:
         if env.get(rank, "").isdigit() and env.get(size, "").isdigit():
             is_hydra = rank == "PMI_RANK" and "SLURM_STEP_ID" not in env and env.get("PMI_FD", "").isdigit()
-            return Launcher(name, int(env[rank]), int(env[size]), int(env["PMI_FD"]) if is_hydra else -1)
+            return MpiLauncher(name, int(env[rank]), int(env[size]), int(env["PMI_FD"]) if is_hydra else -1)
     return None
 
 
-class Job:
+class JobMember:
     """This process in its job: its rank, its phase, and its connection to the guard of the host."""
 
-    def __init__(self, launcher: Launcher | None):
+    def __init__(self, launcher: MpiLauncher | None):
         self.launcher = launcher
         self.rank = 0 if launcher is None else launcher.rank
         self.phase = "set-up"

@@ -21,7 +21,7 @@ from ...errors import CollectiveError, SpgnnError
 from ...machine import core_ids
 from .. import headers
 from ..base import BaseCommunicator, copy_own_rows
-from ..job.protect import Job, abort_world, shared_files
+from ..job.protect import JobMember, abort_world, shared_files
 from ..traffic import Traffic
 from .progress import ProgressThread
 
@@ -59,7 +59,7 @@ def thread_level() -> str:
     return names.get(MPI.Query_thread(), "multiple")
 
 
-def connect_world(job: Job) -> MpiCommunicator:
+def connect_world(job: JobMember) -> MpiCommunicator:
     """Return the communicator of all ranks, registered with job. Collective."""
     token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
     MPI.COMM_WORLD.Bcast([token, MPI.BYTE], 0)
@@ -82,7 +82,7 @@ class MpiCommunicator(BaseCommunicator):
     """
 
     def __init__(
-        self, comm, max_bytes: int = MAX_BYTES, progress: ProgressThread | None = None, job: Job | None = None,
+        self, comm, max_bytes: int = MAX_BYTES, progress: ProgressThread | None = None, job: JobMember | None = None,
         traffic: Traffic | None = None, yields_cores: bool | None = None,
     ):  # fmt: skip
         self._handles = MpiHandles(comm, shares_cores(comm) if yields_cores is None else yields_cores)

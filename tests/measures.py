@@ -169,13 +169,17 @@ def imports_of(name: str, text: str, with_hints: bool = False) -> list[tuple[int
 
 
 def _imported_late(argument: ast.expr, tree: ast.Module, package: list[str]) -> list[str]:
-    """Return the modules that import_module(argument, __package__) may import."""
+    """Return the modules that import_module(argument, __package__) may import, each as MODULE.*."""
+    modules = []
     if isinstance(argument, ast.Constant):
-        return [argument.value if argument.value[0] != "." else ".".join([*package, argument.value[1:]])]
-    if not ast.unparse(argument).startswith("f'.{"):
-        return []
-    strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return [".".join([*package, string]) for string in sorted(strings) if re.fullmatch(r"[a-z_][\w.]*", string)]
+        modules = [argument.value if argument.value[0] != "." else ".".join([*package, argument.value[1:]])]
+    elif ast.unparse(argument) == "__package__":
+        modules = [".".join(package)]
+    elif ast.unparse(argument).startswith("f'.{"):
+        strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        strings = {string for string in strings if isinstance(string, str) and re.fullmatch(r"[a-z_][\w.]*", string)}
+        modules = [".".join([*package, string]) for string in sorted(strings)]
+    return [f"{module}.*" for module in modules]
 
 
 def import_graph(texts: dict[str, str]) -> dict[str, set[str]]:
@@ -189,10 +193,9 @@ def import_graph(texts: dict[str, str]) -> dict[str, set[str]]:
         for _, module in imports_of(name, text, with_hints=True):
             if re.search(r"\._\w+$", module):  # an extension module, or `from .. import __version__`
                 continue
-            while module and module not in home:
-                module = module.rpartition(".")[0]
-            if module and home[module] != name:
-                graph[name].add(home[module])
+            target = home.get(module) or home.get(module.rpartition(".")[0])  # from MODULE import NAME
+            if target not in (None, name):
+                graph[name].add(target)
     return graph
 
 

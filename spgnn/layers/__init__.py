@@ -23,7 +23,6 @@ _HOME = {
     "from_pyg": "pyg",
     "stack_from_pyg": "pyg",
 }
-CONVERTED = ("GCN", "SAGE", "GAT", "GIN", "MLP")  # what stack_from_pyg makes
 __all__ = [*_HOME]
 
 

@@ -41,6 +41,7 @@ def _built_in(name: str, module: str, *options: str) -> Family:
     return Family(options, make)
 
 
+CONVERTED = ("GCN", "SAGE", "GAT", "GIN", "MLP")  # what stack_from_pyg makes, each in the file of its name
 LISTED = "layers"  # a ModelSpec of layers that are listed: [class, keywords] of each, and jump
 DENSE = ("hidden", "layers", "act", "bias", "dropout", "input_dropout")
 DEEP = (*DENSE, "norm", "residual", "jump", "classifier")
@@ -204,10 +205,11 @@ def _operator_of(norms: list[Norm | None]) -> Norm:
 
 def _stack_of(arguments: dict[str, Any]) -> Stack:
     """Return the Stack of layers that stack_from_pyg listed."""
-    home = import_module(__package__)
+    from .stack import Stack
+
     layers = []
     for name, keywords in arguments["layers"]:
-        if name not in home.CONVERTED:
-            raise UsageError(f"layer {name!r} is not known{nearest(str(name), home.CONVERTED)}")
-        layers.append(getattr(home, name)(**keywords))
-    return home.Stack(*layers, jump=arguments["jump"])
+        if name not in CONVERTED:
+            raise UsageError(f"layer {name!r} is not known{nearest(str(name), CONVERTED)}")
+        layers.append(getattr(import_module(f".{name.lower()}", __package__), name)(**keywords))
+    return Stack(*layers, jump=arguments["jump"])

@@ -185,9 +185,12 @@ BATCHES = {
 # Differences that are meant: pattern of "CASE PATH", as fnmatch has it -> why. They are printed, and count as equal.
 _OF_TARGETS = "the loss of an epoch on subgraphs is that of its targets; weights and scores are equal"
 _SAMPLED = ("neighbour", "labor", "shadow", "frontier", "walk", "node", "edge", "cluster", "average", "sampled")
+_STAGES = "buffers of the stages of a process row count as those of one exchange, within 0.1 % of a rank's memory"
 EXPLAINED: dict[str, str] = {
     "* *.memory_parts_mb.column panels": "are memory_parts_mb.tiles",
     "* *.memory_parts_mb.tiles": "were memory_parts_mb.column panels",
+    **{f"*.{name}": _STAGES for name in ("simulated.memory_mb", "host_mb", "device_mb", "device_parts_mb.*")},
+    **{f"plan *.{name}": _STAGES for name in ("memory_mb", "memory_parts_mb.*", "memory_rank")},
     "* summary.moments": "Adam's moments are always averaged",
     "* summary.halo": "halos are always truncated",
     "* summary.workload.how": "parts take the memory that is predicted",

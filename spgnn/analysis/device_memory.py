@@ -77,7 +77,7 @@ def device_memory(run: DryRun, *, n_ranks: int, is_symmetric: bool = True) -> Ra
     sparse = 2 * left * nonzero_bytes(itemsize) + 2 * ITEM.itemsize * n
     parts = {CUDA: CUDA_BYTES + (NCCL_BYTES if n_ranks > 1 else 0)}
     parts["operator"] = _operator(run, 1 if is_symmetric else 2)
-    if run.setting.steps:
+    if own_steps(run):
         parts[PRUNED] = sum(_operator(run, 2, number) for number in own_steps(run)) + step_features(run)
     parts["features"] = sparse if run.setting.is_sparse else dense_features(run)
     if ghosts := ghost_features(run):

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from ..cost.memory import array_bytes
+from ..cost.memory import array_bytes, csr_bytes
 from ..cost.schedule import keeps_sparse
 from ..errors import GraphError
 from ..graph import WITH_LOOPS, Graph, given_split, labelled, random_split, with_self_loops
@@ -38,7 +38,10 @@ class PlannedGraph:
         self.operator, self.split, self.seed = operator, split, seed
         self.is_symmetric = edges == "undirected"
         A, X = self.graph.A, self.graph.X
-        x_bytes = 4 * stored.n_nodes * n_features if X is None else array_bytes(X)
+        if X is None:
+            x_bytes = 4 * stored.n_nodes * n_features
+        else:
+            x_bytes = csr_bytes(X.nnz, len(X.indptr), 4) if sp.issparse(X) else array_bytes(X)
         y_bytes = array_bytes(stored.y)
         self.read = {
             "nodes": stored.n_nodes,

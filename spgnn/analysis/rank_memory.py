@@ -98,7 +98,7 @@ def rank_memory(
         parts["features"] = dense_features(run)
     if ghosts := ghost_features(run):
         parts[GHOSTS] = ghosts
-    if run.setting.steps:
+    if own_steps(run):
         parts[PRUNED] = step_features(run)
         for number in own_steps(run):
             parts[PRUNED] += _operator(counts, 2, itemsize, number)

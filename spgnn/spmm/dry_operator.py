@@ -172,16 +172,17 @@ class DryOperator(Operator):
     def __init__(self, setting: Setting, record: Recording, n: int, m: int, name: str, suffix: str | None):
         self.setting, self.record, self.pool, self.name = setting, record, record.heap, name
         self.dtype, self.order, self.ops, self.holds_own = setting.dtype, setting.order, Operations(), setting.holds_own
-        self.n, self.m, self.is_exchanged = n, m, suffix is not None
-        self.s, self.g, self.f = (record.number(x + suffix) for x in "sgf") if self.is_exchanged else (0, 0, 0)
-        self.t = record.together(m, self.g) if self.is_exchanged else m
+        self.n, self.m = n, m
+        self.s, self.g, self.f = (record.number(x + suffix) for x in "sgf") if suffix is not None else (0, 0, 0)
+        self.t = record.together(m, self.g) if self.g else m
         self.node_n, self.out_ids, self.column_ids = (np.zeros(rows, np.int64) for rows in (m, n, self.t))
         self.selected = None if name == setting.operator else np.zeros(n, np.int64)
+        self.selection = None if self.selected is None else torch.empty(n, dtype=torch.int64, device=META)
         c = setting.replication
         self.row_sum = SimpleNamespace(comm=SimpleNamespace(size=c, rank=0), holder=0) if c > 1 else None
         block = lambda columns: SimpleNamespace(shape=(n, columns), nnz=0)
         self.column_blocks = (ColumnBlock(block(m), self.node_n),)
-        if self.is_exchanged:
+        if self.g:
             self.column_blocks += (ColumnBlock(block(self.g), np.zeros(self.g, np.int64), True, m),)
 
     def at(self, layer: int | None = None, is_last: bool = False, operator: str | None = None, key=None) -> LayerView:
@@ -204,7 +205,7 @@ class DryOperator(Operator):
         check_rows(H_mF, self.m, 0)
         self.record.product(place, H_mF.shape[1])
         F, dtype, wide = H_mF.shape[1], dtype or self.dtype, sum_dtype(self.dtype)
-        flight = _flight(self, self.pool.empty(self.s, F, dtype=H_mF.dtype), self.f, 0) if self.is_exchanged else None
+        flight = _flight(self, self.pool.empty(self.s, F, dtype=H_mF.dtype), self.f, 0) if self.g else None
         Z_nF = self.pool.empty(self.n, F, dtype=self.record.summed(H_mF, dtype if flight is None else wide))
         _held = None if flight is None else flight()  # both are held until the end, as in DistSpMM
         if self.row_sum is not None:
@@ -216,7 +217,7 @@ class DryOperator(Operator):
     ) -> torch.Tensor:
         """Return A H of cached rows, which are recorded where they are read."""
         dtype = dtype or self.dtype
-        is_whole = not self.is_exchanged and self.row_sum is None
+        is_whole = not self.g and self.row_sum is None
         self.record.summed(H_mF, self.dtype)
         Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=dtype if is_whole else sum_dtype(self.dtype))
         if self.row_sum is not None:
@@ -227,8 +228,8 @@ class DryOperator(Operator):
         """Record A' G."""
         check_rows(G_nF, self.n, 0)
         self.record.product(place, G_nF.shape[1])
-        F, dtype = G_nF.shape[1], sum_dtype(self.dtype) if self.is_exchanged else self.dtype
-        flight = _flight(self, self.pool.empty(self.f, F, dtype=self.dtype), self.s, 1) if self.is_exchanged else None
+        F, dtype = G_nF.shape[1], sum_dtype(self.dtype) if self.g else self.dtype
+        flight = _flight(self, self.pool.empty(self.f, F, dtype=self.dtype), self.s, 1) if self.g else None
         out_mF = self.pool.empty(self.m, F, dtype=self.record.summed(G_nF, dtype))
         _held = None if flight is None else flight()
         return rounded(self.pool, out_mF, self.dtype)
@@ -274,7 +275,7 @@ class DryOperator(Operator):
 
     def add_columns(self, rows_of: Callable, dtype: torch.dtype, place: Place = OUTSIDE) -> torch.Tensor:
         """Record the adjoint of over_columns."""
-        flight = _flight(self, rounded(self.pool, rows_of(True), dtype), self.s, 1) if self.is_exchanged else None
+        flight = _flight(self, rounded(self.pool, rows_of(True), dtype), self.s, 1) if self.g else None
         out_mF = rows_of(False)
         if flight is not None:
             flight()
@@ -321,7 +322,7 @@ class DryView(LayerView):
         selected = self.operator.selected
         if selected is None:
             return H
-        return H.rows(selected) if H.is_sparse else H[torch.from_numpy(selected).to(META)]
+        return H.rows(selected) if H.is_sparse else H[self.operator.selection]
 
     def power(self, H, j: int):
         if self.is_cached(H, j):

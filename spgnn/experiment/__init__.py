@@ -4,7 +4,7 @@ from importlib import import_module
 
 _HOME = {
     "run": "train",
-    "resume": "continuation",
+    "resume": "train",
     "predict": "prediction",
     "save_run": "converted",
     "Checkpoints": "saving",

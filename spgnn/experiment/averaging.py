@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -32,34 +31,28 @@ CUTS = 4  # of a graph at most, until the largest part with its halo fits
 PARTS = "parts"  # folder in the one for temporary files
 
 
-@contextmanager
-def open_parts(source: Source, prepared: Prepared, folder: RunFolder | None) -> Iterator[tuple[Parts, dict | None]]:
-    """Yield the parts of a training and the JSON object `workload`, None where a folder of parts was given.
+def open_parts(
+    source: Source, prepared: Prepared, folder: RunFolder | None, stack: ExitStack
+) -> tuple[Parts, dict | None]:
+    """Return the parts of a training and the JSON object `workload`, None where a folder of parts was given.
 
-    Without one rank 0 cuts GRAPH into as many parts as memory needs, or --parts, and all ranks
-    map them from OUT/parts, or OUT/parts-2 ... where that exists, or from a folder for temporary files (TMPDIR) that is
-    removed at the end. A run that is continued has its own parts, and the workload that they followed from.
-    The numbers that k follows from are shown before and after the cut.
-    Args:   folder  of the results, on rank 0.
+    Without one rank 0 cuts GRAPH into as many parts as memory needs, or --parts, and all ranks map them from OUT/parts, or
+    OUT/parts-2 ... where that exists, or from a folder for temporary files (TMPDIR). A run that is continued has its own
+    parts, and the workload that they followed from. The numbers that k follows from are shown before and after the cut.
+    Args:   folder  of the results, on rank 0; stack: removes parts that no run folder has when the training ends.
     Raises: ResourceError where parts do not fit, or a rank does not see them. Collective.
     """
     config, comm = prepared.config, source.comm
     comm.phase = "make parts"
-    workload, discard = None, _keep
     if source.folder is not None:
+        path, workload = source.folder.path, None
         together(comm, _check_count, source.folder, config)
-        path = str(source.folder.path)
     else:
         M = memory_of_rank(comm, config.memory)
-        found = together(comm, _made_or_kept, source, folder, M, root=0)
-        path, workload, discard = found or (None, None, _keep)
-        path, workload = comm.all_gather_json([path, workload])[0]
-    try:
-        found = together(comm, _seen, path)
-        parts = Parts(found, comm, hops=config.hops, split=config.split, **asdict(prepared.how))
-        yield parts, workload
-    finally:
-        discard()
+        made = together(comm, _made_or_kept, source, folder, M, stack, root=0)
+        path, workload = comm.all_gather_json(made)[0]
+    found = together(comm, _seen, path)
+    return Parts(found, comm, hops=config.hops, split=config.split, **asdict(prepared.how)), workload
 
 
 def _check_count(folder: PartitionFolder, config: TrainConfig) -> None:
@@ -68,29 +61,22 @@ def _check_count(folder: PartitionFolder, config: TrainConfig) -> None:
         raise UsageError(f"--parts {config.parts}: {folder.path} has {k} parts; omit --parts, or partition again")
 
 
-def _made_or_kept(source: Source, folder: RunFolder | None, M: int) -> tuple[str, dict | None, Callable[[], None]]:
-    """Return path and workload of parts that were made, or are those of a run that is continued, and what discards them."""
+def _made_or_kept(source: Source, folder: RunFolder | None, M: int, stack: ExitStack) -> tuple[str, dict | None]:
+    """Return path and workload of parts that were made, or of a run that is continued."""
     if folder is None:
         temporary = TemporaryFolder("spgnn-parts-")
-        path, discard = temporary.path / PARTS, temporary.remove
+        stack.callback(temporary.remove)
+        path = temporary.path / PARTS
     else:
         path, is_there = folder.parts_path()
-        discard = folder.discard_parts
         if is_there:
-            return str(path), folder.workload, _keep
-    try:
-        workload = make_parts(source.read(), path, source.config, source.comm.size, M, source.show).to_dict()
-    except BaseException:
-        discard()
-        raise
+            return str(path), folder.workload
+        stack.callback(folder.discard_parts)
+    workload = make_parts(source.read(), path, source.config, source.comm.size, M, source.show).to_dict()
     if folder is not None:
         folder.workload = workload
     give_back_memory()
-    return str(path), workload, discard
-
-
-def _keep() -> None:
-    """Discard nothing."""
+    return str(path), workload
 
 
 def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, say: Show = None) -> Workload:

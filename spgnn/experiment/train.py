@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..config import TrainConfig
+from ..config import TrainConfig, continued
 from ..errors import together
 from ..layers.registry import ModelSpec
 from ..machine import peak_rss_mb
@@ -81,6 +82,25 @@ def run(
             if config.out:
                 together(comm, RunFolder.write_results, folder, summary, predictions_N, history, root=0)
             return summary
+
+
+def resume(
+    folder: str | Path,
+    comm,
+    report: Callable[[dict], Any] | None = None,
+    show: Callable[[str], None] | None = None,
+    graph: str = "",
+    **options,
+) -> dict:
+    """Continue the run that `spgnn train --out` left in a folder, and return its summary.
+
+    Args:   graph, options  that differ from those of the run: epochs, scheme, partition, ... see config.continued.
+            report, show    as those of experiment.run.
+    Raises: UsageError naming options that a run cannot be continued with; CheckpointError without a whole checkpoint.
+    Collective, on any number of ranks, which all see the folder.
+    """
+    source, config = together(comm, continued, graph, {**options, "resume": str(folder)})
+    return run(source, config, comm, report, show)
 
 
 def _show_notes(trainer: Trainer, show: Show) -> None:

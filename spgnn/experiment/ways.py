@@ -60,7 +60,7 @@ class SampledWay(FullWay):
 
     def open(self, source: Source, stack: ExitStack) -> DistGraph:
         together(self.comm, check_whole, source.folder, self.config)
-        graph = stack.enter_context(whole_graph(source.read, self.comm))
+        graph = whole_graph(source, stack)
         self.step = partial(SampledStep, graph=graph)
         return make_dgraph(graph, self.comm, None, self.prepared.how)
 
@@ -69,7 +69,7 @@ class AverageWay(FullWay):
     """Parts, each trained alone on one rank, and the mean of their weights."""
 
     def open(self, source: Source, stack: ExitStack) -> DistGraph:
-        self.parts, self.workload = stack.enter_context(open_parts(source, self.prepared, self.folder))
+        self.parts, self.workload = open_parts(source, self.prepared, self.folder, stack)
         config, parts = self.config, self.parts
         self.step = partial(AverageStep, parts=parts)
         if not parts.source.facts.n_features or not parts.n_classes:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from ..atomic import TemporaryFolder
@@ -13,6 +12,7 @@ from ..data.save import save_graph
 from ..errors import ResourceError, UsageError, together
 from ..graph import Graph
 from ..partition import PartitionFolder
+from .opening import Source
 
 
 def check_whole(folder: PartitionFolder | None, config: TrainConfig) -> None:
@@ -28,34 +28,25 @@ def check_whole(folder: PartitionFolder | None, config: TrainConfig) -> None:
         )
 
 
-@contextmanager
-def whole_graph(read: Callable[[], Graph], comm) -> Iterator[Graph]:
-    """Yield a graph on every rank: what read() returns on rank 0, and on the others its arrays, mapped from a file.
+def whole_graph(source: Source, stack: ExitStack) -> Graph:
+    """Return GRAPH on every rank: rank 0 reads it, and the others map its arrays from a file.
 
-    The file is in the folder for temporary files (TMPDIR), which all hosts must see, until the block ends.
+    The file is in the folder for temporary files (TMPDIR), which all hosts must see; stack: removes it.
     Raises: ResourceError where a rank does not see it. Collective.
     """
-    graph, folder = together(comm, read, root=0), None
+    comm = source.comm
+    graph = together(comm, source.read, root=0)
     if comm.size == 1:
-        yield graph
-        return
-    try:
-        folder = together(comm, _written, graph, root=0)
-        path = Path(comm.all_gather_json(None if folder is None else str(folder.path))[0])
-        yield together(comm, _mapped, path / "graph")
-    finally:
-        if folder is not None:  # on rank 0
-            folder.remove()
+        return graph
+    written = together(comm, _written, graph, stack, root=0)
+    return together(comm, _mapped, Path(comm.all_gather_json(written)[0]))
 
 
-def _written(graph: Graph) -> TemporaryFolder:
+def _written(graph: Graph, stack: ExitStack) -> str:
     folder = TemporaryFolder("spgnn-graph-")
-    try:
-        save_graph(graph, folder.path / "graph")
-    except BaseException:
-        folder.remove()
-        raise
-    return folder
+    stack.callback(folder.remove)
+    save_graph(graph, folder.path / "graph")
+    return str(folder.path / "graph")
 
 
 def _mapped(path: Path) -> Graph:

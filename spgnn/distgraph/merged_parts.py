@@ -26,7 +26,7 @@ def merge_parts(parts: Parts) -> DistGraph:
 
     Ranks without a part have no rows. Collective.
     """
-    how = replace(parts.how, threads=parts.threads, replication=1)
+    how = replace(parts.how, replication=1)
     dgraph = make_dgraph(parts, parts.comm, None, how, _own_rows)
     if dgraph.y_n is None:
         return dgraph
@@ -37,7 +37,7 @@ def merge_parts(parts: Parts) -> DistGraph:
 
 def rowless_parts(parts: Parts) -> DistGraph:
     """Return a DistGraph with the sizes of a graph, and no rows on any rank, for trainings that read its parts alone. Collective."""
-    how = replace(parts.how, threads=parts.threads, replication=1, scheme="columns", keep=False)
+    how = replace(parts.how, replication=1, scheme="columns", keep=False)
     dgraph = make_dgraph(parts, parts.comm, None, how, partial(_own_rows, has_rows=False))
     return replace(dgraph, n_classes=parts.n_classes, nnz=parts.source.facts.nnz)
 

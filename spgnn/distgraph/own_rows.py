@@ -90,18 +90,20 @@ class OwnRowsReader:
         """
         parts, dtype = self.parts, self.dtype
         check_rank(p, parts.k)
-        torch.set_num_threads(parts.threads)
+        torch.set_num_threads(parts.how.threads)
         block, sums_n3, halo = parts.source.part(p)
         X = None if input_hops is None else self._features(block, halo, input_hops)
         rows = own_part_rows(block, sums_n3, halo)
         y_n, split_n = parts.labels(block, rows.n_own)
         del block, halo
         wires = Wire("float32"), Wire("float32")
-        layout = make_layout(SelfCommunicator(), 1, "columns", dtype, self.pool, parts.threads, wires, parts.how.order)
+        layout = make_layout(
+            SelfCommunicator(), 1, "columns", dtype, self.pool, parts.how.threads, wires, parts.how.order
+        )
         A = part_operator(rows, layout, self.norms[0])
         made = {how: _first_rows(A.with_norm(how).A_oo, rows.n_own) for how in self.norms}
         n, m = rows.n_own, len(rows.node_m)
-        given = {"pool": self.pool, "dtype": dtype, "threads": parts.threads, "ops": Operations()}
+        given = {"pool": self.pool, "dtype": dtype, "threads": parts.how.threads, "ops": Operations()}
         named = {"operators": None, "default": self.default, "label": f"part {p}"}
         wide = Block((n, m), rows.node_m, made=made, **named, **given)
         local = Block((n, n), rows.node_m[:n], **named, **given)
@@ -116,7 +118,7 @@ class OwnRowsReader:
             check_fits(np.concatenate([block.own_n, halo.node_g[chosen_g]]), X, self.dtype)
         else:
             check_sums([negative_sums(block.own_n, block.X_nF)])
-        return features(X, how.feature_norm, self.pool, self.dtype, self.parts.threads)
+        return features(X, how.feature_norm, self.pool, self.dtype, self.parts.how.threads)
 
     def one_node(self) -> tuple[SubgraphSpMM, torch.Tensor | SparseRows]:
         """Return the operator of a graph of one node with a self-loop, in every normalisation, and zero features, (1, F)."""

@@ -7,6 +7,7 @@ Source: SDT-GNN (cyclic parts, more than ranks); rows of the halo that are cut o
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -81,13 +82,9 @@ class Parts:
         return parts
 
     def _set(self, source: PartSource, comm: Communicator, hops: int, split: str, how: Distribution) -> None:
-        self.comm, self.hops, self.how = comm, hops, how
-        self.k, self.own = len(source.facts.sizes), range(comm.rank, len(source.facts.sizes), comm.size)
-        self.n_nodes, self.n_classes, self.name, self.method = (
-            getattr(source.facts, name) for name in ("n_nodes", "n_classes", "name", "method")
-        )
-        self.source = source
-        self.threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())
+        threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())
+        self.comm, self.hops, self.how = comm, hops, replace(how, threads=threads)
+        self.source, self.own = source, range(comm.rank, len(source.facts.sizes), comm.size)
         self._placement = place(comm, how.device)
         self.split = split
         self.drawn_N: np.ndarray | None = None
@@ -97,6 +94,15 @@ class Parts:
             self._train_k += [0 if of_part is None else of_part[column] for of_part in source.facts.train]
         elif self.n_classes:
             self._draw_split(how.seed)
+
+    name, method, n_nodes, n_classes = (
+        property(attrgetter(f"source.facts.{fact}")) for fact in ("name", "method", "n_nodes", "n_classes")
+    )
+
+    @property
+    def k(self) -> int:
+        """Parts of all ranks."""
+        return len(self.source.facts.sizes)
 
     def __repr__(self) -> str:
         return f"Parts({self.name}: {len(self.own)} of {self.k} parts of {self.method} on rank {self.comm.rank}, hops = {self.hops})"
@@ -141,11 +147,11 @@ class Parts:
         """
         check_rank(p, self.k)
         how = self.how if operator is None else replace(self.how, operator=operator)
-        torch.set_num_threads(self.threads)
+        torch.set_num_threads(how.threads)
         dtype, comm = getattr(torch, how.dtype), device_communicator(SelfCommunicator(), self._placement)
         pool = make_pool(self._placement.device)
         wires = Wire("float32"), Wire("float32")
-        layout = make_layout(comm, 1, "columns", dtype, pool, self.threads, wires, how.order)
+        layout = make_layout(comm, 1, "columns", dtype, pool, how.threads, wires, how.order)
         block, sums_n3, halo = self.source.part(p)
         if how.feature_norm == "none":
             check_fits(block.own_n, block.X_nF, dtype)
@@ -157,7 +163,7 @@ class Parts:
         y_m, split_m = self.labels(block, len(rows.node_m))
         del block, sums_n3, halo
         A = part_operator(rows, layout, how.operator)
-        X = features(rows.X_mF, how.feature_norm, pool, dtype, self.threads)
+        X = features(rows.X_mF, how.feature_norm, pool, dtype, how.threads)
         dgraph = DistGraph(
             comm=comm, A=A, X=X, y_n=labels(y_m, dtype), split_n=split_m, n_nodes=self.n_nodes, n_classes=self.n_classes,
             name=f"{self.name} part {p}", scheme="columns", method=self.method, nnz=A.nnz,

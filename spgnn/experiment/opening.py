@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from ..config import Distribution, TrainConfig
+from ..config import TrainConfig
 from ..data import File, Named, is_built_in, load_graph, resolve
 from ..data.readers.make_graph import graph_name
-from ..distgraph import DistGraph
-from ..distgraph.distribute import make_dgraph
 from ..errors import InputError, PartitionError, UsageError, together
 from ..graph import Graph
 from ..machine import give_back_memory
@@ -60,10 +57,6 @@ class Source:
             check(graph)
         give_back_memory()  # what reading took, before partitioning takes more
         return graph
-
-    def distribute(self, how: Distribution, check: Callable[[Graph], None] | None = None) -> DistGraph:
-        """Give each rank its rows; check: called on rank 0 with a graph that is no partition folder. Collective."""
-        return make_dgraph(self.folder or partial(self.read, check), self.comm, None, how)
 
 
 def _find(source: str, config: TrainConfig) -> Named | File | PartitionFolder:

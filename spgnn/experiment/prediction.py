@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ..atomic import check_not_read, check_writable
@@ -13,7 +15,10 @@ from ..config import Distribution, TrainConfig, is_of_run, read_toml, select
 from ..config.names import Evaluation
 from ..cost.grid import valid_replications
 from ..dist.consistency import check_same, digest
+from ..distgraph import DistGraph
+from ..distgraph.distribute import make_dgraph
 from ..errors import CheckpointError, UsageError, together
+from ..layers import Stack
 from ..layers.registry import ModelSpec
 from ..partition import load_partition
 from ..spmm.kernels.buffers import sum_dtype
@@ -76,30 +81,45 @@ def predict(
     target = Path(out) if out else folder / "predictions.npy"
     report = {"predictions": str(target), "n": 0, "classes": spec.arguments["n_classes"], "ranks": comm.size}
     parts = parts_of(opened, how, model, evaluation, memory, bool(embeddings))
+    embeddings_NF = None
     if parts is not None:
         made_on.check_parts(parts)
         predictor = PartPredictor(model, parts, scratch or str(target.parent), is_multilabel, source is None)
         predictions_N, found = predictor.predict()
-        together(comm, write_array, target, predictions_N, "--out" if out else "", root=0)
-        return finite(report | found)
-    dgraph = opened.distribute(how, check=lambda graph: made_on.check_read(graph, config))
-    made_on.check_rows(dgraph, opened, how)
-    _check_features(dgraph.n_features, spec)
-    n_classes = spec.arguments["n_classes"]
-    with torch.no_grad():
-        Z_nC = model(dgraph.A, dgraph.X)
-        H_nF = model.embed(dgraph.A, dgraph.X) if embeddings else None
-    report["n"] = dgraph.n_nodes
-    predictions_N = dgraph.collect(predicted(Z_nC, is_multilabel))
+    else:
+        dgraph = make_dgraph(
+            opened.folder or partial(opened.read, partial(made_on.check_read, config)), comm, None, how
+        )
+        made_on.check_rows(dgraph, opened, how)
+        _check_features(dgraph.n_features, spec)
+        if embeddings:
+            embeddings_NF = _embeddings(model, dgraph)
+        predictions_N, found = _predictions(model, dgraph, config, is_multilabel, source is None)
     together(comm, write_array, target, predictions_N, "--out" if out else "", root=0)
     if embeddings:
-        embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
         together(comm, write_array, Path(embeddings), embeddings_NF, "--embeddings", root=0)
         report["embeddings"] = embeddings
-    if _can_score(dgraph, n_classes, is_multilabel, own_graph=source is None):
-        counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), n_classes, comm)
-        report |= {name: scores(counts[s], dgraph.is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
-    return finite(report)
+    return finite(report | found)
+
+
+@torch.no_grad()
+def _embeddings(model: Stack, dgraph: DistGraph) -> np.ndarray:
+    """Return the inputs of the last layer in original node order, (N, hidden). Collective."""
+    H_nF = model.embed(dgraph.A, dgraph.X)
+    return dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
+
+
+@torch.no_grad()
+def _predictions(
+    model: Stack, dgraph: DistGraph, config: TrainConfig, is_multilabel: bool, is_own: bool
+) -> tuple[np.ndarray, dict]:
+    """Return the classes of all nodes in original order, and what a report has of them; is_own: graph of the run. Collective."""
+    Z_nC = model(dgraph.A, dgraph.X)
+    C, found = Z_nC.shape[1], {"n": dgraph.n_nodes}
+    if _can_score(dgraph, C, is_multilabel, is_own):
+        counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), C, dgraph.comm)
+        found |= {name: scores(counts[s], is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
+    return dgraph.collect(predicted(Z_nC, is_multilabel)), found
 
 
 def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings: str | None) -> None:

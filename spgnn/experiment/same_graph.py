@@ -46,7 +46,7 @@ class MadeOn:
         """Whether models of parts were averaged: nobody has counted the nonzeros."""
         return bool(self.facts) and "nonzeros" not in self.facts
 
-    def check_read(self, graph: Graph, config: TrainConfig) -> None:
+    def check_read(self, config: TrainConfig, graph: Graph) -> None:
         """Compare a graph that this rank has read with that of a training on parts."""
         if self.is_averaged:
             self._compare(facts_of_any_parts(graph, config.split, config.seed, config.dtype))

@@ -48,7 +48,7 @@ class FullWay:
 
     def open(self, source: Source, stack: ExitStack) -> DistGraph:
         """Return the graph on which the model is scored; stack: ends what is opened, after the training. Collective."""
-        return source.distribute(self.prepared.how)
+        return make_dgraph(source.folder or source.read, self.comm, None, self.prepared.how)
 
     def finish(self, trainer: Trainer, spec: ModelSpec, summary: dict[str, Any]) -> np.ndarray | None:
         """Add to a summary, and return the predictions in original order, on rank 0 at least. Collective."""

@@ -100,9 +100,9 @@ class ModelSpec:
     def of(cls, config: TrainConfig, f_in: int, n_classes: int) -> ModelSpec:
         """Return the model that options describe for a graph with f_in features and n_classes classes.
 
-        Raises: UsageError, see check_model.
+        Raises: UsageError, see check_options.
         """
-        check_model(config)
+        check_options(config)
         options = {name: getattr(config, name) for name in FAMILIES[config.model].options}
         return cls(config.model, {"f_in": f_in, "n_classes": n_classes} | options)
 

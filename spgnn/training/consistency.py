@@ -18,7 +18,7 @@ from ..spmm.kernels.buffers import sum_dtype
 
 def run_values(source: str, config: TrainConfig) -> dict[str, Any]:
     """Return GRAPH, every option and the versions, before anything is read."""
-    return {"option.graph": str(source)} | _options(config) | versions()
+    return {"option.graph": str(source)} | option_values(config) | versions()
 
 
 def training_values(model: torch.nn.Module, config: TrainConfig) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def training_values(model: torch.nn.Module, config: TrainConfig) -> dict[str, An
         f"option.weights of {name}": f"{p.dtype} {tuple(p.shape)}{'' if p.requires_grad else ' frozen'}"
         for name, p in model.named_parameters()
     }
-    return _options(config) | weights | {"option.model": " ".join(repr(model).split())}
+    return option_values(config) | weights | {"option.model": " ".join(repr(model).split())}
 
 
 def prepare_model(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig) -> None:
@@ -86,5 +86,6 @@ def check_own(comm, model: torch.nn.Module) -> None:
         )
 
 
-def _options(config: TrainConfig) -> dict[str, Any]:
+def option_values(config: TrainConfig) -> dict[str, Any]:
+    """Return the options that are the same on all ranks."""
     return {f"option.{name}": value for name, value in shared_values(config).items()}

@@ -85,7 +85,7 @@ def make_part_step(
     if config.sampler == "none":
         return FullStep(model, parts.open(p) if dgraph is None else dgraph, config)
     graph = parts.graph(p)
-    how: Distribution = replace(parts.how, threads=parts.threads, replication=1, keep=False)
+    how: Distribution = replace(parts.how, replication=1, keep=False)
     local = make_dgraph(graph, SelfCommunicator(), None, how)
     local = replace(local, n_classes=parts.n_classes)  # of which a part may lack the last
     return SampledStep(model, local, config, graph)

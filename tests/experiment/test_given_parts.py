@@ -122,17 +122,17 @@ def test_blocks_of_features_and_many_labels_are_looked_at_too(parts, tmp_path, m
 
 def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
     out = str(tmp_path / "out")
-    whole = Source.distribute
+    whole = Source.read
 
     def meanwhile(*args):
-        monkeypatch.setattr(Source, "distribute", whole)
+        monkeypatch.setattr(Source, "read", whole)
         with pytest.raises(
             ResourceError, match="out: another training is using it; wait for it, or choose another folder"
         ):
             training("sbm:n=50", out=out, seed=2)
         return whole(*args)
 
-    monkeypatch.setattr(Source, "distribute", meanwhile)
+    monkeypatch.setattr(Source, "read", meanwhile)
     training("sbm:n=50", out=out, seed=1)
     training("sbm:n=50", out=out, seed=3, overwrite=True)  # the first has ended
     assert "seed = 3" in (tmp_path / "out" / "config.toml").read_text()

@@ -42,7 +42,7 @@ def test_the_page_of_models_prints_what_it_shows(section, tmp_path):
 def test_the_custom_layers_of_their_page_train_as_shown(tmp_path):
     text = (ROOT / "docs" / "custom_layers.md").read_text(encoding="utf-8").split("## A custom loop")[0]
     (tmp_path / "recipe.py").write_text("".join(re.findall(r"```python\n(.*?)```", text, re.S)))
-    assert printed_by(tmp_path / "recipe.py", tmp_path) == re.search(r"```\n(1 ranks.*?)```", text, re.S)[1]
+    assert printed_by(tmp_path / "recipe.py", tmp_path) == re.search(r"```\n(P = 1.*?)```", text, re.S)[1]
 
 
 @pytest.mark.full

@@ -25,7 +25,7 @@ OF_THE_CALL = ("out", "overwrite", "resume")
 def continued(graph: str, given: Mapping[str, Any]) -> tuple[str, TrainConfig]:
     """Return GRAPH and the options of a training that `given` describes, which has `resume`: a RUN, or auto.
 
-    Args:   graph  GRAPH, "" for that of the run.
+    Args:   graph  GRAPH, "" for the run's.
             given  options that were given; those that the run had, or in MAY_CHANGE.
     Raises: UsageError naming every option that may not change; CheckpointError where RUN has no checkpoint.
     """

@@ -52,7 +52,7 @@ def option(
 
     Args: metavar   what help shows as the value.
           short     the command line takes -k as well as --k.
-          heading   what help lists it under, if not under that of its group.
+          heading   what help lists it under, if not under its group's.
           alone     value of an option that is given without one.
           per_rank  ranks may have different values.
     """
@@ -67,7 +67,7 @@ def changed(group: type, name: str, default: Any, **facts):
 
 
 def sections(cls: type) -> dict[str, tuple[str, ...]]:
-    """Return {heading: names of options}: those of the class itself, then those of its groups in order."""
+    """Return {heading: names of options}: the class's own, then its groups' in order."""
     declared = {name: group for group in cls.__mro__ for name in inspect.get_annotations(group)}
     found: dict[str, list[str]] = {}
     for name, group in sorted(declared.items(), key=lambda item: cls.__mro__.index(item[1])):
@@ -115,7 +115,7 @@ def build(cls: type, values: dict[str, Any], where: str = "options"):
 def read_toml(cls: type, path: str | Path, overrides: dict[str, Any] | None = None, of_run: bool = False):
     """Return cls from a TOML file, with overrides on top.
 
-    Args:   of_run  the file is that of a run which is predicted or continued, see Gone.may_change.
+    Args:   of_run  the file is of a run which is predicted or continued, see Gone.may_change.
     Raises: InputError where the file is not TOML; UsageError for an unknown key or a bad value.
     """
     values = toml_values(path)

@@ -71,7 +71,7 @@ class OperatorConfig:
     """What a layer multiplies with."""
 
     heading = "Graph"
-    operator: Literal["auto", Norm] = option("auto", "normalisation of A; auto: that of the model")
+    operator: Literal["auto", Norm] = option("auto", "normalisation of A; auto: the model's")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ def assemble(
 ) -> tuple[DistSpMM, np.ndarray | None]:
     """Return the normalised operator of the block row that this rank holds, and the order of its rows. Collective.
 
-    Scheme auto is decided here. The order is new to old, (n,), or None for that of the block.
+    Scheme auto is decided here. The order is new to old, (n,), or None for the block's.
 
     Args: edges     the rows A_nN of this rank alone, which are taken out: they are no longer needed once they are split.
           own_n     their original ids, (n,).

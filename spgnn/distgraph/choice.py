@@ -21,7 +21,7 @@ from ..spmm.exchange.stages import Blocks
 def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers | None]:
     """Return cover or columns, why in a sentence, and the covers that were made for it. Collective.
 
-    Args: machine  a name or file of the cost model, read on rank 0; the ranks on a host are those of the job.
+    Args: machine  a name or file of the cost model, read on rank 0; the ranks on a host are the job's.
     """
     if layout.comm.size == 1:
         return "columns", "columns: one rank exchanges nothing", None

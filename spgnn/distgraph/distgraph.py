@@ -67,7 +67,7 @@ class DistGraph:
     def keep(self, operator: Norm | None = None) -> None:
         """Compute A X now, unless it is cached, and use it wherever A meets X. X must not change any more. Collective.
 
-        Args: operator  the normalisation of A; None: that of the graph.
+        Args: operator  the normalisation of A; None: the graph's.
         A Trainer does this at set-up and a custom loop in its first product with X, unless distribute got keep=False.
         """
         if self.X is None:
@@ -84,7 +84,7 @@ class DistGraph:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the rows of this rank count: of the c ranks with the same rows, those of the first do."""
+        """Whether the rows of this rank count: of the c ranks with the same rows, the rows of the first do."""
         return self.A.layout.is_counted
 
     def collect(self, values_n: np.ndarray) -> np.ndarray:

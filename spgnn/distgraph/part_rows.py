@@ -25,7 +25,7 @@ from ..spmm.operator import DistSpMM
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartRows:
-    """The rows of a part: own ones first, then those of the halo, each by rising id.
+    """The rows of a part: own ones first, then the halo's, each by rising id.
 
     node_m      (m,) int64, original ids; the first n_own are own.
     A_mm        (m, m) CSR of the known entries, columns in the order of node_m.
@@ -79,7 +79,7 @@ def part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo | None, hops: int
 def part_operator(part: PartRows, layout: Layout, operator: Norm) -> DistSpMM:
     """Return the operator of a part on one rank, from which `with_norm` gets the others.
 
-    Whole rows are those of the operator of the whole graph, as their sums are; bitwise, unless weights have sums that
+    Whole rows equal the rows of the operator of the whole graph, as their sums are; bitwise, unless weights have sums that
     float64 rounds.
     """
     index = IndexMap(part.node_m, np.empty(0, np.int64), np.zeros(1, np.int64))

@@ -155,7 +155,7 @@ class FolderSource:
 
 
 class GraphSource:
-    """The parts of a graph in memory, each cut when it is asked for."""
+    """The parts of a graph in memory, each cut when it is requested."""
 
     def __init__(self, graph: Graph, partition: Partition, hops: int):
         self.graph, self.partition = graph, partition

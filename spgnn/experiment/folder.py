@@ -290,7 +290,7 @@ def _place(name: str) -> int:
 
 
 def _is_begun(folder: Path) -> bool:
-    """Whether the folder is that of a training: it has its env.json, or a training was killed while it replaced that."""
+    """Whether the folder is of a training: it has its env.json, or a training was killed while it replaced that."""
     if hidden_folders(folder, "old"):
         return True
     try:

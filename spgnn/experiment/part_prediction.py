@@ -53,7 +53,7 @@ def _check(folder: PartitionFolder | None, evaluation: Evaluation, has_embedding
 class PartPredictor:
     """A model on parts, layer by layer.
 
-    is_own  the graph is that of the run, whose split it has.
+    is_own  the graph is the run's, whose split it has.
     """
 
     model: torch.nn.Module

@@ -134,7 +134,7 @@ class Checkpoints:
         return self._lines
 
     def _take_over(self, path: Path, manifest: dict) -> str:
-        """Give the Step the states of all ranks of another layout, each read when it is asked for; return what is lost."""
+        """Give the Step the states of all ranks of another layout, each read when it is requested; return what is lost."""
         ranks = sorted(int(name[5:9]) for name in manifest["files"] if name.startswith("step-"))
         return self.trainer.steps.take_over(read_step(path, manifest, rank) for rank in ranks)
 

@@ -82,7 +82,7 @@ class GAT(Layer):
 
 
 def gat_stack(f_in: int, n_classes: int, options) -> Stack:
-    """Return F -> hidden ... -> C; the heads of hidden layers are concatenated, those of the last one averaged."""
+    """Return F -> hidden ... -> C; the heads of hidden layers are concatenated, the heads of the last one averaged."""
     attention = {"attention": options.attention, "dropout": options.attention_dropout}
     hidden = lambda f, c: GAT(f, c, options.heads, **attention, **of_hidden(options))
     last = lambda f, c: GAT(f, c, options.heads_out, merge="mean", bias=options.bias, **attention)

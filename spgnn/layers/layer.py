@@ -50,8 +50,8 @@ class Layer(nn.Module):
 
     Args: f_in, f_out  widths of H and of what forward returns.
     A family calls `end_with` once for act, bias, norm and residual, which `chained` and `finish` then apply.
-    `operator` is the normalisation of A that the layer multiplies with (gcn, row, none, row_loops or loops); None: that
-    of the DistGraph.
+    `operator` is the normalisation of A that the layer multiplies with (gcn, row, none, row_loops or loops); None: the
+    DistGraph's.
     A class may declare:
         is_random    False: a training pass computes what an evaluation does, which saves a pass for the scores.
         reads_input  False: H itself is not read, its product with A alone.

@@ -14,7 +14,7 @@ from .stack import Stack
 class NGNN(Layer):
     """Z_0 = layer(A, H); Z_k = act(Z_(k-1) W_k + b_k); Z = Z_depth.
 
-    Args:   layer  a Layer; its normalisation, exchange and width are those of the whole.
+    Args:   layer  a Layer; its normalisation, exchange and width are the whole layer's.
             depth  number of dense layers, each f_out wide.
             act    of the dense layers; that of `layer` is its own.
     Source: Song et al. 2021, eq. (2) and (3), which have the activation after the last dense layer too.

@@ -24,7 +24,7 @@ class Stack(nn.Module):
           dropout        rate on the input of every layer in training.
           input_dropout  the rate acts on X too.
           jump           jumping knowledge: the last layer reads the outputs of all layers before it; cat: side by side;
-                         max: the largest of each entry, of layers of one width. None: that of the layer before.
+                         max: the largest of each entry, of layers of one width. None: the layer before decides.
     Source: jump: Xu et al. 2018, section 4.
     """
 
@@ -41,7 +41,7 @@ class Stack(nn.Module):
         self.dropout, self.jump = check_rate(dropout), jump
         self.input_dropout = input_dropout
         self.number, self.seed, self.epoch = 0, 0, 0  # of set_epoch
-        self.is_trained = False  # then `train` goes on from these weights
+        self.is_trained = False  # then `train` continues from these weights
         self.register_load_state_dict_post_hook(_note_loaded)
         self.initialise(0)
 
@@ -100,7 +100,7 @@ class Stack(nn.Module):
     def _joined(self, outputs: list[torch.Tensor]) -> torch.Tensor:
         """Return what the last layer reads of the outputs of the others, which are given up.
 
-        On blocks an output has the rows of those after it, and more; the last layer reads those of the one before it.
+        On blocks an output has the rows of those after it, and more; the last layer reads the rows of the one before it.
         """
         rows = len(outputs[-1])
         outputs[:] = (H if len(H) == rows else H[:rows] for H in outputs)
@@ -164,7 +164,7 @@ def stacks_of(model: nn.Module) -> list[Stack]:
 
 
 def norms_of(model: nn.Module) -> list[Norm | None]:
-    """Return the normalisations that the layers of a model multiply with, each once, None for that of the graph."""
+    """Return the normalisations that the layers of a model multiply with, each once, None for the graph's."""
     layers = [module for module in model.modules() if isinstance(module, Layer) and hops_of(module) != 0]
     return list(dict.fromkeys(layer.operator for layer in layers)) or [None]
 

@@ -74,7 +74,7 @@ class RawBlocks:
 class Norms:
     """Makes the operators of a graph: `get("row")` is D^-1 A. What A sends does not depend on the normalisation.
 
-    Args: raw     A or A + I; its indices are then those of the operators, and weights of 1 take no memory.
+    Args: raw     A or A + I; its indices are then the operators', and weights of 1 take no memory.
           base    the plan that fetches all ghosts, None on one rank.
           covers  of the blocks, where they are known.
     signs   of the weights of the whole graph; None: none is negative.

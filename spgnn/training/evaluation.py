@@ -25,8 +25,8 @@ from .part_passes import passes_of
 def choose_evaluation(model: torch.nn.Module, parts: Parts, how: Evaluation = "auto", memory: str = "") -> Evaluation:
     """Return together or layerwise; for auto together, unless its predicted memory is more than a rank has.
 
-    Args:   memory  of a rank, such as 2GB; "": an equal share of that of the host.
-    Raises: UsageError where a model cannot be evaluated layer by layer and that is asked for; ResourceError, on all ranks,
+    Args:   memory  of a rank, such as 2GB; "": an equal share of the host's.
+    Raises: UsageError where a model cannot be evaluated layer by layer and that is requested; ResourceError, on all ranks,
             where a rank has too little memory for one of its parts. Collective.
     """
     if how == "together":

@@ -32,13 +32,13 @@ class Layerwise:
 
         Layerwise(model, Parts("parts", comm, hops=1), "scratch").run(lambda rows, Z_nC, _: ...)
 
-    In memory are one part, with its rows of two layers, and 8 bytes for each of the N nodes. The rows and values are those
-    of the whole graph, so that outputs are exact; without dropout, as in evaluation.
+    In memory are one part, with its rows of two layers, and 8 bytes for each of the N nodes. Rows and values are the whole
+    graph's, so that outputs are exact; without dropout, as in evaluation.
 
     Args:   model    a plain Stack whose layers multiply with A once at most, with the same weights on all ranks; an SGC
                      is a pass for each product.
             parts    with halos: hops = 1 or more.
-            scratch  a folder that all ranks see; "": that of temporary files.
+            scratch  a folder that all ranks see; "": the folder of temporary files.
     passes      of the model; bytes_read: of rows of hidden layers that the last run has read, on this rank.
     Raises: UsageError for models that do not fit, GraphError and ShapeError for features that do not. Collective.
     """
@@ -100,7 +100,7 @@ class Layerwise:
             del Z
 
     def _inputs(self, number: int, one: Pass, p: int, scratch: Scratch) -> tuple[OwnRows, torch.Tensor]:
-        """Return the rows of a part and what a pass reads: own rows, then those of the halo, gathered from their owners."""
+        """Return the rows of a part and what a pass reads: own rows, then the halo's, gathered from their owners."""
         if self._open is None or self._open.p != p or number == 1:
             self._open = None
             self._open, X = self.reader.open(p, one.hops if number == 1 else None)
@@ -176,7 +176,7 @@ class LayerwiseScorer:
     def evaluate(
         self, is_counted: bool = False, is_predicted: bool = False
     ) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return counts and predictions, where they are asked for, of one evaluation; see `counts` and `predictions`."""
+        """Return counts and predictions, where they are requested, of one evaluation; see `counts` and `predictions`."""
         counts = self._no_counts()
 
         def consume(rows: OwnRows, Z_nC: torch.Tensor, scratch: Scratch) -> None:

@@ -198,7 +198,7 @@ class _Personal:
         with ExitStack() as stack:
             stack.callback(step.close)
             for epoch in range(1, config.personal + 1):
-                comm.phase = f"personal epoch {epoch}, part {p}"  # shows the watchdog of others that this rank goes on
+                comm.phase = f"personal epoch {epoch}, part {p}"  # tells the watchdog of others that this rank moves
                 number = config.epochs + epoch  # random numbers continue those of all parts
                 loss = step.run(number, number)
                 trained.epochs, val = epoch, None

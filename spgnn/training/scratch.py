@@ -28,7 +28,7 @@ class Scratch:
             comm.barrier()
             scratch.rows("1", q, places, out)
 
-    Args:   home  a folder that all ranks see, made where it is absent; "": that of temporary files (TMPDIR).
+    Args:   home  a folder that all ranks see, made where it is absent; "": the folder of temporary files (TMPDIR).
     read_bytes, written_bytes  of rows, on this rank.
     Raises: ResourceError, on all ranks, where the folder cannot be written, or a rank does not see it.
     Collective, as entering it; the methods are not.

@@ -174,7 +174,7 @@ class Subgraphs:
 
 
 def _check_fits(graph: Graph, dgraph: DistGraph) -> None:
-    """Raise unless graph may be that of dgraph."""
+    """Raise unless graph may be dgraph's."""
     if not isinstance(graph, Graph):
         raise UsageError(f"sampler: got a {type(graph).__name__} as graph; give the Graph that was distributed")
     sizes = (graph.n_nodes, graph.n_features), (dgraph.n_nodes, dgraph.n_features)

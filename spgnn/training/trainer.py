@@ -47,7 +47,7 @@ class Trainer:
           config     TrainConfig; model, hidden and the other keys that describe the Stack are not read.
           make_step  (model, dgraph, config) -> Step: how an epoch trains. Default: all training nodes at once.
     steps    the Step, which may be replaced by one that wraps it; epoch: epochs trained so far; history: of all of them.
-    Collective, as every method but those of the state.
+    Collective, as every method but the state's.
     """
 
     def __init__(
@@ -243,13 +243,13 @@ def train(
 ) -> History:
     """Train a model on all nodes at once, on subgraphs or on parts; it ends with the weights of the best validation score.
 
-    A Stack is drawn from the seed, unless it was trained or its weights were loaded: then training goes on from
+    A Stack is drawn from the seed, unless it was trained or its weights were loaded: then training continues from
     them, with a new optimizer and epochs from 1.
 
     Args:   dgraph   of distribute; or Parts: each rank trains its parts alone, and every `interval` epochs all weights
-                     become their mean, see AverageStep. Scores are those of the whole graph.
+                     become their mean, see AverageStep. Scores are of the whole graph.
             sampler  none; or what draws the subgraphs of each update: a Sampler, such as spgnn.samplers.Walk(graph), or
-                     its name, with graph and options such as budget; with Parts its name. Scores are those of the whole
+                     its name, with graph and options such as budget; with Parts its name. Scores are of the whole
                      graph.
             graph    with the name of a sampler: the graph of dgraph, as it is used, on every rank.
             options  fields of TrainConfig: epochs, lr, seed, optimizer, weight_decay, patience, split ...;

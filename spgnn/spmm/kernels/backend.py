@@ -1,4 +1,4 @@
-"""Which kernels work on a tensor: those of the CPU, of its device, or none (meta), chosen here and nowhere else."""
+"""Which kernels work on a tensor: the CPU's, its device's, or none (meta), chosen here and nowhere else."""
 
 from __future__ import annotations
 

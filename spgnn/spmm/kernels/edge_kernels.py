@@ -88,7 +88,7 @@ class NullEdges:
     """The kernels of attention and over edges on the meta device: nothing is written."""
 
     def _nothing(self, *args, **options) -> None:
-        """Shapes are those of the arguments."""
+        """Shapes are the arguments'."""
 
     attend = attend_record = attend_adjoint = attend2 = attend2_rows = attend2_columns = head_dots = _nothing
     sddmm = edge_add = softmax_sums = row_softmax = row_dots = row_softmax_adjoint = spmm_heads = _nothing

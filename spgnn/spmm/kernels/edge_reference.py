@@ -122,7 +122,7 @@ def maximum(A, X, order, out, arg, offset, accumulate) -> None:
 
 
 def maximum_adjoint(A, G, arg, dX, offset, accumulate) -> None:
-    """dX_j = sum of G_i over the i whose largest entry is that of j."""
+    """dX_j = sum of G_i over the i whose largest entry is j's."""
     row, column = ends(A)
     _sum_rows(dX, column, torch.where(arg[row] == offset + column[:, None], G[row], 0), accumulate)
 

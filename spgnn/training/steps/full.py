@@ -33,7 +33,7 @@ class FullStep(Step):
     Args: model   its weights are on the device of the graph and the same on all ranks, see prepare_model.
     rows     StepRows: operator and input of the training passes.
     split_n  (n,) of the own nodes; n_train: training nodes with a label, all ranks.
-    Collective, as every method but those of the state.
+    Collective, as every method but the state's.
     """
 
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig):

@@ -44,7 +44,7 @@ class SampledStep(Step):
             graph    the graph of dgraph, as it is used, on every rank.
             sampler  None: the one that the options describe.
     n_updates  in an epoch.
-    Raises: UsageError for options that do not fit. Collective, as every method but those of the state.
+    Raises: UsageError for options that do not fit. Collective, as every method but the state's.
     Source: Zeng et al., Accurate, efficient and scalable training of GNNs, 2021, Algorithm 1.
     """
 

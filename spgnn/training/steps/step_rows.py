@@ -25,7 +25,7 @@ from .step_memory import pruned_setting, step_memory
 class StepRows:
     """Operator, input and rows of the loss of a training step.
 
-    A, X      operator and input of the model: those of the DistGraph, or pruned ones.
+    A, X      operator and input of the model: the DistGraph's, or pruned ones.
     rows      own rows of which a step computes logits, (n_L,) indices; None: all.
     why       the reason for pruning or not; problem: why the model has no dry run, "" where it has.
     Raises: UsageError where prune = "always" and the layers or an X with a gradient do not allow it.
@@ -44,7 +44,7 @@ class StepRows:
             self._prune(config)
 
     def _prune(self, config: TrainConfig) -> None:
-        """Take pruned rows where layers allow it, and where it is worth it or asked for. Collective."""
+        """Take pruned rows where layers allow it, and where it is worth it or requested. Collective."""
         dgraph, is_auto = self.dgraph, config.prune == "auto"
         hops, problem = self._hops()
         if problem:

@@ -1,4 +1,4 @@
-"""The CUDA side of spmm: kernels compiled at run time by CuPy, which nothing imports before a device is asked for."""
+"""The CUDA side of spmm: kernels compiled at run time by CuPy, which nothing imports before a device is requested."""
 
 from .kernels import CudaKernels
 

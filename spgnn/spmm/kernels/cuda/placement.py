@@ -4,7 +4,7 @@ Streams. All products, copies and torch's own operations of a rank run on one st
 of its device, onto which CuPy's kernels are launched by its address. Exchanges run on a second stream of
 their own (dist/device/nccl.py, dist/device/staged.py). An exchange that starts waits there for an event of the first
 stream, behind which the rows are packed; a request that is waited for makes the first stream wait for an
-event of the second, and the host goes on. So the product with the own block, launched in between, runs
+event of the second, and the host continues. So the product with the own block, launched in between, runs
 beside the exchange.
 
 Buffers. A request holds what it sends and receives until it was waited for. What is freed after that goes

@@ -41,7 +41,7 @@ def row_plan(indptr: np.ndarray) -> RowPlan:
     starts, lengths_n = np.asarray(indptr[:-1], dtype=np.int64), np.diff(indptr).astype(np.int64)
     if len(lengths_n) >= 2**31 - 1:
         raise ShapeError(
-            f"a block of {len(lengths_n):,} rows; a device takes fewer than 2^31 rows a rank, so use more ranks"
+            f"a block of {len(lengths_n):,} rows; a device takes fewer than 2^31 rows per rank, so use more ranks"
         )
     long = np.flatnonzero(lengths_n > LONG)
     counts = -(-lengths_n[long] // LONG)

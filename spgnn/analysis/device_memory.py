@@ -1,7 +1,7 @@
 """Predict the memory that a training takes on the device of a rank, part by part, from sizes alone.
 
-The operator lies there as items, indices and weights (spmm/kernels/cuda/work_items.py); the buffers of an epoch are those of
-the CPU. Bytes throughout. Shapes: n own rows, g ghost rows, s sent rows.
+The operator is stored as items, indices and weights (spmm/kernels/cuda/work_items.py); buffers are as large as on the
+CPU. Bytes throughout. Shapes: n own rows, g ghost rows, s sent rows.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _operator(run: DryRun, copies: int, step: str = "") -> int:
     own_nnz, ghost_nnz, sender_nnz, g, s = (counts[x + step] for x in ("own_nnz", "ghost_nnz", "sender_nnz", "g", "s"))
     widest = max((product.width for product in run.products if not product.is_cached), default=0)
     own = copies * (own_nnz * nonzero + item * n)
-    # Ghost block and sent rows, each with its transpose; rows that are sent as they are need an index alone.
+    # Ghost block and sent rows, each with its transpose; unchanged rows need an index alone.
     others = 2 * (ghost_nnz + sender_nnz) * nonzero + item * (2 * n + g) + (item + 12) * s
     long = (own_nnz + ghost_nnz) // LONG * widest * sum_bytes(itemsize)  # sums of its items
     return own + others + long

@@ -1,4 +1,4 @@
-"""The dry run of a model for all ranks of a graph at once. Imports torch; `measure` does so when it is asked for an epoch."""
+"""The dry run of a model for all ranks of a graph at once. Imports torch, so `measure` imports it for an epoch alone."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class PairsOfLayers:
     def _exchanges(self, product: Product) -> Iterable[Exchange]:
         """Yield the exchange of rows and the exchange of partial results of a product.
 
-        Rows that are read, not summed (attention, maximum, A.columns), are those of scheme columns under cover, too.
+        Under cover, rows that are read and not summed (attention, maximum, A.columns) travel as under columns.
         """
         is_backward, width = product.pass_name == "backward", product.width
         direction, layer = "backward" if is_backward else "forward", product.layer or 0

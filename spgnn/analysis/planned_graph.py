@@ -83,7 +83,7 @@ class PlannedGraph:
 
 
 def train_nodes(graph: Graph, split: str, seed: int) -> np.ndarray:
-    """Return the nodes whose labels are trained on, (N,) bool: those of `spgnn train --split SPLIT --seed SEED`.
+    """Return the nodes whose labels are trained on, (N,) bool, as `spgnn train --split SPLIT --seed SEED` has them.
 
     Raises: GraphError for a graph without labels, or without the split that is named; UsageError for another name.
     """

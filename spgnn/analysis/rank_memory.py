@@ -73,8 +73,8 @@ def rank_memory(
 ) -> RankMemory:
     """Return the predicted memory of one rank.
 
-    Args: run            of the model, on the counts of the rank: beside those of Setting own_nnz, ghost_nnz and sender_nnz
-                         of its blocks, own_nnz1 ... of those of a pruned step; kept_nnz of A X that training reads sparse.
+    Args: run            of the model, on the counts of the rank: the names of Setting, and nonzeros of its blocks: own_nnz,
+                         ghost_nnz and sender_nnz, own_nnz1 ... in a pruned step; kept_nnz of A X that training reads sparse.
           process_bytes  of Python and torch before any graph: Machine.process_bytes.
           is_symmetric   the own block is its own transpose.
           root           counts of the graph that this rank reads and hands out, for rank 0 without --partition: nodes,
@@ -116,7 +116,7 @@ def rank_memory(
 
 
 def _loading(root: Mapping[str, int], n_ranks: int, method: str) -> float:
-    """Return the most that rank 0 holds beside the process while it reads, partitions and hands out the graph."""
+    """Return the most that rank 0 holds in addition to the process while it reads, partitions and hands out the graph."""
     from ..distgraph.scatter import ROUND_BYTES
 
     nnz, n, x_bytes = root["nnz"], root["nodes"], root["x_bytes"]
@@ -132,7 +132,7 @@ def _loading(root: Mapping[str, int], n_ranks: int, method: str) -> float:
 
 
 def partition_bytes(nnz: int, method: str) -> float:
-    """Return the bytes of a partitioner beside the graph: METIS's for all that do not take one edge after the other."""
+    """Return the bytes that a partitioner needs in addition to the graph: METIS's for all that do not take one edge after the other."""
     if method in STREAMING or method in ("block", "random"):
         return 0.0
     doublings = np.clip(np.log2(max(nnz, 1) / METIS_GROWS), 0, MOST_DOUBLINGS)
@@ -171,7 +171,7 @@ def dense_features(run: DryRun) -> int:
 
 
 def _keeps_both(run: DryRun) -> bool:
-    """Return whether dense X stays beside A X: a layer adds X, dropout acts on it, or a pruned step takes rows of it."""
+    """Return whether both dense X and A X are kept: a layer adds X, dropout acts on it, or a pruned step takes rows of it."""
     takes_rows = bool(run.setting.steps) and not run.setting.step_is_cached
     return run.setting.is_cached and (run.reads_input or takes_rows)
 

@@ -154,7 +154,7 @@ class PlannedRanks:
 
 
 def _is_timed(of: Product) -> bool:
-    """Return whether a product is with weights and of own rows: the time of those of ghost rows is not predicted."""
+    """Return whether a product is with weights and of own rows; the time of products of ghost rows is not predicted."""
     of_ghosts = [name == "x_ghost_nnz" or name.rstrip("0123456789") == "g" for name in of.rows]
     return of.kind == "weights" and not (of_ghosts and all(of_ghosts))
 

@@ -156,7 +156,7 @@ def default_widths(graph: Graph) -> tuple[int, ...]:
 
 
 def _input_of(graph: Graph, n_features: int) -> dict:
-    """Return what measure is told of X: nothing is known of other features than the graph's."""
+    """Return the arguments of measure about X; of other features than the graph's nothing is known."""
     if n_features != graph.n_features or not sp.issparse(graph.X):
         return {"sparse_input": False}
     return {"sparse_input": True, "keep_sparse": stays_sparse(graph)}

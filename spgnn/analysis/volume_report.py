@@ -98,7 +98,7 @@ class VolumeReport:
         """
         numbers = [volume.layer for volume in self.layers]
         if self.run is None:
-            raise UsageError("bytes are those of an epoch; measure with widths, or with model=")
+            raise UsageError("bytes belong to an epoch; measure with widths, or with model=")
         if layer is not None and layer not in numbers:
             raise UsageError(f"layer {layer} does not exist; expected {_span(numbers)}")
         if direction is not None and direction not in DIRECTIONS:

@@ -61,10 +61,10 @@ def measure(
             partition    a Partition, or an owner array (N,) of which the largest entry is k - 1.
             scheme       broadcast, columns or cover.
             widths       F, hidden ..., C of a Stack of GCN; or
-            model        any model; it stays as it is. Without both: rows and messages, and no torch.
+            model        any model; it is not changed. Without both: rows and messages, and no torch.
             replication  c of 1.5D: P = k c ranks, each part on c of them.
             itemsize     bytes of an entry of H: 2 bfloat16, 4 float32, 8 float64.
-            evaluations  forward passes an epoch beside the training step's; they compute all rows.
+            evaluations  forward passes per epoch in addition to the training step; they compute all rows.
             input_is_fixed  of widths: False where dropout acts on X.
             sparse_input, keep_sparse  X is sparse; A X, self-loops added as by gcn, is worth caching. Default: the graph's.
             train_N      (N,) bool: a training step computes only the rows that reach these nodes (row
@@ -228,8 +228,8 @@ def _first_width(model) -> int:
 
 
 def _nonzeros(graph: Graph, F: int, is_cached: bool, rows_N: np.ndarray | None) -> int:
-    """Return the nonzeros of sparse X, or (a bound) of A X, in all rows, or in those of a mask (N,)."""
-    if not sp.issparse(graph.X):  # asked about as if it were
+    """Return the nonzeros of sparse X, or (a bound) of A X, in all rows or in the rows of a mask (N,)."""
+    if not sp.issparse(graph.X):  # as if it were sparse
         nnz_N = np.full(graph.n_nodes, F, np.int64)
     else:
         nnz_N = np.diff(graph.X.indptr).astype(np.int64)
@@ -243,6 +243,6 @@ def _mask(train_N: np.ndarray, graph: Graph) -> np.ndarray:
     train_N = np.asarray(train_N)
     if train_N.shape != (graph.n_nodes,) or train_N.dtype != bool:
         raise UsageError(
-            f"train_N is {train_N.dtype} of shape {train_N.shape}; expected one bool a node, ({graph.n_nodes},)"
+            f"train_N is {train_N.dtype} of shape {train_N.shape}; expected one bool per node, ({graph.n_nodes},)"
         )
     return train_N

@@ -38,7 +38,7 @@ EDGE_PRICES = {
 }
 # Calls of kernels, of torch and of Python per layer and per epoch, whatever their sizes.
 CALLS_A_LAYER, CALLS_AN_EPOCH = 16, 20
-# Passes over memory besides the products: mask and column sums of a layer's gradient; loss and its gradient; Adam.
+# Passes over memory in addition to the products: mask and column sums of a layer's gradient; loss and its gradient; Adam.
 PASSES_A_LAYER, PASSES_A_LOSS, PASSES_A_STEP = 3, 9, 10
 
 
@@ -242,7 +242,7 @@ def cheaper_scheme(
 
 
 def _dense(machine: Machine, layer: LayerWork, itemsize: int) -> dict[str, float]:
-    """Return the seconds of the products of a layer with weights; those of sparse rows are products of a sparse matrix."""
+    """Return the seconds of the products of a layer with weights; of sparse rows, of products with a sparse matrix."""
     seconds = {"gemm": 0.0, "spmm": 0.0}
     for f_in, f_out, left_P, is_gradient in layer.dense:
         if left_P is None:

@@ -136,7 +136,7 @@ def test_an_owner_array_is_measured_as_a_partition_is():
         ({"replication": "2"}, UsageError, "replication = '2'; expected an integer"),
         ({"wire": "int4"}, UsageError, "'int4' is not known; did you mean 'int8'"),
         ({"input_gradient": True}, UsageError, "expected keep=False"),
-        ({"train_N": np.arange(50)}, UsageError, "expected one bool a node"),
+        ({"train_N": np.arange(50)}, UsageError, "expected one bool per node"),
         ({"scheme": "colums"}, UsageError, "'colums' is not known; did you mean 'columns'"),
         ({"widths": (5,)}, UsageError, "at least two positive widths"),
         ({"widths": (5, 0)}, UsageError, "at least two positive widths"),

@@ -19,7 +19,7 @@ namespace spgnn {
 static py::tuple range_covers(const Array<int64_t>& indptr, const Array<int32_t>& indices, int64_t columns,
                               const Array<int64_t>& bounds, int threads) {
     py::array_t<bool> is_cover(columns);
-    std::vector<int64_t> rows, rows_ptr(1, 0), moved, nonempty;
+    std::vector<int64_t> rows, rows_ptr(1, 0), moved;
     bool* mark = is_cover.mutable_data();
     {
         py::gil_scoped_release free;
@@ -40,7 +40,6 @@ static py::tuple range_covers(const Array<int64_t>& indptr, const Array<int32_t>
         std::fill(mark, mark + columns, false);
         std::vector<std::vector<int32_t>> rows_of(ranges);
         moved.resize(ranges);
-        nonempty.resize(ranges);
         in_parallel(
             ranges, threads, [&] { return Block(columns, n); },
             [&](Block& block, int64_t b) {
@@ -49,14 +48,13 @@ static py::tuple range_covers(const Array<int64_t>& indptr, const Array<int32_t>
                 for (int32_t j : block.cover_columns) mark[j] = true;
                 rows_of[b] = block.cover_rows;
                 moved[b] = block.moved;
-                nonempty[b] = block.columns;
             });
         for (const auto& of_range : rows_of) {
             rows.insert(rows.end(), of_range.begin(), of_range.end());
             rows_ptr.push_back(int64_t(rows.size()));
         }
     }
-    return py::make_tuple(is_cover, array_of(rows), array_of(rows_ptr), array_of(moved), array_of(nonempty));
+    return py::make_tuple(is_cover, array_of(rows), array_of(rows_ptr), array_of(moved));
 }
 
 // (3, k, k): columns in the cover, rows in it and nonzeros that move, of the block (q owns, p reads).

@@ -22,7 +22,6 @@ class Block {
   public:
     std::vector<int32_t> cover_columns, cover_rows;  // ids of the matrix, ascending
     int64_t moved = 0;                               // nonzeros covered by their row alone
-    int64_t columns = 0;                             // nonempty ones
 
     Block(int64_t all_columns, int64_t all_rows) : seat_c_(all_columns, NONE), seat_r_(all_rows, NONE) {}
 
@@ -69,7 +68,6 @@ class Block {
         next_.assign(start_.begin(), start_.end() - 1);
         rows_.resize(m);
         for (int64_t e = 0; e < m; ++e) rows_[next_[seat_c_[column[e]]]++] = place(seat_r_, ids_r_, row[e]);
-        columns = int64_t(ids_c_.size());
         match_c_.assign(ids_c_.size(), NONE);
         match_r_.assign(ids_r_.size(), NONE);
     }

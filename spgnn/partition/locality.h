@@ -88,7 +88,7 @@ class Communities {
         uint32_t weight;
     };
     std::vector<int32_t> top_, first_, next_, near_;
-    std::vector<uint32_t> weight_;  // from the vertex at hand to each community near it
+    std::vector<uint32_t> weight_;  // from the current vertex to each community near it
     std::vector<double> degree_;
     std::vector<std::vector<Edge>> kept_;
 

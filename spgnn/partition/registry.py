@@ -85,7 +85,7 @@ def partitioner(
 
 
 def register(method: Method) -> None:
-    """Add a method to PARTITIONERS; UsageError if its name is built in, or that of a user's streaming partitioner."""
+    """Add a method to PARTITIONERS; UsageError if its name is built in, or names a user's streaming partitioner."""
     PARTITIONERS.check_name(method.name)
     known = PARTITIONERS.get(method.name)
     if known and known.reads_streams and not method.reads_streams:

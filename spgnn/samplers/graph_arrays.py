@@ -31,7 +31,7 @@ class GraphArrays:
 
     origin        the Graph, as it is used; name: what messages call it.
     indptr        (N + 1,) int64.
-    indices       (E,) int32: those of the graph if they are int32, else a copy.
+    indices       (E,) int32, not copied if the graph has int32.
     weights       (E,) float32 or float64; None: all 1. signs: how many are negative.
 
     Raises: GraphError for 2^31 nodes or more.
@@ -53,7 +53,7 @@ class GraphArrays:
 
     @cached_property
     def is_symmetric(self) -> bool:
-        """The pattern of A is that of its transpose, whatever the weights are."""
+        """The pattern of A equals its transpose, whatever the weights are."""
         return _samplers.is_symmetric(self.indptr, self.indices)
 
     @cached_property
@@ -88,7 +88,7 @@ class GraphArrays:
             self.signs.check_size()
             raise GraphError(
                 f"{self.name}: {self.signs}, and the operator {divides[0]} of a subgraph divides by sums that may be 0 or "
-                f"less. Divide by those of the whole graph, with --normalise both or --sampler neighbour. {INSTEAD}"
+                f"less. Divide by sums of the whole graph, with --normalise both or --sampler neighbour. {INSTEAD}"
             )
 
     def prepare(self, norms: Iterable[Norm]) -> None:

@@ -46,7 +46,7 @@ class Neighbour(_FromTargets):
     scale_e is deg / drawn, by which a sum over the drawn neighbours estimates that over all. Weights of A have no
     influence on the draw; deg counts the nonzeros of a row, and a self-loop is a neighbour like others.
 
-    Args:   train_N        (N,) bool, the nodes that train; None: those of the graph's first split that have a label.
+    Args:   train_N        (N,) bool, the nodes that train; None: the labelled training nodes of the first split.
             fanout         of each layer, the first layer (input side) first, as DGL's NeighborSampler takes them; PyG's
                            NeighborLoader takes them the other way round. "25,10" or (25, 10): 10 neighbours of each
                            target, 25 of each of those. -1: all neighbours.

@@ -24,7 +24,7 @@ PRESAMPLE = 0x70726573616D706C  # the stream of a seed from which the counted su
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coefficients:
-    """What the loss and the sums of a subgraph are divided by, so that both estimate those of the whole graph.
+    """What the loss and the sums of a subgraph are divided by, so that both estimate the loss and sums of the whole graph.
 
     lambda_N       (N,) float64, N_train P(node is drawn); None: the loss is the mean over the targets.
     alpha_E        (E,) float32, P(nonzero is drawn | its row is drawn); None: sums are not normalised.

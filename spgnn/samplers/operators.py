@@ -49,19 +49,17 @@ def operators(
     of a block is column i. Where A has one that was not drawn, its value is 0: its scale makes up for it where it is
     drawn. Values are computed in float64 and rounded once. Operators of one pattern share its arrays.
 
-    Args:   node_m   (m,) int64, original ids of the columns; the first n are those of the rows.
+    Args:   node_m   (m,) int64, original ids of the columns, of which the first n are the rows.
             dtype    float32 or float64.
             alpha_E  (E,) float32, P(nonzero is drawn | its row is drawn); None: 1.
-            is_full  left and right are those of the whole graph; otherwise of the pattern, which must be square.
+            is_full  left and right are of the whole graph; otherwise of the pattern, which must be square.
     Raises: UsageError for a normalisation or dtype that is not known, and for own sums of a pattern that is not square.
     """
     norms, dtype = tuple(norms), np.dtype(dtype)
     check_norms(norms, dtype)
     n, m = pattern.shape
     if not is_full and n != m:
-        raise UsageError(
-            f"degrees = 'own' of a block of {n} rows and {m} columns; use those of the graph, degrees = 'full'"
-        )
+        raise UsageError(f"degrees = 'own' of a block of {n} rows and {m} columns; use degrees = 'full'")
     if not is_full:
         graph.check_own_sums(norms)
     make = _samplers.values64 if dtype == np.float64 else _samplers.values32

@@ -31,7 +31,7 @@ class SamplerPool:
 
     Args:   seed    of the draws, 0 or more.
             threads that draw.
-            ahead   subgraphs that are drawn before they are asked for; None: 2 threads + 2.
+            ahead   subgraphs that are drawn in advance; None: 2 threads + 2.
             start   index of the first one; rank r of P has start r and stride P.
     Raises: UsageError for numbers out of range.
 

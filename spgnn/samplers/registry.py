@@ -39,7 +39,7 @@ def register(name: str, make: Callable[..., Sampler], signature_of: Callable | N
     """Add make(graph, *, options) -> Sampler to SAMPLERS; its keywords are the options of the sampler.
 
     Args:   signature_of  whose keywords they are; None: those of make.
-    Raises: UsageError if the name is no text, or that of a built-in sampler.
+    Raises: UsageError if the name is no text, or built in.
     """
     SAMPLERS.check_name(name)
     reads_targets = "train_N" in inspect.signature(make).parameters
@@ -55,7 +55,7 @@ def make_sampler(
     """Return the sampler of a name for a graph.
 
     Args:   options  of the sampler, see SAMPLERS[name].options; one that is missing has its default.
-            train_N  (N,) bool, training nodes with a label, for samplers that start from them; None: those of the graph.
+            train_N  (N,) bool, training nodes with a label, for samplers that start from them; None: by the graph's split.
     Raises: UsageError for a name or an option that is not known, and for a value that the sampler refuses.
     """
     kind, options = SAMPLERS.find(name), dict(options or {})

@@ -20,7 +20,7 @@ class Pattern:
 
     shape     (n, m).
     indptr    (n + 1,) int64; indices (e,) int32, ascending within a row.
-    place_e   (e,) int64, the place of each nonzero among those of the graph's A.
+    place_e   (e,) int64, the place of each nonzero in the graph's A.
     scale_e   (e,) float32, the factor by which a sum over the drawn nonzeros estimates that over all; None: 1.
     """
 

@@ -45,8 +45,8 @@ class Node(InducedSampler):
 class Edge(InducedSampler):
     """Draws edges with replacement, P(u, v) proportional to 1 / deg u + 1 / deg v, and takes both ends.
 
-    deg counts the nonzeros of a row, and those of its column too where A is not symmetric. The distribution is that of
-    a uniform node that is not isolated, then of one of its nonzeros uniformly, which needs no table of the edges.
+    deg counts the nonzeros of a row, and of its column too where A is not symmetric. It is drawn as a uniform node
+    that is not isolated, then one of its nonzeros uniformly, which needs no table of the edges.
 
     Args:   budget  number of draws.
     Raises: UsageError for a budget below 1; GraphError for a graph without edges.

@@ -24,7 +24,7 @@ class Targets:
     replacement in proportion to ||A_hat(:, v)||^2 / CF(class of v): A_hat is the gcn operator, CF the number of
     training nodes of a class. Weighted drawing without replacement: the smallest exponential keys -ln(u_v) / w_v.
 
-    Args:   train_N        (N,) bool, the nodes that train; None: those of the graph's first split that have a label.
+    Args:   train_N        (N,) bool, the nodes that train; None: the labelled training nodes of the first split.
             batch          targets of a draw; the last one of an epoch may have fewer.
             class_balance  f, 0 to 1; 0: all training nodes.
     Raises: UsageError for values out of range and for class_balance without classes; GraphError without training nodes.

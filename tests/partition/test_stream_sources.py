@@ -223,7 +223,7 @@ def test_nothing_but_isolated_nodes_is_partitioned(method, source):
     ({"balance": float("nan")}, "balance"), ({"seed": -1}, "seed"), ({"hops": -1}, "hops"), ({"hops": 10**30}, "hops = 10+; expected an integer from 0 to 127"), ({"method": "sprnig"}, "did you mean 'spring'"),
     ({"thresold": 1}, "did you mean 'threshold'"), ({"threshold": 0}, "threshold"), ({"n_nodes": -1}, r"n_nodes \(--nodes\) = -1"), ({"format": "xml"}, "xml"),
     ({"method": "spring+", "rounds": -1}, "rounds"), ({"method": "2psl", "capacity": 0.5}, "capacity"), ({"method": "hdrf", "weight": -1}, "weight"),
-    ({"degrees": "guessed"}, "degrees"), ({"relabel": True, "n_nodes": 50}, "do not go together"),
+    ({"degrees": "guessed"}, "degrees"), ({"relabel": True, "n_nodes": 50}, "omit n_nodes"),
 ])  # fmt: skip
 def test_a_bad_option_is_refused(options, error):
     with pytest.raises(UsageError, match=error):

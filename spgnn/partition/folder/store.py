@@ -395,7 +395,7 @@ def check_free(folder: Path) -> None:
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         if not (folder / "manifest.json").is_file():
             raise UsageError(f"{folder} exists and is not a partition; choose another --out")
-        _ = PartitionFolder(folder).manifest  # raises unless it is that of a partition
+        _ = PartitionFolder(folder).manifest  # raises unless a partition has it
         check_replaceable(folder, ("manifest.json", "owner.npy", "ids.npy", "part-*"))
 
 

@@ -33,7 +33,7 @@ def entropy(
 ) -> np.ndarray:  # fmt: skip
     """Minimise the cut of `edge_weights`; balance bounds the nodes of a part, as in the paper, not their work.
 
-    Args:   c           weight of the similarity against that of the degrees.
+    Args:   c           weight of the similarity; the degrees have weight 1.
             floor       smallest weight of an edge, 1 or more, as METIS requires.
             fanout      neighbours that GraphSAGE samples per node: K of the paper, 25 there.
             similarity  "cosine", as in the paper's program, or "dot", as in its Algorithm 1.

@@ -18,6 +18,12 @@ BYTES_PER_NODE = 32  # a lower bound of what any method needs
 Progress = Callable[[str, int, int], None] | None  # called with (pass, edges done, edges in all or 0)
 
 
+def check_relabel(n_nodes: int | None) -> None:
+    """Raise UsageError if N is given for ids that are relabelled."""
+    if n_nodes is not None:
+        raise UsageError("relabel (--relabel) numbers the nodes of the stream; omit n_nodes (--nodes)")
+
+
 class StreamPasses:
     """The passes of one partitioning; n_nodes and n_edges are known after the first that goes over all edges.
 
@@ -38,10 +44,7 @@ class StreamPasses:
         self._first = first
         self._numbering = None
         if relabel:
-            if stream.n_nodes is not None:
-                raise UsageError(
-                    "relabel (--relabel) and n_nodes (--nodes) do not go together: relabelled nodes are those of the stream"
-                )
+            check_relabel(stream.n_nodes)
             numbering = _stream.Numbering()
             self.run("ids", numbering.add)
             self.ids_N = numbering.finish()
@@ -62,7 +65,7 @@ class StreamPasses:
     def run(self, what: str, *adds: Callable[[np.ndarray], None]) -> None:
         """Give every chunk to each of adds.
 
-        Raises: PartitionError where the edges are not those of the first pass; InputError for an invalid id.
+        Raises: PartitionError where the edges differ from the first pass; InputError for an invalid id.
         """
         start = time.perf_counter()
         seen = _stream.Fingerprint()

@@ -59,6 +59,42 @@ struct Pages {
 template <class T>
 using Large = std::vector<T, Pages<T>>;
 
+// A set of nodes, a bit for each.
+class Bits {
+  public:
+    explicit Bits(int64_t n) : words_((n + 63) / 64) {}
+
+    void clear() { std::fill(words_.begin(), words_.end(), 0); }
+    void add(Id v, bool is_in = true) { words_[v >> 6] |= uint64_t(is_in) << (v & 63); }
+
+    int64_t count() const {
+        int64_t sum = 0;
+        for (uint64_t word : words_) sum += __builtin_popcountll(word);
+        return sum;
+    }
+
+    template <class F>
+    void each(F f) const {
+        for (size_t w = 0; w < words_.size(); ++w)
+            for (uint64_t word = words_[w]; word; word &= word - 1) f(int64_t(w) * 64 + __builtin_ctzll(word));
+    }
+
+    // Remove the lowest nodes, at most `most`, and return them.
+    std::vector<Id> take(size_t most) {
+        std::vector<Id> out;
+        for (; word_ < words_.size(); ++word_)
+            for (uint64_t& word = words_[word_]; word; word &= word - 1) {
+                if (out.size() == most) return out;
+                out.push_back(Id(word_ * 64 + __builtin_ctzll(word)));
+            }
+        return out;
+    }
+
+  private:
+    Large<uint64_t> words_;
+    size_t word_ = 0;  // words before it are empty
+};
+
 // A chunk of the stream: size pairs (u, v), one after the other.
 template <class Index>
 struct Edges {
@@ -211,7 +247,6 @@ class Loads {
     }
 
     int64_t operator[](int64_t p) const { return load_[p]; }
-    int64_t parts() const { return int64_t(load_.size()); }
 
     int64_t least() {
         while (queue_.top().first != load_[queue_.top().second]) {
@@ -224,43 +259,16 @@ class Loads {
 
     void add(int64_t p, int64_t weight) { load_[p] += weight; }
 
+    // The part of a single node.
+    int64_t take() {
+        const int64_t p = least();
+        ++load_[p];
+        return p;
+    }
+
   private:
     std::vector<int64_t> load_;
     std::priority_queue<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t, int64_t>>, std::greater<>> queue_;
-};
-
-// Single nodes for the least loaded part, ties to the lowest: the parts of the least load take turns, and the next join
-// them as their load is reached.
-class Turns {
-  public:
-    explicit Turns(const Loads& loads) {
-        for (int64_t p = 0; p < loads.parts(); ++p) waiting_.push_back({loads[p], p});
-        std::sort(waiting_.begin(), waiting_.end(), std::greater<>());
-        load_ = waiting_.back().first;
-        join();
-    }
-
-    int64_t next() {
-        if (turn_ == parts_.size()) {
-            turn_ = 0;
-            ++load_;
-            join();
-        }
-        return parts_[turn_++];
-    }
-
-  private:
-    std::vector<std::pair<int64_t, int64_t>> waiting_;  // (load, part), the least at the end
-    std::vector<int64_t> parts_;
-    int64_t load_;
-    size_t turn_ = 0;
-
-    void join() {
-        const auto before = std::ptrdiff_t(parts_.size());
-        for (; !waiting_.empty() && waiting_.back().first == load_; waiting_.pop_back())
-            parts_.push_back(waiting_.back().second);
-        std::inplace_merge(parts_.begin(), parts_.begin() + before, parts_.end());
-    }
 };
 
 }  // namespace spgnn::stream

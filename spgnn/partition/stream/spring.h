@@ -308,10 +308,9 @@ class Spring {
         }
         for (size_t c = 0; c < clusters; ++c)
             if (is_whole[root_[c]]) part[c] = part[root_[c]];
-        Turns turns(loads);
         for (int64_t v = 0; v < n; ++v) {
             const int32_t p = owner[v] < 0 ? -1 : part[owner[v]];
-            owner[v] = p < 0 ? int32_t(turns.next()) : p;
+            owner[v] = p < 0 ? int32_t(loads.take()) : p;
         }
     }
 };

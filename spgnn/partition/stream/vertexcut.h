@@ -25,9 +25,8 @@ class VertexCut {
             });
             if (owner[v] >= 0) loads.add(owner[v], 1);
         }
-        Turns turns(loads);
         for (int64_t v = 0; v < nodes(); ++v)
-            if (owner[v] < 0) owner[v] = int32_t(turns.next());
+            if (owner[v] < 0) owner[v] = int32_t(loads.take());
     }
 
     int64_t k;

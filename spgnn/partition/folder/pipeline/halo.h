@@ -11,35 +11,25 @@ using stream::Large;
 // The columns that one part reads from others, a bit per node, and the number of cut nonzeros.
 class Reads {
   public:
-    Reads(const int32_t* owner, int64_t n) : owner_(owner), n_(n), bits_((n + 63) / 64) {}
+    Reads(const int32_t* owner, int64_t n) : owner_(owner), n_(n), read_(n) {}
 
     void begin(int32_t part) {
         part_ = part;
         cut = 0;
-        std::fill(bits_.begin(), bits_.end(), 0);
+        read_.clear();
     }
 
     void add(const Id* columns, int64_t size) {
         for (int64_t e = 0; e < size; ++e) {
             const Id column = columns[e];
             if (int64_t(column) >= n_) throw std::invalid_argument("a column is out of range");
-            const uint64_t foreign = owner_[column] != part_;
-            bits_[column >> 6] |= foreign << (column & 63);
-            cut += int64_t(foreign);
+            const bool is_foreign = owner_[column] != part_;
+            read_.add(column, is_foreign);
+            cut += is_foreign;
         }
     }
 
-    template <class F>
-    void each(F f) const {
-        for (size_t w = 0; w < bits_.size(); ++w)
-            for (uint64_t word = bits_[w]; word; word &= word - 1) f(int64_t(w) * 64 + __builtin_ctzll(word));
-    }
-
-    int64_t count() const {
-        int64_t sum = 0;
-        for (uint64_t word : bits_) sum += __builtin_popcountll(word);
-        return sum;
-    }
+    const stream::Bits& read() const { return read_; }
 
     int32_t owner(int64_t v) const { return owner_[v]; }
 
@@ -48,7 +38,7 @@ class Reads {
   private:
     const int32_t* owner_;
     int64_t n_;
-    Large<uint64_t> bits_;
+    stream::Bits read_;
     int32_t part_ = -1;
 };
 

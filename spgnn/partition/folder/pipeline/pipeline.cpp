@@ -210,11 +210,11 @@ void define_halo(py::module_& m) {
     reads.def(
         "ids",
         [](const Reads& self, int64_t k) {  // (g,) rising, and how many each part owns
-            py::array_t<int64_t> ids(self.count()), sent(k);
+            py::array_t<int64_t> ids(self.read().count()), sent(k);
             std::fill(sent.mutable_data(), sent.mutable_data() + k, 0);
             int64_t *out = ids.mutable_data(), *rows = sent.mutable_data();
             py::gil_scoped_release free;
-            self.each([&](int64_t v) {
+            self.read().each([&](int64_t v) {
                 require(self.owner(v) >= 0 && self.owner(v) < k, "an owner is not a part");
                 *out++ = v;
                 ++rows[self.owner(v)];

@@ -126,7 +126,7 @@ class _Run:
         return work.stage("manifest", lambda: self._manifest(work, read, parts, sent_PP, digest))
 
     def _edges(self, work: WorkFolder, read: dict) -> StreamPasses:
-        """Return passes over the stream, or its copy, that check that the edges are those of the first pass."""
+        """Return passes over the stream, or its copy, which refuse other edges than the first pass had."""
         options = self.options
         source, format = (work.folder / rows.COPY, None) if options.is_copied else (options.source, options.format)
         stream = edge_stream(source, self.n_nodes, format)

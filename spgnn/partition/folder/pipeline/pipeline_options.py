@@ -15,7 +15,7 @@ from ....errors import InputError, UsageError, nearest
 from ....graph import Graph
 from ....graph.graph import EDGES
 from ...checks import check_k
-from ...stream.edge_passes import Progress
+from ...stream.edge_passes import Progress, check_relabel
 from ...stream.methods import BALANCE, check_options
 from ...stream.sources import EdgeStream, edge_stream, is_read_fast
 from .inputs import identity, identity_of_option
@@ -74,10 +74,8 @@ class PipelineOptions:
             raise UsageError(f"edges = {self.edges!r} is not known{nearest(self.edges, EDGES)}")
         if not isinstance(self.relabel, (bool, np.bool_)):
             raise UsageError(f"relabel = {self.relabel!r}; expected True or False")
-        if self.n_nodes is not None and self.relabel:
-            raise UsageError(
-                "relabel (--relabel) and n_nodes (--nodes) do not go together: relabelled nodes are those of the stream"
-            )
+        if self.relabel:
+            check_relabel(self.n_nodes)
         source, edges = self.source, self.edges or "undirected"
         if isinstance(source, Graph):
             source = source.in_use() if self.edges is None else source.with_edges(self.edges)

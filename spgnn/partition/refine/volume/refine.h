@@ -86,7 +86,7 @@ class Refiner {
                   false);
     }
 
-    // The last level: the temperature falls to zero, the cap to the balance asked for.
+    // The last level: the temperature falls to zero, the cap to `balance`.
     void finish(int sweeps, double from) {
         wake_.assign(level_->n, 0);
         for (int s = 0; s < sweeps; ++s) {

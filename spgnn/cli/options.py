@@ -217,7 +217,7 @@ def _listed(name: str, text: str) -> list[str]:
 
 def _option(f: Field, hint: type) -> Callable:
     """Return the decorator of the option of a field: its type, choices, bounds, default and help."""
-    flags = ([f"-{f.name}"] if f.metadata["short"] else []) + [flag(f.name)]
+    flags = [f"-{f.name}"] * (len(f.name) == 1) + [flag(f.name)]
     low, high = f.metadata["low"], f.metadata["high"]
     kind, metavar, more = hint, f.metadata["metavar"] or "NAME", {}
     if hint is bool:

@@ -114,7 +114,7 @@ class PartitionConfig(
     """The options of `spgnn partition`."""
 
     heading = "Partition"
-    k: int = option(4, "number of parts", low=1, short=True)
+    k: int = option(4, "number of parts", low=1)
     out: str = option("", "folder to write", metavar="DIR")
     seed: int = changed(SeedConfig, "seed", 0, heading="Partition")
     method: str = changed(PartitionerConfig, "method", "", help="partitioner [metis; with --memory: spring]")
@@ -141,7 +141,7 @@ class MeasureConfig(
     """The options of `spgnn measure`: those of training with the same defaults, some as lists with commas."""
 
     heading = "Partition"
-    k: str = option("", "numbers of parts, P = k c [4, or as --partition]", short=True, metavar="4,16,...")
+    k: str = option("", "numbers of parts, P = k c [4, or as --partition]", metavar="4,16,...")
     method: str = changed(PartitionerConfig, "method", PartitionerConfig.method, **METHODS)
     scheme: str = changed(ExchangeConfig, "scheme", ExchangeConfig.scheme, **LISTED)
     replication: str = changed(ExchangeConfig, "replication", "1", metavar="1,2,...")

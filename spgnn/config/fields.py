@@ -43,7 +43,6 @@ def option(
     low: float | None = None,
     high: float | None = None,
     metavar: str = "",
-    short: bool = False,
     heading: str = "",
     alone: str = "",
     per_rank: bool = False,
@@ -51,12 +50,11 @@ def option(
     """Return a dataclass field with its help text and bounds; the command line reads them too.
 
     Args: metavar   what help shows as the value.
-          short     the command line takes -k as well as --k.
           heading   what help lists it under, if not under its group's.
           alone     value of an option that is given without one.
           per_rank  ranks may have different values.
     """
-    facts = {"help": help, "low": low, "high": high, "metavar": metavar, "short": short, "heading": heading}
+    facts = {"help": help, "low": low, "high": high, "metavar": metavar, "heading": heading}
     return field(default=default, metadata=facts | {"alone": alone, "per_rank": per_rank})
 
 

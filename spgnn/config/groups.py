@@ -398,7 +398,7 @@ class EntropyConfig:
     """Options of the partitioner `entropy`."""
 
     heading = "With --method entropy"
-    c: float = option(1.0, "weight of features against degrees", low=0, short=True)
+    c: float = option(1.0, "weight of features against degrees", low=0)
     fanout: int = option(25, "neighbours sampled per node", low=1)
     gone = {
         "floor": Gone(1, 'in Python, part_graph(graph, k, "entropy", floor=...)'),

@@ -23,9 +23,7 @@ SOURCE = "sbm:n=60,classes=3,features=6,seed=1"
 CASES = {
     "adam": {},
     "sgd": {"optimizer": "sgd", "lr": 0.5, "weight_decay": 0.01},
-    "dropout": {"dropout": 0.4},
     "pruned": {"prune": "always"},
-    "patience": {"patience": 4, "epochs": 40},
     "patience, dropout": {"patience": 3, "epochs": 40, "dropout": 0.4},
     "scored now and then": {"eval_every": 3, "dropout": 0.1},
     "error feedback": {"wire": "int8", "wire_gradients": "int8"},

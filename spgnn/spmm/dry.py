@@ -17,7 +17,7 @@ from ..errors import ShapeError, SpgnnError, UsageError
 from .autograd import mixed_precision
 from .dry_operator import Setting, inputs_of
 from .fixed_input import of_key
-from .heap import META, Block, amount, pool_bytes, torch_bytes
+from .heap import META, HeapBlock, amount, pool_bytes, torch_bytes
 from .kernels.buffers import sum_dtype
 from .loss import binary_cross_entropy, cross_entropy
 from .recording import Product, Recording
@@ -117,7 +117,7 @@ class DryRun:
 
     setting: Setting
     made: tuple[Product, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[HeapBlock, ...]
     n_weights: int
     widest_sum: int
     reads_input: bool

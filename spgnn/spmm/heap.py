@@ -17,7 +17,7 @@ META = torch.device("meta")
 Rows = tuple[str, ...]  # names of counts that are added; (): no rows of a rank
 
 
-class Block(NamedTuple):
+class HeapBlock(NamedTuple):
     """Memory that a tensor takes or gives back, row_bytes per row; of the pool, or torch's own. Number 0: the pool is trimmed."""
 
     number: int
@@ -32,7 +32,7 @@ def amount(rows: Rows, counts) -> int:
     return sum(counts[name] for name in rows) if rows else 1
 
 
-def pool_bytes(blocks: Iterable[Block], counts) -> int:
+def pool_bytes(blocks: Iterable[HeapBlock], counts) -> int:
     """Return the bytes that the pool of buffers holds at the end."""
     free: FreeBlocks[None] = FreeBlocks()
     sizes: dict[int, int] = {}  # of the blocks in use, by number
@@ -53,7 +53,7 @@ def pool_bytes(blocks: Iterable[Block], counts) -> int:
     return held
 
 
-def torch_bytes(blocks: Iterable[Block], counts) -> int:
+def torch_bytes(blocks: Iterable[HeapBlock], counts) -> int:
     """Return the most bytes that torch's own tensors of a rank's rows take at once."""
     now = most = 0
     for block in blocks:
@@ -74,7 +74,7 @@ class Heap:
 
     def __init__(self):
         self.rows_of: dict[int, Rows] = {}
-        self.blocks: list[Block] = []
+        self.blocks: list[HeapBlock] = []
         self.is_pooled = False
         self._held: set[int] = set()  # storages that are alive, by id: Python keeps one object of each
         self._taken = self._first = 0  # storages that were numbered; the last one that is counted elsewhere
@@ -94,11 +94,11 @@ class Heap:
             return
         self._held.add(id(storage))
         self._taken += 1
-        block = Block(self._taken, self.rows_of[named], storage.nbytes() // named, self.is_pooled, True)
+        block = HeapBlock(self._taken, self.rows_of[named], storage.nbytes() // named, self.is_pooled, True)
         self.blocks.append(block)
         weakref.finalize(storage, self._give_back, id(storage), block).atexit = False
 
-    def _give_back(self, storage: int, block: Block) -> None:
+    def _give_back(self, storage: int, block: HeapBlock) -> None:
         self._held.discard(storage)
         if block.number > self._first:
             self.blocks.append(block._replace(is_taken=False))
@@ -117,4 +117,4 @@ class Heap:
 
     def trim(self) -> None:
         """Give back all free blocks."""
-        self.blocks.append(Block(0, (), 0, is_pooled=True, is_taken=False))
+        self.blocks.append(HeapBlock(0, (), 0, is_pooled=True, is_taken=False))

@@ -32,7 +32,7 @@ class LayerVolume:
     rows           rows of Z that a training step computes.
     rows_sent      rows of its exchanges, sums over process rows and evaluations too; bytes: of these.
     multiply_adds  of a training step, forward and backward; the nonzeros of A as the graph has them (gcn
-                   adds one a row). Dense products are done on each of the c ranks of a process row.
+                   adds one per row). Dense products are done on each of the c ranks of a process row.
     """
 
     layer: int

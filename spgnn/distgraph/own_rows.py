@@ -35,7 +35,7 @@ from .tensors import check_fits, check_sums, features, labels, negative_sums
 class OwnRows:
     """The own rows of part p of the operators of the whole graph, for layers of one hop and of none.
 
-    node_m   (m,) int64, original ids: own nodes, then those of the halo that own rows read, each by rising id.
+    node_m   (m,) int64, original ids: own nodes, then the halo's that own rows read, each by rising id.
     wide     (n, m), all entries of own rows: its outputs are exact where its inputs are.
     local    (n, n), for layers that do not multiply.
     y_n      labels of own nodes, or None; split_n: (n,) int8, or None.
@@ -57,7 +57,7 @@ class OwnRows:
 class OwnRowsReader:
     """Opens the own rows of parts, and finds where the rows of a halo are.
 
-    Args: norms  that the model multiplies with, None for that of the options of the parts.
+    Args: norms  that the model multiplies with, None for the normalisation in the options of the parts.
     n_features, is_sparse, is_multilabel  of X and of the labels.
     owner_N      (N,) int32; place_N: (N,), the place of each node among the own nodes of its part. 8 bytes per node.
     Raises: UsageError for parts without halo, or on a device; GraphError without features.
@@ -83,7 +83,7 @@ class OwnRowsReader:
             self.place_N[own_n] = np.arange(len(own_n), dtype=np.int32)
 
     def open(self, p: int, input_hops: int | None = None) -> tuple[OwnRows, torch.Tensor | SparseRows | None]:
-        """Return the own rows of a part, and X as a layer reads it where that is asked for.
+        """Return the own rows of a part, and X as a layer reads it where that is requested.
 
         Args:   input_hops  0: X of the own nodes; 1: and of the halo after them; None: no X.
         Raises: PartitionError naming file and node for damaged arrays; InputError for features that the dtype cannot hold.

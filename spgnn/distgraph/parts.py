@@ -120,7 +120,7 @@ class Parts:
     def sizes(self, p: int) -> dict[str, int]:
         """Return of part p, of any rank: n own nodes, g of the halo, nnz of their rows, nbytes of its files.
 
-        Without opening it; the halo is that of the folder, whose hops may be more than those that are used.
+        Without opening it; the halo is the folder's, whose hops may be more than those that are used.
         """
         check_rank(p, self.k)
         return dict(self.source.facts.sizes[p])
@@ -140,9 +140,9 @@ class Parts:
     def open(self, p: int, operator: Norm | None = None) -> DistGraph:
         """Return part p as a graph of one rank: rows of its own nodes first, then of its halo, each by rising id.
 
-        Ids are those of the whole graph (node_n), and so are dropout masks, degrees and classes. Rows of the halo have
+        Ids are the whole graph's (node_n), and so are dropout masks, degrees and classes. Rows of the halo have
         split -1 and label -1, or no labels where nodes have several.
-        Args:   operator  of layers that name none; None: that of the options.
+        Args:   operator  of layers that name none; None: the options'.
         Raises: PartitionError naming file and node for damaged arrays.
         """
         check_rank(p, self.k)
@@ -176,7 +176,7 @@ class Parts:
     def graph(self, p: int) -> Graph:
         """Return the rows that part p knows, in the order of `open`, as a Graph of their own, from which subgraphs are drawn.
 
-        Its ids are 0 to m - 1. The sums of rows of the last hop, and their degrees, are those of the entries that are
+        Its ids are 0 to m - 1. The sums of rows of the last hop, and their degrees, are of the entries that are
         known; labels and split as in `open`.
         """
         check_rank(p, self.k)
@@ -187,7 +187,7 @@ class Parts:
         return Graph(rows.A_mm, rows.X_mF, y_m, split_m, f"{self.name} part {p}", edges)
 
     def labels(self, block: RowBlock, m: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return labels and split of the m rows of a part; those of the halo are unknown here."""
+        """Return labels and split of the m rows of a part; the halo's are unknown here."""
         if block.y_n is None:
             return None, None
         n, is_multilabel = len(block.own_n), block.y_n.ndim == 2
@@ -201,7 +201,7 @@ class Parts:
         return y_m, split_m
 
     def _is_given(self, split: str) -> bool:
-        """Return whether the parts have the split that is asked for; UsageError or GraphError where it does not exist."""
+        """Return whether the parts have the requested split; UsageError or GraphError where it does not exist."""
         source = self.source.facts
         shape = (0,) if source.n_splits is None else (0, source.n_splits)
         return given_split(self.name, np.empty(shape, np.int8) if source.has_split else None, split) is not None

@@ -188,7 +188,7 @@ def _lacks_loop(block: RowBlock) -> np.ndarray:
 
 
 def _of_rows(ids_n: np.ndarray, labels: Labels, X, dtype: torch.dtype) -> np.uint64:
-    """Return the fingerprint of rows whose features are still those of the graph, typed as activations."""
+    """Return the fingerprint of rows whose features are still the graph's, typed as activations."""
     typed = lambda values: torch.from_numpy(np.array(values)).to(dtype)
     terms = [np.uint64(0), *_of_labels(ids_n, labels)]
     if sp.issparse(X):

@@ -45,13 +45,13 @@ def predict(
     """Predict every node with the best weights of a run; write the classes in original node order.
 
     Args:    run_dir     the folder that `spgnn train --out` wrote.
-             source      GRAPH, with `out`; default: that of the run.
+             source      GRAPH, with `out`; default: the run's.
              out         .npy to write; default: run_dir/predictions.npy. embeddings: .npy for the
                          inputs of the last layer (N, hidden).
              evaluation  on a partition folder with halos: together, over all ranks; layerwise, see Layerwise, one part in
                          memory at a time; auto: layerwise where a rank has too little memory for its parts.
-             memory      of a rank, such as 2GB; "": an equal share of that of the host.
-             scratch     of layerwise: a folder that all ranks see, for rows of hidden layers; "": that of the predictions.
+             memory      of a rank, such as 2GB; "": an equal share of the host's.
+             scratch     of layerwise: a folder that all ranks see, for rows of hidden layers; "": beside the predictions.
     Returns: report with the file, sizes, and scores if the graph has labels.
     Raises:  CheckpointError where the run's own graph is no longer the one that it was trained on.
     Collective, on any number of ranks; a run whose GRAPH is a partition folder needs as many as it has parts, or fewer.

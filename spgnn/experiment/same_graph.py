@@ -47,7 +47,7 @@ class MadeOn:
         return bool(self.facts) and "nonzeros" not in self.facts
 
     def check_read(self, config: TrainConfig, graph: Graph) -> None:
-        """Compare a graph that this rank has read with that of a training on parts."""
+        """Compare a graph that this rank has read with the graph of a training on parts."""
         if self.is_averaged:
             self._compare(facts_of_any_parts(graph, config.split, config.seed, config.dtype))
 

@@ -94,7 +94,7 @@ def resume(
 ) -> dict:
     """Continue the run that `spgnn train --out` left in a folder, and return its summary.
 
-    Args:   graph, options  that differ from those of the run: epochs, scheme, partition, ... see config.continued.
+    Args:   graph, options  that differ from the run's: epochs, scheme, partition, ... see config.continued.
             report, show    as those of experiment.run.
     Raises: UsageError naming options that a run cannot be continued with; CheckpointError without a whole checkpoint.
     Collective, on any number of ranks, which all see the folder.

@@ -126,7 +126,7 @@ class ModelSpec:
         return _operator_of(self.norms())
 
     def norms(self) -> list[Norm | None]:
-        """Return the normalisations that the layers multiply with, None for that of the graph; [] if no layer multiplies."""
+        """Return the normalisations that the layers multiply with, None for the graph's; [] if no layer multiplies."""
         import torch
 
         from .layer import hops_of
@@ -183,7 +183,7 @@ def model_title(config: TrainConfig) -> str:
 
 
 def operator_of(config: TrainConfig) -> Norm:
-    """Return --operator; for auto that of the model, see ModelSpec.operator.
+    """Return --operator; for auto the model's, see ModelSpec.operator.
 
     Raises: UsageError, see check_model.
     """

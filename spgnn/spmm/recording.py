@@ -103,7 +103,7 @@ class Recording(Shaped):
         return sum(numbers)
 
     def begin(self, pass_name: str, X=None) -> None:
-        """Begin a training step, or an evaluation: products of an earlier step are forgotten; memory goes on.
+        """Begin a training step, or an evaluation: products of an earlier step are forgotten; memory stays.
 
         Args: X  where a step is the first: what was made before is counted elsewhere.
         """

@@ -79,7 +79,7 @@ def make_part_step(
     """Return the training of a part from the weights that the model has: on the whole part, or on subgraphs of it.
 
     Subgraphs are drawn from the rows that the part knows, and normalised by their sums there, see Parts.graph: a mean
-    over neighbours of an own node is that of the whole graph. Targets are own training nodes.
+    over neighbours of an own node is the whole graph's. Targets are own training nodes.
     Args: config  with split = "given"; dgraph: parts.open(p), if it is open.
     """
     if config.sampler == "none":

@@ -194,7 +194,7 @@ class _Run:
             )
 
     def _block_entries(self) -> int:
-        return self.budget.bucket_entries(self.n_nodes) // 8  # 32 bytes an entry
+        return self.budget.bucket_entries(self.n_nodes) // 8  # 32 bytes per entry
 
     def _digest(self, work: WorkFolder, spilled: dict, nnz: int) -> dict:
         """Return Graph.digest of the graph that the parts make up; write all sums, and the rows of the halo if hops > 1."""

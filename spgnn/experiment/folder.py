@@ -82,7 +82,8 @@ class RunFolder:
             shutil.rmtree(stale, ignore_errors=True)
         names = itertools.chain(["parts"], (f"parts-{number}" for number in itertools.count(2)))
         self.parts = next(name for name in names if not os.path.lexists(self.folder / name))
-        self._write_mark()
+        with _written(self.folder):  # until env.json has the name: after a kill the next training removes the parts
+            (self.folder / MARK).write_text(self.parts)
         return self.folder / self.parts, False
 
     def discard_parts(self) -> None:
@@ -90,13 +91,6 @@ class RunFolder:
         if not self.has_begun:
             shutil.rmtree(self.folder / self.parts, ignore_errors=True)
             (self.folder / MARK).unlink(missing_ok=True)
-
-    def _write_mark(self) -> None:
-        """Note the name of the parts until env.json has it: after a kill the next training removes them."""
-        try:
-            (self.folder / MARK).write_text(self.parts)
-        except OSError as problem:
-            raise _refused(self.folder, problem) from None
 
     def _discard_unfinished(self) -> None:
         """Remove the parts of a training that was killed before env.json had their name."""
@@ -119,28 +113,32 @@ class RunFolder:
 
     def begin(self, source: str, config: TrainConfig, comm, lines: Sequence[bytes] = ()) -> None:
         """Write env.json and config.toml and open metrics.jsonl, which has the lines of a run that is continued."""
+        config = replace(config, overwrite=False, resume="")
+        parts = {"parts": self.parts, "workload": self.workload} if self.parts else {}
         try:
-            for home in (self.folder, self.checkpoints):
-                replaced = hidden_folders(home, "old") if self.is_continued else ()
-                for stale in (*hidden_folders(home, "new"), *replaced, *_hidden_files(home)):  # of a killed training
-                    shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
-                if self.hidden:
-                    (home / f".{self.hidden}").mkdir(parents=True)
-            config = replace(config, overwrite=False, resume="")
-            parts = {"parts": self.parts, "workload": self.workload} if self.parts else {}
-            write_json(self.path("env.json"), environment(comm) | parts | self._continued(len(lines)))
-            write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
-            write_text(self.path("metrics.jsonl"), b"".join(lines).decode())
-            if self.is_continued:
-                for name in ("summary.json", "predictions.npy", PARTS_FILE):
+            with _written(self.folder):
+                self._discard_hidden()
+                write_json(self.path("env.json"), environment(comm) | parts | self._continued(len(lines)))
+                write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
+                write_text(self.path("metrics.jsonl"), b"".join(lines).decode())
+                for name in ("summary.json", "predictions.npy", PARTS_FILE) if self.is_continued else ():
                     (self.folder / name).unlink(missing_ok=True)
-            self.metrics = open(self.path("metrics.jsonl"), "a", encoding="utf-8")
-            if not self.hidden:
-                (self.folder / MARK).unlink(missing_ok=True)
-        except (OSError, ResourceError) as problem:
+                self.metrics = open(self.path("metrics.jsonl"), "a", encoding="utf-8")
+                if not self.hidden:
+                    (self.folder / MARK).unlink(missing_ok=True)
+        except ResourceError:
             if not any(os.path.lexists(self.folder / name) for name in RUN_FILES[1:]):
                 (self.folder / RUN_FILES[0]).unlink(missing_ok=True)  # so that a folder that was made for it can go
-            raise _refused(self.folder, problem) if isinstance(problem, OSError) else problem from None
+            raise
+
+    def _discard_hidden(self) -> None:
+        """Remove what killed trainings have hidden, and make the hidden folders of this one, if it has any."""
+        kinds = "new|old" if self.is_continued else "new"
+        for home in (self.folder, self.checkpoints):
+            for stale in (*hidden(home, kinds), *hidden(home, "new", "|".join(map(re.escape, RUN_FILES)))):
+                shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
+            if self.hidden:
+                (home / f".{self.hidden}").mkdir(parents=True)
 
     def path(self, name: str) -> Path:
         """Return the path of a file of this run, hidden or final."""
@@ -161,7 +159,7 @@ class RunFolder:
         if self.hidden:
             self._replace()
         for home in (self.checkpoints, self.folder):
-            for path in hidden_folders(home, "old"):
+            for path in hidden(home, "old"):
                 shutil.rmtree(path, ignore_errors=True)
         return self.checkpoints
 
@@ -194,12 +192,10 @@ class RunFolder:
         A kill in between leaves files of one run only, and a folder that the next training can take.
         """
         old, both = self.hidden.replace("new", "old"), (self.checkpoints, self.folder)
-        parts = _parts_of(self.folder)
-        try:
-            weights = [path.name for path in (*list_checkpoints(self.checkpoints), *self.checkpoints.glob(".epoch-*"))]
-            for home, names in zip(
-                both, ([*weights, "personal"], [*filter(None, [parts]), PARTS_FILE, *reversed(RUN_FILES)])
-            ):
+        weights = [path.name for path in (*list_checkpoints(self.checkpoints), *self.checkpoints.glob(".epoch-*"))]
+        others = [*filter(None, [_parts_of(self.folder)]), PARTS_FILE, *reversed(RUN_FILES)]
+        with _written(self.folder):
+            for home, names in zip(both, ([*weights, "personal"], others)):
                 (home / f".{old}").mkdir()
                 for name in names:
                     if os.path.lexists(home / name):
@@ -210,8 +206,6 @@ class RunFolder:
                     path.rename(home / path.name)
                 new.rmdir()
             (self.folder / MARK).unlink(missing_ok=True)
-        except OSError as problem:
-            raise _refused(self.folder, problem) from None
         self.hidden = ""
 
 
@@ -221,39 +215,33 @@ def held_folder(config: TrainConfig, comm) -> Iterator[RunFolder | None]:
 
     Raises: UsageError where the folder has another run, unless config.overwrite, or results of something else.
     """
+    with ExitStack() as held:
+        yield together(comm, _hold, config, held, root=0)
+
+
+def _hold(config: TrainConfig, held: ExitStack) -> RunFolder:
     folder = Path(config.out)
-    held = ExitStack()
-
-    def hold() -> RunFolder:
-        there = [name for name in (*RUN_FILES, "checkpoints") if os.path.lexists(folder / name)]
-        if there and not _is_begun(folder) and not config.resume:
-            raise UsageError(
-                f"--out {config.out}: has {there[0]}, which would be replaced, but no env.json of a run; "
-                "choose another folder"
-            )
-        try:
-            if not folder.is_dir():
-                folder.mkdir(parents=True)
-                held.callback(_remove_empty, folder)
-            handle = os.open(folder, os.O_RDONLY)
-        except OSError as problem:
-            raise _refused(folder, problem) from None
-        held.callback(os.close, handle)
-        if not _locked(handle):
-            raise ResourceError(
-                f"--out {config.out}: another training is using it; wait for it, or choose another folder"
-            )
-        if has_results(folder) and not config.overwrite and not config.resume:
-            raise UsageError(
-                f"--out {config.out}: holds another run; choose another folder, continue it with --resume {config.out}, "
-                "or replace that run with --overwrite"
-            )
-        files = RunFolder(folder, bool(config.resume))
-        held.callback(files.close)
-        return files
-
-    with held:
-        yield together(comm, hold, root=0)
+    there = [name for name in (*RUN_FILES, "checkpoints") if os.path.lexists(folder / name)]
+    if there and not _is_begun(folder) and not config.resume:
+        raise UsageError(
+            f"--out {config.out}: has {there[0]}, which would be replaced, but no env.json of a run; choose another folder"
+        )
+    with _written(folder):
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            held.callback(_remove_empty, folder)
+        handle = os.open(folder, os.O_RDONLY)
+    held.callback(os.close, handle)
+    if not _locked(handle):
+        raise ResourceError(f"--out {config.out}: another training is using it; wait for it, or choose another folder")
+    if has_results(folder) and not config.overwrite and not config.resume:
+        raise UsageError(
+            f"--out {config.out}: holds another run; choose another folder, continue it with --resume {config.out}, "
+            "or replace that run with --overwrite"
+        )
+    files = RunFolder(folder, bool(config.resume))
+    held.callback(files.close)
+    return files
 
 
 def has_results(folder: Path) -> bool:
@@ -263,16 +251,17 @@ def has_results(folder: Path) -> bool:
     )
 
 
-def hidden_folders(home: Path, what: str) -> list[Path]:
-    """Return the hidden folders `.new-PID-HEX` or `.old-PID-HEX` that trainings left in a folder."""
-    name = re.compile(rf"\.{what}-[0-9]+-[0-9a-f]{{16}}")
-    return [path for path in home.glob(f".{what}-*") if name.fullmatch(path.name) and not path.is_symlink()]
+def hidden(home: Path, kinds: str, files: str = "") -> list[Path]:
+    """Return what trainings left in a folder: folders `.new-PID-HEX` or `.old-PID-HEX`, or files `.NAME.new-PID-HEX`.
 
-
-def _hidden_files(home: Path) -> list[Path]:
-    """Return the hidden files `.NAME.new-PID-HEX` that trainings were writing when they were killed."""
-    name = re.compile(rf"\.({'|'.join(map(re.escape, RUN_FILES))})\.new-[0-9]+-[0-9a-f]{{16}}")
-    return [path for path in home.glob(".*.new-*") if name.fullmatch(path.name) and path.is_file()]
+    Args: kinds  pattern of new and old; files: pattern of NAME.
+    """
+    name = re.compile(rf"\.{f'({files}).' if files else ''}({kinds})-[0-9]+-[0-9a-f]{{16}}")
+    return [
+        path
+        for path in home.glob(".*")
+        if name.fullmatch(path.name) and (path.is_file() if files else path.is_dir() and not path.is_symlink())
+    ]
 
 
 def _parts_of(folder: Path) -> str:
@@ -291,7 +280,7 @@ def _place(name: str) -> int:
 
 def _is_begun(folder: Path) -> bool:
     """Whether the folder is of a training: it has its env.json, or a training was killed while it replaced that."""
-    if hidden_folders(folder, "old"):
+    if hidden(folder, "old"):
         return True
     try:
         return "spgnn" in read_json(folder / "env.json")
@@ -304,8 +293,15 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _refused(folder: Path, problem: OSError) -> ResourceError:
-    return ResourceError(f"--out {folder}: {problem.strerror or problem}; choose a folder that can be written")
+@contextmanager
+def _written(folder: Path) -> Iterator[None]:
+    """Raise ResourceError where the disk refuses what the block writes."""
+    try:
+        yield
+    except OSError as problem:
+        raise ResourceError(
+            f"--out {folder}: {problem.strerror or problem}; choose a folder that can be written"
+        ) from None
 
 
 def _locked(handle: int) -> bool:

@@ -37,7 +37,7 @@ class StepRows:
         operators = [dgraph.A.with_norm(norm) for norm in norms_of(model)]
         self.operators = sorted(operators, key=lambda A: A.kept is None)  # of the layers; first that of the cached A X
         self.dgraph, self.model, self.problem = dgraph, model, ""
-        self._run: tuple[DryRun | None] | None = None
+        self._runs: dict[str, DryRun | None] = {}
         self.train_n = (split_n == 0) & _has_label(dgraph.y_n)
         self.is_pruned, self.why = False, "all rows: prune = never"
         if config.prune != "never":
@@ -113,15 +113,18 @@ class StepRows:
     @property
     def run(self) -> DryRun | None:
         """The dry run of the model on this rank, without pruned rows; None where a rank has none. Collective."""
-        if self._run is None:  # functools.cached_property would have ranks that are threads wait for one another
-            run, self.problem = self._agreed(self._setting(None))
-            self._run = (run,)
-        return self._run[0]
+        if "all" not in self._runs:  # functools.cached_property would have ranks that are threads wait for one another
+            self._runs["all"], self.problem = self._agreed(self._setting(None))
+        return self._runs["all"]
 
     @property
     def step_run(self) -> DryRun | None:
         """The dry run with the rows that a step computes. Collective where `run` is."""
-        return dry_run(self.model, self._setting(self.A), (self.dgraph,)) if self.is_pruned else self.run
+        if not self.is_pruned:
+            return self.run
+        if "pruned" not in self._runs:
+            self._runs["pruned"] = dry_run(self.model, self._setting(self.A), (self.dgraph,))
+        return self._runs["pruned"]
 
     def layer(self, number: int):
         """Return the operator of a layer, which may compute some rows only."""

@@ -4,14 +4,7 @@ import json
 
 import numpy as np
 import pytest
-
-from spgnn import cli
-
-
-def run(capsys, *argv):
-    """Return (exit code, stdout, stderr) of one command line."""
-    code = cli.main([str(word) for word in argv])
-    return code, *capsys.readouterr()
+from command_line import run
 
 
 @pytest.fixture

@@ -4,19 +4,13 @@ import json
 import sys
 
 import pytest
+from command_line import run
 from worlds import launch
 
-from spgnn import cli
 from spgnn.cost.machines import load_machine
 
 CHECKS = ["launcher", "MPI", "memory", "kernels", "device", "threads"]
 CHECKS += ["large messages", "dense products", "sparse products", "memory passes"]
-
-
-def run(capsys, *argv):
-    """Return (exit code, stdout, stderr) of one command line."""
-    code = cli.main([str(word) for word in argv])
-    return code, *capsys.readouterr()
 
 
 @pytest.mark.slow

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-
-from spgnn import cli
+from command_line import run
 
 KEYS = {
     "ranks", "hosts", "method", "scheme", "replication", "bytes_per_epoch", "total_rows", "work_imbalance", "epoch_s",
@@ -15,12 +14,6 @@ KEYS = {
 }  # fmt: skip
 GRAPH = "sbm:n=400,seed=1"
 PLAN = ["plan", GRAPH, "--widths", "16,8,4", "--method", "block", "--machine", "ethernet-1g"]
-
-
-def run(capsys, *argv):
-    """Return (exit code, stdout, stderr) of one command line."""
-    code = cli.main([str(word) for word in argv])
-    return code, *capsys.readouterr()
 
 
 def test_every_combination_has_a_line_and_one_is_the_fastest(capsys):

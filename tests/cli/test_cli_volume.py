@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import run
 
 from spgnn import cli
 from spgnn.analysis import measure
@@ -24,12 +25,6 @@ MEASURE_KEYS = (PARTITION_KEYS - {"peak_rss_mb"}) | {
     "scheme", "replication", "exchanges", "bytes_per_epoch", "work_imbalance", "layers", "label_entropy",
 }  # fmt: skip
 GRAPH = "path:n=12"
-
-
-def run(capsys, *argv):
-    """Return (exit code, stdout, stderr) of one command line."""
-    code = cli.main([str(word) for word in argv])
-    return code, *capsys.readouterr()
 
 
 def test_partition_json_has_the_keys_that_scripts_read(capsys):

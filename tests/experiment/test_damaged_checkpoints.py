@@ -11,23 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_resume import outcome
+from waited import Waited
 
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import CheckpointError, ResourceError
 from spgnn.experiment import predict, resume, run, saving
 from spgnn.experiment.checkpoint import best_checkpoint, list_checkpoints, read_manifest
-from spgnn.experiment.checkpoint_writer import Job
 from spgnn.experiment.restoring import newest_whole, read_state, read_step
 
 SOURCE = "sbm:n=60,classes=3,features=6,seed=1"
 MUTATIONS = int(os.environ.get("SPGNN_MUTATIONS", 200))  # 1,000 take two minutes
-
-
-class Waited(Job):
-    def __init__(self, function):
-        super().__init__(function)
-        self.wait()
 
 
 @pytest.fixture(scope="module")

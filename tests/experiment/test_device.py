@@ -68,10 +68,6 @@ def test_a_rank_without_a_device_ends_all_with_the_fix():
     assert run_threads(2, body) == [4, 4]
 
 
-def test_the_cpu_needs_no_driver():
-    assert place(SelfCommunicator(), "cpu").device == torch.device("cpu")
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
 def test_train_on_cuda_without_a_device_is_one_line_with_the_fix(capsys):
     assert cli.main(["train", "sbm:n=50,seed=0", "--device", "cuda", "--epochs", "1"]) == 4

@@ -51,10 +51,6 @@ def test_what_a_graph_is_read_with_does_not_go_with_parts(parts, tmp_path, as_gr
     assert not (tmp_path / "out").exists()
 
 
-def test_the_method_that_made_the_parts_may_be_said(parts):
-    assert training(parts, method="block")["method"] == "block"
-
-
 def test_a_graph_that_is_not_what_the_parts_were_made_of_is_refused(parts, tmp_path):
     (tmp_path / "other.txt").write_text("0 1\n")
     (tmp_path / "mine.txt").write_text("0 1\n")

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from waited import Waited
 from worlds import parallel
 
 from spgnn import cli
@@ -29,14 +30,6 @@ CASES = {
     "error feedback": {"wire": "int8", "wire_gradients": "int8"},
     "error feedback, dropout": {"wire": "int8", "dropout": 0.4},
 }
-
-
-class Waited(checkpoint_writer.Job):
-    """A job that has ended before the next epoch, so that each epoch has a checkpoint."""
-
-    def __init__(self, function):
-        super().__init__(function)
-        self.wait()
 
 
 @pytest.fixture(autouse=True)

@@ -8,23 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from waited import Waited
 
 from spgnn.config import TrainConfig
 from spgnn.data import load_graph, save_graph
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import CheckpointError, ResourceError, StoppedError, UsageError
-from spgnn.experiment import checkpoint_writer, folder, predict, resume, run, saving
+from spgnn.experiment import folder, predict, resume, run, saving
 from spgnn.experiment.checkpoint import list_checkpoints
 from spgnn.experiment.stopping import StopSignals
 
 SOURCE = "sbm:n=40,classes=2,features=4,seed=1"
 HEX = "0123456789abcdef"
-
-
-class Waited(checkpoint_writer.Job):
-    def __init__(self, function):
-        super().__init__(function)
-        self.wait()
 
 
 @pytest.fixture(autouse=True)

@@ -177,3 +177,7 @@ def test_sparse_features_take_their_nonzeros():
     kept = memory(COUNTS | dict(x_nnz=10_000, kept_nnz=90_000))
     assert sparse.parts["features"] < kept.parts["features"] < 5e6
     assert memory(widths=(10_000, 32, 8)).parts["features"] > 1e8
+
+
+def test_a_model_without_values_has_no_memory_for_its_weights():
+    assert all(weight.is_meta for weight in gcn_of((5, 4, 3), norm=True, residual=True).model.parameters())

@@ -94,6 +94,9 @@ def test_close_joins_the_threads_and_drops_what_has_not_begun():
     time.sleep(0.01)
     assert len(drawn.begun) == begun
     SamplerPool(drawn, 0).close()  # without a draw
+    with SamplerPool(drawn, 0, threads=2) as pool:
+        pool.get(0)
+    assert pool.is_closed and not any(thread.is_alive() for thread in drawn.threads)
 
 
 @pytest.mark.parametrize("given", [{"threads": 0}, {"ahead": -1}, {"seed": -1}, {"start": 0.5}, {"stride": 0}])

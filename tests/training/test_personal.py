@@ -239,6 +239,7 @@ def test_empty_parts_are_no_obstacle():
     nodes = [part["nodes"] for part in result.parts]
     assert sum(nodes) == len(result.predictions_N) == 6 and nodes.count(0) >= 3
     assert all(part["chosen"] == "general" for part in result.parts if not part["nodes"])
+    assert result.chosen == sum(part["chosen"] == "personal" for part in result.parts)
 
 
 def test_a_part_stops_after_epochs_without_progress_of_its_own():

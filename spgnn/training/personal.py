@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,14 +87,13 @@ def personalise(
     comm = parts.comm
     W_G = weights_of(model)
     check_same(comm, {"option.weights": digest(*(W_G[name].cpu().numpy() for name in sorted(W_G)))})
-    personal = _Personal(model, parts, replace(config, split="given"), W_G, report)
-    done, error = [], None
+    phase, error = _Phase(model, parts, replace(config, split="given"), W_G, report), None
     try:
-        for place, p in enumerate(parts.own):
+        for p, following in zip(parts.own, [*parts.own[1:], None]):
             try:
-                if place + 1 < len(parts.own):
-                    parts.prefetch(parts.own[place + 1])
-                done.append(personal.of_part(p))
+                if following is not None:
+                    parts.prefetch(following)
+                phase.add(p)
                 give_back_memory()
                 parts.release(p)
             except Exception as caught:  # handed to all ranks, which raise together
@@ -105,43 +103,22 @@ def personalise(
         model.load_state_dict(W_G)
     comm.phase = "gather personal models"
     agree(comm, error)
-    return _gathered(parts, done)
+    return phase.gathered()
 
 
-@dataclass(slots=True)
-class _Done:
-    """A part after its training; counts_sC3: of the chosen model and of W_G, (2, 3, C, 3)."""
+class _Phase:
+    """The personal phase of this rank, part after part; counts: (2, 3, C, 3), of the chosen models and of W_G."""
 
-    record: dict[str, Any]
-    counts: np.ndarray
-    node_n: np.ndarray
-    predicted_n: np.ndarray
-    weights: Weights | None
+    def __init__(self, model, parts: Parts, config: TrainConfig, W_G: Weights, report):
+        self.model, self.parts, self.config, self.W_G, self.report = model, parts, config, W_G, report
+        self.records: list[dict[str, Any]] = []
+        self.weights: dict[int, Weights] = {}
+        self.counts = np.zeros((2, 3, parts.n_classes, 3), np.int64)
+        self.node_ids: list[np.ndarray] = []
+        self.predicted: list[np.ndarray] = []
 
-
-@dataclass(slots=True)
-class _Trained:
-    """The training of a part: its best weights, None where it did not train."""
-
-    weights: Weights | None = None
-    val: float = float("nan")
-    epochs: int = 0
-    best: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Personal:
-    """The personal phase of this rank."""
-
-    model: torch.nn.Module
-    parts: Parts
-    config: TrainConfig
-    W_G: Weights
-    report: Callable[[dict], Any] | None
-
-    def of_part(self, p: int) -> _Done:
-        """Train a part and choose its model."""
+    def add(self, p: int) -> None:
+        """Train part p and choose its model."""
         model, parts = self.model, self.parts
         parts.comm.phase = f"open part {p}"
         dgraph = parts.open(p)
@@ -152,98 +129,80 @@ class _Personal:
         model.load_state_dict(self.W_G)
         # Test nodes are no part of what the choice is made by.
         chooser = FullScorer(model, dgraph, np.where(split_m == VAL, split_m, -1))
-        val_G = _micro(chooser.counts(), VAL, dgraph)
-        has_label_n = labelled(dgraph.y_n.numpy()[:n])
+        micro = lambda counts, split: scores(counts[split], dgraph.is_multilabel)["micro_f1"]
+        validate = lambda: micro(chooser.counts(), VAL)
+        val_G, y_n = validate(), dgraph.y_n.numpy()[:n]
+        has_label_n = labelled(y_n)
         sizes = {name: int((has_label_n & (split_m[:n] == s)).sum()) for s, name in enumerate(SPLITS)}
-        trained = _Trained()
+        W_p, val_p, trained = None, float("nan"), {"epochs": 0, "best": 0}
+        began = time.perf_counter()
         if sizes["train"] and sizes["val"]:
-            trained = self._train(p, dgraph, partial(_score, chooser, dgraph))
-        is_personal = trained.weights is not None and trained.val > val_G  # ties: W_G, which generalises
+            W_p, val_p, trained = self._train(p, dgraph, validate)
+        seconds = time.perf_counter() - began if trained["epochs"] else 0.0
+        is_personal = W_p is not None and val_p > val_G  # ties: W_G, which generalises
         scorer = FullScorer(model, dgraph, split_m)
         of_general, Z_mC = self._counts(scorer, self.W_G)
-        of_personal = of_general
-        if trained.weights is not None:
-            of_personal, Z_personal_mC = self._counts(scorer, trained.weights)
-            Z_mC = Z_personal_mC if is_personal else Z_mC
-        y_n = dgraph.y_n.numpy()[:n]
+        of_personal, Z_personal_mC = (of_general, Z_mC) if W_p is None else self._counts(scorer, W_p)
+        self.counts += np.stack([of_personal if is_personal else of_general, of_general])
+        self.node_ids.append(np.array(dgraph.node_n[:n], np.int64))  # a view would hold the ids of the halo
+        self.predicted.append(predicted((Z_personal_mC if is_personal else Z_mC)[:n], dgraph.is_multilabel))
+        if is_personal:
+            self.weights[p] = W_p
         record = {
             "part": p,
             "rank": parts.comm.rank,
             "nodes": n,
             **sizes,
             "entropy": float(label_entropies(y_n, np.zeros(n, np.int64), 1)[0][0]),
-            "epochs": trained.epochs,
-            "best": trained.best,
+            **trained,
             "chosen": "personal" if is_personal else "general",
-            "val_general": _number(val_G),
-            "val_personal": _number(trained.val),
-            "test_general": _number(_micro(of_general, TEST, dgraph)),
-            "test_personal": None if trained.weights is None else _number(_micro(of_personal, TEST, dgraph)),
-            "seconds": trained.seconds,
+            "val_general": val_G,
+            "val_personal": val_p,
+            "test_general": micro(of_general, TEST),
+            "test_personal": float("nan") if W_p is None else micro(of_personal, TEST),
+            "seconds": seconds,
         }
-        return _Done(
-            record,
-            np.stack([of_personal if is_personal else of_general, of_general]),
-            np.array(dgraph.node_n[:n], np.int64),  # a view would hold the ids of the halo
-            predicted(Z_mC[:n], dgraph.is_multilabel),
-            trained.weights if is_personal else None,
-        )
+        self.records.append({name: None if value != value else value for name, value in record.items()})
 
-    def _train(self, p: int, dgraph: DistGraph, score: Callable[[], float]) -> _Trained:
-        """Train a part from W_G and return its weights of the best validation score."""
-        config, comm, began = self.config, self.parts.comm, time.perf_counter()
+    def _train(self, p: int, dgraph: DistGraph, validate: Callable[[], float]) -> tuple[Weights, float, dict[str, int]]:
+        """Train a part from W_G; return its weights of the best validation score, that score, and the epochs."""
+        config, comm = self.config, self.parts.comm
         step = make_part_step(self.model, self.parts, p, config, dgraph)
         step.optimizer = ProximalOptimizer(step.optimizer, config.proximal)
-        trained = _Trained()
-        with ExitStack() as stack:
-            stack.callback(step.close)
+        W_p, best, best_val = None, 0, float("nan")
+        with closing(step):
             for epoch in range(1, config.personal + 1):
                 comm.phase = f"personal epoch {epoch}, part {p}"  # tells the watchdog of others that this rank moves
                 number = config.epochs + epoch  # random numbers continue those of all parts
                 loss = step.run(number, number)
-                trained.epochs, val = epoch, None
+                val = None
                 if epoch % config.eval_every == 0 or epoch == config.personal:
-                    val = score()
-                    if trained.weights is None or val > trained.val:
-                        trained.weights, trained.val, trained.best = weights_of(self.model), val, epoch
+                    val = validate()
+                    if W_p is None or val > best_val:
+                        W_p, best, best_val = weights_of(self.model), epoch, val
                 if self.report is not None:
                     self.report({"part": p, "epoch": epoch, "loss": loss, "val": val})
-                if val is not None and 0 < config.patience <= epoch - trained.best:
+                if val is not None and 0 < config.patience <= epoch - best:
                     break
-        trained.seconds = time.perf_counter() - began
-        return trained
+        return W_p, best_val, {"epochs": epoch, "best": best}
 
     def _counts(self, scorer: FullScorer, weights: Weights) -> tuple[np.ndarray, torch.Tensor]:
-        """Return counts of all splits and logits of a model with some weights."""
+        """Return counts of all splits and logits of the model with some weights."""
         self.model.load_state_dict(weights)
         Z_mC = scorer.logits()
         return scorer.counts(Z_mC), Z_mC
 
-
-def _score(chooser: FullScorer, dgraph: DistGraph) -> float:
-    return _micro(chooser.counts(), VAL, dgraph)
-
-
-def _micro(counts: np.ndarray, split: int, dgraph: DistGraph) -> float:
-    return scores(counts[split], dgraph.is_multilabel)["micro_f1"]
-
-
-def _number(value: float) -> float | None:
-    return None if value != value else float(value)
-
-
-def _gathered(parts: Parts, done: list[_Done]) -> PersonalResult:
-    """Return the result of all ranks. Collective."""
-    comm, C = parts.comm, parts.n_classes
-    records = [record for of_rank in comm.all_gather_json([part.record for part in done]) for record in of_rank]
-    counts = sum((part.counts for part in done), np.zeros((2, 3, C, 3), np.int64))
-    comm.all_reduce(counts)
-    is_multilabel = any(comm.all_gather_json(any(part.predicted_n.ndim == 2 for part in done)))
-    empty = np.empty((0, C), np.int8) if is_multilabel else np.empty(0, np.int64)
-    node_N = comm.all_gather(np.concatenate([np.empty(0, np.int64), *(part.node_n for part in done)]))
-    gathered = comm.all_gather(np.concatenate([empty, *(part.predicted_n for part in done)]))
-    predictions_N = np.empty_like(gathered)
-    predictions_N[node_N] = gathered
-    chosen, general = ({name: scores(of[s], is_multilabel) for s, name in enumerate(SPLITS)} for of in counts)
-    weights = {part.record["part"]: part.weights for part in done if part.weights is not None}
-    return PersonalResult(sorted(records, key=lambda record: record["part"]), chosen, general, predictions_N, weights)
+    def gathered(self) -> PersonalResult:
+        """Return the result of all ranks. Collective."""
+        comm, C = self.parts.comm, self.parts.n_classes
+        is_multilabel = any(comm.all_gather_json(any(rows.ndim == 2 for rows in self.predicted)))
+        empty = np.empty((0, C), np.int8) if is_multilabel else np.empty(0, np.int64)
+        records = [record for of_rank in comm.all_gather_json(self.records) for record in of_rank]
+        comm.all_reduce(self.counts)
+        node_N = comm.all_gather(np.concatenate([np.empty(0, np.int64), *self.node_ids]))
+        gathered = comm.all_gather(np.concatenate([empty, *self.predicted]))
+        predictions_N = np.empty_like(gathered)
+        predictions_N[node_N] = gathered
+        named = [{name: scores(of[s], is_multilabel) for s, name in enumerate(SPLITS)} for of in self.counts]
+        records.sort(key=lambda record: record["part"])
+        return PersonalResult(records, *named, predictions_N, self.weights)

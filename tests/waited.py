@@ -3,7 +3,7 @@
 from spgnn.experiment import checkpoint_writer
 
 
-class Waited(checkpoint_writer.Job):
+class Waited(checkpoint_writer.Writing):
     """A job that has ended before the next epoch, so that each epoch has a checkpoint."""
 
     def __init__(self, function):

@@ -26,82 +26,59 @@ class CheckpointWriter:
         self.folder, self.moved = folder, moved
         self.whole: list[int] = []  # epochs of the newest two
         self._best_epoch = -1
-        self._shared: tuple[ExitStack, Path, int, dict] | None = None
+        self._opened: tuple[ExitStack, Path, int, dict] | None = None
 
-    def write(self, epoch: int, files: Files, manifest: dict) -> None:
-        """Write a checkpoint and remove the oldest. Raises: ResourceError naming the file."""
-        self._remove_stale()
-        self._save_best(files.get(BEST), manifest)
-        with new_folder(self.folder / name_of(epoch)) as new:
-            write_manifest(new, epoch, write_files(new, files), manifest)
-        self._ended(epoch, manifest)
-
-    def open_shared(self, epoch: int, manifest: dict) -> Path:
-        """Return an empty folder into which several ranks write their files; seal_shared makes it a checkpoint."""
-        self._remove_stale()
+    def open(self, epoch: int, manifest: dict) -> Path:
+        """Return an empty folder for the files of a checkpoint, of several ranks too; `seal` makes it one."""
+        for stale in self.folder.glob(".epoch-*"):  # of a training that was killed
+            shutil.rmtree(stale, ignore_errors=True)
         stack = ExitStack()
         new = stack.enter_context(new_folder(self.folder / name_of(epoch)))
-        self._shared = (stack, new, epoch, manifest)
+        self._opened = (stack, new, epoch, manifest)
         return new
 
-    def seal_shared(self, entries: dict[str, dict]) -> None:
-        """Write the manifest for the files of all ranks."""
-        stack, new, epoch, manifest = self._shared
-        self._save_best((new / BEST).read_bytes if BEST in entries else None, manifest)
-        write_manifest(new, epoch, entries, manifest)
-        self._shared = None
-        stack.close()
-        self._ended(epoch, manifest)
-
-    def discard_shared(self) -> None:
-        """Remove the folder of open_shared, if it has not become a checkpoint."""
-        if self._shared is not None:
-            stack, self._shared = self._shared[0], None
-            abandoned = RuntimeError("abandoned")
-            stack.__exit__(RuntimeError, abandoned, None)
-
-    def _save_best(self, content: Callable[[], bytes] | None, manifest: dict) -> None:
-        """Write the weights of the best epoch as a checkpoint without state, before the one that removes older ones."""
-        history = manifest["history"]
-        epoch = history["best_epoch"]
-        if content is not None and 0 < epoch != self._best_epoch:
-            named = {name: manifest[name] for name in ("metric", "model")}
-            scores = {"val": history["val"], "test": history["test"]}
-            save_checkpoint(self.folder, epoch, {WEIGHTS: content()}, scores | named)
-        self._best_epoch = epoch
-
-    def _ended(self, epoch: int, manifest: dict) -> None:
-        self.whole = [*self.whole[-1:], epoch]
+    def seal(self, entries: dict[str, dict]) -> None:
+        """Write the manifest for the files that are written, and remove the oldest checkpoint."""
+        stack, new, epoch, manifest = self._opened
+        with stack:
+            if BEST in entries:
+                self._save_best(new / BEST, manifest)
+            write_manifest(new, epoch, entries, manifest)
+        best = manifest["history"]["best_epoch"]
+        self._opened, self._best_epoch, self.whole = None, best, [*self.whole[-1:], epoch]
         if self.moved is not None:
             self.folder = self.moved()
-        prune(self.folder, {manifest["history"]["best_epoch"], *self.whole})
+        prune(self.folder, {best, *self.whole})
 
-    def _remove_stale(self) -> None:
-        """Remove what a training that was killed had begun."""
-        for path in self.folder.glob(".epoch-*"):
-            shutil.rmtree(path, ignore_errors=True)
+    def discard(self) -> None:
+        """Remove the folder of `open`, if it has not become a checkpoint."""
+        if self._opened is not None:
+            stack, self._opened = self._opened[0], None
+            stack.__exit__(RuntimeError, RuntimeError("abandoned"), None)
+
+    def _save_best(self, weights: Path, manifest: dict) -> None:
+        """Write the weights of the best epoch as a checkpoint without state, before the one that removes older ones."""
+        history = manifest["history"]
+        if 0 < history["best_epoch"] != self._best_epoch:
+            named = {name: history[name] for name in ("val", "test")} | {n: manifest[n] for n in ("metric", "model")}
+            save_checkpoint(self.folder, history["best_epoch"], {WEIGHTS: weights.read_bytes()}, named)
 
 
 def write_files(folder: Path, files: Files) -> dict[str, dict]:
     """Write files and return their entries of the manifest. Raises: ResourceError naming the file."""
-    entries = {}
+    named, entries = folder.name.lstrip(".").partition(".")[0], {}  # .epoch-000060.new-* is to be epoch-000060
     for name, content in files.items():
         try:
             entries[name] = write_bytes(folder / name, content())
         except OSError as error:
             raise ResourceError(
-                f"{folder.parent / name_of_temporary(folder)}: cannot be written: {error.strerror or error} ({name}); "
+                f"{folder.parent / named}: cannot be written: {error.strerror or error} ({name}); "
                 "checkpoints need a disk with room, which all ranks see"
             ) from error
     return entries
 
 
-def name_of_temporary(folder: Path) -> str:
-    """Return the name that a folder `.epoch-000060.new-*` is to have."""
-    return folder.name.lstrip(".").partition(".")[0]
-
-
-class Job:
+class Writing:
     """A function that runs in a thread next to the rank, and its result or error."""
 
     def __init__(self, function: Callable[[], Any]):

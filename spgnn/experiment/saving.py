@@ -18,7 +18,7 @@ from ..errors import agree, together
 from ..layers.registry import ModelSpec
 from ..training.trainer import Trainer
 from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, finite, has_content, pack_state, step_file, to_bytes
-from .checkpoint_writer import CheckpointWriter, Files, Job, write_files
+from .checkpoint_writer import CheckpointWriter, Files, Writing, write_files
 from .fingerprint import check_graph, check_parts, graph_facts, layout_facts, parts_facts
 from .folder import RunFolder
 from .restoring import Found, Say, read_state, read_step, share_newest
@@ -45,15 +45,20 @@ class Checkpoints:
         model: ModelSpec | None = None,
         moved: Callable[[], Path] | None = None,
     ):
-        self.trainer, self.comm, self.every_s, self.model = trainer, trainer.comm, every_s, model
+        self.trainer, self.comm, self.every_s = trainer, trainer.comm, every_s
         self.writer = CheckpointWriter(Path(folder), moved)
         parts = trainer.steps.parts
-        self.graph = graph_facts(trainer.dgraph) if parts is None else parts_facts(parts)
-        self.layout = layout_facts(trainer.dgraph) | trainer.steps.layout
+        self.facts = {  # of each manifest
+            "model": None if model is None else asdict(model),
+            "options": fixed_options(trainer.config),
+            "graph": graph_facts(trainer.dgraph) if parts is None else parts_facts(parts),
+            "layout": layout_facts(trainer.dgraph) | trainer.steps.layout,
+            "versions": {"spgnn": __version__, "torch": torch.__version__},
+        }
         self.epoch = -1  # of the newest checkpoint that was begun
         self._saved_at = time.monotonic()
         self._lines: list[bytes] = []
-        self._job: Job | None = None
+        self._job: Writing | None = None
         self._is_shared = False  # several ranks write the checkpoint that was begun
 
     @classmethod
@@ -95,7 +100,7 @@ class Checkpoints:
         """Wait for the thread of this rank, and remove a checkpoint that other ranks have not ended. Not collective."""
         if self._job is not None:
             self._job.wait()
-        self.writer.discard_shared()
+        self.writer.discard()
 
     def restore(self, found: Found | None = None, say: Say = None) -> bool:
         """Give the trainer the state of a checkpoint, and return whether there was one.
@@ -109,13 +114,13 @@ class Checkpoints:
         if found is None:
             return False
         path, manifest = found
-        check_parts(path, manifest["graph"], self.graph)
-        check_graph(path, manifest["graph"], self.graph)
+        check_parts(path, manifest["graph"], self.facts["graph"])
+        check_graph(path, manifest["graph"], self.facts["graph"])
         check_unchanged(manifest["options"], self.trainer.config, str(path))
         state = together(self.comm, read_state, path, manifest)
         state["step"] = self.trainer.steps.state_dict()
         if any(name.startswith("step-") for name in manifest["files"]):
-            if manifest["layout"] == self.layout:
+            if manifest["layout"] == self.facts["layout"]:
                 state["step"] = together(self.comm, read_step, path, manifest, self.comm.rank)
             else:
                 lost = together(self.comm, self._take_over, path, manifest)
@@ -150,12 +155,12 @@ class Checkpoints:
         files, manifest = self._content(state) if is_root else ({}, {})
         if any(has_step):
             files = {**files, step_file(self.comm.rank): lambda: to_bytes(step)}
+        opened = together(self.comm, self.writer.open, self.epoch, manifest, root=0)
         if self._is_shared:
-            opened = together(self.comm, self.writer.open_shared, self.epoch, manifest, root=0)
             folder = Path(self.comm.all_gather_json(str(opened))[0])
-            self._job = Job(lambda: write_files(folder, files))
+            self._job = Writing(lambda: write_files(folder, files))
         elif is_root:
-            self._job = Job(lambda: self.writer.write(self.epoch, files, manifest))
+            self._job = Writing(lambda: self.writer.seal(write_files(opened, files)))
 
     def _content(self, state: dict[str, Any]) -> tuple[Files, dict]:
         """Return the files of a checkpoint and its manifest, but for what only this rank has."""
@@ -173,11 +178,7 @@ class Checkpoints:
             "val": last.get("val"),
             "test": last.get("test"),
             "metric": history["metric"],
-            "model": None if self.model is None else asdict(self.model),
-            "options": fixed_options(self.trainer.config),
-            "graph": self.graph,
-            "layout": self.layout,
-            "versions": {"spgnn": __version__, "torch": torch.__version__},
+            **self.facts,
             "history": history,
             "unscored": state["unscored"],
         }
@@ -189,7 +190,7 @@ class Checkpoints:
             entries |= theirs
         self._is_shared, self._job = False, None
         if self.comm.rank == 0:
-            self._job = Job(lambda: self.writer.seal_shared(entries))
+            self._job = Writing(lambda: self.writer.seal(entries))
 
     def _drain(self) -> None:
         """Wait until the checkpoint that was begun is there. Collective."""

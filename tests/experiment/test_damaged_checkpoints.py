@@ -30,7 +30,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     options = {"epochs": 12, "hidden": 4, "dropout": 0.3, "checkpoint_every": 0.0, "method": "random"}
     patch = pytest.MonkeyPatch()
-    patch.setattr(saving, "Job", Waited)
+    patch.setattr(saving, "Writing", Waited)
 
     def stop(record):
         if record["epoch"] == 10:

@@ -35,7 +35,7 @@ CASES = {
 @pytest.fixture(autouse=True)
 def waited(monkeypatch):
     """Checkpoints do not depend on how fast the disk is."""
-    monkeypatch.setattr(saving, "Job", Waited)
+    monkeypatch.setattr(saving, "Writing", Waited)
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
@@ -238,9 +238,9 @@ def test_two_whole_checkpoints_and_the_best_are_kept(tmp_path):
 
 
 def test_a_checkpoint_is_written_while_the_next_epochs_compute(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "Job", checkpoint_writer.Job)
-    may_write, write = threading.Event(), checkpoint_writer.write_files
-    monkeypatch.setattr(checkpoint_writer, "write_files", lambda *args: may_write.wait(60) and write(*args))
+    monkeypatch.setattr(saving, "Writing", checkpoint_writer.Writing)
+    may_write, write = threading.Event(), saving.write_files
+    monkeypatch.setattr(saving, "write_files", lambda *args: may_write.wait(60) and write(*args))
 
     def report(record):
         if record["epoch"] == 4:  # three epochs after the first checkpoint was begun

@@ -24,7 +24,7 @@ HEX = "0123456789abcdef"
 
 @pytest.fixture(autouse=True)
 def waited(monkeypatch):
-    monkeypatch.setattr(saving, "Job", Waited)
+    monkeypatch.setattr(saving, "Writing", Waited)
 
 
 def training(out, **options) -> dict:

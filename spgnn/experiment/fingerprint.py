@@ -41,12 +41,11 @@ def graph_facts(dgraph: DistGraph) -> dict[str, Any]:
     """
     A, ids_n = dgraph.A, _mixed(dgraph.node_n)
     lengths_n = np.diff(A.blocks.A_oo.indptr) + np.diff(A.blocks.A_og.indptr)
-    terms = [_product(ids_n, lengths_n[:, None])]  # of 1.5D: ranks with the same rows have different columns
+    terms = [_product(ids_n, lengths_n[:, None])]  # 1.5D: ranks of a process row have the same rows, other columns
     if dgraph.is_counted:
-        terms += _of_labels(ids_n, (dgraph.y_n, dgraph.split_n))
-        terms.append(_of_features(ids_n, dgraph.X))
+        terms.append(_of_rows(ids_n, (dgraph.y_n, dgraph.split_n), dgraph.X))
     raw = A.norms.raw[A.name in WITH_LOOPS]
-    sums = np.array([np.array(terms).sum(dtype=np.uint64), _of_edges(ids_n, raw.blocks)]).view(np.int64)
+    sums = np.array([_total(terms), _of_edges(ids_n, raw.blocks)]).view(np.int64)
     dgraph.comm.all_reduce(sums)
     sizes = (dgraph.n_nodes, dgraph.nnz, dgraph.n_features, dgraph.n_classes)
     return _graph_facts(sizes, sums)
@@ -136,23 +135,14 @@ def _graph_facts(sizes: tuple[int, int, int, int], sums: np.ndarray) -> dict[str
     return named | {"fingerprint": fingerprint, "edges": edges}
 
 
-def _of_features(ids_n: np.ndarray, X) -> np.uint64:
-    if X is None:
-        return np.uint64(0)
-    if isinstance(X, SparseRows):
-        S = X.csr.to_scipy()
-        return _of_sparse(ids_n, S, torch.from_numpy(np.ascontiguousarray(S.data)))
-    return _of_dense(ids_n, lambda part: X[part].detach().cpu())
-
-
 def _of_parts(parts: Parts) -> np.uint64:
     """Return the sum over own nodes of mix(id) times labels, split and the bits of the features in the type of activations."""
-    dtype, terms = getattr(torch, parts.how.dtype), [np.uint64(0)]
+    dtype, terms = getattr(torch, parts.how.dtype), []
     for p in parts.own:
         block = parts.source.block(p)
         ids_n = _mixed(block.own_n)
         terms.append(_of_rows(ids_n, parts.labels(block, len(ids_n)), block.X_nF, dtype))
-    return np.array(terms, np.uint64).sum(dtype=np.uint64)
+    return _total(terms)
 
 
 def _of_own_rows(parts: Parts) -> np.ndarray:
@@ -167,13 +157,9 @@ def _of_own_rows(parts: Parts) -> np.ndarray:
             lengths_n += lacks_n
             one = _mixed(np.ones(1, np.float32).view(np.uint32))
             edges = np.add(edges, (ids_n * _mixed(ids_n) * one)[lacks_n].sum(dtype=np.uint64), dtype=np.uint64)
-        X = features(block.X_nF, how.feature_norm, pool, getattr(torch, how.dtype), parts.how.threads)
-        terms = [
-            _product(ids_n, lengths_n[:, None]),
-            *_of_labels(ids_n, (block.y_n, block.split_n)),
-            _of_features(ids_n, X),
-        ]
-        sums += np.array([np.array(terms).sum(dtype=np.uint64), edges, lengths_n.sum()], np.uint64)
+        X = features(block.X_nF, how.feature_norm, pool, getattr(torch, how.dtype), parts.threads)
+        terms = [_product(ids_n, lengths_n[:, None]), _of_rows(ids_n, (block.y_n, block.split_n), X)]
+        sums += np.array([_total(terms), edges, lengths_n.sum()], np.uint64)
     return sums
 
 
@@ -187,32 +173,20 @@ def _lacks_loop(block: RowBlock) -> np.ndarray:
     return lacks_n
 
 
-def _of_rows(ids_n: np.ndarray, labels: Labels, X, dtype: torch.dtype) -> np.uint64:
-    """Return the fingerprint of rows whose features are still the graph's, typed as activations."""
-    typed = lambda values: torch.from_numpy(np.array(values)).to(dtype)
-    terms = [np.uint64(0), *_of_labels(ids_n, labels)]
-    if sp.issparse(X):
-        terms.append(_of_sparse(ids_n, X, typed(X.data)))
-    elif X is not None:
-        terms.append(_of_dense(ids_n, lambda part: typed(X[part])))
-    return np.array(terms, np.uint64).sum(dtype=np.uint64)
-
-
-def _of_labels(ids_n: np.ndarray, labels: Labels) -> list[np.uint64]:
-    """Return the terms of labels and split, (n,) or (n, C), where there are any."""
+def _of_rows(ids_n: np.ndarray, labels: Labels, X, dtype: torch.dtype | None = None) -> np.uint64:
+    """Return the fingerprint of labels, split, (n,) or (n, C), and features of rows; dtype: into which these are rounded."""
     arrays = [np.asarray(values) for values in labels if values is not None]
     wide = [values.reshape(len(ids_n), math.prod(values.shape[1:])) for values in arrays]  # also without rows
-    return [_product(ids_n, values.astype(np.int64) + 2) for values in wide]
-
-
-def _of_sparse(ids_n: np.ndarray, S, values: torch.Tensor) -> np.uint64:
-    rows = np.repeat(ids_n, np.diff(S.indptr))
-    return (_bits(values) * _mixed(S.indices) * rows).sum(dtype=np.uint64)
-
-
-def _of_dense(ids_n: np.ndarray, rows: Callable[[slice], torch.Tensor]) -> np.uint64:
-    parts = [slice(start, start + CHUNK) for start in range(0, len(ids_n), CHUNK)]
-    return np.array([_product(ids_n[part], _bits(rows(part))) for part in parts], np.uint64).sum(dtype=np.uint64)
+    terms = [_product(ids_n, values.astype(np.int64) + 2) for values in wide]
+    X = X.csr.to_scipy() if isinstance(X, SparseRows) else X
+    if sp.issparse(X):
+        terms.append(
+            (_bits(X.data, dtype) * _mixed(X.indices) * np.repeat(ids_n, np.diff(X.indptr))).sum(dtype=np.uint64)
+        )
+    elif X is not None:
+        parts = [slice(start, start + CHUNK) for start in range(0, len(ids_n), CHUNK)]
+        terms += [_product(ids_n[part], _bits(X[part], dtype)) for part in parts]
+    return _total(terms)
 
 
 def _of_edges(ids_n: np.ndarray, blocks: Blocks) -> np.uint64:
@@ -241,9 +215,15 @@ def _of_entries(ids_n: np.ndarray, A: sp.csr_array, mixed: Callable[[np.ndarray]
     return total
 
 
-def _bits(values: torch.Tensor) -> np.ndarray:
-    """Return the bits of floating-point numbers as integers."""
-    kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+def _total(terms: list[np.uint64]) -> np.uint64:
+    """Return the sum modulo 2^64."""
+    return np.array(terms, np.uint64).sum(dtype=np.uint64)
+
+
+def _bits(values: torch.Tensor | np.ndarray, dtype: torch.dtype | None) -> np.ndarray:
+    """Return the bits of floating-point numbers, rounded to a type, as integers."""
+    values = values.detach().cpu() if torch.is_tensor(values) else torch.from_numpy(np.array(values))
+    values, kinds = values.to(dtype or values.dtype), {2: torch.int16, 4: torch.int32, 8: torch.int64}
     return values.contiguous().view(kinds[values.element_size()]).numpy().astype(np.int64).view(np.uint64)
 
 

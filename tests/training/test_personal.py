@@ -326,7 +326,7 @@ def test_class_balanced_mini_epochs_train_on_a_share_of_the_parts_own_nodes():
         targets = step.subgraphs.sampler.targets
         nodes = [dgraph.node_n[targets.chosen(0, epoch)] for epoch in range(4)]
         assert all(len(of) == int(np.ceil(0.5 * len(own))) and np.isin(of, own).all() for of in nodes)
-        assert step.steps == -(-len(nodes[0]) // 8)
+        assert step.n_updates == -(-len(nodes[0]) // 8)
         step.close()
 
 

@@ -24,7 +24,7 @@ from spgnn.config.continued import check_unchanged
 from spgnn.errors import UsageError
 from spgnn.layers.registry import check_model
 from spgnn.samplers import check_options
-from spgnn.training.average_options import check_average
+from spgnn.training.parts.average_options import check_average
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = {"train": TrainConfig, "partition": PartitionConfig, "measure": MeasureConfig, "plan": PlanConfig}

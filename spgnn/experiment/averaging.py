@@ -22,7 +22,7 @@ from ..graph import Graph
 from ..layers.registry import ModelSpec
 from ..machine import give_back_memory
 from ..partition import PartitionFolder, part_graph, save_partition
-from ..training.part_steps import memory_of_rank
+from ..training.parts.part_steps import memory_of_rank
 from .folder import RunFolder
 from .opening import Show, Source
 from .prepare import Prepared

@@ -12,9 +12,9 @@ from ..config.names import Evaluation
 from ..distgraph import Parts
 from ..errors import UsageError
 from ..partition import PartitionFolder
-from ..training.evaluation import choose_evaluation
-from ..training.inference import LayerwiseScorer
 from ..training.metrics import SPLITS, scores
+from ..training.parts.evaluation import choose_evaluation
+from ..training.parts.inference import LayerwiseScorer
 from ..training.steps.step import sum_ranks
 from .opening import Source
 

@@ -12,7 +12,7 @@ from ..atomic import write_text
 from ..config import PARTS_FILE
 from ..errors import ResourceError, together
 from ..layers.registry import ModelSpec
-from ..training.personal import PersonalResult
+from ..training.parts.personal import PersonalResult
 from .checkpoint import WEIGHTS, finite, save_checkpoint, to_bytes
 
 FOLDER = "personal"  # in OUT/checkpoints

@@ -13,8 +13,8 @@ from ..dist.launch import share_of_threads
 from ..errors import together
 from ..layers.registry import operator_of
 from ..samplers import check_options
-from ..training.average_options import check_average
 from ..training.consistency import run_values
+from ..training.parts.average_options import check_average
 from .device import check_device
 from .folder import check_outputs
 

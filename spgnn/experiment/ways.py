@@ -19,10 +19,10 @@ from ..distgraph import DistGraph, merge_parts
 from ..distgraph.distribute import make_dgraph
 from ..errors import together
 from ..layers.registry import ModelSpec
-from ..training.evaluation import evaluated
-from ..training.personal import personalise
+from ..training.parts.average import AverageStep
+from ..training.parts.evaluation import evaluated
+from ..training.parts.personal import personalise
 from ..training.steps import Step
-from ..training.steps.average import AverageStep
 from ..training.steps.full import FullStep
 from ..training.steps.sampled import SampledStep
 from ..training.trainer import Trainer

@@ -7,7 +7,7 @@ _HOME = {
     "History": "history",
     "train": "trainer",
     "explain": "explanation",
-    "personalise": "personal",
+    "personalise": "parts.personal",
 }
 __all__ = list(_HOME)
 

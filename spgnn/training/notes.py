@@ -10,7 +10,7 @@ import numpy as np
 from ..distgraph import DistGraph
 from ..errors import together
 from ..graph import DIVIDES, count_labels, label_notes
-from .inference import LayerwiseScorer
+from .parts.inference import LayerwiseScorer
 from .scorer import FullScorer
 
 

@@ -21,16 +21,17 @@ from ..graph import Graph
 from ..layers import Stack
 from ..machine import give_back_memory
 from ..samplers import Sampler, check_options
-from .average_options import check_average
 from .consistency import prepare_model
-from .evaluation import evaluated
 from .history import History
 from .metrics import SPLITS
+from .parts.average import AverageStep
+from .parts.average_options import check_average
+from .parts.evaluation import evaluated
 from .steps import Step
-from .steps.average import AverageStep
 from .steps.full import FullStep
 from .steps.sampled import SampledStep
 from .steps.step import sum_ranks
+from .vectors import weights_of
 
 # The loss is flat, and the personal phase begins, where the mean of 5 epochs is less than 1 % below that of the 5 before.
 FLAT, FLAT_EPOCHS = 0.01, 5
@@ -216,11 +217,6 @@ class Trainer:
         self._last_state = self.last_state
         self.model.load_state_dict(self.best_state)
         return history
-
-
-def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return a copy of the weights and buffers of a model by name."""
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 @contextmanager

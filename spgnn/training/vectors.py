@@ -1,4 +1,4 @@
-"""TensorVector: tensors as one float64 vector that ranks add up."""
+"""Tensors of a model: as one float64 vector that ranks add up, and as copies by name."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ class TensorVector:
         for tensor, piece in zip(self.tensors, values.split([tensor.numel() for tensor in self.tensors])):
             is_float = tensor.dtype.is_floating_point
             tensor.copy_((piece if is_float else piece.round()).view_as(tensor))
+
+
+def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return a copy of the weights and buffers of a model by name."""
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}

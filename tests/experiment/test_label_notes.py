@@ -13,8 +13,8 @@ from spgnn.distgraph import Parts, distribute
 from spgnn.graph import Graph, count_labels, label_notes
 from spgnn.layers import GCN, Stack
 from spgnn.partition import part_graph
-from spgnn.training.inference import LayerwiseScorer
 from spgnn.training.notes import data_notes
+from spgnn.training.parts.inference import LayerwiseScorer
 from spgnn.training.scorer import FullScorer
 from spgnn.training.trainer import Trainer
 

@@ -15,7 +15,7 @@ from spgnn.errors import ResourceError, UsageError
 from spgnn.experiment import predict, run
 from spgnn.layers import APPNP, GCN, MLP, Stack
 from spgnn.partition import part_graph, save_partition
-from spgnn.training.evaluation import choose_evaluation, layerwise_bytes, together_bytes
+from spgnn.training.parts.evaluation import choose_evaluation, layerwise_bytes, together_bytes
 
 
 def whole_graph(several=False):
@@ -112,7 +112,7 @@ def test_auto_weighs_the_limit_and_the_memory_that_is_in_use(monkeypatch):
     graph = random_graph(n=4000, edges=40_000, f=50, seed=1)
     parts = Parts.of_graph(graph, np.arange(4000) % 16, SelfCommunicator())
     model = Stack(GCN(50, 300), GCN(300, 3))
-    monkeypatch.setattr("spgnn.training.evaluation.rss_bytes", lambda: 10_000)
+    monkeypatch.setattr("spgnn.training.parts.evaluation.rss_bytes", lambda: 10_000)
     needed = together_bytes(model, parts) + 10_000
     assert choose_evaluation(model, parts, "auto", str(needed)) == "together"
     assert choose_evaluation(model, parts, "auto", str(needed - 1)) == "layerwise"

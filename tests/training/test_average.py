@@ -15,8 +15,9 @@ from spgnn.distgraph import Parts, distribute, merge_parts
 from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, SpgnnError, UsageError
 from spgnn.layers import GCN, SAGE, Layer, Stack
 from spgnn.partition import part_graph, save_partition
-from spgnn.training.inference import LayerwiseScorer
-from spgnn.training.trainer import parts_trainer, weights_of
+from spgnn.training.parts.inference import LayerwiseScorer
+from spgnn.training.trainer import parts_trainer
+from spgnn.training.vectors import weights_of
 
 pytestmark = pytest.mark.slow
 KINDS = {"undirected": {"use": "undirected"}, "weighted directed": {"weighted": True, "sparse": True}}

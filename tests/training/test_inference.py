@@ -20,10 +20,10 @@ from spgnn.experiment.stopping import StopSignals
 from spgnn.graph import random_split
 from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
 from spgnn.partition import part_graph, save_partition
-from spgnn.training.inference import Layerwise, LayerwiseScorer
 from spgnn.training.metrics import predicted
+from spgnn.training.parts.inference import Layerwise, LayerwiseScorer
+from spgnn.training.parts.scratch import Scratch
 from spgnn.training.scorer import FullScorer
-from spgnn.training.scratch import Scratch
 
 
 class Custom(Layer):

@@ -24,10 +24,10 @@ from ...spmm.subgraph import SubgraphOperators
 from ..optimizer import make_optimizer
 from ..scorer import FullScorer
 from ..splits import split_of
-from ..subgraphs import Subgraphs
 from .cached_products import make_cached_products
 from .full import check_trained
 from .step import Step, sum_gradients
+from .subgraphs import Subgraphs
 
 UNSEEN = 0.01  # share of nonzeros never counted, above which a note mentions it
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from ..config.names import ITEMSIZE, Evaluation
-from ..cost.memory import OWNER_BYTES, SETUP_BYTES, nonzero_bytes
-from ..distgraph import DistGraph, Parts
-from ..distgraph.merged_parts import merge_parts, rowless_parts
-from ..errors import ResourceError, UsageError
-from ..layers import Stack
-from ..machine import host_id, memory_bytes, rss_bytes
-from ..partition.folder.pipeline.memory_budget import memory_bytes_of
+from ...config.names import ITEMSIZE, Evaluation
+from ...cost.memory import OWNER_BYTES, SETUP_BYTES, nonzero_bytes
+from ...distgraph import DistGraph, Parts
+from ...distgraph.merged_parts import merge_parts, rowless_parts
+from ...errors import ResourceError, UsageError
+from ...layers import Stack
+from ...machine import host_id, memory_bytes, rss_bytes
+from ...partition.folder.pipeline.memory_budget import memory_bytes_of
 from .part_passes import passes_of
 
 

@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..config import TrainConfig
-from ..dist.consistency import check_same, digest
-from ..distgraph import DistGraph, Parts
-from ..errors import UsageError, agree
-from ..graph import labelled
-from ..machine import give_back_memory
-from ..partition.entropies import label_entropies
+from ...config import TrainConfig
+from ...dist.consistency import check_same, digest
+from ...distgraph import DistGraph, Parts
+from ...errors import UsageError, agree
+from ...graph import labelled
+from ...machine import give_back_memory
+from ...partition.entropies import label_entropies
+from ..consistency import check_trainable, check_width
+from ..metrics import SPLITS, predicted, scores
+from ..optimizer import ProximalOptimizer
+from ..scorer import FullScorer
+from ..splits import split_of
+from ..steps.cached_products import make_cached_products
+from ..vectors import weights_of
 from .average_options import check_personal
-from .consistency import check_trainable, check_width
-from .metrics import SPLITS, predicted, scores
-from .optimizer import ProximalOptimizer
 from .part_steps import make_part_step, naming_part
-from .scorer import FullScorer
-from .splits import split_of
-from .steps.cached_products import make_cached_products
-from .trainer import weights_of
 
 Weights = dict[str, torch.Tensor]
 TRAIN, VAL, TEST = range(3)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from ..config import TrainConfig
-from ..config.groups import AverageConfig, AveragePartsConfig, PersonalConfig
-from ..errors import UsageError
+from ...config import TrainConfig
+from ...config.groups import AverageConfig, AveragePartsConfig, PersonalConfig
+from ...errors import UsageError
 
 
 def check_average(config: TrainConfig) -> None:

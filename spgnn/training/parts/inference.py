@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..distgraph import Parts
-from ..distgraph.own_rows import OwnRows, OwnRowsReader
-from ..errors import GraphError, NumericalError, ResourceError, ShapeError, is_out_of_memory, together
-from ..layers.stack import norms_of
-from ..machine import give_back_memory
-from ..spmm.kernels.buffers import array_of
-from .metrics import count_own, predicted
+from ...distgraph import Parts
+from ...distgraph.own_rows import OwnRows, OwnRowsReader
+from ...errors import GraphError, NumericalError, ResourceError, ShapeError, is_out_of_memory, together
+from ...layers.stack import norms_of
+from ...machine import give_back_memory
+from ...spmm.kernels.buffers import array_of
+from ..metrics import count_own, predicted
 from .part_passes import Pass, passes_of, written_by
 from .scratch import Scratch
 

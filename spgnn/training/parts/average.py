@@ -17,15 +17,15 @@ import torch
 from ...config import TrainConfig
 from ...distgraph import DistGraph, Parts
 from ...errors import GraphError, NumericalError, agree
-from ..inference import LayerwiseScorer
 from ..optimizer import make_optimizer
-from ..part_steps import PartStep, PartSteps, naming_part
 from ..scorer import FullScorer
 from ..splits import split_of
+from ..steps.cached_products import make_cached_products
+from ..steps.full import FullStep
+from ..steps.step import Scorer, Step
 from ..vectors import TensorVector
-from .cached_products import make_cached_products
-from .full import FullStep
-from .step import Scorer, Step
+from .inference import LayerwiseScorer
+from .part_steps import PartStep, PartSteps, naming_part
 
 LABEL = "average"  # under which the bytes of the averages are counted
 Train = Callable[[int, PartStep], tuple[float, torch.Tensor]]  # a part and its step -> loss, what is averaged

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import torch
 
-from ..config.names import Norm
-from ..errors import UsageError
-from ..layers import SGC, Stack
-from ..layers.layer import Layer, add_bias, hops_of
-from ..spmm.autograd import mixed_precision
-from ..spmm.dropout import NOTHING
-from ..spmm.subgraph import SubgraphSpMM
+from ...config.names import Norm
+from ...errors import UsageError
+from ...layers import SGC, Stack
+from ...layers.layer import Layer, add_bias, hops_of
+from ...spmm.autograd import mixed_precision
+from ...spmm.dropout import NOTHING
+from ...spmm.subgraph import SubgraphSpMM
 
 TOGETHER = "use --evaluation together"
 

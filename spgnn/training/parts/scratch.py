@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..atomic import TemporaryFolder
-from ..errors import ResourceError, together
-from ..spmm.kernels.buffers import array_of
+from ...atomic import TemporaryFolder
+from ...errors import ResourceError, together
+from ...spmm.kernels.buffers import array_of
 
 
 class Scratch:

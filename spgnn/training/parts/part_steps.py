@@ -9,17 +9,17 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from ..config import Distribution, TrainConfig
-from ..cost.memory import PARTS_SHARE
-from ..dist import SelfCommunicator
-from ..distgraph import DistGraph, Parts
-from ..distgraph.distribute import make_dgraph
-from ..errors import ResourceError, SpgnnError, is_out_of_memory
-from ..machine import give_back_memory, host_id, memory_bytes
-from ..partition.folder.pipeline.memory_budget import memory_bytes_of
-from .optimizer import Optimizer
-from .steps.full import FullStep
-from .steps.sampled import SampledStep
+from ...config import Distribution, TrainConfig
+from ...cost.memory import PARTS_SHARE
+from ...dist import SelfCommunicator
+from ...distgraph import DistGraph, Parts
+from ...distgraph.distribute import make_dgraph
+from ...errors import ResourceError, SpgnnError, is_out_of_memory
+from ...machine import give_back_memory, host_id, memory_bytes
+from ...partition.folder.pipeline.memory_budget import memory_bytes_of
+from ..optimizer import Optimizer
+from ..steps.full import FullStep
+from ..steps.sampled import SampledStep
 
 PartStep = FullStep | SampledStep
 

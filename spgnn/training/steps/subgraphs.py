@@ -8,15 +8,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..config import TrainConfig
-from ..dist.consistency import check_same
-from ..distgraph import DistGraph
-from ..distgraph.tensors import features
-from ..errors import GraphError, UsageError, together
-from ..graph import Graph, induced_graph, labelled
-from ..layers.hops import block_hops
-from ..layers.stack import norms_of
-from ..samplers import (
+from ...config import TrainConfig
+from ...dist.consistency import check_same
+from ...distgraph import DistGraph
+from ...distgraph.tensors import features
+from ...errors import GraphError, UsageError, together
+from ...graph import Graph, induced_graph, labelled
+from ...layers.hops import block_hops
+from ...layers.stack import norms_of
+from ...samplers import (
     Coefficients,
     GraphArrays,
     Maker,
@@ -27,8 +27,8 @@ from ..samplers import (
     options_of,
     presample,
 )
-from ..spmm.feature_rows import FeatureRows
-from ..spmm.kernels.buffers import BufferPool, sum_dtype
+from ...spmm.feature_rows import FeatureRows
+from ...spmm.kernels.buffers import BufferPool, sum_dtype
 
 TRIAL = 8  # draws that tell how many targets a subgraph has
 

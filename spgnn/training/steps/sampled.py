@@ -155,7 +155,7 @@ class SampledStep(Step):
         A, data = self.dgraph.A, self.subgraphs
         operators = SubgraphOperators(subgraph, self.pool, A.dtype, A.threads, A.name, data.hops, A.ops)
         set_epoch(self.model, self.config.seed, subgraph.index + 1)
-        X_mF = data.rows(subgraph.node_m, self.pool)
+        X_mF = data.nodes.features(subgraph.node_m, self.pool)
         with mixed_precision(A):
             Z_nC = self.model(operators, X_mF)
         loss = share * self.loss(Z_nC, subgraph)
@@ -175,7 +175,7 @@ class SampledStep(Step):
                 f"the model returns {tuple(Z_nC.shape)} for subgraph {subgraph.index}; expected "
                 f"({n}, {self.dgraph.n_classes}), a row per output node and a column per class"
             )
-        y, weight_n = self.subgraphs.targets(subgraph)
+        y, weight_n = self.subgraphs.nodes.targets(subgraph)
         with A.ops.span("loss"):
             if self.dgraph.is_multilabel:
                 rows_t = torch.from_numpy(subgraph.target_t)

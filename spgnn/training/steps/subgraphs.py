@@ -1,4 +1,4 @@
-"""Subgraphs: what a rank needs to train on the subgraphs of a sampler: their draws, features, labels and loss weights.
+"""Subgraphs: the draws of a sampler on which a rank trains, ahead of their use.
 
 Shapes: N nodes, n own rows, m input rows of a subgraph, t targets, F features, C classes.
 """
@@ -11,7 +11,6 @@ import torch
 from ...config import TrainConfig
 from ...dist.consistency import check_same
 from ...distgraph import DistGraph
-from ...distgraph.tensors import features
 from ...errors import GraphError, UsageError, together
 from ...graph import Graph, induced_graph, labelled
 from ...layers.hops import block_hops
@@ -27,8 +26,7 @@ from ...samplers import (
     options_of,
     presample,
 )
-from ...spmm.feature_rows import FeatureRows
-from ...spmm.kernels.buffers import BufferPool, sum_dtype
+from .node_rows import NodeRows
 
 TRIAL = 8  # draws that tell how many targets a subgraph has
 
@@ -37,8 +35,9 @@ class Subgraphs:
     """The subgraphs of one sampler, of which this rank draws those j = rank modulo P, ahead of `get`.
 
     Args:   split_n  (n,) of the own nodes of dgraph: 0 train, 1 val, 2 test, -1 none.
-            graph    that of dgraph, as it is used, on every rank; its features may be mapped from a file.
+            graph    the graph of dgraph, as it is used, on every rank.
             sampler  None: that which the options describe.
+    nodes      features and labels; hops: of each layer, None for samplers without blocks.
     per_epoch  subgraphs that together have as many targets as there are training nodes.
     Raises: UsageError for options that do not fit; GraphError without a labelled training node. Collective.
     """
@@ -52,32 +51,37 @@ class Subgraphs:
         graph: Graph,
         sampler: Sampler | None = None,
     ):
-        self.dgraph, self.config, self.split_n = dgraph, config, split_n
-        comm = dgraph.comm
+        self.dgraph, self.config, comm = dgraph, config, dgraph.comm
         comm.phase = "set up subgraphs"
         together(comm, _check_fits, graph, dgraph)
         check_same(comm, {"graph.structure": graph.digest()[:16]})
-        split_N, self.y_N = dgraph.collect(split_n), dgraph.collect(dgraph.y_n.numpy())
-        self.X, self.node_N = graph.X, None
-        is_plain = graph.X.dtype.kind == "f" and dgraph.feature_norm == "none"
-        self._rows = FeatureRows(graph.X, dgraph.A.dtype, dgraph.A.threads) if is_plain else None
-        train_N = (split_N == 0) & labelled(self.y_N)
+        split_N, y_N = dgraph.collect(split_n), dgraph.collect(dgraph.y_n.numpy())
+        self.nodes = NodeRows(dgraph, graph, y_N, np.flatnonzero(split_N == 0) if config.inductive else None)
+        train_N = (split_N == 0) & labelled(y_N)
         if not train_N.any():
             raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
         if config.inductive:
-            self.node_N = np.flatnonzero(split_N == 0)
-            graph, train_N = together(comm, induced_graph, graph, self.node_N), train_N[self.node_N]
-        self.sampler = together(comm, self._sampler, graph, train_N, sampler)
-        n_blocks = self.sampler.n_blocks
-        self.hops = together(comm, block_hops, model, n_blocks) if n_blocks else None  # of each layer
+            graph, train_N = together(comm, induced_graph, graph, self.nodes.node_N), train_N[self.nodes.node_N]
+        sampler = together(comm, self._sampler, graph, train_N, sampler)
+        self.hops = together(comm, block_hops, model, sampler.n_blocks) if sampler.n_blocks else None
         norms = list(dict.fromkeys(dgraph.A.name if how is None else how for how in norms_of(model)))
-        self.coefficients = together(comm, self._presample, graph, train_N)
-        self.maker = Maker(self.sampler, graph, train_N, norms, _dtype(dgraph), self.coefficients)
+        coefficients = together(comm, self._presample, sampler, graph, train_N)
+        self.maker = Maker(sampler, graph, train_N, norms, _dtype(dgraph), coefficients)
         self.per_epoch = together(comm, self._per_epoch, int(train_N.sum()))
-        counted = self.coefficients and [self.coefficients.subgraphs, self.coefficients.mean_nodes]
-        check_same(comm, {"option.sampler": f"{self.sampler.name}, {self.per_epoch} subgraphs per epoch, {counted}"})
+        counted = coefficients and [coefficients.subgraphs, coefficients.mean_nodes]
+        check_same(comm, {"option.sampler": f"{sampler.name}, {self.per_epoch} subgraphs per epoch, {counted}"})
         self._pool: SamplerPool | None = None
         self._next, self._taken_s = -1, (0.0, 0.0)
+
+    @property
+    def sampler(self) -> Sampler:
+        """What draws the subgraphs."""
+        return self.maker.sampler
+
+    @property
+    def coefficients(self) -> Coefficients | None:
+        """How often nodes and nonzeros are drawn, None where nothing is normalised by it."""
+        return self.maker.coefficients
 
     def begin(self, first: int, stop: int) -> None:
         """Have the threads draw from subgraph `first` on, unless they are there already; an epoch ends before `stop`."""
@@ -105,35 +109,10 @@ class Subgraphs:
             self._pool.close()
             self._pool = None
 
-    def rows(self, node_m: np.ndarray, pool: BufferPool):
-        """Return the features of nodes, (m, F), as a layer reads them, in memory of a pool."""
-        A, ids_m = self.dgraph.A, self.original(node_m)
-        with A.ops.span("features"):
-            if self._rows is not None:
-                return self._rows.take(ids_m, pool)
-            return features(self.X[ids_m], self.dgraph.feature_norm, pool, A.dtype, A.threads)
-
-    def targets(self, subgraph: Subgraph) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return labels (n,), -1 but for targets, or (n, C), and the loss weights (n,) of the output rows."""
-        n, rows_t = subgraph.shapes[-1][0], subgraph.target_t
-        ids_n = self.original(subgraph.node_m[:n])
-        dtype = sum_dtype(self.dgraph.A.dtype)
-        weight_n = torch.zeros(n, dtype=dtype)
-        weight_n[rows_t] = torch.from_numpy(subgraph.weight_t).to(dtype)
-        if self.dgraph.is_multilabel:
-            return torch.from_numpy(self.y_N[ids_n]).to(dtype), weight_n
-        y_n = np.full(n, -1, np.int64)
-        y_n[rows_t] = self.y_N[ids_n[rows_t]]
-        return torch.from_numpy(y_n), weight_n
-
     def weight(self, subgraph: Subgraph) -> int:
-        """Return the weight of a subgraph's loss: its targets where that is the mean over them; 1 where it estimates that of all."""
+        """Return the weight of a subgraph's loss: its targets where that is a mean over them, else 1."""
         is_mean = self.coefficients is None or self.coefficients.lambda_N is None
         return len(subgraph.target_t) if is_mean else 1
-
-    def original(self, node_m: np.ndarray) -> np.ndarray:
-        """Return original ids of nodes of the graph that subgraphs are drawn from."""
-        return node_m if self.node_N is None else self.node_N[node_m]
 
     def _sampler(self, graph: Graph, train_N: np.ndarray, sampler: Sampler | None) -> Sampler:
         config = self.config
@@ -144,20 +123,20 @@ class Subgraphs:
         _check_own(sampler, graph, train_N)
         return sampler
 
-    def _presample(self, graph: Graph, train_N: np.ndarray) -> Coefficients | None:
+    def _presample(self, sampler: Sampler, graph: Graph, train_N: np.ndarray) -> Coefficients | None:
         """Return how often nodes and nonzeros are drawn, None where nothing is normalised by it."""
         how, config = self.config.normalise, self.config
         if how == "auto":
             # Dividing sums too makes gradients of more variance, see docs/graphsaint.md.
-            how = "loss" if self.sampler.rescales else "none"
+            how = "loss" if sampler.rescales else "none"
         if how == "none":
             if config.coverage != TrainConfig.coverage:
-                why = "with --normalise none" if self.sampler.rescales else f"with --sampler {self.sampler.name}"
+                why = "with --normalise none" if sampler.rescales else f"with --sampler {sampler.name}"
                 raise UsageError(f"--coverage {config.coverage:g}: draws are not counted {why}; omit it")
             return None
-        if not self.sampler.rescales:
-            raise UsageError(f"--normalise {how}: the draws of --sampler {self.sampler.name} need none; omit it")
-        return presample(self.sampler, graph, train_N, config.seed, config.coverage, config.sampler_threads, how)
+        if not sampler.rescales:
+            raise UsageError(f"--normalise {how}: the draws of --sampler {sampler.name} need none; omit it")
+        return presample(sampler, graph, train_N, config.seed, config.coverage, config.sampler_threads, how)
 
     def _per_epoch(self, n_train: int) -> int:
         given = getattr(self.sampler, "steps_per_epoch", None)
@@ -174,7 +153,7 @@ class Subgraphs:
 
 
 def _check_fits(graph: Graph, dgraph: DistGraph) -> None:
-    """Raise unless graph may be dgraph's."""
+    """Raise unless graph may be the graph of dgraph."""
     if not isinstance(graph, Graph):
         raise UsageError(f"sampler: got a {type(graph).__name__} as graph; give the Graph that was distributed")
     sizes = (graph.n_nodes, graph.n_features), (dgraph.n_nodes, dgraph.n_features)

@@ -47,7 +47,7 @@ class AverageStep(Step):
     memory   of a rank, such as 2GB: parts stay open if their files take a third of it at most, else one at a time.
 
     Args: model   its weights are the same on all ranks, see prepare_model.
-          dgraph  of training.evaluation.evaluated on which the model is scored and grad F is computed.
+          dgraph  of training.parts.evaluation.evaluated on which the model is scored and grad F is computed.
     Collective, as every method but the state's.
     Source: SDT-GNN and CATGNN (parts, average by training nodes); here moments are averaged too, and all ranks start from
             the same weights. Karimireddy et al. 2020, SCAFFOLD (drift, there with gradients of earlier runs).

@@ -75,9 +75,6 @@ class DenseRowWords:
     def out_ids(self):
         return self.node_n[: self.n]
 
-    def pull_ghosts(self, H, place=None):
-        return H[:0]
-
     def over_columns(self, H, place=None):
         yield self.column_blocks[0], H
 
@@ -86,15 +83,6 @@ class DenseRowWords:
 
     def combine(self, Z, add=None, place=None):
         return Z
-
-    def share_gradient(self, dW):
-        return dW
-
-    def apply_cached(self, H, ghosts, bias=None, relu=False, dtype=None, place=None, add=None):
-        return self.apply(H, bias, relu, add_nF=add)
-
-    def adjoint_cached(self, G, place=None):
-        yield self.column_blocks[0], self.A.T @ G
 
 
 class DenseEdgeValues(NamedTuple):

@@ -62,12 +62,6 @@ class DenseOperator(DenseRowWords):
         parts = [(self.power(H_NF, j) if j else self.select(H_NF)) @ W_j for j, W_j in zip(exponents, W)]
         return torch.cat(parts, dim=1) if combine == "cat" else sum(parts)
 
-    def pull(self, H_NF, place=OUTSIDE):
-        return H_NF.clone()
-
-    def push_add(self, G_NF, place=OUTSIDE):
-        return G_NF.clone()
-
     def apply(self, H_NF, bias_F=None, relu=False, dtype=None, place=OUTSIDE, add_nF=None):
         Z_NF = self.A @ H_NF if bias_F is None else self.A @ H_NF + bias_F.detach()
         Z_NF = Z_NF if add_nF is None else Z_NF + add_nF
@@ -75,9 +69,6 @@ class DenseOperator(DenseRowWords):
 
     def adjoint(self, G_NF, place=OUTSIDE):
         return self.A.T @ G_NF
-
-    def apply_sparse(self, S, place=OUTSIDE):
-        raise NotImplementedError("the dense operator multiplies tensors")
 
     def stays_sparse(self, S, place=OUTSIDE):
         return False

@@ -8,18 +8,19 @@ Source: Velickovic et al. 2018, eqs. (1) to (4); Brody et al. 2022, eq. (7); log
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 
+from ..errors import ShapeError, UsageError, is_number
 from .backward import first_order
-from .column_rows import gradient_of, over_table, stored
-from .dropout import Key, is_nothing
+from .column_rows import ColumnRows, gradient_of, over_table, share_gradient, stored
+from .dropout import Key, check_rate, is_nothing
 from .features import gemm
 from .kernels.attention_sums import AttentionSums, EdgeDrop
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
-from .place import Place
 
 
 class Scores(NamedTuple):
@@ -38,6 +39,26 @@ class Scores(NamedTuple):
         if self.rate == 0 or is_nothing(self.key):
             return None
         return EdgeDrop(self.key, self.rate, A.out_ids, block.ids_c)
+
+
+def scores_of(A, X, slope: float, rate: float, draw: int) -> Scores:
+    """Return the Scores of an attention in a layer. Raises: UsageError for a slope or rate out of range."""
+    if not is_number(slope) or not 0 <= slope < math.inf:
+        raise UsageError(f"slope = {slope!r}; expected a finite number of 0 or more")
+    key = 0 if check_rate(rate, "rate") == 0 else A.drawn_key(draw)
+    return Scores(slope, 0.0 if is_nothing(key) else rate, key, isinstance(X, ColumnRows))
+
+
+def check_heads(X, *of_heads: torch.Tensor) -> None:
+    """Raise ShapeError unless X is a matrix, and weights (D, K) fit its columns."""
+    if len(X.shape) != 2:
+        raise ShapeError(f"H has shape {tuple(X.shape)}; expected (m, F), one row per own node")
+    for a_DK in of_heads:
+        if a_DK.ndim != 2 or a_DK.numel() != X.shape[1] or a_DK.shape != of_heads[0].shape:
+            raise ShapeError(
+                f"the weights of an attention have shape {tuple(a_DK.shape)}; expected (D, K) with D K = {X.shape[1]}, "
+                "the columns of X"
+            )
 
 
 class Attend(torch.autograd.Function):
@@ -76,7 +97,7 @@ class Attend(torch.autograd.Function):
         D_nK = None if A.row_sum is None else _dots(A, G_nKD, Z_nKD, K)
         record, ds_nK = pool.empty(A.n, 3 * K, dtype=T), pool.empty(A.n, K, dtype=T)
         kernels.attend_record(G_nKD, ctx.s_nK, sums, how.slope, record, ds_nK, D_nK, A.threads)
-        A.combine(ds_nK, place=Place(A.layer, "backward"))
+        A.combine(ds_nK, place=A.backward)
         ds_mK = _at_own(A, ds_nK)
         dright = torch.zeros_like(right_DK)
 
@@ -94,7 +115,7 @@ class Attend(torch.autograd.Function):
             return dX
 
         dX = gradient_of(A, rows_of, how.is_table)
-        A.share_gradient(dright)
+        share_gradient(A, dright)
         dleft = _of_heads(X[0], ds_mK, left_DK)
         return None, dX, dleft, dright, None
 
@@ -147,8 +168,8 @@ class Attend2(torch.autograd.Function):
                     block.A, right_cKD, left_nKD, a_KD, *of_rows, dleft_nKD, da_KD, how.slope, how.drop(A, block),
                     accumulate=block.is_ghost,
                 )  # fmt: skip
-        A.combine(dleft_nKD, place=Place(A.layer, "backward"))
-        A.share_gradient(da_KD)
+        A.combine(dleft_nKD, place=A.backward)
+        share_gradient(A, da_KD)
         dleft_mKD = _at_own(A, dleft_nKD).to(A.dtype)
         return None, dleft_mKD, dright, da_KD.view_as(a_DK).to(a_DK.dtype), None
 
@@ -165,7 +186,7 @@ def merged(A, sums: AttentionSums) -> torch.Tensor:
         for part in parts[1:]:
             total.merge(_unpacked(part, KD, K))
 
-    whole = _unpacked(A.combine(packed, add), KD, K)
+    whole = _unpacked(A.combine(packed, add, A.forward), KD, K)
     L_nK = whole.finish()
     sums.finish(L_nK)
     return A.pool.copy(whole.Z_nKD)

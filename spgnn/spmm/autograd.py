@@ -13,6 +13,7 @@ import torch
 from ..errors import UsageError
 from .backward import first_order, is_own, own
 from .cached_ghosts import cached_ghosts
+from .column_rows import of_table, share_gradient, table_of
 from .features import DenseRows, SparseRows, gemm
 from .kernels.backend import kernels_of
 from .kernels.buffers import sum_dtype
@@ -24,12 +25,12 @@ class Matmul(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A, H_nF):
         ctx.A = A
-        return A.apply(_stored(A, H_nF), dtype=A.out_dtype)
+        return A.apply(_stored(A, H_nF), dtype=A.out_dtype, place=A.forward)
 
     @staticmethod
     @first_order
     def backward(ctx, G_nF):
-        return None, ctx.A.adjoint(_stored(ctx.A, G_nF))
+        return None, ctx.A.adjoint(_stored(ctx.A, G_nF), ctx.A.backward)
 
 
 class Columns(torch.autograd.Function):
@@ -40,12 +41,12 @@ class Columns(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A, H_mF):
         ctx.A = A
-        return A.pull(H_mF)
+        return table_of(A, H_mF)
 
     @staticmethod
     @first_order
     def backward(ctx, G_tF):
-        return None, ctx.A.push_add(G_tF.contiguous())
+        return None, of_table(ctx.A, G_tF.contiguous())
 
 
 class Chain(torch.autograd.Function):
@@ -89,7 +90,7 @@ class SpMMFirst:
 
     def forward(self, A, H_mF, W_FC, bias_C, relu, add_nC) -> torch.Tensor:
         """Return relu((A H) W + add + b)."""
-        self.S = self.S or DenseRows(A.apply(_stored(A, H_mF)), A)
+        self.S = self.S or DenseRows(A.apply(_stored(A, H_mF), place=A.forward), A)
         return _left(A, self.S, self.S.times, W_FC, bias_C, relu, A.out_dtype, add_nC)
 
     def gradient(self, A, G_nC) -> torch.Tensor:
@@ -102,7 +103,7 @@ class SpMMFirst:
 
     def of_rows(self, A, G_nC, W_FC) -> torch.Tensor:
         """Return dH."""
-        return A.adjoint(_times_transposed(A, G_nC, W_FC))
+        return A.adjoint(_times_transposed(A, G_nC, W_FC), A.backward)
 
 
 class GEMMFirst:
@@ -116,12 +117,11 @@ class GEMMFirst:
     def forward(self, A, H_mF, W_FC, bias_C, relu, add_nC) -> torch.Tensor:
         """Return relu(A (H W) + add + b)."""
         S = self.S or DenseRows(_stored(A, H_mF), A)
-        joined = {} if add_nC is None else {"add_nF": add_nC}
-        return A.apply(_left(A, S, S.times, W_FC), bias_C, relu, A.out_dtype, **joined)
+        return A.apply(_left(A, S, S.times, W_FC), bias_C, relu, A.out_dtype, A.forward, add_nC)
 
     def gradient(self, A, G_nC) -> torch.Tensor:
         """Return U."""
-        return A.adjoint(G_nC)
+        return A.adjoint(G_nC, A.backward)
 
     def of_weights(self, A, U_mC, H_mF, W_FC) -> torch.Tensor:
         """Return dW."""
@@ -153,7 +153,7 @@ class GhostsCached:
         U_mC, U_gC = _left(A, own, own.times, W_FC), None
         if A.column_blocks[-1].is_ghost:
             U_gC = _left(A, ghosts, ghosts.times, W_FC)
-        return A.apply_cached(U_mC, U_gC, bias_C, relu, A.out_dtype, add_nF=add_nC)
+        return A.apply(U_mC, bias_C, relu, A.out_dtype, A.forward, add_nC, ghosts_gF=U_gC)
 
     def gradient(self, A, G_nC) -> torch.Tensor:
         """Return dZ."""
@@ -162,10 +162,10 @@ class GhostsCached:
     def of_weights(self, A, G_nC, H_mF, W_FC) -> torch.Tensor:
         """Return dW."""
         dW_FC = torch.zeros(W_FC.shape, dtype=W_FC.dtype, device=G_nC.device)
-        for block, U_cC in A.adjoint_cached(G_nC):
+        for block, U_cC in A.adjoint_columns(G_nC, A.backward):
             S = self.rows[block.is_ghost]
             dW_FC += _left(A, S, S.transposed_times, U_cC)
-        return A.share_gradient(dW_FC)
+        return share_gradient(A, dW_FC)
 
 
 def may_be_overwritten(Z_nC: torch.Tensor) -> bool:

@@ -57,13 +57,18 @@ def check_chain(A, H, W_FC, bias_C, add_nC, power: int) -> None:
     """Raise ShapeError or UsageError unless the factors, the bias and what is added fit each other."""
     check_integer("power", power, 1)
     check_factors(H, W_FC)
-    if bias_C is not None and bias_C.shape != W_FC.shape[1:]:
-        raise ShapeError(
-            f"the bias of a chain has shape {tuple(bias_C.shape)}; expected one number for each column of W, ({W_FC.shape[1]},)"
-        )
+    check_bias("a chain", W_FC, bias_C)
     if add_nC is not None and add_nC.shape != (A.n, W_FC.shape[1]):
         raise ShapeError(
             f"add of a chain has shape {tuple(add_nC.shape)}; expected that of A H W, ({A.n}, {W_FC.shape[1]})"
+        )
+
+
+def check_bias(of: str, W_FC: torch.Tensor, bias_C: torch.Tensor | None) -> None:
+    """Raise ShapeError unless the bias has a number for each column of W."""
+    if bias_C is not None and bias_C.shape != W_FC.shape[1:]:
+        raise ShapeError(
+            f"the bias of {of} has shape {tuple(bias_C.shape)}; expected one number for each column of W, ({W_FC.shape[1]},)"
         )
 
 

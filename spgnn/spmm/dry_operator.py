@@ -22,9 +22,10 @@ from .heap import META
 from .kernels.buffers import sum_dtype
 from .operator import DistSpMM
 from .place import OUTSIDE, Place
+from .protocol import Operator
 from .recording import Recording
 from .timing import Operations
-from .view import LayerView, Operator, current_pass
+from .view import LayerView, current_pass
 
 FLYING = 2  # stages of 1.5D that are under way at once
 Counts = dict[str, int]
@@ -167,7 +168,6 @@ class DryOperator(Operator):
     """An operator (n, m) that multiplies nothing; names: the suffix of its s, g and f; None: nothing is exchanged."""
 
     device, threads, sent_so_far = META, 0, 0
-    share_gradient = staticmethod(lambda dW: dW)  # nothing is added
 
     def __init__(self, setting: Setting, record: Recording, n: int, m: int, name: str, suffix: str | None):
         self.setting, self.record, self.pool, self.name = setting, record, record.heap, name
@@ -199,9 +199,13 @@ class DryOperator(Operator):
         return other
 
     def apply(
-        self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
-    ) -> torch.Tensor:
+        self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None, ghosts_gF=None
+    ) -> torch.Tensor | SparseRows:
         """Record A H."""
+        if ghosts_gF is not None:
+            return self._apply_here(H_mF, dtype or self.dtype, place)
+        if H_mF.is_sparse:
+            return self._apply_sparse(H_mF, place)
         check_rows(H_mF, self.m, 0)
         self.record.product(place, H_mF.shape[1])
         F, dtype, wide = H_mF.shape[1], dtype or self.dtype, sum_dtype(self.dtype)
@@ -212,11 +216,8 @@ class DryOperator(Operator):
             self.pool.empty(self.n, F, dtype=wide)
         return rounded(self.pool, Z_nF, dtype)
 
-    def apply_cached(
-        self, H_mF, ghosts_gF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
-    ) -> torch.Tensor:
+    def _apply_here(self, H_mF, dtype: torch.dtype, place: Place) -> torch.Tensor:
         """Return A H of cached rows, which are recorded where they are read."""
-        dtype = dtype or self.dtype
         is_whole = not self.g and self.row_sum is None
         self.record.summed(H_mF, self.dtype)
         Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=dtype if is_whole else sum_dtype(self.dtype))
@@ -234,44 +235,32 @@ class DryOperator(Operator):
         _held = None if flight is None else flight()
         return rounded(self.pool, out_mF, self.dtype)
 
-    def adjoint_cached(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+    def adjoint_columns(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
         """Record the gradients of cached rows."""
         self.record.product(place, G_nF.shape[1], "cached ghosts")
         for block in self.column_blocks:
             if block.is_ghost or self.holds_own:
                 yield block, self.pool.empty(block.A.shape[1], G_nF.shape[1], dtype=self.dtype)
 
-    def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Record own and ghost rows."""
-        table = self.pool.empty(self.t, H_mF.shape[1], dtype=H_mF.dtype)
-        for _ in self.over_columns(H_mF, place):
-            pass
-        return table
-
-    def pull_ghosts(self, H_mF: torch.Tensor | SparseRows, place: Place = OUTSIDE) -> torch.Tensor | SparseRows:
-        """Record ghost rows of X, whose memory is counted elsewhere."""
-        self.record.product(place, H_mF.shape[1], "ghosts")
-        if H_mF.is_sparse:
-            return DryRows((self.g, H_mF.shape[1]), "x_ghost_nnz", self.dtype, self.record)
-        return torch.empty((self.g, H_mF.shape[1]), dtype=H_mF.dtype, device=META)
-
-    def push_add(self, G_tF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Record the adjoint of pull."""
-        wide = sum_dtype(G_tF.dtype)
-        rows_of = lambda is_ghost: G_tF[self.m :] if is_ghost else self.pool.copy(G_tF[: self.m], wide)
-        return self.add_columns(rows_of, G_tF.dtype, place)
-
     def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
         """Record the rows of own and ghost columns."""
         check_rows(H_mF, self.m, 0)
         self.record.product(place, H_mF.shape[1], "ghosts")
         own, *ghosts = self.column_blocks
+        if place.pass_name == "setup":  # of X: its ghost rows are counted elsewhere
+            yield from zip(self.column_blocks, (H_mF, self._ghosts_of(H_mF)))
+            return
         packed = lambda: self.pool.empty(self.s, H_mF.shape[1], dtype=H_mF.dtype)
         flight = _flight(self, packed(), self.g, 0) if ghosts else None
         yield own, H_mF
         rows_gF = None if flight is None else flight()
         for block in ghosts:
             yield block, rows_gF
+
+    def _ghosts_of(self, X) -> torch.Tensor | SparseRows:
+        if X.is_sparse:
+            return DryRows((self.g, X.shape[1]), "x_ghost_nnz", self.dtype, self.record)
+        return torch.empty((self.g, X.shape[1]), dtype=X.dtype, device=META)
 
     def add_columns(self, rows_of: Callable, dtype: torch.dtype, place: Place = OUTSIDE) -> torch.Tensor:
         """Record the adjoint of over_columns."""
@@ -290,7 +279,7 @@ class DryOperator(Operator):
             self.pool.empty(*Z_nF.shape, dtype=Z_nF.dtype)
         return Z_nF
 
-    def apply_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> SparseRows:
+    def _apply_sparse(self, X: SparseRows, place: Place) -> SparseRows:
         """Return A X where it is cached."""
         if place.pass_name != "setup":
             raise UsageError("a sparse X is multiplied with A in every step: its nonzeros are not known without data")

@@ -17,7 +17,6 @@ from .backward import first_order
 from .column_rows import refuse_weights
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
-from .place import Place
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +92,7 @@ class Sddmm(torch.autograd.Function):
             V_cKD, U = (V_tKD[block.of_table], U_nKD) if is_dot else (None, None)
             kernels.spmm_heads(block.A, dS_bK, V_cKD, dU, accumulate=block.is_ghost)
             kernels.spmm_heads(block.A, dS_bK, U, dV[block.of_table], transpose=True)
-        A.combine(dU, place=Place(A.layer, "backward"))
+        A.combine(dU, place=A.backward)
         return None, dU, dV, None, None
 
 
@@ -127,7 +126,7 @@ class RowSoftmax(torch.autograd.Function):
         parts = list(zip(_parts(A, alpha_EK), _parts(A, dalpha_EK), _parts(A, de_EK)))
         for (block, alpha_bK), (_, dalpha_bK), _ in parts:
             kernels.row_dots(block.A, alpha_bK, dalpha_bK, D_nK, accumulate=block.is_ghost)
-        A.combine(D_nK, place=Place(A.layer, "backward"))
+        A.combine(D_nK, place=A.backward)
         for (block, alpha_bK), (_, dalpha_bK), (_, de_bK) in parts:
             kernels.row_softmax_adjoint(block.A, alpha_bK, dalpha_bK, D_nK, de_bK)
         return None, de_EK
@@ -143,7 +142,7 @@ class WeightedSum(torch.autograd.Function):
         Z_nKD = A.pool.empty(A.n, V_tKD.shape[1], dtype=T)
         for block, S_bK in _parts(A, S_EK):
             kernels.spmm_heads(block.A, S_bK, V_tKD[block.of_table], Z_nKD, accumulate=block.is_ghost)
-        A.combine(Z_nKD)
+        A.combine(Z_nKD, place=A.forward)
         ctx.A = A
         ctx.save_for_backward(S_EK, V_tKD)
         return Z_nKD.to(A.out_dtype)
@@ -183,7 +182,7 @@ def _merged(A, top_nK, sum_nK) -> tuple[torch.Tensor, torch.Tensor]:
             total.copy_(total * scales[0] + part[:, K:] * scales[1])
             top.copy_(new)
 
-    A.combine(packed, add)
+    A.combine(packed, add, A.forward)
     return packed[:, :K].contiguous(), packed[:, K:].contiguous()
 
 

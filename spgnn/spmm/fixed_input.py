@@ -5,6 +5,7 @@ Shapes: n own rows, F features.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from ..errors import UsageError
@@ -44,10 +45,8 @@ class FixedInput:
         H = self.products[product_key(A, lower[-1])] if lower else self.X
         with torch.inference_mode(False), torch.no_grad():  # later steps differentiate products with it
             for _ in range(lower[-1] if lower else 0, power):
-                if torch.is_tensor(H):
-                    H = A.apply(H, place=place)
-                elif H is not None:
-                    H = A.apply_sparse(H, place) if A.stays_sparse(H, place) else None
+                is_made = H is not None and (torch.is_tensor(H) or A.stays_sparse(H, place))
+                H = A.apply(H, place=place) if is_made else None
         self.products[product_key(A, power)] = H
         self.setup_bytes += A.sent_so_far - sent
         A.pool.trim()  # of buffers as wide as X, which no epoch may need
@@ -58,7 +57,7 @@ class FixedInput:
             check_is_held(self.X)
             sent = A.sent_so_far
             with torch.inference_mode(False), torch.no_grad():
-                self._ghosts_gF = A.pull_ghosts(self.X, Place(1, "setup"))
+                self._ghosts_gF = _ghost_rows(A, self.X)
             self.setup_bytes += A.sent_so_far - sent
             A.pool.trim()
         return self._ghosts_gF
@@ -83,6 +82,13 @@ class FixedInput:
         """Free the memory of a dense X once A X is cached. Later reads through A raise; direct reads see NaN."""
         self.X.data = self.X.new_full((), float("nan")).expand(self.X.shape)
         pool.trim()
+
+
+def _ghost_rows(A, X):
+    found = [rows for block, rows in A.over_columns(X, Place(1, "setup")) if block.is_ghost]
+    if found:
+        return found[0]
+    return A.pool.empty(0, X.shape[1], dtype=X.dtype) if torch.is_tensor(X) else X.rows(np.zeros(0, np.int64))
 
 
 def product_key(A, power: int = 1) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 
 from ..errors import ShapeError
@@ -82,56 +81,23 @@ class PulledRows:
         """The original ids of the rows of A H, (n,)."""
         return self.node_n if self.selected is None else self.node_n[self.selected]
 
-    def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return (m + g, F): the own rows of H, then its ghost rows. Collective."""
-        check_rows(H_mF, self.m, self.comm.rank)
-        table = self.pool.empty(self.m + self.g, H_mF.shape[1], dtype=H_mF.dtype)
-        with self.layout.counted(place):
-            plan = self.ghost_plan
-            flight = None if plan is None else plan.start_pull(H_mF, self.layout.feedback_of(place))
-            table[: self.m] = H_mF
-            if flight is not None:
-                table[self.m :] = flight.finish()
-        return table
-
-    def pull_ghosts(self, H_mF: torch.Tensor | SparseRows, place: Place = OUTSIDE) -> torch.Tensor | SparseRows:
-        """Return the ghost rows of H, (g, F). Collective."""
-        if H_mF.is_sparse:
-            return self._sparse_ghosts(H_mF, place)
-        check_rows(H_mF, self.m, self.comm.rank)
-        with self.layout.counted(place):
-            if self.ghost_plan is None:
-                return self.pool.empty(0, H_mF.shape[1], dtype=H_mF.dtype)
-            return self.ghost_plan.start_pull(H_mF, self.layout.feedback_of(place)).finish()
-
-    def _sparse_ghosts(self, X: SparseRows, place: Place) -> SparseRows:
-        with self.layout.counted(place):
-            is_alone = self.ghost_plan is None
-            X_gF = sp.csr_array((0, X.shape[1])) if is_alone else self.plan.pull_csr(X.csr.to_scipy())
+    def _sparse_ghosts(self, X: SparseRows) -> SparseRows:
+        X_gF = self.plan.pull_csr(X.csr.to_scipy())
         X_gF.sort_indices()
         return SparseRows(X_gF, self.pool, X.dtype, self.threads)
-
-    def push_add(self, G_tF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return (m, F): G's own rows, with its ghost rows added at their owners; the adjoint of pull. Collective.
-
-        1.5D: own columns are multiplied on one rank of a process row, whose sum all ranks of the row get.
-        """
-        check_rows(G_tF, self.m + self.g, self.comm.rank)
-
-        def rows_of(is_ghost: bool) -> torch.Tensor:
-            return G_tF[self.m :] if is_ghost else self.pool.copy(G_tF[: self.m], sum_dtype(G_tF.dtype))
-
-        return self.add_columns(rows_of, G_tF.dtype, place)
 
     def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
         """Yield (block, rows of H) for the own columns, while the ghost rows travel, then for the ghost columns. Collective."""
         check_rows(H_mF, self.m, self.comm.rank)
         own, *ghosts = self.column_blocks
         with self.layout.counted(place):
-            plan = self.ghost_plan
-            flight = None if plan is None else plan.start_pull(H_mF, self.layout.feedback_of(place))
+            plan, flight, rows_gF = self.ghost_plan, None, None
+            if plan is not None and H_mF.is_sparse:
+                rows_gF = self._sparse_ghosts(H_mF)
+            elif plan is not None:
+                flight = plan.start_pull(H_mF, self.layout.feedback_of(place))
             yield own, H_mF
-            rows_gF = None if flight is None else flight.finish()
+            rows_gF = rows_gF if flight is None else flight.finish()
             for block in ghosts:
                 yield block, rows_gF
 
@@ -164,15 +130,7 @@ class PulledRows:
         with self.layout.counted(place, " sum"):
             return self.row_sum.total(Z_nF) if add is None else self.row_sum.combined(Z_nF, add)
 
-    def share_gradient(self, dW: torch.Tensor) -> torch.Tensor:
-        """Return the sum over the process row of gradients of weights, made of the columns of each rank. Collective."""
-        if self.row_sum is not None:
-            self.row_sum.comm.all_reduce(dW)
-        return dW
-
-    def apply_cached(
-        self, H_mF, ghosts_gF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
-    ) -> torch.Tensor:
+    def _apply_here(self, H_mF, ghosts_gF, bias_F, relu: bool, dtype, place: Place, add_nF) -> torch.Tensor:
         """Return relu(A H + add + bias), (n, F), from own and ghost rows of H. Collective in 1.5D alone, by the sum over the process row."""
         own, *ghosts = self.column_blocks
         dtype, wide = dtype or self.dtype, sum_dtype(self.dtype)
@@ -188,18 +146,6 @@ class PulledRows:
         if self.row_sum is not None:
             Z_nF = self.combine(Z_nF, adding(bias_F, relu), place)
         return rounded(self.pool, Z_nF, dtype)
-
-    def adjoint_cached(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
-        """Yield (block, A_c' G) for own and ghost columns: gradients of rows that stay here. Nothing is exchanged.
-
-        1.5D: of a process row one rank yields the own columns, with which it alone multiplies.
-        """
-        check_rows(G_nF, self.n, self.comm.rank)
-        for block in self.column_blocks:
-            if block.is_ghost or self.holds_own:
-                A = block.A.transposed()
-                with self.ops.span(GHOST if block.is_ghost else OWN, spmm_flops(A, G_nF)):
-                    yield block, A.apply(G_nF, self.pool.empty(A.shape[0], G_nF.shape[1], dtype=self.dtype))
 
 
 def rounded(pool, sum_nF: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -26,8 +26,8 @@ from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
 from .kernels.csr import LocalCSR
 from .place import OUTSIDE, Place
+from .protocol import Operator
 from .timing import GHOST, OWN, spmm_flops
-from .view import Operator
 
 if TYPE_CHECKING:
     from .norms import Norms
@@ -94,9 +94,13 @@ class DistSpMM(PulledRows, Operator):
         self.selected, self._selected = rows, torch.from_numpy(rows).to(self.device)
 
     def apply(
-        self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
-    ) -> torch.Tensor:
-        """Return relu(A_oo H + sum over stages of A_s pull_s(H) + add + bias), in A's dtype or another. Collective."""
+        self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None, ghosts_gF=None
+    ) -> torch.Tensor | SparseRows:
+        """Return relu(A_oo H + sum over stages of A_s pull_s(H) + add + bias), in A's dtype or another; see SpMM. Collective."""
+        if ghosts_gF is not None:
+            return self._apply_here(H_mF, ghosts_gF, bias_F, relu, dtype, place, add_nF)
+        if H_mF.is_sparse:
+            return self._apply_sparse(H_mF, place)
         check_rows(H_mF, self.m, self.comm.rank)
         dtype, feedback = dtype or self.dtype, self.layout.feedback_of(place)
         with self.layout.counted(place):
@@ -155,7 +159,7 @@ class DistSpMM(PulledRows, Operator):
         with self.ops.span(phase, spmm_flops(A, X_mF)):
             return A.apply(X_mF, out_nF, **options)
 
-    def apply_sparse(self, X: SparseRows, place: Place = OUTSIDE) -> SparseRows:
+    def _apply_sparse(self, X: SparseRows, place: Place) -> SparseRows:
         """Return A X as sparse rows; see stays_sparse. Collective."""
         X_oF = X.csr.to_scipy()
         AX = self.A_oo.to_scipy() @ X_oF

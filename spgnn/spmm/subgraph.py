@@ -28,8 +28,9 @@ from .kernels.backend import kernels_on
 from .kernels.buffers import BufferPool
 from .kernels.csr import LocalCSR
 from .place import OUTSIDE, Place
+from .protocol import Operator
 from .timing import OWN, Operations, spmm_flops
-from .view import LayerView, Operator, current_pass
+from .view import LayerView, current_pass
 
 INDUCED = "use a sampler of one subgraph for all layers (frontier, walk, ...)"
 
@@ -76,67 +77,13 @@ class Block:
         return None if n == m else np.arange(n)
 
 
-class WholeRows:
-    """The primitives of SubgraphSpMM that bring rows of H to the columns of A, and their adjoints: all rows are here."""
-
-    sent_so_far, row_sum, holds_own = 0, None, True
-
-    @cached_property
-    def column_blocks(self) -> tuple[ColumnBlock, ...]:
-        """All columns: none are ghosts."""
-        return (ColumnBlock(self.A, self.node_n),)
-
-    def pull(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return a copy of H, which the caller may write into: all columns are rows of H."""
-        self.check_rows(H_mF, self.m)
-        return self.pool.copy(H_mF)
-
-    def push_add(self, G_tF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return G."""
-        self.check_rows(G_tF, self.m)
-        return G_tF
-
-    def pull_ghosts(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return (0, F): there are none."""
-        return self.pool.empty(0, H_mF.shape[1], dtype=H_mF.dtype)
-
-    def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
-        """Yield (block, H)."""
-        self.check_rows(H_mF, self.m)
-        yield self.column_blocks[0], H_mF
-
-    def add_columns(
-        self, rows_of: Callable[[bool], torch.Tensor], dtype: torch.dtype, place: Place = OUTSIDE
-    ) -> torch.Tensor:
-        """Return (m, F), the adjoint of over_columns."""
-        return rounded(self.pool, rows_of(False), dtype)
-
-    def combine(self, Z_nF: torch.Tensor, add: Callable | None = None, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return Z: no other process has a part of it."""
-        return Z_nF
-
-    def share_gradient(self, dW: torch.Tensor) -> torch.Tensor:
-        """Return dW."""
-        return dW
-
-    def apply_cached(
-        self, H_mF, ghosts_gF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
-    ) -> torch.Tensor:
-        """Return relu(A H + add + bias)."""
-        return self.apply(H_mF, bias_F, relu, dtype, place, add_nF)
-
-    def adjoint_cached(self, G_nF, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
-        """Yield the columns and A' G."""
-        yield self.column_blocks[0], self.adjoint(G_nF)
-
-
-class SubgraphSpMM(WholeRows, Operator):
-    """A block in one normalisation, with all primitives of the protocol; see SpMM.
+class SubgraphSpMM(Operator):
+    """A block in one normalisation, with the primitives of SpMM.
 
     Args: how  the normalisation; None: that of layers that name none.
     """
 
-    order = "auto"
+    order, sent_so_far, row_sum, holds_own = "auto", 0, None, True
 
     def __init__(self, block: Block, how: Norm | None = None):
         self.block, self.name = block, how or block.default
@@ -167,10 +114,17 @@ class SubgraphSpMM(WholeRows, Operator):
             return H
         return H.rows(self.selected) if H.is_sparse else H[: self.n]
 
+    @cached_property
+    def column_blocks(self) -> tuple[ColumnBlock, ...]:
+        """All columns: none are ghosts."""
+        return (ColumnBlock(self.A, self.node_n),)
+
     def apply(
-        self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None
-    ) -> torch.Tensor:
-        """Return relu(A H + add + b), (n, F), in A's dtype or another."""
+        self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place = OUTSIDE, add_nF=None, ghosts_gF=None
+    ) -> torch.Tensor | SparseRows:
+        """Return relu(A H + add + b), (n, F), in A's dtype or another; of SparseRows A H as such."""
+        if H_mF.is_sparse:
+            return self._apply_sparse(H_mF)
         self.check_rows(H_mF, self.m)
         Z_nF = self.pool.empty(self.n, H_mF.shape[1], dtype=dtype or self.dtype)
         with self.ops.span(OWN, spmm_flops(self.A, H_mF)):
@@ -183,7 +137,22 @@ class SubgraphSpMM(WholeRows, Operator):
         with self.ops.span(OWN, spmm_flops(self.A, G_nF)):
             return self.A.transposed().apply(G_nF, out_mF)
 
-    def apply_sparse(self, S: SparseRows, place: Place = OUTSIDE) -> SparseRows:
+    def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield (block, H)."""
+        self.check_rows(H_mF, self.m)
+        yield self.column_blocks[0], H_mF
+
+    def add_columns(
+        self, rows_of: Callable[[bool], torch.Tensor], dtype: torch.dtype, place: Place = OUTSIDE
+    ) -> torch.Tensor:
+        """Return (m, F), the adjoint of over_columns."""
+        return rounded(self.pool, rows_of(False), dtype)
+
+    def combine(self, Z_nF: torch.Tensor, add: Callable | None = None, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return Z: no other process has a part of it."""
+        return Z_nF
+
+    def _apply_sparse(self, S: SparseRows) -> SparseRows:
         """Return A S as sparse rows."""
         AS = sp.csr_array(self.A.to_scipy() @ S.csr.to_scipy())
         AS.sort_indices()

@@ -1,198 +1,68 @@
-"""What layers see of A: LayerView, which makes the calls of layers from the primitives of any operator.
+"""What layers see of A: LayerView has all calls of layers, made from the primitives of any operator; see protocol.SpMM.
 
-Shapes: n rows out, m own rows in (n = m but for pruned layers), F in, C out.
+Shapes: n rows out, m own rows in (n = m but for pruned layers), t = m + g own and ghost columns, F in, C out, K heads of
+width D, E nonzeros. Column d K + h of a matrix (m, K D) is entry d of head h: heads are innermost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from typing import Any
 
 import torch
 
 from ..config.names import Norm
 from ..cost.schedule import Way, chain_way
-from ..errors import UsageError, check_integer
-from .autograd import Matmul
-from .cached_ghosts import reads_fixed_input, times_fixed_input
-from .chains import apply_chain, own_chain, powers
+from ..errors import ShapeError, UsageError, check_integer
+from .attention import Attend, Attend2, check_heads, scores_of
+from .autograd import Columns, Matmul
+from .cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
+from .chains import apply_chain, check_bias, own_chain, powers
+from .column_rows import ColumnRows, Linear, tensor_of
 from .dropout import Key, check_rate, dropout, dropped_of, nth_key
-from .features import SparseRows
-from .fixed_input import FixedInput, cached_product, check_is_held
-from .ghosts import ColumnBlock
+from .edges import EdgeValues, sddmm
+from .features import check_factors
+from .fixed_input import cached_product, check_is_held
 from .kernels.buffers import sum_dtype
+from .maximum import Maximum
 from .place import Place
-from .protocol import SpMM
-from .row_words import RowWords
-
-
-class Operator(RowWords):
-    """The calls of layers on an operator that has the primitives of SpMM."""
-
-    fixed_input: FixedInput | None = None
-    work: tuple[tuple[int, int], int] | None = None
-
-    @property
-    def kept(self) -> torch.Tensor | SparseRows | None:
-        """A X where it is cached."""
-        return None if self.fixed_input is None else self.fixed_input.products.get(self.name)
-
-    def at(
-        self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None, key: Key | None = None
-    ) -> LayerView:
-        """Return this operator, or another normalisation, as a layer sees it; see SpMM."""
-        return LayerView(self.with_norm(operator), layer, current_pass(), is_last, self, key)
-
-    def with_norm(self, how: Norm | None) -> SpMM:
-        """Return the operator of another normalisation."""
-        if how is None:
-            return self
-        raise UsageError(f"operator {how!r} is not known here: {type(self).__name__} has one normalisation")
-
-    def __matmul__(self, H):
-        """Return A H on own rows, differentiable in H."""
-        return self.at() @ H
-
-    def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
-        """Return relu(A^power H W + add + b); see SpMM."""
-        return self.at().chain(H, W_FC, bias_C, relu, add, power)
-
-    def power(self, H, j: int):
-        """Return A^j H; see SpMM."""
-        return self.at().power(H, j)
-
-    def is_cached(self, H, power: int = 1) -> bool:
-        """Return whether A^power H is cached; see SpMM."""
-        return self.at().is_cached(H, power)
-
-    def own_chain(self, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
-        """Return relu((own I + A) H W + b); see SpMM."""
-        return self.at().own_chain(H, W_FC, own, bias_C, relu)
-
-    def powers(self, H, W, exponents, combine: str = "cat") -> torch.Tensor:
-        """Return A^j H W_j for each exponent j; see SpMM."""
-        return self.at().powers(H, W, exponents, combine)
-
-    def way(self, H, f_out: int, f_in: int | None = None, power: int = 1) -> Way:
-        """Return how a chain A^power H W is made; see SpMM."""
-        return self.at().way(H, f_out, f_in, power)
-
-    @property
-    def view(self) -> LayerView:
-        """This operator outside of layers."""
-        return self.at()
-
-    def drop(self, H, rate: float, draw: int = 1):
-        """Return H with entries zeroed; see SpMM."""
-        return self.at().drop(H, rate, draw)
-
-    def select(self, H):
-        """Return the rows of H that correspond to the rows of A H."""
-        return H
-
-    def prepare_adjoint(self) -> None:
-        """Nothing has to be made."""
 
 
 @dataclass(frozen=True, eq=False)
-class InLayer:
-    """The primitives of an operator in one layer: what they exchange is counted under its number and pass.
+class LayerView:
+    """An operator in one layer of a model. H is a tensor (m, F); in the first layer it may be SparseRows.
 
+    Every call is differentiable, and collective but for `at`, `drop` and `select`. What is not found here is the
+    operator's: its facts (n, m, dtype, pool, ...) and primitives.
     layer      its number, from 1; None outside of layers: exchanges are not labelled.
     pass_name  forward, or evaluate where no gradient is recorded.
-    """
-
-    operator: SpMM
-    layer: int | None = None
-    pass_name: str = "forward"
-
-    name, n, m = (property(attrgetter(f"operator.{name}")) for name in ("name", "n", "m"))
-    node_n, dtype, device = (property(attrgetter(f"operator.{name}")) for name in ("node_n", "dtype", "device"))
-    pool, threads, ops = (property(attrgetter(f"operator.{name}")) for name in ("pool", "threads", "ops"))
-    order, work, fixed_input, sent_so_far = (
-        property(attrgetter(f"operator.{name}")) for name in ("order", "work", "fixed_input", "sent_so_far")
-    )
-    column_blocks, column_ids, out_ids, selected = (
-        property(attrgetter(f"operator.{name}")) for name in ("column_blocks", "column_ids", "out_ids", "selected")
-    )
-    row_sum, holds_own = (property(attrgetter(f"operator.{name}")) for name in ("row_sum", "holds_own"))
-
-    def apply(
-        self, H_mF, bias_F=None, relu: bool = False, dtype=None, place: Place | None = None, add_nF=None
-    ) -> torch.Tensor:
-        """Return relu(A H + add + b), (n, F), outside of autograd."""
-        joined = {} if add_nF is None else {"add_nF": add_nF}
-        return self.operator.apply(H_mF, bias_F, relu, dtype, place or Place(self.layer, self.pass_name), **joined)
-
-    def apply_sparse(self, S: SparseRows, place: Place | None = None) -> SparseRows:
-        """Return A S as sparse rows."""
-        return self.operator.apply_sparse(S, place or Place(self.layer, self.pass_name))
-
-    def stays_sparse(self, S: SparseRows, place: Place | None = None) -> bool:
-        """Return whether A S has few enough nonzeros to be cached."""
-        return self.operator.stays_sparse(S, place or Place(self.layer, "setup"))
-
-    def adjoint(self, G_nF, place: Place | None = None) -> torch.Tensor:
-        """Return A' G, (m, F), outside of autograd."""
-        return self.operator.adjoint(G_nF, place or Place(self.layer, "backward"))
-
-    def pull(self, H_mF, place: Place | None = None) -> torch.Tensor:
-        """Return (m + g, F): own rows of H, then ghost rows, outside of autograd."""
-        return self.operator.pull(H_mF, place or Place(self.layer, self.pass_name))
-
-    def push_add(self, G_tF, place: Place | None = None) -> torch.Tensor:
-        """Return (m, F), the adjoint of pull, outside of autograd."""
-        return self.operator.push_add(G_tF, place or Place(self.layer, "backward"))
-
-    def pull_ghosts(self, H_mF, place: Place | None = None) -> torch.Tensor:
-        """Return the ghost rows of H, (g, F), outside of autograd."""
-        return self.operator.pull_ghosts(H_mF, place or Place(self.layer, self.pass_name))
-
-    def over_columns(self, H_mF, place: Place | None = None) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
-        """Yield (block, rows of H) for own columns, then for ghost columns."""
-        return self.operator.over_columns(H_mF, place or Place(self.layer, self.pass_name))
-
-    def add_columns(self, rows_of: Callable, dtype: torch.dtype, place: Place | None = None) -> torch.Tensor:
-        """Return (m, F), the adjoint of over_columns."""
-        return self.operator.add_columns(rows_of, dtype, place or Place(self.layer, "backward"))
-
-    def combine(self, Z_nF, add: Callable | None = None, place: Place | None = None) -> torch.Tensor:
-        """Return the partial results of a process row as one, in place."""
-        return self.operator.combine(Z_nF, add, place or Place(self.layer, self.pass_name))
-
-    def share_gradient(self, dW: torch.Tensor) -> torch.Tensor:
-        """Return the sum over the process row of gradients of weights."""
-        return self.operator.share_gradient(dW)
-
-    def apply_cached(
-        self, H_mF, ghosts_gF, bias_F=None, relu: bool = False, dtype=None, place: Place | None = None, add_nF=None
-    ) -> torch.Tensor:
-        """Return relu(A H + add + b) from own and ghost rows of H, outside of autograd."""
-        place = place or Place(self.layer, self.pass_name)
-        return self.operator.apply_cached(H_mF, ghosts_gF, bias_F, relu, dtype, place, add_nF)
-
-    def adjoint_cached(self, G_nF, place: Place | None = None) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
-        """Yield (block, A_c' G) for own and ghost columns, outside of autograd."""
-        return self.operator.adjoint_cached(G_nF, place or Place(self.layer, "backward"))
-
-    def prepare_adjoint(self) -> None:
-        """Make what backward needs before buffers fill the memory."""
-        self.operator.prepare_adjoint()
-
-
-@dataclass(frozen=True, eq=False)
-class LayerView(RowWords, InLayer):
-    """An operator in one layer of a model.
-
     is_last    the layer makes the logits: they are not rounded to bfloat16.
     root       the operator of the graph, which has those of other normalisations.
     key        of dropout in this pass, 0: nothing is dropped; None outside of a Stack.
     """
 
+    operator: Any
+    layer: int | None = None
+    pass_name: str = "forward"
     is_last: bool = False
-    root: SpMM | None = None
+    root: Any = None
     key: Key | None = None
+
+    def __getattr__(self, name: str):
+        if name == "operator":  # not set yet, as in copy
+            raise AttributeError(name)
+        return getattr(self.operator, name)
+
+    @property
+    def forward(self) -> Place:
+        """Where products of this pass are counted."""
+        return Place(self.layer, self.pass_name)
+
+    @property
+    def backward(self) -> Place:
+        """Where products of its gradients are counted."""
+        return Place(self.layer, "backward")
 
     @property
     def out_dtype(self) -> torch.dtype:
@@ -202,48 +72,55 @@ class LayerView(RowWords, InLayer):
     def at(
         self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None, key: Key | None = None
     ) -> LayerView:
-        """Return an operator of the same graph in another layer, such as one of a Stack within a layer."""
+        """Return an operator of the same graph in another layer, such as one of a Stack within a layer.
+
+        Args: operator  another normalisation of the same graph; collective at its first use.
+              key       of the layer's dropout in this pass, 0: nothing is dropped; see `drop`.
+        """
         return (self.root or self.operator).at(layer, is_last, operator, key)
 
-    def with_norm(self, how: Norm | None) -> SpMM:
-        """Return the operator of another normalisation of the same graph."""
+    def with_norm(self, how: Norm | None):
+        """Return the operator of another normalisation of the same graph; None: this one. Collective at first."""
         return (self.root or self.operator).with_norm(how)
 
     def __matmul__(self, H):
-        """Return A H on own rows, differentiable in H."""
+        """Return A H on own rows."""
         return self.power(H, 1)
 
     def power(self, H, j: int):
-        """Return A^j H, differentiable in H; see SpMM. Collective."""
+        """Return A^j H, j >= 1; A^j X is cached where X is the fixed input."""
         check_integer("j", j, 1)
         cached = cached_product(self, H, j)
         if cached is not None:
             return cached if cached.is_sparse else self.pool.copy(cached.tensor)  # the caller may write into it
         check_is_held(H)
-        if torch.is_tensor(H) and self.out_dtype == self.dtype and reads_fixed_input(self, H):  # X under dropout
+        if not H.is_sparse and self.out_dtype == self.dtype and reads_fixed_input(self, H):  # X under dropout
             H, j = times_fixed_input(self, H), j - 1
         for _ in range(j):
-            H = self.apply_sparse(H) if H.is_sparse else Matmul.apply(self, H)
+            H = self.apply(H, place=self.forward) if H.is_sparse else Matmul.apply(self, H)
         return H
 
     def is_cached(self, H, power: int = 1) -> bool:
-        """Return whether A^power H is cached, or is from now on; see SpMM."""
+        """Return whether A^power H is cached: it is made now where H is X and may be cached. Collective at first."""
         return cached_product(self, H, power) is not None
 
     def chain(self, H, W_FC, bias_C=None, relu: bool = False, add=None, power: int = 1) -> torch.Tensor:
-        """Return relu(A^power H W + add + bias), the cheaper product first; see SpMM. Collective."""
+        """Return relu(A^power H W + add + b), (n, C), the cheaper product first; add (n, C) has a gradient, too."""
         return apply_chain(self, H, W_FC, bias_C, relu, add, power)
 
     def own_chain(self, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
-        """Return relu((own I + A) H W + b); see SpMM. Collective."""
+        """Return relu((own I + A) H W + b), (n, C), the cheaper product first; own is a number or a parameter."""
         return own_chain(self, H, W_FC, own, bias_C, relu)
 
-    def powers(self, H, W, exponents, combine: str = "cat") -> torch.Tensor:
-        """Return A^j H W_j for each exponent j; see SpMM. Collective."""
+    def powers(self, H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str = "cat") -> torch.Tensor:
+        """Return A^j H W_j for each exponent j, ascending: side by side, or their sum (combine = sum)."""
         return powers(self, H, W, exponents, combine)
 
     def way(self, H, f_out: int, f_in: int | None = None, power: int = 1) -> Way:
-        """Return how a chain A^power H W is made: the one place where that is decided; see SpMM."""
+        """Return how a chain A^power H W is made, and why: the one place where that is decided. Collective at first.
+
+        Args: f_in  width of what travels where A H comes first, f_out otherwise; None: that of H.
+        """
         is_cached = self.is_cached(H, power)
         reads_ghosts = not is_cached and reads_fixed_input(self, H)
         has_gradient = not H.is_sparse and H.requires_grad
@@ -258,13 +135,83 @@ class LayerView(RowWords, InLayer):
             is_asked=self.order == "spmm_first",
         )
 
-    @property
-    def view(self) -> LayerView:
-        """This view."""
-        return self
+    def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
+        """Return (m + g, F): own rows of H, then ghost rows, in the order of A's columns.
+
+        For layers that need rows and not sums. The ghosts are the rows that the rank's rows of A read (broadcast: all).
+        In 1.5D they are those of its process column, and own columns are multiplied on the rank of the process row
+        that holds them: on the others the gradient of own rows is not used.
+        """
+        if H_mF.is_sparse:
+            raise UsageError("A.columns reads dense rows, but X is sparse: give it H @ W")
+        check_is_held(H_mF)
+        ghosts_gF = cached_ghosts(self, H_mF)
+        return Columns.apply(self, H_mF) if ghosts_gF is None else torch.cat([H_mF, ghosts_gF])
+
+    def linear(self, H, W_FC, bias_C=None, relu: bool = False) -> torch.Tensor | ColumnRows:
+        """Return relu(H W + b) for attend, attend2 and maximum.
+
+        Own rows; or ColumnRows, of own and ghost columns, where H is narrower than H W and travels, or where its ghost
+        rows are cached: those of the fixed X, under dropout too, so that nothing is sent.
+        """
+        check_factors(H, W_FC)
+        check_bias("linear", W_FC, bias_C)
+        check_is_held(H)
+        is_narrow = W_FC.shape[0] < W_FC.shape[1] and not H.is_sparse
+        if is_narrow or reads_fixed_input(self, H):
+            X_tC = ColumnRows(Linear.apply(self, H, cached_ghosts(self, H), W_FC, bias_C))
+            return X_tC.map(torch.relu) if relu else X_tC
+        X_mC = H @ W_FC if bias_C is None else H @ W_FC + bias_C
+        return torch.relu(X_mC) if relu else X_mC
+
+    def attend(
+        self, X, left_DK: torch.Tensor, right_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1
+    ) -> torch.Tensor:
+        """Return Z_i = sum_j alpha_ij x_j for each of K heads, (n, K D), alpha the softmax of e over the nonzeros of row i.
+
+        e_ij = lrelu(left x_i + right x_j). Weights of A are not read. No number is stored for each nonzero. Ghost rows of
+        X travel as they are, once each way, while own columns are multiplied; in 1.5D a process row merges its results.
+        Args: X     (m, K D), or ColumnRows of linear; column d K + h is entry d of head h.
+              rate  of alpha that is dropped in training, by a hash of seed, epoch, layer, draw, ids and head.
+        """
+        check_heads(X, left_DK, right_DK)
+        return Attend.apply(self, tensor_of(self, X), left_DK, right_DK, scores_of(self, X, slope, rate, draw))
+
+    def attend2(
+        self, left_mKD: torch.Tensor, right, a_DK: torch.Tensor, slope: float = 0.2, rate: float = 0.0, draw: int = 1
+    ) -> torch.Tensor:
+        """Return Z_i = sum_j alpha_ij right_j, as attend with e_ij = a lrelu(left_i + right_j); right as X of attend."""
+        check_heads(right, a_DK)
+        if left_mKD.shape != (self.m, right.shape[1]):
+            raise ShapeError(
+                f"left of attend2 has shape {tuple(left_mKD.shape)}; expected ({self.m}, {right.shape[1]})"
+            )
+        scores = scores_of(self, right, slope, rate, draw)
+        return Attend2.apply(self, left_mKD, tensor_of(self, right), a_DK, scores)
+
+    def maximum(self, H) -> torch.Tensor:
+        """Return max_j H_j over the nonzeros of row i, for each column, (n, F); 0 for an empty row; H as X of attend.
+
+        Of equal entries the one of the smallest original id gets the gradient.
+        """
+        check_heads(H)
+        return Maximum.apply(self, tensor_of(self, H), isinstance(H, ColumnRows))
+
+    def sddmm(self, U_mKD: torch.Tensor, V_tKD: torch.Tensor, heads: int = 1, op: str = "dot") -> EdgeValues:
+        """Return <U_i, V_j> of each head, or U_i + V_j (op = add), for each nonzero; V as A.columns returns it.
+
+        EdgeValues have map, softmax and S @ V. In 1.5D, gradients of weights that multiply rows of columns are those of a
+        rank's columns: use linear, or make V of A.columns(H @ W).
+        """
+        return sddmm(self, U_mKD, V_tKD, heads, op)
 
     def drop(self, H, rate: float, draw: int = 1):
-        """Return H with entries zeroed with probability `rate`; see SpMM."""
+        """Return H with entries zeroed with probability `rate`, the rest / (1 - rate), in the training passes of a Stack.
+
+        The mask is a hash of seed, epoch, layer, draw, original node id and column: the same on any ranks.
+        Args:   draw  tells several masks of one layer apart; 0 is the Stack's, on the input of the layer.
+        Raises: UsageError outside of a Stack, which has the seed and the epoch.
+        """
         return H if check_rate(rate, "rate") == 0 else dropout(self, H, rate, self.drawn_key(draw))
 
     def drawn_key(self, draw: int) -> Key:

@@ -70,9 +70,10 @@ def products_made():
     """Write down the products of operators as they are made."""
     made, apply, adjoint = [], DistSpMM.apply, DistSpMM.adjoint
 
-    def applied(self, H, bias=None, relu=False, dtype=None, place=None, add_nF=None):
-        made.append((place.layer, place.pass_name, H.shape[1]))
-        return apply(self, H, bias, relu, dtype, place, add_nF)
+    def applied(self, H, bias=None, relu=False, dtype=None, place=None, add_nF=None, ghosts_gF=None):
+        if ghosts_gF is None:
+            made.append((place.layer, place.pass_name, H.shape[1]))
+        return apply(self, H, bias, relu, dtype, place, add_nF, ghosts_gF)
 
     def returned(self, G, place=None):
         made.append((place.layer, place.pass_name, G.shape[1]))

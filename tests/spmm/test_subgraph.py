@@ -88,7 +88,7 @@ def test_rows_of_a_block_have_their_original_ids():
         D = matrices[block is second][how]
         S = SparseRows(sp.csr_array(np.eye(block.m)), A.pool, torch.float64)
         of = block.operator.with_norm(how)
-        assert relative(of.apply_sparse(S).csr.to_scipy().toarray(), D) == 0
+        assert relative(of.apply(S).csr.to_scipy().toarray(), D) == 0
         assert isinstance(of, SubgraphSpMM) and of.stays_sparse(S) in (True, False)
         assert (block.select(S).csr.to_scipy().toarray() == np.eye(block.m)[: block.n]).all()
 

@@ -150,9 +150,8 @@ class GhostsCached:
         H_mF, self.S = self.S, None
         self.rows = [S if S.is_sparse else DenseRows(_stored(A, S), A) for S in (H_mF, ghosts_gF)]
         own, ghosts = self.rows
-        U_mC, U_gC = _left(A, own, own.times, W_FC), None
-        if A.column_blocks[-1].is_ghost:
-            U_gC = _left(A, ghosts, ghosts.times, W_FC)
+        U_mC = _left(A, own, own.times, W_FC)
+        U_gC = _left(A, ghosts, ghosts.times, W_FC) if A.column_blocks[-1].is_ghost else U_mC[:0]
         return A.apply(U_mC, bias_C, relu, A.out_dtype, A.forward, add_nC, ghosts_gF=U_gC)
 
     def gradient(self, A, G_nC) -> torch.Tensor:

@@ -244,12 +244,12 @@ class DryOperator(Operator):
 
     def over_columns(self, H_mF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
         """Record the rows of own and ghost columns."""
-        check_rows(H_mF, self.m, 0)
         self.record.product(place, H_mF.shape[1], "ghosts")
         own, *ghosts = self.column_blocks
         if place.pass_name == "setup":  # of X: its ghost rows are counted elsewhere
             yield from zip(self.column_blocks, (H_mF, self._ghosts_of(H_mF)))
             return
+        check_rows(H_mF, self.m, 0)
         packed = lambda: self.pool.empty(self.s, H_mF.shape[1], dtype=H_mF.dtype)
         flight = _flight(self, packed(), self.g, 0) if ghosts else None
         yield own, H_mF

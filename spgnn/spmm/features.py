@@ -98,7 +98,7 @@ class DenseRows:
 class SparseRows:
     """S (n, F) as CSR: bag-of-words features, or their product with A. Values of bfloat16 rows are float32."""
 
-    is_sparse = True
+    is_sparse, ndim = True, 2
 
     def __init__(
         self, S: sp.csr_array | LocalCSR, pool: BufferPool, dtype: torch.dtype = torch.float32, threads: int = 0

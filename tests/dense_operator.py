@@ -52,6 +52,9 @@ class DenseOperator(DenseRowWords):
     def power(self, H_NF, j):
         return (self.A if j == 1 else torch.linalg.matrix_power(self.A, j)) @ H_NF
 
+    def is_cached(self, H_NF, power=1):
+        return False
+
     def way(self, H_NF, f_out, f_in=None, power=1):
         return Way(H_NF.shape[1], f_out, "gemm_first")
 

@@ -179,7 +179,9 @@ class DryOperator(Operator):
         self.selected = None if name == setting.operator else np.zeros(n, np.int64)
         self.selection = None if self.selected is None else torch.empty(n, dtype=torch.int64, device=META)
         c = setting.replication
-        self.row_sum = SimpleNamespace(comm=SimpleNamespace(size=c, rank=0), holder=0) if c > 1 else None
+        self.row_sum = (
+            SimpleNamespace(comm=SimpleNamespace(size=c, rank=0, all_reduce=lambda x: x), holder=0) if c > 1 else None
+        )
         block = lambda columns: SimpleNamespace(shape=(n, columns), nnz=0)
         self.column_blocks = (ColumnBlock(block(m), self.node_n),)
         if self.g:

@@ -123,7 +123,7 @@ class PulledRows:
         with self.layout.counted(place, " sum"):
             return self.row_sum.share(out_mF)
 
-    def combine(self, Z_nF: torch.Tensor, add: Callable[[torch.Tensor], None] | None, place: Place) -> torch.Tensor:
+    def combine(self, Z_nF: torch.Tensor, add: Callable | None = None, place: Place = OUTSIDE) -> torch.Tensor:
         """Return the partial results Z of a process row as one, in place; see RowSum.combined. In 1D: Z. Collective."""
         if self.row_sum is None:
             return Z_nF

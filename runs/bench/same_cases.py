@@ -193,6 +193,7 @@ EXPLAINED: dict[str, str] = {
     **{f"plan *.{name}": _STAGES for name in ("memory_mb", "memory_parts_mb.*", "memory_rank")},
     "* summary.moments": "Adam's moments are always averaged",
     "* summary.halo": "halos are always truncated",
+    "* summary.workload.T": "buffers of a training are those that a dry run counts",
     "* summary.workload.how": "parts take the memory that is predicted",
     "* summary.clip": "an argument of the sampler's class alone",
     "* summary.clusters": "an argument of the sampler's class alone",

@@ -157,7 +157,7 @@ def _of_own_rows(parts: Parts) -> np.ndarray:
             lengths_n += lacks_n
             one = _mixed(np.ones(1, np.float32).view(np.uint32))
             edges = np.add(edges, (ids_n * _mixed(ids_n) * one)[lacks_n].sum(dtype=np.uint64), dtype=np.uint64)
-        X = features(block.X_nF, how.feature_norm, pool, getattr(torch, how.dtype), parts.threads)
+        X = features(block.X_nF, how.feature_norm, pool, getattr(torch, how.dtype), how.threads)
         terms = [_product(ids_n, lengths_n[:, None]), _of_rows(ids_n, (block.y_n, block.split_n), X)]
         sums += np.array([_total(terms), edges, lengths_n.sum()], np.uint64)
     return sums

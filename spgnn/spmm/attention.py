@@ -186,7 +186,7 @@ def merged(A, sums: AttentionSums) -> torch.Tensor:
         for part in parts[1:]:
             total.merge(_unpacked(part, KD, K))
 
-    whole = _unpacked(A.combine(packed, add, A.forward), KD, K)
+    whole = _unpacked(A.combine(packed, add), KD, K)
     L_nK = whole.finish()
     sums.finish(L_nK)
     return A.pool.copy(whole.Z_nKD)

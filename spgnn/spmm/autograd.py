@@ -25,12 +25,12 @@ class Matmul(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A, H_nF):
         ctx.A = A
-        return A.apply(_stored(A, H_nF), dtype=A.out_dtype, place=A.forward)
+        return A.apply(_stored(A, H_nF), dtype=A.out_dtype)
 
     @staticmethod
     @first_order
     def backward(ctx, G_nF):
-        return None, ctx.A.adjoint(_stored(ctx.A, G_nF), ctx.A.backward)
+        return None, ctx.A.adjoint(_stored(ctx.A, G_nF))
 
 
 class Columns(torch.autograd.Function):
@@ -90,7 +90,7 @@ class SpMMFirst:
 
     def forward(self, A, H_mF, W_FC, bias_C, relu, add_nC) -> torch.Tensor:
         """Return relu((A H) W + add + b)."""
-        self.S = self.S or DenseRows(A.apply(_stored(A, H_mF), place=A.forward), A)
+        self.S = self.S or DenseRows(A.apply(_stored(A, H_mF)), A)
         return _left(A, self.S, self.S.times, W_FC, bias_C, relu, A.out_dtype, add_nC)
 
     def gradient(self, A, G_nC) -> torch.Tensor:
@@ -103,7 +103,7 @@ class SpMMFirst:
 
     def of_rows(self, A, G_nC, W_FC) -> torch.Tensor:
         """Return dH."""
-        return A.adjoint(_times_transposed(A, G_nC, W_FC), A.backward)
+        return A.adjoint(_times_transposed(A, G_nC, W_FC))
 
 
 class GEMMFirst:
@@ -117,11 +117,11 @@ class GEMMFirst:
     def forward(self, A, H_mF, W_FC, bias_C, relu, add_nC) -> torch.Tensor:
         """Return relu(A (H W) + add + b)."""
         S = self.S or DenseRows(_stored(A, H_mF), A)
-        return A.apply(_left(A, S, S.times, W_FC), bias_C, relu, A.out_dtype, A.forward, add_nC)
+        return A.apply(_left(A, S, S.times, W_FC), bias_C, relu, A.out_dtype, add_nF=add_nC)
 
     def gradient(self, A, G_nC) -> torch.Tensor:
         """Return U."""
-        return A.adjoint(G_nC, A.backward)
+        return A.adjoint(G_nC)
 
     def of_weights(self, A, U_mC, H_mF, W_FC) -> torch.Tensor:
         """Return dW."""
@@ -152,7 +152,7 @@ class GhostsCached:
         own, ghosts = self.rows
         U_mC = _left(A, own, own.times, W_FC)
         U_gC = _left(A, ghosts, ghosts.times, W_FC) if A.column_blocks[-1].is_ghost else U_mC[:0]
-        return A.apply(U_mC, bias_C, relu, A.out_dtype, A.forward, add_nC, ghosts_gF=U_gC)
+        return A.apply(U_mC, bias_C, relu, A.out_dtype, add_nF=add_nC, ghosts_gF=U_gC)
 
     def gradient(self, A, G_nC) -> torch.Tensor:
         """Return dZ."""
@@ -161,7 +161,7 @@ class GhostsCached:
     def of_weights(self, A, G_nC, H_mF, W_FC) -> torch.Tensor:
         """Return dW."""
         dW_FC = torch.zeros(W_FC.shape, dtype=W_FC.dtype, device=G_nC.device)
-        for block, U_cC in A.adjoint_columns(G_nC, A.backward):
+        for block, U_cC in A.adjoint_columns(G_nC):
             S = self.rows[block.is_ghost]
             dW_FC += _left(A, S, S.transposed_times, U_cC)
         return share_gradient(A, dW_FC)
@@ -169,7 +169,8 @@ class GhostsCached:
 
 def may_be_overwritten(Z_nC: torch.Tensor) -> bool:
     """Return whether Z is the output of a chain without ReLU and unchanged: no backward reads Z again."""
-    return getattr(Z_nC, "unread", None) == Z_nC._version
+    unread = getattr(Z_nC, "unread", None)
+    return unread is not None and unread == Z_nC._version
 
 
 def mixed_precision(A):

@@ -37,7 +37,7 @@ def cached_ghosts(A, H) -> torch.Tensor | SparseRows | None:
 def times_fixed_input(A, H) -> torch.Tensor:
     """Return A H where a dense H reads_fixed_input, outside of autograd: H has no gradient. Collective at first."""
     H_mF = H if H.dtype == A.dtype else A.pool.copy(H, A.dtype)
-    return A.apply(H_mF, place=A.forward, ghosts_gF=cached_ghosts(A, H))
+    return A.apply(H_mF, ghosts_gF=cached_ghosts(A, H))
 
 
 def _source(A, H):

@@ -1,6 +1,6 @@
 """Chains of products with A: relu(A^j H W + add + b), relu((own I + A) H W + b), and several powers of A side by side.
 
-`A.way` says which product comes first; nothing else decides it.
+`A.way` says which product of a chain comes first, and why.
 Shapes: n rows out, m own rows in, F in, C out.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..errors import ShapeError, check_integer
+from ..errors import ShapeError, UsageError, check_integer
 from .autograd import Chain, GEMMFirst, GhostsCached, Matmul, SpMMFirst
 from .cached_ghosts import reads_fixed_input, times_fixed_input
 from .features import DenseRows, check_factors
@@ -88,6 +88,7 @@ def own_chain(A, H, W_FC, own, bias_C=None, relu: bool = False) -> torch.Tensor:
 
 def powers(A, H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str) -> torch.Tensor:
     """Return A^j H W_j for each exponent j, ascending: side by side, or their sum (combine = sum)."""
+    check_powers(H, W, exponents, combine)
     if all(A.is_cached(H, j) for j in exponents if j):
         parts = [A.chain(H, W_j, power=j) if j else A.select(H) @ W_j for j, W_j in zip(exponents, W)]
     elif _powers_first(A, H, W, exponents, combine):
@@ -101,6 +102,23 @@ def powers(A, H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: s
     else:
         parts = _narrowing(A, H, list(W), exponents)
     return torch.cat(parts, dim=1) if combine == "cat" else sum(parts[1:], parts[0])
+
+
+def check_powers(H, W: Sequence[torch.Tensor], exponents: Sequence[int], combine: str) -> None:
+    """Raise UsageError or ShapeError unless there are weights for each exponent that fit H and, in a sum, each other."""
+    if combine not in ("cat", "sum"):
+        raise UsageError(f"combine = {combine!r}; expected cat or sum")
+    rising = all(isinstance(j, int) for j in exponents) and list(exponents) == sorted(set(exponents))
+    if not rising or not exponents or exponents[0] < 0 or exponents[-1] == 0:
+        raise UsageError(f"exponents = {exponents}; expected different integers, ascending, up to 1 or more")
+    if len(W) != len(exponents):
+        raise UsageError(f"{len(W)} weights for {len(exponents)} exponents; expected one W for each")
+    for W_j in W:
+        check_factors(H, W_j)
+    if combine == "sum" and len({W_j.shape[1] for W_j in W}) > 1:
+        raise ShapeError(
+            f"a sum of powers has weights of {[W_j.shape[1] for W_j in W]} columns; expected equal numbers"
+        )
 
 
 def _powers_first(A, H, W, exponents, combine: str) -> bool:

@@ -65,7 +65,7 @@ class Linear(torch.autograd.Function):
                 G_cC = G_tC[A.m :] if is_ghost else G_tC[: A.m]
                 return G_cC.to(sum_dtype(A.dtype)) @ W_FC.to(sum_dtype(A.dtype)).t()
 
-            dH_mF = A.add_columns(rows_of, A.dtype, A.backward)
+            dH_mF = A.add_columns(rows_of, A.dtype)
         if ctx.needs_input_grad[3]:
             pairs = [(rows, G_tC[block.of_table]) for block, rows in zip(blocks, parts) if is_multiplied(A, block)]
             dW_FC = torch.zeros_like(W_FC)
@@ -116,7 +116,7 @@ def is_multiplied(A, block) -> bool:
 def over_rows(A, H_mF, ghosts_gF: torch.Tensor | SparseRows | None) -> Iterator:
     """Yield (block, rows) for own and ghost columns, with ghost rows that are at hand or are fetched. Collective."""
     if ghosts_gF is None:
-        yield from A.over_columns(H_mF, A.forward)
+        yield from A.over_columns(H_mF)
     else:
         yield from zip(A.column_blocks, (H_mF, ghosts_gF))
 
@@ -126,20 +126,20 @@ def over_table(A, X: torch.Tensor, is_table: bool) -> Iterator:
     if is_table:
         yield from ((block, X[block.of_table]) for block in A.column_blocks)
     else:
-        yield from A.over_columns(X, A.forward)
+        yield from A.over_columns(X)
 
 
 def gradient_of(A, rows_of: Callable[[bool], torch.Tensor], is_table: bool) -> torch.Tensor:
     """Return the gradient of what over_table goes through, of the gradients of its parts: rows_of(is_ghost)."""
     if is_table:
         return torch.cat([rows_of(False), rows_of(True)]).to(A.dtype)
-    return A.add_columns(rows_of, A.dtype, A.backward)
+    return A.add_columns(rows_of, A.dtype)
 
 
 def table_of(A, H_mF: torch.Tensor) -> torch.Tensor:
     """Return (m + g, F): the own rows of H, then its ghost rows. Collective."""
-    table = A.pool.empty(len(A.column_ids), H_mF.shape[1], dtype=H_mF.dtype)
-    for block, rows_cF in A.over_columns(H_mF, A.forward):
+    table = A.pool.empty(sum(b.A.shape[1] for b in A.column_blocks), H_mF.shape[1], dtype=H_mF.dtype)
+    for block, rows_cF in A.over_columns(H_mF):
         table[block.of_table] = rows_cF
     return table
 
@@ -150,7 +150,7 @@ def of_table(A, G_tF: torch.Tensor) -> torch.Tensor:
     def rows_of(is_ghost: bool) -> torch.Tensor:
         return G_tF[A.m :] if is_ghost else A.pool.copy(G_tF[: A.m], sum_dtype(G_tF.dtype))
 
-    return A.add_columns(rows_of, G_tF.dtype, A.backward)
+    return A.add_columns(rows_of, G_tF.dtype)
 
 
 def share_gradient(A, dW: torch.Tensor) -> torch.Tensor:

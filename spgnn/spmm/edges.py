@@ -142,7 +142,7 @@ class WeightedSum(torch.autograd.Function):
         Z_nKD = A.pool.empty(A.n, V_tKD.shape[1], dtype=T)
         for block, S_bK in _parts(A, S_EK):
             kernels.spmm_heads(block.A, S_bK, V_tKD[block.of_table], Z_nKD, accumulate=block.is_ghost)
-        A.combine(Z_nKD, place=A.forward)
+        A.combine(Z_nKD)
         ctx.A = A
         ctx.save_for_backward(S_EK, V_tKD)
         return Z_nKD.to(A.out_dtype)
@@ -182,7 +182,7 @@ def _merged(A, top_nK, sum_nK) -> tuple[torch.Tensor, torch.Tensor]:
             total.copy_(total * scales[0] + part[:, K:] * scales[1])
             top.copy_(new)
 
-    A.combine(packed, add, A.forward)
+    A.combine(packed, add)
     return packed[:, :K].contiguous(), packed[:, K:].contiguous()
 
 

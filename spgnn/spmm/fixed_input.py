@@ -85,7 +85,7 @@ class FixedInput:
 
 
 def _ghost_rows(A, X):
-    found = [rows for block, rows in A.over_columns(X, Place(1, "setup")) if block.is_ghost]
+    found = [rows for block, rows in A.over_columns(X, place=Place(1, "setup")) if block.is_ghost]
     if found:
         return found[0]
     return A.pool.empty(0, X.shape[1], dtype=X.dtype) if torch.is_tensor(X) else X.rows(np.zeros(0, np.int64))
@@ -115,7 +115,9 @@ def is_released(H) -> bool:
 
 
 def check_is_held(H) -> None:
-    """Raise UsageError where H is an X that was released."""
+    """Raise UsageError where H is an X that was released, or a sparse tensor of torch."""
+    if torch.is_tensor(H) and H.layout != torch.strided:
+        raise UsageError(f"H is a tensor of layout {H.layout}; expected dense rows: H.to_dense()")
     if is_released(H):
         raise UsageError(
             "X was released after A X was cached, but is used again: distribute the graph again, "

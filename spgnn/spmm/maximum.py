@@ -70,7 +70,7 @@ def merged(A, Z_nF: torch.Tensor, arg_nF: torch.Tensor) -> tuple[torch.Tensor, t
             best.copy_(torch.where(is_taken, value, best))
             id_of.copy_(torch.where(is_taken, id_, id_of))
 
-    A.combine(packed, add, A.forward)
+    A.combine(packed, add)
     ids_nF = packed[:, F:]
     Z_nF.copy_(torch.where(ids_nF < torch.inf, packed[:, :F], 0.0))
     return Z_nF, torch.where(own_ids == ids_nF, arg_nF, -1)

@@ -107,8 +107,8 @@ class Operator:
 
     def __getattr__(self, name: str):
         if name in CALLS:
-            return getattr(self.at(), name)
-        raise AttributeError(f"{type(self).__name__} has no {name}")
+            return lambda *args, **options: getattr(self.at(), name)(*args, **options)
+        return object.__getattribute__(self, name)  # raises what a property raised, too
 
     def select(self, H):
         """Return the rows of H that correspond to the rows of A H."""

@@ -213,7 +213,7 @@ class SubgraphOperators(SubgraphSpMM):
     def at(
         self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None, key: Key | None = None
     ) -> LayerView:
-        """Return the operator of a layer; see SpMM.
+        """Return the operator of a layer; see LayerView.at.
 
         Raises: UsageError where the layers are not as many as the blocks, or the subgraph lacks the normalisation.
         """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,13 +29,23 @@ from .kernels.buffers import sum_dtype
 from .maximum import Maximum
 from .place import Place
 
+# Where the primitives of an operator are counted, unless the caller names a place.
+PLACES = {
+    "apply": "forward",
+    "over_columns": "forward",
+    "combine": "forward",
+    "adjoint": "backward",
+    "adjoint_columns": "backward",
+    "add_columns": "backward",
+}
+
 
 @dataclass(frozen=True, eq=False)
 class LayerView:
     """An operator in one layer of a model. H is a tensor (m, F); in the first layer it may be SparseRows.
 
-    Every call is differentiable, and collective but for `at`, `drop` and `select`. What is not found here is the
-    operator's: its facts (n, m, dtype, pool, ...) and primitives.
+    Every call is differentiable, and collective but for `at`, `drop`, `select` and `sddmm`. What is not found here is
+    the operator's: its facts (n, m, dtype, pool, ...), and its primitives, counted in this layer and pass.
     layer      its number, from 1; None outside of layers: exchanges are not labelled.
     pass_name  forward, or evaluate where no gradient is recorded.
     is_last    the layer makes the logits: they are not rounded to bfloat16.
@@ -52,7 +63,8 @@ class LayerView:
     def __getattr__(self, name: str):
         if name == "operator":  # not set yet, as in copy
             raise AttributeError(name)
-        return getattr(self.operator, name)
+        found = getattr(self.operator, name)
+        return partial(found, place=getattr(self, PLACES[name])) if name in PLACES else found
 
     @property
     def forward(self) -> Place:
@@ -97,7 +109,7 @@ class LayerView:
         if not H.is_sparse and self.out_dtype == self.dtype and reads_fixed_input(self, H):  # X under dropout
             H, j = times_fixed_input(self, H), j - 1
         for _ in range(j):
-            H = self.apply(H, place=self.forward) if H.is_sparse else Matmul.apply(self, H)
+            H = self.apply(H) if H.is_sparse else Matmul.apply(self, H)
         return H
 
     def is_cached(self, H, power: int = 1) -> bool:

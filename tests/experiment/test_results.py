@@ -110,6 +110,26 @@ def full(*_):
     raise OSError(28, "No space left on device")
 
 
+LIMITED = """
+import resource, sys
+from spgnn.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+sys.exit(main(["train", "sbm:n=60,seed=1", "--epochs", "2", "--hidden", "4", "--out", sys.argv[1], "--overwrite"]))
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_without_room_for_the_config_leaves_no_half_of_it(tmp_path):
+    trained(tmp_path / "run")
+    before = contents(tmp_path / "run")
+    for folder in ("run", "fresh"):
+        done = subprocess.run(
+            [sys.executable, "-c", LIMITED, str(tmp_path / folder)], capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 4 and "config.toml: cannot be written: File too large" in done.stderr, done.stderr
+    assert contents(tmp_path / "run") == before and not (tmp_path / "fresh").exists()
+
+
 def test_a_replacement_that_is_killed_never_mixes_two_runs(tmp_path, monkeypatch):
     trained(tmp_path / "kept", seed=1)
     before, replace, rename = contents(tmp_path / "kept"), RunFolder._replace, Path.rename
@@ -159,7 +179,7 @@ def test_checkpoints_that_cannot_be_removed_end_the_training(tmp_path):
 def test_a_full_disk_is_told_with_the_file(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "sync", full)
-        with pytest.raises(ResourceError, match="epoch-000001: cannot be written: No space left"):
+        with pytest.raises(ResourceError, match="epoch-000002: cannot be written: No space left"):
             trained(tmp_path / "run")
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
 

@@ -7,7 +7,9 @@ from graphs import dense_operator, random_graph
 from worlds import parallel
 
 from spgnn.cost.schedule import Way
+from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
+from spgnn.errors import SpgnnError
 from spgnn.spmm.view import LayerView
 
 GRAPHS = {"dense": random_graph(n=24, edges=70), "sparse": random_graph(n=24, edges=70, sparse=True)}
@@ -49,3 +51,15 @@ def test_powers_and_own_chain_are_their_equations(comm, order, kind, keep, monke
     W, bias, own = *weights((F, 5), (5,)), torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
     expected = torch.relu(own * (X_NF @ W) + A_NN @ X_NF @ W + bias)
     same(dgraph, dgraph.A.own_chain(dgraph.X, W, own, bias, relu=True), expected, [W, bias, own])
+
+
+@pytest.mark.parametrize("exponents, widths, combine, message", [
+    ((1, 0), (3, 3), "cat", "ascending"), ((1, 1), (3, 3), "sum", "ascending"), ((0,), (3,), "cat", "up to 1"),
+    ((0, 1), (3,), "cat", "1 weights for 2 exponents"), ((0, 1), (3, 4), "sum", "equal numbers"),
+    ((0, 1), (3, 3), "add", "expected cat or sum"),
+])  # fmt: skip
+def test_powers_that_do_not_fit_are_refused(exponents, widths, combine, message):
+    dgraph = distribute(GRAPHS["dense"], SelfCommunicator(), dtype="float64")
+    W = weights(*[(dgraph.X.shape[1], width) for width in widths])
+    with pytest.raises(SpgnnError, match=message):
+        dgraph.A.powers(dgraph.X, W, exponents, combine)

@@ -154,7 +154,7 @@ def test_shapes_that_do_not_fit_are_refused():
     (lambda A, x, a: A.at(1, key=5).attend(x, a, a, rate=1.0), "rate = 1.0; expected a number of 0 or more, below 1"),
     (lambda A, x, a: A.at(1, key=5).drop(x, 1), "rate = 1; expected a number"), (lambda A, x, a: A.sddmm(x, x, heads=3.0), "heads = 3.0; expected an integer"),
     (lambda A, x, a: A.linear(x, a), r"H W of shapes \(24, 12\) and \(4, 3\)"), (lambda A, x, a: A.chain(x, a), r"H W of shapes \(24, 12\) and \(4, 3\)"),
-    (lambda A, x, a: A.linear(x, x.t(), a[0]), r"the bias of linear has shape \(3,\); expected \(24,\)"), (lambda A, x, a: A.chain(x, x.t(), power=0), "power = 0; expected an integer of 1 or more"),
+    (lambda A, x, a: A.linear(x, x.t(), a[0]), r"the bias of linear has shape \(3,\); expected one number for each column of W, \(24,\)"), (lambda A, x, a: A.chain(x, x.t(), power=0), "power = 0; expected an integer of 1 or more"),
 ])  # fmt: skip
 def test_arguments_that_no_call_can_have_are_refused_in_its_words(call, said):
     from spgnn.dist import SelfCommunicator

@@ -27,7 +27,7 @@ class CommandError(SpgnnError):
     """An error as the command line shows it: "error: " and its message, with its exit code."""
 
     def __init__(self, error: SpgnnError):
-        super().__init__(f"error: {error}{_set_by_preset(str(error)) if isinstance(error, UsageError) else ''}")
+        super().__init__(f"error: {error}{_set_by_preset(str(error))}")
         self.exit_code = error.exit_code
 
 

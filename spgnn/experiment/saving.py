@@ -203,7 +203,11 @@ class Checkpoints:
         """Wait for the threads; raise on all ranks where one has failed. Collective."""
         if self._job is not None:
             self._job.wait()
-        agree(self.comm, None if self._job is None else self._job.error)
+        try:
+            agree(self.comm, None if self._job is None else self._job.error)
+        except Exception:
+            self.writer.discard()  # what is half written takes room on a full disk
+            raise
 
 
 class Log:

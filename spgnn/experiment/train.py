@@ -72,7 +72,7 @@ def run(
                 trainer.steps = CapturedStep(trainer.steps)
             time_operations(recorder, trainer)
             if config.out:
-                together(comm, RunFolder.begin, folder, source, config, comm, checkpoints.lines(), root=0)
+                together(comm, RunFolder.begin, folder, source, trainer.config, comm, checkpoints.lines(), root=0)
             with explaining_memory(trainer):
                 with Log(folder, checkpoints, report, stop) as log:
                     history = trainer.fit(log.record)

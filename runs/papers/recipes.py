@@ -93,7 +93,7 @@ def parser(description: str, ranks: bool = True, out: str = "papers") -> argpars
 
 
 class Generated:
-    """In place of the folder of real graphs, with --smoke: every graph in it is one graph, with features from 0 on."""
+    """Instead of the folder of real graphs, with --smoke: every name is the same graph, with features of 0 or more."""
 
     def __init__(self):
         from spgnn import load_graph, save_graph

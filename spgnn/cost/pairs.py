@@ -56,7 +56,7 @@ class RankNonzeros:
         return RankNonzeros(own_P, self.ghost_P, self.sender_P)
 
     def times(self, factor: float) -> dict[str, np.ndarray]:
-        """Return the three times a factor, by name."""
+        """Return the three times a factor, as keyword arguments."""
         return {f.name: getattr(self, f.name) * factor for f in fields(self)}
 
 

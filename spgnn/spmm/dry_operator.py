@@ -43,7 +43,7 @@ class Setting:
     powers         the j > 1 of which A^j X of a sparse X is cached.
     holds_own      False: this rank is one of a process row that does not multiply with its own columns.
     has_gradient   X requires a gradient; is_multilabel: of the loss.
-    counts         numbers of rows and nonzeros, by name, where they are known: n, s, g, f of the operator; T0 ... TL
+    counts         {name: number of rows or nonzeros}, where they are known: n, s, g, f of the operator; T0 ... TL
                    rows that the layers of a pruned step read and give, s1, g1, f1 ... of its layers; x_nnz, cached_nnz,
                    step_nnz, x_ghost_nnz of sparse X, A X, their rows that a pruned step reads and ghost rows of X;
                    power 2 ... of A^2 X; n_train rows of a multi-label loss.

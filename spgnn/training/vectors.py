@@ -1,4 +1,4 @@
-"""Tensors of a model: as one float64 vector that ranks add up, and as copies by name."""
+"""Tensors of a model: as one float64 vector that ranks add up, and as copies under their names."""
 
 from __future__ import annotations
 

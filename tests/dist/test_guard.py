@@ -5,6 +5,7 @@ import re
 import socket
 import threading
 import time
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +22,19 @@ def connected(address, kind, rank):
     return line
 
 
+@contextmanager
+def guarding(token: str):
+    """Run a guard in a thread; yields the list of what it returns, complete after the block."""
+    found = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"\0spgnn-{token}")
+        listener.listen()
+        guard = threading.Thread(target=lambda: found.append(watch(listener, token, "here")))
+        guard.start()
+        yield found
+        guard.join(10)
+
+
 @pytest.mark.parametrize(
     "ends, named, has_failed",  # (rank, its last message), in the order of their ends
     [
@@ -35,12 +49,8 @@ def connected(address, kind, rank):
     ],
 )
 def test_the_first_rank_that_dies_without_a_message_is_named_unless_one_has_reported(ends, named, has_failed, capsys):
-    token, found = f"test-{os.getpid()}", []
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(f"\0spgnn-{token}")
-        listener.listen()
-        guard = threading.Thread(target=lambda: found.append(watch(listener, token, "here")))
-        guard.start()
+    token = f"test-{os.getpid()}"
+    with guarding(token) as found:
         lines = {}
         for rank in range(len(ends)):
             lines[rank] = [connected(f"\0spgnn-{token}", kind, rank) for kind in ("life", "talk")]
@@ -51,7 +61,6 @@ def test_the_first_rank_that_dies_without_a_message_is_named_unless_one_has_repo
             for line in lines[rank]:
                 line.close()
             time.sleep(0.02)  # the guard sees each end on its own
-        guard.join(10)
     assert found == [has_failed]
     said = capsys.readouterr().err
     assert said.count("\n") == bool(named) and re.search(named, said)
@@ -68,12 +77,8 @@ def test_one_process_of_a_host_reports_a_failure_of_a_job_and_another_one_when_i
 
 def test_the_guard_holds_the_right_to_report_of_a_rank_that_has_reported_and_ended(capsys):
     """A slow launcher ends the other ranks late: they report no second failure, and neither does the guard."""
-    token, found = f"test-{os.getpid()}-held", []
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(f"\0spgnn-{token}")
-        listener.listen()
-        guard = threading.Thread(target=lambda: found.append(watch(listener, token, "here")))
-        guard.start()
+    token = f"test-{os.getpid()}-held"
+    with guarding(token) as found:
         first, other = (GuardLine(rank, token, lambda: None, []) for rank in range(2))
         assert first.claim_report()
         first.fail()
@@ -83,7 +88,6 @@ def test_the_guard_holds_the_right_to_report_of_a_rank_that_has_reported_and_end
         assert not other.claim_report()
         for line in other._lines:
             line.close()
-        guard.join(10)
     assert found == [True] and capsys.readouterr().err == ""
 
 

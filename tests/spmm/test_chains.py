@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from dense_operator import DenseOperator
 from graphs import dense_operator, random_graph
 from worlds import parallel
 
@@ -51,6 +52,23 @@ def test_powers_and_own_chain_are_their_equations(comm, order, kind, keep, monke
     W, bias, own = *weights((F, 5), (5,)), torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
     expected = torch.relu(own * (X_NF @ W) + A_NN @ X_NF @ W + bias)
     same(dgraph, dgraph.A.own_chain(dgraph.X, W, own, bias, relu=True), expected, [W, bias, own])
+
+
+@parallel([3], mpi=[])
+@pytest.mark.parametrize("kind", GRAPHS)
+@pytest.mark.parametrize("combine", ["cat", "sum"])
+@pytest.mark.parametrize("exponents", [(0, 1, 2), (1, 3), (0, 1)])
+def test_powers_of_a_dropped_input_are_made_of_cached_ghosts(comm, exponents, combine, kind):
+    graph, rate = GRAPHS[kind], 0.5
+    A = distribute(graph, comm, dtype="float64").A
+    view, whole = A.at(1, key=5), DenseOperator(dense_operator(graph, "gcn")).at(1, key=5)
+    H_NF, W = whole.drop(rows_of(graph), rate), weights(*[(graph.n_features, 1)] * len(exponents))
+    expected = whole.powers(H_NF, W, exponents, combine)[A.node_n]
+    ours = view.powers(view.drop(A.fixed_input.X, rate), W, exponents, combine)
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
+    assert view.way(view.drop(A.fixed_input.X, rate), 1).reads_ghosts
+    sends = comm.traffic.sent_bytes(label="layer 1 forward").sum() > 0
+    assert sends == (exponents[-1] > 1), "the first product reads cached ghosts, those after it travel"
 
 
 @pytest.mark.parametrize("exponents, widths, combine, message", [

@@ -73,7 +73,7 @@ class Step(Protocol):
         """
 
     def facts(self, records: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
-        """Return what a summary reports of this way to train, JSON values by name; records: of the epochs trained."""
+        """Return what a summary reports of this way to train, {key: JSON value}; records: of the epochs trained."""
         return {}
 
     def notes(self) -> list[str]:

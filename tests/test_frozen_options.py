@@ -90,7 +90,7 @@ def set_in(text: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def on_pages() -> set[str]:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     return set().union(*(set_in(page.read_text(encoding="utf-8")) for page in pages))
 
 

@@ -258,15 +258,6 @@ def test_pages_have_at_most_120_columns():
     ]
 
 
-def test_files_that_a_page_links_to_are_there():
-    missing = []
-    for page in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]):
-        prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)  # code has brackets of its own
-        targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", prose)
-        missing += [f"{page.name}: {target}" for target in targets if not (page.parent / target).exists()]
-    assert not missing
-
-
 def python_scripts() -> list[Path]:
     scripts = [
         path for path in (ROOT / "runs").rglob("*") if path.is_file() and not path.suffix and "out" not in path.parts

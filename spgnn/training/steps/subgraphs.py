@@ -127,7 +127,7 @@ class Subgraphs:
         """Return how often nodes and nonzeros are drawn, None where nothing is normalised by it."""
         how, config = self.config.normalise, self.config
         if how == "auto":
-            # Dividing sums too makes gradients of more variance, see docs/graphsaint.md.
+            # Dividing sums too makes gradients of more variance, see docs/papers.md.
             how = "loss" if sampler.rescales else "none"
         if how == "none":
             if config.coverage != TrainConfig.coverage:

@@ -22,7 +22,7 @@ from spgnn.config import (
 )
 from spgnn.config.continued import check_unchanged
 from spgnn.errors import UsageError
-from spgnn.layers.registry import check_model
+from spgnn.layers.registry import operator_of
 from spgnn.samplers import check_options
 from spgnn.training.parts.average_options import check_average
 
@@ -187,7 +187,7 @@ def test_the_batch_of_an_earlier_version_is_read_as_its_sampler_took_it(sampler,
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_a_training_and_options_that_are_given_win(name, tmp_path):
     config = build(TrainConfig, PRESETS[name].options)
-    check_model(config), check_options(config), check_average(config)
+    operator_of(config), check_options(config), check_average(config)
     assert command_config("--preset", name) == config
     assert command_config("--preset", name, "--epochs", "100") == replace(config, epochs=100)
     (tmp_path / "own.toml").write_text("lr = 0.5\nepochs = 7\n")

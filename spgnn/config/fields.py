@@ -86,8 +86,8 @@ def select(cls: type, config):
 
 
 def shared_values(config) -> dict[str, Any]:
-    """Return the values that have to be the same on all ranks."""
-    return {f.name: getattr(config, f.name) for f in fields(config) if not f.metadata["per_rank"]}
+    """Return {"option.NAME": value} of the options that have to be the same on all ranks, for check_same."""
+    return {f"option.{f.name}": getattr(config, f.name) for f in fields(config) if not f.metadata["per_rank"]}
 
 
 def build(cls: type, values: dict[str, Any], where: str = "options"):

@@ -37,10 +37,11 @@ def assemble(
           locality  own rows may be reordered.
     """
     A_nN = sp.csr_array(edges.pop())
-    index = _index(own_n, A_nN, owner_of, layout)
     if layout.comm.size == 1:
+        index = IndexMap(own_n, np.empty(0, np.int64), np.zeros(1, np.int64))
         A_oo, A_og = A_nN, sp.csr_array((A_nN.shape[0], 0), dtype=A_nN.dtype)
     else:
+        index = _index(own_n, A_nN, owner_of, layout)
         A_oo, A_og = index.split(A_nN)
     del A_nN
     order_n = local_order(A_oo) if locality else None
@@ -67,11 +68,8 @@ def assemble(
 
 
 def _index(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, layout: Layout) -> IndexMap:
-    R = layout.grid.rows
-    if layout.comm.size == 1:
-        return IndexMap(own_n, np.empty(0, np.int64), np.zeros(1, np.int64))
     if layout.scheme == "broadcast":
         ids_N = layout.column.all_gather(own_n)
         rows_R = layout.column.all_gather(np.array([len(own_n)], np.int64))
         return broadcast_map(own_n, ids_N, rows_R, layout.block)
-    return columns_map(own_n, A_nN, owner_of, layout.block, R)
+    return columns_map(own_n, A_nN, owner_of, layout.block, layout.grid.rows)

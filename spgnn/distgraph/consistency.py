@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config import Distribution, shared_values
-from ..dist.consistency import digest, versions
+from ..dist.consistency import check_same, digest, versions
 from ..graph import Graph
 from ..partition import Partition, PartitionFolder, RowBlock
 
@@ -18,7 +18,7 @@ def option_facts(source, partition, how: Distribution) -> dict[str, Any]:
     is_folder = lambda given: isinstance(given, PartitionFolder)
     kinds = {"option.source": "folder" if is_folder(source) else "graph"}
     kinds["option.partition"] = "folder" if is_folder(partition) else "array or method"
-    return kinds | {f"option.{name}": value for name, value in shared_values(how).items()} | versions()
+    return kinds | shared_values(how) | versions()
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:
@@ -54,15 +54,15 @@ def folder_facts(folder: PartitionFolder) -> dict[str, Any]:
     return {"partition.manifest": folder.hash[:16] if is_there else "missing"}
 
 
-def block_facts(block: RowBlock) -> dict[str, Any]:
-    """Return the values that all row blocks of one graph share."""
+def check_block(comm, block: RowBlock) -> None:
+    """Raise, on all ranks, where row blocks are not of one graph. Collective."""
     widths = {"y": block.y_n, "split": block.split_n}
     facts = {f"graph.columns of {name}": "none" if rows is None else rows.shape[1:] for name, rows in widths.items()}
     X = block.X_nF
     facts["graph.features"] = (
         "none" if X is None else f"{'sparse' if sp.issparse(X) else 'dense'}, {X.shape[1]} columns"
     )
-    return facts | {"graph.nodes": block.n_nodes, "partition.k": block.k}
+    check_same(comm, facts | {"graph.nodes": block.n_nodes, "partition.k": block.k})
 
 
 def _described(array) -> str:

@@ -21,17 +21,18 @@ from ..graph import Graph
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
 from ..partition.checks import count_parts
-from ..partition.folder.blocks import merge_blocks, row_block, select_rows
+from ..partition.folder.blocks import merge_blocks, no_rows, row_block, select_rows
 from ..spmm.exchange.context import Layout, make_layout
 from ..spmm.exchange.wire import Wire
 from ..spmm.fixed_input import FixedInput
 from ..spmm.kernels.buffers import make_pool
 from ..spmm.kernels.cuda.placement import device_communicator, place
 from .assemble import assemble
-from .consistency import block_facts, folder_facts, graph_facts, option_facts, partition_facts
+from .consistency import check_block, folder_facts, graph_facts, option_facts, partition_facts
 from .distgraph import DistGraph
+from .part_sources import FolderSource, GraphSource, PartSource
 from .scatter import scatter_blocks
-from .tensors import check_fits, check_sums, class_count, features, labels, negative_sums
+from .tensors import check_fits, check_sums, count_classes, features, labels, negative_sums
 
 # The block of a rank, the function from nodes to the blocks that own them, the name of the graph, the method of the parts.
 OwnRows = tuple[RowBlock, Callable[[np.ndarray], np.ndarray], str, str]
@@ -85,12 +86,11 @@ def distribute(
     return make_dgraph(source, comm, partition, replace(how, threads=threads))
 
 
-def make_dgraph(
-    source, comm: Communicator, partition, how: Distribution, own_rows: Callable[..., OwnRows] | None = None
-) -> DistGraph:
+def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_rows: bool = True) -> DistGraph:
     """Return the DistGraph of `distribute`, for options that are the same on all ranks and name the threads.
 
-    Args: own_rows  (source, layout, partition, how) -> OwnRows, instead of what distribute does with them.
+    Args: source    of distribute, or a PartSource: rank p has parts p, p + P, ...
+          has_rows  False: of a PartSource, no rank has rows.
     Collective.
     """
     torch.set_num_threads(how.threads)
@@ -100,8 +100,11 @@ def make_dgraph(
     wires = Wire(how.wire), Wire(how.wire_gradients)
     layout = make_layout(comm, how.replication, how.scheme, dtype, pool, how.threads, wires, how.order)
     comm.phase = "partition and load"
-    block, owner_of, name, method = (own_rows or _own_rows)(source, layout, partition, how)
-    check_same(comm, block_facts(block))
+    if isinstance(source, (FolderSource, GraphSource)):
+        block, owner_of, name, method = together(comm, _of_source, source, layout, has_rows)
+    else:
+        block, owner_of, name, method = _own_rows(source, layout, partition, how)
+    check_block(comm, block)
     give_back_memory()  # what reading and partitioning took
     if how.feature_norm == "none":
         together(comm, check_fits, block.own_n, block.X_nF, dtype)
@@ -115,8 +118,9 @@ def make_dgraph(
     X_nF, y_n, split_n = rows if order_n is None else (select_rows(of_nodes, order_n) for of_nodes in rows)
     del rows
     X = features(X_nF, how.feature_norm, pool, dtype, how.threads)
-    nnz = np.array([A.nnz])
+    nnz, n_classes = np.array([A.nnz]), np.array([count_classes(y_n)])
     comm.all_reduce(nnz)
+    comm.all_reduce(n_classes, "max")
     dgraph = DistGraph(
         comm=comm,
         A=A,
@@ -124,7 +128,7 @@ def make_dgraph(
         y_n=labels(y_n, dtype),
         split_n=split_n,
         n_nodes=n_nodes,
-        n_classes=class_count(y_n, comm),
+        n_classes=int(n_classes[0]),
         name=name,
         scheme=layout.scheme,
         method=method,
@@ -154,40 +158,20 @@ def _opened(source, partition) -> tuple:
 
 
 def _own_rows(source, layout: Layout, partition, how: Distribution) -> OwnRows:
-    """Return this rank's rows of a graph; a graph that source, a function, returns is freed on return. Collective."""
-    graph = together(layout.comm, _graph_of, source, layout.comm.rank)  # also where rank 0 alone has a source
-    folder = next((given for given in (partition, source) if isinstance(given, PartitionFolder)), None)
-    if folder is None:
-        return _of_graph(graph, layout, partition, how)
-    check_same(layout.comm, together(layout.comm, folder_facts, folder))
-    return together(layout.comm, _of_folder, folder, graph, layout)
-
-
-def _graph_of(source, rank: int):
-    """Return what a function given as source returns, None on other ranks than 0; else the source itself."""
-    if not callable(source):
-        return source
-    graph = source() if rank == 0 else None
-    if not isinstance(graph, Graph) and rank == 0:
-        raise UsageError(f"distribute got a function that returns a {type(graph).__name__}; expected a Graph")
-    return graph
-
-
-def _of_folder(folder: PartitionFolder, source, layout: Layout) -> OwnRows:
-    part = folder.partition()
-    _check_ranks(part.k, layout)
-    if isinstance(source, Graph):
-        part.check_graph(source.in_use())
-    R, blocks = layout.grid.rows, []
-    for p in range(layout.block, part.k, R):
-        blocks.append(folder.block(p))
-        folder.check_values(blocks[-1])
-    block = merge_blocks(blocks, R, layout.block)
-    return block, lambda ids: part.owner_N[ids] % R, part.graph_name or folder.path.name, part.method
-
-
-def _of_graph(graph: Graph | None, layout: Layout, partition, how: Distribution) -> OwnRows:
+    """Return this rank's rows of a graph or folder; a graph that source, a function, returns is freed on return. Collective."""
     comm, k = layout.comm, layout.grid.rows
+
+    def read():
+        graph = source() if callable(source) and comm.rank == 0 else None if callable(source) else source
+        if callable(source) and comm.rank == 0 and not isinstance(graph, Graph):
+            raise UsageError(f"distribute got a function that returns a {type(graph).__name__}; expected a Graph")
+        return graph
+
+    graph = together(comm, read)  # also where rank 0 alone has a source
+    folder = next((given for given in (partition, source) if isinstance(given, PartitionFolder)), None)
+    if folder is not None:
+        check_same(comm, together(comm, folder_facts, folder))
+        return together(comm, _of_folder, folder, graph, layout)
     has_graph = comm.all_gather_json(graph is not None)
     if not has_graph[0]:
         agree(comm, InputError("distribute needs the graph on rank 0") if comm.rank == 0 else None)
@@ -208,6 +192,28 @@ def _of_graph(graph: Graph | None, layout: Layout, partition, how: Distribution)
     else:
         block = scatter_blocks(layout, graph, part)
     return block, lambda ids: owner_N[ids], name, method
+
+
+def _of_folder(folder: PartitionFolder, graph, layout: Layout) -> OwnRows:
+    part = folder.partition()
+    _check_ranks(part.k, layout)
+    if isinstance(graph, Graph):
+        part.check_graph(graph.in_use())
+    return _of_parts(folder.checked_block, part, layout, part.graph_name or folder.path.name)
+
+
+def _of_source(source: PartSource, layout: Layout, has_rows: bool) -> OwnRows:
+    return _of_parts(source.block, source.partition, layout, source.facts.name, has_rows)
+
+
+def _of_parts(
+    block_of: Callable[[int], RowBlock], part: Partition, layout: Layout, name: str, has_rows: bool = True
+) -> OwnRows:
+    """Return the rows of parts p, p + R, ... of block row p of R; none where there is no such part."""
+    R, r = layout.grid.rows, layout.block
+    blocks = [block_of(p) for p in range(r, part.k, R) if has_rows]
+    block = merge_blocks(blocks, R, r) if blocks else no_rows(block_of(0), R, r)
+    return block, lambda ids: part.owner_N[ids] % R, name, part.method
 
 
 def _partitioned(graph: Graph | None, layout: Layout, partition, how: Distribution):

@@ -111,9 +111,7 @@ class FolderSource:
 
     def block(self, p: int) -> RowBlock:
         """Return the rows of the own nodes of a part, with values that are checked."""
-        block = self.folder.block(p)
-        self.folder.check_values(block)
-        return block
+        return self.folder.checked_block(p)
 
     def part(self, p: int) -> tuple[RowBlock, np.ndarray, Halo | None]:
         """Return the rows, the sums and the halo of a part; the first time all values are checked."""

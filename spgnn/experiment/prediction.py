@@ -14,21 +14,20 @@ from ..atomic import check_not_read, check_writable
 from ..config import Distribution, TrainConfig, is_of_run, read_toml, select
 from ..config.names import Evaluation
 from ..cost.grid import valid_replications
-from ..dist.consistency import check_same, digest
+from ..dist.consistency import digest
 from ..distgraph import DistGraph
 from ..distgraph.distribute import make_dgraph
 from ..errors import CheckpointError, UsageError, together
 from ..layers import Stack
-from ..layers.registry import ModelSpec
+from ..layers.registry import ModelSpec, operator_of
 from ..partition import load_partition
 from ..spmm.kernels.buffers import sum_dtype
-from ..training.consistency import run_values
 from ..training.metrics import SPLITS, count, predicted, scores
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, write_array
 from .opening import Source
 from .part_prediction import PartPredictor, parts_of
-from .prepare import set_threads
+from .prepare import check_run, set_threads
 from .same_graph import MadeOn
 
 
@@ -65,16 +64,13 @@ def predict(
         if path:
             together(comm, check_not_read, path, option, inputs, root=0)
     weights = digest(*(state[name].numpy() for name in sorted(state)))
-    check_same(
-        comm,
-        run_values(source or graph, config)
-        | {"option.out": out or "", "option.embeddings": embeddings or "", "option.weights": weights}
-        | {"option.evaluation": evaluation, "option.memory": memory, "option.scratch": scratch},
-    )
+    given = {"evaluation": evaluation, "memory": memory, "scratch": scratch, "weights": weights}
+    check_run(comm, source or graph, config, **given | {"out": out or "", "embeddings": embeddings or ""})
     config = _fitted(config, source, comm)
     opened = Source.open(source or graph, config, comm)
-    operator = spec.operator() if config.operator == "auto" else config.operator
-    how = replace(select(Distribution, config), operator=operator, threads=set_threads(comm, config.threads))
+    how = replace(
+        select(Distribution, config), operator=operator_of(config, spec), threads=set_threads(comm, config.threads)
+    )
     model = together(comm, _model, spec, state, getattr(torch, how.dtype))
     if embeddings and len(model.layers) == 1:
         raise UsageError("--embeddings: a model of one layer has none, the input of its last layer is X")

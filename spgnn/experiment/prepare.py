@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..config import Distribution, TrainConfig, select
+from ..config import Distribution, TrainConfig, select, shared_values
 from ..cost.grid import ProcessGrid
-from ..dist.consistency import check_same
+from ..dist.consistency import check_same, versions
 from ..dist.launch import share_of_threads
 from ..errors import together
 from ..layers.registry import operator_of
 from ..samplers import check_options
-from ..training.consistency import run_values
 from ..training.parts.average_options import check_average
 from .device import check_device
 from .folder import check_outputs
@@ -39,7 +38,7 @@ def prepare(source: str, config: TrainConfig, comm) -> Prepared:
 
     Raises: UsageError for options that do not fit each other, or differ between ranks. Collective.
     """
-    check_same(comm, run_values(source, config))
+    check_run(comm, source, config)
     together(comm, check_outputs, source, config)
     operator = operator_of(config)
     check_average(config)
@@ -49,6 +48,12 @@ def prepare(source: str, config: TrainConfig, comm) -> Prepared:
     how = replace(select(Distribution, config), operator=operator, threads=set_threads(comm, config.threads))
     is_sampled = config.mode == "full" and config.sampler != "none"
     return Prepared(source, config, how, "sampled" if is_sampled else config.mode)
+
+
+def check_run(comm, source: str, config: TrainConfig, **options) -> None:
+    """Raise, on all ranks, where GRAPH, options, or versions of packages differ between ranks. Collective."""
+    given = {"option.graph": str(source)} | {f"option.{name}": value for name, value in options.items()}
+    check_same(comm, given | shared_values(config) | versions())
 
 
 def set_threads(comm, threads: int = 0) -> int:

@@ -121,27 +121,6 @@ class ModelSpec:
         check_known(self.family, known, family.options)
         return family.make(*sizes, build(TrainConfig, options | {"model": self.family}))
 
-    def operator(self) -> Norm:
-        """Return what the first layer multiplies with: gcn where it does not name it, loops where no layer multiplies."""
-        return _operator_of(self.norms())
-
-    def norms(self) -> list[Norm | None]:
-        """Return the normalisations that the layers multiply with, None for the graph's; [] if no layer multiplies."""
-        import torch
-
-        from .layer import hops_of
-        from .stack import Stack, norms_of
-
-        with torch.device("meta"):  # no memory, whatever the widths are
-            model = self.build()
-        layers = model.layers if isinstance(model, Stack) else [model]
-        return norms_of(model) if any(hops_of(layer) != 0 for layer in layers) else []
-
-
-def check_model(config: TrainConfig) -> None:
-    """Raise UsageError for what check_options refuses, and for options that do not fit each other."""
-    operator_of(config)
-
 
 def check_options(config: TrainConfig) -> None:
     """Raise UsageError for a family that is not known, and for an option that only others have."""
@@ -182,25 +161,29 @@ def model_title(config: TrainConfig) -> str:
     return ", ".join([config.model, *(text for name, text in words.items() if name in options)])
 
 
-def operator_of(config: TrainConfig) -> Norm:
-    """Return --operator; for auto the model's, see ModelSpec.operator.
+def operator_of(config: TrainConfig, spec: ModelSpec | None = None) -> Norm:
+    """Return --operator; for auto the first layer's: gcn where it names none, loops where no layer multiplies.
 
-    Raises: UsageError, see check_model.
+    Args:   spec  the model; None: of the options, on a graph of any widths.
+    Raises: UsageError for what check_options refuses, options that do not fit each other, and an operator without effect.
     """
-    check_options(config)
-    options = {name: getattr(config, name) for name in FAMILIES[config.model].options}
-    norms = ModelSpec(config.model, {"f_in": 2, "n_classes": 2} | options).norms()
-    named = getattr(config, "operator", "auto")
-    if named != "auto" and norms and None not in norms:
+    import torch
+
+    from .layer import hops_of
+    from .stack import norms_of
+
+    with torch.device("meta"):  # no memory, whatever the widths are
+        model = (spec or ModelSpec.of(config, 2, 2)).build()
+    multiplies = any(hops_of(layer) != 0 for layer in getattr(model, "layers", [model]))
+    norms, named = norms_of(model), getattr(config, "operator", "auto")
+    if named == "auto":
+        return (norms[0] or "gcn") if multiplies else "loops"  # the pattern of gcn, and no sums that are divided by
+    if multiplies and None not in norms:
         raise UsageError(
             f"--operator {named} has no effect on --model {config.model}, whose layers multiply with "
-            f"{' and '.join(str(norm) for norm in norms)}; omit --operator"
+            f"{' and '.join(map(str, norms))}; omit --operator"
         )
-    return _operator_of(norms) if named == "auto" else named
-
-
-def _operator_of(norms: list[Norm | None]) -> Norm:
-    return (norms[0] or "gcn") if norms else "loops"  # the pattern of gcn, and no sums that are divided by
+    return named
 
 
 def _stack_of(arguments: dict[str, Any]) -> Stack:

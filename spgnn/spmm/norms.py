@@ -61,15 +61,6 @@ class RawBlocks:
         """The sums of whole rows of the matrix in blocks, (n,) float64."""
         return self.looped_n if self.has_loops else self.sums_n
 
-    def over(self, blocks: Blocks) -> RawBlocks:
-        """Return the same with the index arrays of other blocks of the same pattern: one copy of them is held."""
-        pairs = ((self.blocks.A_oo, blocks.A_oo), (self.blocks.A_og, blocks.A_og))
-        A_oo, A_og = (
-            sp.csr_array((_once(raw.data), like.indices, like.indptr), shape=raw.shape, copy=False)
-            for raw, like in pairs
-        )
-        return replace(self, blocks=replace(blocks, A_oo=A_oo, A_og=A_og))
-
 
 class Norms:
     """Makes the operators of a graph: `get("row")` is D^-1 A. What A sends does not depend on the normalisation.
@@ -114,7 +105,8 @@ class Norms:
         blocks = replace(raw.blocks, A_oo=A_oo, A_og=A_og)
         stages = make_stages(blocks, self.layout, how, self.base, self.covers, self._stages)
         A = DistSpMM(blocks, self.base, stages, self.layout, how)
-        self.raw[has_loops] = raw.over(A.blocks)
+        raw_oo, raw_og = _over(raw.blocks.A_oo, A.blocks.A_oo), _over(raw.blocks.A_og, A.blocks.A_og)
+        self.raw[has_loops] = replace(raw, blocks=replace(A.blocks, A_oo=raw_oo, A_og=raw_og))
         return A
 
 
@@ -127,6 +119,8 @@ def _without_diagonal(A: sp.csr_array, rows_n: np.ndarray) -> sp.csr_array:
     return sp.csr_array((A.data[is_left], A.indices[is_left], ends[A.indptr]), shape=A.shape)
 
 
-def _once(data: np.ndarray) -> np.ndarray:
-    """Return weights that are all 1 as one number in memory."""
-    return np.broadcast_to(np.ones((), data.dtype), data.shape) if (data == 1).all() else data
+def _over(raw: sp.csr_array, like: sp.csr_array) -> sp.csr_array:
+    """Return a matrix over the index arrays of another one, of which one copy is held; weights that are all 1 are one number."""
+    is_one = (raw.data == 1).all()
+    data = np.broadcast_to(np.ones((), raw.dtype), raw.data.shape) if is_one else raw.data
+    return sp.csr_array((data, like.indices, like.indptr), shape=raw.shape, copy=False)

@@ -1,33 +1,18 @@
-"""Values that must agree across ranks before training, for `check_same`; and a model that is the same on all of them."""
+"""A model that is the same on all ranks, and fits its graph."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import torch
 
 from ..config import TrainConfig, shared_values
-from ..dist.consistency import check_same, versions
+from ..dist.consistency import check_same
 from ..distgraph import DistGraph
 from ..errors import GraphError, ShapeError, UsageError
 from ..layers import Stack
 from ..machine import host_id
 from ..spmm.kernels.buffers import sum_dtype
-
-
-def run_values(source: str, config: TrainConfig) -> dict[str, Any]:
-    """Return GRAPH, every option and the versions, before anything is read."""
-    return {"option.graph": str(source)} | option_values(config) | versions()
-
-
-def training_values(model: torch.nn.Module, config: TrainConfig) -> dict[str, Any]:
-    """Return the options, the layers of a model, and shape and type of its weights and whether they are frozen."""
-    weights = {
-        f"option.weights of {name}": f"{p.dtype} {tuple(p.shape)}{'' if p.requires_grad else ' frozen'}"
-        for name, p in model.named_parameters()
-    }
-    return option_values(config) | weights | {"option.model": " ".join(repr(model).split())}
 
 
 def prepare_model(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig) -> None:
@@ -44,7 +29,11 @@ def prepare_model(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig
     check_trainable(dgraph)
     check_width(model, dgraph)
     comm = dgraph.comm
-    check_same(comm, training_values(model, config))
+    weights = {
+        f"option.weights of {name}": f"{p.dtype} {tuple(p.shape)}{'' if p.requires_grad else ' frozen'}"
+        for name, p in model.named_parameters()
+    }
+    check_same(comm, shared_values(config) | weights | {"option.model": " ".join(repr(model).split())})
     check_own(comm, model)
     if isinstance(model, Stack) and not model.is_trained:
         model.initialise(config.seed)  # torch's modules draw other numbers in float64
@@ -84,8 +73,3 @@ def check_own(comm, model: torch.nn.Module) -> None:
             f"ranks {', '.join(shared)} share weights and would overwrite each other's; create the model inside the "
             "function that run_threads calls"
         )
-
-
-def option_values(config: TrainConfig) -> dict[str, Any]:
-    """Return the options that are the same on all ranks."""
-    return {f"option.{name}": value for name, value in shared_values(config).items()}

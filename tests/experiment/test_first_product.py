@@ -105,7 +105,7 @@ def way_of(name, folder):
 
 
 @pytest.mark.parametrize(
-    "name, functions, files", [("full", 52, 27), ("sampled", 64, 33), ("average", 114, 51), ("resume", 69, 30)]
+    "name, functions, files", [("full", 42, 25), ("sampled", 54, 31), ("average", 106, 50), ("resume", 59, 28)]
 )
 def test_the_way_to_the_first_product_is_short(name, functions, files, tmp_path):
     way = way_of(name, tmp_path)

@@ -14,7 +14,7 @@ from spgnn import cli
 from spgnn.config import TrainConfig
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Stack
-from spgnn.layers.registry import FAMILIES, ModelSpec, check_model, operator_of
+from spgnn.layers.registry import FAMILIES, ModelSpec, operator_of
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def test_an_option_that_is_missing_in_a_stored_model_has_its_default(plain):
 
 
 def test_an_option_of_another_family_is_refused(plain):
-    check_model(TrainConfig(model="plain", hidden=5))
-    check_model(TrainConfig(dropout=0.5))
+    operator_of(TrainConfig(model="plain", hidden=5))
+    operator_of(TrainConfig(dropout=0.5))
     with pytest.raises(UsageError, match="--heads is an option of --model gat; omit it with --model plain"):
-        check_model(TrainConfig(model="plain", heads=4))
+        operator_of(TrainConfig(model="plain", heads=4))
 
 
 @pytest.mark.parametrize("options, message", [
@@ -56,7 +56,7 @@ def test_an_option_of_another_family_is_refused(plain):
 ])  # fmt: skip
 def test_options_that_do_not_fit_the_family_or_each_other_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
-        check_model(TrainConfig(**options))
+        operator_of(TrainConfig(**options))
 
 
 def test_a_family_of_a_user_is_refused_under_a_built_in_name_or_with_an_option_that_no_model_has(plain):
@@ -94,11 +94,11 @@ def test_an_operator_that_no_layer_of_the_model_uses_is_refused(plain):
     with pytest.raises(
         UsageError, match="--operator none has no effect on --model means, whose layers multiply with row"
     ):
-        check_model(TrainConfig(model="means", operator="none"))
+        operator_of(TrainConfig(model="means", operator="none"))
 
 
 def test_checking_a_model_takes_no_memory_whatever_its_widths_are():
-    check_model(TrainConfig(hidden=1_000_000, layers=5, norm="layer"))
+    operator_of(TrainConfig(hidden=1_000_000, layers=5, norm="layer"))
 
 
 def test_options_are_checked_without_torch_and_without_the_files_of_families():

@@ -110,6 +110,12 @@ def merge_blocks(blocks: list[RowBlock], k: int, rank: int) -> RowBlock:
     return RowBlock(own_n[order_n], *merged, n_nodes=blocks[0].n_nodes, k=k, rank=rank)
 
 
+def no_rows(block: RowBlock, k: int, rank: int) -> RowBlock:
+    """Return block `rank` of k, of the graph of another one, without rows."""
+    arrays = (select_rows(M, np.empty(0, np.int64)) for M in (block.A_nN, block.X_nF, block.y_n, block.split_n))
+    return RowBlock(block.own_n[:0], *arrays, n_nodes=block.n_nodes, k=k, rank=rank)
+
+
 def _merged(rows: list, order_n: np.ndarray):
     """Return the rows of several matrices or vectors, one after the other, in an order."""
     if not sp.issparse(rows[0]):

@@ -191,6 +191,12 @@ class PartitionFolder:
             y_n, split_n = files.get("labels"), files.get("split")
             return RowBlock(own_n, A_nN, X_nF, y_n, split_n, n_nodes=n_nodes, k=self.manifest["k"], rank=rank)
 
+    def checked_block(self, rank: int) -> RowBlock:
+        """Return what one rank owns, with values that are checked. Raises: PartitionError naming file and node."""
+        block = self.block(rank)
+        self.check_values(block)
+        return block
+
     def sums(self, rank: int) -> np.ndarray:
         """Memory-map the row sum, the column sum and the diagonal of the own nodes in the whole graph, (n, 3) float64.
 

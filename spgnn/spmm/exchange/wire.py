@@ -25,7 +25,7 @@ class Wire:
     threads: int = 0
 
     def __post_init__(self):
-        self.row_bytes(1)  # which knows the names
+        row_bytes(1, 4, self.name)  # which knows the names
 
     @property
     def is_plain(self) -> bool:

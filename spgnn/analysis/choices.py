@@ -12,7 +12,7 @@ import numpy as np
 
 from ..cost.auto import auto_scheme, pruning_saves
 from ..cost.machines import Machine
-from ..cost.pairs import count_pairs, grid_of, nonzeros_of, on_ranks, reached_rows
+from ..cost.pairs import count_pairs, grid_of, on_ranks, reached_rows
 from ..partition import Partition
 from .exchanges import counts_of_all
 from .planned_graph import PlannedGraph
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
 
 def choose_scheme_of(planned: PlannedGraph, part: Partition, c: int, machine: Machine, itemsize: int = 4) -> str:
     """Return the scheme that --scheme auto takes on a machine as its ranks are placed."""
-    grid, A, k = grid_of(part.k, c), planned.graph.A, part.k
+    grid, A = grid_of(part.k, c), planned.graph.A
     if grid.size == 1:
         return "columns"
-    columns, cover = (count_pairs(A, part.owner_N, k, scheme) for scheme in ("columns", "cover"))
+    columns, cover = (count_pairs(A, part.owner_N, grid, scheme) for scheme in ("columns", "cover"))
     loops_N = np.diff(planned.pattern.indptr) - np.diff(A.indptr)
-    loops_k = np.bincount(part.owner_N, weights=loops_N, minlength=k).astype(np.int64)
-    multiplied = nonzeros_of(columns, grid).with_loops(loops_k, grid)
-    tables = {"columns_PP": columns.rows_kk, "cover_PP": cover.rows_kk, "moved_PP": cover.moved_kk}
-    counts = {name: on_ranks(table_kk, grid) for name, table_kk in tables.items()}
+    loops_k = np.bincount(part.owner_N, weights=loops_N, minlength=part.k).astype(np.int64)
+    multiplied = columns.with_loops(loops_k)
+    counts = {"columns_PP": columns.rows_PP, "cover_PP": cover.rows_PP, "moved_PP": on_ranks(cover.moved_kk, grid)}
     counts |= {"own_nnz": multiplied.own_P, "ghost_nnz": multiplied.ghost_P, "n": np.repeat(part.sizes_k, c)}
     return auto_scheme(counts, machine, itemsize)[0]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..cost.grid import ProcessGrid
 from ..cost.memory import sum_bytes
-from ..cost.pairs import PairCounts, count_pairs, on_ranks, sums_PP
+from ..cost.pairs import Counts, count_pairs
 from ..cost.schedule import row_bytes
 from ..graph import Graph
 from ..partition import Partition
@@ -40,8 +40,8 @@ class Exchange:
 
 
 @dataclass(eq=False)
-class PairsOfLayers:
-    """Counts of the pairs of parts for products with all rows, and with those that the layers of a step compute.
+class LayerCounts:
+    """Counts of products with all rows, and with those that the layers of a step compute; each is made once.
 
     itemsize  bytes of an entry of H; wires: types of the rows that travel, forward and backward.
     masks     T_0 ... T_L of a pruned step, each (N,) bool, () without; hops: of its layers.
@@ -55,59 +55,48 @@ class PairsOfLayers:
     wires: tuple[str, str]
     masks: Sequence[np.ndarray] = ()
     hops: Sequence[int] = ()
-    _counts: dict[tuple[str, int], PairCounts] = field(default_factory=dict)
-    _rows_PP: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
+    _made: dict[tuple[str, int], Counts] = field(default_factory=dict)
 
-    def counts(self, number: int = 0, scheme: str = "") -> PairCounts:
+    def counts(self, number: int = 0, scheme: str = "") -> Counts:
         """Return the counts of one product of a layer of the step, number 0: of all rows; scheme: default the run's.
 
         A layer without hops sends nothing.
         """
         key = (scheme or self.scheme, number)
-        if key not in self._counts:
+        if key not in self._made:
             k, owner_N = self.partition.k, self.partition.owner_N
             if number and not self.hops[number - 1]:
                 none_kk, rows_k = np.zeros((k, k), np.int64), np.bincount(owner_N[self.masks[number]], minlength=k)
-                self._counts[key] = PairCounts(none_kk, none_kk, none_kk, rows_k, rows_k)
+                self._made[key] = Counts(none_kk, none_kk, none_kk, rows_k, rows_k, self.grid)
             else:
                 rows_N = self.masks[number] if number else None
-                self._counts[key] = count_pairs(self.graph.A, owner_N, k, key[0], rows_N)
-        return self._counts[key]
+                self._made[key] = count_pairs(self.graph.A, owner_N, self.grid, key[0], rows_N)
+        return self._made[key]
 
     @property
-    def steps(self) -> list[PairCounts]:
+    def steps(self) -> list[Counts]:
         """The counts of the layers of a pruned step."""
         return [self.counts(number) for number in range(1, len(self.masks))]
 
-    def rows_PP(self, number: int = 0, scheme: str = "") -> np.ndarray:
-        """Return the rows that q sends p in one forward product."""
-        key = (scheme or self.scheme, number)
-        if key not in self._rows_PP:
-            self._rows_PP[key] = on_ranks(self.counts(*key[::-1]).rows_kk, self.grid)
-        return self._rows_PP[key]
-
-    def exchanges(self, products: Iterable[Product]) -> tuple[Exchange, ...]:
-        """Return the exchanges of products, in their order."""
-        return tuple(exchange for product in products for exchange in self._exchanges(product))
-
-    def _exchanges(self, product: Product) -> Iterable[Exchange]:
-        """Yield the exchange of rows and the exchange of partial results of a product.
+    def exchanges(self, product: Product) -> Iterable[Exchange]:
+        """Yield the exchange of rows and the exchange of partial results of a product, as far as it needs them.
 
         Under cover, rows that are read and not summed (attention, maximum, A.columns) travel as under columns.
         """
-        is_backward, width = product.pass_name == "backward", product.width
-        direction, layer = "backward" if is_backward else "forward", product.layer or 0
+        if not product.is_sent:
+            return
+        is_backward, width, layer = product.pass_name == "backward", product.width, product.layer or 0
         number = layer if len(self.masks) and product.pass_name != "evaluate" else 0
         scheme = "columns" if product.kind == "ghosts" and self.scheme == "cover" else self.scheme
+        head, counts = (layer, "backward" if is_backward else "forward"), self.counts(number, scheme)
         if product.kind != "sum":
-            rows_PP, n_bytes = self.rows_PP(number, scheme), row_bytes(width, self.itemsize, self.wires[is_backward])
-            yield Exchange(layer, direction, "rows", width, n_bytes, rows_PP.T if is_backward else rows_PP)
+            n_bytes, rows_PP = row_bytes(width, self.itemsize, self.wires[is_backward]), counts.rows_PP
+            yield Exchange(*head, "rows", width, n_bytes, rows_PP.T if is_backward else rows_PP)
         if product.kind == "sum" or (self.grid.c > 1 and (is_backward or product.kind != "ghosts")):
             # Partial results of bfloat16 are float32 until they are added up; what a process row shares is rounded.
-            is_shared, counted = is_backward and product.kind != "sum", self.counts(number, scheme)
+            is_shared = is_backward and product.kind != "sum"
             n_bytes = width * (self.itemsize if is_shared else sum_bytes(self.itemsize))
-            rows_k, way = (counted.in_k, "backward") if is_shared else (counted.out_k, "forward")
-            yield Exchange(layer, direction, "sum", width, n_bytes, sums_PP(rows_k, self.grid, way))
+            yield Exchange(*head, "sum", width, n_bytes, counts.sums_PP(is_shared))
 
 
 def counts_of_all(n: int, masks: Sequence[np.ndarray]) -> dict[str, int]:

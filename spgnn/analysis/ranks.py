@@ -5,15 +5,14 @@ Shapes: P = k c ranks, n own rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cost.grid import ProcessGrid
 from ..cost.machines import Machine
-from ..cost.pairs import RankNonzeros, nonzeros_of, on_ranks
 from ..cost.seconds import EDGE_PRICES, Dense, LayerWork, RankProduct, edge_price
 from ..partition import Partition
 from .device_memory import device_memory
@@ -28,16 +27,14 @@ if TYPE_CHECKING:
 class PlannedRanks:
     """The ranks of a training on the parts of a partition, from the report of what an epoch sends.
 
-    nonzeros  that each rank multiplies in one product, with the self-loops of gcn.
+    nonzeros, steps  counts of one product with all rows and of those of a pruned step, with the self-loops of gcn.
     """
 
     def __init__(self, planned: PlannedGraph, part: Partition, report: VolumeReport):
-        self.planned, self.part, self.report, self.run = planned, part, report, report.run
-        self.pairs, self.grid, c = report.pairs, report.pairs.grid, report.replication
-        self.n_P, self.rows_PP = np.repeat(part.sizes_k, c), report.rows_PP
-        self.nonzeros = report.work.with_loops(part.sizes_k, self.grid)
-        loops = lambda step: nonzeros_of(step, self.grid).with_loops(step.out_k, self.grid)
-        self.steps = [(step, on_ranks(step.rows_kk, self.grid), loops(step)) for step in self.pairs.steps]
+        self.planned, self.part, self.run, self.pairs = planned, part, report.run, report.pairs
+        self.n_P = np.repeat(part.sizes_k, report.replication)
+        self.nonzeros = self.pairs.counts().with_loops(part.sizes_k)
+        self.steps = [step.with_loops(step.out_k) for step in self.pairs.steps]
 
     def layers(self, *passes: str) -> list[LayerWork]:
         """Return what each layer multiplies and sends: passes forward and backward, or evaluate."""
@@ -50,7 +47,7 @@ class PlannedRanks:
     def _layer(self, number: int, made: Sequence[Product]) -> LayerWork:
         """Return a layer's work; with row pruning its nonzeros are taken in the share of its rows."""
         is_pruned = bool(self.steps) and all(done.pass_name != "evaluate" for done in made)
-        share = int(self.pairs.counts(number).out_k.sum()) / max(self.report.n, 1) if is_pruned else 1.0
+        share = int(self.pairs.counts(number).out_k.sum()) / max(len(self.part.owner_N), 1) if is_pruned else 1.0
         edges = [done for done in made if done.kind in EDGE_PRICES]
         of_A = [done for done in made if done.is_of_A]
         forward, backward = ([of for of in of_A if (of.pass_name == "backward") == way] for way in (False, True))
@@ -62,7 +59,7 @@ class PlannedRanks:
         if any(done.pass_name == "backward" for done in made):
             products += self._multiply(backward, edges, share, "backward")
         return LayerWork(
-            products,
+            tuple(products),
             tuple(self._weights(of, share) for of in dense),
             self.n_P * share,
             f_out[0] if f_out else sum(written),
@@ -71,36 +68,34 @@ class PlannedRanks:
         )
 
     def _multiply(
-        self, products: Iterable[Product], edges: Sequence[Product], share: float, way: str
-    ) -> tuple[RankProduct, ...]:
+        self, products: Sequence[Product], edges: Sequence[Product], share: float, way: str
+    ) -> list[RankProduct]:
         """Return products with A, and passes over the nonzeros as products that take as long.
 
         Exchanges of rows that attention and maximum read overlap with the passes over edges.
         """
-        if not edges:
-            return tuple(self._product(of, share) for of in products)
         read = ("ghosts", "cached ghosts") if way == "forward" else ("ghosts",)  # others are of chains, or summed
-        brings_rows = lambda of: of.order is None and of.kind in read
-        made = [self._product(of, share) for of in products if not brings_rows(of)]
-        rows = [self._product(of, share) for of in products if brings_rows(of)]
-        rows += [self._product(None, share)] * (len(edges) - len(rows))
-        prices = [(edge.width, share * edge_price(edge.kind, edge.width, edge.heads, way)) for edge in edges]
-        prices += [(1, 0.0)] * (len(rows) - len(edges))
-        for brought, (width, price) in zip(rows, prices):
-            made.append(replace(brought, width=width, **self.nonzeros.times(price)))
-        return tuple(made)
+        rows = [of for of in products if edges and of.order is None and of.kind in read]
+        others = [of for of in products if of not in rows]
+        made = [self._product(of, of.width, share if of.multiplies else 0.0, share) for of in others]
+        for of, edge in zip_longest(rows, edges):
+            width = edge.width if edge else 1
+            price = share * edge_price(edge.kind, width, edge.heads, way) if edge else 0.0
+            made.append(self._product(of, width, price, share))
+        return made
 
-    def _product(self, of: Product | None, share: float) -> RankProduct:
-        """Return a product with A on all ranks; None: one that multiplies and sends nothing."""
-        exchanges = self.pairs.exchanges([of] if of is not None and of.is_sent else [])
-        sent = {exchange.kind: exchange for exchange in exchanges}
-        rows, sums = sent.get("rows"), sent.get("sum")
+    def _product(self, of: Product | None, width: int, price: float, share: float) -> RankProduct:
+        """Return what all ranks multiply, each nonzero `price` times, and what a product sends; None: nothing."""
+        sent = {} if of is None else {exchange.kind: exchange for exchange in self.pairs.exchanges(of)}
+        rows, sums, nonzeros = sent.get("rows"), sent.get("sum"), self.nonzeros
         return RankProduct(
-            width=1 if of is None else of.width,
-            **self.nonzeros.times(share if of is not None and of.multiplies else 0.0),
+            width=width,
+            own_P=nonzeros.own_P * price,
+            ghost_P=nonzeros.ghost_P * price,
+            sender_P=nonzeros.sender_P * price,
             out_P=self.n_P * share,
-            table_P=self.n_P + self.rows_PP.sum(axis=0),
-            rows_PP=rows.rows_PP if rows else np.zeros_like(self.rows_PP),
+            table_P=self.n_P + nonzeros.rows_PP.sum(axis=0),
+            rows_PP=rows.rows_PP if rows else np.zeros_like(nonzeros.rows_PP),
             row_bytes=rows.row_bytes if rows else 0,
             sum_PP=sums.rows_PP if sums else None,
             sum_bytes=sums.row_bytes if sums else 0,
@@ -117,18 +112,18 @@ class PlannedRanks:
         """Return the nonzeros of each rank's rows of X, or of A X, (P,)."""
         nnz_N = self.planned.left_N[is_kept]
         nnz_k = np.bincount(self.part.owner_N, weights=nnz_N, minlength=self.part.k)
-        return np.repeat(nnz_k, self.report.replication)
+        return np.repeat(nnz_k, self.pairs.grid.c)
 
     def memory(self, rank: int, machine: Machine, is_root: bool) -> RankMemory:
         """Return the predicted memory of a rank; is_root: it reads the whole graph."""
         return rank_memory(
             self.run.on(self.counts(rank)),
             n_ranks=len(self.n_P),
-            n_nodes=self.report.n,
+            n_nodes=len(self.part.owner_N),
             process_bytes=machine.process_bytes,
             is_symmetric=self.planned.is_symmetric,
             root=self.planned.read if is_root else None,
-            method=self.report.method,
+            method=self.part.method,
         )
 
     def device_memory(self, rank: int) -> RankMemory:
@@ -138,11 +133,11 @@ class PlannedRanks:
 
     def counts(self, rank: int) -> dict[str, int]:
         """Return the counts of a rank: see Setting, rank_memory."""
-        n, row = int(self.n_P[rank]), rank // self.grid.c
-        counts = {"n": n} | _blocks(self.rows_PP, self.nonzeros, self.grid, rank)
-        for number, (step, rows_PP, nonzeros) in enumerate(self.steps, start=1):
+        n, row = int(self.n_P[rank]), self.pairs.grid.row_of(rank)
+        counts = {"n": n} | self.nonzeros.on_rank(rank)
+        for number, step in enumerate(self.steps, start=1):
             counts |= {f"T{number - 1}": int(step.in_k[row]), f"T{number}": int(step.out_k[row])}
-            counts |= _blocks(rows_PP, nonzeros, self.grid, rank, str(number))
+            counts |= step.on_rank(rank, str(number))
         if self.planned.has_sparse_input:
             is_kept = self.run.layer(1).is_cached
             x, left = (int(self._left_P(of)[rank]) for of in (False, is_kept))
@@ -157,19 +152,3 @@ def _is_timed(of: Product) -> bool:
     """Return whether a product is with weights and of own rows; the time of products of ghost rows is not predicted."""
     of_ghosts = [name == "x_ghost_nnz" or name.rstrip("0123456789") == "g" for name in of.rows]
     return of.kind == "weights" and not (of_ghosts and all(of_ghosts))
-
-
-def _blocks(
-    rows_PP: np.ndarray, nonzeros: RankNonzeros, grid: ProcessGrid, rank: int, suffix: str = ""
-) -> dict[str, int]:
-    """Return the counts of an operator on a rank: rows that it sends, reads and has in flight, nonzeros of its blocks."""
-    from ..spmm.dry_operator import flying
-
-    read = rows_PP[:, rank]
-    if grid.c > 1:  # a stage for each block of the process column
-        j = grid.column_of_rank(rank)
-        read = [int(rows_PP[q * grid.c + j, rank]) for q in grid.stages(j)]
-    counts = {"s": rows_PP[rank].sum(), "g": rows_PP[:, rank].sum(), "f": sum(read) if grid.c == 1 else flying(read)}
-    counts |= {"own_nnz": nonzeros.own_P[rank], "ghost_nnz": nonzeros.ghost_P[rank]}
-    counts["sender_nnz"] = nonzeros.sender_P[rank]
-    return {name + suffix: int(count) for name, count in counts.items()}

@@ -5,20 +5,20 @@ Shapes: P = k c ranks; q sends, p receives.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cost.pairs import RankNonzeros
+from ..cost.pairs import Counts
 from ..errors import UsageError, nearest
-from .exchanges import Exchange, PairsOfLayers
+from .exchanges import Exchange, LayerCounts
 
 if TYPE_CHECKING:
     from ..spmm.dry import DryRun
 
 DIRECTIONS = ("forward", "backward")
-HIDDEN = ("rows_PP", "itemsize", "work", "sent", "run", "pairs")
+HIDDEN = ("sent", "run", "pairs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,22 @@ class VolumeReport:
     bytes_per_epoch: int | None
     work_imbalance: float
     layers: tuple[LayerVolume, ...]
-    rows_PP: np.ndarray = field(repr=False)
-    itemsize: int
-    work: RankNonzeros = field(repr=False)
-    sent: tuple[Exchange, ...] = field(repr=False)
-    run: DryRun | None = field(repr=False)
-    pairs: PairsOfLayers = field(repr=False)
+    sent: tuple[Exchange, ...]
+    run: DryRun | None
+    pairs: LayerCounts
+
+    @property
+    def work(self) -> Counts:
+        """Counts of one product of all rows: own_P, ghost_P and sender_P are the nonzeros that each rank multiplies."""
+        return self.pairs.counts()
+
+    @property
+    def rows_PP(self) -> np.ndarray:
+        return self.work.rows_PP
+
+    @property
+    def itemsize(self) -> int:
+        return self.pairs.itemsize
 
     def bytes_PP(self, layer: int | None = None, direction: str | None = None) -> np.ndarray:
         """Return the bytes that rank q sends rank p in an epoch, (P, P) int64: of a layer, a direction, or all.

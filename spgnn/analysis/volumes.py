@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config.names import SCHEMES, Order
-from ..cost.pairs import grid_of, nonzeros_of, reached_rows
+from ..cost.pairs import grid_of, reached_rows
 from ..cost.schedule import row_bytes
 from ..errors import UsageError, check_integer, nearest
 from ..graph import Graph, check_is_graph
@@ -21,7 +21,7 @@ from ..partition import Partition
 from ..partition.checks import check_owner, count_parts
 from ..partition.metrics import exchange_metrics, metrics
 from ..partition.metrics import rows_PP as columns_kk
-from .exchanges import PairsOfLayers, counts_of_all
+from .exchanges import LayerCounts, counts_of_all
 from .planned_graph import stays_sparse
 from .volume_report import LayerVolume, VolumeReport
 
@@ -81,7 +81,7 @@ def measure(
     wires, graph = (wire, wire_gradients), graph.in_use()
     _check(scheme, itemsize, evaluations, wires, input_gradient and keep)
     part, widths, run = _partition_of(graph, partition), _checked(widths, model), None
-    pairs = PairsOfLayers(graph, part, scheme, grid_of(part.k, replication), itemsize, wires)
+    pairs = LayerCounts(graph, part, scheme, grid_of(part.k, replication), itemsize, wires)
     if widths or model is not None:
         from .epoch import gcn_of
 
@@ -111,7 +111,7 @@ def _partition_of(graph: Graph, partition: Partition | np.ndarray) -> Partition:
     return partition
 
 
-def _run(pairs: PairsOfLayers, model, how: dict, train_N: np.ndarray | None) -> DryRun:
+def _run(pairs: LayerCounts, model, how: dict, train_N: np.ndarray | None) -> DryRun:
     """Return the dry run of an epoch; where rows are pruned, pairs are counted for the rows of its steps."""
     from .epoch import FixedModel, epoch_setting
 
@@ -125,12 +125,12 @@ def _run(pairs: PairsOfLayers, model, how: dict, train_N: np.ndarray | None) -> 
     return run
 
 
-def _report(pairs: PairsOfLayers, run: DryRun | None, evaluations: int) -> VolumeReport:
+def _report(pairs: LayerCounts, run: DryRun | None, evaluations: int) -> VolumeReport:
     """Return the report of a training step and of evaluations."""
-    step = () if run is None else run.of_pass("forward", "backward")
-    sent = pairs.exchanges((*step, *(() if run is None else run.of_pass("evaluate") * evaluations)))
-    part, graph, rows_PP, work = pairs.partition, pairs.graph, pairs.rows_PP(), nonzeros_of(pairs.counts(), pairs.grid)
-    read_kk = pairs.counts().rows_kk if pairs.scheme == "columns" else columns_kk(graph.A, part.owner_N, part.k)
+    made = () if run is None else (*run.of_pass("forward", "backward"), *run.of_pass("evaluate") * evaluations)
+    sent = tuple(exchange for product in made for exchange in pairs.exchanges(product))
+    part, graph, work = pairs.partition, pairs.graph, pairs.counts()
+    read_kk = work.rows_kk if pairs.scheme == "columns" else columns_kk(graph.A, part.owner_N, part.k)
     exchanges, total_P = [exchange.to_dict() for exchange in sent], work.total_P
     total = run if run is None else run.on(_totals(pairs, run))
     return VolumeReport(
@@ -140,22 +140,19 @@ def _report(pairs: PairsOfLayers, run: DryRun | None, evaluations: int) -> Volum
         method=part.method,
         scheme=pairs.scheme,
         replication=pairs.grid.c,
-        **metrics(graph.A, part.owner_N, part.k, read_kk) | exchange_metrics(rows_PP),
+        **metrics(graph.A, part.owner_N, part.k, read_kk) | exchange_metrics(work.rows_PP),
         seconds=part.seconds,
         exchanges=exchanges,
         bytes_per_epoch=None if run is None else sum(e["bytes"] for e in exchanges),
         work_imbalance=float(total_P.max() / total_P.mean()) if total_P.any() else 1.0,
         layers=() if total is None else tuple(_layer(pairs, layer, exchanges) for layer in total.layers),
-        rows_PP=rows_PP,
-        itemsize=pairs.itemsize,
-        work=work,
         sent=sent,
         run=run,
         pairs=pairs,
     )
 
 
-def _layer(pairs: PairsOfLayers, layer: LayerRun, exchanges: list[dict]) -> LayerVolume:
+def _layer(pairs: LayerCounts, layer: LayerRun, exchanges: list[dict]) -> LayerVolume:
     counted = pairs.counts(layer.number if pairs.steps else 0)
     own = [e for e in exchanges if e["layer"] == layer.number]
     f_in, f_out = (None, None) if layer.chain is None else layer.chain.shape
@@ -175,7 +172,7 @@ def _layer(pairs: PairsOfLayers, layer: LayerRun, exchanges: list[dict]) -> Laye
     )
 
 
-def _totals(pairs: PairsOfLayers, run: DryRun) -> dict[str, int]:
+def _totals(pairs: LayerCounts, run: DryRun) -> dict[str, int]:
     """Return the counts of all parts together."""
     setting, graph, masks = run.setting, pairs.graph, pairs.masks
     counts = counts_of_all(graph.n_nodes, masks)

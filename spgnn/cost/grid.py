@@ -58,6 +58,12 @@ class ProcessGrid:
         """Return the process column that multiplies with block q."""
         return q // self.n_stages
 
+    @property
+    def holders(self) -> np.ndarray:
+        """The ranks (q, q // s) that own block q and multiply with it, (R,)."""
+        q = np.arange(self.rows)
+        return q * self.c + q // self.n_stages
+
 
 def slices(n: int, c: int) -> np.ndarray:
     """Return the bounds of the c slices of n rows that the ranks of a process row add up, (c + 1,)."""

@@ -7,7 +7,8 @@ Source: sparsity-aware paper (ICPP'24), Algorithm 1 (columns), its baseline (bro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,10 +19,12 @@ from ..partition.cover import cover_tables
 from ..partition.metrics import rows_PP as columns_kk
 from .grid import ProcessGrid, slices
 
+IN_FLIGHT = 2  # stages of 1.5D that are under way at once
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PairCounts:
-    """One product Z[T] = A[T] H between parts: T all rows, or those that a training step needs.
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """One product Z[T] = A[T] H, T all rows or those that a training step needs: between parts, and on the ranks of a grid.
 
     rows_kk[q, p]   rows that q sends p for it; backward sends the transpose.
     nnz_kk[q, p]    nonzeros of p's rows in q's columns.
@@ -34,40 +37,85 @@ class PairCounts:
     moved_kk: np.ndarray
     out_k: np.ndarray
     in_k: np.ndarray
+    grid: ProcessGrid
 
+    @cached_property
+    def rows_PP(self) -> np.ndarray:
+        """The rows that rank q sends rank p, forward."""
+        return on_ranks(self.rows_kk, self.grid)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankNonzeros:
-    """Nonzeros that each rank multiplies in one product forward, (P,) int64: with own rows of H, with rows
-    that came, and for partial sums that it sends. Backward multiplies the same ones."""
+    @cached_property
+    def own_P(self) -> np.ndarray:
+        """The nonzeros that each rank multiplies with own rows of H; backward multiplies the same ones."""
+        return self._held(np.diag(self.nnz_kk))
 
-    own_P: np.ndarray
-    ghost_P: np.ndarray
-    sender_P: np.ndarray
+    @cached_property
+    def sender_P(self) -> np.ndarray:
+        """The nonzeros that each rank multiplies for partial sums that it sends."""
+        return self._held(self.moved_kk.sum(axis=1))
+
+    @cached_property
+    def ghost_P(self) -> np.ndarray:
+        """The nonzeros that each rank multiplies with rows that came."""
+        ghost_kk = self.nnz_kk - self.moved_kk
+        np.fill_diagonal(ghost_kk, 0)
+        columns = ghost_kk.reshape(self.grid.c, self.grid.n_stages, -1).sum(axis=1)  # of a process column
+        return columns.T.ravel()
 
     @property
     def total_P(self) -> np.ndarray:
         return self.own_P + self.ghost_P + self.sender_P
 
-    def with_loops(self, loops_k: np.ndarray, grid: ProcessGrid) -> RankNonzeros:
-        """Return the same with self-loops of the rows of each part, where the own block is multiplied."""
-        own_P, q = self.own_P.copy(), np.arange(grid.rows)
-        own_P[q * grid.c + q // grid.n_stages] += loops_k
-        return RankNonzeros(own_P, self.ghost_P, self.sender_P)
+    def _held(self, of_k: np.ndarray) -> np.ndarray:
+        """Return numbers of blocks on the ranks that multiply with them as their own, (P,)."""
+        of_P = np.zeros(self.grid.size, np.int64)
+        of_P[self.grid.holders] = of_k
+        return of_P
 
-    def times(self, factor: float) -> dict[str, np.ndarray]:
-        """Return the three times a factor, as keyword arguments."""
-        return {f.name: getattr(self, f.name) * factor for f in fields(self)}
+    def with_loops(self, loops_k: np.ndarray) -> Counts:
+        """Return the same with self-loops of the rows of each part."""
+        return replace(self, nnz_kk=self.nnz_kk + np.diag(loops_k))
+
+    def sums_PP(self, is_shared: bool = False) -> np.ndarray:
+        """Return the rows that ranks of a process row send each other so that each has the sum of all c, (P, P).
+
+        Forward: reduce-scatter by slices, then all-gather: a sends b slice b of its partial result, and its own
+        slice when it is summed. Backward (is_shared): one rank of the row has the whole result and sends it to the others.
+        """
+        c = self.grid.c
+        out_PP = np.zeros((self.grid.size, self.grid.size), np.int64)
+        for i, n in enumerate(self.in_k if is_shared else self.out_k):
+            slices_c = np.diff(slices(int(n), c))
+            block = np.zeros((c, c), np.int64) if is_shared else slices_c[:, None] + slices_c[None, :]
+            if is_shared:
+                block[self.grid.column_of(i)] = n
+            np.fill_diagonal(block, 0)
+            out_PP[i * c : (i + 1) * c, i * c : (i + 1) * c] = block
+        return out_PP
+
+    def on_rank(self, rank: int, suffix: str = "") -> dict[str, int]:
+        """Return the rows that a rank sends, reads and has in flight, and the nonzeros of its blocks, by name."""
+        read_P, j = self.rows_PP[:, rank], self.grid.column_of_rank(rank)
+        read = [int(read_P[q * self.grid.c + j]) for q in self.grid.stages(j)]
+        counts = {"s": self.rows_PP[rank].sum(), "g": read_P.sum()}
+        counts["f"] = read_P.sum() if self.grid.c == 1 else flying(read)  # 1D has one stage
+        counts |= {"own_nnz": self.own_P[rank], "ghost_nnz": self.ghost_P[rank], "sender_nnz": self.sender_P[rank]}
+        return {name + suffix: int(count) for name, count in counts.items()}
+
+
+def flying(received: Sequence[int]) -> int:
+    """Return the most rows of stages, of these rows each, that are in flight at once."""
+    return max((sum(received[i : i + IN_FLIGHT]) for i in range(len(received))), default=0)
 
 
 def count_pairs(
-    A: sp.csr_array, owner_N: np.ndarray, k: int, scheme: str, rows_N: np.ndarray | None = None
-) -> PairCounts:
+    A: sp.csr_array, owner_N: np.ndarray, grid: ProcessGrid, scheme: str, rows_N: np.ndarray | None = None
+) -> Counts:
     """Count one product of a scheme.
 
     Args: rows_N  (N,) bool, the rows T of Z that are wanted; None: all. H then has T and what T reads.
     """
-    in_N = None
+    k, in_N = grid.rows, None
     if rows_N is not None:
         A = only_rows(A, rows_N)
         in_N = rows_N | reads(A)
@@ -82,7 +130,7 @@ def count_pairs(
     else:
         columns, sums, moved_kk = cover_tables(A, owner_N, k)
         rows_kk = columns + sums
-    return PairCounts(rows_kk, nnz_kk(A, owner_N, k), moved_kk, out_k, in_k)
+    return Counts(rows_kk, nnz_kk(A, owner_N, k), moved_kk, out_k, in_k, grid)
 
 
 def nnz_kk(A: sp.csr_array, owner_N: np.ndarray, k: int) -> np.ndarray:
@@ -143,46 +191,12 @@ def on_ranks(kk: np.ndarray, grid: ProcessGrid) -> np.ndarray:
 
     Block q travels in process column q // s: rank (q, q // s) sends rank (p, q // s). Backward is the transpose.
     """
-    c, k = grid.c, grid.rows
     out_PP = np.zeros((grid.size, grid.size), kk.dtype)
-    q = np.arange(k)
-    column = q // grid.n_stages
-    out_PP[(q * c + column)[:, None], q[None, :] * c + column[:, None]] = kk
-    return out_PP
-
-
-def sums_PP(rows_k: np.ndarray, grid: ProcessGrid, direction: str) -> np.ndarray:
-    """Return the rows that ranks of a process row send each other so that each has the sum of all c, (P, P).
-
-    Forward: reduce-scatter by slices, then all-gather: a sends b slice b of its partial result, and its own
-    slice when it is summed. Backward: one rank of the row has the whole result and sends it to the others.
-    """
-    c = grid.c
-    out_PP = np.zeros((grid.size, grid.size), np.int64)
-    for i, n in enumerate(rows_k):
-        slices_c = np.diff(slices(int(n), c))
-        block = slices_c[:, None] + slices_c[None, :] if direction == "forward" else np.zeros((c, c), np.int64)
-        if direction == "backward":
-            block[grid.column_of(i)] = n
-        np.fill_diagonal(block, 0)
-        out_PP[i * c : (i + 1) * c, i * c : (i + 1) * c] = block
+    q = np.arange(grid.rows)
+    out_PP[grid.holders[:, None], q[None, :] * grid.c + q[:, None] // grid.n_stages] = kk
     return out_PP
 
 
 def summed_rows(n: int, c: int) -> int:
     """Return the rows that ranks send each other to add up the c partial results of n rows in one SpMM: sums_PP's, forward."""
     return 2 * (c - 1) * n
-
-
-def nonzeros_of(counted: PairCounts, grid: ProcessGrid) -> RankNonzeros:
-    """Return the nonzeros that each rank multiplies."""
-    c, q = grid.c, np.arange(grid.rows)
-    column = q // grid.n_stages
-    own_P, sender_P, ghost_P = (np.zeros(grid.size, np.int64) for _ in range(3))
-    own_P[q * c + column] = np.diag(counted.nnz_kk)
-    sender_P[q * c + column] = counted.moved_kk.sum(axis=1)
-    ghost_kk = counted.nnz_kk - counted.moved_kk
-    np.fill_diagonal(ghost_kk, 0)
-    for j in range(c):
-        ghost_P[j::c] = ghost_kk[column == j].sum(axis=0)
-    return RankNonzeros(own_P, ghost_P, sender_P)

@@ -52,7 +52,6 @@ class RankProduct:
     out_P      rows that a rank writes, (P,); table_P: own and ghost rows that it reads.
     rows_PP    rows that q sends p, row_bytes each.
     sum_PP     rows of the sum over process rows that q sends p, sum_bytes each; None in 1D.
-    hits_P     share of the reads that find their row in the cache; None: all rows are read equally often.
     """
 
     width: int
@@ -65,7 +64,6 @@ class RankProduct:
     sender_P: np.ndarray | None = None
     sum_PP: np.ndarray | None = None
     sum_bytes: int = 0
-    hits_P: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,14 +136,13 @@ def all_reduce_seconds(machine: Machine, size: int, n_bytes: float) -> float:
     return 2 * math.ceil(math.log2(size)) * alpha + 2 * (size - 1) / size * n_bytes / beta
 
 
-def spmm_seconds(machine: Machine, nnz, width: int, table_rows, itemsize: int = 4, hits=None):
+def spmm_seconds(machine: Machine, nnz, width: int, table_rows, itemsize: int = 4):
     """Return nnz (t0 + row bytes / beta), beta the cache's for rows found there and the memory's for others.
 
-    hits: share of the reads found in the cache; None: cache_bytes over the bytes of the table of rows.
+    Rows are found in the cache in the share cache_bytes over the bytes of the table of rows.
     """
     row_bytes = width * itemsize
-    if hits is None:
-        hits = np.minimum(1.0, machine.cache_bytes / np.maximum(np.asarray(table_rows, np.float64) * row_bytes, 1.0))
+    hits = np.minimum(1.0, machine.cache_bytes / np.maximum(np.asarray(table_rows, np.float64) * row_bytes, 1.0))
     return np.asarray(nnz) * (
         machine.nonzero_s + row_bytes * (hits / machine.spmm_cached + (1 - hits) / machine.spmm_memory)
     )
@@ -173,7 +170,7 @@ def product_seconds(machine: Machine, product: RankProduct, itemsize: int = 4, o
 
     With overlap, exchange and own block take the larger of their times; without, the sum.
     """
-    of = lambda nnz_P: spmm_seconds(machine, nnz_P, product.width, product.table_P, itemsize, product.hits_P)
+    of = lambda nnz_P: spmm_seconds(machine, nnz_P, product.width, product.table_P, itemsize)
     sent_P = product.rows_PP.sum(axis=1) + product.rows_PP.sum(axis=0)
     written_P = product.width * itemsize * (2 * sent_P + product.out_P) / machine.stream  # packed, read; result
     before = 0.0 if product.sender_P is None else float(of(product.sender_P).max())

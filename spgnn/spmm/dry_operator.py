@@ -6,13 +6,14 @@ Shapes: n rows out, m own rows in, s rows sent, g ghost rows, f rows in flight a
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 
+from ..cost.pairs import flying
 from ..cost.schedule import row_bytes
 from ..errors import UsageError
 from .features import SparseRows
@@ -27,7 +28,6 @@ from .recording import Recording
 from .timing import Operations
 from .view import LayerView, current_pass
 
-FLYING = 2  # stages of 1.5D that are under way at once
 Counts = dict[str, int]
 
 
@@ -118,11 +118,6 @@ def exchanged_rows(A: DistSpMM, suffix: str = "") -> Counts:
     read = [plan.g for plan in plans]
     rows = {"s": sum(plan.sent_rows for plan in plans), "g": A.g if A.stages else 0, "f": flying(read)}
     return {name + suffix: count for name, count in rows.items()}
-
-
-def flying(received: Sequence[int]) -> int:
-    """Return the most rows of stages, of these rows each, that are in flight at once."""
-    return max((sum(received[i : i + FLYING]) for i in range(len(received))), default=0)
 
 
 def inputs_of(setting: Setting, record: Recording) -> tuple:

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from ..cost.pairs import IN_FLIGHT
 from ..cost.schedule import keeps_sparse
 from ..partition.cover import Covers
 from .exchange.context import Layout
@@ -31,8 +32,6 @@ from .timing import GHOST, OWN, spmm_flops
 
 if TYPE_CHECKING:
     from .norms import Norms
-
-IN_FLIGHT = 2  # exchanges of stages that are under way at once
 
 
 class DistSpMM(PulledRows, Operator):

@@ -74,7 +74,6 @@ def test_rows_out_of_the_cache_are_read_at_the_rate_of_memory():
     m = replace(machine(), spmm_cached=100.0, spmm_memory=10.0, nonzero_s=1.0, cache_bytes=400.0)
     assert spmm_seconds(m, 3, 25, table_rows=4) == pytest.approx(3 * (1 + 100 / 100))
     assert spmm_seconds(m, 3, 25, table_rows=8) == pytest.approx(3 * (1 + 50 / 100 + 50 / 10))
-    assert spmm_seconds(m, 3, 25, table_rows=8, hits=1.0) == pytest.approx(3 * 2)
 
 
 def test_a_narrow_dense_product_runs_slower_a_flop():

@@ -15,7 +15,7 @@ import numpy as np
 
 from spgnn.cost.grid import ProcessGrid
 from spgnn.cost.machines import Machine
-from spgnn.cost.pairs import PairCounts, grid_of, nonzeros_of, on_ranks, sums_PP
+from spgnn.cost.pairs import Counts, grid_of
 from spgnn.cost.schedule import chain_order
 from spgnn.cost.seconds import EpochTime, LayerWork, RankProduct, epoch_seconds
 
@@ -23,19 +23,19 @@ ITEMSIZE = 4
 
 
 def published_epoch(
-    machine: Machine, counted: PairCounts, c: int, widths: tuple[int, ...], copies: int = 1, is_oblivious: bool = False
+    machine: Machine, counted: Counts, c: int, widths: tuple[int, ...], copies: int = 1, is_oblivious: bool = False
 ) -> EpochTime:
     """Return the time of the published training: `columns` or `cover` by all-to-all, oblivious by broadcasts.
 
     Args: counted  one product, of which the rows are those of the scheme (oblivious: not looked at).
           copies   the graph is that many copies side by side, each cut alike: all counts times copies.
     """
-    grid, layers, exchange = grid_of(len(counted.rows_kk), c), [], 0.0
+    counted = replace(counted, grid=grid_of(len(counted.rows_kk), c))
+    grid, layers, exchange = counted.grid, [], 0.0
     for f_in, f_out in zip(widths, widths[1:]):
-        forward = _product(counted, grid, f_in, copies, "forward", is_oblivious)
         # A is symmetric: backward is the same algorithm with G, section 4.1.
-        backward = _product(counted, grid, f_out, copies, "forward", is_oblivious)
-        layers.append(_chain(f_in, f_out, (forward, backward), 3, _rows_P(counted, c, copies)))
+        products = tuple(_product(counted, f, copies, "forward", is_oblivious) for f in (f_in, f_out))
+        layers.append(_chain(f_in, f_out, products, 3, _rows_P(counted, copies)))
         if is_oblivious:
             exchange += sum(
                 broadcast_seconds(machine, copies * counted.in_k * f * ITEMSIZE, grid) for f in (f_in, f_out)
@@ -44,15 +44,15 @@ def published_epoch(
     return replace(time, exchange=time.exchange + exchange, epoch_s=time.epoch_s + exchange)
 
 
-def spgnn_epoch(machine: Machine, counted: PairCounts, c: int, widths: tuple[int, ...], copies: int = 1) -> EpochTime:
+def spgnn_epoch(machine: Machine, counted: Counts, c: int, widths: tuple[int, ...], copies: int = 1) -> EpochTime:
     """Return the time of spgnn's training: the narrower width travels, A X kept, exchanges behind the own block."""
-    grid, layers = grid_of(len(counted.rows_kk), c), []
+    counted, layers = replace(counted, grid=grid_of(len(counted.rows_kk), c)), []
     for f_in, f_out in zip(widths, widths[1:]):
         is_first = not layers  # whose A X is cached
-        order, rows_P = chain_order(f_in, f_out, is_kept=is_first), _rows_P(counted, c, copies)
+        order, rows_P = chain_order(f_in, f_out, is_kept=is_first), _rows_P(counted, copies)
         width = f_in if order == "spmm_first" else f_out
         products = () if is_first else ("forward", "backward")
-        products = tuple(_product(counted, grid, width, copies, direction) for direction in products)
+        products = tuple(_product(counted, width, copies, direction) for direction in products)
         layers.append(_chain(f_in, f_out, products, 2 if is_first else 3, rows_P))  # X has no gradient
     return epoch_seconds(machine, layers, itemsize=ITEMSIZE, overlap=True)
 
@@ -76,23 +76,22 @@ def broadcast_seconds(machine: Machine, bytes_k: np.ndarray, grid: ProcessGrid) 
     return max(len(column) * latency_s + float(column.sum()) / bandwidth for column in columns)
 
 
-def _product(
-    counted: PairCounts, grid: ProcessGrid, width: int, copies: int, direction: str, is_oblivious: bool = False
-) -> RankProduct:
-    work = nonzeros_of(counted, grid).with_loops(counted.in_k, grid)  # of gcn
-    rows_PP = on_ranks(counted.rows_kk, grid) * (0 if is_oblivious else copies)
-    rows_PP = rows_PP if direction == "forward" else rows_PP.T
-    out_P = _rows_P(counted, grid.c, copies)
+def _product(counted: Counts, width: int, copies: int, direction: str, is_oblivious: bool = False) -> RankProduct:
+    grid, work, is_backward = counted.grid, counted.with_loops(counted.in_k), direction == "backward"  # loops of gcn
+    rows_PP = counted.rows_PP * (0 if is_oblivious else copies)
+    rows_PP = rows_PP.T if is_backward else rows_PP
+    out_P = _rows_P(counted, copies)
     own_k = counted.in_k * copies
-    sums = counted.out_k if direction == "forward" else counted.in_k
     return RankProduct(
         width=width,
-        **work.times(copies),
+        own_P=work.own_P * copies,
+        ghost_P=work.ghost_P * copies,
+        sender_P=work.sender_P * copies,
         out_P=out_P,
         table_P=np.full(grid.size, own_k.sum()) if is_oblivious else out_P + rows_PP.sum(axis=0),
         rows_PP=rows_PP,
         row_bytes=width * ITEMSIZE,
-        sum_PP=sums_PP(sums, grid, direction) * copies if grid.c > 1 else None,
+        sum_PP=counted.sums_PP(is_backward) * copies if grid.c > 1 else None,
         sum_bytes=width * ITEMSIZE,
     )
 
@@ -103,5 +102,5 @@ def _chain(f_in: int, f_out: int, products: tuple[RankProduct, ...], n_dense: in
     return LayerWork(products, dense, rows_P, f_out, f_out, f_in * f_out + f_out)
 
 
-def _rows_P(counted: PairCounts, c: int, copies: int) -> np.ndarray:
-    return np.repeat(counted.out_k, c) * copies
+def _rows_P(counted: Counts, copies: int) -> np.ndarray:
+    return np.repeat(counted.out_k, counted.grid.c) * copies

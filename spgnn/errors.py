@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 import numbers
+import os
 import re
 from collections.abc import Iterable
+from typing import TextIO
 
 NO_MEMORY = ("can't allocate memory", "out of memory", "can't start new thread")
+STYLES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
@@ -103,6 +106,14 @@ def printable(text: str) -> str:
 def message_text(text: str) -> str:
     """Return a printable message whose words of over 500 characters, but for their ends, are left out: a key of a file, say."""
     return printable(re.sub(r"\S{501,}", lambda word: f"{word[0][:200]}...{word[0][-100:]}", text))
+
+
+def styled(text: str, stream: TextIO, colour: str = "", bold: bool = False) -> str:
+    """Return text in a colour of STYLES or bold, where stream is a terminal that shows them and NO_COLOR is not set."""
+    codes = [STYLES[name] for name in (colour, "bold" * bold) if name]
+    if not codes or not text or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+        return text
+    return f"\x1b[{';'.join(codes)}m{text}\x1b[0m"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

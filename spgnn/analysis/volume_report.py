@@ -151,22 +151,23 @@ class VolumeReport:
 
 
 def layer_table(layers: tuple[LayerVolume, ...]) -> list[str]:
-    """Return the lines of a table: each layer's order, widths, rows, bytes, multiply-adds, and why."""
-    head = ("layer", "order", "widths", "rows computed", "rows sent", "bytes", "multiply-adds", "why")
+    """Return the lines of a table: each layer's order, widths, rows, bytes and multiply-adds, then the reasons."""
+    head = ("layer", "order", "widths", "rows", "rows sent", "bytes", "multiply-adds")
     orders = {"spmm_first": "(A H) W", "gemm_first": "A (H W)", "rows": "rows of H", None: "A H"}
     rows = [
         (str(v.layer), "(A X) W, kept" if v.is_kept else orders[v.order], _widths(v), f"{v.rows:,}",
-         f"{v.rows_sent:,}", f"{v.bytes:,}", f"{v.multiply_adds:,}", v.why)
+         f"{v.rows_sent:,}", f"{v.bytes:,}", f"{v.multiply_adds / 1e6:,.1f} M")
         for v in layers
     ]  # fmt: skip
     sizes = [max(map(len, column)) for column in zip(head, *rows)]
-    left = {"layer", "order", "widths", "why"}
-    return [
+    left = {"layer", "order", "widths"}
+    table = [
         "  ".join(
             cell.ljust(size) if name in left else cell.rjust(size) for name, cell, size in zip(head, row, sizes)
         ).rstrip()
         for row in (head, *rows)
     ]
+    return table + [f"layer {v.layer}: {v.why}" for v in layers if v.why]
 
 
 def _widths(volume: LayerVolume) -> str:

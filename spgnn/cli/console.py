@@ -7,14 +7,18 @@ import math
 import os
 import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import message_text, printable
+from ..errors import message_text, printable, styled
 
 SECONDS_BETWEEN_LINES = 3.0
 BAR_WIDTH = 28
+UNITS = ("B", "kB", "MB", "GB", "TB")
+Row = Mapping[str, Any]
+Columns = Mapping[str, str]
 SCORES = ("train", "val", "test")
 
 LABELS = {
@@ -46,9 +50,9 @@ def write_error(text: str) -> None:
     sys.stderr.flush()
 
 
-def write(text: str) -> None:
-    """Write lines of data to stdout."""
-    sys.stdout.write(printable(text) + "\n")
+def write(text: str, **style: Any) -> None:
+    """Write lines of data to stdout; style: of errors.styled."""
+    sys.stdout.write(styled(printable(text), sys.stdout, **style) + "\n")
     sys.stdout.flush()
 
 
@@ -58,22 +62,80 @@ def write_json(value: Mapping[str, Any]) -> None:
 
 
 def fields_table(title: str, values: Mapping[str, Any]) -> str:
-    """Return a title and one aligned line per key, with readable labels."""
+    """Return a title and one aligned line per key, with readable labels; long values wrap at the terminal's width."""
     lines = [(LABELS.get(key, key.replace("_", " ")), value_text(value)) for key, value in values.items()]
     left = max((len(label) for label, _ in lines), default=0)
-    return "\n".join([title] + [f"  {label:<{left}}  {text}" for label, text in lines])
+    return "\n".join([folded(title)] + [folded(text, f"  {label:<{left}}  ") for label, text in lines])
 
 
-def rows_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
-    """Return rows as aligned columns; columns maps a key of the rows to its heading."""
-    cells = [list(columns.values())] + [[_cell(row[key]) for key in columns] for row in rows]
-    is_text = [any(row[key][:1].isalpha() for row in rows if isinstance(row[key], str)) for key in columns]
-    widths = [max(len(line[c]) for line in cells) for c in range(len(columns))]
-    lines = (
-        "  ".join(cell.ljust(w) if text else cell.rjust(w) for cell, w, text in zip(line, widths, is_text))
-        for line in cells
+def folded(text: str, first: str = "") -> str:
+    """Return first + text, wrapped between words at the terminal's width; further lines start below the text."""
+    room = max(output_columns(), len(first) + 20)
+    return textwrap.fill(
+        text, room, initial_indent=first, subsequent_indent=" " * max(len(first), 2),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def write_table(
+    rows: Sequence[Row], columns: Columns, omit: Sequence[str] = (), colour: Callable[[Row], str] | None = None
+) -> None:
+    """Write rows as a table to stdout, as wide as the terminal.
+
+    Args: columns  key of the rows -> heading.
+          omit     keys of columns to leave out, in this order, until it fits; a message counts them.
+          colour   of a row on a terminal, see errors.styled.
+    """
+    shown = _fitting(rows, columns, omit)
+    styles = [{"bold": True}, *({"colour": colour(row) if colour else ""} for row in rows), {}]
+    for number, line in enumerate(rows_table(rows, shown).split("\n")):
+        write(line, **styles[number % len(styles)])
+    if missing := len(columns) - len(shown):
+        width = rows_table(rows, columns, room=sys.maxsize).index("\n")
+        say(f"{missing} more column{'s' * (missing > 1)}: COLUMNS={width} before the command, or --json")
+
+
+def rows_table(rows: Sequence[Row], columns: Columns, room: int = 0) -> str:
+    """Return rows as aligned columns; columns maps a key of the rows to its heading.
+
+    Args: room  columns of the terminal; 0: those of stdout. Where the table is wider it becomes several, one below the
+                other, each starting with the first column.
+    """
+    cells = {key: [heading, *(_cell(row[key]) for row in rows)] for key, heading in columns.items()}
+    words = {key for key in columns if any(row[key][:1].isalpha() for row in rows if isinstance(row[key], str))}
+    widths = {key: max(map(len, column)) for key, column in cells.items()}
+    first, *others = columns
+    blocks, room = [[first]], room or output_columns()
+    for key in others:
+        if len(blocks[-1]) > 1 and sum(widths[name] + 2 for name in (*blocks[-1], key)) - 2 > room:
+            blocks.append([first])
+        blocks[-1].append(key)
+    aligned = {
+        key: [cell.ljust(widths[key]) if key in words else cell.rjust(widths[key]) for cell in column]
+        for key, column in cells.items()
+    }
+    return "\n\n".join(
+        "\n".join("  ".join(line).rstrip() for line in zip(*(aligned[key] for key in block))) for block in blocks
     )
-    return "\n".join(line.rstrip() for line in lines)
+
+
+def _fitting(rows: Sequence[Row], columns: Columns, omit: Sequence[str]) -> Columns:
+    """Return the columns without those of `omit` that do not fit the terminal."""
+    for count in range(len(omit) + 1):
+        shown = {key: text for key, text in columns.items() if key not in omit[:count]}
+        if "\n\n" not in rows_table(rows, shown):
+            break
+    return shown
+
+
+def in_one_unit(rows: Sequence[dict[str, Any]], key: str, per: str) -> str:
+    """Return the heading of a column of bytes, such as MB/epoch; its numbers become those in this unit."""
+    largest = max((row[key] for row in rows if row[key] is not None), default=0)
+    power = min(max(len(str(int(largest))) - 1, 0) // 3, len(UNITS) - 1)
+    decimals = max(4 + 3 * power - len(str(int(largest))), 0) if power else 0
+    for row in rows:
+        row[key] = "" if row[key] is None else f"{row[key] / 1000**power:,.{decimals}f}"
+    return f"{UNITS[power]}/{per}"
 
 
 def value_text(value: Any) -> str:
@@ -97,13 +159,18 @@ def value_text(value: Any) -> str:
 
 def bytes_text(count: float) -> str:
     """Return a byte count with its unit: 3.42 MB; powers of 1,000."""
-    for unit in ("B", "kB", "MB", "GB"):
+    for unit in UNITS[:-1]:
         if abs(count) < 1000:
             break
         count /= 1000
     else:
-        unit = "TB"
+        unit = UNITS[-1]
     return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
+
+
+def output_columns() -> int:
+    """Return COLUMNS, or the columns of the terminal on stdout; 80 if there is none."""
+    return shutil.get_terminal_size().columns
 
 
 def terminal_columns() -> int:

@@ -10,7 +10,7 @@ import click
 from ..atomic import check_writable, write_text
 from ..config.groups import HardwareConfig
 from ..errors import ResourceError
-from .console import say, write, write_json
+from .console import folded, say, write, write_json
 from .failure import explaining
 from .options import Sections, field_option, output_options
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..doctor.health import Check
 
 MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
+COLOURS = {"ok": "", "warn": "yellow", "fail": "red"}
 
 
 @click.command(cls=Sections)
@@ -113,9 +114,9 @@ def _show(checks: list[Check], machine: Machine | None, as_json: bool) -> None:
         return
     width = max(len(check.name) for check in checks)
     for check in checks:
-        write(f"{MARKS[check.state]}  {check.name:<{width}}  {check.found}")
+        write(folded(check.found, f"{MARKS[check.state]}  {check.name:<{width}}  "), colour=COLOURS[check.state])
         if check.fix:
-            write(f"{'':4}  {'':<{width}}  fix: {check.fix}")
+            write(folded(check.fix, f"{'':4}  {'':<{width}}  fix: "))
 
 
 def _write(path: str, machine: Machine | None, guessed: list[str], size: int) -> None:

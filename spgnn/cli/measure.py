@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import MeasureConfig
-from .console import bytes_text, rows_table, write, write_json
+from .console import folded, in_one_unit, write, write_json, write_table
 from .options import GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, integers, output_options, words
 from .planned import Planned
 
@@ -32,8 +32,8 @@ COLUMNS = {
     "replication_factor": "copies",
     "label_entropy": "entropy",
     "work_imbalance": "imbalance",
-    "epoch_bytes": "bytes/epoch",
-    "seconds": "seconds",
+    "bytes_per_epoch": "MB/epoch",
+    "seconds": "cut s",
 }
 SIMULATED = {
     "ranks": "ranks",
@@ -41,9 +41,9 @@ SIMULATED = {
     "method": "method",
     "scheme": "scheme",
     "replication": "c",
-    "epoch_bytes": "bytes/epoch",
-    "memory": "memory/rank",
-    "epoch_s": "epoch ms",
+    "bytes_per_epoch": "MB/epoch",
+    "memory": "MB/rank",
+    "epoch_s": "epoch",
     "spmm": "SpMM",
     "dense": "dense",
     "exchange": "exchange",
@@ -51,6 +51,12 @@ SIMULATED = {
     "sums": "sums",
     "all_reduce": "all-reduce",
 }
+# Left out of a table, in this order, until it fits the terminal.
+OMIT = (
+    *("seconds", "max_recv_rows", "edge_cut", "label_entropy", "messages", "max_send_rows", "replication_factor"),
+    *("max_over_mean_send", "sum_rows", "work_imbalance"),
+)
+OMIT_SIMULATED = ("k", "memory", "bytes_per_epoch", "hidden", "sums")
 
 
 @click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{MODEL_HELP}\n{METHOD_HELP}")
@@ -98,18 +104,26 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
                 write_json(lines[-1])
     if as_json:
         return
-    write(planned.title(graph))
+    write(folded(planned.title(graph)))
     if machine is not None:
-        write(f"simulated on {machine.name}")
-        write(rows_table([_simulated(line) for line in lines], SIMULATED))
+        write(f"simulated on {machine.name}, in milliseconds")
+        _write(lines, SIMULATED, OMIT_SIMULATED)
         return
     left_out = {"sum_rows"} if max(replications) == 1 else set()
     left_out |= {"label_entropy"} if planned.graph.y is None else set()
-    left_out |= set() if planned.widths else {"epoch_bytes"}
-    columns = {name: text for name, text in COLUMNS.items() if name not in left_out}
-    write(rows_table([_readable(line) for line in lines], columns))
+    left_out |= set() if planned.widths else {"bytes_per_epoch"}
+    _write(lines, {name: text for name, text in COLUMNS.items() if name not in left_out}, OMIT)
     if len(lines) == 1 and planned.widths:
         write("\n" + "\n".join(layer_table(report.layers)))
+
+
+def _write(lines: list[dict], columns: dict[str, str], omit: tuple[str, ...]) -> None:
+    """Write a line of the table for each prediction."""
+    rows = [_readable(line) for line in lines]
+    for key, per in (("bytes_per_epoch", "epoch"), ("memory", "rank")):
+        if key in columns:
+            columns = columns | {key: in_one_unit(rows, key, per)}
+    write_table(rows, columns, omit)
 
 
 def _check_grids(config: MeasureConfig, replications: tuple[int, ...]) -> None:
@@ -165,20 +179,13 @@ def _label_entropy(graph: Graph, part: Partition) -> dict:
 
 
 def _readable(line: dict) -> dict:
+    """Return what a line of the table shows; phases of an epoch in milliseconds."""
     from ..cost.pairs import summed_rows
 
-    return line | {
-        "epoch_bytes": "" if line["bytes_per_epoch"] is None else bytes_text(line["bytes_per_epoch"]),
-        "sum_rows": summed_rows(line["n"], line["replication"]),
-    }
-
-
-def _simulated(line: dict) -> dict:
+    line = line | {"sum_rows": summed_rows(line["n"], line["replication"])}
+    if "simulated" not in line:
+        return line
     simulated, parts = line["simulated"], line["simulated"]["epoch_parts_s"]
     parts = parts | {"epoch_s": simulated["epoch_s"], "dense": parts["gemm"] + parts["passes"] + parts["calls"]}
-    milliseconds = {name: f"{1e3 * seconds:.3f}" for name, seconds in parts.items()}
-    return (
-        _readable(line)
-        | milliseconds
-        | {"ranks": simulated["ranks"], "memory": bytes_text(int(1e6 * simulated["memory_mb"]))}
-    )
+    milliseconds = {name: 1e3 * seconds for name, seconds in parts.items()}
+    return line | milliseconds | {"ranks": simulated["ranks"], "memory": int(1e6 * simulated["memory_mb"])}

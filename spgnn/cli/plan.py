@@ -10,7 +10,7 @@ import click
 
 from ..config import PlanConfig
 from ..errors import ResourceError, UsageError
-from .console import bytes_text, rows_table, say, write, write_json
+from .console import bytes_text, folded, in_one_unit, say, write, write_json, write_table
 from .options import GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, integers, output_options, words
 from .planned import Planned
 
@@ -26,15 +26,16 @@ COLUMNS = {
     "method": "method",
     "scheme": "scheme",
     "replication": "c",
-    "bytes": "bytes/epoch",
+    "bytes": "MB/epoch",
     "epoch": "epoch s",
     "products": "products",
     "waiting": "waiting",
-    "memory": "memory/rank",
-    "host": "memory/host",
-    "device": "memory/device",
+    "memory": "MB/rank",
+    "host": "MB/host",
+    "device": "MB/device",
     "verdict": "",
 }
+OMIT = ("hosts", "products", "waiting", "memory", "host")  # left out, in this order, until the table fits the terminal
 
 
 @click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{MODEL_HELP}\n{METHOD_HELP}")
@@ -74,12 +75,16 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
         for line in lines:
             write_json(line.to_dict() | {"fastest": line is best})
     else:
-        write(planned.title(graph))
+        write(folded(planned.title(graph)))
         write(
             f"{machine.name}: {machine.ranks_per_host} rank(s) per host, {bytes_text(machine.memory_bytes)} of memory"
         )
-        columns = {key: heading for key, heading in COLUMNS.items() if key != "device" or device_bytes}
-        write(rows_table([_row(line, line is best) for line in lines], columns))
+        rows = [_row(line, line is best) for line in lines]
+        units = {"bytes": "epoch", "memory": "rank", "host": "host"} | ({"device": "device"} if device_bytes else {})
+        units = {key: in_one_unit(rows, key, per) for key, per in units.items()}
+        columns = {key: units.get(key, heading) for key, heading in COLUMNS.items() if key != "device" or device_bytes}
+        colours = {"*": "green", " ": ""}
+        write_table(rows, columns, OMIT, lambda row: colours[row["mark"]] if row["verdict"] == " " else "red")
     if best is None:
         raise ResourceError(_refusal(min(lines, key=_needed), machine))
 
@@ -167,13 +172,13 @@ def _row(line: PlanLine, is_best: bool) -> dict:
         "method": line.report.method,
         "scheme": line.report.scheme,
         "replication": line.report.replication,
-        "bytes": bytes_text(line.report.bytes_per_epoch),
+        "bytes": line.report.bytes_per_epoch,
         "epoch": f"{epoch.epoch_s:.4f}",
         "products": f"{epoch.spmm + epoch.gemm + epoch.passes + epoch.calls:.4f}",
         "waiting": f"{epoch.exchange - epoch.hidden + epoch.sums + epoch.all_reduce:.4f}",
-        "memory": bytes_text(line.memory.peak),
-        "host": bytes_text(line.host_bytes),
-        "device": "" if line.device is None else bytes_text(line.device.memory.training),
+        "memory": line.memory.peak,
+        "host": line.host_bytes,
+        "device": None if line.device is None else line.device.memory.training,
         "verdict": " " if line.fits else "does not fit",
     }
 

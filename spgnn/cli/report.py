@@ -9,10 +9,11 @@ import click
 from ..atomic import check_file, check_writable
 from ..config import is_of_run
 from ..errors import InputError, ResourceError, UsageError
-from .console import fields_table, rows_table, write, write_json
+from .console import fields_table, write, write_json, write_table
 from .options import OneProcess, output_options
 
 ONLY_ON_THE_PAGE = ("train", "seconds")
+OMIT = ("peak_rss_mb", "epochs", "ranks", "sent_mb")  # left out, in this order, until the table fits the terminal
 
 
 @click.command(cls=OneProcess)
@@ -87,9 +88,10 @@ def _compare(found: dict, as_json: bool) -> None:
         for name, row in zip(found, rows):
             write_json(row | {"options": {option: values[name] for option, values in different.items()}})
         return
-    write(rows_table(rows, {key: text for key, text in columns.items() if key not in ONLY_ON_THE_PAGE}))
+    write_table(rows, {key: text for key, text in columns.items() if key not in ONLY_ON_THE_PAGE}, OMIT)
     if different:
-        write("\n" + rows_table(*options_table(found)))
+        write("")
+        write_table(*options_table(found))
     write("")
 
 

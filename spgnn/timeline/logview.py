@@ -13,7 +13,7 @@ import numpy as np
 from .recorder import EXCHANGE, OTHER, STAGES, TRAINING, Recorder
 
 _FIELDS = ("calls", "seconds", "flops", "bytes", "messages")
-_HEADING = f"{'phase':<22}{'calls':>8}{'max s':>11}{'max/min':>9}{'share':>8}{'s/epoch':>11}{'GFLOP/s':>9}{'messages':>10}{'MB':>11}"
+_HEADING = f"{'phase':<22}{'calls':>7}{'max s':>9}{'max/min':>8}{'share':>7}{'GFLOP/s':>8}{'messages':>9}{'MB':>10}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +77,21 @@ class LogView:
             lines += [stage] * bool(rows) + [self._line(row) for row in rows]
         if self.hidden is not None:
             lines += [
-                "exchanges in flight are not part of the shares; "
-                f"{100 * self.hidden:.0f} % of their time in training overlapped with other phases"
+                "exchanges in flight are not part of the shares;",
+                f"{100 * self.hidden:.0f} % of their time in training overlapped with other phases",
             ]
         return "\n".join(lines)
 
     def _line(self, row: Row) -> str:
         ratio = f"{row.ratio:.2f}" if row.ratio < 1e4 else "-"
-        share = f"{100 * row.share:.1f} %" if row.phase != EXCHANGE else "-"
-        epoch = f"{row.max_s / self.epochs:.6f}" if row.stage == TRAINING and self.epochs else "-"
+        share = f"{100 * row.share:.1f}%" if row.phase != EXCHANGE else "-"
         gflops = f"{row.gflops:.2f}" if row.flops else "-"
         messages, sent = (
             (f"{row.messages:,}" if row.messages else "-"),
             (f"{row.bytes / 1e6:,.3f}" if row.bytes else "-"),
         )
         phase = f"  {row.phase}" + (" in flight" if row.phase == EXCHANGE else "")
-        return f"{phase:<22}{row.calls:>8,}{row.max_s:>11.4f}{ratio:>9}{share:>8}{epoch:>11}{gflops:>9}{messages:>10}{sent:>11}"
+        return f"{phase:<22}{row.calls:>7,}{row.max_s:>9.4f}{ratio:>8}{share:>7}{gflops:>8}{messages:>9}{sent:>10}"
 
 
 def log_view(comm, recorder: Recorder) -> LogView:

@@ -81,5 +81,5 @@ def test_plan_says_what_a_device_needs(capsys):
 def test_plan_refuses_a_device_that_is_too_small_with_the_arithmetic(capsys):
     assert cli.main([*PLAN, "--device", "cuda", "--device-memory", "0.5"]) == 4
     out, err = capsys.readouterr()
-    assert "memory/device" in out and "does not fit" in out
+    assert "GB/device" in out and "does not fit" in out
     assert "needs 1.1 GB CUDA itself" in err and "of a device with 500 MB" in err and "more parts do not help" in err

@@ -12,8 +12,19 @@ import termios
 import numpy as np
 import pytest
 
+from spgnn import cli
 from spgnn.cli import console
-from spgnn.cli.console import EpochLines, ProgressBar, bytes_text, fields_table, rows_table, value_text, write_json
+from spgnn.cli.console import (
+    EpochLines,
+    ProgressBar,
+    bytes_text,
+    fields_table,
+    in_one_unit,
+    rows_table,
+    value_text,
+    write_json,
+    write_table,
+)
 
 
 class Terminal(io.StringIO):
@@ -77,6 +88,86 @@ def test_a_table_of_rows_aligns_words_left_and_numbers_right():
         " 4  metis   1,234,567",
         "16  block           8",
     ]
+
+
+WIDE = {key: f"column {key}" for key in "abcdefghi"}  # 8 characters and 2 spaces each: 88 columns
+
+
+@pytest.mark.parametrize(
+    "room, omit, heads, more",
+    [
+        (88, "ih", ["abcdefghi"], ""),
+        (87, "ih", ["abcdefgh"], "1 more column: COLUMNS=88 "),
+        (77, "ihg", ["abcdefg"], "2 more columns: COLUMNS=88 "),
+        (60, "hi", ["abcdef", "ag"], "2 more columns: COLUMNS=88 "),
+        (20, "", ["ab", "ac", "ad", "ae", "af", "ag", "ah", "ai"], ""),
+    ],
+)
+def test_a_table_leaves_out_columns_or_is_stacked_where_the_terminal_is_narrow(
+    room, omit, heads, more, monkeypatch, capsys
+):
+    monkeypatch.setenv("COLUMNS", str(room))
+    write_table([dict.fromkeys(WIDE, "x"), dict.fromkeys(WIDE, 1.0)], WIDE, omit)
+    out, err = capsys.readouterr()
+    blocks = [block.splitlines() for block in out.strip("\n").split("\n\n")]
+    assert [block[0].split("  ") for block in blocks] == [[WIDE[key] for key in names] for names in heads]
+    assert all(len(block) == 3 for block in blocks)
+    assert err.removeprefix("spgnn: ").startswith(more) and bool(err) == bool(more)
+
+
+def test_bytes_of_a_column_have_the_unit_of_the_largest_in_its_heading():
+    for sizes, heading, texts in (
+        ([12_345_678, 999, None], "MB/epoch", ["12.35", "0.00", ""]),
+        ([999, 0], "B/epoch", ["999", "0"]),
+        ([2.5e15], "TB/epoch", ["2,500"]),
+        ([], "B/epoch", []),
+    ):
+        rows = [{"sent": size} for size in sizes]
+        assert (in_one_unit(rows, "sent", "epoch"), [row["sent"] for row in rows]) == (heading, texts)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["measure", "-k", "4,16", "--replication", "1,2", "--widths", "1024,128,45"],
+        ["measure", "-k", "4", "--widths", "1024,128,45"],
+        ["measure", "-k", "4", "--replication", "1,2", "--widths", "1024,128,45", "--simulate"],
+        ["plan", "--widths", "1024,128,45", "--ranks", "2,4"],
+        ["plan", "--widths", "1024,128,45", "--ranks", "2", "--memory", "0.001"],
+        ["plan", "--widths", "1024,128,45", "--ranks", "2", "--device", "cuda", "--device-memory", "0.001"],
+        ["partition", "-k", "4"],
+        ["info"],
+    ],
+)
+def test_results_fit_the_columns_of_the_terminal_and_a_wide_one_shows_more(argv, monkeypatch, capsys):
+    command, *options = argv
+    shown = {}
+    for columns in (80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        cli.main([command, "sbm:n=3000", *options, *(["--method", "block"] if command in ("measure", "plan") else [])])
+        shown[columns] = capsys.readouterr().out
+        assert shown[columns] and not [line for line in shown[columns].splitlines() if len(line) > columns]
+    assert len(shown[80].split()) <= len(shown[200].split())
+
+
+@pytest.mark.parametrize(
+    "name, value, is_coloured", [("NO_COLOR", "", True), ("NO_COLOR", "1", False), ("TERM", "dumb", False)]
+)
+def test_colour_is_on_a_terminal_alone_and_not_with_no_color(name, value, is_coloured, monkeypatch, capsys):
+    rows, columns = [{"mark": "*", "s": 1}, {"mark": " ", "s": 2}], {"mark": "", "s": "s"}
+    write_table(rows, columns, colour=lambda row: {"*": "green"}.get(row["mark"], ""))
+    assert capsys.readouterr().out == "   s\n*  1\n   2\n"
+    monkeypatch.setenv("TERM", "xterm"), monkeypatch.setenv(name, value)
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stdout", stream)
+    write_table(rows, columns, colour=lambda row: {"*": "green"}.get(row["mark"], ""))
+    coloured = "\x1b[1m   s\x1b[0m\n\x1b[32m*  1\x1b[0m\n   2\n"
+    assert stream.getvalue() == (coloured if is_coloured else "   s\n*  1\n   2\n")
+
+
+def test_a_long_value_wraps_below_itself():
+    text = fields_table("star " * 20, {"n": "word " * 30})
+    assert max(map(len, text.splitlines())) <= 80 and "\n         word" in text and "\n  star" in text
 
 
 def test_a_table_of_fields_names_them_in_words():

@@ -148,9 +148,9 @@ def test_rows_summed_are_of_one_product_of_all_rows_as_rows_sent_are(argv, tmp_p
 
 def test_measure_of_one_combination_shows_the_layers(capsys):
     code, out, _ = run(capsys, "measure", GRAPH, "--method", "block", "--widths", "8,4,2")
-    title, _, _, blank, head, first, second = out.splitlines()
+    title, _, _, blank, head, first, _, _, why = out.splitlines()
     assert code == 0 and blank == "" and head.split()[:3] == ["layer", "order", "widths"]
-    assert "(A X) W, kept" in first and second.endswith("2 <= 4")
+    assert "(A X) W, kept" in first and why == "layer 2: 2 <= 4"
 
 
 def test_measure_counts_pruned_rows_and_narrower_types(capsys):
@@ -188,8 +188,8 @@ def test_measure_simulates_an_epoch_on_a_machine(capsys):
     assert one["simulated"]["epoch_parts_s"]["sums"] == 0 < two["simulated"]["epoch_parts_s"]["sums"]
     code, out, _ = run(capsys, *argv, "--machine", "ethernet-1g")
     lines = out.splitlines()
-    assert code == 0 and lines[1] == "simulated on ethernet-1g"
-    assert lines[2].split()[:2] == ["ranks", "k"] and [line.split()[0] for line in lines[3:]] == ["4", "8"]
+    assert code == 0 and lines[1] == "simulated on ethernet-1g, in milliseconds"
+    assert lines[2].split()[:2] == ["ranks", "method"] and [line.split()[0] for line in lines[3:]] == ["4", "8"]
 
 
 @pytest.mark.slow

@@ -183,6 +183,7 @@ def test_the_lists_of_names_are_those_of_the_registries():
     from spgnn.layers.registry import FAMILIES
     from spgnn.partition import PARTITIONERS
     from spgnn.partition.stream.registry import STREAMING
+    from spgnn.samplers import SAMPLERS
 
     own = [name for name, f in PARTITIONERS.items() if f.__module__.startswith("spgnn.")]
     assert set(names.PARTITIONERS) == set(own)
@@ -191,6 +192,9 @@ def test_the_lists_of_names_are_those_of_the_registries():
     assert list(names.MODELS) == [
         name for name, family in FAMILIES.items() if family.make.__module__.startswith("spgnn.")
     ]
+    assert {*names.SAMPLERS, "none"} == {
+        name for name, kind in SAMPLERS.items() if kind.make.__module__.startswith("spgnn.")
+    }
     assert tuple(ACTIVATIONS) == ("none", *(name for name in names.ACTIVATIONS if name != "none"))
     assert all(row_bytes(1, 4, name) for name in names.WIRES)
 

@@ -22,6 +22,7 @@ from ..config import (
     sections,
     toml_values,
 )
+from ..config.names import MODELS, SAMPLERS
 from ..errors import UsageError
 
 GRAPH_HELP = """\b
@@ -31,31 +32,12 @@ GRAPH is one of:
   a file    edge list, MatrixMarket, METIS, .npz ...; the common prefix of
             Planetoid's files
 """
-MODEL_HELP = """\b
-Families of models:
-  gcn     graph convolution
-  sage    a node, and the mean, sum or maximum of its neighbours
-  gat     neighbours weighted by attention; --heads divides --hidden
-  gin     sum of neighbours, then two dense layers
-  mixhop  several powers of A in each layer; --powers [2]
-  sgc     a power of A, then one matrix; --powers [as --layers]
-  appnp   dense layers, then steps back to their output; --powers [10]
-  gcnii   graph convolutions that return to the input, --layers deep
-  ngnn    graph convolutions, each with a dense layer inside
-  mlp     dense layers alone, without the graph
-"""
-SAMPLER_HELP = """\b
-Samplers, each with its options; a step then trains on subgraphs:
-  frontier   walkers in proportion to degrees; --budget --frontier
-  walk       random walks; --budget --walk
-  edge       edges, those of few neighbours first; --budget
-  node       nodes in proportion to their column of A; --budget
-  neighbour  some neighbours of --batch targets per layer; --fanout
-  labor      as neighbour, fewer distinct rows; --fanout --batch
-  shadow     a small subgraph around each target; --fanout --batch
-  cluster    --batch parts of METIS at random, of 400 nodes each
-The first four are corrected for how often they draw a node (--normalise).
-"""
+MODEL_HELP = "\b\nFamilies of models:\n" + "".join(f"  {name:8}{what}\n" for name, what in MODELS.items())
+SAMPLER_HELP = (
+    "\b\nSamplers, each with its options; a step then trains on subgraphs:\n"
+    + "".join(f"  {name:11}{what}\n" for name, what in SAMPLERS.items())
+    + "The first four are corrected for how often they draw a node (--normalise).\n"
+)
 METHOD_HELP = """\b
 Partitioners:
   metis                    METIS k-way, minimises the edge cut

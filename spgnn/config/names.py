@@ -34,9 +34,30 @@ SCHEMES = get_args(Scheme)
 WIRES = get_args(Wire)
 ITEMSIZE = {"bfloat16": 2, "float32": 4, "float64": 8}  # bytes of a number of each Dtype
 
-# The built-in families of models, samplers, partitioners and readers; users register more.
-MODELS = ("gcn", "sage", "gat", "gin", "mixhop", "sgc", "appnp", "gcnii", "ngnn", "mlp")
-SAMPLERS = ("frontier", "walk", "edge", "node", "neighbour", "labor", "shadow", "cluster")
+# The built-in families of models, samplers, partitioners and readers; users register more. The first two with their line
+# of --help.
+MODELS = {
+    "gcn": "graph convolution",
+    "sage": "a node, and the mean, sum or maximum of its neighbours",
+    "gat": "neighbours weighted by attention; --heads divides --hidden",
+    "gin": "sum of neighbours, then two dense layers",
+    "mixhop": "several powers of A in each layer; --powers [2]",
+    "sgc": "a power of A, then one matrix; --powers [as --layers]",
+    "appnp": "dense layers, then steps back to their output; --powers [10]",
+    "gcnii": "graph convolutions that return to the input, --layers deep",
+    "ngnn": "graph convolutions, each with a dense layer inside",
+    "mlp": "dense layers alone, without the graph",
+}
+SAMPLERS = {
+    "frontier": "walkers in proportion to degrees; --budget --frontier",
+    "walk": "random walks; --budget --walk",
+    "edge": "edges, those of few neighbours first; --budget",
+    "node": "nodes in proportion to their column of A; --budget",
+    "neighbour": "some neighbours of --batch targets per layer; --fanout",
+    "labor": "as neighbour, fewer distinct rows; --fanout --batch",
+    "shadow": "a small subgraph around each target; --fanout --batch",
+    "cluster": "--batch parts of METIS at random, of 400 nodes each",
+}
 STREAMING = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
 PARTITIONERS = ("metis", "volume", "entropy", *STREAMING, "block", "random")
 FORMATS = (

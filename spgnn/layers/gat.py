@@ -73,7 +73,7 @@ class GAT(Layer):
             Z = A.attend2(add_bias(H_mF @ self.W_l, self.b_l), X, self.a_DK, self.slope, self.dropout)
         if self.merge == "mean" and self.heads > 1:
             Z = Z.view(len(Z), self.f_out, self.heads).sum(2) / self.heads
-        return self.finish(A, H_mF, add_bias(Z, self.b_C))
+        return self.finish(A, H_mF, Z)
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, {self.attention}, heads={self.heads}, {self.merge}, " + (

@@ -37,8 +37,8 @@ class GCN(Layer):
         return self.chained(A, H_nF, self.W_FC)  # eq. (2)
 
     def extra_repr(self) -> str:
-        own = super().extra_repr()
-        return f"{self.f_in} -> {self.f_out}, act={self.act_name}, residual={self.residual}" + (own and f", {own}")
+        own = f", operator={self.operator}" if self.operator else ""
+        return f"{self.f_in} -> {self.f_out}, act={self.act_name}, residual={self.residual}{own}"
 
 
 def gcn_stack(f_in: int, n_classes: int, options) -> Stack:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ..errors import check_integer
-from .layer import Layer, add_bias, check_number, hops_of, of_hidden
+from .layer import Layer, check_number, hops_of, of_hidden
 from .sequence import make_stack
 from .stack import Stack
 
@@ -57,7 +57,7 @@ class GIN(Layer):
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""
         U = A.own_chain(H_mF, self.W_1, 1 + self.eps, self.b_1, relu=True)
-        return self.finish(A, H_mF, add_bias(U @ self.W_2, self.b_C))
+        return self.finish(A, H_mF, U @ self.W_2)
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.W_2.shape[0]} -> {self.f_out}, {self.end}"

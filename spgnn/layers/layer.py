@@ -74,7 +74,13 @@ class Layer(nn.Module):
         self.drawn: list[nn.Parameter] = []  # what `weight` made
 
     def extra_repr(self) -> str:
-        return f"operator={self.operator}" if self.operator else ""
+        """Return widths, end and operator: ranks with different models are told apart by what this shows."""
+        shown = [f"{self.f_in} -> {self.f_out}"]
+        if hasattr(self, "act_name"):
+            shown.append(self.end)
+        if self.operator:
+            shown.append(f"operator={self.operator}")
+        return ", ".join(shown)
 
     def end_with(
         self, act: str | None = None, bias: bool = False, norm: str | None = None, residual: bool = False
@@ -96,17 +102,20 @@ class Layer(nn.Module):
 
     @property
     def end(self) -> str:
-        """Return act and residual, as extra_repr has them: ranks with different models are told apart by it."""
+        """Return act and residual, as extra_repr has them."""
         return f"act={self.act_name}" + (", residual" if self.residual else "")
 
     def chained(self, A, H_mF, W_FC, add_nC=None) -> torch.Tensor:
         """Return act(norm(A H W + add + b)) + H, (n, C), as `end_with` has it. Collective."""
         fuse_relu = self.act_name == "relu" and self.norm is None and not self.residual
         Z_nC = A.chain(H_mF, W_FC, self.b_C, relu=fuse_relu, add=add_nC)
-        return Z_nC if fuse_relu else self.finish(A, H_mF, Z_nC)
+        return Z_nC if fuse_relu else self._end(A, H_mF, Z_nC)
 
     def finish(self, A, H_mF, Z_nC) -> torch.Tensor:
-        """Return act(norm(Z)) + H, (n, C), as `end_with` has it; the bias was added before."""
+        """Return act(norm(Z + b)) + H, (n, C), as `end_with` has it."""
+        return self._end(A, H_mF, add_bias(Z_nC, self.b_C))
+
+    def _end(self, A, H_mF, Z_nC) -> torch.Tensor:
         if self.norm is not None:
             Z_nC = self.norm(Z_nC)
         Z_nC = self.act(Z_nC)

@@ -8,7 +8,7 @@ from typing import Literal
 from torch import nn
 
 from ..errors import UsageError
-from .layer import Layer, add_bias, check_choice, check_widths, hops_of, of_hidden
+from .layer import Layer, check_choice, check_widths, hops_of, of_hidden
 from .sequence import make_stack
 from .stack import Stack
 
@@ -54,7 +54,7 @@ class MixHop(Layer):
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""
         Z_nC = A.powers(H_mF, list(self.W), self.powers, self.combine)
-        return self.finish(A, H_mF, add_bias(Z_nC, self.b_C))
+        return self.finish(A, H_mF, Z_nC)
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, powers={self.powers}, {self.combine}, {self.end}"

@@ -52,7 +52,7 @@ class MLP(Layer):
         for number, W in enumerate(self.W[:-1]):
             Z = self.inner(add_bias(Z @ W, self.b[number] if len(self.b) else None))
             Z = A.drop(Z, self.dropout, draw=number + 1)
-        return self.finish(A, H_nF, add_bias(Z @ self.W[-1], self.b_C))
+        return self.finish(A, H_nF, Z @ self.W[-1])
 
     def extra_repr(self) -> str:
         widths = [self.f_in, *(W.shape[1] for W in self.W)]

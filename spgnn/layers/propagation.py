@@ -45,7 +45,7 @@ class SGC(Layer):
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""
         Z_nC = A.chain(H_mF, self.W_FC, self.b_C, power=self.powers)
-        return self.finish(A, H_mF, Z_nC)
+        return self._end(A, H_mF, Z_nC)
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, powers={self.powers}, {self.end}"

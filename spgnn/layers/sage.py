@@ -8,7 +8,7 @@ import torch
 
 from ..config.names import Norm
 from ..errors import UsageError, check_integer
-from .layer import Layer, add_bias, check_choice, hops_of, of_hidden
+from .layer import Layer, check_choice, hops_of, of_hidden
 from .sequence import make_stack
 from .stack import Stack
 
@@ -76,7 +76,7 @@ class SAGE(Layer):
         else:
             neighbours = A.chain(H_mF, self.W_n)
         Z_nC = own + neighbours if self.combine == "add" else torch.cat([own, neighbours], dim=1)
-        return self.finish(A, H_mF, add_bias(Z_nC, self.b_C))
+        return self.finish(A, H_mF, Z_nC)
 
     def extra_repr(self) -> str:
         return f"{self.f_in} -> {self.f_out}, {self.aggregator}, {self.combine}, {self.end}"

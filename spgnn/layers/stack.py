@@ -114,6 +114,14 @@ def _check_layer(number: int, layer, is_called: bool) -> None:
     if not isinstance(layer, nn.Module):
         hint = "; give layers one by one, Stack(*layers)" if isinstance(layer, (list, tuple)) else ""
         raise UsageError(f"layer {number} is a {type(layer).__name__}; expected a module with forward(A, H){hint}")
+    trained = set(layer.parameters())
+    for name, value in vars(layer).items():
+        if name != "drawn" and isinstance(value, (list, tuple)):
+            if any(isinstance(weight, nn.Parameter) and weight not in trained for weight in value):
+                raise UsageError(
+                    f"layer {number}, {type(layer).__name__}: {name} is a {type(value).__name__} of weights, which torch does "
+                    "not train; use torch.nn.ParameterList"
+                )
     if isinstance(layer, Layer) and layer.operator not in (None, *NORMS):
         raise UsageError(
             f"layer {number}: operator {layer.operator!r} is not known{nearest(str(layer.operator), NORMS)}"

@@ -143,4 +143,6 @@ def test_every_option_of_a_family_changes_the_model_that_it_builds(name):
     assert set(OTHER) == {option for family in FAMILIES.values() for option in family.options}
     plain = dict(model=name, layers=3) | ({"hidden": 16} if "hidden" in FAMILIES[name].options else {})
     for option in FAMILIES[name].options:
-        assert described(TrainConfig(**plain | {option: OTHER[option]})) != described(TrainConfig(**plain)), option
+        assert described(TrainConfig(**plain | {option: OTHER[option]})) != described(TrainConfig(**plain)), (
+            f"{option} changes neither text nor weights: show it in extra_repr"
+        )

@@ -61,6 +61,41 @@ def test_a_layer_of_ones_own_takes_an_equation():
     assert model(A, X).shape == (20, 2)
 
 
+class Powers(Layer):
+    """act(norm(H W_0 + A H W_1 + b)) + H, with what `end_with` takes; are_trained False: its weights are in a list."""
+
+    def __init__(self, are_trained=True, **end):
+        super().__init__(6, 6)
+        self.W = [self.weight(6, 6) for _ in range(2)]
+        if are_trained:
+            self.W = torch.nn.ParameterList(self.W)
+            self.both = list(self.W)  # a second name is no harm
+        self.end_with(**end)
+
+    def forward(self, A, H):
+        return self.finish(A, H, A.powers(H, list(self.W), range(2), combine="sum"))
+
+
+@pytest.mark.parametrize("end", [{}, {"act": "relu", "bias": True}, {"act": "tanh", "norm": "layer", "residual": True}])
+def test_finish_gives_a_custom_layer_what_end_with_names(end):
+    layer = Powers(**end).double()
+    Z = X @ layer.W[0] + A.A @ X @ layer.W[1]
+    if end.get("bias"):
+        layer.b_C.data.copy_(torch.arange(6.0))
+        Z = Z + layer.b_C
+    if end.get("norm"):
+        Z = torch.nn.functional.layer_norm(Z, (6,))
+    expected = ACTIVATIONS[end.get("act", "none")](Z) + (X if end.get("residual") else 0)
+    assert torch.allclose(layer(A, X), expected, rtol=1e-12)
+    assert repr(layer) != repr(Powers(**end | {"act": "elu"})), "ranks with different layers must differ in their text"
+
+
+def test_weights_in_a_list_are_refused_which_torch_would_not_train():
+    Stack(Powers())
+    with pytest.raises(UsageError, match="layer 2, Powers: W is a list of weights.*; use torch.nn.ParameterList"):
+        Stack(GCN(6, 6), Powers(are_trained=False))
+
+
 def test_weights_depend_on_the_seed_and_not_on_the_dtype():
     one, two, other = (Stack(GCN(6, 5), GCN(5, 5), GCN(5, 5)) for _ in range(3))
     two.double()

@@ -13,7 +13,7 @@ import torch
 from ...config.names import Norm
 from ...errors import UsageError
 from ...layers import SGC, Stack
-from ...layers.layer import Layer, add_bias, hops_of
+from ...layers.layer import Layer, hops_of
 from ...spmm.autograd import mixed_precision
 from ...spmm.dropout import NOTHING
 from ...spmm.subgraph import SubgraphSpMM
@@ -112,6 +112,6 @@ def _products_of(number: int, layer: SGC) -> list[PartLayer]:
     """Return A (... (A (H W))) as one layer for each product; the last one ends as SGC does."""
     first = lambda A, H: A.chain(H, layer.W_FC)
     product = lambda A, H: A @ H
-    last = lambda A, H: layer.finish(A, H, add_bias(A @ H, layer.b_C))
+    last = lambda A, H: layer.finish(A, H, A @ H)
     steps = [first, *[product] * (layer.powers - 2), last]
     return [PartLayer(number, layer.operator, 1, step) for step in steps]

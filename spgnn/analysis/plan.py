@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,17 +15,14 @@ import numpy as np
 from ..cost.machines import Machine
 from ..cost.seconds import EpochTime, epoch_seconds
 from ..partition import Partition
-from .device_memory import DeviceNeed, beside_device
 from .planned_graph import PlannedGraph
-from .rank_memory import LEFT, PROCESS, WEIGHTS, RankMemory, largest_rank
 from .ranks import PlannedRanks
+from .training_memory import RankMemory, device_memory, rank_memory
 from .volume_report import VolumeReport
 from .volumes import measure
 
 if TYPE_CHECKING:
     from .epoch import FixedModel
-
-MOST_RANKS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +59,17 @@ class PlanLine:
     rank: int  # which one
     host_bytes: int  # of the ranks of the host that needs most, together
     available_bytes: int  # of a host
-    device: DeviceNeed | None = None  # of --device cuda
+    device: RankMemory | None = None  # of the rank that needs most of its device, with --device cuda
+    device_rank: int = 0
+    device_bytes: int = 0  # of a device
 
     @property
     def fits(self) -> bool:
-        return self.host_bytes <= self.available_bytes and (self.device is None or self.device.fits)
+        return self.host_bytes <= self.available_bytes and self.fits_device
+
+    @property
+    def fits_device(self) -> bool:
+        return self.device is None or self.device.training <= self.device_bytes
 
     def to_dict(self) -> dict:
         """Return the JSON object of `spgnn plan`."""
@@ -79,8 +83,8 @@ class PlanLine:
             "memory_parts_mb": {name: b / 1e6 for name, b in self.memory.parts.items()} | {"loading": self.memory.loading / 1e6},
             "host_mb": self.host_bytes / 1e6, "available_mb": self.available_bytes / 1e6, "fits": self.fits,
         } | ({} if self.device is None else {
-            "device_mb": self.device.memory.training / 1e6, "device_available_mb": self.device.available_bytes / 1e6,
-            "device_parts_mb": {name: b / 1e6 for name, b in self.device.memory.parts.items()},
+            "device_mb": self.device.training / 1e6, "device_available_mb": self.device_bytes / 1e6,
+            "device_parts_mb": {name: b / 1e6 for name, b in self.device.parts.items()},
         })  # fmt: skip
 
 
@@ -102,49 +106,44 @@ def plan_line(
     """
     report, size = model.measured(planned, part, scheme, c), part.k * c
     ranks = PlannedRanks(planned, part, report)
-    layers, evaluation = ranks.layers("forward", "backward"), ranks.layers("evaluate")
-    memories = [ranks.memory(r, machine, is_root=r == 0 and not from_parts) for r in range(size)]
-    device = None
+    runs = [ranks.on(rank) for rank in range(size)]
+    of = {"n_ranks": size, "is_symmetric": planned.is_symmetric}
+    host = of | {"n_nodes": report.n, "process_bytes": machine.process_bytes, "method": report.method}
+    roots = [None if from_parts or rank else planned.read for rank in range(size)]
+    memories = [rank_memory(run, root=root, **host) for run, root in zip(runs, roots)]
+    device, device_rank = None, 0
     if device_bytes:
-        memories = [beside_device(memory) for memory in memories]
-        needs = [ranks.device_memory(r) for r in range(size)]
-        most = int(np.argmax([need.training for need in needs]))
-        device = DeviceNeed(needs[most], most, int(device_bytes))
-    rank, largest = largest_rank(memories)
-    peaks_H = np.bincount(machine.host_of(np.arange(size)), weights=[m.peak for m in memories])
-    time = lambda layers, training: epoch_seconds(
-        machine, layers, itemsize=model.itemsize, overlap=model.overlap, training=training
-    )
+        memories = [memory.beside_device() for memory in memories]
+        needs = [device_memory(run, **of) for run in runs]
+        device_rank = int(np.argmax([need.training for need in needs]))
+        device = needs[device_rank]
+    peaks = [memory.peak for memory in memories]
+    rank, hosts = int(np.argmax(peaks)), machine.host_of(np.arange(size))
+    seconds = partial(epoch_seconds, machine, itemsize=model.itemsize, overlap=model.overlap)
     return PlanLine(
-        size,
-        machine.hosts(size),
-        report,
-        time(layers, True),
-        time(evaluation, False).epoch_s,
-        largest,
-        rank,
-        int(peaks_H.max()),
-        int(machine.memory_bytes),
-        device,
+        ranks=size,
+        hosts=machine.hosts(size),
+        report=report,
+        epoch=seconds(ranks.layers("forward", "backward")),
+        evaluation_s=seconds(ranks.layers("evaluate"), training=False).epoch_s,
+        memory=memories[rank],
+        rank=rank,
+        host_bytes=int(np.bincount(hosts, weights=peaks).max()),
+        available_bytes=int(machine.memory_bytes),
+        device=device,
+        device_rank=device_rank,
+        device_bytes=int(device_bytes),
     )
 
 
 def ranks_that_fit(line: PlanLine, machine: Machine) -> int | None:
-    """Return the least number of ranks, of twice as many each, at which a host has the memory; None: no number does.
+    """Return the least number of ranks, of twice as many each, at which a host has the memory; None: no number does."""
 
-    What depends on the rows of a rank is taken to halve with each step; the process and the graph that rank 0
-    reads do not.
-    """
-    parts = line.memory.parts
-    whole = parts[PROCESS] + parts[WEIGHTS] + parts.get(LEFT, 0)
-    ranks, rows = line.ranks, line.memory.training - whole
-    while ranks <= MOST_RANKS:
-        a_rank = whole + rows * line.ranks / ranks
-        root = max(a_rank, line.memory.loading)
-        if root + (min(ranks, machine.ranks_per_host) - 1) * a_rank <= line.available_bytes:
-            return ranks
-        ranks *= 2
-    return None
+    def fits(ranks: int, a_rank: float) -> bool:
+        others = min(ranks, machine.ranks_per_host) - 1
+        return max(a_rank, line.memory.loading) + others * a_rank <= line.available_bytes
+
+    return line.memory.ranks_that_fit(line.ranks, fits)
 
 
 def fastest(lines: Sequence[PlanLine]) -> PlanLine | None:

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cost.machines import Machine
 from ..cost.seconds import EDGE_PRICES, Dense, LayerWork, RankProduct, edge_price
 from ..partition import Partition
-from .device_memory import device_memory
 from .planned_graph import PlannedGraph
-from .rank_memory import RankMemory, rank_memory
 from .volume_report import VolumeReport
 
 if TYPE_CHECKING:
+    from ..spmm.dry import DryRun
     from ..spmm.recording import Product
 
 
@@ -114,25 +112,8 @@ class PlannedRanks:
         nnz_k = np.bincount(self.part.owner_N, weights=nnz_N, minlength=self.part.k)
         return np.repeat(nnz_k, self.pairs.grid.c)
 
-    def memory(self, rank: int, machine: Machine, is_root: bool) -> RankMemory:
-        """Return the predicted memory of a rank; is_root: it reads the whole graph."""
-        return rank_memory(
-            self.run.on(self.counts(rank)),
-            n_ranks=len(self.n_P),
-            n_nodes=len(self.part.owner_N),
-            process_bytes=machine.process_bytes,
-            is_symmetric=self.planned.is_symmetric,
-            root=self.planned.read if is_root else None,
-            method=self.part.method,
-        )
-
-    def device_memory(self, rank: int) -> RankMemory:
-        """Return the predicted memory of a rank on its device."""
-        run = self.run.on(self.counts(rank))
-        return device_memory(run, n_ranks=len(self.n_P), is_symmetric=self.planned.is_symmetric)
-
-    def counts(self, rank: int) -> dict[str, int]:
-        """Return the counts of a rank: see Setting, rank_memory."""
+    def on(self, rank: int) -> DryRun:
+        """Return the dry run with the counts of a rank: see Setting, rank_memory."""
         n, row = int(self.n_P[rank]), self.pairs.grid.row_of(rank)
         counts = {"n": n} | self.nonzeros.on_rank(rank)
         for number, step in enumerate(self.steps, start=1):
@@ -145,7 +126,7 @@ class PlannedRanks:
             counts |= {"x_nnz": x, "cached_nnz": left if is_kept else 0, "step_nnz": int(read / max(n, 1) * left)}
             counts["x_ghost_nnz"] = x * counts["g"] // max(n, 1)  # rows as long as own ones
             counts |= {"kept_nnz": left} if is_kept else {}
-        return counts
+        return self.run.on(counts)
 
 
 def _is_timed(of: Product) -> bool:

@@ -178,7 +178,7 @@ def _row(line: PlanLine, is_best: bool) -> dict:
         "waiting": f"{epoch.exchange - epoch.hidden + epoch.sums + epoch.all_reduce:.4f}",
         "memory": line.memory.peak,
         "host": line.host_bytes,
-        "device": None if line.device is None else line.device.memory.training,
+        "device": None if line.device is None else line.device.training,
         "verdict": " " if line.fits else "does not fit",
     }
 
@@ -187,7 +187,7 @@ def _refusal(line: PlanLine, machine: Machine) -> str:
     """Return why not even the smallest of the lines fits: needed, available, the largest part, and what would fit."""
     from ..analysis.plan import ranks_that_fit
 
-    if line.device is not None and not line.device.fits:
+    if not line.fits_device:
         return _device_refusal(line)
     memory, here = line.memory, min(line.ranks, machine.ranks_per_host)
     parts = sorted(memory.parts.items(), key=lambda part: -part[1])
@@ -207,16 +207,16 @@ def _refusal(line: PlanLine, machine: Machine) -> str:
 
 
 def _needed(line: PlanLine) -> int:
-    return line.host_bytes if line.device is None else line.device.memory.training
+    return line.host_bytes if line.device is None else line.device.training
 
 
 def _device_refusal(line: PlanLine) -> str:
-    need, parts = line.device, line.ranks // line.report.replication
+    parts = line.ranks // line.report.replication
     text = (
-        f"no run fits: rank {need.rank} of the smallest ({line.report.method}, {line.report.scheme}, c = {line.report.replication}) needs "
-        f"{need.arithmetic()} of a device with {bytes_text(need.available_bytes)}"
+        f"no run fits: rank {line.device_rank} of the smallest ({line.report.method}, {line.report.scheme}, c = {line.report.replication}) needs "
+        f"{line.device.arithmetic()} of a device with {bytes_text(line.device_bytes)}"
     )
-    enough = need.parts_that_fit(parts)
+    enough = line.device.ranks_that_fit(parts, lambda _, a_part: a_part <= line.device_bytes)
     if enough is None:
         return f"{text}; more parts do not help: take devices with more memory, or --dtype bfloat16"
     return f"{text}; {enough} parts, each on a device of its own, would fit"

@@ -9,7 +9,7 @@ from pathlib import Path
 import scipy.sparse as sp
 
 from ..analysis.epoch import epoch_setting, without_values
-from ..analysis.part_memory import part_memory
+from ..analysis.training_memory import part_memory
 from ..atomic import TemporaryFolder
 from ..config import Distribution, TrainConfig
 from ..config.names import ITEMSIZE

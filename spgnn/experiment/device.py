@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from ..analysis.device_memory import DeviceNeed, device_memory
+from ..analysis.training_memory import RankMemory, device_memory
 from ..config import TrainConfig
 from ..errors import ResourceError, SpgnnError, UsageError
 from ..spmm.dry import dry_run
@@ -52,11 +52,11 @@ def explaining_memory(trainer: Trainer) -> Iterator[None]:
 def refusal(trainer: Trainer, rank: int, device: str, free: int, total: int) -> str:
     """Return the message for a rank that does not fit its device: needed, available, and a remedy."""
     text = f"rank {rank}: out of memory on {device}, which has {total / 1e9:.3g} GB, {free / 1e9:.3g} GB of them free"
-    need = device_need(trainer, total)
+    need = device_need(trainer)
     if need is None:
         return f"{text}; use more ranks, or --dtype bfloat16"
     parts = trainer.dgraph.comm.size // trainer.dgraph.replication
-    enough = need.parts_that_fit(parts)
+    enough = need.ranks_that_fit(parts, lambda _, a_part: a_part <= total)
     text += f"; the training takes {need.arithmetic()} by prediction"
     if enough is None:
         return f"{text}; more parts do not help: use a device with more memory, or --dtype bfloat16"
@@ -65,7 +65,7 @@ def refusal(trainer: Trainer, rank: int, device: str, free: int, total: int) -> 
     return f"{text}; {enough} parts, each on its own device, would fit; or --dtype bfloat16"
 
 
-def device_need(trainer: Trainer, available_bytes: int) -> DeviceNeed | None:
+def device_need(trainer: Trainer) -> RankMemory | None:
     """Return the predicted memory of this rank on its device; None if the model cannot run without data."""
     X, rows = trainer.dgraph.X, trainer.steps.rows
     A = rows.operators[0]  # of the first layer: it has A X
@@ -80,8 +80,7 @@ def device_need(trainer: Trainer, available_bytes: int) -> DeviceNeed | None:
     if isinstance(A.kept, SparseRows):
         counts["kept_nnz"] = A.kept.csr.nnz
     is_symmetric = A.A_oo.transposed() is A.A_oo
-    memory = device_memory(run.on(counts), n_ranks=trainer.comm.size, is_symmetric=is_symmetric)
-    return DeviceNeed(memory, trainer.comm.rank, available_bytes)
+    return device_memory(run.on(counts), n_ranks=trainer.comm.size, is_symmetric=is_symmetric)
 
 
 def _nonzeros(A: DistSpMM, suffix: str = "") -> dict[str, int]:

@@ -5,9 +5,8 @@ import json
 import pytest
 
 from spgnn import cli
-from spgnn.analysis.device_memory import DeviceNeed, beside_device, device_memory
 from spgnn.analysis.epoch import epoch_setting, gcn_of
-from spgnn.analysis.rank_memory import rank_memory
+from spgnn.analysis.training_memory import device_memory, rank_memory
 
 SIZES = dict(n=100_000, own_nnz=2_000_000, ghost_nnz=300_000, g=20_000, s=15_000, f=20_000, sender_nnz=0)
 ALONE = dict.fromkeys(("ghost_nnz", "g", "s", "f", "sender_nnz"), 0)
@@ -52,13 +51,13 @@ def test_bfloat16_halves_features_and_activations_but_for_sums():
 
 def test_parts_that_fit_do_and_half_as_many_do_not():
     memory = device_memory(run(SIZES), n_ranks=2)
-    need = DeviceNeed(memory, 0, int(1.3e9))
-    enough = need.parts_that_fit(2)
+    of = lambda size: memory.ranks_that_fit(2, lambda _, a_part: a_part <= size)
+    enough = of(1.3e9)
     whole = memory.parts["CUDA itself"] + memory.parts["weights and optimiser"]
     rows = memory.training - whole
     assert enough > 2 and whole + rows * 2 / enough <= 1.3e9 < whole + rows * 4 / enough
-    assert DeviceNeed(memory, 0, int(1e8)).parts_that_fit(2) is None
-    assert f"= {memory.training / 1e9:.3g} GB" in need.arithmetic()
+    assert of(1e8) is None
+    assert f"= {memory.training / 1e9:.3g} GB" in memory.arithmetic()
 
 
 def test_a_host_beside_a_device_holds_neither_activations_nor_tiles():
@@ -66,7 +65,7 @@ def test_a_host_beside_a_device_holds_neither_activations_nor_tiles():
     host = rank_memory(run(sizes, classes=128), n_ranks=1, n_nodes=100_000, process_bytes=2e8)
     assert host.parts["tiles"] == 4_000_000 * 8 + 5 * 8 * 100_001
     gone = {"activations and exchange buffers": 0, "tiles": 0}
-    assert beside_device(host).parts == host.parts | gone and host.training > beside_device(host).training
+    assert host.beside_device().parts == host.parts | gone and host.training > host.beside_device().training
 
 
 def test_plan_says_what_a_device_needs(capsys):

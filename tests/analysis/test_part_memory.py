@@ -3,7 +3,7 @@
 import pytest
 
 from spgnn.analysis.epoch import epoch_setting, gcn_of
-from spgnn.analysis.part_memory import part_memory
+from spgnn.analysis.training_memory import part_memory
 from spgnn.cost.workload import predicted_workload
 from spgnn.errors import ResourceError
 

@@ -119,8 +119,8 @@ def test_other_errors_stay_what_they_are_where_torch_has_no_such_error_of_its_ow
 def test_a_refusal_names_the_parts_that_would_fit(trainer, monkeypatch):
     assert "are other ranks or programs on it?" in refusal(trainer, 0, "cuda:0", 0, int(2e9))
     assert "more parts do not help" in refusal(trainer, 0, "cuda:0", 0, int(1e8))
-    monkeypatch.setattr("spgnn.analysis.device_memory.CUDA_BYTES", 0)
-    needed = device_need(trainer, 0).memory
+    monkeypatch.setattr("spgnn.analysis.training_memory.CUDA_BYTES", 0)
+    needed = device_need(trainer)
     whole = needed.parts["weights and optimiser"]
     assert "; 2 parts, each on its own device, would fit" in refusal(
         trainer, 0, "cuda:0", 0, (needed.training + whole) // 2 + 1

@@ -1,17 +1,21 @@
-"""Predict the peak memory of every rank of a training, part by part, from counts and a dry run of the model.
+"""Predict the peak memory of a rank, of its device, and of a process that trains a part alone: part by part, from counts and a
+dry run of the model.
 
+On a device the operator is stored as items, indices and weights (spmm/kernels/cuda/work_items.py); buffers are as large.
 Shapes: N nodes, n own rows, g ghost rows, s sent rows, F features, P ranks. Bytes throughout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..cost.memory import (
+    CUDA_BYTES,
     EDGES_PER_NONZERO,
     LABEL_BYTES,
     LEFT_PER_NONZERO,
@@ -20,6 +24,7 @@ from ..cost.memory import (
     METIS_PER_NONZERO,
     MOST_DOUBLINGS,
     MPI_BYTES,
+    NCCL_BYTES,
     POINTER,
     SCORE_BYTES,
     TRAINING_BYTES,
@@ -32,10 +37,14 @@ from ..spmm.kernels.tile_rule import tile_bytes
 
 if TYPE_CHECKING:
     from ..spmm.dry import DryRun
+    from ..spmm.dry_operator import Setting
+    from .epoch import FixedModel
 
 PROCESS, WEIGHTS, LEFT = "process", "weights and optimiser", "left over from loading"
 GHOSTS, BUFFERS, TILES = "ghost rows of X", "activations and exchange buffers", "tiles"
 BEFORE_KEPT, PRUNED = "X until A X is kept", "operator and features of pruned rows"
+CUDA = "CUDA itself"
+MOST_RANKS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,33 @@ class RankMemory:
             return "reading and partitioning the graph on rank 0"
         return max(self.parts, key=self.parts.__getitem__)
 
+    def ranks_that_fit(self, ranks: int, fits: Callable[[int, float], bool]) -> int | None:
+        """Return the least number of ranks or parts, of twice as many each, that fits; None: no number does.
+
+        What depends on the rows of a rank is taken to halve with each step; the process, weights and the graph that rank 0
+        reads do not.
+        Args: fits  (number, bytes of a rank) -> whether the memory takes it.
+        """
+        whole = sum(self.parts.get(name, 0) for name in (PROCESS, WEIGHTS, LEFT, CUDA))
+        rows, n = self.training - whole, ranks
+        while n <= MOST_RANKS:
+            if fits(n, whole + rows * ranks / n):
+                return n
+            n *= 2
+        return None
+
+    def arithmetic(self) -> str:
+        """Return 1.2 GB operator + ... = 3 GB, the largest first."""
+        largest_first = sorted(self.parts.items(), key=lambda part: -part[1])
+        sums = " + ".join(
+            f"{size / 1e9:.3g} GB {name}" for name, size in largest_first if size >= 0.005 * self.training
+        )
+        return f"{sums} = {self.training / 1e9:.3g} GB"
+
+    def beside_device(self) -> RankMemory:
+        """Return the memory of the host of a rank whose products are made on a device: no activations, no tiles, one X."""
+        return replace(self, parts=self.parts | {BUFFERS: 0, TILES: 0, BEFORE_KEPT: 0})
+
 
 def rank_memory(
     run: DryRun,
@@ -81,38 +117,55 @@ def rank_memory(
                          stored_nnz and nnz as used, x_bytes, y_bytes, is_symmetrised.
           method         partitioner that rank 0 runs.
     """
-    counts, itemsize, copies = run.setting.counts, run.setting.dtype.itemsize, 1 if is_symmetric else 2
-    n, kept_nnz = counts["n"], counts.get("kept_nnz")
-    parts = {PROCESS: process_bytes + TRAINING_BYTES + (MPI_BYTES if n_ranks > 1 else 0)}
-    parts["operator"] = _operator(counts, copies, itemsize)
-    tiles = copies * _tiles(run)
-    if run.setting.is_sparse:
-        # X, its transpose for the gradient or A X with its own, and what making that leaves.
-        left = counts["x_nnz"] if kept_nnz is None else kept_nnz
-        held = counts["x_nnz"] + 2 * left + (kept_nnz or 0)
-        parts["features"] = csr_bytes(held, n, itemsize)
-        if kept_nnz is not None or not run.reads_input:  # of the transpose, whose rows are the features
-            width = next((product.shape[1] for product in run.products if product.shape), 0) * itemsize
-            tiles += tile_bytes(run.setting.features, n, left, width, nonzero_bytes(itemsize))
-    else:
-        parts["features"] = dense_features(run)
-    if ghosts := ghost_features(run):
-        parts[GHOSTS] = ghosts
-    if own_steps(run):
-        parts[PRUNED] = step_features(run)
-        for number in own_steps(run):
-            parts[PRUNED] += _operator(counts, 2, itemsize, number)
-            tiles += 2 * _tiles(run, number)
-    parts[TILES], parts[BUFFERS] = tiles, run.buffer_bytes
+    copies, process = 1 if is_symmetric else 2, process_bytes + TRAINING_BYTES + (MPI_BYTES if n_ranks > 1 else 0)
+    tiles = copies * _tiles(run) + sum(2 * _tiles(run, step) for step in own_steps(run)) + _feature_tiles(run)
+    parts = {PROCESS: process} | _blocks(run, copies) | {TILES: tiles, BUFFERS: run.buffer_bytes}
     if not run.setting.is_sparse:
-        parts[BEFORE_KEPT] = before_kept(run, tiles + parts[BUFFERS])
-    parts[WEIGHTS] = 8 * run.n_weights * sum_bytes(itemsize)
-    parts["labels, scores, predictions"] = LABEL_BYTES * n + SCORE_BYTES * n_nodes
-    loading = 0
+        parts[BEFORE_KEPT] = _before_kept(run, tiles + parts[BUFFERS])
+    parts[WEIGHTS] = 8 * run.n_weights * sum_bytes(run.setting.dtype.itemsize)
+    parts["labels, scores, predictions"] = LABEL_BYTES * run.setting.counts["n"] + SCORE_BYTES * n_nodes
+    loading = 0.0
     if root is not None:
         parts[LEFT] = LEFT_PER_NONZERO * root["nnz"]
-        loading = int(parts[PROCESS]) - int(TRAINING_BYTES) + _loading(root, n_ranks, method)
+        loading = int(process) - int(TRAINING_BYTES) + _loading(root, n_ranks, method)
     return RankMemory({name: int(value) for name, value in parts.items()}, int(loading))
+
+
+def device_memory(run: DryRun, *, n_ranks: int, is_symmetric: bool = True) -> RankMemory:
+    """Return the predicted memory of one rank on its device; arguments as of rank_memory."""
+    parts = {CUDA: CUDA_BYTES + (NCCL_BYTES if n_ranks > 1 else 0)} | _blocks(run, 1 if is_symmetric else 2, True)
+    parts[BUFFERS] = run.buffer_bytes
+    parts[BEFORE_KEPT] = 0 if run.setting.is_sparse else _before_kept(run, parts[BUFFERS])
+    parts[WEIGHTS] = 6 * run.n_weights * sum_bytes(run.setting.dtype.itemsize)
+    parts["labels and masks"] = 20 * run.setting.counts["n"]
+    return RankMemory({name: int(size) for name, size in parts.items()})
+
+
+def part_memory(
+    model: FixedModel,
+    setting: Setting,
+    graph: dict[str, int],
+    k: int,
+    *,
+    halo: float = 1.0,
+    process_bytes: float,
+    is_symmetric: bool = True,
+) -> RankMemory:
+    """Return the predicted memory of a process that trains a k-th of a graph alone; A X of sparse features counts as X does.
+
+    Args: model          of `analysis.epoch.without_values`; setting: of its runs, k parts.
+          graph          counts of the whole graph: n and own_nnz, the nonzeros of A; x_nnz of sparse X.
+          halo           rows of a part with its halo over n / k.
+          process_bytes  of Python and torch before any graph, see Machine.
+    """
+    share = min(halo / k, 1.0)
+    n, nnz = math.ceil(share * graph["n"]), math.ceil(share * (graph["own_nnz"] + graph["n"]))  # with self-loops
+    counts = {"n": n, "own_nnz": nnz} | dict.fromkeys(("s", "g", "f", "ghost_nnz", "sender_nnz"), 0)
+    if setting.is_sparse:
+        x_nnz = int(share * graph["x_nnz"])
+        counts |= {"x_nnz": x_nnz, "cached_nnz": x_nnz} | ({"kept_nnz": x_nnz} if setting.is_cached else {})
+    run = model.run(setting, is_pruned=False).on(counts)
+    return rank_memory(run, n_ranks=1, n_nodes=n, process_bytes=process_bytes, is_symmetric=is_symmetric)
 
 
 def _loading(root: Mapping[str, int], n_ranks: int, method: str) -> float:
@@ -144,28 +197,69 @@ def own_steps(run: DryRun) -> list[str]:
     return [str(number + 1) for number in range(run.setting.step_is_cached, len(run.setting.steps))]
 
 
-def rows_out(counts: Mapping[str, int], step: str) -> int:
+def _rows_out(counts: Mapping[str, int], step: str) -> int:
     """Return the rows of an operator; step: number of the layer of a pruned step, "" of all rows."""
     return counts[f"T{step}"] if step else counts["n"]
 
 
-def _operator(counts: Mapping[str, int], copies: int, itemsize: int, step: str = "") -> int:
+def _blocks(run: DryRun, copies: int, on_device: bool = False) -> dict[str, int]:
+    """Return the bytes of operators and features; copies: of the own block."""
+    parts = {"operator": _operator(run, copies, "", on_device)}
+    parts["features"] = _sparse_features(run, on_device) if run.setting.is_sparse else _dense_features(run)
+    if ghosts := _ghost_features(run):
+        parts[GHOSTS] = ghosts
+    if steps := own_steps(run):
+        parts[PRUNED] = _step_features(run) + sum(_operator(run, 2, step, on_device) for step in steps)
+    return parts
+
+
+def _operator(run: DryRun, copies: int, step: str, on_device: bool) -> int:
     """Return the bytes of the blocks of an operator, with the transposes that backward multiplies with."""
+    counts, itemsize = run.setting.counts, run.setting.dtype.itemsize
     own_nnz, ghost_nnz, sender_nnz, g, s = (counts[x + step] for x in ("own_nnz", "ghost_nnz", "sender_nnz", "g", "s"))
-    n = rows_out(counts, step)
-    others = 2 * (ghost_nnz + sender_nnz) * nonzero_bytes(itemsize) + POINTER * (n + g + 3 * s)
-    return copies * csr_bytes(own_nnz, n, itemsize) + others
+    n, others = _rows_out(counts, step), 2 * (ghost_nnz + sender_nnz) * nonzero_bytes(itemsize)
+    if not on_device:
+        return copies * csr_bytes(own_nnz, n, itemsize) + others + POINTER * (n + g + 3 * s)
+    from ..spmm.kernels.cuda.work_items import ITEM, LONG
+
+    # Ghost block and sent rows, each with its transpose; unchanged rows need an index alone.
+    widest = max((product.width for product in run.products if not product.is_cached), default=0)
+    long = (own_nnz + ghost_nnz) // LONG * widest * sum_bytes(itemsize)  # sums of its items
+    item, own = ITEM.itemsize, copies * (own_nnz * nonzero_bytes(itemsize) + ITEM.itemsize * n)
+    return own + others + item * (2 * n + g) + (item + 12) * s + long
 
 
 def _tiles(run: DryRun, step: str = "") -> int:
     """Return the bytes of the tiles of the own and the ghost block."""
     counts, nonzero = run.setting.counts, nonzero_bytes(run.setting.dtype.itemsize)
-    n, blocks = rows_out(counts, step), (("own_nnz", None), ("ghost_nnz", "g"))
+    n, blocks = _rows_out(counts, step), (("own_nnz", None), ("ghost_nnz", "g"))
     columns = lambda g: n if g is None else counts[g + step]
     return sum(tile_bytes(n, columns(g), counts[nnz + step], run.widest_sum, nonzero) for nnz, g in blocks)
 
 
-def dense_features(run: DryRun) -> int:
+def _feature_tiles(run: DryRun) -> int:
+    """Return the bytes of the tiles of the transpose of sparse X or A X, whose rows are the features."""
+    counts, itemsize = run.setting.counts, run.setting.dtype.itemsize
+    if not run.setting.is_sparse or ("kept_nnz" not in counts and run.reads_input):
+        return 0
+    width = next((product.shape[1] for product in run.products if product.shape), 0) * itemsize
+    left = counts.get("kept_nnz", counts["x_nnz"])
+    return tile_bytes(run.setting.features, counts["n"], left, width, nonzero_bytes(itemsize))
+
+
+def _sparse_features(run: DryRun, on_device: bool) -> int:
+    """Return the bytes of sparse X, its transpose for the gradient or A X with its own, and what making that leaves."""
+    counts, itemsize = run.setting.counts, run.setting.dtype.itemsize
+    x_nnz, kept_nnz = counts["x_nnz"], counts.get("kept_nnz")
+    left = x_nnz if kept_nnz is None else kept_nnz
+    if on_device:
+        from ..spmm.kernels.cuda.work_items import ITEM
+
+        return 2 * left * nonzero_bytes(itemsize) + 2 * ITEM.itemsize * counts["n"]
+    return csr_bytes(x_nnz + 2 * left + (kept_nnz or 0), counts["n"], itemsize)
+
+
+def _dense_features(run: DryRun) -> int:
     """Return the bytes of dense X and of A X; one of them where training reads no other."""
     return run.setting.counts["n"] * run.setting.features * run.setting.dtype.itemsize * (2 if _keeps_both(run) else 1)
 
@@ -176,7 +270,7 @@ def _keeps_both(run: DryRun) -> bool:
     return run.setting.is_cached and (run.reads_input or takes_rows)
 
 
-def ghost_features(run: DryRun) -> int:
+def _ghost_features(run: DryRun) -> int:
     """Return the bytes of the cached ghost rows of X: of steps, and of evaluations of all rows."""
     setting, counts, total = run.setting, run.setting.counts, 0
     reads = {of.pass_name for of in run.products if of.kind == "cached ghosts" and of.pass_name != "backward"}
@@ -191,7 +285,7 @@ def ghost_features(run: DryRun) -> int:
     return total
 
 
-def step_features(run: DryRun) -> int:
+def _step_features(run: DryRun) -> int:
     """Return the bytes of the rows of X, or of A X, that a pruned training step reads: a copy."""
     setting, counts = run.setting, run.setting.counts
     rows = counts["T1" if setting.step_is_cached else "T0"]
@@ -200,7 +294,7 @@ def step_features(run: DryRun) -> int:
     return csr_bytes(2 * counts["step_nnz"], rows, setting.dtype.itemsize)
 
 
-def before_kept(run: DryRun, later: int) -> int:
+def _before_kept(run: DryRun, later: int) -> int:
     """Return what dense X and the buffers of making A X take beyond `later`, the bytes that their memory has from then on."""
     counts, itemsize = run.setting.counts, run.setting.dtype.itemsize
     if not run.setting.is_cached:
@@ -209,9 +303,3 @@ def before_kept(run: DryRun, later: int) -> int:
     wide_sum = n * 4 if itemsize == 2 and (g or s) else 0  # bfloat16 is added up in float32
     x = 0 if _keeps_both(run) else n
     return max(0, ((x + g + s) * itemsize + wide_sum) * run.setting.features - later)
-
-
-def largest_rank(memories: Sequence[RankMemory]) -> tuple[int, RankMemory]:
-    """Return the rank with the largest peak, and its memory."""
-    rank = int(np.argmax([m.peak for m in memories]))
-    return rank, memories[rank]

@@ -172,8 +172,9 @@ def test_no_two_groups_declare_one_option():
     found = [cls for cls in vars(groups).values() if hasattr(cls, "heading")]
     declared = [f.name for group in found for f in fields(group)]
     twice = {name for name in declared if declared.count(name) > 1}
-    # A file or which of the graph's; of a host, a partitioner or a rank; of a sampler or a partitioner; written or read.
-    assert twice == {"split", "memory", "fanout", "hops"}
+    # A file or which of the graph's; of a host, a partitioner or a rank; of a sampler or a partitioner; written or read;
+    # of a layer or of edges; of a stream or of files.
+    assert twice == {"split", "memory", "fanout", "hops", "combine", "relabel"}
 
 
 def test_the_lists_of_names_are_those_of_the_registries():

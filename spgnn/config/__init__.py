@@ -15,7 +15,7 @@ from .fields import (
     to_toml,
     toml_values,
 )
-from .groups import MOST_BALANCE, MOST_HOPS, MOST_SEED, MOST_THREADS, SourceConfig
+from .groups import MOST_BALANCE, MOST_HOPS, MOST_SEED, MOST_THREADS, SourceConfig, TableConfig
 from .presets import PRESETS, preset_options
 from .run_files import CHECKPOINT, PARTS_FILE, RUN_FILES, is_of_run
 
@@ -34,6 +34,7 @@ __all__ = [
     "PartitionConfig",
     "PlanConfig",
     "SourceConfig",
+    "TableConfig",
     "TrainConfig",
     "Training",
     "build",

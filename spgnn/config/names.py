@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 Edges = Literal["undirected", "directed", "reversed"]
+Duplicates = Literal["auto", "sum", "max", "mean", "refuse"]
 Norm = Literal["gcn", "row", "none", "row_loops", "loops"]  # of the adjacency matrix
 LayerNorm = Literal["none", "layer"]
 Activation = Literal["relu", "elu", "gelu", "tanh", "sigmoid", "none"]

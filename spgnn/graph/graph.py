@@ -150,8 +150,9 @@ class Graph:
 
     def notes(self) -> list[str]:
         """Return what a user should know of what was left out, a sentence each."""
-        zeros = self.meta.get("zeros", 0)
-        return [f"{zeros:,} stored weights of 0 are no edges, and left out"] if zeros else []
+        zeros, unread = self.meta.get("zeros", 0), [name for name in self.meta.get("unread", ()) if name]
+        said = [f"{zeros:,} stored weights of 0 are no edges, and left out"] if zeros else []
+        return said + ([f"columns that are not read: {', '.join(unread)[:200]}"] if unread else [])
 
     def describe(self) -> dict:
         """Return what an import reports: sizes, self-loops, isolated nodes, symmetry, labels, split."""

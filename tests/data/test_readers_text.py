@@ -1,6 +1,8 @@
 """Text formats: what is wrong is said with file and line, and nothing is allocated for what a header declares."""
 
+import bz2
 import gzip
+import lzma
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -11,9 +13,10 @@ import tiny_files as tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spgnn.data import _text
 from spgnn.data.formats import known_formats, read_graph
 from spgnn.data.readers import text
-from spgnn.data.readers.tokens import tokenise
+from spgnn.data.readers.lines import EdgeLines
 from spgnn.errors import FormatError, InputError
 
 PATH = Path("some.txt")
@@ -37,7 +40,7 @@ def refusal(tmp_path, name: str, content: bytes | str, peak_mb: float = 8) -> st
 @pytest.mark.parametrize(
     "lines, message",
     [
-        ("0 1\n1 x\n", "e.txt:2: target is 'x'; expected an integer"),
+        ("0 1\n1 x\n", "e.txt:2: target is 'x'; expected an integer from 0, or names with --relabel"),
         ("0 1\n# c\n\n-1 2\n", "e.txt:4: source is '-1'; expected an integer from 0"),
         ("0 1\n1.5 2\n", "e.txt:2: source is '1.5'"),
         ("0 1\n1\n", "e.txt:2: 1 columns; expected 2"),
@@ -46,8 +49,8 @@ def refusal(tmp_path, name: str, content: bytes | str, peak_mb: float = 8) -> st
         ("0 1 nan\n", "e.txt:1: weight is 'nan'; expected a finite number"),
         ("0 1 1.0\n1 2 -inf\n", "e.txt:2: weight is '-inf'; expected a finite"),
         ("0 1 1.0\n1 2 3,5,6\n", "e.txt:2: 5 columns"),
-        ("0 1 1e\n", "e.txt:1: weight is '1e'; expected a number"),
-        ("0 1 1.5\n1 2 1_0\n", "e.txt:2: weight is '1_0'; expected a number"),
+        ("0 1 1e\n", "e.txt:1: weight is '1e'; expected a finite number"),
+        ("0 1 1.5\n1 2 1_0\n", "e.txt:2: weight is '1_0'; expected a finite number"),
         ("0 9999999999999999999\n", "e.txt:1: target is '9999999999999999999'"),
         ("0 999999999999\n", "node id 999999999999 makes 1000000000000 nodes for 1 edges"),
         ("# Nodes: 999999999999 Edges: 1\n0 1\n", "the header makes 999999999999 nodes for 1 edges"),
@@ -135,7 +138,7 @@ def test_the_head_of_matrix_market_may_come_in_any_pieces(tmp_path, monkeypatch,
         ("2 1 1\n2 5\n1 6\n", "disagree about their edge"),
         ("2 1 1\n2\n1 6\n", "m.graph:2: 1 numbers; expected 0 and then pairs"),
         ("2 1 7\n2\n1\n", "fmt 7; expected three digits"),
-        ("2 1 1\n2 x\n1 x\n", "m.graph:2: edge weight is 'x'"),
+        ("2 1 1\n2 x\n1 x\n", "m.graph:2: number is 'x'"),
         ("2\n", "m.graph:1: 1 numbers; expected `n m [fmt [ncon]]`"),
         ("% no header\n", "no header line"),
     ],
@@ -223,6 +226,18 @@ def test_gzip_damage_is_named(tmp_path):
     refusal(tmp_path, "flip.txt.gz", bytes(flipped))
 
 
+@pytest.mark.parametrize("ending, pack", [(".xz", lzma.compress), (".bz2", bz2.compress)])
+def test_xz_and_bzip2_are_read_as_gzip_is(tmp_path, ending, pack):
+    whole = pack(b"".join(b"%d %d\n" % (i, i + 1) for i in range(50_000)))
+    path = tmp_path / f"a.txt{ending}"
+    path.write_bytes(whole + pack(b"7 9\n"))
+    assert read_graph(path).nnz == 50_001
+    assert "data is cut off" in refusal(tmp_path, f"cut.txt{ending}", whole[:-20], peak_mb=30)
+    assert ": damaged" in refusal(tmp_path, f"a.csv{ending}", whole[:300] + b"x" * 300 + whole[600:], peak_mb=30)
+    bomb = pack(b"#" + b"\n" * (1 << 26))
+    assert "unpack to more than" in refusal(tmp_path, f"bomb.txt{ending}", bomb, peak_mb=300)
+
+
 def test_gzip_of_several_members_and_padding_is_read_whole(tmp_path):
     path = tmp_path / "two.txt.gz"
     path.write_bytes(gzip.compress(b"0 1\n") + gzip.compress(b"1 2\n") + b"\0" * 100)
@@ -297,21 +312,45 @@ rows = st.lists(
 )
 
 
-@given(rows, st.sampled_from([" ", "\t", ",", ", ", "  \t"]), st.sampled_from(["\n", "\r\n", "\n\n", " \n"]))
+@given(
+    rows, st.sampled_from([" ", "\t", ",", ", ", "  \t", " ; "]), st.sampled_from(["\n", "\r\n", "\n\n", " \n# 1\n"])
+)
 def test_the_parser_gives_what_python_gives(rows, separator, end):
-    block = end.join(separator.join(map(str, row)) for row in rows).encode()
-    columns = tokenise(block, PATH, 1).columns((3,), "test")
-    assert columns[0].integers("a").tolist() == [row[0] for row in rows]
-    assert columns[1].integers("b").tolist() == [row[1] for row in rows]
-    assert columns[2].numbers("c").tolist() == [row[2] for row in rows]
+    text = end.join(separator.join(map(str, row)) for row in rows).encode()
+    edges, weights = EdgeLines(3, weight=2).read(text, PATH, 1)
+    assert (edges.tolist(), weights.tolist()) == ([list(row[:2]) for row in rows], [row[2] for row in rows])
+    edges, weights = EdgeLines(3, source=1, target=0).read(text, PATH, 1)
+    assert edges.tolist() == [[row[1], row[0]] for row in rows] and not len(weights)
+    values, counts, fault = _text.read_rows(text, "#")
+    assert np.frombuffer(values).tolist() == [float(value) for row in rows for value in row] and fault is None
+    assert sum(np.frombuffer(counts, np.int64) == 3) == len(rows)
 
 
 @given(st.binary(min_size=1, max_size=80))
 def test_any_bytes_parse_or_give_a_format_error_on_a_line_that_exists(raw):
-    tokens = tokenise(raw, PATH, 1)
-    assert tokens.n_lines == len(raw.split(b"\n")) - raw.endswith(b"\n")
-    for parse in (tokens.integers, tokens.numbers):
+    n_lines = len(raw.split(b"\n")) - raw.endswith(b"\n")
+    for count in (2, 3):
         try:
-            parse("token")
+            EdgeLines(count, weight=count - 1 if count == 3 else -1).read(raw, PATH, 1)
         except FormatError as error:
-            assert 1 <= int(str(error).split(":")[1]) <= tokens.n_lines
+            assert 1 <= int(str(error).split(":")[1]) <= n_lines
+    _, counts, fault = _text.read_rows(raw, "#%")
+    assert len(counts) == 8 * (n_lines if fault is None else fault[0] + 1)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (b"1 2.5", "target is '2.5'; expected an integer"),
+        (b"1 .0", "target is '.0'"),
+        (b"1 2e3", "target is '2e3'"),
+        (b"1 1000000000000000000", "target is '1000000000000000000'; expected an integer from 0 to 10^18 - 1"),
+        (b"bob 1", "source is 'bob'; expected an integer from 0, or names with --relabel"),
+        (b"1 2 3", "3 columns; expected 2 as in the lines before"),
+    ],
+)
+def test_ids_are_whole_numbers(text, message):
+    with pytest.raises(FormatError) as caught:
+        EdgeLines(2).read(b"0 1.\n2.0 3.000\n4 5 {}\n" + text, PATH, 7)
+    assert str(caught.value).startswith(f"some.txt:10: {message}")
+    assert EdgeLines(2).read(b"0 1.\n2.0 3.000\n4 5 {}", PATH, 1)[0].tolist() == [[0, 1], [2, 3], [4, 5]]

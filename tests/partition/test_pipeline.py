@@ -183,7 +183,7 @@ def bad_inputs(folder: Path):
     np.save(folder / "split.npy", np.full(60, 3, np.int8))
     edges = folder / "e.bin"
     yield {"source": folder / "negative.bin"}, InputError, "edge 1 of the stream is 3 -> -2"
-    yield {"source": folder / "word.txt"}, InputError, "word.txt:2: '1 x'"
+    yield {"source": folder / "word.txt"}, InputError, "word.txt:2: target is 'x'"
     yield {"source": folder / "none.bin"}, InputError, "none.bin: no such file"
     yield {"source": edges, "features": folder / "short.npy"}, InputError, "expected ids from 0 to 2"
     yield (

@@ -53,13 +53,13 @@ def test_a_title_a_weight_a_missing_last_newline_and_windows_line_ends_do_no_har
 @pytest.mark.parametrize(
     "text, where, expected",
     [
-        ("0 1\n2 -3\n", ":2: '2 -3'", "0 or more"),
-        ("0 1\n\n1 x\n", ":3: '1 x'", "10\\^18"),
-        ("0 1\n1\n", ":2: '1'", "2 or 3 columns"),
-        ("0 1 2 3\n", ":1: '0 1 2 3'", "2 or 3 columns"),
-        ("# c\n0 1.5\n", ":2: '0 1.5'", "10\\^18"),
+        ("0 1\n2 -3\n", ":2: target is '-3'", "10\\^18"),
+        ("0 1\n\n1 x\n", ":3: target is 'x'", "integer from 0"),
+        ("0 1\n1\n", ":2: 1 columns", "expected 2"),
+        ("0 1 2 3\n", ":1: 4 columns", "expected 2 or 3"),
+        ("# c\n0 1.5\n", ":2: target is '1.5'", "10\\^18"),
         ("0 9999999999999999999\n", ":1:", "10\\^18"),
-        ("a b\n0 1\n0 b\n", ":3: '0 b'", "10\\^18"),
+        ("a b\n0 1\n0 b\n", ":3: target is 'b'", "integer from 0"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, text, where, expected):

@@ -1,31 +1,33 @@
-"""Edge lists as those of SNAP: `u v` or `u v weight` per line, `#` and `%` comments, plain or gzip."""
+"""Edge lists as those of SNAP: source, target and perhaps a weight per line, `#` and `%` comments, plain or packed.
+
+Lines of numbers are read here, in blocks; names, quotes and empty cells by `tables`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from ...errors import FormatError
-from .. import _text
+from ...config import TableConfig
+from ...errors import FormatError, nearest
 from ..formats import reader
+from .lines import EdgeLines
 from .make_graph import check_node_count, coo_graph
-from .text import comment_lines, line_blocks, peek
-from .tokens import tokenise
+from .text import comment_lines, line_blocks, peek, without_packing
 
 ENDINGS = (".txt", ".tsv", ".csv", ".el", ".edges", ".edgelist", ".wel")
 OTHER_ENDINGS = (".graph", ".metis", ".mtx", ".npz", ".npy", ".bin", ".i32", ".i64", ".json", ".index")
-COMMENTS = b"#%"
 COMMENT_LINES = comment_lines("#%")
 BOM = b"\xef\xbb\xbf"
 HEADER = re.compile(rb"nodes:?\s*(\d{1,18})[\s,|]+edges:?\s*(\d{1,18})", re.IGNORECASE)
-COLUMNS = "source, target and perhaps a weight"
+IDS = re.compile(rb"\d{1,18}(\.0*)?")
 SOURCE_NAMES, TARGET_NAMES = ("source", "src", "from"), ("target", "dst", "destination", "to")
-THIRD_COLUMN = re.compile(rb"^B*+\d++B++\d++B++[^\n]".replace(b"B", rb"[ \t,\r\v\f]"), re.MULTILINE)
-WEIGHT_NAMES = ("weight", "weights", "edge_weight", "w", "value", "val")  # of a third column
+WEIGHT_NAMES = ("weight", "weights", "edge_weight", "w", "value", "val")
+DEFAULTS = TableConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +36,33 @@ class Head:
 
     Args:
         n_bytes:           of it, unpacked.
-        has_title:         one line of it is the names of columns.
+        has_title:         a line of it is no edge, but text.
+        names:             of columns, where that line has them.
         n_nodes, n_edges:  what a comment `# Nodes: N Edges: E` declares; 0 without one.
-        n_columns:         of the first edge; 0 where there is none.
+        lines:             the columns of the edges; None where there is no edge.
+        separator:         of cells, where it is no blank.
+        is_plain:          the first edge has numbers alone, without quotes or empty cells.
     """
 
     n_bytes: int
     has_title: bool
+    names: tuple[str, ...]
     n_nodes: int
     n_edges: int
-    n_columns: int
+    lines: EdgeLines | None
+    separator: str
+    is_plain: bool
+
+    @property
+    def has_weights(self) -> bool:
+        """An edge has a weight."""
+        return self.lines is not None and self.lines.weight >= 0
+
+    @property
+    def unread(self) -> list[str]:
+        """Names of columns that are neither source, target nor weight."""
+        used = () if self.lines is None else (self.lines.source, self.lines.target, self.lines.weight)
+        return [name for column, name in enumerate(self.names) if column not in used] if used else []
 
     def check_edges(self, path, n_read: int) -> None:
         """Raise FormatError if the file has fewer edges than it declares."""
@@ -53,29 +72,35 @@ class Head:
             )
 
 
-def read_head(path: Path) -> Head:
+def read_head(path: Path, wanted: TableConfig = DEFAULTS) -> Head:
     """Read a text file up to its first edge.
 
-    Raises: FormatError if the third column is not named as a weight, or the first has no name.
+    Raises: FormatError if the columns that are wanted are not there, or which are source and target is not clear.
     """
-    n_bytes, names, title_line, header, words = 0, [], 0, None, []
+    n_bytes, title, title_at, header, edge, first_line = 0, b"", 0, None, b"", 0
     for block, line in line_blocks(path):
         at = len(BOM) if line == 1 and block.startswith(BOM) else 0
-        while True:
+        while not edge:
             start, at = at, COMMENT_LINES.match(block, at).end()
             header = header or HEADER.search(block, start, at)
             end = block.find(b"\n", at) + 1 or len(block)
-            words = block[at:end].replace(b",", b" ").split()
-            if names or not (names := _names_of_columns(block[at:end])):
+            if title or not _is_title(block[at:end]):
+                edge = block[at:end].rstrip(b"\r\n")
+                first_line = first_line or line + block.count(b"\n", 0, at)
                 break
-            title_line, at = line + block.count(b"\n", 0, at), end
+            first_line = line + block.count(b"\n", 0, at)
+            title, title_at, at = block[at:end].rstrip(b"\r\n"), n_bytes + at, end
         n_bytes += at
-        if words:
+        if edge:
             break
-    if names and words:
-        _check_names(f"{path}:{title_line}", names, len(words))
+    separator = _separator(title or edge)
+    names = _cells(title, separator)
+    if title and edge and _is_edge(title, edge, names, wanted):
+        n_bytes, edge, names, title = title_at, title, [], b""
     n_nodes, n_edges = map(int, header.groups()) if header else (0, 0)
-    return Head(n_bytes, bool(names), n_nodes, n_edges, len(words))
+    lines = _lines(f"{path}:{first_line}", names, edge, separator, wanted) if edge else None
+    is_plain = _is_plain(edge, lines, wanted)
+    return Head(n_bytes, bool(title), tuple(names), n_nodes, n_edges, lines, separator, is_plain)
 
 
 def edge_blocks(path: Path, head: Head, progress=None) -> Iterator[tuple[bytes, int]]:
@@ -88,28 +113,27 @@ def edge_blocks(path: Path, head: Head, progress=None) -> Iterator[tuple[bytes, 
 
 
 def edge_chunks(path: Path, size: int) -> Iterator[np.ndarray]:
-    """Yield the ids of the edges, (m, 2) int64, at most size at a time; a third column is not read.
+    """Yield the ids of the edges, (m, 2) int64, at most size at a time; weights are not read.
 
     Raises: FormatError with file:line.
     """
     head = read_head(path)
+    if head.lines is None:
+        return
+    if not head.is_plain:
+        raise FormatError(
+            f"{path}: cells have quotes, or are empty; write it as a graph first: spgnn convert {path} DST"
+        )
+    lines = replace(head.lines, weight=-1)
     for block, line in edge_blocks(path, head):
-        ids, bad_line, expected, start, stop = _text.read_lines(block)
-        if bad_line >= 0:
-            text = block[start : min(stop, start + 60)].decode("utf-8", "replace").strip()
-            raise FormatError(f"{path}:{line + bad_line}: {text!r}; expected {expected}")
-        edges = np.frombuffer(ids, np.int64).reshape(-1, 2)
-        # With one separator per edge no line has a third column.
-        if head.n_columns == 2 and _separators(block) != len(edges) and (third := THIRD_COLUMN.search(block)):
-            at = line + block.count(b"\n", 0, third.start())
-            raise FormatError(f"{path}:{at}: 3 columns; expected 2 as in the lines before: {COLUMNS}")
+        edges, _ = lines.read(block, path, line)
         for start in range(0, len(edges), size):
             yield edges[start : start + size]
 
 
 def is_edge_list(path: Path) -> bool:
-    """a text file .txt, .tsv, .csv, .el, .edges (or .gz of it), or one whose first line is two or three numbers."""
-    name = path.name.lower().removesuffix(".gz")
+    """a text file .txt, .tsv, .csv, .el, .edges (or .gz, .xz, .bz2 of it), or one whose first line is two or three numbers."""
+    name = without_packing(path.name.lower())
     if not path.is_file() or name.endswith(OTHER_ENDINGS):
         return False
     head = peek(path).removeprefix(BOM)
@@ -118,7 +142,7 @@ def is_edge_list(path: Path) -> bool:
     if name.endswith(ENDINGS):
         return True
     line, end, _ = head[COMMENT_LINES.match(head).end() :].partition(b"\n")
-    words = line.replace(b",", b" ").split()
+    words = _words(line)
     return bool(end) and len(words) in (2, 3) and all(word.isdigit() for word in words[:2])
 
 
@@ -132,69 +156,129 @@ def read_edges(path: Path, progress=None):
              more edges than there are lines.
     """
     head = read_head(path)
-    blocks, width = [], 0
-    for block, line in edge_blocks(path, head, progress):
-        tokens = tokenise(block, path, line)
-        tokens = tokens.keep(~tokens.comment_lines(COMMENTS)[tokens.line_T])
-        columns = tokens.columns((width,) if width else (2, 3), COLUMNS)
-        if columns:
-            width = len(columns)
-            weight = columns[2].numbers("weight") if width == 3 else None
-            blocks.append((columns[0].ids("source"), columns[1].ids("target"), weight))
-    n_read = sum(len(src) for src, _, _ in blocks)
+    ids, weights, n_read, top = [np.zeros((0, 2), np.int32)], [np.zeros(0)], 0, -1
+    for block, line in edge_blocks(path, head, progress) if head.lines else ():
+        edges, values = head.lines.read(block, path, line)
+        top, n_read = max(top, int(edges.max(initial=-1))), n_read + len(edges)
+        ids.append(edges.astype(np.int32) if top < 2**31 - 1 else edges)
+        weights.append(values)
     head.check_edges(path, n_read)
     if not n_read and not head.n_nodes:
-        raise FormatError(f"{path}: holds no edge; expected lines of {COLUMNS}")
-    src, dst, weight = (_joined([block[i] for block in blocks]) for i in range(3))
-    blocks.clear()
-    n_nodes = max(head.n_nodes, int(src.max(initial=-1)) + 1, int(dst.max(initial=-1)) + 1)
-    check_node_count(path, n_nodes, n_read, "the header" if n_nodes == head.n_nodes else f"node id {n_nodes - 1}")
-    return coo_graph(
-        path, src, dst, n_nodes, weight if width == 3 else None, meta={"dropped_lines": int(head.has_title)}
-    )
+        raise FormatError(f"{path}: holds no edge; expected lines of source, target and perhaps a weight")
+    n_nodes = max(head.n_nodes, top + 1)
+    check_node_count(path, n_nodes, n_read, "the header" if n_nodes == head.n_nodes else f"node id {top}")
+    src, dst = (np.concatenate([block[:, column] for block in ids]) for column in (0, 1))
+    ids.clear()
+    meta = {"dropped_lines": int(head.has_title)} | ({"unread": head.unread} if head.unread else {})
+    return coo_graph(path, src, dst, n_nodes, np.concatenate(weights) if head.has_weights else None, meta=meta)
 
 
-def _separators(block: bytes) -> int:
-    """Return how many blanks, tabs and commas a block has."""
-    return sum(np.count_nonzero(np.frombuffer(block, np.uint8) == ord(c)) for c in " \t,")
+def column_of(where: str, names: list[str], wanted: str, option: str) -> int:
+    """Return the place of a column that an option names; FormatError with the names that there are."""
+    if wanted in names:
+        return names.index(wanted)
+    if not names and wanted.isascii() and wanted.isdigit() and 0 < int(wanted) < 100:
+        return int(wanted) - 1
+    if names:
+        raise FormatError(f"{where}: no column {wanted!r} ({option}){nearest(wanted, names)}; it has {_list(names)}")
+    raise FormatError(f"{where}: no line of names; give {option} the number of a column, from 1, not {wanted!r}")
 
 
-def _names_of_columns(line: bytes) -> list[str]:
-    """Return the names of columns in a line, of which the first may be empty; [] for a line of values."""
-    separator = next((mark for mark in (b",", b"\t") if mark in line), None)
-    cells = [cell.strip().decode("utf-8", "replace") for cell in line.split(separator)]
-    names = [cell.strip("\"'").strip() for cell in cells]
-    is_title = any(names) and all(not cell or cell[0].isalpha() or cell[0] in "\"'_" for cell in cells)
-    return names[:1] + [name for name in names[1:] if name] if is_title else []
-
-
-def _check_names(where: str, names: list[str], n_columns: int) -> None:
-    """Raise FormatError unless the names fit n_columns: source, target and perhaps a weight."""
-    is_unnamed = names[0].startswith("Unnamed:") or (not names[0] and n_columns == len(names))
-    if is_unnamed:
+def edge_columns(where: str, names: list[str], count: int, wanted: TableConfig) -> tuple[int, int, int]:
+    """Return the places of source, target and weight (-1: none) of tables of so many columns, by options and names."""
+    lower = [name.lower() for name in names]
+    known = lambda which: next((lower.index(name) for name in which if name in lower), None)
+    source = column_of(where, names, wanted.source, "--source") if wanted.source else known(SOURCE_NAMES)
+    target = column_of(where, names, wanted.target, "--target") if wanted.target else known(TARGET_NAMES)
+    if source is None and target is None and names and (not names[0] or names[0].startswith("Unnamed:")):
         raise FormatError(
             f"{where}: the first column has no name, so it is taken for an index, as pandas writes one; "
-            f"write the file with index=False, or name the columns: {COLUMNS}"
+            "write the file with index=False, or name the columns: source, target and perhaps weight"
         )
-    names = [name for name in names if name]
-    first, second, third = (name.lower() for name in (*names, "", "", "")[:3])
-    if first in TARGET_NAMES and second in SOURCE_NAMES:
+    if count > 3 and not names and not wanted.source:
         raise FormatError(
-            f"{where}: names {names[0]!r} before {names[1]!r}, but the first column is read as source, the second as "
-            "target; swap the columns, or the names"
+            f"{where}: {count} columns; expected 2 or 3: source, target and perhaps a weight; name them with --source 1 "
+            "--target 2 --weight 3 of `spgnn convert`, or in a first line"
         )
-    if n_columns == 2 and third in WEIGHT_NAMES:
+    source = (1 if target == 0 else 0) if source is None else source
+    target = (1 if source == 0 else 0) if target is None else target
+    if wanted.weight == "none":
+        weight = None
+    elif wanted.weight:
+        weight = column_of(where, names, wanted.weight, "--weight")
+    else:
+        weight = known(WEIGHT_NAMES) if names else 2 if count == 3 and {source, target} == {0, 1} else None
+    used = (source, target) if weight in (None, source, target) else (source, target, weight)
+    if source == target or max(used) >= count:
+        has = f"it has {_list(names)}" if names else f"there are {count}"
         raise FormatError(
-            f"{where}: names a third column, {names[2]!r}, but the first edge has none; fill or remove it"
+            f"{where}: source, target and weight are columns {', '.join(str(c + 1) for c in used)}; {has}"
         )
-    if n_columns == 3 and (len(names) != 3 or names[2].lower() not in WEIGHT_NAMES):
-        raise FormatError(
-            f"{where}: names {', '.join(map(repr, names))[:200]}, and the edges have 3 columns; the third is read as weight "
-            f"if it is named {', '.join(WEIGHT_NAMES[:-1])} or {WEIGHT_NAMES[-1]}: rename it, or remove it"
-        )
+    return source, target, used[2] if len(used) == 3 else -1
 
 
-def _joined(arrays: list) -> np.ndarray | None:
-    if not arrays:
-        return np.zeros(0, np.int64)
-    return None if arrays[0] is None else np.concatenate(arrays)
+def _lines(where: str, names: list[str], edge: bytes, separator: str, wanted: TableConfig) -> EdgeLines:
+    """Return which columns of lines like the first edge are source, target and weight."""
+    cells, count = _cells(edge, separator), len(_words(edge))
+    if names and not names[0] and not cells[0]:  # tabs before each line
+        del names[0], cells[0]
+    if names and len(names) == len(cells):
+        count = len(cells)
+    elif names and len(names) != count:
+        lower = [name.lower() for name in names]
+        if len(names) == 3 and count == 2 and lower[2] in WEIGHT_NAMES:
+            raise FormatError(
+                f"{where}: names a third column, {names[2]!r}, but the first edge has none; fill or remove it"
+            )
+        if set(lower) & {*SOURCE_NAMES, *TARGET_NAMES}:
+            raise FormatError(
+                f"{where}: names {_list(names)}, and the first edge has {count} columns; name each of them"
+            )
+        names.clear()
+    return EdgeLines(count, *edge_columns(where, names, count, wanted))
+
+
+def _is_plain(edge: bytes, lines: EdgeLines | None, wanted: TableConfig) -> bool:
+    """Whether lines like the first edge are numbers without quotes and empty cells, or are to be refused as such."""
+    words = _words(edge)
+    if lines is None or b'"' in edge or lines.count != len(words):
+        return lines is None
+    ids = [words[column] for column in (lines.source, lines.target)]
+    return all(map(IDS.fullmatch, ids)) or not wanted.relabel
+
+
+def _is_edge(title: bytes, edge: bytes, names: list[str], wanted: TableConfig) -> bool:
+    """Whether a line that could be names of columns is an edge between names, as the one after it."""
+    known = {*SOURCE_NAMES, *TARGET_NAMES, wanted.source.lower(), wanted.target.lower()} - {""}
+    if {name.lower() for name in names} & known or any(mark in title for mark in b",;\t"):
+        return False
+    words = _words(edge)
+    return len(words) == len(_words(title)) in (2, 3) and not any(map(IDS.fullmatch, words[:2]))
+
+
+def _is_title(line: bytes) -> bool:
+    """Whether a line may be names of columns, of which the first may be empty."""
+    cells = [cell.strip() for cell in _cells(line, _separator(line), strip='"')]
+    return any(cells) and all(not cell or cell[0].isalpha() or cell[0] == "_" for cell in cells)
+
+
+def _separator(line: bytes) -> str:
+    """Return what stands between the cells of a line; "" for blanks."""
+    return next((mark for mark in ",;\t" if mark.encode() in line), "")
+
+
+def _cells(line: bytes, separator: str, strip: str = "\"'") -> list[str]:
+    """Return the cells of a line without quotes around them, those at the end only if they are filled."""
+    cells = [cell.strip().strip(strip).strip() for cell in line.decode("utf-8", "replace").split(separator or None)]
+    while cells and not cells[-1]:
+        cells.pop()
+    return cells
+
+
+def _words(line: bytes) -> list[bytes]:
+    words = line.replace(b",", b" ").replace(b";", b" ").split()
+    return [word for word in words if word != b"{}"]
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(map(repr, names))[:200]

@@ -11,9 +11,9 @@ import numpy as np
 
 from ...errors import FormatError
 from ..formats import reader
+from .lines import read_rows, whole
 from .make_graph import coo_graph
-from .text import line_blocks, peek, text_bytes_bound
-from .tokens import Tokens, tokenise
+from .text import peek, text_bytes_bound, without_packing
 
 ENDINGS = (".graph", ".metis")
 PICKLE = b"\x80"
@@ -21,7 +21,7 @@ PICKLE = b"\x80"
 
 def is_metis(path: Path) -> bool:
     """a text file .graph or .metis."""
-    name = path.name.lower().removesuffix(".gz")
+    name = without_packing(path.name.lower())
     return path.is_file() and name.endswith(ENDINGS) and peek(path, 1) != PICKLE
 
 
@@ -33,30 +33,26 @@ def read_metis(path: Path, progress=None):
             and v does not list u.
     """
     header, n_lines, src, dst, weight = None, 0, [], [], []
-    for block, line in line_blocks(path, progress):
-        tokens = tokenise(block, path, line)
-        is_comment = tokens.comment_lines(b"%")
-        tokens = tokens.keep(~is_comment[tokens.line_T])
+    for values, counts, line in read_rows(path, "number", "%", progress):
         if header is None:
-            if not len(tokens.line_T):
+            if not np.any(counts > 0):
                 continue
-            l = int(tokens.line_T[0])
-            header = _header(path, tokens.keep(tokens.line_T == l))
-            is_comment[: l + 1] = True
-            tokens = tokens.keep(tokens.line_T > l)
+            first = int(np.argmax(counts > 0))
+            header = _header(path, line + first, values[: counts[first]])
+            values, counts, line = values[counts[first] :], counts[first + 1 :], line + first + 1
         n_nodes, n_edges, has_weights, skip = header
-        node_L = n_lines + np.cumsum(~is_comment) - 1
-        n_lines += int(np.count_nonzero(~is_comment))
-        beyond = node_L[tokens.line_T] >= n_nodes
-        if beyond.any():
+        line_L = line + np.flatnonzero(counts >= 0)  # of the file, without comments
+        counts = counts[counts >= 0]
+        beyond = np.flatnonzero((counts > 0) & (n_lines + np.arange(len(counts)) >= n_nodes))
+        if len(beyond):
             raise FormatError(
-                f"{tokens.where(int(np.argmax(beyond)))}: a line for a node after the {n_nodes} that the header declares"
+                f"{path}:{line_L[beyond[0]]}: a line for a node after the {n_nodes} that the header declares"
             )
-        ids, values = _neighbours(tokens, n_nodes, skip, has_weights)
-        dst.append(ids.ids("neighbour") - 1)
-        src.append(node_L[ids.line_T].astype(dst[-1].dtype if n_nodes < 2**31 else np.int64))
-        if has_weights:
-            weight.append(values.numbers("edge weight"))
+        rows, ids, weights = _neighbours(path, values, counts, line_L, header)
+        dst.append(ids - 1)
+        src.append((n_lines + rows).astype(ids.dtype))
+        weight.append(weights)
+        n_lines += len(counts)
     if header is None:
         raise FormatError(f"{path}: no header line; expected `n m [fmt [ncon]]`")
     if n_lines < n_nodes:
@@ -73,12 +69,13 @@ def read_metis(path: Path, progress=None):
     return graph
 
 
-def _header(path: Path, tokens: Tokens) -> tuple:
+def _header(path: Path, line: int, values: np.ndarray) -> tuple:
     """Return (nodes, edges, has edge weights, numbers before the neighbours), checked against the file's size."""
-    where = tokens.where(0)
-    if not 2 <= len(tokens.line_T) <= 4:
-        raise FormatError(f"{where}: {len(tokens.line_T)} numbers; expected `n m [fmt [ncon]]`")
-    n_nodes, n_edges, form, n_constraints = [*map(int, tokens.integers("header")), 0, 0][:4]
+    where = f"{path}:{line}"
+    if not 2 <= len(values) <= 4:
+        raise FormatError(f"{where}: {len(values)} numbers; expected `n m [fmt [ncon]]`")
+    counts = np.array([len(values)])
+    n_nodes, n_edges, form, n_constraints = [*map(int, whole(values, counts, (path, line), "header")), 0, 0][:4]
     flags = f"{form:03d}"
     if len(flags) > 3 or set(flags) - {"0", "1"}:
         raise FormatError(f"{where}: fmt {form}; expected three digits 0 or 1, such as 0, 1, 10, 11")
@@ -93,22 +90,23 @@ def _header(path: Path, tokens: Tokens) -> tuple:
     return n_nodes, n_edges, has_weights, has_sizes + has_node_weights * max(n_constraints, 1)
 
 
-def _neighbours(tokens: Tokens, n_nodes: int, skip: int, has_weights: bool) -> tuple[Tokens, Tokens | None]:
-    """Return the tokens of the neighbours, checked, and those of their weights."""
-    left_L = tokens.count_L - skip
-    is_odd = (tokens.count_L > 0) & ((left_L < 0) | (has_weights & (left_L % 2 == 1)))
-    if is_odd.any():
-        l = int(np.argmax(is_odd))
+def _neighbours(path: Path, values, counts, line_L, header) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return the row of each neighbour, from 0, its id, from 1, checked, and its weight where the file has weights."""
+    n_nodes, _, has_weights, skip = header
+    left = counts - skip
+    odd = np.flatnonzero((counts > 0) & ((left < 0) | (has_weights & (left % 2 == 1))))
+    if len(odd):
         rest = "pairs" if has_weights else "neighbours"
-        raise FormatError(f"{tokens.where_line(l)}: {tokens.count_L[l]} numbers; expected {skip} and then {rest}")
-    place_T = tokens.place_T - skip
-    ids = tokens.keep((place_T >= 0) & ((place_T % 2 == 0) | (not has_weights)))
-    neighbour = ids.integers("neighbour")
-    bad = (neighbour < 1) | (neighbour > n_nodes)
-    if bad.any():
-        t = int(np.argmax(bad))
-        raise FormatError(f"{ids.where(t)}: neighbour {neighbour[t]}; expected 1 to {n_nodes}")
-    return ids, tokens.keep((place_T >= 0) & (place_T % 2 == 1)) if has_weights else None
+        raise FormatError(f"{path}:{line_L[odd[0]]}: {counts[odd[0]]} numbers; expected {skip} and then {rest}")
+    rows = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts) - skip
+    is_id = (place >= 0) & ((place % 2 == 0) | (not has_weights))
+    ids, rows = values[is_id], rows[is_id]
+    bad = np.flatnonzero((ids < 1) | (ids > n_nodes) | (ids != np.floor(ids)))
+    if len(bad):
+        raise FormatError(f"{path}:{line_L[rows[bad[0]]]}: neighbour {ids[bad[0]]:.17g}; expected 1 to {n_nodes}")
+    weights = values[(place >= 0) & (place % 2 == 1)] if has_weights else None
+    return rows, ids.astype(np.int32 if n_nodes < 2**31 else np.int64), weights
 
 
 def _one_way(A) -> str:

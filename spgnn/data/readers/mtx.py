@@ -10,9 +10,9 @@ import numpy as np
 
 from ...errors import FormatError
 from ..formats import reader
+from .lines import EdgeLines
 from .make_graph import check_node_count, coo_graph
-from .text import comment_lines, line_blocks, peek, text_bytes_bound
-from .tokens import Tokens, tokenise
+from .text import comment_lines, line_blocks, peek, text_bytes_bound, without_packing
 
 BANNER = b"%%matrixmarket"
 COMMENT_LINES = comment_lines("%")
@@ -25,7 +25,7 @@ def is_mtx(path: Path) -> bool:
     """a file .mtx or .mtx.gz, or one that starts with %%MatrixMarket."""
     if not path.is_file():
         return False
-    return path.name.lower().removesuffix(".gz").endswith(".mtx") or peek(path)[: len(BANNER)].lower() == BANNER
+    return without_packing(path.name.lower()).endswith(".mtx") or peek(path)[: len(BANNER)].lower() == BANNER
 
 
 @reader("mtx", detect=is_mtx)
@@ -34,30 +34,27 @@ def read_mtx(path: Path, progress=None):
 
     The header is held against the size of the file first: scipy.io.mmread allocates what it declares.
     """
-    src, dst, weight, n_read = [], [], [], 0
-    blocks = line_blocks(path, progress)
+    ids, weights = [np.zeros((0, 2), np.int32)], [np.zeros(0)]
+    blocks, n_read = line_blocks(path, progress), 0
     is_pattern, is_symmetric, n_nodes, n_entries, *rest = _read_header(path, blocks)
+    names, what = ("row", "column", "value"), "row, column" + ("" if is_pattern else ", value")
+    count, weight = (2, -1) if is_pattern else (3, 2)
+    lines = EdgeLines(count, weight=weight, low=1, high=n_nodes, marks="%", names=names, what=what)
     for block, line in chain([rest], blocks):
-        columns = tokenise(block, path, line).columns(
-            (2,) if is_pattern else (3,), "row, column" + ("" if is_pattern else ", value")
-        )
-        if not columns:
-            continue
-        src.append(_node_ids(columns[0], n_nodes, "row"))
-        dst.append(_node_ids(columns[1], n_nodes, "column"))
-        weight.append(np.ones(len(src[-1]), np.float32) if is_pattern else columns[2].numbers("value"))
-        n_read += len(src[-1])
+        entries, values = lines.read(block, path, line)
+        ids.append((entries - 1).astype(np.int32 if n_nodes < 2**31 else np.int64))
+        weights.append(values)
+        n_read += len(entries)
         if n_read > n_entries:
             raise FormatError(f"{path}: more entries than the {n_entries} that its size line declares")
     if n_read < n_entries:
         raise FormatError(f"{path}: {n_read} entries; its size line declares {n_entries}; was the file cut off?")
-    src, dst, weight = (
-        np.concatenate([np.zeros(0, kind), *x]) for x, kind in ((src, np.int32), (dst, np.int32), (weight, np.float32))
-    )
+    ids_E2, weight_E = np.concatenate(ids), np.concatenate(weights)
     if is_symmetric:
-        off = src != dst
-        src, dst, weight = (np.concatenate([a, b[off]]) for a, b in ((src, dst), (dst, src), (weight, weight)))
-    return coo_graph(path, src, dst, n_nodes, None if is_pattern else weight)
+        off = ids_E2[:, 0] != ids_E2[:, 1]
+        ids_E2 = np.concatenate([ids_E2, ids_E2[off, ::-1]])
+        weight_E = weight_E if is_pattern else np.concatenate([weight_E, weight_E[off]])
+    return coo_graph(path, *ids_E2.T, n_nodes, None if is_pattern else weight_E)
 
 
 def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:
@@ -83,8 +80,10 @@ def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:
         raise FormatError(f"{path}: no size line; expected rows, columns, entries; was the file cut off?")
     line += block.count(b"\n", 0, at)
     sizes, _, rest = block[at:].partition(b"\n")
-    columns = tokenise(sizes, path, line).columns((3,), "rows, columns, entries")
-    n_rows, n_columns, n_entries = (int(c.integers("size")[0]) for c in columns)
+    words = sizes.split()
+    if len(words) != 3 or not all(word.isdigit() and len(word) < 19 for word in words):
+        raise FormatError(f"{path}:{line}: {sizes[:60]!r}; expected three integers: rows, columns, entries")
+    n_rows, n_columns, n_entries = map(int, words)
     if n_rows != n_columns:
         raise FormatError(
             f"{path}:{line}: {n_rows} rows and {n_columns} columns; expected equal numbers: both are the nodes"
@@ -95,13 +94,3 @@ def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:
         )
     check_node_count(path, n_rows, n_entries, f"the size line, {line},")
     return values == "pattern", symmetry == "symmetric", n_rows, n_entries, rest, line + 1
-
-
-def _node_ids(tokens: Tokens, n_nodes: int, what: str) -> np.ndarray:
-    """Return the 1-based tokens as 0-based ids."""
-    ids = tokens.ids(what) - 1
-    bad = (ids < 0) | (ids >= n_nodes)
-    if bad.any():
-        t = int(np.argmax(bad))
-        raise FormatError(f"{tokens.where(t)}: {what} {ids[t] + 1}; expected 1 to {n_nodes}")
-    return ids

@@ -12,9 +12,8 @@ import numpy as np
 from ...errors import FormatError
 from ...graph import TEST, TRAIN, VAL
 from ..formats import reader
+from .lines import read_rows, whole
 from .make_graph import check_node_count, coo_graph, split_of
-from .text import line_blocks
-from .tokens import tokenise
 
 SPLIT_FILES = {"train": TRAIN, "valid": VAL, "test": TEST}
 
@@ -39,7 +38,7 @@ def read_ogb(path: Path, progress=None):
         raise FormatError(f"{path / 'raw' / 'num-node-list.csv.gz'}: no such file; it has the number of nodes")
     y = _node_rows(path, "node-label", n_nodes, is_integer=True)
     X = _node_rows(path, "node-feat", n_nodes, is_integer=False)
-    edges = _read_table(edge_path, progress, counts=(2,))
+    edges = _read_table(edge_path, progress, width=2)
     if n_edges not in (None, len(edges)):
         raise FormatError(f"{edge_path}: {len(edges)} edges; num-edge-list declares {n_edges}")
     check_node_count(path, n_nodes, len(edges), "num-node-list")
@@ -54,18 +53,17 @@ def _table(folder: Path, name: str) -> Path | None:
     return next((p for p in (folder / f"{name}.csv.gz", folder / f"{name}.csv") if p.is_file()), None)
 
 
-def _read_table(path: Path, progress=None, counts=(), is_integer=True) -> np.ndarray:
-    """Return a table of numbers, (rows, columns): int64, or float32."""
+def _read_table(path: Path, progress=None, width: int = 0, is_integer=True) -> np.ndarray:
+    """Return a table of numbers, (rows, columns): int64, or float32; width: columns, 0: as the first row has."""
     blocks = []
-    for block, line in line_blocks(path, progress):
-        tokens = tokenise(block, path, line)
-        width = tokens.width(counts, "numbers")
-        if not width:
-            continue
-        if blocks and width != blocks[0].shape[1]:
-            raise FormatError(f"{path}:{line}: {width} columns; expected {blocks[0].shape[1]} as in the lines before")
-        values = tokens.integers("entry") if is_integer else tokens.numbers("entry").astype(np.float32)
-        blocks.append(values.reshape(-1, width))
+    for values, counts, line in read_rows(path, "entry", progress=progress):
+        filled = np.flatnonzero(counts)
+        width = width or int(counts[filled[0]] if len(filled) else 0)
+        odd = filled[counts[filled] != width]
+        if len(odd):
+            raise FormatError(f"{path}:{line + odd[0]}: {counts[odd[0]]} columns; expected {width} as in other lines")
+        rows = whole(values, counts, (path, line), "entry") if is_integer else values.astype(np.float32)
+        blocks.append(rows.reshape(len(filled), -1) if len(filled) else rows[:0].reshape(0, max(width, 1)))
     return np.concatenate(blocks) if blocks else np.zeros((0, 1), np.int64)
 
 
@@ -93,6 +91,6 @@ def _split(path: Path, n_nodes: int) -> np.ndarray | None:
         tables = {role: _table(folder, name) for name, role in SPLIT_FILES.items()}
         if all(tables.values()):
             return split_of(
-                folder, n_nodes, {role: _read_table(table, counts=(1,)).ravel() for role, table in tables.items()}
+                folder, n_nodes, {role: _read_table(table, width=1).ravel() for role, table in tables.items()}
             )
     return None

@@ -14,10 +14,9 @@ import scipy.sparse as sp
 from ...errors import FormatError
 from ...graph import TEST, TRAIN, UNLABELLED, VAL
 from ..formats import reader
+from .lines import read_rows, whole
 from .make_graph import coo_graph, csr_features, split_of
 from .pickles import PickledCsr, load_pickle
-from .text import line_blocks
-from .tokens import tokenise
 
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 VAL_NODES = 500
@@ -122,5 +121,5 @@ def _edges(path: Path):
 
 def _test_index(path: Path) -> np.ndarray:
     """Return the ids of test.index, one per line."""
-    ids = [tokenise(block, path, line).integers("test node id") for block, line in line_blocks(path)]
-    return np.concatenate(ids)
+    name = "test node id"
+    return np.concatenate([whole(*rows, (path, line), name) for *rows, line in read_rows(path, name)])

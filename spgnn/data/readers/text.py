@@ -1,8 +1,10 @@
-"""Open a text file, plain or gzip, as blocks of whole lines whose memory is bounded."""
+"""Open a text file, plain or packed by gzip, xz or bzip2, as blocks of whole lines whose memory is bounded."""
 
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
 import re
 import zlib
 from collections.abc import Iterator
@@ -11,7 +13,13 @@ from pathlib import Path
 
 from ...errors import FormatError, InputError
 
-GZIP_MAGIC = b"\x1f\x8b"
+PACKED = {  # first bytes: (name, () -> decompressor)
+    b"\x1f\x8b": ("gzip", lambda: zlib.decompressobj(wbits=31)),
+    b"\xfd7zXZ\0": ("xz", lambda: lzma.LZMADecompressor(memlimit=1 << 28)),
+    b"BZh": ("bzip2", bz2.BZ2Decompressor),
+}
+PACKED_ENDINGS = (".gz", ".xz", ".bz2")
+DAMAGED = (zlib.error, lzma.LZMAError, OSError, EOFError)
 BLOCK_BYTES = 1 << 22
 MAX_LINE_BYTES = 1 << 23
 # gzip makes at most 1032 bytes of one; real graph files stay below 50.
@@ -19,10 +27,14 @@ MAX_RATIO = 200
 FREE_BYTES = 1 << 25
 
 
-def is_gzip(path: Path) -> bool:
-    """The file starts with gzip's two magic bytes."""
-    with open(path, "rb") as file:
-        return file.read(2) == GZIP_MAGIC
+def without_packing(name: str) -> str:
+    """Return the name of a file without .gz, .xz or .bz2."""
+    return next((name.removesuffix(ending) for ending in PACKED_ENDINGS if name.endswith(ending)), name)
+
+
+def packing_of(raw: bytes):
+    """Return (name, () -> decompressor) of a file that starts with these bytes, or None."""
+    return next((packing for magic, packing in PACKED.items() if raw.startswith(magic)), None)
 
 
 def peek(path: Path, n_bytes: int = 4096) -> bytes:
@@ -30,17 +42,18 @@ def peek(path: Path, n_bytes: int = 4096) -> bytes:
     try:
         with open(path, "rb") as file:
             raw = file.read(n_bytes)
-        if raw[:2] == GZIP_MAGIC:
-            return zlib.decompressobj(wbits=31).decompress(raw, n_bytes)
-    except (OSError, zlib.error):
+            if packing := packing_of(raw):  # bzip2 unpacks whole blocks of 900 kB
+                return packing[1]().decompress(raw + file.read(1 << 20), n_bytes)
+    except DAMAGED:
         return b""
     return raw
 
 
 def text_bytes_bound(path: Path) -> int:
-    """Return how many bytes of text the file can hold at most: its size, or 1032 times it for gzip."""
+    """Return how many bytes of text the file can hold at most: its size, or the most that `line_blocks` unpacks."""
     size = path.stat().st_size
-    return size * 1032 if is_gzip(path) else size
+    with open(path, "rb") as file:
+        return max(size * 1032, FREE_BYTES) if packing_of(file.read(8)) else size
 
 
 @contextmanager
@@ -95,47 +108,48 @@ def read_json(path: Path):
 
 
 def _unpacked(path, progress, block_bytes):
-    """Yield the bytes of a plain or gzip file, block_bytes at a time, members of a gzip file one after another."""
+    """Yield the bytes of a plain or packed file, block_bytes at a time, packed members one after another."""
     with opened(path) as file:
         total = path.stat().st_size
-        packed = file.read(2) == GZIP_MAGIC
+        packing = packing_of(file.read(8))
         file.seek(0)
-        if not packed:
-            while block := file.read(block_bytes):
-                if progress:
-                    progress(file.tell(), total)
-                yield block
+        if packing is not None:
+            yield from _members(path, file, total, progress, block_bytes, *packing)
             return
-        yield from _gunzipped(path, file, total, progress, block_bytes)
+        while block := file.read(block_bytes):
+            if progress:
+                progress(file.tell(), total)
+            yield block
 
 
-def _gunzipped(path, file, total, progress, block_bytes):
-    stream, out_bytes, pending = zlib.decompressobj(wbits=31), 0, b""
+def _members(path, file, total, progress, block_bytes, name, start):
+    stream, out_bytes, pending = start(), 0, b""
     while True:
-        pending = pending or file.read(1 << 16)
-        if not pending:
-            break
+        if stream.eof or getattr(stream, "needs_input", True):
+            pending = pending or file.read(1 << 16)
+            if not pending:
+                break
         if stream.eof:
             if not pending.strip(b"\0"):  # padding after the last member
                 pending = b""
                 continue
-            stream = zlib.decompressobj(wbits=31)
+            stream = start()
         try:
             block = stream.decompress(pending, block_bytes)
-        except zlib.error as error:
+        except DAMAGED as error:
             raise FormatError(
-                f"{path}: damaged gzip after {out_bytes} bytes of text: {error}; get the file again"
+                f"{path}: damaged {name} after {out_bytes} bytes of text: {error}; get the file again"
             ) from None
-        pending = stream.unused_data if stream.eof else stream.unconsumed_tail
+        pending = stream.unused_data if stream.eof else getattr(stream, "unconsumed_tail", b"")
         out_bytes += len(block)
         if out_bytes > FREE_BYTES and out_bytes > MAX_RATIO * total:
             raise FormatError(
                 f"{path}: {total} bytes unpack to more than {out_bytes}, over {MAX_RATIO} times as many; "
-                f"if that is right, unpack it with gunzip first"
+                f"if that is right, unpack it first"
             )
         if progress:
             progress(file.tell(), total)
         if block:
             yield block
     if not stream.eof:
-        raise FormatError(f"{path}: gzip data is cut off after {out_bytes} bytes of text; get the file again")
+        raise FormatError(f"{path}: {name} data is cut off after {out_bytes} bytes of text; get the file again")

@@ -17,7 +17,7 @@ import numpy as np
 from ...data.readers.binary import DTYPES
 from ...data.readers.edges import ENDINGS, Head, edge_chunks, read_head
 from ...data.readers.npz import npy_layout
-from ...data.readers.text import text_bytes_bound
+from ...data.readers.text import text_bytes_bound, without_packing
 from ...errors import FormatError, InputError, UsageError, is_integer, nearest
 from ...graph import Graph
 
@@ -105,7 +105,7 @@ def is_read_fast(source, format: str | None = None) -> bool:
 
 
 def _format_of(path: Path) -> str:
-    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    ending = Path(without_packing(path.name.lower())).suffix
     return "text" if ending in ENDINGS else "binary" if ending in DTYPES else ending[1:]
 
 

@@ -70,7 +70,7 @@ def part_to_folder(
     out = Path(os.path.realpath(out))  # of a link to a folder, the folder is replaced, not the link
     check_free(out)
     run = _Run(given)
-    if given.note and run.stream.head and run.stream.head.n_columns == 3:
+    if given.note and run.stream.head and run.stream.head.has_weights:
         given.note(f"the third column of {source} is ignored: every edge weighs 1")
     with WorkFolder(out, given.key(), given.note) as work:
         try:

@@ -1,0 +1,88 @@
+"""Edges, or rows of numbers, of blocks of text lines; a FormatError names file, line, column and value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import FormatError
+from .. import _text
+from .text import line_blocks
+
+MOST_ID = 10**18 - 1
+SHOWN_BYTES = 30  # of a bad value
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeLines:
+    """Which columns of a line are source, target and weight (-1: none), and what may stand there.
+
+    Args:
+        count   columns of every line, separated by blanks, tabs, commas or semicolons.
+        low, high  ids that exist; high None: any up to 10^18 - 1.
+        marks   characters that start a comment line.
+        names   of the three columns, and what a line holds, for messages.
+    """
+
+    count: int
+    source: int = 0
+    target: int = 1
+    weight: int = -1
+    low: int = 0
+    high: int = MOST_ID
+    marks: str = "#%"
+    names: tuple[str, str, str] = ("source", "target", "weight")
+    what: str = "source, target and perhaps a weight"
+
+    def read(self, block: bytes, path: Path, line: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids (m, 2) int64 and the weights (m,) float64, or (0,) without, of whole lines, the first of number line."""
+        where = (self.count, self.source, self.target, self.weight)
+        ids, weights, fault = _text.read_edges(block, *where, self.low, self.high, self.marks)
+        if fault is not None:
+            raise FormatError(f"{path}:{line + fault[0]}: {self._message(*fault[1:])}")
+        return np.frombuffer(ids, np.int64).reshape(-1, 2), np.frombuffer(weights)
+
+    def _message(self, fault: str, column: int, text: bytes) -> str:
+        if fault == "columns":
+            return f"{column} columns; expected {self.count} as in the lines before: {self.what}"
+        name = self.names[(self.source, self.target, self.weight).index(column)]
+        if fault == "range":
+            return f"{name} {text.decode()}; expected {self.low} to {self.high}"
+        if fault == "number":
+            return f"{name} is {shown(text)}; expected a finite number"
+        if self.low or text[:1] in b"-+0123456789.":
+            return f"{name} is {shown(text)}; expected an integer from {self.low} to 10^18 - 1"
+        return f"{name} is {shown(text)}; expected an integer from 0, or names with --relabel of `spgnn convert`"
+
+
+def read_rows(path: Path, what: str, marks: str = "", progress=None) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """Yield (values float64, numbers of each line, number of the first line) of blocks of lines; -1 numbers: a comment.
+
+    Raises: FormatError for what is no finite number.
+    """
+    for block, line in line_blocks(path, progress):
+        values, counts, fault = _text.read_rows(block, marks)
+        if fault is not None:
+            raise FormatError(f"{path}:{line + fault[0]}: {what} is {shown(fault[3])}; expected a finite number")
+        yield np.frombuffer(values), np.frombuffer(counts, np.int64), line
+
+
+def whole(values: np.ndarray, counts: np.ndarray, where: tuple[Path, int], what: str) -> np.ndarray:
+    """Return the values of read_rows as int64; FormatError names the line of the first that is no integer >= 0.
+
+    Args: where  (path, first line).
+    """
+    bad = (values < 0) | (values != np.floor(values)) | (values >= 2.0**53)
+    if bad.any():
+        at = int(np.argmax(bad))
+        line = where[1] + int(np.searchsorted(np.cumsum(np.maximum(counts, 0)), at, side="right"))
+        raise FormatError(f"{where[0]}:{line}: {what} is '{values[at]:.17g}'; expected an integer from 0 to 2^53")
+    return values.astype(np.int64)
+
+
+def shown(text: bytes) -> str:
+    """Return a value as a message shows it."""
+    return repr(text[:SHOWN_BYTES].decode("utf-8", "replace"))

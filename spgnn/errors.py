@@ -13,6 +13,78 @@ NO_MEMORY = ("can't allocate memory", "out of memory", "can't start new thread")
 STYLES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
+# What others call an option or one of its values -> ours, the first that is known where it was given.
+MEANT = {
+    guess: ours
+    for ours, guesses in {
+        "patience": "early_stopping early_stop earlystopping stop_after",
+        "device cuda": "gpu gpus use_gpu cuda_device accelerator",
+        "cuda device": "cuda:0",
+        "batch budget": "batch_size bs minibatch mini_batch num_targets",
+        "lr": "learning_rate learningrate step_size eta alpha",
+        "epochs": "n_epochs num_epochs max_epochs iterations n_iter max_iter steps iters",
+        "hidden": "hidden_channels hidden_dim hidden_size hidden_units n_hidden num_hidden width dim channels embed_dim",
+        "layers": "n_layers num_layers depth",
+        "weight_decay": "wd l2 l2_reg regularization regularisation",
+        "dropout": "p drop drop_rate dropout_rate feat_drop",
+        "attention_dropout": "attn_drop",
+        "act": "activation nonlinearity",
+        "optimizer": "optim optimiser solver",
+        "heads": "n_heads num_heads attention_heads",
+        "aggregator": "aggr aggregation aggregator_type",
+        "combine": "concat",
+        "norm": "batch_norm batchnorm layer_norm layernorm normalization",
+        "operator norm": "laplacian adjacency",
+        "residual": "skip skip_connection skip_connections",
+        "powers": "hops_k k_hops",
+        "fanout": "num_neighbors num_neighbours neighbors neighbours fan_out sizes",
+        "neighbour": "neighbor sage_sampler",
+        "seed": "random_seed random_state rng manual_seed",
+        "split": "train_mask val_mask test_mask mask masks splits train_val_test",
+        "features": "x feats node_feats node_features attributes",
+        "labels": "y targets classes target",
+        "edges": "directed undirected reversed direction symmetric to_undirected bidirected make_undirected",
+        "out": "output output_dir out_dir outdir save save_dir log_dir folder results",
+        "resume": "continue restart checkpoint ckpt load restore",
+        "checkpoint_every": "save_every checkpoint_interval save_freq",
+        "eval_every": "log_every eval_interval val_every log_interval eval_freq",
+        "overwrite": "force",
+        "trace": "profile profiler timeline log_view",
+        "watchdog": "timeout",
+        "threads sampler_threads": "num_threads n_threads nthreads omp_num_threads cpus cores num_workers workers n_jobs jobs",
+        "dtype": "precision fp16 bf16 amp half float16 mixed_precision type",
+        "wire": "compression compress quantize quantization",
+        "method": "partitioner partition_method algorithm partitioning",
+        "metis": "kway parmetis",
+        "replication": "c replicate 1.5d",
+        "scheme": "exchange communication comm",
+        "ranks k": "np nprocs n_procs nproc num_ranks n_ranks processes world_size nparts n_parts num_partitions k ranks",
+        "parts k": "num_parts parts",
+        "ranks_per_host": "ranks_per_node ppn ntasks_per_node tasks_per_node",
+        "memory": "mem max_memory memory_limit ram",
+        "device_memory": "gpu_memory",
+        "machine": "cluster hardware",
+        "simulate": "time seconds",
+        "sampler": "sampling graph_sampler",
+        "preset": "recipe paper",
+        "config": "config_file options_file yaml",
+        "model": "arch architecture network net",
+    }.items()
+    for guess in guesses.split()
+}
+# What others have as an option -> what it is here.
+ELSEWHERE = {
+    **dict.fromkeys(
+        (guess for guess, ours in MEANT.items() if ours == "ranks k"),
+        "the launcher starts ranks: mpirun -n N spgnn ...",
+    ),
+    **dict.fromkeys(
+        "in_channels out_channels num_features num_classes n_classes in_feats in_dim out_dim num_nodes".split(),
+        "nodes, features and classes are counted in GRAPH",
+    ),
+    **dict.fromkeys("verbose quiet v q progress".split(), "messages are on stderr, --json is for machines"),
+}
+
 
 class SpgnnError(Exception):
     """An error with a message for a person: what was wrong, where, what was expected, the fix."""
@@ -116,9 +188,22 @@ def styled(text: str, stream: TextIO, colour: str = "", bold: bool = False) -> s
     return f"\x1b[{';'.join(codes)}m{text}\x1b[0m"
 
 
+def coloured_error(message: str, stream: TextIO) -> str:
+    """Return a message whose "error:" at its start is red on a terminal."""
+    first = "error:"
+    return styled(first, stream, "red", bold=True) + message[len(first) :] if message.startswith(first) else message
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean 'x'?" for the known name nearest to name, or the list of known ones."""
+    """Return "; did you mean 'x'?" for the known name of the same meaning or nearest to name, or the list of known ones."""
     known = sorted(known)
+    bare = {word.lstrip("-").replace("-", "_"): word for word in reversed(known)}
+    guess = str(name).lstrip("-").replace("-", "_").lower()
+    for meant in MEANT.get(guess, "").split():
+        if meant in bare:
+            return f"; did you mean {bare[meant]!r}?"
+    if guess in ELSEWHERE:
+        return f"; {ELSEWHERE[guess]}"
     match = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"; did you mean {match[0]!r}?" if match else f"; expected one of: {', '.join(known)}"
 

@@ -6,11 +6,14 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
+from ..config.continued import has_checkpoint
 from ..errors import (
     InputError,
+    NumericalError,
     RankError,
     ResourceError,
     SpgnnError,
@@ -24,25 +27,30 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 class CommandError(SpgnnError):
-    """An error as the command line shows it: "error: " and its message, with its exit code."""
+    """An error as the command line shows it: "error: " and its message, with its exit code; a line for the run in `out`."""
 
-    def __init__(self, error: SpgnnError):
-        super().__init__(f"error: {error}{_set_by_preset(str(error))}")
+    def __init__(self, error: SpgnnError, out: str = ""):
+        message = f"error: {error}{_set_by_preset(str(error))}"
+        would_recur = isinstance(error, (UsageError, InputError, NumericalError))
+        if out and not would_recur and has_checkpoint(Path(out)):
+            message += f"\n  spgnn train --resume {out} continues the run"
+        super().__init__(message)
         self.exit_code = error.exit_code
 
 
 @contextmanager
-def explaining() -> Iterator[None]:
+def explaining(out: str = "") -> Iterator[None]:
     """Raise every error of the block as the command line shows it; RankError stays, another rank has shown it.
 
     So does StoppedError, which is no failure.
+    Args: out  folder of the run that the block trains.
     """
     try:
         yield
     except BaseException as error:
         found = explained(error)
         if isinstance(found, SpgnnError) and not isinstance(found, (CommandError, RankError, StoppedError)):
-            raise CommandError(found) from error
+            raise CommandError(found, out) from error
         if found is error:
             raise
         raise found from error

@@ -59,7 +59,13 @@ OMIT = (
 OMIT_SIMULATED = ("k", "memory", "bytes_per_epoch", "hidden", "sums")
 
 
-@click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{MODEL_HELP}\n{METHOD_HELP}")
+FIRST = """
+    config k method scheme replication partition features labels edges model hidden layers widths dtype wire machine
+    simulate
+"""
+
+
+@click.command(cls=OneProcess, first=FIRST, epilog=METHOD_HELP, tables=f"{GRAPH_HELP}\n{MODEL_HELP}")
 @config_options(MeasureConfig)
 @output_options
 def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
@@ -82,11 +88,11 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
       copies       own and ghost rows of all parts, divided by the nodes
       entropy      of the labels of a part, in bits; mean of the parts
       imbalance    nonzeros that the busiest rank multiplies / mean of ranks
-      bytes/epoch  sent by all ranks in a training step
-      seconds      to make the partition
+      MB/epoch     sent by all ranks in a training step (10^6 bytes)
+      cut s        seconds to make the partition
 
-    bytes/epoch needs features and labels, or --widths. --simulate adds the milliseconds of an epoch by phase;
-    "hidden" is the part of the exchanges that overlaps with products.
+    MB/epoch needs features and labels, or --widths. --simulate adds the milliseconds of an epoch by phase; "hidden" is
+    the part of the exchanges that overlaps with products. A wide terminal shows more columns.
     """
     from ..analysis import layer_table
     from ..analysis.study import PAPER_WIDTHS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import typing
 from collections.abc import Callable
@@ -56,20 +57,46 @@ FLAGS_WIDTH = 24  # columns of the flags; help text has the rest of 80
 
 
 class Sections(click.Command):
-    """A command whose help lists the options of its config under the headings of their groups."""
+    """A command whose help lists the options of its config under the headings of their groups.
+
+    Args: first  names of the options that --help shows; "": all. --help all shows the others too, and `tables`.
+    """
+
+    def __init__(self, *args, first: str = "", tables: str = "", **settings):
+        super().__init__(*args, **settings, add_help_option=False)
+        self.first, self.tables = first.split(), tables
+        kind = {"is_flag": False, "flag_value": "short", "metavar": "[all]"} if first else {"is_flag": True}
+        text = "show these options, or all" if first else "show this text"
+        shows = {"callback": _show_help, "expose_value": False, "is_eager": True, "help": text}
+        self.params.append(click.Option(["-h", "--help"], **kind, **shows))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         params = {p.name: p for p in self.get_params(ctx) if isinstance(p, click.Option) and not p.hidden}
         groups = dict(getattr(self.callback, "sections", {}))
         named = {name for names in groups.values() for name in names}
-        if groups:
+        groups["Options"] = tuple(name for name in params if name not in named)
+        is_short = bool(self.first) and ctx.meta.get("help") != "all"
+        if len(groups) > 1:
             formatter.write_paragraph()
             with formatter.indentation():
                 formatter.write_text("Defaults are in [brackets].")
-        for heading, names in (groups | {"Options": tuple(name for name in params if name not in named)}).items():
-            with formatter.section(heading):
-                rows = [_help_row(params[name]) for name in names]
-                formatter.write_dl(rows, col_max=FLAGS_WIDTH)
+        for heading, names in groups.items():
+            shown = [name for name in names if not is_short or heading == "Options" or name in self.first]
+            if shown:
+                with formatter.section(heading):
+                    formatter.write_dl([_help_row(params[name]) for name in shown], col_max=FLAGS_WIDTH)
+        if is_short:
+            more = sum(name not in self.first for name in named)
+            formatter.write_paragraph()
+            formatter.write_text(f"{more} more options: {ctx.command_path} --help all")
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        is_all = not self.first or ctx.meta.get("help") == "all"
+        for text in (self.epilog, self.tables if is_all else ""):
+            if text:
+                formatter.write_paragraph()
+                with formatter.indentation():
+                    formatter.write_text(inspect.cleandoc(text))
 
 
 class OneProcess(Sections):
@@ -156,7 +183,7 @@ def config_options(cls: type) -> Callable:
             group_options(cls)(body)
         )
         if cls is TrainConfig:
-            body = click.option("--preset", metavar="NAME", help="options of a paper, see below; given ones win")(body)
+            body = click.option("--preset", metavar="NAME", help="options of a paper; given ones win")(body)
         for name, option in gone.items():
             flags = f"{flag(name)}/--no-{flag(name)[2:]}" if isinstance(option.value, bool) else flag(name)
             body = click.option(flags, name, hidden=True, default=None)(body)
@@ -228,6 +255,14 @@ def _help_row(option: click.Option) -> tuple[str, str]:
         else ""
     )
     return f"{', '.join(option.opts)} {option.metavar}", option.help + shown
+
+
+def _show_help(ctx: click.Context, _, value: str | bool | None) -> None:
+    """Print the help and leave; ctx.meta["help"] is what --help was given."""
+    if value and not ctx.resilient_parsing:
+        ctx.meta["help"] = value
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 def _set_debug(_, __, value: bool) -> None:

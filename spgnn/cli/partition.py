@@ -20,7 +20,10 @@ OPTIONS = {
 }
 
 
-@click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{METHOD_HELP}{BALANCE_HELP}")
+FIRST = "config k out method balance seed features labels split edges format hops memory objective effort"
+
+
+@click.command(cls=OneProcess, first=FIRST, epilog=f"{METHOD_HELP}{BALANCE_HELP}", tables=GRAPH_HELP)
 @config_options(PartitionConfig)
 @output_options
 def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:

@@ -38,7 +38,13 @@ COLUMNS = {
 OMIT = ("hosts", "products", "waiting", "memory", "host")  # left out, in this order, until the table fits the terminal
 
 
-@click.command(cls=OneProcess, epilog=f"{GRAPH_HELP}\n{MODEL_HELP}\n{METHOD_HELP}")
+FIRST = """
+    config ranks method scheme replication partition features labels edges model hidden layers widths dtype wire machine
+    ranks_per_host memory device device_memory
+"""
+
+
+@click.command(cls=OneProcess, first=FIRST, epilog=METHOD_HELP, tables=f"{GRAPH_HELP}\n{MODEL_HELP}")
 @config_options(PlanConfig)
 @output_options
 def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
@@ -54,10 +60,11 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
     that fits:
 
     \b
-      c            replication
-      products     seconds of sparse and dense products
-      waiting      seconds of exchanges and sums that no product overlaps
-      memory/rank  of the rank that needs most; memory/host: of its host
+      c         replication
+      MB/epoch  sent by all ranks (10^6 bytes)
+      products  seconds of sparse and dense products
+      waiting   seconds of exchanges and sums that no product overlaps
+      MB/rank   memory of the rank that needs most; MB/host: of its host
 
     If no line fits, the exit code is 4 and the arithmetic is printed.
     """
@@ -192,18 +199,21 @@ def _refusal(line: PlanLine, machine: Machine) -> str:
     memory, here = line.memory, min(line.ranks, machine.ranks_per_host)
     parts = sorted(memory.parts.items(), key=lambda part: -part[1])
     sums = " + ".join(f"{bytes_text(size)} {name}" for name, size in parts if size >= 0.005 * memory.training)
-    text = (
-        f"no run fits: the smallest ({line.report.method}, {line.report.scheme}, c = {line.report.replication}) needs "
-        f"{bytes_text(line.host_bytes)} on a host with {here} of {line.ranks} rank(s), available {bytes_text(line.available_bytes)}; "
-        f"rank {line.rank}: {sums} = {bytes_text(memory.training)}"
-    )
-    if memory.loading > memory.training:
-        text += f", and {bytes_text(memory.loading)} while it reads and partitions the graph"
-    text += f"; most goes to {memory.largest}"
     enough = ranks_that_fit(line, machine)
-    if enough is None or enough == line.ranks:
-        return f"{text}; more ranks do not help: " + _other_ways(line, here)
-    return f"{text}; {enough} ranks on {machine.hosts(enough)} host(s) would fit"
+    is_enough = enough is not None and enough != line.ranks
+    remedy = (
+        f"{enough} ranks on {machine.hosts(enough)} host(s) would fit"
+        if is_enough
+        else f"more ranks do not help: {_other_ways(line, here)}"
+    )
+    loading = f", and {bytes_text(memory.loading)} while it reads and partitions the graph"
+    return (
+        f"no run fits: the smallest ({line.report.method}, {line.report.scheme}, c = {line.report.replication}) needs "
+        f"{bytes_text(line.host_bytes)} on a host with {here} of {line.ranks} rank(s), "
+        f"available {bytes_text(line.available_bytes)}; {remedy}\n"
+        f"  rank {line.rank}: {sums} = {bytes_text(memory.training)}"
+        f"{loading if memory.loading > memory.training else ''}; most goes to {memory.largest}"
+    )
 
 
 def _needed(line: PlanLine) -> int:

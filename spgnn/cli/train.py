@@ -21,8 +21,18 @@ from .options import (
     output_options,
 )
 
+FIRST = """
+    preset config model hidden layers dropout epochs lr weight_decay patience seed mode out overwrite resume split edges
+    features labels method partition device threads sampler batch parts memory
+"""
 
-@click.command(cls=Sections, epilog="\n".join((GRAPH_HELP, MODEL_HELP, SAMPLER_HELP, METHOD_HELP, PRESET_HELP)))
+
+@click.command(
+    cls=Sections,
+    first=FIRST,
+    epilog=f"{GRAPH_HELP}\n{MODEL_HELP}",
+    tables=f"{SAMPLER_HELP}\n{METHOD_HELP}\n{PRESET_HELP}",
+)
 @config_options(TrainConfig)
 @output_options
 def train(graph: str, config: TrainConfig, as_json: bool) -> int:
@@ -58,7 +68,7 @@ def _train(graph: str, config: TrainConfig, as_json: bool) -> int:
     from ..layers.registry import model_title
 
     summary, code = None, 0
-    with world() as comm, explaining():
+    with world() as comm, explaining(config.out):
         lines = EpochLines(config.epochs)
         if comm.rank == 0:
             after = f"; continues {config.resume}" if config.resume else ""

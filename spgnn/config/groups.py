@@ -114,7 +114,7 @@ class ModelConfig:
     """The layers of a model. Each family of models has some of these options, see spgnn.layers.registry."""
 
     heading = "Model"
-    model: str = option("gcn", "family of models, see below", metavar="|".join(MODELS))
+    model: str = option("gcn", "family of models", metavar="|".join(MODELS))
     hidden: int = option(128, "width of the hidden layers", low=1, high=1_000_000)
     layers: int = option(2, "number of layers", low=1, high=1000)
     dropout: float = option(0.0, "probability to zero an input of a layer", low=0, high=0.999)
@@ -174,7 +174,7 @@ class SamplerConfig:
     """Subgraphs on which a step trains. Each sampler has some of these options, see spgnn.samplers."""
 
     heading = "Subgraphs"
-    sampler: str = option("none", "train on subgraphs, see below", metavar="|".join(("none", *SAMPLERS)))
+    sampler: str = option("none", "train on subgraphs of it", metavar="|".join(("none", *SAMPLERS)))
     budget: int = option(8000, "nodes drawn: node, edge, walk, frontier", low=1)
     frontier: int = option(1000, "nodes in the frontier at a time", low=1)
     walk: int = option(2, "steps of a random walk", low=1, high=10_000)
@@ -300,7 +300,7 @@ class PartitionerConfig:
     """Who owns which node."""
 
     heading = "Partition"
-    method: str = option("metis", "partitioner, see below")
+    method: str = option("metis", "partitioner, see --help all")
     gone = {
         "balance": Gone(1.03, "use --partition DIR, made by `spgnn partition --balance X --out DIR`", may_change=True)
     }

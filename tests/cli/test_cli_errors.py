@@ -2,16 +2,19 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from spgnn import cli
 from spgnn.cli.console import write
+from spgnn.config import MeasureConfig, PartitionConfig, PlanConfig, TrainConfig
 from spgnn.dist.job.protect import MpiLauncher
-from spgnn.errors import GraphError, NumericalError, RankError, ResourceError, UsageError
+from spgnn.errors import MEANT, GraphError, NumericalError, RankError, ResourceError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -155,3 +158,58 @@ def test_a_long_key_is_not_repeated_whole(capsys, tmp_path):
     assert cli.main(["train", "sbm:n=20", "--config", str(tmp_path / "long.toml")]) == 2
     err = capsys.readouterr().err
     assert "long.toml: unknown key 'kkk" in err and "kkk...kkk" in err and len(err) < 3000
+
+
+@pytest.mark.parametrize(
+    "command, given, ours",
+    [
+        ("train", "--early-stopping 5", "--patience"),
+        ("train", "--gpu", "--device"),
+        ("train", "--batch-size 5", "--batch"),
+        ("train", "--learning_rate 5", "--lr"),
+        ("train", "--n-epochs=5", "--epochs"),
+        ("train", "--aggr mean", "--aggregator"),
+        ("partition", "--num-parts 3", "--k"),
+        ("plan", "-k 3", "--ranks"),
+        ("predict", "--output x", "--out"),
+    ],
+)
+def test_an_option_is_suggested_by_what_it_means(command, given, ours, tmp_path, capsys):
+    assert cli.main([command, "star", *given.split()]) == 2
+    assert f"no such option {re.split('[ =]', given)[0]}; did you mean '{ours}'?" in capsys.readouterr().err
+    name = re.split("[ =]", given)[0].strip("-").replace("-", "_")
+    if command != "predict":
+        (tmp_path / "own.toml").write_text(f"{name} = 5\n")
+        assert cli.main([command, "star", "--config", str(tmp_path / "own.toml")]) == 2
+        assert f"unknown key {name!r}; did you mean {ours[2:]!r}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name, said", [("np", "mpirun -n N"), ("num-classes", "counted in GRAPH")])
+def test_what_is_no_option_here_says_where_it_is(name, said, capsys):
+    assert cli.main(["train", "star", f"--{name}", "3"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_meanings_are_of_options_and_values_that_exist():
+    names = {f.name for cls in (TrainConfig, PartitionConfig, MeasureConfig, PlanConfig) for f in fields(cls)}
+    ours = {word for words in MEANT.values() for word in words.split()}
+    assert ours <= names | {"config", "preset", "cuda", "metis", "neighbour"}
+
+
+@pytest.mark.parametrize(
+    "error, is_continued", [(MemoryError(), True), (ZeroDivisionError("odd"), True), (NumericalError("nan"), False)]
+)
+def test_an_error_comes_first_and_then_how_its_run_is_continued(error, is_continued, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    train = ["train", "sbm:n=60", "--epochs", "2", "--hidden", "4", "--checkpoint-every", "0", "--out", str(out)]
+    assert cli.main(train) == 0
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("spgnn.experiment.run", fail)
+    capsys.readouterr()
+    cli.main([*train, "--overwrite"])
+    _, first, *more = capsys.readouterr().err.splitlines()
+    assert first.startswith("spgnn: error: ")
+    assert more == [f"  spgnn train --resume {out} continues the run"] * is_continued

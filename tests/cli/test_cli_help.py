@@ -63,18 +63,25 @@ def test_every_field_of_the_config_is_an_option_with_its_default_choices_and_hel
 
 @pytest.mark.parametrize("command", CONFIGS)
 def test_help_lists_every_option_once(command, capsys):
-    cli.main([command, "--help"])
+    cli.main([command, "--help", "all"])
     listing = capsys.readouterr().out.partition("[brackets]")[2]
     lines = [line.split() for line in listing.splitlines() if line.startswith("  -")]
     listed = [word.rstrip(",").replace("[no-]", "") for words in lines for word in words[:2] if word.startswith("--")]
-    expected = [opt for p in options_of(command).values() for opt in p.opts if opt.startswith("--")] + ["--help"]
+    expected = [opt for p in options_of(command).values() for opt in p.opts if opt.startswith("--")]
     assert sorted(listed) == sorted(expected)
+    cli.main([command, "-h"])
+    short = capsys.readouterr().out
+    shown = set(re.findall(r"^  (?:-\w, )?(--\S+)", short.partition("[brackets]")[2], re.M))
+    assert len(short.splitlines()) <= 100 and {"--help", "--json", "--config"} < shown < set(
+        re.findall(r"--\S+", listing)
+    )
+    assert f"{len(listed) - len(shown)} more options: spgnn {command} --help all" in short
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_fits_80_columns_and_the_text_of_an_option_its_line(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    cli.main([command, "--help"])
+    cli.main([command, "--help", "all"] if command in CONFIGS else [command, "--help"])
     lines = capsys.readouterr().out.splitlines()
     assert not [line for line in lines if len(line) > 80]
     helps = {param.name: _help_row(param) for param in options_of(command).values() if isinstance(param, click.Option)}
@@ -92,7 +99,7 @@ def test_help_names_every_partitioner_and_format(capsys):
     from spgnn.data import known_formats
 
     for command, names in (("convert", known_formats()), ("train", PARTITIONERS), ("measure", PARTITIONERS)):
-        cli.main([command, "--help"])
+        cli.main([command, "--help", "all"] if command in CONFIGS else [command, "--help"])
         words = set(re.split(r"[\s,;]+|\.\s", capsys.readouterr().out))
         assert not [name for name in names if name not in words]
 

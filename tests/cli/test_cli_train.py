@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 
 import numpy as np
@@ -130,11 +131,11 @@ def test_a_training_from_a_command_line_is_predicted_again_to_the_letter(tmp_pat
         ],
     ),
 )
-def test_an_error_under_mpirun_is_one_line_that_names_a_rank_and_ends_the_job(argv, code, said):
+def test_an_error_under_mpirun_is_shown_once_then_its_rank_and_ends_the_job(argv, code, said):
     ended = launch(3, [sys.executable, "-m", "spgnn", *argv])
     assert (ended.code, ended.out) == (code, "")
-    errors = [line for line in ended.err.splitlines() if "error: " in line]
-    assert len(errors) == 1 and said in errors[0] and errors[0].startswith("spgnn: rank ")
+    (error,) = re.findall(r".*error: .*\n.*", ended.err)
+    assert error.startswith("spgnn: error: ") and said in error and re.search(r"\n  rank \d; phase: ", error)
 
 
 def test_predictions_go_where_a_link_points_and_never_in_the_place_of_a_pipe(tmp_path, capsys):

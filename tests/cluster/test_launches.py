@@ -83,7 +83,7 @@ def test_a_killed_rank_ends_the_job_and_is_named(commands, tmp_path, launcher):
     said = ended.err + _text(log)
     assert ended.code not in (0, 1) and not ended.is_late and not ended.left, said
     assert float(re.search(r"ended ([\d.]+) s after", ended.out).group(1)) < 10
-    named = re.findall(r"spgnn: rank (\d+): killed by SIGKILL .*\[phase: (.*); host (h\d), pid \d+\]", said)
+    named = re.findall(r"spgnn: error: killed by SIGKILL .*\n.*rank (\d+); phase: (.*); host (h\d), pid \d+", said)
     assert ("3", "h2") in {(rank, host) for rank, _, host in named}, said
     assert all(phase.startswith("epoch") for _, phase, _ in named), said
 

@@ -73,7 +73,7 @@ def run(tmp_path, how, where, program="script", run_by=(), **env):
 
 
 def named(ended) -> list[str]:
-    return [line for line in ended.err.splitlines() if line.startswith("spgnn: ")]
+    return re.findall(r"^spgnn: .*(?:\n  rank .*)?", ended.err, re.M)
 
 
 @pytest.mark.mpi
@@ -94,7 +94,7 @@ def test_a_rank_that_fails_ends_the_job_and_is_named_once(tmp_path, how, program
     code, cause = CAUSE[how]
     assert ended.code == code if code else ended.code != 0
     (line,) = named(ended)
-    assert re.search(rf"^spgnn: rank 1: {cause}.* \[phase: {PHASE[where]}; host \S+, pid \d+\]", line)
+    assert re.search(rf"^spgnn: (error: )?{cause}.*\n  rank 1; phase: {PHASE[where]}; host \S+, pid \d+$", line)
     assert "end" not in ended.out or where == "after"
     if how in ("raise", "exit", "kill"):
         assert ("Traceback" in ended.err) == (how == "raise" and program != "protected")

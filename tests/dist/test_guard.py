@@ -40,10 +40,10 @@ def guarding(token: str):
     [
         (
             [(1, b"epoch 7"), (0, b"epoch 6"), (2, b"epoch 7"), (3, b"epoch 7")],
-            "rank 1: killed.*phase: epoch 7; host here",
+            "spgnn: error: killed.*\n  rank 1; phase: epoch 7; host here",
             True,
         ),
-        ([(0, CLEAN), (2, b"epoch 7"), (1, CLEAN)], "rank 2: killed", True),
+        ([(0, CLEAN), (2, b"epoch 7"), (1, CLEAN)], "error: killed.*\n  rank 2;", True),
         ([(1, FAILED), (0, b"epoch 7"), (2, b"epoch 7")], "", True),
         ([(0, CLEAN), (2, CLEAN), (1, CLEAN)], "", False),
     ],
@@ -63,7 +63,7 @@ def test_the_first_rank_that_dies_without_a_message_is_named_unless_one_has_repo
             time.sleep(0.02)  # the guard sees each end on its own
     assert found == [has_failed]
     said = capsys.readouterr().err
-    assert said.count("\n") == bool(named) and re.search(named, said)
+    assert said.count("\n") == 2 * bool(named) and re.search(named, said)
 
 
 def test_one_process_of_a_host_reports_a_failure_of_a_job_and_another_one_when_it_has_died():
@@ -94,8 +94,8 @@ def test_the_guard_holds_the_right_to_report_of_a_rank_that_has_reported_and_end
 def test_a_rank_tells_the_guard_of_its_report_before_it_waits_for_the_launcher(monkeypatch, capsys):
     heard, job = [], protect.JobMember(protect.MpiLauncher("mpirun", 1, 2))
     job._line = SimpleNamespace(claim_report=lambda: True, fail=lambda: heard.append("failed"))
-    monkeypatch.setattr(protect, "_wait_until_read", lambda fd: heard.append(capsys.readouterr().err[:14]))
+    monkeypatch.setattr(protect, "_wait_until_read", lambda fd: heard.append(capsys.readouterr().err[:22]))
     monkeypatch.setattr(os, "_exit", lambda code: heard.append(code))
     monkeypatch.setattr(protect, "abort_world", lambda mpi, code: None)
     job.fail(InputError("graph.txt:7: bad"))
-    assert heard[:2] == ["failed", "spgnn: rank 1:"] and heard[-1] == 3
+    assert heard[:2] == ["failed", "spgnn: graph.txt:7: bad"[:22]] and heard[-1] == 3

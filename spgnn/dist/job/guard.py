@@ -73,7 +73,9 @@ def watch(listener: socket.socket, token: str, host: str) -> bool:
                     has_failed = True
                     claims.append(claim_report(token))
                     if claims[-1] is not None:
-                        sys.stderr.write(report_line(peer.rank, cause(peer.pid), peer.phase, host, peer.pid))
+                        sys.stderr.write(
+                            report_line(peer.rank, f"error: {cause(peer.pid)}", peer.phase, host, peer.pid)
+                        )
                         sys.stderr.flush()
             if listener.fileno() in ready:
                 connection, _ = listener.accept()
@@ -113,8 +115,8 @@ def cause(pid: int) -> str:
 
 
 def report_line(rank: int, message: str, phase: str, host: str, pid: int) -> str:
-    """Return the line that names a failed rank."""
-    return f"spgnn: rank {rank}: {message} [phase: {phase or 'set-up'}; host {host}, pid {pid}]\n"
+    """Return the message of a failed rank, and a line that names it."""
+    return f"spgnn: {message}\n  rank {rank}; phase: {phase or 'set-up'}; host {host}, pid {pid}\n"
 
 
 class GuardLine:

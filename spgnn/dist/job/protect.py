@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...errors import RankError, SpgnnError, exit_code_of, message_text
+from ...errors import RankError, SpgnnError, coloured_error, exit_code_of, message_text
 from .guard import GuardLine, report_line
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as in a shell
@@ -167,7 +167,7 @@ class JobMember:
         if _shows_traceback(error):
             traceback.print_exception(error)
         if self.launcher is None:
-            sys.stderr.write(f"spgnn: {message}\n")
+            sys.stderr.write(f"spgnn: {coloured_error(message, sys.stderr)}\n")
         else:
             sys.stderr.write(report_line(self.rank, message, self.phase, socket.gethostname(), os.getpid()))
         sys.stderr.flush()

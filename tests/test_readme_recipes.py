@@ -45,7 +45,13 @@ def test_the_custom_layers_of_their_page_train_as_shown(tmp_path):
     assert printed_by(tmp_path / "recipe.py", tmp_path) == re.search(r"```\n(P = 1.*?)```", text, re.S)[1]
 
 
-@pytest.mark.full
-def test_the_communicator_over_pipes_prints_what_is_shown(tmp_path):
-    shown = PAGE.split("## Add a communicator\n")[1].split("```\n")[1]
-    assert printed_by(ROOT / "tests" / "dist" / "pipe_communicator.py", tmp_path) == shown
+@pytest.mark.parametrize(
+    "recipe, file",
+    [
+        ("an operator", "torch_operator.py"),
+        pytest.param("a communicator", "dist/pipe_communicator.py", marks=pytest.mark.full),
+    ],
+)
+def test_a_file_to_copy_prints_what_is_shown(recipe, file, tmp_path):
+    shown = PAGE.split(f"## Add {recipe}\n")[1].split("```\n")[1]
+    assert printed_by(ROOT / "tests" / file, tmp_path) == shown

@@ -6,6 +6,7 @@ Shapes: n rows out, m own rows in (n = m but for pruned layers), g ghost rows, F
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..config.names import Norm
 from ..errors import UsageError
 from .features import SparseRows
 from .fixed_input import FixedInput
-from .ghosts import ColumnBlock
+from .ghosts import ColumnBlock, rounded
 from .kernels.buffers import BufferPool
 from .place import OUTSIDE, Place
 from .timing import GHOST, OWN, Operations, spmm_flops
@@ -25,8 +26,9 @@ from .view import LayerView, current_pass
 class SpMM(Protocol):
     """A (N, N) with the rows of H spread over the ranks, outside of autograd.
 
-    An operator that has these facts and primitives, and inherits from Operator, runs every layer. Each primitive is
-    collective but `select`; `place` says where what it sends is counted.
+    An operator that has these facts and primitives, and inherits from Operator, runs every layer. Operator has those of
+    one process with all rows, square A and dense H, but n, m, node_n, column_blocks, dtype, apply and adjoint.
+    Each primitive is collective but `select`; `place` says where what it sends is counted.
     """
 
     name: str  # differs between the operators of a graph
@@ -84,8 +86,14 @@ class SpMM(Protocol):
 class Operator:
     """Base of operators. The calls of layers on the operator itself are those of `at()`, outside of layers."""
 
+    name, order, threads, sent_so_far, holds_own = "A", "auto", 0, 0, True
+    row_sum = selected = None
+    device, ops = torch.device("cpu"), Operations()
     fixed_input: FixedInput | None = None
     work: tuple[tuple[int, int], int] | None = None
+    pool = cached_property(lambda self: BufferPool())
+    out_ids = cached_property(lambda self: self.node_n[: self.n])
+    column_ids = cached_property(lambda self: self.node_n)
 
     def at(self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None, key=None) -> LayerView:
         """Return this operator, or another normalisation, as a layer sees it; see LayerView.at."""
@@ -113,6 +121,24 @@ class Operator:
     def select(self, H):
         """Return the rows of H that correspond to the rows of A H."""
         return H
+
+    def stays_sparse(self, S: SparseRows, place: Place = OUTSIDE) -> bool:
+        """Return whether A S is cached: it is not."""
+        return False
+
+    def over_columns(self, H_mF, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
+        """Yield (block, H)."""
+        yield self.column_blocks[0], H_mF
+
+    def add_columns(
+        self, rows_of: Callable[[bool], torch.Tensor], dtype: torch.dtype, place: Place = OUTSIDE
+    ) -> torch.Tensor:
+        """Return (m, F), the adjoint of over_columns."""
+        return rounded(self.pool, rows_of(False), dtype)
+
+    def combine(self, Z_nF: torch.Tensor, add: Callable | None = None, place: Place = OUTSIDE) -> torch.Tensor:
+        """Return Z: no other process has a part of it."""
+        return Z_nF
 
     def prepare_adjoint(self) -> None:
         """Make what backward needs before buffers fill the memory."""

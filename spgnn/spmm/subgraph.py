@@ -8,7 +8,7 @@ Shapes: n rows out, m rows in, F columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
@@ -23,7 +23,7 @@ from ..errors import ShapeError, UsageError
 from ..samplers import NormedBlock, Subgraph
 from .dropout import Key
 from .features import SparseRows
-from .ghosts import ColumnBlock, rounded
+from .ghosts import ColumnBlock
 from .kernels.backend import kernels_on
 from .kernels.buffers import BufferPool
 from .kernels.csr import LocalCSR
@@ -83,8 +83,6 @@ class SubgraphSpMM(Operator):
     Args: how  the normalisation; None: that of layers that name none.
     """
 
-    order, sent_so_far, row_sum, holds_own = "auto", 0, None, True
-
     def __init__(self, block: Block, how: Norm | None = None):
         self.block, self.name = block, how or block.default
         self.n, self.m = block.shape
@@ -94,9 +92,7 @@ class SubgraphSpMM(Operator):
     )
     device = property(attrgetter("block.pool.device"))
     A = property(lambda self: self.block.csr(self.name), doc="The block as a LocalCSR.")
-    column_ids = node_n
     work = property(lambda self: (self.block.shape, self.A.nnz), doc="(n, m) and nonzeros: what products take.")
-    out_ids = property(lambda self: self.node_n[: self.n], doc="Original ids of the rows of A H, (n,).")
 
     def with_norm(self, how: Norm | None) -> SubgraphSpMM:
         """Return the operator of another normalisation of the same block. Raises: UsageError where there is none."""
@@ -141,16 +137,6 @@ class SubgraphSpMM(Operator):
         """Yield (block, H)."""
         self.check_rows(H_mF, self.m)
         yield self.column_blocks[0], H_mF
-
-    def add_columns(
-        self, rows_of: Callable[[bool], torch.Tensor], dtype: torch.dtype, place: Place = OUTSIDE
-    ) -> torch.Tensor:
-        """Return (m, F), the adjoint of over_columns."""
-        return rounded(self.pool, rows_of(False), dtype)
-
-    def combine(self, Z_nF: torch.Tensor, add: Callable | None = None, place: Place = OUTSIDE) -> torch.Tensor:
-        """Return Z: no other process has a part of it."""
-        return Z_nF
 
     def _apply_sparse(self, S: SparseRows) -> SparseRows:
         """Return A S as sparse rows."""

@@ -8,6 +8,7 @@ import torch
 from dense_operator import DenseOperator
 from graphs import dense_operator, random_graph
 from subgraphs import blocks, induced, subgraph_of
+from torch_operator import TorchOperator
 from worlds import parallel
 
 from spgnn.config import TrainConfig
@@ -57,6 +58,7 @@ OPERATORS = {
     "the last layer of a layer": lambda comm: [dgraph_of(comm).A.at(2).at(1, is_last=True)],
     "pruned": pruned,
     "on a subgraph": on_subgraph,
+    "on a page": lambda comm: [TorchOperator(A_NN)],
     "dense": lambda comm: [DenseOperator(A_NN), LayerView(DenseOperator(A_NN), 3)],
 }
 
@@ -88,7 +90,7 @@ def near(ours, expected):
 @parallel([1, 3, 4], mpi=[2])
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_an_operator_keeps_the_protocol(comm, kind):
-    if kind in ("dense", "on a subgraph") and comm.size > 1:
+    if kind in ("dense", "on a page", "on a subgraph") and comm.size > 1:
         return
     generator = torch.Generator().manual_seed(1)
     W_narrow, W_wide = (torch.randn(6, C, dtype=torch.float64, generator=generator) for C in (2, 20))

@@ -1,12 +1,23 @@
-"""The pages: what they link to is there, and every picture is on one."""
+"""The pages: what they link to is there, their Python runs and prints what they show, every picture is on one."""
 
 import re
+import sys
 from functools import cache
 from pathlib import Path
+
+import pytest
+from worlds import launch
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+# formats.md has files that nobody has; README.md and CONTRIBUTING.md have tests of their own.
+WITH_PYTHON = [
+    page.relative_to(DOCS).as_posix()
+    for page in sorted(DOCS.rglob("*.md"))
+    if "\n```python\n" in page.read_text(encoding="utf-8") and page.name != "formats.md"
+]
+MARK = "---- end of a block ----"
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
@@ -36,3 +47,22 @@ def test_files_and_headings_that_a_page_links_to_are_there():
 def test_every_picture_is_on_a_page():
     shown = {(page.parent / target).resolve() for page in PAGES for target, _ in LINK.findall(prose(page))}
     assert not [picture for picture in DOCS.rglob("*.png") if picture not in shown]
+
+
+def blocks_and_output(page: Path) -> list[tuple[str, str | None]]:
+    """Return each Python block of a page with the output that is shown below it, if any."""
+    text = page.read_text(encoding="utf-8")
+    return [(m[1], m[2]) for m in re.finditer(r"^```python\n(.*?)^```\n(?:```\n(.*?)^```$)?", text, re.S | re.M)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_PYTHON)
+def test_python_on_a_page_runs_and_prints_what_is_shown(page, tmp_path):
+    blocks = blocks_and_output(DOCS / page)
+    source = "\n".join(f"{code}\nprint({MARK!r})" for code, _ in blocks)
+    (tmp_path / "page.py").write_text(source)
+    done = launch(0, [sys.executable, tmp_path / "page.py"], limit_s=120, cwd=tmp_path)
+    assert done.code == 0, done.err
+    printed = done.out.split(f"{MARK}\n")
+    for (_, shown), output in zip(blocks, printed):
+        assert shown in (None, output)

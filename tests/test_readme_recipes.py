@@ -1,11 +1,10 @@
-"""The recipes of CONTRIBUTING and the pages on models print what is shown below them."""
+"""The recipes of CONTRIBUTING print what is shown below them."""
 
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from pairs import full_beyond
 from worlds import launch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,20 +28,6 @@ def test_a_recipe_prints_what_is_shown(name, tmp_path):
     source, shown = RECIPES[name].groups()
     (tmp_path / "recipe.py").write_text(source)
     assert printed_by(tmp_path / "recipe.py", tmp_path) == shown
-
-
-@pytest.mark.parametrize("section", full_beyond(1, ["A family of your own", "In Python"]))
-def test_the_page_of_models_prints_what_it_shows(section, tmp_path):
-    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8").split(f"## {section}\n")[1]
-    source, shown = re.search(r"```python\n(.*?)```\n```\n(.*?)```", text, re.S).groups()
-    (tmp_path / "recipe.py").write_text(source)
-    assert printed_by(tmp_path / "recipe.py", tmp_path) == shown
-
-
-def test_the_custom_layers_of_their_page_train_as_shown(tmp_path):
-    text = (ROOT / "docs" / "custom_layers.md").read_text(encoding="utf-8").split("## A custom loop")[0]
-    (tmp_path / "recipe.py").write_text("".join(re.findall(r"```python\n(.*?)```", text, re.S)))
-    assert printed_by(tmp_path / "recipe.py", tmp_path) == re.search(r"```\n(P = 1.*?)```", text, re.S)[1]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def random_graph(
     weights = rng.random(len(src)) + 0.5 if weighted else None
     if weighted and use == "undirected":  # an edge weighs as much as its reverse
         weights = (rng.random((n, n)) + 0.5)[np.minimum(src, dst), np.maximum(src, dst)]
-    graph = graph_from_coo(src, dst, n, weights=weights, X=X, y=y, split=split)
+    graph = graph_from_coo(src, dst, n, weights=weights, duplicates="max", X=X, y=y, split=split)
     return graph.with_edges(use)
 
 

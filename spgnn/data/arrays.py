@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..config.names import Duplicates
 from ..errors import FormatError, GraphError, InputError, is_integer
 from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
 from ..graph.structure import as_weights
-from .readers.make_graph import as_float, whole_labels
+from .readers.make_graph import as_float, named_labels
 
 MASKS = {"train_mask": TRAIN, "val_mask": VAL, "test_mask": TEST}
 DGL_KEYS = {"X": ("feat", "features", "x"), "y": ("label", "labels", "y")}
@@ -27,10 +28,10 @@ def from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields) -> Gr
     )
 
 
-def from_scipy(A, **fields) -> Graph:
+def from_scipy(A, duplicates: Duplicates = "auto", **fields) -> Graph:
     """Return the Graph whose adjacency is A, (N, N) of any sparse format; duplicates are summed, as scipy does.
 
-    Args:   fields: X, y, split, name, meta.
+    Args:   duplicates: see `graph_from_coo`; fields: X, y, split, name, meta, ids, classes.
     Raises: GraphError naming what is wrong, before scipy multiplies or converts anything.
     """
     if not sp.issparse(A):
@@ -40,21 +41,26 @@ def from_scipy(A, **fields) -> Graph:
     if A.dtype.kind not in "biuf":
         raise GraphError(f"the adjacency holds {A.dtype}; expected real numbers")
     _check_indices(A)
-    nnz = A.nnz
     if A.format == "csr" and A.has_canonical_format:
-        A = sp.csr_array((A.data, A.indices, A.indptr), shape=A.shape)
-    else:  # sums of small integers would wrap around
-        A = sp.csr_array(A.astype(np.int64) if A.dtype.kind in "iu" else A.copy())
-        A.sum_duplicates()
-    meta = {"duplicates": nnz - A.nnz} | fields.pop("meta", {})
-    return Graph(sp.csr_array((as_weights(A.data), A.indices, A.indptr), shape=A.shape), meta=meta, **fields)
+        A = sp.csr_array((as_weights(A.data), A.indices, A.indptr), shape=A.shape)
+        return Graph(A, meta={"duplicates": 0} | fields.pop("meta", {}), **fields)
+    A = A.tocoo() if A.format != "csr" else sp.csr_matrix(A).tocoo()
+    return graph_from_coo(A.row, A.col, A.shape[0], A.data, duplicates, **fields)
 
 
-def from_networkx(G, weight: str = "weight", features: str | None = None, labels: str | None = None, **fields) -> Graph:
+def from_networkx(
+    G,
+    weight: str = "weight",
+    features: str | None = None,
+    labels: str | None = None,
+    duplicates: Duplicates = "auto",
+    **fields,
+) -> Graph:
     """Return the Graph of a NetworkX graph: node i is the i-th of G.nodes, undirected edges are stored in both directions.
 
-    Args:   weight: the edge attribute; an edge without it weighs 1.
-            features, labels: node attributes that every node has, numbers or arrays of one length.
+    Args:   weight: the edge attribute; an edge without it weighs 1. Edges of a multigraph are summed, see duplicates.
+            features, labels: node attributes that every node has, numbers or arrays of one length; labels may be text.
+    Returns: ids are the names of the nodes, where these are not 0, 1, 2, ...
     """
     ids = {node: i for i, node in enumerate(G)}
     edges = list(G.edges(data=weight, default=1))
@@ -71,13 +77,22 @@ def from_networkx(G, weight: str = "weight", features: str | None = None, labels
     if features is not None:
         fields["X"] = _features(_node_attribute(G, features))
     if labels is not None:
-        fields["y"] = _labels(_node_attribute(G, labels))
+        fields |= _labels(_node_attribute(G, labels))
+    names = list(ids)
+    if names != list(range(len(names))):
+        is_whole = all(map(is_integer, names))
+        fields.setdefault(
+            "ids", np.array(names if is_whole else [str(name) for name in names], np.int64 if is_whole else object)
+        )
     fields.setdefault("name", str(G.name) if G.name else "networkx")
-    return graph_from_coo(src, dst, len(ids), as_weights(weights), **fields)
+    return graph_from_coo(src, dst, len(ids), as_weights(weights), duplicates, **fields)
 
 
-def from_pyg(data, **fields) -> Graph:
-    """Return the Graph of a PyG Data: edge_index or adj_t, edge_weight, x, y, train/val/test_mask (N,) or (N, S)."""
+def from_pyg(data, duplicates: Duplicates = "auto", **fields) -> Graph:
+    """Return the Graph of a PyG Data: edge_index or adj_t, edge_weight, x, y, train/val/test_mask (N,) or (N, S).
+
+    edge_attr of one column is the weight where there is no edge_weight; with more columns it is not read.
+    """
     get = lambda name: getattr(data, name, None)
     if type(data).__name__ == "HeteroData":
         raise GraphError("a PyG HeteroData has several node types; use data.to_homogeneous()")
@@ -86,7 +101,8 @@ def from_pyg(data, **fields) -> Graph:
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise GraphError(f"edge_index has shape {edge_index.shape}; expected (2, E)")
         src, dst = edge_index
-        weights = None if get("edge_weight") is None else as_array(data.edge_weight)
+        weights, unread = _edge_weights(get)
+        fields["meta"] = ({"unread": unread} if unread else {}) | fields.get("meta", {})
     elif get("adj_t") is not None:
         src, dst, weights = _from_adj_t(data.adj_t)
     else:
@@ -95,15 +111,21 @@ def from_pyg(data, **fields) -> Graph:
     n = get("num_nodes")
     read = {
         "X": None if X is None else _features(as_array(X)),
-        "y": None if y is None else _labels(as_array(y)),
         "split": split_of_masks({name: as_array(get(name)) for name in MASKS if get(name) is not None}),
         "name": "pyg",
-    }
+    } | ({} if y is None else _labels(as_array(y)))
     n = len(read["X"]) if n is None and X is not None else n
-    return graph_from_coo(src, dst, n, weights, **(read | fields))
+    return graph_from_coo(src, dst, n, weights, duplicates, **(read | fields))
 
 
-def from_dgl(g, features: str | None = None, labels: str | None = None, weight: str | None = None, **fields) -> Graph:
+def from_dgl(
+    g,
+    features: str | None = None,
+    labels: str | None = None,
+    weight: str | None = None,
+    duplicates: Duplicates = "auto",
+    **fields,
+) -> Graph:
     """Return the Graph of a homogeneous DGL graph: edges(), ndata, and edata[weight] if weight is given.
 
     Args: features, labels: keys of ndata; by default the first of feat, features, x and label, labels, y.
@@ -112,13 +134,14 @@ def from_dgl(g, features: str | None = None, labels: str | None = None, weight: 
         raise GraphError("the DGL graph has several node or edge types; use dgl.to_homogeneous(g)")
     src, dst = g.edges()
     read: dict[str, Any] = {"name": "dgl"}
-    for name, key, convert in (("X", features, _features), ("y", labels, _labels)):
+    for name, key in (("X", features), ("y", labels)):
         key = key or next((k for k in DGL_KEYS[name] if k in g.ndata), None)
         if key is not None:
-            read[name] = convert(as_array(_stored(g.ndata, key, "ndata")))
+            values = as_array(_stored(g.ndata, key, "ndata"))
+            read |= {"X": _features(values)} if name == "X" else _labels(values)
     read["split"] = split_of_masks({name: as_array(g.ndata[name]) for name in MASKS if name in g.ndata})
     weights = None if weight is None else as_array(_stored(g.edata, weight, "edata"))
-    return graph_from_coo(as_array(src), as_array(dst), int(g.num_nodes()), weights, **(read | fields))
+    return graph_from_coo(as_array(src), as_array(dst), int(g.num_nodes()), weights, duplicates, **(read | fields))
 
 
 FROM_LIBRARY: dict[str, Callable[..., Graph]] = {
@@ -128,32 +151,39 @@ FROM_LIBRARY: dict[str, Callable[..., Graph]] = {
 }
 
 
-def from_object(source) -> Graph:
-    """Return the Graph of a Graph, a scipy matrix, (src, dst), a NetworkX graph, a PyG Data or a DGL graph."""
+def from_object(source, duplicates: Duplicates = "auto") -> Graph:
+    """Return the Graph of a Graph, a scipy matrix, a dense (N, N) array, (src, dst), a NetworkX, PyG or DGL graph."""
     if isinstance(source, Graph):
         return source
     if sp.issparse(source):
-        return from_scipy(source)
+        return from_scipy(source, duplicates)
+    if hasattr(source, "detach") or isinstance(source, np.ndarray):
+        source = as_array(source)
+        if source.ndim != 2:
+            raise InputError(f"got an array of shape {source.shape}; expected edges (2, E), or an adjacency (N, N)")
+        if source.shape[0] == source.shape[1] != 2:
+            return from_scipy(sp.csr_array(source), duplicates)
+        if source.shape[0] != 2 and source.shape[1] == 2:
+            raise InputError(f"got edges of shape {source.shape}; expected (2, E), sources and targets: see edges.T")
+        if source.shape[0] == 2:
+            return graph_from_coo(*source, duplicates=duplicates)
     if isinstance(source, (tuple, list)):
         _check_not_pairs(source)
         if len(source) == 2:
-            return from_coo(*source)
+            return graph_from_coo(*map(as_array, source), duplicates=duplicates)
         if len(source) == 3:
             raise InputError(
                 "got a sequence of 3; expected (src, dst): give weights as spgnn.graph_from_coo(src, dst, weights=weights)"
             )
-    if isinstance(source, np.ndarray) and source.ndim == 2:
-        if source.shape[0] != 2 and source.shape[1] == 2:
-            raise InputError(f"got edges of shape {source.shape}; expected (2, E), sources and targets: see edges.T")
-        if source.shape[0] == 2:
-            return from_coo(*source)
     for base in type(source).__mro__:
         library = base.__module__.partition(".")[0]
         if library in FROM_LIBRARY:
-            return FROM_LIBRARY[library](source)
+            return FROM_LIBRARY[library](source, duplicates=duplicates)
+    if hasattr(source, "columns") or hasattr(source, "column_names"):
+        raise InputError(f"got a {type(source).__name__}; give tables as spgnn.from_pandas(edges, nodes)")
     raise InputError(
         f"cannot make a graph of a {type(source).__module__}.{type(source).__qualname__}; expected a path, a built-in "
-        f"name, a scipy matrix, (src, dst) arrays, a NetworkX graph, a PyG Data or a DGL graph"
+        f"name, a scipy matrix, (src, dst) arrays, an adjacency (N, N), a NetworkX graph, a PyG Data or a DGL graph"
     )
 
 
@@ -168,7 +198,7 @@ def _check_not_pairs(source: tuple | list) -> None:
     if source and all(map(is_pair, source)):
         raise InputError(
             f"got a {type(source).__name__} of pairs such as {source[0]!r}, which may be edges, or sources and targets; "
-            f"give edges as load_graph(np.array(edges).T), sources and targets as load_graph((np.array(src), np.array(dst)))"
+            f"give edges as load_graph(pairs=edges), sources and targets as load_graph((np.array(src), np.array(dst)))"
         )
 
 
@@ -237,11 +267,23 @@ def _features(X: np.ndarray) -> np.ndarray:
     return as_float(X[:, None] if X.ndim == 1 else X)
 
 
-def _labels(y: np.ndarray) -> np.ndarray:
+def _labels(y: np.ndarray) -> dict[str, Any]:
+    """Return y, and classes where labels are text."""
     try:
-        return whole_labels("labels", y)
+        return named_labels("labels", y)
     except FormatError as error:
         raise GraphError(str(error)) from None
+
+
+def _edge_weights(get: Callable[[str], Any]) -> tuple[np.ndarray | None, list[str]]:
+    """Return the weights of a PyG Data, and what of its edges is not read."""
+    if get("edge_weight") is not None:
+        return as_array(get("edge_weight")), []
+    if get("edge_attr") is None:
+        return None, []
+    values = as_array(get("edge_attr"))
+    is_one = values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)
+    return (values.reshape(-1), []) if is_one else (None, [f"edge_attr {values.shape}"])
 
 
 def _node_attribute(G, name: str) -> np.ndarray:

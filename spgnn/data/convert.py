@@ -13,9 +13,9 @@ from .save import save_graph, writable
 
 
 def convert(
-    src, dst, format: str | None = None, features=None, labels=None, split=None, progress: Progress = None
+    src, dst, format: str | None = None, features=None, labels=None, split=None, progress: Progress = None, **options
 ) -> dict:
-    """Read src by `load_graph`, write it as the native folder dst, and return a report.
+    """Read src by `load_graph`, which has these options, write it as the native folder dst, and return a report.
 
     Returns: nodes, nonzeros, duplicates, zeros, self_loops, isolated, symmetric, weighted, negative, dropped_lines,
              features, sparse_features, classes, multilabel, labelled, splits, train, val, test, seconds, out.
@@ -23,7 +23,7 @@ def convert(
     """
     start = time.perf_counter()
     dst = writable(dst)
-    graph = load_graph(src, format, features, labels, split, progress)
+    graph = load_graph(src, format, features, labels, split, progress, **options)
     save_graph(graph, dst)
     return report(graph) | {"seconds": round(time.perf_counter() - start, 3), "out": str(dst)}
 

@@ -12,12 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..config import TableConfig
 from ..errors import FormatError, InputError, ResourceError, UsageError, nearest
 from ..graph import Graph
 
 Progress = Callable[[int, int], None] | None  # called with (done_bytes, total_bytes)
-Read = Callable[[Path, Progress], Graph]
+Read = Callable[..., Graph]  # (path, progress, **options)
 Detect = Callable[[Path], bool]
+DEFAULTS = TableConfig()
+OF_EDGES = ("source", "target", "weight", "relabel", "duplicates")
 
 # What NumPy, zlib and zipfile raise on damaged bytes, if a reader did not check for it.
 DAMAGE = (OSError, EOFError, ValueError, LookupError, OverflowError, RecursionError, zlib.error, zipfile.BadZipFile)
@@ -30,6 +33,7 @@ class Format:
     name: str
     read: Read
     detect: Detect
+    takes: tuple[str, ...] = ()  # keywords of read that are options of TableConfig
 
     @property
     def looks_for(self) -> str:
@@ -41,17 +45,18 @@ class Format:
 _registry: dict[str, Format] = {}
 
 
-def reader(name: str, detect: Detect) -> Callable[[Read], Read]:
+def reader(name: str, detect: Detect, takes: tuple[str, ...] = ()) -> Callable[[Read], Read]:
     """Register read(path, progress) -> Graph under name; detect(path) -> bool says whether a path is of it.
 
     detect is called with any path, also one that does not exist (Planetoid's is a prefix). The first
-    line of its docstring is what an error says was looked for.
+    line of its docstring is what an error says was looked for. takes: the options of tables
+    that read has as keywords, such as duplicates.
     """
 
     def register(read: Read) -> Read:
         if name in _registry and _registry[name].read.__module__ != read.__module__:
             raise UsageError(f"format {name!r} is already registered by {_registry[name].read.__module__}")
-        _registry[name] = Format(name, read, detect)
+        _registry[name] = Format(name, read, detect, takes)
         return read
 
     return register
@@ -83,7 +88,9 @@ def detect_format(path: str | Path) -> str:
     raise FormatError(f"{path}: not a graph of a known format; looked for:\n{looked}\nname the format with --format")
 
 
-def read_graph(path: str | Path, format: str | None = None, progress: Progress = None) -> Graph:
+def read_graph(
+    path: str | Path, format: str | None = None, progress: Progress = None, options: TableConfig = DEFAULTS
+) -> Graph:
     """Read the graph at path in the named format, or in the one that is detected.
 
     Raises: UsageError for an unknown format; FormatError for a file that is not what its format says.
@@ -93,15 +100,21 @@ def read_graph(path: str | Path, format: str | None = None, progress: Progress =
     if format is not None and format not in known:
         raise UsageError(f"format {format!r} is not known{nearest(format, known)}")
     name = format or detect_format(path)
+    given = {key: getattr(options, key) for key in OF_EDGES if getattr(options, key) != getattr(DEFAULTS, key)}
+    for key in given:
+        if key not in known[name].takes and (key, given[key]) != ("duplicates", "refuse"):
+            raise UsageError(f"--{key} is no option of the format {name} of {path}; omit it")
     try:
-        graph = known[name].read(path, progress)
+        graph = known[name].read(path, progress, **{key: given[key] for key in given if key in known[name].takes})
         if progress:  # not every reader counts
             size = path.stat().st_size if path.is_file() else 1
             progress(size, size)
-        return graph
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or path}: no such file; {name} needs it") from error
     except MemoryError as error:
         raise ResourceError(f"{path}: does not fit into memory: {error}") from error
     except DAMAGE as error:
         raise FormatError(f"{path}: cannot be read as {name}: {type(error).__name__}: {error}") from error
+    if options.duplicates == "refuse" and (twice := graph.meta.get("duplicates", 0)):
+        raise FormatError(f"{path}: {twice:,} edges are duplicates of others; remove them, or omit --duplicates refuse")
+    return graph

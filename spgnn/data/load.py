@@ -9,45 +9,70 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..config import TableConfig, build
 from ..errors import FormatError, GraphError, InputError, UsageError
 from ..graph import Graph
+from ..graph.structure import with_reverse
 from .arrays import as_array, from_object
 from .formats import Progress
-from .readers.make_graph import as_float, roles_of, whole_labels
+from .readers.make_graph import as_float, named_labels, roles_of
 from .readers.npz import is_zip, read_npy
 from .readers.scipy_npz import read_csr_features
 from .source import File, Named, resolve
 
 
 def load_graph(
-    source, format: str | None = None, features=None, labels=None, split=None, progress: Progress = None
+    source=None,
+    /,
+    format: str | None = None,
+    features=None,
+    labels=None,
+    split=None,
+    progress: Progress = None,
+    pairs=None,
+    **options,
 ) -> Graph:
     """Return the Graph of source: built-in name, file or folder of a known format, or an object in memory.
 
     Args:   source    "wordnet"; a gallery spec such as "rmat:scale=10,degree=16,seed=0"; a path ("./wordnet" where a
-                      file has a built-in's name); a scipy matrix, (src, dst) or an array (2, E), a NetworkX, PyG or DGL graph.
+                      file has a built-in's name); a scipy matrix, (src, dst), an array (2, E) or (N, N), a NetworkX,
+                      PyG or DGL graph.
             format    name of the format, detected when None.
-            features  .npy (N, F), a SciPy CSR .npz, or an array; replaces those of source.
+            features  .npy (N, F), a SciPy CSR .npz, or an array; replaces those of source; or "degree", "ones" or
+                      "identity".
             labels    .npy (N,) or (N, classes), or an array.
             split     .npy (N,) or (N, S): 0 train, 1 val, 2 test, -1 none, or an array.
             progress  called with (done_bytes, total_bytes).
+            pairs     edges as a list [(u, v), ...], if there is no source.
+            options   source, target, weight, relabel, id, one_hot, missing, duplicates, combine: see
+                      `spgnn convert --help`, and docs/formats.md.
     Raises: InputError for a name or path that does not exist; FormatError for a damaged file.
     """
+    wanted = build(TableConfig, options, "load_graph")
+    if (source is None) == (pairs is None):
+        raise UsageError("load_graph takes a source, or pairs=[(u, v), ...]")
     if isinstance(source, (str, Path)):
-        graph = resolve(source, format).read(progress)
+        graph = resolve(source, format).read(progress, wanted)
     elif isinstance(source, (Named, File)):
-        graph = source.read(progress)
+        graph = source.read(progress, wanted)
     elif format is not None:
         raise UsageError(f"format={format!r} goes with a path; the source is a {type(source).__name__}")
+    elif pairs is not None:
+        graph = from_object(np.array(list(pairs)).reshape(-1, 2).T, wanted.duplicates)
     else:
-        graph = from_object(source)
-    given = {"features": features, "labels": labels, "split": split}
-    parts = dict(_part(what, value, graph) for what, value in given.items() if value is not None)
-    return replace(graph, **parts) if parts else graph
+        graph = from_object(source, wanted.duplicates)
+    for what, value in (("features", features), ("labels", labels), ("split", split)):
+        if value is not None:
+            graph = replace(graph, **_part(what, value, graph))
+    if wanted.combine == "refuse":
+        return graph
+    return replace(graph, A=with_reverse(graph.A, wanted.combine), meta=graph.meta | {"combined": wanted.combine})
 
 
-def _part(what: str, value, graph: Graph) -> tuple[str, Any]:
-    """Return (field of Graph, its value) of features, labels or a split, checked; the message of an error names the file."""
+def _part(what: str, value, graph: Graph) -> dict[str, Any]:
+    """Return the fields of Graph of features, labels or a split, checked; the message of an error names the file."""
+    if what == "features" and isinstance(value, str) and value in MADE:
+        return {"X": MADE[value](graph)}
     n, (where, rows) = graph.n_nodes, _opened(what, value)
     if what == "features":
         is_table, expected = rows.ndim == 2, f"({n}, F)"
@@ -56,23 +81,40 @@ def _part(what: str, value, graph: Graph) -> tuple[str, Any]:
         expected = f"({n},) or ({n}, {'classes' if what == 'labels' else 'S'})"
     if not is_table or rows.shape[0] != n:
         raise FormatError(f"{where}: shape {rows.shape}, expected {expected}: the graph {graph.name} has {n} nodes")
-    field = {"features": "X", "labels": "y", "split": "split"}[what]
     if what == "features":
-        rows = rows if sp.issparse(rows) else as_float(rows)
+        fields = {"X": rows if sp.issparse(rows) else as_float(rows)}
+    elif what == "labels":
+        fields = named_labels(where, rows)
+        if graph.classes is not None and "classes" not in fields:
+            fields["classes"] = None
     else:
-        rows = whole_labels(where, rows) if what == "labels" else roles_of(where, rows)
+        fields = {"split": roles_of(where, rows)}
     try:
-        Graph(sp.csr_array(graph.A.shape, dtype=np.float32), **{field: rows})
+        Graph(sp.csr_array(graph.A.shape, dtype=np.float32), **fields)
     except GraphError as error:
         raise FormatError(f"{where}: {error}") from error
-    return field, rows
+    return fields
+
+
+def _degree(graph: Graph) -> np.ndarray:
+    """How many neighbours each node has, in any direction, without itself, (N, 1)."""
+    A = sp.csr_array((np.ones(graph.nnz, np.int8), graph.A.indices, graph.A.indptr), shape=graph.A.shape)
+    both = A.maximum(A.T.tocsr())
+    return (np.diff(both.indptr) - both.diagonal()).astype(np.float32)[:, None]
+
+
+MADE = {
+    "degree": _degree,
+    "ones": lambda graph: np.ones((graph.n_nodes, 1), np.float32),
+    "identity": lambda graph: sp.csr_array(sp.eye_array(graph.n_nodes, dtype=np.float32, format="csr")),
+}
 
 
 def _opened(what: str, value) -> tuple[str, Any]:
     """Return (name for messages, array or CSR) of a path or of an array."""
     if not isinstance(value, (str, Path)):
         try:
-            return what, _numbers(what, value if sp.issparse(value) else as_array(value))
+            return what, _numbers(what, value if sp.issparse(value) else as_array(value), what == "labels")
         except GraphError as error:
             raise FormatError(f"{what}: {error}") from None
     path = Path(value)
@@ -84,12 +126,12 @@ def _opened(what: str, value) -> tuple[str, Any]:
         array = read_csr_features(path)
     else:
         raise FormatError(f"{path}: is an .npz; expected the {what} as .npy")
-    array = _numbers(str(path), array)
+    array = _numbers(str(path), array, what == "labels")
     return str(path), array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _numbers(where: str, array):
-    """Return an array or CSR of real numbers. Raises: FormatError for other types."""
-    if array.dtype.kind not in "biuf":
+def _numbers(where: str, array, or_text: bool):
+    """Return an array or CSR of real numbers, or of text. Raises: FormatError for other types."""
+    if array.dtype.kind not in ("biufUOT" if or_text else "biuf"):
         raise FormatError(f"{where}: holds {array.dtype}; expected numbers")
     return array

@@ -2,6 +2,7 @@
 
 indptr.npy (N+1) int64   indices.npy (E) int32|int64   [weights.npy (E) float]
 [features.npy (N, F) | features_{indptr,indices,data}.npy]   [labels.npy]   [split.npy int8]
+[ids.npy (N) int64 | ids_bytes.npy, ids_indptr.npy: names, in UTF-8]
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import scipy.sparse as sp
 
 from ..errors import FormatError, GraphError, InputError
 from ..graph import Edges, Graph
+from ..graph.ids import unpacked_ids
 from .formats import Progress, reader
 from .readers.npz import read_npy
 
@@ -35,6 +37,9 @@ ARRAYS = {
     "features_data": ("fiub", (1,)),
     "labels": ("iub", (1, 2)),
     "split": ("i", (1, 2)),
+    "ids": ("i", (1,)),
+    "ids_bytes": ("u", (1,)),
+    "ids_indptr": ("i", (1,)),
 }
 
 
@@ -85,6 +90,8 @@ def load_native(path: str | Path, verify: bool = False, progress: Progress = Non
             name=manifest["name"],
             edges=manifest["edges"],
             meta=manifest["meta"],
+            ids=unpacked_ids(arrays),
+            classes=manifest.get("classes"),
         )
     except GraphError as error:
         raise FormatError(f"{path}: {error}") from error
@@ -124,6 +131,9 @@ def _check_manifest(where: Path, manifest) -> None:
         raise FormatError(
             f"{where}: edges = {manifest['edges']!r}; expected one of {', '.join(typing.get_args(Edges))}"
         )
+    classes = manifest.get("classes", [])
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise FormatError(f"{where}: classes = {str(classes)[:80]!r}; expected a list of names")
     files = manifest["files"]
     for name, entry in files.items():
         if name not in ARRAYS:
@@ -131,8 +141,9 @@ def _check_manifest(where: Path, manifest) -> None:
         if not isinstance(entry, dict) or set(entry) != {"bytes", "dtype", "shape", "sha256"}:
             raise FormatError(f"{where}: {name}: expected bytes, dtype, shape and sha256")
     missing = {"indptr", "indices"} - set(files)
-    if 0 < len(set(SPARSE_X) & set(files)) < 3:
-        missing |= set(SPARSE_X) - set(files)
+    for together in (SPARSE_X, ("ids_bytes", "ids_indptr")):
+        if not set(together).isdisjoint(files):
+            missing |= set(together) - set(files)
     if missing:
         raise FormatError(f"{where}: names no {', '.join(sorted(missing))}")
     if "features" in files and "features_data" in files:

@@ -13,12 +13,13 @@ import scipy.sparse as sp
 from ..atomic import check_replaceable, new_folder
 from ..errors import GraphError, UsageError
 from ..graph import Graph, check_is_graph
+from ..graph.ids import packed_ids
 from .formats import Progress
-from .native import CHUNK_BYTES, FORMAT, MANIFEST, SPARSE_X, VERSION, is_native
+from .native import ARRAYS, CHUNK_BYTES, FORMAT, MANIFEST, SPARSE_X, VERSION, is_native
 
 FILES = (
     MANIFEST,
-    *(f"{name}.npy" for name in (*SPARSE_X, "indptr", "indices", "weights", "features", "labels", "split")),
+    *(f"{name}.npy" for name in ARRAYS),
 )
 
 
@@ -111,7 +112,7 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
         arrays["labels"] = graph.y
     if graph.split is not None:
         arrays["split"] = graph.split
-    return arrays
+    return arrays | packed_ids(graph.ids)
 
 
 def _narrow(indices: np.ndarray, width: int) -> np.ndarray:
@@ -132,7 +133,7 @@ def _manifest(graph: Graph) -> dict:
         "edges": graph.edges,
         "meta": graph.meta,
         "files": {},
-    }
+    } | ({} if graph.classes is None else {"classes": graph.classes})
 
 
 def _plain(value):

@@ -6,9 +6,10 @@ import difflib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..config import TableConfig
 from ..errors import InputError
 from ..graph import Graph
-from .formats import Progress, detect_format, known_formats, read_graph
+from .formats import DEFAULTS, Progress, detect_format, known_formats, read_graph
 from .gallery import GALLERY, generate
 from .wordnet import load_wordnet
 
@@ -21,7 +22,7 @@ class Named:
 
     spec: str
 
-    def read(self, progress: Progress = None) -> Graph:
+    def read(self, progress: Progress = None, options: TableConfig = DEFAULTS) -> Graph:
         graph = load_wordnet() if self.spec == "wordnet" else generate(self.spec)
         return replace(graph, meta=graph.meta | {"source": self.spec, "format": "built-in"})
 
@@ -33,8 +34,8 @@ class File:
     path: Path
     format: str
 
-    def read(self, progress: Progress = None) -> Graph:
-        graph = read_graph(self.path, self.format, progress)
+    def read(self, progress: Progress = None, options: TableConfig = DEFAULTS) -> Graph:
+        graph = read_graph(self.path, self.format, progress, options)
         return replace(graph, meta={"source": self.path.name, "format": self.format} | graph.meta)
 
 

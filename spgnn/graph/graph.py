@@ -13,9 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config import names
-from ..config.names import EDGES
+from ..config.names import EDGES, Duplicates
 from ..errors import GraphError, UsageError, nearest
 from .checks import check_graph, check_unchanged, read_only
+from .ids import checked_classes, checked_ids
 from .normal import Norm, normalise
 from .split import given_split, labelled
 from .structure import canonical, csr_from_coo, is_symmetric, symmetrised, without_zeros
@@ -37,6 +38,8 @@ class Graph:
         y:      (N,) integer classes, -1 where there is none; or (N, C) 0/1 for multi-label; or None.
         split:  (N,) int8, or (N, S) for S splits: 0 train, 1 val, 2 test, -1 none; or None.
         name:   what messages call it.
+        ids:    (N,) int64 or str, what the user calls the nodes; None: 0 to N - 1.
+        classes: C names of classes; None: their numbers.
         edges:  "stored": no choice yet; "directed": as stored, "undirected" or "reversed".
     Raises: GraphError naming the first node that is wrong.
 
@@ -51,14 +54,18 @@ class Graph:
     name: str = "graph"
     edges: Edges = "stored"
     meta: dict = field(default_factory=dict)
+    ids: np.ndarray | None = None
+    classes: tuple[str, ...] | None = None
 
     def __post_init__(self):
         check_graph(self)
         A, zeros = without_zeros(self.A)
         if zeros:
             object.__setattr__(self, "A", A)
-            object.__setattr__(self, "meta", self.meta | {"zeros": zeros})
-        for name in ("A", "X", "y", "split"):
+            object.__setattr__(self, "meta", self.meta | {"zeros": zeros + self.meta.get("zeros", 0)})
+        object.__setattr__(self, "ids", checked_ids(self.ids, self.n_nodes))
+        object.__setattr__(self, "classes", checked_classes(self.classes, self.n_classes))
+        for name in ("A", "X", "y", "split", "ids"):
             object.__setattr__(self, name, read_only(getattr(self, name)))
 
     def __repr__(self) -> str:
@@ -193,15 +200,18 @@ def check_is_graph(graph) -> None:
         raise UsageError(f"got a {type(graph).__name__}, expected a Graph; spgnn.load_graph({shown}) makes one")
 
 
-def graph_from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields) -> Graph:
+def graph_from_coo(
+    src, dst, n_nodes: int | None = None, weights=None, duplicates: Duplicates = "auto", **fields
+) -> Graph:
     """Return the Graph of the edges src[e] -> dst[e]; duplicates become one edge, and a weight of 0 is none.
 
-    Args:   src, dst (E,) integer node ids; n_nodes, or 1 + the largest id; weights (E,), of
-            duplicates the largest; fields: X, y, split, name, meta.
+    Args:   src, dst (E,) integer node ids; n_nodes, or 1 + the largest id; weights (E,); duplicates: what becomes of
+            weights of one edge: sum, max, mean; refuse: an error; auto: sum, and 1 without weights; fields: X, y,
+            split, name, meta, ids, classes.
     Raises: GraphError naming the first edge that is wrong.
     """
-    A, duplicates, zeros = csr_from_coo(src, dst, n_nodes, weights)
-    seen = {"duplicates": duplicates} | ({"zeros": zeros} if zeros else {})
+    A, twice, zeros = csr_from_coo(src, dst, n_nodes, weights, duplicates)
+    seen = {"duplicates": twice} | ({"zeros": zeros} if zeros else {})
     return Graph(A, meta=seen | fields.pop("meta", {}), **fields)
 
 
@@ -210,4 +220,6 @@ def induced_graph(graph: Graph, node_m: np.ndarray) -> Graph:
     A = sp.csr_array(graph.A[node_m][:, node_m])
     A.sort_indices()
     y = None if graph.y is None else graph.y[node_m]
-    return Graph(canonical(A), y=y, name=f"{graph.name}, {len(node_m)} nodes", edges=graph.edges)
+    ids = None if graph.ids is None else graph.ids[node_m]
+    name = f"{graph.name}, {len(node_m)} nodes"
+    return Graph(canonical(A), y=y, name=name, edges=graph.edges, ids=ids, classes=graph.classes)

@@ -8,15 +8,18 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from ..config.names import Duplicates
 from ..errors import GraphError, is_integer
 
 LARGEST_PAIRED = 3_037_000_499  # nodes: n * n - 1 fits into 63 bits
 
 
-def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp.csr_array, int, int]:
-    """Return (A, duplicates, zeros) with A[src[e], dst[e]] = weight; of duplicates the largest weight counts.
+def csr_from_coo(
+    src, dst, n_nodes: int | None = None, weights=None, duplicates: Duplicates = "auto"
+) -> tuple[sp.csr_array, int, int]:
+    """Return (A, duplicates, zeros) with A[src[e], dst[e]] = weight; of duplicates their sum, mean or largest.
 
-    A weight of 0 is no edge: zeros of them are left out, before duplicates are looked for.
+    auto: the sum, and 1 where there are no weights. A weight of 0 is no edge: zeros of them are left out, before duplicates are looked for.
 
     Raises: GraphError naming the first edge that is wrong.
     """
@@ -52,18 +55,42 @@ def csr_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp
     if weights is None:
         pair.sort()
     else:
-        order = np.argsort(pair)
+        order = np.argsort(pair, kind="stable")  # sums have one order
         pair, data = pair[order], data[order]
     first = np.ones(len(pair), bool)
     first[1:] = pair[1:] != pair[:-1]
     starts = np.flatnonzero(first)
     if len(starts) < len(pair):
+        data = _merged(pair, data, starts, n, "max" if weights is None and duplicates == "auto" else duplicates)
         pair = pair[starts]
-        data = data[: len(pair)] if weights is None else np.maximum.reduceat(data, starts)
     index = index_dtype(max(n, len(pair)))  # one dtype for both: scipy would widen the narrower
     indptr = np.searchsorted(pair, np.arange(n + 1) * n).astype(index)
     A = sp.csr_array((data, (pair % n).astype(index), indptr), shape=(n, n))
     return A, len(src) - zeros - len(pair), zeros
+
+
+def _merged(pair: np.ndarray, data: np.ndarray, starts: np.ndarray, n: int, how: str) -> np.ndarray:
+    """Return the weights of groups of sorted equal pairs, each summed, averaged, or its largest; GraphError for refuse."""
+    counts = np.diff(starts, append=len(pair))
+    if how == "refuse":
+        first = int(np.argmax(counts > 1))
+        u, v = divmod(int(pair[starts[first]]), n)
+        raise GraphError(
+            f"{np.count_nonzero(counts > 1):,} edges are there more than once, {u} -> {v} first, {counts[first]} times; "
+            "remove them, or choose duplicates (--duplicates) sum, max or mean"
+        )
+    if how == "max":
+        return np.maximum.reduceat(data, starts)
+    sums = np.add.reduceat(data.astype(np.float64), starts)
+    return (sums / counts if how == "mean" else sums).astype(data.dtype)
+
+
+def with_reverse(A: sp.csr_array, how: Duplicates) -> sp.csr_array:
+    """Return A with the reverse edges added, A_ij and A_ji both their sum, mean or largest; self-loops stay."""
+    src, dst = np.repeat(np.arange(A.shape[0], dtype=A.indices.dtype), np.diff(A.indptr)), A.indices
+    off = src != dst
+    ends = np.concatenate([src, dst[off]]), np.concatenate([dst, src[off]])
+    return csr_from_coo(*ends, A.shape[0], np.concatenate([A.data, A.data[off]]), how)[0]
 
 
 def without_zeros(A: sp.csr_array) -> tuple[sp.csr_array, int]:
@@ -97,10 +124,10 @@ def _signed(what: str, ids: np.ndarray) -> np.ndarray:
 
 
 def symmetrised(A: sp.csr_array) -> sp.csr_array:
-    """Return A_ij where it is stored, else A_ji; A itself where it is symmetric.
+    """Return A_ij where it is stored, else A_ji, of both the larger; A itself where it is symmetric.
 
     Weights that are no floats of 32 or 64 bits in this machine's byte order are taken as `as_weights` has them.
-    Raises: GraphError where both are stored with different weights.
+    Raises: GraphError where both are stored with weights that differ by more than rounding.
     """
     if A.dtype not in (np.float32, np.float64):  # neither is equal to one of the other byte order
         A = sp.csr_array((as_weights(A.data), A.indices, A.indptr), shape=A.shape)
@@ -115,11 +142,12 @@ def symmetrised(A: sp.csr_array) -> sp.csr_array:
 
 
 def _check_both_ways(ranks: sp.csr_array, reverse: sp.csr_array, dtype: np.dtype) -> None:
-    """Raise GraphError naming the first edge that is stored both ways with two weights."""
+    """Raise GraphError naming the first edge that is stored both ways with two weights, which differ by more than rounding."""
     smaller = ranks.minimum(reverse)  # stored where both are
     mine = ranks.multiply(smaller.astype(bool))
     here, there = _of_ranks(mine.data, dtype), _of_ranks(smaller.data, dtype)
-    differs = np.flatnonzero(here != there)
+    rounding = 1e-9 if dtype == np.float64 else 1e-6
+    differs = np.flatnonzero(np.abs(here - there) > rounding * np.maximum(np.abs(here), np.abs(there)))
     if len(differs):
         u, v = np.searchsorted(mine.indptr, differs, side="right") - 1, mine.indices[differs].astype(np.int64)
         first = int(np.lexsort((np.maximum(u, v), np.minimum(u, v)))[0])
@@ -127,7 +155,8 @@ def _check_both_ways(ranks: sp.csr_array, reverse: sp.csr_array, dtype: np.dtype
         (u, v), (one, other) = ((u, v), (here[e], there[e])) if u < v else ((v, u), (there[e], here[e]))
         raise GraphError(
             f"edge {u} -> {v} weighs {one:g} and {v} -> {u} weighs {other:g}; with reverse edges added they must "
-            f"weigh the same: make them equal, or use the edges as they are with --edges directed"
+            f"weigh the same, and differ by {abs(one - other):.2g}: make them equal with --combine sum, max or mean of "
+            f"`spgnn convert` ((A + A.T) / 2 in SciPy), or use the edges as they are with --edges directed"
         )
 
 

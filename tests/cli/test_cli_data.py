@@ -18,7 +18,7 @@ def edge_list(tmp_path):
 def test_convert_prints_what_the_import_found_and_writes_a_graph_that_loads(edge_list, tmp_path, capsys):
     code, out, err = run(capsys, "convert", edge_list, tmp_path / "native")
     assert code == 0
-    lines = dict(line.strip().rsplit("  ", 1) for line in out.splitlines()[1:])
+    lines = dict(line.strip().rsplit("  ", 1) for line in out.splitlines() if "  " in line.strip())
     found = {key.strip(): value for key, value in lines.items()}
     assert (found["nodes"], found["nonzeros"], found["duplicates"], found["self-loops"]) == ("3", "3", "1", "1")
     assert "spgnn info" in err

@@ -1,12 +1,14 @@
 """load_graph: names, paths and objects; features, labels and split from files of their own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from spgnn.data import is_built_in, load_graph, save_graph
 from spgnn.data.gallery import path as path_graph
-from spgnn.errors import FormatError, InputError, UsageError
+from spgnn.errors import FormatError, GraphError, InputError, UsageError
 
 
 @pytest.fixture
@@ -70,6 +72,60 @@ def test_features_labels_and_split_come_from_files_of_their_own(folder):
     )
     assert np.array_equal(graph.X, X) and graph.y.tolist() == y.tolist()
     assert graph.split.dtype == np.int8 and graph.split.tolist() == split.tolist()
+
+
+def test_labels_that_are_text_are_named_classes_and_kept(folder):
+    graph = load_graph(folder / "five", labels=saved(folder, np.array(["red", "", "blue", "red", "blue"])))
+    assert graph.y.tolist() == [1, -1, 0, 1, 0] and graph.classes == ("blue", "red")
+    graph = replace(graph, ids=["a", "b", "ü", "", "e" * 300])
+    save_graph(graph, folder / "named")
+    again = load_graph(folder / "named")
+    assert again.classes == graph.classes and again.ids.tolist() == graph.ids.tolist()
+    save_graph(replace(graph, ids=np.arange(5) * 7), folder / "named")
+    assert load_graph(folder / "named").ids.tolist() == [0, 7, 14, 21, 28]
+    (folder / "named" / "ids.npy").unlink()
+    with pytest.raises(FormatError, match="ids.npy: missing"):
+        load_graph(folder / "named")
+    for ids in (["a"], np.ones(5), [None] * 5):
+        with pytest.raises(GraphError, match="ids h"):
+            replace(graph, ids=ids)
+    with pytest.raises(GraphError, match="1 names of classes; the labels have 2"):
+        replace(graph, classes=["red"])
+
+
+def test_features_that_a_graph_has_not_are_made():
+    made = {
+        what: load_graph(
+            (
+                [0, 0, 2],
+                [1, 2, 2],
+            ),
+            features=what,
+        ).X
+        for what in ("degree", "ones", "identity")
+    }
+    assert made["degree"].tolist() == [[2], [1], [1]] and made["ones"].tolist() == [[1]] * 3
+    assert sp.issparse(made["identity"]) and np.array_equal(made["identity"].toarray(), np.eye(3))
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [("w.csv", "0,1,2\n0,1,3\n1,2,1\n"), ("w.mtx", "%%MatrixMarket matrix coordinate real general\n3 3 3\n1 2 2\n1 2 3\n2 3 1\n")],
+)  # fmt: skip
+def test_duplicates_and_two_directions_follow_one_rule(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    coo = sp.coo_array((np.array([2.0, 3, 1]), ([0, 0, 1], [1, 1, 2])), shape=(3, 3))
+    for source in (tmp_path / name, coo, sp.csr_array((coo.data, coo.col, [0, 2, 3, 3]), shape=(3, 3))):
+        for how, weight in (("auto", 5), ("sum", 5), ("max", 3), ("mean", 2.5)):
+            assert load_graph(source, duplicates=how).A[0, 1] == weight
+            assert load_graph(source, duplicates=how, combine="sum").A[1, 0] == weight
+        with pytest.raises(InputError, match="more than once|duplicates of others"):
+            load_graph(source, duplicates="refuse")
+    with pytest.raises(UsageError, match="--duplicates is no option of the format native"):
+        save_graph(path_graph(3), tmp_path / "g")
+        load_graph(tmp_path / "g", duplicates="max")
+    with pytest.raises(UsageError, match="load_graph: unknown key 'duplicate'; did you mean 'duplicates'"):
+        load_graph(coo, duplicate="max")
 
 
 def test_they_may_be_arrays_and_replace_what_was_there():

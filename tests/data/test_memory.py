@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -98,9 +99,9 @@ def test_a_label_that_is_no_integer_is_named_with_its_node(label):
     [[(0, 5), (1, 2)], ((0, 5), (1, 2)), [[0, 5], [1, 2]], [(np.int64(0), 5), (1, 2)], [(0, 5)], [(0, 5), (1, 2), (3, 4)]],
 )  # fmt: skip
 def test_pairs_that_may_be_edges_or_sources_and_targets_are_refused(source):
-    with pytest.raises(InputError, match=r"pairs such as .* give edges as load_graph\(np.array\(edges\).T\), sources"):
+    with pytest.raises(InputError, match=r"pairs such as .* give edges as load_graph\(pairs=edges\), sources"):
         load_graph(source)
-    edges = load_graph(np.array(source).T)
+    edges = load_graph(pairs=source)
     assert edges.A[0, 5] == 1 and edges.nnz == len(source)
 
 
@@ -219,6 +220,38 @@ def test_networkx_undirected_edges_stand_both_ways_and_loops_once():
     assert np.array_equal(graph.A.toarray(), nx.to_numpy_array(G))
 
 
+def test_networkx_keeps_the_names_of_nodes_and_sums_edges_of_a_multigraph():
+    G = nx.MultiGraph([("b", "a"), ("a", "c"), ("c", "a")])
+    graph = from_networkx(G)
+    assert graph.ids.tolist() == ["b", "a", "c"] and graph.A[1, 2] == 2
+    assert np.array_equal(graph.A.toarray(), nx.to_numpy_array(G))
+    assert from_networkx(nx.path_graph(3)).ids is None
+    assert from_networkx(nx.grid_2d_graph(1, 2)).ids.tolist() == ["(0, 0)", "(0, 1)"]
+    graph = from_networkx(nx.karate_club_graph(), labels="club")
+    assert graph.classes == ("Mr. Hi", "Officer") and graph.y[:2].tolist() == [0, 0] and graph.y[33] == 1
+
+
+def test_tensors_and_dense_adjacencies_are_graphs():
+    A = np.array([[0, 2, 0], [0, 0, 1], [0.5, 0, 0]])
+    for source in (Tensor(EDGES), Tensor(A), A, A.astype(np.float32)):
+        graph = load_graph(source)
+        expected = load_graph(EDGES) if source is not A and graph.n_nodes == 4 else from_scipy(sp.csr_array(A))
+        assert graph.digest() == expected.digest()
+    with pytest.raises(InputError, match=r"array of shape \(3,\); expected edges \(2, E\), or an adjacency \(N, N\)"):
+        load_graph(Tensor([1, 2, 3]))
+    with pytest.raises(InputError, match=r"give tables as spgnn.from_pandas\(edges, nodes\)"):
+        load_graph(SimpleNamespace(columns=["source"]))
+
+
+@pytest.mark.parametrize(
+    "values, weights, unread",
+    [([1, 2, 3, 4], [5, 4, 1], []), ([[1], [2], [3], [4]], [5, 4, 1], []), (np.ones((4, 2)), [1, 1, 1], ["edge_attr (4, 2)"])],
+)  # fmt: skip
+def test_one_column_of_edge_attr_is_the_weight_of_a_pyg_edge(values, weights, unread):
+    graph = from_pyg(Data(edge_index=Tensor(EDGES), edge_attr=Tensor(values)))
+    assert sorted(graph.A.data.tolist(), reverse=True) == weights and graph.meta.get("unread", []) == unread
+
+
 def test_networkx_directed_multigraph_with_weights_and_attributes():
     G = nx.MultiDiGraph(name="roads")
     G.add_nodes_from([(0, {"f": [1.0, 2.0], "c": 1}), (1, {"f": [3.0, 4.0], "c": 0}), (9, {"f": [0.0, 0.0], "c": 2})])
@@ -226,7 +259,8 @@ def test_networkx_directed_multigraph_with_weights_and_attributes():
     G.add_edge(0, 1, weight=1.5)
     G.add_edge(1, 9)
     graph = from_networkx(G, features="f", labels="c")
-    assert graph.A.toarray().tolist() == [[0, 2.5, 0], [0, 0, 1], [0, 0, 0]]
+    assert graph.A.toarray().tolist() == [[0, 4, 0], [0, 0, 1], [0, 0, 0]]
+    assert graph.ids.tolist() == [0, 1, 9] and from_networkx(G, duplicates="max").A[0, 1] == 2.5
     assert (graph.name, graph.meta["duplicates"], graph.y.tolist()) == ("roads", 1, [1, 0, 2])
     assert graph.X.tolist() == [[1, 2], [3, 4], [0, 0]]
 
@@ -252,7 +286,7 @@ def test_pyg_data_with_features_labels_and_masks():
         test_mask=mask(3),
     )
     graph = load_graph(data)
-    assert (graph.n_nodes, graph.A[1, 2], graph.A[3, 0]) == (5, 3, 4)
+    assert (graph.n_nodes, graph.A[1, 2], graph.A[3, 0]) == (5, 5, 4)
     assert graph.X.shape == (5, 5) and graph.y.tolist() == [0, 1, 2, 0, 1]
     assert graph.split.tolist() == [0, 0, 1, 2, -1]
 
@@ -312,7 +346,7 @@ def test_dgl_graph_with_features_labels_masks_and_weights():
     graph = load_graph(g)
     assert graph.X.shape == (5, 5) and graph.y.tolist() == [0, 1, 2, 0, 1] and graph.split.tolist() == [0, 1, -1, -1, 2]
     assert graph.nnz == 3 and np.all(graph.A.data == 1)
-    assert from_dgl(g, weight="w").A[1, 2] == 3
+    assert from_dgl(g, weight="w").A[1, 2] == 5
     with pytest.raises(GraphError, match="edata has no 'weight'; it has w"):
         from_dgl(g, weight="weight")
 

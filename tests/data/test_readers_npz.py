@@ -175,7 +175,7 @@ def test_unsorted_columns_and_duplicates_become_one_edge_each(tmp_path):
     path = tmp_path / "unsorted.npz"
     np.savez(path, format="csr", shape=(3, 3), data=np.float32([1, 5, 2]), indices=[2, 0, 2], indptr=[0, 3, 3, 3])
     graph = read_graph(path)
-    np.testing.assert_array_equal(graph.A.toarray(), [[5, 0, 2], [0, 0, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(graph.A.toarray(), [[5, 0, 3], [0, 0, 0], [0, 0, 0]])
     assert graph.meta["duplicates"] == 1
 
 

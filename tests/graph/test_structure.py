@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from spgnn.errors import GraphError
-from spgnn.graph.structure import csr_from_coo, is_symmetric, symmetrised
+from spgnn.graph.structure import csr_from_coo, is_symmetric, symmetrised, with_reverse
 
 WEIGHTS = {
     "none": lambda rng, E: None,
@@ -42,7 +42,7 @@ def test_of_duplicates_the_larger_weight_counts_and_reverse_edges_weigh_the_same
     for seed in range(5):
         rng = np.random.default_rng(seed)
         src, dst, given = rng.integers(0, n, E), rng.integers(0, n, E), WEIGHTS[weights](rng, E)
-        A, duplicates, zeros = csr_from_coo(src.astype(np.int32 if seed % 2 else np.uint16), dst, n, given)
+        A, duplicates, zeros = csr_from_coo(src.astype(np.int32 if seed % 2 else np.uint16), dst, n, given, "max")
         weights_E = np.ones(E).tolist() if given is None else given.tolist()
         entries = [entry for entry in zip(zip(src.tolist(), dst.tolist()), weights_E) if entry[1]]
         expected = larger_of(entries)
@@ -51,7 +51,7 @@ def test_of_duplicates_the_larger_weight_counts_and_reverse_edges_weigh_the_same
             and (duplicates, zeros) == (len(entries) - len(expected), E - len(entries))
             and A.dtype == (np.float32 if given is None else given.dtype)
         )
-        A, *_ = csr_from_coo(src, dst, n, of_pairs(src, dst, given))
+        A, *_ = csr_from_coo(src, dst, n, of_pairs(src, dst, given), "max")
         expected = edges_of(A)
         both = symmetrised(A)
         assert edges_of(both) == {(j, i): w for (i, j), w in expected.items()} | expected
@@ -60,6 +60,28 @@ def test_of_duplicates_the_larger_weight_counts_and_reverse_edges_weigh_the_same
             assert all(np.all(np.diff(M.indices[a:b]) > 0) for a, b in zip(M.indptr, M.indptr[1:]))
         assert is_symmetric(both) and symmetrised(both) is both
         assert is_symmetric(A) == (edges_of(A.T.tocsr()) == edges_of(A))
+
+
+@pytest.mark.parametrize("how, given, bare", [("auto", 4.5, 1), ("sum", 4.5, 3), ("mean", 1.5, 1), ("max", 2.5, 1)])
+def test_duplicates_are_summed_averaged_or_the_largest(how, given, bare):
+    src, dst, weights = [0, 0, 0, 1], [1, 1, 1, 0], np.array([2.5, 1.5, 0.5, 9])
+    A, twice, _ = csr_from_coo(src, dst, 2, weights, how)
+    assert (A[0, 1], A[1, 0], twice) == (given, 9, 2)
+    assert csr_from_coo(src, dst, 2, None, how)[0][0, 1] == bare
+    with pytest.raises(GraphError, match=r"1 edges are there more than once, 0 -> 1 first, 3 times; .*--duplicates"):
+        csr_from_coo(src, dst, 2, weights, "refuse")
+
+
+def test_unequal_weights_of_two_directions_are_combined_or_equal_up_to_rounding():
+    A = csr_from_coo([0, 1, 2, 1], [1, 0, 2, 2], 3, np.array([1.0, 3, 5, 7]))[0]
+    for how, weight in (("sum", 4), ("mean", 2), ("max", 3)):
+        assert with_reverse(A, how).toarray().tolist() == [[0, weight, 0], [weight, 0, 7], [0, 7, 5]]
+    for dtype, rounding in ((np.float64, 1e-12), (np.float32, 1e-7)):
+        A = csr_from_coo([0, 1], [1, 0], 2, np.array([0.1, 0.1 * (1 + rounding)], dtype))[0]
+        assert is_symmetric(symmetrised(A)) and symmetrised(A)[0, 1] == A.data.max()
+        A = csr_from_coo([0, 1], [1, 0], 2, np.array([0.1, 0.1 * (1 + 100 * rounding**0.5)], dtype))[0]
+        with pytest.raises(GraphError, match=r"differ by .*: make them equal with --combine"):
+            symmetrised(A)
 
 
 def test_of_a_matrix_with_other_widths_of_indices_the_reverse_is_the_same():

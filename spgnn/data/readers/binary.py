@@ -19,8 +19,8 @@ def is_binary(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in DTYPES
 
 
-@reader("binary", detect=is_binary)
-def read_binary(path: Path, progress=None):
+@reader("binary", detect=is_binary, takes=("duplicates",))
+def read_binary(path: Path, progress=None, duplicates="auto"):
     """Read pairs u, v -> A[u, v], memory-mapped; the ending is the type: .i32 and .bin int32, .i64 int64."""
     dtype = np.dtype(DTYPES.get(path.suffix.lower(), "<i4"))
     with opened(path):
@@ -42,4 +42,4 @@ def read_binary(path: Path, progress=None):
         if progress:
             progress(min(size, (start + len(block)) * 2 * dtype.itemsize), size)
     check_node_count(path, n_nodes, len(edges), f"node id {n_nodes - 1}")
-    return coo_graph(path, edges[:, 0], edges[:, 1], n_nodes)
+    return coo_graph(path, edges[:, 0], edges[:, 1], n_nodes, None, duplicates)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...config import TableConfig
 from ...errors import FormatError, nearest
-from ..formats import reader
+from ..formats import DEFAULTS, OF_EDGES, reader
 from .lines import EdgeLines
 from .make_graph import check_node_count, coo_graph
 from .text import comment_lines, line_blocks, peek, without_packing
@@ -27,7 +27,6 @@ HEADER = re.compile(rb"nodes:?\s*(\d{1,18})[\s,|]+edges:?\s*(\d{1,18})", re.IGNO
 IDS = re.compile(rb"\d{1,18}(\.0*)?")
 SOURCE_NAMES, TARGET_NAMES = ("source", "src", "from"), ("target", "dst", "destination", "to")
 WEIGHT_NAMES = ("weight", "weights", "edge_weight", "w", "value", "val")
-DEFAULTS = TableConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +145,8 @@ def is_edge_list(path: Path) -> bool:
     return bool(end) and len(words) in (2, 3) and all(word.isdigit() for word in words[:2])
 
 
-@reader("edges", detect=is_edge_list)
-def read_edges(path: Path, progress=None):
+@reader("edges", detect=is_edge_list, takes=OF_EDGES)
+def read_edges(path: Path, progress=None, **options):
     """Read an edge list in blocks: u v -> A[u, v], the third column its weight; ids stay what they are.
 
     Returns: Graph with 1 + the largest id nodes, or as many as a header `# Nodes: N Edges: E` declares if
@@ -155,7 +154,8 @@ def read_edges(path: Path, progress=None):
     Raises:  FormatError with file:line; where the ids have absurd gaps; where the header declares
              more edges than there are lines.
     """
-    head = read_head(path)
+    wanted = TableConfig(**options)
+    head = read_head(path, wanted)
     ids, weights, n_read, top = [np.zeros((0, 2), np.int32)], [np.zeros(0)], 0, -1
     for block, line in edge_blocks(path, head, progress) if head.lines else ():
         edges, values = head.lines.read(block, path, line)
@@ -170,7 +170,8 @@ def read_edges(path: Path, progress=None):
     src, dst = (np.concatenate([block[:, column] for block in ids]) for column in (0, 1))
     ids.clear()
     meta = {"dropped_lines": int(head.has_title)} | ({"unread": head.unread} if head.unread else {})
-    return coo_graph(path, src, dst, n_nodes, np.concatenate(weights) if head.has_weights else None, meta=meta)
+    weights = np.concatenate(weights) if head.has_weights else None
+    return coo_graph(path, src, dst, n_nodes, weights, wanted.duplicates, meta=meta)
 
 
 def column_of(where: str, names: list[str], wanted: str, option: str) -> int:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from ...config.names import Duplicates
 from ...errors import FormatError, GraphError
-from ...graph import NO_SPLIT, TEST, Graph, check_csr, graph_from_coo
+from ...graph import NO_SPLIT, TEST, UNLABELLED, Graph, check_csr, graph_from_coo
 from ...graph.structure import as_weights
 
 # Without an entry per node, a file may have this many nodes, or so many per edge.
@@ -22,7 +23,7 @@ def check_node_count(path: Path, n_nodes: int, n_edges: int, what: str) -> None:
     if n_nodes > max(FREE_NODES, NODES_PER_EDGE * (n_edges + 1)):
         raise FormatError(
             f"{path}: {what} makes {n_nodes} nodes for {n_edges} edges, most of them isolated; "
-            f"give the nodes ids 0, 1, 2, ... without large gaps"
+            f"number them without gaps: spgnn convert {path} DST --relabel"
         )
 
 
@@ -35,14 +36,14 @@ def naming(path: Path):
         raise GraphError(f"{path}: {error}") from None
 
 
-def coo_graph(path: Path, src, dst, n_nodes: int, weights=None, **fields) -> Graph:
+def coo_graph(path: Path, src, dst, n_nodes: int, weights=None, duplicates: Duplicates = "auto", **fields) -> Graph:
     """Return the Graph of the edges src -> dst; a GraphError names the file."""
     check_node_count(path, n_nodes, len(src), f"node id {n_nodes - 1}")
     with naming(path):
-        return graph_from_coo(src, dst, n_nodes, weights, **{"name": graph_name(path)} | fields)
+        return graph_from_coo(src, dst, n_nodes, weights, duplicates, **{"name": graph_name(path)} | fields)
 
 
-def csr_graph(path: Path, parts: tuple, **fields) -> Graph:
+def csr_graph(path: Path, parts: tuple, duplicates: Duplicates = "auto", **fields) -> Graph:
     """Return the Graph of the CSR parts (data, indices, indptr, shape); duplicates become one edge."""
     data, indices, indptr, shape = checked_parts(path, *parts, what="adjacency")
     fields = {"name": graph_name(path)} | fields
@@ -54,7 +55,7 @@ def csr_graph(path: Path, parts: tuple, **fields) -> Graph:
             A = sp.csr_array((as_weights(data), indices, indptr), shape=shape)
             return Graph(A, meta={"duplicates": 0}, **fields)
         src = np.repeat(np.arange(shape[0], dtype=indices.dtype), np.diff(indptr))
-        return graph_from_coo(src, indices, shape[0], as_weights(data), **fields)
+        return graph_from_coo(src, indices, shape[0], as_weights(data), duplicates, **fields)
 
 
 def csr_features(path: Path, parts: tuple) -> sp.csr_array:
@@ -122,8 +123,20 @@ def whole_labels(where, y: np.ndarray, first: int = 0) -> np.ndarray:
     is_whole = (y == np.rint(y)) & (np.abs(y) < 2.0**63)
     if not is_whole.all():
         at = tuple(np.argwhere(~is_whole)[0])
-        raise FormatError(f"{where}: node {first + at[0]} has label {y[at]}; expected integer classes")
+        raise FormatError(f"{where}: node {first + at[0]} has label {y[at]}; expected integer classes, -1 for no label")
     return y.astype(np.int64)
+
+
+def named_labels(where, y: np.ndarray) -> dict:
+    """Return y as integers, and classes, the sorted texts, where labels are text or True and False; no text is no label."""
+    if y.dtype.kind not in "OUT" or (y.dtype.kind == "O" and not any(isinstance(label, str) for label in y.flat)):
+        return {"y": whole_labels(where, y)}
+    if y.ndim != 1:
+        raise FormatError(f"{where}: text of shape {y.shape}; expected one label per node")
+    text = np.array([str(label) if isinstance(label, str) else "" for label in y], object)
+    classes = sorted(set(text) - {""})
+    number = {name: number for number, name in enumerate(classes)}
+    return {"y": np.array([number.get(name, UNLABELLED) for name in text], np.int64), "classes": tuple(classes)}
 
 
 def roles_of(where, values: np.ndarray, first: int = 0) -> np.ndarray:

@@ -25,8 +25,8 @@ def is_metis(path: Path) -> bool:
     return path.is_file() and name.endswith(ENDINGS) and peek(path, 1) != PICKLE
 
 
-@reader("metis", detect=is_metis)
-def read_metis(path: Path, progress=None):
+@reader("metis", detect=is_metis, takes=("duplicates",))
+def read_metis(path: Path, progress=None, duplicates="auto"):
     """Read a METIS graph: header `n m [fmt [ncon]]`, then a line per node; `%` lines are comments.
 
     Raises: FormatError with file:line; where the header's counts are not the file's; where u lists v
@@ -63,7 +63,7 @@ def read_metis(path: Path, progress=None):
             f"{path}: {len(src)} neighbours; the header declares {n_edges} edges, so {2 * n_edges} were expected"
         )
     meta = {"node_weights": "ignored"} if skip else {}
-    graph = coo_graph(path, src, dst, n_nodes, np.concatenate(weight) if has_weights else None, meta=meta)
+    graph = coo_graph(path, src, dst, n_nodes, np.concatenate(weight) if has_weights else None, duplicates, meta=meta)
     if not graph.is_symmetric:
         raise FormatError(f"{path}: {_one_way(graph.A)}; METIS lists an edge at both ends, with one weight")
     return graph

@@ -28,8 +28,8 @@ def is_mtx(path: Path) -> bool:
     return without_packing(path.name.lower()).endswith(".mtx") or peek(path)[: len(BANNER)].lower() == BANNER
 
 
-@reader("mtx", detect=is_mtx)
-def read_mtx(path: Path, progress=None):
+@reader("mtx", detect=is_mtx, takes=("duplicates",))
+def read_mtx(path: Path, progress=None, duplicates="auto"):
     """Read a MatrixMarket file: entry i j v -> A[i-1, j-1] = v, and A[j-1, i-1] too if it is symmetric.
 
     The header is held against the size of the file first: scipy.io.mmread allocates what it declares.
@@ -54,7 +54,7 @@ def read_mtx(path: Path, progress=None):
         off = ids_E2[:, 0] != ids_E2[:, 1]
         ids_E2 = np.concatenate([ids_E2, ids_E2[off, ::-1]])
         weight_E = weight_E if is_pattern else np.concatenate([weight_E, weight_E[off]])
-    return coo_graph(path, *ids_E2.T, n_nodes, None if is_pattern else weight_E)
+    return coo_graph(path, *ids_E2.T, n_nodes, None if is_pattern else weight_E, duplicates)
 
 
 def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:

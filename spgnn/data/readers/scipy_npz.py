@@ -18,15 +18,15 @@ def is_scipy_npz(path: Path) -> bool:
     return path.is_file() and {"format", "shape", "data"} <= member_names(path)
 
 
-@reader("scipy", detect=is_scipy_npz)
-def read_scipy_npz(path: Path, progress=None):
+@reader("scipy", detect=is_scipy_npz, takes=("duplicates",))
+def read_scipy_npz(path: Path, progress=None, duplicates="auto"):
     """Read a SciPy .npz as a graph; its indices are checked, which scipy.sparse.load_npz does not do."""
     with open_npz(path) as arrays:
         form = _form(arrays)
         if form == "csr":
-            graph = csr_graph(path, _compressed_parts(arrays))
+            graph = csr_graph(path, _compressed_parts(arrays), duplicates)
         else:
-            graph = _other_graph(path, arrays, form)
+            graph = _other_graph(path, arrays, form, duplicates)
     return graph
 
 
@@ -43,7 +43,7 @@ def csr_parts(path: Path, what: str) -> tuple:
         return _compressed_parts(arrays)
 
 
-def _other_graph(path, arrays, form):
+def _other_graph(path, arrays, form, duplicates):
     shape = shape_of(arrays["shape"], path)
     if shape[0] != shape[1]:
         raise FormatError(f"{path}: the matrix has shape {shape}; expected as many rows as columns")
@@ -52,12 +52,11 @@ def _other_graph(path, arrays, form):
         check_array(f"{path}: data", data, "biuf", (None,), "numbers (entries,)")
         for name, ids in (("row", row), ("col", col)):
             check_array(f"{path}: {name}", ids, "iu", (len(data),), f"integers ({len(data)},)")
-        return coo_graph(path, row, col, shape[0], as_weights(data))
+        return coo_graph(path, row, col, shape[0], as_weights(data), duplicates)
     data, indices, indptr, _ = _compressed_parts(arrays)
     data, row, indptr, _ = checked_parts(path, data, indices, indptr, shape[::-1], what="adjacency, by columns")
-    return coo_graph(
-        path, row, np.repeat(np.arange(shape[1], dtype=row.dtype), np.diff(indptr)), shape[0], as_weights(data)
-    )
+    column = np.repeat(np.arange(shape[1], dtype=row.dtype), np.diff(indptr))
+    return coo_graph(path, row, column, shape[0], as_weights(data), duplicates)
 
 
 def _form(arrays: Archive) -> str:

@@ -6,7 +6,7 @@ Shapes: P = k c ranks. Imports no communicator, and torch for `plan_line` alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -78,7 +78,7 @@ class PlanLine:
             "ranks": self.ranks, "hosts": self.hosts, "method": r.method, "scheme": r.scheme, "replication": r.replication,
             "bytes_per_epoch": r.bytes_per_epoch, "total_rows": r.total_rows, "work_imbalance": r.work_imbalance,
             "epoch_s": self.epoch.epoch_s, "evaluation_s": self.evaluation_s,
-            "epoch_parts_s": {name: s for name, s in self.epoch.to_dict().items() if name != "epoch_s"},
+            "epoch_parts_s": {name: s for name, s in asdict(self.epoch).items() if name != "epoch_s"},
             "memory_mb": self.memory.peak / 1e6, "memory_rank": self.rank, "memory_largest": self.memory.largest,
             "memory_parts_mb": {name: b / 1e6 for name, b in self.memory.parts.items()} | {"loading": self.memory.loading / 1e6},
             "host_mb": self.host_bytes / 1e6, "available_mb": self.available_bytes / 1e6, "fits": self.fits,

@@ -35,7 +35,7 @@ def auto_scheme(counts: Mapping[str, np.ndarray], machine: Machine, itemsize: in
             **shared,
         )
         for rows_PP, ghost_P, sender_P in (
-            (counts["columns_PP"], ghost_P, None),
+            (counts["columns_PP"], ghost_P, 0),
             (counts["cover_PP"], ghost_P - moved_PP.sum(axis=0), moved_PP.sum(axis=1)),
         )
     )

@@ -12,21 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from ..errors import UsageError
-from .machines import Machine, load_machine
+from .machines import Machine
 from .memory import sum_bytes
 
-__all__ = [
-    "EpochTime", "LayerWork", "Machine", "RankProduct",
-    "all_reduce_seconds", "cheaper_scheme", "edge_price", "epoch_seconds", "exchange_seconds", "gemm_flops", "gemm_seconds", "load_machine", "product_seconds", "spmm_seconds",
-]  # fmt: skip
-
 Dense = tuple[int, int, np.ndarray | None, bool]
-
 # A dense product of EDGE columns takes twice as long per flop as a wide one, see docs/long_runs.md.
 EDGE = 8
 # Seconds of a pass over the nonzeros, forward and backward, over those of a sparse product of its width W: a + b K / W
@@ -38,6 +32,7 @@ EDGE_PRICES = {
 }
 # Calls of kernels, of torch and of Python per layer and per epoch, whatever their sizes.
 CALLS_A_LAYER, CALLS_AN_EPOCH = 16, 20
+PHASES = ("spmm", "gemm", "passes", "exchange", "sums", "all_reduce", "calls")
 # Passes over memory in addition to the products: mask and column sums of a layer's gradient; loss and its gradient; Adam.
 PASSES_A_LAYER, PASSES_A_LOSS, PASSES_A_STEP = 3, 9, 10
 
@@ -61,7 +56,7 @@ class RankProduct:
     table_P: np.ndarray
     rows_PP: np.ndarray
     row_bytes: int
-    sender_P: np.ndarray | None = None
+    sender_P: np.ndarray | int = 0
     sum_PP: np.ndarray | None = None
     sum_bytes: int = 0
 
@@ -100,10 +95,7 @@ class EpochTime:
     sums: float = 0.0
     all_reduce: float = 0.0
     calls: float = 0.0
-    epoch_s: float = field(default=0.0)
-
-    def to_dict(self) -> dict[str, float]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+    epoch_s: float = 0.0
 
 
 def exchange_seconds(machine: Machine, bytes_PP: np.ndarray) -> float:
@@ -173,8 +165,8 @@ def product_seconds(machine: Machine, product: RankProduct, itemsize: int = 4, o
     of = lambda nnz_P: spmm_seconds(machine, nnz_P, product.width, product.table_P, itemsize)
     sent_P = product.rows_PP.sum(axis=1) + product.rows_PP.sum(axis=0)
     written_P = product.width * itemsize * (2 * sent_P + product.out_P) / machine.stream  # packed, read; result
-    before = 0.0 if product.sender_P is None else float(of(product.sender_P).max())
-    own, ghost = float((of(product.own_P) + written_P).max()), float(of(product.ghost_P).max())
+    before, ghost = float(of(product.sender_P).max()), float(of(product.ghost_P).max())
+    own = float((of(product.own_P) + written_P).max())
     exchange = exchange_seconds(machine, product.rows_PP * product.row_bytes)
     sums = 0.0 if product.sum_PP is None else exchange_seconds(machine, product.sum_PP * product.sum_bytes)
     hidden = min(own, exchange) if overlap else 0.0
@@ -195,7 +187,7 @@ def epoch_seconds(
     if not layers:
         raise UsageError("epoch_seconds: no layer; expected at least one")
     machine = machine.with_ranks(len(layers[0].rows_P))
-    parts = dict.fromkeys((f.name for f in fields(EpochTime)), 0.0)
+    parts = asdict(EpochTime())
     for layer in layers:
         for product in layer.products:
             time = product_seconds(machine, product, itemsize, overlap)
@@ -203,19 +195,18 @@ def epoch_seconds(
                 parts[name] += getattr(time, name)
         for name, seconds in _dense(machine, layer, itemsize).items():
             parts[name] += seconds
-        passes = PASSES_A_LAYER if training else 0
-        parts["passes"] += float((layer.rows_P * layer.written).max()) * itemsize * passes / machine.stream
+        if training:
+            written = float((layer.rows_P * layer.written).max())
+            parts["passes"] += written * itemsize * PASSES_A_LAYER / machine.stream
     last = layers[-1]
     if training:
-        weights = sum(layer.n_weights for layer in layers)
-        master = sum_bytes(itemsize)
+        weight_bytes = sum(layer.n_weights for layer in layers) * sum_bytes(itemsize)
         parts["passes"] += float(last.rows_P.max()) * last.f_out * itemsize * PASSES_A_LOSS / machine.stream
-        parts["passes"] += weights * master * PASSES_A_STEP / machine.stream
-        parts["all_reduce"] = all_reduce_seconds(machine, len(last.rows_P), weights * master)
+        parts["passes"] += weight_bytes * PASSES_A_STEP / machine.stream
+        parts["all_reduce"] = all_reduce_seconds(machine, len(last.rows_P), weight_bytes)
     n_products = sum(max(layer.n_products, 1) for layer in layers)
     parts["calls"] = machine.call_s * (CALLS_A_LAYER * n_products + CALLS_AN_EPOCH) * (1.0 if training else 0.4)
-    names = ("spmm", "gemm", "passes", "exchange", "sums", "all_reduce", "calls")
-    return EpochTime(**parts | {"epoch_s": sum(parts[name] for name in names) - parts["hidden"]})
+    return EpochTime(**parts | {"epoch_s": sum(parts[name] for name in PHASES) - parts["hidden"]})
 
 
 def cheaper_scheme(
@@ -227,15 +218,14 @@ def cheaper_scheme(
     `columns`. The answer depends on the arguments alone: give all ranks the same.
     """
     machine = machine.with_ranks(len(columns.own_P))
-    times = [product_seconds(machine, product, itemsize, overlap) for product in (columns, cover)]
-    bytes_ = [_larger(product.rows_PP * product.row_bytes).max() for product in (columns, cover)]
-    work = [int(_work(product).max()) for product in (columns, cover)]
-    name = "cover" if times[1].epoch_s < times[0].epoch_s else "columns"
-    times_of = [
-        f"{who} {1e3 * time.epoch_s:.3g} ms (busiest rank {n / 1e6:.3g} MB, {w:,} nonzeros)"
-        for who, time, n, w in zip(("columns", "cover"), times, bytes_, work)
-    ]
-    return name, f"{name}: one product of width {columns.width} on {machine.name} takes {' and '.join(times_of)}"
+    seconds, texts = {}, []
+    for name, product in (("columns", columns), ("cover", cover)):
+        seconds[name] = product_seconds(machine, product, itemsize, overlap).epoch_s
+        sent = _larger(product.rows_PP * product.row_bytes).max()
+        work = int((product.own_P + product.ghost_P + product.sender_P).max())
+        texts.append(f"{name} {1e3 * seconds[name]:.3g} ms (busiest rank {sent / 1e6:.3g} MB, {work:,} nonzeros)")
+    name = min(seconds, key=seconds.__getitem__)
+    return name, f"{name}: one product of width {columns.width} on {machine.name} takes {' and '.join(texts)}"
 
 
 def _dense(machine: Machine, layer: LayerWork, itemsize: int) -> dict[str, float]:
@@ -248,11 +238,6 @@ def _dense(machine: Machine, layer: LayerWork, itemsize: int) -> dict[str, float
             table_rows = layer.rows_P if is_gradient else f_in  # S W reads rows of W, dW = S' G those of G
             seconds["spmm"] += float(spmm_seconds(machine, left_P, f_out, table_rows, itemsize).max())
     return seconds
-
-
-def _work(product: RankProduct) -> np.ndarray:
-    work_P = product.own_P + product.ghost_P
-    return work_P if product.sender_P is None else work_P + product.sender_P
 
 
 def _larger(x_PP: np.ndarray) -> np.ndarray:

@@ -38,26 +38,24 @@ class Workload:
     part_bytes: int = 0
 
     def __str__(self) -> str:
-        part = f"{_mb(self.part_bytes)}, the largest" if self.part_bytes else f"{_mb(self.predicted_part_bytes)} each"
         return (
             f"{self.k} part(s) on {self.q} rank(s): graph S = {_mb(self.S)}, memory of a rank M = {_mb(self.M)}, "
-            f"training T = {_mb(self.T)}, parts of {part}"
+            f"training T = {_mb(self.T)}, parts of {_mb(self.largest)}{', the largest' if self.part_bytes else ' each'}"
         )
 
     @property
-    def predicted_part_bytes(self) -> int:
-        """Bytes of a part, with its halo where that is counted."""
-        return math.ceil(self.halo * self.S / self.k)
+    def largest(self) -> int:
+        """Bytes of the largest part with its halo, as it was cut or as it is predicted."""
+        return self.part_bytes or math.ceil(self.halo * self.S / self.k)
 
     @property
     def fits(self) -> bool:
-        """The largest part, as it was cut or as it is predicted, and its training fit into the memory of a rank."""
-        return (self.part_bytes or self.predicted_part_bytes) + self.T <= self.M
+        """The largest part and its training fit into the memory of a rank."""
+        return self.largest + self.T <= self.M
 
     def to_dict(self) -> dict:
         """Return the JSON object `workload` of a training: S, q, M, T, k, and MB of the largest part."""
-        part = (self.part_bytes or self.predicted_part_bytes) / 1e6
-        return {"S": self.S, "q": self.q, "M": self.M, "T": self.T, "k": self.k, "part_mb": part}
+        return {"S": self.S, "q": self.q, "M": self.M, "T": self.T, "k": self.k, "part_mb": self.largest / 1e6}
 
     def cut(self, part_bytes: int) -> Workload:
         """Return the same with the bytes of the largest part, with its halo, that was cut."""
@@ -71,8 +69,8 @@ class Workload:
         free = self.M - self.T
         if free <= 0:
             raise ResourceError(f"{self._sum()}; {REMEDY}")
-        ratio = max((self.part_bytes or self.predicted_part_bytes) / free, 1.0)
-        k = max(_multiple(math.ceil(self.k * ratio), self.q), self.k + self.q)
+        k = math.ceil(self.k * max(self.largest / free, 1.0))
+        k = max(-(-k // self.q) * self.q, self.k + self.q)
         if k > MAX_PARTS:
             raise ResourceError(f"{self._sum()}; {k} parts would fit, at most {MAX_PARTS} are possible; {REMEDY}")
         return replace(self, k=k, part_bytes=0)
@@ -83,10 +81,9 @@ class Workload:
             raise ResourceError(f"{self._sum()}; {REMEDY}")
 
     def _sum(self) -> str:
-        part = self.part_bytes or self.predicted_part_bytes
         return (
-            f"{self.k} parts do not fit: the largest with its halo {_mb(part)} + training {_mb(self.T)} = "
-            f"{_mb(part + self.T)}, memory of a rank {_mb(self.M)}"
+            f"{self.k} parts do not fit: the largest with its halo {_mb(self.largest)} + training {_mb(self.T)} = "
+            f"{_mb(self.largest + self.T)}, memory of a rank {_mb(self.M)}"
         )
 
 
@@ -99,7 +96,10 @@ def predicted_workload(S: int, q: int, M: int, training_bytes: Callable[[int], f
             halo            bytes of a part with its halo over S / k.
     Raises: UsageError for numbers that are none; ResourceError with the sum of the smallest parts if none fit.
     """
-    _check(S, q, M)
+    check_integer("ranks", q, 1)
+    for name, what, value in (("S", "the graph", S), ("M", "a rank", M)):
+        if not is_number(value) or not value >= 0 or math.isinf(value):
+            raise UsageError(f"{name} = {value!r}; expected the bytes of {what}, 0 or more")
     if not is_number(halo) or not halo >= 1:
         raise UsageError(f"halo = {halo!r}; expected a factor of 1 or more")
     most = max(MAX_PARTS // q, 1)
@@ -118,17 +118,6 @@ def predicted_workload(S: int, q: int, M: int, training_bytes: Callable[[int], f
 def graph_bytes(graph: Graph) -> int:
     """Return S: the bytes of the arrays of a graph as it is used, structure, features, labels and split."""
     return sum(array_bytes(M) for M in (graph.A, graph.X, graph.y, graph.split))
-
-
-def _check(S, q, M) -> None:
-    check_integer("ranks", q, 1)
-    for name, what, value in (("S", "the graph", S), ("M", "a rank", M)):
-        if not is_number(value) or not value >= 0 or math.isinf(value):
-            raise UsageError(f"{name} = {value!r}; expected the bytes of {what}, 0 or more")
-
-
-def _multiple(k: int, q: int) -> int:
-    return -(-k // q) * q
 
 
 def _mb(size: float) -> str:

@@ -99,7 +99,7 @@ def test_an_exchange_hides_behind_the_own_block_only_with_overlap():
 
 
 def test_partial_sums_are_made_before_anything_travels():
-    plain, summed = (product_seconds(machine(), product(sender_P=s)) for s in (None, np.array([0, 10**7])))
+    plain, summed = (product_seconds(machine(), product(sender_P=s)) for s in (0, np.array([0, 10**7])))
     assert summed.epoch_s > plain.epoch_s and summed.hidden == plain.hidden
 
 

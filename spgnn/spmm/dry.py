@@ -132,11 +132,6 @@ class DryRun:
         """The products with A."""
         return tuple(product for product in self.made if product.is_of_A)
 
-    @property
-    def work(self) -> tuple[Product, ...]:
-        """The products with weights."""
-        return tuple(product for product in self.made if product.kind == "weights")
-
     def of_pass(self, *names: str) -> tuple[Product, ...]:
         """Return the products of passes that need an exchange, in their order."""
         return tuple(product for product in self.made if product.pass_name in names and product.is_sent)
@@ -204,7 +199,7 @@ def _run(model: torch.nn.Module, setting: Setting) -> DryRun:
             _evaluate(model, A, X)
             products = A.fixed_input.products.items()
             cached = tuple(of_key(key) for key, product in products if product is not None)
-        record.begin("forward", X)
+        record.begin_steps(X)
         for _ in range(2):  # what the first step leaves, such as the gradient of X, is there in the second
             record.begin("forward")
             _step(model, step_A, step_X, loss, record)

@@ -28,8 +28,6 @@ from .recording import Recording
 from .timing import Operations
 from .view import LayerView, current_pass
 
-Counts = dict[str, int]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
@@ -65,7 +63,7 @@ class Setting:
     powers: tuple[int, ...] = ()
     has_gradient: bool = False
     is_multilabel: bool = False
-    counts: Counts = field(default_factory=dict, compare=False)
+    counts: dict[str, int] = field(default_factory=dict, compare=False)
 
 
 def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: int | None = None) -> Setting:
@@ -74,17 +72,14 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
     Args: step     PrunedSpMM of a training step, where rows are pruned.
           n_train  rows of a multi-label loss.
     """
-    is_sparse, products = X.is_sparse, {} if A.fixed_input is None else A.fixed_input.products
-    keys = [(*of_key(key), S) for key, S in products.items()]
-    powers = {j: S.csr.nnz for name, j, S in keys if is_sparse and name == A.name and j > 1 and S is not None}
-    counts = {"n": A.n, **exchanged_rows(A)} | {f"power {j}": nnz for j, nnz in powers.items()}
+    is_sparse, counts, powers = X.is_sparse, {"n": A.n} | exchanged_rows(A), []
     first = step.layers[0].kept if step is not None and step.is_kept else None
     if is_sparse:
-        left = {
-            "x_nnz": X,
-            "cached_nnz": A.kept,
-            "step_nnz": None if step is None else step.X if first is None else first,
-        }
+        products = {} if A.fixed_input is None else A.fixed_input.products
+        made = {of_key(key): S for key, S in products.items() if S is not None}
+        powers = [j for name, j in made if name == A.name and j > 1]
+        read = None if step is None else step.X if first is None else first
+        left = {"x_nnz": X, "cached_nnz": A.kept, "step_nnz": read} | {f"power {j}": made[A.name, j] for j in powers}
         counts |= {name: S.csr.nnz for name, S in left.items() if S is not None}
         counts["x_ghost_nnz"] = X.csr.nnz * A.g // max(A.m, 1)
     if n_train is not None:
@@ -112,7 +107,7 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
     )
 
 
-def exchanged_rows(A: DistSpMM, suffix: str = "") -> Counts:
+def exchanged_rows(A: DistSpMM, suffix: str = "") -> dict[str, int]:
     """Return the rows that an operator sends, reads and has in flight."""
     plans = [stage.plan for stage in A.stages]
     read = [plan.g for plan in plans]
@@ -184,7 +179,7 @@ class DryOperator(Operator):
 
     def at(self, layer: int | None = None, is_last: bool = False, operator: str | None = None, key=None) -> LayerView:
         """Return this operator, or another normalisation, as a layer sees it."""
-        self.record.enter(layer)
+        self.record.layer = layer
         return DryView(self.with_norm(operator), layer, current_pass(), is_last, self, key)
 
     def with_norm(self, how: str | None) -> DryOperator:
@@ -206,9 +201,9 @@ class DryOperator(Operator):
         check_rows(H_mF, self.m, 0)
         self.record.product(place, H_mF.shape[1])
         F, dtype, wide = H_mF.shape[1], dtype or self.dtype, sum_dtype(self.dtype)
-        flight = _flight(self, self.pool.empty(self.s, F, dtype=H_mF.dtype), self.f, 0) if self.g else None
-        Z_nF = self.pool.empty(self.n, F, dtype=self.record.summed(H_mF, dtype if flight is None else wide))
-        _held = None if flight is None else flight()  # both are held until the end, as in DistSpMM
+        flight = self._flight(lambda: self.pool.empty(self.s, F, dtype=H_mF.dtype), self.f, 0)
+        Z_nF = self.pool.empty(self.n, F, dtype=self.record.summed(H_mF, wide if self.g else dtype))
+        _held = flight()  # both are held until the end, as in DistSpMM
         if self.row_sum is not None:
             self.pool.empty(self.n, F, dtype=wide)
         return rounded(self.pool, Z_nF, dtype)
@@ -227,9 +222,9 @@ class DryOperator(Operator):
         check_rows(G_nF, self.n, 0)
         self.record.product(place, G_nF.shape[1])
         F, dtype = G_nF.shape[1], sum_dtype(self.dtype) if self.g else self.dtype
-        flight = _flight(self, self.pool.empty(self.f, F, dtype=self.dtype), self.s, 1) if self.g else None
+        flight = self._flight(lambda: self.pool.empty(self.f, F, dtype=self.dtype), self.s, 1)
         out_mF = self.pool.empty(self.m, F, dtype=self.record.summed(G_nF, dtype))
-        _held = None if flight is None else flight()
+        _held = flight()
         return rounded(self.pool, out_mF, self.dtype)
 
     def adjoint_columns(self, G_nF: torch.Tensor, place: Place = OUTSIDE) -> Iterator[tuple[ColumnBlock, torch.Tensor]]:
@@ -247,10 +242,9 @@ class DryOperator(Operator):
             yield from zip(self.column_blocks, (H_mF, self._ghosts_of(H_mF)))
             return
         check_rows(H_mF, self.m, 0)
-        packed = lambda: self.pool.empty(self.s, H_mF.shape[1], dtype=H_mF.dtype)
-        flight = _flight(self, packed(), self.g, 0) if ghosts else None
+        flight = self._flight(lambda: self.pool.empty(self.s, H_mF.shape[1], dtype=H_mF.dtype), self.g, 0)
         yield own, H_mF
-        rows_gF = None if flight is None else flight()
+        rows_gF = flight()
         for block in ghosts:
             yield block, rows_gF
 
@@ -261,10 +255,9 @@ class DryOperator(Operator):
 
     def add_columns(self, rows_of: Callable, dtype: torch.dtype, place: Place = OUTSIDE) -> torch.Tensor:
         """Record the adjoint of over_columns."""
-        flight = _flight(self, rounded(self.pool, rows_of(True), dtype), self.s, 1) if self.g else None
+        flight = self._flight(lambda: rounded(self.pool, rows_of(True), dtype), self.s, 1)
         out_mF = rows_of(False)
-        if flight is not None:
-            flight()
+        flight()
         self.record.product(place, out_mF.shape[1], "ghosts")
         return rounded(self.pool, out_mF, dtype)
 
@@ -275,6 +268,21 @@ class DryOperator(Operator):
             self.record.product(place, Z_nF.shape[1] * Z_nF.element_size() // size, "sum")
             self.pool.empty(*Z_nF.shape, dtype=Z_nF.dtype)
         return Z_nF
+
+    def _flight(
+        self, rows_of: Callable[[], torch.Tensor], received: int, wire: int
+    ) -> Callable[[], torch.Tensor | None]:
+        """Begin an exchange of rows, and return what ends it and returns those received; it holds the buffers."""
+        if not self.g:
+            return lambda: None
+        rows_sF, pool, name = rows_of(), self.pool, self.setting.wires[wire]
+        (sent, F), dtype = rows_sF.shape, rows_sF.dtype
+        if name == "float32":
+            recv = pool.empty(received, F, dtype=dtype)
+            return lambda: (recv, rows_sF)[0]
+        width = row_bytes(F, dtype.itemsize, name)
+        coded = [pool.empty(rows, width, dtype=torch.uint8) for rows in (sent, received)]
+        return lambda: (pool.empty(received, F, dtype=dtype), rows_sF, coded)[0]
 
     def _apply_sparse(self, X: SparseRows, place: Place) -> SparseRows:
         """Return A X where it is cached."""
@@ -288,17 +296,6 @@ class DryOperator(Operator):
         """Return whether A X, or A^j X, is cached."""
         cached = (int(self.setting.is_cached), *self.setting.powers)
         return X.power < max(cached)
-
-
-def _flight(A: DryOperator, rows_sF: torch.Tensor, received: int, wire: int) -> Callable[[], torch.Tensor]:
-    """Return what ends an exchange of rows and returns those received; it holds the buffers."""
-    name, (sent, F), dtype = A.setting.wires[wire], rows_sF.shape, rows_sF.dtype
-    if name == "float32":
-        recv = A.pool.empty(received, F, dtype=dtype)
-        return lambda: (recv, rows_sF)[0]
-    width = row_bytes(F, dtype.itemsize, name)
-    coded = [A.pool.empty(rows, width, dtype=torch.uint8) for rows in (sent, received)]
-    return lambda: (A.pool.empty(received, F, dtype=dtype), rows_sF, coded)[0]
 
 
 class DryView(LayerView):

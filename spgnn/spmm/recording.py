@@ -76,14 +76,14 @@ class Recording(Shaped):
     """Record the products of torch and of a DryOperator, and the memory of tensors that have rows of a rank.
 
     Torch casts weights to bfloat16 in its own products (autocast); on the meta device, which has no autocast, this does.
-    Args: model  whose dimensions are no numbers of rows; F: columns of X, likewise.
+    Args: model  whose dimensions are no numbers of rows, nor sums of two; F: columns of X, likewise.
     layer, pass_name  of what comes next; chain: (order, shape, why) of a chain A H W whose first product comes next.
     """
 
     def __init__(self, model: torch.nn.Module, F: int):
         super().__init__()
-        dimensions = {F, *(size for tensor in (*model.parameters(), *model.buffers()) for size in tensor.shape)}
-        self._numbers = (number for number in count(FIRST) if number not in dimensions)
+        self._dimensions = {F, *(size for tensor in (*model.parameters(), *model.buffers()) for size in tensor.shape)}
+        self._numbers: list[int] = []
         self.heap = Heap()
         self.layer: int | None = None
         self.pass_name, self.chain = "setup", None
@@ -93,24 +93,25 @@ class Recording(Shaped):
 
     def number(self, name: str) -> int:
         """Return the number of rows that stands for a name."""
-        number = next(self._numbers)
-        self.heap.rows_of[number] = (name,)
-        return number
+        first = self._numbers[-1] + 1 if self._numbers else FIRST
+        is_free = lambda number: not {number, *(number + other for other in self._numbers)} & self._dimensions
+        self._numbers.append(next(filter(is_free, count(first))))
+        self.heap.rows_of[self._numbers[-1]] = (name,)
+        return self._numbers[-1]
 
-    def together(self, *numbers: int) -> int:
-        """Return a number of rows that is the sum of others."""
-        self.heap.rows_of[sum(numbers)] = tuple(name for number in numbers for name in self.heap.rows_of[number])
-        return sum(numbers)
+    def together(self, m: int, g: int) -> int:
+        """Return a number of rows that is the sum of two others."""
+        self.heap.rows_of[m + g] = self.heap.rows_of[m] + self.heap.rows_of[g]
+        return m + g
 
-    def begin(self, pass_name: str, X=None) -> None:
-        """Begin a training step, or an evaluation: products of an earlier step are forgotten; memory stays.
+    def begin_steps(self, X) -> None:
+        """Forget the memory that was taken so far, and X: both are counted elsewhere."""
+        self.heap.take(X)
+        self._X = X.untyped_storage() if torch.is_tensor(X) else None
+        self.heap.begin()
 
-        Args: X  where a step is the first: what was made before is counted elsewhere.
-        """
-        if X is not None:
-            self.heap.take(X)
-            self._X = X.untyped_storage() if torch.is_tensor(X) else None
-            self.heap.begin()
+    def begin(self, pass_name: str) -> None:
+        """Begin a training step, or an evaluation: products of an earlier step are forgotten; memory stays."""
         if pass_name == "forward":
             self.products = [product for product in self.products if product.pass_name == "setup"]
         self.pass_name, self.layer = pass_name, None
@@ -137,15 +138,11 @@ class Recording(Shaped):
             Product(self.layer, self.pass_name, width, "weights", shape=shape, rows=rows, multiply_adds=per_row)
         )
 
-    def enter(self, layer: int | None) -> None:
-        """What follows belongs to a layer."""
-        self.layer = layer
-
     def note_layer(self, module, args, out) -> None:
         """Have backward enter the layer again at the gradient of what a module returned: a forward hook."""
         if isinstance(out, torch.Tensor) and out.requires_grad:
             layer = self.layer
-            out.register_hook(lambda gradient: self.enter(layer))
+            out.register_hook(lambda gradient: setattr(self, "layer", layer))
 
     def summed(self, H_mF: torch.Tensor, dtype: torch.dtype) -> torch.dtype:
         """Record that A H is summed up in a type by the own block, and return it."""

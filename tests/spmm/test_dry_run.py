@@ -1,6 +1,7 @@
 """A dry run writes down what a training then does: its products in their order, and the bytes of its buffers."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -197,7 +198,8 @@ def watched(dgraph, model):
     record, pool = Recording(model, dgraph.X.shape[1]), dgraph.A.pool
     record.heap.rows_of[N] = ("n",)
     record.heap.take(dgraph.A.kept)
-    record.begin("forward", dgraph.X)
+    record.begin_steps(dgraph.X)
+    record.begin("forward")
     empty = pool.empty
 
     def pooled(*shape, **options):
@@ -281,11 +283,22 @@ def test_a_model_that_looks_at_values_is_refused_with_the_reason():
         dry_run(Stack(LooksAtValues(6, 6), GCN(6, 3)), PLAIN)
 
 
-@pytest.mark.parametrize("width", [20_000, 20_001])
+@pytest.mark.parametrize("width", [20_000, 20_001, 40_002])
 def test_rows_are_told_from_widths_that_are_as_large(width):
+    """40,002 would be the rows of own and ghost columns together."""
     found = dry_run(gcns((6, width, 3), norm="layer"), PLAIN)
     assert [layer.multiply_adds for layer in found.layers] == [2 * 50 * 6 * width, 3 * 50 * width * 3]
     assert found.on({"n": 100}).torch_bytes == 2 * found.torch_bytes
+    several = replace(PLAIN, is_exchanged=True, counts={"n": 50, "s": 7, "g": 9, "f": 9})
+    assert [layer.multiply_adds for layer in dry_run(gcns((6, width, 3)), several).layers] == [
+        2 * 50 * 6 * width,
+        3 * 50 * width * 3,
+    ]
+    wide = replace(several, features=width)
+    assert (
+        dry_run(gcns((width, 6, 3)), wide).torch_bytes
+        == dry_run(gcns((100, 6, 3)), replace(wide, features=100)).torch_bytes
+    )
 
 
 def test_x_is_read_where_it_is_added_to_a_layer_or_dropped_out():

@@ -55,24 +55,11 @@ def _work(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray], c: in
 
     Args: masks  T_0 ... T_L, the rows of H that layers read and give, (N,) bool each.
     """
-    counts = counts_of_all(len(masks[0]), masks if run.setting.steps else ())
-    total = run.on(counts | _nonzeros(planned, run, masks))
+    left_N = planned.left_N if run.setting.is_sparse else ()
+    counts = counts_of_all(run.setting, masks if run.setting.steps else (), left_N)
+    total = run.on({"n": len(masks[0])} | counts)
     lengths_N = np.diff(planned.pattern.indptr)
     nnz = [int(lengths_N[out_N].sum()) for out_N in masks]
     work = c * total.multiply_adds(of for of in total.made if of.pass_name == "forward")
     multiplied = (of for of in run.products if of.pass_name == "forward" and of.multiplies)
     return work + sum(nnz[of.layer or 0] * of.width for of in multiplied)
-
-
-def _nonzeros(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray]) -> dict[str, int]:
-    """Return the nonzeros of sparse X, of A X, and of the rows of either that a pruned step reads."""
-    setting = run.setting
-    if not setting.is_sparse:
-        return {}
-    x_N, kept_N = planned.left_N
-    nnz = {"x_nnz": int(x_N.sum())}
-    if setting.is_cached:
-        nnz["cached_nnz"] = int(kept_N.sum())
-    if setting.steps:
-        nnz["step_nnz"] = int((kept_N[masks[1]] if setting.step_is_cached else x_N[masks[0]]).sum())
-    return nnz

@@ -19,6 +19,7 @@ from ..graph import Graph
 from ..partition import Partition
 
 if TYPE_CHECKING:
+    from ..spmm.dry_operator import Setting
     from ..spmm.recording import Product
 
 
@@ -99,9 +100,17 @@ class LayerCounts:
             yield Exchange(*head, "sum", width, n_bytes, counts.sums_PP(is_shared))
 
 
-def counts_of_all(n: int, masks: Sequence[np.ndarray]) -> dict[str, int]:
-    """Return the counts of all ranks together, without ghost rows; masks: T_0 ... T_L of a pruned step."""
-    counts = {"n": n, "g": 0, "x_ghost_nnz": 0}
+def counts_of_all(setting: Setting, masks: Sequence[np.ndarray], left_N: Sequence[np.ndarray]) -> dict[str, int]:
+    """Return the counts of all ranks together, without ghost rows: see Setting.
+
+    Args: masks   T_0 ... T_L, the rows of H that the layers of a pruned step read and give.
+          left_N  nonzeros of each row of sparse X, and of A X where it is cached, (N,); () of dense X.
+    """
+    counts = {"g": 0, "x_ghost_nnz": 0}
     for number, rows_N in enumerate(masks):
         counts |= {f"T{number}": int(rows_N.sum()), f"g{number}": 0}
+    if setting.is_sparse:
+        counts |= {name: int(nnz_N.sum()) for name, nnz_N in zip(("x_nnz", "cached_nnz"), left_N)}
+        if setting.steps:
+            counts["step_nnz"] = int(left_N[setting.step_is_cached][masks[setting.step_is_cached]].sum())
     return counts

@@ -38,19 +38,17 @@ class PlannedGraph:
         self.operator, self.split, self.seed = operator, split, seed
         self.is_symmetric = edges == "undirected"
         A, X = self.graph.A, self.graph.X
-        if X is None:
-            x_bytes = 4 * stored.n_nodes * n_features
-        else:
-            x_bytes = csr_bytes(X.nnz, len(X.indptr), 4) if sp.issparse(X) else array_bytes(X)
-        y_bytes = array_bytes(stored.y)
-        self.read = {
+        x_bytes = 4 * stored.n_nodes * n_features if X is None else array_bytes(X)
+        if sp.issparse(X):
+            x_bytes = csr_bytes(X.nnz, len(X.indptr), 4)
+        self.read = {  # what rank 0 reads
             "nodes": stored.n_nodes,
             "stored_nnz": stored.nnz,
             "nnz": A.nnz,
             "x_bytes": x_bytes,
-            "y_bytes": y_bytes,
+            "y_bytes": array_bytes(stored.y),
+            "is_symmetrised": A is not stored.A,
         }
-        self.read["is_symmetrised"] = self.graph.A is not stored.A  # what rank 0 reads
 
     @property
     def has_sparse_input(self) -> bool:
@@ -67,12 +65,12 @@ class PlannedGraph:
         return stays_sparse(self.graph, self.pattern)
 
     @cached_property
-    def left_N(self) -> tuple[np.ndarray, np.ndarray | None]:
+    def left_N(self) -> tuple[np.ndarray, ...]:
         """Nonzeros of each row of X, and of A X where it is kept, (N,) int64."""
         X = self.graph.X
         x_N = np.diff(X.indptr).astype(np.int64)
         if not self.keeps_sparse:
-            return x_N, None
+            return (x_N,)
         ones = lambda M: sp.csr_array((np.ones(M.nnz, np.float32), M.indices, M.indptr), shape=M.shape)
         return x_N, np.diff((ones(self.pattern) @ ones(X)).indptr).astype(np.int64)
 

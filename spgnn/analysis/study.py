@@ -9,8 +9,6 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-import scipy.sparse as sp
-
 from ..config.names import SCHEMES
 from ..cost.pairs import grid_of, summed_rows
 from ..errors import InputError, SpgnnError, UsageError, nearest
@@ -18,7 +16,6 @@ from ..graph import Graph
 from ..partition import PARTITIONERS, Partition, part_graph, part_stream, partition_of
 from ..partition.entropies import label_entropies
 from ..partition.stream.registry import STREAMING
-from .planned_graph import stays_sparse
 from .volumes import measure
 
 ENTRY_BYTES = 4  # float32
@@ -61,7 +58,7 @@ class Study:
         self._check(cases)
         graph = graph.in_use()
         widths = self.widths or default_widths(graph)
-        width, sparse = self.width or widths[0], _input_of(graph, widths[0])
+        width = self.width or widths[0]
         left_out = {}
         for k in dict.fromkeys(self.ks):
             for method in [method for method in methods if method not in left_out]:
@@ -75,7 +72,7 @@ class Study:
                     continue
                 note(f"k = {k}, {method}: {part.seconds:.2f} s")
                 for scheme, c in cases:
-                    report = measure(graph, replace(part, method=method), scheme, widths, c, **sparse)
+                    report = measure(graph, replace(part, method=method), scheme, widths, c)
                     record = report.to_dict() | facts | {"graph": graph.name}
                     if k * c <= MOST_RANKS:
                         record["rows_PP"] = report.rows_PP.tolist()
@@ -153,10 +150,3 @@ def method_of(text: str) -> tuple[str, dict]:
 def default_widths(graph: Graph) -> tuple[int, ...]:
     """Return features, 128, classes; the ICPP'24 paper's widths if the graph lacks one of them."""
     return (graph.n_features, 128, graph.n_classes) if graph.n_features and graph.n_classes else PAPER_WIDTHS
-
-
-def _input_of(graph: Graph, n_features: int) -> dict:
-    """Return the arguments of measure about X; of other features than the graph's nothing is known."""
-    if n_features != graph.n_features or not sp.issparse(graph.X):
-        return {"sparse_input": False}
-    return {"sparse_input": True, "keep_sparse": stays_sparse(graph)}

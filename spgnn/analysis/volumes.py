@@ -111,18 +111,20 @@ def _partition_of(graph: Graph, partition: Partition | np.ndarray) -> Partition:
     return partition
 
 
-def _run(pairs: LayerCounts, model, how: dict, train_N: np.ndarray | None) -> DryRun:
+def _run(pairs: LayerCounts, model: torch.nn.Module | FixedModel, how: dict, train_N: np.ndarray | None) -> DryRun:
     """Return the dry run of an epoch; where rows are pruned, pairs are counted for the rows of its steps."""
     from .epoch import FixedModel, epoch_setting
 
-    model = model if isinstance(model, FixedModel) else FixedModel(model)
-    grid, how = pairs.grid, how | {"wires": pairs.wires}
-    setting = epoch_setting(itemsize=pairs.itemsize, is_exchanged=grid.size > 1, replication=grid.c, **how)
-    run = model.run(setting, train_N is not None)
+    grid, n, model = pairs.grid, pairs.graph.n_nodes, model if isinstance(model, FixedModel) else FixedModel(model)
+    how |= {"is_exchanged": grid.size > 1, "replication": grid.c, "wires": pairs.wires}
+    run = model.run(epoch_setting(itemsize=pairs.itemsize, **how), train_N is not None)
     if train_N is not None:
-        pairs.hops = model.hops
-        pairs.masks = reached_rows(pairs.graph.A, _mask(train_N, pairs.graph), model.hops)
-    return run
+        train_N = np.asarray(train_N)
+        if train_N.shape != (n,) or train_N.dtype != bool:
+            raise UsageError(f"train_N is {train_N.dtype} of shape {train_N.shape}; expected one bool per node, ({n},)")
+        pairs.hops, pairs.masks = model.hops, reached_rows(pairs.graph.A, train_N, model.hops)
+    left_N = _left_N(pairs.graph, run.setting.features) if run.setting.is_sparse else ()
+    return run.on({"n": n} | counts_of_all(run.setting, pairs.masks, left_N))
 
 
 def _report(pairs: LayerCounts, run: DryRun | None, evaluations: int) -> VolumeReport:
@@ -132,7 +134,6 @@ def _report(pairs: LayerCounts, run: DryRun | None, evaluations: int) -> VolumeR
     part, graph, work = pairs.partition, pairs.graph, pairs.counts()
     read_kk = work.rows_kk if pairs.scheme == "columns" else columns_kk(graph.A, part.owner_N, part.k)
     exchanges, total_P = [exchange.to_dict() for exchange in sent], work.total_P
-    total = run if run is None else run.on(_totals(pairs, run))
     return VolumeReport(
         k=part.k,
         n=graph.n_nodes,
@@ -145,7 +146,7 @@ def _report(pairs: LayerCounts, run: DryRun | None, evaluations: int) -> VolumeR
         exchanges=exchanges,
         bytes_per_epoch=None if run is None else sum(e["bytes"] for e in exchanges),
         work_imbalance=float(total_P.max() / total_P.mean()) if total_P.any() else 1.0,
-        layers=() if total is None else tuple(_layer(pairs, layer, exchanges) for layer in total.layers),
+        layers=() if run is None else tuple(_layer(pairs, layer, exchanges) for layer in run.layers),
         sent=sent,
         run=run,
         pairs=pairs,
@@ -170,18 +171,6 @@ def _layer(pairs: LayerCounts, layer: LayerRun, exchanges: list[dict]) -> LayerV
         multiply_adds=products + layer.multiply_adds * pairs.grid.c,
         why=layer.why,
     )
-
-
-def _totals(pairs: LayerCounts, run: DryRun) -> dict[str, int]:
-    """Return the counts of all parts together."""
-    setting, graph, masks = run.setting, pairs.graph, pairs.masks
-    counts = counts_of_all(graph.n_nodes, masks)
-    if setting.is_sparse:
-        nonzeros = lambda is_cached, rows_N=None: _nonzeros(graph, setting.features, is_cached, rows_N)
-        counts |= {"x_nnz": nonzeros(False), "cached_nnz": nonzeros(True)}
-        if masks:
-            counts["step_nnz"] = nonzeros(setting.step_is_cached, masks[setting.step_is_cached])
-    return counts
 
 
 def _checked(widths, model) -> tuple[int, ...]:
@@ -224,22 +213,8 @@ def _first_width(model) -> int:
     return getattr(next(iter(getattr(model, "layers", ())), None), "f_in", 0)
 
 
-def _nonzeros(graph: Graph, F: int, is_cached: bool, rows_N: np.ndarray | None) -> int:
-    """Return the nonzeros of sparse X, or (a bound) of A X, in all rows or in the rows of a mask (N,)."""
-    if not sp.issparse(graph.X):  # as if it were sparse
-        nnz_N = np.full(graph.n_nodes, F, np.int64)
-    else:
-        nnz_N = np.diff(graph.X.indptr).astype(np.int64)
-    if is_cached:
-        ones = sp.csr_array((np.ones(graph.nnz, np.int64), graph.A.indices, graph.A.indptr), shape=graph.A.shape)
-        nnz_N = np.minimum(ones @ nnz_N + nnz_N, F)
-    return int(nnz_N.sum() if rows_N is None else nnz_N[rows_N].sum())
-
-
-def _mask(train_N: np.ndarray, graph: Graph) -> np.ndarray:
-    train_N = np.asarray(train_N)
-    if train_N.shape != (graph.n_nodes,) or train_N.dtype != bool:
-        raise UsageError(
-            f"train_N is {train_N.dtype} of shape {train_N.shape}; expected one bool per node, ({graph.n_nodes},)"
-        )
-    return train_N
+def _left_N(graph: Graph, F: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nonzeros of each row of sparse X, and a bound of those of A X, (N,) int64; of a dense X all F."""
+    x_N = np.diff(graph.X.indptr) if sp.issparse(graph.X) else np.full(graph.n_nodes, F)
+    ones = sp.csr_array((np.ones(graph.nnz, np.int64), graph.A.indices, graph.A.indptr), shape=graph.A.shape)
+    return x_N.astype(np.int64), np.minimum(ones @ x_N.astype(np.int64) + x_N, F)

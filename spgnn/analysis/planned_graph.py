@@ -28,7 +28,7 @@ class PlannedGraph:
     def __init__(
         self,
         stored: Graph,
-        edges: str = "undirected",
+        edges: str = "auto",
         n_features: int = 0,
         operator: str = "gcn",
         split: str = "auto",
@@ -36,7 +36,7 @@ class PlannedGraph:
     ):
         self.graph = stored.with_edges(edges)
         self.operator, self.split, self.seed = operator, split, seed
-        self.is_symmetric = edges == "undirected"
+        self.is_symmetric = self.graph.edges == "undirected"
         A, X = self.graph.A, self.graph.X
         x_bytes = 4 * stored.n_nodes * n_features if X is None else array_bytes(X)
         if sp.issparse(X):

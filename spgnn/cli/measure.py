@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import MeasureConfig
+from ..errors import UsageError
 from .console import folded, in_one_unit, write, write_json, write_table
-from .options import GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, integers, output_options, words
+from .options import (
+    EDGES_HELP,
+    GRAPH_HELP,
+    METHOD_HELP,
+    MODEL_HELP,
+    OneProcess,
+    config_options,
+    integers,
+    output_options,
+    words,
+)
 from .planned import Planned
 
 if TYPE_CHECKING:
@@ -18,6 +29,7 @@ if TYPE_CHECKING:
     from ..partition import Partition
 
 COLUMNS = {
+    "ranks": "ranks",
     "k": "k",
     "method": "method",
     "scheme": "scheme",
@@ -60,19 +72,19 @@ OMIT_SIMULATED = ("k", "memory", "bytes_per_epoch", "hidden", "sums")
 
 
 FIRST = """
-    config k method scheme replication partition features labels edges model hidden layers widths dtype wire machine
+    config ranks k method scheme replication partition features labels edges model hidden layers widths dtype wire machine
     simulate
 """
 
 
-@click.command(cls=OneProcess, first=FIRST, epilog=METHOD_HELP, tables=f"{GRAPH_HELP}\n{MODEL_HELP}")
+@click.command(cls=OneProcess, first=FIRST, epilog=METHOD_HELP, tables=f"{GRAPH_HELP}\n{EDGES_HELP}\n{MODEL_HELP}")
 @config_options(MeasureConfig)
 @output_options
 def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     """Predict the rows and bytes that `spgnn train` with the same options sends, without running it.
 
     \b
-      spgnn measure wordnet -k 4,16 --method block,metis
+      spgnn measure wordnet --ranks 4,16 --method block,metis
       spgnn measure wordnet -k 64 --scheme broadcast,columns,cover
       spgnn measure wordnet -k 64,256 --replication 1,2,4 --simulate
       spgnn measure wordnet --partition parts -k 2
@@ -102,12 +114,11 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     planned = Planned(graph, config, PAPER_WIDTHS if as_json or config.simulate else ())
     predict, machine = _predictor(planned, config)
     lines, report = [], None
-    for part, name in _partitions(planned, config):
-        for c in replications:
-            report, simulated = predict(part, name, c)
-            lines.append(report.to_dict() | _label_entropy(planned.graph, part) | simulated)
-            if as_json:
-                write_json(lines[-1])
+    for part, name, c in planned.on_ranks() if config.ranks else _partitions(planned, config, replications):
+        report, simulated = predict(part, name, c)
+        lines.append(report.to_dict() | _label_entropy(planned.graph, part) | simulated)
+        if as_json:
+            write_json(lines[-1])
     if as_json:
         return
     write(folded(planned.title(graph)))
@@ -115,7 +126,8 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
         write(f"simulated on {machine.name}, in milliseconds")
         _write(lines, SIMULATED, OMIT_SIMULATED)
         return
-    left_out = {"sum_rows"} if max(replications) == 1 else set()
+    left_out = {"k"} if config.ranks else {"ranks"}
+    left_out |= {"sum_rows"} if max(replications) == 1 else set()
     left_out |= {"label_entropy"} if planned.graph.y is None else set()
     left_out |= set() if planned.widths else {"bytes_per_epoch"}
     _write(lines, {name: text for name, text in COLUMNS.items() if name not in left_out}, OMIT)
@@ -133,10 +145,12 @@ def _write(lines: list[dict], columns: dict[str, str], omit: tuple[str, ...]) ->
 
 
 def _check_grids(config: MeasureConfig, replications: tuple[int, ...]) -> None:
-    """Raise UsageError for a replication that does not fit a k."""
+    """Raise UsageError for a replication that does not fit a k, and for -k with --ranks."""
     from ..cost.pairs import grid_of
 
-    for k in () if config.partition and not config.k else _parts(config):
+    if config.k and config.ranks:
+        raise UsageError(f"-k {config.k} are numbers of parts, --ranks {config.ranks} of ranks; omit one of them")
+    for k in () if config.ranks or (config.partition and not config.k) else _parts(config):
         for c in replications:
             grid_of(k, c)
 
@@ -164,18 +178,20 @@ def _predictor(planned: Planned, config: MeasureConfig):
     return predict, machine if config.simulate else None
 
 
-def _partitions(planned: Planned, config: MeasureConfig) -> Iterator[tuple[Partition, str]]:
-    """Yield the partition of --partition, merged into each k, or one for each (k, method), with each scheme."""
-    schemes = words("scheme", config.scheme)
+def _partitions(
+    planned: Planned, config: MeasureConfig, replications: tuple[int, ...]
+) -> Iterator[tuple[Partition, str, int]]:
+    """Yield the partition of --partition, merged into each k, or one for each (k, method), with each scheme and c."""
+    choices = [(scheme, c) for scheme in words("scheme", config.scheme) for c in replications]
     if config.partition:
         part = planned.load_part()
         for k in _parts(config) if config.k else (part.k,):
             merged = planned.merged_part(part, k, f"-k {k}")
-            yield from ((merged, scheme) for scheme in schemes)
+            yield from ((merged, scheme, c) for scheme, c in choices)
         return
     for k in _parts(config):
         for method in words("method", config.method):
-            yield from ((planned.part(k, method, scheme), scheme) for scheme in schemes)
+            yield from ((planned.part(k, method, scheme), scheme, c) for scheme, c in choices)
 
 
 def _label_entropy(graph: Graph, part: Partition) -> dict:
@@ -188,7 +204,7 @@ def _readable(line: dict) -> dict:
     """Return what a line of the table shows; phases of an epoch in milliseconds."""
     from ..cost.pairs import summed_rows
 
-    line = line | {"sum_rows": summed_rows(line["n"], line["replication"])}
+    line = line | {"sum_rows": summed_rows(line["n"], line["replication"]), "ranks": line["k"] * line["replication"]}
     if "simulated" not in line:
         return line
     simulated, parts = line["simulated"], line["simulated"]["epoch_parts_s"]

@@ -33,6 +33,13 @@ GRAPH is one of:
   a file    edge list, MatrixMarket, METIS, .npz ...; the common prefix of
             Planetoid's files
 """
+EDGES_HELP = """\b
+Of an edge u -> v in GRAPH, --edges makes
+  in    v read u, as in PyG and DGL (also: reversed)
+  out   u read v (also: directed)
+  both  each read the other (also: undirected)
+  auto  in for graphs of from_pyg and from_dgl, both for others
+"""
 MODEL_HELP = "\b\nFamilies of models:\n" + "".join(f"  {name:8}{what}\n" for name, what in MODELS.items())
 SAMPLER_HELP = (
     "\b\nSamplers, each with its options; a step then trains on subgraphs:\n"
@@ -213,7 +220,8 @@ def widths_of(text: str, name: str = "widths") -> tuple[int, ...]:
     if len(found) <= text.count(",") or not all(
         word.isascii() and word.isdecimal() and len(word) < 10 and int(word) > 0 for word in found
     ):
-        raise UsageError(f"{flag(name)} {text!r}; expected positive integers separated by commas, such as 4,16")
+        shown = flag(name) if len(name) > 1 else f"-{name}"
+        raise UsageError(f"{shown} {text!r}; expected positive integers separated by commas, such as 4,16")
     return tuple(int(word) for word in found)
 
 
@@ -226,13 +234,14 @@ def _listed(name: str, text: str) -> list[str]:
 
 def _option(f: Field, hint: type) -> Callable:
     """Return the decorator of the option of a field: its type, choices, bounds, default and help."""
-    flags = [f"-{f.name}"] * (len(f.name) == 1) + [flag(f.name)]
+    alias = f.metadata["alias"]
+    flags = [f"-{f.name}"] * (len(f.name) == 1) + [flag(f.name)] + [flag(alias)] * bool(alias)
     low, high = f.metadata["low"], f.metadata["high"]
     kind, metavar, more = hint, f.metadata["metavar"] or "NAME", {}
     if hint is bool:
         flags = [f"{flag(f.name)}/--no-{f.name.replace('_', '-')}"]
     elif typing.get_origin(hint) is typing.Literal:
-        kind, metavar = click.Choice(typing.get_args(hint)), "|".join(typing.get_args(hint))
+        kind, metavar = click.Choice(typing.get_args(hint)), f.metadata["metavar"] or "|".join(typing.get_args(hint))
     elif hint in (int, float):
         kind, metavar = (click.IntRange(low, high), "N") if hint is int else (click.FloatRange(low, high), "X")
     if f.metadata["alone"]:

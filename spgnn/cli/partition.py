@@ -3,14 +3,47 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..config import PartitionConfig
+from ..config.names import LONG_EDGES
 from ..errors import UsageError
-from .console import PassBars, fields_table, say, write, write_json
-from .options import BALANCE_HELP, GRAPH_HELP, METHOD_HELP, OneProcess, config_options, flag, output_options
-from .source import load
+from .console import PassBars, fields_table, say, write, write_json, write_table
+from .options import (
+    BALANCE_HELP,
+    EDGES_HELP,
+    GRAPH_HELP,
+    METHOD_HELP,
+    OneProcess,
+    config_options,
+    flag,
+    integers,
+    output_options,
+    words,
+)
+from .source import EDGES_TEXT, load
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+    from ..partition import Partition
+
+COLUMNS = {
+    "k": "k",
+    "method": "method",
+    "total_rows": "rows sent",
+    "max_send_rows": "max sent",
+    "max_over_mean_send": "max/mean",
+    "messages": "messages",
+    "edge_cut": "edge cut",
+    "replication_factor": "copies",
+    "label_entropy": "entropy",
+    "nnz_imbalance": "work",
+    "node_imbalance": "nodes",
+    "seconds": "s",
+}
+OMIT = ("messages", "label_entropy", "max_send_rows", "edge_cut")  # left out, in this order, until the table fits
 
 # An option of some methods only, and which.
 OPTIONS = {
@@ -18,19 +51,18 @@ OPTIONS = {
     **dict.fromkeys(("effort", "start", "send", "receive"), ("volume",)),
     **dict.fromkeys(("c", "fanout"), ("entropy",)),
 }
-
-
 FIRST = "config k out method balance seed features labels split edges format hops memory objective effort"
 
 
-@click.command(cls=OneProcess, first=FIRST, epilog=f"{METHOD_HELP}{BALANCE_HELP}", tables=GRAPH_HELP)
+@click.command(cls=OneProcess, first=FIRST, epilog=f"{METHOD_HELP}{BALANCE_HELP}", tables=f"{GRAPH_HELP}\n{EDGES_HELP}")
 @config_options(PartitionConfig)
 @output_options
 def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
     """Cut GRAPH into k parts; --out DIR writes owner.npy, in original node order, and one folder per part.
 
     \b
-      spgnn partition wordnet -k 4 --method volume --out parts
+      spgnn partition wordnet --ranks 2,4 --method metis,volume
+      spgnn partition wordnet --ranks 4 --method volume --out parts
       mpirun -n 4 spgnn train parts
       spgnn measure wordnet --partition parts
 
@@ -41,14 +73,32 @@ def partition(graph: str, config: PartitionConfig, as_json: bool) -> None:
       spgnn partition edges.bin -k 32 --features X.npy --labels y.npy \\
           --memory 2GB --out parts
     """
-    report = _out_of_core(graph, config) if config.memory else _in_memory(graph, config)
-    if as_json:
-        write_json(report)
+    methods = words("method", config.method) if config.method else [""]
+    choices = [(k, method) for k in integers("k", config.k) for method in methods]
+    if len(choices) > 1 and (config.out or config.memory):
+        raise UsageError(
+            f"--{'out' if config.out else 'memory'} takes one partition, got --ranks {config.k} and "
+            f"{len(methods)} methods; omit it to compare them, or name one"
+        )
+    if config.memory:
+        edges, reports = "undirected" if config.edges == "auto" else config.edges, [_out_of_core(graph, config)]
     else:
-        report.pop("label_entropies", None)
-        write(fields_table(f"{graph}, {config.edges} edges", report))
+        edges, reports = _in_memory(graph, config, choices)
+    for report in reports if as_json else ():
+        write_json(report)
+    if not as_json:
+        _show(f"{graph}, {EDGES_TEXT[LONG_EDGES.get(edges, edges)]}", reports)
     if not config.out:
         say("nothing was written; --out DIR writes the parts")
+
+
+def _show(title: str, reports: list[dict]) -> None:
+    """Write one partition as a list, several as a table with a line each."""
+    if len(reports) == 1:
+        write(fields_table(title, {name: value for name, value in reports[0].items() if name != "label_entropies"}))
+        return
+    write(f"{title}: {reports[0]['n']:,} nodes, {reports[0]['nnz']:,} nonzeros")
+    write_table(reports, {name: text for name, text in COLUMNS.items() if name in reports[0]}, OMIT)
 
 
 def _out_of_core(graph: str, config: PartitionConfig) -> dict:
@@ -72,7 +122,7 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
     try:
         with PassBars(graph) as progress:
             report = part_to_folder(
-                graph, config.k, config.out, method, config.seed, config.balance, memory=config.memory, edges=config.edges,
+                graph, integers("k", config.k)[0], config.out, method, config.seed, config.balance, memory=config.memory, edges=config.edges,
                 hops=config.hops, n_nodes=config.nodes or None, relabel=config.relabel, progress=progress, note=progress.note, **files,
             )  # fmt: skip
     except KeyboardInterrupt:
@@ -83,32 +133,41 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
     return report | {"peak_rss_mb": peak_rss_mb(), "out": config.out}
 
 
-def _in_memory(graph: str, config: PartitionConfig) -> dict:
-    from ..machine import peak_rss_mb
+def _in_memory(graph: str, config: PartitionConfig, choices: list[tuple[int, str]]) -> tuple[str, list[dict]]:
+    """Return how the edges are used, and a report for each k and method; the one partition of --out is written."""
     from ..partition import part_graph, save_partition
-    from ..partition.entropies import label_entropies
 
     for name in ("nodes", "relabel"):
         if getattr(config, name) != getattr(PartitionConfig(), name):
             raise UsageError(f"{flag(name)} requires --memory")
-    method = config.method or "metis"
     options = {
         name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(PartitionConfig(), name)
     }
+    choices = [(k, method or "metis") for k, method in choices]
     for name, value in options.items():
-        if method not in OPTIONS[name]:
-            raise UsageError(
-                f"--{name} {value} is an option of --method {' or '.join(OPTIONS[name])}; {method} has none"
-            )
+        for _, method in choices:
+            if method not in OPTIONS[name]:
+                raise UsageError(
+                    f"--{name} {value} is an option of --method {' or '.join(OPTIONS[name])}; {method} has none"
+                )
     loaded = load(graph, config.format, config.features, config.labels, config.split).with_edges(config.edges)
-    part = part_graph(loaded, config.k, method, seed=config.seed, balance=config.balance, **options)
-    report = part.describe(loaded)
-    if config.out:
-        save_partition(part, config.out, loaded, hops=config.hops)
-    report |= {"peak_rss_mb": peak_rss_mb()}
+    reports = []
+    for k, method in choices:
+        part = part_graph(loaded, k, method, seed=config.seed, balance=config.balance, **options)
+        reports.append(part.describe(loaded))
+        if config.out:
+            save_partition(part, config.out, loaded, hops=config.hops)
+        reports[-1] |= _measured(loaded, part) | ({"out": config.out} if config.out else {})
+    return loaded.edges, reports
+
+
+def _measured(loaded: Graph, part: Partition) -> dict:
+    """Return the peak memory, and the entropies of the labels of each part."""
+    from ..machine import peak_rss_mb
+    from ..partition.entropies import label_entropies
+
+    found = {"peak_rss_mb": peak_rss_mb()}
     if loaded.y is not None:
-        entropies_k, report["label_entropy"] = label_entropies(loaded.y, part.owner_N, part.k)
-        report["label_entropies"] = entropies_k.tolist()
-    if config.out:
-        report["out"] = config.out
-    return report
+        entropies_k, mean = label_entropies(loaded.y, part.owner_N, part.k)
+        found |= {"label_entropy": mean, "label_entropies": entropies_k.tolist()}
+    return found

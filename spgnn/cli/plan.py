@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,12 @@ import click
 from ..config import PlanConfig
 from ..errors import ResourceError, UsageError
 from .console import bytes_text, folded, in_one_unit, say, write, write_json, write_table
-from .options import GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, integers, output_options, words
+from .options import EDGES_HELP, GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, output_options
 from .planned import Planned
 
 if TYPE_CHECKING:
     from ..analysis.plan import PlanLine
     from ..cost.machines import Machine
-    from ..partition import Partition
 
 COLUMNS = {
     "mark": "",
@@ -44,7 +42,7 @@ FIRST = """
 """
 
 
-@click.command(cls=OneProcess, first=FIRST, epilog=METHOD_HELP, tables=f"{GRAPH_HELP}\n{MODEL_HELP}")
+@click.command(cls=OneProcess, first=FIRST, epilog=METHOD_HELP, tables=f"{GRAPH_HELP}\n{EDGES_HELP}\n{MODEL_HELP}")
 @config_options(PlanConfig)
 @output_options
 def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
@@ -75,7 +73,7 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
     options = {"from_parts": bool(config.partition), "device_bytes": device_bytes}
     lines = [
         planned.line(part, planned.scheme(name, part, c, machine), c, machine, **options)
-        for part, name, c in _partitions(planned, config)
+        for part, name, c in planned.on_ranks()
     ]
     best = fastest(lines)
     if as_json:
@@ -129,45 +127,6 @@ def _device_bytes(config: PlanConfig) -> float:
     if not torch.cuda.is_available():
         raise UsageError("--device cuda: no GPU found here; give its memory with --device-memory GB")
     return torch.cuda.get_device_properties(0).total_memory
-
-
-def _partitions(planned: Planned, config: PlanConfig) -> Iterator[tuple[Partition, str, int]]:
-    """Yield partition into P / c parts, scheme and c, for each P, each c whose square divides P, method and scheme."""
-    wanted, schemes = integers("replication", config.replication), words("scheme", config.scheme)
-    used = lambda size: schemes if size > 1 else schemes[:1]  # one rank sends nothing
-    if config.partition:
-        part = planned.load_part()
-        for k, c in _fitting(part.k, wanted, config):
-            merged = part.dealt(k)
-            yield from ((merged, scheme, c) for scheme in used(k * c))
-        return
-    for size in integers("ranks", config.ranks or "4"):
-        for c in _valid(size, wanted):
-            for method in words("method", config.method):
-                yield from ((planned.part(size // c, method, scheme), scheme, c) for scheme in used(size))
-
-
-def _valid(size: int, wanted: tuple[int, ...]) -> list[int]:
-    """Return the replications that fit a number of ranks. Raises: UsageError with those that would, where none does."""
-    from ..cost.grid import ProcessGrid, valid_replications
-
-    return [c for c in wanted if c in valid_replications(size)] or [ProcessGrid(size, wanted[0]).c]
-
-
-def _fitting(k: int, wanted: tuple[int, ...], config: PlanConfig) -> list[tuple[int, int]]:
-    """Return (parts, c) for each P and c that k parts run on, merged where P / c are fewer; without --ranks P = k c."""
-    from ..cost.grid import valid_replications
-
-    sizes = integers("ranks", config.ranks) if config.ranks else ()
-    fitting = [(size // c, c) for size in sizes for c in wanted if c in valid_replications(size) and size // c <= k]
-    fitting = fitting if sizes else [(k, c) for c in wanted if k % c == 0]
-    if not fitting:
-        asked = f"--ranks {config.ranks}, " if sizes else ""
-        raise UsageError(
-            f"{config.partition} has k = {k} parts, which do not fit {asked}--replication {config.replication}: "
-            f"P / c is at most k, and the square of c divides P"
-        )
-    return fitting
 
 
 def _row(line: PlanLine, is_best: bool) -> dict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,8 @@ from ..config import MeasureConfig, PlanConfig
 from ..config.names import ITEMSIZE
 from ..errors import UsageError
 from .console import say
-from .options import widths_of
-from .source import load
+from .options import integers, widths_of, words
+from .source import EDGES_TEXT, load
 
 if TYPE_CHECKING:
     from ..analysis import VolumeReport
@@ -54,7 +55,9 @@ class Planned:
     def title(self, name: str) -> str:
         """Return the line above a table."""
         widths = f"; widths {', '.join(map(str, self.widths))}" if self.widths else ""
-        return f"{name}, {self.config.edges} edges: {self.graph.n_nodes:,} nodes, {self.graph.nnz:,} nonzeros{widths}"
+        return (
+            f"{name}, {EDGES_TEXT[self.graph.edges]}: {self.graph.n_nodes:,} nodes, {self.graph.nnz:,} nonzeros{widths}"
+        )
 
     def part(self, k: int, method: str, scheme: str) -> Partition:
         """Return the partition that a training with a scheme makes; each is made once."""
@@ -66,6 +69,22 @@ class Planned:
             graph, config = replace(self.graph, X=self._features), self.config
             self._parts[key] = part_graph(graph, k, method, seed=config.seed, scheme=scheme if by_scheme else None)
         return self._parts[key]
+
+    def on_ranks(self) -> Iterator[tuple[Partition, str, int]]:
+        """Yield partition into P / c parts, scheme and c, for each P of --ranks, c whose square divides P, method, scheme."""
+        config = self.config
+        wanted, schemes = integers("replication", config.replication), words("scheme", config.scheme)
+        used = lambda size: schemes if size > 1 else schemes[:1]  # one rank sends nothing
+        if config.partition:
+            part = self.load_part()
+            for k, c in _fitting(part.k, wanted, config):
+                merged = part.dealt(k)
+                yield from ((merged, scheme, c) for scheme in used(k * c))
+            return
+        for size in integers("ranks", config.ranks or "4"):
+            for c in _valid(size, wanted):
+                for method in words("method", config.method):
+                    yield from ((self.part(size // c, method, scheme), scheme, c) for scheme in used(size))
 
     def load_part(self) -> Partition:
         """Return the partition of --partition."""
@@ -126,6 +145,29 @@ class Planned:
             report = model.measured(planned, part, scheme, c)
             self._is_pruned[c] = saves_by_pruning(planned, model.layers, report, config.eval_every)
         return self._is_pruned[c]
+
+
+def _valid(size: int, wanted: tuple[int, ...]) -> list[int]:
+    """Return the replications that fit a number of ranks. Raises: UsageError with those that would, where none does."""
+    from ..cost.grid import ProcessGrid, valid_replications
+
+    return [c for c in wanted if c in valid_replications(size)] or [ProcessGrid(size, wanted[0]).c]
+
+
+def _fitting(k: int, wanted: tuple[int, ...], config: MeasureConfig | PlanConfig) -> list[tuple[int, int]]:
+    """Return (parts, c) for each P and c that k parts run on, merged where P / c are fewer; without --ranks P = k c."""
+    from ..cost.grid import valid_replications
+
+    sizes = integers("ranks", config.ranks) if config.ranks else ()
+    fitting = [(size // c, c) for size in sizes for c in wanted if c in valid_replications(size) and size // c <= k]
+    fitting = fitting if sizes else [(k, c) for c in wanted if k % c == 0]
+    if not fitting:
+        asked = f"--ranks {config.ranks}, " if sizes else ""
+        raise UsageError(
+            f"{config.partition} has k = {k} parts, which do not fit {asked}--replication {config.replication}: "
+            f"P / c is at most k, and the square of c divides P"
+        )
+    return fitting
 
 
 def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...]) -> FixedModel:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from ..graph import Graph
 
 
+EDGES_TEXT = {"undirected": "edges both ways", "directed": "edges out", "reversed": "edges in"}
+
+
 def load(graph: str, format: str = "", features: str = "", labels: str = "", split: str = "") -> Graph:
     """Return the Graph of a built-in name, a file or a folder; an empty option is left to be guessed."""
     from ..data import load_graph

@@ -11,6 +11,7 @@ from ..errors import StoppedError
 from .console import EpochLines, bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
 from .options import (
+    EDGES_HELP,
     GRAPH_HELP,
     METHOD_HELP,
     MODEL_HELP,
@@ -31,7 +32,7 @@ FIRST = """
     cls=Sections,
     first=FIRST,
     epilog=f"{GRAPH_HELP}\n{MODEL_HELP}",
-    tables=f"{SAMPLER_HELP}\n{METHOD_HELP}\n{PRESET_HELP}",
+    tables=f"{EDGES_HELP}\n{SAMPLER_HELP}\n{METHOD_HELP}\n{PRESET_HELP}",
 )
 @config_options(TrainConfig)
 @output_options

@@ -114,10 +114,10 @@ class PartitionConfig(
     """The options of `spgnn partition`."""
 
     heading = "Partition"
-    k: int = option(4, "number of parts", low=1)
+    k: str = option("4", "number of parts; of several nothing is written", metavar="4,16,...", alias="ranks")
     out: str = option("", "folder to write", metavar="DIR")
     seed: int = changed(SeedConfig, "seed", 0, heading="Partition")
-    method: str = changed(PartitionerConfig, "method", "", help="partitioner [metis; with --memory: spring]")
+    method: str = changed(PartitionerConfig, "method", "", help="partitioners [metis; with --memory: spring]", **LISTED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,8 @@ class MeasureConfig(
     """The options of `spgnn measure`: those of training with the same defaults, some as lists with commas."""
 
     heading = "Partition"
-    k: str = option("", "numbers of parts, P = k c [4, or as --partition]", metavar="4,16,...")
+    ranks: str = option("", "numbers of ranks P [4, or as --partition]", metavar="4,16,...")
+    k: str = option("", "or numbers of parts, P = k c", metavar="4,16,...")
     method: str = changed(PartitionerConfig, "method", PartitionerConfig.method, **METHODS)
     scheme: str = changed(ExchangeConfig, "scheme", ExchangeConfig.scheme, **LISTED)
     replication: str = changed(ExchangeConfig, "replication", "1", metavar="1,2,...")

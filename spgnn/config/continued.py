@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import CheckpointError, UsageError
 from .commands import TrainConfig
 from .fields import build, read_toml, renewed
+from .names import LONG_EDGES
 from .run_files import CHECKPOINT
 
 # Where inputs are read, how long and how often, on which ranks, and what changes results by rounding alone.
@@ -64,12 +65,17 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
 def check_unchanged(before: Mapping[str, Any], config: TrainConfig, what: str) -> None:
     """Raise UsageError naming each option of `before` that has another value in config."""
     known, before = TrainConfig.__dataclass_fields__, renewed(TrainConfig, dict(before))
-    names = [name for name in before if name in known and before[name] != getattr(config, name)]
+    names = [name for name in before if name in known and _long(before[name]) != _long(getattr(config, name))]
     if names:
         changes = ", ".join(
             f"--{name.replace('_', '-')} {getattr(config, name)} (was {before[name]})" for name in names
         )
         raise UsageError(f"{what}: a run cannot be continued with {changes}; omit it, or train into a new --out")
+
+
+def _long(value: Any) -> Any:
+    """Return the longer name of a direction of edges, which runs of earlier versions have; another value as it is."""
+    return LONG_EDGES.get(value, value) if isinstance(value, str) else value
 
 
 def has_checkpoint(folder: Path) -> bool:

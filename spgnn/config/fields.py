@@ -44,18 +44,17 @@ def option(
     high: float | None = None,
     metavar: str = "",
     heading: str = "",
-    alone: str = "",
-    per_rank: bool = False,
+    **more,
 ):
     """Return a dataclass field with its help text and bounds; the command line reads them too.
 
-    Args: metavar   what help shows as the value.
-          heading   what help lists it under, if not under its group's.
-          alone     value of an option that is given without one.
-          per_rank  ranks may have different values.
+    Args: metavar  what help shows as the value.
+          heading  what help lists it under, if not under its group's.
+          more     alone: value of an option that is given without one; per_rank: ranks may have different values;
+                   alias: another name of the option, in files and on the command line.
     """
     facts = {"help": help, "low": low, "high": high, "metavar": metavar, "heading": heading}
-    return field(default=default, metadata=facts | {"alone": alone, "per_rank": per_rank})
+    return field(default=default, metadata=facts | {"alone": "", "per_rank": False, "alias": ""} | more)
 
 
 def changed(group: type, name: str, default: Any, **facts):
@@ -97,10 +96,13 @@ def build(cls: type, values: dict[str, Any], where: str = "options"):
             or choices.
     """
     known, gone = {f.name: f for f in fields(cls)}, gone_options(cls)
-    hints = typing.get_type_hints(cls)
+    hints, aliases = (
+        typing.get_type_hints(cls),
+        {f.metadata["alias"]: f.name for f in fields(cls) if f.metadata["alias"]},
+    )
     checked = {}
     for name, value in values.items():
-        name = name.replace("-", "_")
+        name = aliases.get(name.replace("-", "_"), name.replace("-", "_"))
         if name in gone:
             _check_gone(f"{where}: {name}", value, gone[name])
             continue

@@ -82,7 +82,7 @@ class EdgesConfig:
     """In which direction edges are used."""
 
     heading = "Graph"
-    edges: Edges = option("undirected", "undirected: with reverse edges added")
+    edges: Edges = option("auto", "in: a node reads those that point to it", metavar="auto|both|in|out")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-Edges = Literal["undirected", "directed", "reversed"]
+# An edge u -> v is A[u, v]. in: v reads u, A'; out: u reads v, A; both: A or A'. Files and graphs have the longer names.
+Edges = Literal["auto", "both", "in", "out", "undirected", "directed", "reversed"]
 Duplicates = Literal["auto", "sum", "max", "mean", "refuse"]
 Norm = Literal["gcn", "row", "none", "row_loops", "loops"]  # of the adjacency matrix
 LayerNorm = Literal["none", "layer"]
@@ -27,6 +28,7 @@ Sync = Literal["weights", "gradients"]
 Correction = Literal["none", "drift"]
 
 EDGES = get_args(Edges)
+LONG_EDGES = {"both": "undirected", "out": "directed", "in": "reversed"}
 NORMS = get_args(Norm)
 LAYER_NORMS = get_args(LayerNorm)
 ACTIVATIONS = get_args(Activation)

@@ -92,6 +92,7 @@ def from_pyg(data, duplicates: Duplicates = "auto", **fields) -> Graph:
     """Return the Graph of a PyG Data: edge_index or adj_t, edge_weight, x, y, train/val/test_mask (N,) or (N, S).
 
     edge_attr of one column is the weight where there is no edge_weight; with more columns it is not read.
+    Of an edge j -> i, i reads j, as in PyG: `with_edges("auto")` has it so.
     """
     get = lambda name: getattr(data, name, None)
     if type(data).__name__ == "HeteroData":
@@ -113,6 +114,7 @@ def from_pyg(data, duplicates: Duplicates = "auto", **fields) -> Graph:
         "X": None if X is None else _features(as_array(X)),
         "split": split_of_masks({name: as_array(get(name)) for name in MASKS if get(name) is not None}),
         "name": "pyg",
+        "meta": {"edges": "in"} | fields.pop("meta", {}),
     } | ({} if y is None else _labels(as_array(y)))
     n = len(read["X"]) if n is None and X is not None else n
     return graph_from_coo(src, dst, n, weights, duplicates, **(read | fields))
@@ -128,12 +130,13 @@ def from_dgl(
 ) -> Graph:
     """Return the Graph of a homogeneous DGL graph: edges(), ndata, and edata[weight] if weight is given.
 
+    Of an edge j -> i, i reads j, as in DGL: `with_edges("auto")` has it so.
     Args: features, labels: keys of ndata; by default the first of feat, features, x and label, labels, y.
     """
     if not getattr(g, "is_homogeneous", True):
         raise GraphError("the DGL graph has several node or edge types; use dgl.to_homogeneous(g)")
     src, dst = g.edges()
-    read: dict[str, Any] = {"name": "dgl"}
+    read: dict[str, Any] = {"name": "dgl", "meta": {"edges": "in"} | fields.pop("meta", {})}
     for name, key in (("X", features), ("y", labels)):
         key = key or next((k for k in DGL_KEYS[name] if k in g.ndata), None)
         if key is not None:

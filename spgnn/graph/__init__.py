@@ -1,7 +1,7 @@
 """Graph, and normalise() that makes the operator of it."""
 
 from .checks import check_csr, check_graph
-from .graph import EDGES, Edges, Graph, check_is_graph, graph_from_coo, induced_graph
+from .graph import Edges, Graph, check_is_graph, graph_from_coo, induced_graph
 from .labels import count_labels, label_notes
 from .normal import (
     NORMS,
@@ -28,7 +28,6 @@ __all__ = [
     "Signs",
     "INSTEAD",
     "DIVIDES",
-    "EDGES",
     "NORMS",
     "NO_SPLIT",
     "TEST",

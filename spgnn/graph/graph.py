@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config import names
-from ..config.names import EDGES, Duplicates
+from ..config.names import Duplicates
 from ..errors import GraphError, UsageError, nearest
 from .checks import check_graph, check_unchanged, read_only
 from .ids import checked_classes, checked_ids
@@ -21,7 +21,7 @@ from .normal import Norm, normalise
 from .split import given_split, labelled
 from .structure import canonical, csr_from_coo, is_symmetric, symmetrised, without_zeros
 
-Edges = Literal["stored", names.Edges]
+Edges = Literal["stored", "undirected", "directed", "reversed"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,15 +113,21 @@ class Graph:
         check_unchanged(self)
         return is_symmetric(self.A)
 
-    def with_edges(self, edges: Edges) -> Graph:
-        """Return the graph with its edges as stored, in both directions, or reversed.
+    def with_edges(self, edges: names.Edges) -> Graph:
+        """Return the graph as its edges u -> v are used; A[u, v] is u reads v.
 
-        undirected: A_ij where it is stored, else A_ji; self-loops stay.
-        Raises: GraphError naming an edge whose two directions have different weights, for undirected.
+        both or undirected: A_ij where it is stored, else A_ji; self-loops stay.
+        in or reversed: v reads u, as PyG and DGL have it; out or directed: u reads v, as stored.
+        auto: what was chosen before; else in for graphs of from_pyg and from_dgl (meta["edges"]), both for others.
+        Raises: GraphError naming an edge whose two directions have different weights, for both.
         """
-        if edges not in EDGES:
-            raise UsageError(f"edges={edges!r} is not known{nearest(edges, EDGES)}")
+        if edges not in names.EDGES:
+            raise UsageError(f"edges={edges!r} is not known{nearest(edges, names.EDGES)}")
         check_unchanged(self)
+        edges = names.LONG_EDGES.get(edges, edges)
+        if edges == "auto":
+            is_in = self.meta.get("edges") == "in" and not is_symmetric(self.A)
+            edges = ("reversed" if is_in else "undirected") if self.edges == "stored" else self.edges
         if edges == self.edges:
             return self
         if self.edges not in ("stored", "directed"):
@@ -135,8 +141,8 @@ class Graph:
         return replace(self, A=self.A if A is self.A else canonical(A), edges=edges)
 
     def in_use(self) -> Graph:
-        """Return the graph as it is used: with its reverse edges, unless with_edges chose otherwise."""
-        return self.with_edges("undirected" if self.edges == "stored" else self.edges)
+        """Return the graph as it is used, see `with_edges`: auto."""
+        return self.with_edges("auto")
 
     def normalise(self, how: Norm = "gcn") -> sp.csr_array:
         """Return the operator of this graph, see `normalise`."""

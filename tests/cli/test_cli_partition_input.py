@@ -24,8 +24,8 @@ def edges(tmp_path, text):
 
 
 @pytest.mark.parametrize("k, said", [
-    ("0", "0 is not in the range x>=1"), ("-2", "-2 is not in the range x>=1"), ("1.5", "'1.5' is not a valid integer"),
-    ("two", "'two' is not a valid integer"), ("8193", "k = 8193; the number of parts must be an integer from 1 to 8192"),
+    *((k, f"-k {k!r}; expected positive integers") for k in ("0", "-2", "1.5", "two")),
+    ("2,4", "--out takes one partition, got --ranks 2,4 and 1 methods"), ("8193", "k = 8193; the number of parts must be an integer from 1 to 8192"),
 ])  # fmt: skip
 def test_a_k_that_is_no_number_of_parts_exits_with_2(capsys, tmp_path, k, said):
     code, out, err = partition(capsys, "path:n=12", "-k", k, "--out", tmp_path / "parts")

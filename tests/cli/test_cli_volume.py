@@ -51,6 +51,39 @@ def test_partition_writes_owners_in_original_order_that_measure_takes(tmp_path, 
     assert (report["k"], report["method"]) == (3, "random")
 
 
+def test_methods_and_ranks_are_lists_in_measure_plan_and_partition(tmp_path, capsys):
+    lists = ["--ranks", "2,4", "--method", "block,random", "--json"]
+    for command, more in (("partition", []), ("measure", []), ("plan", ["--scheme", "cover", "--widths", "8,4"])):
+        code, out, err = run(capsys, command, GRAPH, *lists, *more, *["--replication", "1"] * (command != "partition"))
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert code == 0, err
+        key = "ranks" if command == "plan" else "k"
+        assert [(line[key], line["method"]) for line in lines] == [
+            (2, "block"), (2, "random"), (4, "block"), (4, "random")]  # fmt: skip
+    measured = ["measure", GRAPH, "--replication", "1,2", "--method", "block", "--json"]
+    lines = [json.loads(line) for line in run(capsys, *measured, "--ranks", "4")[1].splitlines()]
+    assert [(line["k"], line["replication"]) for line in lines] == [(4, 1), (2, 2)]
+    head, *rows = run(capsys, "partition", GRAPH, *lists[:4])[1].splitlines()[1:]
+    assert head.split()[:4] == ["k", "method", "rows", "sent"] and len(rows) == 4
+    (tmp_path / "own.toml").write_text('ranks = 3\nmethod = "block"\n')
+    for key in ("ranks", "k"):
+        (tmp_path / "own.toml").write_text(f'{key} = 3\nmethod = "block"\n')
+        assert json.loads(run(capsys, "partition", GRAPH, "--config", tmp_path / "own.toml", "--json")[1])["k"] == 3
+    for argv, said in (
+        (
+            ["partition", GRAPH, *lists, "--out", tmp_path / "p"],
+            "--out takes one partition, got --ranks 2,4 and 2 methods",
+        ),
+        (
+            ["measure", GRAPH, "-k", "2", "--ranks", "2"],
+            "-k 2 are numbers of parts, --ranks 2 of ranks; omit one of them",
+        ),
+        (["partition", GRAPH, "--ranks", "0"], "-k '0'; expected positive integers"),
+    ):
+        code, out, err = run(capsys, *argv)
+        assert (code, out) == (2, "") and said in err
+
+
 def test_parts_are_written_before_their_labels_are_counted(tmp_path, monkeypatch):
     def fails(*_):
         raise MemoryError
@@ -78,6 +111,8 @@ def test_edges_are_used_both_ways_unless_told_otherwise(command, capsys):
         return json.loads(run(capsys, command, "random_directed:n=30", "--method", "block", "--json", *argv)[1])["nnz"]
 
     assert nnz() == nnz("--edges", "undirected") > nnz("--edges", "directed") == nnz("--edges", "reversed")
+    for name, same in (("both", "undirected"), ("out", "directed"), ("in", "reversed"), ("auto", "undirected")):
+        assert nnz("--edges", name) == nnz("--edges", same)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +154,7 @@ def test_measure_shows_an_aligned_table(capsys):
     code, out, _ = run(capsys, "measure", GRAPH, "-k", "2,3", "--method", "block", "--widths", "8,4,2")
     assert code == 0
     title, head, *lines = out.splitlines()
-    assert title == "path:n=12, undirected edges: 12 nodes, 22 nonzeros; widths 8, 4, 2"
+    assert title == "path:n=12, edges both ways: 12 nodes, 22 nonzeros; widths 8, 4, 2"
     assert head.split()[:4] == ["k", "method", "scheme", "c"]
     assert len(lines) == 2 and len({line.index("columns") for line in lines}) == 1
 

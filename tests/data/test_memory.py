@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from spgnn.data import from_coo, from_dgl, from_networkx, from_pyg, from_scipy, load_graph
+from spgnn.data import from_coo, from_dgl, from_networkx, from_pyg, from_scipy, load_graph, load_native, save_graph
 from spgnn.errors import GraphError, InputError
 from spgnn.graph import graph_from_coo
+from spgnn.partition import PartitionFolder, part_graph, save_partition
 
 EDGES = np.array([[0, 1, 1, 3], [1, 2, 2, 0]])
 
@@ -332,6 +333,21 @@ def test_pyg_errors():
         from_pyg(Data(edge_index=Tensor(EDGES.T), num_nodes=5))
     with pytest.raises(GraphError, match="to_homogeneous"):
         from_pyg(type("HeteroData", (), {})())
+
+
+def test_graphs_of_pyg_and_dgl_are_read_in_the_direction_of_their_edges_unless_told_otherwise(tmp_path):
+    stored = from_coo(*EDGES, 5).A.toarray()
+    for graph in (from_pyg(Data(edge_index=Tensor(EDGES), num_nodes=5), meta={"from": "here"}), from_dgl(DGLGraph(5))):
+        np.testing.assert_array_equal(graph.A.toarray(), stored)
+        save_graph(graph, tmp_path / graph.name)
+        for same in (graph, load_native(tmp_path / graph.name)):
+            assert same.meta == graph.meta and same.in_use().edges == "reversed"
+            np.testing.assert_array_equal(same.with_edges("auto").A.toarray(), stored.T)
+            assert same.with_edges("both").edges == "undirected" and same.with_edges("out").in_use().edges == "directed"
+        save_partition(part_graph(graph, 2, "block"), tmp_path / f"{graph.name} parts", graph)
+        assert PartitionFolder(tmp_path / f"{graph.name} parts").partition().edges == "reversed"
+    both = np.hstack([EDGES, EDGES[::-1]])
+    assert from_pyg(Data(edge_index=Tensor(both), num_nodes=5)).in_use().edges == "undirected"  # equal, and symmetric
 
 
 def test_dgl_graph_with_features_labels_masks_and_weights():

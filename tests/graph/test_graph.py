@@ -46,6 +46,14 @@ def test_normalise_equals_dense_arithmetic_on_directed_weighted_graphs(edges, ho
     np.testing.assert_allclose(normalise(graph.A, how).toarray(), dense_operator(graph, how), rtol=1e-12, atol=0)
 
 
+def test_the_directions_of_edges_have_two_names_and_auto_is_what_was_chosen():
+    graph = graph_from_coo([0, 1, 1, 3], [1, 2, 0, 0], 5)
+    for name, same in {"both": "undirected", "in": "reversed", "out": "directed", "auto": "undirected"}.items():
+        used = graph.with_edges(name)
+        assert used.edges == same and used.digest() == graph.with_edges(same).digest()
+        assert used.with_edges(name) is used.with_edges("auto") is used
+
+
 def test_edges_chosen_once_are_not_chosen_again():
     graph = random_graph(use="undirected")
     assert graph.with_edges("undirected") is graph

@@ -5,6 +5,7 @@ import os
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,8 +47,8 @@ def made(name):
     return items
 
 
-def logits(model, comm, **options):
-    dgraph = spgnn.distribute(GRAPH, comm, dtype=torch.float64, method="random", **options)
+def logits(model, comm, graph=GRAPH, **options):
+    dgraph = spgnn.distribute(graph, comm, dtype=torch.float64, method="random", **options)
     with torch.no_grad():
         return dgraph.collect(model(dgraph.A, dgraph.X).numpy())
 
@@ -59,6 +60,21 @@ def test_the_logits_are_those_of_pygs_formulas(comm, name):
     with torch.no_grad():
         expected = output([item.eval() for item in items], X, A)
     np.testing.assert_allclose(logits(stack_from_pyg(items), comm), expected, rtol=0, atol=1e-11)
+
+
+@parallel([1, 3], mpi=[])
+def test_a_graph_of_from_pyg_is_read_as_pyg_reads_it(comm):
+    directed = random_graph(n=30, edges=90)
+    source, target = directed.A.nonzero()
+    data = SimpleNamespace(edge_index=np.stack([source, target]), x=directed.X, num_nodes=30)
+    A_in = torch.tensor(directed.A.toarray().T > 0).double()  # of j -> i, i reads j
+    for name in ("sage", "gat", "gin"):
+        items = made(name)
+        with torch.no_grad():
+            expected = output([item.eval() for item in items], torch.tensor(directed.X), A_in)
+        model = stack_from_pyg(items)
+        np.testing.assert_allclose(logits(model, comm, spgnn.from_pyg(data)), expected, rtol=0, atol=1e-11)
+        assert np.abs(logits(model, comm, spgnn.from_pyg(data).with_edges("out")) - expected.numpy()).max() > 0.05
 
 
 @pytest.mark.parametrize("name, options", [

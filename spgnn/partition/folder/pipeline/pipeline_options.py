@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ....config.names import EDGES, LONG_EDGES
 from ....errors import InputError, UsageError, nearest
 from ....graph import Graph
-from ....graph.graph import EDGES
 from ...checks import check_k
 from ...stream.edge_passes import Progress, check_relabel
 from ...stream.methods import BALANCE, check_options
@@ -28,7 +28,7 @@ class PipelineOptions:
     """The arguments of part_to_folder, checked.
 
     Args: memory    limit of this process's resident memory: 2GB, 500MB, a number of bytes.
-          edges     undirected (default), directed, reversed: see Graph.with_edges. A Graph keeps what was chosen for it.
+          edges     both, in, out, see Graph.with_edges; auto: both, and what was chosen for a Graph.
           hops      of the halo: 0 none; 1 the nodes that a part reads; h > 1 also the rows of those within h - 1 hops.
           features  .npy (N, F), a SciPy CSR .npz, or an array; labels, split: .npy or arrays. N is then their number of rows.
           owner     (N,) integers, or an .npy of them, instead of a method.
@@ -45,7 +45,7 @@ class PipelineOptions:
     balance: float = BALANCE
     _: KW_ONLY
     memory: str | int = "2GB"
-    edges: str | None = None
+    edges: str = "auto"
     hops: int = 1
     features: Any = None
     labels: Any = None
@@ -70,15 +70,16 @@ class PipelineOptions:
         check_options(
             "spring" if is_given else self.method, self.seed, self.balance, self.hops, {} if is_given else self.method_options
         )  # fmt: skip
-        if self.edges is not None and self.edges not in EDGES:
+        if self.edges not in EDGES:
             raise UsageError(f"edges = {self.edges!r} is not known{nearest(self.edges, EDGES)}")
         if not isinstance(self.relabel, (bool, np.bool_)):
             raise UsageError(f"relabel = {self.relabel!r}; expected True or False")
         if self.relabel:
             check_relabel(self.n_nodes)
-        source, edges = self.source, self.edges or "undirected"
+        source, edges = self.source, "both" if self.edges == "auto" else self.edges
+        edges = LONG_EDGES.get(edges, edges)
         if isinstance(source, Graph):
-            source = source.in_use() if self.edges is None else source.with_edges(self.edges)
+            source = source.with_edges(self.edges)
             edges = source.edges
             if np.any(source.A.data != 1):
                 raise InputError(

@@ -60,6 +60,5 @@ def _work(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray], c: in
     total = run.on({"n": len(masks[0])} | counts)
     lengths_N = np.diff(planned.pattern.indptr)
     nnz = [int(lengths_N[out_N].sum()) for out_N in masks]
-    work = c * total.multiply_adds(of for of in total.made if of.pass_name == "forward")
-    multiplied = (of for of in run.products if of.pass_name == "forward" and of.multiplies)
-    return work + sum(nnz[of.layer or 0] * of.width for of in multiplied)
+    forward = total.passes("forward")
+    return c * forward.multiply_adds + sum(nnz[of.layer or 0] * of.width for of in forward.multiplied)

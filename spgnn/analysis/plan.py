@@ -47,7 +47,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanLine:
+class Prediction:
     """One way to run: what it sends, needs and takes."""
 
     ranks: int
@@ -97,7 +97,7 @@ def plan_line(
     machine: Machine,
     from_parts: bool = False,
     device_bytes: float = 0,
-) -> PlanLine:
+) -> Prediction:
     """Predict a training on the parts of a partition, each held by c ranks.
 
     Args:   from_parts    each rank reads its own folder (--partition), no rank the whole graph.
@@ -120,7 +120,7 @@ def plan_line(
     peaks = [memory.peak for memory in memories]
     rank, hosts = int(np.argmax(peaks)), machine.host_of(np.arange(size))
     seconds = partial(epoch_seconds, machine, itemsize=model.itemsize, overlap=model.overlap)
-    return PlanLine(
+    return Prediction(
         ranks=size,
         hosts=machine.hosts(size),
         report=report,
@@ -136,7 +136,7 @@ def plan_line(
     )
 
 
-def ranks_that_fit(line: PlanLine, machine: Machine) -> int | None:
+def ranks_that_fit(line: Prediction, machine: Machine) -> int | None:
     """Return the least number of ranks, of twice as many each, at which a host has the memory; None: no number does."""
 
     def fits(ranks: int, a_rank: float) -> bool:
@@ -146,6 +146,6 @@ def ranks_that_fit(line: PlanLine, machine: Machine) -> int | None:
     return line.memory.ranks_that_fit(line.ranks, fits)
 
 
-def fastest(lines: Sequence[PlanLine]) -> PlanLine | None:
+def fastest(lines: Sequence[Prediction]) -> Prediction | None:
     """Return the line of those that fit with the least epoch time, of equal ones the first."""
     return min((line for line in lines if line.fits), key=lambda line: line.epoch.epoch_s, default=None)

@@ -28,7 +28,7 @@ from .volume_report import LayerVolume, VolumeReport
 if TYPE_CHECKING:
     import torch
 
-    from ..spmm.dry import DryRun, LayerRun
+    from ..spmm.dry import DryRun
     from .epoch import FixedModel
 
 
@@ -153,7 +153,7 @@ def _report(pairs: LayerCounts, run: DryRun | None, evaluations: int) -> VolumeR
     )
 
 
-def _layer(pairs: LayerCounts, layer: LayerRun, exchanges: list[dict]) -> LayerVolume:
+def _layer(pairs: LayerCounts, layer: DryRun, exchanges: list[dict]) -> LayerVolume:
     counted = pairs.counts(layer.number if pairs.steps else 0)
     own = [e for e in exchanges if e["layer"] == layer.number]
     f_in, f_out = (None, None) if layer.chain is None else layer.chain.shape

@@ -14,7 +14,7 @@ from .options import EDGES_HELP, GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess
 from .planned import Planned
 
 if TYPE_CHECKING:
-    from ..analysis.plan import PlanLine
+    from ..analysis.plan import Prediction
     from ..cost.machines import Machine
 
 COLUMNS = {
@@ -129,7 +129,7 @@ def _device_bytes(config: PlanConfig) -> float:
     return torch.cuda.get_device_properties(0).total_memory
 
 
-def _row(line: PlanLine, is_best: bool) -> dict:
+def _row(line: Prediction, is_best: bool) -> dict:
     epoch = line.epoch
     return {
         "mark": "*" if is_best else " ",
@@ -149,7 +149,7 @@ def _row(line: PlanLine, is_best: bool) -> dict:
     }
 
 
-def _refusal(line: PlanLine, machine: Machine) -> str:
+def _refusal(line: Prediction, machine: Machine) -> str:
     """Return why not even the smallest of the lines fits: needed, available, the largest part, and what would fit."""
     from ..analysis.plan import ranks_that_fit
 
@@ -175,11 +175,11 @@ def _refusal(line: PlanLine, machine: Machine) -> str:
     )
 
 
-def _needed(line: PlanLine) -> int:
+def _needed(line: Prediction) -> int:
     return line.host_bytes if line.device is None else line.device.training
 
 
-def _device_refusal(line: PlanLine) -> str:
+def _device_refusal(line: Prediction) -> str:
     parts = line.ranks // line.report.replication
     text = (
         f"no run fits: rank {line.device_rank} of the smallest ({line.report.method}, {line.report.scheme}, c = {line.report.replication}) needs "
@@ -191,7 +191,7 @@ def _device_refusal(line: PlanLine) -> str:
     return f"{text}; {enough} parts, each on a device of its own, would fit"
 
 
-def _other_ways(line: PlanLine, here: int) -> str:
+def _other_ways(line: Prediction, here: int) -> str:
     if line.memory.loading > line.memory.training:
         return "`spgnn partition GRAPH --out DIR` where there is memory, then --partition DIR: no rank then reads the whole graph"
     fewer = "fewer ranks per host (--ranks-per-host), " if here > 1 else ""

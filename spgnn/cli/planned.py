@@ -16,7 +16,7 @@ from .source import EDGES_TEXT, load
 if TYPE_CHECKING:
     from ..analysis import VolumeReport
     from ..analysis.epoch import FixedModel
-    from ..analysis.plan import Choice, PlanLine
+    from ..analysis.plan import Choice, Prediction
     from ..cost.machines import Machine
     from ..graph import Graph
     from ..partition import Partition
@@ -116,7 +116,7 @@ class Planned:
             return measure(self.graph, part, scheme, replication=c, itemsize=size, train_N=train_N)
         return self.model(self.is_pruned(part, scheme, c)).measured(self.planned, part, scheme, c)
 
-    def line(self, part: Partition, scheme: str, c: int, machine: Machine, **options) -> PlanLine:
+    def line(self, part: Partition, scheme: str, c: int, machine: Machine, **options) -> Prediction:
         """Return the memory, bytes and seconds of an epoch on a machine."""
         from ..analysis.plan import plan_line
         from ..cost.auto import pruning_fits

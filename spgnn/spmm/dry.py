@@ -29,84 +29,9 @@ class DryRunError(UsageError):
     """A model that cannot run without data."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerRun:
-    """What one layer does in a training step, forward and backward.
-
-    number         as its exchanges are labelled; 0: outside of the layers of a Stack.
-    products       with A, in their order; multiply_adds: of its products with weights, None where no counts are known.
-    """
-
-    number: int
-    products: tuple[Product, ...]
-    multiply_adds: int | None
-
-    @property
-    def exchanges(self) -> tuple[Product, ...]:
-        """The products that need an exchange."""
-        return tuple(product for product in self.products if product.is_sent)
-
-    @property
-    def multiplied(self) -> tuple[Product, ...]:
-        """The products in which nonzeros of A are multiplied."""
-        return tuple(product for product in self.products if product.multiplies)
-
-    @property
-    def reads_rows(self) -> bool:
-        """Whether it reads the rows of neighbours themselves, as attention and maximum do, and not sums of them."""
-        return any("ghosts" in product.kind for product in self.products)
-
-    @property
-    def order(self) -> str | None:
-        """Of a chain A H W, spmm_first or gemm_first; rows where rows themselves are read; None: products A H."""
-        if self.chain is not None:
-            return self.chain.order
-        return "rows" if self.reads_rows else None
-
-    @property
-    def chain(self) -> Product | None:
-        """The forward product of a layer that is one chain A H W, else None."""
-        forward = [product for product in self.products if product.pass_name == "forward" and product.kind != "sum"]
-        return forward[0] if len(forward) == 1 and forward[0].order else None
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether all its products with A are cached."""
-        return bool(self.products) and all(product.is_cached for product in self.products)
-
-    @property
-    def has_backward(self) -> bool:
-        """Whether its backward multiplies with A."""
-        return any(product.pass_name == "backward" for product in self.exchanges)
-
-    @property
-    def width(self) -> int | None:
-        """Columns of the rows that travel; None where products differ in it."""
-        widths = {product.width for product in self.products}
-        return widths.pop() if len(widths) == 1 else None
-
-    @property
-    def why(self) -> str:
-        """Why the products come in this order."""
-        if self.chain is not None:
-            return self.chain.why
-        if not self.exchanges and not self.reads_rows:
-            return "A X is fixed: computed once and kept"
-        count = Counter((of.pass_name, of.width) for of in self.exchanges if of.kind != "sum")
-        made = [f"{times} x {name} of width {width}" for (name, width), times in count.items()]
-        if not self.reads_rows:
-            return "as its forward multiplies: " + ", ".join(made)
-        if any(of.kind == "cached ghosts" for of in self.products):
-            made.insert(0, "ghost rows of X fetched once, at set-up")
-        merged = (
-            "; partial results of a process row are merged" if any(of.kind == "sum" for of in self.exchanges) else ""
-        )
-        return "it reads its neighbours' rows themselves, not sums of them: " + ", ".join(made) + merged
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class DryRun:
-    """What a model does in set-up, in a training step and in an evaluation, in this order.
+    """What a model does in set-up, in a training step and in an evaluation, in this order; or one layer of the step.
 
     made          all products, and passes over the nonzeros of A.
     n_weights     numbers in its parameters.
@@ -127,31 +52,102 @@ class DryRun:
         """Return the same with other numbers of rows and nonzeros."""
         return replace(self, setting=replace(self.setting, counts=counts))
 
+    def passes(self, *names: str) -> DryRun:
+        """Return what these passes do."""
+        return replace(self, made=tuple(product for product in self.made if product.pass_name in names))
+
+    def layer(self, number: int) -> DryRun:
+        """Return what a layer does in a training step; 0: what the step does outside of the layers of a Stack."""
+        made = self.passes(*STEP).made
+        return replace(self, made=tuple(product for product in made if (product.layer or 0) == number))
+
+    @property
+    def layers(self) -> tuple[DryRun, ...]:
+        """The layers of a training step that multiply with A, by number."""
+        numbers = {product.layer or 0 for product in self.passes(*STEP).products}
+        return tuple(self.layer(number) for number in sorted(numbers))
+
+    @property
+    def number(self) -> int:
+        """The number of a layer, as its exchanges are labelled."""
+        return self.made[0].layer or 0
+
     @property
     def products(self) -> tuple[Product, ...]:
         """The products with A."""
         return tuple(product for product in self.made if product.is_of_A)
 
+    @property
+    def exchanges(self) -> tuple[Product, ...]:
+        """The products that need an exchange."""
+        return tuple(product for product in self.made if product.is_sent)
+
     def of_pass(self, *names: str) -> tuple[Product, ...]:
         """Return the products of passes that need an exchange, in their order."""
-        return tuple(product for product in self.made if product.pass_name in names and product.is_sent)
+        return self.passes(*names).exchanges
 
     @property
-    def layers(self) -> tuple[LayerRun, ...]:
-        """The layers of a training step that multiply with A, by number."""
-        numbers = {product.layer or 0 for product in self.products if product.pass_name in STEP}
-        return tuple(self.layer(number) for number in sorted(numbers))
+    def multiplied(self) -> tuple[Product, ...]:
+        """The products in which nonzeros of A are multiplied."""
+        return tuple(product for product in self.made if product.multiplies)
 
-    def layer(self, number: int) -> LayerRun:
-        """Return what a layer does in a training step."""
-        own = [product for product in self.made if (product.layer or 0) == number and product.pass_name in STEP]
-        multiply_adds = self.multiply_adds(own) if self.setting.counts else None
-        return LayerRun(number, tuple(product for product in own if product.is_of_A), multiply_adds)
-
-    def multiply_adds(self, products: Iterable[Product]) -> int:
-        """Return the multiply-adds of those of some products that are with weights."""
+    @property
+    def multiply_adds(self) -> int:
+        """The multiply-adds of products with weights."""
         counts = self.setting.counts
-        return sum(of.multiply_adds * amount(of.rows, counts) for of in products if of.kind == "weights")
+        return sum(of.multiply_adds * amount(of.rows, counts) for of in self.made if of.kind == "weights")
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether it reads the rows of neighbours themselves, as attention and maximum do, and not sums of them."""
+        return any("ghosts" in product.kind for product in self.products)
+
+    @property
+    def order(self) -> str | None:
+        """Of a chain A H W, spmm_first or gemm_first; rows where rows themselves are read; None: products A H."""
+        if self.chain is not None:
+            return self.chain.order
+        return "rows" if self.reads_rows else None
+
+    @property
+    def chain(self) -> Product | None:
+        """The forward product of a layer that is one chain A H W, else None."""
+        forward = [product for product in self.passes("forward").products if product.kind != "sum"]
+        return forward[0] if len(forward) == 1 and forward[0].order else None
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether all its products with A are cached."""
+        return bool(self.products) and all(product.is_cached for product in self.products)
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether its backward multiplies with A."""
+        return bool(self.of_pass("backward"))
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the rows that travel; None where products differ in it."""
+        widths = {product.width for product in self.products}
+        return widths.pop() if len(widths) == 1 else None
+
+    @property
+    def why(self) -> str:
+        """Why the products come in this order."""
+        if self.chain is not None:
+            return self.chain.why
+        if not self.exchanges and not self.reads_rows:
+            return "A X is fixed: computed once and kept"
+        count = Counter((of.pass_name, of.width) for of in self.exchanges if of.kind != "sum")
+        made = ", ".join(f"{times} x {name} of width {width}" for (name, width), times in count.items())
+        if not self.reads_rows:
+            return f"as its forward multiplies: {made}"
+        if any(of.kind == "cached ghosts" for of in self.products):
+            made = "ghost rows of X fetched once, at set-up" + (f", {made}" if made else "")
+        merged = (
+            "; partial results of a process row are merged" if any(of.kind == "sum" for of in self.exchanges) else ""
+        )
+        return f"it reads its neighbours' rows themselves, not sums of them: {made}{merged}"
 
     @property
     def pool_bytes(self) -> int:

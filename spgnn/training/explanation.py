@@ -11,7 +11,7 @@ import torch
 from ..config import TrainConfig, build
 from ..distgraph import DistGraph
 from ..spmm.counts import multiplied_nnz, sent_bytes, sent_rows
-from ..spmm.dry import LayerRun
+from ..spmm.dry import DryRun
 from .trainer import Trainer
 
 ORDERS = {"spmm_first": "(A H) W", "gemm_first": "A (H W)", "rows": "rows of neighbours", None: "A H"}
@@ -75,7 +75,7 @@ def explanation_of(trainer: Trainer) -> Explanation:
     return Explanation(f"{dgraph.name} on {ranks}", scheme, rows.why, layers, rows.problem)
 
 
-def _explained(trainer: Trainer, layer: LayerRun) -> dict:
+def _explained(trainer: Trainer, layer: DryRun) -> dict:
     A, dgraph, chain = trainer.steps.rows.layer(layer.number), trainer.dgraph, layer.chain
     rows_out = A.n if A.selected is None else len(A.selected)
     sent = {"forward": 0, "backward": 0}
@@ -93,7 +93,7 @@ def _explained(trainer: Trainer, layer: LayerRun) -> dict:
     return head | {"kept": layer.is_cached, "width": layer.width} | dict(zip(names, map(int, sums))) | {"why": why}
 
 
-def _not_kept(A, layer: LayerRun) -> str:
+def _not_kept(A, layer: DryRun) -> str:
     """Return why the first product is made in every epoch, where it is."""
     if layer.number != 1 or layer.chain is None or layer.is_cached or layer.reads_rows:
         return ""

@@ -173,9 +173,9 @@ class StepRows:
 
     def _work(self, run: DryRun, masks: list[np.ndarray]) -> float:
         """Return the multiply-adds of one forward pass, all ranks; masks: the rows T_0 ... T_L of its layers."""
-        total = np.zeros(1)
-        total += run.multiply_adds(product for product in run.made if product.pass_name == "forward")
-        for product in (of for of in run.products if of.pass_name == "forward" and of.multiplies):
+        forward, total = run.passes("forward"), np.zeros(1)
+        total += forward.multiply_adds
+        for product in forward.multiplied:
             blocks = self._whole(product.layer).blocks
             lengths_n = np.diff(blocks.A_oo.indptr) + np.diff(blocks.A_og.indptr)
             total += int(lengths_n[masks[product.layer]].sum()) * product.width

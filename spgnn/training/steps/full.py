@@ -22,7 +22,6 @@ from ...spmm.loss import binary_cross_entropy, cross_entropy
 from ..optimizer import Optimizer, make_optimizer
 from ..scorer import FullScorer, unchanged
 from ..splits import split_of
-from .cached_products import make_cached_products
 from .step import Step, sum_gradients, sum_loss, sum_ranks
 from .step_rows import StepRows
 
@@ -39,7 +38,6 @@ class FullStep(Step):
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig):
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
         self.split_n = split_of(dgraph, config.split, config.seed)
-        make_cached_products(dgraph, model)
         self.rows = StepRows(dgraph, model, config, self.split_n)
         _fetch_ghosts(self.rows, dgraph)
         self.feedback, self.layout = Feedback(), {"pruned": self.rows.is_pruned}

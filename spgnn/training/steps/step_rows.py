@@ -19,6 +19,7 @@ from ...spmm.counts import sent_bytes
 from ...spmm.dry import DryRun, dry_run
 from ...spmm.dry_operator import Setting, setting_of
 from ...spmm.pruning import PrunedSpMM, needed_rows
+from .cached_products import make_cached_products
 from .step_memory import pruned_setting, step_memory
 
 
@@ -33,11 +34,11 @@ class StepRows:
     """
 
     def __init__(self, dgraph: DistGraph, model, config: TrainConfig, split_n: np.ndarray):
+        self._runs: dict[Setting | str, DryRun | None] = make_cached_products(dgraph, model)
         self.A, self.X, self.rows = dgraph.A, dgraph.X, None
         operators = [dgraph.A.with_norm(norm) for norm in norms_of(model)]
         self.operators = sorted(operators, key=lambda A: A.kept is None)  # of the layers; first that of the cached A X
         self.dgraph, self.model, self.problem = dgraph, model, ""
-        self._runs: dict[str, DryRun | None] = {}
         self.train_n = (split_n == 0) & _has_label(dgraph.y_n)
         self.is_pruned, self.why = False, "all rows: prune = never"
         if config.prune != "never":
@@ -120,11 +121,7 @@ class StepRows:
     @property
     def step_run(self) -> DryRun | None:
         """The dry run with the rows that a step computes. Collective where `run` is."""
-        if not self.is_pruned:
-            return self.run
-        if "pruned" not in self._runs:
-            self._runs["pruned"] = dry_run(self.model, self._setting(self.A), (self.dgraph,))
-        return self._runs["pruned"]
+        return self._made(self._setting(self.A)) if self.is_pruned else self.run
 
     def layer(self, number: int):
         """Return the operator of a layer, which may compute some rows only."""
@@ -165,11 +162,17 @@ class StepRows:
         """Return the dry run of a setting, or None where a rank has none, and why. Collective."""
         run, problem = None, ""
         try:
-            run = dry_run(self.model, setting, (self.dgraph,))
+            run = self._made(setting)
         except SpgnnError as error:  # training raises it too, unless it is a DryRunError
             problem = str(error)
         problem = next((said for said in self.dgraph.comm.all_gather_json(problem) if said), "")
         return (None if problem else run), problem
+
+    def _made(self, setting: Setting) -> DryRun:
+        """Return the dry run of a setting, made once whatever its counts are."""
+        if setting not in self._runs:
+            self._runs[setting] = dry_run(self.model, setting, (self.dgraph,))
+        return self._runs[setting].on(setting.counts)
 
     def _work(self, run: DryRun, masks: list[np.ndarray]) -> float:
         """Return the multiply-adds of one forward pass, all ranks; masks: the rows T_0 ... T_L of its layers."""

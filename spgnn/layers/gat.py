@@ -23,7 +23,7 @@ class GAT(Layer):
             merge      cat: the K D columns of all heads, C = K D; mean: their average, C = D.
             slope      of the leaky ReLU, 0 or more.
             dropout    rate at which weights of edges are dropped in training, after the softmax.
-            act, bias, norm, residual  see Layer.end_with.
+            end        act, bias (True), norm and residual, see Layer.end_with.
     The weights of edges are not read: self-loops and edges count as they are. One exchange of min(F, K D) columns of
     ghost rows each way; in the first layer none, as the ghost rows of X are cached.
     Source: Velickovic et al. 2018, eqs. (1) to (6); Brody et al. 2022, eq. (7).
@@ -42,12 +42,10 @@ class GAT(Layer):
         merge: Literal["cat", "mean"] = "cat",
         slope: float = 0.2,
         dropout: float = 0.0,
-        act: str | None = None,
-        bias: bool = True,
-        norm: str | None = None,
-        residual: bool = False,
+        **end,
     ):
         super().__init__(f_in, f_out)
+        end = {"bias": True} | end
         check_integer("heads", heads, 1)
         check_choice("attention", attention, ATTENTION)
         check_choice("merge", merge, MERGE)
@@ -61,8 +59,8 @@ class GAT(Layer):
             self.left_DK, self.right_DK = self.weight(D, heads), self.weight(D, heads)
         else:
             self.W_l, self.a_DK = self.weight(f_in, D * heads), self.weight(D, heads)
-            self.b_l = self.weight(D * heads) if bias else None
-        self.end_with(act, bias, norm, residual)
+            self.b_l = self.weight(D * heads) if end["bias"] else None
+        self.end_with(**end)
 
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""

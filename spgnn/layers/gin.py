@@ -17,7 +17,7 @@ class GIN(Layer):
     Args:   f_in, f_out  widths F and C.
             hidden     width of the inner layer, None: f_out.
             eps        weight of the node's own row, less 1; train_eps: it is trained, from this value on.
-            act, bias, norm, residual  see Layer.end_with.
+            end        act, bias (True), norm and residual, see Layer.end_with.
     W_1 commutes with A: min(F, hidden) columns are exchanged each way. There is no batch normalisation, which would
     see the rows of one rank.
     Source: Xu et al. 2019, eq. (4.1).
@@ -28,25 +28,17 @@ class GIN(Layer):
     is_random = property(lambda self: hops_of(self) is None)
 
     def __init__(
-        self,
-        f_in: int,
-        f_out: int,
-        hidden: int | None = None,
-        eps: float = 0.0,
-        train_eps: bool = False,
-        act: str | None = None,
-        bias: bool = True,
-        norm: str | None = None,
-        residual: bool = False,
+        self, f_in: int, f_out: int, hidden: int | None = None, eps: float = 0.0, train_eps: bool = False, **end
     ):
         super().__init__(f_in, f_out)
+        end = {"bias": True} | end
         hidden = f_out if hidden is None else hidden
         check_integer("hidden", hidden, 1)
-        self.W_1, self.b_1 = self.weight(f_in, hidden), self.weight(hidden) if bias else None
+        self.W_1, self.b_1 = self.weight(f_in, hidden), self.weight(hidden) if end["bias"] else None
         self.W_2 = self.weight(hidden, f_out)
         self.start = check_number("eps", eps)
         self.eps = nn.Parameter(torch.tensor(float(eps))) if train_eps else float(eps)
-        self.end_with(act, bias, norm, residual)
+        self.end_with(**end)
 
     def initialise(self, generator: torch.Generator) -> None:
         """Draw the weights; eps starts from its value again."""

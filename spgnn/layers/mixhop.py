@@ -19,7 +19,7 @@ class MixHop(Layer):
     Args:   f_in, f_out  widths F and C; side by side, a power has C / len(powers) columns, the first ones one more.
             powers   exponents j, 0 for H W_0 without A, ascending.
             combine  cat or sum.
-            act, bias, norm, residual  see Layer.end_with.
+            end        act, bias (True), norm and residual, see Layer.end_with.
     A X ... A^J X are cached where X does not change. Else the exchanges of J products have min(J F, the sum over j of
     the columns of powers j and more) columns each way; of a sum, which Horner's scheme makes, min(J F, J C).
     Source: Abu-El-Haija et al. 2019, eq. (2); GraphSAINT (parallel), eq. (5).
@@ -29,15 +29,7 @@ class MixHop(Layer):
     is_random = property(lambda self: hops_of(self) is None)
 
     def __init__(
-        self,
-        f_in: int,
-        f_out: int,
-        powers: Sequence[int] = (0, 1, 2),
-        combine: Literal["cat", "sum"] = "cat",
-        act: str | None = None,
-        bias: bool = True,
-        norm: str | None = None,
-        residual: bool = False,
+        self, f_in: int, f_out: int, powers: Sequence[int] = (0, 1, 2), combine: Literal["cat", "sum"] = "cat", **end
     ):
         super().__init__(f_in, f_out)
         check_choice("combine", combine, ("cat", "sum"))
@@ -49,7 +41,7 @@ class MixHop(Layer):
         self.powers, self.combine, count = powers, combine, len(powers)
         widths = [f_out // count + (i < f_out % count) for i in range(count)] if combine == "cat" else [f_out] * count
         self.W = nn.ParameterList([self.weight(f_in, width) for width in widths])
-        self.end_with(act, bias, norm, residual)
+        self.end_with(**{"bias": True} | end)
 
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""

@@ -27,24 +27,16 @@ class MLP(Layer):
     is_random = property(lambda self: self.dropout > 0 or hops_of(self) is None)
 
     def __init__(
-        self,
-        f_in: int,
-        f_out: int,
-        hidden: Sequence[int] = (),
-        inner: str = "relu",
-        dropout: float = 0.0,
-        act: str | None = None,
-        bias: bool = True,
-        norm: str | None = None,
-        residual: bool = False,
+        self, f_in: int, f_out: int, hidden: Sequence[int] = (), inner: str = "relu", dropout: float = 0.0, **end
     ):
         super().__init__(f_in, f_out)
+        end = {"bias": True} | end
         self.inner_name, self.inner, self.dropout = inner, activation(inner), check_rate(dropout)
         hidden = check_widths("hidden", hidden)
         widths = [f_in, *hidden, f_out]
         self.W = nn.ParameterList([self.weight(f, c) for f, c in zip(widths, widths[1:])])
-        self.b = nn.ParameterList([self.weight(c) for c in hidden] if bias else [])
-        self.end_with(act, bias, norm, residual)
+        self.b = nn.ParameterList([self.weight(c) for c in hidden] if end["bias"] else [])
+        self.end_with(**end)
 
     def forward(self, A, H_nF):
         """Return the rows of own nodes, (n, C)."""

@@ -18,7 +18,7 @@ class SGC(Layer):
     """Z = act(A^J H W + b).
 
     Args:   f_in, f_out  widths F and C; powers: J.
-            act, bias, norm, residual  see Layer.end_with.
+            end     act, bias (True), norm and residual, see Layer.end_with.
     A^J X is cached where X does not change, and nothing is sent. Else J exchanges of min(F, C) columns each way.
     Source: Wu et al. 2019, eq. (8).
     """
@@ -26,20 +26,11 @@ class SGC(Layer):
     hops = property(lambda self: self.powers)
     is_random = property(lambda self: hops_of(self) is None)
 
-    def __init__(
-        self,
-        f_in: int,
-        f_out: int,
-        powers: int = 2,
-        act: str | None = None,
-        bias: bool = True,
-        norm: str | None = None,
-        residual: bool = False,
-    ):
+    def __init__(self, f_in: int, f_out: int, powers: int = 2, **end):
         super().__init__(f_in, f_out)
         check_integer("powers", powers, 1)
         self.powers, self.W_FC = powers, self.weight(f_in, f_out)
-        self.end_with(act, bias, norm, residual)
+        self.end_with(**{"bias": True} | end)
         self.reads_input = self.residual
 
     def forward(self, A, H_mF):

@@ -24,7 +24,7 @@ class SAGE(Layer):
                         max: the largest entry of relu(H W_p + b_p) over the neighbours, 0 without any.
             combine     add or cat.
             pool        of max: the width of H W_p, None: f_out; 0: the entries of H itself, which must be dense.
-            act, bias, norm, residual  see Layer.end_with.
+            end        act, bias (True), norm and residual, see Layer.end_with.
     The weights of edges count in mean, sum and gcn. One exchange of min(F, C) columns each way; with max, rows of
     min(F, pool) columns; none in the first layer, whose A X, or ghost rows of X, are cached.
     Source: Hamilton et al. 2017, Algorithm 1 and eq. (2), (3); cat: GraphSAINT (parallel), eq. (1).
@@ -40,12 +40,10 @@ class SAGE(Layer):
         aggregator: Literal["mean", "sum", "gcn", "max"] = "mean",
         combine: Literal["add", "cat"] = "add",
         pool: int | None = None,
-        act: str | None = None,
-        bias: bool = True,
-        norm: str | None = None,
-        residual: bool = False,
+        **end,
     ):
         super().__init__(f_in, f_out)
+        end = {"bias": True} | end
         check_choice("aggregator", aggregator, tuple(OPERATORS))
         check_choice("combine", combine, COMBINE)
         if combine == "cat" and (f_out < 2 or aggregator == "gcn"):
@@ -60,10 +58,10 @@ class SAGE(Layer):
         f_n = f_out - f_s if combine == "cat" else f_out
         pooled = (f_out if pool is None else pool) if aggregator == "max" else 0
         self.W_FP = self.weight(f_in, pooled) if pooled else None
-        self.b_P = self.weight(pooled) if pooled and bias else None
+        self.b_P = self.weight(pooled) if pooled and end["bias"] else None
         self.W_n = self.weight(pooled or f_in, f_n)
         self.W_s = None if aggregator == "gcn" else self.weight(f_in, f_s)
-        self.end_with(act, bias, norm, residual)
+        self.end_with(**end)
 
     def forward(self, A, H_mF):
         """Return the rows of own nodes, (n, C). Collective."""

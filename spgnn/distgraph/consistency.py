@@ -1,4 +1,4 @@
-"""What has to be the same on all ranks before a graph is distributed, as facts for `check_same`."""
+"""What has to be the same on all ranks before a graph is distributed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import scipy.sparse as sp
 
 from ..config import Distribution, shared_values
 from ..dist.consistency import check_same, digest, versions
+from ..errors import together
 from ..graph import Graph
 from ..partition import Partition, PartitionFolder, RowBlock
 
 
-def option_facts(source, partition, how: Distribution) -> dict[str, Any]:
-    """Return the options of `distribute`, the kinds of its sources and the versions."""
+def check_options(comm, source, partition, how: Distribution, **options) -> None:
+    """Raise, on all ranks, where options, kinds of sources, or versions differ between ranks; options: more of them. Collective."""
     is_folder = lambda given: isinstance(given, PartitionFolder)
     kinds = {"option.source": "folder" if is_folder(source) else "graph"}
     kinds["option.partition"] = "folder" if is_folder(partition) else "array or method"
-    return kinds | shared_values(how) | versions()
+    given = {f"option.{name}": value for name, value in options.items()}
+    check_same(comm, kinds | given | shared_values(how) | versions())
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:
@@ -48,10 +50,11 @@ def partition_facts(partition: Partition | np.ndarray | None, rank: int) -> dict
     return facts | {"partition.owner": digest(owner_N.astype(np.int64)) if has_integers else str(owner_N.dtype)}
 
 
-def folder_facts(folder: PartitionFolder) -> dict[str, Any]:
-    """Return the hash of a partition folder: its manifest has the digests of the rest."""
-    is_there = (folder.path / "manifest.json").is_file()
-    return {"partition.manifest": folder.hash[:16] if is_there else "missing"}
+def check_folder(comm, folder: PartitionFolder) -> None:
+    """Raise, on all ranks, where they see different partition folders; a manifest has the digests of the rest. Collective."""
+    is_there = lambda: (folder.path / "manifest.json").is_file()
+    manifest = together(comm, lambda: folder.hash[:16] if is_there() else "missing")
+    check_same(comm, {"partition.manifest": manifest})
 
 
 def check_block(comm, block: RowBlock) -> None:

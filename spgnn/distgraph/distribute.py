@@ -28,7 +28,7 @@ from ..spmm.fixed_input import FixedInput
 from ..spmm.kernels.buffers import make_pool
 from ..spmm.kernels.cuda.placement import device_communicator, place
 from .assemble import assemble
-from .consistency import check_block, folder_facts, graph_facts, option_facts, partition_facts
+from .consistency import check_block, check_folder, check_options, graph_facts, partition_facts
 from .distgraph import DistGraph
 from .part_sources import FolderSource, GraphSource, PartSource
 from .scatter import scatter_blocks
@@ -81,7 +81,7 @@ def distribute(
         )
     how = together(comm, _built, options)
     source, partition = together(comm, _opened, source, partition)
-    check_same(comm, option_facts(source, partition, how))
+    check_options(comm, source, partition, how)
     threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())  # fewer if the user told torch so
     return make_dgraph(source, comm, partition, replace(how, threads=threads))
 
@@ -170,7 +170,7 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> OwnRows:
     graph = together(comm, read)  # also where rank 0 alone has a source
     folder = next((given for given in (partition, source) if isinstance(given, PartitionFolder)), None)
     if folder is not None:
-        check_same(comm, together(comm, folder_facts, folder))
+        check_folder(comm, folder)
         return together(comm, _of_folder, folder, graph, layout)
     has_graph = comm.all_gather_json(graph is not None)
     if not has_graph[0]:

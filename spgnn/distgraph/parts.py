@@ -29,7 +29,7 @@ from ..spmm.exchange.wire import Wire
 from ..spmm.fixed_input import FixedInput
 from ..spmm.kernels.buffers import make_pool
 from ..spmm.kernels.cuda.placement import device_communicator, place
-from .consistency import folder_facts, graph_facts, option_facts, partition_facts
+from .consistency import check_folder, check_options, graph_facts, partition_facts
 from .distgraph import DistGraph
 from .part_rows import part_operator, part_rows
 from .part_sources import FolderSource, GraphSource, PartSource
@@ -62,8 +62,8 @@ class Parts:
     ):
         folder = PartitionFolder(folder) if isinstance(folder, (str, Path)) else folder
         how, hops = together(comm, _checked_options, folder, hops, options)
-        check_same(comm, option_facts(folder, None, how) | {"option.hops": hops, "option.split": split})
-        check_same(comm, together(comm, folder_facts, folder))
+        check_options(comm, folder, None, how, hops=hops, split=split)
+        check_folder(comm, folder)
         source = together(comm, FolderSource, folder, hops)
         self._set(source, comm, hops, split, how)
 
@@ -73,8 +73,7 @@ class Parts:
     ) -> Parts:
         """Return the parts of a graph in memory; owner_N: (N,) integers or a Partition, the same on all ranks. Collective."""
         how, hops = together(comm, _checked_options, graph, hops, options)
-        facts = option_facts(graph, owner_N, how) | {"option.hops": hops, "option.split": split}
-        check_same(comm, facts)
+        check_options(comm, graph, owner_N, how, hops=hops, split=split)
         graph, partition = together(comm, _checked_partition, graph, owner_N)
         check_same(comm, graph_facts(graph) | partition_facts(partition, 0))
         parts = cls.__new__(cls)

@@ -22,7 +22,7 @@ import torch
 from .. import __version__
 from ..atomic import check_not_read, write_text
 from ..config import PARTS_FILE, RUN_FILES, TrainConfig, is_of_run, to_toml
-from ..errors import CheckpointError, ResourceError, UsageError, together
+from ..errors import CheckpointError, ResourceError, UsageError
 from ..machine import cores
 from .checkpoint import finite, list_checkpoints, read_json, write_array, write_json
 
@@ -209,17 +209,11 @@ class RunFolder:
         self.hidden = ""
 
 
-@contextmanager
-def held_folder(config: TrainConfig, comm) -> Iterator[RunFolder | None]:
-    """Yield the folder of results on rank 0, which locks it against other trainings; None on other ranks.
+def hold_folder(config: TrainConfig, held: ExitStack) -> RunFolder:
+    """Return the folder of results, locked against other trainings until `held` ends. On rank 0.
 
     Raises: UsageError where the folder has another run, unless config.overwrite, or results of something else.
     """
-    with ExitStack() as held:
-        yield together(comm, _hold, config, held, root=0)
-
-
-def _hold(config: TrainConfig, held: ExitStack) -> RunFolder:
     folder = Path(config.out)
     there = [name for name in (*RUN_FILES, "checkpoints") if os.path.lexists(folder / name)]
     if there and not _is_begun(folder) and not config.resume:
@@ -232,8 +226,14 @@ def _hold(config: TrainConfig, held: ExitStack) -> RunFolder:
             held.callback(_remove_empty, folder)
         handle = os.open(folder, os.O_RDONLY)
     held.callback(os.close, handle)
-    if not _locked(handle):
-        raise ResourceError(f"--out {config.out}: another training is using it; wait for it, or choose another folder")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ResourceError(
+            f"--out {config.out}: another training is using it; wait for it, or choose another folder"
+        ) from None
+    except OSError:  # a file system without locks
+        pass
     if has_results(folder) and not config.overwrite and not config.resume:
         raise UsageError(
             f"--out {config.out}: holds another run; choose another folder, continue it with --resume {config.out}, "
@@ -302,17 +302,6 @@ def _written(folder: Path) -> Iterator[None]:
         raise ResourceError(
             f"--out {folder}: {problem.strerror or problem}; choose a folder that can be written"
         ) from None
-
-
-def _locked(handle: int) -> bool:
-    """Whether this process has the lock of the folder; also true on a file system without locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def environment(comm) -> dict:

@@ -20,7 +20,7 @@ from ..training.steps.captured import CapturedStep
 from ..training.trainer import Trainer
 from .checkpoint import finite
 from .device import device_facts, explaining_memory
-from .folder import RunFolder, held_folder
+from .folder import RunFolder, hold_folder
 from .observe import observed, time_operations
 from .opening import Show, Source
 from .prepare import prepare
@@ -54,7 +54,8 @@ def run(
         StopSignals(show) if config.out else nullcontext() as stop,
     ):
         opened = Source.open(source, config, comm, show)
-        with held_folder(config, comm) if config.out else nullcontext() as folder, ExitStack() as stack:
+        with ExitStack() as stack:
+            folder = together(comm, hold_folder, config, stack, root=0) if config.out else None
             found = found_checkpoint(config, comm, show) if config.resume else None
             way = WAYS[prepared.way](prepared, comm, folder)
             dgraph = way.open(opened, stack)

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from spgnn.config import TrainConfig, continued
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.errors import CheckpointError, NumericalError, ResourceError, UsageError
 from spgnn.experiment.averaging import make_parts
-from spgnn.experiment.folder import held_folder
+from spgnn.experiment.folder import hold_folder
 from spgnn.experiment.prediction import predict
 from spgnn.experiment.train import run
 
@@ -120,7 +121,8 @@ def test_parts_of_a_training_that_was_killed_before_it_began_are_removed(tmp_pat
         if given:
             run(GRAPH, replace(config, overwrite=False), comm)
         out = tmp_path / home
-        with held_folder(config, comm) as files:
+        with ExitStack() as held:
+            files = hold_folder(config, held)
             path, is_there = files.parts_path()
             assert not is_there and path.name == ("parts-2" if given else "parts")
             path.mkdir()  # and is killed

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,8 @@ def names(home: Path) -> list[str]:
 def begun(out, epoch, **options) -> folder.RunFolder:
     """The folder of a training that has written its first checkpoint, and has not told its folder yet."""
     config = TrainConfig(out=str(out), **options)
-    with folder.held_folder(config, SelfCommunicator()) as files:
+    with ExitStack() as held:
+        files = folder.hold_folder(config, held)
         files.begin(SOURCE, config, SelfCommunicator())
         files.metrics.close()
     (files.new_checkpoints / f"epoch-{epoch:06d}").mkdir(parents=True)

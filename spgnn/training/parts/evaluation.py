@@ -5,9 +5,6 @@ Shapes: N nodes, n own nodes of a part, g nodes of its halo, F columns, P ranks.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-
 import numpy as np
 import torch
 
@@ -17,9 +14,9 @@ from ...distgraph import DistGraph, Parts
 from ...distgraph.merged_parts import merge_parts, rowless_parts
 from ...errors import ResourceError, UsageError
 from ...layers import Stack
-from ...machine import host_id, memory_bytes, rss_bytes
-from ...partition.folder.pipeline.memory_budget import memory_bytes_of
+from ...machine import rss_bytes
 from .part_passes import passes_of
+from .part_steps import memory_of_rank
 
 
 def choose_evaluation(model: torch.nn.Module, parts: Parts, how: Evaluation = "auto", memory: str = "") -> Evaluation:
@@ -37,11 +34,10 @@ def choose_evaluation(model: torch.nn.Module, parts: Parts, how: Evaluation = "a
         if how == "layerwise":
             raise
         return "together"
-    limit = memory_bytes_of(memory) if memory else _share_of_memory(parts.comm)
+    limit = memory_of_rank(parts.comm, memory)
     needed = np.array([together_bytes(model, parts), layerwise_bytes(model, parts)], np.int64) + rss_bytes()
-    needed = np.append(needed, -limit)
     parts.comm.all_reduce(needed, "max")
-    together_needed, part_needed, limit = int(needed[0]), int(needed[1]), -int(needed[2])
+    together_needed, part_needed = map(int, needed)
     if how == "auto" and together_needed <= limit:
         return "together"
     if memory and part_needed > limit:
@@ -68,30 +64,21 @@ def evaluated(
 
 def together_bytes(model: torch.nn.Module, parts: Parts) -> int:
     """Return the predicted bytes that this rank needs for all its parts at once, X and A X among them."""
-    n, g, nnz = (sum(sizes) for sizes in zip((0, 0, 0), *map(_sizes(parts), parts.own)))
+    n, g, nnz = (sum(parts.sizes(p)[name] for p in parts.own) for name in ("n", "g", "nnz"))
     g = min(g, parts.n_nodes - n)  # the rows of other ranks
     f_in = next((layer.f_in for layer in model.modules() if hasattr(layer, "f_in")), 0)
-    return _bytes_of(model, parts, (n, g, nnz)) + 2 * (n + g) * f_in * ITEMSIZE[parts.how.dtype]
+    return _bytes_of(model, parts, n, g, nnz) + 2 * (n + g) * f_in * ITEMSIZE[parts.how.dtype]
 
 
 def layerwise_bytes(model: torch.nn.Module, parts: Parts) -> int:
     """Return the predicted bytes that this rank needs for the largest of its parts."""
-    return max((_bytes_of(model, parts, _sizes(parts)(p)) for p in parts.own), default=0)
+    return max((_bytes_of(model, parts, **parts.sizes(p)) for p in parts.own), default=0)
 
 
-def _sizes(parts: Parts):
-    return lambda p: [parts.sizes(p)[name] for name in ("n", "g", "nnz")]
-
-
-def _bytes_of(model: torch.nn.Module, parts: Parts, sizes: Iterable[int]) -> int:
+def _bytes_of(model: torch.nn.Module, parts: Parts, n: int, g: int, nnz: int, nbytes: int = 0) -> int:
     """Return bytes of n own and g other rows with nnz nonzeros: the operator, and the widest input and output of a layer."""
-    (n, g, nnz), itemsize = sizes, ITEMSIZE[parts.how.dtype]
+    itemsize = ITEMSIZE[parts.how.dtype]
     layers = model.layers if isinstance(model, Stack) else [model]
     widths = [(getattr(layer, "f_in", 0), getattr(layer, "f_out", 0)) for layer in layers]
     rows = max((n + g) * (f_in + f_out) + 2 * n * f_out for f_in, f_out in widths)
     return OWNER_BYTES * parts.n_nodes + nnz * (SETUP_BYTES + nonzero_bytes(itemsize)) + rows * itemsize
-
-
-def _share_of_memory(comm) -> int:
-    """Return the memory of this host for each of its ranks. Collective."""
-    return memory_bytes() // Counter(comm.all_gather_json(host_id()))[host_id()]

@@ -66,7 +66,7 @@ class Subgraphs:
         self.hops = together(comm, block_hops, model, sampler.n_blocks) if sampler.n_blocks else None
         norms = list(dict.fromkeys(dgraph.A.name if how is None else how for how in norms_of(model)))
         coefficients = together(comm, self._presample, sampler, graph, train_N)
-        self.maker = Maker(sampler, graph, train_N, norms, _dtype(dgraph), coefficients)
+        self.maker = Maker(sampler, graph, train_N, norms, dgraph.A.A_oo.numpy_dtype, coefficients)
         self.per_epoch = together(comm, self._per_epoch, int(train_N.sum()))
         counted = coefficients and [coefficients.subgraphs, coefficients.mean_nodes]
         check_same(comm, {"option.sampler": f"{sampler.name}, {self.per_epoch} subgraphs per epoch, {counted}"})
@@ -176,7 +176,3 @@ def _check_own(sampler: Sampler, graph: Graph, train_N: np.ndarray) -> None:
             f"sampler {sampler.name!r} draws {len(targets.node_T):,} training nodes, the split that is trained on has "
             f"{train_N.sum():,}; give the sampler train_N, or name it: sampler={sampler.name!r}"
         )
-
-
-def _dtype(dgraph: DistGraph) -> type:
-    return np.float64 if dgraph.A.dtype == torch.float64 else np.float32

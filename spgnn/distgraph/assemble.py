@@ -64,7 +64,7 @@ def assemble(
     del A_oo, A_og
     if layout.scheme == "auto":
         layout.scheme, layout.why, covers = choose_scheme(raw.blocks, layout, machine)
-    return Norms(raw, base, layout, covers).first(operator), order_n
+    return Norms(raw, base, layout, covers).make(operator), order_n
 
 
 def _index(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, layout: Layout) -> IndexMap:

@@ -18,13 +18,11 @@ from ..spmm.exchange.covered import covers_of
 from ..spmm.exchange.stages import Blocks
 
 
-def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers | None]:
-    """Return cover or columns, why in a sentence, and the covers that were made for it. Collective.
+def choose_scheme(blocks: Blocks, layout: Layout, machine: str) -> tuple[str, str, Covers]:
+    """Return cover or columns, why in a sentence, and the covers that were made for it, on several ranks. Collective.
 
     Args: machine  a name or file of the cost model, read on rank 0; the ranks on a host are the job's.
     """
-    if layout.comm.size == 1:
-        return "columns", "columns: one rank exchanges nothing", None
     covers = covers_of(blocks.A_og, blocks.index, layout.threads)
     tables = {"columns_PP": blocks.index.ghosts_P, "cover_PP": covers.sizes_B, "moved_PP": covers.moved_B}
     counts = {name: _table(counts_R, layout) for name, counts_R in tables.items()}

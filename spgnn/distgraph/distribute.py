@@ -32,7 +32,7 @@ from .consistency import check_block, check_folder, check_options, graph_facts, 
 from .distgraph import DistGraph
 from .part_sources import FolderSource, GraphSource, PartSource
 from .scatter import scatter_blocks
-from .tensors import check_fits, check_sums, count_classes, features, labels, negative_sums
+from .tensors import check_fits, check_sums, features, labels, negative_sums
 
 # The block of a rank, the function from nodes to the blocks that own them, the name of the graph, the method of the parts.
 OwnRows = tuple[RowBlock, Callable[[np.ndarray], np.ndarray], str, str]
@@ -118,14 +118,16 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
     X_nF, y_n, split_n = rows if order_n is None else (select_rows(of_nodes, order_n) for of_nodes in rows)
     del rows
     X = features(X_nF, how.feature_norm, pool, dtype, how.threads)
-    nnz, n_classes = np.array([A.nnz]), np.array([count_classes(y_n)])
+    y = labels(y_n, dtype)
+    C = 0 if y is None else y.shape[1] if y.ndim == 2 else int(y.max()) + 1 if len(y) else 0
+    nnz, n_classes = np.array([A.nnz]), np.array([C])
     comm.all_reduce(nnz)
     comm.all_reduce(n_classes, "max")
     dgraph = DistGraph(
         comm=comm,
         A=A,
         X=X,
-        y_n=labels(y_n, dtype),
+        y_n=y,
         split_n=split_n,
         n_nodes=n_nodes,
         n_classes=int(n_classes[0]),

@@ -92,7 +92,7 @@ def part_operator(part: PartRows, layout: Layout, operator: Norm) -> DistSpMM:
     blocks = Blocks(A_oo, A_og, index)
     signed = signed_weights(part.A_mm, A_og, layout)
     raw = RawBlocks(blocks, sums_m, looped_m, loopless_m, has_loops, True, columns_m, is_whole_m, signed)
-    return Norms(raw, None, layout).first(operator)
+    return Norms(raw, None, layout).make(operator)
 
 
 def _entries(A: sp.csr_array, row_n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

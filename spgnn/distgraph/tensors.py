@@ -92,10 +92,3 @@ def labels(y_n, dtype):
         if y_n.ndim == 1
         else torch.from_numpy(np.array(y_n)).to(sum_dtype(dtype))
     )
-
-
-def count_classes(y_n) -> int:
-    """Return C as the labels of this rank have it, 0 without any."""
-    if y_n is None:
-        return 0
-    return y_n.shape[1] if y_n.ndim == 2 else int(y_n.max()) + 1 if len(y_n) else 0

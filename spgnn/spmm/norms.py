@@ -77,12 +77,6 @@ class Norms:
         self.made: dict[str, DistSpMM] = {}
         self._stages: list[Stage] | None = None
 
-    def first(self, how: Norm) -> DistSpMM:
-        """Return the operator from which `with_norm` gets the others. Raises: GraphError, as `get`. Collective."""
-        A = self._make(how)
-        self._stages, A.norms = A.stages, self
-        return A
-
     def get(self, how: Norm) -> DistSpMM:
         """Return one of the other operators. Collective where it is not made yet.
 
@@ -91,10 +85,11 @@ class Norms:
         if how not in NORMS:
             raise UsageError(f"normalisation {how!r} is not known{nearest(str(how), NORMS)}")
         if how not in self.made:
-            self.made[how] = self._make(how)
+            self.made[how] = self.make(how)
         return self.made[how]
 
-    def _make(self, how: Norm) -> DistSpMM:
+    def make(self, how: Norm) -> DistSpMM:
+        """Return a new operator; the first one's `with_norm` gets the others. Raises: GraphError, as `get`. Collective."""
         dtype = np.float64 if self.layout.dtype == torch.float64 else np.float32
         has_loops = how in WITH_LOOPS
         raw = self.raw.get(has_loops) or self.raw[not has_loops].of(has_loops)
@@ -105,6 +100,8 @@ class Norms:
         blocks = replace(raw.blocks, A_oo=A_oo, A_og=A_og)
         stages = make_stages(blocks, self.layout, how, self.base, self.covers, self._stages)
         A = DistSpMM(blocks, self.base, stages, self.layout, how)
+        if self._stages is None:
+            self._stages, A.norms = A.stages, self
         raw_oo, raw_og = _over(raw.blocks.A_oo, A.blocks.A_oo), _over(raw.blocks.A_og, A.blocks.A_og)
         self.raw[has_loops] = replace(raw, blocks=replace(A.blocks, A_oo=raw_oo, A_og=raw_og))
         return A

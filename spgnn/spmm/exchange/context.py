@@ -100,7 +100,8 @@ def make_layout(
     grid = ProcessGrid(comm.size, c)
     shared = {"pool": pool, "dtype": dtype, "threads": threads, "wires": wires, "order": order}
     if comm.size == 1:
-        return Layout(comm, grid, comm, None, scheme, [], **shared)
+        scheme, why = ("columns", "columns: one rank exchanges nothing") if scheme == "auto" else (scheme, "")
+        return Layout(comm, grid, comm, None, scheme, [], why=why, **shared)
     if c == 1:
         return Layout(comm, grid, comm, None, scheme, [range(comm.size)], **shared)
     i, j = grid.row_of(comm.rank), grid.column_of_rank(comm.rank)

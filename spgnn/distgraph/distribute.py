@@ -30,7 +30,7 @@ from ..spmm.kernels.cuda.placement import device_communicator, place
 from .assemble import assemble
 from .consistency import check_block, check_folder, check_options, graph_facts, partition_facts
 from .distgraph import DistGraph
-from .part_sources import FolderSource, GraphSource, PartSource
+from .part_sources import FolderSource, GraphSource
 from .scatter import scatter_blocks
 from .tensors import check_fits, check_sums, features, labels, negative_sums
 
@@ -101,7 +101,9 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
     layout = make_layout(comm, how.replication, how.scheme, dtype, pool, how.threads, wires, how.order)
     comm.phase = "partition and load"
     if isinstance(source, (FolderSource, GraphSource)):
-        block, owner_of, name, method = together(comm, _of_source, source, layout, has_rows)
+        block, owner_of, name, method = together(
+            comm, lambda: _of_parts(source.block, source.partition, layout, source.facts.name, has_rows)
+        )
     else:
         block, owner_of, name, method = _own_rows(source, layout, partition, how)
     check_block(comm, block)
@@ -202,10 +204,6 @@ def _of_folder(folder: PartitionFolder, graph, layout: Layout) -> OwnRows:
     if isinstance(graph, Graph):
         part.check_graph(graph.in_use())
     return _of_parts(folder.checked_block, part, layout, part.graph_name or folder.path.name)
-
-
-def _of_source(source: PartSource, layout: Layout, has_rows: bool) -> OwnRows:
-    return _of_parts(source.block, source.partition, layout, source.facts.name, has_rows)
 
 
 def _of_parts(

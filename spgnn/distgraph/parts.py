@@ -58,29 +58,20 @@ class Parts:
     """
 
     def __init__(
-        self, folder: PartitionFolder | str | Path, comm: Communicator, hops: int = 1, split: str = "auto", **options
-    ):
-        folder = PartitionFolder(folder) if isinstance(folder, (str, Path)) else folder
-        how, hops = together(comm, _checked_options, folder, hops, options)
-        check_options(comm, folder, None, how, hops=hops, split=split)
-        check_folder(comm, folder)
-        source = together(comm, FolderSource, folder, hops)
-        self._set(source, comm, hops, split, how)
-
-    @classmethod
-    def of_graph(
-        cls, graph: Graph, owner_N, comm: Communicator, hops: int = 1, split: str = "auto", **options
-    ) -> Parts:
-        """Return the parts of a graph in memory; owner_N: (N,) integers or a Partition, the same on all ranks. Collective."""
-        how, hops = together(comm, _checked_options, graph, hops, options)
-        check_options(comm, graph, owner_N, how, hops=hops, split=split)
-        graph, partition = together(comm, _checked_partition, graph, owner_N)
-        check_same(comm, graph_facts(graph) | partition_facts(partition, 0))
-        parts = cls.__new__(cls)
-        parts._set(GraphSource(graph, partition, hops), comm, hops, split, how)
-        return parts
-
-    def _set(self, source: PartSource, comm: Communicator, hops: int, split: str, how: Distribution) -> None:
+        self, folder: PartitionFolder | str | Path | Graph, comm: Communicator, hops: int = 1, split: str = "auto", *,
+        owner_N=None, **options,
+    ):  # fmt: skip
+        given = PartitionFolder(folder) if isinstance(folder, (str, Path)) else folder
+        how, hops = together(comm, _checked_options, given, owner_N, hops, options)
+        check_options(comm, given, owner_N, how, hops=hops, split=split)
+        source: PartSource
+        if isinstance(given, Graph):
+            graph, partition = together(comm, _checked_partition, given, owner_N)
+            check_same(comm, graph_facts(graph) | partition_facts(partition, 0))
+            source = GraphSource(graph, partition, hops)
+        else:
+            check_folder(comm, given)
+            source = together(comm, FolderSource, given, hops)
         threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())
         self.comm, self.hops, self.how = comm, hops, replace(how, threads=threads)
         self.source, self.own = source, range(comm.rank, len(source.facts.sizes), comm.size)
@@ -93,6 +84,13 @@ class Parts:
             self._train_k += [0 if of_part is None else of_part[column] for of_part in source.facts.train]
         elif self.n_classes:
             self._draw_split(how.seed)
+
+    @classmethod
+    def of_graph(
+        cls, graph: Graph, owner_N, comm: Communicator, hops: int = 1, split: str = "auto", **options
+    ) -> Parts:
+        """Return the parts of a graph in memory; owner_N: (N,) integers or a Partition, the same on all ranks. Collective."""
+        return cls(graph, comm, hops, split, owner_N=owner_N, **options)
 
     name, method, n_nodes, n_classes = (
         property(attrgetter(f"source.facts.{fact}")) for fact in ("name", "method", "n_nodes", "n_classes")
@@ -222,8 +220,8 @@ class Parts:
         self._train_k += counts_k
 
 
-def _checked_options(source, hops: int, options: dict) -> tuple[Distribution, int]:
-    if not isinstance(source, (PartitionFolder, Graph)):
+def _checked_options(source, owner_N, hops: int, options: dict) -> tuple[Distribution, int]:
+    if not isinstance(source, (PartitionFolder, Graph)) or (isinstance(source, Graph) and owner_N is None):
         raise UsageError(
             f"Parts got a {type(source).__name__}; expected a partition folder, or Parts.of_graph(graph, ...)"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 import torch
@@ -49,37 +49,21 @@ def _check(folder: PartitionFolder | None, evaluation: Evaluation, has_embedding
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PartPredictor:
-    """A model on parts, layer by layer.
+def predict_parts(
+    model: torch.nn.Module, parts: Parts, scratch: str, is_multilabel: bool, is_own: bool
+) -> tuple[np.ndarray | None, dict]:
+    """Return predictions in original order on rank 0, None elsewhere, and what a report says of them. Collective.
 
-    is_own  the graph is the run's, whose split it has.
+    Scores need labels of the model's kind, in a split that was not made up for another graph.
+    Args: is_own  the graph is the run's, whose split it has.
     """
-
-    model: torch.nn.Module
-    parts: Parts
-    scratch: str
-    is_multilabel: bool
-    is_own: bool
-
-    def predict(self) -> tuple[np.ndarray | None, dict]:
-        """Return predictions in original order on rank 0, None elsewhere, and what a report says of them. Collective."""
-        parts = self.parts
-        scorer = LayerwiseScorer(self.model, parts, self.scratch, self.is_multilabel)
-        is_counted = self._can_score(scorer)
-        counts, predictions_N = scorer.evaluate(is_counted, is_predicted=True)
-        read = sum_ranks(scorer.layerwise.bytes_read, parts.comm)
-        found = {"n": parts.n_nodes, "evaluation": "layerwise", "parts": parts.k, "bytes_read": read}
-        if is_counted:
-            is_multilabel = self.is_multilabel
-            found |= {name: scores(counts[s], is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
-        return predictions_N, found
-
-    def _can_score(self, scorer: LayerwiseScorer) -> bool:
-        """Return whether labels of the model's kind are there, in a split that was not made up for another graph."""
-        parts, reader = self.parts, scorer.layerwise.reader
-        if not parts.n_classes or reader.is_multilabel != self.is_multilabel:
-            return False
-        if not (self.is_own or parts.source.facts.has_split):
-            return False
-        return parts.n_classes == scorer.C if self.is_multilabel else parts.n_classes <= scorer.C
+    scorer = LayerwiseScorer(model, parts, scratch, is_multilabel)
+    fits = parts.n_classes == scorer.C if is_multilabel else 0 < parts.n_classes <= scorer.C
+    has_labels = fits and scorer.layerwise.reader.is_multilabel == is_multilabel
+    is_counted = has_labels and (is_own or parts.source.facts.has_split)
+    counts, predictions_N = scorer.evaluate(is_counted, is_predicted=True)
+    read = sum_ranks(scorer.layerwise.bytes_read, parts.comm)
+    found = {"n": parts.n_nodes, "evaluation": "layerwise", "parts": parts.k, "bytes_read": read}
+    if is_counted:
+        found |= {name: scores(counts[s], is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
+    return predictions_N, found

@@ -26,7 +26,7 @@ from ..training.metrics import SPLITS, count, predicted, scores
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, write_array
 from .opening import Source
-from .part_prediction import PartPredictor, parts_of
+from .part_prediction import parts_of, predict_parts
 from .prepare import check_run, set_threads
 from .same_graph import MadeOn
 
@@ -80,8 +80,8 @@ def predict(
     embeddings_NF = None
     if parts is not None:
         made_on.check_parts(parts)
-        predictor = PartPredictor(model, parts, scratch or str(target.parent), is_multilabel, source is None)
-        predictions_N, found = predictor.predict()
+        scratch = scratch or str(target.parent)
+        predictions_N, found = predict_parts(model, parts, scratch, is_multilabel, source is None)
     else:
         dgraph = make_dgraph(
             opened.folder or partial(opened.read, partial(made_on.check_read, config)), comm, None, how

@@ -19,7 +19,7 @@ class MLP(Layer):
             inner    activation between the products.
             dropout  rate on what `inner` gives, in training.
             act, bias, norm, residual  of the last product; bias of all; see Layer.end_with.
-    No row of another node is read. As a classifier behind other layers it is that of GraphSAINT, whose eq. (2) has a
+    No row of another node is read. As a classifier behind other layers it is the one of GraphSAINT, whose eq. (2) has a
     ReLU on the logits; its code has none, and neither has this.
     """
 

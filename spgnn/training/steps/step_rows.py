@@ -37,7 +37,9 @@ class StepRows:
         self._runs: dict[Setting | str, DryRun | None] = make_cached_products(dgraph, model)
         self.A, self.X, self.rows = dgraph.A, dgraph.X, None
         operators = [dgraph.A.with_norm(norm) for norm in norms_of(model)]
-        self.operators = sorted(operators, key=lambda A: A.kept is None)  # of the layers; first that of the cached A X
+        self.operators = sorted(
+            operators, key=lambda A: A.kept is None
+        )  # of the layers; the one of the cached A X first
         self.dgraph, self.model, self.problem = dgraph, model, ""
         self.train_n = (split_n == 0) & _has_label(dgraph.y_n)
         self.is_pruned, self.why = False, "all rows: prune = never"

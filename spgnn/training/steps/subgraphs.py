@@ -36,7 +36,7 @@ class Subgraphs:
 
     Args:   split_n  (n,) of the own nodes of dgraph: 0 train, 1 val, 2 test, -1 none.
             graph    the graph of dgraph, as it is used, on every rank.
-            sampler  None: that which the options describe.
+            sampler  None: the one that the options describe.
     nodes      features and labels; hops: of each layer, None for samplers without blocks.
     per_epoch  subgraphs that together have as many targets as there are training nodes.
     Raises: UsageError for options that do not fit; GraphError without a labelled training node. Collective.

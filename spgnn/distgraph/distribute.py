@@ -79,7 +79,7 @@ def distribute(
         raise UsageError(
             f"got a {type(comm).__name__} instead of a communicator: with spgnn.world() as comm: spgnn.distribute(graph, comm)"
         )
-    how = together(comm, _built, options)
+    how = together(comm, built, options, "distribute")
     source, partition = together(comm, _opened, source, partition)
     check_options(comm, source, partition, how)
     threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())  # fewer if the user told torch so
@@ -146,10 +146,11 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
     return dgraph
 
 
-def _built(options: dict) -> Distribution:
+def built(options: dict, where: str) -> Distribution:
+    """Return options, whose dtype may be torch's, as a Distribution; where: what errors call them. Raises: UsageError."""
     if "dtype" in options:
         options = options | {"dtype": str(options["dtype"]).removeprefix("torch.")}
-    return build(Distribution, options, "distribute")
+    return build(Distribution, options, where)
 
 
 def _opened(source, partition) -> tuple:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..config import Distribution, build
+from ..config import Distribution
 from ..config.names import Norm
 from ..dist import Communicator, SelfCommunicator
 from ..dist.consistency import check_same
@@ -31,6 +31,7 @@ from ..spmm.kernels.buffers import make_pool
 from ..spmm.kernels.cuda.placement import device_communicator, place
 from .consistency import check_folder, check_options, graph_facts, partition_facts
 from .distgraph import DistGraph
+from .distribute import built
 from .part_rows import part_operator, part_rows
 from .part_sources import FolderSource, GraphSource, PartSource
 from .tensors import check_fits, check_sums, features, labels, negative_sums
@@ -225,9 +226,7 @@ def _checked_options(source, owner_N, hops: int, options: dict) -> tuple[Distrib
         raise UsageError(
             f"Parts got a {type(source).__name__}; expected a partition folder, or Parts.of_graph(graph, ...)"
         )
-    if "dtype" in options:
-        options = options | {"dtype": str(options["dtype"]).removeprefix("torch.")}
-    return build(Distribution, options, "Parts"), check_hops(hops)
+    return built(options, "Parts"), check_hops(hops)
 
 
 def _checked_partition(graph: Graph, owner_N) -> tuple[Graph, Partition]:

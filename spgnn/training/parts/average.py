@@ -63,17 +63,15 @@ class AverageStep(Step):
         self.full = None if config.correct == "none" else FullStep(model, dgraph, config)
         if self.full is not None:
             self.layout = self.full.layout
-        self.scorer = self._scorer()
+        if config.evaluation == "layerwise":
+            self.scorer: Scorer = LayerwiseScorer(model, parts, config.scratch)
+        else:
+            make_cached_products(dgraph, model)
+            self.scorer = FullScorer(model, dgraph, split_of(dgraph, "given", config.seed))
         self.part_steps = PartSteps(model, parts, config, self.optimizer)
         self._weights = [weight for group, _ in self.optimizer.groups for weight in group]
         self._buffers = list(model.buffers())
         self._state = TensorVector([*self._weights, *self._buffers, *self.optimizer.named_state().values()])
-
-    def _scorer(self) -> Scorer:
-        if self.config.evaluation == "layerwise":
-            return LayerwiseScorer(self.model, self.parts, self.config.scratch)
-        make_cached_products(self.dgraph, self.model)
-        return FullScorer(self.model, self.dgraph, split_of(self.dgraph, "given", self.config.seed))
 
     def run(self, first: int, last: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float:
         """Train the epochs first to last and return sum_p alpha_p loss_p of the last one."""

@@ -12,7 +12,7 @@ from ..config.groups import HardwareConfig
 from ..errors import ResourceError
 from .console import folded, say, write, write_json
 from .failure import explaining
-from .options import Sections, field_option, output_options
+from .options import Sections, complete, field_option, output_options
 
 if TYPE_CHECKING:
     from ..cost.machines import Machine
@@ -23,7 +23,9 @@ COLOURS = {"ok": "", "warn": "yellow", "fail": "red"}
 
 
 @click.command(cls=Sections)
-@click.option("--calibrate", metavar="FILE", default="", help="measure longer and write a machine file")
+@click.option(
+    "--calibrate", shell_complete=complete, metavar="FILE", default="", help="measure longer and write a machine file"
+)
 @click.option("--full", is_flag=True, help="also send messages above 2^31 bytes; needs 9 GB")
 @field_option(HardwareConfig, "threads")
 @output_options

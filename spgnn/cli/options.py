@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 import typing
 from collections.abc import Callable
 from dataclasses import Field, fields
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from ..config import (
     PRESETS,
@@ -23,7 +25,7 @@ from ..config import (
     sections,
     toml_values,
 )
-from ..config.names import MODELS, SAMPLERS
+from ..config.names import FORMATS, MODELS, PARTITIONERS, SAMPLERS, SCHEMES
 from ..errors import UsageError
 
 GRAPH_HELP = """\b
@@ -60,6 +62,19 @@ With metis and volume, --balance bounds the work of a part; with entropy,
 spring and spring+ its nodes; the others ignore it.
 """
 PRESET_HELP = "\n".join(("\b\nPresets:", *(f"  {name:17}{preset.source}" for name, preset in PRESETS.items())))
+# What a shell completes: values of parameters, and files or folders by what help shows as the value.
+NAMES = {
+    **dict.fromkeys(("method", "start"), PARTITIONERS),
+    "model": MODELS,
+    "sampler": ("none", *SAMPLERS),
+    "scheme": ("auto", *SCHEMES),
+    "objective": ("columns", "cover", "cut", "vol"),
+    "split": ("auto", "given", "random"),
+    "format": FORMATS,
+    "preset": tuple(PRESETS),
+    "help": ("all",),
+}
+FILES = {"file": {"FILE", "GRAPH"}, "dir": {"DIR", "RUN", "PARTS"}}
 FLAGS_WIDTH = 24  # columns of the flags; help text has the rest of 80
 
 
@@ -74,7 +89,13 @@ class Sections(click.Command):
         self.first, self.tables = first.split(), tables
         kind = {"is_flag": False, "flag_value": "short", "metavar": "[all]"} if first else {"is_flag": True}
         text = "show these options, or all" if first else "show this text"
-        shows = {"callback": _show_help, "expose_value": False, "is_eager": True, "help": text}
+        shows = {
+            "callback": _show_help,
+            "expose_value": False,
+            "is_eager": True,
+            "help": text,
+            "shell_complete": complete,
+        }
         self.params.append(click.Option(["-h", "--help"], **kind, **shows))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -120,9 +141,20 @@ class OneProcess(Sections):
         return super().invoke(ctx)
 
 
+def complete(_, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return what a shell completes a value to: names of what the parameter takes, the last of a list; files or folders."""
+    listed, comma, last = incomplete.rpartition(",")
+    known = NAMES.get(param.name, ())
+    if param.name == "graph" and incomplete:  # bash completes files only where there is no name
+        from ..data.source import BUILT_IN as known
+    names = [CompletionItem(listed + comma + name) for name in known if name.startswith(last)]
+    kinds = [kind for kind, metavars in FILES.items() if set(re.findall(r"\w+", str(param.metavar))) & metavars]
+    return [CompletionItem(incomplete, type=kind) for kind in kinds[:1]] + names
+
+
 def graph_argument(command: Callable) -> Callable:
     """Add the argument GRAPH."""
-    return click.argument("graph", metavar="GRAPH")(command)
+    return click.argument("graph", metavar="GRAPH", shell_complete=complete)(command)
 
 
 def group_options(group: type) -> Callable:
@@ -186,15 +218,17 @@ def config_options(cls: type) -> Callable:
 
         first = ("preset", "config") if cls is TrainConfig else ("config",)
         body.sections = {"Many options at once": first} | sections(cls)
-        body = click.option("--config", metavar="FILE", help="TOML file of options; the command line wins")(
-            group_options(cls)(body)
-        )
+        body = click.option(
+            "--config", metavar="FILE", help="TOML file of options; the command line wins", shell_complete=complete
+        )(group_options(cls)(body))
         if cls is TrainConfig:
-            body = click.option("--preset", metavar="NAME", help="options of a paper; given ones win")(body)
+            body = click.option(
+                "--preset", metavar="NAME", help="options of a paper; given ones win", shell_complete=complete
+            )(body)
         for name, option in gone.items():
             flags = f"{flag(name)}/--no-{flag(name)[2:]}" if isinstance(option.value, bool) else flag(name)
             body = click.option(flags, name, hidden=True, default=None)(body)
-        return click.argument("graph", metavar="GRAPH", required=False)(body)
+        return click.argument("graph", metavar="GRAPH", required=False, shell_complete=complete)(body)
 
     return decorate
 
@@ -246,6 +280,8 @@ def _option(f: Field, hint: type) -> Callable:
         kind, metavar = (click.IntRange(low, high), "N") if hint is int else (click.FloatRange(low, high), "X")
     if f.metadata["alone"]:
         more = {"is_flag": False, "flag_value": f.metadata["alone"]}
+    if kind is str:
+        more["shell_complete"] = complete
     return click.option(*flags, f.name, type=kind, metavar=metavar, default=f.default, help=f.metadata["help"], **more)
 
 

@@ -9,15 +9,27 @@ import click
 from ..config.names import Evaluation
 from .console import fields_table, write, write_json
 from .failure import explaining
-from .options import Sections, output_options
+from .options import Sections, complete, output_options
 
 
 @click.command(cls=Sections)
-@click.argument("run", metavar="RUN")
-@click.option("--graph", default="", metavar="GRAPH", help="graph to predict on, requires --out [the run's own]")
-@click.option("--out", default="", metavar="FILE", help="file to write, .npy [RUN/predictions.npy]")
+@click.argument("run", shell_complete=complete, metavar="RUN")
 @click.option(
-    "--embeddings", default="", metavar="FILE", help="also write the inputs of the last layer, .npy (N, hidden)"
+    "--graph",
+    default="",
+    shell_complete=complete,
+    metavar="GRAPH",
+    help="graph to predict on, requires --out [the run's own]",
+)
+@click.option(
+    "--out", default="", shell_complete=complete, metavar="FILE", help="file to write, .npy [RUN/predictions.npy]"
+)
+@click.option(
+    "--embeddings",
+    default="",
+    shell_complete=complete,
+    metavar="FILE",
+    help="also write the inputs of the last layer, .npy (N, hidden)",
 )
 @click.option(
     "--evaluation",
@@ -27,7 +39,13 @@ from .options import Sections, output_options
     help="of parts: together, layerwise or auto, by memory",
 )
 @click.option("--memory", default="", metavar="SIZE", help="memory of a rank, such as 2GB [its share of the host's]")
-@click.option("--scratch", default="", metavar="DIR", help="of layerwise, seen by all ranks [the folder of --out]")
+@click.option(
+    "--scratch",
+    default="",
+    shell_complete=complete,
+    metavar="DIR",
+    help="of layerwise, seen by all ranks [the folder of --out]",
+)
 @output_options
 def predict(run: str, as_json: bool, **options: str) -> None:
     """Predict every node's class with the best weights of RUN, the --out folder of `spgnn train`.

@@ -10,16 +10,24 @@ from ..atomic import check_file, check_writable
 from ..config import is_of_run
 from ..errors import InputError, ResourceError, UsageError
 from .console import fields_table, write, write_json, write_table
-from .options import OneProcess, output_options
+from .options import OneProcess, complete, output_options
 
 ONLY_ON_THE_PAGE = ("train", "seconds")
 OMIT = ("peak_rss_mb", "epochs", "ranks", "sent_mb")  # left out, in this order, until the table fits the terminal
 
 
 @click.command(cls=OneProcess)
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@click.option("--out", default="", metavar="FILE", help="HTML file to write [of one RUN: RUN/report.html]")
-@click.option("--pictures", default="", metavar="DIR", help="also write each figure as PNG and SVG")
+@click.argument("runs", shell_complete=complete, metavar="RUN...", nargs=-1, required=True)
+@click.option(
+    "--out",
+    default="",
+    shell_complete=complete,
+    metavar="FILE",
+    help="HTML file to write [of one RUN: RUN/report.html]",
+)
+@click.option(
+    "--pictures", default="", shell_complete=complete, metavar="DIR", help="also write each figure as PNG and SVG"
+)
 @click.option("-k", "k", type=click.IntRange(1), default=None, metavar="K", help="k of the heatmap of a study")
 @output_options
 def report(runs: tuple[str, ...], out: str, pictures: str, k: int | None, as_json: bool) -> None:

@@ -1,0 +1,62 @@
+"""A shell completes commands, options, choices, names and files."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import BashComplete
+
+from spgnn import cli
+from spgnn.config import PRESETS
+from spgnn.config.names import FORMATS, MODELS, PARTITIONERS, SAMPLERS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    "line, found",
+    [
+        ("tra", ["train"]),
+        ("train --dev", ["--device"]),
+        ("train --device ", ["cpu", "cuda"]),
+        ("train --edges i", ["in"]),
+        ("train --model ", list(MODELS)),
+        ("train --sampler ", ["none", *SAMPLERS]),
+        ("train --preset ", list(PRESETS)),
+        ("train --method sp", ["spring", "spring+"]),
+        ("measure g --method metis,", [f"metis,{name}" for name in PARTITIONERS]),
+        ("plan g --scheme cover,b", ["cover,broadcast"]),
+        ("convert a b --format ", list(FORMATS)),
+        ("train wor", ["file:wor", "wordnet"]),
+        ("train ", ["file:"]),
+        ("info gr", ["file:gr", "grid"]),
+        ("train g --features ", ["file:"]),
+        ("train --config ", ["file:"]),
+        ("plan g --machine ", ["file:"]),
+        ("train g --out ", ["dir:"]),
+        ("predict ", ["dir:"]),
+        ("report a ", ["dir:"]),
+        ("predict r --graph ", ["file:"]),
+        ("doctor --calibrate ", ["file:"]),
+        ("train --help ", ["all"]),
+        ("train g --epochs ", []),
+    ],
+)
+def test_a_shell_completes(line, found):
+    *words, last = line.split(" ")
+    completed = BashComplete(cli.spgnn, {}, "spgnn", "_SPGNN_COMPLETE").get_completions(words, last)
+    assert [f"{item.type}:" * (item.type != "plain") + item.value for item in completed] == found
+
+
+@pytest.mark.parametrize(
+    "shell, line", [("bash", "complete -o nosort -F"), ("zsh", "#compdef spgnn"), ("fish", "complete --no-files")]
+)
+def test_the_script_for_a_shell_is_written_and_is_one(shell, line):
+    env = os.environ | {"PYTHONPATH": str(ROOT), "_SPGNN_COMPLETE": f"{shell}_source"}
+    run = subprocess.run([sys.executable, "-m", "spgnn"], capture_output=True, text=True, env=env, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "") and line in run.stdout
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=run.stdout, text=True, check=True, timeout=60)

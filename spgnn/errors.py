@@ -6,6 +6,7 @@ import difflib
 import numbers
 import os
 import re
+import textwrap
 from collections.abc import Iterable
 from typing import TextIO
 
@@ -58,7 +59,7 @@ MEANT = {
         "metis": "kway parmetis",
         "replication": "c replicate 1.5d",
         "scheme": "exchange communication comm",
-        "ranks k": "np nprocs n_procs nproc num_ranks n_ranks processes world_size nparts n_parts num_partitions k ranks",
+        "ranks k": "n ntasks np nprocs n_procs nproc num_ranks n_ranks processes world_size nparts n_parts num_partitions k ranks",
         "parts k": "num_parts parts",
         "ranks_per_host": "ranks_per_node ppn ntasks_per_node tasks_per_node",
         "memory": "mem max_memory memory_limit ram",
@@ -69,6 +70,14 @@ MEANT = {
         "preset": "recipe paper",
         "config": "config_file options_file yaml",
         "model": "arch architecture network net",
+        "train": "fit run learn",
+        "predict": "infer inference evaluate eval test score",
+        "report": "compare show plot",
+        "info": "describe inspect stats summary",
+        "check": "validate verify",
+        "convert": "import ingest",
+        "partition": "cut",
+        "plan": "estimate",
     }.items()
     for guess in guesses.split()
 }
@@ -188,10 +197,20 @@ def styled(text: str, stream: TextIO, colour: str = "", bold: bool = False) -> s
     return f"\x1b[{';'.join(codes)}m{text}\x1b[0m"
 
 
-def coloured_error(message: str, stream: TextIO) -> str:
-    """Return a message whose "error:" at its start is red on a terminal."""
-    first = "error:"
-    return styled(first, stream, "red", bold=True) + message[len(first) :] if message.startswith(first) else message
+def message_lines(message: str, stream: TextIO) -> str:
+    """Return "spgnn: ", the printable message and a line end; on a terminal lines wrap between words, "error:" is red."""
+    text = f"spgnn: {message_text(message)}"
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+    except (OSError, ValueError):
+        columns = 0
+    if columns > 20:
+        layout = {"subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
+        text = "\n".join(textwrap.fill(line, columns - 1, **layout) for line in text.split("\n"))
+    first = "spgnn: error:"
+    return (
+        f"spgnn: {styled('error:', stream, 'red', bold=True)}{text[len(first) :]}" if text.startswith(first) else text
+    ) + "\n"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -204,6 +223,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
             return f"; did you mean {bare[meant]!r}?"
     if guess in ELSEWHERE:
         return f"; {ELSEWHERE[guess]}"
+    if guess in bare:  # in other letters
+        return f"; did you mean {bare[guess]!r}?"
     match = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"; did you mean {match[0]!r}?" if match else f"; expected one of: {', '.join(known)}"
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import message_text, printable, styled
+from ..errors import message_lines, printable, styled
 
 SECONDS_BETWEEN_LINES = 3.0
 BAR_WIDTH = 28
@@ -40,7 +40,7 @@ LABELS = {
 
 def say(message: str) -> None:
     """Write one message line to stderr."""
-    sys.stderr.write(f"spgnn: {message_text(message)}\n")
+    sys.stderr.write(message_lines(message, sys.stderr))
     sys.stderr.flush()
 
 

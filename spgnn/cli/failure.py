@@ -87,11 +87,23 @@ def _set_by_preset(message: str) -> str:
     return f" ({', '.join(named)}: set by --preset {preset})" if named else ""
 
 
+def _of_value(message: str, kind: click.ParamType) -> str:
+    """Return click's message about a value, with the nearest choice."""
+    message = message.replace("valid integer range", "valid integer").replace("valid float range", "valid number")
+    value = re.search("'([^']*)' is not one of ", message)
+    hint = nearest(value[1], kind.choices) if value and isinstance(kind, click.Choice) else ""
+    return message + (hint if "did you mean" in hint else "")
+
+
 def _usage(error: click.UsageError) -> str:
     message = error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption) and error.ctx:
         params = error.ctx.command.get_params(error.ctx)
         known = [flag for param in params if not getattr(param, "hidden", False) for flag in param.opts]
         message = f"no such option {error.option_name}{nearest(error.option_name, known)}"
+    elif isinstance(error, click.BadParameter) and error.param is not None:
+        message = _of_value(message, error.param.type)
+    elif (command := re.match("No such command '(.*?)'", message)) and error.ctx:
+        message = f"no such command {command[1]!r}{nearest(command[1], error.ctx.command.list_commands(error.ctx))}"
     command = error.ctx.command_path if error.ctx else "spgnn"
     return f"{message[:1].lower()}{message[1:]} (see `{command} --help`)"

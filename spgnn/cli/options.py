@@ -254,15 +254,19 @@ def widths_of(text: str, name: str = "widths") -> tuple[int, ...]:
     if len(found) <= text.count(",") or not all(
         word.isascii() and word.isdecimal() and len(word) < 10 and int(word) > 0 for word in found
     ):
-        shown = flag(name) if len(name) > 1 else f"-{name}"
-        raise UsageError(f"{shown} {text!r}; expected positive integers separated by commas, such as 4,16")
+        raise UsageError(f"{_typed(name)} {text!r}; expected positive integers separated by commas, such as 4,16")
     return tuple(int(word) for word in found)
+
+
+def _typed(name: str) -> str:
+    """Return the flag that people type: -k, --method."""
+    return flag(name) if len(name) > 1 else f"-{name}"
 
 
 def _listed(name: str, text: str) -> list[str]:
     found = [word.strip() for word in text.split(",") if word.strip()]
     if not found:
-        raise UsageError(f"{flag(name)} is empty; expected one or more, separated by commas")
+        raise UsageError(f"{_typed(name)} is empty; expected one or more, separated by commas")
     return found
 
 

@@ -260,6 +260,19 @@ def drawn_on_a_terminal(monkeypatch, columns, draw) -> list[str]:
     return text.removesuffix("end\r\n").split("\r\x1b[K")
 
 
+def test_a_message_wraps_between_words_on_a_terminal_alone(monkeypatch, capsys):
+    text = "error: " + "word " * 30 + "/a/path/that/is/long/and-stays-whole" * 3 + "\n  rank 1; phase: load"
+    console.say(text)
+    assert capsys.readouterr().err == f"spgnn: {text}\n"
+    first, *more = "".join(drawn_on_a_terminal(monkeypatch, 60, lambda: console.say(text))).splitlines()
+    assert (
+        len(first) < 60 + len("\x1b[31;1m\x1b[0m")
+        and first.startswith("spgnn: \x1b[31;1merror:\x1b[0m word")
+        and more[-1] == "  rank 1; phase: load"
+    )
+    assert all(line.startswith("  ") for line in more) and f"  {text.split()[31]}" in more
+
+
 @pytest.mark.parametrize("columns", [80, 40, 20])
 def test_the_line_of_an_epoch_fits_the_terminal(clock, monkeypatch, columns):
     def draw():

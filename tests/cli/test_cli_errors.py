@@ -83,15 +83,19 @@ def test_a_command_for_one_process_refuses_a_launcher_of_several(monkeypatch, ca
         (["train", "star:n=4", "--optimizer", "adm"], "'adm' is not one of 'adam', 'sgd'"),
         (["train"], "GRAPH is missing"),
         (["train", "star:n=4", "--lr", "1e39"], "1e+39 is not in the range 0<=x<=1e+30"),
-        (["trian"], "no such command 'trian'. Did you mean 'train'?"),
+        (["trian"], "no such command 'trian'; did you mean 'train'?"),
+        (["evaluate"], "no such command 'evaluate'; did you mean 'predict'?"),
+        (["train", "star:n=4", "--device", "gpu"], "'gpu' is not one of 'cpu', 'cuda'; did you mean 'cuda'?"),
+        (["train", "star:n=4", "--model", "GCN"], "--model 'GCN' is not known; did you mean 'gcn'?"),
+        (["train", "star:n=4", "--lr", "fast"], "'fast' is not a valid number (see"),
         (["info"], "missing argument 'GRAPH'"),
-        (["measure", "star:n=4", "-k", "4,x"], "--k '4,x'; expected positive integers separated by commas"),
+        (["measure", "star:n=4", "-k", "4,x"], "-k '4,x'; expected positive integers separated by commas"),
         (
             ["measure", "star:n=4", "--widths", "16,,4"],
             "--widths '16,,4'; expected positive integers separated by commas",
         ),
-        (["measure", "star:n=4", "-k", "4,"], "--k '4,'; expected positive integers separated by commas"),
-        (["measure", "star:n=4", "-k", ","], "--k is empty"),
+        (["measure", "star:n=4", "-k", "4,"], "-k '4,'; expected positive integers separated by commas"),
+        (["measure", "star:n=4", "-k", ","], "-k is empty"),
         (
             ["partition", "star:n=4", "--method", "block", "--objective", "vol"],
             "--objective vol is an option of --method metis",
@@ -193,7 +197,7 @@ def test_what_is_no_option_here_says_where_it_is(name, said, capsys):
 def test_meanings_are_of_options_and_values_that_exist():
     names = {f.name for cls in (TrainConfig, PartitionConfig, MeasureConfig, PlanConfig) for f in fields(cls)}
     ours = {word for words in MEANT.values() for word in words.split()}
-    assert ours <= names | {"config", "preset", "cuda", "metis", "neighbour"}
+    assert ours <= names | {*cli.COMMANDS, "config", "preset", "cuda", "metis", "neighbour"}
 
 
 @pytest.mark.parametrize(

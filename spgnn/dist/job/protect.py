@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...errors import RankError, SpgnnError, coloured_error, exit_code_of, message_text
+from ...errors import RankError, SpgnnError, exit_code_of, message_lines, message_text
 from .guard import GuardLine, report_line
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as in a shell
@@ -163,13 +163,14 @@ class JobMember:
     def _report(self, error: BaseException, message: str) -> None:
         if not self._may_speak(error):
             return
-        message = message_text(message)
         if _shows_traceback(error):
             traceback.print_exception(error)
         if self.launcher is None:
-            sys.stderr.write(f"spgnn: {coloured_error(message, sys.stderr)}\n")
+            sys.stderr.write(message_lines(message, sys.stderr))
         else:
-            sys.stderr.write(report_line(self.rank, message, self.phase, socket.gethostname(), os.getpid()))
+            sys.stderr.write(
+                report_line(self.rank, message_text(message), self.phase, socket.gethostname(), os.getpid())
+            )
         sys.stderr.flush()
         if self._line is not None:
             self._line.fail()  # before it waits for the launcher: if it is killed there, it has been reported

@@ -6,7 +6,7 @@ from typing import Literal
 
 from ..errors import UsageError, check_integer
 from ..spmm.dropout import check_rate
-from .layer import Layer, add_bias, check_choice, check_number, hops_of, of_hidden
+from .layer import Layer, add_bias, check_choice, check_number, of_hidden, random_if_dropped
 from .sequence import make_stack
 from .stack import Stack
 
@@ -31,7 +31,7 @@ class GAT(Layer):
 
     operator = "loops"
     hops = 1
-    is_random = property(lambda self: self.dropout > 0 or hops_of(self) is None)
+    is_random = random_if_dropped
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .layer import Layer, hops_of, of_hidden
+from .layer import Layer, of_hidden, random_if_dropped
 from .sequence import make_stack
 from .stack import Stack
 
@@ -16,7 +16,7 @@ class GCN(Layer):
     """
 
     hops = 1
-    is_random = property(lambda self: hops_of(self) is None)
+    is_random = random_if_dropped
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ..errors import check_integer
-from .layer import Layer, check_number, hops_of, of_hidden
+from .layer import Layer, check_number, of_hidden, random_if_dropped
 from .sequence import make_stack
 from .stack import Stack
 
@@ -25,7 +25,7 @@ class GIN(Layer):
 
     operator = "none"
     hops = 1
-    is_random = property(lambda self: hops_of(self) is None)
+    is_random = random_if_dropped
 
     def __init__(
         self, f_in: int, f_out: int, hidden: int | None = None, eps: float = 0.0, train_eps: bool = False, **end

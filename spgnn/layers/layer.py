@@ -151,6 +151,10 @@ def hops_of(layer: nn.Module) -> int | None:
     return layer.hops if "hops" in vars(declared) else None
 
 
+# is_random of a layer that draws nothing but its dropout.
+random_if_dropped = property(lambda layer: getattr(layer, "dropout", 0) > 0 or hops_of(layer) is None)
+
+
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
     """Re-initialise a module and its children from a generator: by `initialise` if defined, else `reset_parameters`."""
     if hasattr(module, "initialise"):

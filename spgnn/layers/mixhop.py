@@ -8,7 +8,7 @@ from typing import Literal
 from torch import nn
 
 from ..errors import UsageError
-from .layer import Layer, check_choice, check_widths, hops_of, of_hidden
+from .layer import Layer, check_choice, check_widths, of_hidden, random_if_dropped
 from .sequence import make_stack
 from .stack import Stack
 
@@ -26,7 +26,7 @@ class MixHop(Layer):
     """
 
     hops = property(lambda self: self.powers[-1])
-    is_random = property(lambda self: hops_of(self) is None)
+    is_random = random_if_dropped
 
     def __init__(
         self, f_in: int, f_out: int, powers: Sequence[int] = (0, 1, 2), combine: Literal["cat", "sum"] = "cat", **end

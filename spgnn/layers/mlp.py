@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from ..spmm.dropout import check_rate
-from .layer import Layer, activation, add_bias, check_widths, hops_of, of_hidden
+from .layer import Layer, activation, add_bias, check_widths, of_hidden, random_if_dropped
 from .stack import Stack
 
 
@@ -24,7 +24,7 @@ class MLP(Layer):
     """
 
     hops = 0
-    is_random = property(lambda self: self.dropout > 0 or hops_of(self) is None)
+    is_random = random_if_dropped
 
     def __init__(
         self, f_in: int, f_out: int, hidden: Sequence[int] = (), inner: str = "relu", dropout: float = 0.0, **end

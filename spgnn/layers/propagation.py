@@ -9,7 +9,7 @@ from torch import nn
 
 from ..errors import UsageError, check_integer, is_number
 from ..spmm.dropout import check_rate
-from .layer import Layer, check_number, hops_of
+from .layer import Layer, check_number, random_if_dropped
 from .mlp import MLP, dense_layers
 from .stack import Stack
 
@@ -24,7 +24,7 @@ class SGC(Layer):
     """
 
     hops = property(lambda self: self.powers)
-    is_random = property(lambda self: hops_of(self) is None)
+    is_random = random_if_dropped
 
     def __init__(self, f_in: int, f_out: int, powers: int = 2, **end):
         super().__init__(f_in, f_out)
@@ -54,7 +54,7 @@ class APPNP(Layer):
 
     drops_input = False
     hops = property(lambda self: self.powers)
-    is_random = property(lambda self: self.dropout > 0 or hops_of(self) is None)
+    is_random = random_if_dropped
 
     def __init__(self, f: int, powers: int = 10, teleport: float = 0.1, dropout: float = 0.0):
         super().__init__(f, f)
@@ -87,7 +87,7 @@ class GCNII(Layer):
 
     drops_input = False
     hops = property(lambda self: len(self.W))
-    is_random = property(lambda self: self.dropout > 0 or hops_of(self) is None)
+    is_random = random_if_dropped
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ import torch
 
 from ..config.names import Norm
 from ..errors import UsageError, check_integer
-from .layer import Layer, check_choice, hops_of, of_hidden
+from .layer import Layer, check_choice, of_hidden, random_if_dropped
 from .sequence import make_stack
 from .stack import Stack
 
@@ -31,7 +31,7 @@ class SAGE(Layer):
     """
 
     hops = 1
-    is_random = property(lambda self: hops_of(self) is None)
+    is_random = random_if_dropped
 
     def __init__(
         self,

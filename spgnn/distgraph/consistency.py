@@ -20,7 +20,7 @@ def check_options(comm, source, partition, how: Distribution, **options) -> None
     kinds = {"option.source": "folder" if is_folder(source) else "graph"}
     kinds["option.partition"] = "folder" if is_folder(partition) else "array or method"
     given = {f"option.{name}": value for name, value in options.items()}
-    check_same(comm, kinds | given | shared_values(how) | versions())
+    check_same(comm, kinds | shared_values(how) | versions() | given)
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:

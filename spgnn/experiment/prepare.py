@@ -52,8 +52,8 @@ def prepare(source: str, config: TrainConfig, comm) -> Prepared:
 
 def check_run(comm, source: str, config: TrainConfig, **options) -> None:
     """Raise, on all ranks, where GRAPH, options, or versions of packages differ between ranks. Collective."""
-    given = {"option.graph": str(source)} | {f"option.{name}": value for name, value in options.items()}
-    check_same(comm, given | shared_values(config) | versions())
+    given = {f"option.{name}": value for name, value in options.items()}
+    check_same(comm, {"option.graph": str(source)} | shared_values(config) | versions() | given)
 
 
 def set_threads(comm, threads: int = 0) -> int:

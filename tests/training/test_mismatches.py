@@ -83,6 +83,13 @@ def predicted(comm, odd, tmp_path):
     predict(str(tmp_path / f"run{1 + odd}"), comm, out=str(tmp_path / "p.npy"))
 
 
+def predicted_elsewhere(comm, odd, tmp_path):
+    if comm.rank == 0:
+        run(SOURCE, TrainConfig(epochs=1, hidden=4, out=str(tmp_path / "run")), SelfCommunicator())
+    comm.barrier()
+    predict(str(tmp_path / "run"), comm, out=str(tmp_path / f"p{odd}.npy"))
+
+
 class Talking(Layer):
     """A layer that calls collectives of its own."""
 
@@ -170,6 +177,7 @@ CASES = {
         UsageError, rf"option.model is .*residual=False.* {ODD}",
     ),
     "the run that is predicted": (predicted, UsageError, rf"option.epochs is .* {ODD}"),
+    "where predictions go": (predicted_elsewhere, UsageError, rf"option.out is .* {ODD}"),
     "order of collectives": (
         lambda c, odd, _: talking(c, odd, [c.barrier, lambda: c.all_reduce(x(2))], [lambda: c.all_reduce(x(2)), c.barrier]),
         CollectiveError, r"calls barrier, rank . calls all_reduce|calls all_reduce\(float64, shape 2, op sum\), rank . calls barrier",

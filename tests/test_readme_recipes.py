@@ -1,6 +1,7 @@
 """The recipes of CONTRIBUTING print what is shown below them."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 RECIPES = {
     name: re.search(r"```python\n(.*?)```\n```\n(.*?)```", PAGE.split(f"## Add a {name}\n")[1].split("\n## ")[0], re.S)
-    for name in ("layer", "partitioner", "format")
+    for name in ("layer", "family", "sampler", "partitioner", "format")
 }
 pytestmark = pytest.mark.slow
 
@@ -26,8 +27,14 @@ def printed_by(script: Path, folder: Path) -> str:
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_prints_what_is_shown(name, tmp_path):
     source, shown = RECIPES[name].groups()
-    (tmp_path / "recipe.py").write_text(source)
-    assert printed_by(tmp_path / "recipe.py", tmp_path) == shown
+    (tmp_path / "mine.py").write_text(source)
+    if not shown.startswith("$ "):
+        assert printed_by(tmp_path / "mine.py", tmp_path) == shown
+        return
+    for command, _, output in (part.partition("\n") for part in re.split(r"^\$ ", shown, flags=re.M)[1:]):
+        line = re.sub(r"^python", shlex.quote(sys.executable), command)
+        done = launch(0, ["bash", "-o", "pipefail", "-c", line], limit_s=120, cwd=tmp_path)
+        assert (done.code, done.out) == (0, output), done.err
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,10 @@ def model_spec(folder: Path, manifest: dict, config: TrainConfig) -> ModelSpec:
         spec = ModelSpec.of(config, widths[0], widths[-1]) if found is None else ModelSpec(**found)
         spec.build()
     except (TypeError, ValueError, LookupError, AttributeError, SpgnnError) as error:
-        raise CheckpointError(f"{folder / MANIFEST}: no model of this version ({error}); train again") from None
+        raise CheckpointError(
+            f"{folder / MANIFEST}: no model of this version ({error}); train again, or predict with the script that "
+            "registers its family"
+        ) from None
     return spec
 
 

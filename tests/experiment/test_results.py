@@ -333,7 +333,7 @@ def test_a_checkpoint_of_format_1_is_read(tmp_path):
 
 @pytest.mark.parametrize("model, message", [
     (None, "holds a custom model.*predict in Python: model.load_state_dict"),
-    ({"family": "sagf", "arguments": {}}, "manifest.json: no model of this version .*'sagf' is not known; did you mean 'sage'"),
+    ({"family": "sagf", "arguments": {}}, "manifest.json: no model of this version .*'sagf' is not known; did you mean 'sage'.*or predict with the script"),
     ({"family": "gcn", "arguments": {"f_in": "a"}}, r"f_in = 'a'; expected an integer"),
     ({"family": "gcn", "arguments": {"f_in": 16, "n_classes": 4, "hiden": 4}}, "gcn has no option 'hiden'; did you mean 'hidden'"),
     ({"family": "gcn", "arguments": None}, "no model of this version"),

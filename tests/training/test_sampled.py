@@ -11,6 +11,7 @@ from worlds import parallel
 
 import spgnn
 from spgnn.config import TrainConfig, build
+from spgnn.config.names import SAMPLERS
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import GraphError, RankError, SamplerError, UsageError
@@ -30,7 +31,6 @@ OPTIONS = {
     "labor": BLOCKS,
     "shadow": BLOCKS,
 }
-SAMPLERS = ["node", "edge", "walk", "frontier", "neighbour", "labor", "shadow", "cluster"]
 
 
 def graph_of(multilabel=False, **options) -> Graph:

@@ -39,7 +39,7 @@ def test_volumes_are_those_of_measure_and_a_page_is_made_of_them(tmp_path, pytho
         assert report == {key: line[key] for key in report}
         assert line["total_mb"] == pytest.approx(report["total_rows"] * 300 * 4 / 1e6)
     page = study_page(lines)
-    assert page.pictures == 3 and f"volumes {name}" in page.html().replace("&#x27;", "")
+    assert page.pictures == 2 and f"volumes {name}" in page.html().replace("&#x27;", "")
     argv = [*volumes, name, "-k", "2", "--replication", "1,2"]
     tables = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.strip().split("\n\n")
     assert len(tables) == 2 and max(map(len, tables[1].splitlines())) <= 80

@@ -28,7 +28,7 @@ OMIT = ("peak_rss_mb", "epochs", "ranks", "sent_mb")  # left out, in this order,
 @click.option(
     "--pictures", default="", shell_complete=complete, metavar="DIR", help="also write each figure as PNG and SVG"
 )
-@click.option("-k", "k", type=click.IntRange(1), default=None, metavar="K", help="k of the heatmap of a study")
+@click.option("-k", "k", type=click.IntRange(1), default=None, metavar="K", help="k of a study's volumes between ranks")
 @output_options
 def report(runs: tuple[str, ...], out: str, pictures: str, k: int | None, as_json: bool) -> None:
     """Write the results of RUN as one HTML file that needs no network.
@@ -44,7 +44,7 @@ def report(runs: tuple[str, ...], out: str, pictures: str, k: int | None, as_jso
       spgnn report runs/out/sage runs/out/gcn --out compare.html
     """
     from ..report import run_report, study_report
-    from ..report.style import FORMATS, save
+    from ..report.style import FORMATS
 
     paths = [Path(run) for run in runs]
     for path in paths:
@@ -55,7 +55,8 @@ def report(runs: tuple[str, ...], out: str, pictures: str, k: int | None, as_jso
     is_study = len(paths) == 1 and not paths[0].is_dir()
     if is_study:
         found = study_report.read_study(paths[0])
-        page_of, drawn = (lambda: study_report.study_page(found, k)), study_report.pictures(found, k)
+        study_report.between_ranks(found, k)  # refuses a k that no line has
+        page_of, drawn = (lambda: study_report.study_page(found, k)), study_report.pictures(found)
     else:
         if k is not None:
             raise UsageError(f"-k {k} applies to studies, and {paths[0]} is a training; omit -k")
@@ -76,7 +77,7 @@ def report(runs: tuple[str, ...], out: str, pictures: str, k: int | None, as_jso
         written = {"report": str(target), "pictures": page.pictures}
     if folder:
         files = [folder / (name + suffix) for name in drawn for suffix in FORMATS]
-        written["files"] = [str(save(drawn[path.stem](), path)) for path in files]
+        written["files"] = [str(drawn[path.stem].save(path)) for path in files]
     if len(paths) > 1:
         _compare(found, as_json)
     if as_json and len(paths) == 1:

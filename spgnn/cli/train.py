@@ -52,8 +52,8 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> int:
     only. The result does not depend on the number of ranks. With --mode average each rank trains its parts one after
     the other, in the memory that one takes, and the weights become their mean; the result depends on the parts.
 
-    --out DIR receives config.toml, env.json, metrics.jsonl, summary.json, checkpoints/ and predictions.npy, which
-    is in original node order. SIGTERM, SIGUSR1 and Ctrl-C write a checkpoint after the epoch and stop.
+    --out DIR receives config.toml, env.json, metrics.jsonl, summary.json, details.json, checkpoints/ and
+    predictions.npy, in original node order. SIGTERM, SIGUSR1 and Ctrl-C write a checkpoint after the epoch and stop.
     """
     from ..experiment.stopping import StopSignals
 

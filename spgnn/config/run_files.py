@@ -7,7 +7,7 @@ from pathlib import Path
 
 CHECKPOINT = re.compile("epoch-[0-9]{6,}")  # name of the folder of one
 # In the order in which they are written. env.json is the first to come and the last to go: it marks the folder of a run.
-RUN_FILES = ("env.json", "config.toml", "metrics.jsonl", "summary.json", "predictions.npy")
+RUN_FILES = ("env.json", "config.toml", "metrics.jsonl", "details.json", "summary.json", "predictions.npy")
 PARTS_FILE = "parts.jsonl"  # of runs with a personal phase
 
 

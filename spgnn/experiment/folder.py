@@ -121,7 +121,7 @@ class RunFolder:
                 write_json(self.path("env.json"), environment(comm) | parts | self._continued(len(lines)))
                 write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
                 write_text(self.path("metrics.jsonl"), b"".join(lines).decode())
-                for name in ("summary.json", "predictions.npy", PARTS_FILE) if self.is_continued else ():
+                for name in (*RUN_FILES[3:], PARTS_FILE) if self.is_continued else ():
                     (self.folder / name).unlink(missing_ok=True)
                 self.metrics = open(self.path("metrics.jsonl"), "a", encoding="utf-8")
                 if not self.hidden:
@@ -163,9 +163,10 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)
         return self.checkpoints
 
-    def write_results(self, summary: dict, predictions_N: np.ndarray, history) -> None:
-        """Write predictions and summary."""
+    def write_results(self, summary: dict, details: dict, predictions_N: np.ndarray, history) -> None:
+        """Write predictions, details and summary."""
         write_array(self.folder / "predictions.npy", predictions_N)
+        write_text(self.folder / "details.json", json.dumps(details) + "\n")
         write_json(self.folder / "summary.json", summary | {"per_class": history.per_class})
 
     def close(self) -> None:

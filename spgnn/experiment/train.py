@@ -19,6 +19,7 @@ from ..training.notes import data_notes
 from ..training.steps.captured import CapturedStep
 from ..training.trainer import Trainer
 from .checkpoint import finite
+from .details import run_details
 from .device import device_facts, explaining_memory
 from .folder import RunFolder, hold_folder
 from .observe import observed, time_operations
@@ -39,8 +40,8 @@ def run(
 ) -> dict:
     """Train on GRAPH and return the summary; with config.out, write the files of the run there.
 
-    Files: config.toml, env.json, metrics.jsonl (one object per epoch), summary.json, predictions.npy
-           (original node order), checkpoints/ (best and newest); with config.personal also parts.jsonl (one object
+    Files: config.toml, env.json, metrics.jsonl (one object per epoch), details.json (see run_details), summary.json,
+           predictions.npy (original node order), checkpoints/ (best and newest); with config.personal also parts.jsonl (one object
            per part) and checkpoints/personal/.
     Args:  source  built-in name, file or folder; with config.partition it only names the graph; or a partition folder.
            report  called on this rank with the record of each epoch.
@@ -81,7 +82,8 @@ def run(
                 summary = _summary(trainer)
                 predictions_N = way.finish(trainer, spec, summary)
             if config.out:
-                together(comm, RunFolder.write_results, folder, summary, predictions_N, history, root=0)
+                details = run_details(trainer, predictions_N)
+                together(comm, RunFolder.write_results, folder, summary, details, predictions_N, history, root=0)
             return summary
 
 

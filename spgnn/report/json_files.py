@@ -23,12 +23,17 @@ def _are_alike(value) -> bool:
     return isinstance(value, list) and all(isinstance(one, dict) and one.keys() == value[0].keys() for one in value)
 
 
+def _have_counts(value, *names: str) -> bool:
+    return _are_alike(value) and all(_is_whole(one.get(name)) for one in value for name in names)
+
+
 def _is_square(value) -> bool:
     return isinstance(value, list) and all(
         isinstance(row, list) and len(row) == len(value) and all(map(_is_whole, row)) for row in value
     )
 
 
+SQUARE = "rows of as many whole numbers"
 SCHEME = "one of " + ", ".join(SCHEMES)
 # In the words of a message -> the test.
 KINDS = {
@@ -40,11 +45,15 @@ KINDS = {
     "a whole number or null": lambda value: value is None or _is_whole(value),
     "a whole number above 0": lambda value: _is_whole(value) and value > 0,
     "an object": lambda value: isinstance(value, dict),
-    "a list of objects of the same keys": _are_alike,
+    "a list of names": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+    "a list of classes": lambda value: _have_counts(value, "class", "support"),
+    "an explanation": lambda value: (
+        isinstance(value, dict) and _have_counts(value.get("layers"), "layer", "bytes_forward", "bytes_backward")
+    ),
     "a list of layers": lambda value: (
         _are_alike(value) and all(one.get("f_in") is None or _is_whole(one["f_in"]) for one in value)
     ),
-    "rows of as many whole numbers": _is_square,
+    SQUARE: _is_square,
 }
 
 

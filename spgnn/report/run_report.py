@@ -1,10 +1,13 @@
-"""The page of a training and of several side by side, from their --out folders: results, curves, cost, options."""
+"""The page of a training and of several side by side, from their --out folders: options, curves, cost, traffic, classes.
+
+Shapes: P ranks, q sends, p receives; C classes.
+"""
 
 from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -13,8 +16,9 @@ import numpy as np
 from ..config import TrainConfig, gone_options
 from ..errors import InputError, UsageError
 from . import style
-from .json_files import fault_of, read_lines, read_object, read_text
+from .json_files import SQUARE, fault_of, read_lines, read_object, read_text
 from .page import Page, filled
+from .style import Picture
 
 # Required and optional keys of an epoch and of the summary.
 SCORE = "a number or null"
@@ -23,8 +27,17 @@ EPOCH = {"epoch": "a whole number", "loss": SCORE, "epoch_s": "a number", "bytes
 SUMMARY = {"ranks": "a whole number above 0", "metric": "a name", "test": SCORE, "bytes_predicted": SCORE}
 SUMMARY |= dict.fromkeys(("bytes_sent", "epoch_s", "peak_rss_mb"), "a number")
 SUMMARY_TOO = {"train": SCORE, "val": SCORE, "best_epoch": "a whole number or null"}
-SUMMARY_TOO |= {"per_class": "a list of objects of the same keys"}
-CLASSES = {"f1": "F1", "support": "nodes"}
+SUMMARY_TOO |= {"per_class": "a list of classes", "classes": "a list of names"}
+DETAILS = {"explanation": "an explanation", "sent_PP": SQUARE, "confusion_CC": SQUARE}
+CLASSES = {
+    "class": "class", "precision": "precision", "recall": "recall", "f1": "F1", "support": "nodes",
+    "taken_for": "most often taken for",
+}  # fmt: skip
+LAYERS = {
+    "layer": "layer", "widths": "features", "product": "product", "rows": "rows", "multiply_adds": "multiply-adds",
+    "rows_sent": "rows sent", "bytes": "bytes sent", "why": "because",
+}  # fmt: skip
+MOST_CLASSES = 64  # of a confusion table
 OF_THE_CALL = ("out", "overwrite", "resume", "log_view", "trace", "watchdog", "checkpoint_every")
 COLUMNS = {
     "run": "run", "ranks": "ranks", "epochs": "epochs", "best_epoch": "best", "train": "train %", "val": "val %",
@@ -36,34 +49,42 @@ PROPERTIES = {
     "train": "train", "val": "validation", "test": "test", "metric": "metric", "ranks": "ranks",
     "scheme": "exchange scheme", "replication": "replication c", "method": "partitioner", "seed": "seed",
 }  # fmt: skip
+SIZE = {1: (3.9, 2.9), 2: (5.0, 3.4)}  # inches of a panel, by panels in a row
 SUBGRAPHS = {"sampler": "sampler", "subgraphs": "subgraphs per update", "steps_per_epoch": "updates per epoch"}
 STEPS = {
     "sample_s": "CPU seconds of draws per epoch",
     "sample_wait_s": "seconds waited for draws per epoch",
 }
-READING = {
-    "learning": (
-        "Learning",
-        "Loss should fall and flatten. If validation and test scores fall while the training score rises, the model "
-        "overfits. A dot is the epoch whose weights were stored.",
-    ),
-    "cost": (
-        "Cost per epoch",
-        "Seconds of each epoch; the first may include set-up, and spikes are other load on the machine. The "
-        "communicator counts the bytes sent; dashed: bytes predicted before the run.",
-    ),
-}
+LEARNING = (
+    "Loss should fall and flatten. If validation and test scores fall while the training score rises, the model "
+    "overfits. A dot is the epoch whose weights were stored."
+)
+COST = "Seconds of each epoch; the first may include set-up, and spikes are other load on the machine."
+SENT = " The communicator counts the bytes sent; dashed: bytes predicted before the run."
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The files that `spgnn train --out` wrote; summary is empty if the training did not end."""
+    """The files that `spgnn train --out` wrote; summary and details are empty if the training did not end."""
 
     folder: Path
     config: dict
     environment: dict
     records: list[dict]
     summary: dict
+    details: dict
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes, or their numbers."""
+        n_classes = len(self.summary.get("per_class", ()))
+        names = self.summary.get("classes") or []
+        return names if len(names) == n_classes else [str(number) for number in range(n_classes)]
+
+    @property
+    def sends(self) -> bool:
+        """Whether bytes were sent, or predicted."""
+        return bool(self.summary.get("bytes_predicted")) or any(self.column("bytes_sent"))
 
     def column(self, name: str) -> np.ndarray:
         """Return the values of a key in each epoch, NaN where there is none."""
@@ -76,14 +97,15 @@ def read_run(folder: str | Path) -> Run:
     if not (folder / "config.toml").is_file():
         raise InputError(f"{folder} has no config.toml; expected the --out folder of `spgnn train`")
     config = read_object(folder / "config.toml", tomllib.loads)
-    files = (folder / "env.json", folder / "summary.json")
-    environment, summary = (read_object(path) if path.is_file() else {} for path in files)
-    if files[1].is_file() and (fault := fault_of(summary, SUMMARY, SUMMARY_TOO)):
-        raise InputError(f"{files[1]}: {fault}; expected the summary that `spgnn train` writes")
+    files = [folder / name for name in ("env.json", "summary.json", "details.json")]
+    environment, summary, details = (read_object(path) if path.is_file() else {} for path in files)
+    for path, values, needed, known in ((files[1], summary, SUMMARY, SUMMARY_TOO), (files[2], details, {}, DETAILS)):
+        if path.is_file() and (fault := fault_of(values, needed, known)):
+            raise InputError(f"{path}: {fault}; expected the {path.stem} that `spgnn train` writes")
     records = read_lines(
         folder / "metrics.jsonl", EPOCH, dict.fromkeys(SCORES, SCORE), "the record of an epoch that has ended"
     )
-    return Run(folder, config, environment, records, summary)
+    return Run(folder, config, environment, records, summary, details)
 
 
 def read_runs(folders: Sequence[str | Path]) -> dict[str, Run]:
@@ -116,29 +138,29 @@ def differing_options(runs: dict[str, Run]) -> dict[str, dict[str, object]]:
 def options_table(runs: dict[str, Run]) -> tuple[list[dict], dict[str, str]]:
     """Return a row per run with the options that differ, as text, and their headings."""
     different = differing_options(runs)
-    rows = [{"run": name} | {option: _shown(of[name]) for option, of in different.items()} for name in runs]
+    rows = [{"run": name} | {option: shown(of[name]) for option, of in different.items()} for name in runs]
     return rows, {"run": "options that differ"} | {option: option for option in different}
 
 
-def pictures(runs: dict[str, Run]) -> dict[str, Callable[[], object]]:
-    """Return name -> drawing function."""
-    return {"learning": lambda: draw_learning(runs), "cost": lambda: draw_cost(runs)}
+def pictures(runs: dict[str, Run]) -> dict[str, Picture]:
+    """Return the pictures by name."""
+    of, reading = graphs(runs.values()), COST + SENT * any(run.sends for run in runs.values())
+    return {
+        "learning": Picture(lambda across: draw_learning(runs, across), f"Learning: {of}", "Learning", LEARNING),
+        "cost": Picture(lambda across: draw_cost(runs, across), f"Cost per epoch: {of}", "Cost per epoch", reading),
+    }
 
 
 def runs_page(runs: dict[str, Run]) -> Page:
     """Return the page of one run, or of several side by side."""
     page = _results_page(runs) if len(runs) > 1 else _result_page(*runs.values())
-    for name, draw in pictures(runs).items():
-        page.section(*READING[name])
-        page.picture(draw(), ". ".join(READING[name]))
+    for picture in pictures(runs).values():
+        page.picture(picture)
     if len(runs) == 1:
         (run,) = runs.values()
-        classes = run.summary.get("per_class")
-        if classes:
-            page.section("Classes", "Scores per class at the best epoch.")
-            page.table(classes, {name: CLASSES.get(name, name) for name in classes[0]})
-        page.section("Options and environment", "Repeat the run with: spgnn train --config config.toml --out DIR")
-        page.folded("config.toml", read_text(run.folder / "config.toml"))
+        _add_traffic(page, run)
+        _add_classes(page, run)
+        page.section("Environment")
         page.properties(run.environment)
     return page
 
@@ -149,10 +171,57 @@ def _result_page(run: Run) -> Page:
         ranks = f"{summary['ranks']} rank{'s' if summary['ranks'] > 1 else ''}"
         lead = f"{run.config.get('model', 'model')}, {len(run.records):,} epochs on {ranks}; "
         lead += f"test {summary['metric']} {_score(summary['test'])}"
-    page = Page(f"Training on {_graphs([run])}", lead)
+    page = Page(f"Training on {graphs([run])}", lead)
     page.section("Result")
     page.properties(properties(run))
+    page.section("Options", "Those that are not the defaults. Repeat: spgnn train --config config.toml --out DIR")
+    usual = {f.name: f.default for f in fields(TrainConfig)}
+    chosen = {name: value for name, value in run.config.items() if name not in usual or value != usual[name]}
+    page.properties({name: shown(value) for name, value in chosen.items() if name not in OF_THE_CALL})
+    page.folded("config.toml", read_text(run.folder / "config.toml"))
+    explanation = run.details.get("explanation", {})
+    if explanation.get("layers"):
+        why = [f"{name.title()}: {explanation.get(name)}." for name in ("scheme", "rows")]
+        page.section("Layers", "What a training epoch computes and sends in each layer, all ranks, and why.", *why)
+        rows = [
+            layer
+            | {"widths": None if layer.get("f_in") is None else f"{layer['f_in']} \u2192 {layer.get('f_out')}"}
+            | {"bytes": layer.get("bytes_forward", 0) + layer.get("bytes_backward", 0)}
+            for layer in explanation["layers"]
+        ]
+        page.table(*filled(rows, LAYERS))
     return page
+
+
+def _add_traffic(page: Page, run: Run) -> None:
+    """Add the bytes of each pair of ranks, if any were sent."""
+    sent_PP = np.array(run.details.get("sent_PP", []), float)
+    if not sent_PP.any():
+        return
+    factor, unit = style.byte_unit(sent_PP.max() / 1e6)
+    page.section("Bytes between ranks", f"{unit} that rank q (row) sent rank p (column) in the last epoch.")
+    ranks = [str(rank) for rank in range(len(sent_PP))]
+    page.heats({"": factor * sent_PP / 1e6}, ranks, sent_PP.max() * factor / 1e6, style.number)
+
+
+def _add_classes(page: Page, run: Run) -> None:
+    """Add the scores of each class and the table of confusions."""
+    names, rows = run.classes, run.summary.get("per_class")
+    if not rows:
+        return
+    rows = [row | {"class": name} for row, name in zip(rows, names)]
+    confusion_CC = np.array(run.details.get("confusion_CC", []), float)
+    if len(confusion_CC) == len(names):
+        wrong_CC = confusion_CC * (1 - np.eye(len(names)))
+        for row, wrong in zip(rows, wrong_CC):
+            row["taken_for"] = f"{names[wrong.argmax()]} ({wrong.max():,.0f})" if wrong.any() else None
+    page.section("Classes", "Scores of the test nodes of each class at the best epoch.")
+    page.table(*filled(rows, CLASSES))
+    if len(confusion_CC) == len(names) <= MOST_CLASSES and confusion_CC.any():
+        page.section(
+            "Confusion", "Test nodes of a class (row) by predicted class (column); shaded by share of the row."
+        )
+        page.heats({"": confusion_CC}, names, confusion_CC.sum(1, keepdims=True), "{:,.0f}".format)
 
 
 def _results_page(runs: dict[str, Run]) -> Page:
@@ -175,9 +244,9 @@ def _results_page(runs: dict[str, Run]) -> Page:
     return page
 
 
-def draw_learning(runs: dict[str, Run]):
+def draw_learning(runs: dict[str, Run], across: int = 2):
     """Draw the loss and the scores of each epoch; of several runs the validation score, a line per run."""
-    figure, (left, right) = style.panels(2, 2, 5.0, 3.6)
+    figure, (left, right) = style.panels(2, across, *SIZE[across])
     for (name, run), (colour, line) in zip(runs.items(), style.lines(len(runs))):
         epochs, best = run.column("epoch"), run.summary.get("best_epoch")
         _plot(left, epochs, run.column("loss"), colour, line, name)
@@ -190,40 +259,40 @@ def draw_learning(runs: dict[str, Run]):
             if key == "val" and best is not None:
                 at = known & (epochs == best)
                 right.plot(epochs[at], values[at], color=of_score, marker="o", markersize=6, linestyle="none")
-    is_log = any((run.column("loss") > 0).any() for run in runs.values())
     metrics = dict.fromkeys(run.summary["metric"] for run in runs.values() if run.summary)
-    style.finish(left, "epoch", "training loss", "loss")
-    style.finish(right, "epoch", " or ".join(metrics) or "score", "scores" if len(runs) == 1 else "validation score")
-    if is_log:
+    left.set(xlabel="epoch", ylabel="training loss", title="loss")
+    title = "scores" if len(runs) == 1 else "validation score"
+    right.set(xlabel="epoch", ylabel=" or ".join(metrics) or "score", title=title)
+    if any((run.column("loss") > 0).any() for run in runs.values()):
         left.set_yscale("log")
         style.plain_log(left, "y")
     if len(runs) == 1 and right.lines:
-        right.legend(fontsize=8.5, frameon=False, loc="best", title="at the last epoch", title_fontsize=8)
-    return _finished(figure, "Learning", runs)
+        right.legend(loc="best", title="at the last epoch", title_fontsize=8)
+    return _finished(figure, runs, across)
 
 
-def draw_cost(runs: dict[str, Run]):
-    """Draw seconds and bytes of each epoch, and the predicted bytes."""
-    figure, (left, right) = style.panels(2, 2, 5.0, 3.6)
+def draw_cost(runs: dict[str, Run], across: int = 2):
+    """Draw seconds of each epoch, and where bytes are sent the bytes and their prediction."""
+    sends = any(run.sends for run in runs.values())
+    figure, (left, *others) = style.panels(1 + sends, across, *SIZE[across])
     factor, unit = style.byte_unit(max(float(run.column("bytes_sent").max()) for run in runs.values()) / 1e6)
     tops, highest = [], 0.0
     for (name, run), (colour, line) in zip(runs.items(), style.lines(len(runs))):
         epochs, ms, sent = run.column("epoch"), 1e3 * run.column("epoch_s"), factor * run.column("bytes_sent") / 1e6
         _plot(left, epochs, ms, colour, line, name)
-        _plot(right, epochs, sent, colour, line, name)
-        predicted = factor * (run.summary.get("bytes_predicted") or 0) / 1e6
-        if run.summary.get("bytes_predicted") is not None:
-            right.axhline(predicted, color=style.INK, linewidth=0.9, linestyle=(0, (4, 2)))
         tops.append(min(1.15 * float(ms.max()), 6 * float(np.median(ms))))
-        highest = max(highest, predicted, float(sent.max()))
+        predicted = run.summary.get("bytes_predicted")
+        for right in others:
+            _plot(right, epochs, sent, colour, line, name)
+            if predicted is not None:
+                right.axhline(factor * predicted / 1e6, color=style.INK, linewidth=0.9, linestyle=(0, (4, 2)))
+            highest = max(highest, factor * (predicted or 0) / 1e6, float(sent.max()))
+            right.set(xlabel="epoch", ylabel=f"{unit}, all ranks", title="sent per epoch", ylim=(0, 1.3 * highest or 1))
     of_one = f"; median {style.number(float(np.median(ms)))} ms" if len(runs) == 1 else ""
-    style.finish(left, "epoch", "milliseconds", f"time per epoch{of_one}")
-    style.finish(right, "epoch", f"{unit}, all ranks", "sent per epoch")
-    left.set_ylim(0, max(tops) or 1)
-    right.set_ylim(0, 1.3 * highest or 1)
-    for axis in (left, right):
+    left.set(xlabel="epoch", ylabel="milliseconds", title=f"time per epoch{of_one}", ylim=(0, max(tops) or 1))
+    for axis in (left, *others):
         style.thousands(axis, "y")
-    return _finished(figure, "Cost per epoch", runs)
+    return _finished(figure, runs, across)
 
 
 def properties(run: Run) -> dict:
@@ -237,7 +306,7 @@ def properties(run: Run) -> dict:
         found["bytes sent per epoch"] = f"{sent:,}" + (
             "" if predicted is None else ", as predicted" if sent == predicted else f"; predicted: {predicted:,}"
         )
-        found["peak memory of a rank"] = f"{summary['peak_rss_mb']:,.0f} MB"
+        found["peak memory"] = f"{summary['peak_rss_mb']:,.0f} MB, largest rank"
     if summary.get("sampler", "none") != "none":
         found |= {text: summary[name] for name, text in SUBGRAPHS.items() if name in summary}
         means = {text: run.column(name) for name, text in STEPS.items()}
@@ -245,13 +314,11 @@ def properties(run: Run) -> dict:
     return found
 
 
-def _finished(figure, what: str, runs: dict[str, Run]):
+def _finished(figure, runs: dict[str, Run], across: int):
     for axis in figure.axes:
         style.thousands(axis, "x", is_whole=True)
     if len(runs) > 1:
-        handles = figure.axes[0].lines
-        figure.legend(handles, runs, loc="outside lower center", ncols=min(3, len(runs)), fontsize=8.5, frameon=False)
-    style.headline(figure, f"{what}: {_graphs(runs.values())}")
+        style.legend(figure, figure.axes[0].lines, list(runs), across)
     return figure
 
 
@@ -288,13 +355,15 @@ def _row(name: str, run: Run) -> dict:
     }
 
 
-def _graphs(runs) -> str:
-    return ", ".join(dict.fromkeys(str(run.config.get("graph") or run.folder.name) for run in runs))
+def graphs(runs: Iterable[Run]) -> str:
+    """Return the names of the graphs of runs."""
+    return ", ".join(dict.fromkeys(Path(str(run.config.get("graph") or run.folder)).name for run in runs))
 
 
 def _score(value) -> str:
     return "none" if value is None else f"{value:.4f}"
 
 
-def _shown(value) -> str:
+def shown(value) -> str:
+    """Return the text of an option's value."""
     return "on" if value is True else "off" if value is False else "default" if value is None else str(value) or "none"

@@ -1,11 +1,10 @@
-"""The page of a study: lines of `spgnn measure --json` or runs/analysis/volumes as tables, sweeps over k, a heatmap.
+"""The page of a study: lines of `spgnn measure --json` or runs/analysis/volumes as tables, sweeps over k, volumes between ranks.
 
 Shapes: P ranks; q sends, p receives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,9 @@ import numpy as np
 from ..analysis.study import ENTRY_BYTES, sent_mb
 from ..errors import UsageError
 from . import style
-from .json_files import SCHEME, read_lines
+from .json_files import SCHEME, SQUARE, read_lines
 from .page import Page, filled
+from .style import Picture
 
 COUNT, NUMBER = "a whole number", "a number"
 NEEDED = dict.fromkeys(
@@ -27,7 +27,7 @@ NEEDED |= dict.fromkeys(
 NEEDED |= dict.fromkeys(("k", "replication"), "a whole number above 0") | {"seconds": NUMBER}
 NEEDED |= {"method": "a name", "scheme": SCHEME}
 KNOWN = {"graph": "a name", "width": "a whole number above 0", "layers": "a list of layers", "made": "an object"}
-KNOWN |= {"rows_PP": "rows of as many whole numbers"}
+KNOWN |= {"rows_PP": SQUARE}
 KNOWN |= dict.fromkeys(
     ("label_entropy", "label_entropy_min", "label_entropy_max", "replication_without_halo"), "a number or null"
 )
@@ -52,24 +52,19 @@ SWEPT = {
     "replication_factor": ("replication factor, including halo", "copies per node"),
     "work_imbalance": ("work imbalance", "nonzeros, largest / mean"),
 }
-# Name -> heading, how to read the picture.
-READING = {
-    "sweep": (
-        "Methods over k",
-        "Lower is better. Volume grows with k for every method, less steeply for better partitions. An exchange waits "
-        "for the rank that sends most, so the second panel decides the time of a run.",
-    ),
-    "sweep_schemes": (
-        "Schemes over k",
-        "The same partitions under each exchange scheme. columns sends the rows that are read; cover sends rows and "
-        "partial sums, as few as possible, and moves some work to the owner; broadcast sends every row to every rank.",
-    ),
-    "heatmap": (
-        "Volume between ranks",
-        "Row q, column p: the volume that rank q sends rank p in one SpMM. A good partition is light with a few dark "
-        "spots. A dark row is a rank that sends too much, a dark column one that receives too much.",
-    ),
-}
+# How to read a picture, or the volumes between ranks.
+METHODS_OVER_K = (
+    "Lower is better. Volume grows with k for every method, less steeply for better partitions. An exchange waits "
+    "for the rank that sends most, so the second panel decides the time of a run. A log scale has no 0."
+)
+SCHEMES_OVER_K = (
+    "The same partitions under each exchange scheme. columns sends the rows that are read; cover sends rows and "
+    "partial sums, as few as possible, and moves some work to the owner; broadcast sends every row to every rank."
+)
+BETWEEN_RANKS = (
+    "that rank q (row) sends rank p (column), on one scale. A good partition has few strong cells. A strong "
+    "row is a rank that sends too much, a strong column one that receives too much."
+)
 
 
 def read_study(path: str | Path) -> list[dict]:
@@ -101,31 +96,45 @@ def parts(records: list[dict]) -> tuple[list[dict], dict[str, str]]:
     return filled(sorted(first.values(), key=lambda r: r["k"]), PARTS)
 
 
-def pictures(records: list[dict], k: int | None = None) -> dict[str, Callable[[], object]]:
-    """Return name -> drawing function for every picture that the lines have data for.
+def pictures(records: list[dict]) -> dict[str, Picture]:
+    """Return the pictures that the lines have data for, by name."""
+    schemes = list(dict.fromkeys(r["scheme"] for r in records))
+    same_c, shown = _compared(records)
+    method = next((name for name in ("volume", "metis") if any(r["method"] == name for r in shown)), shown[0]["method"])
+    of_method, drawn = [r for r in same_c if r["method"] == method], {}
+    for name, lines, across, fixed, reading in (
+        ("sweep", shown, "method", shown[0]["scheme"], METHODS_OVER_K),
+        ("sweep_schemes", of_method if len(schemes) > 1 else [], "scheme", method, SCHEMES_OVER_K),
+    ):
+        if len({r["k"] for r in lines}) > 1 and any(r["total_rows"] for r in lines):
+            heading = f"{across.title()}s over k"
+            title = f"{heading}: {lines[0]['graph']}, {fixed}{_grid(lines)}\n{_one_spmm(lines)}"
+            draw = lambda in_a_row, lines=lines, across=across: sweep(lines, across, in_a_row)
+            drawn[name] = Picture(draw, title, heading, reading)
+    return drawn
 
-    Args:   k  of the heatmap; None: the largest up to 16, else the least.
+
+def between_ranks(records: list[dict], k: int | None = None) -> list[dict]:
+    """Return the lines whose rows between ranks are shown, one per method.
+
+    Args:   k  None: the largest up to 16, else the least.
     Raises: UsageError for a k that no line has.
     """
     ks = sorted({r["k"] for r in records})
     if k is not None and k not in ks:
         raise UsageError(f"k = {k} is not in the study; expected one of {', '.join(map(str, ks))}")
     k = k or max((k for k in ks if k <= 16), default=ks[0])
-    schemes = list(dict.fromkeys(r["scheme"] for r in records))
+    cells = [r for r in _compared(records)[1] if r["k"] == k and len(r.get("rows_PP", ())) == k * r["replication"]]
+    return cells if any(r["total_rows"] for r in cells) else []
+
+
+def _compared(records: list[dict]) -> tuple[list[dict], list[dict]]:
+    """Return the lines with the least c of the scheme that is shown, and those of them with that scheme."""
+    schemes = {r["scheme"] for r in records}
     scheme = next(scheme for scheme in ("columns", "cover", "broadcast") if scheme in schemes)
     c = min(r["replication"] for r in records if r["scheme"] == scheme)
     same_c = [r for r in records if r["replication"] == c]
-    shown = [r for r in same_c if r["scheme"] == scheme]
-    method = next((name for name in ("volume", "metis") if any(r["method"] == name for r in shown)), shown[0]["method"])
-    drawn: dict[str, Callable[[], object]] = {}
-    if len({r["k"] for r in shown}) > 1:
-        drawn["sweep"] = lambda: sweep(shown, "method", scheme)
-    if len(ks) > 1 and len(schemes) > 1:
-        drawn["sweep_schemes"] = lambda: sweep([r for r in same_c if r["method"] == method], "scheme", method)
-    cells = [r for r in shown if r["k"] == k and len(r.get("rows_PP", ())) == k * c]
-    if cells:
-        drawn["heatmap"] = lambda: heatmap(cells)
-    return drawn
+    return same_c, [r for r in same_c if r["scheme"] == scheme]
 
 
 def study_page(records: list[dict], k: int | None = None) -> Page:
@@ -134,9 +143,10 @@ def study_page(records: list[dict], k: int | None = None) -> Page:
     ks = ", ".join(map(str, sorted({r["k"] for r in records})))
     lead = f"{first['n']:,} nodes, {first['nnz']:,} nonzeros; {len(methods)} methods, k = {ks}"
     page = Page(f"Partitions of {first['graph']} and their communication volume", lead)
-    for name, draw in pictures(records, k).items():
-        page.section(*READING[name])
-        page.picture(draw(), ". ".join(READING[name]))
+    for picture in pictures(records).values():
+        page.picture(picture)
+    if cells := between_ranks(records, k):
+        _add_heats(page, cells)
     rows, columns = volumes(records)
     page.section(
         "Volume of one SpMM",
@@ -162,17 +172,29 @@ def study_page(records: list[dict], k: int | None = None) -> Page:
     return page
 
 
-def sweep(records: list[dict], across: str, fixed: str):
-    """Draw the values of SWEPT over k, log-log, a line for each method or scheme.
-
-    Args: across  "method" or "scheme"; fixed: the scheme or method of all records.
-    """
-    swept = {
-        key: of
-        for key, of in SWEPT.items()
-        if key != ("work_imbalance" if across == "method" else "replication_factor")
+def _add_heats(page: Page, cells: list[dict]) -> None:
+    """Add the volume between each pair of ranks in one SpMM, a table per method, with one scale."""
+    first, row_mb = cells[0], ENTRY_BYTES * cells[0]["width"] / 1e6
+    top = row_mb * max(np.max(r["rows_PP"]) for r in cells)
+    factor, unit = style.byte_unit(top)
+    page.section(
+        "Volume between ranks",
+        f"k\u00a0=\u00a0{first['k']}, {first['scheme']}{_grid(cells)}, {_one_spmm(cells)}: {unit} {BETWEEN_RANKS}",
+    )
+    tables = {
+        f"{r['method']}: {_amount(r['total_mb'])}": factor * row_mb * np.array(r["rows_PP"], float) for r in cells
     }
-    figure, axes = style.panels(len(swept), 2, 4.6, 3.3)
+    page.heats(tables, [str(rank) for rank in range(len(first["rows_PP"]))], factor * top, style.number)
+
+
+def sweep(records: list[dict], across: str, in_a_row: int = 2):
+    """Draw the values of SWEPT over k, log-log, a line for each method or scheme; no panel of zeros.
+
+    Args: across  "method" or "scheme", of which the records have several; in_a_row: panels.
+    """
+    of_scheme = "work_imbalance" if across == "method" else "replication_factor"
+    swept = {key: of for key, of in SWEPT.items() if key != of_scheme and any(r[key] for r in records)}
+    figure, axes = style.panels(len(swept), in_a_row, *((3.9, 2.9) if in_a_row == 1 else (4.4, 3.2)))
     ks = sorted({r["k"] for r in records})
     beside = max((ks[-1] / ks[0]) ** 0.06, 1.05)
     last = {r[across]: r["max_send_mb"] for r in sorted(records, key=lambda r: r["k"])}
@@ -187,63 +209,13 @@ def sweep(records: list[dict], across: str, fixed: str):
                 *zip(*points), color=colour, marker=marker, linestyle=line, linewidth=1.5, markersize=6,
                 markerfacecolor=colour if line == "-" else "none", label=name,
             )  # fmt: skip
-        style.finish(axis, "parts k", unit, title)
+        axis.set(xlabel="parts k", ylabel=unit, title=title, xlim=(ks[0] / beside, ks[-1] * beside))
         axis.margins(y=0.08)
-        axis.set_xlim(ks[0] / beside, ks[-1] * beside)
         style.plain_log(axis, "x", ks)
         style.plain_log(axis, "y")
-        if not any(r[key] for r in records):
-            axis.set_yticks([])
-            axis.text(0.5, 0.5, "nothing is sent", transform=axis.transAxes, ha="center", fontsize=9)
     senders = {r[across] for r in records if r["total_rows"]}
-    texts = [style.wrap(name if name in senders else f"{name}: sends nothing", 2.2, 9) for name in names]
-    figure.legend(
-        axes[0].lines, texts, loc="outside right center", fontsize=9, frameon=False, title="largest send first"
-    )
-    style.headline(
-        figure, f"{across.title()}s over k: {records[0]['graph']}, {fixed}{_grid(records)}", _one_spmm(records)
-    )
-    return figure
-
-
-def heatmap(records: list[dict]):
-    """Draw the volume between each pair of ranks in one SpMM, a panel per method, with one scale."""
-    from matplotlib.colors import LogNorm, Normalize
-
-    ranks, row_mb = len(records[0]["rows_PP"]), ENTRY_BYTES * records[0]["width"] / 1e6
-    factor, unit = style.byte_unit(row_mb * max(np.max(r["rows_PP"]) for r in records))
-    tables = [factor * row_mb * np.array(r["rows_PP"], float) for r in records]
-    titles = [style.wrap(f"{r['method']}: {_amount(r['total_mb'])}", 2.2, 10) for r in records]
-    figure, axes = style.panels(len(records), 4, 2.75, 2.85 + style.lines_inches(titles, 10))
-    top = max(table.max() for table in tables)
-    least = min((table[table > 0].min() for table in tables if table.any()), default=1.0)
-    norm = LogNorm(least, max(top, least * 1.01)) if top > 30 * least else Normalize(0, top or 1.0)
-    for i, (axis, title, table) in enumerate(zip(axes, titles, tables)):
-        style.finish(axis, "received by rank" * (i + 4 >= len(axes)), "sent by rank" * (i % 4 == 0), title)
-        axis.grid(False)
-        axis.spines[["top", "right"]].set_visible(True)
-        image = axis.imshow(
-            np.ma.masked_where(table == 0, table), cmap=style.shades(), norm=norm, interpolation="nearest"
-        )
-        axis.set_facecolor("white")
-        axis.plot([-0.5, ranks - 0.5], [-0.5, ranks - 0.5], color=style.QUIET, linewidth=0.8, zorder=0)
-        for (q, p), value in np.ndenumerate(table if ranks <= 8 else []):
-            ink = "white" if norm(value) > 0.55 else style.INK
-            size = 7.5 if ranks <= 4 else 5.5
-            axis.text(p, q, style.number(value) * bool(value), ha="center", va="center", fontsize=size, color=ink)
-        ticks = np.arange(0, ranks, -(-ranks // (8 if ranks <= 100 else 4)))
-        axis.set_xticks(ticks)
-        axis.set_yticks(ticks)
-    bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.8 if len(axes) > 4 else 1.0, pad=0.02, aspect=28)
-    bar.set_label(f"{unit} from rank to rank; white: none", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
-    if isinstance(norm, LogNorm):
-        style.plain_log(bar.ax, "y")
-    else:
-        style.thousands(bar.ax, "y")
-    r = records[0]
-    title = f"Volume between ranks: {r['graph']}, k\u00a0=\u00a0{r['k']}, {r['scheme']}{_grid(records)}"
-    style.headline(figure, title, _one_spmm(records))
+    texts = [name if name in senders else f"{name}: sends nothing" for name in names]
+    style.legend(figure, axes[0].lines, texts, in_a_row, "largest send first")
     return figure
 
 

@@ -1,14 +1,19 @@
-"""Style of all pictures: colours and markers by method and scheme, axes, files.
+"""Style of all pictures: colours and markers by method and scheme, axes, files, and SVG for light and dark pages.
 
 Colours are those of Okabe & Ito (2008) and Paul Tol, which colour-blind readers can distinguish; markers differ too.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+import colorsys
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 from ..atomic import new_file
 from ..errors import ResourceError, UsageError
@@ -35,9 +40,78 @@ OTHERS = (
     ("#999933", ">", "--"),
     ("#661100", "d", "--"),
 )
-QUIET, INK = "#C9CDD2", "#222222"
-LINE = 1.25  # height of a line over the font size
+INK = "#222222"
+EM = 0.62  # mean width of a letter over the font size, at most
 FORMATS = (".png", ".svg")
+# Of every figure. Names of users may look like a formula; ids of an SVG repeat.
+LOOK = {
+    "axes.axisbelow": True, "axes.grid": True, "axes.labelsize": 9, "axes.spines.right": False, "axes.spines.top": False,
+    "axes.titlelocation": "left", "axes.titlesize": 10, "grid.color": "#E8E8E8", "grid.linewidth": 0.6,
+    "legend.fontsize": 8.5, "legend.frameon": False, "savefig.dpi": 150, "svg.hashsalt": "spgnn", "text.parse_math": False,
+    "xtick.labelsize": 8, "ytick.labelsize": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure: in a file under its title, on a page under its heading and how to read it.
+
+    draw  panels in a row -> matplotlib figure.
+    """
+
+    draw: Callable[[int], Any]
+    title: str
+    heading: str
+    reading: str
+
+    def svg(self, across: int) -> str:
+        """Return the figure for a page, whose colours follow the reader's choice of light or dark."""
+        with look():
+            drawn = BytesIO()
+            self.draw(across).savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
+        text = drawn.getvalue().decode()
+        text = re.sub(r"(fill|stroke): #([0-9a-f]{6})", r"\1: var(--c\2)", text[text.index("<svg") :])
+        colours = sorted({"000000", *re.findall(r"var\(--c([0-9a-f]{6})", text)})  # text without a colour is black
+        light, dark = ("".join(f"--c{colour}:{of(colour)};" for colour in colours) for of in ("#{}".format, _on_dark))
+        rules = f":root{{{light}fill:var(--c000000)}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}"
+        return text.replace("<defs>", f"<style>{rules}</style><defs>", 1)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the figure as .png or .svg, atomically; equal figures give equal bytes."""
+        path = Path(path)
+        if path.suffix not in FORMATS:
+            raise UsageError(f"{path}: expected a file name ending in {' or '.join(FORMATS)}")
+        with look(), new_file(path) as file:
+            metadata = {"Date": None} if path.suffix == ".svg" else None
+            self.titled().savefig(file, format=path.suffix[1:], metadata=metadata)
+        return path
+
+    def titled(self):
+        """Return the figure under its title, for a file."""
+        figure = self.draw(2)
+        width, height = figure.get_size_inches()
+        text = wrap(self.title, 0.94 * width, 11)
+        figure.set_size_inches(width, height + 0.2 * (text.count("\n") + 1))
+        figure.suptitle(text, x=0.01, ha="left", fontsize=11, color=INK)
+        return figure
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """Draw with LOOK inside the block; ResourceError without matplotlib."""
+    try:
+        import matplotlib.figure
+    except ImportError:
+        raise ResourceError("drawing needs matplotlib: pip install 'spgnn[plot]'") from None
+    with matplotlib.rc_context(LOOK):
+        yield
+
+
+def _on_dark(colour: str) -> str:
+    """Return the colour that replaces one on a dark page: greys are inverted, dark colours are made lighter."""
+    hue, light, vivid = colorsys.rgb_to_hls(*(int(colour[i : i + 2], 16) / 255 for i in (0, 2, 4)))
+    light = max(light, 0.62) if vivid > 0.1 else 0.92 - 0.78 * light
+    return "#" + "".join(f"{round(255 * value):02x}" for value in colorsys.hls_to_rgb(hue, light, vivid))
 
 
 def styles(names: list[str], known: dict[str, tuple] = METHODS) -> dict[str, tuple[str, str, str]]:
@@ -52,87 +126,29 @@ def lines(count: int) -> list[tuple[str, str]]:
     return [(colours[i % len(colours)], ("-", "--", "-.", ":")[i % 4]) for i in range(count)]
 
 
-def new_figure(width: float, height: float):
-    """Return an empty figure of this size in inches, with $ as plain text; ResourceError without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.text import Text
-    except ImportError:
-        raise ResourceError("drawing needs matplotlib: pip install 'spgnn[plot]'") from None
-
-    class PlainFigure(Figure):
-        def draw(self, renderer) -> None:
-            for text in self.findobj(Text):
-                text.set_parse_math(False)  # names of users may look like a formula
-            super().draw(renderer)
-
-    return PlainFigure(figsize=(width, height), dpi=150, layout="constrained")
-
-
 def panels(count: int, across: int, width: float, height: float):
     """Return a figure and `count` axes, at most `across` in a row, each width x height inches."""
+    from matplotlib.figure import Figure
+
     across = min(across, count)
     down = -(-count // across)
-    figure = new_figure(width * across, height * down + 0.5)  # the headline
+    figure = Figure((width * across, height * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for axis in axes[count:]:
         axis.set_axis_off()
     return figure, axes[:count]
 
 
-def finish(axis, x: str = "", y: str = "", title: str = "") -> None:
-    """Label an axis, remove the upper and right line of its frame, and draw a light grid behind."""
-    axis.set_xlabel(x, fontsize=9)
-    axis.set_ylabel(y, fontsize=9)
-    axis.set_title(title, fontsize=10, loc="left")
-    axis.tick_params(labelsize=8)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(color="#E8E8E8", linewidth=0.6)
-    axis.set_axisbelow(True)
-
-
-def shades():
-    """Return the colours of densities, from light to dark, in greyscale too."""
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
-
-    # Without its lightest yellow, which looks like white.
-    return ListedColormap(colormaps["YlGnBu"]([0.12 + 0.88 * i / 31 for i in range(32)]))
-
-
-def headline(figure, title: str, below: str = "") -> None:
-    """Write the title of a figure, and a subtitle; the figure grows by each line beyond two."""
-    width, height = figure.get_size_inches()
-    text = wrap(title + (f"\n{below}" if below else ""), 0.94 * width, 11)
-    figure.set_size_inches(width, height + max(0, text.count("\n") - 1) * 11 * LINE / 72)
-    figure.suptitle(text, x=0.01, ha="left", fontsize=11, color=INK)
+def legend(figure, handles, labels, across: int, title: str = "") -> None:
+    """Add a legend of names of any length: on the right of several panels in a row, else below."""
+    where, ncols = ("outside right center", 1) if across > 1 else ("outside lower left", 1)
+    figure.legend(handles, [wrap(label, 2.2, 9) for label in labels], loc=where, ncols=ncols, title=title)
 
 
 def wrap(text: str, inches: float, size: float) -> str:
-    """Break the text into lines of at most this width, after a space or one of : , = if possible."""
-    lines = []
-    for line in text.split("\n"):
-        width = lambda letters: text_inches(line[:letters], size)
-        while (most := max(1, bisect_right(range(1, len(line) + 1), inches, key=width))) < len(line):
-            # A space at the end may exceed the width.
-            end = max(line.rfind(" ", 0, most + 1), *(line.rfind(mark, 0, most) for mark in ":,=")) + 1 or most
-            lines.append(line[:end].rstrip())
-            line = line[end:].lstrip()
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def text_inches(text: str, size: float) -> float:
-    """Return the width of a line of text in inches."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    return text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)[0] / 72
-
-
-def lines_inches(texts: Sequence[str], size: float) -> float:
-    """Return the height in inches that the longest of the texts needs beyond one line."""
-    return max(text.count("\n") for text in texts) * size * LINE / 72
+    """Break each line of the text into lines of at most about this width."""
+    letters = int(inches * 72 / (EM * size))
+    return "\n".join("\n".join(textwrap.wrap(line, letters)) for line in text.split("\n"))
 
 
 def plain_log(axis, letter: str, ticks=None) -> None:
@@ -157,7 +173,7 @@ def thousands(axis, letter: str, is_whole: bool = False) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     own = axis.xaxis if letter == "x" else axis.yaxis
-    own.set_major_locator(MaxNLocator(4, integer=is_whole))
+    own.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=is_whole))
     own.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
 
@@ -171,31 +187,3 @@ def number(value: float) -> str:
     if value == 0:
         return "0"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 1e-4 else f"{value:.1e}"
-
-
-def save(figure, path: str | Path) -> Path:
-    """Write a figure as .png or .svg, atomically; equal figures give equal bytes."""
-    from matplotlib import rc_context
-
-    path = Path(path)
-    if path.suffix not in FORMATS:
-        raise UsageError(f"{path}: expected a file name ending in {' or '.join(FORMATS)}")
-    with new_file(path) as file:
-        if path.suffix == ".png":
-            file.write(png_bytes(figure))
-        else:
-            with rc_context({"svg.hashsalt": "spgnn"}):
-                figure.savefig(file, format="svg", metadata={"Date": None})
-    return path
-
-
-def png_bytes(figure) -> bytes:
-    """Return a figure as a PNG of at most 256 colours, a third of the size of matplotlib's."""
-    from PIL import Image  # a dependency of matplotlib
-
-    drawn, packed = BytesIO(), BytesIO()
-    figure.savefig(drawn, format="png", facecolor="white")
-    Image.open(drawn).convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
-        packed, format="png", optimize=True
-    )
-    return packed.getvalue()

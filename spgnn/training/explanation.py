@@ -21,7 +21,7 @@ ORDERS = {"spmm_first": "(A H) W", "gemm_first": "A (H W)", "rows": "rows of nei
 class Explanation:
     """The schedule of a training; print it to read it.
 
-    layers   a dict each: layer f_in f_out order kept width rows rows_sent bytes_forward bytes_backward
+    layers   a dict each: layer f_in f_out order product kept width rows rows_sent bytes_forward bytes_backward
              multiply_adds why; rows are those that a training step computes, the other counts those of
              forward and backward. All ranks together; what c ranks compute alike counts c times. f_in, f_out and
              are None where a layer is not one chain A H W, width where its products differ in it; order is then rows
@@ -40,12 +40,11 @@ class Explanation:
         if self.problem:
             lines.append(f"  bytes    not predicted: {self.problem}")
         for layer in self.layers:
-            product = "(A X) W, A X kept" if layer["kept"] else ORDERS[layer["order"]]
             sent = layer["bytes_forward"] + layer["bytes_backward"]
             widths = "" if layer["f_in"] is None else f"  {layer['f_in']} -> {layer['f_out']}"
             of_width = "" if layer["width"] is None else f" of width {layer['width']}"
             lines += [
-                f"  layer {layer['layer']}{widths}: {product}, because {layer['why']}",
+                f"  layer {layer['layer']}{widths}: {layer['product']}, because {layer['why']}",
                 f"           {layer['rows']:,} rows, {layer['multiply_adds']:,} multiply-adds; "
                 f"{layer['rows_sent']:,} rows{of_width} sent, {sent:,} bytes",
             ]
@@ -88,7 +87,8 @@ def _explained(trainer: Trainer, layer: DryRun) -> dict:
     dgraph.comm.all_reduce(sums)
     names = ("rows", "rows_sent", "bytes_forward", "bytes_backward", "multiply_adds")
     f_in, f_out = (None, None) if chain is None else chain.shape
-    head = {"layer": layer.number, "f_in": f_in, "f_out": f_out, "order": layer.order}
+    product = "(A X) W, A X kept" if layer.is_cached else ORDERS[layer.order]
+    head = {"layer": layer.number, "f_in": f_in, "f_out": f_out, "order": layer.order, "product": product}
     why = layer.why + _not_kept(trainer.steps.rows.operators[0], layer)
     return head | {"kept": layer.is_cached, "width": layer.width} | dict(zip(names, map(int, sums))) | {"why": why}
 

@@ -42,6 +42,15 @@ def scores(counts: np.ndarray, is_multilabel: bool) -> dict[str, float]:
     return {name: float(value) for name, value in zip(SCORES, (accuracy, micro, macro, weighted))}
 
 
+def confusion(predicted_n: np.ndarray, y_n: np.ndarray, n_classes: int, comm) -> np.ndarray:
+    """Return (C, C) int64: of the rows of all ranks with label c, how many were predicted as d. Collective."""
+    is_known_n = y_n >= 0
+    pairs = y_n[is_known_n] * n_classes + predicted_n[is_known_n]
+    counts = np.bincount(pairs, minlength=n_classes**2).reshape(n_classes, n_classes)
+    comm.all_reduce(counts)
+    return counts
+
+
 def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
     """Return the predicted class of each row (n,) int64, or 0/1 for each class (n, C) int8."""
     if is_multilabel:

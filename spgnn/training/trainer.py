@@ -47,7 +47,8 @@ class Trainer:
           dgraph     of `distribute`.
           config     TrainConfig; model, hidden and the other keys that describe the Stack are not read.
           make_step  (model, dgraph, config) -> Step: how an epoch trains. Default: all training nodes at once.
-    steps    the Step, which may be replaced by one that wraps it; epoch: epochs trained so far; history: of all of them.
+    steps    the Step, which may be replaced by one that wraps it; epoch: epochs trained so far; history: of all of them;
+    sent_P: bytes that this rank sent to each rank in the last record.
     Collective, as every method but the state's.
     """
 
@@ -66,7 +67,7 @@ class Trainer:
         self.best_state = weights_of(model)
         self._last_state: dict[str, torch.Tensor] | None = None  # of the last epoch, while the model has the best
         self._unscored: dict | None = None  # the record of the last epoch, until the next one gives its logits
-        self._scoring_s = 0.0  # of the last epoch, inside its run
+        self.sent_P = np.zeros(dgraph.comm.size, np.int64)
         give_back_memory()
 
     @property
@@ -112,22 +113,26 @@ class Trainer:
     def _train(self, epoch: int, report) -> dict | None:
         """Train up to an epoch and return its record, None where the scores of the one before end the training."""
         self.comm.phase = f"epoch {epoch}"
-        sent, before, self._scoring_s = self.comm.traffic.sent_bytes, self.epoch, 0.0
-        start_bytes, start = int(sent().sum()), time.perf_counter()
-        loss = self.step(epoch, partial(self._score_last, report) if self.steps.gives_logits else None)
+        before, scoring_s = self.epoch, []
+        sent_before_P, start = self.comm.traffic.sent_bytes(), time.perf_counter()
+        loss = self.step(epoch, partial(self._score_last, report, scoring_s) if self.steps.gives_logits else None)
         if loss is None:
             return None
-        seconds = (time.perf_counter() - start - self._scoring_s) / (epoch - before)
-        sent_bytes = sum_ranks(int(sent().sum()) - start_bytes, self.comm)
+        seconds = (time.perf_counter() - start - sum(scoring_s)) / (epoch - before)
+        self.sent_P = self.comm.traffic.sent_bytes() - sent_before_P
+        sent_bytes = sum_ranks(int(self.sent_P.sum()), self.comm)
         record = {"epoch": epoch, "loss": loss} | dict.fromkeys(SPLITS)
         return record | {"epoch_s": seconds, "bytes_sent": sent_bytes} | self.steps.measured
 
-    def _score_last(self, report, Z_nC: torch.Tensor) -> bool:
-        """Score the weights of the last epoch by logits of the next one; return whether to stop before its update."""
+    def _score_last(self, report, scoring_s: list[float], Z_nC: torch.Tensor) -> bool:
+        """Score the weights of the last epoch by logits of the next one; return whether to stop before its update.
+
+        Args: scoring_s  the seconds that it takes are appended.
+        """
         start = time.perf_counter()
         if self._unscored is not None:
             self._score(Z_nC, report)
-        self._scoring_s = time.perf_counter() - start
+        scoring_s.append(time.perf_counter() - start)
         return self._is_stopped()
 
     def _score(self, Z_nC: torch.Tensor | None, report) -> None:

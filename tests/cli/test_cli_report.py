@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -11,9 +12,33 @@ from spgnn.config import TrainConfig, to_toml
 from spgnn.report.run_report import differing_options, draw_cost, draw_learning, pictures, read_run, read_runs
 
 SUMMARY = {
-    "graph": "sbm", "n": 100, "nnz": 500, "model": "gcn", "best_epoch": 2, "train": 0.9, "val": 0.8, "test": 0.75, "metric": "accuracy",
-    "epoch_s": 0.01, "bytes_sent": 1234, "bytes_predicted": 1234, "epochs": 3, "peak_rss_mb": 100.0, "ranks": 2, "scheme": "cover",
-    "replication": 1, "method": "metis", "seed": 0, "per_class": [{"class": 0, "precision": 0.5, "recall": 0.25, "f1": 0.33, "support": 40}],
+    "graph": "sbm",
+    "n": 100,
+    "nnz": 500,
+    "model": "gcn",
+    "best_epoch": 2,
+    "train": 0.9,
+    "val": 0.8,
+    "test": 0.75,
+    "metric": "accuracy",
+    "epoch_s": 0.01,
+    "bytes_sent": 1234,
+    "bytes_predicted": 1234,
+    "epochs": 3,
+    "peak_rss_mb": 100.0,
+    "ranks": 2,
+    "scheme": "cover",
+    "replication": 1,
+    "method": "metis",
+    "seed": 0,
+    "per_class": [{"class": 0, "precision": 0.5, "recall": 0.25, "f1": 0.33, "support": 40}] * 2,
+    "classes": ["noun", "<b>verb"],
+}
+DETAILS = {
+    "explanation": {"scheme": "cover: as asked", "rows": "all", "layers": [
+        {"layer": 1, "f_in": 5, "f_out": 2, "product": "A (H W)", "bytes_forward": 600, "bytes_backward": 634, "why": "2 < 5"}
+    ]},
+    "sent_PP": [[0, 1000], [234, 0]], "confusion_CC": [[9, 1], [4, 36]],
 }  # fmt: skip
 EPOCHS = [
     {"epoch": e, "loss": 2.0 / e, "train": s, "val": s, "test": s, "epoch_s": 0.01 * e, "bytes_sent": 1234}
@@ -29,6 +54,7 @@ def write_run(folder, is_ended=True, **options):
     (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in EPOCHS))
     if is_ended:
         (folder / "summary.json").write_text(json.dumps(SUMMARY | {"test": options.get("lr", 0.75)}))
+        (folder / "details.json").write_text(json.dumps(DETAILS))
     return folder
 
 
@@ -65,11 +91,43 @@ def test_a_training_becomes_a_page_with_its_curves_options_and_bytes(folder, cap
         "scheme = &quot;auto&quot;",
         "<td>0.250</td>",
         "<dd>0.2.0</dd>",
+        '<td class="text">5 → 2</td><td class="text">A (H W)</td><td>1,234</td>',
+        "Scheme: cover: as asked.",
+        ">1 kB</td></tr>".replace(" kB", ""),
+        ">0.234</td>",
+        '<td class="text">noun</td>',
+        '<td class="text">noun (4)</td>',
+        "&lt;b&gt;verb",
+        ">36</td>",
     ):
-        assert text in html
-    (folder / "summary.json").unlink()
+        assert text in html, text
+    assert "<b>" not in html
+    headings = [
+        "Result",
+        "Options",
+        "Layers",
+        "Learning",
+        "Cost per epoch",
+        "Bytes between ranks",
+        "Classes",
+        "Confusion",
+    ]
+    assert re.findall(r"<h2[^>]*>([^<]*)", html) == [*headings, "Environment"]
+    (folder / "summary.json").unlink(), (folder / "details.json").unlink()
     assert run(capsys, folder)[0] == 0
     assert "has not ended" in (folder / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_where_nothing_is_sent_there_is_no_picture_of_it(folder, capsys):
+    pytest.importorskip("matplotlib")
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch | {"bytes_sent": 0}) + "\n" for epoch in EPOCHS))
+    (folder / "summary.json").write_text(json.dumps(SUMMARY | {"bytes_sent": 0, "bytes_predicted": 0}))
+    (folder / "details.json").write_text(json.dumps(DETAILS | {"sent_PP": [[0]]}))
+    assert [axis.get_title()[:4] for axis in draw_cost(read_runs([folder])).axes] == ["time"]
+    assert run(capsys, folder)[0] == 0
+    html = (folder / "report.html").read_text()
+    assert "Bytes between ranks" not in html and "dashed" not in html and "0, as predicted" in html
 
 
 @pytest.mark.slow
@@ -84,11 +142,11 @@ def test_curves_are_those_of_the_epochs(folder, runs):
     dots = [line.get_xydata().tolist() for line in scores.lines if line.get_linestyle() == "None"]
     assert dots == [[[3, 0.7]]]  # the stored weights
     seconds, sent = draw_cost({"run": read_run(folder)}).axes
-    assert seconds.lines[0].get_ydata().tolist() == [10, 20, 30] and "median 20 ms" in seconds.get_title(loc="left")
+    assert seconds.lines[0].get_ydata().tolist() == [10, 20, 30] and "median 20 ms" in seconds.get_title()
     counted, predicted = (line.get_ydata() for line in sent.lines)
     assert counted.tolist() == [1.234] * 3 and predicted[0] == 1.234 and sent.get_ylabel() == "kB, all ranks"
-    for draw in pictures(found := read_runs(runs)).values():
-        figure = draw()
+    for picture in pictures(found := read_runs(runs)).values():
+        figure = picture.draw(2)
         assert [text.get_text() for text in figure.legends[0].get_texts()] == list(found)
         assert len({(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}) == 3
     for axis in figure.axes:
@@ -102,8 +160,8 @@ def test_any_loss_has_a_picture(folder, losses):
     pytest.importorskip("matplotlib")
     epochs = [EPOCHS[i] | {"loss": loss, "bytes_sent": 0, "val": None} for i, loss in enumerate(losses)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
-    for draw in pictures(read_runs([folder])).values():
-        draw().draw_without_rendering()
+    for picture in pictures(read_runs([folder])).values():
+        picture.titled().draw_without_rendering()
 
 
 def test_several_runs_are_a_table_with_a_row_each_and_the_options_that_differ(runs, capsys):
@@ -215,10 +273,16 @@ def test_other_values_of_a_run_are_named_with_file_and_line(folder, capsys):
         ("best_epoch", 1.5),
         ("peak_rss_mb", None),
         ("per_class", [{"class": 0}, {}]),
+        ("classes", [1, 2]),
     ):
         (folder / "summary.json").write_text(json.dumps(SUMMARY | {name: value}))
         code, out, err = run(capsys, folder)
         assert (code, out) == (3, "") and f"summary.json: {name} is {value!r}; expected a" in err
+    (folder / "summary.json").write_text(json.dumps(SUMMARY))
+    for name, value in (("explanation", {}), ("sent_PP", [[1], [2]]), ("confusion_CC", [[-1]])):
+        (folder / "details.json").write_text(json.dumps(DETAILS | {name: value}))
+        code, out, err = run(capsys, folder)
+        assert (code, out) == (3, "") and f"details.json: {name} is {value!r}; expected " in err
 
 
 def test_other_values_of_a_line_are_named_with_file_and_line(tmp_path, capsys):

@@ -133,7 +133,7 @@ def test_a_disk_without_room_for_the_config_leaves_no_half_of_it(tmp_path):
 def test_a_replacement_that_is_killed_never_mixes_two_runs(tmp_path, monkeypatch):
     trained(tmp_path / "kept", seed=1)
     before, replace, rename = contents(tmp_path / "kept"), RunFolder._replace, Path.rename
-    for done in range(13):
+    for done in range(14):
         shutil.copytree(tmp_path / "kept", tmp_path / "run")
         left = iter(range(done))
 
@@ -149,7 +149,7 @@ def test_a_replacement_that_is_killed_never_mixes_two_runs(tmp_path, monkeypatch
 
         monkeypatch.setattr(RunFolder, "_replace", killed)
         monkeypatch.setattr(RunFolder, "close", lambda folder: None)  # a kill removes nothing
-        if done < 12:
+        if done < 13:
             with pytest.raises(KeyboardInterrupt):
                 trained(tmp_path / "run", seed=2)
         else:

@@ -1,11 +1,12 @@
 """Pages: whole, valid, every picture inside, no reference to a network; pictures as files."""
 
 import base64
-import io
 import re
 import sys
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import spgnn
@@ -13,10 +14,10 @@ from spgnn.analysis.study import Study
 from spgnn.errors import ResourceError, UsageError
 from spgnn.report import style
 from spgnn.report.page import Page
-from spgnn.report.study_report import READING, pictures, study_page
+from spgnn.report.study_report import pictures, study_page
 
 pytestmark = pytest.mark.slow
-VOID = {"meta", "link", "img", "br"}
+VOID = {"meta", "link", "img", "br", "source"}
 
 
 class Checker(HTMLParser):
@@ -30,8 +31,7 @@ class Checker(HTMLParser):
         values = dict(attrs)
         self.open += [] if tag in VOID else [tag]
         self.ids |= {values["id"]} if "id" in values else set()
-        if tag == "img":
-            self.images.append(values)
+        self.images += [values["srcset"]] if tag == "source" else [values["src"]] if tag == "img" else []
         for name in ("src", "href", "srcset", "action", "poster", "data"):
             value = values.get(name)
             if value and value.startswith("#"):
@@ -70,18 +70,26 @@ def html(records):
     return study_page(records).html()
 
 
-def test_the_page_has_every_picture_inside_and_refers_to_nothing(records, html):
-    from PIL import Image
-
+def test_the_page_has_every_picture_inside_for_two_widths_and_refers_to_nothing(records, html):
     images = checked(html).images
-    assert len(images) == len(READING) == len(pictures(records))
-    for image in images:
-        kind, _, data = image["src"].partition(",")
-        assert kind == "data:image/png;base64" and len(image["alt"]) > 30
-        picture = Image.open(io.BytesIO(base64.b64decode(data, validate=True)))
-        picture.load()
-        assert min(picture.size) > 200 and len(picture.getcolors(1 << 24)) > 3
+    assert len(images) == 2 * len(pictures(records)) == 4
+    for narrow, wide in zip(images[::2], images[1::2]):
+        for image, least, most in ((narrow, 200, 285), (wide, 600, 900)):
+            kind, _, data = image.partition(",")
+            root = ElementTree.fromstring(base64.b64decode(data, validate=True))
+            assert kind == "data:image/svg+xml;base64" and least < float(root.get("width")[:-2]) < most  # points
     assert "default-src 'none'" in html and "volumes &#x27;a b&#x27; &lt;x&gt;" in html
+
+
+def test_pages_and_pictures_have_a_colour_for_light_and_for_dark(records, html):
+    assert "color-scheme: light dark" in html and "@media (prefers-color-scheme: dark)" in html
+    svg = pictures(records)["sweep"].svg(1)
+    rules = re.search(r"<style>(:root.*?)</style>", svg)[1]
+    light, dark = (dict(re.findall(r"(--c\w+):(#\w+);", part)) for part in rules.split("@media"))
+    assert light.keys() == dark.keys() == set(re.findall(r"var\((--c\w+)\)", svg))
+    assert not re.search(r"(fill|stroke): #", svg)
+    for name, colour in dark.items():  # the strong ones are bright on dark; the grid is faint
+        assert (max(bytes.fromhex(colour[1:])) > 120) == (light[name] != "#e8e8e8"), name
 
 
 def test_its_tables_show_the_numbers_of_the_lines_by_k(records, html):
@@ -120,21 +128,26 @@ def test_numbers_of_a_column_have_as_many_decimals():
 
 
 def test_pictures_are_files_that_repeat_to_the_byte(records, tmp_path):
-    draw = pictures(records, 4)["heatmap"]
+    picture = pictures(records)["sweep"]
     for suffix in style.FORMATS:
-        one, two = (style.save(draw(), tmp_path / f"{i}{suffix}").read_bytes() for i in (1, 2))
+        one, two = (picture.save(tmp_path / f"{i}{suffix}").read_bytes() for i in (1, 2))
         assert one == two and len(one) > 5000
     with pytest.raises(UsageError, match="expected a file name ending in .png or .svg"):
-        style.save(draw(), tmp_path / "x.gif")
+        picture.save(tmp_path / "x.gif")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.png", "1.svg", "2.png", "2.svg"]
 
 
-def test_text_is_broken_after_a_mark_where_there_is_one():
-    most = style.text_inches("metis:objective=vo", 10)
-    assert style.wrap("metis:objective=vol: 3 MB", most, 10) == "metis:objective=\nvol: 3 MB"
-    assert style.wrap("abcdef", style.text_inches("abcd", 10), 10) == "abcd\nef"
-    assert style.wrap("WWW", 0.01, 10) == "W\nW\nW"
-    assert style.wrap("a b\nc", 1, 10) == "a b\nc"
+def test_shaded_tables_show_numbers_where_they_are_small_and_say_them_where_they_are_large():
+    for n, is_shown in ((2, True), (16, True), (17, False)):
+        page, values = Page("t"), np.diag(np.arange(1.0, n + 1))
+        page.heats({"<b>": values}, ["<i>long"] * n, n, "{:.0f} kB".format)
+        html = page.html()
+        checked(html)
+        cells = re.findall(r'<td( style="--s:[.\d]+")?( class="deep")?( title="[^"]*")?>([^<]*)</td>', html)[1:]
+        assert len(cells) == n * n and cells[1] == ("", "", "", "") and "<b>" not in html and "<i>" not in html
+        assert cells[-1][:2] == (' style="--s:1.00"', ' class="deep"')
+        assert cells[0][2:] == (("", "1 kB") if is_shown else (' title="1 kB"', ""))
+    assert 'class="long"' in html and html.count("<caption>") == 1
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class CapturedScorer:
     """A scorer whose evaluation is captured."""
 
     def __init__(self, scorer: Scorer, capture: Callable):
-        self.inner, self.is_multilabel = scorer, scorer.is_multilabel
+        self.inner, self.is_multilabel, self.labels = scorer, scorer.is_multilabel, scorer.labels
         self.logits = Replayed(scorer.logits, capture)
 
     def counts(self, Z_nC: torch.Tensor | None = None):

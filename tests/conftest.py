@@ -43,15 +43,15 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def group_of(nodeid: str) -> str:
-    """Return what stays on one worker: a file, or the MPI items of one number of ranks, which share an mpirun."""
-    found = re.search(r"[\[-](mpi-\d+)[\]-]", nodeid)
+    """Return what stays on one worker: a file, or the MPI items of one number of ranks, which share an mpirun or torchrun."""
+    found = re.search(r"[\[-]((?:mpi|torch)-\d+)[\]-]", nodeid)
     return found[1] if found else nodeid.partition("::")[0]
 
 
 def _weight(group: tuple[str, list]) -> float:
     """Return about the seconds that a group takes."""
     name, items = group
-    ranks = int(name[4:]) if name.startswith("mpi-") else 0
+    ranks = int(name.split("-")[1]) if name.startswith(("mpi-", "torch-")) else 0
     return 3 * ranks + sum(1.5 if item.get_closest_marker("slow") else 0.05 for item in items)
 
 

@@ -58,10 +58,11 @@ def beyond_pairs(items) -> list:
     tests: dict[tuple, list] = {}
     for item in items:
         if hasattr(item, "callspec") and not item.get_closest_marker("every"):
-            ranks = getattr(item.callspec.params.get("world"), "mpi_size", 0)
-            tests.setdefault((item.nodeid.partition("[")[0], ranks), []).append(item)
+            world = item.callspec.params.get("world")
+            ranks, kind = getattr(world, "mpi_size", 0), getattr(world, "kind", "")
+            tests.setdefault((item.nodeid.partition("[")[0], kind, ranks), []).append(item)
     left_out = []
-    for (name, ranks), found in tests.items():
+    for (name, _, ranks), found in tests.items():
         if len(found) > MPI_ITEMS if ranks else len(found) >= LEAST:
             chosen = pairs([_row(item) for item in found], seed=crc32(name.encode()))
             kept = set(chosen[:MPI_ITEMS] if ranks else chosen)

@@ -2,13 +2,14 @@
 
     from worlds import parallel
 
-    @parallel([1, 2, 3, 7], mpi=[1, 2, 4, 16])      # mpi left out: the same sizes; mpi=[]: threads only
+    @parallel([1, 2, 3, 7], mpi=[1, 2, 4, 16])      # mpi left out: the same sizes; mpi=[]: threads only; torch=[3]
     @pytest.mark.parametrize("scheme", ["columns", "broadcast"])
     def test_pull_copies_the_ghost_rows(comm, scheme, tmp_path):
         ...                                         # plain asserts; every rank runs the whole body
 
 It becomes the items [thread-1] ... [mpi-16]. All selected bodies of one size, of all files, share one
-`mpirun` (marked `mpi`; skipped with the reason where there is none), so torch starts once per rank.
+`mpirun` (marked `mpi`; skipped with the reason where there is none), so torch starts once per rank. With torch=[3]
+they also run under torchrun.
 Arguments: parametrized literals, `tmp_path` (one folder, all ranks) and `data_dir`. A failure shows
 the ranks and their tracebacks. `launch(n, argv)` runs any program under mpirun with a time limit.
 """
@@ -51,7 +52,7 @@ class World:
 
     @property
     def mpi_size(self) -> int:
-        return self.size if self.kind == "mpi" else 0
+        return 0 if self.kind == "thread" else self.size
 
 
 def parallel(
@@ -59,23 +60,23 @@ def parallel(
     mpi: Sequence[int] | None = None,
     timeout: float = THREAD_LIMIT_S,
     only: Callable = lambda given: True,
+    torch: Sequence[int] = (),
 ) -> Callable:
-    """Return the decorator that runs body(comm, ...) on thread ranks of each size, and on MPI ranks.
+    """Return the decorator that runs body(comm, ...) on thread ranks of each size, on MPI ranks and those of torchrun.
 
     Args: only  of the items on MPI ranks, those whose arguments and `ranks`, a dict, it returns True for:
                 threads run them all.
     """
     worlds = [pytest.param(World("thread", n), id=f"thread-{n}") for n in sizes]
-    worlds += [
-        pytest.param(World("mpi", n), id=f"mpi-{n}", marks=pytest.mark.mpi) for n in (sizes if mpi is None else mpi)
-    ]
+    for kind, of in (("mpi", sizes if mpi is None else mpi), ("torch", torch)):
+        worlds += [pytest.param(World(kind, n), id=f"{kind}-{n}", marks=pytest.mark.mpi) for n in of]
 
     def decorate(body: Callable) -> Callable:
         names = list(inspect.signature(body).parameters)[1:]
 
         def test(request, world, **arguments):
-            if world.kind == "mpi":
-                _report(_batch(request, world.size)[request.node.nodeid])
+            if world.mpi_size:
+                _report(_batch(request, world)[request.node.nodeid])
             else:
                 from spgnn.dist import run_threads
 
@@ -113,7 +114,7 @@ def _on_one_core():
 def is_wanted(item) -> bool:
     """Return whether an item is to be run; see `only` of parallel."""
     world = _world_of(item)
-    if not isinstance(world, World) or world.kind != "mpi":
+    if not isinstance(world, World) or not world.mpi_size:
         return True
     return item.obj.only(item.callspec.params | {"ranks": world.size})
 
@@ -146,9 +147,12 @@ class Launched:
     left: list[str]
 
 
-def launch(n: int, argv: Sequence, limit_s: float = 60, env: dict[str, str] | None = None, cwd=ROOT) -> Launched:
-    """Run argv on n ranks (0: without a launcher); end what is left of it after limit_s."""
-    command = [str(mpirun()), "-n", str(n)] if n else []
+def launch(
+    n: int, argv: Sequence, limit_s: float = 60, env: dict[str, str] | None = None, cwd=ROOT, by: str = "mpi"
+) -> Launched:
+    """Run argv on n ranks (0: without a launcher) of mpirun, or by torchrun; end what is left of it after limit_s."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(n), "--no-python"]
+    command = (torchrun if by == "torch" else [str(mpirun()), "-n", str(n)]) if n else []
     job = f"SPGNN_TEST_JOB={uuid.uuid4().hex}"
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.monotonic()
@@ -211,14 +215,14 @@ def _kill(pid: int) -> None:
         return
 
 
-def _batch(request, size: int) -> dict[str, dict]:
-    """Return id of the item -> result, of all selected MPI items of this size."""
+def _batch(request, world: World) -> dict[str, dict]:
+    """Return id of the item -> result, of all selected items of this world."""
     batches = request.config.stash.setdefault(BATCHES, {})
-    if size not in batches:
-        items = [item for item in request.session.items if _world_of(item) == World("mpi", size)]
-        folder = request.getfixturevalue("tmp_path_factory").mktemp("mpi")
-        batches[size] = _run_batch(size, [_case(item, folder / f"case{i}") for i, item in enumerate(items)], folder)
-    return batches[size]
+    if world not in batches:
+        items = [item for item in request.session.items if _world_of(item) == world]
+        folder = request.getfixturevalue("tmp_path_factory").mktemp(world.kind)
+        batches[world] = _run_batch(world, [_case(item, folder / f"case{i}") for i, item in enumerate(items)], folder)
+    return batches[world]
 
 
 def _world_of(item) -> World | None:
@@ -240,16 +244,16 @@ def _case(item, folder: Path) -> dict:
     return body | {"name": item.nodeid, "values": repr(values), "paths": paths}
 
 
-def _run_batch(size: int, cases: list[dict], folder: Path) -> dict[str, dict]:
-    """Run cases under mpirun; start again behind a case that ended the job."""
+def _run_batch(world: World, cases: list[dict], folder: Path) -> dict[str, dict]:
+    """Run cases under mpirun or torchrun; start again behind a case that ended the job."""
     results: dict[str, dict] = {}
     while cases:
         job = folder / f"job{len(results)}"
         job.mkdir()
         (job / "cases.json").write_text(json.dumps(cases))
         limit_s = START_LIMIT_S + CASE_LIMIT_S * len(cases)
-        ended = launch(size, [sys.executable, Path(__file__), job], limit_s)
-        ranks = [_lines(job / f"rank{r}.jsonl") for r in range(size)]
+        ended = launch(world.size, [sys.executable, Path(__file__), job], limit_s, by=world.kind)
+        ranks = [_lines(job / f"rank{r}.jsonl") for r in range(world.size)]
         done = 0
         for case in cases:
             states = [[line for line in lines if line["name"] == case["name"]] for lines in ranks]
@@ -275,14 +279,16 @@ def _report(result: dict) -> None:
     states, ended = result["states"], result["ended"]
     if _passed(states):
         if result["is_last"] and (ended.code or ended.left):
-            pytest.fail(f"all passed, then mpirun gave {ended.code}, left {ended.left}:\n{ended.err}", pytrace=False)
+            pytest.fail(
+                f"all passed, then the launcher gave {ended.code}, left {ended.left}:\n{ended.err}", pytrace=False
+            )
         if states[0][-1]["state"] == "skipped":
             pytest.skip(states[0][-1]["message"])
         return
     failures = [f"rank {r}: {s[-1]['message']}" for r, s in enumerate(states) if s and s[-1]["state"] == "failed"]
     running = [r for r, s in enumerate(states) if not s or s[-1]["state"] == "started"]
     limit = f"; time limit reached after {ended.seconds:.0f} s" if ended.is_late else ""
-    failures.append(f"ranks that did not end: {running}{limit}; mpirun's exit code {ended.code}")
+    failures.append(f"ranks that did not end: {running}{limit}; the launcher's exit code {ended.code}")
     pytest.fail("\n".join([*failures, ended.out[-2000:], ended.err[-4000:]]), pytrace=False)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..errors import RankError
 from .base import BaseCommunicator, Done, copy_own_rows
 
 
@@ -11,12 +10,6 @@ class SelfCommunicator(BaseCommunicator):
 
     def __init__(self):
         super().__init__(0, 1)
-
-    def abort(self, exit_code: int, message: str) -> None:
-        raise RankError(f"{message} (phase: {self.phase})", exit_code)
-
-    def close(self) -> None:
-        """Nothing to free."""
 
     def _reduce(self, head, x, op, wait):
         return Done()

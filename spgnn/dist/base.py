@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import RankError, UsageError
 from . import headers
 from .communicator import Op, Request
 from .traffic import Traffic
@@ -88,6 +88,13 @@ class BaseCommunicator:
             raise UsageError(f"rank {self.rank}: split color {color}; expected 0 or more, or None")
         return self._split(headers.header("split", self.size), color, self.rank if key is None else key)
 
+    def abort(self, exit_code: int, message: str) -> None:
+        raise RankError(f"rank {self.rank} aborted (phase: {self.phase}): {message}", exit_code)
+
+    def close(self) -> None:
+        """Wait for the `close` of all ranks: a rank that calls something else learns who has left. Collective."""
+        self._meet(headers.header("close", self.size))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(rank {self.rank} of {self.size})"
 
@@ -103,6 +110,11 @@ class Done:
 
     def wait(self) -> None:
         return None
+
+
+def members_of(choices: Sequence[Sequence[int | None]], color: int) -> list[int]:
+    """Return the ranks whose (color, key) in choices has this color, ordered by (key, rank)."""
+    return [rank for _, rank in sorted((key, rank) for rank, (theirs, key) in enumerate(choices) if theirs == color)]
 
 
 def copy_own_rows(send, send_rows, recv, recv_rows, rank: int) -> None:

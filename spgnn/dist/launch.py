@@ -12,7 +12,8 @@ from ..errors import LaunchError
 from ..machine import core_ids, host_id, share_of_cores
 from .alone import SelfCommunicator
 from .communicator import Communicator
-from .job.protect import JobMember, find_launcher
+from .job.launchers import find_launcher
+from .job.protect import JobMember
 
 
 @functools.cache
@@ -48,7 +49,7 @@ def run_protected(body: Callable[[], int | None], *, debug: bool = False) -> int
 
 @contextmanager
 def world() -> Iterator[Communicator]:
-    """Yield the communicator of all ranks: MPI's if a launcher started them, else of one rank.
+    """Yield the communicator of all ranks: MPI's under mpirun or srun, gloo's under torchrun, else of one rank.
 
     A rank that leaves the block by an error, or by sys.exit of anything but 0, is reported and ends
     the job on all ranks: no code after the block runs. From the first call on, errors after the block do
@@ -91,6 +92,16 @@ def share_of_threads(comm: Communicator) -> int:
 
 def _connect(job: JobMember):
     launcher = job.launcher
+    if launcher.problem:
+        raise LaunchError(
+            f"{launcher.problem}; use mpirun, srun --mpi=pmi2 or torchrun, or unset these variables for one rank"
+        )
+    if launcher.by == "torch":
+        if launcher.size == 1:
+            return SelfCommunicator()
+        from . import gloo
+
+        return gloo.connect_world(job)
     try:
         from .mpi import mpi_communicator as mpi
     except (ImportError, RuntimeError) as error:

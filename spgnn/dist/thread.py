@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import CollectiveError, RankError, check_integer, exit_code_of
 from . import headers
-from .base import BaseCommunicator
+from .base import BaseCommunicator, members_of
 from .traffic import Traffic
 
 _REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
@@ -193,9 +193,6 @@ class ThreadCommunicator(BaseCommunicator):
     def phase(self, text: str) -> None:
         self._group.world.phases[self._group.ranks[self.rank]] = text
 
-    def abort(self, exit_code: int, message: str) -> None:
-        raise RankError(f"rank {self.rank} aborted (phase: {self.phase}): {message}", exit_code)
-
     def _start(self, head, payload, finish, recv_rows=None, wait=True) -> _ThreadRequest:
         number, self._number = self._number, self._number + 1
         self._group.deposit(number, self.rank, head, payload)
@@ -255,8 +252,7 @@ class ThreadCommunicator(BaseCommunicator):
         choices = self._meet(head, (color, key))
         if color is None:
             return None
-        members = sorted((k, q) for q, (c, k) in enumerate(choices) if c == color)
-        peers = [q for _, q in members]
+        peers = members_of(choices, color)
         with self._group.world.changed:
             part = self._group.parts.setdefault(
                 (number, color), _Group(self._group.world, [self._group.ranks[q] for q in peers])

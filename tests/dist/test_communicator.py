@@ -42,14 +42,14 @@ def exchange(comm, shape, dtype, seed=0, start=False, rows=rows_between):
     return send_rows, send
 
 
-@parallel(ALL)
+@parallel(ALL, torch=[4])
 def test_all_to_all_delivers_each_row_in_rank_order(comm):
     for dtype in DTYPES:
         for seed, shape in enumerate(SHAPES):
             exchange(comm, shape, dtype, seed, start=seed % 2 == 1)
 
 
-@parallel(SOME)
+@parallel(SOME, torch=[4])
 @pytest.mark.parametrize("max_bytes", [7, 64, 300])
 def test_messages_above_the_limit_travel_in_pieces(comm, max_bytes):
     whole, comm.max_bytes = getattr(comm, "max_bytes", None), max_bytes
@@ -71,7 +71,7 @@ def test_messages_above_the_limit_travel_in_pieces(comm, max_bytes):
         comm.max_bytes = whole
 
 
-@parallel([2, 3, 4])
+@parallel([2, 3, 4], torch=[4])
 @pytest.mark.parametrize("start", [False, True])
 def test_a_rank_may_send_or_receive_an_empty_view_of_its_other_buffer(comm, start):
     n, is_root = 1000, comm.rank == 0  # 8,000 bytes: more than Open MPI sends before the receiver has come
@@ -85,7 +85,7 @@ def test_a_rank_may_send_or_receive_an_empty_view_of_its_other_buffer(comm, star
         assert (rows == value).all()
 
 
-@parallel(SOME)
+@parallel(SOME, torch=[4])
 def test_started_exchanges_end_in_any_order_of_waiting(comm):
     P, rounds = comm.size, 5
     sends = [np.full((P, 4), 10.0 * i + comm.rank) for i in range(rounds)]
@@ -101,7 +101,7 @@ def test_started_exchanges_end_in_any_order_of_waiting(comm):
     assert reduced.test() and x.tolist() == [sum(range(P))] * 3
 
 
-@parallel(ALL)
+@parallel(ALL, torch=[4])
 def test_all_reduce_is_the_sum_maximum_and_minimum_on_every_rank(comm):
     P, r = comm.size, comm.rank
     for dtype in DTYPES[1:]:
@@ -117,7 +117,7 @@ def test_all_reduce_is_the_sum_maximum_and_minimum_on_every_rank(comm):
     assert comm.all_reduce(np.empty(0)).shape == (0,)
 
 
-@parallel(ALL)
+@parallel(ALL, torch=[4])
 def test_gathers_and_broadcast_bring_every_ranks_value(comm):
     P, r = comm.size, comm.rank
     rows = comm.all_gather(np.full((r % 3, 2), r, np.float32))
@@ -133,7 +133,7 @@ def test_gathers_and_broadcast_bring_every_ranks_value(comm):
     comm.barrier()
 
 
-@parallel(SOME, mpi=[2])
+@parallel(SOME, mpi=[2], torch=[4])
 def test_cpu_tensors_are_buffers(comm):
     torch = pytest.importorskip("torch")
     P = comm.size
@@ -146,7 +146,7 @@ def test_cpu_tensors_are_buffers(comm):
     assert comm.all_gather(torch.tensor([comm.rank])).tolist() == list(range(P))
 
 
-@parallel([3, 4, 7], mpi=[4])
+@parallel([3, 4, 7], mpi=[4], torch=[4])
 def test_split_makes_communicators_of_equal_color(comm):
     P, r = comm.size, comm.rank
     part = comm.split(r % 2, key=-r)
@@ -162,7 +162,7 @@ def test_split_makes_communicators_of_equal_color(comm):
     assert comm.phase == "inside the part" or comm.size > part.size
 
 
-@parallel([4], mpi=[4])
+@parallel([4], mpi=[4], torch=[4])
 def test_splits_that_are_used_no_more_are_freed(comm):
     kept = comm.split(comm.rank % 2)
     deepest = comm.split(comm.rank // 2).split(0)
@@ -176,7 +176,7 @@ def test_splits_that_are_used_no_more_are_freed(comm):
         assert part.all_gather(np.array([comm.rank])).tolist() == ranks
 
 
-@parallel(ALL)
+@parallel(ALL, torch=[4])
 def test_traffic_counts_the_bytes_and_messages_to_each_peer(comm):
     P, r = comm.size, comm.rank
     comm.traffic.reset()
@@ -195,7 +195,7 @@ def test_traffic_counts_the_bytes_and_messages_to_each_peer(comm):
     assert comm.traffic.sent_bytes("all_reduce").sum() == 0
 
 
-@parallel([4], mpi=[4])
+@parallel([4], mpi=[4], torch=[4])
 def test_traffic_of_a_split_counts_under_the_parents_ranks_and_label(comm):
     part = comm.split(comm.rank // 2)
     comm.traffic.reset()
@@ -206,7 +206,7 @@ def test_traffic_of_a_split_counts_under_the_parents_ranks_and_label(comm):
     assert np.flatnonzero(sent).tolist() == [comm.rank ^ 1] and sent.sum() == 1
 
 
-@parallel(SOME, mpi=[3])
+@parallel(SOME, mpi=[3], torch=[4])
 def test_ranks_that_call_different_things_are_told_so(comm):
     last = comm.rank == comm.size - 1
     cases = [
@@ -226,7 +226,7 @@ def test_ranks_that_call_different_things_are_told_so(comm):
     comm.barrier()
 
 
-@parallel([1, 3], mpi=[3])
+@parallel([1, 3], mpi=[3], torch=[4])
 def test_buffers_that_cannot_travel_are_refused_before_anything_is_sent(comm):
     P = comm.size
     full = lambda: np.zeros((P, 2))
@@ -262,7 +262,7 @@ def test_buffers_that_cannot_travel_are_refused_before_anything_is_sent(comm):
     comm.barrier()
 
 
-@parallel([1, 2, 3], mpi=[3])
+@parallel([1, 2, 3], mpi=[3], torch=[4])
 def test_agree_raises_on_all_ranks_or_on_none(comm):
     agree(comm, None)
     last = comm.size - 1
@@ -276,7 +276,7 @@ def test_agree_raises_on_all_ranks_or_on_none(comm):
     comm.barrier()
 
 
-@parallel([], mpi=[2, 3])
+@parallel([], mpi=[2, 3], torch=[4])
 def test_a_started_exchange_travels_while_the_rank_computes(comm):
     n = 300_000  # above what MPI sends before the receiver has come
     send = np.full((comm.size * n,), comm.rank + 1.0)

@@ -92,7 +92,7 @@ def test_the_guard_holds_the_right_to_report_of_a_rank_that_has_reported_and_end
 
 
 def test_a_rank_tells_the_guard_of_its_report_before_it_waits_for_the_launcher(monkeypatch, capsys):
-    heard, job = [], protect.JobMember(protect.MpiLauncher("mpirun", 1, 2))
+    heard, job = [], protect.JobMember(protect.JobLauncher("mpirun", 1, 2))
     job._line = SimpleNamespace(claim_report=lambda: True, fail=lambda: heard.append("failed"))
     monkeypatch.setattr(protect, "_wait_until_read", lambda fd: heard.append(capsys.readouterr().err[:22]))
     monkeypatch.setattr(os, "_exit", lambda code: heard.append(code))

@@ -9,6 +9,8 @@ from worlds import ROOT, launch
 
 from spgnn.dist.launch import find_launcher
 
+TORCH = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
 
 @pytest.mark.parametrize(
     "env, expected",
@@ -21,6 +23,9 @@ from spgnn.dist.launch import find_launcher
         ({"PMIX_RANK": "2", "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "8"}, (2, 8, -1)),
         ({"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_FD": "9", "SLURM_STEP_ID": "0"}, (5, 8, -1)),  # Slurm's own PMI
         ({"PMI_RANK": "5", "PMI_SIZE": "8", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, (5, 8, -1)),
+        ({"PMI_RANK": "5", "PMI_SIZE": "8", **TORCH}, (5, 8, -1)),  # variables of the container
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", **TORCH}, (1, 4, -1)),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2", "TORCHELASTIC_RUN_ID": "none", **TORCH}, (1, 4, -1)),  # once per host
     ],
 )
 def test_a_launcher_is_known_by_its_variables(env, expected):
@@ -29,7 +34,9 @@ def test_a_launcher_is_known_by_its_variables(env, expected):
 
 
 def run(code, **env):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "SLURM"))} | env
+    env = {
+        k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "SLURM", "RANK", "WORLD_SIZE"))
+    } | env
     env["PYTHONPATH"] = str(ROOT)
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=30)
 
@@ -63,6 +70,22 @@ SCRIPT = "import sys, spgnn\nwith spgnn.world() as comm: print(comm, 'mpi4py' in
 def test_a_process_that_no_launcher_started_is_a_world_of_one_without_mpi():
     ended = run(SCRIPT)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "SelfCommunicator(rank 0 of 1) False\n", "")
+
+
+@pytest.mark.parametrize(
+    "env, said",
+    [
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "torchrun started this process (RANK=0, WORLD_SIZE=2) without MASTER_ADDR and MASTER_PORT"),
+        ({"PMI_SIZE": "2"}, "mpirun (PMI) started this process (PMI_SIZE=2) without PMI_RANK"),
+        ({"JSM_NAMESPACE_RANK": "0", "JSM_NAMESPACE_SIZE": "2"}, "whose ranks spgnn does not connect"),
+        ({"PMIX_RANK": "0"}, "a PMIx launcher started this process (PMIX_RANK=0), whose ranks spgnn does not connect"),
+    ],
+)  # fmt: skip
+def test_a_launcher_that_is_not_understood_is_never_ignored(env, said):
+    ended = run(SCRIPT, **env)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("spgnn: ")) == (4, "", 1)
+    assert said in ended.stderr and "use mpirun, srun --mpi=pmi2 or torchrun, or unset" in ended.stderr
+    assert run(SCRIPT, WORLD_SIZE="1", RANK="0", HOROVOD_SIZE="1").stdout.startswith("SelfCommunicator")
 
 
 @pytest.mark.slow

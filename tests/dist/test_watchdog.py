@@ -154,10 +154,10 @@ def test_without_a_limit_and_on_thread_ranks_there_is_none():
     run_threads(2, body)
 
 
-def run(tmp_path, how, limit):
+def run(tmp_path, how, limit, by="mpi"):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
-    ended = launch(3, [sys.executable, path, how, limit], limit_s=40)
+    ended = launch(3, [sys.executable, path, how, limit], limit_s=80, by=by)
     assert not ended.is_late, ended.err
     assert ended.left == []
     return ended
@@ -192,6 +192,15 @@ def test_a_stalled_job_ends_with_70_and_names_rank_and_operation(tmp_path, how, 
 def test_a_long_computation_that_moves_is_not_ended(tmp_path):
     ended = run(tmp_path, "busy", 1)
     assert (ended.code, ended.out.count("end"), ended.err) == (0, 3, "")
+
+
+@pytest.mark.full  # torchrun gives the rank that is stopped 30 s to end
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_stalled_job_of_torchrun_ends_too(tmp_path):
+    ended = run(tmp_path, "stop", 2, by="torch")
+    assert re.search("spgnn: (error: )?watchdog: nothing has moved for 2 s: rank 1 gives no sign of life", ended.err)
+    assert "end" not in ended.out
 
 
 TRAINING = """

@@ -19,60 +19,20 @@ import termios
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from ...errors import RankError, SpgnnError, exit_code_of, message_lines, message_text
 from .guard import GuardLine, report_line
+from .launchers import JobLauncher
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as in a shell
 PATIENCE_S = 1.0  # how long a rank waits for another one that has more to report
-
-# (launcher, rank, size) by the variables that it sets; the first whose variables are all set counts.
-# Slurm is last: an mpirun inside a Slurm job sets its own variables, and Slurm's then count its daemons.
-_KNOWN = (
-    ("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("MVAPICH's mpirun", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("mpirun (PMI)", "PMI_RANK", "PMI_SIZE"),
-    ("srun", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"),
-    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class MpiLauncher:
-    """The program that started this process as rank of size."""
-
-    name: str
-    rank: int
-    size: int
-    pmi_fd: int = -1  # hydra's pipe to its proxy, for a rank that fails before MPI has started
-
-    def abort(self, exit_code: int) -> None:
-        """Ask the launcher to end the job, if it has a command for that (PMI-1, as hydra speaks it).
-
-        hydra takes an exit before MPI_Init as a normal end, and the others would wait in MPI_Init.
-        """
-        if self.pmi_fd >= 0:
-            try:
-                os.write(self.pmi_fd, f"cmd=abort exitcode={exit_code}\n".encode())
-            except OSError:  # the proxy has ended, and the job with it
-                return
-
-
-def find_launcher(env: Mapping[str, str]) -> MpiLauncher | None:
-    """Return the launcher whose variables are in env, None for a process that was started alone."""
-    for name, rank, size in _KNOWN:
-        if env.get(rank, "").isdigit() and env.get(size, "").isdigit():
-            is_hydra = rank == "PMI_RANK" and "SLURM_STEP_ID" not in env and env.get("PMI_FD", "").isdigit()
-            return MpiLauncher(name, int(env[rank]), int(env[size]), int(env["PMI_FD"]) if is_hydra else -1)
-    return None
 
 
 class JobMember:
     """This process in its job: its rank, its phase, and its connection to the guard of the host."""
 
-    def __init__(self, launcher: MpiLauncher | None):
+    def __init__(self, launcher: JobLauncher | None):
         self.launcher = launcher
         self.rank = 0 if launcher is None else launcher.rank
         self.phase = "set-up"
@@ -187,6 +147,35 @@ class JobMember:
             return True
         time.sleep(PATIENCE_S)  # until the other one has written its report
         return False
+
+
+class _Aborted(SpgnnError):
+    """The error with which `abort` ends the job."""
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class InJob:
+    """Adds to a communicator: its phases are reported to the job of this process, and `abort` ends that."""
+
+    _phase = ""
+    _job: JobMember | None = None
+
+    @property
+    def phase(self) -> str:
+        return self._phase
+
+    @phase.setter
+    def phase(self, text: str) -> None:
+        if text != self._phase:
+            self._phase = text
+            if self._job is not None:
+                self._job.set_phase(text)
+
+    def abort(self, exit_code: int, message: str) -> None:
+        self._job.fail(_Aborted(message, exit_code))
 
 
 def abort_world(MPI, exit_code: int) -> None:

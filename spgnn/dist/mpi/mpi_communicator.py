@@ -17,11 +17,11 @@ from collections.abc import Iterator
 import numpy as np
 from mpi4py import MPI
 
-from ...errors import CollectiveError, SpgnnError
+from ...errors import CollectiveError
 from ...machine import core_ids
 from .. import headers
 from ..base import BaseCommunicator, copy_own_rows
-from ..job.protect import JobMember, abort_world, shared_files
+from ..job.protect import InJob, JobMember, abort_world, shared_files
 from ..traffic import Traffic
 from .progress import ProgressThread
 
@@ -72,7 +72,7 @@ def connect_world(job: JobMember) -> MpiCommunicator:
     return comm
 
 
-class MpiCommunicator(BaseCommunicator):
+class MpiCommunicator(InJob, BaseCommunicator):
     """One rank of an MPI communicator, which is duplicated (data, headers) and freed by `close`.
 
     Args: max_bytes      the largest message that MPI is given in one piece; equal on all ranks.
@@ -85,36 +85,23 @@ class MpiCommunicator(BaseCommunicator):
         self, comm, max_bytes: int = MAX_BYTES, progress: ProgressThread | None = None, job: JobMember | None = None,
         traffic: Traffic | None = None, yields_cores: bool | None = None,
     ):  # fmt: skip
-        self._handles = MpiHandles(comm, shares_cores(comm) if yields_cores is None else yields_cores)
+        self._handles = MpiHandles(comm, shares_cores(comm) if yields_cores is None else yields_cores, progress)
         self._is_root = traffic is None
-        self._progress = progress
         self._job = job
-        self._phase = ""
         self.max_bytes = max_bytes
         super().__init__(comm.rank, comm.size, traffic)
-
-    @property
-    def phase(self) -> str:
-        return self._phase
-
-    @phase.setter
-    def phase(self, text: str) -> None:
-        if text != self._phase:
-            self._phase = text
-            if self._job is not None:
-                self._job.set_phase(text)
 
     def abort(self, exit_code: int, message: str) -> None:
         if self._job is None:
             abort_world(MPI, exit_code)
         else:
-            self._job.fail(_Aborted(message, exit_code))
+            super().abort(exit_code, message)
 
     def close(self) -> None:
         """Free the MPI handles of this communicator and its splits. Collective, and the last call."""
         self._handles.close()
-        if self._progress is not None and self._is_root:
-            self._progress.close()
+        if self._handles.progress is not None and self._is_root:
+            self._handles.progress.close()
 
     def open_channel(self) -> MpiChannel | None:
         """Return a channel for the watchdogs of these ranks; None if MPI allows calls from one thread only. Collective."""
@@ -133,8 +120,7 @@ class MpiCommunicator(BaseCommunicator):
             MPI.buffer.fromaddress(at, int(rows.sum()) * row_bytes)
             for at, rows in ((send, send_rows), (recv, recv_rows))
         )
-        units = _units(row, self.max_bytes)
-        return self._exchange_bytes(head, out, send_rows, into, recv_rows, *units, wait=False)
+        return self._handles.exchange(head, out, send_rows, into, recv_rows, _units(row, self.max_bytes), wait=False)
 
     def _reduce(self, head, x, op, wait):
         flat = x.reshape(-1)
@@ -143,45 +129,22 @@ class MpiCommunicator(BaseCommunicator):
         step = max(1, self.max_bytes // x.itemsize)
         pieces = [[flat[i : i + step], _TYPES[x.dtype.name]] for i in range(0, len(flat), step)]
         data = self._handles.data
-        return self._start(head, lambda: [data.Iallreduce(MPI.IN_PLACE, p, _OPS[op]) for p in pieces], None, wait)
+        return self._handles.start(
+            head, lambda: [data.Iallreduce(MPI.IN_PLACE, p, _OPS[op]) for p in pieces], None, wait
+        )
 
     def _exchange(self, head, send, send_rows, recv, recv_rows, wait):
         copy_own_rows(send, send_rows, recv, recv_rows, self.rank)
         units = _units(send, self.max_bytes)
-        return self._exchange_bytes(head, _bytes(send), send_rows, _bytes(recv), recv_rows, *units, wait)
-
-    def _exchange_bytes(self, head, out, send_rows, into, recv_rows, unit: int, scale: int, wait: bool) -> MpiRequest:
-        most = self.max_bytes // unit
-        counts, starts = headers.of_others(send_rows * scale, self.rank)
-        recv_counts, recv_starts = headers.of_others(recv_rows * scale, self.rank)
-        data, datatype = self._handles.data, self._handles.row_type(unit)
-        out, into = _at_two_addresses(out, into)
-
-        def post():
-            firsts = [
-                [buffer, (np.minimum(n, most), at), datatype]
-                for buffer, n, at in ((out, counts, starts), (into, recv_counts, recv_starts))
-            ]
-            requests = [data.Ialltoallv(*firsts)]
-            for buffer, n, at, call in (
-                (into, recv_counts, recv_starts, data.Irecv),
-                (out, counts, starts, data.Isend),
-            ):
-                for q in np.flatnonzero(n > most):
-                    for done in range(most, n[q], most):
-                        first, size = (at[q] + done) * unit, min(most, n[q] - done)
-                        requests.append(call([buffer[first : first + size * unit], size, datatype], int(q), _TAIL))
-            return requests
-
-        return self._start(head, post, recv_rows, wait)
+        return self._handles.exchange(head, _bytes(send), send_rows, _bytes(recv), recv_rows, units, wait)
 
     def _gather(self, head, x):
         counts = headers.rows_of(self._meet(head))
         gathered = np.empty((counts.sum(), *x.shape[1:]), x.dtype)
-        unit, scale = _units(x, self.max_bytes)
+        unit, scale, most = _units(x, self.max_bytes)
         counts_u = counts * scale
         starts = np.concatenate([[0], np.cumsum(counts_u)[:-1]])
-        step = max(1, self.max_bytes // (unit * self.size))
+        step = max(1, most // self.size)
         out, datatype = _bytes(x), self._handles.row_type(unit)
         for done in range(0, counts_u.max(initial=0), step):
             now = np.clip(counts_u - done, 0, step)
@@ -212,7 +175,7 @@ class MpiCommunicator(BaseCommunicator):
         peers = np.empty(part.size, np.int64)
         part.Allgather([np.array([self.rank]), MPI.INT64_T], [peers, MPI.INT64_T])
         traffic = Traffic(part.size, self.traffic, peers)
-        comm = MpiCommunicator(part, self.max_bytes, self._progress, self._job, traffic, handles.yields_cores)
+        comm = MpiCommunicator(part, self.max_bytes, handles.progress, self._job, traffic, handles.yields_cores)
         part.Free()
         comm.phase = self.phase
         comm._whole = self  # which is in use as long as this part is
@@ -221,29 +184,7 @@ class MpiCommunicator(BaseCommunicator):
 
     def _meet(self, head) -> np.ndarray:
         """Wait for the headers of all ranks; return those meant for this one, (size, 8)."""
-        return self._start(head, list, None, wait=True).heads
-
-    def _start(self, head, post, recv_rows, wait) -> MpiRequest:
-        """Start the headers and what post() starts; if wait, compare the headers before any data is sent."""
-        heads = np.empty_like(head)
-        met = self._handles.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])
-        if wait:
-            self._handles.wait([met])
-            headers.check_headers(heads, self.rank, recv_rows)
-        request = MpiRequest(self.rank, heads, met, post(), recv_rows, self._progress, self._handles.wait)
-        if wait:
-            request.wait()
-        elif self._progress is not None:
-            self._progress.add(request)
-        return request
-
-
-class _Aborted(SpgnnError):
-    """The error with which `abort` ends the job."""
-
-    def __init__(self, message: str, exit_code: int):
-        super().__init__(message)
-        self.exit_code = exit_code
+        return self._handles.start(head, list, None, wait=True).heads
 
 
 class MpiRequest:
@@ -299,14 +240,14 @@ class MpiRequest:
 
 
 class MpiHandles:
-    """The MPI handles of a communicator and its splits: two duplicates of each, and the types of their rows.
+    """The MPI handles of a communicator and its splits, two duplicates of each, and the collectives that start on them.
 
     MPI has about 2,000 communicators and frees none by itself. Freeing is collective, and ranks drop a split at
     different times: the next split frees those that no rank uses any more.
     """
 
-    def __init__(self, comm, yields_cores: bool):
-        self.yields_cores = yields_cores
+    def __init__(self, comm, yields_cores: bool, progress: ProgressThread | None):
+        self.yields_cores, self.progress = yields_cores, progress
         self.data, self.headers = comm.Dup(), comm.Dup()
         self._row_types: dict = {}
         self._splits: list[tuple[weakref.ref | None, MpiHandles | None]] = []  # in the order of the calls
@@ -326,6 +267,46 @@ class MpiHandles:
         while not MPI.Request.Testall(requests):
             tries += 1
             time.sleep(0 if tries < YIELDS else PAUSE_S)
+
+    def start(self, head, post, recv_rows, wait) -> MpiRequest:
+        """Start the headers and what post() starts; if wait, compare the headers before any data is sent."""
+        heads = np.empty_like(head)
+        met = self.headers.Ialltoall([head, MPI.INT64_T], [heads, MPI.INT64_T])
+        if wait:
+            self.wait([met])
+            headers.check_headers(heads, self.headers.rank, recv_rows)
+        request = MpiRequest(self.headers.rank, heads, met, post(), recv_rows, self.progress, self.wait)
+        if wait:
+            request.wait()
+        elif self.progress is not None:
+            self.progress.add(request)
+        return request
+
+    def exchange(self, head, out, send_rows, into, recv_rows, units: tuple[int, int, int], wait: bool) -> MpiRequest:
+        """Start the headers and an exchange of rows, given as bytes; units: see _units."""
+        unit, scale, most = units
+        data, datatype = self.data, self.row_type(unit)
+        counts, starts = headers.of_others(send_rows * scale, data.rank)
+        recv_counts, recv_starts = headers.of_others(recv_rows * scale, data.rank)
+        out, into = _at_two_addresses(out, into)
+
+        def post():
+            firsts = [
+                [buffer, (np.minimum(n, most), at), datatype]
+                for buffer, n, at in ((out, counts, starts), (into, recv_counts, recv_starts))
+            ]
+            requests = [data.Ialltoallv(*firsts)]
+            for buffer, n, at, call in (
+                (into, recv_counts, recv_starts, data.Irecv),
+                (out, counts, starts, data.Isend),
+            ):
+                for q in np.flatnonzero(n > most):
+                    for done in range(most, n[q], most):
+                        first, size = (at[q] + done) * unit, min(most, n[q] - done)
+                        requests.append(call([buffer[first : first + size * unit], size, datatype], int(q), _TAIL))
+            return requests
+
+        return self.start(head, post, recv_rows, wait)
 
     def add_split(self, part: weakref.ref | None, handles: MpiHandles | None) -> None:
         """Add a split; None twice on a rank that is not in it."""
@@ -420,12 +401,11 @@ def _at_two_addresses(out, into):
     return out if len(out) else _NOTHING_TO_SEND, into if len(into) else _NOTHING_TO_RECEIVE
 
 
-def _units(x, max_bytes: int) -> tuple[int, int]:
-    """Return (bytes of a unit, units per row): the row, or the entry if a row is above max_bytes."""
+def _units(x, max_bytes: int) -> tuple[int, int, int]:
+    """Return (bytes of a unit, units per row, units per message): the row, or the entry if a row is above max_bytes."""
     n_bytes = headers.row_bytes(x)
-    if n_bytes <= max_bytes:
-        return max(1, n_bytes), min(1, n_bytes)
-    return x.itemsize, n_bytes // x.itemsize
+    unit, scale = (max(1, n_bytes), min(1, n_bytes)) if n_bytes <= max_bytes else (x.itemsize, n_bytes // x.itemsize)
+    return unit, scale, max_bytes // unit
 
 
 def _bytes(x: np.ndarray) -> np.ndarray:

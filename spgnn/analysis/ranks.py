@@ -36,9 +36,9 @@ class PlannedRanks:
 
     def layers(self, *passes: str) -> list[LayerWork]:
         """Return what each layer multiplies and sends: passes forward and backward, or evaluate."""
-        its = [done for done in self.run.made if done.pass_name in passes]
-        numbers = sorted({done.layer or 0 for done in its if done.is_of_A or done.kind == "weights"})
-        works = [self._layer(number, [done for done in its if (done.layer or 0) == number]) for number in numbers]
+        made = self.run.passes(*passes).made
+        numbers = sorted({of.layer or 0 for of in made if of.is_of_A or of.kind == "weights"})
+        works = [self._layer(number, [of for of in made if (of.layer or 0) == number]) for number in numbers]
         works[-1] = replace(works[-1], n_weights=self.run.n_weights)
         return works
 

@@ -1,5 +1,6 @@
-"""Predict the peak memory of a rank, of its device, and of a process that trains a part alone: part by part, from counts and a
-dry run of the model.
+"""Predict the peak memory of a rank, of its device, and of a process that trains a part alone.
+
+Item by item, from counts and a dry run of the model.
 
 On a device the operator is stored as items, indices and weights (spmm/kernels/cuda/work_items.py); buffers are as large.
 Shapes: N nodes, n own rows, g ghost rows, s sent rows, F features, P ranks. Bytes throughout.

@@ -1,6 +1,6 @@
 """Dry run: a training step and an evaluation of a model on torch's meta device, where tensors have shapes and no memory.
 
-Layers and autograd are those of a training; the operator is a DryOperator. So whatever the model multiplies, sends and
+A training has the same layers and autograd; the operator is a DryOperator. So whatever the model multiplies, sends and
 holds is recorded, for any model that does not look at values. Shapes: n own rows, C classes.
 """
 

@@ -1,4 +1,4 @@
-"""DryOperator: the primitives of an operator of which a rank's rows are not known; they allocate, and write into a Recording.
+"""DryOperator: primitives of an operator that allocate, multiply nothing and write into a Recording.
 
 Shapes: n rows out, m own rows in, s rows sent, g ghost rows, f rows in flight at once, F features.
 """
@@ -67,7 +67,7 @@ class Setting:
 
 
 def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: int | None = None) -> Setting:
-    """Return the setting of a rank as it is.
+    """Return the setting of this rank.
 
     Args: step     PrunedSpMM of a training step, where rows are pruned.
           n_train  rows of a multi-label loss.
@@ -116,7 +116,7 @@ def exchanged_rows(A: DistSpMM, suffix: str = "") -> dict[str, int]:
 
 
 def inputs_of(setting: Setting, record: Recording) -> tuple:
-    """Return operator and X of an evaluation, and those of a training step."""
+    """Return (A, X of an evaluation, A, X of a training step)."""
     n = record.number("n")
     A = DryOperator(setting, record, n, n, setting.operator, "" if setting.is_exchanged else None)
     X = _features(setting, record, n, "x_nnz")

@@ -104,7 +104,7 @@ class Heap:
             self.blocks.append(block._replace(is_taken=False))
 
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32, device=None) -> torch.Tensor:
-        """Return a tensor of the pool, without memory; this and the next two are those of a BufferPool."""
+        """Return a tensor of the pool, without memory; empty, copy and trim are the calls of a BufferPool."""
         self.is_pooled = True
         tensor = torch.empty(shape, dtype=dtype, device=META)
         self.take(tensor)

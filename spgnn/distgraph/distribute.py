@@ -98,7 +98,7 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
     placement = place(comm, how.device)
     comm, pool = device_communicator(comm, placement), make_pool(placement.device)
     wires = Wire(how.wire), Wire(how.wire_gradients)
-    layout = make_layout(comm, how.replication, how.scheme, dtype, pool, how.threads, wires, how.order)
+    layout = make_layout(comm, how.replication, how.scheme, dtype, pool, how.threads, how.order, wires)
     comm.phase = "partition and load"
     if isinstance(source, (FolderSource, GraphSource)):
         block, owner_of, name, method = together(

@@ -20,7 +20,6 @@ from ..partition import RowBlock
 from ..partition.folder.blocks import Halo, check_rank
 from ..spmm.exchange.context import make_layout
 from ..spmm.exchange.index_map import places_of
-from ..spmm.exchange.wire import Wire
 from ..spmm.features import SparseRows
 from ..spmm.kernels.buffers import BufferPool
 from ..spmm.kernels.csr import LocalCSR
@@ -96,14 +95,12 @@ class OwnRowsReader:
         rows = own_part_rows(block, sums_n3, halo)
         y_n, split_n = parts.labels(block, rows.n_own)
         del block, halo
-        wires = Wire("float32"), Wire("float32")
-        layout = make_layout(
-            SelfCommunicator(), 1, "columns", dtype, self.pool, parts.how.threads, wires, parts.how.order
-        )
+        threads, order = parts.how.threads, parts.how.order
+        layout = make_layout(SelfCommunicator(), 1, "columns", dtype, self.pool, threads, order)
         A = part_operator(rows, layout, self.norms[0])
         made = {how: _first_rows(A.with_norm(how).A_oo, rows.n_own) for how in self.norms}
         n, m = rows.n_own, len(rows.node_m)
-        given = {"pool": self.pool, "dtype": dtype, "threads": parts.how.threads, "ops": Operations()}
+        given = {"pool": self.pool, "dtype": dtype, "threads": threads, "ops": Operations()}
         named = {"operators": None, "default": self.default, "label": f"part {p}"}
         wide = Block((n, m), rows.node_m, made=made, **named, **given)
         local = Block((n, n), rows.node_m[:n], **named, **given)

@@ -25,7 +25,6 @@ from ..partition import Partition, PartitionFolder, RowBlock, partition_of
 from ..partition.checks import check_hops
 from ..partition.folder.blocks import check_rank
 from ..spmm.exchange.context import make_layout
-from ..spmm.exchange.wire import Wire
 from ..spmm.fixed_input import FixedInput
 from ..spmm.kernels.buffers import make_pool
 from ..spmm.kernels.cuda.placement import device_communicator, place
@@ -148,8 +147,7 @@ class Parts:
         torch.set_num_threads(how.threads)
         dtype, comm = getattr(torch, how.dtype), device_communicator(SelfCommunicator(), self._placement)
         pool = make_pool(self._placement.device)
-        wires = Wire("float32"), Wire("float32")
-        layout = make_layout(comm, 1, "columns", dtype, pool, how.threads, wires, how.order)
+        layout = make_layout(comm, 1, "columns", dtype, pool, how.threads, how.order)
         block, sums_n3, halo = self.source.part(p)
         if how.feature_norm == "none":
             check_fits(block.own_n, block.X_nF, dtype)

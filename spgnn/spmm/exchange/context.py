@@ -20,6 +20,8 @@ from .feedback import Feedback
 from .row_sum import RowSum
 from .wire import Wire
 
+PLAIN = (Wire("float32"), Wire("float32"))
+
 
 @dataclass(slots=True, eq=False)
 class Layout:
@@ -41,7 +43,7 @@ class Layout:
     pool: BufferPool
     dtype: torch.dtype
     threads: int = 0
-    wires: tuple[Wire, Wire] = field(default_factory=lambda: (Wire("float32"), Wire("float32")))
+    wires: tuple[Wire, Wire] = PLAIN
     ops: Operations = field(default_factory=Operations)
     order: str = "auto"
     why: str = ""  # of the scheme, where auto took it
@@ -91,8 +93,9 @@ class Layout:
 
 
 def make_layout(
-    comm: Communicator, c: int, scheme: str, dtype: torch.dtype, pool: BufferPool, threads: int, wires, order="auto"
-) -> Layout:
+    comm: Communicator, c: int, scheme: str, dtype: torch.dtype, pool: BufferPool, threads: int, order: str = "auto",
+    wires=PLAIN,
+) -> Layout:  # fmt: skip
     """Return the layout of P/c x c ranks. Collective.
 
     Raises: UsageError unless c^2 divides P.

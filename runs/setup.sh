@@ -169,7 +169,7 @@ install_spgnn() {
     printf '%s\n' "$wanted" >"$stamp"
 }
 
-all_extras=mpi,plot,cli,dev
+all_extras=mpi,plot,cli,tables,dev
 extras="${extras:-$all_extras}"
 install_spgnn
 export PATH="$venv/bin:$PATH"

@@ -26,6 +26,7 @@ _HOME = {
     "convert": "data",
     "from_scipy": "data",
     "from_networkx": "data",
+    "from_pandas": "data",
     "from_pyg": "data",
     "from_dgl": "data",
     "Partition": "partition",

@@ -57,7 +57,7 @@ FROZEN = {
     "compare": "out",
     "info": "format features labels",
     "check": "format",
-    "convert": "format features labels split",
+    "convert": "format features labels split source target weight relabel id one_hot missing duplicates combine",
     "doctor": "calibrate full threads",
 }
 SPAN = re.compile(r"```[^\n]*\n(.*?)```|^(    [^\n]*)$|`([^`\n]+)`", re.M | re.S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..config.groups import SplitFileConfig
+from ..config.groups import SplitFileConfig, TableConfig
 from ..config.names import FORMATS
 from .console import ProgressBar, fields_table, say, write, write_json
 from .options import OneProcess, group_options, output_options, source_options
@@ -22,8 +22,9 @@ the formats
 @click.argument("dst", metavar="DST")
 @source_options
 @group_options(SplitFileConfig)
+@group_options(TableConfig)
 @output_options
-def convert(src: str, dst: str, format: str, features: str, labels: str, split: str, as_json: bool) -> None:
+def convert(src: str, dst: str, format: str, features: str, labels: str, split: str, as_json: bool, **tables) -> None:
     """Read the graph SRC and write it as the native folder DST.
 
     \b
@@ -44,6 +45,7 @@ def convert(src: str, dst: str, format: str, features: str, labels: str, split: 
             labels=labels or None,
             split=split or None,
             progress=progress,
+            **tables,
         )
     if as_json:
         write_json(report)

@@ -64,17 +64,15 @@ class TableConfig:
     """Which columns of tables are read, and what becomes of edges that a file has twice."""
 
     heading = "Tables"
-    source: str = option("", "column of edges that has their source", metavar="COLUMN")
-    target: str = option("", "column of edges that has their target", metavar="COLUMN")
-    weight: str = option("", "column of edges that has their weight; none: no weights", metavar="COLUMN")
-    relabel: bool = option(False, "number the ids, names or integers with gaps; they are kept")
-    id: str = option("", "column of a table of nodes that has their ids", metavar="COLUMN")
-    one_hot: str = option("", "text columns of features, a feature for each value", metavar="COLUMNS")
+    source: str = option("", "column of sources, or its number", metavar="COLUMN")
+    target: str = option("", "column of targets, or its number", metavar="COLUMN")
+    weight: str = option("", "column of weights; none: no weights", metavar="COLUMN")
+    relabel: bool = option(False, "number the ids, which are kept")
+    id: str = option("", "column of ids in tables of nodes", metavar="COLUMN")
+    one_hot: str = option("", "text columns, a feature for each value", metavar="COLUMNS")
     missing: Literal["refuse", "zero", "mean"] = option("refuse", "features without a value")
-    duplicates: Duplicates = option("auto", "weights of an edge that is there twice; auto: sum, 1 without weights")
-    combine: Literal["refuse", "sum", "max", "mean"] = option(
-        "refuse", "weights of an edge and its reverse that differ"
-    )
+    duplicates: Duplicates = option("auto", "edges there twice; auto: sums of weights")
+    combine: Literal["refuse", "sum", "max", "mean"] = option("refuse", "weights of two directions")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from .load import load_graph
 from .native import load_native
 from .save import save_graph
 from .source import BUILT_IN, File, Named, is_built_in, resolve
+from .tables import from_pandas
 from .wordnet import load_wordnet
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "from_coo",
     "from_dgl",
     "from_networkx",
+    "from_pandas",
     "from_pyg",
     "from_scipy",
     "generate",

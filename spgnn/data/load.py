@@ -12,13 +12,24 @@ import scipy.sparse as sp
 from ..config import TableConfig, build
 from ..errors import FormatError, GraphError, InputError, UsageError
 from ..graph import Graph
-from ..graph.structure import with_reverse
 from .arrays import as_array, from_object
 from .formats import Progress
+from .readers.frames import is_table, read_frame
 from .readers.make_graph import as_float, named_labels, roles_of
 from .readers.npz import is_zip, read_npy
 from .readers.scipy_npz import read_csr_features
 from .source import File, Named, resolve
+from .tables import (
+    ID_NAMES,
+    LABEL_NAMES,
+    SPLIT_NAMES,
+    columns_of,
+    combined,
+    feature_columns,
+    id_column,
+    label_column,
+    with_nodes,
+)
 
 
 def load_graph(
@@ -61,12 +72,44 @@ def load_graph(
         graph = from_object(np.array(list(pairs)).reshape(-1, 2).T, wanted.duplicates)
     else:
         graph = from_object(source, wanted.duplicates)
-    for what, value in (("features", features), ("labels", labels), ("split", split)):
-        if value is not None:
+    given = {"features": features, "labels": labels, "split": split}
+    tables = {what: table for what, value in given.items() if (table := _table(value)) is not None}
+    for what, (path, columns) in tables.items():
+        graph = _with_table(graph, what, path, columns, wanted, tables)
+    for what, value in given.items():  # their rows are those of all nodes
+        if value is not None and what not in tables:
             graph = replace(graph, **_part(what, value, graph))
-    if wanted.combine == "refuse":
-        return graph
-    return replace(graph, A=with_reverse(graph.A, wanted.combine), meta=graph.meta | {"combined": wanted.combine})
+    return combined(graph, wanted)
+
+
+def _table(value) -> tuple[Path, list[str]] | None:
+    """Return (path, columns) of FILE or FILE:COLUMN,COLUMN where FILE is a table; None for anything else."""
+    if not isinstance(value, (str, Path)):
+        return None
+    if is_table(Path(value)):
+        return Path(value), []
+    file, colon, columns = str(value).rpartition(":")
+    return (Path(file), columns.split(",")) if colon and columns and is_table(Path(file)) else None
+
+
+def _with_table(graph: Graph, what: str, path: Path, given: list[str], wanted: TableConfig, tables: dict) -> Graph:
+    """Return graph with features, labels or split of a table of nodes, whose columns are given, or found by their names.
+
+    Args: tables  (path, columns) of all that come from tables.
+    """
+    where, frame = str(path), read_frame(path, (*ID_NAMES, *LABEL_NAMES, *SPLIT_NAMES, wanted.id, *given))
+    if what != "features":
+        columns = given or [label_column(frame, wanted, where, what)]
+        feature_columns(frame, wanted, columns, (), where)
+        return with_nodes(graph, frame, what, columns, wanted, where)
+    others = [other for other in ("labels", "split") if tables.get(other, ("",))[0] == path]
+    known = [name for other in others for name in tables[other][1] or [label_column(frame, wanted, where, other)]]
+    columns = feature_columns(frame, wanted, given or None, known, where)
+    if columns is None:
+        raise FormatError(f"{where}: no column of numbers beside ids, labels and split; name text with --one-hot")
+    left = [name for name in columns_of(frame) if name not in (*columns, *known, id_column(frame, wanted.id, where))]
+    graph = with_nodes(graph, frame, what, columns, wanted, where)
+    return replace(graph, meta=graph.meta | {"unread": graph.meta.get("unread", []) + left}) if left else graph
 
 
 def _part(what: str, value, graph: Graph) -> dict[str, Any]:

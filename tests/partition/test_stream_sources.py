@@ -135,14 +135,16 @@ def test_parquet_that_holds_no_edges_of_integers_is_refused(tmp_path):
     whole = path.read_bytes()
     for spoiled in (whole[:100], b"no Parquet", whole[:40] + b"\xff" * 60 + whole[100:]):
         path.write_bytes(spoiled)
-        with pytest.raises(InputError, match="e.parquet: cannot be read as Parquet|expected"):
+        with pytest.raises(InputError, match="e.parquet: cannot be read as a table|expected"):
             part_stream(path, 2)
 
 
 def test_parquet_without_pyarrow_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "e.parquet").write_bytes(b"PAR1")
-    with pytest.raises(InputError, match="e.parquet: Parquet needs pyarrow; install it, or write the edges as .csv"):
+    with pytest.raises(
+        InputError, match=r"e.parquet: names, quotes and Parquet need pyarrow: pip install 'spgnn\[tables\]'"
+    ):
         part_stream(tmp_path / "e.parquet", 2)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from spgnn.data.formats import read_graph
 from spgnn.data.readers import text
-from spgnn.data.readers.edges import read_head
+from spgnn.data.readers.heads import read_head
 from spgnn.errors import FormatError
 from spgnn.partition import edge_stream, load_partition, part_stream, part_to_folder
 
@@ -142,7 +142,7 @@ def test_one_title_is_dropped_and_a_second_is_a_bad_line(tmp_path):
         (b"src,dst,weight\n5,7,\n6,7,2\n", "e.csv:1: names a third column, 'weight', but the first edge has none; fill or remove it"),
         (b"src dst\n5 7 1\n", "e.csv:1: names 'src', 'dst', and the first edge has 3 columns; name each of them"),
         (b"# c\n5 7 1 4\n", "e.csv:2: 4 columns; expected 2 or 3: source, target and perhaps a weight; name them with --source 1"),
-        (b"5\n", "e.csv:1: source, target and weight are columns 1, 2; there are 1"),
+        (b"5\n", "e.csv:1: 1 columns; expected source and target"),
     ],
 )  # fmt: skip
 def test_columns_that_are_no_edges_are_refused_by_every_reader(tmp_path, lines, message):

@@ -1,133 +1,38 @@
-"""Edge lists as those of SNAP: source, target and perhaps a weight per line, `#` and `%` comments, plain or packed.
+"""Edge lists as those of SNAP, and tables of edges: source, target and perhaps a weight; Parquet files and folders.
 
-Lines of numbers are read here, in blocks; names, quotes and empty cells by `tables`.
+Lines of numbers are read in blocks, in C++; names, quotes, empty cells and Parquet by pyarrow.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ...config import TableConfig
-from ...errors import FormatError, nearest
-from ..formats import DEFAULTS, OF_EDGES, reader
-from .lines import EdgeLines
-from .make_graph import check_node_count, coo_graph
-from .text import comment_lines, line_blocks, peek, without_packing
+from ...errors import FormatError
+from ...graph import Graph
+from ..formats import OF_EDGES, reader
+from ..tables import coded, edge_graph, numbers
+from .frames import is_parquet, parquet_columns, read_edge_columns, read_edge_parquet
+from .heads import BOM, COMMENT_LINES, ENDINGS, edge_blocks, edge_columns, read_head, words_of
+from .make_graph import check_node_count, coo_graph, graph_name, naming
+from .text import peek, without_packing
 
-ENDINGS = (".txt", ".tsv", ".csv", ".el", ".edges", ".edgelist", ".wel")
-OTHER_ENDINGS = (".graph", ".metis", ".mtx", ".npz", ".npy", ".bin", ".i32", ".i64", ".json", ".index")
-COMMENT_LINES = comment_lines("#%")
-BOM = b"\xef\xbb\xbf"
-HEADER = re.compile(rb"nodes:?\s*(\d{1,18})[\s,|]+edges:?\s*(\d{1,18})", re.IGNORECASE)
-IDS = re.compile(rb"\d{1,18}(\.0*)?")
-SOURCE_NAMES, TARGET_NAMES = ("source", "src", "from"), ("target", "dst", "destination", "to")
-WEIGHT_NAMES = ("weight", "weights", "edge_weight", "w", "value", "val")
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The part before the first edge: a byte order mark, comments, blank lines, names of columns.
-
-    Args:
-        n_bytes:           of it, unpacked.
-        has_title:         a line of it is no edge, but text.
-        names:             of columns, where that line has them.
-        n_nodes, n_edges:  what a comment `# Nodes: N Edges: E` declares; 0 without one.
-        lines:             the columns of the edges; None where there is no edge.
-        separator:         of cells, where it is no blank.
-        is_plain:          the first edge has numbers alone, without quotes or empty cells.
-    """
-
-    n_bytes: int
-    has_title: bool
-    names: tuple[str, ...]
-    n_nodes: int
-    n_edges: int
-    lines: EdgeLines | None
-    separator: str
-    is_plain: bool
-
-    @property
-    def has_weights(self) -> bool:
-        """An edge has a weight."""
-        return self.lines is not None and self.lines.weight >= 0
-
-    @property
-    def unread(self) -> list[str]:
-        """Names of columns that are neither source, target nor weight."""
-        used = () if self.lines is None else (self.lines.source, self.lines.target, self.lines.weight)
-        return [name for column, name in enumerate(self.names) if column not in used] if used else []
-
-    def check_edges(self, path, n_read: int) -> None:
-        """Raise FormatError if the file has fewer edges than it declares."""
-        if n_read < self.n_edges:
-            raise FormatError(
-                f"{path}: its header declares {self.n_edges} edges, it holds {n_read}; get the file again, or delete the header line if it is wrong"
-            )
-
-
-def read_head(path: Path, wanted: TableConfig = DEFAULTS) -> Head:
-    """Read a text file up to its first edge.
-
-    Raises: FormatError if the columns that are wanted are not there, or which are source and target is not clear.
-    """
-    n_bytes, title, title_at, header, edge, first_line = 0, b"", 0, None, b"", 0
-    for block, line in line_blocks(path):
-        at = len(BOM) if line == 1 and block.startswith(BOM) else 0
-        while not edge:
-            start, at = at, COMMENT_LINES.match(block, at).end()
-            header = header or HEADER.search(block, start, at)
-            end = block.find(b"\n", at) + 1 or len(block)
-            if title or not _is_title(block[at:end]):
-                edge = block[at:end].rstrip(b"\r\n")
-                first_line = first_line or line + block.count(b"\n", 0, at)
-                break
-            first_line = line + block.count(b"\n", 0, at)
-            title, title_at, at = block[at:end].rstrip(b"\r\n"), n_bytes + at, end
-        n_bytes += at
-        if edge:
-            break
-    separator = _separator(title or edge)
-    names = _cells(title, separator)
-    if title and edge and _is_edge(title, edge, names, wanted):
-        n_bytes, edge, names, title = title_at, title, [], b""
-    n_nodes, n_edges = map(int, header.groups()) if header else (0, 0)
-    lines = _lines(f"{path}:{first_line}", names, edge, separator, wanted) if edge else None
-    is_plain = _is_plain(edge, lines, wanted)
-    return Head(n_bytes, bool(title), tuple(names), n_nodes, n_edges, lines, separator, is_plain)
-
-
-def edge_blocks(path: Path, head: Head, progress=None) -> Iterator[tuple[bytes, int]]:
-    """Yield line_blocks from the first edge on."""
-    skip = head.n_bytes
-    for block, line in line_blocks(path, progress):
-        if skip < len(block):
-            yield block[skip:], line + block.count(b"\n", 0, skip)
-        skip = max(skip - len(block), 0)
-
-
-def edge_chunks(path: Path, size: int) -> Iterator[np.ndarray]:
-    """Yield the ids of the edges, (m, 2) int64, at most size at a time; weights are not read.
-
-    Raises: FormatError with file:line.
-    """
-    head = read_head(path)
-    if head.lines is None:
-        return
-    if not head.is_plain:
-        raise FormatError(
-            f"{path}: cells have quotes, or are empty; write it as a graph first: spgnn convert {path} DST"
-        )
-    lines = replace(head.lines, weight=-1)
-    for block, line in edge_blocks(path, head):
-        edges, _ = lines.read(block, path, line)
-        for start in range(0, len(edges), size):
-            yield edges[start : start + size]
+OTHER_ENDINGS = (
+    ".graph",
+    ".metis",
+    ".mtx",
+    ".npz",
+    ".npy",
+    ".bin",
+    ".i32",
+    ".i64",
+    ".json",
+    ".index",
+    ".parquet",
+    ".pq",
+)
 
 
 def is_edge_list(path: Path) -> bool:
@@ -141,7 +46,7 @@ def is_edge_list(path: Path) -> bool:
     if name.endswith(ENDINGS):
         return True
     line, end, _ = head[COMMENT_LINES.match(head).end() :].partition(b"\n")
-    words = _words(line)
+    words = words_of(line)
     return bool(end) and len(words) in (2, 3) and all(word.isdigit() for word in words[:2])
 
 
@@ -150,12 +55,15 @@ def read_edges(path: Path, progress=None, **options):
     """Read an edge list in blocks: u v -> A[u, v], the third column its weight; ids stay what they are.
 
     Returns: Graph with 1 + the largest id nodes, or as many as a header `# Nodes: N Edges: E` declares if
-             that is more.
+             that is more; with relabel one node per id, in ascending order.
     Raises:  FormatError with file:line; where the ids have absurd gaps; where the header declares
              more edges than there are lines.
     """
     wanted = TableConfig(**options)
     head = read_head(path, wanted)
+    meta = {"dropped_lines": int(head.has_title)} | ({"unread": head.unread} if head.unread else {})
+    if not head.is_plain:
+        return _of_columns(path, head.first_line, read_edge_columns(path, head, progress), wanted, meta)
     ids, weights, n_read, top = [np.zeros((0, 2), np.int32)], [np.zeros(0)], 0, -1
     for block, line in edge_blocks(path, head, progress) if head.lines else ():
         edges, values = head.lines.read(block, path, line)
@@ -165,121 +73,35 @@ def read_edges(path: Path, progress=None, **options):
     head.check_edges(path, n_read)
     if not n_read and not head.n_nodes:
         raise FormatError(f"{path}: holds no edge; expected lines of source, target and perhaps a weight")
-    n_nodes = max(head.n_nodes, top + 1)
-    check_node_count(path, n_nodes, n_read, "the header" if n_nodes == head.n_nodes else f"node id {top}")
     src, dst = (np.concatenate([block[:, column] for block in ids]) for column in (0, 1))
     ids.clear()
-    meta = {"dropped_lines": int(head.has_title)} | ({"unread": head.unread} if head.unread else {})
     weights = np.concatenate(weights) if head.has_weights else None
+    if wanted.relabel:
+        ids_N = np.union1d(np.unique(src), np.unique(dst))
+        src, dst = (np.searchsorted(ids_N, end) for end in (src, dst))
+        return coo_graph(path, src, dst, len(ids_N), weights, wanted.duplicates, meta=meta, ids=ids_N)
+    n_nodes = max(head.n_nodes, top + 1)
+    check_node_count(path, n_nodes, n_read, "the header" if n_nodes == head.n_nodes else f"node id {top}")
     return coo_graph(path, src, dst, n_nodes, weights, wanted.duplicates, meta=meta)
 
 
-def column_of(where: str, names: list[str], wanted: str, option: str) -> int:
-    """Return the place of a column that an option names; FormatError with the names that there are."""
-    if wanted in names:
-        return names.index(wanted)
-    if not names and wanted.isascii() and wanted.isdigit() and 0 < int(wanted) < 100:
-        return int(wanted) - 1
-    if names:
-        raise FormatError(f"{where}: no column {wanted!r} ({option}){nearest(wanted, names)}; it has {_list(names)}")
-    raise FormatError(f"{where}: no line of names; give {option} the number of a column, from 1, not {wanted!r}")
+@reader("parquet", detect=is_parquet, takes=OF_EDGES)
+def read_parquet(path: Path, progress=None, **options):
+    """Read the edges of a Parquet file, or a folder of parts: columns source, target and perhaps weight."""
+    wanted, names = TableConfig(**options), parquet_columns(path)
+    used = [names[place] for place in edge_columns(str(path), names, len(names), wanted) if place >= 0]
+    frame = read_edge_parquet(path, used)
+    unread = [name for name in names if name not in used]
+    columns = [frame.column(name) for name in used] + [None] * (3 - len(used))
+    return _of_columns(path, 0, columns, wanted, {"unread": unread} if unread else {})
 
 
-def edge_columns(where: str, names: list[str], count: int, wanted: TableConfig) -> tuple[int, int, int]:
-    """Return the places of source, target and weight (-1: none) of tables of so many columns, by options and names."""
-    lower = [name.lower() for name in names]
-    known = lambda which: next((lower.index(name) for name in which if name in lower), None)
-    source = column_of(where, names, wanted.source, "--source") if wanted.source else known(SOURCE_NAMES)
-    target = column_of(where, names, wanted.target, "--target") if wanted.target else known(TARGET_NAMES)
-    if source is None and target is None and names and (not names[0] or names[0].startswith("Unnamed:")):
-        raise FormatError(
-            f"{where}: the first column has no name, so it is taken for an index, as pandas writes one; "
-            "write the file with index=False, or name the columns: source, target and perhaps weight"
-        )
-    if count > 3 and not names and not wanted.source:
-        raise FormatError(
-            f"{where}: {count} columns; expected 2 or 3: source, target and perhaps a weight; name them with --source 1 "
-            "--target 2 --weight 3 of `spgnn convert`, or in a first line"
-        )
-    source = (1 if target == 0 else 0) if source is None else source
-    target = (1 if source == 0 else 0) if target is None else target
-    if wanted.weight == "none":
-        weight = None
-    elif wanted.weight:
-        weight = column_of(where, names, wanted.weight, "--weight")
-    else:
-        weight = known(WEIGHT_NAMES) if names else 2 if count == 3 and {source, target} == {0, 1} else None
-    used = (source, target) if weight in (None, source, target) else (source, target, weight)
-    if source == target or max(used) >= count:
-        has = f"it has {_list(names)}" if names else f"there are {count}"
-        raise FormatError(
-            f"{where}: source, target and weight are columns {', '.join(str(c + 1) for c in used)}; {has}"
-        )
-    return source, target, used[2] if len(used) == 3 else -1
-
-
-def _lines(where: str, names: list[str], edge: bytes, separator: str, wanted: TableConfig) -> EdgeLines:
-    """Return which columns of lines like the first edge are source, target and weight."""
-    cells, count = _cells(edge, separator), len(_words(edge))
-    if names and not names[0] and not cells[0]:  # tabs before each line
-        del names[0], cells[0]
-    if names and len(names) == len(cells):
-        count = len(cells)
-    elif names and len(names) != count:
-        lower = [name.lower() for name in names]
-        if len(names) == 3 and count == 2 and lower[2] in WEIGHT_NAMES:
-            raise FormatError(
-                f"{where}: names a third column, {names[2]!r}, but the first edge has none; fill or remove it"
-            )
-        if set(lower) & {*SOURCE_NAMES, *TARGET_NAMES}:
-            raise FormatError(
-                f"{where}: names {_list(names)}, and the first edge has {count} columns; name each of them"
-            )
-        names.clear()
-    return EdgeLines(count, *edge_columns(where, names, count, wanted))
-
-
-def _is_plain(edge: bytes, lines: EdgeLines | None, wanted: TableConfig) -> bool:
-    """Whether lines like the first edge are numbers without quotes and empty cells, or are to be refused as such."""
-    words = _words(edge)
-    if lines is None or b'"' in edge or lines.count != len(words):
-        return lines is None
-    ids = [words[column] for column in (lines.source, lines.target)]
-    return all(map(IDS.fullmatch, ids)) or not wanted.relabel
-
-
-def _is_edge(title: bytes, edge: bytes, names: list[str], wanted: TableConfig) -> bool:
-    """Whether a line that could be names of columns is an edge between names, as the one after it."""
-    known = {*SOURCE_NAMES, *TARGET_NAMES, wanted.source.lower(), wanted.target.lower()} - {""}
-    if {name.lower() for name in names} & known or any(mark in title for mark in b",;\t"):
-        return False
-    words = _words(edge)
-    return len(words) == len(_words(title)) in (2, 3) and not any(map(IDS.fullmatch, words[:2]))
-
-
-def _is_title(line: bytes) -> bool:
-    """Whether a line may be names of columns, of which the first may be empty."""
-    cells = [cell.strip() for cell in _cells(line, _separator(line), strip='"')]
-    return any(cells) and all(not cell or cell[0].isalpha() or cell[0] == "_" for cell in cells)
-
-
-def _separator(line: bytes) -> str:
-    """Return what stands between the cells of a line; "" for blanks."""
-    return next((mark for mark in ",;\t" if mark.encode() in line), "")
-
-
-def _cells(line: bytes, separator: str, strip: str = "\"'") -> list[str]:
-    """Return the cells of a line without quotes around them, those at the end only if they are filled."""
-    cells = [cell.strip().strip(strip).strip() for cell in line.decode("utf-8", "replace").split(separator or None)]
-    while cells and not cells[-1]:
-        cells.pop()
-    return cells
-
-
-def _words(line: bytes) -> list[bytes]:
-    words = line.replace(b",", b" ").replace(b";", b" ").split()
-    return [word for word in words if word != b"{}"]
-
-
-def _list(names: list[str]) -> str:
-    return ", ".join(map(repr, names))[:200]
+def _of_columns(path: Path, first_line: int, columns, wanted: TableConfig, meta: dict) -> Graph:
+    """Return the Graph of columns of pyarrow: source, target and weight, or None."""
+    source, target, weight = columns
+    ends = [coded(column, f"{path}: {what}") for column, what in ((source, "source"), (target, "target"))]
+    weights = None if weight is None else numbers(weight, f"{path}: weight")
+    if not len(ends[0][0]):
+        raise FormatError(f"{path}: holds no edge; expected rows of source, target and perhaps a weight")
+    with naming(path):
+        return edge_graph(path, *ends, weights, wanted, name=graph_name(path), meta=meta)

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ...config import TableConfig
 from ...data.readers.binary import DTYPES
-from ...data.readers.edges import ENDINGS, Head, edge_chunks, read_head
+from ...data.readers.frames import is_parquet, parquet_batches, parquet_columns
+from ...data.readers.heads import ENDINGS, Head, edge_chunks, edge_columns, read_head
 from ...data.readers.npz import npy_layout
 from ...data.readers.text import text_bytes_bound, without_packing
 from ...errors import FormatError, InputError, UsageError, is_integer, nearest
@@ -110,8 +112,8 @@ def _format_of(path: Path) -> str:
 
 
 def _file(path: Path, format: str | None) -> EdgeStream:
-    format = format or _format_of(path)
-    if not path.is_file():
+    format = format or ("parquet" if is_parquet(path) else _format_of(path))
+    if not path.is_file() and format != "parquet":
         raise InputError(f"{path}: no such file")
     if format == "text":
         return EdgeStream(
@@ -211,25 +213,9 @@ def _graph(graph: Graph) -> EdgeStream:
 
 
 def _parquet(path: Path):
-    try:
-        from pyarrow import ArrowException
-    except ImportError:
-        raise InputError(
-            f"{path}: Parquet needs pyarrow; install it, or write the edges as .csv, .bin or .npy"
-        ) from None
-    try:
-        yield from _parquet_batches(path)
-    except (ArrowException, OSError) as error:
-        raise FormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}") from None
-
-
-def _parquet_batches(path: Path):
-    from pyarrow import parquet
-
-    file = parquet.ParquetFile(path)
-    if len(file.schema_arrow) < 2:
-        raise FormatError(f"{path}: {len(file.schema_arrow)} columns; expected source and target as the first two")
-    for batch in file.iter_batches(CHUNK, columns=file.schema_arrow.names[:2]):
+    names = parquet_columns(path)
+    used = [names[place] for place in edge_columns(str(path), names, len(names), TableConfig())[:2]]
+    for batch in parquet_batches(path, used, CHUNK):
         if batch.column(0).null_count or batch.column(1).null_count:
             raise FormatError(f"{path}: an id is null; expected integers")
         yield as_chunk(np.column_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns]), str(path))

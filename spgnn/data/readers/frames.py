@@ -1,0 +1,149 @@
+"""Tables in files, by pyarrow: CSV of any separator, packed or not, and Parquet, a file or a folder of parts."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...errors import FormatError, InputError
+from .heads import ENDINGS, Head, edge_blocks, read_title
+from .text import without_packing
+
+PARQUET = (".parquet", ".pq")
+BLANKS, COMMENTS = re.compile(rb"[ \t\v\f]+"), re.compile(rb"^[ ]?[#%][^\n]*|^ +| +(?=\r?$)", re.MULTILINE)
+ROW = re.compile(r"[Rr]ow #(\d+)")
+
+
+def is_table(path: Path) -> bool:
+    """Whether a path names a table: text, or Parquet, a file or a folder of parts."""
+    return is_parquet(path) or (path.is_file() and without_packing(path.name.lower()).endswith(ENDINGS))
+
+
+def is_parquet(path: Path) -> bool:
+    """a file .parquet, or a folder of parts, as Spark writes it."""
+    if path.is_dir():
+        return not (path / "manifest.json").exists() and any(_parts(path))
+    return path.is_file() and path.suffix.lower() in PARQUET
+
+
+def read_frame(path: Path, known: tuple[str, ...] = ()):
+    """Return the columns of a table of nodes, a pyarrow Table; types are those of its values.
+
+    Args: known  names of columns, which make a first line of text a line of names, see `read_title`.
+    """
+    if is_parquet(path):
+        with _naming(path, 0):
+            return _read_parquet(path, None)
+    names, separator, skip, line = read_title(path, known)
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise FormatError(f"{path}: two columns are named {min(twice)!r}; rename one")
+    head = Head(skip, False, (), 0, 0, None, separator, False, line)
+    with _naming(path, line):
+        return _read_csv((b for b, _ in edge_blocks(path, head)), names, separator, {"strings_can_be_null": True})
+
+
+def read_edge_columns(path: Path, head: Head, progress=None) -> tuple:
+    """Return the columns source, target and weight (None without) of a text file whose cells are names or quoted."""
+    lines = head.lines
+    names = [str(column) for column in range(lines.count)]
+    used = [names[column] for column in (lines.source, lines.target, lines.weight) if column >= 0]
+    with _naming(path, head.first_line):
+        import pyarrow
+
+        word = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+        types = dict(zip(used, (word, word, pyarrow.float64())))
+        convert = {"include_columns": used, "column_types": types, "strings_can_be_null": True, "null_values": [""]}
+        frame = _read_csv((block for block, _ in edge_blocks(path, head, progress)), names, head.separator, convert)
+    return *(frame.column(name) for name in used), *([None] * (3 - len(used)))
+
+
+def read_edge_parquet(path: Path, columns: list[str]):
+    """Return some columns of a Parquet file or folder, text as dictionaries."""
+    with _naming(path, 0):
+        return _read_parquet(path, columns, as_words=True)
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Return the names of the columns of a Parquet file or folder."""
+    with _naming(path, 0):
+        from pyarrow import dataset
+
+        return dataset.dataset(_parts(path), format="parquet").schema.names
+
+
+def parquet_batches(path: Path, columns: list[str], size: int) -> Iterator:
+    """Yield some columns of a Parquet file or folder, size rows at a time at most, as pyarrow RecordBatches."""
+    with _naming(path, 0):
+        from pyarrow import dataset
+
+        yield from dataset.dataset(_parts(path), format="parquet").to_batches(columns=columns, batch_size=size)
+
+
+def _read_csv(blocks: Iterator[bytes], names: list[str], separator: str, convert: dict):
+    from pyarrow import csv
+
+    if not separator:
+        blocks = (COMMENTS.sub(b"", BLANKS.sub(b" ", block)) for block in blocks)
+    return csv.read_csv(
+        io.BufferedReader(_Stream(blocks), 1 << 20),
+        csv.ReadOptions(use_threads=False, column_names=names),
+        csv.ParseOptions(delimiter=separator or " "),
+        csv.ConvertOptions(**convert),
+    )
+
+
+def _read_parquet(path: Path, columns: list[str] | None, as_words: bool = False):
+    from pyarrow import dataset, types
+
+    parts = dataset.dataset(_parts(path), format="parquet")
+    if missing := [name for name in columns or () if name not in parts.schema.names]:
+        raise FormatError(f"{path}: no column {missing[0]!r}; it has {', '.join(parts.schema.names)[:200]}")
+    words = [f.name for f in parts.schema if as_words and f.name in columns and types.is_large_string(f.type)]
+    words += [f.name for f in parts.schema if as_words and f.name in columns and types.is_string(f.type)]
+    form = dataset.ParquetFileFormat(read_options=dataset.ParquetReadOptions(dictionary_columns=words))
+    return dataset.dataset(_parts(path), format=form).to_table(columns=columns)
+
+
+def _parts(path: Path) -> list[str]:
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    hidden = lambda file: any(part[:1] in "._" for part in file.relative_to(path).parts)
+    return [str(file) for file in files if file == path or (file.suffix.lower() in PARQUET and not hidden(file))]
+
+
+@contextmanager
+def _naming(path: Path, first_line: int):
+    """Put the file and the line before what pyarrow reports; say how pyarrow is installed."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise InputError(f"{path}: names, quotes and Parquet need pyarrow: pip install 'spgnn[tables]'") from None
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        row = ROW.search(text)
+        where = f"{path}:{first_line + int(row[1]) - 1}" if row and first_line else str(path)
+        raise FormatError(f"{where}: cannot be read as a table: {text[:200]}") from None
+
+
+class _Stream(io.RawIOBase):
+    """Blocks of bytes as a file."""
+
+    def __init__(self, blocks: Iterator[bytes]):
+        self.blocks, self.rest = blocks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        while not self.rest:
+            block = next(self.blocks, None)
+            if block is None:
+                return 0
+            self.rest = memoryview(block)
+        n = min(len(buffer), len(self.rest))
+        buffer[:n], self.rest = self.rest[:n], self.rest[n:]
+        return n

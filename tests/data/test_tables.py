@@ -1,0 +1,192 @@
+"""Tables of edges and nodes, from files and from pandas and pyarrow: ids are kept, gaps are counted, classes have names."""
+
+import bz2
+import gzip
+import lzma
+import sys
+
+import pandas as pd
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from spgnn import from_pandas
+from spgnn.data import convert, load_graph
+from spgnn.errors import InputError, UsageError
+
+EDGES = {"a": ["zoe", "bob", "cy"], "b": ["bob", "cy", "zoe"], "w": [1.5, 2, 3], "when": ["mon", "tue", "wed"]}
+NODES = {
+    "id": ["cy", "zoe", "bob", "dan"],
+    "age": [30.5, 40, 50, 60],
+    "city": ["ulm", "bonn", "ulm", "köln"],
+    "label": ["red", "blue", None, "red"],
+    "split": ["train", "val", "test", None],
+}
+NAMES = ["bob", "cy", "zoe"]
+DENSE = [[0, 2, 0], [0, 0, 3], [1.5, 0, 0]]
+
+
+def written(path, frame):
+    """Write a table in the form that the name of the file says, columns a, b, w first."""
+    frame, name = pd.DataFrame(frame), path.name
+    if name.endswith(".parquet"):
+        parquet.write_table(pyarrow.Table.from_pandas(frame), path)
+    elif path.suffix == "":  # as Spark writes it
+        path.mkdir()
+        (path / "_SUCCESS").touch()
+        for part in range(2):
+            parquet.write_table(pyarrow.Table.from_pandas(frame[part::2]), path / f"part-{part:05d}.snappy.parquet")
+    else:
+        separator = {".tsv": "\t", ".txt": " "}.get("." + name.split(".")[1], ";" if "semi" in name else ",")
+        raw = frame.to_csv(index=False, sep=separator, quoting=1 if "quoted" in name else 0).encode()
+        pack = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
+        path.write_bytes(pack(raw))
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["e.csv", "semi.csv", "quoted.csv.gz", "e.tsv.xz", "e.csv.bz2", "e.txt", "e.parquet", "e"]
+)
+def test_names_are_numbered_in_order_and_kept(tmp_path, name):
+    path = written(tmp_path / name, EDGES)
+    graph = load_graph(path, source="a", target="b", weight="w", relabel=True)
+    assert graph.ids.tolist() == NAMES and graph.A.toarray().tolist() == DENSE
+    assert graph.notes() == ["columns that are not read: when"]
+    assert load_graph(path, source="b", target="a", weight="none", relabel=True).A.toarray().tolist() == [
+        [0, 0, 1], [1, 0, 0], [0, 1, 0],
+    ]  # fmt: skip
+    convert(path, tmp_path / "g", source="a", target="b", weight="w", relabel=True)
+    assert load_graph(tmp_path / "g").ids.tolist() == NAMES
+    with pytest.raises(InputError, match="'(bob|zoe)'.*--relabel"):
+        load_graph(path, source="a", target="b")
+    with pytest.raises(InputError, match=r"no column 'x' \(--source\); expected one of: a, b, w, when"):
+        load_graph(path, source="x", target="b")
+
+
+@pytest.mark.parametrize(
+    "name, text, n, ids",
+    [
+        ("q.csv", '"0","1"\n"1","2"\n', 3, None),
+        ("q.csv", '"source","target"\n"7","900"\n"900","7"\n', 2, [7, 900]),
+        ("gaps.txt", "7 900000000\n900000000 3\n", 3, [3, 7, 900000000]),
+        ("n.txt", "ann bob\nbob cy\n", 3, ["ann", "bob", "cy"]),
+        ("n.txt", "# names\nann   bob \n# of people\n bob cy\n", 3, ["ann", "bob", "cy"]),
+        ("m.csv", "source,target\nann,1\n1,bob\n", 3, ["1", "ann", "bob"]),
+        ("e.csv", "src,dst,note,w\n0,1,,2\n1,2,,3\n", 3, None),
+        ("e.csv", "src,dst,note\n0,1,new york\n1,2,rome\n", 3, None),
+    ],
+)
+def test_quotes_gaps_names_and_empty_cells_are_read(tmp_path, name, text, n, ids):
+    (tmp_path / name).write_text(text)
+    graph = load_graph(tmp_path / name, relabel=ids is not None)
+    assert graph.n_nodes == n and graph.nnz == 2
+    assert (None if graph.ids is None else graph.ids.tolist()) == ids
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".tsv.gz"])
+def test_features_labels_and_split_are_found_by_id(tmp_path, ending):
+    edges, nodes = written(tmp_path / "e.csv", EDGES), written(tmp_path / f"nodes{ending}", NODES)
+    how = {"source": "a", "target": "b", "weight": "w", "relabel": True}
+    graph = load_graph(edges, features=nodes, labels=nodes, split=nodes, **how)
+    assert graph.ids.tolist() == [*NAMES, "dan"] and graph.nnz == 3  # dan has no edge
+    assert graph.X.tolist() == [[50], [30.5], [40], [60]]
+    assert graph.classes == ("blue", "red") and graph.y.tolist() == [-1, 1, 0, 1]
+    assert graph.split.tolist() == [2, 0, 1, -1]
+    assert graph.notes() == ["columns that are not read: when, city"]
+    graph = load_graph(edges, features=f"{nodes}:age", one_hot="city", labels=f"{nodes}:city", **how)
+    assert graph.X.tolist() == [[50, 0, 0, 1], [30.5, 0, 0, 1], [40, 1, 0, 0], [60, 0, 1, 0]]
+    assert graph.classes == ("bonn", "köln", "ulm")
+    for columns, message in (
+        ("city", "column 'city' is text; omit it, or make features of it with --one-hot city"),
+        ("agee", "no column 'agee'; did you mean 'age'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_graph(edges, features=f"{nodes}:{columns}", **how)
+
+
+def test_a_table_without_a_line_of_names_has_ids_first(tmp_path):
+    (tmp_path / "e.txt").write_text("0 1\n1 2\n")
+    (tmp_path / "y.txt").write_text("2 5\n0 3\n1 -1\n")
+    assert load_graph(tmp_path / "e.txt", labels=tmp_path / "y.txt").y.tolist() == [3, -1, 5]
+    (tmp_path / "y.csv").write_text("num,when,ok\n2,7,True\n0,8,False\n1,9,\n")
+    graph = load_graph(tmp_path / "e.txt", labels=f"{tmp_path}/y.csv:ok", id="num")
+    assert (graph.y.tolist(), graph.classes) == ([0, -1, 1], ("False", "True"))
+    (tmp_path / "x.csv").write_text("id,u,v\n3,1,0\n0,1,1\n1,0,0\n2,0,1\n")
+    graph = load_graph(tmp_path / "e.txt", features="ones", labels=f"{tmp_path}/x.csv:u,v")
+    assert graph.n_nodes == 4 and graph.is_multilabel and graph.y.tolist() == [[1, 1], [0, 0], [0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    "nodes, options, message",
+    [
+        ("id,x\n0,1\n1,2\n", {}, r"1 of 3 nodes have no row, node 2 first; add them, or fill with --missing zero or mean"),
+        ("id,x\n0,1\n1,\n2,\n", {}, "column 'x' has no value for 2 nodes; fill them with --missing zero or mean"),
+        ("id,x\n0,1\n0,2\n2,1\n", {}, "1 ids are there more than once, 0 first, 2 times; keep one row of each"),
+        ("id,x\n0,1\n,2\n2,1\n", {}, "1 ids are missing, the first in row 2; drop these rows"),
+        ("id,x\nann,1\n", {}, "ids are names, such as 'ann', and the graph e has nodes 0 to 2; name the column of ids"),
+        ("id,x,x\n0,1,1\n", {}, "two columns are named 'x'; rename one"),
+        ("id,x\n0,1\n1,2,3\n2,1\n", {}, "n.csv:3: cannot be read as a table"),
+        ("id,x\n0,1\n", {"id": "i"}, r"no column 'i' \(--id\); did you mean 'id'"),
+        ("id,city\n0,a\n1,b\n2,c\n", {}, "no column of numbers beside ids, labels and split; name text with --one-hot"),
+        ("id,city\n0,a\n1,\n2,c\n", {"one_hot": "city"}, "has no value for 1 nodes; --missing zero makes all its features 0"),
+        ("id,x\n99999999999,1\n", {}, "node id 99999999999 makes"),
+    ],
+)  # fmt: skip
+def test_what_a_table_lacks_is_counted(tmp_path, nodes, options, message):
+    (tmp_path / "e.txt").write_text("0 1\n1 2\n")
+    (tmp_path / "n.csv").write_text(nodes)
+    with pytest.raises(InputError, match=message):
+        load_graph(tmp_path / "e.txt", features=tmp_path / "n.csv", **options)
+
+
+def test_gaps_are_filled_by_a_named_rule(tmp_path):
+    (tmp_path / "e.txt").write_text("0 1\n1 2\n2 3\n")
+    (tmp_path / "n.csv").write_text("id,x,c\n0,1,a\n1,,b\n2,4,\n")
+    for missing, x in (("zero", [1, 0, 4, 0]), ("mean", [1, 2.5, 4, 2.5])):
+        graph = load_graph(tmp_path / "e.txt", features=f"{tmp_path}/n.csv:x", missing=missing)
+        assert graph.X.ravel().tolist() == x
+    graph = load_graph(tmp_path / "e.txt", features=f"{tmp_path}/n.csv:c", one_hot="c", missing="zero")
+    assert graph.X.tolist() == [[1, 0], [0, 1], [0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pyarrow.table], ids=["pandas", "pyarrow"])
+def test_a_frame_of_nodes_gives_their_order_and_ids(make):
+    edges, nodes = make(EDGES), make(NODES)
+    graph = from_pandas(edges, nodes, source="a", target="b", weight="w", label="label", split="split")
+    assert graph.ids.tolist() == NODES["id"] and graph.X.ravel().tolist() == NODES["age"]
+    assert graph.A[1, 2] == 1.5 and graph.classes == ("blue", "red") and graph.y.tolist() == [1, 0, -1, 1]
+    assert graph.split.tolist() == [0, 1, 2, -1] and graph.notes() == ["columns that are not read: when"]
+    graph = from_pandas(edges, source="a", target="b", weight="none")
+    assert graph.ids.tolist() == NAMES and graph.A.data.tolist() == [1, 1, 1]
+    whole = make({"source": [5, 0, 5], "target": [0, 5, 0], "weight": [1, 2, 3]})
+    assert from_pandas(whole).n_nodes == 6 and from_pandas(whole, relabel=True).ids.tolist() == [0, 5]
+    assert from_pandas(whole, duplicates="max", combine="sum").A[0, 5] == 5
+    with pytest.raises(InputError, match="1 ids are no rows of nodes, zoe first; add them, or drop their edges"):
+        from_pandas(edges, make({"id": ["bob", "cy"]}), source="a", target="b")
+    with pytest.raises(InputError, match="got a list; expected a table with columns"):
+        from_pandas([(0, 1)])
+    with pytest.raises(UsageError, match="from_pandas: unknown key 'weights'; did you mean 'weight'"):
+        from_pandas(edges, weights="w")
+
+
+def test_categories_and_gaps_of_pandas_are_read():
+    edges = pd.DataFrame({"src": pd.Categorical(["b", "a"]), "dst": ["a", "c"]})
+    nodes = pd.DataFrame({
+        "node": ["a", "b", "c"], "n": pd.array([1, None, 3], "Int64"), "ok": pd.array([True, None, False], "boolean"),
+    })  # fmt: skip
+    graph = from_pandas(edges, nodes, label="ok", features=["n"], missing="mean")
+    assert graph.X.ravel().tolist() == [1, 2, 3] and graph.y.tolist() == [1, -1, 0]
+    assert graph.classes == ("False", "True")
+    with pytest.raises(InputError, match="edges: column 'src': 1 ids are missing, the first in row 2"):
+        from_pandas(pd.DataFrame({"src": ["a", None], "dst": ["b", "b"]}))
+
+
+def test_without_pyarrow_numbers_are_read_and_names_say_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "e.csv").write_text("source,target,weight\n7,900,1\n")
+    assert load_graph(tmp_path / "e.csv", relabel=True).ids.tolist() == [7, 900]
+    (tmp_path / "e.csv").write_text("source,target\nann,bob\n")
+    with pytest.raises(
+        InputError, match=r"e.csv: names, quotes and Parquet need pyarrow: pip install 'spgnn\[tables\]'"
+    ):
+        load_graph(tmp_path / "e.csv", relabel=True)

@@ -29,6 +29,11 @@ def cores() -> int:
     return len(core_ids())
 
 
+def host_load() -> tuple[float, int]:
+    """Return the processes that ran or waited on this host, in the mean over the last minute, and the host's cores."""
+    return os.getloadavg()[0], os.cpu_count() or 1
+
+
 def share_of_cores(mine: Iterable[int], of_each: Iterable[Iterable[int]]) -> Fraction:
     """Return sum of 1 / (processes that may run on c) over the cores c of mine.
 

@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md"))]
 OTHERS = ("pip", "pytest", "ruff", "clang-format", "python", ".")  # programs that are not ours
-LAUNCH = ("runs/launch/mpirun", "runs/launch/hosts", "runs/launch/slurm")  # whose arguments go to `spgnn train`
+LAUNCH = tuple(
+    f"runs/launch/{name}" for name in ("mpirun", "hosts", "slurm", "torchrun")
+)  # whose arguments go to `spgnn train`
 # Parses the options of each script of a list of argv, ends it before it does anything, and prints [exit code, what it says].
 PARSED = """
 import argparse, contextlib, io, json, runpy, sys, click
@@ -114,7 +116,7 @@ def refusals(commands: list[list[str]], python: str) -> list[str]:
     given = []
     for words in commands:
         if words[0].removeprefix("./") in LAUNCH:
-            words = ["spgnn", "train", "wordnet", *words[1:]]
+            words = ["spgnn", "train", *words[1:]]
         path = ROOT / words[0]
         if words[0] == "spgnn":
             given.append(words)

@@ -58,7 +58,7 @@ FROZEN = {
     "info": "format features labels",
     "check": "format",
     "convert": "format features labels split source target weight relabel id one_hot missing duplicates combine",
-    "doctor": "calibrate full threads",
+    "doctor": "calibrate force full threads",
 }
 SPAN = re.compile(r"```[^\n]*\n(.*?)```|^(    [^\n]*)$|`([^`\n]+)`", re.M | re.S)
 

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "runs/launch/hosts": "a template without options; tests/test_runs_launch.py with a stand-in for mpirun",
     "runs/launch/mpirun": "a template without options; tests/test_runs_launch.py with a stand-in for mpirun",
     "runs/launch/slurm": "a template without options; tests/test_runs_launch.py with a stand-in for srun",
+    "runs/launch/torchrun": "a template without options; tests/test_runs_launch.py with a stand-in for torchrun",
 }
 COLD = ("runs/bench/pipeline",)  # limits its address space to less than torch takes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import click
 from ..atomic import check_writable, write_text
 from ..config.groups import HardwareConfig
 from ..errors import ResourceError
+from ..machine import host_load
 from .console import folded, say, write, write_json
 from .failure import explaining
 from .options import Sections, complete, field_option, output_options
@@ -26,10 +28,11 @@ COLOURS = {"ok": "", "warn": "yellow", "fail": "red"}
 @click.option(
     "--calibrate", shell_complete=complete, metavar="FILE", default="", help="measure longer and write a machine file"
 )
+@click.option("--force", is_flag=True, help="calibrate on a busy machine too")
 @click.option("--full", is_flag=True, help="also send messages above 2^31 bytes; needs 9 GB")
 @field_option(HardwareConfig, "threads")
 @output_options
-def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
+def doctor(calibrate: str, force: bool, full: bool, threads: int, as_json: bool) -> int:
     """Check launcher, ranks, threads, MPI, memory, links and speed, and print a fix for each problem.
 
     \b
@@ -56,6 +59,7 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
         comm.phase = "doctor"
         if calibrate:
             together(comm, check_writable, Path(calibrate), "--calibrate", root=0)
+            together(comm, _check_idle, calibrate, force)
         kernels = together(comm, check_kernels)
         checks = [check_launcher(comm), check_mpi(comm), check_memory(comm), kernels]
         machine, guessed = None, []
@@ -75,6 +79,16 @@ def doctor(calibrate: str, full: bool, threads: int, as_json: bool) -> int:
         if calibrate:
             together(comm, _write, calibrate, machine, guessed, comm.size, root=0)
         return ResourceError.exit_code if any(check.state == "fail" for check in checks) else 0
+
+
+def _check_idle(calibrate: str, force: bool) -> None:
+    """Raise ResourceError on a host whose load would be part of what is measured."""
+    load, cores = host_load()
+    if load > cores / 2 and not force:
+        raise ResourceError(
+            f"--calibrate {calibrate}: {socket.gethostname()} is busy: load {load:.1f} of {cores} cores; expected at most "
+            f"half of the cores; wait until the machine is idle, or give --force"
+        )
 
 
 def _speed(machine: Machine, guessed: list[str], size: int) -> list[Check]:

@@ -8,6 +8,7 @@ import click
 
 from ..config import TrainConfig
 from ..errors import StoppedError
+from ..machine import host_load
 from .console import EpochLines, bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
 from .options import (
@@ -64,16 +65,16 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> int:
 def _train(graph: str, config: TrainConfig, as_json: bool) -> int:
     """Train and return the exit code; a signal has its own if it has stopped all ranks together."""
     from ..dist import world
-    from ..dist.launch import this_job
+    from ..dist.launch import share_of_threads, this_job
     from ..experiment import run
     from ..layers.registry import model_title
 
     summary, code = None, 0
     with world() as comm, explaining(config.out):
-        lines = EpochLines(config.epochs)
+        lines, share = EpochLines(config.epochs), share_of_threads(comm)
         if comm.rank == 0:
             after = f"; continues {config.resume}" if config.resume else ""
-            say(f"{graph}: {model_title(config)}, {_ranks(comm.size)}{after}")
+            say(f"{graph}: {model_title(config)}, {_ranks(comm.size)} of {_cores(config.threads or share)}{after}")
         try:
             summary = run(graph, config, comm, report=lines if comm.rank == 0 else None, show=write_error)
         except StoppedError as stop:
@@ -92,6 +93,12 @@ def _train(graph: str, config: TrainConfig, as_json: bool) -> int:
 
 def _ranks(size: int) -> str:
     return "1 rank" if size == 1 else f"{size} ranks"
+
+
+def _cores(threads: int) -> str:
+    """Return the threads of a rank, and how busy its host is."""
+    load, cores = host_load()
+    return f"{threads} thread{'s'[: threads > 1]}, load {load:.1f} of {cores} core{'s'[: cores > 1]}"
 
 
 def _readable(summary: dict, config: TrainConfig) -> dict:

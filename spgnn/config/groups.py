@@ -346,7 +346,7 @@ class HardwareConfig:
 
     heading = "Hardware"
     device: Device = option("cpu", "where to compute; cuda: one GPU per rank")
-    threads: int = option(0, "threads per rank; 0: cores / ranks of the host", low=0, high=MOST_THREADS, per_rank=True)
+    threads: int = option(0, "per rank; 0: OMP_NUM_THREADS, or cores / ranks", low=0, high=MOST_THREADS, per_rank=True)
     gone = {"locality": Gone(True, "in Python, spgnn.distribute(..., locality=False)", may_change=True)}
 
 

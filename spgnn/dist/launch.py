@@ -78,16 +78,22 @@ def world() -> Iterator[Communicator]:
 
 
 def share_of_threads(comm: Communicator) -> int:
-    """Return max(1, this rank's share of the host's cores, see share_of_cores). Collective.
+    """Return OMP_NUM_THREADS if it is set, else max(1, this rank's share of the host's cores, see share_of_cores).
 
-    SLURM_CPUS_PER_TASK, if it is set, is the most: not every Slurm binds a task to its cores.
+    SLURM_CPUS_PER_TASK, if it is set, is the most of a share: not every Slurm binds a task to its cores. Collective.
     """
     mask = sum(1 << core for core in core_ids())
     everywhere = comm.all_gather_json([host_id(), f"{mask:x}"])
     here = [_cores_of(text) for host, text in everywhere if host == host_id()]
     share = max(1, int(share_of_cores(core_ids(), here)))
-    asked = os.environ.get("SLURM_CPUS_PER_TASK", "")
-    return min(share, max(1, int(asked))) if asked.isdigit() else share
+    most = _number("SLURM_CPUS_PER_TASK")
+    return _number("OMP_NUM_THREADS") or min(share, share if most is None else max(1, most))
+
+
+def _number(variable: str) -> int | None:
+    """Return the integer of an environment variable, the first of OpenMP's list; None if there is none."""
+    text = os.environ.get(variable, "").split(",")[0].strip()
+    return int(text) if text.isdigit() else None
 
 
 def _connect(job: JobMember):

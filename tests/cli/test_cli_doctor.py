@@ -16,7 +16,7 @@ CHECKS += ["large messages", "dense products", "sparse products", "memory passes
 @pytest.mark.slow
 def test_one_process_is_looked_at_and_calibrated(tmp_path, capsys):
     path = tmp_path / "here.toml"
-    code, out, err = run(capsys, "doctor", "--threads", "1", "--calibrate", path, "--json")
+    code, out, err = run(capsys, "doctor", "--threads", "1", "--calibrate", path, "--json", "--force")
     assert code == 0
     checks = [json.loads(line) for line in out.splitlines()]
     assert [check["name"] for check in checks] == CHECKS
@@ -64,8 +64,17 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path, monkeypatch, capsys)
         return machine, []
 
     monkeypatch.setattr(probe, "calibrate", calibrate)
-    code, _, err = run(capsys, "doctor", "--calibrate", path)
+    code, _, err = run(capsys, "doctor", "--calibrate", path, "--force")
     assert code == 4 and f"{path}: cannot be written: No such file or directory" in err
+
+
+def test_a_busy_machine_is_not_calibrated_unless_forced(tmp_path, monkeypatch, capsys):
+    from spgnn.doctor import health
+
+    monkeypatch.setattr(health, "check_kernels", lambda: pytest.fail("was measured"))
+    monkeypatch.setattr("spgnn.cli.doctor.host_load", lambda: (4.1, 8))
+    code, _, err = run(capsys, "doctor", "--calibrate", tmp_path / "here.toml")
+    assert code == 4 and "is busy: load 4.1 of 8 cores" in " ".join(err.split()) and "--force" in err
 
 
 def test_a_folder_that_is_not_there_is_told_before_anything_is_measured(tmp_path, monkeypatch, capsys):

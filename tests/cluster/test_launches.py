@@ -11,7 +11,7 @@ from hosts import ok, on_hosts
 from worlds import ROOT, launch
 
 HERE = Path(__file__).parent
-TRAIN = ("--hidden", "16", "--epochs", "4")
+TRAIN = ("wordnet", "--hidden", "16", "--epochs", "4")
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 
 
@@ -38,7 +38,7 @@ def by_mpirun(*train) -> list:
 def alone(request, tmp_path_factory):
     """The curve of one process without a launcher, and its dtype."""
     out = tmp_path_factory.mktemp("alone")
-    ok(launch(0, [sys.executable, "-m", "spgnn", "train", "wordnet", *TRAIN, "--dtype", request.param, "--out", out]))
+    ok(launch(0, [sys.executable, "-m", "spgnn", "train", *TRAIN, "--dtype", request.param, "--out", out]))
     return curve(out), request.param
 
 
@@ -67,7 +67,7 @@ def test_four_ranks_train_wordnet_to_the_curve_of_one_process(alone, commands, t
 @pytest.mark.parametrize("launcher", ["srun", "mpirun"])
 def test_a_killed_rank_ends_the_job_and_is_named(commands, tmp_path, launcher):
     out, log = tmp_path / "run", tmp_path / "log"
-    train = ["--hidden", "16", "--epochs", "100000", "--out", out]
+    train = ["wordnet", "--hidden", "16", "--epochs", "100000", "--out", out]
     if launcher == "srun":
         command = by_slurm(*train, nodes=2, output=log)
     else:

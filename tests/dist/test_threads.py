@@ -1,11 +1,19 @@
 """How many threads a rank starts: its share of the cores of its host."""
 
+import os
+
 import pytest
 from worlds import parallel
 
 from spgnn.dist import launch
 from spgnn.dist.launch import share_of_threads
 from spgnn.machine import core_ids, host_id, share_of_cores
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch):
+    for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"):
+        monkeypatch.delenv(name, raising=False)
 
 
 class Ranks:
@@ -37,7 +45,6 @@ def test_a_host_is_known_by_more_than_its_name(monkeypatch):
 )
 @pytest.mark.parametrize("elsewhere", [0, 5])
 def test_ranks_share_the_cores_of_their_host(monkeypatch, mine, others_here, expected, elsewhere):
-    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
     monkeypatch.setattr(launch, "core_ids", lambda: list(mine))
     others = [(host_id(), cores) for cores in others_here] + [("another host", mine)] * elsewhere
     assert share_of_threads(Ranks(others)) == expected
@@ -50,9 +57,19 @@ def test_slurm_s_cpus_per_task_are_the_most(monkeypatch, asked, expected):
     assert share_of_threads(Ranks([])) == expected
 
 
+@pytest.mark.parametrize("asked, expected", [("3", 3), ("16,2", 16), ("0", 2), ("", 2), ("many", 2)])
+def test_omp_num_threads_is_obeyed(monkeypatch, asked, expected):
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    monkeypatch.setattr(launch, "core_ids", lambda: list(range(8)))
+    assert share_of_threads(Ranks([(host_id(), range(8))] * 3)) == expected
+
+
 @parallel([1, 3], mpi=[1, 2])
 def test_ranks_of_one_host_have_together_no_more_threads_than_cores(comm):
+    omp = os.environ.pop("OMP_NUM_THREADS", None)  # which MPI ranks have
     share = share_of_threads(comm)
+    if omp is not None:
+        os.environ["OMP_NUM_THREADS"] = omp
     assert share == max(1, len(core_ids()) // comm.size)
     assert share_of_cores(core_ids(), [core_ids()] * comm.size) * comm.size == len(core_ids())
 

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# Sourced by runs/quickstart and runs/test: makes .venv in the repository, installs spgnn with the extras of $extras and
-# what these need into it, and puts it first on PATH. Quick when nothing changed; compiled files are kept in build/.
+# Sourced by runs/quickstart, runs/test and runs/site: makes .venv in the repository, installs spgnn with the extras of
+# $extras and what these need into it, and puts it first on PATH. Quick when nothing changed; compiled files are kept in
+# build/.
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 venv="$root/.venv"
@@ -169,7 +170,7 @@ install_spgnn() {
     printf '%s\n' "$wanted" >"$stamp"
 }
 
-all_extras=mpi,plot,cli,tables,dev
+all_extras=mpi,plot,cli,tables,docs,dev
 extras="${extras:-$all_extras}"
 install_spgnn
 export PATH="$venv/bin:$PATH"

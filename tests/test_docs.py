@@ -1,5 +1,6 @@
 """The pages: what they link to is there, their Python runs and prints what they show, every picture is on one."""
 
+import hashlib
 import re
 import sys
 from functools import cache
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from worlds import launch
+
+import spgnn
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -66,3 +69,35 @@ def test_python_on_a_page_runs_and_prints_what_is_shown(page, tmp_path):
     printed = done.out.split(f"{MARK}\n")
     for (_, shown), output in zip(blocks, printed):
         assert shown in (None, output)
+
+
+def test_every_page_is_on_the_map():
+    linked = {(DOCS / target).resolve() for target, _ in LINK.findall(prose(DOCS / "README.md"))}
+    assert not [page for page in DOCS.rglob("*.md") if page != DOCS / "README.md" and page not in linked]
+
+
+def test_every_public_name_is_on_the_page_of_python():
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    assert not [name for name in spgnn.__all__ if name != "__version__" and f"`{name}`" not in text]
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_has_options_and_docstrings(tmp_path):
+    pytest.importorskip("furo")
+    pytest.importorskip("myst_parser")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-c", "docs", ".", tmp_path]
+    done = launch(0, command, limit_s=300, cwd=ROOT)
+    assert done.code == 0, done.err
+    for page, texts in {
+        "index": ["Quickstart"],
+        "docs/cli": ["--eval-every"],
+        "docs/api": ["Trainer.load_state_dict"],
+    }.items():
+        assert all(text in (tmp_path / f"{page}.html").read_text(encoding="utf-8") for text in texts)
+
+
+@pytest.mark.data
+def test_graphs_are_those_that_were_measured(data_dir):
+    lines = (DOCS / "data.sha256").read_text().splitlines()
+    found = {name: hashlib.sha256((data_dir / name).read_bytes()).hexdigest() for _, name in map(str.split, lines)}
+    assert found == {name: digest for digest, name in map(str.split, lines)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPTS = ("runs/setup.sh", "runs/test", "runs/quickstart", ".ci/run")
+SCRIPTS = ("runs/setup.sh", "runs/test", "runs/quickstart", "runs/site", ".ci/run")
 CHECKED = (*SCRIPTS, "runs/gpu")
 # What the scripts call, beside Python, a compiler and apt-get.
 TOOLS = "bash env basename cat cut dirname find grep head id rm sha256sum sort xargs nproc".split()
@@ -59,7 +59,7 @@ def test_a_script_names_no_host_and_no_absolute_path_of_a_machine(name):
     assert not re.findall(r"https?://|--index-url|--extra-index-url|--find-links|/home/|/root/|/tmp/|/work/", text)
 
 
-@pytest.mark.parametrize("name", ["runs/test", "runs/quickstart", ".ci/run"])
+@pytest.mark.parametrize("name", ["runs/test", "runs/quickstart", "runs/site", ".ci/run"])
 def test_a_missing_compiler_is_one_line_that_says_what_to_install(bare_machine, tmp_path, name):
     repo, tools = bare_machine
     (tmp_path / "include").mkdir()

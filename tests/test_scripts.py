@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = {
     "runs/test": "sets up an environment and runs this suite; tests/test_runs.py",
     "runs/quickstart": "sets up an environment; tests/test_runs.py, and its training in tests/test_readme.py",
+    "runs/site": "sets up an environment and builds the pages; tests/test_docs.py",
     "runs/wheel": "sets up an environment and packs it",
     "runs/gpu": "needs a device; tests/test_runs.py with a stand-in for Python",
     "runs/cluster_test": "needs namespaces or Open MPI; tests/test_runs_launch.py, tests/cluster",

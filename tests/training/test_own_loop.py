@@ -1,4 +1,4 @@
-"""The custom loop in docs/custom_layers.md learns the same on any ranks, 1.5D included."""
+"""The custom loop in docs/models.md learns the same on any ranks, 1.5D included."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import spgnn
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "custom_layers.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 
 
 @pytest.fixture(scope="module")

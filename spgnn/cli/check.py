@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..config import SourceConfig
-from .console import PassBars, ProgressBar, fields_table, write, write_json
+from .console import PassBars, ProgressBar, fields_table, say, write, write_json
 from .options import GRAPH_HELP, OneProcess, field_option, graph_argument, output_options
 
 
@@ -28,6 +28,9 @@ def check(graph: str, format: str, as_json: bool) -> None:
     else:
         with ProgressBar(f"checking {graph}") as progress:
             report = check_graph(graph, format=format or None, progress=progress)
+    if not as_json:
+        for note in report.pop("notes", ()):
+            say(note)
     if as_json:
         write_json(report)
     else:

@@ -47,6 +47,9 @@ def convert(src: str, dst: str, format: str, features: str, labels: str, split: 
             progress=progress,
             **tables,
         )
+    if not as_json:
+        for note in report.pop("notes", ()):
+            say(note)
     if as_json:
         write_json(report)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .console import fields_table, write, write_json
+from .console import fields_table, say, write, write_json
 from .options import GRAPH_HELP, OneProcess, graph_argument, output_options, source_options
 from .source import load
 
@@ -15,7 +15,11 @@ from .source import load
 @output_options
 def info(graph: str, format: str, features: str, labels: str, as_json: bool) -> None:
     """Show sizes, features, labels and splits of GRAPH; edges are counted as they are stored."""
-    report = load(graph, format, features, labels).describe()
+    from ..graph import loaded_line
+
+    read = load(graph, format, features, labels)
+    say(loaded_line(read))
+    report = read.describe()
     if as_json:
         write_json(report)
     else:

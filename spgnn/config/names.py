@@ -65,5 +65,5 @@ STREAMING = ("spring", "spring+", "dbh", "greedy", "hdrf", "2psl")
 PARTITIONERS = ("metis", "volume", "entropy", *STREAMING, "block", "random")
 FORMATS = (
     *("planetoid", "gnn-benchmark", "graphsaint", "ogb", "heterophilous"),
-    *("edges", "parquet", "mtx", "metis", "scipy", "binary", "native"),
+    *("edges", "parquet", "mtx", "metis", "dimacs", "scipy", "binary", "native"),
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 from ..config import TableConfig
 from ..errors import FormatError, InputError, ResourceError, UsageError, nearest
 from ..graph import Graph
+from .foreign import foreign
 
 Progress = Callable[[int, int], None] | None  # called with (done_bytes, total_bytes)
 Read = Callable[..., Graph]  # (path, progress, **options)
@@ -84,6 +85,8 @@ def detect_format(path: str | Path) -> str:
         raise FormatError(f"{path}: could be {' or '.join(sorted(found))}; name one with --format")
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
+    if kind := path.is_file() and foreign(path):
+        raise FormatError(f"{path}: {kind}; see spgnn.save_graph, or name another format with --format")
     looked = "\n".join(f"  {name:14} {known[name].looks_for}" for name in sorted(known))
     raise FormatError(f"{path}: not a graph of a known format; looked for:\n{looked}\nname the format with --format")
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from ..config import TableConfig, build
 from ..errors import FormatError, GraphError, InputError, UsageError
-from ..graph import Graph
+from ..graph import Graph, lacks_node_0
 from .arrays import as_array, from_object
 from .formats import Progress
 from .readers.frames import is_table, read_frame
@@ -123,7 +123,11 @@ def _part(what: str, value, graph: Graph) -> dict[str, Any]:
         is_table = rows.ndim in (1, 2) and not sp.issparse(rows)
         expected = f"({n},) or ({n}, {'classes' if what == 'labels' else 'S'})"
     if not is_table or rows.shape[0] != n:
-        raise FormatError(f"{where}: shape {rows.shape}, expected {expected}: the graph {graph.name} has {n} nodes")
+        why = ", and no edge names node 0: are its ids from 1? see --relabel of `spgnn convert`"
+        why = why if len(rows) == n - 1 and lacks_node_0(graph) else ""
+        raise FormatError(
+            f"{where}: shape {rows.shape}, expected {expected}: the graph {graph.name} has {n} nodes{why}"
+        )
     if what == "features":
         fields = {"X": rows if sp.issparse(rows) else as_float(rows)}
     elif what == "labels":

@@ -11,7 +11,7 @@ from ..config.names import LONG_EDGES
 from ..data import File, Named, is_built_in, load_graph, resolve
 from ..data.readers.make_graph import graph_name
 from ..errors import InputError, PartitionError, UsageError, together
-from ..graph import Graph
+from ..graph import Graph, loaded_line
 from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder
 
@@ -51,7 +51,7 @@ class Source:
         """Return the graph, with --edges; check: called with it. On rank 0."""
         config = self.config
         graph = load_graph(self.found, features=config.features or None, labels=config.labels or None)
-        for note in graph.notes() if self.show is not None else ():
+        for note in (loaded_line(graph, config.edges), *graph.notes()) if self.show is not None else ():
             self.show(f"spgnn: {note}")
         graph = graph.with_edges(config.edges)
         if check is not None:

@@ -3,6 +3,7 @@
 from .checks import check_csr, check_graph
 from .graph import Edges, Graph, check_is_graph, graph_from_coo, induced_graph
 from .labels import count_labels, label_notes
+from .loaded import lacks_node_0, loaded_line
 from .normal import (
     NORMS,
     WITH_LOOPS,
@@ -50,6 +51,8 @@ __all__ = [
     "inverse_or_zero",
     "is_symmetric",
     "label_notes",
+    "lacks_node_0",
+    "loaded_line",
     "labelled",
     "lacks_loop",
     "normalise",

@@ -17,6 +17,7 @@ from ..config.names import Duplicates
 from ..errors import GraphError, UsageError, nearest
 from .checks import check_graph, check_unchanged, read_only
 from .ids import checked_classes, checked_ids
+from .loaded import graph_notes
 from .normal import Norm, normalise
 from .split import given_split, labelled
 from .structure import canonical, csr_from_coo, is_symmetric, symmetrised, without_zeros
@@ -162,10 +163,8 @@ class Graph:
         return sha.hexdigest()
 
     def notes(self) -> list[str]:
-        """Return what a user should know of what was left out, a sentence each."""
-        zeros, unread = self.meta.get("zeros", 0), [name for name in self.meta.get("unread", ()) if name]
-        said = [f"{zeros:,} stored weights of 0 are no edges, and left out"] if zeros else []
-        return said + ([f"columns that are not read: {', '.join(unread)[:200]}"] if unread else [])
+        """Return what a user should know of what was left out, or looks like a mistake, a sentence each."""
+        return graph_notes(self)
 
     def describe(self) -> dict:
         """Return what an import reports: sizes, self-loops, isolated nodes, symmetry, labels, split."""

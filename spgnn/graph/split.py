@@ -28,7 +28,9 @@ def given_split(name: str, splits: np.ndarray | None, which: str) -> np.ndarray 
     if which == "random" or (which == "auto" and splits is None):
         return None
     if splits is None:
-        raise GraphError(f"{name} has no split; use --split random")
+        raise GraphError(
+            f"{name} has no split; use --split random, or give one: `spgnn convert GRAPH DST --split FILE`"
+        )
     if which not in ("auto", "given") and not (which.isascii() and which.isdigit() and len(which) < 10):
         raise UsageError(f"split = {which!r} is not known; expected random, given, auto or the number of a split")
     number, count = (0 if which in ("auto", "given") else int(which)), 1 if splits.ndim == 1 else splits.shape[1]

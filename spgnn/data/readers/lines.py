@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import FormatError
 from .. import _text
+from .npz import read_npy
 from .text import line_blocks
 
 MOST_ID = 10**18 - 1
@@ -81,6 +82,13 @@ def whole(values: np.ndarray, counts: np.ndarray, where: tuple[Path, int], what:
         line = where[1] + int(np.searchsorted(np.cumsum(np.maximum(counts, 0)), at, side="right"))
         raise FormatError(f"{where[0]}:{line}: {what} is '{values[at]:.17g}'; expected an integer from 0 to 2^53")
     return values.astype(np.int64)
+
+
+def read_owner(path: Path) -> np.ndarray:
+    """Return the part of each node, of an .npy, or of a text file with a number per line, as METIS writes it."""
+    if path.suffix.lower() == ".npy":
+        return read_npy(path)
+    return np.concatenate([whole(*rows, (path, line), "part") for *rows, line in read_rows(path, "part")])
 
 
 def shown(text: bytes) -> str:

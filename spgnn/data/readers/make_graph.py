@@ -12,6 +12,7 @@ from ...config.names import Duplicates
 from ...errors import FormatError, GraphError
 from ...graph import NO_SPLIT, TEST, UNLABELLED, Graph, check_csr, graph_from_coo
 from ...graph.structure import as_weights
+from .text import without_packing
 
 # Without an entry per node, a file may have this many nodes, or so many per edge.
 FREE_NODES = 1 << 20
@@ -169,8 +170,8 @@ def split_of(path: Path, n_nodes: int, nodes_by_role: dict[int, np.ndarray]) -> 
 
 def graph_name(path: Path) -> str:
     """Return the file's name without its endings."""
-    name = path.name
-    for ending in (".gz", ".txt", ".tsv", ".csv", ".mtx", ".graph", ".npz", ".bin", ".i32", ".i64", ".edges", ".el"):
+    name = without_packing(path.name)
+    for ending in ".txt .tsv .csv .mtx .graph .npz .bin .i32 .i64 .edges .el .gr .col .parquet".split():
         name = name.removesuffix(ending)
     return name or path.name
 

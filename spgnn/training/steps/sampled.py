@@ -84,7 +84,8 @@ class SampledStep(Step):
             said.append(f"{P - B} of {P} ranks draw no subgraph in an update; raise --subgraphs to {P}")
         if data.coefficients is not None and data.coefficients.unseen_nodes:
             share = data.coefficients.unseen_nodes
-            said.append(f"{share:.1%} of the nodes were never drawn in advance; raise --coverage")
+            never = ", as nodes without an edge are by the sampler edge" if data.sampler.name == "edge" else ""
+            said.append(f"{share:.1%} of the nodes were never drawn in advance{never}; raise --coverage")
         if data.coefficients is not None and data.coefficients.unseen_edges > UNSEEN:
             share = data.coefficients.unseen_edges
             said.append(

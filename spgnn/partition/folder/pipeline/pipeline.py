@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 
 from ....atomic import sync
+from ....data.readers.lines import read_owner
 from ....data.readers.make_graph import graph_name
-from ....data.readers.npz import read_npy
 from ....errors import FormatError, ResourceError, SpgnnError
 from ....graph import Graph
 from ....graph.structure import index_dtype
@@ -142,7 +142,7 @@ class _Run:
             )
         else:
             is_file = isinstance(options.owner, (str, Path))
-            owner_N = read_npy(Path(options.owner)) if is_file else options.owner
+            owner_N = read_owner(Path(options.owner)) if is_file else options.owner
             owner_N = check_owner(owner_N, self.n_nodes, self.k, str(options.owner) if is_file else "owner")
         write_npy(work.new / "owner.npy", owner_N)
         return {}

@@ -31,7 +31,7 @@ class PipelineOptions:
           edges     both, in, out, see Graph.with_edges; auto: both, and what was chosen for a Graph.
           hops      of the halo: 0 none; 1 the nodes that a part reads; h > 1 also the rows of those within h - 1 hops.
           features  .npy (N, F), a SciPy CSR .npz, or an array; labels, split: .npy or arrays. N is then their number of rows.
-          owner     (N,) integers, or an .npy of them, instead of a method.
+          owner     (N,) integers, an .npy of them, or a part file of METIS, instead of a method.
           n_nodes, format, relabel  see edge_stream; relabel numbers the distinct ids by value and writes ids.npy.
           progress  called with (pass, done, total); note: with single lines of text.
           method_options  of the method.

@@ -1,0 +1,108 @@
+"""loaded_line and graph_notes: what a graph has, and what of it looks like a mistake, a sentence each.
+
+Shapes: N nodes, E nonzeros, F features.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..config.names import LONG_EDGES
+from .split import TRAIN
+
+USED = {
+    "undirected": "read in both directions",
+    "directed": "out: a node reads those that it points to",
+    "reversed": "in: a node reads those that point to it",
+}
+SECONDS, MILLISECONDS = (3e8, 5e9), (3e11, 5e12)  # since 1970, from 1979 on
+MOST_SCALE = 1e4  # between the largest columns of features and the others
+SAMPLED_ROWS = 10_000
+
+
+def loaded_line(graph, edges: str = "") -> str:
+    """Return what was read, in one line: sizes, how edges are used, duplicates, features, classes, split."""
+    chosen = LONG_EDGES.get(edges, edges)
+    if chosen in ("", "auto"):
+        is_in = graph.meta.get("edges") == "in"
+        chosen = ("reversed" if is_in else "undirected") if graph.edges == "stored" else graph.edges
+    used = USED[chosen]
+    said = [f"{graph.n_nodes:,} nodes", f"{graph.nnz:,} edges ({used})"]
+    if twice := graph.meta.get("duplicates", 0):
+        said.append(f"{twice:,} duplicates {'merged' if np.all(graph.A.data == 1) else 'merged by weight'}")
+    said.append(
+        f"{graph.n_features:,} {'sparse ' if sp.issparse(graph.X) else ''}features"
+        if graph.n_features
+        else "no features"
+    )
+    names = (
+        "" if graph.classes is None else f" ({', '.join(graph.classes[:3])}{', ...' if len(graph.classes) > 3 else ''})"
+    )
+    kind = "labels" if graph.is_multilabel else "classes"
+    said.append(f"{graph.n_classes:,} {kind}{names}" if graph.y is not None else "no labels")
+    splits = 0 if graph.split is None else 1 if graph.split.ndim == 1 else graph.split.shape[1]
+    said.append(("no split", "its own split")[splits] if splits < 2 else f"{splits} splits")
+    return f"{graph.name}: {', '.join(said)}"
+
+
+def graph_notes(graph) -> list[str]:
+    """Return what a user should know of what was left out, or looks like a mistake, a sentence each."""
+    zeros, unread = graph.meta.get("zeros", 0), [name for name in graph.meta.get("unread", ()) if name]
+    notes = [f"{zeros:,} stored weights of 0 are no edges, and left out"] if zeros else []
+    notes += [f"columns that are not read: {', '.join(unread)[:200]}"] if unread else []
+    notes += _of_weights(graph.A.data)
+    notes += _of_nodes(graph)
+    return notes + (_of_features(graph.X) if isinstance(graph.X, np.ndarray) else [])
+
+
+def lacks_node_0(graph) -> bool:
+    """No edge names node 0, and most others have one, as where the ids of a file are from 1."""
+    if graph.n_nodes < 3 or graph.ids is not None or graph.A.indptr[1] > 0 or not graph.A.indices.all():
+        return False
+    return np.count_nonzero(_degrees(graph.A) == 0) <= max(1, 0.1 * graph.n_nodes)
+
+
+def _of_weights(weights_E: np.ndarray) -> list[str]:
+    if not len(weights_E) or weights_E.strides == (0,):
+        return []
+    low, high = float(weights_E.min()), float(weights_E.max())
+    if any(first < low and high < last for first, last in (SECONDS, MILLISECONDS)) and np.all(
+        weights_E == np.rint(weights_E)
+    ):
+        return [f"weights of {low:.10g} to {high:.10g} look like times: --weight none of `spgnn convert` reads none"]
+    if low < 0:
+        return [
+            f"{np.count_nonzero(weights_E < 0):,} of {len(weights_E):,} weights are negative: gcn and means divide by sums of weights"
+        ]
+    return []
+
+
+def _of_nodes(graph) -> list[str]:
+    notes = []
+    if lacks_node_0(graph):
+        notes.append("no edge names node 0: if the ids are from 1, number them with --relabel of `spgnn convert`")
+    if graph.split is not None and graph.nnz:
+        train = graph.split if graph.split.ndim == 1 else graph.split[:, 0]
+        lonely = int(np.count_nonzero((train == TRAIN) & (_degrees(graph.A) == 0)))
+        if lonely:
+            notes.append(f"{lonely:,} of {np.count_nonzero(train == TRAIN):,} training nodes have no edge")
+    return notes
+
+
+def _of_features(X: np.ndarray) -> list[str]:
+    if X.shape[1] < 2 or not len(X):
+        return []
+    sizes_F = np.abs(X[:: max(1, len(X) // SAMPLED_ROWS)]).max(axis=0).astype(np.float64)
+    filled = sizes_F[sizes_F > 0]
+    if not len(filled) or filled.max() <= MOST_SCALE or filled.max() <= MOST_SCALE * filled.min():
+        return []
+    return [
+        f"features differ in scale: column {sizes_F.argmax()} is up to {filled.max():.3g}, column "
+        f"{np.where(sizes_F > 0, sizes_F, np.inf).argmin()} up to {filled.min():.3g}; subtract the mean of each column and divide by its deviation"
+    ]
+
+
+def _degrees(A: sp.csr_array) -> np.ndarray:
+    """Edges of each node in any direction, self-loops too, (N,)."""
+    return np.diff(A.indptr) + np.bincount(A.indices, minlength=A.shape[0])

@@ -38,11 +38,12 @@ FIRST = """
 @config_options(TrainConfig)
 @output_options
 def train(graph: str, config: TrainConfig, as_json: bool) -> int:
-    """Train a model on all nodes of GRAPH, or on subgraphs of it, in one process or on the ranks of mpirun or srun.
+    """Train a model on all nodes of GRAPH, or on subgraphs of it, in one process or on the ranks of a launcher.
 
     \b
       spgnn train wordnet --epochs 60 --out runs/out/demo
       mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/ranks
+      torchrun --nproc-per-node 4 --no-python spgnn train wordnet --epochs 60
       spgnn train --config runs/out/demo/config.toml --seed 1 --out NEW
       spgnn train planetoid/ind.cora --preset planetoid-gcn --out runs/out/cora
       spgnn train --resume runs/out/demo --epochs 100

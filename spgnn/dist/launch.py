@@ -116,7 +116,7 @@ def _connect(job: JobMember):
         raise LaunchError(
             f"{launcher.name} started {launcher.size} ranks, but MPI cannot be loaded: {' '.join(str(error).split())}; "
             f"pip install 'spgnn[mpi]' brings mpi4py and an MPI; on a cluster pip install mpi4py, "
-            f"which finds the MPI of the loaded module"
+            f"which finds the MPI of the loaded module; torchrun needs none"
         ) from None
     size = mpi.world_size()
     if size != launcher.size:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def by_mpirun(*train) -> list:
     return [ROOT / "runs/launch/hosts", *train]
 
 
+def by_torchrun(*train) -> list:
+    """The command that starts runs/launch/torchrun on both hosts."""
+    start = shlex.join(map(str, [ROOT / "runs/launch/torchrun", *train]))
+    both = f"runs/cluster/on_host h2 {shlex.quote(f'HOSTS=2 HEAD=h1 {start}')} & HOSTS=2 HEAD=h1 {start} && wait $!"
+    return ["bash", "-c", both]
+
+
 @pytest.fixture(scope="module", params=["float64", "float32"])
 def alone(request, tmp_path_factory):
     """The curve of one process without a launcher, and its dtype."""
@@ -44,8 +52,8 @@ def alone(request, tmp_path_factory):
 
 @pytest.mark.parametrize(
     "launcher, hosts",
-    [("srun", 1), ("srun", 2), ("mpirun", 2)],
-    ids=["srun-one-node", "srun-two-nodes", "mpirun-two-hosts"],
+    [("srun", 1), ("srun", 2), ("mpirun", 2), ("torchrun", 2)],
+    ids=["srun-one-node", "srun-two-nodes", "mpirun-two-hosts", "torchrun-two-hosts"],
 )
 def test_four_ranks_train_wordnet_to_the_curve_of_one_process(alone, commands, tmp_path, launcher, hosts):
     expected, dtype = alone
@@ -53,7 +61,7 @@ def test_four_ranks_train_wordnet_to_the_curve_of_one_process(alone, commands, t
     if launcher == "srun":
         command = by_slurm(*train, nodes=hosts, output=tmp_path / "log")
     else:
-        command = by_mpirun(*train)
+        command = by_mpirun(*train) if launcher == "mpirun" else by_torchrun(*train)
     ended = on_hosts(command, hosts=hosts, slurm=launcher == "srun", PATH=commands)
     assert (ended.code, ended.left) == (0, []), ended.err + _text(tmp_path / "log")
     found = curve(tmp_path / "run")

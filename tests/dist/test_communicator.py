@@ -93,6 +93,8 @@ def test_started_exchanges_end_in_any_order_of_waiting(comm):
     requests = [comm.start_all_to_all(s, [1] * P, r, [1] * P) for s, r in zip(sends, recvs)]
     x = np.full(3, comm.rank, np.int64)
     reduced = comm.start_all_reduce(x)
+    for i in range(20):  # collectives that wait overtake those that were started
+        assert comm.all_reduce(np.full(i + 1, comm.rank)).tolist() == [sum(range(P))] * (i + 1)
     for i in (3, 0, 4, 1, 2):
         requests[i].wait()
         np.testing.assert_array_equal(recvs[i][:, 0], 10.0 * i + np.arange(P))

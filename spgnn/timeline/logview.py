@@ -5,14 +5,12 @@ Shapes: P ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
 from .recorder import EXCHANGE, OTHER, STAGES, TRAINING, Recorder
 
-_FIELDS = ("calls", "seconds", "flops", "bytes", "messages")
 _HEADING = f"{'phase':<22}{'calls':>7}{'max s':>9}{'max/min':>8}{'share':>7}{'GFLOP/s':>8}{'messages':>9}{'MB':>10}"
 
 
@@ -45,6 +43,16 @@ class Row:
         """10^9 operations per second: those of all ranks over the time of the slowest."""
         return self.flops / self.max_s / 1e9 if self.max_s > 0 else 0.0
 
+    def __str__(self) -> str:
+        in_flight = self.phase == EXCHANGE
+        ratio = f"{self.ratio:.2f}" if self.ratio < 1e4 else "-"
+        share = "-" if in_flight else f"{100 * self.share:.1f}%"
+        gflops = f"{self.gflops:.2f}" if self.flops else "-"
+        messages = f"{self.messages:,}" if self.messages else "-"
+        sent = f"{self.bytes / 1e6:,.3f}" if self.bytes else "-"
+        phase = f"  {self.phase}" + " in flight" * in_flight
+        return f"{phase:<22}{self.calls:>7,}{self.max_s:>9.4f}{ratio:>8}{share:>7}{gflops:>8}{messages:>9}{sent:>10}"
+
 
 @dataclass(frozen=True, slots=True)
 class LogView:
@@ -63,18 +71,16 @@ class LogView:
     def hidden(self) -> float | None:
         """Fraction of the training's exchange time without waiting; None without exchanges."""
         flight, wait = self.row(EXCHANGE), self.row("exchange wait")
-        return (
-            None if flight is None or flight.sum_s == 0 else 1 - min(1.0, (wait.sum_s if wait else 0.0) / flight.sum_s)
-        )
+        if flight is None or flight.sum_s == 0:
+            return None
+        return 1 - min(1.0, (wait.sum_s if wait else 0.0) / flight.sum_s)
 
     def __str__(self) -> str:
-        lines = [
-            f"log view: {self.ranks} rank{'s' * (self.ranks > 1)}, {self.epochs} epochs, {self.max_s:.3f} s",
-            _HEADING,
-        ]
+        ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)}"
+        lines = [f"log view: {ranks}, {self.epochs} epochs, {self.max_s:.3f} s", _HEADING]
         for stage in STAGES:
-            rows = [row for row in self.rows if row.stage == stage]
-            lines += [stage] * bool(rows) + [self._line(row) for row in rows]
+            rows = [str(row) for row in self.rows if row.stage == stage]
+            lines += [stage] * bool(rows) + rows
         if self.hidden is not None:
             lines += [
                 "exchanges in flight are not part of the shares;",
@@ -82,44 +88,18 @@ class LogView:
             ]
         return "\n".join(lines)
 
-    def _line(self, row: Row) -> str:
-        ratio = f"{row.ratio:.2f}" if row.ratio < 1e4 else "-"
-        share = f"{100 * row.share:.1f}%" if row.phase != EXCHANGE else "-"
-        gflops = f"{row.gflops:.2f}" if row.flops else "-"
-        messages, sent = (
-            (f"{row.messages:,}" if row.messages else "-"),
-            (f"{row.bytes / 1e6:,.3f}" if row.bytes else "-"),
-        )
-        phase = f"  {row.phase}" + (" in flight" if row.phase == EXCHANGE else "")
-        return f"{phase:<22}{row.calls:>7,}{row.max_s:>9.4f}{ratio:>8}{share:>7}{gflops:>8}{messages:>9}{sent:>10}"
-
 
 def log_view(comm, recorder: Recorder) -> LogView:
     """Gather the totals of all ranks' recorders into a table. Call recorder.close() first. Collective."""
-    mine = [
-        [stage, phase, *(getattr(total, name) for name in _FIELDS)]
-        for (stage, phase), total in recorder.totals.items()
-        if total.calls
-    ]
-    ranks = comm.all_gather_json({"totals": mine, "epochs": recorder.epochs})
-    counted = [{(stage, phase): values for stage, phase, *values in theirs["totals"]} for theirs in ranks]
-    seen = dict.fromkeys(key for theirs in counted for key in theirs)  # in the order in which they began
-    in_order = sorted(seen, key=lambda key: (STAGES.index(key[0]), key[1] == EXCHANGE, key[1] == OTHER))
-    spent_P = [_spent(theirs) for theirs in counted]
-    rows = tuple(
-        _row(key, [theirs.get(key, (0, 0.0, 0, 0, 0)) for theirs in counted], sum(spent_P)) for key in in_order
-    )
-    return LogView(rows, comm.size, max(theirs["epochs"] for theirs in ranks), max(spent_P))
-
-
-def _spent(counted: dict[tuple[str, str], list]) -> float:
-    return sum(values[1] for (_, phase), values in counted.items() if phase != EXCHANGE)
-
-
-def _row(key: tuple[str, str], values_P: Iterable, all_s: float) -> Row:
-    calls, seconds, flops, n_bytes, messages = np.array(list(values_P), dtype=np.float64).T
-    share = 0.0 if key[1] == EXCHANGE or all_s == 0 else seconds.sum() / all_s
-    counts = (int(flops.sum()), int(n_bytes.sum()), int(messages.sum()))
-    return Row(
-        *key, int(calls.max()), float(seconds.max()), float(seconds.min()), float(seconds.sum()), float(share), *counts
-    )
+    mine = [[*key, *astuple(total)] for key, total in recorder.totals.items() if total.calls]
+    ranks = comm.all_gather_json([recorder.epochs, mine])
+    counted_P = [{(stage, phase): values for stage, phase, *values in totals} for _, totals in ranks]
+    seen = dict.fromkeys(key for counted in counted_P for key in counted)  # in the order in which they began
+    spent_P = [sum(values[1] for (_, phase), values in of.items() if phase != EXCHANGE) for of in counted_P]
+    rows = []
+    for key in sorted(seen, key=lambda key: (STAGES.index(key[0]), key[1] == EXCHANGE, key[1] == OTHER)):
+        calls, s, *sums = np.array([counted.get(key, (0,) * 5) for counted in counted_P], np.float64).T
+        share = 0.0 if key[1] == EXCHANGE or not any(spent_P) else s.sum() / sum(spent_P)
+        seconds = map(float, (s.max(), s.min(), s.sum(), share))
+        rows.append(Row(*key, int(calls.max()), *seconds, *(int(of.sum()) for of in sums)))
+    return LogView(tuple(rows), comm.size, max(epochs for epochs, _ in ranks), max(spent_P))

@@ -23,13 +23,8 @@ KEPT_EPOCHS = 4  # number of first and of last epochs whose spans are stored
 KEPT_SPANS = 4096  # of one epoch, or of the set-up
 SYNC_ROUNDS = 20
 _PHASES = {"partition and load": "partition", "distribute": "plan"}  # name in comm.phase -> name in the table
-_COLLECTIVES = {
-    "all_reduce": "all-reduce",
-    "all_gather": "gather",
-    "all_gather_json": "gather",
-    "broadcast": "broadcast",
-    "barrier": "barrier",
-}
+_COLLECTIVES = {"all_reduce": "all-reduce", "broadcast": "broadcast", "barrier": "barrier"}
+_COLLECTIVES |= dict.fromkeys(("all_gather", "all_gather_json"), "gather")
 
 
 class Span(NamedTuple):
@@ -53,6 +48,11 @@ class Total:
     flops: int = 0
     bytes: int = 0
     messages: int = 0
+
+    def add(self, span: Span, own_s: float) -> None:
+        """Count a span, of which own_s seconds are in no nested one."""
+        self.calls, self.seconds, self.flops = self.calls + 1, self.seconds + own_s, self.flops + span.flops
+        self.bytes, self.messages = self.bytes + span.bytes, self.messages + span.messages
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class Recorder:
         """Close the innermost open span."""
         closed = self._stack.pop()
         span = closed.span._replace(end=self.clock())
-        _add(closed.total, span, span.end - span.start - closed.inner_s)
+        closed.total.add(span, span.end - span.start - closed.inner_s)
         self._keep(span)
         self.stage = closed.outer_stage
         if self._stack:
@@ -130,7 +130,7 @@ class Recorder:
     def add_flight(self, label: str, start: float, end: float, n_bytes: int, messages: int) -> None:
         """Record an exchange from its start to its arrival."""
         span = Span(EXCHANGE, label, start, end, 0, n_bytes, messages)
-        _add(self.totals.setdefault((self.stage, EXCHANGE), Total()), span, end - start)
+        self.totals.setdefault((self.stage, EXCHANGE), Total()).add(span, end - start)
         self._keep(span)
 
     def phase(self, text: str) -> None:
@@ -183,14 +183,6 @@ class Recorder:
             self._spans.append(span)
         else:
             self.dropped += 1
-
-
-def _add(total: Total, span: Span, own_s: float) -> None:
-    total.calls += 1
-    total.seconds += own_s
-    total.flops += span.flops
-    total.bytes += span.bytes
-    total.messages += span.messages
 
 
 def clock_offset(comm, clock: Callable[[], float], rounds: int = SYNC_ROUNDS) -> tuple[float, float]:

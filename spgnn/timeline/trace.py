@@ -24,19 +24,14 @@ def check_path(path: str | Path) -> None:
 
 def write_trace(comm, recorder: Recorder, path: str | Path) -> None:
     """Write the stored spans of all ranks to one file, from rank 0. Collective."""
-    mine = {
-        "spans": _aligned(recorder),
-        "error_s": max((error for *_, error in recorder.syncs), default=0.0),
-        "dropped": recorder.dropped,
-    }
-    texts = _gather_to_root(comm, json.dumps(mine).encode())
+    texts = _gather_to_root(comm, json.dumps(_recorded(recorder)).encode())
     if comm.rank == 0:
-        _write([json.loads(text) for text in texts], path, "")
+        _write([json.loads(text) for text in texts], path)
 
 
 def write_own_trace(rank: int, recorder: Recorder, path: str | Path, reason: str) -> None:
     """Write the stored spans of one rank, after a training failed."""
-    _write([{"spans": _aligned(recorder), "error_s": 0.0, "dropped": recorder.dropped}], path, reason, first=rank)
+    _write([_recorded(recorder)], path, rank, {"incomplete": f"rank {rank} alone: {reason}"})
 
 
 def read_trace(path: str | Path) -> list[dict]:
@@ -51,10 +46,12 @@ def read_trace(path: str | Path) -> list[dict]:
         raise InputError(f"{path}: cannot be read: {error}; expected a file that `spgnn train --trace` wrote") from None
 
 
-def _aligned(recorder: Recorder) -> list[list]:
+def _recorded(recorder: Recorder) -> dict:
     spans = recorder.spans
     times = recorder.aligned([(span.start, span.end) for span in spans]).reshape(-1, 2).tolist()
-    return [[*span[:2], start, end, *span[4:]] for span, (start, end) in zip(spans, times)]
+    on_rank_0 = [[*span[:2], start, end, *span[4:]] for span, (start, end) in zip(spans, times)]
+    error_s = max((error for *_, error in recorder.syncs), default=0.0)
+    return {"spans": on_rank_0, "error_s": error_s, "dropped": recorder.dropped}
 
 
 def _gather_to_root(comm, text: bytes) -> list[bytes]:
@@ -68,18 +65,14 @@ def _gather_to_root(comm, text: bytes) -> list[bytes]:
     return [joined[end - size : end].tobytes() for size, end in zip(recv_P, ends)] if comm.rank == 0 else []
 
 
-def _write(ranks: list[dict], path: str | Path, reason: str, first: int = 0) -> None:
+def _write(ranks: list[dict], path: str | Path, first: int = 0, more: dict | None = None) -> None:
     zero_s = min((span[2] for rank in ranks for span in rank["spans"]), default=0.0)
     events = []
     for pid, rank in enumerate(ranks, start=first):
         events += _events(pid, [Span(*span) for span in rank["spans"]], zero_s)
-    about = {
-        "ranks": len(ranks),
-        "clock_error_us": max(rank["error_s"] for rank in ranks) * 1e6,
-        "dropped_spans": sum(rank["dropped"] for rank in ranks),
-    }
-    if reason:
-        about["incomplete"] = f"rank {first} alone: {reason}"
+    error_us = max(rank["error_s"] for rank in ranks) * 1e6
+    dropped = sum(rank["dropped"] for rank in ranks)
+    about = {"ranks": len(ranks), "clock_error_us": error_us, "dropped_spans": dropped} | (more or {})
     document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
     write_text(Path(path), json.dumps(document), "--trace")
 
@@ -95,18 +88,12 @@ def _events(pid: int, spans: list[Span], zero_s: float) -> list[dict]:
                 lanes_end.append(0.0)
                 events.append(_named("thread_name", pid, lane + 1, "exchange"))
             lanes_end[lane], tid = span.end, lane + 1
-        counts = {
-            name: value
-            for name, value in (("flop", span.flops), ("bytes", span.bytes), ("messages", span.messages))
-            if value
-        }
-        args = ({"of": span.label} if span.label else {}) | counts
-        times = {"ts": round((span.start - zero_s) * 1e6, 3), "dur": round((span.end - span.start) * 1e6, 3)}
-        events.append(
-            {"name": span.phase, "cat": "exchange" if tid else "compute", "ph": "X", "pid": pid, "tid": tid}
-            | times
-            | {"args": args}
-        )
+        args = {"of": span.label, "flop": span.flops, "bytes": span.bytes, "messages": span.messages}
+        events.append({
+            "name": span.phase, "cat": "exchange" if tid else "compute", "ph": "X", "pid": pid, "tid": tid,
+            "ts": round((span.start - zero_s) * 1e6, 3), "dur": round((span.end - span.start) * 1e6, 3),
+            "args": {name: value for name, value in args.items() if value},
+        })  # fmt: skip
     return events
 
 

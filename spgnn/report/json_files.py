@@ -40,9 +40,7 @@ KINDS = {
     "a name": lambda value: isinstance(value, str) and value.isprintable(),
     SCHEME: lambda value: isinstance(value, str) and value in SCHEMES,
     "a number": _is_number,
-    "a number or null": lambda value: value is None or _is_number(value),
     "a whole number": _is_whole,
-    "a whole number or null": lambda value: value is None or _is_whole(value),
     "a whole number above 0": lambda value: _is_whole(value) and value > 0,
     "an object": lambda value: isinstance(value, dict),
     "a list of names": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
@@ -50,23 +48,21 @@ KINDS = {
     "an explanation": lambda value: (
         isinstance(value, dict) and _have_counts(value.get("layers"), "layer", "bytes_forward", "bytes_backward")
     ),
-    "a list of layers": lambda value: (
-        _are_alike(value) and all(one.get("f_in") is None or _is_whole(one["f_in"]) for one in value)
-    ),
+    "a list of layers": lambda value: _are_alike(value) and all(_is_whole(one.get("f_in") or 0) for one in value),
     SQUARE: _is_square,
 }
 
 
-def fault_of(values: Mapping, needed: Mapping[str, str], known: Mapping[str, str] | None = None) -> str:
+def _fault_of(values: Mapping, needed: Mapping[str, str], known: Mapping[str, str]) -> str:
     """Return what is wrong with an object, "" if nothing is.
 
     Args: needed  key -> kind of a value that must be there; known: of one that may be.
     """
-    missing = [name for name in needed if name not in values]
-    if missing:
+    if missing := [name for name in needed if name not in values]:
         return f"lacks {', '.join(missing)}"
-    for name, kind in {**needed, **(known or {})}.items():
-        if name in values and not KINDS[kind](values[name]):
+    for name, kind in {**needed, **known}.items():
+        is_null = kind.endswith(" or null") and values.get(name) is None
+        if name in values and not (is_null or KINDS[kind.removesuffix(" or null")](values[name])):
             return f"{name} is {values[name]!r:.60}; expected {kind}"
     return ""
 
@@ -79,9 +75,10 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: cannot be read: {error}") from None
 
 
-def read_object(path: Path, parse: Callable[[str], object] = json.loads) -> dict:
-    """Return the object in a file. Raises: InputError if it contains something else."""
-    return _object(read_text(path), parse, str(path))
+def read_object(path: Path, needed: Mapping[str, str], known: Mapping[str, str]) -> dict:
+    """Return the object of a JSON file, {} if there is none. Raises: InputError if something else is there."""
+    what = f"the {path.stem} that `spgnn train` writes"
+    return parsed(read_text(path), str(path), needed, known, what) if path.is_file() else {}
 
 
 def read_lines(path: Path, needed: Mapping[str, str], known: Mapping[str, str], what: str) -> list[dict]:
@@ -90,21 +87,23 @@ def read_lines(path: Path, needed: Mapping[str, str], known: Mapping[str, str], 
     Args:   what  a line is, for messages.
     Raises: InputError with the first line that is not one.
     """
-    records = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
-        records.append(_object(line, json.loads, f"{path}:{number}"))
-        if fault := fault_of(records[-1], needed, known):
-            raise InputError(f"{path}:{number}: {fault}; expected {what}")
+    lines = enumerate(read_text(path).splitlines(), 1)
+    records = [parsed(line, f"{path}:{number}", needed, known, what) for number, line in lines]
     if not records:
         raise InputError(f"{path}: is empty; expected {what}")
     return records
 
 
-def _object(text: str, parse: Callable[[str], object], where: str) -> dict:
+def parsed(
+    text: str, where: str, needed: Mapping, known: Mapping, what: str, parse: Callable[[str], object] = json.loads
+) -> dict:
+    """Return the object that a text is. Raises: InputError if it is something else than `what`."""
     try:
         value = parse(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: cannot be read: {error}") from None
     if not isinstance(value, dict):
         raise InputError(f"{where}: contains {type(value).__name__}; expected an object")
+    if fault := _fault_of(value, needed, known):
+        raise InputError(f"{where}: {fault}; expected {what}")
     return value

@@ -65,15 +65,21 @@ pre { background: var(--code); padding: .6rem .8rem; font-size: .82rem; white-sp
 MOST_NUMBERS = 16  # rows of a shaded table that shows its numbers; half of it where there are several
 DEEP = ' class="deep"'
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+HTML = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">
+<title>{title}</title><style>{style}</style></head>
+<body><h1>{title}</h1><p class="lead">{lead}</p><nav><ol>{links}</ol></nav>
+{body}
+</body></html>
+"""
 
 
 class Page:
     """Sections of one HTML page, added from top to bottom; html() returns it, save() writes it."""
 
     def __init__(self, title: str, lead: str = ""):
-        self.title = title
-        self.lead = lead
-        self.pictures = 0
+        self.title, self.lead, self.pictures = title, lead, 0
         self._headings: list[str] = []
         self._body: list[str] = []
 
@@ -107,21 +113,13 @@ class Page:
                     cells.append(f"<td{of}>{_cell(row[key], decimals[key])}</td>")
                 first = ' class="first"' if body and group and i == 0 else ""
                 body.append(f"<tr{first}>{''.join(cells)}</tr>")
-        self._body.append(
-            f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n'
-            + "\n".join(body)
-            + "\n</tbody></table></div>"
-        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>\n" + "\n".join(body) + "\n</tbody></table>"
+        self._body.append(f'<div class="scroll" tabindex="0">{table}</div>')
 
     def properties(self, values: Mapping[str, object]) -> None:
         """Add names and values, one per line."""
-        self._body.append(
-            "<dl>"
-            + "".join(
-                f"<div><dt>{escape(str(name))}</dt><dd>{_cell(value)}</dd></div>" for name, value in values.items()
-            )
-            + "</dl>"
-        )
+        pairs = (f"<div><dt>{escape(str(name))}</dt><dd>{_cell(value)}</dd></div>" for name, value in values.items())
+        self._body.append(f"<dl>{''.join(pairs)}</dl>")
 
     def folded(self, summary: str, text: str) -> None:
         """Add preformatted text that opens on a click."""
@@ -169,17 +167,10 @@ class Page:
 
     def html(self) -> str:
         """Return the page."""
-        links = "".join(
-            f'<li><a href="#s{i}">{escape(heading)}</a></li>' for i, heading in enumerate(self._headings, 1)
-        )
-        return "\n".join([
-            "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">', '<link rel="icon" href="data:,">',
-            f"<title>{escape(self.title)}</title>", f"<style>{STYLE}</style>", "</head>", "<body>",
-            f"<h1>{escape(self.title)}</h1>", f'<p class="lead">{escape(self.lead)}</p>', f"<nav><ol>{links}</ol></nav>",
-            *self._body, "</body>", "</html>", "",
-        ])  # fmt: skip
+        headings = enumerate(self._headings, 1)
+        links = "".join(f'<li><a href="#s{i}">{escape(heading)}</a></li>' for i, heading in headings)
+        title, body = escape(self.title), "\n".join(self._body)
+        return HTML.format(policy=POLICY, style=STYLE, title=title, lead=escape(self.lead), links=links, body=body)
 
     def save(self, path: str | Path) -> Path:
         """Write the page, whole or not at all."""

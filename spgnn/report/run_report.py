@@ -16,7 +16,7 @@ import numpy as np
 from ..config import TrainConfig, gone_options
 from ..errors import InputError, UsageError
 from . import style
-from .json_files import SQUARE, fault_of, read_lines, read_object, read_text
+from .json_files import SQUARE, parsed, read_lines, read_object, read_text
 from .page import Page, filled
 from .style import Picture
 
@@ -49,12 +49,8 @@ PROPERTIES = {
     "train": "train", "val": "validation", "test": "test", "metric": "metric", "ranks": "ranks",
     "scheme": "exchange scheme", "replication": "replication c", "method": "partitioner", "seed": "seed",
 }  # fmt: skip
-SIZE = {1: (3.9, 2.9), 2: (5.0, 3.4)}  # inches of a panel, by panels in a row
 SUBGRAPHS = {"sampler": "sampler", "subgraphs": "subgraphs per update", "steps_per_epoch": "updates per epoch"}
-STEPS = {
-    "sample_s": "CPU seconds of draws per epoch",
-    "sample_wait_s": "seconds waited for draws per epoch",
-}
+STEPS = {"sample_s": "CPU seconds of draws per epoch", "sample_wait_s": "seconds waited for draws per epoch"}
 LEARNING = (
     "Loss should fall and flatten. If validation and test scores fall while the training score rises, the model "
     "overfits. A dot is the epoch whose weights were stored."
@@ -96,15 +92,11 @@ def read_run(folder: str | Path) -> Run:
     folder = Path(folder)
     if not (folder / "config.toml").is_file():
         raise InputError(f"{folder} has no config.toml; expected the --out folder of `spgnn train`")
-    config = read_object(folder / "config.toml", tomllib.loads)
-    files = [folder / name for name in ("env.json", "summary.json", "details.json")]
-    environment, summary, details = (read_object(path) if path.is_file() else {} for path in files)
-    for path, values, needed, known in ((files[1], summary, SUMMARY, SUMMARY_TOO), (files[2], details, {}, DETAILS)):
-        if path.is_file() and (fault := fault_of(values, needed, known)):
-            raise InputError(f"{path}: {fault}; expected the {path.stem} that `spgnn train` writes")
-    records = read_lines(
-        folder / "metrics.jsonl", EPOCH, dict.fromkeys(SCORES, SCORE), "the record of an epoch that has ended"
-    )
+    config = parsed(read_text(folder / "config.toml"), str(folder / "config.toml"), {}, {}, "options", tomllib.loads)
+    known = {"env": ({}, {}), "summary": (SUMMARY, SUMMARY_TOO), "details": ({}, DETAILS)}
+    environment, summary, details = (read_object(folder / f"{name}.json", *of) for name, of in known.items())
+    of_epoch = "the record of an epoch that has ended"
+    records = read_lines(folder / "metrics.jsonl", EPOCH, dict.fromkeys(SCORES, SCORE), of_epoch)
     return Run(folder, config, environment, records, summary, details)
 
 
@@ -138,13 +130,13 @@ def differing_options(runs: dict[str, Run]) -> dict[str, dict[str, object]]:
 def options_table(runs: dict[str, Run]) -> tuple[list[dict], dict[str, str]]:
     """Return a row per run with the options that differ, as text, and their headings."""
     different = differing_options(runs)
-    rows = [{"run": name} | {option: shown(of[name]) for option, of in different.items()} for name in runs]
+    rows = [{"run": name} | {option: _shown(of[name]) for option, of in different.items()} for name in runs]
     return rows, {"run": "options that differ"} | {option: option for option in different}
 
 
 def pictures(runs: dict[str, Run]) -> dict[str, Picture]:
     """Return the pictures by name."""
-    of, reading = graphs(runs.values()), COST + SENT * any(run.sends for run in runs.values())
+    of, reading = _graphs(runs.values()), COST + SENT * any(run.sends for run in runs.values())
     return {
         "learning": Picture(lambda across: draw_learning(runs, across), f"Learning: {of}", "Learning", LEARNING),
         "cost": Picture(lambda across: draw_cost(runs, across), f"Cost per epoch: {of}", "Cost per epoch", reading),
@@ -171,24 +163,21 @@ def _result_page(run: Run) -> Page:
         ranks = f"{summary['ranks']} rank{'s' if summary['ranks'] > 1 else ''}"
         lead = f"{run.config.get('model', 'model')}, {len(run.records):,} epochs on {ranks}; "
         lead += f"test {summary['metric']} {_score(summary['test'])}"
-    page = Page(f"Training on {graphs([run])}", lead)
+    page = Page(f"Training on {_graphs([run])}", lead)
     page.section("Result")
     page.properties(properties(run))
     page.section("Options", "Those that are not the defaults. Repeat: spgnn train --config config.toml --out DIR")
     usual = {f.name: f.default for f in fields(TrainConfig)}
     chosen = {name: value for name, value in run.config.items() if name not in usual or value != usual[name]}
-    page.properties({name: shown(value) for name, value in chosen.items() if name not in OF_THE_CALL})
+    page.properties({name: _shown(value) for name, value in chosen.items() if name not in OF_THE_CALL})
     page.folded("config.toml", read_text(run.folder / "config.toml"))
     explanation = run.details.get("explanation", {})
     if explanation.get("layers"):
         why = [f"{name.title()}: {explanation.get(name)}." for name in ("scheme", "rows")]
         page.section("Layers", "What a training epoch computes and sends in each layer, all ranks, and why.", *why)
-        rows = [
-            layer
-            | {"widths": None if layer.get("f_in") is None else f"{layer['f_in']} \u2192 {layer.get('f_out')}"}
-            | {"bytes": layer.get("bytes_forward", 0) + layer.get("bytes_backward", 0)}
-            for layer in explanation["layers"]
-        ]
+        rows = [layer | {"bytes": layer["bytes_forward"] + layer["bytes_backward"]} for layer in explanation["layers"]]
+        for row in rows:
+            row["widths"] = None if row.get("f_in") is None else f"{row['f_in']} \u2192 {row.get('f_out')}"
         page.table(*filled(rows, LAYERS))
     return page
 
@@ -219,7 +208,7 @@ def _add_classes(page: Page, run: Run) -> None:
     page.table(*filled(rows, CLASSES))
     if len(confusion_CC) == len(names) <= MOST_CLASSES and confusion_CC.any():
         page.section(
-            "Confusion", "Test nodes of a class (row) by predicted class (column); shaded by share of the row."
+            "Confusion", "Test nodes of a class (row) by predicted class (column), shaded by share of the row."
         )
         page.heats({"": confusion_CC}, names, confusion_CC.sum(1, keepdims=True), "{:,.0f}".format)
 
@@ -246,7 +235,7 @@ def _results_page(runs: dict[str, Run]) -> Page:
 
 def draw_learning(runs: dict[str, Run], across: int = 2):
     """Draw the loss and the scores of each epoch; of several runs the validation score, a line per run."""
-    figure, (left, right) = style.panels(2, across, *SIZE[across])
+    figure, (left, right) = style.panels(2, across)
     for (name, run), (colour, line) in zip(runs.items(), style.lines(len(runs))):
         epochs, best = run.column("epoch"), run.summary.get("best_epoch")
         _plot(left, epochs, run.column("loss"), colour, line, name)
@@ -265,7 +254,7 @@ def draw_learning(runs: dict[str, Run], across: int = 2):
     right.set(xlabel="epoch", ylabel=" or ".join(metrics) or "score", title=title)
     if any((run.column("loss") > 0).any() for run in runs.values()):
         left.set_yscale("log")
-        style.plain_log(left, "y")
+        style.label_ticks(left.yaxis)
     if len(runs) == 1 and right.lines:
         right.legend(loc="best", title="at the last epoch", title_fontsize=8)
     return _finished(figure, runs, across)
@@ -274,7 +263,7 @@ def draw_learning(runs: dict[str, Run], across: int = 2):
 def draw_cost(runs: dict[str, Run], across: int = 2):
     """Draw seconds of each epoch, and where bytes are sent the bytes and their prediction."""
     sends = any(run.sends for run in runs.values())
-    figure, (left, *others) = style.panels(1 + sends, across, *SIZE[across])
+    figure, (left, *others) = style.panels(1 + sends, across)
     factor, unit = style.byte_unit(max(float(run.column("bytes_sent").max()) for run in runs.values()) / 1e6)
     tops, highest = [], 0.0
     for (name, run), (colour, line) in zip(runs.items(), style.lines(len(runs))):
@@ -291,7 +280,7 @@ def draw_cost(runs: dict[str, Run], across: int = 2):
     of_one = f"; median {style.number(float(np.median(ms)))} ms" if len(runs) == 1 else ""
     left.set(xlabel="epoch", ylabel="milliseconds", title=f"time per epoch{of_one}", ylim=(0, max(tops) or 1))
     for axis in (left, *others):
-        style.thousands(axis, "y")
+        style.label_ticks(axis.yaxis)
     return _finished(figure, runs, across)
 
 
@@ -303,9 +292,8 @@ def properties(run: Run) -> dict:
     if summary:
         sent, predicted = summary["bytes_sent"], summary["bytes_predicted"]
         found["seconds per epoch"] = f"{summary['epoch_s']:.4f}"
-        found["bytes sent per epoch"] = f"{sent:,}" + (
-            "" if predicted is None else ", as predicted" if sent == predicted else f"; predicted: {predicted:,}"
-        )
+        said = ", as predicted" if sent == predicted else "" if predicted is None else f"; predicted: {predicted:,}"
+        found["bytes sent per epoch"] = f"{sent:,}{said}"
         found["peak memory"] = f"{summary['peak_rss_mb']:,.0f} MB, largest rank"
     if summary.get("sampler", "none") != "none":
         found |= {text: summary[name] for name, text in SUBGRAPHS.items() if name in summary}
@@ -316,7 +304,7 @@ def properties(run: Run) -> dict:
 
 def _finished(figure, runs: dict[str, Run], across: int):
     for axis in figure.axes:
-        style.thousands(axis, "x", is_whole=True)
+        style.label_ticks(axis.xaxis, is_whole=True)
     if len(runs) > 1:
         style.legend(figure, figure.axes[0].lines, list(runs), across)
     return figure
@@ -355,8 +343,7 @@ def _row(name: str, run: Run) -> dict:
     }
 
 
-def graphs(runs: Iterable[Run]) -> str:
-    """Return the names of the graphs of runs."""
+def _graphs(runs: Iterable[Run]) -> str:
     return ", ".join(dict.fromkeys(Path(str(run.config.get("graph") or run.folder)).name for run in runs))
 
 
@@ -364,6 +351,5 @@ def _score(value) -> str:
     return "none" if value is None else f"{value:.4f}"
 
 
-def shown(value) -> str:
-    """Return the text of an option's value."""
+def _shown(value) -> str:
     return "on" if value is True else "off" if value is False else "default" if value is None else str(value) or "none"

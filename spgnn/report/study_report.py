@@ -16,21 +16,14 @@ from .json_files import SCHEME, SQUARE, read_lines
 from .page import Page, filled
 from .style import Picture
 
-COUNT, NUMBER = "a whole number", "a number"
-NEEDED = dict.fromkeys(
-    ("n", "nnz", "total_rows", "max_send_rows", "max_recv_rows", "messages", "edge_cut", "bytes_per_epoch"), COUNT
-)
-NEEDED |= dict.fromkeys(
-    ("mean_send_rows", "max_over_mean_send", "replication_factor", "nnz_imbalance", "node_imbalance", "work_imbalance"),
-    NUMBER,
-)
-NEEDED |= dict.fromkeys(("k", "replication"), "a whole number above 0") | {"seconds": NUMBER}
+COUNTS = "n nnz total_rows max_send_rows max_recv_rows messages edge_cut bytes_per_epoch"
+NUMBERS = "mean_send_rows max_over_mean_send replication_factor nnz_imbalance node_imbalance work_imbalance seconds"
+ENTROPIES = "label_entropy label_entropy_min label_entropy_max"
+NEEDED = dict.fromkeys(COUNTS.split(), "a whole number") | dict.fromkeys(NUMBERS.split(), "a number")
+NEEDED |= dict.fromkeys(("k", "replication"), "a whole number above 0")
 NEEDED |= {"method": "a name", "scheme": SCHEME}
 KNOWN = {"graph": "a name", "width": "a whole number above 0", "layers": "a list of layers", "made": "an object"}
-KNOWN |= {"rows_PP": SQUARE}
-KNOWN |= dict.fromkeys(
-    ("label_entropy", "label_entropy_min", "label_entropy_max", "replication_without_halo"), "a number or null"
-)
+KNOWN |= dict.fromkeys([*ENTROPIES.split(), "replication_without_halo"], "a number or null") | {"rows_PP": SQUARE}
 CASE = ("k", "scheme", "replication")  # the methods of a case are compared
 # Volume of one SpMM per rank, as in the ICPP'24 paper's Table 2.
 VOLUMES = {
@@ -40,9 +33,8 @@ VOLUMES = {
 }  # fmt: skip
 PARTS = {
     "k": "k", "method": "method", "edge_cut": "edge cut", "replication_without_halo": "no halo",
-    "replication_factor": "copies", "nnz_imbalance": "work", "node_imbalance": "nodes",
-    "label_entropy": "entropy", "label_entropy_min": "least",
-    "label_entropy_max": "largest", "seconds": "seconds",
+    "replication_factor": "copies", "nnz_imbalance": "work", "node_imbalance": "nodes", "label_entropy": "entropy",
+    "label_entropy_min": "least", "label_entropy_max": "largest", "seconds": "seconds",
 }  # fmt: skip
 # Of one SpMM: key -> title, unit.
 SWEPT = {
@@ -194,7 +186,7 @@ def sweep(records: list[dict], across: str, in_a_row: int = 2):
     """
     of_scheme = "work_imbalance" if across == "method" else "replication_factor"
     swept = {key: of for key, of in SWEPT.items() if key != of_scheme and any(r[key] for r in records)}
-    figure, axes = style.panels(len(swept), in_a_row, *((3.9, 2.9) if in_a_row == 1 else (4.4, 3.2)))
+    figure, axes = style.panels(len(swept), in_a_row)
     ks = sorted({r["k"] for r in records})
     beside = max((ks[-1] / ks[0]) ** 0.06, 1.05)
     last = {r[across]: r["max_send_mb"] for r in sorted(records, key=lambda r: r["k"])}
@@ -211,8 +203,8 @@ def sweep(records: list[dict], across: str, in_a_row: int = 2):
             )  # fmt: skip
         axis.set(xlabel="parts k", ylabel=unit, title=title, xlim=(ks[0] / beside, ks[-1] * beside))
         axis.margins(y=0.08)
-        style.plain_log(axis, "x", ks)
-        style.plain_log(axis, "y")
+        style.label_ticks(axis.xaxis, ks)
+        style.label_ticks(axis.yaxis)
     senders = {r[across] for r in records if r["total_rows"]}
     texts = [name if name in senders else f"{name}: sends nothing" for name in names]
     style.legend(figure, axes[0].lines, texts, in_a_row, "largest send first")

@@ -20,26 +20,13 @@ from ..errors import ResourceError, UsageError
 
 # Name -> colour, marker, line, the same in every picture; metis with options is lighter.
 METHODS = {
-    "block": ("#9A9A9A", "s", ":"),
-    "random": ("#4D4D4D", "X", ":"),
-    "metis": ("#0072B2", "o", "-"),
-    "volume": ("#D55E00", "D", "-"),
-    "spring": ("#44AA99", "^", "--"),
-    "spring+": ("#117733", "^", "-"),
-    "dbh": ("#CC79A7", "v", "-."),
-    "greedy": ("#AA4499", "P", "-."),
-    "hdrf": ("#882255", "p", "-."),
-    "2psl": ("#E69F00", "h", "-."),
-    "entropy": ("#332288", "*", "-"),
-}
+    "block": ("#9A9A9A", "s", ":"), "random": ("#4D4D4D", "X", ":"), "metis": ("#0072B2", "o", "-"),
+    "volume": ("#D55E00", "D", "-"), "spring": ("#44AA99", "^", "--"), "spring+": ("#117733", "^", "-"),
+    "dbh": ("#CC79A7", "v", "-."), "greedy": ("#AA4499", "P", "-."), "hdrf": ("#882255", "p", "-."),
+    "2psl": ("#E69F00", "h", "-."), "entropy": ("#332288", "*", "-"),
+}  # fmt: skip
 SCHEMES = {"broadcast": ("#4D4D4D", "o", "-"), "columns": ("#E69F00", "s", "-"), "cover": ("#009E73", "D", "-")}
-OTHERS = (
-    ("#56B4E9", "o", "--"),
-    ("#DDAA33", "D", "--"),
-    ("#88CCEE", "<", "--"),
-    ("#999933", ">", "--"),
-    ("#661100", "d", "--"),
-)
+OTHERS = tuple(zip(("#56B4E9", "#DDAA33", "#88CCEE", "#999933", "#661100"), "oD<>d", ["--"] * 5))
 INK = "#222222"
 EM = 0.62  # mean width of a letter over the font size, at most
 FORMATS = (".png", ".svg")
@@ -126,10 +113,11 @@ def lines(count: int) -> list[tuple[str, str]]:
     return [(colours[i % len(colours)], ("-", "--", "-.", ":")[i % 4]) for i in range(count)]
 
 
-def panels(count: int, across: int, width: float, height: float):
-    """Return a figure and `count` axes, at most `across` in a row, each width x height inches."""
+def panels(count: int, across: int):
+    """Return a figure and `count` axes, at most `across` in a row: 1 for a phone, 2 for a desk."""
     from matplotlib.figure import Figure
 
+    width, height = (3.9, 2.9) if across == 1 else (4.7, 3.3)  # inches of a panel
     across = min(across, count)
     down = -(-count // across)
     figure = Figure((width * across, height * down), layout="constrained")
@@ -141,8 +129,8 @@ def panels(count: int, across: int, width: float, height: float):
 
 def legend(figure, handles, labels, across: int, title: str = "") -> None:
     """Add a legend of names of any length: on the right of several panels in a row, else below."""
-    where, ncols = ("outside right center", 1) if across > 1 else ("outside lower left", 1)
-    figure.legend(handles, [wrap(label, 2.2, 9) for label in labels], loc=where, ncols=ncols, title=title)
+    where = "outside right center" if across > 1 else "outside lower left"
+    figure.legend(handles, [wrap(label, 2.2, 9) for label in labels], loc=where, title=title)
 
 
 def wrap(text: str, inches: float, size: float) -> str:
@@ -151,30 +139,24 @@ def wrap(text: str, inches: float, size: float) -> str:
     return "\n".join("\n".join(textwrap.wrap(line, letters)) for line in text.split("\n"))
 
 
-def plain_log(axis, letter: str, ticks=None) -> None:
-    """Label a logarithmic axis with 1, 20, 3,000, at the given ticks or at 1, 2 and 5 of each decade."""
+def label_ticks(axis, at=None, is_whole: bool = False) -> None:
+    """Label an x or y axis with 1, 20, 3,000.
+
+    Args: at  the ticks; None: round numbers, on a long log scale 1, 2 and 5 of each decade. is_whole: integers only.
+    """
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    own = axis.xaxis if letter == "x" else axis.yaxis
-    low, high = axis.get_xlim() if letter == "x" else axis.get_ylim()
-    subs = (1, 2, 3, 5, 7) if high < 8 * low else (1, 2, 5) if high < 3000 * low else (1,)
-    text, locator = number, LogLocator(subs=subs)
-    if ticks is not None:
-        locator = FixedLocator(ticks)
-    elif high < 4 * low:  # over two octaves, linear ticks suffice
-        locator, text = MaxNLocator(5), "{:,.5g}".format
-    own.set_major_locator(locator)
-    own.set_minor_locator(NullLocator())
-    own.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
-
-
-def thousands(axis, letter: str, is_whole: bool = False) -> None:
-    """Label a linear axis with thousands separators; is_whole: integers only, such as epochs."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    own = axis.xaxis if letter == "x" else axis.yaxis
-    own.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=is_whole))
-    own.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    low, high = axis.get_view_interval()
+    text, locator = number, MaxNLocator(5, steps=[1, 2, 5, 10], integer=is_whole)
+    if at is not None:
+        locator = FixedLocator(at)
+    elif axis.get_scale() == "log" and high >= 4 * low:
+        locator = LogLocator(subs=(1, 2, 3, 5, 7) if high < 8 * low else (1, 2, 5) if high < 3000 * low else (1,))
+    elif high < 100:
+        text = "{:.5g}".format  # ticks that are close to each other
+    axis.set_major_locator(locator)
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
 def byte_unit(largest_mb: float) -> tuple[float, str]:

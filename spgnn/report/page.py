@@ -18,9 +18,9 @@ from .style import Picture
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #222; --paper: #fff; --quiet: #555; --line: #ddd; --link: #00558c;
-  --best: #e5f3ec; --over: #f2f6f9; --code: #f5f5f5; --heat: 0 114 178; }
+  --best: #e5f3ec; --over: #f2f6f9; --code: #f5f5f5; --heat: 0 84 148; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e6e6; --paper: #16181c; --quiet: #a8adb4; --line: #3a3f46;
-  --link: #7cc0f0; --best: #1d4030; --over: #20242a; --code: #20242a; --heat: 86 180 233; } }
+  --link: #7cc0f0; --best: #1d4030; --over: #20242a; --code: #20242a; --heat: 70 150 210; } }
 * { box-sizing: border-box; }
 body { font: 16px/1.5 system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; color: var(--ink); background: var(--paper);
   margin: 0 auto; padding: 1.5rem 1.25rem 4rem; max-width: 72rem; }
@@ -36,7 +36,7 @@ th, td { padding: .22rem .65rem; text-align: right; white-space: nowrap; border-
 thead th { border-bottom: 2px solid var(--quiet); vertical-align: bottom; font-weight: 600; white-space: normal; min-width: 4.2rem; }
 th.text, td.text { text-align: left; }
 thead th.text { white-space: nowrap; }
-td.text span { display: inline-block; white-space: normal; width: max-content; max-width: 30rem; }
+td.text span { display: inline-block; white-space: normal; width: max-content; max-width: min(30rem, 55vw); overflow-wrap: anywhere; }
 tr.first td { border-top: 2px solid var(--quiet); }
 tbody tr:hover { background: var(--over); }
 td.best { font-weight: 700; background: var(--best); }
@@ -159,7 +159,7 @@ class Page:
                 cells = []
                 for value, shade in zip(values, shades):
                     said = escape(text(value), quote=True) if value else ""
-                    of = f' style="--s:{shade:.2f}"{(shade > 0.6) * DEEP}' if value else ""
+                    of = f' style="--s:{shade:.2f}"{(shade > 0.75) * DEEP}' if value else ""
                     cells.append(f"<td{of}>{said}</td>" if are_shown or not said else f'<td{of} title="{said}"></td>')
                 self._body.append(f'<tr><th scope="row">{title}</th>{"".join(cells)}</tr>')
             self._body.append("</tbody></table></div>")
@@ -186,7 +186,7 @@ def filled(rows: Sequence[Mapping], headings: Mapping[str, str]) -> tuple[list[d
 def _decimals(column: Sequence[object]) -> int:
     """Return the number of decimals of a column's floats, by the largest one."""
     largest = max((abs(value) for value in column if isinstance(value, float)), default=0.0)
-    return 1 if largest > 100 else 2 if largest >= 1 else 3
+    return 1 if largest > 100 else 2 if largest > 1 else 3
 
 
 def _cell(value: object, decimals: int = 2) -> str:
@@ -197,4 +197,4 @@ def _cell(value: object, decimals: int = 2) -> str:
     if isinstance(value, (int, float)):
         return f"{value:,.{decimals}f}" if isinstance(value, float) else f"{value:,}"
     text = escape(str(value))
-    return f"<span>{text}</span>" if len(text) > 60 else text
+    return f"<span>{text}</span>" if len(text) > 30 else text

@@ -121,10 +121,10 @@ def test_the_least_of_a_group_is_marked_and_ties_of_all_are_not():
 def test_numbers_of_a_column_have_as_many_decimals():
     page = Page("t")
     page.table([{"x": 123.456, "n": 12345, "b": True}, {"x": 1.0, "n": None, "b": False}], dict(zip("xnb", "xnb")))
-    page.table([{"x": 0.12345}], {"x": "x"})
+    page.table([{"x": 0.12345}, {"x": 1.0}], {"x": "x"})  # a score of 1 has the decimals of the others
     page.table([{"x": 100.0}], {"x": "x"})
     cells = re.findall(r"<td[^>]*>([^<]*)", page.html())
-    assert cells == ["123.5", "12,345", "yes", "1.0", "&ndash;", "no", "0.123", "100.00"]
+    assert cells == ["123.5", "12,345", "yes", "1.0", "&ndash;", "no", "0.123", "1.000", "100.00"]
 
 
 def test_pictures_are_files_that_repeat_to_the_byte(records, tmp_path):

@@ -16,9 +16,9 @@ from command_line import run
 import spgnn
 from spgnn.data import load_graph, save_graph
 from spgnn.data.foreign import FILES, foreign
-from spgnn.errors import FormatError, InputError
+from spgnn.errors import FormatError, InputError, PartitionError
 from spgnn.graph import loaded_line, normalise
-from spgnn.partition import load_partition, part_to_folder
+from spgnn.partition import PartitionFolder, load_partition, part_graph, part_to_folder, save_partition
 
 CYCLE = "".join(f"{u} {(u + 1) % 9}\n" for u in range(9))
 
@@ -201,8 +201,18 @@ def test_a_part_file_of_metis_is_an_owner(tmp_path):
     assert load_partition(tmp_path / "parts").owner_N.tolist() == [0, 1] * 4 + [1]
 
 
-def test_names_outlive_the_folder_of_a_graph(tmp_path):
-    graph = replace(load_graph("path:n=3"), ids=["x", "y", "z"], y=np.array([0, 1, 0]), classes=["no", "yes"])
+@pytest.mark.parametrize("ids", [["x", "ü", ""], [7, 2**40, -3]])
+def test_names_go_through_the_folders_of_graphs_and_parts(tmp_path, ids):
+    graph = replace(load_graph("path:n=3"), ids=ids, y=np.array([0, 1, 0]), classes=["no", "yes"])
     save_graph(graph, tmp_path / "g")
-    again = load_graph(tmp_path / "g")
-    assert again.ids.tolist() == ["x", "y", "z"] and again.classes == ("no", "yes")
+    part = part_graph(graph, 2, "block")
+    save_partition(part, tmp_path / "parts", graph)
+    save_partition(part, tmp_path / "parts", load_graph(tmp_path / "g"))  # replaces it
+    folder = PartitionFolder(tmp_path / "parts")
+    assert folder.ids().tolist() == load_graph(tmp_path / "g").ids.tolist() == ids
+    assert folder.classes == load_graph(tmp_path / "g").classes == ("no", "yes")
+    save_partition(part, tmp_path / "plain", load_graph("path:n=3"))
+    assert PartitionFolder(tmp_path / "plain").ids() is None and PartitionFolder(tmp_path / "plain").classes is None
+    next((tmp_path / "parts").glob("ids*.npy")).write_bytes(b"spoiled")
+    with pytest.raises(PartitionError, match="parts: ids: "):
+        PartitionFolder(tmp_path / "parts").ids()

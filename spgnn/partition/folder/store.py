@@ -2,6 +2,7 @@
 
 manifest.json   sizes, method, seed, balance, digest of the graph, metrics; dtype, shape and SHA-256 of every file
 owner.npy       (N,) int32, original order
+ids.npy         (N,) int64, or ids_bytes.npy and ids_indptr.npy, what the user calls the nodes, where they have names
 part-00000/     own, indptr, indices, weights, features | features_{indptr,indices,data}, labels, split, sums;
                 of the halo: halo, halo_hops, halo_{indptr,indices,weights}, halo_features*, halo_sums
 
@@ -24,9 +25,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...atomic import check_replaceable, new_folder, read_regular, sync
-from ...errors import PartitionError, UsageError, is_integer
+from ...data.readers.npz import read_npy
+from ...errors import PartitionError, SpgnnError, UsageError, is_integer
 from ...graph import TRAIN, Graph, labelled
 from ...graph.checks import most_classes
+from ...graph.ids import checked_ids, packed_ids, unpacked_ids
 from ...machine import NPY_HEADERS
 from ..checks import check_hops
 from ..metrics import metrics
@@ -66,7 +69,8 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops:
     folder = Path(folder)
     check_free(folder)
     with new_folder(folder) as new:
-        _write(new / "owner.npy", partition.owner_N)
+        for name, array in {"owner": partition.owner_N, **packed_ids(graph.ids)}.items():
+            _write(new / f"{name}.npy", array)
         parts, train = [], []
         finder, sums_N3 = HaloFinder(graph.A, hops), matrix_sums(graph.A)
         for rank in range(partition.k):
@@ -93,6 +97,7 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops:
             "owner_sha256": sha256_of(partition.owner_N),
             "n_features": graph.n_features,
             "n_classes": graph.n_classes,
+            **({} if graph.classes is None else {"classes": graph.classes}),
             "hops": hops,
             "train": train,
             "parts": parts,
@@ -178,6 +183,20 @@ class PartitionFolder:
         if graph is not None:
             self._partition.check_graph(graph)
         return self._partition
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes, or None."""
+        return tuple(map(str, self.manifest["classes"])) if "classes" in self.manifest else None
+
+    def ids(self) -> np.ndarray | None:
+        """Return what the user calls the nodes, (N,) int64 or str, original order; None: 0 to N - 1."""
+        names = [name for name in ("ids", "ids_bytes", "ids_indptr") if (self.path / f"{name}.npy").is_file()]
+        try:
+            ids = unpacked_ids({name: read_npy(self.path / f"{name}.npy") for name in names})
+            return checked_ids(ids, self.manifest["n_nodes"])
+        except (KeyError, SpgnnError) as error:
+            raise PartitionError(f"{self.path}: ids: {error}; write the partition again") from None
 
     def block(self, rank: int) -> RowBlock:
         """Memory-map what one rank owns, read-only; no other part and no owner.npy is opened.
@@ -379,6 +398,7 @@ def _checked_manifest(path: Path, data: bytes) -> dict:
              "graph_digest": str, "owner_sha256": str, "balance": (int, float)}  # fmt: skip
     kinds |= {"seconds": (int, float)} if "seconds" in manifest else {}
     kinds |= {"hops": int, "n_classes": int, "train": list} if version > 1 else {}
+    kinds |= {"classes": list} if "classes" in manifest else {}
     for key, kind in kinds.items():
         if not isinstance(manifest.get(key), kind) or (kind is int and manifest[key] < 0):
             raise PartitionError(f"{path}: {key} is {manifest.get(key)!r}; write the partition again")
@@ -402,7 +422,7 @@ def check_free(folder: Path) -> None:
         if not (folder / "manifest.json").is_file():
             raise UsageError(f"{folder} exists and is not a partition; choose another --out")
         _ = PartitionFolder(folder).manifest  # raises unless a partition has it
-        check_replaceable(folder, ("manifest.json", "owner.npy", "ids.npy", "part-*"))
+        check_replaceable(folder, ("manifest.json", "owner.npy", "ids*.npy", "part-*"))
 
 
 def _write(path: Path, array: np.ndarray) -> None:

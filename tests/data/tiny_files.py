@@ -43,6 +43,24 @@ def write_edges_csv(folder):
     return _write_text(folder / "tiny.csv", "\r\n".join(lines))
 
 
+def write_edges_quoted(folder):
+    lines = ['"source","note","target"', *(f'"{u}","to ""{v}""","{v}"' for u, v in zip(SRC, DST))]
+    return _write_text(folder / "tiny.csv", "\n".join(lines))
+
+
+def write_parquet(folder):
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"w": WEIGHTS, "src": SRC, "dst": DST}), folder / "tiny.parquet")
+    return folder / "tiny.parquet"
+
+
+def write_dimacs(folder):
+    lines = ["c tiny", f"p sp {N} {len(SRC)}", *(f"a {u + 1} {v + 1} {w}" for u, v, w in zip(SRC, DST, WEIGHTS))]
+    return _write_text(folder / "tiny.gr", "\n".join(lines))
+
+
 def write_mtx(folder, compress=False, values="real"):
     text = f"%%MatrixMarket matrix coordinate {values} general\n% a comment\n{N} {N} {len(SRC)}\n"
     text += "".join(f"{u + 1} {v + 1}{'' if values == 'pattern' else f' {w}'}\n" for u, v, w in zip(SRC, DST, WEIGHTS))
@@ -208,6 +226,9 @@ WRITERS = {
     ("edges", "plain"): write_edges,
     ("edges", "gz"): write_edges_gz,
     ("edges", "csv"): write_edges_csv,
+    ("edges", "quoted"): write_edges_quoted,
+    ("parquet", "one file"): write_parquet,
+    ("dimacs", "arcs"): write_dimacs,
     ("mtx", "plain"): write_mtx,
     ("mtx", "gz"): write_mtx_gz,
     ("metis", "plain"): write_metis,

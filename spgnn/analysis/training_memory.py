@@ -45,6 +45,7 @@ PROCESS, WEIGHTS, LEFT = "process", "weights and optimiser", "left over from loa
 GHOSTS, BUFFERS, TILES = "ghost rows of X", "activations and exchange buffers", "tiles"
 BEFORE_KEPT, PRUNED = "X until A X is kept", "operator and features of pruned rows"
 CUDA = "CUDA itself"
+OF_ANY_RANK = (PROCESS, WEIGHTS, LEFT, CUDA)  # do not depend on the rows of a rank
 MOST_RANKS = 1 << 16
 
 
@@ -77,7 +78,7 @@ class RankMemory:
         reads do not.
         Args: fits  (number, bytes of a rank) -> whether the memory takes it.
         """
-        whole = sum(self.parts.get(name, 0) for name in (PROCESS, WEIGHTS, LEFT, CUDA))
+        whole = sum(self.parts.get(name, 0) for name in OF_ANY_RANK)
         rows, n = self.training - whole, ranks
         while n <= MOST_RANKS:
             if fits(n, whole + rows * ranks / n):
@@ -85,17 +86,25 @@ class RankMemory:
             n *= 2
         return None
 
+    def shared(self, ranks: int) -> RankMemory:
+        """Return the memory of one of several ranks with equal shares of the rows."""
+        parts = {name: size if name in OF_ANY_RANK else size // ranks for name, size in self.parts.items()}
+        return replace(self, parts=parts)
+
     def arithmetic(self) -> str:
         """Return 1.2 GB operator + ... = 3 GB, the largest first."""
         largest_first = sorted(self.parts.items(), key=lambda part: -part[1])
-        sums = " + ".join(
-            f"{size / 1e9:.3g} GB {name}" for name, size in largest_first if size >= 0.005 * self.training
-        )
-        return f"{sums} = {self.training / 1e9:.3g} GB"
+        sums = " + ".join(f"{gigabytes(size)} {name}" for name, size in largest_first if size >= 0.005 * self.training)
+        return f"{sums} = {gigabytes(self.training)}"
 
     def beside_device(self) -> RankMemory:
         """Return the memory of the host of a rank whose products are made on a device: no activations, no tiles, one X."""
         return replace(self, parts=self.parts | {BUFFERS: 0, TILES: 0, BEFORE_KEPT: 0})
+
+
+def gigabytes(size: float) -> str:
+    """Return bytes as 1.23 GB, or 12,345 GB."""
+    return f"{size / 1e9:.3g} GB" if size < 1e12 else f"{size / 1e9:,.0f} GB"
 
 
 def rank_memory(

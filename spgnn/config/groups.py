@@ -203,7 +203,7 @@ class AverageConfig:
     sync: Sync = option("weights", "gradients: averaged before every update")
     correct: Correction = option("none", "drift: follow whole-graph gradients")
     evaluation: Evaluation = option("auto", "layerwise: one part in memory at a time")
-    memory: str = option("", "memory of a rank, such as 2GB [its share]", metavar="SIZE")
+    memory: str = option("", "memory of a rank, such as 2GB [its share]", metavar="SIZE", heading="Hardware")
     scratch: str = option("", "folder for layers; all ranks see it [TMPDIR]", metavar="DIR")
     gone = {
         "moments": Gone("average", "Adam's moments are averaged with the weights"),

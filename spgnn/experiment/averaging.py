@@ -6,23 +6,17 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-import scipy.sparse as sp
-
-from ..analysis.epoch import epoch_setting, without_values
-from ..analysis.training_memory import part_memory
 from ..atomic import TemporaryFolder
-from ..config import Distribution, TrainConfig
-from ..config.names import ITEMSIZE
-from ..cost.machines import load_machine
+from ..config import TrainConfig
 from ..cost.workload import HALO, Workload, graph_bytes, predicted_workload
 from ..distgraph import Parts
 from ..distgraph.part_sources import FolderSource
 from ..errors import ResourceError, UsageError, together
 from ..graph import Graph
-from ..layers.registry import ModelSpec
 from ..machine import give_back_memory
 from ..partition import PartitionFolder, part_graph, save_partition
 from ..training.parts.part_steps import memory_of_rank
+from .fits import memory_of_parts
 from .folder import RunFolder
 from .opening import Show, Source
 from .prepare import Prepared
@@ -104,18 +98,9 @@ def make_parts(graph: Graph, path: Path, config: TrainConfig, q: int, M: int, sa
 
 def _workload(graph: Graph, config: TrainConfig, q: int, M: int) -> Workload:
     """Return k = --parts, or the smallest that fits into memory, and what it follows from."""
-    S, X = graph_bytes(graph), graph.X
-    n_features = 0 if X is None else X.shape[1]
-    counts = {"n": graph.n_nodes, "own_nnz": graph.nnz} | ({"x_nnz": X.nnz} if sp.issparse(X) else {})
-    how = {"order": config.order, "is_cached": config.keep, "is_sparse": sp.issparse(X)}
-    setting = epoch_setting(n_features, ITEMSIZE[config.dtype], **how)
-    spec = ModelSpec.of(config, n_features, graph.n_classes)
-    model, halo = without_values(spec.build), HALO if config.hops else 1.0
-    of = {
-        "process_bytes": load_machine(Distribution.machine).process_bytes,
-        "is_symmetric": graph.edges == "undirected",
-    }
-    training = lambda k: part_memory(model, setting, counts, k, halo=halo, **of).peak
+    S, halo = graph_bytes(graph), HALO if config.hops else 1.0
+    predicted = memory_of_parts(graph, config, halo)
+    training = lambda k: predicted(k).peak
     if config.parts:
         return Workload(S, q, M, int(training(config.parts)), config.parts, halo)
     return predicted_workload(S, q, M, training, halo)

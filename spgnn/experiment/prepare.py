@@ -41,7 +41,7 @@ def prepare(source: str, config: TrainConfig, comm) -> Prepared:
     check_run(comm, source, config)
     together(comm, check_outputs, source, config)
     operator = operator_of(config)
-    check_average(config)
+    check_average(config, takes_memory=True)
     check_options(config)
     check_device(config, comm.size)
     ProcessGrid(comm.size, config.replication)

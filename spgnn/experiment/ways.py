@@ -18,15 +18,18 @@ from ..dist import Communicator
 from ..distgraph import DistGraph, merge_parts
 from ..distgraph.distribute import make_dgraph
 from ..errors import together
+from ..graph import Graph
 from ..layers.registry import ModelSpec
 from ..training.parts.average import AverageStep
 from ..training.parts.evaluation import evaluated
+from ..training.parts.part_steps import memory_of_rank
 from ..training.parts.personal import personalise
 from ..training.steps import Step
 from ..training.steps.full import FullStep
 from ..training.steps.sampled import SampledStep
 from ..training.trainer import Trainer
 from .averaging import open_parts
+from .fits import check_fits
 from .folder import RunFolder
 from .opening import Source
 from .personal_files import personal_facts, write_personal
@@ -48,7 +51,12 @@ class FullWay:
 
     def open(self, source: Source, stack: ExitStack) -> DistGraph:
         """Return the graph on which the model is scored; stack: ends what is opened, after the training. Collective."""
-        return make_dgraph(source.folder or source.read, self.comm, None, self.prepared.how)
+        return make_dgraph(source.folder or self._reader(source), self.comm, None, self.prepared.how)
+
+    def _reader(self, source: Source) -> Callable[[], Graph]:
+        """Return what reads the graph on rank 0, and refuses one whose training memory cannot hold. Collective."""
+        M, parts = memory_of_rank(self.comm, self.config.memory), self.comm.size // self.config.replication
+        return partial(source.read, check=lambda graph: check_fits(graph, self.prepared, parts, M))
 
     def finish(self, trainer: Trainer, spec: ModelSpec, summary: dict[str, Any]) -> np.ndarray | None:
         """Add to a summary, and return the predictions in original order, on rank 0 at least. Collective."""

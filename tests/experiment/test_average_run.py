@@ -44,7 +44,7 @@ def test_parts_are_made_in_the_folder_of_the_run_and_train_as_given_ones(comm, t
     assert {name: summary[name] for name in expected} == expected
     assert summary["workload"]["k"] == 3 and summary["workload"]["q"] == comm.size
     if comm.rank == 0:
-        assert len(said) == 2 and all(line.startswith("spgnn: 3 part(s) on") for line in said)
+        assert sum(line.startswith("spgnn: 3 part(s) on") for line in said) == 2
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         assert [line["epoch"] for line in lines] == [2, 4]
         assert all({"sync_bytes", "load_s", "local_s", "sync_s"} <= set(line) for line in lines)
@@ -138,7 +138,7 @@ def test_parts_of_a_training_that_was_killed_before_it_began_are_removed(tmp_pat
 def test_memory_decides_the_number_of_parts(tmp_path, monkeypatch):
     graph = random_graph(n=400, edges=2000, f=100, use="undirected")
     S = sum(a.nbytes for a in (graph.A.indptr, graph.A.indices, graph.A.data, graph.X, graph.y, graph.split))
-    monkeypatch.setattr("spgnn.experiment.averaging.part_memory", lambda *_, **__: SimpleNamespace(peak=10**6))
+    monkeypatch.setattr("spgnn.experiment.fits.part_memory", lambda *_, **__: SimpleNamespace(peak=10**6))
     config = replace(CONFIG, parts=0, hops=0)
     said = []
     workload = make_parts(graph, tmp_path / "parts", config, 2, 10**6 + S // 5, said.append)
@@ -160,9 +160,11 @@ def test_memory_decides_the_number_of_parts(tmp_path, monkeypatch):
 
 
 def test_options_of_averaging_are_refused_without_it():
-    for name, value in {"parts": 2, "hops": 2, "interval": 2, "memory": "1GB", "correct": "drift"}.items():
+    for name, value in {"parts": 2, "hops": 2, "interval": 2, "scratch": "s", "correct": "drift"}.items():
         with pytest.raises(UsageError, match=f"--{name} requires --mode average"):
             run(GRAPH, TrainConfig(**{name: value}), SelfCommunicator())
+    with pytest.raises(UsageError, match="--memory requires --mode average"):
+        run(GRAPH, TrainConfig(memory="1GB", sampler="walk"), SelfCommunicator())
     for options, text in (({"cuda_graph": True}, "cuda-graph"), ({"replication": 2}, "replication 2")):
         with pytest.raises(UsageError, match=f"--mode average .*{text}"):
             run(GRAPH, replace(CONFIG, **options), SelfCommunicator())

@@ -9,10 +9,16 @@ from ...config.groups import AverageConfig, AveragePartsConfig, PersonalConfig
 from ...errors import UsageError
 
 
-def check_average(config: TrainConfig) -> None:
-    """Raise UsageError, naming both options, for options of averaging that do not fit the others."""
+def check_average(config: TrainConfig, takes_memory: bool = False) -> None:
+    """Raise UsageError, naming both options, for options of averaging that do not fit the others.
+
+    Args: takes_memory  --memory bounds a training on all nodes too.
+    """
     if config.mode != "average":
+        takes_memory = takes_memory and config.sampler == "none"
         for field in (*fields(AverageConfig), *fields(AveragePartsConfig), *fields(PersonalConfig)):
+            if field.name == "memory" and takes_memory:
+                continue
             if getattr(config, field.name) != field.default:
                 raise UsageError(f"{_flag(field.name)} requires --mode average; omit it to train on the whole graph")
         return

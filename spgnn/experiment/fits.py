@@ -1,0 +1,107 @@
+"""check_fits: a training that memory cannot hold is refused when its graph has been read, before it is partitioned.
+
+Predicted as `spgnn plan` does, from counts and a dry run of the model, for ranks with equal shares of the graph and no
+ghost rows: the least that a rank needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..analysis.choices import saves_by_pruning
+from ..analysis.epoch import FixedModel, epoch_setting, without_values
+from ..analysis.plan import Choice
+from ..analysis.planned_graph import PlannedGraph
+from ..analysis.ranks import PlannedRanks
+from ..analysis.training_memory import RankMemory, gigabytes, part_memory, rank_memory
+from ..config import Distribution, TrainConfig
+from ..config.names import ITEMSIZE
+from ..cost.machines import load_machine
+from ..errors import ResourceError, SpgnnError
+from ..graph import Graph
+from ..layers.registry import ModelSpec
+from ..partition.partition import partition_of
+from ..spmm.dry import dry_run
+from .prepare import Prepared
+
+
+def memory_of_parts(graph: Graph, config: TrainConfig, halo: float = 1.0) -> Callable[[int], RankMemory]:
+    """Return the function k -> predicted memory of a process that trains a k-th of a graph alone."""
+    how = {"order": config.order, "is_cached": config.keep, "is_sparse": sp.issparse(graph.X)}
+    model, setting = _model(graph, config), epoch_setting(graph.n_features, ITEMSIZE[config.dtype], **how)
+    sizes = {"n": graph.n_nodes, "own_nnz": graph.nnz} | ({"x_nnz": graph.X.nnz} if sp.issparse(graph.X) else {})
+    of = {"process_bytes": _process_bytes(), "is_symmetric": graph.edges == "undirected"}
+    return lambda k: part_memory(model, setting, sizes, k, halo=halo, **of)
+
+
+def check_fits(graph: Graph, prepared: Prepared, parts: int, M: int) -> None:
+    """Raise ResourceError where a rank with a share of the graph needs more than M bytes, with the largest --hidden that fits.
+
+    Args: graph, prepared  of a training on all nodes; parts: P / c; M: bytes of a rank, as memory_of_rank.
+    """
+    config = prepared.config
+    if graph.X is None or graph.y is None:
+        return
+    try:
+        if memory_of_parts(graph, config)(parts).training <= M:  # with steps of all rows
+            return
+        training = PredictedTraining(graph, prepared)
+        need = training.memory(config.hidden, parts)
+    except SpgnnError:  # of a model that looks at values, or that is refused when it is built
+        return
+    if need.training <= M:
+        return
+    step = config.heads if config.model == "gat" else 1
+    low, high = 0, config.hidden // step if config.layers > 1 else 1  # times step; 0: no width fits
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = training.memory(middle * step, parts).training <= M
+        low, high = (middle, high) if fits else (low, middle)
+    most = f"--hidden {low * step} is the largest that fits" if low else "no --hidden fits"
+    raise ResourceError(
+        f"--hidden {config.hidden} does not fit: a rank needs {gigabytes(need.training)}, and has {gigabytes(M)} by "
+        f"{f'--memory {config.memory}' if config.memory else 'its share of this host'}; {most}; "
+        f"--dtype bfloat16 and ranks on more hosts need less\n  per rank: {need.arithmetic()}"
+    )
+
+
+class PredictedTraining:
+    """The memory of a training on all nodes for any --hidden, on one rank and on equal shares of it."""
+
+    def __init__(self, graph: Graph, prepared: Prepared):
+        config = self.config = prepared.config
+        self.planned = PlannedGraph(graph, "auto", 0, prepared.how.operator, config.split, config.seed)
+        self.part = partition_of(graph, np.zeros(graph.n_nodes, np.int32), 1)
+        layers = _model(graph, config)
+        choice = Choice(layers=layers, itemsize=ITEMSIZE[config.dtype], order=config.order, keep=config.keep)
+        whole = choice.measured(self.planned, self.part, "columns", 1)
+        self.reports = [whole] if config.prune != "always" else []
+        if not self.reports or (
+            config.prune == "auto" and saves_by_pruning(self.planned, layers, whole, config.eval_every)
+        ):
+            self.reports.append(replace(choice, prune=True).measured(self.planned, self.part, "columns", 1))
+
+    def memory(self, hidden: int, parts: int) -> RankMemory:
+        """Return the least that a rank needs, with steps of all rows or of those that are pruned."""
+        graph = self.planned.graph
+        model = _model(graph, replace(self.config, hidden=hidden)).model
+        host = {"n_ranks": 1, "n_nodes": graph.n_nodes, "is_symmetric": self.planned.is_symmetric}
+        found = []
+        for report in self.reports:
+            run = PlannedRanks(self.planned, self.part, replace(report, run=dry_run(model, report.run.setting))).on(0)
+            need = rank_memory(run, process_bytes=_process_bytes(), **host).shared(parts)
+            found.append(need if self.config.device == "cpu" else need.beside_device())
+        return min(found, key=lambda need: need.training)
+
+
+def _model(graph: Graph, config: TrainConfig) -> FixedModel:
+    """Return the model of a graph, without values."""
+    return without_values(ModelSpec.of(config, graph.n_features, graph.n_classes).build)
+
+
+def _process_bytes() -> float:
+    return load_machine(Distribution.machine).process_bytes

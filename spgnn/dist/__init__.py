@@ -1,6 +1,6 @@
 """dist: ranks and the messages between them.
 
-The protocol is in `communicator`; `alone`, `thread`, `mpi` and `device` are the backends; `launch` connects
+The protocol is in `communicator`; `alone`, `thread`, `mpi`, `gloo` and `device` are the backends; `launch` connects
 the ranks of a job and `job` ends it. Neither torch nor mpi4py is imported here.
 """
 

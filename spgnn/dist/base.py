@@ -14,6 +14,8 @@ from . import headers
 from .communicator import Op, Request
 from .traffic import Traffic
 
+REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
 
 class BaseCommunicator:
     """Communicator whose transport is six methods of the subclass.

@@ -11,11 +11,10 @@ from typing import Protocol
 import numpy as np
 
 from . import headers
-from .base import BaseCommunicator, Done, copy_own_rows, members_of
+from .base import REDUCE, BaseCommunicator, Done, copy_own_rows, members_of
 from .communicator import Request
 from .traffic import Traffic
 
-REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 SMALL_BYTES = 65536  # of x over all ranks: sent whole, as the messages cost more than the bytes
 Swap = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
 

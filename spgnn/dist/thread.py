@@ -15,10 +15,8 @@ import numpy as np
 
 from ..errors import CollectiveError, RankError, check_integer, exit_code_of
 from . import headers
-from .base import BaseCommunicator, members_of
+from .base import REDUCE, BaseCommunicator, members_of
 from .traffic import Traffic
-
-_REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 def run_threads(size: int, body: Callable, *args, timeout: float = 60) -> list[Any]:
@@ -218,7 +216,7 @@ class ThreadCommunicator(BaseCommunicator):
             _check_untouched(x, mine, "x", self.rank)
             total = payloads[0].copy()
             for theirs in payloads[1:]:  # in rank order: every rank gets the same bits
-                _REDUCE[op](total, theirs, out=total)
+                REDUCE[op](total, theirs, out=total)
             x[...] = total
 
         return self._start(head, mine, finish, wait=wait)

@@ -69,7 +69,7 @@ def distribute(
         wire, wire_gradients  types of the rows sent forward and backward: float32 (unchanged), bfloat16, float16
                      or int8. All but the first are not exact.
         machine      name or file of the cost model that scheme auto uses.
-        threads      kernel threads of this rank; 0: its share of the host's cores. torch uses as many.
+        threads      threads of this rank, torch's too; 0: OMP_NUM_THREADS, else its share of the host's cores.
         device       cpu, or cuda: the rank's products, activations and exchanges are on a device of its host.
     Raises: PartitionError where partition and graph or ranks do not fit; UsageError for unknown names,
             for a source or communicator of another type; ResourceError without a device.

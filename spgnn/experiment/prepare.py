@@ -57,7 +57,7 @@ def check_run(comm, source: str, config: TrainConfig, **options) -> None:
 
 
 def set_threads(comm, threads: int = 0) -> int:
-    """Give this rank its threads: the requested ones, else its share of the host's cores. Collective."""
+    """Give this rank its threads: the requested ones, else share_of_threads. Collective."""
     share = share_of_threads(comm)  # collective, also where it is not needed
     threads = threads or share
     torch.set_num_threads(threads)

@@ -55,7 +55,7 @@ _HOME = {
     "distribute": "distgraph",
     "DistGraph": "distgraph",
     "Parts": "distgraph",
-    "train": "training",
+    "train": "experiment.fit",
     "explain": "training",
     "Trainer": "training",
     "resume": "experiment",

@@ -24,6 +24,7 @@ LIMITS = {
     # Own methods and those of all bases in spgnn, properties too, without __dunder__: a reader of a call looks in all.
     "methods": 20,
     # Parameters of a function or constructor, keyword-only ones too, without self: a call is read without counting.
+    # spgnn.train is the public exception: its keywords, and the lines of its docstring, are the reference of users.
     "parameters": 8,
     # self.x = of a class and its bases in spgnn, and fields of a dataclass that is not frozen: what can change at any
     # time is remembered while reading. Fields of a frozen record are not: they are named once, and never change.

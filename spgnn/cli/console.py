@@ -1,10 +1,9 @@
-"""Write results to stdout and messages to stderr: tables, JSON lines, progress, byte counts."""
+"""Write results to stdout and messages to stderr: tables, JSON lines, bars of progress, byte counts."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import sys
 import textwrap
@@ -12,14 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import message_lines, printable, styled
+from ..errors import printable, styled
+from ..terminal import redraw, say, terminal_columns
 
 SECONDS_BETWEEN_LINES = 3.0
 BAR_WIDTH = 28
 UNITS = ("B", "kB", "MB", "GB", "TB")
 Row = Mapping[str, Any]
 Columns = Mapping[str, str]
-SCORES = ("train", "val", "test")
 
 LABELS = {
     "n": "nodes",
@@ -36,12 +35,6 @@ LABELS = {
     "peak_rss_mb": "peak memory (MB)",
     "out": "results in",
 }
-
-
-def say(message: str) -> None:
-    """Write one message line to stderr."""
-    sys.stderr.write(message_lines(message, sys.stderr))
-    sys.stderr.flush()
 
 
 def write_error(text: str) -> None:
@@ -173,27 +166,6 @@ def output_columns() -> int:
     return shutil.get_terminal_size().columns
 
 
-def terminal_columns() -> int:
-    """Return the columns of the terminal on stderr; 80 if there is none or its size is unknown."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    except (OSError, ValueError, AttributeError):
-        return shutil.get_terminal_size().columns
-
-
-def redraw(parts: Mapping[str, str], separator: str, omit: Sequence[str]) -> None:
-    """Rewrite one line of the terminal; it must fit, as a wrapped line would stay.
-
-    Args: omit  names of parts to omit, in this order, until the rest fits.
-    """
-    parts, room = dict(parts), terminal_columns() - 1  # a terminal may wrap after its last column
-    for name in omit:
-        if len(separator.join(parts.values())) > room:
-            parts.pop(name, None)
-    sys.stderr.write(f"\r\x1b[K{separator.join(parts.values())[:room]}")
-    sys.stderr.flush()
-
-
 class ProgressBar:
     """Show how much is done: a bar on a terminal, otherwise a line every few seconds, on stderr.
 
@@ -260,48 +232,6 @@ class PassBars:
         """Write a line of text between two bars."""
         self.__exit__(None, None, None)
         say(line)
-
-
-class EpochLines:
-    """Show epochs as they end: one line rewritten on a terminal, otherwise a line every few seconds.
-
-    Call it with an epoch's record: {epoch, loss, train, val, test, epoch_s, ...}.
-    """
-
-    def __init__(self, epochs: int):
-        self.epochs = epochs
-        self.is_terminal = sys.stderr.isatty()
-        self._next_s = 0.0
-        self._is_drawn = False
-
-    def __call__(self, record: Mapping[str, Any]) -> None:
-        now = time.monotonic()
-        is_last = record.get("epoch") == self.epochs
-        if now < self._next_s and not is_last:
-            return
-        parts = self.parts(record)
-        if self.is_terminal:
-            self._next_s, self._is_drawn = now + 0.1, True
-            redraw(parts, "  ", omit=("train", "gradient", "seconds", "test", "val"))
-        else:
-            self._next_s = now + SECONDS_BETWEEN_LINES
-            say("  ".join(parts.values()))
-
-    def parts(self, record: Mapping[str, Any]) -> dict[str, str]:
-        """Return the parts of an epoch's line by name, without scores that were not evaluated in this epoch."""
-        scores = {name: f"{name} {record[name]:.4f}" for name in SCORES if record.get(name) is not None}
-        return {
-            "epoch": f"epoch {record['epoch']:>{len(str(self.epochs))}} of {self.epochs}",
-            "loss": f"loss {record['loss']:.4f}",
-            **scores,
-            "seconds": f"{record['epoch_s']:.3f} s/epoch",
-        }
-
-    def end(self) -> None:
-        """End the line that was rewritten."""
-        if self._is_drawn:
-            sys.stderr.write("\n")
-            self._is_drawn = False
 
 
 def _cell(value: Any) -> str:

@@ -9,7 +9,8 @@ import click
 from ..config import TrainConfig
 from ..errors import StoppedError
 from ..machine import host_load
-from .console import EpochLines, bytes_text, fields_table, say, write, write_error, write_json
+from ..training.epoch_lines import EpochLines
+from .console import bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
 from .options import (
     EDGES_HELP,

@@ -153,8 +153,8 @@ class OptimiserConfig:
     heading = "Training"
     epochs: int = option(100, "number of epochs", low=1)
     lr: float = option(0.01, "learning rate", low=0, high=1e30)
-    optimizer: Literal["adam", "sgd"] = option("adam", "update rule")
-    weight_decay: float = option(0.0, "L2 penalty", low=0, high=1e30)
+    optimizer: Literal["adam", "adamw", "sgd"] = option("adam", "update rule")
+    weight_decay: float = option(0.0, "L2 penalty; of adamw the decay", low=0, high=1e30)
     decay_layers: Literal["all", "first"] = option("all", "layers that weight decay acts on")
     patience: int = option(0, "stop after N epochs without progress; 0: never", low=0)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +17,9 @@ class History:
     """What a training did: one record per epoch, and the best epoch by validation score.
 
     records         {epoch, loss, train, val, test, epoch_s, bytes_sent} of each epoch; scores are None where it was not scored.
-    best_epoch      the first with the best validation score; train, val and test are its scores of `metric`.
+    best_epoch      the first with the best validation score, or other monitored value; train, val and test are its
+                    scores of `metric`.
+    best            its monitored value, of a loss times -1.
     metric          accuracy, or micro_f1 of multi-label graphs.
     scores          split -> {accuracy, micro_f1, macro_f1, weighted_f1} at the best epoch.
     per_class       {class, precision, recall, f1, support} of the test split at the best epoch.
@@ -25,9 +30,7 @@ class History:
 
     records: list[dict] = field(default_factory=list)
     best_epoch: int = 0
-    val: float = float("nan")
-    test: float = float("nan")
-    train: float = float("nan")
+    best: float = float("nan")
     metric: str = "accuracy"
     scores: dict = field(default_factory=dict)
     per_class: list = field(default_factory=list)
@@ -45,19 +48,50 @@ class History:
             f"History({len(self.records)} epochs{best}; {self.epoch_s:.3g} s and {self.bytes_sent:,} bytes per epoch)"
         )
 
-    def add_scores(self, record: dict, counts: np.ndarray, is_multilabel: bool) -> bool:
+    @property
+    def train(self) -> float:
+        """Score of the training nodes at the best epoch; nan without any."""
+        return self._score("train")
+
+    @property
+    def val(self) -> float:
+        """Score of the validation nodes at the best epoch; nan without any."""
+        return self._score("val")
+
+    @property
+    def test(self) -> float:
+        """Score of the test nodes at the best epoch; nan without any."""
+        return self._score("test")
+
+    def add_scores(
+        self, record: dict, counts: np.ndarray, is_multilabel: bool, value_of: Callable[[dict, dict], float]
+    ) -> bool:
         """Write the scores into a record and return whether they are the best so far.
 
-        Args: counts (3, C, 3) of each split and class, as metrics.count returns them.
+        Args: counts    (3, C, 3) of each split and class, as metrics.count returns them.
+              value_of  (record, scores by split) -> what is compared.
         """
         by_split = {name: scores(counts[s], is_multilabel) for s, name in enumerate(SPLITS)}
         record.update({name: by_split[name][self.metric] for name in SPLITS})
-        if record["val"] <= self.val:
+        value = value_of(record, by_split)
+        if value <= self.best:
             return False
         # Without validation nodes (NaN) the newest weights count as the best.
-        self.best_epoch, self.scores, self.per_class = record["epoch"], by_split, per_class(counts[2])
-        self.train, self.val, self.test = (record[name] for name in SPLITS)
+        self.best_epoch, self.best = record["epoch"], value
+        self.scores, self.per_class = by_split, per_class(counts[2])
         return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of all fields and scores as JSON values, NaN among them."""
+        fields = asdict(replace(self, records=[]))
+        return fields | {name: getattr(self, name) for name in SPLITS} | {"records": [dict(r) for r in self.records]}
+
+    @classmethod
+    def of_state(cls, state: dict[str, Any]) -> History:
+        """Return the History of a state_dict; of an earlier version `best` is val."""
+        best = state.get("best", state["val"])
+        fields = deepcopy({name: value for name, value in state.items() if name not in SPLITS})
+        return cls(**fields | {"best": float("nan") if best is None else best})
 
     def epochs_since_best(self) -> int:
         """Return the epochs from the best one to the last that was scored."""
@@ -73,3 +107,6 @@ class History:
         return len(losses) == 2 * window and float(np.mean(losses[window:])) > (1 - share) * float(
             np.mean(losses[:window])
         )
+
+    def _score(self, split: str) -> float:
+        return self.scores[split][self.metric] if self.scores else float("nan")

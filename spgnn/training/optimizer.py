@@ -1,4 +1,4 @@
-"""SGD and Adam on replicated weights, by torch's functional forms.
+"""SGD, Adam and AdamW on replicated weights, by torch's functional forms.
 
 The classes of torch.optim import torch's compiler when they are made: a second and 50 MB on every rank.
 """
@@ -15,9 +15,13 @@ from ..errors import CheckpointError
 class Optimizer:
     """W -= lr update(dW + decay W) for groups of weights with a decay of their own.
 
-    Args:   groups  (parameters, decay) pairs; rule: "adam" or "sgd".
-    Source: Adam: Kingma & Ba 2015, Algorithm 1, with the L2 penalty in the gradient as Kipf & Welling have it.
+    Args:   groups  (parameters, decay) pairs; rule: "adam", "adamw" or "sgd".
+    epoch_lr        lr of the last epoch, where a schedule changes it, see TorchOptimizer; here None.
+    Source: Adam: Kingma & Ba 2015, Algorithm 1, with the L2 penalty in the gradient as Kipf & Welling have it. AdamW:
+            Loshchilov & Hutter 2019, Algorithm 2: W -= lr decay W instead.
     """
+
+    epoch_lr: float | None = None
 
     def __init__(self, groups: list[tuple[list[torch.nn.Parameter], float]], lr: float, rule: str = "adam"):
         self.groups = [(parameters, decay) for parameters, decay in groups if parameters]
@@ -27,7 +31,7 @@ class Optimizer:
         zeros = lambda ps: [torch.zeros_like(p) for p in ps]
         self._state = [
             (zeros(ps), zeros(ps), [torch.zeros((), dtype=torch.float64, device=p.device) for p in ps])
-            for ps, _ in (self.groups if rule == "adam" else ())
+            for ps, _ in (() if rule == "sgd" else self.groups)
         ]
 
     @torch.no_grad()
@@ -39,6 +43,10 @@ class Optimizer:
                     p.sub_(p.grad + decay * p if decay else p.grad, alpha=self.lr)
             return
         for (parameters, decay), (means, squares, steps) in zip(self.groups, self._state):
+            if self.rule == "adamw" and decay:
+                for p in parameters:
+                    p.mul_(1 - self.lr * decay)
+                decay = 0.0
             options = dict(
                 amsgrad=False, beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=decay, eps=1e-8, maximize=False
             )
@@ -51,6 +59,15 @@ class Optimizer:
         for parameters, _ in self.groups:
             for parameter in parameters:
                 parameter.grad = None
+
+    def end_epoch(self) -> None:
+        """Take note of the end of an epoch."""
+
+    def scored(self, value: float) -> None:
+        """Take note of the monitored value of an epoch."""
+
+    def replay(self, epochs: int, values: list[float]) -> None:
+        """Take note of epochs that were trained before, and of the monitored values of those that were scored."""
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return a copy of the state: "0.mean", "0.square", "0.steps" of the first weight of the first group, and so on.
@@ -100,7 +117,7 @@ class ProximalOptimizer(Optimizer):
 
 
 def make_optimizer(model: torch.nn.Module, config: TrainConfig) -> Optimizer:
-    """Return the Optimizer of config; decay_layers = "first" puts the L2 penalty on the first layer alone."""
+    """Return the Optimizer of config; decay_layers = "first" puts weight decay on the first layer alone."""
     trained = lambda module: [p for p in module.parameters() if p.requires_grad]
     layers = getattr(model, "layers", None)
     groups = [(trained(model), config.weight_decay)]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,16 +22,19 @@ from ..layers import Stack
 from ..machine import give_back_memory
 from ..samplers import Sampler, check_options
 from .consistency import prepare_model
+from .custom import Custom
 from .history import History
 from .metrics import SPLITS
+from .monitor import Monitor, is_scored, monitored
 from .parts.average import AverageStep
 from .parts.average_options import check_average
 from .parts.evaluation import evaluated
 from .steps import Step
-from .steps.full import FullStep
+from .steps.full import COMMAND_LINE, FullStep
 from .steps.sampled import SampledStep
 from .steps.step import sum_ranks
-from .vectors import weights_of
+from .torch_optimizer import make_torch_optimizer
+from .vectors import KeptWeights
 
 # The loss is flat, and the personal phase begins, where the mean of 5 epochs is less than 1 % below that of the 5 before.
 FLAT, FLAT_EPOCHS = 0.01, 5
@@ -47,6 +50,7 @@ class Trainer:
           dgraph     of `distribute`.
           config     TrainConfig; model, hidden and the other keys that describe the Stack are not read.
           make_step  (model, dgraph, config) -> Step: how an epoch trains. Default: all training nodes at once.
+          custom     its monitor, optimizer and schedule are used; make_step has its loss.
     steps    the Step, which may be replaced by one that wraps it; epoch: epochs trained so far; history: of all of them;
     sent_P: bytes that this rank sent to each rank in the last record.
     Collective, as every method but the state's.
@@ -58,14 +62,17 @@ class Trainer:
         dgraph: DistGraph,
         config: TrainConfig,
         make_step: Callable[[torch.nn.Module, DistGraph, TrainConfig], Step] = FullStep,
+        custom: Custom = COMMAND_LINE,
     ):
         prepare_model(model, dgraph, config)
         self.model, self.dgraph, self.config = model, dgraph, config
         self.steps = make_step(model, dgraph, config)
+        if custom.optimizer is not None or custom.schedule is not None:
+            self.steps.optimizer = make_torch_optimizer(model, config, custom.optimizer, custom.schedule)
+        self.monitor = Monitor(custom, dgraph, self.steps.scorer)
         self.epoch = 0
         self.history = History(metric="micro_f1" if self.steps.scorer.is_multilabel else "accuracy")
-        self.best_state = weights_of(model)
-        self._last_state: dict[str, torch.Tensor] | None = None  # of the last epoch, while the model has the best
+        self._kept = KeptWeights(model)
         self._unscored: dict | None = None  # the record of the last epoch, until the next one gives its logits
         self.sent_P = np.zeros(dgraph.comm.size, np.int64)
         give_back_memory()
@@ -78,7 +85,12 @@ class Trainer:
     @property
     def last_state(self) -> dict[str, torch.Tensor]:
         """The weights of the last epoch."""
-        return weights_of(self.model) if self._last_state is None else self._last_state
+        return self._kept.last
+
+    @property
+    def best_state(self) -> dict[str, torch.Tensor]:
+        """The weights of the best epoch."""
+        return self._kept.best
 
     def fit(self, report: Callable[[dict], Any] | None = None) -> History:
         """Train from the epoch after self.epoch; leave the weights of the best validation score; return the History.
@@ -121,7 +133,8 @@ class Trainer:
         seconds = (time.perf_counter() - start - sum(scoring_s)) / (epoch - before)
         self.sent_P = self.comm.traffic.sent_bytes() - sent_before_P
         sent_bytes = sum_ranks(int(self.sent_P.sum()), self.comm)
-        record = {"epoch": epoch, "loss": loss} | dict.fromkeys(SPLITS)
+        lr = self.steps.optimizer.epoch_lr
+        record = {"epoch": epoch, "loss": loss} | dict.fromkeys(SPLITS) | ({} if lr is None else {"lr": lr})
         return record | {"epoch_s": seconds, "bytes_sent": sent_bytes} | self.steps.measured
 
     def _score_last(self, report, scoring_s: list[float], Z_nC: torch.Tensor) -> bool:
@@ -137,12 +150,17 @@ class Trainer:
 
     def _score(self, Z_nC: torch.Tensor | None, report) -> None:
         """Score the last record by these logits, or by an evaluation, and keep the weights if they are the best."""
-        record = self._unscored
-        with _naming_epoch(record["epoch"], self.config.lr):
-            counts = self.steps.scorer.counts(Z_nC)
+        record, scorer = self._unscored, self.steps.scorer
+        with _naming_epoch(record["epoch"], self.steps.optimizer.lr):
+            if Z_nC is None and self.monitor.targets is not None:
+                Z_nC = scorer.logits()
+            counts = scorer.counts(Z_nC)
+            value_of = partial(self.monitor.add, Z_nC=Z_nC)
+            is_best = self.history.add_scores(record, counts, scorer.is_multilabel, value_of)
         self._unscored = None
-        if self.history.add_scores(record, counts, self.steps.scorer.is_multilabel):
-            self.best_state = weights_of(self.model)
+        self.steps.optimizer.scored(monitored(record))
+        if is_best:
+            self._kept.keep_best()
         self._append(record, report)
 
     def _append(self, record: dict, report) -> None:
@@ -152,10 +170,12 @@ class Trainer:
 
     def step(self, epoch: int, on_logits: Callable[[torch.Tensor], bool] | None = None) -> float | None:
         """Train up to the end of an epoch and return the loss of all ranks; on_logits is passed on to Step.run."""
-        with _naming_epoch(epoch, self.config.lr):
+        with _naming_epoch(epoch, self.steps.optimizer.lr):
             loss = self.steps.run(self.epoch + 1, epoch, on_logits)
         if loss is not None:
-            self.epoch, self._last_state = epoch, None
+            self.epoch = epoch
+            self._kept.moved()
+            self.steps.optimizer.end_epoch()
         return loss
 
     def logits(self) -> torch.Tensor:
@@ -182,8 +202,7 @@ class Trainer:
             "best": deepcopy(self.best_state),
             "step": self.steps.state_dict(),
             "epoch": self.epoch,
-            "history": asdict(replace(self.history, records=[]))
-            | {"records": [dict(record) for record in self.history.records]},
+            "history": self.history.state_dict(),
             "unscored": self._unscored and dict(self._unscored),
         }
 
@@ -198,10 +217,10 @@ class Trainer:
             raise CheckpointError(f"the weights of the state do not fit the model: {error}") from None
         self.steps.optimizer.load_state_dict(state["optimizer"])
         self.steps.load_state_dict(state["step"])
-        self.epoch, self.history = state["epoch"], History(**deepcopy(state["history"]))
-        own = self.model.state_dict()
-        self.best_state = {name: value.to(own[name], copy=True) for name, value in state["best"].items()}
-        self._last_state, self._unscored = None, deepcopy(state["unscored"])
+        self.epoch, self.history = state["epoch"], History.of_state(state["history"])
+        self.steps.optimizer.replay(self.epoch, [monitored(r) for r in self.history.records if is_scored(r)])
+        self._kept.restore(state["best"])
+        self._unscored = deepcopy(state["unscored"])
 
     def _is_stopped(self) -> bool:
         config, history = self.config, self.history
@@ -219,8 +238,7 @@ class Trainer:
         history.setup_bytes = sum_ranks(self.dgraph.setup_bytes, self.comm)
         if isinstance(self.model, Stack):
             self.model.is_trained = True
-        self._last_state = self.last_state
-        self.model.load_state_dict(self.best_state)
+        self._kept.take_best()
         return history
 
 
@@ -242,21 +260,20 @@ def train(
     report: Callable[[dict], Any] | None = None,
     **options,
 ) -> History:
-    """Train a model on all nodes at once, on subgraphs or on parts; it ends with the weights of the best validation score.
+    """Train a model with options of the command line alone, and without a line or a folder, see `spgnn.train`. Collective."""
+    return make_trainer(model, dgraph, sampler, graph, **options).fit(report)
 
-    A Stack is drawn from the seed, unless it was trained or its weights were loaded: then training continues from
-    them, with a new optimizer and epochs from 1.
 
-    Args:   dgraph   of distribute; or Parts: each rank trains its parts alone, and every `interval` epochs all weights
-                     become their mean, see AverageStep. Scores are of the whole graph.
-            sampler  none; or what draws the subgraphs of each update: a Sampler, such as spgnn.samplers.Walk(graph), or
-                     its name, with graph and options such as budget; with Parts its name. Scores are of the whole
-                     graph.
-            graph    with the name of a sampler: the graph of dgraph, as it is used, on every rank.
-            options  fields of TrainConfig: epochs, lr, seed, optimizer, weight_decay, patience, split ...;
-                     with Parts also interval, sync, correct and memory.
-            report   called on every rank with the record of each epoch.
-    Raises: UsageError for an unknown option; NumericalError when the loss is not finite.
+def make_trainer(
+    model: torch.nn.Module,
+    dgraph: DistGraph | Parts,
+    sampler: str | Sampler = "none",
+    graph: Graph | None = None,
+    custom: Custom = COMMAND_LINE,
+    **options,
+) -> Trainer:
+    """Return the Trainer of `spgnn.train`, whose arguments and errors are documented there; options: of the command line.
+
     Collective.
     """
     known = TrainConfig.__dataclass_fields__
@@ -266,12 +283,18 @@ def train(
             f"train does not read {unread[0]!r}; give it to distribute, to Parts, to the layers, or to `spgnn train`"
         )
     name = sampler if isinstance(sampler, str) else getattr(sampler, "name", type(sampler).__name__)
-    config = build(TrainConfig, options | {"sampler": name})
+    config = build(TrainConfig, options | {"sampler": name}, "train")
     if isinstance(dgraph, Parts):
         if sampler is not name:
             raise UsageError("sampler of Parts is a name, such as 'neighbour': each part has a sampler of its own")
-        return parts_trainer(model, dgraph, config).fit(report)
-    return Trainer(model, dgraph, config, step_maker(config, graph, None if sampler is name else sampler)).fit(report)
+        custom.check_fits("Parts", "optimizer schedule class_weights loss monitor")
+        return parts_trainer(model, dgraph, config, custom)
+    if name != "none":
+        custom.check_fits(f"sampler = {name!r}", "class_weights loss")
+    make_step = step_maker(config, graph, None if sampler is name else sampler)
+    if name == "none":
+        make_step = partial(make_step, custom=custom)
+    return Trainer(model, dgraph, config, make_step, custom)
 
 
 def step_maker(
@@ -296,11 +319,11 @@ def step_maker(
     return partial(SampledStep, graph=graph, sampler=sampler)
 
 
-def parts_trainer(model: torch.nn.Module, parts: Parts, config: TrainConfig) -> Trainer:
+def parts_trainer(model: torch.nn.Module, parts: Parts, config: TrainConfig, custom: Custom = COMMAND_LINE) -> Trainer:
     """Return the Trainer of a model on parts. Raises: UsageError for options that do not fit. Collective."""
     config = replace(config, mode="average")
     make_step = step_maker(config, parts=parts)
     if config.split not in ("auto", parts.split):
         raise UsageError(f"split = {config.split!r}, but Parts chose {parts.split!r}; give split to Parts alone")
     chosen, dgraph = evaluated(model, parts, config.evaluation, config.memory, config.correct != "none")
-    return Trainer(model, dgraph, replace(config, evaluation=chosen), make_step)
+    return Trainer(model, dgraph, replace(config, evaluation=chosen), make_step, custom)

@@ -30,3 +30,34 @@ class TensorVector:
 def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return a copy of the weights and buffers of a model by name."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+class KeptWeights:
+    """The weights of the best epoch of a training, and of the last one while the model has the best."""
+
+    def __init__(self, model: torch.nn.Module):
+        self.model, self.best = model, weights_of(model)
+        self._last: dict[str, torch.Tensor] | None = None
+
+    @property
+    def last(self) -> dict[str, torch.Tensor]:
+        """The weights of the last epoch."""
+        return weights_of(self.model) if self._last is None else self._last
+
+    def moved(self) -> None:
+        """Note that the model has the weights of the last epoch."""
+        self._last = None
+
+    def keep_best(self) -> None:
+        """Keep the weights of the model as the best."""
+        self.best = weights_of(self.model)
+
+    def take_best(self) -> None:
+        """Give the model the best weights."""
+        self._last = self.last
+        self.model.load_state_dict(self.best)
+
+    def restore(self, best: dict[str, torch.Tensor]) -> None:
+        """Note that the model has the weights of the last epoch, and that others are the best."""
+        own = self.model.state_dict()
+        self.best, self._last = {name: value.to(own[name], copy=True) for name, value in best.items()}, None

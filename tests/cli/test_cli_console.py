@@ -15,7 +15,6 @@ import pytest
 from spgnn import cli
 from spgnn.cli import console
 from spgnn.cli.console import (
-    EpochLines,
     ProgressBar,
     bytes_text,
     fields_table,
@@ -25,6 +24,7 @@ from spgnn.cli.console import (
     write_json,
     write_table,
 )
+from spgnn.training.epoch_lines import EpochLines
 
 
 class Terminal(io.StringIO):

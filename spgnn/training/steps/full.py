@@ -18,33 +18,46 @@ from ...machine import give_back_memory
 from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.dropout import EpochKeys
 from ...spmm.exchange.feedback import Feedback
-from ...spmm.loss import binary_cross_entropy, cross_entropy
+from ..custom import Custom
 from ..optimizer import Optimizer, make_optimizer
 from ..scorer import FullScorer, unchanged
 from ..splits import split_of
-from .step import Step, sum_gradients, sum_loss, sum_ranks
+from .row_loss import RowLoss
+from .step import Step, sum_gradients, sum_loss
 from .step_rows import StepRows
+
+COMMAND_LINE = Custom()
 
 
 class FullStep(Step):
     """A Step on all nodes of a DistGraph, with one update per run.
 
     Args: model   its weights are on the device of the graph and the same on all ranks, see prepare_model.
+          custom  whose loss and class_weights are used.
     rows     StepRows: operator and input of the training passes.
-    split_n  (n,) of the own nodes; n_train: training nodes with a label, all ranks.
+    split_n  (n,) of the own nodes; targets: the training nodes with a label, n_train on all ranks.
     Collective, as every method but the state's.
     """
 
-    def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig):
+    def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, custom: Custom = COMMAND_LINE):
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
         self.split_n = split_of(dgraph, config.split, config.seed)
         self.rows = StepRows(dgraph, model, config, self.split_n)
         _fetch_ghosts(self.rows, dgraph)
         self.feedback, self.layout = Feedback(), {"pruned": self.rows.is_pruned}
-        self._count_rows()
+        self.targets = RowLoss(
+            dgraph, self.rows.of(dgraph.y_n), self.rows.of(torch.from_numpy(self.split_n == 0)), custom
+        )
+        if not self.targets.count:
+            raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
         self.rows.prepare_adjoint()
         self.optimizer = make_optimizer(model, config)
         self.scorer = FullScorer(model, dgraph, self.split_n)
+
+    @property
+    def n_train(self) -> int:
+        """Training nodes with a label, all ranks."""
+        return self.targets.count
 
     @property
     def gives_logits(self) -> bool:
@@ -74,7 +87,7 @@ class FullStep(Step):
         set_epoch(self.model, self.config.seed, epoch)
         with mixed_precision(dgraph.A), unchanged(self.rows.X):
             Z_nC = self.model(self.rows.A, self.rows.X)
-        n, C = len(self._y_n), dgraph.n_classes
+        n, C = len(self.targets.y_n), dgraph.n_classes
         if Z_nC.shape != (n, C):  # the same on all ranks
             if Z_nC.ndim != 2 or len(Z_nC) != n:
                 raise ShapeError(
@@ -87,14 +100,8 @@ class FullStep(Step):
 
     def loss(self, Z_nC: torch.Tensor, overwrite: bool = False) -> torch.Tensor:
         """Return this rank's part of the loss; with overwrite its gradient may take the memory of Z."""
-        A, is_counted = self.dgraph.A, self.dgraph.is_counted
-        if self.dgraph.is_multilabel:
-            loss = binary_cross_entropy(Z_nC, self._y_n, self._train_rows, self.n_train)
-        else:
-            args = (Z_nC, self._y_n, self.n_train, A.pool, A.threads, overwrite)
-            with A.ops.span("loss"):
-                loss = cross_entropy(*args)
-        self._own_loss = loss.detach() if is_counted else 0.0
+        loss = self.targets.loss(Z_nC, overwrite)
+        self._own_loss = loss.detach() if self.dgraph.is_counted else 0.0
         return loss
 
     def gradient(self, epoch: int) -> list[torch.Tensor]:
@@ -143,20 +150,6 @@ class FullStep(Step):
     def take_over(self, states: Iterable[dict[str, Any]]) -> str:
         """Return what is lost in another layout: residuals belong to the rows of a message."""
         return "the residuals of lossy wires start from zero"
-
-    def _count_rows(self) -> None:
-        y_n, dgraph = self.dgraph.y_n, self.dgraph
-        is_train_n = torch.from_numpy(self.split_n == 0)
-        if y_n.ndim == 2:
-            self._y_n, is_train_n = self.rows.of(y_n), self.rows.of(is_train_n)
-        else:
-            self._y_n = self.rows.of(torch.where(is_train_n, y_n, -1))
-            is_train_n = self._y_n >= 0
-        self._y_n = self._y_n.to(dgraph.A.device)
-        self._train_rows = is_train_n.to(dgraph.A.device).nonzero().squeeze(1)
-        self.n_train = sum_ranks(len(self._train_rows) if dgraph.is_counted else 0, self.comm)
-        if self.n_train == 0:
-            raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
 
 
 def backward(step: FullStep, loss: torch.Tensor) -> None:

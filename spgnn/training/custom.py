@@ -1,0 +1,82 @@
+"""Custom: what a training is given in Python and no option of the command line has.
+
+Shapes: C classes, t rows of the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import ShapeError, UsageError, nearest
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # (Z_tC, y_t) -> sum over the rows
+MONITORS = ("val", "val_loss")
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """Optimizer, loss and the score that decides, see `spgnn.train`; the defaults are those of the command line.
+
+    optimizer      (weights) -> torch.optim.Optimizer; None: the one that the options name.
+    schedule       (optimizer) -> scheduler of torch; None: a constant rate.
+    class_weights  "balanced", (C,) numbers, or None.
+    loss           (Z_tC, y_t) -> sum over the rows; None: cross-entropy.
+    monitor        val, val_loss, or (record) -> number, the higher the better.
+    Raises: UsageError for values of other kinds.
+    """
+
+    optimizer: Callable[[list], Any] | None = None
+    schedule: Callable[[Any], Any] | None = None
+    class_weights: Any = None
+    loss: Loss | None = None
+    monitor: str | Callable[[dict], float] = "val"
+
+    def __post_init__(self):
+        for name in ("optimizer", "schedule", "loss"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                takes = {"optimizer": "the weights", "schedule": "the optimizer", "loss": "(Z, y)"}[name]
+                raise UsageError(f"{name} = {value!r}; expected a function of {takes}, see help(spgnn.train)")
+        if not callable(self.monitor) and self.monitor not in MONITORS:
+            raise UsageError(
+                f"monitor = {self.monitor!r} is not known{nearest(str(self.monitor), MONITORS)}; or a function of the record"
+            )
+        if self.loss is not None and self.class_weights is not None:
+            raise UsageError("class_weights weigh the cross-entropy; weigh the rows in loss, or omit one of them")
+
+    def given(self) -> list[str]:
+        """Return the names of what differs from the command line's."""
+        return [name for name in self.__dataclass_fields__ if getattr(self, name) is not Custom.default(name)]
+
+    @staticmethod
+    def default(name: str) -> Any:
+        """Return the default of a field."""
+        return Custom.__dataclass_fields__[name].default
+
+    def check_fits(self, kind: str, refused: str) -> None:
+        """Raise UsageError where something is given that a kind of training does not have; refused: names."""
+        for name in self.given():
+            if name in refused.split() and not (name == "monitor" and callable(self.monitor)):
+                raise UsageError(f"{name} is not used with {kind}; omit it, or train on all nodes at once")
+
+    def weight_C(self, count_C: np.ndarray) -> np.ndarray:
+        """Return the weight of each class, (C,) float64; count_C: training nodes of each class, all ranks.
+
+        balanced: n / (classes with a node * nodes of the class), 0 without any.
+        """
+        if isinstance(self.class_weights, str):
+            if self.class_weights != "balanced":
+                raise UsageError(f"class_weights = {self.class_weights!r}; expected 'balanced', an array, or None")
+            total, present = count_C.sum(), np.count_nonzero(count_C)
+            return np.divide(total, present * count_C, out=np.zeros(len(count_C)), where=count_C > 0)
+        weight_C = np.array(self.class_weights, np.float64)
+        if weight_C.shape != count_C.shape:
+            raise ShapeError(f"class_weights have shape {weight_C.shape}; expected one for each class, {count_C.shape}")
+        if not np.isfinite(weight_C).all() or (weight_C < 0).any() or not weight_C @ count_C > 0:
+            raise UsageError("class_weights must be finite, 0 or more, and above 0 for a class with training nodes")
+        return weight_C

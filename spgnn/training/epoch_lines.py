@@ -1,0 +1,69 @@
+"""EpochLines: the epochs of a training as they end, for a person who waits."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..terminal import is_notebook, redraw, say
+from .metrics import SPLITS
+
+SECONDS_BETWEEN_LINES = 3.0
+
+
+class EpochLines:
+    """Show epochs as they end: one line rewritten on a terminal or in a notebook, otherwise a line every few seconds.
+
+    Call it with an epoch's record: {epoch, loss, train, val, test, epoch_s, ...}.
+    """
+
+    def __init__(self, epochs: int):
+        self.epochs = epochs
+        self.in_notebook = is_notebook()
+        self.is_rewritten = self.in_notebook or sys.stderr.isatty()
+        self._next_s = 0.0
+        self._first: tuple[int, float] | None = None  # epoch and time
+        self._is_drawn = False
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        now = time.monotonic()
+        self._first = self._first or (record["epoch"], now)
+        is_last = record.get("epoch") == self.epochs
+        if now < self._next_s and not is_last:
+            return
+        parts = self.parts(record) | self._left(record["epoch"], now)
+        if self.is_rewritten:
+            self._next_s, self._is_drawn = now + 0.1, True
+            redraw(parts, "  ", ("train", "gradient", "seconds", "left", "test", "val"), self.in_notebook)
+        else:
+            self._next_s = now + SECONDS_BETWEEN_LINES
+            say("  ".join(parts.values()))
+
+    def parts(self, record: Mapping[str, Any]) -> dict[str, str]:
+        """Return the parts of an epoch's line by name, without scores that were not evaluated in this epoch."""
+        scores = {name: f"{name} {record[name]:.4f}" for name in SPLITS if record.get(name) is not None}
+        return {
+            "epoch": f"epoch {record['epoch']:>{len(str(self.epochs))}} of {self.epochs}",
+            "loss": f"loss {record['loss']:.4f}",
+            **scores,
+            "seconds": f"{record['epoch_s']:.3f} s/epoch",
+        }
+
+    def end(self) -> None:
+        """End the line that was rewritten."""
+        if self._is_drawn:
+            (sys.stdout if self.in_notebook else sys.stderr).write("\n")
+            self._is_drawn = False
+
+    def _left(self, epoch: int, now: float) -> dict[str, str]:
+        """Return the time that the epochs to come take, by those that were seen; nothing before the second."""
+        first, since = self._first
+        seconds = round((now - since) / max(epoch - first, 1) * (self.epochs - epoch))
+        if epoch == first or not seconds:
+            return {}
+        minutes, s = divmod(seconds, 60)
+        hours, m = divmod(minutes, 60)
+        shown = f"{hours} h {m:02} min" if hours else f"{m}:{s:02} min" if minutes else f"{s} s"
+        return {"left": f"{shown} left"}

@@ -1,0 +1,56 @@
+"""Monitor: the score that decides which epoch is the best, and when a training stops.
+
+Shapes: n own rows, C classes.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..distgraph import DistGraph
+from ..errors import UsageError, is_number
+from .custom import Custom
+from .steps import Scorer
+from .steps.row_loss import RowLoss
+
+
+class Monitor:
+    """The validation score, the validation loss, or a function of the record; the higher the better, but for a loss.
+
+    Args: scorer  has the split; its logits are used where a loss is monitored.
+    """
+
+    def __init__(self, custom: Custom, dgraph: DistGraph, scorer: Scorer):
+        self.kind, self.targets = custom.monitor, None
+        if self.kind == "val_loss":
+            self.targets = RowLoss(dgraph, dgraph.y_n, torch.from_numpy(scorer.split_n == 1), custom)
+            if not self.targets.count:
+                raise UsageError(
+                    f"monitor = 'val_loss': {dgraph.name} has no validation node with a label; use another"
+                )
+
+    def add(self, record: dict, scores: dict, Z_nC: torch.Tensor | None) -> float:
+        """Write what is monitored into a record that has the scores, unless it is one of them; return what is compared.
+
+        Args: scores  split -> {accuracy, micro_f1, macro_f1, weighted_f1}; Z_nC: logits, for val_loss.
+        Collective.
+        """
+        if self.targets is not None:
+            record["val_loss"] = self.targets.mean(Z_nC)
+        elif callable(self.kind):
+            value = self.kind(record | {"scores": scores})
+            if not is_number(value):
+                raise UsageError(f"monitor returned {value!r}; expected a number, the higher the better")
+            record["monitor"] = float(value)
+        value = monitored(record)
+        return -value if self.targets is not None else value
+
+
+def monitored(record: dict) -> float:
+    """Return what is monitored of a record that was scored: its val_loss, what a function returned, or its val."""
+    return record.get("val_loss", record.get("monitor", record["val"]))
+
+
+def is_scored(record: dict) -> bool:
+    """Whether a record has scores."""
+    return record["train"] is not None

@@ -1,0 +1,96 @@
+"""RowLoss: the rows that a loss counts, and their mean loss over all ranks.
+
+Shapes: n rows with logits, t rows that count, C classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ...distgraph import DistGraph
+from ...errors import UsageError, together
+from ...spmm.kernels.buffers import sum_dtype
+from ...spmm.loss import binary_cross_entropy, cross_entropy
+from ..custom import Custom
+from .step import sum_loss, sum_ranks
+
+PROBED = 4  # rows on which a loss is checked to be a sum
+
+
+class RowLoss:
+    """loss = sum_i w_(y_i) l(Z_i, y_i) / sum_i w_(y_i) over the targets of all ranks; l: cross-entropy, w: 1.
+
+    Args: y_n        labels of the rows that have logits, of own nodes; is_target_n: which count, if they have a label.
+          custom     its class_weights are w, and its loss sums l over rows, divided by their number.
+    rows_t  the rows that count; count: of all ranks.
+    Collective.
+    """
+
+    def __init__(self, dgraph: DistGraph, y_n: torch.Tensor, is_target_n: torch.Tensor, custom: Custom):
+        self.dgraph, self.function = dgraph, custom.loss
+        if y_n.ndim == 1:
+            y_n = torch.where(is_target_n, y_n, -1)
+            is_target_n = y_n >= 0
+        device = dgraph.A.device
+        self.y_n, self.rows_t = y_n.to(device), is_target_n.to(device).nonzero().squeeze(1)
+        self.count = sum_ranks(len(self.rows_t) if dgraph.is_counted else 0, dgraph.comm)
+        self.weight_n = None if custom.class_weights is None else self._weights(custom)
+        if self.function is not None:
+            together(dgraph.comm, self._check_sum)
+
+    def loss(self, Z_nC: torch.Tensor, overwrite: bool = False) -> torch.Tensor:
+        """Return this rank's part of the loss; with overwrite its gradient may take the memory of Z."""
+        A = self.dgraph.A
+        if self.function is not None:
+            return self._custom(Z_nC)
+        if self.dgraph.is_multilabel:
+            return binary_cross_entropy(Z_nC, self.y_n, self.rows_t, self.count)
+        args = (Z_nC, self.y_n, self.count, A.pool, A.threads, overwrite, self.weight_n)
+        with A.ops.span("loss"):
+            return cross_entropy(*args)
+
+    def mean(self, Z_nC: torch.Tensor) -> float:
+        """Return the loss of logits over all ranks, nan without targets. Collective."""
+        own = self.loss(Z_nC.detach()) if self.dgraph.is_counted else 0.0
+        loss = sum_loss(own, self.dgraph.comm)
+        return loss if self.count else float("nan")
+
+    def _custom(self, Z_nC: torch.Tensor) -> torch.Tensor:
+        # Backward exchanges rows with ranks whose loss depends on these, where this rank has no target itself.
+        none = Z_nC[:0].sum().double()
+        if not len(self.rows_t):
+            return none
+        Z_tC, y_t = Z_nC.index_select(0, self.rows_t).to(sum_dtype(Z_nC.dtype)), self.y_n.index_select(0, self.rows_t)
+        total = self.function(Z_tC, y_t)
+        if not torch.is_tensor(total) or total.numel() != 1:
+            got = f"shape {tuple(total.shape)}" if torch.is_tensor(total) else f"a {type(total).__name__}"
+            raise UsageError(
+                f"loss returned {got}; expected one number, the sum over the {len(y_t)} rows: reduction='sum'"
+            )
+        return (total.reshape(()).double() + none) / self.count
+
+    def _weights(self, custom: Custom) -> torch.Tensor:
+        """Return w_(y_i) times count / sum w, (n,) float64: the mean over `count` rows is then the weighted one."""
+        if self.dgraph.is_multilabel:
+            raise UsageError("class_weights are for one label of each node; weigh several labels in loss")
+        y_t = self.y_n.index_select(0, self.rows_t).cpu().numpy()
+        count_C = np.bincount(y_t if self.dgraph.is_counted else y_t[:0], minlength=self.dgraph.n_classes)
+        self.dgraph.comm.all_reduce(count_C)
+        weight_C = custom.weight_C(count_C)
+        weight_C *= self.count / max(weight_C @ count_C, np.finfo(np.float64).tiny)
+        return torch.from_numpy(weight_C).to(self.y_n.device)[self.y_n.clamp(min=0)]
+
+    @torch.no_grad()
+    def _check_sum(self) -> None:
+        """Raise UsageError where the loss of some rows, given twice, is not twice as large, but the same: it is a mean."""
+        y_t = self.y_n[self.rows_t[:PROBED]]
+        Z_tC = torch.zeros(len(y_t), self.dgraph.n_classes, dtype=sum_dtype(self.dgraph.A.dtype), device=y_t.device)
+        try:
+            once, twice = (float(self.function(torch.cat([Z_tC] * n), torch.cat([y_t] * n))) for n in (1, 2))
+        except Exception:  # of a function that is made for all rows: the first epoch says what is wrong with it
+            return
+        if len(y_t) and once and abs(twice - once) < 1e-6 * abs(once):
+            raise UsageError(
+                "loss returns the mean over its rows; expected their sum, as over all ranks: reduction='sum'"
+            )

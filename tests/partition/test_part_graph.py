@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from spgnn.data import load_graph
-from spgnn.errors import GraphError, PartitionError, UsageError
+from spgnn.errors import GraphError, PartitionError, ResourceError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import (
     PARTITIONERS,
@@ -111,13 +111,30 @@ def test_block_leaves_a_row_to_every_part_where_one_row_has_all_the_work(hub):
 
 
 def test_metis_in_two_threads_leaves_stdout_where_it_was(monkeypatch):
-    """What METIS prints goes to stderr meanwhile; a second thread must not take that for stdout and put it back as such."""
+    """What METIS prints goes to a file meanwhile; a second thread must not take that for stdout and put it back as such."""
     dup2 = os.dup2
     monkeypatch.setattr("os.dup2", lambda *files: (dup2(*files), time.sleep(0.01)))
     before = os.fstat(1)
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(lambda seed: part_graph(ring(30), 3, "metis", seed=seed), range(8)))
     assert os.path.samestat(os.fstat(1), before)
+
+
+def test_metis_says_nothing_where_its_parts_are_mended_and_an_error_has_its_last_words(monkeypatch, capfd):
+    graph = load_graph("rmat:scale=8,degree=4")
+    assert part_graph(graph, 100).sizes_k.min() > 0
+    assert capfd.readouterr() == ("", "")
+
+    def fails(*_, **__):
+        os.write(1, b"first\n ***too many parts!\n\n")
+        raise RuntimeError("code 3")
+
+    monkeypatch.setattr("pymetis.part_graph", fails)
+    with pytest.raises(
+        ResourceError, match=r"METIS failed on rmat.*: code 3 \(\*\*\*too many parts!\); it needs about"
+    ):
+        part_graph(graph, 100)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("objective", ["cut", "vol"])

@@ -9,7 +9,9 @@ import contextlib
 import ctypes
 import os
 import sys
+import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -60,17 +62,21 @@ def kway(
         seed=1 + seed % (2**31 - 1),  # to METIS 0 and 1 are one seed
         ufactor=max(1, round((balance - 1) * 1000)),  # METIS: load <= (1 + ufactor/1000) mean
     )
-    try:
-        adjacency = pymetis.CSRAdjacency(pattern.indptr, pattern.indices)
-        with _ONE_AT_A_TIME, _c_stdout_to_stderr():
+    adjacency = pymetis.CSRAdjacency(pattern.indptr, pattern.indices)
+    with _ONE_AT_A_TIME, _stdout_of_c() as said:
+        try:
             _, owner_N = pymetis.part_graph(
                 k, adjacency, vweights=load_N, eweights=weights_E, recursive=False, options=options
             )
-    except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError) as error:
+            problem = f"{error}{said()}"
+        else:
+            problem = ""
+    if problem:
         raise ResourceError(
-            f"METIS failed on {name} ({pattern.shape[0]} nodes, {pattern.nnz} neighbours, k = {k}): {error}; "
+            f"METIS failed on {name} ({pattern.shape[0]} nodes, {pattern.nnz} neighbours, k = {k}): {problem}; "
             f"it needs about {(pattern.nnz * 8 * 10) >> 20} MB: use a smaller k or --method block"
-        ) from None
+        )
     return fill_empty_parts(np.asarray(owner_N), load_N, k)
 
 
@@ -103,8 +109,8 @@ def _check_pattern(pattern: sp.csr_array) -> None:
 
 
 @contextlib.contextmanager
-def _c_stdout_to_stderr():
-    """Redirect the stdout of C code to stderr: METIS writes warnings to stdout, which is for data (--json)."""
+def _stdout_of_c() -> Iterator[Callable[[], str]]:
+    """Collect what C code writes to stdout: METIS's messages, whose faults are mended; the last line is for an error."""
     c_library = ctypes.CDLL(None)
     if hasattr(sys.stdout, "flush"):  # None if there is no stdout
         sys.stdout.flush()
@@ -112,15 +118,23 @@ def _c_stdout_to_stderr():
     try:
         stdout = os.dup(1)
     except OSError:  # there is no stdout
-        yield
+        yield lambda: ""
         return
-    try:
-        os.dup2(2, 1)
-        yield
-    finally:
-        c_library.fflush(None)
-        os.dup2(stdout, 1)
-        os.close(stdout)
+    with tempfile.TemporaryFile() as file:
+
+        def last_line() -> str:
+            c_library.fflush(None)
+            file.seek(0)
+            lines = file.read().decode(errors="replace").split("\n")
+            return next((f" ({line.strip()})" for line in reversed(lines) if line.strip()), "")
+
+        try:
+            os.dup2(file.fileno(), 1)
+            yield last_line
+        finally:
+            c_library.fflush(None)
+            os.dup2(stdout, 1)
+            os.close(stdout)
 
 
 def _check_fits(pattern: sp.csr_array, weight: int, index_bits: int) -> None:

@@ -99,9 +99,7 @@ def _number(variable: str) -> int | None:
 def _connect(job: JobMember):
     launcher = job.launcher
     if launcher.problem:
-        raise LaunchError(
-            f"{launcher.problem}; use mpirun, srun --mpi=pmi2 or torchrun, or unset these variables for one rank"
-        )
+        raise LaunchError(launcher.problem)
     if launcher.by == "torch":
         if launcher.size == 1:
             return SelfCommunicator()

@@ -65,6 +65,14 @@ def test_a_saved_run_is_repeated_from_its_config_alone_and_the_command_line_goes
     assert training["source"] == "wordnet"
 
 
+def test_the_first_line_has_the_threads_of_a_rank_and_the_load_of_its_host(training, monkeypatch, capsys):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setattr("spgnn.cli.train.host_load", lambda: (1.26, 8))
+    for option, threads in (("--epochs=1", "3 threads"), ("--threads=1", "1 thread")):
+        assert cli.main(["train", "wordnet", option]) == 0
+        assert f"1 rank of {threads}, load 1.3 of 8 cores" in " ".join(capsys.readouterr().err.splitlines()[0].split())
+
+
 def test_train_shows_epochs_on_stderr_and_the_result_on_stdout(training, capsys):
     assert cli.main(["train", "wordnet", "--epochs", "2", "--out", "runs/out/a"]) == 0
     out, err = capsys.readouterr()

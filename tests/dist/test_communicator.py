@@ -289,3 +289,19 @@ def test_a_started_exchange_travels_while_the_rank_computes(comm):
         time.sleep(0.01)  # no call of the communicator
     assert recv[n - 1 :: n].tolist() == [q + 1.0 for q in range(comm.size)]
     request.wait()
+
+
+@parallel([], mpi=[3], torch=[4])
+def test_watchdogs_send_each_other_messages_next_to_collectives(comm):
+    channel, arrived, end = comm.open_channel(), [], time.monotonic() + 20
+    request = comm.start_all_reduce(np.ones(3))
+    for text in (b"report", b"ask"):
+        channel.send((comm.rank + 1) % comm.size, b"%s of %d" % (text, comm.rank))
+    while len(arrived) < 2 and time.monotonic() < end:
+        arrived += channel.receive()
+        time.sleep(1e-3)
+    before = (comm.rank - 1) % comm.size
+    assert sorted(arrived) == [b"ask of %d" % before, b"report of %d" % before]
+    request.wait()
+    comm.barrier()
+    channel.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # (launcher, rank, size, what else is set, what connects its ranks); the first whose variables are all set counts.
 # Slurm is last: a launcher inside a Slurm job sets its own variables, and Slurm's then count its daemons.
@@ -51,13 +51,23 @@ class JobLauncher:
 
 def find_launcher(env: Mapping[str, str]) -> JobLauncher | None:
     """Return the launcher whose variables are in env, None for a process that was started alone."""
-    # Inside mpirun or srun, once per host, torchrun is what started this process.
-    first = (_TORCH,) if "TORCHELASTIC_RUN_ID" in env else ()
-    for name, rank, size, others, by in (*first, *_KNOWN):
-        if _is_number(env, rank) and _is_number(env, size) and all(env.get(other) for other in others):
-            is_hydra = rank == "PMI_RANK" and "SLURM_STEP_ID" not in env and _is_number(env, "PMI_FD")
-            return JobLauncher(name, int(env[rank]), int(env[size]), int(env["PMI_FD"]) if is_hydra else -1, by)
-    return _find_other(env)
+    found = [launcher for known in _KNOWN if (launcher := _read(env, *known))]
+    if found and "TORCHELASTIC_RUN_ID" in env:  # torchrun was started by the others, once per host
+        found.sort(key=lambda launcher: launcher.by != "torch")
+        outer = max(found[1:], key=lambda launcher: launcher.size, default=found[0])
+        if outer.size > found[0].size:
+            problem = f"{outer.name} started {outer.size} processes, but torchrun makes jobs of {found[0].size} ranks"
+            return replace(outer, problem=f"{problem}; give torchrun --nnodes and --rdzv-endpoint, once per host")
+    return found[0] if found else _find_other(env)
+
+
+def _read(
+    env: Mapping[str, str], name: str, rank: str, size: str, others: tuple[str, ...], by: str
+) -> JobLauncher | None:
+    if not (_is_number(env, rank) and _is_number(env, size) and all(env.get(other) for other in others)):
+        return None
+    is_hydra = rank == "PMI_RANK" and "SLURM_STEP_ID" not in env and _is_number(env, "PMI_FD")
+    return JobLauncher(name, int(env[rank]), int(env[size]), int(env["PMI_FD"]) if is_hydra else -1, by)
 
 
 def _find_other(env: Mapping[str, str]) -> JobLauncher | None:
@@ -69,6 +79,7 @@ def _find_other(env: Mapping[str, str]) -> JobLauncher | None:
             missing = [v for v in (rank, *(_TORCH[3] if name == "torchrun" else ())) if not env.get(v)]
             problem = f"{name} started this process ({', '.join(f'{v}={env[v]}' for v in found)})"
             problem += f" without {' and '.join(missing)}" if missing else ", whose ranks spgnn does not connect"
+            problem += "; use mpirun, srun --mpi=pmi2 or torchrun, or unset these variables for one rank"
             return JobLauncher(name, int(env[rank]) if _is_number(env, rank) else 0, n, problem=problem)
     return None
 

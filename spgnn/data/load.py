@@ -19,17 +19,7 @@ from .readers.make_graph import as_float, named_labels, roles_of
 from .readers.npz import is_zip, read_npy
 from .readers.scipy_npz import read_csr_features
 from .source import File, Named, resolve
-from .tables import (
-    ID_NAMES,
-    LABEL_NAMES,
-    SPLIT_NAMES,
-    columns_of,
-    combined,
-    feature_columns,
-    id_column,
-    label_column,
-    with_nodes,
-)
+from .tables import APART, NodeTable, combined
 
 
 def load_graph(
@@ -97,18 +87,16 @@ def _with_table(graph: Graph, what: str, path: Path, given: list[str], wanted: T
 
     Args: tables  (path, columns) of all that come from tables.
     """
-    where, frame = str(path), read_frame(path, (*ID_NAMES, *LABEL_NAMES, *SPLIT_NAMES, wanted.id, *given))
+    nodes = NodeTable(read_frame(path, (*APART, wanted.id, *given)), str(path), wanted)
     if what != "features":
-        columns = given or [label_column(frame, wanted, where, what)]
-        feature_columns(frame, wanted, columns, (), where)
-        return with_nodes(graph, frame, what, columns, wanted, where)
+        return nodes.join(graph, what, nodes.columns(what, given))
     others = [other for other in ("labels", "split") if tables.get(other, ("",))[0] == path]
-    known = [name for other in others for name in tables[other][1] or [label_column(frame, wanted, where, other)]]
-    columns = feature_columns(frame, wanted, given or None, known, where)
-    if columns is None:
-        raise FormatError(f"{where}: no column of numbers beside ids, labels and split; name text with --one-hot")
-    left = [name for name in columns_of(frame) if name not in (*columns, *known, id_column(frame, wanted.id, where))]
-    graph = with_nodes(graph, frame, what, columns, wanted, where)
+    known = [name for other in others for name in nodes.columns(other, tables[other][1])]
+    columns = nodes.feature_columns(given or None, known)
+    if not columns:
+        raise FormatError(f"{path}: no column of numbers beside ids, labels and split; name text with --one-hot")
+    left = [name for name in nodes.names if name not in (*columns, *known, nodes.id)]
+    graph = nodes.join(graph, what, columns)
     return replace(graph, meta=graph.meta | {"unread": graph.meta.get("unread", []) + left}) if left else graph
 
 

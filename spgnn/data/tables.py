@@ -1,4 +1,4 @@
-"""Tables of edges and of nodes to a Graph that keeps the users' ids; of pandas, polars or pyarrow, none imported here.
+"""Tables of edges and of nodes to a Graph that keeps the users' ids: pyarrow Tables, which pandas and polars become.
 
 Shapes: N nodes, m rows of a table, F features, C classes.
 """
@@ -16,13 +16,18 @@ from ..config import TableConfig, build
 from ..errors import FormatError, GraphError, InputError, nearest
 from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
 from ..graph.structure import as_weights, with_reverse
+from .readers.frames import arrow
 from .readers.heads import IDS, edge_columns
 from .readers.make_graph import check_node_count, named_labels, roles_of
 
 ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
-LABEL_NAMES = ("label", "labels", "class", "classes", "y", "target")
-SPLIT_NAMES = ("split", "role", "fold", "train_mask", "val_mask", "test_mask")
+KNOWN = {
+    "labels": ("label", "labels", "class", "classes", "y", "target"),
+    "split": ("split", "role", "fold", "train_mask", "val_mask", "test_mask"),
+}
+APART = (*ID_NAMES, *KNOWN["labels"], *KNOWN["split"])  # columns that are features only where they are named
 ROLES = {"train": TRAIN, "training": TRAIN, "val": VAL, "valid": VAL, "validation": VAL, "dev": VAL, "test": TEST}
+ROLES |= dict.fromkeys(("", "none", "unlabelled", "unlabeled"), NO_SPLIT)
 MOST_VALUES = 10_000  # of a text column that becomes features
 
 
@@ -44,29 +49,39 @@ def from_pandas(
     """
     if isinstance(options.get("one_hot"), (list, tuple)):
         options["one_hot"] = ",".join(options["one_hot"])
-    wanted = build(TableConfig, options, "from_pandas")
-    names = columns_of(edges)
-    places = edge_columns("edges", names, len(names), wanted)
-    ends = [coded(edges[names[place]], f"edges: column {names[place]!r}") for place in places[:2]]
-    weights = None if places[2] < 0 else numbers(edges[names[places[2]]], f"edges: column {names[places[2]]!r}")
-    if nodes is None:
-        is_text = any(values.dtype.kind == "O" for _, values in ends)
-        ids, wanted = None, replace(wanted, relabel=wanted.relabel or is_text)
-    else:
-        codes, values = coded(nodes[id_column(nodes, wanted.id, "nodes")], "nodes: ids")
-        _check_once(codes, values, "nodes")
-        ids = values[codes]
-    unread = [n for place, n in enumerate(names) if place not in places]
-    graph = edge_graph("edges", *ends, weights, wanted, ids, name=name, meta={"unread": unread} if unread else {})
-    if nodes is not None:
-        known = [c for c in (label, split) if c]
-        columns = feature_columns(nodes, wanted, features, known, "nodes")
-        if columns is not None:
-            graph = with_nodes(graph, nodes, "features", columns, wanted, "nodes")
+    wanted, edges = build(TableConfig, options, "from_pandas"), _as_table(edges, "edges")
+    names = edges.column_names
+    used = [names[place] for place in edge_columns("edges", names, len(names), wanted) if place >= 0]
+    unread = [name for name in names if name not in used]
+    fields = {"name": name, "meta": {"unread": unread} if unread else {}}
+    table = None if nodes is None else NodeTable(_as_table(nodes, "nodes"), "nodes", wanted)
+    graph = graph_of_columns("edges", [edges.column(name) for name in used], wanted, table or "text", **fields)
+    if table is not None:
+        known = [column for column in (label, split) if column]
+        graph = table.join(graph, "features", table.feature_columns(features, known))
         for what, column in (("labels", label), ("split", split)):
-            if column is not None:
-                graph = with_nodes(graph, nodes, what, [column], wanted, "nodes")
+            graph = table.join(graph, what, [column] if column else [])
     return combined(graph, wanted)
+
+
+def graph_of_columns(where, columns, wanted: TableConfig, nodes=None, **fields) -> Graph:
+    """Return the Graph of pyarrow columns source, target and perhaps weight.
+
+    Args: nodes  a NodeTable, whose rows are the nodes; "text": ids that are text are numbered; None: if --relabel says so.
+    """
+    ends = [coded(column, f"{where}: {what}") for column, what in zip(columns, ("source", "target"))]
+    if not len(columns[0]) and nodes is None:
+        raise FormatError(f"{where}: holds no edge; expected rows of source, target and perhaps a weight")
+    weights = _numbers(columns[2], f"{where}: weight") if len(columns) == 3 else None
+    if weights is not None and np.isnan(weights).any():
+        row = int(np.argmax(np.isnan(weights))) + 1
+        raise FormatError(
+            f"{where}: {np.count_nonzero(np.isnan(weights)):,} weights are missing, the first in row {row}"
+        )
+    if nodes == "text" and any(values.dtype.kind == "O" for _, values in ends):
+        wanted = replace(wanted, relabel=True)
+    ids = nodes.ids if isinstance(nodes, NodeTable) else None
+    return edge_graph(where, *ends, weights, wanted, ids, **fields)
 
 
 def edge_graph(where, source, target, weights, wanted: TableConfig, ids=None, **fields) -> Graph:
@@ -101,24 +116,6 @@ def edge_graph(where, source, target, weights, wanted: TableConfig, ids=None, **
     return graph_from_coo(src, dst, n_nodes, weights, wanted.duplicates, ids=ids, **fields)
 
 
-def with_nodes(graph: Graph, frame, what: str, columns: list[str], wanted: TableConfig, where: str) -> Graph:
-    """Return graph with features, labels or split of a table of nodes, by its ids; ids without an edge are new nodes."""
-    codes, values = coded(frame[id_column(frame, wanted.id, where)], f"{where}: ids")
-    _check_once(codes, values, where)
-    graph, place = _with_ids(graph, values, where)
-    row_N = np.full(graph.n_nodes, -1)
-    row_N[place[codes]] = np.arange(len(codes))
-    if what == "features":
-        return replace(graph, X=_features(frame, columns, row_N, wanted, where))
-    picked = [_picked(frame[column], row_N) for column in columns]
-    where = f"{where}: column {columns[0]!r}"
-    if what == "split":
-        return replace(graph, split=_roles(where, picked[0]))
-    if len(columns) > 1:
-        return replace(graph, y=np.stack([_filled(y).astype(np.int64) for y in picked], axis=1), classes=columns)
-    return replace(graph, **{"classes": None} | _classes(where, picked[0]))
-
-
 def combined(graph: Graph, wanted: TableConfig) -> Graph:
     """Return graph with both directions of an edge of one weight, as --combine says."""
     if wanted.combine == "refuse":
@@ -126,90 +123,129 @@ def combined(graph: Graph, wanted: TableConfig) -> Graph:
     return replace(graph, A=with_reverse(graph.A, wanted.combine), meta=graph.meta | {"combined": wanted.combine})
 
 
-def columns_of(frame) -> list[str]:
-    """Return the names of the columns of a table."""
-    if not (hasattr(frame, "column_names") or hasattr(frame, "columns")):
-        raise InputError(
-            f"got a {type(frame).__name__}; expected a table with columns, as of pandas, polars or pyarrow"
-        )
-    return [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
+class NodeTable:
+    """A pyarrow Table of nodes, whose rows are found by their ids.
 
+    Args: where  its name, for messages.
+    Raises: FormatError where ids are missing, or there more than once.
+    """
 
-def id_column(frame, wanted: str, where: str) -> str:
-    """Return the column of ids: the one that --id names, else id, node, node_id or name, else the first."""
-    names = columns_of(frame)
-    if wanted and wanted not in names:
-        raise FormatError(f"{where}: no column {wanted!r} (--id){nearest(wanted, names)}")
-    return wanted or next((name for name in names if name.lower() in ID_NAMES), names[0])
+    def __init__(self, table, where: str, wanted: TableConfig):
+        self.table, self.where, self.wanted, self.names = table, where, wanted, table.column_names
+        if wanted.id and wanted.id not in self.names:
+            raise FormatError(f"{where}: no column {wanted.id!r} (--id){nearest(wanted.id, self.names)}")
+        self.id = wanted.id or next((name for name in self.names if name.lower() in ID_NAMES), self.names[0])
+        codes, values = coded(table.column(self.id), f"{where}: ids")
+        self.ids = values[codes]
+        counts = np.bincount(codes, minlength=len(values))
+        if np.any(counts > 1):
+            first, twice = int(np.argmax(counts > 1)), np.count_nonzero(counts > 1)
+            raise FormatError(
+                f"{where}: {twice:,} ids are there more than once, {values.tolist()[first]!r} first, {counts[first]} times; "
+                "keep one row of each"
+            )
 
+    def columns(self, what: str, given: Sequence[str] = ()) -> list[str]:
+        """Return the columns of labels or of the split: those given, else of a known name, or the only one without ids."""
+        others = [name for name in self.names if name != self.id]
+        known = [name for name in others if name.lower() in KNOWN[what]][:1] or (others if len(others) == 1 else [])
+        if not given and not known:
+            raise FormatError(
+                f"{self.where}: which column? name it as --{what} {self.where}:COLUMN; it has {', '.join(others)[:200]}"
+            )
+        return self._checked(given) or known
 
-def feature_columns(frame, wanted: TableConfig, given, known: Sequence[str], where: str) -> list[str] | None:
-    """Return the columns that are features: those given, else numbers and one_hot, without ids, labels and splits."""
-    one_hot, names = [name for name in wanted.one_hot.split(",") if name], columns_of(frame)
-    for name in [*(given or ()), *one_hot, *known]:
-        if name not in names:
-            raise FormatError(f"{where}: no column {name!r}{nearest(name, names)}")
-    if given is not None:
-        return [*given, *(name for name in one_hot if name not in given)] or None
-    apart = {id_column(frame, wanted.id, where), *known}
-    apart |= {name for name in names if name.lower() in (*ID_NAMES, *LABEL_NAMES, *SPLIT_NAMES)}
-    return [n for n in names if n not in apart and (n in one_hot or _values(frame[n]).dtype.kind in "biuf")] or None
+    def feature_columns(self, given: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+        """Return the columns of features: those given, else numbers and --one-hot, without ids, labels and splits."""
+        one_hot = self._checked([name for name in self.wanted.one_hot.split(",") if name])
+        self._checked(known)
+        if given is not None:
+            return [*self._checked(given), *(name for name in one_hot if name not in given)]
+        others = [n for n in self.names if n not in (self.id, *known) and n.lower() not in APART]
+        return [name for name in others if name in one_hot or _is_number(self.table.column(name))]
 
+    def join(self, graph: Graph, what: str, columns: list[str]) -> Graph:
+        """Return graph with features, labels or split of some columns, by ids; ids without an edge are new nodes."""
+        import pyarrow
 
-def label_column(frame, wanted: TableConfig, where: str, option: str) -> str:
-    """Return the column of labels or of the split: of a known name, or the only one that has no ids."""
-    names, apart = columns_of(frame), id_column(frame, wanted.id, where)
-    known = LABEL_NAMES if option == "labels" else SPLIT_NAMES
-    others = [name for name in names if name != apart]
-    found = next((name for name in others if name.lower() in known), others[0] if len(others) == 1 else None)
-    if found is None:
-        raise FormatError(
-            f"{where}: which column? name it as --{option} {where}:COLUMN; it has {', '.join(others)[:200]}"
-        )
-    return found
+        if not columns:
+            return graph
+        graph, place = _with_ids(graph, self.ids, self.where)
+        row_N = np.full(graph.n_nodes, -1)
+        row_N[place] = np.arange(len(place))
+        rows = pyarrow.array(row_N, mask=row_N < 0)
+        picked = {name: self.table.column(name).take(rows) for name in columns}  # null where there is no row
+        if what == "features":
+            return replace(graph, X=self._features(picked, row_N))
+        if what == "split":
+            return replace(graph, split=_roles(f"{self.where}: column {columns[0]!r}", picked[columns[0]]))
+        if len(columns) > 1:
+            y = [_numbers(column, f"{self.where}: column {name!r}") for name, column in picked.items()]
+            return replace(graph, y=np.nan_to_num(np.stack(y, axis=1)).astype(np.int64), classes=columns)
+        fields = _labels(f"{self.where}: column {columns[0]!r}", picked[columns[0]])
+        return replace(graph, **{"classes": None} | fields)
+
+    def _features(self, picked: dict, row_N: np.ndarray) -> np.ndarray:
+        """Return X (N, F): numbers as they are, True as 1, text as a feature for each value."""
+        absent = np.flatnonzero(row_N < 0)
+        if len(absent) and self.wanted.missing == "refuse":
+            raise FormatError(
+                f"{self.where}: {len(absent):,} of {len(row_N):,} nodes have no row, node {absent[0]} first; add them, or fill "
+                "with --missing zero or mean"
+            )
+        made, is_wide = [], False
+        for name, column in picked.items():
+            where = f"{self.where}: column {name!r}"
+            if name in self.wanted.one_hot.split(","):
+                made += self._one_hot(where, column)
+            elif not _is_number(column):
+                raise FormatError(f"{where} is text; omit it, or make features of it with --one-hot {name}")
+            else:
+                made.append(self._filled(where, _numbers(column, where)))
+                is_wide |= str(column.type) == "double"
+        X = np.stack(made, axis=1)
+        return X if is_wide or np.any(np.abs(X) > 2**24) else X.astype(np.float32)
+
+    def _filled(self, where: str, values: np.ndarray) -> np.ndarray:
+        lost = np.isnan(values)
+        if lost.any() and self.wanted.missing == "refuse":
+            raise FormatError(f"{where} has no value for {lost.sum():,} nodes; fill them with --missing zero or mean")
+        mean = values[~lost].mean() if self.wanted.missing == "mean" and not lost.all() else 0.0
+        return np.where(lost, mean, values)
+
+    def _one_hot(self, where: str, column) -> list[np.ndarray]:
+        text = _texts(column)
+        lost = text == ""
+        if lost.any() and self.wanted.missing != "zero":
+            raise FormatError(
+                f"{where} has no value for {lost.sum():,} nodes; --missing zero makes all its features 0 there"
+            )
+        found = sorted(set(text[~lost]))
+        if len(found) > MOST_VALUES:
+            raise FormatError(f"{where} has {len(found):,} values; expected at most {MOST_VALUES:,} (--one-hot)")
+        return [(text == value).astype(np.float64) for value in found]
+
+    def _checked(self, names: Sequence[str]) -> list[str]:
+        for name in names:
+            if name not in self.names:
+                raise FormatError(f"{self.where}: no column {name!r}{nearest(name, self.names)}")
+        return list(names)
 
 
 def coded(column, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return (codes (m,), ids (k,) int64 or str objects) of a column of ids, each once; FormatError where one is missing."""
-    if hasattr(column, "dictionary_encode"):  # pyarrow: no object per row
-        words = column if hasattr(column.type, "index_type") else column.dictionary_encode()
-        words = words.unify_dictionaries().combine_chunks() if hasattr(words, "unify_dictionaries") else words
-        if words.null_count:
-            row = int(np.argmax(words.is_null().to_numpy(zero_copy_only=False)))
-            raise FormatError(
-                f"{where}: {words.null_count:,} ids are missing, the first in row {row + 1}; drop these rows"
-            )
-        codes, values = words.indices.to_numpy(), words.dictionary.to_numpy(zero_copy_only=False)
-    else:
-        rows = _values(column)
-        if rows.dtype.kind in "iu":
-            values, codes = np.unique(rows, return_inverse=True)
-            return codes, values.astype(np.int64)
-        if (lost := _is_missing(rows)).any():
-            raise FormatError(
-                f"{where}: {lost.sum():,} ids are missing, the first in row {int(np.argmax(lost)) + 1}; drop these rows"
-            )
-        number: dict[Any, int] = {}
-        codes = np.fromiter((number.setdefault(v, len(number)) for v in rows.tolist()), np.int64, len(rows))
-        values = np.empty(len(number), object)
-        values[:] = list(number)
-    texts = [str(value).strip() for value in values.tolist()]
+    """Return (codes (m,), ids (k,) int64 or str objects) of a pyarrow column, each id once; FormatError where one is missing."""
+    words = column if hasattr(column.type, "index_type") else column.dictionary_encode()
+    words = words.unify_dictionaries().combine_chunks()
+    if words.null_count:
+        row = int(np.argmax(words.is_null().to_numpy(zero_copy_only=False))) + 1
+        raise FormatError(f"{where}: {words.null_count:,} ids are missing, the first in row {row}; drop these rows")
+    texts = [str(value).strip() for value in words.dictionary.to_pylist()]
     if all(IDS.fullmatch(text.encode()) for text in texts):
         values = np.array([int(text.partition(".")[0]) for text in texts], np.int64)
     else:
         values = np.array(texts, object)
     values, again = np.unique(values, return_inverse=True)
-    return again[codes], values
-
-
-def numbers(column, where: str) -> np.ndarray:
-    """Return a column of weights as float64; FormatError where one is missing or no number."""
-    values = _values(column)
-    if values.dtype.kind == "O":
-        raise FormatError(f"{where} holds text, such as {values[0]!r}; expected numbers")
-    if (lost := _is_missing(values)).any():
-        raise FormatError(f"{where}: {lost.sum():,} weights are missing, the first in row {int(np.argmax(lost)) + 1}")
-    return values.astype(np.float64) if values.dtype.kind == "b" else values
+    return again[words.indices.to_numpy()], values
 
 
 def places_of(ids: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -257,122 +293,55 @@ def _longer(old, n: int, empty, where: str):
     return np.concatenate([old, more])
 
 
-def _check_once(codes: np.ndarray, values: np.ndarray, where: str) -> None:
-    counts = np.bincount(codes, minlength=len(values))
-    if np.any(counts > 1):
-        first = int(np.argmax(counts > 1))
-        raise FormatError(
-            f"{where}: {np.count_nonzero(counts > 1):,} ids are there more than once, {values.tolist()[first]!r} first, {counts[first]} times; keep one row of each"
-        )
-
-
-def _features(frame, columns: list[str], row_N: np.ndarray, wanted: TableConfig, where: str) -> np.ndarray:
-    """Return X (N, F) of some columns: numbers as they are, True as 1, text as a feature for each value."""
-    absent = np.flatnonzero(row_N < 0)
-    if len(absent) and wanted.missing == "refuse":
-        raise FormatError(
-            f"{where}: {len(absent):,} of {len(row_N):,} nodes have no row, node {absent[0]} first; add them, or fill with --missing zero or mean"
-        )
-    one_hot, made = wanted.one_hot.split(","), []
-    for name in columns:
-        values = _picked(frame[name], row_N)
-        if name in one_hot:
-            made += _one_hot(values, name, wanted, where)
-            continue
-        if values.dtype.kind == "O":
-            raise FormatError(
-                f"{where}: column {name!r} is text; omit it, or make features of it with --one-hot {name}"
-            )
-        made.append(_without_gaps(values.astype(np.float64), name, wanted, where))
-    is_wide = any(_values(frame[name]).dtype == np.float64 for name in columns if name not in one_hot)
-    X = np.stack(made, axis=1)
-    return X if is_wide or np.any(np.abs(X) > 2**24) else X.astype(np.float32)
-
-
-def _without_gaps(values: np.ndarray, name: str, wanted: TableConfig, where: str) -> np.ndarray:
-    lost = np.isnan(values)
-    if not lost.any():
-        return values
-    if wanted.missing == "refuse":
-        raise FormatError(
-            f"{where}: column {name!r} has no value for {lost.sum():,} nodes; fill them with --missing zero or mean"
-        )
-    return np.where(lost, 0.0 if wanted.missing == "zero" or lost.all() else values[~lost].mean(), values)
-
-
-def _one_hot(values: np.ndarray, name: str, wanted: TableConfig, where: str) -> list[np.ndarray]:
-    lost = _is_missing(values)
-    if lost.any() and wanted.missing != "zero":
-        raise FormatError(
-            f"{where}: column {name!r} has no value for {lost.sum():,} nodes; --missing zero makes all its features 0 there"
-        )
-    text = np.array(["" if gone else str(value) for value, gone in zip(values.tolist(), lost.tolist())], object)
-    found = sorted(set(text[~lost]))
-    if len(found) > MOST_VALUES:
-        raise FormatError(
-            f"{where}: column {name!r} has {len(found):,} values; expected at most {MOST_VALUES:,} (--one-hot)"
-        )
-    return [((text == value) & ~lost).astype(np.float64) for value in found]
-
-
-def _classes(where: str, values: np.ndarray) -> dict[str, Any]:
-    """Return y and classes of a column of labels; a missing one is -1."""
-    lost = _is_missing(values)
-    if values.dtype.kind == "b" or (values.dtype.kind == "O" and not lost.all()):
-        text = np.array(["" if gone else str(value) for value, gone in zip(values.tolist(), lost.tolist())], object)
-        return named_labels(where, text)
-    return named_labels(where, np.where(lost, -1, _filled(values)))
-
-
-def _roles(where: str, values: np.ndarray) -> np.ndarray:
-    lost = _is_missing(values)
-    if values.dtype.kind in "iuf":
-        return roles_of(where, np.where(lost, NO_SPLIT, _filled(values)).astype(np.int64))
-    words = ["" if gone else str(value).strip().lower() for value, gone in zip(values.tolist(), lost.tolist())]
-    unknown = next(
-        (word for word in words if word not in ROLES and word not in ("", "none", "unlabelled", "unlabeled")), None
+def _as_table(frame, where: str):
+    """Return a table of pandas, polars or pyarrow as a pyarrow Table."""
+    pyarrow = arrow(where)
+    try:
+        if hasattr(frame, "iloc"):
+            return pyarrow.Table.from_pandas(frame, preserve_index=False)
+        frame = frame.to_arrow() if hasattr(frame, "to_arrow") else frame
+        if isinstance(frame, pyarrow.Table):
+            return frame
+    except pyarrow.ArrowException as error:
+        raise FormatError(f"{where}: {str(error).splitlines()[0][:200]}") from None
+    raise InputError(
+        f"{where}: got a {type(frame).__name__}; expected a table with columns, as of pandas, polars or pyarrow"
     )
+
+
+def _is_number(column) -> bool:
+    from pyarrow import types
+
+    return any(
+        is_kind(column.type) for is_kind in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    )
+
+
+def _numbers(column, where: str) -> np.ndarray:
+    """Return a column as numbers, NaN where one is missing; FormatError for text."""
+    if not _is_number(column):
+        raise FormatError(f"{where} holds {column.type}, such as {column[0].as_py()!r}; expected numbers")
+    return column.cast("double").to_numpy() if column.null_count or str(column.type) == "bool" else column.to_numpy()
+
+
+def _texts(column) -> np.ndarray:
+    return np.array(["" if value is None else str(value) for value in column.to_pylist()], object)
+
+
+def _labels(where: str, column) -> dict[str, Any]:
+    """Return y and classes of a column of labels: text and booleans have names, and a missing one is -1."""
+    if not _is_number(column) or str(column.type) == "bool":
+        return named_labels(where, _texts(column))
+    values = _numbers(column, where)
+    return named_labels(where, np.where(np.isnan(values), -1, values) if values.dtype.kind == "f" else values)
+
+
+def _roles(where: str, column) -> np.ndarray:
+    if _is_number(column):
+        values = _numbers(column, where)
+        return roles_of(where, np.where(np.isnan(values), NO_SPLIT, values).astype(np.int64))
+    words = [word.strip().lower() for word in _texts(column)]
+    unknown = next((word for word in words if word not in ROLES), None)
     if unknown is not None:
         raise FormatError(f"{where}: {unknown!r} is no part of a split; expected train, val or test, or nothing")
-    return np.array([ROLES.get(word, NO_SPLIT) for word in words], np.int8)
-
-
-def _picked(column, row_N: np.ndarray) -> np.ndarray:
-    """Return the value of each node, NaN or None where it has no row."""
-    values, absent = _values(column), row_N < 0
-    if not absent.any():
-        return values[row_N]
-    values = values if values.dtype.kind in "fO" else values.astype(object if values.dtype.kind == "b" else np.float64)
-    if not len(values):
-        return np.full(len(row_N), np.nan)
-    picked = values[np.maximum(row_N, 0)]
-    picked[absent] = None if values.dtype.kind == "O" else np.nan
-    return picked
-
-
-def _values(column) -> np.ndarray:
-    """Return a column as an array of numbers, booleans or objects; numbers with gaps as float64 with NaN."""
-    values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
-    if values.dtype.kind in "biuf":
-        return values
-    values = values.astype(object)
-    lost = _is_missing(values)
-    kinds = {type(value) for value in values[~lost].tolist()}
-    if kinds and kinds <= {int, float} or not kinds:
-        return np.array([np.nan if gone else float(value) for value, gone in zip(values.tolist(), lost.tolist())])
-    return values
-
-
-def _filled(values: np.ndarray) -> np.ndarray:
-    return np.where(_is_missing(values), -1, values) if values.dtype.kind == "f" else values
-
-
-def _is_missing(values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind != "O":
-        return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
-    nothing = lambda v: (
-        v is None or v == ""
-        if isinstance(v, (str, type(None)))
-        else type(v).__name__ in ("NAType", "NaTType") or v != v
-    )
-    return np.fromiter(map(bool, map(nothing, values.tolist())), bool, len(values))
+    return np.array([ROLES[word] for word in words], np.int8)

@@ -177,7 +177,7 @@ def test_categories_and_gaps_of_pandas_are_read():
     graph = from_pandas(edges, nodes, label="ok", features=["n"], missing="mean")
     assert graph.X.ravel().tolist() == [1, 2, 3] and graph.y.tolist() == [1, -1, 0]
     assert graph.classes == ("False", "True")
-    with pytest.raises(InputError, match="edges: column 'src': 1 ids are missing, the first in row 2"):
+    with pytest.raises(InputError, match="edges: source: 1 ids are missing, the first in row 2"):
         from_pandas(pd.DataFrame({"src": ["a", None], "dst": ["b", "b"]}))
 
 

@@ -11,9 +11,8 @@ import numpy as np
 
 from ...config import TableConfig
 from ...errors import FormatError
-from ...graph import Graph
 from ..formats import OF_EDGES, reader
-from ..tables import coded, edge_graph, numbers
+from ..tables import graph_of_columns
 from .frames import is_parquet, parquet_columns, read_edge_columns, read_edge_parquet
 from .heads import BOM, COMMENT_LINES, ENDINGS, edge_blocks, edge_columns, read_head, words_of
 from .make_graph import check_node_count, coo_graph, graph_name, naming
@@ -63,7 +62,9 @@ def read_edges(path: Path, progress=None, **options):
     head = read_head(path, wanted)
     meta = {"dropped_lines": int(head.has_title)} | ({"unread": head.unread} if head.unread else {})
     if not head.is_plain:
-        return _of_columns(path, head.first_line, read_edge_columns(path, head, progress), wanted, meta)
+        columns = read_edge_columns(path, head, progress)
+        with naming(path):
+            return graph_of_columns(path, columns, wanted, name=graph_name(path), meta=meta)
     ids, weights, n_read, top = [np.zeros((0, 2), np.int32)], [np.zeros(0)], 0, -1
     for block, line in edge_blocks(path, head, progress) if head.lines else ():
         edges, values = head.lines.read(block, path, line)
@@ -90,18 +91,7 @@ def read_parquet(path: Path, progress=None, **options):
     """Read the edges of a Parquet file, or a folder of parts: columns source, target and perhaps weight."""
     wanted, names = TableConfig(**options), parquet_columns(path)
     used = [names[place] for place in edge_columns(str(path), names, len(names), wanted) if place >= 0]
-    frame = read_edge_parquet(path, used)
-    unread = [name for name in names if name not in used]
-    columns = [frame.column(name) for name in used] + [None] * (3 - len(used))
-    return _of_columns(path, 0, columns, wanted, {"unread": unread} if unread else {})
-
-
-def _of_columns(path: Path, first_line: int, columns, wanted: TableConfig, meta: dict) -> Graph:
-    """Return the Graph of columns of pyarrow: source, target and weight, or None."""
-    source, target, weight = columns
-    ends = [coded(column, f"{path}: {what}") for column, what in ((source, "source"), (target, "target"))]
-    weights = None if weight is None else numbers(weight, f"{path}: weight")
-    if not len(ends[0][0]):
-        raise FormatError(f"{path}: holds no edge; expected rows of source, target and perhaps a weight")
+    frame, unread = read_edge_parquet(path, used), [name for name in names if name not in used]
+    fields = {"name": graph_name(path), "meta": {"unread": unread} if unread else {}}
     with naming(path):
-        return edge_graph(path, *ends, weights, wanted, name=graph_name(path), meta=meta)
+        return graph_of_columns(path, [frame.column(name) for name in used], wanted, **fields)

@@ -45,8 +45,8 @@ def read_frame(path: Path, known: tuple[str, ...] = ()):
         return _read_csv((b for b, _ in edge_blocks(path, head)), names, separator, {"strings_can_be_null": True})
 
 
-def read_edge_columns(path: Path, head: Head, progress=None) -> tuple:
-    """Return the columns source, target and weight (None without) of a text file whose cells are names or quoted."""
+def read_edge_columns(path: Path, head: Head, progress=None) -> list:
+    """Return the columns source, target and perhaps weight of a text file whose cells are names or quoted."""
     lines = head.lines
     names = [str(column) for column in range(lines.count)]
     used = [names[column] for column in (lines.source, lines.target, lines.weight) if column >= 0]
@@ -57,7 +57,7 @@ def read_edge_columns(path: Path, head: Head, progress=None) -> tuple:
         types = dict(zip(used, (word, word, pyarrow.float64())))
         convert = {"include_columns": used, "column_types": types, "strings_can_be_null": True, "null_values": [""]}
         frame = _read_csv((block for block, _ in edge_blocks(path, head, progress)), names, head.separator, convert)
-    return *(frame.column(name) for name in used), *([None] * (3 - len(used)))
+    return [frame.column(name) for name in used]
 
 
 def read_edge_parquet(path: Path, columns: list[str]):
@@ -113,13 +113,19 @@ def _parts(path: Path) -> list[str]:
     return [str(file) for file in files if file == path or (file.suffix.lower() in PARQUET and not hidden(file))]
 
 
-@contextmanager
-def _naming(path: Path, first_line: int):
-    """Put the file and the line before what pyarrow reports; say how pyarrow is installed."""
+def arrow(where):
+    """Return pyarrow; InputError that says how it is installed."""
     try:
         import pyarrow
     except ImportError:
-        raise InputError(f"{path}: names, quotes and Parquet need pyarrow: pip install 'spgnn[tables]'") from None
+        raise InputError(f"{where}: names, quotes and Parquet need pyarrow: pip install 'spgnn[tables]'") from None
+    return pyarrow
+
+
+@contextmanager
+def _naming(path: Path, first_line: int):
+    """Put the file and the line before what pyarrow reports."""
+    pyarrow = arrow(path)
     try:
         yield
     except (pyarrow.ArrowException, OSError) as error:

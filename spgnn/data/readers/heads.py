@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,35 +69,50 @@ class Head:
             )
 
 
+class FirstRow(NamedTuple):
+    """A line that is no comment: its first byte, unpacked, its number, its text, and the HEADER of comments before it."""
+
+    start: int
+    line: int
+    text: bytes
+    header: re.Match | None
+
+
+def _first_rows(path: Path) -> tuple[list[FirstRow], int]:
+    """Return the first two lines that are no comments, and the bytes of a file that has fewer."""
+    n_bytes, rows, header = 0, [], None
+    for block, line in line_blocks(path):
+        at = len(BOM) if line == 1 and block.startswith(BOM) else 0
+        while at < len(block):
+            start, at = at, COMMENT_LINES.match(block, at).end()
+            header = header or HEADER.search(block, start, at)
+            if at == len(block):
+                break
+            end = block.find(b"\n", at) + 1 or len(block)
+            rows.append(FirstRow(n_bytes + at, line + block.count(b"\n", 0, at), block[at:end].rstrip(b"\r\n"), header))
+            if len(rows) == 2:
+                return rows, n_bytes
+            at = end
+        n_bytes += len(block)
+    return rows, n_bytes
+
+
 def read_head(path: Path, wanted: TableConfig = DEFAULTS) -> Head:
     """Read a text file up to its first edge.
 
     Raises: FormatError if the columns that are wanted are not there, or which are source and target is not clear.
     """
-    n_bytes, title, title_at, header, edge, at_line = 0, b"", 0, None, b"", [0, 0]
-    for block, line in line_blocks(path):
-        at = len(BOM) if line == 1 and block.startswith(BOM) else 0
-        while not edge:
-            start, at = at, COMMENT_LINES.match(block, at).end()
-            header = header or HEADER.search(block, start, at)
-            end = block.find(b"\n", at) + 1 or len(block)
-            at_line[bool(title)] = line + block.count(b"\n", 0, at)
-            if title or not _is_title(block[at:end]):
-                edge = block[at:end].rstrip(b"\r\n")
-                break
-            title, title_at, at = block[at:end].rstrip(b"\r\n"), n_bytes + at, end
-        n_bytes += at
-        if edge:
-            break
-    separator = separator_of(title or edge)
-    names = cells_of(title, separator)
-    if title and edge and _is_edge(title, edge, names, wanted):
-        n_bytes, edge, names, title = title_at, title, [], b""
+    rows, n_bytes = _first_rows(path)
+    is_title = bool(rows) and _is_title(rows[0].text) and not (len(rows) > 1 and _is_edge(rows, wanted))
+    title, edge = (rows[0].text if is_title else b""), rows[is_title] if len(rows) > is_title else None
+    names = cells_of(title, separator := separator_of(title or (edge.text if edge else b"")))
+    header = next((row.header for row in reversed(rows[: 1 + is_title]) if row.header), None)
     n_nodes, n_edges = map(int, header.groups()) if header else (0, 0)
-    lines = _lines(f"{path}:{at_line[0]}", names, edge, separator, wanted) if edge else None
-    is_plain = _is_plain(edge, lines, wanted)
-    first_line = at_line[bool(title)]
-    return Head(n_bytes, bool(title), tuple(names), n_nodes, n_edges, lines, separator, is_plain, first_line)
+    if edge is None:
+        return Head(n_bytes, is_title, tuple(names), n_nodes, n_edges, None, separator, True, 1)
+    lines = _lines(f"{path}:{rows[0].line}", names, edge.text, separator, wanted)
+    is_plain = _is_plain(edge.text, lines, wanted)
+    return Head(edge.start, is_title, tuple(names), n_nodes, n_edges, lines, separator, is_plain, edge.line)
 
 
 def edge_blocks(path: Path, head: Head, progress=None) -> Iterator[tuple[bytes, int]]:
@@ -133,28 +149,16 @@ def read_title(path: Path, known: tuple[str, ...]) -> tuple[list[str], str, int,
     A first line is names where it has a known one, or none of its cells are numbers and the next line has some, or the
     separator is no blank.
     """
-    n_bytes, rows, lines = 0, [], []
-    for block, line in line_blocks(path):
-        at = len(BOM) if line == 1 and block.startswith(BOM) else 0
-        while len(rows) < 2 and at < len(block):
-            at = COMMENT_LINES.match(block, at).end()
-            end = block.find(b"\n", at) + 1 or len(block)
-            if at < end:
-                rows.append((n_bytes + at, n_bytes + end, block[at:end].rstrip(b"\r\n")))
-                lines.append(line + block.count(b"\n", 0, at))
-            at = end
-        n_bytes += len(block)
-        if len(rows) == 2:
-            break
-    if not rows:
-        raise FormatError(f"{path}: holds no row")
-    separator = separator_of(rows[0][2])
-    cells = [cells_of(row, separator) for _, _, row in rows]
+    rows, _ = _first_rows(path)
+    separator = separator_of(rows[0].text) if rows else ""
+    cells = [cells_of(row.text, separator) for row in rows]
     has_number = [any(map(_is_number, row)) for row in cells]
-    is_known = bool({name.lower() for name in cells[0]} & {name.lower() for name in known})
+    is_known = bool(rows) and bool({name.lower() for name in cells[0]} & {name.lower() for name in known})
+    if len(rows) <= is_known:
+        raise FormatError(f"{path}: holds no row; expected one for each node")
     if is_known or (not has_number[0] and (has_number[-1] or separator)):
-        return cells[0], separator, rows[0][1], lines[-1]
-    return [str(column + 1) for column in range(len(cells[0]))], separator, rows[0][0], lines[0]
+        return cells[0], separator, rows[-1].start, rows[-1].line
+    return [str(column + 1) for column in range(len(cells[0]))], separator, rows[0].start, rows[0].line
 
 
 def column_of(where: str, names: list[str], wanted: str, option: str) -> int:
@@ -233,13 +237,13 @@ def _is_plain(edge: bytes, lines: EdgeLines | None, wanted: TableConfig) -> bool
     return all(map(IDS.fullmatch, ids)) or not wanted.relabel
 
 
-def _is_edge(title: bytes, edge: bytes, names: list[str], wanted: TableConfig) -> bool:
+def _is_edge(rows: list[FirstRow], wanted: TableConfig) -> bool:
     """Whether a line that could be names of columns is an edge between names, as the one after it."""
-    known = {*SOURCE_NAMES, *TARGET_NAMES, wanted.source.lower(), wanted.target.lower()} - {""}
-    if {name.lower() for name in names} & known or any(mark in title for mark in b",;\t"):
+    title, edge = rows[0].text, words_of(rows[1].text)
+    known = {*SOURCE_NAMES, *TARGET_NAMES, wanted.source.lower(), wanted.target.lower()}
+    if {name.lower() for name in cells_of(title, "")} & known or any(mark in title for mark in b",;\t"):
         return False
-    words = words_of(edge)
-    return len(words) == len(words_of(title)) in (2, 3) and not any(map(IDS.fullmatch, words[:2]))
+    return len(edge) == len(words_of(title)) in (2, 3) and not any(map(IDS.fullmatch, edge[:2]))
 
 
 def _is_title(line: bytes) -> bool:

@@ -29,6 +29,8 @@ exclude_patterns = ["build", "dist", "tests", "runs/out", ".*"]
 smartquotes = False
 html_theme = "furo"
 html_title = f"spgnn {version}"
+html_static_path = html_css_files = ["site.css"]
+html_show_copyright = False
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]
 autodoc_member_order = "bysource"
@@ -77,6 +79,7 @@ def docstrings() -> str:
     return "\n".join(sections)
 
 
+BACKSLASH = "\\"
 GENERATED = {"docs/cli": options, "docs/api": docstrings, "README": navigation}
 
 
@@ -90,10 +93,16 @@ def add_generated(app, page, source):
 def as_text(app, what, name, value, settings, lines):
     """The first paragraph of a docstring as text, the others, whose columns are aligned, as they are."""
     first = next((i for i, line in enumerate(lines) if not line.strip()), len(lines))
-    head = re.sub(r"([\\*`|_])", r"\\\1", " ".join(line.strip() for line in lines[:first]))
+    head = re.sub(r"([\\*|_])", r"\\\1", " ".join(line.strip() for line in lines[:first]))
+    head = re.sub(r"`([^`]+)`", lambda code: f"``{code[1].replace(BACKSLASH, '')}``", head)
     rest = "\n".join(lines[first:]).strip("\n")
     code = [".. code-block:: text", "", *(f"   {line}" for line in rest.split("\n")), ""] if rest else []
     lines[:] = [head, "", *code]
+
+
+def as_python(app, what, name, value, settings, signature, result):
+    """A default that is made by a function is no Python: shown as `...`."""
+    return (signature or "").replace("<factory>", "...") or None, result
 
 
 def copy_index(app, error):
@@ -104,4 +113,5 @@ def copy_index(app, error):
 def setup(app):
     app.connect("source-read", add_generated)
     app.connect("autodoc-process-docstring", as_text)
+    app.connect("autodoc-process-signature", as_python)
     app.connect("build-finished", copy_index)

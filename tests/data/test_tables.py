@@ -72,6 +72,7 @@ def test_names_are_numbered_in_order_and_kept(tmp_path, name):
         ("n.txt", "ann bob\nbob cy\n", 3, ["ann", "bob", "cy"]),
         ("n.txt", "# names\nann   bob \n# of people\n bob cy\n", 3, ["ann", "bob", "cy"]),
         ("m.csv", "source,target\nann,1\n1,bob\n", 3, ["1", "ann", "bob"]),
+        ("q.csv", 'when,src,dst\n1,"b, ann","c; ""bo"""\n2,"c; ""bo""","b, ann"\n', 2, ["b, ann", 'c; "bo"']),
         ("e.csv", "src,dst,note,w\n0,1,,2\n1,2,,3\n", 3, None),
         ("e.csv", "src,dst,note\n0,1,new york\n1,2,rome\n", 3, None),
     ],

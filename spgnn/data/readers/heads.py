@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -259,7 +260,9 @@ def separator_of(line: bytes) -> str:
 
 def cells_of(line: bytes, separator: str, strip: str = "\"'") -> list[str]:
     """Return the cells of a line without quotes around them, those at the end only if they are filled."""
-    cells = [cell.strip().strip(strip).strip() for cell in line.decode("utf-8", "replace").split(separator or None)]
+    text = line.decode("utf-8", "replace")
+    cells = next(csv.reader([text], delimiter=separator), []) if separator else text.split()
+    cells = [cell.strip().strip(strip).strip() for cell in cells]
     while cells and not cells[-1]:
         cells.pop()
     return cells

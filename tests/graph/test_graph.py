@@ -96,8 +96,9 @@ def broken(**change):
         (broken(split=np.array([0, 1, 5], np.int8)), "node 2 has split 5"),
         (broken(split=np.zeros(3)), "expected int8"),
         (broken(X=[[1.0], [2], [3]]), "features: got a builtins.list; expected a numpy array or a scipy CSR"),
-        (broken(y=torch.zeros(3, dtype=torch.long)), "labels: got a torch.Tensor; expected a numpy array"),
-        (broken(split=torch.zeros(3, dtype=torch.int8)), "split: got a torch.Tensor"),
+        (broken(y=torch.zeros(3)), "labels are float32; expected integers"),
+        (broken(y=[0, 1, 2]), "labels: got a builtins.list; expected a numpy array"),
+        (broken(split=torch.zeros(3, dtype=torch.int16)), "split is int16 of shape"),
         (lambda: graph_from_coo([0, 5], [1, 1], 3), "edge 1 is 5 -> 1"),
         (lambda: graph_from_coo([0, -1], [1, 1]), "edge 1 is -1 -> 1"),
         (lambda: graph_from_coo([0.5], [1]), "must hold integers"),
@@ -114,6 +115,12 @@ def broken(**change):
 def test_arrays_that_make_no_graph_are_named(make, message):
     with pytest.raises(GraphError, match=message):
         make()
+
+
+def test_tensors_are_features_labels_and_splits():
+    X, y, split = torch.eye(3, requires_grad=True), torch.tensor([0, 1, -1]), torch.zeros(3, dtype=torch.int8)
+    graph = Graph(graph_from_coo([0], [2]).A, X=X, y=y, split=split)
+    assert np.array_equal(graph.X, np.eye(3)) and graph.y.tolist() == [0, 1, -1] and graph.split.tolist() == [0] * 3
 
 
 def test_a_random_split_has_the_shares_and_leaves_unlabelled_nodes_out():

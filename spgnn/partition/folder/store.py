@@ -184,6 +184,17 @@ class PartitionFolder:
             self._partition.check_graph(graph)
         return self._partition
 
+    def describe(self) -> dict:
+        """Return what `spgnn info` reports: the graph that was partitioned, how, and the sizes of its parts."""
+        manifest, sizes = self.manifest, [entry["own"]["shape"][0] for entry in self.manifest["parts"]]
+        keys = ("graph", "k", "method", "edges", "n_nodes", "nnz", "n_features", "n_classes", "hops", "balance", "seed")
+        found = {key: manifest[key] for key in keys if key in manifest}
+        return (
+            {"format": "partition"}
+            | found
+            | {"smallest_part": min(sizes, default=0), "largest_part": max(sizes, default=0)}
+        )
+
     @property
     def classes(self) -> tuple[str, ...] | None:
         """Names of the classes, or None."""

@@ -10,6 +10,7 @@ import pytest
 from worlds import launch
 
 import spgnn
+from spgnn.config.names import MODELS, SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -56,6 +57,12 @@ def blocks_and_output(page: Path) -> list[tuple[str, str | None]]:
     """Return each Python block of a page with the output that is shown below it, if any."""
     text = page.read_text(encoding="utf-8")
     return [(m[1], m[2]) for m in re.finditer(r"^```python\n(.*?)^```\n(?:```\n(.*?)^```$)?", text, re.S | re.M)]
+
+
+@pytest.mark.parametrize("page, names", [("models.md", MODELS), ("minibatch.md", SAMPLERS)])
+def test_every_model_and_sampler_has_a_line_of_python(page, names):
+    code = "".join(code for code, _ in blocks_and_output(DOCS / page))
+    assert not [name for name in names if f'"{name}": ' not in code]
 
 
 @pytest.mark.slow

@@ -40,6 +40,7 @@ _HOME = {
     "sampler": "samplers",
     "Sampler": "samplers",
     "Subgraph": "samplers",
+    "random_split": "graph",
     "measure": "analysis",
     "VolumeReport": "analysis",
     "world": "dist",
@@ -77,4 +78,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted(__all__)
+    return sorted({*__all__, *_PARTS})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import numbers
 import os
 import re
@@ -33,7 +34,10 @@ MEANT = {
         "optimizer": "optim optimiser solver",
         "heads": "n_heads num_heads attention_heads",
         "aggregator": "aggr aggregation aggregator_type",
-        "combine": "concat",
+        "combine merge": "concat",
+        "f_in f": "in_channels in_feats in_features in_dim num_features input_dim",
+        "f_out f": "out_channels out_feats out_features out_dim num_classes n_classes num_labels output_dim",
+        "n_nodes": "num_nodes num_vertices n_vertices",
         "norm": "batch_norm batchnorm layer_norm layernorm normalization",
         "operator norm": "laplacian adjacency",
         "residual": "skip skip_connection skip_connections",
@@ -42,8 +46,8 @@ MEANT = {
         "neighbour": "neighbor sage_sampler",
         "seed": "random_seed random_state rng manual_seed",
         "split": "train_mask val_mask test_mask mask masks splits train_val_test",
-        "features": "x feats node_feats node_features attributes",
-        "labels": "y targets classes target",
+        "features X": "x feats node_feats node_features attributes",
+        "labels y": "y targets classes target",
         "edges": "directed undirected reversed direction symmetric to_undirected bidirected make_undirected",
         "out": "output output_dir out_dir outdir save save_dir log_dir folder results",
         "resume": "continue restart checkpoint ckpt load restore",
@@ -227,6 +231,27 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"; did you mean {bare[guess]!r}?"
     match = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"; did you mean {match[0]!r}?" if match else f"; expected one of: {', '.join(known)}"
+
+
+class NamesKeywords(type):
+    """A class whose errors about an unknown keyword name the nearest one that it has; `end`: those of its end_with too."""
+
+    def __call__(cls, *args, **keywords):
+        try:
+            return super().__call__(*args, **keywords)
+        except TypeError as error:
+            known = set(inspect.signature(cls.__init__).parameters)
+            known |= set(inspect.signature(cls.end_with).parameters) if "end" in known else set()
+            if "argument" in str(error):
+                check_keywords(cls.__name__, keywords, known - {"self", "end", "layers"})
+            raise
+
+
+def check_keywords(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise UsageError for the first keyword that is not known, with the nearest one that is."""
+    for name in given:
+        if name not in known:
+            raise UsageError(f"{where}: unknown key {name!r}{nearest(name, known)}")
 
 
 def is_integer(value) -> bool:

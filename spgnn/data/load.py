@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config import TableConfig, build
-from ..errors import FormatError, GraphError, InputError, UsageError
+from ..errors import FormatError, GraphError, InputError, UsageError, check_keywords
 from ..graph import Graph, lacks_node_0
 from .arrays import as_array, from_object
 from .formats import Progress
@@ -49,6 +49,8 @@ def load_graph(
                       `spgnn convert --help`, and docs/formats.md.
     Raises: InputError for a name or path that does not exist; FormatError for a damaged file.
     """
+    known = ("features", "labels", "split", *TableConfig.__dataclass_fields__)
+    check_keywords("load_graph", options, known)
     wanted = build(TableConfig, options, "load_graph")
     if (source is None) == (pairs is None):
         raise UsageError("load_graph takes a source, or pairs=[(u, v), ...]")

@@ -46,7 +46,7 @@ class DistGraph:
         grid = f", c = {self.replication}" if self.replication > 1 else ""
         return (
             f"DistGraph({self.name}: rank {self.comm.rank} of {self.comm.size}{grid}, {len(self.node_n):,} of {self.n_nodes:,} rows, "
-            f"scheme {self.scheme}, parts of {self.method})"
+            f"{self.n_features:,} features -> {self.n_classes} classes, scheme {self.scheme}, parts of {self.method})"
         )
 
     @property

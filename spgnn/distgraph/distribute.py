@@ -5,6 +5,7 @@ Shapes: N nodes, n own rows, C classes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,9 @@ import numpy as np
 import torch
 
 from ..config import Distribution, build
-from ..dist import Communicator
+from ..dist import Communicator, SelfCommunicator
 from ..dist.consistency import check_same
+from ..dist.job.launchers import find_launcher
 from ..dist.launch import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, together
 from ..graph import Graph
@@ -40,7 +42,7 @@ OwnRows = tuple[RowBlock, Callable[[np.ndarray], np.ndarray], str, str]
 
 def distribute(
     source: Graph | Callable[[], Graph] | PartitionFolder | str | Path | None,
-    comm: Communicator,
+    comm: Communicator | None = None,
     partition: Partition | np.ndarray | PartitionFolder | str | Path | None = None,
     **options,
 ) -> DistGraph:
@@ -51,6 +53,7 @@ def distribute(
                      others), which sends each rank its rows; or a function that returns it, called on rank 0
                      alone, whose graph takes no memory any more when its rows are sent; or a partition folder,
                      of which each rank maps its own part only.
+        comm         of spgnn.world() or run_threads; None: this process is the only rank.
         partition    Partition, owner array (N,), or such a folder; without one `method` makes it on rank 0. Of more
                      parts than P/c a block row has part p mod P/c, for every p.
     Options, the fields of spgnn.config.Distribution:
@@ -75,6 +78,7 @@ def distribute(
             for a source or communicator of another type; ResourceError without a device.
     Collective.
     """
+    comm = the_only_rank() if comm is None else comm
     if not hasattr(comm, "all_gather_json"):
         raise UsageError(
             f"got a {type(comm).__name__} instead of a communicator: with spgnn.world() as comm: spgnn.distribute(graph, comm)"
@@ -84,6 +88,17 @@ def distribute(
     check_options(comm, source, partition, how)
     threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())  # fewer if the user told torch so
     return make_dgraph(source, comm, partition, replace(how, threads=threads))
+
+
+def the_only_rank() -> SelfCommunicator:
+    """Return the communicator of one rank. Raises: UsageError where a launcher has started several."""
+    launcher = find_launcher(os.environ)
+    if launcher is not None and launcher.size > 1:
+        raise UsageError(
+            f"{launcher.name} started {launcher.size} ranks, which would each train alone: with spgnn.world() as comm: "
+            "spgnn.distribute(graph, comm)"
+        )
+    return SelfCommunicator()
 
 
 def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_rows: bool = True) -> DistGraph:

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from ..config import names
 from ..config.names import Duplicates
-from ..errors import GraphError, UsageError, nearest
+from ..errors import GraphError, NamesKeywords, UsageError, check_keywords, nearest
 from .checks import check_graph, check_unchanged, read_only
 from .ids import checked_classes, checked_ids
 from .loaded import graph_notes
@@ -26,7 +26,7 @@ Edges = Literal["stored", "undirected", "directed", "reversed"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class Graph(metaclass=NamesKeywords):
     """A (N, N) CSR with X_NF, y_N and split_N: row i of A holds what node i reads.
 
     An edge u -> v of a file is the nonzero A[u, v]. `with_edges` chooses the direction of edges; without that choice,
@@ -218,6 +218,8 @@ def graph_from_coo(
             split, name, meta, ids, classes.
     Raises: GraphError naming the first edge that is wrong.
     """
+    known = [name for name in Graph.__dataclass_fields__ if name != "A"]
+    check_keywords("graph_from_coo", fields, ("n_nodes", "weights", "duplicates", *known))
     A, twice, zeros = csr_from_coo(src, dst, n_nodes, weights, duplicates)
     seen = {"duplicates": twice} | ({"zeros": zeros} if zeros else {})
     return Graph(A, meta=seen | fields.pop("meta", {}), **fields)

@@ -10,6 +10,7 @@ from .layer import Layer, add_bias, check_choice, check_number, of_hidden, rando
 from .sequence import make_stack
 from .stack import Stack
 
+HEADS = 8
 ATTENTION, MERGE = ("v1", "v2"), ("cat", "mean")
 
 
@@ -18,7 +19,8 @@ class GAT(Layer):
 
     v1: e_ij = lrelu(left x_i + right x_j). v2: e_ij = a lrelu(l_i + r_j), l = H W_l + b_l, r = H W, and Z_i of r_j.
     Args:   f_in, f_out  widths F and C.
-            heads      K heads of width D; heads innermost: column d K + h of x is entry d of head h.
+            heads      K heads of width D; heads innermost: column d K + h of x is entry d of head h. None: 8 if they
+                       divide C, else 1, as in a last layer of 7 classes.
             attention  v1 or v2.
             merge      cat: the K D columns of all heads, C = K D; mean: their average, C = D.
             slope      of the leaky ReLU, 0 or more.
@@ -37,7 +39,7 @@ class GAT(Layer):
         self,
         f_in: int,
         f_out: int,
-        heads: int = 8,
+        heads: int | None = None,
         attention: Literal["v1", "v2"] = "v1",
         merge: Literal["cat", "mean"] = "cat",
         slope: float = 0.2,
@@ -46,6 +48,8 @@ class GAT(Layer):
     ):
         super().__init__(f_in, f_out)
         end = {"bias": True} | end
+        if heads is None:
+            heads = 1 if merge == "cat" and f_out % HEADS else HEADS
         check_integer("heads", heads, 1)
         check_choice("attention", attention, ATTENTION)
         check_choice("merge", merge, MERGE)

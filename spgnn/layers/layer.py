@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..config.names import LAYER_NORMS, Norm
-from ..errors import UsageError, check_integer, is_number, nearest
+from ..errors import NamesKeywords, UsageError, check_integer, is_number, nearest
 
 
 def identity(Z: torch.Tensor) -> torch.Tensor:
@@ -33,7 +33,7 @@ TORCHS_GENERATOR = (
 )  # reset_parameters draws from the one of the process, which ranks that are threads share
 
 
-class Layer(nn.Module):
+class Layer(nn.Module, metaclass=NamesKeywords):
     """Base of layers: `forward(self, A, H)` returns the rows of own nodes from those of own nodes.
 
     A @ H multiplies with the whole graph's operator, whoever owns its rows, and is differentiable:

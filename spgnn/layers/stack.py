@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..config.names import NORMS, Norm
-from ..errors import ShapeError, UsageError, nearest
+from ..errors import NamesKeywords, ShapeError, UsageError, nearest
 from ..spmm.autograd import mixed_precision
 from ..spmm.dropout import NOTHING, EpochKeys, Key, check_rate, dropout_key
 from .layer import Layer, check_choice, hops_of
@@ -17,7 +17,7 @@ from .layer import Layer, check_choice, hops_of
 JOINED_WIDTH = {"cat": sum, "max": max}  # of the layers that a last one reads
 
 
-class Stack(nn.Module):
+class Stack(nn.Module, metaclass=NamesKeywords):
     """H_l = layer_l(A, dropout(H_(l-1))), H_0 = X.
 
     Args: layers         Layer, Stack or any module with forward(A, H).
@@ -62,12 +62,18 @@ class Stack(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        return f"dropout={self.dropout}, input_dropout={self.input_dropout}" + (
+        widths = [getattr(self.layers[0], "f_in", "?"), *(getattr(layer, "f_out", "?") for layer in self.layers)]
+        return f"{' -> '.join(map(str, widths))}, dropout={self.dropout}, input_dropout={self.input_dropout}" + (
             self.jump and f", jump={self.jump}" or ""
         )
 
-    def forward(self, A, X, seed: int = 0, epoch: int | EpochKeys = 0) -> torch.Tensor:
-        """Return the logits of the own nodes (n, C); dropout acts in training mode alone, by seed and epoch from 1 on, or as set_epoch said."""
+    def forward(self, A, X=None, seed: int = 0, epoch: int | EpochKeys = 0) -> torch.Tensor:
+        """Return the logits of the own nodes (n, C); dropout acts in training mode alone, by seed and epoch from 1 on, or as set_epoch said.
+
+        Args: A  the operator of a DistGraph, with its X; or the DistGraph alone.
+        """
+        if X is None or torch.is_tensor(A):
+            A, X = _operands(A, X)
         if epoch:
             set_epoch(self, seed, epoch)
         return self._run(A, X, self.layers)
@@ -107,6 +113,16 @@ class Stack(nn.Module):
         H = torch.cat(outputs, dim=1) if self.jump == "cat" else functools.reduce(torch.maximum, outputs)
         outputs.clear()
         return H
+
+
+def _operands(A, X):
+    """Return operator and X of a DistGraph that is given alone. Raises: UsageError for anything else."""
+    if X is None and not torch.is_tensor(A) and getattr(A, "X", None) is not None:
+        return A.A, A.X
+    raise UsageError(
+        "a model is called with the operator and the features of a distributed graph: model(dgraph.A, dgraph.X), "
+        "dgraph = spgnn.distribute(graph); an edge_index becomes one by spgnn.load_graph or spgnn.graph_from_coo"
+    )
 
 
 def _check_layer(number: int, layer, is_called: bool) -> None:

@@ -24,7 +24,7 @@ def prepare_model(model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig
     """
     if not isinstance(dgraph, DistGraph):
         raise UsageError(
-            f"got a {type(dgraph).__name__}; expected a DistGraph: train(model, spgnn.distribute(graph, comm))"
+            f"got a {type(dgraph).__name__}; expected a DistGraph: train(model, spgnn.distribute(graph, comm)); one rank has no comm"
         )
     check_trainable(dgraph)
     check_width(model, dgraph)

@@ -12,12 +12,15 @@ from ..config import TrainConfig, build
 from ..distgraph import DistGraph
 from ..spmm.counts import multiplied_nnz, sent_bytes, sent_rows
 from ..spmm.dry import DryRun
+from .custom import Custom
 from .trainer import Trainer
 
+# Keywords of `train` that change nothing that is computed or sent.
+UNREAD = (*Custom.__dataclass_fields__, "callbacks", "report", "progress", "out")
 ORDERS = {"spmm_first": "(A H) W", "gemm_first": "A (H W)", "rows": "rows of neighbours", None: "A H"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """The schedule of a training; print it to read it.
 
@@ -50,10 +53,13 @@ class Explanation:
             ]
         return "\n".join(lines)
 
+    __repr__ = __str__  # a notebook shows it
+
 
 def explain(model: torch.nn.Module, dgraph: DistGraph, **options) -> Explanation:
     """Return what `train(model, dgraph, **options)` will compute and send in each layer, and why. Collective."""
-    return explanation_of(Trainer(deepcopy(model), dgraph, build(TrainConfig, options)))
+    read = {name: value for name, value in options.items() if name not in UNREAD and not callable(value)}
+    return explanation_of(Trainer(deepcopy(model), dgraph, build(TrainConfig, read, "explain")))
 
 
 def explanation_of(trainer: Trainer) -> Explanation:

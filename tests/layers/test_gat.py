@@ -97,6 +97,10 @@ def test_heads_that_do_not_divide_the_width_are_refused():
         GAT(6, 8, 3)
 
 
+def test_a_last_layer_has_heads_that_divide_its_width():
+    assert [GAT(6, C).heads for C in (7, 16)] == [1, 8] and GAT(6, 7, merge="mean").heads == 8
+
+
 def test_an_evaluation_sees_no_dropout_of_edges():
     dgraph = distribute(random_graph(), SelfCommunicator())
     model = Stack(GAT(6, 3, 1, dropout=0.9)).eval()

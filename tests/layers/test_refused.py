@@ -23,6 +23,11 @@ from spgnn.layers import GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, Layer, MixHop, S
     (lambda: SAGE(3, 3, "max", pool=-1), "pool = -1; expected an integer of 0 or more"), (lambda: SAGE(3, 3, "avg"), "aggregator = 'avg' is not known; expected one of: gcn, max, mean, sum$"),
     (lambda: MixHop(3, 3, 2), r"powers = 2; expected a sequence of integers, such as \(1, 2\)"), (lambda: MLP(3, 3, hidden="64"), "hidden = '64'; expected a sequence"),
     (lambda: NGNN(torch.nn.Linear(3, 3)), r"layer is a Linear; expected a Layer, such as GCN\(16, 8\)"),
+    (lambda: GCN(3, 2, activation="relu"), "GCN: unknown key 'activation'; did you mean 'act'"), (lambda: SAGE(3, 2, aggr="mean"), "did you mean 'aggregator'"),
+    (lambda: GAT(3, 8, concat=False), "did you mean 'merge'"), (lambda: GAT(in_channels=3, out_channels=8), "unknown key 'in_channels'; did you mean 'f_in'"),
+    (lambda: Stack(GCN(3, 2), p=0.5), "did you mean 'dropout'"), (lambda: spgnn.graph_from_coo([0], [1], num_nodes=5), "did you mean 'n_nodes'"),
+    (lambda: spgnn.graph_from_coo([0], [1], x=5), "did you mean 'X'"), (lambda: spgnn.Graph(random_graph().A, train_mask=3), "Graph: unknown key 'train_mask'; did you mean 'split'"),
+    (lambda: spgnn.load_graph("sbm:n=60", x=3), "did you mean 'features'"), (lambda: Stack(GCN(3, 2))(torch.zeros(3, 3), torch.zeros(2, 9)), r"model\(dgraph.A, dgraph.X\)"),
     (lambda: Stack(GCN(3, 2), torch.nn.ReLU()), r"layer 2, ReLU, cannot be called as layer\(A, H\)"),
 ])  # fmt: skip
 def test_layers_are_made_of_what_is_known(make, said):
@@ -36,7 +41,7 @@ def test_layers_are_made_of_what_is_known(make, said):
     (lambda graph: spgnn.part_graph(graph.A, 4), r"got a csr_array, expected a Graph; spgnn.load_graph\(...\)"),
     (lambda graph: spgnn.save_graph(graph.A, "nowhere"), "got a csr_array, expected a Graph"),
     (lambda graph: spgnn.distribute(SelfCommunicator(), graph), r"got a Graph instead of a communicator: with spgnn.world\(\) as comm"),
-    (lambda graph: spgnn.distribute(graph, None), "got a NoneType instead of a communicator"),
+    (lambda graph: spgnn.distribute(graph, 4), "got a int instead of a communicator"),
 ])  # fmt: skip
 def test_what_is_no_graph_or_communicator_is_refused_with_what_makes_one(call, said):
     with pytest.raises(UsageError, match=said):
@@ -85,3 +90,14 @@ def test_features_that_float32_does_not_hold_are_named(is_sparse):
         spgnn.distribute(graph, SelfCommunicator())
     spgnn.distribute(graph, SelfCommunicator(), dtype=torch.float64)
     spgnn.distribute(graph, SelfCommunicator(), feature_norm="row")
+
+
+def test_a_graph_without_a_communicator_is_on_one_rank_unless_a_launcher_started_several(monkeypatch):
+    graph = random_graph(n=60, f=5, classes=3)
+    dgraph, model = spgnn.distribute(graph, method="random"), Stack(GCN(5, 3))
+    assert (dgraph.comm.size, model(dgraph).shape) == (1, (60, 3)) and "5 features -> 3 classes" in repr(dgraph)
+    assert "5 -> 3, dropout" in repr(model) and torch.equal(model(dgraph), model(dgraph.A, dgraph.X))
+    for name, value in (("PMI_RANK", "0"), ("PMI_SIZE", "4")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match="started 4 ranks, which would each train alone: with spgnn.world"):
+        spgnn.distribute(graph)

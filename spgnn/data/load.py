@@ -114,7 +114,7 @@ def _part(what: str, value, graph: Graph) -> dict[str, Any]:
         expected = f"({n},) or ({n}, {'classes' if what == 'labels' else 'S'})"
     if not is_table or rows.shape[0] != n:
         why = ", and no edge names node 0: are its ids from 1? see --relabel of `spgnn convert`"
-        why = why if len(rows) == n - 1 and lacks_node_0(graph) else ""
+        why = why if rows.shape[0] == n - 1 and lacks_node_0(graph) else ""
         raise FormatError(
             f"{where}: shape {rows.shape}, expected {expected}: the graph {graph.name} has {n} nodes{why}"
         )

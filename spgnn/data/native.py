@@ -8,7 +8,6 @@ indptr.npy (N+1) int64   indices.npy (E) int32|int64   [weights.npy (E) float]
 from __future__ import annotations
 
 import hashlib
-import json
 import typing
 from pathlib import Path
 
@@ -19,12 +18,14 @@ from ..errors import FormatError, GraphError, InputError
 from ..graph import Edges, Graph
 from ..graph.ids import unpacked_ids
 from .formats import Progress, reader
+from .manifest import checked_manifest
 from .readers.npz import read_npy
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "spgnn-graph", 1
 MANIFEST_BYTES = 64 << 20
 CHUNK_BYTES = 16 << 20
+KEYS = {str: "name edges", int: "n nnz n_features", dict: "meta files", list: "classes?"}
 SPARSE_X = ("features_indptr", "features_indices", "features_data")
 # name: (kinds of dtype, axes); other names are no part of a graph.
 ARRAYS = {
@@ -106,34 +107,21 @@ def read_manifest(path: Path) -> dict:
     try:
         if where.stat().st_size > MANIFEST_BYTES:
             raise FormatError(f"{where}: has {where.stat().st_size} bytes; expected at most {MANIFEST_BYTES}")
-        manifest = json.loads(where.read_bytes())
+        raw = where.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(f"{path}: not a native graph: it has no {MANIFEST}; was a convert interrupted?") from error
     except OSError as error:
         raise InputError(f"{where}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{where}: not JSON: {error}") from error
-    _check_manifest(where, manifest)
+    manifest = checked_manifest(where, raw, (FORMAT, (VERSION,)), KEYS, FormatError)
+    _check_files(where, manifest)
     return manifest
 
 
-def _check_manifest(where: Path, manifest) -> None:
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise FormatError(f'{where}: not the manifest of a graph; expected "format": "{FORMAT}"')
-    if manifest.get("version") != VERSION:
-        raise FormatError(f"{where}: format version {manifest.get('version')!r}; this spgnn reads version {VERSION}")
-    types = {"name": str, "n": int, "nnz": int, "n_features": int, "edges": str, "meta": dict, "files": dict}
-    for key, kind in types.items():
-        value = manifest.get(key)
-        if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and value < 0):
-            raise FormatError(f"{where}: {key} = {str(value)[:80]!r}; expected {kind.__name__}")
+def _check_files(where: Path, manifest: dict) -> None:
     if manifest["edges"] not in typing.get_args(Edges):
         raise FormatError(
             f"{where}: edges = {manifest['edges']!r}; expected one of {', '.join(typing.get_args(Edges))}"
         )
-    classes = manifest.get("classes", [])
-    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise FormatError(f"{where}: classes = {str(classes)[:80]!r}; expected a list of names")
     files = manifest["files"]
     for name, entry in files.items():
         if name not in ARRAYS:

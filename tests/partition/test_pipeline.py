@@ -204,7 +204,7 @@ def bad_inputs(folder: Path):
     yield {"source": edges, "method": "metis"}, UsageError, "'metis' is not known"
     yield {"source": edges, "k": 0}, UsageError, "k = 0"
     yield {"source": edges, "hops": -1}, UsageError, "hops = -1"
-    yield {"source": edges, "edges": "both"}, UsageError, "edges = 'both'"
+    yield {"source": edges, "edges": "all"}, UsageError, "edges = 'all'"
     yield {"source": edges, "memory": "2 gold"}, UsageError, "expected a size such as 2GB"
     yield {"source": edges, "memory": "30MB"}, ResourceError, r"34 bytes each.*give it [\d,]+ MB or more"
 

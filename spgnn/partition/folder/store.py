@@ -25,6 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...atomic import check_replaceable, new_folder, read_regular, sync
+from ...data.manifest import checked_manifest
 from ...data.readers.npz import read_npy
 from ...errors import PartitionError, SpgnnError, UsageError, is_integer
 from ...graph import TRAIN, Graph, labelled
@@ -50,6 +51,13 @@ ARRAYS = (
     *HALO,
 )
 FORMAT, VERSION = "spgnn-partition", 2
+KEYS = {
+    int: "n_nodes k n_features seed hops@2 n_classes@2",
+    str: "method graph_digest owner_sha256",
+    dict: "metrics",
+    list: "parts classes? train@2",
+    float: "balance seconds?",
+}
 
 
 def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops: int = 1) -> None:
@@ -186,14 +194,10 @@ class PartitionFolder:
 
     def describe(self) -> dict:
         """Return what `spgnn info` reports: the graph that was partitioned, how, and the sizes of its parts."""
-        manifest, sizes = self.manifest, [entry["own"]["shape"][0] for entry in self.manifest["parts"]]
+        sizes = np.bincount(self.partition().owner_N, minlength=self.manifest["k"]).tolist()
         keys = ("graph", "k", "method", "edges", "n_nodes", "nnz", "n_features", "n_classes", "hops", "balance", "seed")
-        found = {key: manifest[key] for key in keys if key in manifest}
-        return (
-            {"format": "partition"}
-            | found
-            | {"smallest_part": min(sizes, default=0), "largest_part": max(sizes, default=0)}
-        )
+        found = {key: self.manifest[key] for key in keys if key in self.manifest}
+        return {"format": "partition"} | found | {"smallest_part": min(sizes), "largest_part": max(sizes)}
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -396,29 +400,12 @@ def _map(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
 
 
 def _checked_manifest(path: Path, data: bytes) -> dict:
-    try:
-        manifest = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise _no_manifest(path, error) from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise PartitionError(f'{path}: is not the manifest of a partition; expected "format": "{FORMAT}"')
-    version = manifest.get("version")
-    if version not in (1, VERSION) or isinstance(version, bool):
-        raise PartitionError(f"{path}: has version {version!r}; this spgnn reads versions 1 to {VERSION}")
-    kinds = {"n_nodes": int, "k": int, "n_features": int, "method": str, "seed": int, "metrics": dict, "parts": list,
-             "graph_digest": str, "owner_sha256": str, "balance": (int, float)}  # fmt: skip
-    kinds |= {"seconds": (int, float)} if "seconds" in manifest else {}
-    kinds |= {"hops": int, "n_classes": int, "train": list} if version > 1 else {}
-    kinds |= {"classes": list} if "classes" in manifest else {}
-    for key, kind in kinds.items():
-        if not isinstance(manifest.get(key), kind) or (kind is int and manifest[key] < 0):
-            raise PartitionError(f"{path}: {key} is {manifest.get(key)!r}; write the partition again")
+    again = lambda text: PartitionError(f"{text}; write the partition again")
+    manifest = checked_manifest(path, data, (FORMAT, (1, VERSION)), KEYS, again)
     is_count = lambda counts: counts is None or (isinstance(counts, list) and all(map(is_integer, counts)))
-    train = manifest["train"] if version > 1 else []
-    if version > 1 and (len(train) != manifest["k"] or not all(map(is_count, train))):
-        raise PartitionError(
-            f"{path}: train has not the counts of each of {manifest['k']} parts; write the partition again"
-        )
+    train = manifest["train"] if manifest["version"] > 1 else [None] * manifest["k"]
+    if len(train) != manifest["k"] or not all(map(is_count, train)):
+        raise again(f"{path}: train has not the counts of each of {manifest['k']} parts")
     manifest.setdefault("hops", 0)  # of version 1, the pipeline alone wrote halos
     return manifest
 

@@ -48,6 +48,21 @@ def test_files_and_headings_that_a_page_links_to_are_there():
     assert not missing
 
 
+@pytest.mark.slow
+def test_pages_that_code_and_messages_name_are_there():
+    folders = [path for folder in ("spgnn", "runs", "tests") for path in (ROOT / folder).rglob("*")]
+    kinds = (".py", ".h", ".cpp", ".cu", ".md", ".sh", ".toml", "")
+    texts = [p for p in folders if p.is_file() and p.suffix in kinds and not {"out", "__pycache__"} & {*p.parts}]
+    named = {
+        (path.relative_to(ROOT).as_posix(), page)
+        for path in [*texts, ROOT / "CHANGES.md", ROOT / "ruff.toml"]
+        for page in re.findall(
+            r"\bdocs/[\w/-]+\.(?:md|png|sha256)\b", path.read_text(encoding="utf-8", errors="ignore")
+        )
+    }
+    assert len(named) > 5 and not [found for found in named if not (ROOT / found[1]).exists()]
+
+
 def test_every_picture_is_on_a_page():
     shown = {(page.parent / target).resolve() for page in PAGES for target, _ in LINK.findall(prose(page))}
     assert not [picture for picture in DOCS.rglob("*.png") if picture not in shown]

@@ -209,8 +209,9 @@ def message_lines(message: str, stream: TextIO) -> str:
     except (OSError, ValueError):
         columns = 0
     if columns > 20:
-        layout = {"subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
-        text = "\n".join(textwrap.fill(line, columns - 1, **layout) for line in text.split("\n"))
+        layout = {"width": columns - 1, "break_long_words": False, "break_on_hyphens": False}
+        indents = {line: " " * (len(line) - len(line.lstrip()) + 2) for line in text.split("\n")}
+        text = "\n".join(textwrap.fill(line, subsequent_indent=indents[line], **layout) for line in text.split("\n"))
     first = "spgnn: error:"
     return (
         f"spgnn: {styled('error:', stream, 'red', bold=True)}{text[len(first) :]}" if text.startswith(first) else text

@@ -38,8 +38,12 @@ LABELS = {
 
 
 def write_error(text: str) -> None:
-    """Write a table to stderr, apart from data."""
-    sys.stderr.write(printable(text) + "\n")
+    """Write a table or messages, lines that begin with "spgnn: ", to stderr, apart from data."""
+    for line in text.split("\n"):
+        if line.startswith("spgnn: "):
+            say(line[7:])
+        else:
+            sys.stderr.write(printable(line) + "\n")
     sys.stderr.flush()
 
 

@@ -248,6 +248,8 @@ def _naming_epoch(epoch: int, lr: float) -> Iterator[None]:
     try:
         yield
     except NumericalError as problem:
+        if str(problem).startswith("epoch "):  # of the epoch before, which this one scores
+            raise
         raise NumericalError(f"epoch {epoch}: {problem}. Lower --lr (now {lr:g}) or normalise the features") from None
 
 

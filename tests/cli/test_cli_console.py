@@ -262,8 +262,10 @@ def drawn_on_a_terminal(monkeypatch, columns, draw) -> list[str]:
 
 def test_a_message_wraps_between_words_on_a_terminal_alone(monkeypatch, capsys):
     text = "error: " + "word " * 30 + "/a/path/that/is/long/and-stays-whole" * 3 + "\n  rank 1; phase: load"
-    console.say(text)
+    console.write_error(f"spgnn: {text}")
     assert capsys.readouterr().err == f"spgnn: {text}\n"
+    item = "error: x\n  item" + " word" * 20
+    assert "".join(drawn_on_a_terminal(monkeypatch, 60, lambda: console.say(item))).count("\n    word") == 1
     first, *more = "".join(drawn_on_a_terminal(monkeypatch, 60, lambda: console.say(text))).splitlines()
     assert (
         len(first) < 60 + len("\x1b[31;1m\x1b[0m")

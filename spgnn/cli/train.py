@@ -9,7 +9,6 @@ import click
 from ..config import TrainConfig
 from ..errors import StoppedError
 from ..machine import host_load
-from ..training.epoch_lines import EpochLines
 from .console import bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
 from .options import (
@@ -70,6 +69,7 @@ def _train(graph: str, config: TrainConfig, as_json: bool) -> int:
     from ..dist.launch import share_of_threads, this_job
     from ..experiment import run
     from ..layers.registry import model_title
+    from ..training.epoch_lines import EpochLines
 
     summary, code = None, 0
     with world() as comm, explaining(config.out):

@@ -7,7 +7,7 @@ import click
 from ..config.groups import SplitFileConfig, TableConfig
 from ..config.names import FORMATS
 from .console import ProgressBar, fields_table, say, write, write_json
-from .options import OneProcess, group_options, output_options, source_options
+from .options import OneProcess, complete, group_options, output_options, source_options
 
 SRC_HELP = f"""\b
 SRC is a file, a folder, or the common prefix of Planetoid's files, in one of
@@ -18,8 +18,8 @@ the formats
 
 
 @click.command(cls=OneProcess, epilog=SRC_HELP)
-@click.argument("src", metavar="SRC")
-@click.argument("dst", metavar="DST")
+@click.argument("src", metavar="SRC", shell_complete=complete)
+@click.argument("dst", metavar="DST", shell_complete=complete)
 @source_options
 @group_options(SplitFileConfig)
 @group_options(TableConfig)

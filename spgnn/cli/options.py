@@ -71,10 +71,11 @@ NAMES = {
     "objective": ("columns", "cover", "cut", "vol"),
     "split": ("auto", "given", "random"),
     "format": FORMATS,
+    "features": ("degree", "ones", "identity"),
     "preset": tuple(PRESETS),
     "help": ("all",),
 }
-FILES = {"file": {"FILE", "GRAPH"}, "dir": {"DIR", "RUN", "PARTS"}}
+FILES = {"file": {"FILE", "GRAPH", "SRC"}, "dir": {"DIR", "RUN", "DST"}}
 FLAGS_WIDTH = 24  # columns of the flags; help text has the rest of 80
 
 
@@ -144,12 +145,17 @@ class OneProcess(Sections):
 def complete(_, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return what a shell completes a value to: names of what the parameter takes, the last of a list; files or folders."""
     listed, comma, last = incomplete.rpartition(",")
+    kinds = [kind for kind, metavars in FILES.items() if set(re.findall(r"\w+", str(param.metavar))) & metavars][:1]
     known = NAMES.get(param.name, ())
-    if param.name == "graph" and incomplete:  # bash completes files only where there is no name
+    if param.name in ("graph", "src"):
         from ..data.source import BUILT_IN as known
-    names = [CompletionItem(listed + comma + name) for name in known if name.startswith(last)]
-    kinds = [kind for kind, metavars in FILES.items() if set(re.findall(r"\w+", str(param.metavar))) & metavars]
-    return [CompletionItem(incomplete, type=kind) for kind in kinds[:1]] + names
+    elif param.name == "machine":
+        from ..cost.machines import machine_names
+
+        known = machine_names()
+    is_shown = incomplete or not kinds  # bash completes files only where there is no name
+    names = [CompletionItem(listed + comma + name) for name in known if name.startswith(last) and is_shown]
+    return [CompletionItem(incomplete, type=kind) for kind in kinds] + names
 
 
 def graph_argument(command: Callable) -> Callable:

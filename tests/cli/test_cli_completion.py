@@ -1,6 +1,7 @@
 """A shell completes commands, options, choices, names and files."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,10 @@ ROOT = Path(__file__).resolve().parents[2]
         ("train g --features ", ["file:"]),
         ("train --config ", ["file:"]),
         ("plan g --machine ", ["file:"]),
+        ("plan g --machine lap", ["file:lap", "laptop"]),
+        ("info g --features de", ["file:de", "degree"]),
+        ("convert wor", ["file:wor", "wordnet"]),
+        ("convert a ", ["dir:"]),
         ("train g --out ", ["dir:"]),
         ("predict ", ["dir:"]),
         ("report a ", ["dir:"]),
@@ -49,6 +54,14 @@ def test_a_shell_completes(line, found):
     *words, last = line.split(" ")
     completed = BashComplete(cli.spgnn, {}, "spgnn", "_SPGNN_COMPLETE").get_completions(words, last)
     assert [f"{item.type}:" * (item.type != "plain") + item.value for item in completed] == found
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_file_and_folder_is_completed(command):
+    for param in cli.spgnn.get_command(None, command).params:
+        is_path = bool({"FILE", "DIR", "RUN", "GRAPH", "SRC", "DST"} & set(re.findall(r"\w+", str(param.metavar))))
+        completed = {item.type for item in param.shell_complete(None, "")} - {"plain"}
+        assert is_path == bool(completed), param.name
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,7 @@ def test_a_table_without_a_line_of_names_has_ids_first(tmp_path):
         ("id,x\n0,1\n1,2\n", {}, r"1 of 3 nodes have no row, node 2 first; add them, or fill with --missing zero or mean"),
         ("id,x\n0,1\n1,\n2,\n", {}, "column 'x' has no value for 2 nodes; fill them with --missing zero or mean"),
         ("id,x\n0,1\n0,2\n2,1\n", {}, "1 ids are there more than once, 0 first, 2 times; keep one row of each"),
+        ("id,x\nann,1\n ann,2\n", {}, "1 ids are there more than once, 'ann' first, 2 times"),
         ("id,x\n0,1\n,2\n2,1\n", {}, "1 ids are missing, the first in row 2; drop these rows"),
         ("id,x\nann,1\n", {}, "ids are names, such as 'ann', and the graph e has nodes 0 to 2; name the column of ids"),
         ("id,x,x\n0,1,1\n", {}, "two columns are named 'x'; rename one"),

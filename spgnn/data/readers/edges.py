@@ -13,7 +13,7 @@ from ...config import TableConfig
 from ...errors import FormatError
 from ..formats import OF_EDGES, reader
 from ..tables import graph_of_columns
-from .frames import is_parquet, parquet_columns, read_edge_columns, read_edge_parquet
+from .frames import is_parquet, open_parquet, read_edge_columns
 from .heads import BOM, COMMENT_LINES, ENDINGS, edge_blocks, edge_columns, read_head, words_of
 from .make_graph import check_node_count, coo_graph, graph_name, naming
 from .text import peek, without_packing
@@ -89,9 +89,11 @@ def read_edges(path: Path, progress=None, **options):
 @reader("parquet", detect=is_parquet, takes=OF_EDGES)
 def read_parquet(path: Path, progress=None, **options):
     """Read the edges of a Parquet file, or a folder of parts: columns source, target and perhaps weight."""
-    wanted, names = TableConfig(**options), parquet_columns(path)
-    used = [names[place] for place in edge_columns(str(path), names, len(names), wanted) if place >= 0]
-    frame, unread = read_edge_parquet(path, used), [name for name in names if name not in used]
+    wanted = TableConfig(**options)
+    with open_parquet(path, words=True) as parts:
+        names = parts.schema.names
+        used = [names[place] for place in edge_columns(str(path), names, len(names), wanted) if place >= 0]
+        frame, unread = parts.to_table(columns=used), [name for name in names if name not in used]
     fields = {"name": graph_name(path), "meta": {"unread": unread} if unread else {}}
     with naming(path):
         return graph_of_columns(path, [frame.column(name) for name in used], wanted, **fields)

@@ -35,8 +35,8 @@ def read_frame(path: Path, known: tuple[str, ...] = ()):
     Args: known  names of columns, which make a first line of text a line of names, see `read_title`.
     """
     if is_parquet(path):
-        with _naming(path, 0):
-            return _read_parquet(path, None)
+        with open_parquet(path) as parts:
+            return parts.to_table()
     names, separator, skip, line = read_title(path, known)
     if twice := {name for name in names if names.count(name) > 1}:
         raise FormatError(f"{path}: two columns are named {min(twice)!r}; rename one")
@@ -60,26 +60,21 @@ def read_edge_columns(path: Path, head: Head, progress=None) -> list:
     return [frame.column(name) for name in used]
 
 
-def read_edge_parquet(path: Path, columns: list[str]):
-    """Return some columns of a Parquet file or folder, text as dictionaries."""
+@contextmanager
+def open_parquet(path: Path, words: bool = False) -> Iterator:
+    """Open a Parquet file or folder as a pyarrow Dataset; words: text as dictionaries.
+
+    Raises: FormatError for what pyarrow raises inside.
+    """
     with _naming(path, 0):
-        return _read_parquet(path, columns, as_words=True)
+        from pyarrow import dataset, types
 
-
-def parquet_columns(path: Path) -> list[str]:
-    """Return the names of the columns of a Parquet file or folder."""
-    with _naming(path, 0):
-        from pyarrow import dataset
-
-        return dataset.dataset(_parts(path), format="parquet").schema.names
-
-
-def parquet_batches(path: Path, columns: list[str], size: int) -> Iterator:
-    """Yield some columns of a Parquet file or folder, size rows at a time at most, as pyarrow RecordBatches."""
-    with _naming(path, 0):
-        from pyarrow import dataset
-
-        yield from dataset.dataset(_parts(path), format="parquet").to_batches(columns=columns, batch_size=size)
+        parts = dataset.dataset(_parts(path), format="parquet")
+        if words:
+            is_text = lambda kind: types.is_string(kind) or types.is_large_string(kind)
+            options = dataset.ParquetReadOptions(dictionary_columns=[f.name for f in parts.schema if is_text(f.type)])
+            parts = dataset.dataset(_parts(path), format=dataset.ParquetFileFormat(read_options=options))
+        yield parts
 
 
 def _read_csv(blocks: Iterator[bytes], names: list[str], separator: str, convert: dict):
@@ -93,18 +88,6 @@ def _read_csv(blocks: Iterator[bytes], names: list[str], separator: str, convert
         csv.ParseOptions(delimiter=separator or " "),
         csv.ConvertOptions(**convert),
     )
-
-
-def _read_parquet(path: Path, columns: list[str] | None, as_words: bool = False):
-    from pyarrow import dataset, types
-
-    parts = dataset.dataset(_parts(path), format="parquet")
-    if missing := [name for name in columns or () if name not in parts.schema.names]:
-        raise FormatError(f"{path}: no column {missing[0]!r}; it has {', '.join(parts.schema.names)[:200]}")
-    words = [f.name for f in parts.schema if as_words and f.name in columns and types.is_large_string(f.type)]
-    words += [f.name for f in parts.schema if as_words and f.name in columns and types.is_string(f.type)]
-    form = dataset.ParquetFileFormat(read_options=dataset.ParquetReadOptions(dictionary_columns=words))
-    return dataset.dataset(_parts(path), format=form).to_table(columns=columns)
 
 
 def _parts(path: Path) -> list[str]:

@@ -104,13 +104,14 @@ def read_head(path: Path, wanted: TableConfig = DEFAULTS) -> Head:
     Raises: FormatError if the columns that are wanted are not there, or which are source and target is not clear.
     """
     rows, n_bytes = _first_rows(path)
-    is_title = bool(rows) and _is_title(rows[0].text) and not (len(rows) > 1 and _is_edge(rows, wanted))
-    title, edge = (rows[0].text if is_title else b""), rows[is_title] if len(rows) > is_title else None
-    names = cells_of(title, separator := separator_of(title or (edge.text if edge else b"")))
+    known = (*SOURCE_NAMES, *TARGET_NAMES, wanted.source, wanted.target)
+    names, separator = _names(rows, known)
+    is_title = names is not None
     header = next((row.header for row in reversed(rows[: 1 + is_title]) if row.header), None)
     n_nodes, n_edges = map(int, header.groups()) if header else (0, 0)
-    if edge is None:
-        return Head(n_bytes, is_title, tuple(names), n_nodes, n_edges, None, separator, True, 1)
+    if len(rows) <= is_title:
+        return Head(n_bytes, is_title, tuple(names or ()), n_nodes, n_edges, None, separator, True, 1)
+    edge, names = rows[is_title], names or []
     lines = _lines(f"{path}:{rows[0].line}", names, edge.text, separator, wanted)
     is_plain = _is_plain(edge.text, lines, wanted)
     return Head(edge.start, is_title, tuple(names), n_nodes, n_edges, lines, separator, is_plain, edge.line)
@@ -145,21 +146,31 @@ def edge_chunks(path: Path, size: int) -> Iterator[np.ndarray]:
 
 
 def read_title(path: Path, known: tuple[str, ...]) -> tuple[list[str], str, int, int]:
-    """Return the names of the columns of a table, or their numbers, its separator, and bytes and lines before its rows.
-
-    A first line is names where it has a known one, or none of its cells are numbers and the next line has some, or the
-    separator is no blank.
-    """
+    """Return the names of the columns of a table, or their numbers, its separator, and the first byte and line of its rows."""
     rows, _ = _first_rows(path)
+    names, separator = _names(rows, known)
+    if len(rows) <= (names is not None):
+        raise FormatError(f"{path}: holds no row; expected one for each node")
+    first = rows[names is not None]
+    return (
+        names or [str(c + 1) for c in range(len(cells_of(first.text, separator)))],
+        separator,
+        first.start,
+        first.line,
+    )
+
+
+def _names(rows: list[FirstRow], known: tuple[str, ...]) -> tuple[list[str] | None, str]:
+    """Return the names of columns of a first line, or None where it is a row, and the separator.
+
+    They are names where one is known; or where none is a number, and the next line has some or cells have a separator.
+    """
     separator = separator_of(rows[0].text) if rows else ""
     cells = [cells_of(row.text, separator) for row in rows]
-    has_number = [any(map(_is_number, row)) for row in cells]
-    is_known = bool(rows) and bool({name.lower() for name in cells[0]} & {name.lower() for name in known})
-    if len(rows) <= is_known:
-        raise FormatError(f"{path}: holds no row; expected one for each node")
-    if is_known or (not has_number[0] and (has_number[-1] or separator)):
-        return cells[0], separator, rows[-1].start, rows[-1].line
-    return [str(column + 1) for column in range(len(cells[0]))], separator, rows[0].start, rows[0].line
+    if not rows or any(map(_is_number, cells[0])):
+        return None, separator
+    is_known = {name.lower() for name in cells[0]} & {name.lower() for name in known if name}
+    return cells[0] if is_known or separator or any(map(_is_number, cells[-1])) else None, separator
 
 
 def column_of(where: str, names: list[str], wanted: str, option: str) -> int:
@@ -238,31 +249,16 @@ def _is_plain(edge: bytes, lines: EdgeLines | None, wanted: TableConfig) -> bool
     return all(map(IDS.fullmatch, ids)) or not wanted.relabel
 
 
-def _is_edge(rows: list[FirstRow], wanted: TableConfig) -> bool:
-    """Whether a line that could be names of columns is an edge between names, as the one after it."""
-    title, edge = rows[0].text, words_of(rows[1].text)
-    known = {*SOURCE_NAMES, *TARGET_NAMES, wanted.source.lower(), wanted.target.lower()}
-    if {name.lower() for name in cells_of(title, "")} & known or any(mark in title for mark in b",;\t"):
-        return False
-    return len(edge) == len(words_of(title)) in (2, 3) and not any(map(IDS.fullmatch, edge[:2]))
-
-
-def _is_title(line: bytes) -> bool:
-    """Whether a line may be names of columns, of which the first may be empty."""
-    cells = [cell.strip() for cell in cells_of(line, separator_of(line), strip='"')]
-    return any(cells) and all(not cell or cell[0].isalpha() or cell[0] == "_" for cell in cells)
-
-
 def separator_of(line: bytes) -> str:
     """Return what stands between the cells of a line; "" for blanks."""
     return next((mark for mark in ",;\t" if mark.encode() in line), "")
 
 
-def cells_of(line: bytes, separator: str, strip: str = "\"'") -> list[str]:
+def cells_of(line: bytes, separator: str) -> list[str]:
     """Return the cells of a line without quotes around them, those at the end only if they are filled."""
     text = line.decode("utf-8", "replace")
     cells = next(csv.reader([text], delimiter=separator), []) if separator else text.split()
-    cells = [cell.strip().strip(strip).strip() for cell in cells]
+    cells = [cell.strip().strip("\"'").strip() for cell in cells]
     while cells and not cells[-1]:
         cells.pop()
     return cells

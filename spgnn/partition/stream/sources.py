@@ -16,7 +16,7 @@ import numpy as np
 
 from ...config import TableConfig
 from ...data.readers.binary import DTYPES
-from ...data.readers.frames import is_parquet, parquet_batches, parquet_columns
+from ...data.readers.frames import is_parquet, open_parquet
 from ...data.readers.heads import ENDINGS, Head, edge_chunks, edge_columns, read_head
 from ...data.readers.npz import npy_layout
 from ...data.readers.text import text_bytes_bound, without_packing
@@ -213,12 +213,15 @@ def _graph(graph: Graph) -> EdgeStream:
 
 
 def _parquet(path: Path):
-    names = parquet_columns(path)
-    used = [names[place] for place in edge_columns(str(path), names, len(names), TableConfig())[:2]]
-    for batch in parquet_batches(path, used, CHUNK):
-        if batch.column(0).null_count or batch.column(1).null_count:
-            raise FormatError(f"{path}: an id is null; expected integers")
-        yield as_chunk(np.column_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns]), str(path))
+    with open_parquet(path) as parts:
+        names = parts.schema.names
+        used = [names[place] for place in edge_columns(str(path), names, len(names), TableConfig())[:2]]
+        for batch in parts.to_batches(columns=used, batch_size=CHUNK):
+            if batch.column(0).null_count or batch.column(1).null_count:
+                raise FormatError(f"{path}: an id is null; expected integers")
+            yield as_chunk(
+                np.column_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns]), str(path)
+            )
 
 
 def _gathered(items: Iterator):

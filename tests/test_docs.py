@@ -15,10 +15,10 @@ from spgnn.config.names import MODELS, SAMPLERS
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
-# formats.md has files that nobody has; README.md and CONTRIBUTING.md have tests of their own.
+# formats.md has files that nobody has; README.md, CONTRIBUTING.md and the tutorial have tests of their own.
 WITH_PYTHON = [
     page.relative_to(DOCS).as_posix()
-    for page in sorted(DOCS.rglob("*.md"))
+    for page in sorted(DOCS.glob("*.md"))
     if "\n```python\n" in page.read_text(encoding="utf-8") and page.name != "formats.md"
 ]
 MARK = "---- end of a block ----"

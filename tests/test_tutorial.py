@@ -1,0 +1,69 @@
+"""The tutorial: its files are written, its commands run in one folder, in order, and print the lines that are shown."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from worlds import launch, mpirun
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "tutorial"
+BLOCK = re.compile(r"^```(python)?\n(.*?)^```$", re.S | re.M)
+NOT_RUN = ("./runs/quickstart", ". .venv/", "sbatch", "pip")  # they set up an environment, or need a cluster
+VARIES = re.compile(
+    r"-?[\d.,]+ ?(?:s|s/epoch|MB|GB|KB)(?![\w/])|load [\d.]+ of \d+ cores?|\"epoch_s\": [\d.e-]+|[\w./-]*/test_\S+"
+)
+NUMBER = re.compile(r"-?[\d,]*\.?\d+(?:[eE][-+]?\d+)?")
+PROGRAMS = {
+    "spgnn": 'exec {python} -m spgnn "$@"',
+    "python": 'exec {python} "$@"',
+    "mpirun": 'exec {mpirun} "$@"',
+    "torchrun": 'exec {torch} -m torch.distributed.run "$@"',
+    "srun": 'shift 3; exec {mpirun} -n 2 "$@"',  # srun -n 2 --mpi=pmi2
+}
+
+
+def steps(text: str) -> list[tuple[str, str]]:
+    """Return the (file, text) and (command line, what is shown below it) of a page, in order."""
+    found = []
+    for language, body in BLOCK.findall(text):
+        if language:
+            found.append((re.match(r"# (\w+\.py)\n", body)[1], body))
+        else:
+            commands = re.split(r"^\$ ", body, flags=re.M)[1:]
+            found += [re.match(r"((?:[^\n]*\\\n)*[^\n]*)\n?(.*)", command, re.S).groups() for command in commands]
+    return found
+
+
+def is_same(shown: str, printed: str) -> bool:
+    """Whether two lines are equal but for times, memory (fractions above 100 too), and fractions that differ by 5 %."""
+    shown, printed = (VARIES.sub("V", " ".join(line.split())) for line in (shown, printed))
+    if NUMBER.split(shown) != NUMBER.split(printed):
+        return False
+    pairs = [(a.replace(",", ""), b.replace(",", "")) for a, b in zip(NUMBER.findall(shown), NUMBER.findall(printed))]
+    return all(
+        a == b or ("." in a and (float(a) > 100 or float(a) == pytest.approx(float(b), rel=0.05, abs=0.05)))
+        for a, b in pairs
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.parametrize("page", sorted(page.name for page in FOLDER.glob("*.md")))
+def test_a_page_of_the_tutorial_can_be_followed(page, tmp_path, python):
+    bin, folder = tmp_path / "bin", tmp_path / "work"
+    bin.mkdir(), folder.mkdir()
+    for name, line in PROGRAMS.items():
+        (bin / name).write_text("#!/bin/sh\n" + line.format(python=python, torch=sys.executable, mpirun=mpirun()))
+        (bin / name).chmod(0o755)
+    env = {"PATH": f"{bin}:{os.environ['PATH']}", "COLUMNS": "80", "SCALE": "10"}
+    for name, body in steps((FOLDER / page).read_text(encoding="utf-8")):
+        if name.endswith(".py") and body.startswith("# "):
+            (folder / name).write_text(body)
+        elif not name.startswith(NOT_RUN):
+            done = launch(0, ["bash", "-c", name], limit_s=120, cwd=folder, env=env)
+            assert bool(done.code) == ("error:" in body), f"{name}: {done.code}\n{done.out}{done.err}"
+            printed = (done.out + done.err).splitlines()
+            missing = [line for line in body.splitlines() if not any(is_same(line, other) for other in printed)]
+            assert not [line for line in missing if line.strip() not in ("", "...")], f"{name}: {missing}\n{printed}"

@@ -29,6 +29,7 @@ Correction = Literal["none", "drift"]
 
 EDGES = get_args(Edges)
 LONG_EDGES = {"both": "undirected", "out": "directed", "in": "reversed"}
+SHORT_EDGES = {long: short for short, long in LONG_EDGES.items()}
 NORMS = get_args(Norm)
 LAYER_NORMS = get_args(LayerNorm)
 ACTIVATIONS = get_args(Activation)

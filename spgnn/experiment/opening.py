@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import TrainConfig
-from ..config.names import LONG_EDGES
+from ..config.names import LONG_EDGES, SHORT_EDGES
 from ..data import File, Named, is_built_in, load_graph, resolve
 from ..data.readers.make_graph import graph_name
 from ..errors import InputError, PartitionError, UsageError, together
@@ -84,7 +84,7 @@ def _check_options(part: Partition, config: TrainConfig, folder: str) -> None:
         )
     if part.edges != LONG_EDGES.get(config.edges, config.edges) and config.edges != "auto":
         raise UsageError(
-            f"{folder} was made with --edges {part.edges}; got --edges {config.edges}; give the same, or partition again"
+            f"{folder} was made with --edges {SHORT_EDGES.get(part.edges, part.edges)}; got --edges {config.edges}; give the same, or partition again"
         )
 
 

@@ -113,8 +113,9 @@ def _part(what: str, value, graph: Graph) -> dict[str, Any]:
         is_table = rows.ndim in (1, 2) and not sp.issparse(rows)
         expected = f"({n},) or ({n}, {'classes' if what == 'labels' else 'S'})"
     if not is_table or rows.shape[0] != n:
-        why = ", and no edge names node 0: are its ids from 1? see --relabel of `spgnn convert`"
-        why = why if rows.shape[0] == n - 1 and lacks_node_0(graph) else ""
+        named = np.count_nonzero(np.bincount(graph.A.indices, minlength=n) + np.diff(graph.A.indptr))
+        why = "no edge names node 0: are its ids from 1?" if lacks_node_0(graph) else f"{named:,} of them have an edge:"
+        why = f", and {why} see --relabel of `spgnn convert`" if rows.shape[0] == named < n else ""
         raise FormatError(
             f"{where}: shape {rows.shape}, expected {expected}: the graph {graph.name} has {n} nodes{why}"
         )

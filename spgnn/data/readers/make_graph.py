@@ -171,7 +171,9 @@ def split_of(path: Path, n_nodes: int, nodes_by_role: dict[int, np.ndarray]) -> 
 def graph_name(path: Path) -> str:
     """Return the file's name without its endings."""
     name = without_packing(path.name)
-    for ending in ".txt .tsv .csv .mtx .graph .npz .bin .i32 .i64 .edges .el .gr .col .parquet".split():
+    for ending in (
+        ".txt .tsv .csv .mtx .graph .npz .bin .i32 .i64 .edges .edgelist .el .wel .gr .col .metis .parquet .pq".split()
+    ):
         name = name.removesuffix(ending)
     return name or path.name
 

@@ -37,11 +37,11 @@ def train(parts: list, rate: str, hosts: int, *options) -> dict:
     Args: rate  of each host's card, such as 1gbit; local: as many ranks on this machine, without hosts or a card.
     """
     if rate == LOCAL:
-        lines = run(["mpirun", "-n", hosts, *SPGNN, "train", *parts, "--json", *options]).splitlines()
+        lines = run(["mpirun", "-n", hosts, *SPGNN, "train", *parts, "--json", "--out", "none", *options]).splitlines()
         return json.loads(lines[0]) | {"wire_bytes": 0}
     card = "/sys/class/net/eth0/statistics/tx_bytes"
     launch = f'cat {card}; mpirun -f "$HOSTFILE" -ppn 1 -n {hosts} "$@"; code=$?; cat {card}; exit $code'
-    command = [*SPGNN, "train", *parts, "--json", *options]
+    command = [*SPGNN, "train", *parts, "--json", "--out", "none", *options]
     lines = run([WITH_HOSTS, "--hosts", hosts, "--rate", rate, "--", "sh", "-c", launch, "sh", *command]).splitlines()
     return json.loads(lines[1]) | {"wire_bytes": int(lines[2]) - int(lines[0])}
 

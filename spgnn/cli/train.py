@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import click
 
@@ -41,8 +42,8 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> int:
     """Train a model on all nodes of GRAPH, or on subgraphs of it, in one process or on the ranks of a launcher.
 
     \b
-      spgnn train wordnet --epochs 60 --out runs/out/demo
-      mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/ranks
+      spgnn train wordnet --epochs 60
+      mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/demo
       torchrun --nproc-per-node 4 --no-python spgnn train wordnet --epochs 60
       spgnn train --config runs/out/demo/config.toml --seed 1 --out NEW
       spgnn train planetoid/ind.cora --preset planetoid-gcn --out runs/out/cora
@@ -54,11 +55,13 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> int:
     only. The result does not depend on the number of ranks. With --mode average each rank trains its parts one after
     the other, in the memory that one takes, and the weights become their mean; the result depends on the parts.
 
-    --out DIR receives config.toml, env.json, metrics.jsonl, summary.json, details.json, checkpoints/ and
-    predictions.npy, in original node order. SIGTERM, SIGUSR1 and Ctrl-C write a checkpoint after the epoch and stop.
+    The folder of the run, --out, is runs/GRAPH-NUMBER if it is not given; --out none keeps nothing. It receives
+    config.toml, env.json, metrics.jsonl, summary.json, details.json, checkpoints/ and predictions.npy, in original node
+    order. SIGTERM, SIGUSR1 and Ctrl-C write a checkpoint after the epoch and stop.
     """
     from ..experiment.stopping import StopSignals
 
+    config = replace(config, out={"": "auto", "none": ""}.get(config.out, config.out))
     with StopSignals() if config.out else nullcontext():  # from here on: torch and MPI take seconds to start
         return _train(graph, config, as_json)
 
@@ -68,14 +71,15 @@ def _train(graph: str, config: TrainConfig, as_json: bool) -> int:
     from ..dist import world
     from ..dist.launch import share_of_threads, this_job
     from ..experiment import run
+    from ..experiment.auto_out import resolved_out
     from ..layers.registry import model_title
     from ..training.epoch_lines import EpochLines
 
     summary, code = None, 0
-    with world() as comm, explaining(config.out):
+    with world() as comm, explaining(config.out), resolved_out(graph, config, comm) as config:
         lines, share = EpochLines(config.epochs), share_of_threads(comm)
         if comm.rank == 0:
-            after = f"; continues {config.resume}" if config.resume else ""
+            after = f"; continues {config.resume}" if config.resume else f", into {config.out}" if config.out else ""
             say(f"{graph}: {model_title(config)}, {_ranks(comm.size)} of {_cores(config.threads or share)}{after}")
         try:
             summary = run(graph, config, comm, report=lines if comm.rank == 0 else None, show=write_error)
@@ -87,7 +91,7 @@ def _train(graph: str, config: TrainConfig, as_json: bool) -> int:
         if comm.rank == 0 and summary is None:
             say(message)
         elif comm.rank == 0 and as_json:
-            write_json(summary)
+            write_json(summary | ({"out": config.out} if config.out else {}))
         elif comm.rank == 0:
             write(fields_table(f"{graph} on {_ranks(comm.size)}", _readable(summary, config)))
     return this_job().leave(code) if code else 0
@@ -134,5 +138,5 @@ def _readable(summary: dict, config: TrainConfig) -> dict:
         "bytes sent": sent,
         **averages,
         "peak memory": f"{summary['peak_rss_mb']:.0f} MB, the largest rank",
-        "results": config.out or "not kept; --out DIR keeps them",
+        "results": config.out or "not kept",
     }

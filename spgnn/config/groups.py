@@ -375,7 +375,7 @@ class OutputConfig:
     """What a training writes."""
 
     heading = "Output"
-    out: str = option("", "folder for metrics, predictions, checkpoints", metavar="DIR")
+    out: str = option("", "folder of the run; none: keep nothing [runs/GRAPH-N]", metavar="DIR|none")
     overwrite: bool = option(False, "replace the run that --out holds")
     trace: str = option("", "timeline for Chrome; prints times per phase", metavar="FILE")
     watchdog: float = option(600.0, "abort after X idle seconds; 0: never", low=0)

@@ -18,6 +18,7 @@ from ..training.consistency import check_trainable
 from ..training.notes import data_notes
 from ..training.steps.captured import CapturedStep
 from ..training.trainer import Trainer
+from .auto_out import resolved_out
 from .checkpoint import finite
 from .details import run_details
 from .device import device_facts, explaining_memory
@@ -38,7 +39,7 @@ def run(
     report: Callable[[dict], Any] | None = None,
     show: Show = None,
 ) -> dict:
-    """Train on GRAPH and return the summary; with config.out, write the files of the run there.
+    """Train on GRAPH and return the summary; with config.out, write the files of the run there, see resolved_out.
 
     Files: config.toml, env.json, metrics.jsonl (one object per epoch), details.json (see run_details), summary.json,
            predictions.npy (original node order), checkpoints/ (best and newest); with config.personal also parts.jsonl (one object
@@ -49,6 +50,12 @@ def run(
     Raises: StoppedError on all ranks after a signal and a checkpoint, see StopSignals.
     Collective.
     """
+    with resolved_out(source, config, comm) as config:
+        return _run(source, config, comm, report, show)
+
+
+def _run(source: str, config: TrainConfig, comm, report: Callable[[dict], Any] | None, show: Show) -> dict:
+    """Train, as `run` does, with `out` a folder or ""."""
     prepared = prepare(source, config, comm)
     with (
         observed(config, comm, show) as (comm, recorder),

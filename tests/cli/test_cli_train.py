@@ -26,9 +26,10 @@ def stand_in(monkeypatch, function):
 
 
 @pytest.fixture
-def training(monkeypatch):
+def training(monkeypatch, tmp_path):
     """A training that records its arguments and reports two epochs."""
     calls = {}
+    monkeypatch.chdir(tmp_path)
 
     def run(source, config, comm, report=None, show=None):
         calls.update(source=source, config=config, size=comm.size)
@@ -47,7 +48,7 @@ def training(monkeypatch):
 
 
 def test_train_gives_training_the_options_of_the_command_line(training, capsys):
-    argv = "train wordnet --hidden 16 --no-bias --dtype float64 --weight-decay 5e-4 --features f.npy"
+    argv = "train wordnet --hidden 16 --no-bias --dtype float64 --weight-decay 5e-4 --features f.npy --out none"
     assert cli.main(argv.split()) == 0
     assert training["source"] == "wordnet"
     assert training["config"] == TrainConfig(
@@ -60,7 +61,7 @@ def test_a_saved_run_is_repeated_from_its_config_alone_and_the_command_line_goes
     path.write_text('graph = "star:n=4"\nhidden = 16\nepochs = 7\n')
     assert cli.main(["train", "--config", str(path), "--epochs", "2"]) == 0
     assert training["source"] == "star:n=4"
-    assert training["config"] == TrainConfig(hidden=16, epochs=2)
+    assert training["config"] == TrainConfig(hidden=16, epochs=2, out="runs/star-1")
     assert cli.main(["train", "wordnet", "--config", str(path)]) == 0
     assert training["source"] == "wordnet"
 
@@ -87,7 +88,9 @@ def test_train_shows_epochs_on_stderr_and_the_result_on_stdout(training, capsys)
 def test_train_json_is_the_summary_alone(training, capsys):
     assert cli.main(["train", "wordnet", "--epochs", "2", "--json"]) == 0
     out = capsys.readouterr().out
-    assert out.count("\n") == 1 and json.loads(out) == SUMMARY
+    assert out.count("\n") == 1 and json.loads(out) == SUMMARY | {"out": "runs/wordnet-1"}
+    assert cli.main(["train", "wordnet", "--epochs", "2", "--json", "--out", "none"]) == 0
+    assert json.loads(capsys.readouterr().out) == SUMMARY
 
 
 def test_predict_takes_the_run_a_graph_and_a_file(training, capsys):

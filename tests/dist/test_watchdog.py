@@ -215,7 +215,7 @@ def stop_when_training():
 
 if this_job().rank == 1:
     threading.Thread(target=stop_when_training, daemon=True).start()
-sys.argv = "spgnn train sbm:n=300,seed=1 --hidden 8 --epochs 1000000 --watchdog 1 --json".split()
+sys.argv = "spgnn train sbm:n=300,seed=1 --hidden 8 --epochs 1000000 --watchdog 1 --out none --json".split()
 sys.exit(main())
 """
 

@@ -60,6 +60,9 @@ def test_a_training_on_standardised_features_is_refused_with_the_way_out(tmp_pat
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "y.npy", graph.y)
     files = [str(tmp_path / "edges.txt"), "--features", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "y.npy")]
-    assert cli.main(["train", *files, "--hidden", "8", "--epochs", "1", "--feature-norm", "row", *mode]) == 3
+    assert (
+        cli.main(["train", *files, "--hidden", "8", "--epochs", "1", "--feature-norm", "row", "--out", "none", *mode])
+        == 3
+    )
     err = capsys.readouterr().err
     assert f"negative in {len(negative)} rows of the features, node {negative[0]} first" in err and "omit it" in err

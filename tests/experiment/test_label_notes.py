@@ -41,7 +41,7 @@ def svm_files(tmp_path):
 
 def test_a_training_whose_class_minus_1_counts_as_no_label_says_so(svm_files, capsys):
     files, minus = svm_files
-    assert cli.main(["train", *files, "--hidden", "8", "--epochs", "2"]) == 0
+    assert cli.main(["train", *files, "--hidden", "8", "--epochs", "2", "--out", "none"]) == 0
     err = capsys.readouterr().err
     n_train = round(0.6 * (60 - minus))
     assert err.count(MINUS.format(minus)) == 1 and err.count(ALL_OF.format(n_train, 1, 1)) == 1

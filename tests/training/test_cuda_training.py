@@ -37,7 +37,7 @@ CASES = [  # ranks, options, relative difference of losses
     (2, {"scheme": "columns", "dtype": torch.float32, "wire": "bfloat16", "wire_gradients": "int8"}, 1e-4),
     (3, {"scheme": "columns", "owner": ONE_OWNS_LITTLE}, 1e-11),
 ]
-TRAIN = ["train", "sbm:n=300,seed=0", "--hidden", "16", "--device", "cuda", "--json"]
+TRAIN = ["train", "sbm:n=300,seed=0", "--hidden", "16", "--device", "cuda", "--out", "none", "--json"]
 
 
 @pytest.fixture(autouse=True)

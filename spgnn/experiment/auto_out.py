@@ -1,0 +1,64 @@
+"""--out auto and none: a new folder runs/GRAPH-NUMBER, or no folder."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from ..config import TrainConfig
+from ..data.readers.make_graph import graph_name
+from ..data.source import is_built_in
+from ..errors import ResourceError, UsageError, together
+
+HOME = Path("runs")
+LONGEST = 60  # characters of a graph's name
+
+
+@contextmanager
+def resolved_out(source: str, config: TrainConfig, comm) -> Iterator[TrainConfig]:
+    """Yield the config with a folder as `out`: that of "auto" is new, and removed if it is empty at the end; "none" is "".
+
+    The number is the first that is free; rank 0 makes the folder, so that no other training gets the same one.
+    Raises: ResourceError where no folder can be made, UsageError for config.overwrite. Collective.
+    """
+    if config.out != "auto":
+        yield replace(config, out="") if config.out == "none" else config
+        return
+    if config.overwrite:
+        raise UsageError("--overwrite requires --out DIR, the folder whose run is replaced")
+    made = together(comm, _make_folder, source, root=0)
+    try:
+        yield replace(config, out=comm.all_gather_json(str(made))[0])
+    finally:
+        if made is not None:
+            for folder in (made, HOME):
+                with suppress(OSError):  # it has files
+                    folder.rmdir()
+
+
+def _make_folder(source: str) -> Path:
+    """Make and return runs/GRAPH-1, or the first number after it that is free."""
+    name = _name_of(source)
+    try:
+        HOME.mkdir(exist_ok=True)
+        for number in itertools.count(1):
+            with suppress(FileExistsError):
+                folder = HOME / f"{name}-{number}"
+                folder.mkdir()
+                return folder
+    except OSError as problem:
+        raise ResourceError(
+            f"{HOME.absolute()}: cannot be written: {problem.strerror}; choose a folder with --out DIR, "
+            "or keep nothing with --out none"
+        ) from None
+
+
+def _name_of(source: str) -> str:
+    """Return the name of GRAPH as that of a folder: wordnet, rmat, ind.cora."""
+    name = source.partition(":")[0] if is_built_in(source) else graph_name(Path(os.path.abspath(source)))
+    return re.sub(r"[^\w.+-]+", "_", name).lstrip(".-")[:LONGEST] or "graph"

@@ -52,7 +52,7 @@ FROZEN = {
         ranks partition method seed widths {GRAPH} {MODEL} {EXCHANGE} eval_every overlap ranks_per_host memory device
         device_memory
     """,
-    "predict": "graph out embeddings evaluation memory scratch",
+    "predict": "graph out proba embeddings evaluation memory scratch",
     "report": "k out pictures",
     "compare": "out",
     "info": "format features labels",

@@ -136,6 +136,7 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
 def _in_memory(graph: str, config: PartitionConfig, choices: list[tuple[int, str]]) -> tuple[str, list[dict]]:
     """Return how the edges are used, and a report for each k and method; the one partition of --out is written."""
     from ..partition import part_graph, save_partition
+    from ..partition.folder.store import check_free
 
     for name in ("nodes", "relabel"):
         if getattr(config, name) != getattr(PartitionConfig(), name):
@@ -150,6 +151,8 @@ def _in_memory(graph: str, config: PartitionConfig, choices: list[tuple[int, str
                 raise UsageError(
                     f"--{name} {value} is an option of --method {' or '.join(OPTIONS[name])}; {method} has none"
                 )
+    if config.out:
+        check_free(Path(config.out))  # before the work
     loaded = load(graph, config.format, config.features, config.labels, config.split).with_edges(config.edges)
     reports = []
     for k, method in choices:

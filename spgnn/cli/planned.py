@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..config import MeasureConfig, PlanConfig
+from ..config import MeasureConfig, PlanConfig, input_files
 from ..config.names import ITEMSIZE
 from ..errors import UsageError
 from .console import say
@@ -37,7 +37,7 @@ class Planned:
 
         self.config = config
         check_options(config)
-        loaded = load(graph, config.format, config.features, config.labels)
+        loaded = load(graph, config.format, **input_files(config))
         self.widths = widths = _widths(loaded, config, default_widths)
         self._features = loaded.X  # a partitioner may read them
         if widths and widths[0] != loaded.n_features:

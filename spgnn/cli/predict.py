@@ -22,8 +22,13 @@ from .options import Sections, complete, output_options
     help="graph to predict on, requires --out [the run's own]",
 )
 @click.option(
-    "--out", default="", shell_complete=complete, metavar="FILE", help="file to write, .npy [RUN/predictions.npy]"
+    "--out",
+    default="",
+    shell_complete=complete,
+    metavar="FILE",
+    help="file to write: .npy, .csv, .parquet [RUN/predictions.npy]",
 )
+@click.option("--proba", is_flag=True, help="the probability of each class too; in .npy alone, (N, C)")
 @click.option(
     "--embeddings",
     default="",
@@ -47,14 +52,16 @@ from .options import Sections, complete, output_options
     help="of layerwise, seen by all ranks [the folder of --out]",
 )
 @output_options
-def predict(run: str, as_json: bool, **options: str) -> None:
+def predict(run: str, as_json: bool, **options: str | bool) -> None:
     """Predict every node's class with the best weights of RUN, the --out folder of `spgnn train`.
 
-    Works in one process or on any number of ranks of mpirun or srun. The files are in original node order. Without
-    --graph, the graph has to be the one that RUN was trained on.
+    Works in one process or on any number of ranks of mpirun or srun. The files are in original node order: .npy has a
+    number per node, .csv and .parquet the columns id and class, with the names that GRAPH has, and p_CLASS of --proba.
+    Without --graph, the graph has to be the one that RUN was trained on.
 
     \b
       spgnn predict RUN
+      spgnn predict RUN --out FILE.csv --proba
       spgnn predict RUN --graph GRAPH --out FILE.npy
       spgnn predict RUN --graph PARTS --out FILE.npy --evaluation layerwise
 

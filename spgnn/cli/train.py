@@ -93,7 +93,7 @@ def _train(graph: str, config: TrainConfig, as_json: bool) -> int:
         elif comm.rank == 0 and as_json:
             write_json(summary | ({"out": config.out} if config.out else {}))
         elif comm.rank == 0:
-            write(fields_table(f"{graph} on {_ranks(comm.size)}", _readable(summary, config)))
+            write(fields_table(f"{graph} on {_ranks(summary['ranks'])}", _readable(summary, config)))
     return this_job().leave(code) if code else 0
 
 

@@ -1,7 +1,7 @@
 """Options as frozen dataclasses: one field is a TOML key, a command-line option and a keyword."""
 
 from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, Training
-from .continued import MAY_CHANGE, check_unchanged, continued, fixed_options
+from .continued import MAY_CHANGE, check_unchanged, continued, ended_summary, fixed_options
 from .fields import (
     build,
     changed,
@@ -17,7 +17,7 @@ from .fields import (
 )
 from .groups import MOST_BALANCE, MOST_HOPS, MOST_SEED, MOST_THREADS, SourceConfig, TableConfig
 from .presets import PRESETS, preset_options
-from .run_files import CHECKPOINT, PARTS_FILE, RUN_FILES, is_of_run
+from .run_files import CHECKPOINT, NAMED_FILE, PARTS_FILE, RUN_FILES, input_files, is_of_run, split_file
 
 __all__ = [
     "MAY_CHANGE",
@@ -26,6 +26,7 @@ __all__ = [
     "MOST_SEED",
     "MOST_THREADS",
     "CHECKPOINT",
+    "NAMED_FILE",
     "PARTS_FILE",
     "PRESETS",
     "RUN_FILES",
@@ -41,8 +42,10 @@ __all__ = [
     "changed",
     "check_unchanged",
     "continued",
+    "ended_summary",
     "fixed_options",
     "gone_options",
+    "input_files",
     "is_of_run",
     "layered",
     "option",
@@ -52,5 +55,6 @@ __all__ = [
     "select",
     "shared_values",
     "to_toml",
+    "split_file",
     "toml_values",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from ..errors import CheckpointError, UsageError
 from .commands import TrainConfig
 from .fields import build, read_toml, renewed
 from .names import LONG_EDGES
-from .run_files import CHECKPOINT
+from .run_files import CHECKPOINT, RUN_FILES
 
 # Where inputs are read, how long and how often, on which ranks, and what changes results by rounding alone.
 MAY_CHANGE = frozenset(
@@ -54,6 +55,31 @@ def continued(graph: str, given: Mapping[str, Any]) -> tuple[str, TrainConfig]:
     if not isinstance(source, str) or not source:
         raise CheckpointError(f"{folder / 'config.toml'}: graph = {source!r}; expected a name or path")
     return source, replace(own, **changed, out=str(folder), resume=str(folder), overwrite=False)
+
+
+def ended_summary(source: str, config: TrainConfig) -> dict[str, Any] | None:
+    """Return the summary of the run that config continues, where it has ended and has these options; else None."""
+    folder = Path(config.resume)
+    checkpoints = folder / "checkpoints"
+    left = [path for home in (folder, checkpoints) for path in (*home.glob(".new-*"), *home.glob(".old-*"))]
+    names = [path.name for path in checkpoints.glob("epoch-*") if CHECKPOINT.fullmatch(path.name)]
+    if left or not names or not all((folder / name).is_file() for name in RUN_FILES):
+        return None
+    own = read_toml(TrainConfig, folder / "config.toml", of_run=True)
+    graph = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph")
+    if graph != source or replace(own, **{name: getattr(config, name) for name in OF_THE_CALL}) != config:
+        return None
+    newest = max(names, key=lambda name: int(name[6:]))
+    try:
+        manifest, summary = map(_read_json, (checkpoints / newest / "manifest.json", folder / "summary.json"))
+        check_unchanged(manifest["options"], config, str(checkpoints / newest))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # damaged: the run is continued, or refused
+        return None
+    return {name: value for name, value in summary.items() if name not in ("per_class", "classes")}
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def fixed_options(config: TrainConfig) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class SplitConfig:
     """Which nodes train, validate and test."""
 
     heading = "Graph"
-    split: str = option("auto", "auto: given if there is one, else random", metavar="auto|given|random|N")
+    split: str = option("auto", "auto: given if there is one, else random", metavar="auto|given|random|N|FILE")
 
 
 @dataclass(frozen=True, kw_only=True)

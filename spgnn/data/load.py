@@ -15,10 +15,11 @@ from ..graph import Graph, lacks_node_0
 from .arrays import as_array, from_object
 from .formats import Progress
 from .readers.frames import is_table, read_frame
-from .readers.make_graph import as_float, named_labels, roles_of
+from .readers.make_graph import as_float, named_labels
 from .readers.npz import is_zip, read_npy
 from .readers.scipy_npz import read_csr_features
 from .source import File, Named, resolve
+from .split_lists import is_lists, split_of_array, split_of_lists
 from .tables import APART, NodeTable, combined
 
 
@@ -42,7 +43,8 @@ def load_graph(
             features  .npy (N, F), a SciPy CSR .npz, or an array; replaces those of source; or "degree", "ones" or
                       "identity".
             labels    .npy (N,) or (N, classes), or an array.
-            split     .npy (N,) or (N, S): 0 train, 1 val, 2 test, -1 none, or an array.
+            split     .npy (N,) or (N, S): 0 train, 1 val, 2 test, -1 none, or (N, 3) masks of the three; a table; .npz or
+                      .json with lists of nodes, or masks, train, val and test; or an array or dict of these.
             progress  called with (done_bytes, total_bytes).
             pairs     edges as a list [(u, v), ...], if there is no source.
             options   source, target, weight, relabel, id, one_hot, missing, duplicates, combine: see
@@ -89,7 +91,10 @@ def _with_table(graph: Graph, what: str, path: Path, given: list[str], wanted: T
 
     Args: tables  (path, columns) of all that come from tables.
     """
-    nodes = NodeTable(read_frame(path, (*APART, wanted.id, *given)), str(path), wanted)
+    frame = read_frame(path, (*APART, wanted.id, *given))
+    if what != "features" and frame.num_columns == 1:
+        frame = _with_ids(frame, graph, path)
+    nodes = NodeTable(frame, str(path), wanted)
     if what != "features":
         return nodes.join(graph, what, nodes.columns(what, given))
     others = [other for other in ("labels", "split") if tables.get(other, ("",))[0] == path]
@@ -102,10 +107,19 @@ def _with_table(graph: Graph, what: str, path: Path, given: list[str], wanted: T
     return replace(graph, meta=graph.meta | {"unread": graph.meta.get("unread", []) + left}) if left else graph
 
 
+def _with_ids(frame, graph: Graph, path: Path):
+    """Return a table of one column, a line per node, with the ids of the nodes before it."""
+    if frame.num_rows != graph.n_nodes:
+        raise FormatError(f"{path}: has {frame.num_rows} lines without ids; {graph.name} has {graph.n_nodes} nodes")
+    return frame.add_column(0, "id", [np.arange(graph.n_nodes) if graph.ids is None else graph.ids.tolist()])
+
+
 def _part(what: str, value, graph: Graph) -> dict[str, Any]:
     """Return the fields of Graph of features, labels or a split, checked; the message of an error names the file."""
     if what == "features" and isinstance(value, str) and value in MADE:
         return {"X": MADE[value](graph)}
+    if what == "split" and is_lists(value):
+        return {"split": split_of_lists(value, graph.n_nodes)}
     n, (where, rows) = graph.n_nodes, _opened(what, value)
     if what == "features":
         is_table, expected = rows.ndim == 2, f"({n}, F)"
@@ -126,7 +140,7 @@ def _part(what: str, value, graph: Graph) -> dict[str, Any]:
         if graph.classes is not None and "classes" not in fields:
             fields["classes"] = None
     else:
-        fields = {"split": roles_of(where, rows)}
+        fields = {"split": split_of_array(where, rows)}
     try:
         Graph(sp.csr_array(graph.A.shape, dtype=np.float32), **fields)
     except GraphError as error:

@@ -21,7 +21,7 @@ LONGEST = 60  # characters of a graph's name
 
 @contextmanager
 def resolved_out(source: str, config: TrainConfig, comm) -> Iterator[TrainConfig]:
-    """Yield the config with a folder as `out`: that of "auto" is new, and removed if it is empty at the end; "none" is "".
+    """Yield the config with a folder as `out`: for auto a new one, removed if it is empty at the end; "" for none.
 
     The number is the first that is free; rank 0 makes the folder, so that no other training gets the same one.
     Raises: ResourceError where no folder can be made, UsageError for config.overwrite. Collective.
@@ -59,6 +59,6 @@ def _make_folder(source: str) -> Path:
 
 
 def _name_of(source: str) -> str:
-    """Return the name of GRAPH as that of a folder: wordnet, rmat, ind.cora."""
+    """Return GRAPH as a name of a folder: wordnet, rmat, ind.cora."""
     name = source.partition(":")[0] if is_built_in(source) else graph_name(Path(os.path.abspath(source)))
     return re.sub(r"[^\w.+-]+", "_", name).lstrip(".-")[:LONGEST] or "graph"

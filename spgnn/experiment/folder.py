@@ -21,10 +21,11 @@ import torch
 
 from .. import __version__
 from ..atomic import check_not_read, write_text
-from ..config import PARTS_FILE, RUN_FILES, TrainConfig, is_of_run, to_toml
+from ..config import NAMED_FILE, PARTS_FILE, RUN_FILES, TrainConfig, input_files, is_of_run, to_toml
 from ..errors import CheckpointError, ResourceError, UsageError
 from ..machine import cores
 from .checkpoint import finite, list_checkpoints, read_json, write_array, write_json
+from .named import Names, prediction_columns, write_table
 
 MARK = ".parts-begun"  # has the name of the parts that a training makes
 PARTS_NAME = re.compile(r"parts(-[0-9]+)?")
@@ -32,13 +33,16 @@ PARTS_NAME = re.compile(r"parts(-[0-9]+)?")
 
 def check_outputs(source: str, config: TrainConfig) -> None:
     """Raise UsageError if outputs would overwrite each other or inputs, or --overwrite or --resume does not fit --out."""
+    if config.out in ("auto", "none"):
+        raise UsageError(f"out = {config.out!r} is for the command line and spgnn.train; see auto_out.resolved_out")
     if config.resume and config.resume != config.out:
         raise UsageError(
             f"resume = {config.resume!r} must be the folder that out names; use spgnn.resume(folder, comm)"
         )
     if config.out and config.trace and is_of_run(Path(config.out), Path(config.trace)):
         raise UsageError(f"--trace {config.trace} is a name that --out {config.out} needs itself; choose another")
-    inputs = {"GRAPH": source} | {f"--{name}": getattr(config, name) for name in ("features", "labels", "partition")}
+    inputs = {"GRAPH": source} | {f"--{name}": path for name, path in input_files(config).items()}
+    inputs["--partition"] = config.partition
     if config.trace:
         check_not_read(config.trace, "--trace", inputs.values())
     for name, path in inputs.items():
@@ -121,7 +125,7 @@ class RunFolder:
                 write_json(self.path("env.json"), environment(comm) | parts | self._continued(len(lines)))
                 write_text(self.path("config.toml"), to_toml(config, {"graph": str(source)}))
                 write_text(self.path("metrics.jsonl"), b"".join(lines).decode())
-                for name in (*RUN_FILES[3:], PARTS_FILE) if self.is_continued else ():
+                for name in (*RUN_FILES[3:], PARTS_FILE, NAMED_FILE) if self.is_continued else ():
                     (self.folder / name).unlink(missing_ok=True)
                 self.metrics = open(self.path("metrics.jsonl"), "a", encoding="utf-8")
                 if not self.hidden:
@@ -163,11 +167,15 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)
         return self.checkpoints
 
-    def write_results(self, summary: dict, details: dict, predictions_N: np.ndarray, history) -> None:
-        """Write predictions, details and summary."""
-        write_array(self.folder / "predictions.npy", predictions_N)
+    def write_results(self, summary: dict, details: dict, arrays: dict[str, np.ndarray], names: Names) -> None:
+        """Write arrays by the names of their files, the table of predictions if there are names, details and summary."""
+        for name, array_N in arrays.items():
+            write_array(self.folder / f"{name}.npy", array_N)
+        if names.has_any:
+            write_table(self.folder / NAMED_FILE, prediction_columns(arrays["predictions"], names))
         write_text(self.folder / "details.json", json.dumps(details) + "\n")
-        write_json(self.folder / "summary.json", summary | {"per_class": history.per_class})
+        classes = {} if names.classes is None else {"classes": names.classes}
+        write_json(self.folder / "summary.json", summary | classes)
 
     def close(self) -> None:
         """Close metrics.jsonl, and remove the hidden files of a training without a checkpoint."""
@@ -194,7 +202,7 @@ class RunFolder:
         """
         old, both = self.hidden.replace("new", "old"), (self.checkpoints, self.folder)
         weights = [path.name for path in (*list_checkpoints(self.checkpoints), *self.checkpoints.glob(".epoch-*"))]
-        others = [*filter(None, [_parts_of(self.folder)]), PARTS_FILE, *reversed(RUN_FILES)]
+        others = [*filter(None, [_parts_of(self.folder)]), PARTS_FILE, NAMED_FILE, *reversed(RUN_FILES)]
         with _written(self.folder):
             for home, names in zip(both, ([*weights, "personal"], others)):
                 (home / f".{old}").mkdir()

@@ -73,6 +73,7 @@ class ObservedScorer:
 
     def __init__(self, scorer: Scorer, recorder: Recorder):
         self.is_multilabel, self.labels = scorer.is_multilabel, scorer.labels
+        self.split = scorer.split
         self.logits = recorder.wrap(scorer.logits, "other", stage=EVALUATION)
         self._counts = recorder.wrap(scorer.counts, "scores", stage=EVALUATION)
         self.predictions = recorder.wrap(scorer.predictions, "other", stage=EVALUATION)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..config import TrainConfig
+from ..config import TrainConfig, input_files
 from ..config.names import LONG_EDGES, SHORT_EDGES
 from ..data import File, Named, is_built_in, load_graph, resolve
 from ..data.readers.make_graph import graph_name
@@ -14,6 +14,7 @@ from ..errors import InputError, PartitionError, UsageError, together
 from ..graph import Graph, loaded_line
 from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder
+from .named import Names
 
 Show = Callable[[str], None] | None
 UNNAMED = ("graph", "stream", "")  # names of graphs and streams that were made of arrays
@@ -26,6 +27,7 @@ class Source:
     folder  the partition folder, on all ranks; None: a graph.
     found   the graph, on rank 0; None elsewhere.
     show    called with the notes of a graph that is read.
+    names   of nodes and classes, on rank 0: of the folder, or of the graph once it is read.
     """
 
     folder: PartitionFolder | None
@@ -33,6 +35,7 @@ class Source:
     config: TrainConfig
     comm: object
     show: Show = None
+    names: Names = field(default_factory=Names)
 
     @classmethod
     def open(cls, source: str, config: TrainConfig, comm, show: Show = None) -> Source:
@@ -45,19 +48,26 @@ class Source:
         found = together(comm, _find, source, config, root=0)
         if not comm.all_gather_json(isinstance(found, PartitionFolder))[0]:
             return cls(None, found, config, comm, show)
-        return cls(found or PartitionFolder(config.partition or source), None, config, comm, show)
+        names = together(comm, _names_of, found, root=0) or Names()
+        return cls(found or PartitionFolder(config.partition or source), None, config, comm, show, names)
 
     def read(self, check: Callable[[Graph], None] | None = None) -> Graph:
         """Return the graph, with --edges; check: called with it. On rank 0."""
         config = self.config
-        graph = load_graph(self.found, features=config.features or None, labels=config.labels or None)
+        files = {name: path or None for name, path in input_files(config).items()}
+        graph = load_graph(self.found, **files)
         for note in (loaded_line(graph, config.edges), *graph.notes()) if self.show is not None else ():
             self.show(f"spgnn: {note}")
+        self.names.ids, self.names.classes = graph.ids, graph.classes
         graph = graph.with_edges(config.edges)
         if check is not None:
             check(graph)
         give_back_memory()  # what reading took, before partitioning takes more
         return graph
+
+
+def _names_of(folder: PartitionFolder) -> Names:
+    return Names(folder.ids(), folder.classes)
 
 
 def _find(source: str, config: TrainConfig) -> Named | File | PartitionFolder:
@@ -72,8 +82,8 @@ def _find(source: str, config: TrainConfig) -> Named | File | PartitionFolder:
 
 def _check_options(part: Partition, config: TrainConfig, folder: str) -> None:
     """Raise UsageError for options of reading and partitioning a graph that differ from those of a partition."""
-    for name in ("format", "features", "labels"):
-        if value := getattr(config, name):
+    for name, value in ({"format": config.format} | input_files(config)).items():
+        if value:
             raise UsageError(
                 f"--{name} {value} applies when a graph is read, and {folder} is a partition folder; "
                 f"omit --{name}, or partition the graph again"

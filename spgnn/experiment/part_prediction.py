@@ -20,15 +20,16 @@ from .opening import Source
 
 
 def parts_of(
-    source: Source, how: Distribution, model: torch.nn.Module, evaluation: Evaluation, memory: str, has_embeddings: bool
+    source: Source, how: Distribution, model: torch.nn.Module, evaluation: Evaluation, memory: str, needs_rows: str
 ) -> Parts | None:
     """Return the parts of a partition folder where a model is to be evaluated layer by layer, None where it is not.
 
+    Args:   needs_rows  an option that needs the rows of all nodes, or "".
     Raises: UsageError where that is requested and is not possible. Collective.
     """
     folder = source.folder
-    _check(folder, evaluation, has_embeddings)
-    if evaluation == "together" or folder is None or has_embeddings:
+    _check(folder, evaluation, needs_rows)
+    if evaluation == "together" or folder is None or needs_rows:
         return None
     if evaluation == "auto" and (folder.manifest["hops"] == 0 or folder.manifest["version"] < 2):
         return None
@@ -36,12 +37,12 @@ def parts_of(
     return parts if choose_evaluation(model, parts, evaluation, memory) == "layerwise" else None
 
 
-def _check(folder: PartitionFolder | None, evaluation: Evaluation, has_embeddings: bool) -> None:
+def _check(folder: PartitionFolder | None, evaluation: Evaluation, needs_rows: str) -> None:
     """Raise UsageError where a graph cannot be evaluated layer by layer and that is requested; the same on all ranks."""
     if evaluation != "layerwise":
         return
-    if has_embeddings:
-        raise UsageError("--embeddings requires --evaluation together, which has the rows of all nodes")
+    if needs_rows:
+        raise UsageError(f"{needs_rows} requires --evaluation together, which has the rows of all nodes")
     if folder is None:
         raise UsageError(
             "--evaluation layerwise reads parts, and GRAPH is no partition folder; "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 
 from ..atomic import check_not_read, check_writable
-from ..config import Distribution, TrainConfig, is_of_run, read_toml, select
+from ..config import NAMED_FILE, Distribution, TrainConfig, input_files, is_of_run, read_toml, select
 from ..config.names import Evaluation
 from ..cost.grid import valid_replications
 from ..dist.consistency import digest
@@ -22,31 +23,47 @@ from ..layers import Stack
 from ..layers.registry import ModelSpec, operator_of
 from ..partition import load_partition
 from ..spmm.kernels.buffers import sum_dtype
-from ..training.metrics import SPLITS, count, predicted, scores
+from ..training.metrics import SPLITS, count, predicted, probabilities, scores
 from ..training.splits import split_of
-from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, write_array
+from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, read_json, write_array
+from .named import Names, check_table, prediction_columns, write_table
 from .opening import Source
 from .part_prediction import parts_of, predict_parts
 from .prepare import check_run, set_threads
 from .same_graph import MadeOn
 
 
+@dataclass(frozen=True, slots=True)
+class How:
+    """How the classes are computed, and what else: the keywords of `predict`."""
+
+    proba: bool = False
+    evaluation: Evaluation = "auto"
+    memory: str = ""
+    scratch: str = ""
+
+
+@dataclass(slots=True)
+class Computed:
+    """What a model says of the nodes of a graph, in original order, on rank 0 at least; found: what a report has of it."""
+
+    names: Names
+    predictions_N: np.ndarray | None = None
+    proba_NC: np.ndarray | None = None
+    embeddings_NF: np.ndarray | None = None
+    found: dict = field(default_factory=dict)
+
+
 def predict(
-    run_dir: str,
-    comm,
-    source: str | None = None,
-    out: str | None = None,
-    embeddings: str | None = None,
-    evaluation: Evaluation = "auto",
-    memory: str = "",
-    scratch: str = "",
+    run_dir: str, comm, source: str | None = None, out: str | None = None, embeddings: str | None = None, **how
 ) -> dict:
     """Predict every node with the best weights of a run; write the classes in original node order.
 
     Args:    run_dir     the folder that `spgnn train --out` wrote.
              source      GRAPH, with `out`; default: the run's.
-             out         .npy to write; default: run_dir/predictions.npy. embeddings: .npy for the
-                         inputs of the last layer (N, hidden).
+             out         .npy, .csv or .parquet to write, see named; default: run_dir/predictions.npy, and
+                         predictions.csv if the graph has names. embeddings: .npy for the inputs of the last layer (N, hidden).
+             proba       with `out`, the probability of each class too; in .npy (N, C) float32 alone.
              evaluation  on a partition folder with halos: together, over all ranks; layerwise, see Layerwise, one part in
                          memory at a time; auto: layerwise where a rank has too little memory for its parts.
              memory      of a rank, such as 2GB; "": an equal share of the host's.
@@ -55,47 +72,68 @@ def predict(
     Raises:  CheckpointError where the run's own graph is no longer the one that it was trained on.
     Collective, on any number of ranks; a run whose GRAPH is a partition folder needs as many as it has parts, or fewer.
     """
-    folder = Path(run_dir)
-    together(comm, _check_outputs, folder, source, out, embeddings, root=0)
+    folder, wanted = Path(run_dir), How(**how)
+    together(comm, _check_outputs, folder, source, out, embeddings, wanted.proba, root=0)
     config, graph, state, spec, is_multilabel = together(comm, _read, folder)
     made_on = together(comm, MadeOn.of, folder / "checkpoints") if source is None else MadeOn()
-    inputs = (source or graph, *(() if source else (config.features, config.labels, config.partition)))
+    inputs = (source or graph, *(() if source else (*input_files(config).values(), config.partition)))
     for option, path in (("--out", out), ("--embeddings", embeddings)):
         if path:
             together(comm, check_not_read, path, option, inputs, root=0)
-    weights = digest(*(state[name].numpy() for name in sorted(state)))
-    given = {"evaluation": evaluation, "memory": memory, "scratch": scratch, "weights": weights}
-    check_run(comm, source or graph, config, **given | {"out": out or "", "embeddings": embeddings or ""})
-    config = _fitted(config, source, comm)
-    opened = Source.open(source or graph, config, comm)
-    how = replace(
-        select(Distribution, config), operator=operator_of(config, spec), threads=set_threads(comm, config.threads)
-    )
-    model = together(comm, _model, spec, state, getattr(torch, how.dtype))
-    if embeddings and len(model.layers) == 1:
-        raise UsageError("--embeddings: a model of one layer has none, the input of its last layer is X")
+    given = asdict(wanted) | {"out": out or "", "embeddings": embeddings or ""}
+    given["weights"] = digest(*(state[name].numpy() for name in sorted(state)))
+    check_run(comm, source or graph, config, **given)
     target = Path(out) if out else folder / "predictions.npy"
+    wanted = replace(wanted, scratch=wanted.scratch or str(target.parent))
+    opened = Source.open(source or graph, _fitted(config, source, comm), comm)
+    computed = _computed(opened, (spec, state, is_multilabel), made_on, wanted, bool(embeddings), source is None)
+    if source is not None:
+        computed.names.classes = _classes_of(folder)
+    together(comm, _write, target, computed, "--out" if out else "", root=0)
     report = {"predictions": str(target), "n": 0, "classes": spec.arguments["n_classes"], "ranks": comm.size}
-    parts = parts_of(opened, how, model, evaluation, memory, bool(embeddings))
-    embeddings_NF = None
+    if embeddings:
+        together(comm, write_array, Path(embeddings), computed.embeddings_NF, "--embeddings", root=0)
+        report["embeddings"] = embeddings
+    return finite(report | computed.found)
+
+
+def _computed(
+    opened: Source, run: tuple[ModelSpec, dict, bool], made_on: MadeOn, wanted: How, is_embedded: bool, is_own: bool
+) -> Computed:
+    """Return what the model of a run says of a graph.
+
+    Args: run  what builds the model, its weights, and whether nodes have several labels; is_own: the graph is the run's.
+    Collective.
+    """
+    (spec, state, is_multilabel), config, comm = run, opened.config, opened.comm
+    threads = set_threads(comm, config.threads)
+    how = replace(select(Distribution, config), operator=operator_of(config, spec), threads=threads)
+    model = together(comm, _model, spec, state, getattr(torch, how.dtype))
+    if is_embedded and len(model.layers) == 1:
+        raise UsageError("--embeddings: a model of one layer has none, the input of its last layer is X")
+    needs_rows = "--embeddings" if is_embedded else "--proba" if wanted.proba else ""
+    parts, computed = parts_of(opened, how, model, wanted.evaluation, wanted.memory, needs_rows), Computed(opened.names)
     if parts is not None:
         made_on.check_parts(parts)
-        scratch = scratch or str(target.parent)
-        predictions_N, found = predict_parts(model, parts, scratch, is_multilabel, source is None)
-    else:
-        dgraph = make_dgraph(
-            opened.folder or partial(opened.read, partial(made_on.check_read, config)), comm, None, how
-        )
-        made_on.check_rows(dgraph, opened, how)
-        _check_features(dgraph.n_features, spec)
-        if embeddings:
-            embeddings_NF = _embeddings(model, dgraph)
-        predictions_N, found = _predictions(model, dgraph, config, is_multilabel, source is None)
-    together(comm, write_array, target, predictions_N, "--out" if out else "", root=0)
-    if embeddings:
-        together(comm, write_array, Path(embeddings), embeddings_NF, "--embeddings", root=0)
-        report["embeddings"] = embeddings
-    return finite(report | found)
+        computed.predictions_N, computed.found = predict_parts(model, parts, wanted.scratch, is_multilabel, is_own)
+        return computed
+    read = opened.folder or partial(opened.read, partial(made_on.check_read, config))
+    dgraph = make_dgraph(read, comm, None, how)
+    made_on.check_rows(dgraph, opened, how)
+    _check_features(dgraph.n_features, spec)
+    if is_embedded:
+        computed.embeddings_NF = _embeddings(model, dgraph)
+    with torch.no_grad():
+        Z_nC = model(dgraph.A, dgraph.X)
+    C = Z_nC.shape[1]
+    computed.found = {"n": dgraph.n_nodes}
+    if _can_score(dgraph, C, is_multilabel, is_own):
+        counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), C, dgraph.comm)
+        computed.found |= {name: scores(counts[s], is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
+    computed.predictions_N = dgraph.collect(predicted(Z_nC, is_multilabel))
+    if wanted.proba:
+        computed.proba_NC = dgraph.collect(probabilities(Z_nC, is_multilabel))
+    return computed
 
 
 @torch.no_grad()
@@ -105,26 +143,34 @@ def _embeddings(model: Stack, dgraph: DistGraph) -> np.ndarray:
     return dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
 
 
-@torch.no_grad()
-def _predictions(
-    model: Stack, dgraph: DistGraph, config: TrainConfig, is_multilabel: bool, is_own: bool
-) -> tuple[np.ndarray, dict]:
-    """Return the classes of all nodes in original order, and what a report has of them; is_own: graph of the run. Collective."""
-    Z_nC = model(dgraph.A, dgraph.X)
-    C, found = Z_nC.shape[1], {"n": dgraph.n_nodes}
-    if _can_score(dgraph, C, is_multilabel, is_own):
-        counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), C, dgraph.comm)
-        found |= {name: scores(counts[s], is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
-    return dgraph.collect(predicted(Z_nC, is_multilabel)), found
+def _classes_of(folder: Path) -> tuple[str, ...] | None:
+    """Return the names of the classes that a run was trained on, which another graph has to share; None: numbers."""
+    with suppress(CheckpointError):
+        return read_json(folder / "summary.json").get("classes")
+    return None
 
 
-def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings: str | None) -> None:
+def _write(path: Path, computed: Computed, option: str) -> None:
+    """Write predictions; where they are the run's own, also the table of a graph with names."""
+    predictions_N, proba_NC, names = computed.predictions_N, computed.proba_NC, computed.names
+    if path.suffix in (".csv", ".parquet"):
+        write_table(path, prediction_columns(predictions_N, names, proba_NC), option)
+        return
+    write_array(path, predictions_N if proba_NC is None else proba_NC, option)
+    if not option and names.has_any:
+        write_table(path.with_name(NAMED_FILE), prediction_columns(predictions_N, names))
+
+
+def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings: str | None, proba: bool) -> None:
     """Raise unless there is a run, the files can be written, and neither the run nor the other output needs them."""
     own = folder / "predictions.npy"
     if not (folder / "config.toml").is_file():
         raise CheckpointError(f"{folder}: no config.toml; expected the --out folder of `spgnn train`")
     if source is not None and not out:
         raise UsageError(f"--graph {source} requires --out: {own} holds the predictions for the run's own graph")
+    if proba and not out:
+        raise UsageError("--proba requires --out, a file .npy, .csv or .parquet")
+    check_table(Path(out or own), "--out")
     for option, path in (("out", Path(out or own)), *([("embeddings", Path(embeddings))] if embeddings else [])):
         check_writable(path, f"--{option}")
         is_own = option == "out" and source is None and path.resolve() == own.resolve()

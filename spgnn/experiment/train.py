@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config import TrainConfig, continued
+from ..config import TrainConfig, continued, ended_summary
 from ..errors import together
 from ..layers.registry import ModelSpec
 from ..machine import peak_rss_mb
@@ -18,11 +18,11 @@ from ..training.consistency import check_trainable
 from ..training.notes import data_notes
 from ..training.steps.captured import CapturedStep
 from ..training.trainer import Trainer
-from .auto_out import resolved_out
 from .checkpoint import finite
 from .details import run_details
 from .device import device_facts, explaining_memory
 from .folder import RunFolder, hold_folder
+from .named import Names
 from .observe import observed, time_operations
 from .opening import Show, Source
 from .prepare import prepare
@@ -39,10 +39,10 @@ def run(
     report: Callable[[dict], Any] | None = None,
     show: Show = None,
 ) -> dict:
-    """Train on GRAPH and return the summary; with config.out, write the files of the run there, see resolved_out.
+    """Train on GRAPH and return the summary; with config.out, write the files of the run there.
 
     Files: config.toml, env.json, metrics.jsonl (one object per epoch), details.json (see run_details), summary.json,
-           predictions.npy (original node order), checkpoints/ (best and newest); with config.personal also parts.jsonl (one object
+           split.npy and predictions.npy (original node order), checkpoints/ (best and newest); with config.personal also parts.jsonl (one object
            per part) and checkpoints/personal/.
     Args:  source  built-in name, file or folder; with config.partition it only names the graph; or a partition folder.
            report  called on this rank with the record of each epoch.
@@ -50,13 +50,11 @@ def run(
     Raises: StoppedError on all ranks after a signal and a checkpoint, see StopSignals.
     Collective.
     """
-    with resolved_out(source, config, comm) as config:
-        return _run(source, config, comm, report, show)
-
-
-def _run(source: str, config: TrainConfig, comm, report: Callable[[dict], Any] | None, show: Show) -> dict:
-    """Train, as `run` does, with `out` a folder or ""."""
     prepared = prepare(source, config, comm)
+    if config.resume and (ended := comm.all_gather_json(together(comm, ended_summary, source, config, root=0))[0]):
+        if comm.rank == 0 and show is not None:
+            show(f"spgnn: {config.resume} has ended: nothing is trained, its results follow")
+        return ended
     with (
         observed(config, comm, show) as (comm, recorder),
         StopSignals(show) if config.out else nullcontext() as stop,
@@ -67,6 +65,7 @@ def _run(source: str, config: TrainConfig, comm, report: Callable[[dict], Any] |
             found = found_checkpoint(config, comm, show) if config.resume else None
             way = WAYS[prepared.way](prepared, comm, folder)
             dgraph = way.open(opened, stack)
+            names = opened.names
             del opened  # and with it the owners of all nodes
             comm.phase = "set up training"
             check_trainable(dgraph)
@@ -84,13 +83,12 @@ def _run(source: str, config: TrainConfig, comm, report: Callable[[dict], Any] |
                 together(comm, RunFolder.begin, folder, source, trainer.config, comm, checkpoints.lines(), root=0)
             with explaining_memory(trainer):
                 with Log(folder, checkpoints, report, stop) as log:
-                    history = trainer.fit(log.record)
+                    trainer.fit(log.record)
                 comm.phase = "write results"
                 summary = _summary(trainer)
                 predictions_N = way.finish(trainer, spec, summary)
             if config.out:
-                details = run_details(trainer, predictions_N)
-                together(comm, RunFolder.write_results, folder, summary, details, predictions_N, history, root=0)
+                _write_results(folder, trainer, summary, predictions_N, names)
             return summary
 
 
@@ -118,6 +116,16 @@ def _show_notes(trainer: Trainer, show: Show) -> None:
     notes = data_notes(trainer.dgraph, trainer.steps.scorer) + trainer.steps.notes()
     if notes and trainer.comm.rank == 0 and show is not None:
         show("\n".join(f"spgnn: {note}" for note in notes))
+
+
+def _write_results(
+    folder: RunFolder | None, trainer: Trainer, summary: dict, predictions_N: np.ndarray | None, names: Names
+) -> None:
+    """Write what a training leaves in its folder when it has ended. Collective."""
+    summary = summary | {"per_class": trainer.history.per_class}
+    details = run_details(trainer, predictions_N)
+    arrays = {"split": trainer.steps.scorer.split(), "predictions": predictions_N}
+    together(trainer.comm, RunFolder.write_results, folder, summary, details, arrays, names, root=0)
 
 
 def _summary(trainer: Trainer) -> dict[str, Any]:

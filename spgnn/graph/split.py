@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..config import split_file
 from ..errors import GraphError, UsageError, check_integer
 
 TRAIN, VAL, TEST, NO_SPLIT = 0, 1, 2, -1
@@ -22,7 +23,8 @@ def given_split(name: str, splits: np.ndarray | None, which: str) -> np.ndarray 
     """Return the split of a graph that an option names, or None where one is to be drawn.
 
     Args:   splits  (N,) or (N, S), or rows of them; None: the graph has none.
-            which   "given", the number of one of S splits, "random", or "auto": given if there is one, else random.
+            which   "given", the number of one of S splits, "random", or "auto": given if there is one, else random; or
+                    a file of which the graph was read, as "given".
     Raises: GraphError where the graph has no split; UsageError for another name or number.
     """
     if which == "random" or (which == "auto" and splits is None):
@@ -31,9 +33,12 @@ def given_split(name: str, splits: np.ndarray | None, which: str) -> np.ndarray 
         raise GraphError(
             f"{name} has no split; use --split random, or give one: `spgnn convert GRAPH DST --split FILE`"
         )
-    if which not in ("auto", "given") and not (which.isascii() and which.isdigit() and len(which) < 10):
-        raise UsageError(f"split = {which!r} is not known; expected random, given, auto or the number of a split")
-    number, count = (0 if which in ("auto", "given") else int(which)), 1 if splits.ndim == 1 else splits.shape[1]
+    is_first = which in ("auto", "given") or bool(split_file(which))
+    if not is_first and not (which.isascii() and which.isdigit() and len(which) < 10):
+        raise UsageError(
+            f"split = {which!r} is not known; expected random, given, auto, the number of a split, or its file"
+        )
+    number, count = (0 if is_first else int(which)), 1 if splits.ndim == 1 else splits.shape[1]
     if number >= count:
         has = "one split, 0" if count == 1 else f"splits 0 to {count - 1}"
         raise UsageError(f"{name} has {has}; split {number} does not exist")

@@ -58,6 +58,12 @@ def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
     return Z_nC.argmax(dim=1).cpu().numpy() if len(Z_nC) else np.empty(0, np.int64)
 
 
+def probabilities(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
+    """Return the probability of each class, (n, C) float32: softmax of the logits, their sigmoid where nodes have several."""
+    Z_nC = Z_nC.double()
+    return (Z_nC.sigmoid() if is_multilabel else Z_nC.softmax(dim=1)).float().cpu().numpy()
+
+
 def per_class(counts: np.ndarray) -> list[dict[str, float]]:
     """Return precision, recall, F1 and support of each class of one split."""
     tp, fp, fn = counts.T

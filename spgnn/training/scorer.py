@@ -47,6 +47,10 @@ class FullScorer:
         if self.dgraph.is_counted:
             yield self.dgraph.y_n.numpy(), self.split_n
 
+    def split(self) -> np.ndarray:
+        """Return the split of all nodes in original order, (N,) int8."""
+        return self.dgraph.collect(self.split_n)
+
     @torch.no_grad()
     def logits(self) -> torch.Tensor:
         """Return the logits of the own nodes in evaluation mode, (n, C)."""

@@ -23,6 +23,11 @@ def inside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+def resolved_run(source, config):
+    with auto_out.resolved_out(source, config, SelfCommunicator()) as resolved:
+        run(source, resolved, SelfCommunicator())
+
+
 @parallel([1, 3], mpi=[])
 def test_all_ranks_train_into_the_first_free_folder(comm, tmp_path, monkeypatch):
     if comm.rank == 0:
@@ -32,7 +37,8 @@ def test_all_ranks_train_into_the_first_free_folder(comm, tmp_path, monkeypatch)
     with auto_out.resolved_out(GRAPH, CONFIG, comm) as config:
         assert config.out == "runs/sbm-2"
         run(GRAPH, config, comm)
-    run(GRAPH, CONFIG, comm)
+    with auto_out.resolved_out(GRAPH, CONFIG, comm) as config:
+        run(GRAPH, config, comm)
     comm.barrier()
     kept = {name: (tmp_path / "runs" / name / "summary.json").exists() for name in os.listdir(tmp_path / "runs")}
     assert kept == {"sbm-1": False, "sbm-2": True, "sbm-3": False, "sbm-4": True}
@@ -55,12 +61,14 @@ def test_a_training_that_fails_leaves_no_folder_and_none_keeps_nothing():
         (GRAPH, {"overwrite": True}, UsageError),
     ):
         with pytest.raises(error):
-            run(source, TrainConfig(out="auto", **options), SelfCommunicator())
-    run(GRAPH, TrainConfig(out="none", epochs=1), SelfCommunicator())
+            resolved_run(source, TrainConfig(out="auto", **options))
+    resolved_run(GRAPH, TrainConfig(out="none", epochs=1))
+    with pytest.raises(UsageError, match="out = 'auto' is for the command line"):
+        run(GRAPH, CONFIG, SelfCommunicator())
     assert not os.listdir()
     Path("runs").write_text("")
     with pytest.raises(ResourceError, match=r"runs: cannot be written: .*; choose a folder with --out DIR, or keep"):
-        run(GRAPH, CONFIG, SelfCommunicator())
+        resolved_run(GRAPH, CONFIG)
 
 
 def test_the_first_line_of_the_command_names_the_folder(capsys):

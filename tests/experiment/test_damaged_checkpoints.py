@@ -150,7 +150,7 @@ def test_predict_refuses_damaged_weights_by_name(runs, tmp_path):
     with pytest.raises(CheckpointError, match="model.safetensors: does not have the size and SHA-256"):
         predict(str(tmp_path / "run"), SelfCommunicator())
     with pytest.raises(CheckpointError, match="a training can go on from no checkpoint here"):
-        resume(tmp_path / "run", SelfCommunicator())
+        resume(tmp_path / "run", SelfCommunicator(), epochs=99)
 
 
 LIMITED = """
@@ -220,7 +220,7 @@ def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(runs, tmp_path, n
         os.mkfifo(path / name)
     for command in (
         lambda: predict(str(tmp_path / "run"), SelfCommunicator()),
-        lambda: resume(tmp_path / "run", SelfCommunicator()),
+        lambda: resume(tmp_path / "run", SelfCommunicator(), epochs=99),
     ):
         with pytest.raises(CheckpointError, match=f"{name}: cannot be read: it is a pipe or device"):
             command()

@@ -120,13 +120,13 @@ def test_two_trainings_do_not_write_one_folder(tmp_path, monkeypatch):
     out = str(tmp_path / "out")
     whole = Source.read
 
-    def meanwhile(*args):
+    def meanwhile(*args, **checks):
         monkeypatch.setattr(Source, "read", whole)
         with pytest.raises(
             ResourceError, match="out: another training is using it; wait for it, or choose another folder"
         ):
             training("sbm:n=50", out=out, seed=2)
-        return whole(*args)
+        return whole(*args, **checks)
 
     monkeypatch.setattr(Source, "read", meanwhile)
     training("sbm:n=50", out=out, seed=1)

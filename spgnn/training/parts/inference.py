@@ -15,6 +15,7 @@ import torch
 from ...distgraph import Parts
 from ...distgraph.own_rows import OwnRows, OwnRowsReader
 from ...errors import GraphError, NumericalError, ResourceError, ShapeError, is_out_of_memory, together
+from ...graph import NO_SPLIT
 from ...layers.stack import norms_of
 from ...machine import give_back_memory
 from ...spmm.kernels.buffers import array_of
@@ -142,6 +143,14 @@ class LayerwiseScorer:
         for p in self.parts.own:
             block, _, _ = self.parts.source.part(p)
             yield self.parts.labels(block, len(block.own_n))
+
+    def split(self) -> np.ndarray:
+        """Return the split of all nodes in original order, (N,) int8."""
+        split_N = np.full(self.parts.n_nodes, NO_SPLIT, np.int8)
+        for p in self.parts.own:
+            block, _, _ = self.parts.source.part(p)
+            split_N[block.own_n] = self.parts.labels(block, len(block.own_n))[1]
+        return self.comm.all_reduce(split_N, "max")
 
     def logits(self) -> torch.Tensor:
         """Return the logits of the own nodes of all own parts by rising id, (n, C): all of them are in memory."""

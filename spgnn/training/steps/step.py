@@ -22,6 +22,9 @@ class Scorer(Protocol):
 
     is_multilabel: bool
 
+    def split(self) -> np.ndarray:
+        """Return the split of all nodes in original order, (N,) int8. Collective."""
+
     def logits(self) -> torch.Tensor:
         """Return the logits of the own nodes in evaluation mode, (n, C). Collective."""
 

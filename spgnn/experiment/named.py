@@ -1,0 +1,79 @@
+"""Predictions as a table, a line per node: its id, its class and, on request, the probability of each class.
+
+Shapes: N nodes, C classes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..atomic import new_file
+from ..errors import UsageError
+
+BLOCK = 1 << 16  # lines
+Columns = dict[str, Sequence]
+
+
+@dataclass(slots=True)
+class Names:
+    """What the user calls nodes, (N,) int64 or str, and classes; None: numbers. Filled on rank 0, when a graph is read."""
+
+    ids: np.ndarray | None = None
+    classes: tuple[str, ...] | None = None
+
+    @property
+    def has_any(self) -> bool:
+        """Whether nodes or classes have names."""
+        return self.ids is not None or self.classes is not None
+
+
+def prediction_columns(predictions_N: np.ndarray, names: Names, proba_NC: np.ndarray | None = None) -> Columns:
+    """Return the columns id, class and p_CLASS ...; of several labels, (N, C) of 0 and 1, the classes are joined by ';'."""
+    ids_N = np.arange(len(predictions_N)) if names.ids is None else names.ids
+    columns: Columns = {"id": ids_N, "class": _class_names(predictions_N, names.classes)}
+    for c in range(0 if proba_NC is None else proba_NC.shape[1]):
+        columns[f"p_{c if names.classes is None else names.classes[c]}"] = proba_NC[:, c]
+    return columns
+
+
+def check_table(path: Path, option: str) -> None:
+    """Raise UsageError where a file that an option names is .parquet, and pyarrow is absent."""
+    if path.suffix == ".parquet":
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError:
+            raise UsageError(f"{option} {path}: Parquet needs pyarrow: pip install 'spgnn[tables]'") from None
+
+
+def write_table(path: Path, columns: Columns, option: str = "") -> None:
+    """Write columns as .parquet or .csv, whole or not at all; option: named in errors."""
+    with new_file(path, option) as file:
+        if path.suffix == ".parquet":
+            import pyarrow
+            from pyarrow import parquet
+
+            parquet.write_table(pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()}), file)
+            return
+        text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="", write_through=True)
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(columns)
+        for start in range(0, len(next(iter(columns.values()))), BLOCK):
+            block = [np.asarray(values[start : start + BLOCK]) for values in columns.values()]
+            lines.writerows(zip(*((v.astype(str) if v.dtype.kind == "f" else v).tolist() for v in block)))
+        text.flush()
+        text.detach()
+
+
+def _class_names(predictions_N: np.ndarray, classes: tuple[str, ...] | None) -> Any:
+    """Return the class of each node, as a number or name."""
+    if predictions_N.ndim == 1:
+        return predictions_N if classes is None else np.array(classes, object)[predictions_N]
+    names = np.array([str(c) for c in range(predictions_N.shape[1])] if classes is None else classes, object)
+    return np.array([";".join(names[row.nonzero()[0]]) for row in predictions_N] + [""], object)[:-1]

@@ -68,6 +68,7 @@ def test_names_are_numbered_in_order_and_kept(tmp_path, name):
     [
         ("q.csv", '"0","1"\n"1","2"\n', 3, None),
         ("q.csv", '"source","target"\n"7","900"\n"900","7"\n', 2, [7, 900]),
+        ("cr.csv", "source,\rtarget\n0,1\n1,2\n", 3, None),
         ("gaps.txt", "7 900000000\n900000000 3\n", 3, [3, 7, 900000000]),
         ("n.txt", "ann bob\nbob cy\n", 3, ["ann", "bob", "cy"]),
         ("n.txt", "# names\nann   bob \n# of people\n bob cy\n", 3, ["ann", "bob", "cy"]),

@@ -257,7 +257,10 @@ def separator_of(line: bytes) -> str:
 def cells_of(line: bytes, separator: str) -> list[str]:
     """Return the cells of a line without quotes around them, those at the end only if they are filled."""
     text = line.decode("utf-8", "replace")
-    cells = next(csv.reader([text], delimiter=separator), []) if separator else text.split()
+    try:
+        cells = next(csv.reader([text], delimiter=separator), []) if separator else text.split()
+    except csv.Error:  # a carriage return within the line, or a cell of over 128 kB
+        cells = text.split(separator)
     cells = [cell.strip().strip("\"'").strip() for cell in cells]
     while cells and not cells[-1]:
         cells.pop()

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from ..config import TableConfig, build
 from ..errors import FormatError, GraphError, InputError, UsageError, check_keywords
-from ..graph import Graph, lacks_node_0
+from ..graph import Graph, graph_from_coo, lacks_node_0
 from .arrays import as_array, from_object
 from .formats import Progress
 from .readers.frames import is_table, read_frame
@@ -40,9 +40,9 @@ def load_graph(
                       file has a built-in's name); a scipy matrix, (src, dst), an array (2, E) or (N, N), a NetworkX,
                       PyG or DGL graph.
             format    name of the format, detected when None.
-            features  .npy (N, F), a SciPy CSR .npz, or an array; replaces those of source; or "degree", "ones" or
-                      "identity".
-            labels    .npy (N,) or (N, classes), or an array.
+            features  .npy (N, F), a SciPy CSR .npz, a table, or an array; replaces those of source; or "degree", "ones"
+                      or "identity". A table, here and below, is "FILE" or "FILE:COLUMN,COLUMN", read by its ids.
+            labels    .npy (N,) or (N, classes), a table, or an array; text becomes named classes.
             split     .npy (N,) or (N, S): 0 train, 1 val, 2 test, -1 none, or (N, 3) masks of the three; a table; .npz or
                       .json with lists of nodes, or masks, train, val and test; or an array or dict of these.
             progress  called with (done_bytes, total_bytes).
@@ -63,10 +63,13 @@ def load_graph(
     elif format is not None:
         raise UsageError(f"format={format!r} goes with a path; the source is a {type(source).__name__}")
     elif pairs is not None:
-        graph = from_object(np.array(list(pairs)).reshape(-1, 2).T, wanted.duplicates)
+        edges_E2 = as_array(list(pairs) or np.zeros((0, 2), np.int64))
+        if edges_E2.ndim != 2 or edges_E2.shape[1] != 2:
+            raise InputError(f"pairs have shape {edges_E2.shape}; expected (E, 2)")
+        graph = graph_from_coo(*edges_E2.T, duplicates=wanted.duplicates)
     else:
         graph = from_object(source, wanted.duplicates)
-    given = {"features": features, "labels": labels, "split": split}
+    given = {"labels": labels, "split": split, "features": features}  # features last: their gaps can be filled
     tables = {what: table for what, value in given.items() if (table := _table(value)) is not None}
     for what, (path, columns) in tables.items():
         graph = _with_table(graph, what, path, columns, wanted, tables)

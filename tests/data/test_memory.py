@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from spgnn.data import from_coo, from_dgl, from_networkx, from_pyg, from_scipy, load_graph, load_native, save_graph
-from spgnn.errors import GraphError, InputError
+from spgnn.errors import GraphError, InputError, UsageError
 from spgnn.graph import graph_from_coo
 from spgnn.partition import PartitionFolder, part_graph, save_partition
 
@@ -230,6 +230,15 @@ def test_networkx_keeps_the_names_of_nodes_and_sums_edges_of_a_multigraph():
     assert from_networkx(nx.grid_2d_graph(1, 2)).ids.tolist() == ["(0, 0)", "(0, 1)"]
     graph = from_networkx(nx.karate_club_graph(), labels="club")
     assert graph.classes == ("Mr. Hi", "Officer") and graph.y[:2].tolist() == [0, 0] and graph.y[33] == 1
+
+
+def test_pairs_are_edges():
+    assert load_graph(pairs=[(0, 5), (1, 2)]).A[1, 2] == 1 and load_graph(pairs=[]).n_nodes == 0
+    for pairs in ([(0, 1, 2)], [(0, 1), (2,)], [0, 1]):
+        with pytest.raises(InputError, match=r"expected \(E, 2\)|cannot be made an array"):
+            load_graph(pairs=pairs)
+    with pytest.raises(UsageError, match="a source, or pairs="):
+        load_graph("wordnet", pairs=[(0, 1)])
 
 
 def test_tensors_and_dense_adjacencies_are_graphs():

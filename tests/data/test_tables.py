@@ -142,6 +142,17 @@ def test_what_a_table_lacks_is_counted(tmp_path, nodes, options, message):
         load_graph(tmp_path / "e.txt", features=tmp_path / "n.csv", **options)
 
 
+def test_a_table_of_labels_may_have_nodes_that_edges_and_features_have_not(tmp_path):
+    (tmp_path / "e.txt").write_text("0 1\n1 2\n")
+    (tmp_path / "x.csv").write_text("id,x\n0,1\n1,2\n2,3\n")
+    (tmp_path / "y.csv").write_text("id,label\n4,1\n0,1\n")
+    parts = {"features": tmp_path / "x.csv", "labels": tmp_path / "y.csv"}
+    with pytest.raises(InputError, match="x.csv: 2 of 5 nodes have no row, node 3 first"):
+        load_graph(tmp_path / "e.txt", **parts)
+    graph = load_graph(tmp_path / "e.txt", missing="zero", **parts)
+    assert graph.y.tolist() == [1, -1, -1, -1, 1] and graph.X.ravel().tolist() == [1, 2, 3, 0, 0]
+
+
 def test_gaps_are_filled_by_a_named_rule(tmp_path):
     (tmp_path / "e.txt").write_text("0 1\n1 2\n2 3\n")
     (tmp_path / "n.csv").write_text("id,x,c\n0,1,a\n1,,b\n2,4,\n")

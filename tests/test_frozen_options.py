@@ -37,7 +37,7 @@ GRAPH = "format features labels edges split"
 EXCHANGE = "scheme replication wire wire_gradients machine schedule prune"
 FROZEN = {
     "train": f"""
-        epochs lr optimizer weight_decay decay_layers patience eval_every seed mode {MODEL}
+        epochs lr optimizer weight_decay decay_layers patience eval_every seed seeds mode {MODEL}
         out overwrite trace watchdog checkpoint_every resume preset {GRAPH} feature_norm operator
         method partition device threads cuda_graph {EXCHANGE.replace(" machine", "")}
         sampler budget frontier walk fanout batch class_balance normalise coverage subgraphs sampler_threads inductive

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import click
 
 from ..config import TrainConfig
-from ..errors import StoppedError
+from ..errors import StoppedError, UsageError
 from ..machine import host_load
 from .console import bytes_text, fields_table, say, write, write_error, write_json
 from .failure import explaining
@@ -37,8 +38,11 @@ FIRST = """
     tables=f"{EDGES_HELP}\n{SAMPLER_HELP}\n{METHOD_HELP}\n{PRESET_HELP}",
 )
 @config_options(TrainConfig)
+@click.option(
+    "--seeds", type=click.IntRange(1, 1000), default=1, metavar="N", help="N trainings, mean and spread of their scores"
+)
 @output_options
-def train(graph: str, config: TrainConfig, as_json: bool) -> int:
+def train(graph: str, config: TrainConfig, seeds: int, as_json: bool) -> int:
     """Train a model on all nodes of GRAPH, or on subgraphs of it, in one process or on the ranks of a launcher.
 
     \b
@@ -46,55 +50,90 @@ def train(graph: str, config: TrainConfig, as_json: bool) -> int:
       mpirun -n 4 spgnn train wordnet --epochs 60 --out runs/out/demo
       torchrun --nproc-per-node 4 --no-python spgnn train wordnet --epochs 60
       spgnn train --config runs/out/demo/config.toml --seed 1 --out NEW
-      spgnn train planetoid/ind.cora --preset planetoid-gcn --out runs/out/cora
+      spgnn train planetoid/ind.cora --preset planetoid-gcn --seeds 5
       spgnn train --resume runs/out/demo --epochs 100
-      spgnn train wordnet --model sage --sampler frontier --epochs 20
       mpirun -n 2 spgnn train wordnet --mode average --parts 8 --interval 5
 
     GRAPH may also be a partition folder, written by `spgnn partition --out`; each rank then reads its own part
     only. The result does not depend on the number of ranks. With --mode average each rank trains its parts one after
     the other, in the memory that one takes, and the weights become their mean; the result depends on the parts.
 
-    The folder of the run, --out, is runs/GRAPH-NUMBER if it is not given; --out none keeps nothing. It receives
-    config.toml, env.json, metrics.jsonl, summary.json, details.json, checkpoints/ and predictions.npy, in original node
-    order. SIGTERM, SIGUSR1 and Ctrl-C write a checkpoint after the epoch and stop.
+    --out, by default a new folder runs/GRAPH-NUMBER (none: nothing is kept), receives config.toml, metrics.jsonl,
+    summary.json, checkpoints/, and in original node order split.npy and predictions.npy; with --seeds in OUT/seed-0,
+    OUT/seed-1 ... SIGTERM, SIGUSR1 and Ctrl-C write a checkpoint after the epoch and stop.
     """
     from ..experiment.stopping import StopSignals
 
+    is_resumed = click.get_current_context().params.get("resume") == "auto"
+    if seeds > 1 and config.resume:
+        raise UsageError(f"--seeds continues the runs in --out DIR by --resume auto; got --resume {config.resume}")
     config = replace(config, out={"": "auto", "none": ""}.get(config.out, config.out))
     with StopSignals() if config.out else nullcontext():  # from here on: torch and MPI take seconds to start
-        return _train(graph, config, as_json)
+        return _train(graph, config, as_json, seeds, is_resumed)
 
 
-def _train(graph: str, config: TrainConfig, as_json: bool) -> int:
+def _train(graph: str, config: TrainConfig, as_json: bool, seeds: int, is_resumed: bool) -> int:
     """Train and return the exit code; a signal has its own if it has stopped all ranks together."""
     from ..dist import world
-    from ..dist.launch import share_of_threads, this_job
-    from ..experiment import run
+    from ..dist.launch import this_job
     from ..experiment.auto_out import resolved_out
-    from ..layers.registry import model_title
-    from ..training.epoch_lines import EpochLines
 
-    summary, code = None, 0
-    with world() as comm, explaining(config.out), resolved_out(graph, config, comm) as config:
-        lines, share = EpochLines(config.epochs), share_of_threads(comm)
-        if comm.rank == 0:
-            after = f"; continues {config.resume}" if config.resume else f", into {config.out}" if config.out else ""
-            say(f"{graph}: {model_title(config)}, {_ranks(comm.size)} of {_cores(config.threads or share)}{after}")
+    with world() as comm, explaining(), resolved_out(graph, config, comm) as config, explaining(config.out):
         try:
-            summary = run(graph, config, comm, report=lines if comm.rank == 0 else None, show=write_error)
+            if seeds == 1:
+                _run(graph, config, comm, as_json)
+            else:
+                _run_seeds(graph, config, comm, as_json, seeds, is_resumed)
         except StoppedError as stop:
             if not stop.is_together:
                 raise
-            code, message = stop.exit_code, str(stop)
+            if comm.rank == 0:
+                say(str(stop))
+            return this_job().leave(stop.exit_code)
+    return 0
+
+
+def _run(graph: str, config: TrainConfig, comm, as_json: bool) -> dict:
+    """Train, show how it goes and what came out, and return the summary. Collective."""
+    from ..dist.launch import share_of_threads
+    from ..experiment import run
+    from ..layers.registry import model_title
+    from ..training.epoch_lines import EpochLines
+
+    lines, share = EpochLines(config.epochs), share_of_threads(comm)
+    if comm.rank == 0:
+        after = f"; continues {config.resume}" if config.resume else f", into {config.out}" if config.out else ""
+        say(f"{graph}: {model_title(config)}, {_ranks(comm.size)} of {_cores(config.threads or share)}{after}")
+    try:
+        summary = run(graph, config, comm, report=lines if comm.rank == 0 else None, show=write_error)
+    finally:
         lines.end()
-        if comm.rank == 0 and summary is None:
-            say(message)
-        elif comm.rank == 0 and as_json:
-            write_json(summary | ({"out": config.out} if config.out else {}))
-        elif comm.rank == 0:
-            write(fields_table(f"{graph} on {_ranks(summary['ranks'])}", _readable(summary, config)))
-    return this_job().leave(code) if code else 0
+    if comm.rank == 0 and as_json:
+        write_json(summary | ({"out": config.out} if config.out else {}))
+    elif comm.rank == 0:
+        write(fields_table(f"{graph} on {_ranks(summary['ranks'])}", _readable(summary, config)))
+    return summary
+
+
+def _run_seeds(graph: str, config: TrainConfig, comm, as_json: bool, seeds: int, is_resumed: bool) -> None:
+    """Train with several seeds, and show and keep the mean and spread of the scores. Collective."""
+    from ..errors import together
+    from ..experiment.checkpoint import write_json as write_file
+    from ..experiment.seeds import FILE, seed_configs, spread
+
+    configs = seed_configs(graph, config, seeds, is_resumed, comm)
+    found = spread([_run(graph, one, comm, as_json) for one in configs])
+    if config.out:
+        together(comm, write_file, Path(config.out) / FILE, found, root=0)
+        found["out"] = config.out
+    if comm.rank == 0 and as_json:
+        write_json(found)
+    elif comm.rank == 0:
+        scores = {"test": found["test"], "validation": found["val"]}
+        shown = {
+            f"{name} {found['metric']}": f"{of['mean']:.4f} +- {of['std']:.4f}" for name, of in scores.items() if of
+        }
+        write(fields_table(f"{graph}, {seeds} seeds from {config.seed}", shown | {"results": config.out or "not kept"}))
 
 
 def _ranks(size: int) -> str:

@@ -71,7 +71,7 @@ def test_a_word_about_features_of_very_different_scale_and_training_nodes_withou
 @pytest.mark.parametrize("command", ["train", "info", "check", "convert"])
 def test_every_command_that_loads_says_what_it_has_read(files, capsys, command):
     folder = files(e__csv="src,dst,w,at\n0,1,2,9\n0,1,1,9\n1,2,1,9\n", y__npy=np.array([1, -1, 1]))
-    more = {"train": ["--features", "ones", "--epochs", 1], "convert": [folder / "g"]}.get(command, [])
+    more = {"train": ["--features", "ones", "--epochs", 1, "--out", "none"], "convert": [folder / "g"]}.get(command, [])
     labels = ["--labels", folder / "y.npy"] if command != "check" else []
     code, out, err = run(capsys, command, folder / "e.csv", *more, *labels)
     assert code == 0 and err.count("columns that are not read: at") == 1

@@ -1,10 +1,12 @@
 """A training without --out keeps its run in a new folder runs/GRAPH-NUMBER; --out none keeps nothing."""
 
+import json
 import os
 import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import run as command
 from worlds import launch, parallel
@@ -87,3 +89,25 @@ def test_ranks_of_mpirun_agree_on_the_folder(tmp_path):
         ended = launch(2, [sys.executable, "-m", "spgnn", "train", GRAPH, "--epochs", "1"], cwd=tmp_path)
         assert ended.code == 0 and re.findall("into (.*)", ended.err) == [f"runs/sbm-{number}"], ended.err
         assert (tmp_path / "runs" / f"sbm-{number}" / "predictions.npy").is_file()
+
+
+def test_seeds_are_runs_of_their_own_with_a_mean_and_a_spread(capsys):
+    argv = ("train", GRAPH, "--epochs", 2, "--hidden", 3, "--seed", 4)
+    lines = [json.loads(line) for line in command(capsys, *argv, "--seeds", 2, "--json")[1].splitlines()]
+    assert [line.get("out") for line in lines] == ["runs/sbm-1/seed-4", "runs/sbm-1/seed-5", "runs/sbm-1"]
+    tests = [line["test"] for line in lines[:2]]
+    assert lines[2]["seeds"] == [4, 5] and lines[2]["test"]["values"] == tests
+    assert [lines[2]["test"][name] for name in ("mean", "std")] == pytest.approx(
+        [np.mean(tests), np.std(tests, ddof=1)]
+    )
+    assert json.loads(Path("runs/sbm-1/seeds.json").read_text()) == {k: v for k, v in lines[2].items() if k != "out"}
+    alone = json.loads(command(capsys, "train", GRAPH, *argv[2:-1], 5, "--out", "none", "--json")[1])
+    measured = {"epoch_s", "peak_rss_mb", "out"}
+    assert {k: v for k, v in alone.items() if k not in measured} == {
+        k: v for k, v in lines[1].items() if k not in measured
+    }
+    code, out, err = command(capsys, *argv, "--seeds", 3, "--out", "runs/sbm-1", "--resume", "auto")
+    assert code == 0 and err.count("has ended: nothing is trained") == 2 and "into runs/sbm-1/seed-6" in err
+    assert "3 seeds from 4" in out and len(json.loads(Path("runs/sbm-1/seeds.json").read_text())["val"]["values"]) == 3
+    code, _, err = command(capsys, "train", "--resume", "runs/sbm-1/seed-4", "--seeds", 2)
+    assert code == 2 and "--seeds continues the runs in --out DIR by --resume auto" in err

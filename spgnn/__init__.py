@@ -61,6 +61,10 @@ _HOME = {
     "Trainer": "training",
     "resume": "experiment",
     "Checkpoints": "experiment",
+    "predict": "experiment.predictions",
+    "Predictions": "experiment.predictions",
+    "load_run": "experiment.predictions",
+    "save_run": "experiment",
     "SpgnnError": "errors",
 }
 _PARTS = (

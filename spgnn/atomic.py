@@ -194,3 +194,12 @@ def _refused(path: Path, error: OSError, option: str = "") -> ResourceError:
 
 def _named(path: Path, option: str) -> str:
     return f"{option} {path}" if option else str(path)
+
+
+def finite(value):
+    """Return the value with NaN and infinities as None, which JSON can say."""
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(entry) for entry in value]
+    return None if isinstance(value, float) and value - value != 0 else value

@@ -41,6 +41,8 @@ class DistGraph:
     nnz: int  # of the operator, all ranks
     replication: int = 1  # c of 1.5D: ranks that hold the same rows
     feature_norm: str = "none"  # with which X was made of the features of the graph
+    ids: np.ndarray | None = None  # what the user calls all nodes, (N,), on ranks that hold the graph or its folder
+    classes: tuple[str, ...] | None = None  # names of the classes, where ids are
 
     def __repr__(self) -> str:
         grid = f", c = {self.replication}" if self.replication > 1 else ""

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..config import Distribution, build
+from ..config import Distribution, Training, build
 from ..dist import Communicator, SelfCommunicator
 from ..dist.consistency import check_same
 from ..dist.job.launchers import find_launcher
 from ..dist.launch import share_of_threads
-from ..errors import InputError, PartitionError, UsageError, agree, together
+from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
 from ..graph import Graph
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
@@ -87,7 +87,12 @@ def distribute(
     source, partition = together(comm, _opened, source, partition)
     check_options(comm, source, partition, how)
     threads = how.threads or min(share_of_threads(comm), torch.get_num_threads())  # fewer if the user told torch so
-    return make_dgraph(source, comm, partition, replace(how, threads=threads))
+    dgraph = make_dgraph(source, comm, partition, replace(how, threads=threads))
+    if isinstance(source, Graph):
+        return replace(dgraph, ids=source.ids, classes=source.classes)
+    if isinstance(source, PartitionFolder):
+        return replace(dgraph, ids=together(comm, source.ids), classes=source.classes)
+    return dgraph
 
 
 def the_only_rank() -> SelfCommunicator:
@@ -165,6 +170,11 @@ def built(options: dict, where: str) -> Distribution:
     """Return options, whose dtype may be torch's, as a Distribution; where: what errors call them. Raises: UsageError."""
     if "dtype" in options:
         options = options | {"dtype": str(options["dtype"]).removeprefix("torch.")}
+    own, of_training = (cls.__dataclass_fields__ for cls in (Distribution, Training))
+    for name in options:
+        here, there = nearest(name, own), nearest(name, of_training)
+        if name not in own and "did you mean" not in here and "did you mean" in there:
+            raise UsageError(f"{where}: {name!r} is an option of spgnn.train{there}")
     return build(Distribution, options, where)
 
 

@@ -23,7 +23,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from ..atomic import new_file, new_folder, read_regular, sync, write_text
+from ..atomic import finite, new_file, new_folder, read_regular, sync, write_text
 from ..config import CHECKPOINT, TrainConfig
 from ..errors import CheckpointError, SpgnnError, is_number
 from ..layers.registry import ModelSpec
@@ -209,15 +209,6 @@ def write_array(path: Path, array: np.ndarray, option: str = "") -> None:
 
 def _json(value: dict) -> str:
     return json.dumps(finite(value), indent=1, allow_nan=False) + "\n"
-
-
-def finite(value):
-    """Return the value with NaN and infinities as None, which JSON can say."""
-    if isinstance(value, dict):
-        return {key: finite(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(entry) for entry in value]
-    return None if isinstance(value, float) and value - value != 0 else value
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""save_run: a model that stack_from_pyg made, as a run folder that `spgnn predict` reads."""
+"""save_run: a model that was trained or made in Python, as a run folder that `spgnn predict` reads."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ import torch
 from ..atomic import write_text
 from ..config import TrainConfig, build, to_toml
 from ..errors import UsageError
+from ..layers.registry import listed_spec
 from .checkpoint import WEIGHTS, save_checkpoint, to_bytes
 from .folder import has_results
 
 
 def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel: bool = False, **options) -> None:
-    """Write config.toml and a checkpoint with the weights of a model that stack_from_pyg made.
+    """Write config.toml and a checkpoint with the weights of a Stack of layers of spgnn.layers, or of stack_from_pyg.
 
-        spgnn.experiment.save_run("runs/net", stack_from_pyg(net), "planetoid/ind.cora", feature_norm="row")
+        spgnn.save_run("runs/net", model, "planetoid/ind.cora", feature_norm="row")
         mpirun -n 4 spgnn predict runs/net
 
     Args:   graph       GRAPH of `spgnn train`, on which `predict` predicts unless it is given another.
             multilabel  a node may have several classes: those with a logit above 0.
             options     of `spgnn train`, such as features, edges and feature_norm.
-    Raises: UsageError for another model, an option that is not known, and a folder that holds a run.
+    Raises: UsageError for a model with a custom layer, an option that is not known, and a folder that holds a run.
     """
-    spec = getattr(model, "spec", None)
-    if spec is None:
-        raise UsageError(f"save_run needs a model that stack_from_pyg made; got a {type(model).__name__}")
+    spec = getattr(model, "spec", None) or listed_spec(model)
     lines = to_toml(build(TrainConfig, options), {"graph": str(graph)}).splitlines(keepends=True)
     given = [line for line in lines if line.partition(" ")[0] in ("graph", *options)]
     folder = Path(folder)

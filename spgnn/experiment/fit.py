@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from ..config import TrainConfig
+from ..config.continued import has_checkpoint
 from ..distgraph import DistGraph, Parts
-from ..errors import UsageError
+from ..errors import UsageError, together
 from ..graph import Graph
+from ..layers.registry import ModelSpec, listed_spec, operator_of
 from ..samplers import Sampler
-from ..terminal import is_notebook
+from ..terminal import is_notebook, say
 from ..training.custom import Custom
 from ..training.epoch_lines import EpochLines
 from ..training.history import History
+from ..training.notes import end_note
 from ..training.trainer import Trainer, make_trainer
+from .auto_out import resolved_out
+from .folder import RunFolder, check_outputs, hold_folder
+from .named import Names
+from .restoring import found_checkpoint
+from .saving import Checkpoints, Log
+from .train import keep_results, summary_of
 
 Report = Callable[[dict], Any]
 
@@ -36,6 +49,8 @@ def train(
     patience: int = 0,
     monitor: Literal["val", "val_loss"] | Callable[[dict], float] = "val",
     callbacks: Report | Sequence[Report] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
     seed: int = 0,
     split: str = "auto",
     progress: bool | None = None,
@@ -70,6 +85,9 @@ def train(
                        the higher the better, whose record has "scores" too: record["scores"]["val"]["macro_f1"].
         callbacks      each called with the record of each epoch, {epoch, loss, train, val, test, epoch_s, bytes_sent}, on
                        every rank.
+        out            folder that keeps the run, as `spgnn train --out` does, for load_run, predict, `spgnn report`; "auto":
+                       runs/GRAPH-NUMBER; None: nothing is kept.
+        resume         continue the run in out, if there is one, with the same keywords.
         seed           of the weights, dropout, a random split and subgraphs.
         split          given, random, the number of one of several, or auto: given if there is one, else random.
         progress       show a line with scores and time left, on rank 0; None: on a terminal or in a notebook.
@@ -91,20 +109,65 @@ def train(
     options |= how | {"seed": seed, "split": split}
     trainer = make_trainer(model, dgraph, sampler, graph, custom, **options)
     calls = [callbacks] if callable(callbacks) else list(callbacks)
-    return _fitted(trainer, calls + ([] if report is None else [report]), progress)
+    with _shown(trainer, calls + ([] if report is None else [report]), progress) as call:
+        if out is None:
+            return trainer.fit(call)
+        return _kept(trainer, str(out), resume, custom.given(), call)
 
 
-def _fitted(trainer: Trainer, calls: list[Report], progress: bool | None) -> History:
-    """Train, with a line for the person who waits, and return the History. Collective."""
+@contextmanager
+def _shown(trainer: Trainer, calls: list[Report], progress: bool | None) -> Iterator[Report]:
+    """Yield what is called with each record: a line for the person who waits, on rank 0, then the calls."""
     is_shown = sys.stderr.isatty() or is_notebook() if progress is None else progress
     lines = EpochLines(trainer.config.epochs) if is_shown and trainer.comm.rank == 0 else None
 
-    def report(record: dict) -> None:
+    def call_all(record: dict) -> None:
         for call in (*filter(None, [lines]), *calls):
             call(record)
 
     try:
-        return trainer.fit(report)
+        yield call_all
     finally:
         if lines is not None:
             lines.end()
+            note = end_note(trainer).replace("--", "")
+            if note and trainer.epoch == trainer.config.epochs:
+                say(note)
+
+
+def _kept(trainer: Trainer, out: str, is_resumed: bool, given: list[str], report: Report) -> History:
+    """Train with the folder of a run, and return the History.
+
+    Args: given  names of keywords that only Python has. Collective.
+    """
+    dgraph, comm = trainer.dgraph, trainer.comm
+    try:
+        spec = listed_spec(trainer.model)
+    except UsageError:  # a custom model: predicted by its own code
+        spec = None
+    config = replace(trainer.config, out=out, **_options_of(dgraph, trainer.config, spec))
+    with resolved_out(dgraph.name, config, comm) as config, ExitStack() as stack:
+        is_there = together(comm, lambda: is_resumed and has_checkpoint(Path(config.out)), root=0)
+        config = replace(config, resume=config.out if comm.all_gather_json(is_there)[0] else "")
+        together(comm, check_outputs, dgraph.name, config, root=0)
+        folder = together(comm, hold_folder, config, stack, root=0)
+        trainer.config = config
+        checkpoints = Checkpoints.of_run(trainer, spec, folder)
+        checkpoints.facts |= {"python": given} if given else {}
+        if config.resume:
+            checkpoints.restore(found_checkpoint(config, comm))
+        together(comm, RunFolder.begin, folder, dgraph.name, config, comm, checkpoints.lines(), root=0)
+        with Log(folder, checkpoints, report) as log:
+            history = trainer.fit(log.record)
+        comm.phase = "write results"
+        names = Names(dgraph.ids, dgraph.classes)
+        keep_results(trainer, folder, names, summary_of(trainer), trainer.steps.scorer.predictions())
+    return history
+
+
+def _options_of(dgraph: DistGraph, config: TrainConfig, spec: ModelSpec | None) -> dict[str, Any]:
+    """Return the options of the command line that distribute this graph for this model."""
+    names = ("scheme", "replication", "feature_norm")
+    found = {name: getattr(dgraph, name) for name in names} | {"dtype": str(dgraph.A.dtype).removeprefix("torch.")}
+    is_auto = spec is not None and operator_of(config, spec) == dgraph.A.name
+    return found | {"operator": "auto" if is_auto else dgraph.A.name}

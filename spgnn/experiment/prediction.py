@@ -74,7 +74,7 @@ def predict(
     """
     folder, wanted = Path(run_dir), How(**how)
     together(comm, _check_outputs, folder, source, out, embeddings, wanted.proba, root=0)
-    config, graph, state, spec, is_multilabel = together(comm, _read, folder)
+    config, graph, state, spec, is_multilabel = together(comm, read_run, folder)
     made_on = together(comm, MadeOn.of, folder / "checkpoints") if source is None else MadeOn()
     inputs = (source or graph, *(() if source else (*input_files(config).values(), config.partition)))
     for option, path in (("--out", out), ("--embeddings", embeddings)):
@@ -85,10 +85,10 @@ def predict(
     check_run(comm, source or graph, config, **given)
     target = Path(out) if out else folder / "predictions.npy"
     wanted = replace(wanted, scratch=wanted.scratch or str(target.parent))
-    opened = Source.open(source or graph, _fitted(config, source, comm), comm)
-    computed = _computed(opened, (spec, state, is_multilabel), made_on, wanted, bool(embeddings), source is None)
+    opened = Source.open(source or graph, fitted(config, source, comm), comm)
+    computed = compute(opened, (spec, state, is_multilabel), made_on, wanted, bool(embeddings), source is None)
     if source is not None:
-        computed.names.classes = _classes_of(folder)
+        computed.names.classes = classes_of(folder)
     together(comm, _write, target, computed, "--out" if out else "", root=0)
     report = {"predictions": str(target), "n": 0, "classes": spec.arguments["n_classes"], "ranks": comm.size}
     if embeddings:
@@ -97,7 +97,7 @@ def predict(
     return finite(report | computed.found)
 
 
-def _computed(
+def compute(
     opened: Source, run: tuple[ModelSpec, dict, bool], made_on: MadeOn, wanted: How, is_embedded: bool, is_own: bool
 ) -> Computed:
     """Return what the model of a run says of a graph.
@@ -108,7 +108,7 @@ def _computed(
     (spec, state, is_multilabel), config, comm = run, opened.config, opened.comm
     threads = set_threads(comm, config.threads)
     how = replace(select(Distribution, config), operator=operator_of(config, spec), threads=threads)
-    model = together(comm, _model, spec, state, getattr(torch, how.dtype))
+    model = together(comm, build_model, spec, state, getattr(torch, how.dtype))
     if is_embedded and len(model.layers) == 1:
         raise UsageError("--embeddings: a model of one layer has none, the input of its last layer is X")
     needs_rows = "--embeddings" if is_embedded else "--proba" if wanted.proba else ""
@@ -121,29 +121,37 @@ def _computed(
     dgraph = make_dgraph(read, comm, None, how)
     made_on.check_rows(dgraph, opened, how)
     _check_features(dgraph.n_features, spec)
-    if is_embedded:
-        computed.embeddings_NF = _embeddings(model, dgraph)
-    with torch.no_grad():
-        Z_nC = model(dgraph.A, dgraph.X)
+    Z_nC = compute_rows(model, dgraph, is_multilabel, computed, wanted.proba, is_embedded)
     C = Z_nC.shape[1]
     computed.found = {"n": dgraph.n_nodes}
     if _can_score(dgraph, C, is_multilabel, is_own):
         counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), C, dgraph.comm)
         computed.found |= {name: scores(counts[s], is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
-    computed.predictions_N = dgraph.collect(predicted(Z_nC, is_multilabel))
-    if wanted.proba:
-        computed.proba_NC = dgraph.collect(probabilities(Z_nC, is_multilabel))
     return computed
 
 
 @torch.no_grad()
-def _embeddings(model: Stack, dgraph: DistGraph) -> np.ndarray:
-    """Return the inputs of the last layer in original node order, (N, hidden). Collective."""
-    H_nF = model.embed(dgraph.A, dgraph.X)
-    return dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
+def compute_rows(
+    model: torch.nn.Module, dgraph: DistGraph, is_multilabel: bool, computed: Computed, proba: bool, is_embedded: bool
+) -> torch.Tensor:
+    """Return the logits of the own nodes, (n, C), and collect what is said of all nodes, in original order.
+
+    Args: is_embedded  the inputs of the last layer too, (N, hidden).
+    Raises: UsageError where a model has no embeddings. Collective.
+    """
+    if is_embedded:
+        if not isinstance(model, Stack) or len(model.layers) == 1:
+            raise UsageError("embeddings are the input of the last layer of a Stack of two layers or more")
+        H_nF = model.embed(dgraph.A, dgraph.X)
+        computed.embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
+    Z_nC = model(dgraph.A, dgraph.X)
+    computed.predictions_N = dgraph.collect(predicted(Z_nC, is_multilabel))
+    if proba:
+        computed.proba_NC = dgraph.collect(probabilities(Z_nC, is_multilabel))
+    return Z_nC
 
 
-def _classes_of(folder: Path) -> tuple[str, ...] | None:
+def classes_of(folder: Path) -> tuple[str, ...] | None:
     """Return the names of the classes that a run was trained on, which another graph has to share; None: numbers."""
     with suppress(CheckpointError):
         return read_json(folder / "summary.json").get("classes")
@@ -180,7 +188,7 @@ def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings
         raise UsageError(f"--embeddings {embeddings}: is --out already; choose another file")
 
 
-def _fitted(config: TrainConfig, source: str | None, comm) -> TrainConfig:
+def fitted(config: TrainConfig, source: str | None, comm) -> TrainConfig:
     """Return the options of a run as they are for GRAPH, where it is given, and for these ranks. Collective."""
     if source is not None:  # another graph has its own features, labels and split
         config = replace(config, format="", features="", labels="", split="auto", method=TrainConfig().method)
@@ -197,7 +205,7 @@ def _fits(config: TrainConfig, size: int) -> bool:
     return Path(config.partition).is_dir() and load_partition(config.partition).k * config.replication >= size
 
 
-def _read(folder: Path):
+def read_run(folder: Path):
     config = read_toml(TrainConfig, folder / "config.toml", of_run=True)
     graph = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph", "")
     best = best_checkpoint(folder / "checkpoints")
@@ -219,7 +227,7 @@ def _check_features(n_features: int, spec: ModelSpec) -> None:
         raise CheckpointError(f"the graph has {n_features} features; the run was trained on {f_in}")
 
 
-def _model(spec: ModelSpec, state, dtype: torch.dtype):
+def build_model(spec: ModelSpec, state, dtype: torch.dtype):
     model = spec.build().to(dtype=sum_dtype(dtype))  # before loading rounds
     try:
         model.load_state_dict(state)

@@ -14,8 +14,9 @@ import torch
 
 from .. import __version__
 from ..config import check_unchanged, fixed_options
-from ..errors import agree, together
+from ..errors import UsageError, agree, together
 from ..layers.registry import ModelSpec
+from ..training.monitor import compared
 from ..training.trainer import Trainer
 from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, finite, has_content, pack_state, step_file, to_bytes
 from .checkpoint_writer import CheckpointWriter, Files, Writing, write_files
@@ -117,6 +118,11 @@ class Checkpoints:
         check_parts(path, manifest["graph"], self.facts["graph"])
         check_graph(path, manifest["graph"], self.facts["graph"])
         check_unchanged(manifest["options"], self.trainer.config, str(path))
+        if (given := manifest.get("python", [])) != self.facts.get("python", []):
+            raise UsageError(
+                f"{path} was trained with {', '.join(given) or 'none'} of Python's keywords; continue it in Python: "
+                "spgnn.train(model, dgraph, out=DIR, resume=True) with the same ones"
+            )
         state = together(self.comm, read_state, path, manifest)
         state["step"] = self.trainer.steps.state_dict()
         if any(name.startswith("step-") for name in manifest["files"]):
@@ -175,7 +181,7 @@ class Checkpoints:
         if history["best_epoch"] != self.epoch:
             files[BEST] = lambda: to_bytes(state["best"])
         return files, {
-            "val": last.get("val"),
+            "val": compared(last) if last else None,
             "test": last.get("test"),
             "metric": history["metric"],
             **self.facts,

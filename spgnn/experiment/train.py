@@ -11,11 +11,11 @@ import numpy as np
 
 from ..config import TrainConfig, continued, ended_summary
 from ..errors import together
-from ..layers.registry import ModelSpec
+from ..layers.registry import LISTED, ModelSpec
 from ..machine import peak_rss_mb
 from ..samplers.options import options_of
 from ..training.consistency import check_trainable
-from ..training.notes import data_notes
+from ..training.notes import data_notes, end_note
 from ..training.steps.captured import CapturedStep
 from ..training.trainer import Trainer
 from .checkpoint import finite
@@ -26,7 +26,7 @@ from .named import Names
 from .observe import observed, time_operations
 from .opening import Show, Source
 from .prepare import prepare
-from .restoring import found_checkpoint
+from .restoring import Found, found_checkpoint
 from .saving import Checkpoints, Log
 from .stopping import StopSignals
 from .ways import WAYS
@@ -69,7 +69,7 @@ def run(
             del opened  # and with it the owners of all nodes
             comm.phase = "set up training"
             check_trainable(dgraph)
-            spec = ModelSpec.of(config, dgraph.n_features, dgraph.n_classes)
+            spec = _spec_of(found) or ModelSpec.of(config, dgraph.n_features, dgraph.n_classes)
             trainer = Trainer(spec.build(), dgraph, way.config, way.step)
             _show_notes(trainer, show)
             checkpoints = Checkpoints.of_run(trainer, spec, folder) if config.out else None
@@ -84,11 +84,13 @@ def run(
             with explaining_memory(trainer):
                 with Log(folder, checkpoints, report, stop) as log:
                     trainer.fit(log.record)
+                if (note := end_note(trainer)) and comm.rank == 0 and show is not None:
+                    show(f"spgnn: {note}")
                 comm.phase = "write results"
-                summary = _summary(trainer)
+                summary = summary_of(trainer)
                 predictions_N = way.finish(trainer, spec, summary)
             if config.out:
-                _write_results(folder, trainer, summary, predictions_N, names)
+                keep_results(trainer, folder, names, summary, predictions_N)
             return summary
 
 
@@ -118,17 +120,23 @@ def _show_notes(trainer: Trainer, show: Show) -> None:
         show("\n".join(f"spgnn: {note}" for note in notes))
 
 
-def _write_results(
-    folder: RunFolder | None, trainer: Trainer, summary: dict, predictions_N: np.ndarray | None, names: Names
+def _spec_of(found: Found | None) -> ModelSpec | None:
+    """Return the model of a checkpoint whose layers are listed, as Python made them; None: as the options say."""
+    model = None if found is None else found[1].get("model")
+    return ModelSpec(**model) if model is not None and model["family"] == LISTED else None
+
+
+def keep_results(
+    trainer: Trainer, folder: RunFolder | None, names: Names, summary: dict[str, Any], predictions_N: np.ndarray | None
 ) -> None:
-    """Write what a training leaves in its folder when it has ended. Collective."""
-    summary = summary | {"per_class": trainer.history.per_class}
+    """Write summary, details, split and predictions of a training that has ended; folder: on rank 0. Collective."""
     details = run_details(trainer, predictions_N)
-    arrays = {"split": trainer.steps.scorer.split(), "predictions": predictions_N}
+    arrays = {"split": trainer.history.split_N, "predictions": predictions_N}
+    summary = summary | {"per_class": trainer.history.per_class}
     together(trainer.comm, RunFolder.write_results, folder, summary, details, arrays, names, root=0)
 
 
-def _summary(trainer: Trainer) -> dict[str, Any]:
+def summary_of(trainer: Trainer) -> dict[str, Any]:
     """Return the summary of a training. Collective."""
     config, dgraph, history, comm = trainer.config, trainer.dgraph, trainer.history, trainer.comm
     peak_mb = np.array([peak_rss_mb()])

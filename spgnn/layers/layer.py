@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import threading
 from collections.abc import Iterable
@@ -33,7 +34,18 @@ TORCHS_GENERATOR = (
 )  # reset_parameters draws from the one of the process, which ranks that are threads share
 
 
-class Layer(nn.Module, metaclass=NamesKeywords):
+class MadeWith(NamesKeywords):
+    """A class whose objects know their arguments by keyword, as made_with: a Stack of them can be listed and rebuilt."""
+
+    def __call__(cls, *args, **keywords):
+        layer = super().__call__(*args, **keywords)
+        arguments = inspect.signature(cls.__init__).bind(layer, *args, **keywords).arguments
+        _, *given = arguments.items()
+        vars(layer)["made_with"] = {key: value for key, value in given if key != "end"} | arguments.get("end", {})
+        return layer
+
+
+class Layer(nn.Module, metaclass=MadeWith):
     """Base of layers: `forward(self, A, H)` returns the rows of own nodes from those of own nodes.
 
     A @ H multiplies with the whole graph's operator, whoever owns its rows, and is differentiable:

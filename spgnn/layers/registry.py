@@ -17,6 +17,8 @@ from ..config.registry import Registry, check_known
 from ..errors import UsageError, check_integer, nearest
 
 if TYPE_CHECKING:  # options are checked without torch
+    import torch
+
     from .stack import Stack
 
 Build = Callable[[int, int, TrainConfig], "Stack"]
@@ -41,8 +43,11 @@ def _built_in(name: str, module: str, *options: str) -> Family:
     return Family(options, make)
 
 
-CONVERTED = ("GCN", "SAGE", "GAT", "GIN", "MLP")  # what stack_from_pyg makes, each in the file of its name
-LISTED = "layers"  # a ModelSpec of layers that are listed: [class, keywords] of each, and jump
+# Layers that a ModelSpec may list: class -> file.
+CLASSES = {name: name.lower() for name in ("GCN", "SAGE", "GAT", "GIN", "MLP", "MixHop", "NGNN")} | dict.fromkeys(
+    ("SGC", "APPNP", "GCNII"), "propagation"
+)
+LISTED = "layers"  # a ModelSpec of layers that are listed: [class, keywords] of each, and the keywords of the Stack
 DENSE = ("hidden", "layers", "act", "bias", "dropout", "input_dropout")
 DEEP = (*DENSE, "norm", "residual", "jump", "classifier")
 FAMILIES: Registry[Family] = Registry("family", MODELS, "@spgnn.layers.family('wide', 'hidden')")
@@ -89,7 +94,7 @@ def family(name: str, *options: str) -> Callable[[Build], Build]:
 class ModelSpec:
     """Family and arguments of a model: JSON values that rebuild it without its weights.
 
-    family     its name, or `layers`, of a model that stack_from_pyg made.
+    family     its name, or `layers`: those of a Stack, see listed_spec.
     arguments  f_in, n_classes and the options of the family; an option that is missing has its default.
     """
 
@@ -186,13 +191,44 @@ def operator_of(config: TrainConfig, spec: ModelSpec | None = None) -> Norm:
     return named
 
 
-def _stack_of(arguments: dict[str, Any]) -> Stack:
-    """Return the Stack of layers that stack_from_pyg listed."""
+def listed_spec(model: torch.nn.Module) -> ModelSpec:
+    """Return the ModelSpec of a Stack by its layers and their arguments.
+
+    Raises: UsageError naming the first layer that only its own code can rebuild.
+    """
+    from .layer import activation
     from .stack import Stack
 
-    layers = []
-    for name, keywords in arguments["layers"]:
-        if name not in CONVERTED:
-            raise UsageError(f"layer {name!r} is not known{nearest(str(name), CONVERTED)}")
-        layers.append(getattr(import_module(f".{name.lower()}", __package__), name)(**keywords))
-    return Stack(*layers, jump=arguments["jump"])
+    remedy = "only its own code can rebuild it: keep model.state_dict()"
+    if type(model) is not Stack or "forward" in vars(model):
+        raise UsageError(f"the model is a {type(model).__name__}, not a plain Stack; {remedy}")
+
+    def listed(number: int, layer) -> list:
+        name = type(layer).__name__
+        is_ours = type(layer).__module__ == f"{__package__}.{CLASSES.get(name)}"
+        is_changed = hasattr(layer, "act_name") and layer.act is not activation(layer.act_name)
+        if not is_ours or is_changed or "forward" in vars(layer):
+            raise UsageError(f"layer {number} is a custom {name}; {remedy}")
+        return [
+            name,
+            {key: listed(number, value) if key == "layer" else value for key, value in layer.made_with.items()},
+        ]
+
+    layers = [listed(number, layer) for number, layer in enumerate(model.layers, start=1)]
+    more = {name: getattr(model, name) for name in ("dropout", "input_dropout", "jump")}
+    sizes = {"f_in": model.layers[0].f_in, "n_classes": model.layers[-1].f_out}
+    return ModelSpec(LISTED, sizes | {"layers": layers} | more)
+
+
+def _stack_of(arguments: dict[str, Any]) -> Stack:
+    """Return the Stack of layers that are listed."""
+    from .stack import Stack
+
+    def made(name: str, keywords: dict[str, Any]):
+        if name not in CLASSES:
+            raise UsageError(f"layer {name!r} is not known{nearest(str(name), CLASSES)}")
+        nested = {key: made(*value) for key, value in keywords.items() if key == "layer"}
+        return getattr(import_module(f".{CLASSES[name]}", __package__), name)(**keywords | nested)
+
+    more = {name: arguments[name] for name in ("dropout", "input_dropout", "jump") if name in arguments}
+    return Stack(*(made(name, keywords) for name, keywords in arguments["layers"]), **more)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..atomic import finite, new_file, write_text
 from .metrics import SPLITS, per_class, scores
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(slots=True)
@@ -24,6 +30,7 @@ class History:
     scores          split -> {accuracy, micro_f1, macro_f1, weighted_f1} at the best epoch.
     per_class       {class, precision, recall, f1, support} of the test split at the best epoch.
     epoch_s         median seconds of a training epoch without evaluation.
+    split_N         (N,) int8 of all nodes in original order: 0 train, 1 val, 2 test, -1 none; None until a training ends.
     bytes_sent      counted, one record, all ranks; bytes_predicted: the same by prediction, None where the
                     model cannot run without data; setup_bytes: sent once to compute the cached A X.
     """
@@ -38,6 +45,7 @@ class History:
     bytes_sent: int = 0
     bytes_predicted: int | None = None
     setup_bytes: int = 0
+    split_N: np.ndarray | None = None
 
     def __repr__(self) -> str:
         scores = ", ".join(
@@ -83,7 +91,8 @@ class History:
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of all fields and scores as JSON values, NaN among them."""
-        fields = asdict(replace(self, records=[]))
+        fields = asdict(replace(self, records=[], split_N=None))
+        fields.pop("split_N")
         return fields | {name: getattr(self, name) for name in SPLITS} | {"records": [dict(r) for r in self.records]}
 
     @classmethod
@@ -92,6 +101,23 @@ class History:
         best = state.get("best", state["val"])
         fields = deepcopy({name: value for name, value in state.items() if name not in SPLITS})
         return cls(**fields | {"best": float("nan") if best is None else best})
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return the records as a pandas DataFrame, a row per epoch."""
+        import pandas
+
+        return pandas.DataFrame(self.records)
+
+    def save(self, folder: str | Path) -> None:
+        """Write metrics.jsonl (the records), summary.json (the rest) and split.npy into a folder, on the rank that calls it."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        summary = finite(self.state_dict())
+        write_text(folder / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in summary.pop("records")))
+        write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
+        if self.split_N is not None:
+            with new_file(folder / "split.npy") as file:
+                np.save(file, self.split_N, allow_pickle=False)
 
     def epochs_since_best(self) -> int:
         """Return the epochs from the best one to the last that was scored."""

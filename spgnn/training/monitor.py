@@ -42,8 +42,12 @@ class Monitor:
             if not is_number(value):
                 raise UsageError(f"monitor returned {value!r}; expected a number, the higher the better")
             record["monitor"] = float(value)
-        value = monitored(record)
-        return -value if self.targets is not None else value
+        return compared(record)
+
+
+def compared(record: dict) -> float | None:
+    """Return what decides which record is the best, the higher the better; None of one that was not scored."""
+    return -record["val_loss"] if "val_loss" in record else record.get("monitor", record["val"])
 
 
 def monitored(record: dict) -> float:

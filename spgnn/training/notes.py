@@ -1,4 +1,4 @@
-"""data_notes: what a user should know of weights and labels of a graph before it is trained on.
+"""What a user should know of weights and labels of a graph before it is trained on, and of a training that ended early.
 
 Shapes: n own rows, C classes.
 """
@@ -12,11 +12,31 @@ from ..errors import together
 from ..graph import DIVIDES, count_labels, label_notes
 from .parts.inference import LayerwiseScorer
 from .scorer import FullScorer
+from .trainer import Trainer
+
+LEAST, FEW = 10, 500  # epochs from which on, and updates up to which, a training is judged
+FALLS, DONE = 0.95, 0.1  # loss of the last epoch over an earlier one: below which it falls; over the first: is small
 
 
 def data_notes(dgraph: DistGraph, scorer: FullScorer | LayerwiseScorer | None = None) -> list[str]:
     """Return the notes on the data of a graph, a sentence each; scorer: has labels and split, None: without labels. Collective."""
     return _of_weights(dgraph) + ([] if scorer is None or scorer.is_multilabel else _of_labels(dgraph, scorer))
+
+
+def end_note(trainer: Trainer) -> str:
+    """Return what to raise where few updates were made, the last epochs are the best and the loss still falls; else ""."""
+    records, epochs = trainer.history.records, trainer.epoch
+    updates = epochs * getattr(trainer.steps, "n_updates", 1)
+    if len(records) < LEAST or updates > FEW or trainer.history.best_epoch <= 0.9 * epochs:
+        return ""
+    before, last = (records[place]["loss"] for place in (int(0.8 * len(records)) - 1, -1))
+    if last > FALLS * before or last < DONE * records[0]["loss"]:
+        return ""
+    config = trainer.config
+    return (
+        f"the loss still falls after {updates} updates, by {1 - last / before:.0%} in the last fifth of them: "
+        f"raise --epochs ({config.epochs}) or --lr ({config.lr:g})"
+    )
 
 
 def _of_weights(dgraph: DistGraph) -> list[str]:

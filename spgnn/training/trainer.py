@@ -236,6 +236,7 @@ class Trainer:
         own_bytes = self.steps.sent_bytes()
         history.bytes_predicted = None if own_bytes is None else sum_ranks(own_bytes, self.comm)
         history.setup_bytes = sum_ranks(self.dgraph.setup_bytes, self.comm)
+        history.split_N = self.steps.scorer.split()
         if isinstance(self.model, Stack):
             self.model.is_trained = True
         self._kept.take_best()

@@ -189,8 +189,8 @@ def test_spgnn_predict_reads_a_converted_model_on_any_number_of_ranks(comm, tmp_
 
 
 def test_a_run_is_saved_of_a_converted_model_in_an_empty_folder_alone(tmp_path):
-    with pytest.raises(UsageError, match="save_run needs a model that stack_from_pyg made; got a Stack"):
-        spgnn.experiment.save_run(tmp_path / "run", spgnn.layers.Stack(spgnn.layers.GCN(2, 2)), "wordnet")
+    with pytest.raises(UsageError, match="the model is a Linear, not a plain Stack"):
+        spgnn.save_run(tmp_path / "out", nn.Linear(6, 3), "sbm:n=60")
     saved(tmp_path / "run")
     with pytest.raises(UsageError, match="holds another run; choose another folder"):
         saved(tmp_path / "run")

@@ -1,7 +1,9 @@
 """Optimizers, schedules, losses and monitors of Python: as a dense float64 loop of torch has them, on any ranks."""
 
 import inspect
+import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -128,7 +130,7 @@ def distributed(dtype="float64"):
 
 @pytest.mark.parametrize("schedule", [halved, waits, lambda optimizer: CosineAnnealingLR(optimizer, 6)])
 @pytest.mark.parametrize("monitor", ["val", "val_loss", lambda record: record["scores"]["val"]["macro_f1"]])
-def test_a_state_goes_on_with_optimizer_and_schedule(schedule, monitor):
+def test_a_state_restores_optimizer_and_schedule(schedule, monitor):
     custom = Custom(lambda weights: Adam(weights, lr=0.1), schedule, monitor=monitor)
     whole, first, second = (make_trainer(make("wide"), distributed(), custom=custom, epochs=n) for n in (8, 4, 8))
     expected = whole.fit()
@@ -198,3 +200,32 @@ def test_a_line_is_shown_where_it_is_wanted(monkeypatch, capsys):
     spgnn.train(model(), distributed(), epochs=3)
     out, err = capsys.readouterr()
     assert out.startswith("\repoch 1 of 3  loss ") and out.endswith("\n") and err == ""
+
+
+@parallel([1, 3], mpi=[])
+@pytest.mark.parametrize("n_labels", [1, 3])
+def test_the_split_is_returned_as_it_can_be_drawn_alone_and_as_it_was_given(comm, n_labels, tmp_path):
+    graph = replace(GRAPH, y=np.eye(4, 3, dtype=np.int8)[GRAPH.y] if n_labels > 1 else GRAPH.y)
+    dgraph = spgnn.distribute(graph, comm, method="random")
+    given = spgnn.train(make("wide"), dgraph, epochs=1)
+    assert np.array_equal(given.split_N, graph.split)
+    drawn = spgnn.train(make("wide"), dgraph, epochs=2, split="random", seed=5)
+    assert np.array_equal(drawn.split_N, spgnn.random_split(graph.y, 5)) and drawn.split_N.dtype == np.int8
+    if comm.rank == 0:
+        drawn.save(tmp_path / "kept")
+        lines = [json.loads(line) for line in (tmp_path / "kept" / "metrics.jsonl").read_text().splitlines()]
+        assert lines == drawn.records == drawn.to_frame().to_dict("records")
+        assert json.loads((tmp_path / "kept" / "summary.json").read_text())["test"] == drawn.test
+        assert np.array_equal(np.load(tmp_path / "kept" / "split.npy"), drawn.split_N)
+
+
+@pytest.mark.parametrize(("options", "is_told"), [({}, True), ({"lr": 0.5}, False), ({"epochs": 9}, False)])
+def test_a_training_that_ends_too_early_is_told_what_to_raise(options, is_told, capsys):
+    graph = spgnn.load_graph("sbm:n=90,seed=0")
+    model = Stack(GCN(16, 8, act="relu"), GCN(8, 4))
+    options = {"epochs": 20, "lr": 0.02} | options
+    spgnn.train(model, spgnn.distribute(graph), progress=True, monitor=lambda record: -record["loss"], **options)
+    said = "spgnn: the loss still falls after 20 updates, by "
+    assert (said in (err := capsys.readouterr().err)) == is_told and (
+        "raise epochs (20) or lr (0.02)" in err
+    ) == is_told

@@ -90,7 +90,7 @@ class CapturedScorer:
 
     def __init__(self, scorer: Scorer, capture: Callable):
         self.inner, self.is_multilabel, self.labels = scorer, scorer.is_multilabel, scorer.labels
-        self.logits = Replayed(scorer.logits, capture)
+        self.split, self.logits = scorer.split, Replayed(scorer.logits, capture)
 
     def counts(self, Z_nC: torch.Tensor | None = None):
         """Return the counts of each split and class, see Scorer."""

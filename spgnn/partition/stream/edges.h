@@ -79,20 +79,8 @@ class Bits {
             for (uint64_t word = words_[w]; word; word &= word - 1) f(int64_t(w) * 64 + __builtin_ctzll(word));
     }
 
-    // Remove the lowest nodes, at most `most`, and return them.
-    std::vector<Id> take(size_t most) {
-        std::vector<Id> out;
-        for (; word_ < words_.size(); ++word_)
-            for (uint64_t& word = words_[word_]; word; word &= word - 1) {
-                if (out.size() == most) return out;
-                out.push_back(Id(word_ * 64 + __builtin_ctzll(word)));
-            }
-        return out;
-    }
-
   private:
     Large<uint64_t> words_;
-    size_t word_ = 0;  // words before it are empty
 };
 
 // A chunk of the stream: size pairs (u, v), one after the other.
@@ -197,7 +185,7 @@ class Fingerprint {
 class Degrees {
   public:
     // n < 0: not known; most: the number of nodes at which the ids are refused.
-    Degrees(int64_t n, int64_t most) : is_known_(n >= 0), limit_(n >= 0 ? n : std::min(most, MOST_NODES)) {
+    Degrees(int64_t n, int64_t most) : limit_(n >= 0 ? n : std::min(most, MOST_NODES)) {
         if (n > MOST_NODES) throw std::invalid_argument("2^31 nodes or more are too many");
         degree.resize(std::max<int64_t>(n, 0));
     }
@@ -235,7 +223,6 @@ class Degrees {
     }
 
   private:
-    bool is_known_;
     int64_t limit_;
 };
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...metrics import rows_in_order
 from ..store import part_name
 from .npy import NpyFile, header_bytes, read_slice
 from .part_tables import Dense, Sparse
@@ -19,7 +20,7 @@ def write_own_ids(work: WorkFolder, owner_N: np.ndarray, k: int) -> dict:
     """Write own.npy of each part: its nodes, rising, int64."""
     files = [NpyFile(work.new / part_name(p) / "own.npy", np.int64) for p in range(k)]
     for start in range(0, len(owner_N), ID_ROWS):
-        order, bounds = _by_part(owner_N[start : start + ID_ROWS], k)
+        order, bounds = by_part(owner_N[start : start + ID_ROWS], k)
         for p in np.flatnonzero(np.diff(bounds)):
             files[p].append(start + order[bounds[p] : bounds[p + 1]])
     for file in files:
@@ -46,7 +47,7 @@ def distribute_table(
     at_k = [0] * k
     for start, rows in table.blocks(block_bytes):
         stop = start + rows.shape[0]
-        order, bounds = _by_part(owner_N[start:stop], k)
+        order, bounds = by_part(owner_N[start:stop], k)
         for p in np.flatnonzero(np.diff(bounds)):
             own[p].append(rows[order[bounds[p] : bounds[p + 1]]])
         for p, path in enumerate(halo_files):
@@ -61,10 +62,9 @@ def distribute_table(
     return {}
 
 
-def _by_part(owner_m: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def by_part(owner_m: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of a block by part, and where each part's start, (k + 1,)."""
-    order = np.argsort(owner_m.astype(np.uint16), kind="stable")
-    return order, np.concatenate([[0], np.cumsum(np.bincount(owner_m, minlength=k))])
+    return rows_in_order(owner_m), np.concatenate([[0], np.cumsum(np.bincount(owner_m, minlength=k))])
 
 
 def _open(folder, name: str, table: Dense | Sparse) -> NpyFile | _SparseFiles:

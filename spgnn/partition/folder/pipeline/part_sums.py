@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from ..store import part_name, train_counts
-from . import _pipeline
 from .npy import NpyFile, header_bytes, read_slice
 from .part_tables import Dense
 from .work import WorkFolder
@@ -23,24 +22,26 @@ class SumsOfNodes:
     """Row sum, column sum and diagonal of each node, every nonzero being 1; 5 bytes per node, 1 for undirected edges."""
 
     def __init__(self, lengths_N: np.ndarray, is_symmetric: bool):
-        self.lengths_N = lengths_N
-        self.columns = _pipeline.Columns(len(lengths_N), is_symmetric)
+        self.lengths_N, self.is_symmetric = lengths_N, is_symmetric
+        self.counts_N = lengths_N if is_symmetric else np.zeros(len(lengths_N), np.uint32)
+        self.has_loop_N = np.zeros(len(lengths_N), bool)
 
     def add(self, first: int, lengths: np.ndarray, columns: np.ndarray) -> None:
         """Add the rows first, first + 1, ... of A."""
-        self.columns.add(first, lengths, columns)
+        if not self.is_symmetric:
+            np.add.at(self.counts_N, columns, np.uint32(1))
+        rows = np.repeat(np.arange(first, first + len(lengths), dtype=np.uint32), lengths)
+        self.has_loop_N[rows[rows == columns]] = True
 
     def write(self, work: WorkFolder, k: int, with_halo: bool) -> None:
         """Write sums.npy of each part, and halo_sums.npy; halo_hops.npy where the halo has a single hop."""
-        counts_N, has_loop_N = self.columns.counts(), self.columns.has_loop()
-        counts_N = counts_N if len(counts_N) else self.lengths_N
         for p in range(k):
             folder = work.new / part_name(p)
             for nodes, name in (("own", "sums"), ("halo", "halo_sums"))[: 1 + with_halo]:
                 file = NpyFile(folder / f"{name}.npy", np.float64, (3,))
                 for ids in _stretches(folder / f"{nodes}.npy"):
-                    diagonal = np.where(has_loop_N[ids], 1.0, np.nan)
-                    file.append(np.stack([self.lengths_N[ids], counts_N[ids], diagonal], axis=1))
+                    diagonal = np.where(self.has_loop_N[ids], 1.0, np.nan)
+                    file.append(np.stack([self.lengths_N[ids], self.counts_N[ids], diagonal], axis=1))
                 file.finish()
             if with_halo and not (folder / "halo_hops.npy").exists():
                 hops = NpyFile(folder / "halo_hops.npy", np.int8)

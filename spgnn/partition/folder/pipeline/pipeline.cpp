@@ -9,7 +9,6 @@
 #include "../../stream/bind.h"
 #include "halo.h"
 #include "rows.h"
-#include "sums.h"
 
 namespace py = pybind11;
 using namespace spgnn::pipeline;
@@ -18,6 +17,7 @@ namespace stream = spgnn::stream;
 namespace {
 
 using spgnn::Array;
+using spgnn::array_of;
 using spgnn::require;
 
 template <class T>
@@ -32,68 +32,10 @@ py::array view(const Vector& values, int64_t size, py::handle owner) {
     return py::array_t<T>(py::ssize_t(size), reinterpret_cast<const T*>(values.data()), owner);
 }
 
-template <class T>
-py::array_t<T> array_of(std::vector<T>&& values) {
-    auto* kept = new std::vector<T>(std::move(values));
-    py::capsule owner(kept, [](void* v) { delete static_cast<std::vector<T>*>(v); });
-    return py::array_t<T>(py::ssize_t(kept->size()), kept->data(), owner);
-}
-
 Use use_of(const std::string& edges) {
     require(edges == "undirected" || edges == "directed" || edges == "reversed",
             "edges must be undirected, directed or reversed");
     return edges == "undirected" ? UNDIRECTED : edges == "directed" ? DIRECTED : REVERSED;
-}
-
-// Place of each node in the order by part, by id inside a part, (N,) uint32.
-py::array_t<uint32_t> ranks(const Array<int32_t>& owner, int64_t k) {
-    const int64_t n = size_of(owner);
-    py::array_t<uint32_t> rank(n);
-    const int32_t* p = owner.data();
-    uint32_t* out = rank.mutable_data();
-    py::gil_scoped_release free;
-    std::vector<int64_t> next(k + 1);
-    for (int64_t v = 0; v < n; ++v) {
-        require(p[v] >= 0 && p[v] < k, "an owner is not a part");
-        ++next[p[v] + 1];
-    }
-    for (int64_t part = 0; part < k; ++part) next[part + 1] += next[part];
-    for (int64_t v = 0; v < n; ++v) out[v] = uint32_t(next[p[v]]++);
-    return rank;
-}
-
-// values[v] at place rank[v].
-py::array_t<uint32_t> in_rank_order(const Array<uint32_t>& rank, const Array<uint32_t>& values) {
-    const int64_t n = size_of(rank);
-    require(size_of(values) == n, "ranks and values must be as many");
-    py::array_t<uint32_t> out(n);
-    uint32_t* o = out.mutable_data();
-    for (int64_t v = 0; v < n; ++v) {
-        require(rank.data()[v] < n, "a rank is out of range");
-        o[rank.data()[v]] = values.data()[v];
-    }
-    return out;
-}
-
-// Bounds of buckets: ranges of ranks that stay inside a part and have at most `most` entries, or one row.
-std::vector<int64_t> bucket_bounds(const Array<uint32_t>& counts, const Array<int64_t>& part_ends, int64_t most) {
-    const int64_t n = size_of(counts);
-    require(size_of(part_ends) > 0 && part_ends.data()[part_ends.size() - 1] == n,
-            "part_ends must end at the number of rows");
-    std::vector<int64_t> bounds(1, 0);
-    int64_t rank = 0;
-    for (int64_t p = 0; p < part_ends.size(); ++p) {
-        const int64_t end = part_ends.data()[p];
-        require(end >= rank && end <= n, "part_ends must rise");
-        int64_t entries = 0;
-        for (; rank < end; ++rank) {
-            const int64_t more = counts.data()[rank];
-            if (rank > bounds.back() && entries + more > most) bounds.push_back(rank), entries = 0;
-            entries += more;
-        }
-        if (end > bounds.back()) bounds.push_back(end);
-    }
-    return bounds;
 }
 
 // Columns of consecutive rows that come part after part: row order[i] is the i-th that came.
@@ -170,25 +112,14 @@ void define_rows(py::module_& m) {
         return py::make_tuple(view<uint32_t>(b.lengths, int64_t(b.lengths.size()), self),
                               view<uint32_t>(b.columns, int64_t(b.columns.size()), self));
     });
-    auto wide = py::class_<WideRow>(m, "WideRow").def(py::init<int64_t, int64_t>(), py::arg("rank"), py::arg("n"));
-    wide.def("take", [](WideRow& self, int64_t most) { return array_of(self.take(most)); }, py::arg("most"));
-    auto entries = [](auto& type) {
-        using T = typename std::decay_t<decltype(type)>::type;
-        type.def(
-            "add",
-            [](T& self, const Array<uint64_t>& entries) {
-                const int64_t size = size_of(entries);
-                py::gil_scoped_release free;
-                self.add(entries.data(), size);
-            },
-            py::arg("entries").noconvert());
-    };
-    entries(bucket);
-    entries(wide);
-    m.def("ranks", &ranks, py::arg("owner").noconvert(), py::arg("k"));
-    m.def("in_rank_order", &in_rank_order, py::arg("rank").noconvert(), py::arg("values").noconvert());
-    m.def("bucket_bounds", &bucket_bounds, py::arg("counts").noconvert(), py::arg("part_ends").noconvert(),
-          py::arg("most"));
+    bucket.def(
+        "add",
+        [](Bucket& self, const Array<uint64_t>& entries) {
+            const int64_t size = size_of(entries);
+            py::gil_scoped_release free;
+            self.add(entries.data(), size);
+        },
+        py::arg("entries").noconvert());
     m.def("place_rows", &place_rows, py::arg("lengths").noconvert(), py::arg("order").noconvert(),
           py::arg("columns").noconvert());
 }
@@ -256,32 +187,10 @@ void define_halo(py::module_& m) {
     reach.def("next_hop", &Reach::next_hop);
 }
 
-void define_sums(py::module_& m) {
-    auto sums = py::class_<Columns>(m, "Columns");
-    sums.def(py::init<int64_t, bool>(), py::arg("n"), py::arg("is_symmetric"));
-    sums.def(
-        "add",
-        [](Columns& self, int64_t first_row, const Array<uint32_t>& lengths, const Array<uint32_t>& columns) {
-            const int64_t rows = size_of(lengths), size = size_of(columns);
-            py::gil_scoped_release free;
-            self.add(first_row, lengths.data(), rows, columns.data(), size);
-        },
-        py::arg("first_row"), py::arg("lengths").noconvert(), py::arg("columns").noconvert());
-    sums.def("counts", [](py::object self) {
-        auto& c = py::cast<Columns&>(self);
-        return view<uint32_t>(c.counts, int64_t(c.counts.size()), self);
-    });
-    sums.def("has_loop", [](py::object self) {
-        auto& c = py::cast<Columns&>(self);
-        return view<uint8_t>(c.has_loop, int64_t(c.has_loop.size()), self);
-    });
-}
-
 }  // namespace
 
 PYBIND11_MODULE(_pipeline, m) {
     m.doc() = "Loops of spgnn.partition.folder.pipeline; it checks what they are given.";
     define_rows(m);
     define_halo(m);
-    define_sums(m);
 }

@@ -166,26 +166,4 @@ class Bucket {
     Large<Id> columns;
 };
 
-// One row with more entries than the memory allows: a bit per node.
-class WideRow {
-  public:
-    WideRow(int64_t rank, int64_t n) : rank_(rank), n_(n), columns_(n) {}
-
-    void add(const uint64_t* entries, int64_t size) {
-        for (int64_t e = 0; e < size; ++e) {
-            const Id column = Id(entries[e]);
-            if (int64_t(entries[e] >> 32) != rank_ || int64_t(column) >= n_)
-                throw std::invalid_argument("holds entries that the edges did not have");
-            columns_.add(column);
-        }
-    }
-
-    // The next columns, at most `most`; none at the end.
-    std::vector<Id> take(int64_t most) { return columns_.take(size_t(most)); }
-
-  private:
-    int64_t rank_, n_;
-    stream::Bits columns_;
-};
-
 }  // namespace spgnn::pipeline

@@ -5,6 +5,7 @@ Shapes: N nodes, E edges, k parts, n rows of a part, g nodes of other parts that
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ import numpy as np
 from ....atomic import sync
 from ....errors import InputError, PartitionError
 from ....graph.structure import index_dtype
+from ...metrics import rows_in_order
 from ...stream.edge_passes import StreamPasses
 from ...stream.sources import EdgeStream
 from ..store import part_name
 from . import _pipeline
+from .distribute_tables import ID_ROWS, by_part
 from .npy import NpyFile, header_bytes, read_slice, write_npy
 from .work import WorkFolder
 
@@ -70,14 +73,12 @@ def spill_edges(
     Writes: bucket-* files of row << 32 | column, rows numbered part after part; counts.npy in that order.
     """
     work.drop("bucket-*")
-    rank_N = _pipeline.ranks(owner_N, k)
+    rank_N, part_ends = _ranks(owner_N, k)
+    counts_N = np.empty(len(owner_N), np.uint32)
     # counts.npy stays in the order of the nodes: this stage may be done again after a kill.
-    counts_N = _pipeline.in_rank_order(rank_N, np.load(work.folder / "counts.npy"))
+    counts_N[rank_N] = np.load(work.folder / "counts.npy")
     write_npy(work.folder / "ranked.npy", counts_N)
-    part_ends = np.cumsum(np.bincount(owner_N, minlength=k))
-    bounds = _pipeline.bucket_bounds(counts_N, part_ends, bucket_entries)
-    # The number of entries of each bucket, which its file must have in the end.
-    sizes = np.add.reduceat(counts_N, bounds[:-1], dtype=np.int64) if len(bounds) > 1 else np.zeros(0, np.int64)
+    bounds, sizes = _buckets(counts_N, part_ends, bucket_entries)
     del counts_N
     spill = _pipeline.Spill(rank_N, bounds, edges, spill_entries)
 
@@ -97,7 +98,31 @@ def spill_edges(
     flush()
     for path in work.folder.glob("bucket-*"):
         sync(path)
-    return {"bounds": list(map(int, bounds)), "sizes": sizes.tolist(), "part_ends": part_ends.tolist()}
+    return {"bounds": bounds, "sizes": sizes, "part_ends": part_ends.tolist()}
+
+
+def _ranks(owner_N: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the place of each node in the order by part, by id inside a part, (N,) uint32, and the ends of the parts, (k,)."""
+    rank_N, part_ends = np.empty(len(owner_N), np.uint32), np.cumsum(np.bincount(owner_N, minlength=k))
+    next_k = np.concatenate([[0], part_ends[:-1]])
+    for start in range(0, len(owner_N), ID_ROWS):
+        order, bounds = by_part(owner_N[start : start + ID_ROWS], k)
+        sizes_k = np.diff(bounds)
+        rank_N[start + order] = np.repeat(next_k - bounds[:-1], sizes_k) + np.arange(len(order))
+        next_k += sizes_k
+    return rank_N, part_ends
+
+
+def _buckets(counts_N: np.ndarray, part_ends: np.ndarray, most: int) -> tuple[list[int], list[int]]:
+    """Return the bounds of buckets, ranges of rows inside a part with at most `most` entries or one row, and their entries."""
+    ends_N, bounds, sizes = np.cumsum(counts_N, dtype=np.int64), [0], []
+    for end in part_ends.tolist():
+        while (first := bounds[-1]) < end:
+            before = ends_N[first - 1] if first else 0
+            stop = int(np.searchsorted(ends_N, before + most, side="right"))
+            bounds.append(min(max(stop, first + 1), end))
+            sizes.append(int(ends_N[bounds[-1] - 1] - before))
+    return bounds, sizes
 
 
 def sort_part(
@@ -139,24 +164,29 @@ def _sorted_bucket(work: WorkFolder, spilled: dict, b: int, n_nodes: int, bucket
     """Yield (lengths, columns) of the rows of a bucket; a single wide row comes in pieces, its length last."""
     first, last = spilled["bounds"][b], spilled["bounds"][b + 1]
     if last - first == 1 and spilled["sizes"][b] > bucket_entries:
-        row = _pipeline.WideRow(first, n_nodes)
-        _fill(work, spilled, b, row)
-        total = 0
-        while len(columns := row.take(bucket_entries // 4 + 1)):
-            total += len(columns)
-            yield None, columns
-        yield np.array([total]), np.zeros(0, np.uint32)
+        is_column_N, step = np.zeros(n_nodes, bool), bucket_entries // 8 + 1
+
+        def add(entries: np.ndarray) -> None:
+            columns = entries.astype(np.uint32)  # the lower half
+            if np.any(entries >> np.uint64(32) != first) or columns.max() >= n_nodes:
+                raise ValueError("holds entries that the edges did not have")
+            is_column_N[columns] = True
+
+        _fill(work, spilled, b, add)
+        for start in range(0, n_nodes, step):
+            yield None, (start + np.flatnonzero(is_column_N[start : start + step])).astype(np.uint32)
+        yield np.array([np.count_nonzero(is_column_N)]), np.zeros(0, np.uint32)
         return
     counts = read_slice(work.folder / "ranked.npy", np.uint32, first, last - first)
     rows = _pipeline.Bucket(first, counts, n_nodes)
-    _fill(work, spilled, b, rows)
+    _fill(work, spilled, b, rows.add)
     try:
         yield rows.finish()
     except ValueError as error:
         raise PartitionError(f"{_bucket(work, b)}: {error}") from None
 
 
-def _fill(work: WorkFolder, spilled: dict, b: int, rows) -> None:
+def _fill(work: WorkFolder, spilled: dict, b: int, add: Callable[[np.ndarray], None]) -> None:
     path, left = _bucket(work, b), spilled["sizes"][b]
     if left == 0:
         return
@@ -168,7 +198,7 @@ def _fill(work: WorkFolder, spilled: dict, b: int, rows) -> None:
         while left:
             entries = np.fromfile(file, np.uint64, min(left, READ_ENTRIES))
             try:
-                rows.add(entries)
+                add(entries)
             except ValueError as error:
                 raise InputError(f"{path}: {error}; remove {work.folder} and start again") from None
             left -= len(entries)
@@ -216,7 +246,7 @@ class GlobalRows:
             window = np.cumsum(self.lengths_N[start : start + (1 << 18)], dtype=np.int64)
             stop = start + max(int(np.searchsorted(window, most, side="right")), 1)
             lengths, owner = self.lengths_N[start:stop], self.owner_N[start:stop]
-            order = np.argsort(owner.astype(np.uint16), kind="stable")
+            order = rows_in_order(owner)
             counts_k = np.bincount(owner, weights=lengths, minlength=self.k).astype(np.int64)
             columns = np.empty(int(counts_k.sum()), np.uint32)
             at = 0

@@ -166,29 +166,28 @@ def check_rounds(edges, n, k, start, limits, cap, seed):
 
 
 def cut_of(method, edges, n, k, seed):
-    """The cut and the part of each edge, of the fast version in chunks of 7."""
+    """The cut, and the part of each edge by the loads before and after it, of the fast version edge by edge."""
     d = np.array(slow.degrees_of(edges.tolist(), n), np.uint32)
-    chunks = np.array_split(edges, range(7, len(edges), 7))
-    parts = [np.full(len(chunk), -9, np.int32) for chunk in chunks]
     cut = {
         "dbh": lambda: _stream.DegreeHash(d, k, seed),
         "greedy": lambda: _stream.Greedy(d, k),
         "hdrf": lambda: _stream.Hdrf(n, k, 1.0, 1.0),
         "2psl": lambda: _stream.TwoPhase(d, k, 1.05, seed),
     }[method]()
-    if method != "2psl":
-        for chunk, out in zip(chunks, parts):
-            cut.add(chunk, out)
-        return cut, np.concatenate(parts)
-    for chunk in chunks:
-        cut.cluster(chunk)
-    cut.place_clusters()
-    others = [out.copy() for out in parts]
-    for chunk, out in zip(chunks, parts):
-        cut.add_inner(chunk, out)
-    for chunk, out in zip(chunks, others):
-        cut.add_other(chunk, out)
-    return cut, np.maximum(np.concatenate(parts), np.concatenate(others))
+    if method == "2psl":
+        for chunk in np.array_split(edges, range(7, len(edges), 7)):
+            cut.cluster(chunk)
+        cut.place_clusters()
+    parts = np.full(len(edges), -1)
+    for add in (cut.add_inner, cut.add_other) if method == "2psl" else (cut.add,):
+        for e in range(len(edges)):
+            before = cut.load
+            add(edges[e : e + 1])
+            changed = np.flatnonzero(cut.load - before)
+            if len(changed):
+                assert parts[e] == -1, "an edge goes to one part"
+                (parts[e],) = changed
+    return cut, parts
 
 
 @SEEDS

@@ -27,32 +27,6 @@ void check_size(const Array<T>& values, int64_t n) {
     require(values.ndim() == 1 && values.size() == n, "degrees and owners must be vectors of one length");
 }
 
-// The int32 array for the part of each edge; null for None.
-int32_t* parts_of(const py::object& parts, int64_t size) {
-    if (parts.is_none()) return nullptr;
-    auto array = py::cast<Array<int32_t>>(parts);
-    require(array.ptr() == parts.ptr() && array.ndim() == 1 && array.size() == size,
-            "parts must be int32 and as many as edges");
-    return array.mutable_data();
-}
-
-// def("name", f) for a pass of a vertex cut; f(object, edges, parts) may write the part of each edge.
-template <class Class, class F>
-void cut_pass(Class& type, const char* name, F f) {
-    using T = typename Class::type;
-    on_both([&](auto index) {
-        type.def(
-            name,
-            [f](T& self, const Array<decltype(index)>& ids, const py::object& parts) {
-                const auto edges = edges_of(ids);
-                int32_t* out = parts_of(parts, edges.size);
-                py::gil_scoped_release free;
-                f(self, edges, out);
-            },
-            py::arg("edges").noconvert(), py::arg("parts") = py::none());
-    });
-}
-
 template <class T, class... Args>
 std::unique_ptr<T> with_degrees(const Array<uint32_t>& degrees, int64_t k, Args... args) {
     require(degrees.ndim() == 1, "degrees must be a vector");
@@ -134,11 +108,11 @@ void define_cuts(py::module_& m) {
 
     auto dbh = py::class_<DegreeHash, VertexCut>(m, "DegreeHash");
     dbh.def(py::init(&with_degrees<DegreeHash, uint64_t>), py::arg("degrees"), py::arg("k"), py::arg("seed"));
-    cut_pass(dbh, "add", [](DegreeHash& self, const auto& edges, int32_t* parts) { self.add(edges, parts); });
+    add_pass(dbh);
 
     auto greedy = py::class_<Greedy, VertexCut>(m, "Greedy")
                       .def(py::init(&with_degrees<Greedy>), py::arg("degrees"), py::arg("k"));
-    cut_pass(greedy, "add", [](Greedy& self, const auto& edges, int32_t* parts) { self.add(edges, parts); });
+    add_pass(greedy);
 
     auto hdrf = py::class_<Hdrf, VertexCut>(m, "Hdrf");
     hdrf.def(py::init([](int64_t n, int64_t k, double lambda, double epsilon) {
@@ -147,16 +121,15 @@ void define_cuts(py::module_& m) {
                  return std::make_unique<Hdrf>(n, k, lambda, epsilon);
              }),
              py::arg("n"), py::arg("k"), py::arg("weight"), py::arg("epsilon"));
-    cut_pass(hdrf, "add", [](Hdrf& self, const auto& edges, int32_t* parts) { self.add(edges, parts); });
+    add_pass(hdrf);
 
     auto two = py::class_<TwoPhase, VertexCut>(m, "TwoPhase");
     two.def(py::init(&with_degrees<TwoPhase, double, uint64_t>), py::arg("degrees"), py::arg("k"), py::arg("balance"),
             py::arg("seed"));
     pass(two, "cluster", [](TwoPhase& self, const auto& edges) { self.cluster(edges); });
     two.def("place_clusters", &TwoPhase::place_clusters).def_property_readonly("clusters", &TwoPhase::clusters);
-    cut_pass(two, "add_inner",
-             [](TwoPhase& self, const auto& edges, int32_t* parts) { self.add(edges, parts, false); });
-    cut_pass(two, "add_other", [](TwoPhase& self, const auto& edges, int32_t* parts) { self.add(edges, parts, true); });
+    pass(two, "add_inner", [](TwoPhase& self, const auto& edges) { self.add(edges, false); });
+    pass(two, "add_other", [](TwoPhase& self, const auto& edges) { self.add(edges, true); });
 
     auto halo = py::class_<Halo>(m, "Halo");
     halo.def(py::init([](const Array<int32_t>& owner, int64_t k) {

@@ -46,7 +46,7 @@ class VertexCut {
     int64_t least_loaded() const { return std::min_element(load.begin(), load.end()) - load.begin(); }
 
     template <class Index, class Choose>
-    void each(const Edges<Index>& edges, int32_t* parts, Choose choose) {
+    void each(const Edges<Index>& edges, Choose choose) {
         largest_id(edges, nodes(), seen);
         for (int64_t e = 0; e < edges.size; ++e) {
             if (e + AHEAD < edges.size) {
@@ -55,7 +55,6 @@ class VertexCut {
             }
             const int64_t u = edges.u(e), v = edges.v(e), p = u == v ? -1 : choose(u, v);
             if (p >= 0) put(u, v, p);
-            if (parts) parts[e] = int32_t(p);
         }
         seen += edges.size;
     }
@@ -68,8 +67,8 @@ class DegreeHash : public VertexCut {
         : VertexCut(n, k), degree_(degree, degree + n), seed_(seed) {}
 
     template <class Index>
-    void add(const Edges<Index>& edges, int32_t* parts) {
-        each(edges, parts, [&](int64_t u, int64_t v) {
+    void add(const Edges<Index>& edges) {
+        each(edges, [&](int64_t u, int64_t v) {
             if (degree_[v] < degree_[u] || (degree_[v] == degree_[u] && v < u)) u = v;
             return int64_t(hash(seed_, u) % uint64_t(k));
         });
@@ -87,8 +86,8 @@ class Greedy : public VertexCut {
         : VertexCut(n, k), unassigned_(degree, degree + n), allowed_(replicas.words()) {}
 
     template <class Index>
-    void add(const Edges<Index>& edges, int32_t* parts) {
-        each(edges, parts, [&](int64_t u, int64_t v) {
+    void add(const Edges<Index>& edges) {
+        each(edges, [&](int64_t u, int64_t v) {
             const uint64_t *a = replicas.of(u), *b = replicas.of(v);
             uint64_t both = 0, of_u = 0, of_v = 0;
             for (int64_t w = 0; w < replicas.words(); ++w) both |= a[w] & b[w], of_u |= a[w], of_v |= b[w];
@@ -127,8 +126,8 @@ class Hdrf : public VertexCut {
         : VertexCut(n, k), degree_(n), lambda_(lambda), epsilon_(epsilon) {}
 
     template <class Index>
-    void add(const Edges<Index>& edges, int32_t* parts) {
-        each(edges, parts, [&](int64_t u, int64_t v) {
+    void add(const Edges<Index>& edges) {
+        each(edges, [&](int64_t u, int64_t v) {
             const double du = ++degree_[u], dv = ++degree_[v];
             const double gu = replica_score(du, dv), gv = replica_score(dv, du);
             const auto [least, most] = std::minmax_element(load.begin(), load.end());
@@ -207,8 +206,8 @@ class TwoPhase : public VertexCut {
     }
 
     template <class Index>
-    void add(const Edges<Index>& edges, int32_t* parts, bool is_second) {
-        each(edges, parts, [&](int64_t u, int64_t v) {
+    void add(const Edges<Index>& edges, bool is_second) {
+        each(edges, [&](int64_t u, int64_t v) {
             const int64_t pu = part_[cluster_[u]], pv = part_[cluster_[v]];
             if ((pu != pv) != is_second) return int64_t(-1);
             return with_room(u, v, pu == pv || score(u, v, pu) >= score(u, v, pv) ? pu : pv);

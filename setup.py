@@ -68,7 +68,7 @@ EXTENSIONS = {
         "samplers", "draws+frontier+shadow:12 induce+operators+blocks+samplers:14", "-O3", *REPEATABLE[1:]
     ),
     "data._text": units("data", "text:5", "-O2"),
-    "partition._loops": units("partition", "cover+locality+similarity+loops:11", "-O2", "-pthread"),
+    "partition._loops": units("partition", "loops:11", "-O2", "-pthread"),
     "partition.refine._volume": units("partition/refine/volume", "volume:12", "-O3", "-pthread", *REPEATABLE[1:]),
     "partition.stream._stream": units("partition/stream", "stream:16", "-O3", *REPEATABLE[1:]),
     "partition.folder.pipeline._pipeline": units("partition/folder/pipeline", "pipeline:14", "-O2"),

@@ -202,6 +202,25 @@ struct Buckets {
     }
 };
 
+// The nodes by part, by id inside a part.
+class ByPart {
+  public:
+    ByPart(const int32_t* owner, int64_t n, int64_t k) : first_(k + 1), order_(n) {
+        for (int64_t v = 0; v < n; ++v) ++first_[owner[v] + 1];
+        for (int64_t p = 0; p < k; ++p) first_[p + 1] += first_[p];
+        std::vector<int64_t> next(first_);
+        for (int64_t v = 0; v < n; ++v) order_[next[owner[v]]++] = int32_t(v);
+    }
+
+    const std::vector<int32_t>& all() const { return order_; }
+    const int32_t* of(int64_t p) const { return order_.data() + first_[p]; }
+    int64_t count(int64_t p) const { return first_[p + 1] - first_[p]; }
+
+  private:
+    std::vector<int64_t> first_;
+    std::vector<int32_t> order_;
+};
+
 // Call work(worker's state, task) for each task on some threads, whichever is free; rethrow the first error.
 template <class State, class Work>
 void in_parallel(int64_t tasks, int threads, const State& make, const Work& work) {

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from ..errors import PartitionError
 from ..machine import cores
 from . import _loops
-from .metrics import csr_arrays, rows_in_order
+from .metrics import csr_arrays
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,10 +74,7 @@ def cover_tables(
     owner_N = np.ascontiguousarray(owner_N, dtype=np.int32)
     if len(owner_N) and not 0 <= int(owner_N.min()) <= int(owner_N.max()) < k:
         raise PartitionError(f"cover: owners are {owner_N.min()} to {owner_N.max()}; expected 0 to {k - 1}")
-    ends_k = np.cumsum(np.bincount(owner_N, minlength=k))
-    columns_PP, rows_PP, moved_PP = _call(
-        _loops.pair_covers, A, owner_N, rows_in_order(owner_N), ends_k, threads or cores()
-    )
+    columns_PP, rows_PP, moved_PP = _call(_loops.pair_covers, A, owner_N, k, threads or cores())
     return columns_PP, rows_PP, moved_PP
 
 

@@ -48,14 +48,11 @@ def label_entropies(
         owner_n, labels_nC = owner_N[counted_N], labels[counted_N]
         nodes_k = np.bincount(owner_n, minlength=k)
         columns = [np.bincount(owner_n, weights=labels_n, minlength=k) for labels_n in labels_nC.T]
-        share_kC = _share(np.stack(columns, axis=1) if columns else np.zeros((k, 0)), nodes_k)
+        counts_kC = np.stack(columns, axis=1) if columns else np.zeros((k, 0))
+        share_kC = counts_kC / np.maximum(nodes_k, 1)[:, None]
         entropies_k = (_bits(share_kC) + _bits(1 - share_kC)).sum(axis=1)
     n = int(nodes_k.sum())
     return entropies_k, float(nodes_k @ entropies_k / n) if n else 0.0
-
-
-def _share(counts_kC: np.ndarray, nodes_k: np.ndarray) -> np.ndarray:
-    return counts_kC / np.maximum(nodes_k, 1)[:, None]
 
 
 def _bits(p: np.ndarray) -> np.ndarray:

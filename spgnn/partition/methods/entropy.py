@@ -69,14 +69,16 @@ def edge_weights(
     _check(graph, c, floor, fanout, similarity)
     similar_E = dots(pattern.indptr, pattern.indices, graph.X)
     degree_N = np.diff(pattern.indptr)
-    if similarity == "cosine":
-        every = np.arange(graph.n_nodes + 1)
-        norm_N = np.sqrt(dots(every, every[:-1], graph.X))
-        _divide(similar_E, pattern, norm_N)
+    every = np.arange(graph.n_nodes + 1)
+    norm_N = np.sqrt(dots(every, every[:-1], graph.X)) if similarity == "cosine" else None
     sampled_N = -np.expm1(-fanout / np.maximum(degree_N, 1))  # Alg. 1, line 4
     weights_E = np.empty(len(similar_E), np.int64)
     for e, rows in _chunks(pattern):
-        weight = SCALE * (c * similar_E[e] + (sampled_N[rows] + sampled_N[pattern.indices[e]]) / 2)
+        columns = pattern.indices[e]
+        if norm_N is not None:  # a node whose features are all 0 has similarity 0
+            norms = norm_N[rows] * norm_N[columns]
+            np.divide(similar_E[e], norms, out=similar_E[e], where=norms > 0)
+        weight = SCALE * (c * similar_E[e] + (sampled_N[rows] + sampled_N[columns]) / 2)
         if not weight.max(initial=0) <= LARGEST:
             raise UsageError(
                 f"entropy: an edge of {graph.name} has weight {weight.max():.3g}; expected at most {LARGEST}: "
@@ -115,13 +117,6 @@ def _evened(owner_N: np.ndarray, k: int, most: int, pattern: sp.csr_array, weigh
     owner_N = owner_N.copy()
     owner_N[leaving] = np.repeat(np.arange(k), np.maximum(most - sizes_k, 0))[: len(leaving)]
     return owner_N
-
-
-def _divide(similar_E: np.ndarray, pattern: sp.csr_array, norm_N: np.ndarray) -> None:
-    # A node whose features are all 0 has similarity 0.
-    for e, rows in _chunks(pattern):
-        norms = norm_N[rows] * norm_N[pattern.indices[e]]
-        np.divide(similar_E[e], norms, out=similar_E[e], where=norms > 0)
 
 
 def _chunks(pattern: sp.csr_array):

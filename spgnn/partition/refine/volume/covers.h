@@ -20,26 +20,24 @@ struct CoverNets {
 // net per node, each pair is a row in both directions. Otherwise two: net 2 j of the raw row of j, whose readers are
 // rows; net 2 i + 1 of the partial sums of i, whose readers are columns and send. A nonzero inside a part
 // belongs to its end of higher degree.
-inline CoverNets cover_nets(const int64_t* indptr, const int32_t* indices, int32_t n, const int32_t* owner,
-                            const std::vector<int32_t>& order, int k, bool is_symmetric, int threads) {
+inline CoverNets cover_nets(const int64_t* indptr, const int32_t* indices, int32_t n, const int32_t* owner, int k,
+                            bool is_symmetric, int threads) {
     std::vector<int32_t> reads(n, 0), read_by(n, 0);
     for (int32_t i = 0; i < n; ++i) {
         reads[i] = int32_t(indptr[i + 1] - indptr[i]);
         for (int64_t e = indptr[i]; e < indptr[i + 1]; ++e) ++read_by[indices[e]];
     }
-    std::vector<int64_t> first(k + 1, 0);
-    for (int32_t v = 0; v < n; ++v) ++first[owner[v] + 1];
-    for (int p = 0; p < k; ++p) first[p + 1] += first[p];
+    const ByPart nodes(owner, n, k);
     const int per_vertex = is_symmetric ? 1 : 2;
     std::vector<std::vector<std::pair<int32_t, int32_t>>> of_part(k);  // (net, reader)
     auto make = [&] { return std::make_pair(Block(n, n), Buckets()); };
     in_parallel(k, threads, make, [&](std::pair<Block, Buckets>& state, int64_t p) {
         auto& [block, mine] = state;
         auto& pairs = of_part[p];
-        const int32_t* rows = order.data() + first[p];
+        const int32_t* rows = nodes.of(p);
         // Of a symmetric matrix each pair of parts, and each edge inside one, is seen once.
         auto range_of = [&](int64_t j) { return is_symmetric && owner[j] < p ? int64_t(NONE) : int64_t(owner[j]); };
-        mine.fill(indptr, indices, first[p + 1] - first[p], [&](int64_t i) { return rows[i]; }, range_of, k);
+        mine.fill(indptr, indices, nodes.count(p), [&](int64_t i) { return rows[i]; }, range_of, k);
         auto raw = [&](int32_t j, int32_t i) { pairs.push_back({per_vertex * j, i}); };
         auto partial = [&](int32_t i, int32_t j) { pairs.push_back({is_symmetric ? i : 2 * i + 1, j}); };
         for (int64_t e = mine.start[p]; e < mine.start[p + 1]; ++e) {

@@ -22,15 +22,6 @@ struct Task {
     int isa = 0;
 };
 
-// Nodes by part.
-inline std::vector<int32_t> by_part(const std::vector<int32_t>& owner, int k) {
-    std::vector<int32_t> first(k + 1, 0), order(owner.size());
-    for (int32_t p : owner) ++first[p + 1];
-    std::partial_sum(first.begin(), first.end(), first.begin());
-    for (size_t i = 0; i < owner.size(); ++i) order[first[owner[i]]++] = int32_t(i);
-    return order;
-}
-
 struct Rows {
     double total = 0, largest_send = 0;
 };
@@ -40,7 +31,8 @@ template <class Store>
 Rows refine(const Task& task, const Schedule& plan, const Pressure& pressure, std::vector<int32_t>& owner) {
     Refiner<Store> refiner(task.k, task.balance, task.seed, plan, pressure, task.isa);
     const double mean = std::accumulate(task.work, task.work + task.n, 0.0) / task.k;
-    const std::vector<int32_t> order = by_part(owner, task.k);
+    const ByPart nodes(owner.data(), task.n, task.k);
+    const std::vector<int32_t>& order = nodes.all();
     std::vector<Level> levels;
     levels.push_back(base_level(task.start, task.readers, task.per_vertex, order, owner.data(), task.work));
     for (int i = 1; i <= plan.levels && levels.back().n > int64_t(plan.coarsest) * task.k; ++i) {

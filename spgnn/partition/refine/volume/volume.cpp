@@ -94,8 +94,7 @@ py::tuple nets_of_covers(Array<int64_t> indptr, Array<int32_t> indices, Array<in
         check_csr(indptr, indices, n);
         require(indptr.size() == n + 1, "indptr and owner do not fit each other");
         require(2 * n < std::numeric_limits<int32_t>::max(), "2^31 nets are too many");
-        nets = cover_nets(indptr.data(), indices.data(), int32_t(n), parts.data(), by_part(parts, k), k, is_symmetric,
-                          threads);
+        nets = cover_nets(indptr.data(), indices.data(), int32_t(n), parts.data(), k, is_symmetric, threads);
     }
     return py::make_tuple(array_of(nets.start), array_of(nets.readers));
 }

@@ -3,7 +3,7 @@
 Subgraph number i is a function of the graph, the options, the seed and i alone, whoever draws it.
 """
 
-from .frontier import Frontier, Trace
+from .frontier import Frontier
 from .graph_arrays import GraphArrays, graph_arrays
 from .induced import InducedSampler, induce
 from .maker import Maker
@@ -39,7 +39,6 @@ __all__ = [
     "Shadow",
     "Subgraph",
     "Targets",
-    "Trace",
     "UserSampler",
     "Walk",
     "Whole",

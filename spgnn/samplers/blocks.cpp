@@ -52,8 +52,6 @@ class Blocks {
     Blocks(Array<int64_t> indptr, Array<int32_t> indices, std::vector<int64_t> fanouts, bool is_poisson)
         : indptr(indptr), indices(indices), fanouts(std::move(fanouts)), is_poisson(is_poisson) {
         check_csr(indptr, indices, indptr.size() - 1);
-        for (const int64_t fanout : this->fanouts)
-            require(fanout == ALL || (fanout > 0 && fanout < (int64_t(1) << 31)), "a fan-out must be -1 or positive");
     }
 
     // The nodes of the first layer's inputs, and (n, m, indptr, indices, place, scale or None) of each block, the first

@@ -41,16 +41,14 @@ class Frontier {
     }
 
     // The first frontier (M,), the slot and the new node of each step.
-    py::dict trace(uint64_t seed, uint64_t stream, uint64_t index) {
+    py::tuple trace(uint64_t seed, uint64_t stream, uint64_t index) {
         auto w = workspaces.take();
         {
             const py::gil_scoped_release unlocked;
             run(*w, seed, stream, index, true);
         }
-        py::dict out;
-        out["start"] = py::array_t<int64_t>(frontier, w->popped.data());
-        out["slot"] = array_of(w->slot_trace);
-        out["node"] = array_of(w->node_trace);
+        auto out = py::make_tuple(py::array_t<int64_t>(frontier, w->popped.data()), array_of(w->slot_trace),
+                                  array_of(w->node_trace));
         workspaces.give(std::move(w));
         return out;
     }

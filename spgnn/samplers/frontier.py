@@ -5,8 +5,6 @@ Shapes: N nodes, M nodes of the frontier, b popped and initial nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..errors import UsageError, check_integer
@@ -15,19 +13,6 @@ from . import _samplers
 from .graph_arrays import GraphArrays
 from .induced import DRAWS, InducedSampler
 from .registry import register
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Trace:
-    """What a frontier draw did.
-
-    start_M   (M,) the first frontier, a node for each slot.
-    slot_s    (s,) the slot that each step popped; node_s the node that it put there.
-    """
-
-    start_M: np.ndarray
-    slot_s: np.ndarray
-    node_s: np.ndarray
 
 
 class Frontier(InducedSampler):
@@ -64,10 +49,9 @@ class Frontier(InducedSampler):
         """Return the first frontier and the popped nodes in their order, (at most budget,) int64."""
         return self._loop.draw(seed, DRAWS, index)
 
-    def trace(self, seed: int, index: int) -> Trace:
-        """Return the steps of draw number index."""
-        found = self._loop.trace(seed, DRAWS, index)
-        return Trace(*(found[key] for key in ("start", "slot", "node")))
+    def trace(self, seed: int, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return of draw number index the first frontier, (M,), and of each step the slot that it pops and its new node, (s,)."""
+        return self._loop.trace(seed, DRAWS, index)
 
 
 register(Frontier.name, Frontier)

@@ -1,4 +1,4 @@
-// The subgraph that nodes induce, A[V][:, V]; sets of nodes; counts of nodes and nonzeros.
+// The subgraph that nodes induce, A[V][:, V]; and sets of nodes.
 
 #include "induce.h"
 
@@ -176,22 +176,11 @@ static py::array_t<int64_t> clip(const Array<int64_t>& nodes, int64_t multiple, 
     return array_of(out);
 }
 
-// counts[place] += 1 for each place.
-static void count(Array<uint32_t>& counts, const Array<int64_t>& places) {
-    uint32_t* c = counts.mutable_data();
-    const int64_t *p = places.data(), size = counts.size(), e = places.size();
-    py::gil_scoped_release release;
-    for (int64_t i = 0; i < e; ++i) require(p[i] >= 0 && p[i] < size, "a place is out of range");
-    for (int64_t i = 0; i < e; ++i) ++c[p[i]];
-}
-
 void define_induce(py::module_& m) {
     m.def("induce", &induce, "(indptr, indices, places in A) of A[V][:, V], V sorted and distinct", py::arg("indptr"),
           py::arg("indices"), py::arg("nodes"), py::arg("uses_vectors") = true);
     m.def("distinct", &distinct, "the distinct nodes of an array, ascending");
     m.def("clip", &clip, "nodes without len(nodes) % multiple of them at random");
-    m.def("count", &count, "counts[place] += 1 for each place, in place", py::arg("counts").noconvert(),
-          py::arg("places"));
 }
 
 }  // namespace spgnn

@@ -78,9 +78,9 @@ def presample(
             R, covered = R + 1, covered + max(len(sample.node_m), 1)
             nodes, targets = nodes + len(sample.node_m), targets + int(np.count_nonzero(train_N[drawn]))
             if normalise != "none":
-                _samplers.count(count_N, sample.node_m)
+                np.add.at(count_N, sample.node_m, np.uint32(1))
             if counts_edges:
-                _samplers.count(count_E, sample.patterns[0].place_e)
+                np.add.at(count_E, sample.patterns[0].place_e, np.uint32(1))
     finally:
         samples.close()
     n_train = max(int(np.count_nonzero(train_N)), 1)

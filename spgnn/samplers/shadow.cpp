@@ -28,8 +28,6 @@ class Shadow {
     Shadow(Array<int64_t> indptr, Array<int32_t> indices, std::vector<int64_t> fanouts)
         : indptr(indptr), indices(indices), fanouts(std::move(fanouts)) {
         check_csr(indptr, indices, indptr.size() - 1);
-        for (const int64_t fanout : this->fanouts)
-            require(fanout == ALL || (fanout > 0 && fanout < (int64_t(1) << 31)), "a fan-out must be -1 or positive");
     }
 
     // node (m,), indptr, indices, place of the pattern (m, m), and the rows of the targets.

@@ -88,12 +88,3 @@ def test_clip_drops_to_a_multiple_and_each_node_as_often():
     assert (abs(counts - 4000 * 16 / 21) < 4.5 * spread).all()
     np.testing.assert_array_equal(_samplers.clip(nodes[:15], 16, 3, 2, 0), nodes[:15])
     np.testing.assert_array_equal(_samplers.clip(nodes, 7, 3, 2, 0), nodes)
-
-
-def test_counts_add_up_and_places_outside_are_refused():
-    counts = np.zeros(6, np.uint32)
-    _samplers.count(counts, np.array([1, 4, 4, 5]))
-    _samplers.count(counts, np.array([4]))
-    assert counts.tolist() == [0, 1, 0, 0, 3, 1]
-    with pytest.raises(ValueError, match="out of range"):
-        _samplers.count(counts, np.array([6]))

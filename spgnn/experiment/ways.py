@@ -29,7 +29,7 @@ from ..training.steps.full import FullStep
 from ..training.steps.sampled import SampledStep
 from ..training.trainer import Trainer
 from .averaging import open_parts
-from .fits import check_fits
+from .memory_check import check_fits
 from .folder import RunFolder
 from .opening import Source
 from .personal_files import personal_facts, write_personal

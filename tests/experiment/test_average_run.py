@@ -138,7 +138,7 @@ def test_parts_of_a_training_that_was_killed_before_it_began_are_removed(tmp_pat
 def test_memory_decides_the_number_of_parts(tmp_path, monkeypatch):
     graph = random_graph(n=400, edges=2000, f=100, use="undirected")
     S = sum(a.nbytes for a in (graph.A.indptr, graph.A.indices, graph.A.data, graph.X, graph.y, graph.split))
-    monkeypatch.setattr("spgnn.experiment.fits.part_memory", lambda *_, **__: SimpleNamespace(peak=10**6))
+    monkeypatch.setattr("spgnn.experiment.memory_check.part_memory", lambda *_, **__: SimpleNamespace(peak=10**6))
     config = replace(CONFIG, parts=0, hops=0)
     said = []
     workload = make_parts(graph, tmp_path / "parts", config, 2, 10**6 + S // 5, said.append)

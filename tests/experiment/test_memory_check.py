@@ -9,7 +9,7 @@ from spgnn.data import load_graph
 from spgnn.dist import SelfCommunicator
 from spgnn.errors import ResourceError
 from spgnn.experiment import run
-from spgnn.experiment.fits import PredictedTraining, check_fits
+from spgnn.experiment.memory_check import PredictedTraining, check_fits
 from spgnn.experiment.prepare import prepare
 
 GRAPH = "sbm:n=3000,seed=1"

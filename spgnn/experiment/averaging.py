@@ -16,8 +16,8 @@ from ..graph import Graph
 from ..machine import give_back_memory
 from ..partition import PartitionFolder, part_graph, save_partition
 from ..training.parts.part_steps import memory_of_rank
-from .memory_check import memory_of_parts
 from .folder import RunFolder
+from .memory_check import memory_of_parts
 from .opening import Show, Source
 from .prepare import Prepared
 

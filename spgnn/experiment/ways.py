@@ -29,8 +29,8 @@ from ..training.steps.full import FullStep
 from ..training.steps.sampled import SampledStep
 from ..training.trainer import Trainer
 from .averaging import open_parts
-from .memory_check import check_fits
 from .folder import RunFolder
+from .memory_check import check_fits
 from .opening import Source
 from .personal_files import personal_facts, write_personal
 from .prepare import Prepared

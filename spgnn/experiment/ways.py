@@ -83,7 +83,9 @@ class AverageWay(FullWay):
         if not parts.source.facts.n_features or not parts.n_classes:
             return merge_parts(parts)  # refused as any graph without features or labels
         model = ModelSpec.of(config, parts.source.facts.n_features, parts.n_classes).build()
-        chosen, dgraph = evaluated(model, parts, config.evaluation, config.memory, config.correct != "none")
+        chosen, dgraph = evaluated(
+            model, parts, config.evaluation, config.memory, config.correct != "none", source.show
+        )
         self.config = replace(config, evaluation=chosen)
         return dgraph
 

@@ -5,6 +5,9 @@ Shapes: N nodes, n own nodes of a part, g nodes of its halo, F columns, P ranks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -17,6 +20,8 @@ from ...layers import Stack
 from ...machine import rss_bytes
 from .part_passes import passes_of
 from .part_steps import memory_of_rank
+
+Say = Callable[[str], Any] | None
 
 
 def choose_evaluation(model: torch.nn.Module, parts: Parts, how: Evaluation = "auto", memory: str = "") -> Evaluation:
@@ -48,17 +53,32 @@ def choose_evaluation(model: torch.nn.Module, parts: Parts, how: Evaluation = "a
     return "layerwise"
 
 
+def memory_note(model: torch.nn.Module, parts: Parts, chosen: Evaluation, memory: str) -> str:
+    """Return what to say where a rank is predicted to need more than memory, "" where it is not. Collective."""
+    needed = np.array([{"together": together_bytes, "layerwise": layerwise_bytes}[chosen](model, parts)], np.int64)
+    needed += rss_bytes()
+    parts.comm.all_reduce(needed, "max")
+    if needed[0] <= memory_of_rank(parts.comm, memory):
+        return ""
+    advice = "more parts" if chosen == "layerwise" else "--evaluation layerwise, which needs parts with --hops 1"
+    return f"--memory {memory} may be exceeded: to evaluate {chosen} takes up to {needed[0] / 1e6:.0f} MB; use {advice}"
+
+
 def evaluated(
-    model: torch.nn.Module, parts: Parts, how: Evaluation, memory: str, is_corrected: bool = False
+    model: torch.nn.Module, parts: Parts, how: Evaluation, memory: str, is_corrected: bool = False, say: Say = None
 ) -> tuple[Evaluation, DistGraph]:
     """Return how a model that is trained on parts is evaluated, and the DistGraph of its Trainer.
 
     Its ranks hold the rows of all their parts, or none if it is evaluated layer by layer.
     Args:   is_corrected  by passes over the whole graph, for which all rows are needed.
+            say           called on rank 0 with a line where a rank may need more than memory.
     Raises: as choose_evaluation. Collective.
     """
     needs_rows = is_corrected or not parts.hops or parts.how.device != "cpu"
     chosen = "together" if how == "auto" and needs_rows else choose_evaluation(model, parts, how, memory)
+    note = memory_note(model, parts, chosen, memory) if memory else ""
+    if note and say is not None and parts.comm.rank == 0:
+        say(f"spgnn: {note}")
     return chosen, merge_parts(parts) if chosen == "together" else rowless_parts(parts)
 
 

@@ -32,13 +32,13 @@ def resolved_out(source: str, config: TrainConfig, comm) -> Iterator[TrainConfig
     if config.overwrite:
         raise UsageError("--overwrite requires --out DIR, the folder whose run is replaced")
     made = together(comm, _make_folder, source, root=0)
+    out = comm.all_gather_json(str(made))[0]
     try:
-        yield replace(config, out=comm.all_gather_json(str(made))[0])
-    finally:
-        if made is not None:
-            for folder in (made, HOME):
-                with suppress(OSError):  # it has files
-                    folder.rmdir()
+        yield replace(config, out=out)
+    finally:  # by any rank: an error on one ends the others
+        for folder in (Path(out), HOME):
+            with suppress(OSError):  # it has files
+                folder.rmdir()
 
 
 def _make_folder(source: str) -> Path:

@@ -89,6 +89,8 @@ def test_ranks_of_mpirun_agree_on_the_folder(tmp_path):
         ended = launch(2, [sys.executable, "-m", "spgnn", "train", GRAPH, "--epochs", "1"], cwd=tmp_path)
         assert ended.code == 0 and re.findall("into (.*)", ended.err) == [f"runs/sbm-{number}"], ended.err
         assert (tmp_path / "runs" / f"sbm-{number}" / "predictions.npy").is_file()
+    assert launch(2, [sys.executable, "-m", "spgnn", "train", "path:n=9"], cwd=tmp_path).code == 3
+    assert sorted(os.listdir(tmp_path / "runs")) == ["sbm-1", "sbm-2"]
 
 
 def test_seeds_are_runs_of_their_own_with_a_mean_and_a_spread(capsys):

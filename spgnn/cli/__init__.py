@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -83,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_command(command: click.Command, name: str, argv: Sequence[str] | None = None) -> int:
     """Run a command as main does; scripts in runs/ have commands too."""
     _stand_in_for_closed()
+    warnings.formatwarning = lambda message, *_: f"spgnn: {message}\n"
     try:
         with explaining():
             code = command.main(argv, prog_name=name, standalone_mode=False)

@@ -1,5 +1,7 @@
 """Rows on the wire come back within the format's error; error feedback makes the sums over time right."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -51,6 +53,16 @@ def test_all_numbers_of_a_format_and_those_between_are_rounded_as_torch_does(isa
     _kernels.encode(name, between[None], sent, None, 1, isa)
     _kernels.decode(name, sent, back, 1, isa)
     np.testing.assert_array_equal(back[0], expected)
+
+
+@pytest.mark.parametrize("most, is_cut", [(65504.0, False), (65537.0, True), (-7e9, True)])
+def test_rows_beyond_float16_are_cut_off_with_a_word(most, is_cut):
+    rows = torch.tensor([[1.0, most]])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        back = there_and_back(Wire("float16"), rows)
+    assert [("65,504" in str(word.message)) for word in said] == [True] * is_cut
+    assert torch.equal(back, rows.clamp(-65504, 65504))
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -8,6 +8,7 @@ Source: Seide et al. 2014 (error feedback).
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,9 @@ import torch
 from ...cost.schedule import row_bytes
 from ...errors import ShapeError, UsageError
 from ..kernels.backend import kernels_of
+
+FLOAT16_MAX = 65504
+CUT_OFF = "rows beyond 65,504 are cut off at it by wire float16; use bfloat16, or scale the features"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +51,14 @@ class Wire:
         """Encode rows: out = code(rows + residual); then residual = rows + residual - decode(out).
 
         Args: rows_mF  float32, float64 or bfloat16, rounded to nearest even. float16: what is finite stays
-                       finite, 65504 at most. int8: a row with a NaN or infinity comes back as NaN.
+                       finite, 65504 at most, with a warning where that changes a number. int8: a row with a NaN or infinity comes back as NaN.
               out_mB   (m, B) uint8; residual_mF (m, F) float32, zero at first, read and written.
         """
         self._check(rows_mF, out_mB)
+        if self.name == "float16" and rows_mF.device.type == "cpu" and rows_mF.numel():
+            low, high = rows_mF.aminmax()
+            if max(-low, high) > FLOAT16_MAX:
+                warnings.warn(CUT_OFF, stacklevel=1)  # once per process
         kernels_of(out_mB).encode(self.name, rows_mF, out_mB, residual_mF, self.threads)
         return out_mB
 

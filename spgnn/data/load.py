@@ -15,12 +15,12 @@ from ..graph import Graph, graph_from_coo, lacks_node_0
 from .arrays import as_array, from_object
 from .formats import Progress
 from .readers.frames import is_table, read_frame
-from .readers.make_graph import as_float, named_labels
+from .readers.make_graph import as_float, named_labels, split_of_array
 from .readers.npz import is_zip, read_npy
 from .readers.scipy_npz import read_csr_features
 from .source import File, Named, resolve
-from .split_lists import is_lists, split_of_array, split_of_lists
-from .tables import APART, NodeTable, combined
+from .split_lists import is_lists, split_of_lists
+from .tables import APART, NodeTable, combined, id_column
 
 
 def load_graph(
@@ -94,7 +94,7 @@ def _with_table(graph: Graph, what: str, path: Path, given: list[str], wanted: T
 
     Args: tables  (path, columns) of all that come from tables.
     """
-    frame = read_frame(path, (*APART, wanted.id, *given))
+    frame = read_frame(path, (*APART, wanted.id, *given), lambda names: id_column(names, wanted))
     if what != "features" and frame.num_columns == 1:
         frame = _with_ids(frame, graph, path)
     nodes = NodeTable(frame, str(path), wanted)

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
-from ..graph import TEST, TRAIN, VAL
 from .arrays import as_array
 from .readers import graphsaint
-from .readers.make_graph import roles_of, split_of
+from .readers.make_graph import split_of
 from .readers.npz import is_zip, open_npz
 from .readers.text import read_json
 from .tables import ROLES
@@ -45,15 +44,6 @@ def split_of_lists(value, n_nodes: int) -> np.ndarray:
             raise FormatError(f"{where}: {name!r} is no part of a split, or there twice; {expected}")
         nodes_by_role[role] = _nodes(f"{where}: {name}", values, n_nodes)
     return split_of(Path(where), n_nodes, nodes_by_role)
-
-
-def split_of_array(where: str, rows: np.ndarray) -> np.ndarray:
-    """Return the split of an array (N,) or (N, S) of roles, or (N, 3) of masks: train, val, test."""
-    if rows.dtype.kind != "b":
-        return roles_of(where, rows)
-    if rows.ndim != 2 or rows.shape[1] != 3:
-        raise FormatError(f"{where}: is bool of shape {rows.shape}; expected (N, 3): masks of train, val and test")
-    return split_of(Path(where), len(rows), {role: np.flatnonzero(rows[:, role]) for role in (TRAIN, VAL, TEST)})
 
 
 def _read(path: Path) -> Any:

@@ -5,6 +5,7 @@ Shapes: N nodes, m rows of a table, F features, C classes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,17 +18,19 @@ from ..errors import FormatError, GraphError, InputError, nearest
 from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
 from ..graph.structure import as_weights, with_reverse
 from .readers.frames import arrow
-from .readers.heads import IDS, edge_columns
-from .readers.make_graph import check_node_count, named_labels, roles_of
+from .readers.heads import IDS, SOURCE_NAMES, TARGET_NAMES, edge_columns
+from .readers.make_graph import check_node_count, named_labels, roles_of, split_of_array
 
 ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
+MASKS = ("train_mask", "val_mask", "test_mask")
 KNOWN = {
     "labels": ("label", "labels", "class", "classes", "y", "target"),
-    "split": ("split", "role", "fold", "train_mask", "val_mask", "test_mask"),
+    "split": ("split", "role", "fold", *MASKS),
 }
 APART = (*ID_NAMES, *KNOWN["labels"], *KNOWN["split"])  # columns that are features only where they are named
 ROLES = {"train": TRAIN, "training": TRAIN, "val": VAL, "valid": VAL, "validation": VAL, "dev": VAL, "test": TEST}
 ROLES |= dict.fromkeys(("", "none", "unlabelled", "unlabeled"), NO_SPLIT)
+ZEROS = re.compile(r"[0-9]{1,18}")  # the number of a node, perhaps with zeros before it
 MOST_VALUES = 10_000  # of a text column that becomes features
 
 
@@ -41,7 +44,7 @@ def from_pandas(
                       their order, and integers are the numbers of nodes.
             label     column of nodes with classes; text becomes named classes, a missing value is no label.
             features  columns of nodes; None: all numbers but id, label and split.
-            split     column of nodes: train, val, test or 0, 1, 2; others are in none.
+            split     column of nodes: train, val, test or 0, 1, 2; others are in none. Or three columns of masks.
             options   source, target, weight, id, relabel, one_hot, missing, duplicates, combine as of `load_graph`;
                       one_hot may be a list.
     Returns: Graph with ids, and with classes where labels are text.
@@ -49,18 +52,20 @@ def from_pandas(
     """
     if isinstance(options.get("one_hot"), (list, tuple)):
         options["one_hot"] = ",".join(options["one_hot"])
-    wanted, edges = build(TableConfig, options, "from_pandas"), _as_table(edges, "edges")
+    wanted = build(TableConfig, options, "from_pandas")
+    edges = _as_table(edges, "edges", (wanted.source, wanted.target, *SOURCE_NAMES, *TARGET_NAMES))
     names = edges.column_names
     used = [names[place] for place in edge_columns("edges", names, len(names), wanted) if place >= 0]
     unread = [name for name in names if name not in used]
     fields = {"name": name, "meta": {"unread": unread} if unread else {}}
-    table = None if nodes is None else NodeTable(_as_table(nodes, "nodes"), "nodes", wanted)
+    table = None if nodes is None else NodeTable(_as_table(nodes, "nodes", (wanted.id, *ID_NAMES)), "nodes", wanted)
     graph = graph_of_columns("edges", [edges.column(name) for name in used], wanted, table or "text", **fields)
     if table is not None:
-        known = [column for column in (label, split) if column]
+        splits = [split] if isinstance(split, str) else list(split or ())
+        known = [*([label] if label else []), *splits]
         graph = table.join(graph, "features", table.feature_columns(features, known))
-        for what, column in (("labels", label), ("split", split)):
-            graph = table.join(graph, what, [column] if column else [])
+        for what, columns in (("labels", [label] if label else []), ("split", splits)):
+            graph = table.join(graph, what, columns)
     return combined(graph, wanted)
 
 
@@ -134,7 +139,7 @@ class NodeTable:
         self.table, self.where, self.wanted, self.names = table, where, wanted, table.column_names
         if wanted.id and wanted.id not in self.names:
             raise FormatError(f"{where}: no column {wanted.id!r} (--id){nearest(wanted.id, self.names)}")
-        self.id = wanted.id or next((name for name in self.names if name.lower() in ID_NAMES), self.names[0])
+        self.id = id_column(self.names, wanted)
         codes, values = coded(table.column(self.id), f"{where}: ids")
         self.ids = values[codes]
         counts = np.bincount(codes, minlength=len(values))
@@ -148,7 +153,9 @@ class NodeTable:
     def columns(self, what: str, given: Sequence[str] = ()) -> list[str]:
         """Return the columns of labels or of the split: those given, else of a known name, or the only one without ids."""
         others = [name for name in self.names if name != self.id]
-        known = [name for name in others if name.lower() in KNOWN[what]][:1] or (others if len(others) == 1 else [])
+        known = [name for name in others if name.lower() in KNOWN[what]]
+        known = known if [name.lower() for name in known] == list(MASKS) else known[:1]
+        known = known or (others if len(others) == 1 else [])
         if not given and not known:
             raise FormatError(
                 f"{self.where}: which column? name it as --{what} {self.where}:COLUMN; it has {', '.join(others)[:200]}"
@@ -178,7 +185,7 @@ class NodeTable:
         if what == "features":
             return replace(graph, X=self._features(picked, row_N))
         if what == "split":
-            return replace(graph, split=_roles(f"{self.where}: column {columns[0]!r}", picked[columns[0]]))
+            return replace(graph, split=_split(self.where, picked))
         if len(columns) > 1:
             y = [_numbers(column, f"{self.where}: column {name!r}") for name, column in picked.items()]
             return replace(graph, y=np.nan_to_num(np.stack(y, axis=1)).astype(np.int64), classes=columns)
@@ -232,6 +239,11 @@ class NodeTable:
         return list(names)
 
 
+def id_column(names: Sequence[str], wanted: TableConfig) -> str:
+    """Return the column of ids of a table of nodes: --id, else one of a known name, else the first."""
+    return wanted.id or next((name for name in names if name.lower() in ID_NAMES), names[0])
+
+
 def coded(column, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Return (codes (m,), ids (k,) int64 or str objects) of a pyarrow column, each id once; FormatError where one is missing."""
     words = column if hasattr(column.type, "index_type") else column.dictionary_encode()
@@ -261,6 +273,12 @@ def places_of(ids: np.ndarray, values: np.ndarray) -> np.ndarray:
 def _with_ids(graph: Graph, values: np.ndarray, where: str) -> tuple[Graph, np.ndarray]:
     """Return the graph with nodes for ids that it has not, and the node of each id."""
     ids = np.arange(graph.n_nodes) if graph.ids is None else graph.ids
+    if graph.ids is None and values.dtype.kind == "O" and all(map(ZEROS.fullmatch, values)):  # 007 is node 7
+        values = values.astype(np.int64)
+        if len(np.unique(values)) < len(values):
+            raise FormatError(
+                f"{where}: two ids are the same number, such as 7 and 007; keep them apart with --relabel"
+            )
     if (ids.dtype.kind == "O") != (values.dtype.kind == "O"):
         if graph.ids is None:
             raise FormatError(
@@ -270,6 +288,11 @@ def _with_ids(graph: Graph, values: np.ndarray, where: str) -> tuple[Graph, np.n
     new = values[places_of(ids, values) < 0]
     if not len(new):
         return graph, places_of(ids, values)
+    if graph.ids is not None and len(new) == len(values) and graph.nnz:
+        raise FormatError(
+            f"{where}: none of its ids, such as {new.tolist()[0]!r}, is an id of the edges, such as {ids.tolist()[0]!r}; "
+            "name the column of ids with --id"
+        )
     if graph.ids is None:
         check_node_count(where, int(new.max()) + 1, graph.nnz + len(values), f"node id {new.max()}")
         ids = np.arange(int(new.max()) + 1)
@@ -293,17 +316,19 @@ def _longer(old, n: int, empty, where: str):
     return np.concatenate([old, more])
 
 
-def _as_table(frame, where: str):
-    """Return a table of pandas, polars or pyarrow as a pyarrow Table."""
+def _as_table(frame, where: str, of_index: tuple[str, ...]):
+    """Return a table of pandas, polars or pyarrow as a pyarrow Table, with the levels of its index that have such a name."""
     pyarrow = arrow(where)
     try:
         if hasattr(frame, "iloc"):
+            levels = [name for name in frame.index.names if name and str(name).lower() in of_index]
+            frame = frame.reset_index(levels) if levels else frame
             return pyarrow.Table.from_pandas(frame, preserve_index=False)
         frame = frame.to_arrow() if hasattr(frame, "to_arrow") else frame
         if isinstance(frame, pyarrow.Table):
             return frame
-    except pyarrow.ArrowException as error:
-        raise FormatError(f"{where}: {str(error).splitlines()[0][:200]}") from None
+    except (pyarrow.ArrowException, ValueError) as error:  # names that are there twice, columns of several types
+        raise FormatError(f"{where}: {'; '.join(map(str, error.args))[:200]}; mend the columns") from None
     raise InputError(
         f"{where}: got a {type(frame).__name__}; expected a table with columns, as of pandas, polars or pyarrow"
     )
@@ -334,6 +359,18 @@ def _labels(where: str, column) -> dict[str, Any]:
         return named_labels(where, _texts(column))
     values = _numbers(column, where)
     return named_labels(where, np.where(np.isnan(values), -1, values) if values.dtype.kind == "f" else values)
+
+
+def _split(where: str, columns: dict) -> np.ndarray:
+    """Return the split of a column of roles, or of three of masks, in the order train, val, test."""
+    where = f"{where}: column {', '.join(map(repr, columns))}"
+    is_mask = [str(column.type) == "bool" or name.lower() in MASKS for name, column in columns.items()]
+    if not any(is_mask) and len(columns) == 1:
+        return _roles(where, *columns.values())
+    masks_N3 = np.stack([np.nan_to_num(_numbers(c, where)) for c in columns.values()], axis=1)
+    if len(columns) != 3 or not np.isin(masks_N3, (0, 1)).all():
+        raise FormatError(f"{where}: expected train, val and test in one column, or masks of the three in three")
+    return split_of_array(where, masks_N3.astype(bool))
 
 
 def _roles(where: str, column) -> np.ndarray:

@@ -74,6 +74,8 @@ def test_names_are_numbered_in_order_and_kept(tmp_path, name):
         ("n.txt", "# names\nann   bob \n# of people\n bob cy\n", 3, ["ann", "bob", "cy"]),
         ("m.csv", "source,target\nann,1\n1,bob\n", 3, ["1", "ann", "bob"]),
         ("q.csv", 'when,src,dst\n1,"b, ann","c; ""bo"""\n2,"c; ""bo""","b, ann"\n', 2, ["b, ann", 'c; "bo"']),
+        ("late.csv", "src,dst\n10,7\n07,10\n", 3, ["07", "10", "7"]),
+        ("late.csv", 'src,dst\n10,7\n"7",8\n', 3, [7, 8, 10]),
         ("e.csv", "src,dst,note,w\n0,1,,2\n1,2,,3\n", 3, None),
         ("e.csv", "src,dst,note\n0,1,new york\n1,2,rome\n", 3, None),
     ],
@@ -193,6 +195,56 @@ def test_categories_and_gaps_of_pandas_are_read():
     assert graph.classes == ("False", "True")
     with pytest.raises(InputError, match="edges: source: 1 ids are missing, the first in row 2"):
         from_pandas(pd.DataFrame({"src": ["a", None], "dst": ["b", "b"]}))
+
+
+def test_zeros_before_a_number_make_a_name(tmp_path):
+    edges, nodes = {"src": ["007", "7"], "dst": ["7", "x1"]}, {"id": ["7", "007", "x1"], "f": [1, 2, 3]}
+    graph = from_pandas(pd.DataFrame(edges), pd.DataFrame(nodes))
+    assert graph.ids.tolist() == nodes["id"] and graph.A.toarray().tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 0]]
+    edges, nodes = {"src": ["00", "01"], "dst": ["01", "02"]}, {"id": ["02", "00", "01"], "f": [2, 0, 1]}
+    e, n = written(tmp_path / "e.csv", edges), written(tmp_path / "n.csv", nodes)
+    for relabel, ids in ((True, ["00", "01", "02"]), (False, None)):
+        graph = load_graph(e, features=n, relabel=relabel)
+        assert (None if graph.ids is None else graph.ids.tolist()) == ids and graph.X.ravel().tolist() == [0, 1, 2]
+    n.write_text("id,f\n0,1\n00,2\n1,1\n2,2\n")
+    with pytest.raises(
+        InputError, match="two ids are the same number, such as 7 and 007; keep them apart with --relabel"
+    ):
+        load_graph(e, features=n)
+    n.write_text("id,label\nu0,1\nu1,0\n")
+    with pytest.raises(InputError, match="none of its ids, such as 'u0', is an id of the edges, such as '00'; name"):
+        load_graph(e, labels=n, relabel=True)
+
+
+def test_masks_of_a_table_are_a_split_and_one_mask_is_none(tmp_path):
+    edges, masks = {"src": [0, 1], "dst": [1, 2]}, ["train_mask", "val_mask", "test_mask"]
+    nodes = pd.DataFrame({"id": [2, 0, 1, 3]} | {name: [i == k for i in range(4)] for k, name in enumerate(masks)})
+    path, expected = written(tmp_path / "n.csv", nodes), [1, 2, 0, -1]
+    assert load_graph(written(tmp_path / "e.csv", edges), split=path).split.tolist() == expected
+    nodes = nodes.rename(columns={"test_mask": "tested"}).astype(int)
+    graph = from_pandas(pd.DataFrame(edges), nodes, split=[*masks[:2], "tested"])
+    assert graph.split[graph.ids.argsort()].tolist() == expected
+    for frame in (nodes, nodes.rename(columns={"train_mask": "a"}).astype({"a": bool})):
+        with pytest.raises(
+            InputError, match="expected train, val and test in one column, or masks of the three in three"
+        ):
+            from_pandas(pd.DataFrame(edges), frame, split=frame.columns[1])
+
+
+def test_an_index_of_pandas_that_has_the_name_of_ids_is_read():
+    nodes = pd.DataFrame({"id": [2, 0, 1], "f": [5, 6, 7]}).set_index("id")
+    edges = pd.DataFrame({"source": [0, 1], "target": [1, 2]}).set_index(["source", "target"])
+    graph = from_pandas(edges, nodes)
+    assert graph.ids.tolist() == [2, 0, 1] and graph.A.toarray().tolist() == [[0, 0, 0], [0, 0, 1], [1, 0, 0]]
+    with pytest.raises(InputError, match="nodes: Duplicate column names found.*mend the columns"):
+        from_pandas(edges, pd.concat([nodes, nodes], axis=1))
+
+
+def test_line_ends_within_quotes_are_read_in_long_files(tmp_path):
+    nodes = {"id": [f"k{i}" for i in range(20_000)], "note": ["y,\n" * 37] * 20_000}
+    path = written(tmp_path / "n.csv", nodes | {"f": range(20_000)})
+    graph = load_graph(written(tmp_path / "e.csv", {"src": ["k0"], "dst": ["k1"]}), features=path, relabel=True)
+    assert [f"k{int(x)}" for x in graph.X.ravel()] == graph.ids.tolist()
 
 
 def test_without_pyarrow_numbers_are_read_and_names_say_what_to_install(tmp_path, monkeypatch):

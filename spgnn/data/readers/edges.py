@@ -14,7 +14,7 @@ from ...errors import FormatError
 from ..formats import OF_EDGES, reader
 from ..tables import graph_of_columns
 from .frames import is_parquet, open_parquet, read_edge_columns
-from .heads import BOM, COMMENT_LINES, ENDINGS, edge_blocks, edge_columns, read_head, words_of
+from .heads import BOM, COMMENT_LINES, ENDINGS, NAMES, edge_blocks, edge_columns, read_head, words_of
 from .make_graph import check_node_count, coo_graph, graph_name, naming
 from .text import peek, without_packing
 
@@ -61,7 +61,7 @@ def read_edges(path: Path, progress=None, **options):
     wanted = TableConfig(**options)
     head = read_head(path, wanted)
     meta = {"dropped_lines": int(head.has_title)} | ({"unread": head.unread} if head.unread else {})
-    if not head.is_plain:
+    if not head.is_plain or (wanted.relabel and any(NAMES.search(block) for block, _ in edge_blocks(path, head))):
         columns = read_edge_columns(path, head, progress)
         with naming(path):
             return graph_of_columns(path, columns, wanted, name=graph_name(path), meta=meta)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,10 +29,11 @@ def is_parquet(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in PARQUET
 
 
-def read_frame(path: Path, known: tuple[str, ...] = ()):
-    """Return the columns of a table of nodes, a pyarrow Table; types are those of its values.
+def read_frame(path: Path, known: tuple[str, ...], id_of: Callable[[list[str]], str]):
+    """Return the columns of a table of nodes, a pyarrow Table; types are those of its values, ids of text are text.
 
     Args: known  names of columns, which make a first line of text a line of names, see `read_title`.
+          id_of  (names of columns) -> the column of ids.
     """
     if is_parquet(path):
         with open_parquet(path) as parts:
@@ -42,7 +43,8 @@ def read_frame(path: Path, known: tuple[str, ...] = ()):
         raise FormatError(f"{path}: two columns are named {min(twice)!r}; rename one")
     head = Head(skip, False, (), 0, 0, None, separator, False, line)
     with _naming(path, line):
-        return _read_csv((b for b, _ in edge_blocks(path, head)), names, separator, {"strings_can_be_null": True})
+        convert = {"strings_can_be_null": True, "column_types": {id_of(names): "string"} if len(names) > 1 else {}}
+        return _read_csv((block for block, _ in edge_blocks(path, head)), names, separator, convert)
 
 
 def read_edge_columns(path: Path, head: Head, progress=None) -> list:
@@ -85,7 +87,7 @@ def _read_csv(blocks: Iterator[bytes], names: list[str], separator: str, convert
     return csv.read_csv(
         io.BufferedReader(_Stream(blocks), 1 << 20),
         csv.ReadOptions(use_threads=False, column_names=names),
-        csv.ParseOptions(delimiter=separator or " "),
+        csv.ParseOptions(delimiter=separator or " ", newlines_in_values=bool(separator)),
         csv.ConvertOptions(**convert),
     )
 

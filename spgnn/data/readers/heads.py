@@ -21,7 +21,8 @@ ENDINGS = (".txt", ".tsv", ".csv", ".el", ".edges", ".edgelist", ".wel")
 COMMENT_LINES = comment_lines("#%")
 BOM = b"\xef\xbb\xbf"
 HEADER = re.compile(rb"nodes:?\s*(\d{1,18})[\s,|]+edges:?\s*(\d{1,18})", re.IGNORECASE)
-IDS = re.compile(rb"\d{1,18}(\.0*)?")
+IDS = re.compile(rb"(?:0|[1-9]\d{0,17})(\.0*)?")  # 007 is a name
+NAMES = re.compile(rb'"|(?:^|[\s,;])0\d')  # in lines of numbers
 SOURCE_NAMES, TARGET_NAMES = ("source", "src", "from"), ("target", "dst", "destination", "to")
 WEIGHT_NAMES = ("weight", "weights", "edge_weight", "w", "value", "val")
 

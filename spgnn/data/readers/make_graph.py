@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from ...config.names import Duplicates
 from ...errors import FormatError, GraphError
-from ...graph import NO_SPLIT, TEST, UNLABELLED, Graph, check_csr, graph_from_coo
+from ...graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, Graph, check_csr, graph_from_coo
 from ...graph.structure import as_weights
 from .text import without_packing
 
@@ -166,6 +166,15 @@ def split_of(path: Path, n_nodes: int, nodes_by_role: dict[int, np.ndarray]) -> 
             )
         split[nodes] = role
     return split
+
+
+def split_of_array(where: str, rows: np.ndarray) -> np.ndarray:
+    """Return the split of an array (N,) or (N, S) of roles, or (N, 3) of masks: train, val, test."""
+    if rows.dtype.kind != "b":
+        return roles_of(where, rows)
+    if rows.ndim != 2 or rows.shape[1] != 3:
+        raise FormatError(f"{where}: is bool of shape {rows.shape}; expected (N, 3): masks of train, val and test")
+    return split_of(Path(where), len(rows), {role: np.flatnonzero(rows[:, role]) for role in (TRAIN, VAL, TEST)})
 
 
 def graph_name(path: Path) -> str:

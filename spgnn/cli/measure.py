@@ -112,6 +112,7 @@ def measure(graph: str, config: MeasureConfig, as_json: bool) -> None:
     replications = integers("replication", config.replication)
     _check_grids(config, replications)  # before anything is read
     planned = Planned(graph, config, PAPER_WIDTHS if as_json or config.simulate else ())
+    config = planned.config
     predict, machine = _predictor(planned, config)
     lines, report = [], None
     for part, name, c in planned.on_ranks() if config.ranks else _partitions(planned, config, replications):

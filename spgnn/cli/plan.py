@@ -70,7 +70,7 @@ def plan(graph: str, config: PlanConfig, as_json: bool) -> None:
 
     machine, device_bytes = _machine(config), _device_bytes(config)
     planned = Planned(graph, config)
-    options = {"from_parts": bool(config.partition), "device_bytes": device_bytes}
+    options = {"from_parts": bool(planned.config.partition), "device_bytes": device_bytes}
     lines = [
         planned.line(part, planned.scheme(name, part, c, machine), c, machine, **options)
         for part, name, c in planned.on_ranks()

@@ -34,7 +34,10 @@ class Planned:
         from ..analysis.plan import Choice
         from ..analysis.planned_graph import PlannedGraph
         from ..layers.registry import check_options
+        from ..partition.folder.store import is_partition
 
+        if is_partition(graph) and not config.partition:
+            config = replace(config, partition=graph)
         self.config = config
         check_options(config)
         loaded = load(graph, config.format, **input_files(config))

@@ -79,6 +79,14 @@ def test_measure_of_a_partition_folder_predicts_the_bytes_that_train_sends(tmp_p
     capsys.readouterr()
     line = measured(capsys, SBM, partition=parts, hidden=20)
     assert line["bytes_per_epoch"] == trained(parts, 3, hidden=20)["bytes_sent"] > 0
+    for command in ("measure", "plan"):  # the folder alone names graph and parts
+        outputs = []
+        for argv in ([SBM, "--partition", parts], [parts]):
+            assert cli.main([command, *argv, "--hidden", "20", "--json"]) == 0
+            outputs.append(capsys.readouterr().out)
+        assert outputs[0] == outputs[1] != ""
+    assert cli.main(["plan", parts, "--features", "x.npy"]) == 2
+    assert "which has its own; omit it" in capsys.readouterr().err
 
 
 def test_measure_has_the_defaults_of_train():

@@ -36,7 +36,7 @@ from ..checks import check_hops
 from ..metrics import metrics
 from ..part_halo import HaloFinder, matrix_sums
 from ..partition import Partition
-from .blocks import Halo, RowBlock, check_rank, row_block, select_rows
+from .blocks import Halo, RowBlock, check_rank, merge_blocks, row_block, select_rows
 
 VALUES_AT_A_TIME = 1 << 16  # rows of features
 FEATURES = ("features_indptr", "features_indices", "features_data", "features")
@@ -224,6 +224,13 @@ class PartitionFolder:
             X_nF = self._features(files, "features", len(own_n))
             y_n, split_n = files.get("labels"), files.get("split")
             return RowBlock(own_n, A_nN, X_nF, y_n, split_n, n_nodes=n_nodes, k=self.manifest["k"], rank=rank)
+
+    def graph(self) -> Graph:
+        """Return the whole graph as it is used, of the blocks of all parts. Raises: as `checked_block`."""
+        whole = merge_blocks([self.checked_block(rank) for rank in range(self.manifest["k"])], 1, 0)
+        name, edges = self.manifest["graph"], self.manifest["edges"]
+        arrays = {"X": whole.X_nF, "y": whole.y_n, "split": whole.split_n}
+        return Graph(whole.A_nN, **arrays, name=name, edges=edges, ids=self.ids(), classes=self.classes)
 
     def checked_block(self, rank: int) -> RowBlock:
         """Return what one rank owns, with values that are checked. Raises: PartitionError naming file and node."""

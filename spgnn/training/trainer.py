@@ -105,7 +105,7 @@ class Trainer:
             self.steps.close()
 
     def _fit(self, report) -> History:
-        config = self.config
+        config, first = self.config, len(self.history.records)
         while self.epoch < config.epochs and not self._is_stopped():
             interval, before = self.steps.interval, self.epoch
             epoch = min((before // interval + 1) * interval, config.epochs)
@@ -120,7 +120,7 @@ class Trainer:
                 self._score(None, report)
         if self._unscored is not None:
             self._score(None, report)
-        return self._close()
+        return self._close(first)
 
     def _train(self, epoch: int, report) -> dict | None:
         """Train up to an epoch and return its record, None where the scores of the one before end the training."""
@@ -229,10 +229,11 @@ class Trainer:
             return True
         return 0 < config.patience <= history.epochs_since_best()
 
-    def _close(self) -> History:
+    def _close(self, first: int) -> History:
         history = self.history
-        history.epoch_s = float(np.median([r["epoch_s"] for r in history.records[1:] or history.records]))
-        history.bytes_sent = int(np.median([r["bytes_sent"] for r in history.records]))
+        records = history.records[first:] or history.records  # those before may be of other ranks
+        history.epoch_s = float(np.median([r["epoch_s"] for r in records[1:] or records]))
+        history.bytes_sent = int(np.median([r["bytes_sent"] for r in records]))
         own_bytes = self.steps.sent_bytes()
         history.bytes_predicted = None if own_bytes is None else sum_ranks(own_bytes, self.comm)
         history.setup_bytes = sum_ranks(self.dgraph.setup_bytes, self.comm)

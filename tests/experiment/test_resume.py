@@ -156,6 +156,12 @@ def test_more_epochs_than_a_run_was_to_have_are_those_of_a_longer_one(tmp_path):
     assert outcome(tmp_path / "short") == before
 
 
+def test_bytes_and_seconds_are_of_the_epochs_on_the_ranks_that_continue(tmp_path):
+    run_threads(2, lambda comm: run(SOURCE, options_of(tmp_path / "run"), comm))
+    summary = run_threads(3, lambda comm: resume(tmp_path / "run", comm, epochs=11))[0]
+    assert summary["bytes_sent"] == summary["bytes_predicted"] > 0
+
+
 def test_splits_without_nodes_have_no_score_before_and_after(tmp_path):
     graph = load_graph(SOURCE)
     graph = type(graph)(

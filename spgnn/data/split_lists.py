@@ -57,7 +57,7 @@ def _read(path: Path) -> Any:
 def _nodes(where: str, values: Any, n_nodes: int) -> np.ndarray:
     """Return node ids, (k,) int64, of a list of them or of a mask."""
     array = as_array(values) if len(values) else np.zeros(0, np.int64)
-    if array.dtype.kind == "b" and array.shape == (n_nodes,):
+    if array.dtype.kind in "biu" and array.shape == (n_nodes,) and n_nodes > 2 and np.isin(array, (0, 1)).all():
         return np.flatnonzero(array)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise FormatError(

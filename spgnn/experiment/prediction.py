@@ -184,6 +184,9 @@ def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings
         is_own = option == "out" and source is None and path.resolve() == own.resolve()
         if is_of_run(folder, path) and not is_own:
             raise UsageError(f"--{option} {path}: is a file of the run; choose another")
+        endings = (".npy", ".csv", ".parquet") if option == "out" else (".npy",)
+        if path.suffix not in ("", *endings):
+            raise UsageError(f"--{option} {path}: expected a file {' or '.join(endings)}")
     if out and embeddings and Path(out).resolve() == Path(embeddings).resolve():
         raise UsageError(f"--embeddings {embeddings}: is --out already; choose another file")
 

@@ -69,7 +69,7 @@ class Custom:
 
         balanced: n / (classes with a node * nodes of the class), 0 without any.
         """
-        if isinstance(self.class_weights, str):
+        if isinstance(self.class_weights, (str, dict)):
             if self.class_weights != "balanced":
                 raise UsageError(f"class_weights = {self.class_weights!r}; expected 'balanced', an array, or None")
             total, present = count_C.sum(), np.count_nonzero(count_C)

@@ -82,7 +82,7 @@ class History:
         by_split = {name: scores(counts[s], is_multilabel) for s, name in enumerate(SPLITS)}
         record.update({name: by_split[name][self.metric] for name in SPLITS})
         value = value_of(record, by_split)
-        if value <= self.best:
+        if value <= self.best or np.isnan(value) > np.isnan(self.best):
             return False
         # Without validation nodes (NaN) the newest weights count as the best.
         self.best_epoch, self.best = record["epoch"], value

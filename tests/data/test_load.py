@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from spgnn.data import is_built_in, load_graph, save_graph
 from spgnn.data.gallery import path as path_graph
+from spgnn.data.readers.make_graph import named_labels
 from spgnn.errors import FormatError, GraphError, InputError, UsageError
 
 
@@ -91,6 +92,8 @@ def test_labels_that_are_text_are_named_classes_and_kept(folder):
             replace(graph, ids=ids)
     with pytest.raises(GraphError, match="1 names of classes; the labels have 2"):
         replace(graph, classes=["red"])
+    mixed = replace(graph, **named_labels("y", np.array([1, "a", None, float("nan"), True], object)))
+    assert mixed.y.tolist() == [0, 2, -1, -1, 1] and mixed.classes == ("1", "True", "a")
 
 
 def test_features_that_a_graph_has_not_are_made():

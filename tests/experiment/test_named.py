@@ -71,6 +71,10 @@ def test_predictions_are_parquet_on_request_and_another_graph_has_the_classes_of
     run(source, TrainConfig(out=out, epochs=1, hidden=3), comm)
     with pytest.raises(UsageError, match="--proba requires --out"):
         predict(out, comm, proba=True)
+    for files, said in (({"out": "p.tsv"}, "--out p.tsv: expected a file .npy or .csv or .parquet"),
+                        ({"out": "p.csv", "embeddings": "e.csv"}, "--embeddings e.csv: expected a file .npy")):  # fmt: skip
+        with pytest.raises(UsageError, match=said):
+            predict(out, comm, **files)
     predict(out, comm, source="sbm:n=30,classes=2,features=4", out=str(tmp_path / "p.parquet"), proba=True)
     found = parquet.read_table(tmp_path / "p.parquet")
     assert found.column_names == ["id", "class", "p_red", "p_deep blue"]
@@ -109,6 +113,9 @@ def write_split(path, kind):
     match kind:
         case "uint8" | "int64" | "bool":
             np.save(path.with_suffix(".npy"), MASKS if kind == "bool" else SPLIT.astype(kind))
+        case "ones":
+            masks = {name: MASKS[:, r].astype(int).tolist() for r, name in enumerate(LISTS)}
+            path.with_suffix(".json").write_text(json.dumps(masks))
         case "lists":
             np.savez(path.with_suffix(".npz"), **LISTS)
         case "masks":
@@ -123,7 +130,7 @@ def write_split(path, kind):
     return str(next(path.parent.glob("split.*")))
 
 
-@pytest.mark.parametrize("kind", ["uint8", "int64", "bool", "lists", "masks", "json", "csv", "columns"])
+@pytest.mark.parametrize("kind", ["uint8", "int64", "bool", "lists", "masks", "ones", "json", "csv", "columns"])
 def test_a_split_of_any_form_is_used_and_kept(tmp_path, capsys, kind):
     source, file = named_graph(tmp_path, split=None), write_split(tmp_path / "split", kind)
     code, out, err = command(capsys, "train", source, "--epochs", 1, "--split", file, "--out", tmp_path / "run")
@@ -136,6 +143,7 @@ def test_a_split_of_any_form_is_used_and_kept(tmp_path, capsys, kind):
     ({"train": [0, 24]}, "names node 24; expected 0 to 23"), ({"train": [3], "test": [3]}, "node 3 is in two parts"),
     ({"trian": [3]}, "'trian' is no part of a split"), ({"train": [0.5]}, "expected ids of nodes, or a mask"),
     ({}, "is no object of lists"), (np.ones(24, bool), r"expected \(N, 3\): masks of train, val and test"),
+    (np.eye(3, dtype=int)[[0, 1, 2] * 8], r"one 1 in a row: masks\? save them with .astype\(bool\)"),
     (MASKS | MASKS[:, ::-1], "in two parts of the split"),
 ])  # fmt: skip
 def test_lists_that_are_no_split_are_refused(value, said):

@@ -150,6 +150,8 @@ def test_a_function_may_choose_the_best_epoch_and_end_the_training():
     assert history.best_epoch == 5 and history.best == 0.0 and len(history.records) == 8
     scores = [r["val"] for r in history.records]
     assert history.val == scores[4]
+    lost = lambda record: float("nan") if record["epoch"] > 2 else record["epoch"]
+    assert spgnn.train(make("wide"), distributed(), epochs=4, monitor=lost).best_epoch == 2
 
 
 @pytest.mark.parametrize(
@@ -166,6 +168,7 @@ def test_a_function_may_choose_the_best_epoch_and_end_the_training():
         ({"loss": lambda Z, y: cross_entropy(Z, y, reduction="none")}, r"loss returned shape \(\d+,\)"),
         ({"loss": sum, "class_weights": "balanced"}, "class_weights weigh the cross-entropy"),
         ({"class_weights": "equal"}, "expected 'balanced'"),
+        ({"class_weights": {0: 1, 1: 2}}, "expected 'balanced', an array, or None"),
         ({"class_weights": [1, -1, 1]}, "must be finite, 0 or more"),
         ({"class_weights": [1, 1]}, r"class_weights have shape \(2,\)"),
         ({"monitor": "loss"}, "did you mean 'val_loss'"),

@@ -17,6 +17,7 @@ from .text import without_packing
 # Without an entry per node, a file may have this many nodes, or so many per edge.
 FREE_NODES = 1 << 20
 NODES_PER_EDGE = 64
+NONE = ("None", "nan", "NaT", "<NA>")  # no label, where it is no text
 
 
 def check_node_count(path: Path, n_nodes: int, n_edges: int, what: str) -> None:
@@ -134,7 +135,7 @@ def named_labels(where, y: np.ndarray) -> dict:
         return {"y": whole_labels(where, y)}
     if y.ndim != 1:
         raise FormatError(f"{where}: text of shape {y.shape}; expected one label per node")
-    text = np.array([str(label) if isinstance(label, str) else "" for label in y], object)
+    text = np.array(["" if str(label) in NONE and not isinstance(label, str) else str(label) for label in y], object)
     classes = sorted(set(text) - {""})
     number = {name: number for number, name in enumerate(classes)}
     return {"y": np.array([number.get(name, UNLABELLED) for name in text], np.int64), "classes": tuple(classes)}
@@ -171,7 +172,10 @@ def split_of(path: Path, n_nodes: int, nodes_by_role: dict[int, np.ndarray]) -> 
 def split_of_array(where: str, rows: np.ndarray) -> np.ndarray:
     """Return the split of an array (N,) or (N, S) of roles, or (N, 3) of masks: train, val, test."""
     if rows.dtype.kind != "b":
-        return roles_of(where, rows)
+        split = roles_of(where, rows)
+        if split.ndim == 2 and split.shape[1] == 3 and split.min(initial=1) == 0 and split.sum(axis=1).max() == 1:
+            raise FormatError(f"{where}: has three columns with one 1 in a row: masks? save them with .astype(bool)")
+        return split
     if rows.ndim != 2 or rows.shape[1] != 3:
         raise FormatError(f"{where}: is bool of shape {rows.shape}; expected (N, 3): masks of train, val and test")
     return split_of(Path(where), len(rows), {role: np.flatnonzero(rows[:, role]) for role in (TRAIN, VAL, TEST)})

@@ -74,6 +74,7 @@ def test_names_are_numbered_in_order_and_kept(tmp_path, name):
         ("n.txt", "# names\nann   bob \n# of people\n bob cy\n", 3, ["ann", "bob", "cy"]),
         ("m.csv", "source,target\nann,1\n1,bob\n", 3, ["1", "ann", "bob"]),
         ("q.csv", 'when,src,dst\n1,"b, ann","c; ""bo"""\n2,"c; ""bo""","b, ann"\n', 2, ["b, ann", 'c; "bo"']),
+        ("tags.csv", "# of, some\nsrc,dst\n#a,#b\n#b,c\n", 3, ["#a", "#b", "c"]),
         ("late.csv", "src,dst\n10,7\n07,10\n", 3, ["07", "10", "7"]),
         ("late.csv", 'src,dst\n10,7\n"7",8\n', 3, [7, 8, 10]),
         ("e.csv", "src,dst,note,w\n0,1,,2\n1,2,,3\n", 3, None),

@@ -86,7 +86,9 @@ def _first_rows(path: Path) -> tuple[list[FirstRow], int]:
     for block, line in line_blocks(path):
         at = len(BOM) if line == 1 and block.startswith(BOM) else 0
         while at < len(block):
-            start, at = at, COMMENT_LINES.match(block, at).end()
+            start = at
+            if not rows or not _is_like(rows[0].text, block[at : block.find(b"\n", at) + 1 or len(block)]):
+                at = COMMENT_LINES.match(block, at).end()
             header = header or HEADER.search(block, start, at)
             if at == len(block):
                 break
@@ -97,6 +99,12 @@ def _first_rows(path: Path) -> tuple[list[FirstRow], int]:
             at = end
         n_bytes += len(block)
     return rows, n_bytes
+
+
+def _is_like(title: bytes, line: bytes) -> bool:
+    """Whether a line that starts with # has as many cells as a line of names: a row, whose id is a hashtag."""
+    mark = separator_of(title)
+    return bool(mark) and line.startswith(b"#") and line.count(mark.encode()) == title.count(mark.encode())
 
 
 def read_head(path: Path, wanted: TableConfig = DEFAULTS) -> Head:

@@ -246,6 +246,8 @@ def id_column(names: Sequence[str], wanted: TableConfig) -> str:
 
 def coded(column, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Return (codes (m,), ids (k,) int64 or str objects) of a pyarrow column, each id once; FormatError where one is missing."""
+    if column.type.num_fields:  # a list, or a struct
+        raise FormatError(f"{where}: ids are {column.type}; expected one number or text in a row")
     words = column if hasattr(column.type, "index_type") else column.dictionary_encode()
     words = words.unify_dictionaries().combine_chunks()
     if words.null_count:

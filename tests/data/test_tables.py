@@ -180,6 +180,8 @@ def test_a_frame_of_nodes_gives_their_order_and_ids(make):
     assert from_pandas(whole, duplicates="max", combine="sum").A[0, 5] == 5
     with pytest.raises(InputError, match="1 ids are no rows of nodes, zoe first; add them, or drop their edges"):
         from_pandas(edges, make({"id": ["bob", "cy"]}), source="a", target="b")
+    with pytest.raises(InputError, match="edges: source: ids are list<.*; expected one number or text in a row"):
+        from_pandas(make({"source": [[0], [1]], "target": [1, 2]}))
     with pytest.raises(InputError, match="got a list; expected a table with columns"):
         from_pandas([(0, 1)])
     with pytest.raises(UsageError, match="from_pandas: unknown key 'weights'; did you mean 'weight'"):

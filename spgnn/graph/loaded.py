@@ -42,7 +42,7 @@ def loaded_line(graph, edges: str = "") -> str:
     kind = "labels" if graph.is_multilabel else "classes"
     said.append(f"{graph.n_classes:,} {kind}{names}" if graph.y is not None else "no labels")
     splits = 0 if graph.split is None else 1 if graph.split.ndim == 1 else graph.split.shape[1]
-    said.append(("no split", "its own split")[splits] if splits < 2 else f"{splits} splits")
+    said.append(("no split", "a split")[splits] if splits < 2 else f"{splits} splits")
     return f"{graph.name}: {', '.join(said)}"
 
 

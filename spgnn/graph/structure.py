@@ -156,7 +156,7 @@ def _check_both_ways(ranks: sp.csr_array, reverse: sp.csr_array, dtype: np.dtype
         raise GraphError(
             f"edge {u} -> {v} weighs {one:g} and {v} -> {u} weighs {other:g}; with reverse edges added they must "
             f"weigh the same, and differ by {abs(one - other):.2g}: make them equal with --combine sum, max or mean of "
-            f"`spgnn convert` ((A + A.T) / 2 in SciPy), or use one of them with --edges in or out"
+            f"`spgnn convert` (combine= of load_graph and from_pandas), or use one of them with --edges in or out"
         )
 
 

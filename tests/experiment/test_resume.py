@@ -121,6 +121,8 @@ def test_other_ranks_schemes_and_parts_change_a_run_by_rounding_alone(tmp_path, 
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=1e-9, atol=1e-10)
     assert read_toml(TrainConfig, cut / "config.toml").scheme == changes.get("scheme", "columns")
+    summary = json.loads((cut / "summary.json").read_text())
+    assert summary["bytes_sent"] == summary["bytes_predicted"]
 
 
 def test_a_partition_folder_takes_the_place_of_the_graph(tmp_path):

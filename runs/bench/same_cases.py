@@ -195,6 +195,7 @@ EXPLAINED: dict[str, str] = {
     "* summary.halo": "halos are always truncated",
     "* summary.workload.T": "buffers of a training are those that a dry run counts",
     "* summary.workload.how": "parts take the memory that is predicted",
+    "resume-* summary.bytes_sent": "a run that is continued counts the epochs on its own ranks",
     "* summary.clip": "an argument of the sampler's class alone",
     "* summary.clusters": "an argument of the sampler's class alone",
     "* summary.cluster_batch": "is summary.batch",

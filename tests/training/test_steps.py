@@ -113,6 +113,9 @@ def test_a_scorer_of_several_models_adds_their_counts(comm):
         def __init__(self, scorer):
             self.inner = scorer
 
+        def split(self):
+            return self.inner.split()
+
         def logits(self):
             return self.inner.logits()
 

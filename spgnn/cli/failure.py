@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from ..config.continued import has_checkpoint
 from ..errors import (
     InputError,
     NumericalError,
@@ -32,10 +31,16 @@ class CommandError(SpgnnError):
     def __init__(self, error: SpgnnError, out: str = ""):
         message = f"error: {error}{_set_by_preset(str(error))}"
         would_recur = isinstance(error, (UsageError, InputError, NumericalError))
-        if out and not would_recur and has_checkpoint(Path(out)):
+        if out and not would_recur and _has_checkpoint(Path(out)):
             message += f"\n  spgnn train --resume {out} continues the run"
         super().__init__(message)
         self.exit_code = error.exit_code
+
+
+def _has_checkpoint(run: Path) -> bool:
+    from ..config.continued import has_checkpoint  # slow to import: it has all options
+
+    return has_checkpoint(run)
 
 
 @contextmanager

@@ -46,6 +46,11 @@ def test_help_takes_under_half_a_second_and_imports_no_library_of_numbers(lines)
     assert float(seconds) < 0.5
 
 
+def test_the_first_help_reads_no_options_of_commands():
+    code = "import sys, spgnn.cli; sys.exit('spgnn.config' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}).returncode == 0
+
+
 @pytest.mark.parametrize("command", CONFIGS)
 def test_every_field_of_the_config_is_an_option_with_its_default_choices_and_help(command, capsys):
     cls, options = CONFIGS[command], options_of(command)

@@ -1,7 +1,7 @@
 """Options as frozen dataclasses: one field is a TOML key, a command-line option and a keyword."""
 
 from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, Training
-from .continued import MAY_CHANGE, check_unchanged, continued, ended_summary, fixed_options
+from .continued import MAY_CHANGE, check_unchanged, continued, ended_summary, fixed_options, has_checkpoint
 from .fields import (
     build,
     changed,
@@ -45,6 +45,7 @@ __all__ = [
     "ended_summary",
     "fixed_options",
     "gone_options",
+    "has_checkpoint",
     "input_files",
     "is_of_run",
     "layered",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import TableConfig
+from ..config import TableConfig, has_checkpoint
 from ..errors import FormatError, InputError, ResourceError, UsageError, nearest
 from ..graph import Graph
 from .foreign import foreign
@@ -85,6 +85,10 @@ def detect_format(path: str | Path) -> str:
         raise FormatError(f"{path}: could be {' or '.join(sorted(found))}; name one with --format")
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
+    if has_checkpoint(path):
+        raise InputError(
+            f"{path}: is a run, not a graph; `spgnn train --resume {path}` continues it, `spgnn predict {path}` predicts"
+        )
     if kind := path.is_file() and foreign(path):
         raise FormatError(f"{path}: {kind}; see spgnn.save_graph, or name another format with --format")
     looked = "\n".join(f"  {name:14} {known[name].looks_for}" for name in sorted(known))

@@ -174,8 +174,10 @@ class RunFolder:
         if names.has_any:
             write_table(self.folder / NAMED_FILE, prediction_columns(arrays["predictions"], names))
         write_text(self.folder / "details.json", json.dumps(details) + "\n")
-        classes = {} if names.classes is None else {"classes": names.classes}
-        write_json(self.folder / "summary.json", summary | classes)
+        if names.classes is not None:
+            named = [of | {"name": name} for of, name in zip(summary["per_class"], names.classes)]
+            summary = summary | {"classes": names.classes, "per_class": named}
+        write_json(self.folder / "summary.json", summary)
 
     def close(self) -> None:
         """Close metrics.jsonl, and remove the hidden files of a training without a checkpoint."""

@@ -56,7 +56,8 @@ def test_a_run_has_the_names_and_the_split_of_its_graph(comm, tmp_path, mode):
     assert rows == [["id", "class"], *([name, CLASSES[c]] for name, c in zip(IDS, classes_N))]
     assert np.array_equal(np.load(f"{out}/split.npy"), load_graph(str(tmp_path / "named")).split)
     assert np.load(f"{out}/split.npy").dtype == np.int8
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["classes"] == CLASSES
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["classes"] == [of_class["name"] for of_class in summary["per_class"]] == CLASSES
     head, *lines = table(tmp_path / "p.csv")
     assert head == ["id", "class", "p_red", "p_deep blue"] and [line[:2] for line in lines] == rows[1:]
     assert np.array_equal(np.array([line[2:] for line in lines], np.float32), proba_NC) and proba_NC.dtype == np.float32
@@ -99,6 +100,8 @@ def test_a_run_that_has_ended_is_shown_again_to_the_letter_without_its_graph(tmp
         assert code == 0 and out == first and "run has ended: nothing is trained" in err and "edges" not in err
         assert "test accuracy" in command(capsys, *words)[1]
     assert kept() == files
+    code, _, err = command(capsys, "train", "run")
+    assert code == 3 and "run: is a run, not a graph; `spgnn train --resume run` continues it" in err
     code, _, err = command(capsys, *argv, "--eval-every", 2)  # another question: trained and scored as before
     assert code == 0 and "has ended" not in err
 

@@ -192,8 +192,10 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> OwnRows:
     comm, k = layout.comm, layout.grid.rows
 
     def read():
-        graph = source() if callable(source) and comm.rank == 0 else None if callable(source) else source
-        if callable(source) and comm.rank == 0 and not isinstance(graph, Graph):
+        if not callable(source):
+            return source
+        graph = source() if comm.rank == 0 else None
+        if comm.rank == 0 and not isinstance(graph, Graph):
             raise UsageError(f"distribute got a function that returns a {type(graph).__name__}; expected a Graph")
         return graph
 

@@ -12,7 +12,7 @@ from ..config.names import Evaluation
 from ..distgraph import Parts
 from ..errors import UsageError
 from ..partition import PartitionFolder
-from ..training.metrics import SPLITS, scores
+from ..training.metrics import accuracies
 from ..training.parts.evaluation import choose_evaluation
 from ..training.parts.inference import LayerwiseScorer
 from ..training.steps.step import sum_ranks
@@ -66,5 +66,5 @@ def predict_parts(
     read = sum_ranks(scorer.layerwise.bytes_read, parts.comm)
     found = {"n": parts.n_nodes, "evaluation": "layerwise", "parts": parts.k, "bytes_read": read}
     if is_counted:
-        found |= {name: scores(counts[s], is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
+        found |= accuracies(counts, is_multilabel)
     return predictions_N, found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from ..layers import Stack
 from ..layers.registry import ModelSpec, operator_of
 from ..partition import load_partition
 from ..spmm.kernels.buffers import sum_dtype
-from ..training.metrics import SPLITS, count, predicted, probabilities, scores
+from ..training.metrics import accuracies, count, predicted, probabilities
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, read_json, write_array
 from .named import Names, check_table, prediction_columns, write_table
@@ -41,6 +40,48 @@ class How:
     evaluation: Evaluation = "auto"
     memory: str = ""
     scratch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """The best weights of a run, and what it was trained with.
+
+    graph  GRAPH of the run; state: its weights by name; spec: what builds the model.
+    """
+
+    folder: Path
+    config: TrainConfig
+    graph: str
+    state: dict[str, torch.Tensor]
+    spec: ModelSpec
+    is_multilabel: bool
+
+    @classmethod
+    def read(cls, folder: Path) -> KeptRun:
+        """Return the run of a folder. Raises: CheckpointError without whole weights, or for a custom model."""
+        path = folder / "config.toml"
+        config = read_toml(TrainConfig, path, of_run=True)
+        graph = tomllib.loads(path.read_text(encoding="utf-8")).get("graph", "")
+        best = best_checkpoint(folder / "checkpoints")
+        state, manifest = load_checkpoint(best)
+        if not isinstance(graph, str):
+            raise CheckpointError(f"{path}: graph = {graph!r}; expected a name or path")
+        spec = model_spec(best, manifest, config)
+        return cls(folder, config, graph, state, spec, manifest.get("metric") == "micro_f1")
+
+    def model(self) -> Stack:
+        """Return the model with its weights, ready to evaluate."""
+        model = self.spec.build().to(dtype=sum_dtype(getattr(torch, self.config.dtype)))  # before loading rounds
+        try:
+            model.load_state_dict(self.state)
+        except RuntimeError as error:
+            raise CheckpointError(f"the weights do not fit the model of their manifest: {error}") from None
+        return model.eval()
+
+    def classes(self) -> tuple[str, ...] | None:
+        """Return the names of the classes, which another graph has to share; None: numbers, or a folder of save_run."""
+        path = self.folder / "summary.json"
+        return read_json(path).get("classes") if path.exists() else None
 
 
 @dataclass(slots=True)
@@ -74,41 +115,34 @@ def predict(
     """
     folder, wanted = Path(run_dir), How(**how)
     together(comm, _check_outputs, folder, source, out, embeddings, wanted.proba, root=0)
-    config, graph, state, spec, is_multilabel = together(comm, read_run, folder)
-    made_on = together(comm, MadeOn.of, folder / "checkpoints") if source is None else MadeOn()
-    inputs = (source or graph, *(() if source else (*input_files(config).values(), config.partition)))
+    run = together(comm, KeptRun.read, folder)
+    config, graph = run.config, source or run.graph
+    inputs = (graph, *(() if source else (*input_files(config).values(), config.partition)))
     for option, path in (("--out", out), ("--embeddings", embeddings)):
         if path:
             together(comm, check_not_read, path, option, inputs, root=0)
     given = asdict(wanted) | {"out": out or "", "embeddings": embeddings or ""}
-    given["weights"] = digest(*(state[name].numpy() for name in sorted(state)))
-    check_run(comm, source or graph, config, **given)
+    given["weights"] = digest(*(run.state[name].numpy() for name in sorted(run.state)))
+    check_run(comm, graph, config, **given)
     target = Path(out) if out else folder / "predictions.npy"
     wanted = replace(wanted, scratch=wanted.scratch or str(target.parent))
-    opened = Source.open(source or graph, fitted(config, source, comm), comm)
-    computed = compute(opened, (spec, state, is_multilabel), made_on, wanted, bool(embeddings), source is None)
-    if source is not None:
-        computed.names.classes = classes_of(folder)
+    computed = compute(run, source, comm, wanted, bool(embeddings))
     together(comm, _write, target, computed, "--out" if out else "", root=0)
-    report = {"predictions": str(target), "n": 0, "classes": spec.arguments["n_classes"], "ranks": comm.size}
+    report = {"predictions": str(target), "n": 0, "classes": run.spec.arguments["n_classes"], "ranks": comm.size}
     if embeddings:
         together(comm, write_array, Path(embeddings), computed.embeddings_NF, "--embeddings", root=0)
         report["embeddings"] = embeddings
     return finite(report | computed.found)
 
 
-def compute(
-    opened: Source, run: tuple[ModelSpec, dict, bool], made_on: MadeOn, wanted: How, is_embedded: bool, is_own: bool
-) -> Computed:
-    """Return what the model of a run says of a graph.
-
-    Args: run  what builds the model, its weights, and whether nodes have several labels; is_own: the graph is the run's.
-    Collective.
-    """
-    (spec, state, is_multilabel), config, comm = run, opened.config, opened.comm
-    threads = set_threads(comm, config.threads)
-    how = replace(select(Distribution, config), operator=operator_of(config, spec), threads=threads)
-    model = together(comm, build_model, spec, state, getattr(torch, how.dtype))
+def compute(run: KeptRun, source: str | None, comm, wanted: How, is_embedded: bool) -> Computed:
+    """Return what the model of a run says of GRAPH, of the run's own where source is None. Collective."""
+    is_own, is_multilabel = source is None, run.is_multilabel
+    made_on = together(comm, MadeOn.of, run.folder / "checkpoints") if is_own else MadeOn()
+    opened = Source.open(source or run.graph, _fitted(run.config, source, comm), comm)
+    config, threads = opened.config, set_threads(comm, run.config.threads)
+    how = replace(select(Distribution, config), operator=operator_of(config, run.spec), threads=threads)
+    model = together(comm, run.model)
     if is_embedded and len(model.layers) == 1:
         raise UsageError("--embeddings: a model of one layer has none, the input of its last layer is X")
     needs_rows = "--embeddings" if is_embedded else "--proba" if wanted.proba else ""
@@ -116,17 +150,19 @@ def compute(
     if parts is not None:
         made_on.check_parts(parts)
         computed.predictions_N, computed.found = predict_parts(model, parts, wanted.scratch, is_multilabel, is_own)
-        return computed
-    read = opened.folder or partial(opened.read, partial(made_on.check_read, config))
-    dgraph = make_dgraph(read, comm, None, how)
-    made_on.check_rows(dgraph, opened, how)
-    _check_features(dgraph.n_features, spec)
-    Z_nC = compute_rows(model, dgraph, is_multilabel, computed, wanted.proba, is_embedded)
-    C = Z_nC.shape[1]
-    computed.found = {"n": dgraph.n_nodes}
-    if _can_score(dgraph, C, is_multilabel, is_own):
-        counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), C, dgraph.comm)
-        computed.found |= {name: scores(counts[s], is_multilabel)["accuracy"] for s, name in enumerate(SPLITS)}
+    else:
+        read = opened.folder or partial(opened.read, partial(made_on.check_read, config))
+        dgraph = make_dgraph(read, comm, None, how)
+        made_on.check_rows(dgraph, opened, how)
+        if dgraph.n_features != (f_in := run.spec.arguments["f_in"]):
+            raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {f_in}")
+        Z_nC = compute_rows(model, dgraph, is_multilabel, computed, wanted.proba, is_embedded)
+        computed.found = {"n": dgraph.n_nodes}
+        if _can_score(dgraph, C := Z_nC.shape[1], is_multilabel, is_own):
+            counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), C, comm)
+            computed.found |= accuracies(counts, is_multilabel)
+    if not is_own:
+        computed.names.classes = together(comm, run.classes)
     return computed
 
 
@@ -149,13 +185,6 @@ def compute_rows(
     if proba:
         computed.proba_NC = dgraph.collect(probabilities(Z_nC, is_multilabel))
     return Z_nC
-
-
-def classes_of(folder: Path) -> tuple[str, ...] | None:
-    """Return the names of the classes that a run was trained on, which another graph has to share; None: numbers."""
-    with suppress(CheckpointError):
-        return read_json(folder / "summary.json").get("classes")
-    return None
 
 
 def _write(path: Path, computed: Computed, option: str) -> None:
@@ -191,7 +220,7 @@ def _check_outputs(folder: Path, source: str | None, out: str | None, embeddings
         raise UsageError(f"--embeddings {embeddings}: is --out already; choose another file")
 
 
-def fitted(config: TrainConfig, source: str | None, comm) -> TrainConfig:
+def _fitted(config: TrainConfig, source: str | None, comm) -> TrainConfig:
     """Return the options of a run as they are for GRAPH, where it is given, and for these ranks. Collective."""
     if source is not None:  # another graph has its own features, labels and split
         config = replace(config, format="", features="", labels="", split="auto", method=TrainConfig().method)
@@ -208,32 +237,8 @@ def _fits(config: TrainConfig, size: int) -> bool:
     return Path(config.partition).is_dir() and load_partition(config.partition).k * config.replication >= size
 
 
-def read_run(folder: Path):
-    config = read_toml(TrainConfig, folder / "config.toml", of_run=True)
-    graph = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")).get("graph", "")
-    best = best_checkpoint(folder / "checkpoints")
-    state, manifest = load_checkpoint(best)
-    if not isinstance(graph, str):
-        raise CheckpointError(f"{folder / 'config.toml'}: graph = {graph!r}; expected a name or path")
-    return config, graph, state, model_spec(best, manifest, config), manifest.get("metric") == "micro_f1"
-
-
 def _can_score(dgraph, n_classes: int, is_multilabel: bool, own_graph: bool) -> bool:
     """Whether labels of the model's kind are there, in a split that was not made up for another graph."""
     if dgraph.y_n is None or dgraph.is_multilabel != is_multilabel or not (own_graph or dgraph.split_n is not None):
         return False
     return dgraph.n_classes == n_classes if is_multilabel else dgraph.n_classes <= n_classes
-
-
-def _check_features(n_features: int, spec: ModelSpec) -> None:
-    if n_features != (f_in := spec.arguments["f_in"]):
-        raise CheckpointError(f"the graph has {n_features} features; the run was trained on {f_in}")
-
-
-def build_model(spec: ModelSpec, state, dtype: torch.dtype):
-    model = spec.build().to(dtype=sum_dtype(dtype))  # before loading rounds
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise CheckpointError(f"the weights do not fit the model of their manifest: {error}") from None
-    return model.eval()

@@ -5,7 +5,7 @@ Shapes: N nodes, n own rows, F columns, C classes.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,16 +13,16 @@ import numpy as np
 import torch
 
 from ..config import Distribution, TrainConfig, select
+from ..data import load_graph
 from ..dist import Communicator
 from ..distgraph import DistGraph
 from ..distgraph.distribute import distribute, the_only_rank
 from ..errors import UsageError, together
 from ..graph import Graph
 from ..layers.registry import operator_of
+from ..partition import PartitionFolder
 from .named import Names, prediction_columns
-from .opening import Source
-from .prediction import Computed, How, build_model, classes_of, compute, compute_rows, fitted, read_run
-from .same_graph import MadeOn
+from .prediction import Computed, How, KeptRun, compute, compute_rows
 
 if TYPE_CHECKING:
     import pandas
@@ -86,35 +86,37 @@ def predict(
     Raises: CheckpointError where the run's own graph is no longer the one that it was trained on.
     Collective; all ranks have the arrays, names of nodes where they hold the graph.
     """
-    if isinstance(graph, DistGraph):
-        comm = graph.comm
-    comm = the_only_rank() if comm is None else comm
-    if not isinstance(model, (str, Path)):
-        if not isinstance(model, torch.nn.Module) or graph is None:
-            got = f"a {type(model).__name__}" if graph is not None else "no graph"
-            raise UsageError(
-                f"predict got {got}; expected predict(model, graph), or predict(RUN) with the folder of a run"
-            )
-        first = next(model.parameters(), torch.zeros(()))
-        options = {"dtype": str(first.dtype).removeprefix("torch.")} | options
-        dgraph = graph if isinstance(graph, DistGraph) else distribute(graph, comm, **options)
-        return _of_rows(model, dgraph, dgraph.is_multilabel if multilabel is None else multilabel, embeddings)
-    folder = Path(model)
-    config, source, state, spec, is_multilabel = together(comm, read_run, folder)
-    if graph is None or isinstance(graph, str):
-        made_on = together(comm, MadeOn.of, folder / "checkpoints") if graph is None else MadeOn()
-        opened = Source.open(graph or source, fitted(config, graph, comm), comm)
-        run = (spec, state, is_multilabel)
-        computed = compute(opened, run, made_on, How(proba=True, evaluation="together"), embeddings, graph is None)
+    comm = graph.comm if isinstance(graph, DistGraph) else the_only_rank() if comm is None else comm
+    run = together(comm, KeptRun.read, Path(model)) if isinstance(model, (str, Path)) else None
+    if run is None and (not isinstance(model, torch.nn.Module) or graph is None):
+        got = f"a {type(model).__name__}" if graph is not None else "no graph"
+        raise UsageError(f"predict got {got}; expected predict(model, graph), or predict(RUN) with the folder of a run")
+    is_named = run is not None and (graph is None or isinstance(graph, (str, Path)))
+    if options and (is_named or isinstance(graph, DistGraph)):
+        raise UsageError(f"predict: {', '.join(options)} would change nothing; distribute(graph, ...) takes it")
+    if is_named:
+        run, how = run if multilabel is None else replace(run, is_multilabel=multilabel), How(True, "together")
+        return _as_predictions(compute(run, graph and str(graph), comm, how, embeddings))
+    if run is None:
+        how = {"dtype": str(next(model.parameters(), torch.zeros(())).dtype)}
     else:
-        how = asdict(select(Distribution, config)) | {"operator": operator_of(config, spec), "replication": 1}
-        how |= {"device": "cpu"} | options
-        graph = graph.with_edges(config.edges) if isinstance(graph, Graph) and graph.edges == "stored" else graph
-        dgraph = graph if isinstance(graph, DistGraph) else distribute(graph, comm, **how)
-        module = together(comm, build_model, spec, state, getattr(torch, config.dtype))
-        return _of_rows(module, dgraph, is_multilabel, embeddings, together(comm, classes_of, folder))
-    if graph is not None:
-        computed.names.classes = together(comm, classes_of, folder)
+        model = together(comm, run.model)
+        how = asdict(select(Distribution, run.config)) | {"operator": operator_of(run.config, run.spec)}
+        how |= {"replication": 1, "device": "cpu"}
+        if isinstance(graph, Graph) and graph.edges == "stored":
+            graph = graph.with_edges(run.config.edges)
+    if isinstance(graph, (str, Path)) and not PartitionFolder(graph).is_valid:
+        graph = together(comm, load_graph, graph)
+    dgraph = graph if isinstance(graph, DistGraph) else distribute(graph, comm, **how | options)
+    if multilabel is None:
+        multilabel = (run or dgraph).is_multilabel
+    computed = Computed(Names(dgraph.ids, run and together(comm, run.classes) or dgraph.classes))
+    was_training = model.training
+    model.eval()
+    try:
+        compute_rows(model, dgraph, multilabel, computed, True, embeddings)
+    finally:
+        model.train(was_training)
     return _as_predictions(computed)
 
 
@@ -125,22 +127,8 @@ def load_run(folder: str | Path) -> tuple[torch.nn.Module, TrainConfig]:
 
     Raises: CheckpointError without a checkpoint, and for a custom model, which only its own code can rebuild.
     """
-    config, _, state, spec, _ = read_run(Path(folder))
-    return build_model(spec, state, getattr(torch, config.dtype)), config
-
-
-def _of_rows(
-    model: torch.nn.Module, dgraph: DistGraph, is_multilabel: bool, is_embedded: bool, classes=None
-) -> Predictions:
-    """Return the Predictions of a model on a DistGraph, in evaluation mode; the mode of the model stays as it was. Collective."""
-    was_training = model.training
-    model.eval()
-    try:
-        computed = Computed(Names(dgraph.ids, classes or dgraph.classes))
-        compute_rows(model, dgraph, is_multilabel, computed, True, is_embedded)
-    finally:
-        model.train(was_training)
-    return _as_predictions(computed)
+    run = KeptRun.read(Path(folder))
+    return run.model(), run.config
 
 
 def _as_predictions(computed: Computed) -> Predictions:

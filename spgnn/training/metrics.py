@@ -42,6 +42,16 @@ def scores(counts: np.ndarray, is_multilabel: bool) -> dict[str, float]:
     return {name: float(value) for name, value in zip(SCORES, (accuracy, micro, macro, weighted))}
 
 
+def scores_of_splits(counts: np.ndarray, is_multilabel: bool) -> dict[str, dict[str, float]]:
+    """Return split -> scores; counts: (3, C, 3), as count returns them."""
+    return {name: scores(counts[s], is_multilabel) for s, name in enumerate(SPLITS)}
+
+
+def accuracies(counts: np.ndarray, is_multilabel: bool) -> dict[str, float]:
+    """Return split -> accuracy."""
+    return {name: of["accuracy"] for name, of in scores_of_splits(counts, is_multilabel).items()}
+
+
 def confusion(predicted_n: np.ndarray, y_n: np.ndarray, n_classes: int, comm) -> np.ndarray:
     """Return (C, C) int64: of the rows of all ranks with label c, how many were predicted as d. Collective."""
     is_known_n = y_n >= 0

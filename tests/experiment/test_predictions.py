@@ -60,16 +60,20 @@ def test_a_run_is_loaded_and_predicts_as_its_model_did(tmp_path):
     spgnn.train(model, dgraph, epochs=3)
     expected = spgnn.predict(model, dgraph).probabilities
     spgnn.save_run(run, model, name, operator="row")
+    spgnn.save_graph(graph, tmp_path / "graph")
     loaded, config = spgnn.load_run(run)
     assert config.operator == "row" and repr(loaded) == repr(model) and not loaded.training
     for found in (
         spgnn.predict(run),
         spgnn.predict(run, name),
+        spgnn.predict(run, tmp_path / "graph"),
         spgnn.predict(run, graph),
         spgnn.predict(run, dgraph),
         spgnn.predict(loaded, graph, operator="row"),
+        spgnn.predict(loaded, name, operator="row"),
     ):
         assert np.array_equal(found.probabilities, expected)
+    assert all(spgnn.predict(run, of, multilabel=True).classes.shape == (90, 4) for of in (None, name, graph, dgraph))
     spgnn.experiment.run("sbm:n=90,seed=0", spgnn.config.TrainConfig(epochs=2, out=str(tmp_path / "own")), dgraph.comm)
     own = spgnn.predict(tmp_path / "own")
     assert np.array_equal(own.classes, np.load(tmp_path / "own" / "predictions.npy"))
@@ -111,6 +115,10 @@ def test_what_cannot_be_predicted_is_named(tmp_path):
         (lambda: spgnn.predict(made()), "predict got no graph; expected predict"),
         (lambda: spgnn.predict(GRAPH, GRAPH), "predict got a Graph"),
         (lambda: spgnn.predict(Stack(GCN(6, 3)), GRAPH, embeddings=True), "of a Stack of two layers or more"),
+        (
+            lambda: spgnn.predict(made(), spgnn.distribute(GRAPH), feature_norm="row"),
+            "feature_norm would change nothing",
+        ),
     ):
         with pytest.raises(UsageError, match=message):
             call()

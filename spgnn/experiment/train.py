@@ -13,6 +13,7 @@ from ..config import TrainConfig, continued, ended_summary
 from ..errors import together
 from ..layers.registry import LISTED, ModelSpec
 from ..machine import peak_rss_mb
+from ..partition.folder.pipeline.memory_budget import memory_bytes_of
 from ..samplers.options import options_of
 from ..training.consistency import check_trainable
 from ..training.notes import data_notes, end_note
@@ -71,7 +72,7 @@ def run(
             check_trainable(dgraph)
             spec = _spec_of(found) or ModelSpec.of(config, dgraph.n_features, dgraph.n_classes)
             trainer = Trainer(spec.build(), dgraph, way.config, way.step)
-            _show_notes(trainer, show)
+            _show_notes(comm, show, data_notes(dgraph, trainer.steps.scorer) + trainer.steps.notes())
             checkpoints = Checkpoints.of_run(trainer, spec, folder) if config.out else None
             if found is not None:
                 checkpoints.restore(found, show)
@@ -84,10 +85,9 @@ def run(
             with explaining_memory(trainer):
                 with Log(folder, checkpoints, report, stop) as log:
                     trainer.fit(log.record)
-                if (note := end_note(trainer)) and comm.rank == 0 and show is not None:
-                    show(f"spgnn: {note}")
                 comm.phase = "write results"
                 summary = summary_of(trainer)
+                _show_notes(comm, show, [end_note(trainer), _memory_note(config.memory, summary["peak_rss_mb"])])
                 predictions_N = way.finish(trainer, spec, summary)
             if config.out:
                 keep_results(trainer, folder, names, summary, predictions_N)
@@ -113,11 +113,17 @@ def resume(
     return run(source, config, comm, report, show)
 
 
-def _show_notes(trainer: Trainer, show: Show) -> None:
-    """Show what a user should know of the data and of the way to train, on rank 0. Collective."""
-    notes = data_notes(trainer.dgraph, trainer.steps.scorer) + trainer.steps.notes()
-    if notes and trainer.comm.rank == 0 and show is not None:
-        show("\n".join(f"spgnn: {note}" for note in notes))
+def _show_notes(comm, show: Show, notes: list[str]) -> None:
+    """Show the notes that are not empty, on rank 0."""
+    if any(notes) and comm.rank == 0 and show is not None:
+        show("\n".join(f"spgnn: {note}" for note in notes if note))
+
+
+def _memory_note(memory: str, peak_mb: float) -> str:
+    """Return what to say of a training that took more memory than it was to have, "" of others."""
+    if not memory or peak_mb * 1e6 <= memory_bytes_of(memory):
+        return ""
+    return f"a rank took {peak_mb:.0f} MB at its peak, more than --memory {memory}, which is an estimate; set it lower"
 
 
 def _spec_of(found: Found | None) -> ModelSpec | None:

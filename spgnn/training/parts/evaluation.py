@@ -40,9 +40,7 @@ def choose_evaluation(model: torch.nn.Module, parts: Parts, how: Evaluation = "a
             raise
         return "together"
     limit = memory_of_rank(parts.comm, memory)
-    needed = np.array([together_bytes(model, parts), layerwise_bytes(model, parts)], np.int64) + rss_bytes()
-    parts.comm.all_reduce(needed, "max")
-    together_needed, part_needed = map(int, needed)
+    together_needed, part_needed = (_held_bytes(of, model, parts) for of in (together_bytes, layerwise_bytes))
     if how == "auto" and together_needed <= limit:
         return "together"
     if memory and part_needed > limit:
@@ -55,13 +53,11 @@ def choose_evaluation(model: torch.nn.Module, parts: Parts, how: Evaluation = "a
 
 def memory_note(model: torch.nn.Module, parts: Parts, chosen: Evaluation, memory: str) -> str:
     """Return what to say where a rank is predicted to need more than memory, "" where it is not. Collective."""
-    needed = np.array([{"together": together_bytes, "layerwise": layerwise_bytes}[chosen](model, parts)], np.int64)
-    needed += rss_bytes()
-    parts.comm.all_reduce(needed, "max")
-    if needed[0] <= memory_of_rank(parts.comm, memory):
+    needed = _held_bytes({"together": together_bytes, "layerwise": layerwise_bytes}[chosen], model, parts)
+    if needed <= memory_of_rank(parts.comm, memory):
         return ""
     advice = "more parts" if chosen == "layerwise" else "--evaluation layerwise, which needs parts with --hops 1"
-    return f"--memory {memory} may be exceeded: to evaluate {chosen} takes up to {needed[0] / 1e6:.0f} MB; use {advice}"
+    return f"--memory {memory} may be exceeded: to evaluate {chosen} takes up to {needed / 1e6:.0f} MB; use {advice}"
 
 
 def evaluated(
@@ -80,6 +76,13 @@ def evaluated(
     if note and say is not None and parts.comm.rank == 0:
         say(f"spgnn: {note}")
     return chosen, merge_parts(parts) if chosen == "together" else rowless_parts(parts)
+
+
+def _held_bytes(added: Callable[[torch.nn.Module, Parts], int], model: torch.nn.Module, parts: Parts) -> int:
+    """Return what a rank holds now and what is added, on the rank where that is most. Collective."""
+    held = np.array([rss_bytes() + added(model, parts)], np.int64)
+    parts.comm.all_reduce(held, "max")
+    return int(held[0])
 
 
 def together_bytes(model: torch.nn.Module, parts: Parts) -> int:

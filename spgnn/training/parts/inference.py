@@ -147,9 +147,8 @@ class LayerwiseScorer:
     def split(self) -> np.ndarray:
         """Return the split of all nodes in original order, (N,) int8."""
         split_N = np.full(self.parts.n_nodes, NO_SPLIT, np.int8)
-        for p in self.parts.own:
-            block, _, _ = self.parts.source.part(p)
-            split_N[block.own_n] = self.parts.labels(block, len(block.own_n))[1]
+        for p, (_, split_n) in zip(self.parts.own, self.labels()):
+            split_N[self.layerwise.reader.owner_N == p] = split_n
         return self.comm.all_reduce(split_N, "max")
 
     def logits(self) -> torch.Tensor:

@@ -22,7 +22,7 @@ from ...graph import labelled
 from ...machine import give_back_memory
 from ...partition.entropies import label_entropies
 from ..consistency import check_trainable, check_width
-from ..metrics import SPLITS, predicted, scores
+from ..metrics import SPLITS, predicted, scores, scores_of_splits
 from ..optimizer import ProximalOptimizer
 from ..scorer import FullScorer
 from ..splits import split_of
@@ -203,6 +203,6 @@ class _Phase:
         gathered = comm.all_gather(np.concatenate([empty, *self.predicted]))
         predictions_N = np.empty_like(gathered)
         predictions_N[node_N] = gathered
-        named = [{name: scores(of[s], is_multilabel) for s, name in enumerate(SPLITS)} for of in self.counts]
+        named = [scores_of_splits(of, is_multilabel) for of in self.counts]
         records.sort(key=lambda record: record["part"])
         return PersonalResult(records, *named, predictions_N, self.weights)

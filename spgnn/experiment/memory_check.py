@@ -6,6 +6,7 @@ ghost rows: the least that a rank needs.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -59,12 +60,9 @@ def check_fits(graph: Graph, prepared: Prepared, parts: int, M: int) -> None:
     if need.training <= M:
         return
     step = config.heads if config.model == "gat" else 1
-    low, high = 0, config.hidden // step if config.layers > 1 else 1  # times step; 0: no width fits
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = training.memory(middle * step, parts).training <= M
-        low, high = (middle, high) if fits else (low, middle)
-    most = f"--hidden {low * step} is the largest that fits" if low else "no --hidden fits"
+    widths = range(step, config.hidden if config.layers > 1 else 0, step)
+    fitting = bisect_right(widths, M, key=lambda hidden: training.memory(hidden, parts).training)
+    most = f"--hidden {widths[fitting - 1]} is the largest that fits" if fitting else "no --hidden fits"
     raise ResourceError(
         f"--hidden {config.hidden} does not fit: a rank needs {gigabytes(need.training)}, and has {gigabytes(M)} by "
         f"{f'--memory {config.memory}' if config.memory else 'its share of this host'}; {most}; "
@@ -81,12 +79,11 @@ class PredictedTraining:
         self.part = partition_of(graph, np.zeros(graph.n_nodes, np.int32), 1)
         layers = _model(graph, config)
         choice = Choice(layers=layers, itemsize=ITEMSIZE[config.dtype], order=config.order, keep=config.keep)
-        whole = choice.measured(self.planned, self.part, "columns", 1)
-        self.reports = [whole] if config.prune != "always" else []
-        if not self.reports or (
-            config.prune == "auto" and saves_by_pruning(self.planned, layers, whole, config.eval_every)
-        ):
-            self.reports.append(replace(choice, prune=True).measured(self.planned, self.part, "columns", 1))
+        measured = lambda prune: replace(choice, prune=prune).measured(self.planned, self.part, "columns", 1)
+        whole, prune = measured(False), config.prune
+        if prune == "auto" and not saves_by_pruning(self.planned, layers, whole, config.eval_every):
+            prune = "never"
+        self.reports = ([] if prune == "always" else [whole]) + ([] if prune == "never" else [measured(True)])
 
     def memory(self, hidden: int, parts: int) -> RankMemory:
         """Return the least that a rank needs, with steps of all rows or of those that are pruned."""

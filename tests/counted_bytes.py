@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from spgnn.training import train
+from spgnn.experiment.fit import train
 
 LOCK = threading.Lock()
 REPORTS: dict[tuple, object] = {}

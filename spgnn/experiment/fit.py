@@ -12,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..config import TrainConfig
-from ..config.continued import has_checkpoint
+from ..config import TrainConfig, has_checkpoint
 from ..distgraph import DistGraph, Parts
 from ..errors import UsageError, together
 from ..graph import Graph
@@ -78,8 +77,8 @@ def train(
                        ReduceLROnPlateau gets what is monitored.
         class_weights  w: "balanced", n / (classes * nodes of the class) over the training nodes; (C,) numbers; None: 1.
         loss           (Z_tC, y_t) -> sum of l over the t training nodes of this rank, a scalar; y is (t, C) where nodes
-                       have several labels. It is summed over the ranks and divided by their training nodes. None:
-                       cross-entropy, of each label where there are several.
+                       have several labels. It is summed over the ranks and divided by their training nodes, or those
+                       of a subgraph. None: cross-entropy, of each label where there are several.
         patience       stop after so many epochs without a better monitored value; 0: never.
         monitor        which epoch is the best: val, the highest score; val_loss, the lowest loss; or (record) -> number,
                        the higher the better, whose record has "scores" too: record["scores"]["val"]["macro_f1"].

@@ -16,7 +16,7 @@ from .. import __version__
 from ..config import check_unchanged, fixed_options
 from ..errors import UsageError, agree, together
 from ..layers.registry import ModelSpec
-from ..training.monitor import compared
+from ..training.history import compared
 from ..training.trainer import Trainer
 from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, finite, has_content, pack_state, step_file, to_bytes
 from .checkpoint_writer import CheckpointWriter, Files, Writing, write_files

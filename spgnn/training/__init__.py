@@ -5,7 +5,6 @@ from importlib import import_module
 _HOME = {
     "Trainer": "trainer",
     "History": "history",
-    "train": "trainer",
     "explain": "explanation",
     "personalise": "parts.personal",
 }

@@ -6,7 +6,7 @@ Shapes: C classes, t rows of the loss.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -51,18 +51,14 @@ class Custom:
 
     def given(self) -> list[str]:
         """Return the names of what differs from the command line's."""
-        return [name for name in self.__dataclass_fields__ if getattr(self, name) is not Custom.default(name)]
+        is_default = lambda value, default: value is default or isinstance(value, str) and value == default
+        return [field.name for field in fields(self) if not is_default(getattr(self, field.name), field.default)]
 
-    @staticmethod
-    def default(name: str) -> Any:
-        """Return the default of a field."""
-        return Custom.__dataclass_fields__[name].default
-
-    def check_fits(self, kind: str, refused: str) -> None:
-        """Raise UsageError where something is given that a kind of training does not have; refused: names."""
+    def check_parts(self) -> None:
+        """Raise UsageError where something is given that a training on Parts does not have: all but a function as monitor."""
         for name in self.given():
-            if name in refused.split() and not (name == "monitor" and callable(self.monitor)):
-                raise UsageError(f"{name} is not used with {kind}; omit it, or train on all nodes at once")
+            if name != "monitor" or not callable(self.monitor):
+                raise UsageError(f"{name} is not used with Parts; omit it, or train on all nodes at once")
 
     def weight_C(self, count_C: np.ndarray) -> np.ndarray:
         """Return the weight of each class, (C,) float64; count_C: training nodes of each class, all ranks.
@@ -80,3 +76,6 @@ class Custom:
         if not np.isfinite(weight_C).all() or (weight_C < 0).any() or not weight_C @ count_C > 0:
             raise UsageError("class_weights must be finite, 0 or more, and above 0 for a class with training nodes")
         return weight_C
+
+
+COMMAND_LINE = Custom()

@@ -16,7 +16,7 @@ from .custom import Custom
 from .trainer import Trainer
 
 # Keywords of `train` that change nothing that is computed or sent.
-UNREAD = (*Custom.__dataclass_fields__, "callbacks", "report", "progress", "out")
+UNREAD = (*Custom.__dataclass_fields__, "callbacks", "report", "progress", "out", "resume", "graph")
 ORDERS = {"spmm_first": "(A H) W", "gemm_first": "A (H W)", "rows": "rows of neighbours", None: "A H"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..atomic import finite, new_file, write_text
-from .metrics import SPLITS, per_class, scores
+from .metrics import SPLITS, per_class
 
 if TYPE_CHECKING:
     import pandas
@@ -71,22 +70,17 @@ class History:
         """Score of the test nodes at the best epoch; nan without any."""
         return self._score("test")
 
-    def add_scores(
-        self, record: dict, counts: np.ndarray, is_multilabel: bool, value_of: Callable[[dict, dict], float]
-    ) -> bool:
-        """Write the scores into a record and return whether they are the best so far.
+    def keep_if_best(self, record: dict, scores: dict, counts: np.ndarray) -> bool:
+        """Keep the scores of a record that was scored if it is the best so far, and return whether.
 
-        Args: counts    (3, C, 3) of each split and class, as metrics.count returns them.
-              value_of  (record, scores by split) -> what is compared.
+        Args: scores  split -> {accuracy, ...}; counts: (3, C, 3) of each split and class, see metrics.count.
         """
-        by_split = {name: scores(counts[s], is_multilabel) for s, name in enumerate(SPLITS)}
-        record.update({name: by_split[name][self.metric] for name in SPLITS})
-        value = value_of(record, by_split)
+        value = compared(record)
         if value <= self.best or np.isnan(value) > np.isnan(self.best):
             return False
         # Without validation nodes (NaN) the newest weights count as the best.
         self.best_epoch, self.best = record["epoch"], value
-        self.scores, self.per_class = by_split, per_class(counts[2])
+        self.scores, self.per_class = scores, per_class(counts[2])
         return True
 
     def state_dict(self) -> dict[str, Any]:
@@ -121,7 +115,7 @@ class History:
 
     def epochs_since_best(self) -> int:
         """Return the epochs from the best one to the last that was scored."""
-        scored = (record["epoch"] for record in reversed(self.records) if record["train"] is not None)
+        scored = (record["epoch"] for record in reversed(self.records) if is_scored(record))
         return next(scored, self.best_epoch) - self.best_epoch
 
     def is_flat(self, window: int, share: float) -> bool:
@@ -136,3 +130,18 @@ class History:
 
     def _score(self, split: str) -> float:
         return self.scores[split][self.metric] if self.scores else float("nan")
+
+
+def is_scored(record: dict) -> bool:
+    """Whether a record has scores."""
+    return record["train"] is not None
+
+
+def monitored(record: dict) -> float:
+    """Return what is monitored of a record that was scored: its val_loss, what a function returned, or its val."""
+    return record.get("val_loss", record.get("monitor", record["val"]))
+
+
+def compared(record: dict) -> float | None:
+    """Return what decides which record is the best, the higher the better; None of one that was not scored."""
+    return -record["val_loss"] if "val_loss" in record else monitored(record)

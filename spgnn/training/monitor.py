@@ -29,8 +29,8 @@ class Monitor:
                     f"monitor = 'val_loss': {dgraph.name} has no validation node with a label; use another"
                 )
 
-    def add(self, record: dict, scores: dict, Z_nC: torch.Tensor | None) -> float:
-        """Write what is monitored into a record that has the scores, unless it is one of them; return what is compared.
+    def add(self, record: dict, scores: dict, Z_nC: torch.Tensor | None) -> None:
+        """Write what is monitored into a record that has the scores, unless it is one of them.
 
         Args: scores  split -> {accuracy, micro_f1, macro_f1, weighted_f1}; Z_nC: logits, for val_loss.
         Collective.
@@ -42,19 +42,3 @@ class Monitor:
             if not is_number(value):
                 raise UsageError(f"monitor returned {value!r}; expected a number, the higher the better")
             record["monitor"] = float(value)
-        return compared(record)
-
-
-def compared(record: dict) -> float | None:
-    """Return what decides which record is the best, the higher the better; None of one that was not scored."""
-    return -record["val_loss"] if "val_loss" in record else record.get("monitor", record["val"])
-
-
-def monitored(record: dict) -> float:
-    """Return what is monitored of a record that was scored: its val_loss, what a function returned, or its val."""
-    return record.get("val_loss", record.get("monitor", record["val"]))
-
-
-def is_scored(record: dict) -> bool:
-    """Whether a record has scores."""
-    return record["train"] is not None

@@ -22,15 +22,15 @@ from ..layers import Stack
 from ..machine import give_back_memory
 from ..samplers import Sampler, check_options
 from .consistency import prepare_model
-from .custom import Custom
-from .history import History
-from .metrics import SPLITS
-from .monitor import Monitor, is_scored, monitored
+from .custom import COMMAND_LINE, Custom
+from .history import History, is_scored, monitored
+from .metrics import SPLITS, scores_of_splits
+from .monitor import Monitor
 from .parts.average import AverageStep
 from .parts.average_options import check_average
 from .parts.evaluation import evaluated
 from .steps import Step
-from .steps.full import COMMAND_LINE, FullStep
+from .steps.full import FullStep
 from .steps.sampled import SampledStep
 from .steps.step import sum_ranks
 from .torch_optimizer import make_torch_optimizer
@@ -155,8 +155,10 @@ class Trainer:
             if Z_nC is None and self.monitor.targets is not None:
                 Z_nC = scorer.logits()
             counts = scorer.counts(Z_nC)
-            value_of = partial(self.monitor.add, Z_nC=Z_nC)
-            is_best = self.history.add_scores(record, counts, scorer.is_multilabel, value_of)
+            scores = scores_of_splits(counts, scorer.is_multilabel)
+            record |= {name: scores[name][self.history.metric] for name in SPLITS}
+            self.monitor.add(record, scores, Z_nC)
+            is_best = self.history.keep_if_best(record, scores, counts)
         self._unscored = None
         self.steps.optimizer.scored(monitored(record))
         if is_best:
@@ -255,19 +257,6 @@ def _naming_epoch(epoch: int, lr: float) -> Iterator[None]:
         raise NumericalError(f"epoch {epoch}: {problem}. Lower --lr (now {lr:g}) or normalise the features") from None
 
 
-def train(
-    model: torch.nn.Module,
-    dgraph: DistGraph | Parts,
-    *,
-    sampler: str | Sampler = "none",
-    graph: Graph | None = None,
-    report: Callable[[dict], Any] | None = None,
-    **options,
-) -> History:
-    """Train a model with options of the command line alone, and without a line or a folder, see `spgnn.train`. Collective."""
-    return make_trainer(model, dgraph, sampler, graph, **options).fit(report)
-
-
 def make_trainer(
     model: torch.nn.Module,
     dgraph: DistGraph | Parts,
@@ -291,43 +280,39 @@ def make_trainer(
     if isinstance(dgraph, Parts):
         if sampler is not name:
             raise UsageError("sampler of Parts is a name, such as 'neighbour': each part has a sampler of its own")
-        custom.check_fits("Parts", "optimizer schedule class_weights loss monitor")
+        custom.check_parts()
         return parts_trainer(model, dgraph, config, custom)
-    if name != "none":
-        custom.check_fits(f"sampler = {name!r}", "class_weights loss")
-    make_step = step_maker(config, graph, None if sampler is name else sampler)
-    if name == "none":
-        make_step = partial(make_step, custom=custom)
+    make_step = step_maker(config, graph, None if sampler is name else sampler, custom)
     return Trainer(model, dgraph, config, make_step, custom)
 
 
 def step_maker(
-    config: TrainConfig, graph: Graph | None = None, sampler: Sampler | None = None, parts: Parts | None = None
+    config: TrainConfig, graph: Graph | None = None, sampler: Sampler | None = None, custom: Custom = COMMAND_LINE
 ) -> Callable:
     """Return what makes the Step that the options name: (model, dgraph, config) -> Step.
 
-    Args:   graph  of a sampler that is named; `sampler` has its own.
-            parts  of mode average.
+    Args:   graph   of a sampler that is named; `sampler` has its own.
+            custom  whose loss and class_weights are used.
     Raises: UsageError where a sampler has no graph, and for options that do not fit each other.
     """
     check_average(config)
     if sampler is None:
         check_options(config)
-    if parts is not None:
-        return partial(AverageStep, parts=parts)
     if config.sampler == "none":
-        return FullStep
+        return partial(FullStep, custom=custom)
     graph = sampler.graph.origin if graph is None and hasattr(sampler, "graph") else graph
     if graph is None:
         raise UsageError(f"sampler = {config.sampler!r} requires graph=, the graph that was distributed, on every rank")
-    return partial(SampledStep, graph=graph, sampler=sampler)
+    return partial(SampledStep, graph=graph, sampler=sampler, custom=custom)
 
 
 def parts_trainer(model: torch.nn.Module, parts: Parts, config: TrainConfig, custom: Custom = COMMAND_LINE) -> Trainer:
     """Return the Trainer of a model on parts. Raises: UsageError for options that do not fit. Collective."""
     config = replace(config, mode="average")
-    make_step = step_maker(config, parts=parts)
+    check_average(config)
+    check_options(config)
     if config.split not in ("auto", parts.split):
         raise UsageError(f"split = {config.split!r}, but Parts chose {parts.split!r}; give split to Parts alone")
     chosen, dgraph = evaluated(model, parts, config.evaluation, config.memory, config.correct != "none")
+    make_step = partial(AverageStep, parts=parts)
     return Trainer(model, dgraph, replace(config, evaluation=chosen), make_step, custom)

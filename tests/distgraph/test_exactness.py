@@ -9,10 +9,10 @@ from dense_model import gradients_are_the_dense_ones, make, relative
 from graphs import random_graph
 from worlds import parallel, some
 
+from spgnn import train
 from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Stack
-from spgnn.training import train
 from spgnn.training.trainer import Trainer
 
 

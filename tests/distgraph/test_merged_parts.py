@@ -5,13 +5,13 @@ import pytest
 from graphs import random_graph
 from worlds import parallel
 
+from spgnn import train
 from spgnn.analysis import measure
 from spgnn.distgraph import distribute
 from spgnn.errors import PartitionError
 from spgnn.layers import GCN, Stack
 from spgnn.partition import Partition, PartitionFolder, part_graph, save_partition
 from spgnn.partition.folder.blocks import merge_blocks, row_block
-from spgnn.training import train
 
 K = 7
 

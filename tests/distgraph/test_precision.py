@@ -8,10 +8,10 @@ from dense_operator import DenseOperator
 from graphs import dense_operator, random_graph
 from worlds import parallel
 
+from spgnn import train
 from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Stack
-from spgnn.training import train
 from spgnn.training.trainer import Trainer
 
 RANKS = [1, 4]

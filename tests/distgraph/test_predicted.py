@@ -7,12 +7,12 @@ from graphs import random_graph
 from models import Bare, Residual, TwoHops, TwoProducts
 from worlds import parallel
 
+from spgnn import train
 from spgnn.analysis import measure
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph
-from spgnn.training import train
 
 
 def count_and_compare(

@@ -8,6 +8,7 @@ from graphs import random_graph
 from models import TwoHops
 from worlds import parallel, some
 
+from spgnn import train
 from spgnn.analysis import measure
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
@@ -15,7 +16,7 @@ from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import APPNP, GAT, GCN, GCNII, GIN, MLP, NGNN, SAGE, SGC, Layer, MixHop, Stack
 from spgnn.partition import part_graph
-from spgnn.training import explain, train
+from spgnn.training import explain
 from spgnn.training.trainer import Trainer
 
 

@@ -6,9 +6,9 @@ import torch
 from graphs import dense_operator, random_graph
 from worlds import parallel
 
+from spgnn import train
 from spgnn.distgraph import distribute
 from spgnn.layers import GCN, Stack
-from spgnn.training import train
 
 GRAPH = random_graph(use="undirected")
 

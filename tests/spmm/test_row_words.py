@@ -8,11 +8,11 @@ from dense_operator import DenseOperator
 from graphs import dense_operator, random_graph
 from worlds import parallel
 
+from spgnn import train
 from spgnn.distgraph import distribute
 from spgnn.errors import ShapeError, UsageError
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph
-from spgnn.training import train
 
 GRAPH = random_graph(n=24, edges=70, use="directed", weighted=True)
 DENSE = DenseOperator(dense_operator(GRAPH, "loops"))

@@ -173,7 +173,7 @@ def test_a_function_may_choose_the_best_epoch_and_end_the_training():
         ({"class_weights": [1, 1]}, r"class_weights have shape \(2,\)"),
         ({"monitor": "loss"}, "did you mean 'val_loss'"),
         ({"monitor": lambda record: None}, "monitor returned None; expected a number"),
-        ({"loss": lambda Z, y: Z.sum(), "sampler": "node", "graph": GRAPH}, "loss is not used with sampler = 'node'"),
+        ({"loss": lambda Z, y: Z.sum(), "sampler": "node", "graph": GRAPH}, "those of sampler 'node' have weights"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(options, message):
@@ -220,6 +220,15 @@ def test_the_split_is_returned_as_it_can_be_drawn_alone_and_as_it_was_given(comm
         assert lines == drawn.records == drawn.to_frame().to_dict("records")
         assert json.loads((tmp_path / "kept" / "summary.json").read_text())["test"] == drawn.test
         assert np.array_equal(np.load(tmp_path / "kept" / "split.npy"), drawn.split_N)
+
+
+def test_what_is_not_given_is_of_the_command_line():
+    assert Custom(monitor="".join(["v", "al"])).given() == []  # as argparse has it: another object
+    assert Custom(SGD, class_weights=np.ones(3), monitor="val_loss").given() == [
+        "optimizer",
+        "class_weights",
+        "monitor",
+    ]
 
 
 @pytest.mark.parametrize(("options", "is_told"), [({}, True), ({"lr": 0.5}, False), ({"epochs": 9}, False)])

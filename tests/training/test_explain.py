@@ -6,13 +6,14 @@ import torch
 from graphs import random_graph
 from worlds import parallel
 
+from spgnn import train
 from spgnn.analysis import measure
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph
-from spgnn.training import explain, train
+from spgnn.training import explain
 
 
 def graph_with_few_labels():

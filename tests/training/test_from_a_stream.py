@@ -10,13 +10,13 @@ import torch
 from worlds import parallel
 
 import spgnn
+from spgnn import train
 from spgnn.config import TrainConfig
 from spgnn.distgraph import distribute
 from spgnn.errors import PartitionError
 from spgnn.experiment import predict, run
 from spgnn.layers import GCN, Stack
 from spgnn.partition import part_to_folder
-from spgnn.training import train
 
 
 def write_parts(comm, folder: str, edges: str, sparse: bool) -> tuple[Path, dict]:

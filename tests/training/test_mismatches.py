@@ -9,6 +9,7 @@ import torch
 from graphs import random_graph
 from worlds import parallel
 
+from spgnn import train
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.dist.consistency import check_counts, check_same, versions
@@ -17,7 +18,6 @@ from spgnn.errors import CollectiveError, GraphError, LaunchError, PartitionErro
 from spgnn.experiment import predict, run
 from spgnn.layers import GCN, Layer, Stack
 from spgnn.partition import part_graph, save_partition
-from spgnn.training import train
 
 SOURCE = "sbm:n=60,seed=1"
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from spgnn import distribute, load_graph
+from spgnn import distribute, load_graph, train
 from spgnn.config.names import PARTITIONERS
 from spgnn.dist import SelfCommunicator, run_threads
 from spgnn.layers import GCN, Stack
-from spgnn.training import train
 
 LIMITS = {"float32": 1e-5, "float64": 1e-10}
 BUILT_IN = sorted(PARTITIONERS)

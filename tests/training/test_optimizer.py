@@ -6,12 +6,13 @@ import pytest
 import torch
 from graphs import random_graph
 
+from spgnn import train
 from spgnn.config import TrainConfig
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import UsageError
 from spgnn.layers import GCN, Stack
-from spgnn.training import Trainer, optimizer, train
+from spgnn.training import Trainer, optimizer
 
 
 @pytest.mark.parametrize("rule", ["sgd", "adam"])

@@ -19,6 +19,7 @@ from spgnn.graph import Graph
 from spgnn.layers import GAT, GCN, MLP, SAGE, MixHop, Stack
 from spgnn.samplers import Cluster
 from spgnn.training import Trainer
+from spgnn.training.custom import COMMAND_LINE, Custom
 from spgnn.training.trainer import step_maker
 
 BLOCKS = {"batch": 8, "fanout": "4,3"}
@@ -41,14 +42,18 @@ def graph_of(multilabel=False, **options) -> Graph:
     return graph
 
 
-def made(comm, graph, sampler, model=None, **options) -> Trainer:
+def made(comm, graph, sampler, model=None, custom=COMMAND_LINE, **options) -> Trainer:
     dgraph = distribute(graph, comm, method="random", dtype=torch.float64)
     model = model or Stack(SAGE(6, 8, act="relu"), GCN(8, dgraph.n_classes), dropout=0.3)
     own = None
     if sampler == "cluster":
         own = Cluster(graph, clusters=options.pop("clusters", 6), batch=options.pop("batch", 2))
     config = build(TrainConfig, {"epochs": 3, "lr": 0.05} | OPTIONS.get(sampler, {}) | {"sampler": sampler} | options)
-    return Trainer(model, dgraph, config, step_maker(config, graph, own))
+    return Trainer(model, dgraph, config, step_maker(config, graph, own, custom))
+
+
+def margin(Z_tC, y_t):
+    return torch.nn.functional.multi_margin_loss(Z_tC, y_t, reduction="sum")
 
 
 def losses(trainer: Trainer) -> list[float]:
@@ -72,15 +77,17 @@ def test_four_subgraphs_a_step_train_alike_on_any_ranks(comm, sampler):
 @parallel([1, 3], mpi=[])
 @pytest.mark.parametrize("subgraphs", [1, 4])
 @pytest.mark.parametrize("sampler", ["cluster", "neighbour", "shadow"])
-def test_the_loss_of_an_epoch_is_the_mean_over_its_targets(comm, sampler, subgraphs):
+@pytest.mark.parametrize("custom", [COMMAND_LINE, Custom(class_weights=[0.5, 3, 1]), Custom(loss=margin)])
+def test_the_loss_of_an_epoch_is_the_mean_over_its_targets(comm, sampler, subgraphs, custom):
     graph = graph_of(train_every=20)  # fewer training nodes than clusters
     model = lambda: Stack(MLP(6, 8, act="relu"), MLP(8, 3))
     some = {"clusters": 8, "batch": 1} if sampler == "cluster" else {"batch": 4}
     if sampler != "cluster":
         model = lambda: Stack(SAGE(6, 8, act="relu"), GCN(8, 3))
         some |= {"fanout": "99,99"}
-    full = Trainer(model(), distribute(graph, comm, method="random", dtype=torch.float64), TrainConfig(lr=1e-12))
-    trainer = made(comm, graph, sampler, model(), lr=1e-12, subgraphs=subgraphs, epochs=1, **some)
+    dgraph, config = distribute(graph, comm, method="random", dtype=torch.float64), TrainConfig(lr=1e-12)
+    full = Trainer(model(), dgraph, config, step_maker(config, custom=custom))
+    trainer = made(comm, graph, sampler, model(), custom, lr=1e-12, subgraphs=subgraphs, epochs=1, **some)
     np.testing.assert_allclose(losses(trainer)[0], full.step(1), rtol=1e-9)
 
 
@@ -139,10 +146,11 @@ def test_a_subgraph_that_is_the_graph_trains_as_the_full_graph_does(comm, multil
 
     first, last = (SAGE(6, 8, act="relu"), GCN) if layers == "gcn" else (GAT(6, 8, heads=2, act="elu"), MixHop)
     model = lambda: Stack(deepcopy(first), last(8, 4 if multilabel else 3))
-    sampled = made(comm, graph, "everything", model(), normalise="none")
-    dgraph = distribute(graph, comm, method="random", dtype=torch.float64)
-    full = Trainer(model(), dgraph, TrainConfig(epochs=3, lr=0.05))
-    np.testing.assert_allclose(losses(sampled), losses(full), rtol=1e-10)
+    dgraph, config = distribute(graph, comm, method="random", dtype=torch.float64), TrainConfig(epochs=3, lr=0.05)
+    for custom, normalise in ((COMMAND_LINE, "none"), (Custom(class_weights="balanced"), "loss"))[: 2 - multilabel]:
+        sampled = made(comm, graph, "everything", model(), custom, normalise=normalise)
+        full = Trainer(model(), dgraph, config, step_maker(config, custom=custom))
+        np.testing.assert_allclose(losses(sampled), losses(full), rtol=1e-10)
 
 
 @parallel([1, 3], mpi=[3])

@@ -8,11 +8,11 @@ import torch
 from test_training import learnable, model
 from worlds import parallel
 
+from spgnn import train
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.spmm.kernels.buffers import BufferPool
 from spgnn.spmm.loss import binary_cross_entropy, cross_entropy
-from spgnn.training import train
 from spgnn.training.metrics import count, per_class, scores
 
 sk = pytest.importorskip("sklearn.metrics")

@@ -8,6 +8,7 @@ import pytest
 import torch
 from worlds import parallel
 
+from spgnn import train
 from spgnn.config import TrainConfig, read_toml
 from spgnn.data import save_graph
 from spgnn.dist import SelfCommunicator, run_threads
@@ -22,7 +23,6 @@ from spgnn.errors import (
 from spgnn.experiment import predict, run
 from spgnn.layers import GCN, Stack
 from spgnn.partition import save_partition
-from spgnn.training import train
 from spgnn.training.trainer import Trainer
 
 

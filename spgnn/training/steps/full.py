@@ -18,15 +18,13 @@ from ...machine import give_back_memory
 from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.dropout import EpochKeys
 from ...spmm.exchange.feedback import Feedback
-from ..custom import Custom
+from ..custom import COMMAND_LINE, Custom
 from ..optimizer import Optimizer, make_optimizer
 from ..scorer import FullScorer, unchanged
 from ..splits import split_of
 from .row_loss import RowLoss
 from .step import Step, sum_gradients, sum_loss
 from .step_rows import StepRows
-
-COMMAND_LINE = Custom()
 
 
 class FullStep(Step):

@@ -23,7 +23,7 @@ class RowLoss:
 
     Args: y_n        labels of the rows that have logits, of own nodes; is_target_n: which count, if they have a label.
           custom     its class_weights are w, and its loss sums l over rows, divided by their number.
-    rows_t  the rows that count; count: of all ranks.
+    rows_t  the rows that count; count: of all ranks; weight_C: w times count / sum w_(y_i), so that its mean is 1; None: 1.
     Collective.
     """
 
@@ -35,7 +35,7 @@ class RowLoss:
         device = dgraph.A.device
         self.y_n, self.rows_t = y_n.to(device), is_target_n.to(device).nonzero().squeeze(1)
         self.count = sum_ranks(len(self.rows_t) if dgraph.is_counted else 0, dgraph.comm)
-        self.weight_n = None if custom.class_weights is None else self._weights(custom)
+        self.weight_C = None if custom.class_weights is None else self._weights(custom)
         if self.function is not None:
             together(dgraph.comm, self._check_sum)
 
@@ -43,12 +43,28 @@ class RowLoss:
         """Return this rank's part of the loss; with overwrite its gradient may take the memory of Z."""
         A = self.dgraph.A
         if self.function is not None:
-            return self._custom(Z_nC)
+            return self._sum(Z_nC, self.y_n, self.rows_t) / self.count
         if self.dgraph.is_multilabel:
             return binary_cross_entropy(Z_nC, self.y_n, self.rows_t, self.count)
-        args = (Z_nC, self.y_n, self.count, A.pool, A.threads, overwrite, self.weight_n)
+        args = (Z_nC, self.y_n, self.count, A.pool, A.threads, overwrite, self._weights_of(self.y_n))
         with A.ops.span("loss"):
             return cross_entropy(*args)
+
+    def of_subgraph(
+        self, Z_nC: torch.Tensor, y_n: torch.Tensor, rows_t: torch.Tensor, weight_n: torch.Tensor
+    ) -> torch.Tensor:
+        """Return sum_t weight_t w_(y_t) l(Z_t, y_t) over targets that were drawn, an estimate of the loss of all ranks.
+
+        Args: weight_n  of the mean, 1 / t, where custom sums the loss.
+        """
+        A = self.dgraph.A
+        with A.ops.span("loss"):
+            if self.function is not None:
+                return self._sum(Z_nC, y_n, rows_t) / max(len(rows_t), 1)
+            if self.dgraph.is_multilabel:
+                return binary_cross_entropy(Z_nC, y_n, rows_t, 1, weight_n[rows_t])
+            weight_n = weight_n if self.weight_C is None else weight_n * self._weights_of(y_n)
+            return cross_entropy(Z_nC, y_n, 1, A.pool, A.threads, weight_n=weight_n)
 
     def mean(self, Z_nC: torch.Tensor) -> float:
         """Return the loss of logits over all ranks, nan without targets. Collective."""
@@ -56,22 +72,25 @@ class RowLoss:
         loss = sum_loss(own, self.dgraph.comm)
         return loss if self.count else float("nan")
 
-    def _custom(self, Z_nC: torch.Tensor) -> torch.Tensor:
+    def _sum(self, Z_nC: torch.Tensor, y_n: torch.Tensor, rows_t: torch.Tensor) -> torch.Tensor:
+        """Return the custom loss of some rows."""
         # Backward exchanges rows with ranks whose loss depends on these, where this rank has no target itself.
         none = Z_nC[:0].sum().double()
-        if not len(self.rows_t):
+        if not len(rows_t):
             return none
-        Z_tC, y_t = Z_nC.index_select(0, self.rows_t).to(sum_dtype(Z_nC.dtype)), self.y_n.index_select(0, self.rows_t)
+        Z_tC, y_t = Z_nC.index_select(0, rows_t).to(sum_dtype(Z_nC.dtype)), y_n.index_select(0, rows_t)
         total = self.function(Z_tC, y_t)
         if not torch.is_tensor(total) or total.numel() != 1:
             got = f"shape {tuple(total.shape)}" if torch.is_tensor(total) else f"a {type(total).__name__}"
             raise UsageError(
                 f"loss returned {got}; expected one number, the sum over the {len(y_t)} rows: reduction='sum'"
             )
-        return (total.reshape(()).double() + none) / self.count
+        return total.reshape(()).double() + none
+
+    def _weights_of(self, y_n: torch.Tensor) -> torch.Tensor | None:
+        return None if self.weight_C is None else self.weight_C[y_n.clamp(min=0)]
 
     def _weights(self, custom: Custom) -> torch.Tensor:
-        """Return w_(y_i) times count / sum w, (n,) float64: the mean over `count` rows is then the weighted one."""
         if self.dgraph.is_multilabel:
             raise UsageError("class_weights are for one label of each node; weigh several labels in loss")
         y_t = self.y_n.index_select(0, self.rows_t).cpu().numpy()
@@ -79,7 +98,7 @@ class RowLoss:
         self.dgraph.comm.all_reduce(count_C)
         weight_C = custom.weight_C(count_C)
         weight_C *= self.count / max(weight_C @ count_C, np.finfo(np.float64).tiny)
-        return torch.from_numpy(weight_C).to(self.y_n.device)[self.y_n.clamp(min=0)]
+        return torch.from_numpy(weight_C).to(self.y_n.device)
 
     @torch.no_grad()
     def _check_sum(self) -> None:

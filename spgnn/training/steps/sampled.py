@@ -13,19 +13,20 @@ import torch
 
 from ...config import TrainConfig
 from ...distgraph import DistGraph
-from ...errors import GraphError, NumericalError, ShapeError, SpgnnError, agree
+from ...errors import GraphError, NumericalError, ShapeError, SpgnnError, UsageError, agree
 from ...graph import Graph
 from ...layers.stack import set_epoch
 from ...samplers import Sampler, Subgraph
 from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.kernels.buffers import make_pool
-from ...spmm.loss import binary_cross_entropy, cross_entropy
 from ...spmm.subgraph import SubgraphOperators
+from ..custom import COMMAND_LINE, Custom
 from ..optimizer import make_optimizer
 from ..scorer import FullScorer
 from ..splits import split_of
 from .cached_products import make_cached_products
 from .full import check_trained
+from .row_loss import RowLoss
 from .step import Step, sum_gradients
 from .subgraphs import Subgraphs
 
@@ -43,7 +44,7 @@ class SampledStep(Step):
     Args:   model    its weights are on the CPU and the same on all ranks, see prepare_model.
             graph    the graph of dgraph, as it is used, on every rank.
             sampler  None: the one that the options describe.
-    n_updates  in an epoch.
+            custom   whose loss and class_weights are used.
     Raises: UsageError for options that do not fit. Collective, as every method but the state's.
     Source: Zeng et al., Accurate, efficient and scalable training of GNNs, 2021, Algorithm 1.
     """
@@ -55,15 +56,26 @@ class SampledStep(Step):
         config: TrainConfig,
         graph: Graph,
         sampler: Sampler | None = None,
+        custom: Custom = COMMAND_LINE,
     ):
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
         split_n = split_of(dgraph, config.split, config.seed)
         self.subgraphs = Subgraphs(model, dgraph, config, split_n, graph, sampler)
+        if custom.loss is not None and not self.subgraphs.is_mean:
+            raise UsageError(
+                f"loss sums over rows, and those of sampler {config.sampler!r} have weights of their own; add "
+                "normalise='none', choose neighbour, labor, shadow or cluster, or omit loss"
+            )
+        self.targets = RowLoss(dgraph, dgraph.y_n, torch.from_numpy(split_n == 0), custom)
         self.pool = make_pool(dgraph.A.device, varies=True)  # subgraphs differ in size
         make_cached_products(dgraph, model)
         self.optimizer = make_optimizer(model, config)
         self.scorer = FullScorer(model, dgraph, split_n)
-        self.n_updates = -(-self.subgraphs.per_epoch // config.subgraphs)
+
+    @property
+    def n_updates(self) -> int:
+        """Updates in an epoch."""
+        return -(-self.subgraphs.per_epoch // self.config.subgraphs)
 
     def facts(self, records: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
         """Return the number of updates in an epoch."""
@@ -170,18 +182,14 @@ class SampledStep(Step):
 
     def loss(self, Z_nC: torch.Tensor, subgraph: Subgraph) -> torch.Tensor:
         """Return the weighted loss of the targets of a subgraph: an estimate of the mean over all training nodes."""
-        A, n = self.dgraph.A, subgraph.shapes[-1][0]
+        n = subgraph.shapes[-1][0]
         if Z_nC.shape != (n, self.dgraph.n_classes):
             raise ShapeError(
                 f"the model returns {tuple(Z_nC.shape)} for subgraph {subgraph.index}; expected "
                 f"({n}, {self.dgraph.n_classes}), a row per output node and a column per class"
             )
-        y, weight_n = self.subgraphs.nodes.targets(subgraph)
-        with A.ops.span("loss"):
-            if self.dgraph.is_multilabel:
-                rows_t = torch.from_numpy(subgraph.target_t)
-                return binary_cross_entropy(Z_nC, y, rows_t, 1, weight_n[rows_t])
-            return cross_entropy(Z_nC, y, 1, self.pool, A.threads, weight_n=weight_n)
+        y_n, weight_n = self.subgraphs.nodes.targets(subgraph)
+        return self.targets.of_subgraph(Z_nC, y_n, torch.from_numpy(subgraph.target_t), weight_n)
 
     def close(self) -> None:
         """End the threads that draw ahead."""

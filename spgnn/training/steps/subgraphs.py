@@ -109,10 +109,14 @@ class Subgraphs:
             self._pool.close()
             self._pool = None
 
+    @property
+    def is_mean(self) -> bool:
+        """Whether the loss of a subgraph is the mean over its targets."""
+        return self.coefficients is None or self.coefficients.lambda_N is None
+
     def weight(self, subgraph: Subgraph) -> int:
         """Return the weight of a subgraph's loss: its targets where that is a mean over them, else 1."""
-        is_mean = self.coefficients is None or self.coefficients.lambda_N is None
-        return len(subgraph.target_t) if is_mean else 1
+        return len(subgraph.target_t) if self.is_mean else 1
 
     def _sampler(self, graph: Graph, train_N: np.ndarray, sampler: Sampler | None) -> Sampler:
         config = self.config

@@ -266,7 +266,7 @@ def test_weights_that_become_infinite_in_an_epoch_are_no_result_and_name_it_once
 
 def test_options_that_training_does_not_read_are_refused():
     dgraph = distribute(learnable(), SelfCommunicator())
-    for name, value in (("dropout", 0.5), ("out", "x"), ("scheme", "broadcast"), ("dtype", "float64")):
+    for name, value in (("dropout", 0.5), ("overwrite", True), ("scheme", "broadcast"), ("dtype", "float64")):
         with pytest.raises(UsageError, match=f"does not read '{name}'"):
             train(model(), dgraph, **{name: value})
 

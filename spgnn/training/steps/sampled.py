@@ -58,9 +58,10 @@ class SampledStep(Step):
         sampler: Sampler | None = None,
         custom: Custom = COMMAND_LINE,
     ):
-        self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
+        self.model, self.dgraph, self.config = model, dgraph, config
         split_n = split_of(dgraph, config.split, config.seed)
         self.subgraphs = Subgraphs(model, dgraph, config, split_n, graph, sampler)
+        self.n_updates = -(-self.subgraphs.per_epoch // config.subgraphs)  # in an epoch
         if custom.loss is not None and not self.subgraphs.is_mean:
             raise UsageError(
                 f"loss sums over rows, and those of sampler {config.sampler!r} have weights of their own; add "
@@ -72,18 +73,13 @@ class SampledStep(Step):
         self.optimizer = make_optimizer(model, config)
         self.scorer = FullScorer(model, dgraph, split_n)
 
-    @property
-    def n_updates(self) -> int:
-        """Updates in an epoch."""
-        return -(-self.subgraphs.per_epoch // self.config.subgraphs)
-
     def facts(self, records: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
         """Return the number of updates in an epoch."""
         return {"steps_per_epoch": self.n_updates}
 
     def notes(self) -> list[str]:
         """Return what a user should know of the subgraphs before the first epoch, a sentence each."""
-        B, P, data = self.config.subgraphs, self.comm.size, self.subgraphs
+        B, P, data = self.config.subgraphs, self.dgraph.comm.size, self.subgraphs
         updates, subgraphs = (
             f"{count} {word}{'s' * (count > 1)}" for count, word in ((self.n_updates, "update"), (B, "subgraph"))
         )
@@ -117,7 +113,7 @@ class SampledStep(Step):
         self.subgraphs.begin(updates.start * self.config.subgraphs, updates.stop * self.config.subgraphs)
         own = sum(map(self.update, updates))
         sums = np.array([*own, *self.subgraphs.end()])
-        self.comm.all_reduce(sums)
+        self.dgraph.comm.all_reduce(sums)
         total, weight, sample_s, wait_s = map(float, sums)
         if not weight:
             raise GraphError(
@@ -133,11 +129,11 @@ class SampledStep(Step):
 
         Returns: of the subgraphs of this rank, the sums of weight x loss and of weights, (2,).
         """
-        B, P = self.config.subgraphs, self.comm.size
+        B, comm = self.config.subgraphs, self.dgraph.comm
         self.optimizer.zero_grad()
         own, n_counted, problem = np.zeros(2), 0, None
         for index in range(step * B, step * B + B):
-            if index % P != self.comm.rank:
+            if index % comm.size != comm.rank:
                 continue
             try:
                 subgraph = self.subgraphs.get(index)
@@ -148,9 +144,9 @@ class SampledStep(Step):
                 problem = error
                 break
         trained = [p for p in self.model.parameters() if p.requires_grad]
-        failed, n_counted = sum_gradients(trained, self.comm, problem is None, (problem is not None, n_counted))
+        failed, n_counted = sum_gradients(trained, comm, problem is None, (problem is not None, n_counted))
         if failed:
-            agree(self.comm, problem)
+            agree(comm, problem)
         if not n_counted:
             return own
         if n_counted < B:

@@ -1,4 +1,4 @@
-"""The custom loop in docs/models.md learns the same on any ranks, 1.5D included."""
+"""The custom loop in docs/api.md learns the same on any ranks, 1.5D included."""
 
 import re
 from pathlib import Path
@@ -9,12 +9,12 @@ import spgnn
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 
 
 @pytest.fixture(scope="module")
 def source():
-    text = PAGE.read_text(encoding="utf-8").split("## A custom loop")[1]
+    text = PAGE.read_text(encoding="utf-8").split("### A custom loop")[1]
     return re.search(r"```python\n(.*?)```", text, re.S)[1]
 
 

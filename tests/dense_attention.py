@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from spgnn.spmm.column_rows import tensor_of
+from spgnn.spmm.column_rows import ColumnRows, tensor_of
 from spgnn.spmm.dropout import nth_key
 from spgnn.spmm.ghosts import ColumnBlock
 from spgnn.spmm.kernels.attention_sums import EdgeDrop
@@ -60,6 +60,53 @@ class DenseRowWords:
         if op == "add":
             return DenseEdgeValues(self.A, U[:, None] + V[None])
         return DenseEdgeValues(self.A, torch.einsum("idk,jdk->ijk", _by_head(U, heads), _by_head(V, heads)))
+
+    # Words on edges, at the nonzeros of A in the order of its CSR.
+
+    edge_attr = None
+
+    @property
+    def ends(self):
+        row_E, column_E = (self.A != 0).nonzero().t()
+        return row_E, column_E
+
+    @property
+    def n_edges(self):
+        return len(self.ends[0])
+
+    @property
+    def edge_index(self):
+        return torch.stack(self.ends[::-1])
+
+    @property
+    def edges(self):
+        return self.edge_attr
+
+    def fetch(self, H):
+        return ColumnRows(H)
+
+    def rows(self, U):
+        return U[self.ends[0]]
+
+    def cols(self, V):
+        return tensor_of(self, V)[self.ends[1]]
+
+    def on_edges(self, U, V, add=None):
+        return self.rows(U) + self.cols(V) + (0 if add is None else add)
+
+    def sum(self, M):
+        return torch.zeros(self.n, M.shape[1], dtype=M.dtype).index_add(0, self.ends[0], M)
+
+    def mean(self, M):
+        return self.sum(M) / (self.A != 0).sum(1, keepdim=True).clamp(min=1)
+
+    def softmax(self, S):
+        row_E, _ = self.ends
+        exps_E = torch.exp(S - S.detach().max())
+        return exps_E / self.sum(exps_E)[row_E]
+
+    def local_graph(self, H):
+        return H, self.edge_index, self.edge_attr
 
     @property
     def column_blocks(self):

@@ -56,7 +56,7 @@ def _work(planned: PlannedGraph, run: DryRun, masks: Sequence[np.ndarray], c: in
     Args: masks  T_0 ... T_L, the rows of H that layers read and give, (N,) bool each.
     """
     left_N = planned.left_N if run.setting.is_sparse else ()
-    counts = counts_of_all(run.setting, masks if run.setting.steps else (), left_N)
+    counts = counts_of_all(run.setting, masks if run.setting.steps else (), left_N, planned.pattern.indptr)
     total = run.on({"n": len(masks[0])} | counts)
     lengths_N = np.diff(planned.pattern.indptr)
     nnz = [int(lengths_N[out_N].sum()) for out_N in masks]

@@ -100,15 +100,19 @@ class LayerCounts:
             yield Exchange(*head, "sum", width, n_bytes, counts.sums_PP(is_shared))
 
 
-def counts_of_all(setting: Setting, masks: Sequence[np.ndarray], left_N: Sequence[np.ndarray]) -> dict[str, int]:
+def counts_of_all(
+    setting: Setting, masks: Sequence[np.ndarray], left_N: Sequence[np.ndarray], indptr: np.ndarray
+) -> dict[str, int]:
     """Return the counts of all ranks together, without ghost rows: see Setting.
 
     Args: masks   T_0 ... T_L, the rows of H that the layers of a pruned step read and give.
           left_N  nonzeros of each row of sparse X, and of A X where it is cached, (N,); () of dense X.
+          indptr  of A, (N + 1,).
     """
-    counts = {"g": 0, "x_ghost_nnz": 0}
+    counts = {"g": 0, "x_ghost_nnz": 0, "own_nnz": int(indptr[-1]), "ghost_nnz": 0}
     for number, rows_N in enumerate(masks):
-        counts |= {f"T{number}": int(rows_N.sum()), f"g{number}": 0}
+        counts |= {f"T{number}": int(rows_N.sum()), f"g{number}": 0, f"ghost_nnz{number}": 0}
+        counts[f"own_nnz{number}"] = int(np.diff(indptr)[rows_N].sum())
     if setting.is_sparse:
         counts |= {name: int(nnz_N.sum()) for name, nnz_N in zip(("x_nnz", "cached_nnz"), left_N)}
         if setting.steps:

@@ -124,7 +124,7 @@ def _run(pairs: LayerCounts, model: torch.nn.Module | FixedModel, how: dict, tra
             raise UsageError(f"train_N is {train_N.dtype} of shape {train_N.shape}; expected one bool per node, ({n},)")
         pairs.hops, pairs.masks = model.hops, reached_rows(pairs.graph.A, train_N, model.hops)
     left_N = _left_N(pairs.graph, run.setting.features) if run.setting.is_sparse else ()
-    return run.on({"n": n} | counts_of_all(run.setting, pairs.masks, left_N))
+    return run.on({"n": n} | counts_of_all(run.setting, pairs.masks, left_N, pairs.graph.A.indptr))
 
 
 def _report(pairs: LayerCounts, run: DryRun | None, evaluations: int) -> VolumeReport:

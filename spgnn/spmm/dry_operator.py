@@ -42,7 +42,8 @@ class Setting:
     holds_own      False: this rank is one of a process row that does not multiply with its own columns.
     has_gradient   X requires a gradient; is_multilabel: of the loss.
     counts         {name: number of rows or nonzeros}, where they are known: n, s, g, f of the operator; T0 ... TL
-                   rows that the layers of a pruned step read and give, s1, g1, f1 ... of its layers; x_nnz, cached_nnz,
+                   rows that the layers of a pruned step read and give, s1, g1, f1 ... of its layers; own_nnz,
+                   ghost_nnz, own_nnz1 ... of columns; x_nnz, cached_nnz,
                    step_nnz, x_ghost_nnz of sparse X, A X, their rows that a pruned step reads and ghost rows of X;
                    power 2 ... of A^2 X; n_train rows of a multi-label loss.
     """
@@ -108,10 +109,11 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
 
 
 def exchanged_rows(A: DistSpMM, suffix: str = "") -> dict[str, int]:
-    """Return the rows that an operator sends, reads and has in flight."""
+    """Return the rows that an operator sends, reads and has in flight, and its nonzeros."""
     plans = [stage.plan for stage in A.stages]
     read = [plan.g for plan in plans]
     rows = {"s": sum(plan.sent_rows for plan in plans), "g": A.g if A.stages else 0, "f": flying(read)}
+    rows |= {"own_nnz": A.A_oo.nnz, "ghost_nnz": A.nnz - A.A_oo.nnz}
     return {name + suffix: count for name, count in rows.items()}
 
 
@@ -132,7 +134,7 @@ def inputs_of(setting: Setting, record: Recording) -> tuple:
         rows[0], hops[0] = n, 0
     suffix = lambda l: str(l) if setting.is_exchanged and hops[l - 1] else None
     layers = [
-        DryOperator(setting, record, rows[l], rows[l - 1], f"A pruned {l}", suffix(l)) for l in range(1, len(rows))
+        DryOperator(setting, record, rows[l], rows[l - 1], f"A pruned {l}", suffix(l), l) for l in range(1, len(rows))
     ]
     step_X = X if setting.step_is_cached else _features(setting, record, rows[0], "step_nnz")
     first = layers[0]
@@ -155,24 +157,29 @@ def _features(setting: Setting, record: Recording, n: int, name: str):
 
 
 class DryOperator(Operator):
-    """An operator (n, m) that multiplies nothing; names: the suffix of its s, g and f; None: nothing is exchanged."""
+    """An operator (n, m) that multiplies nothing.
+
+    Args: suffix  of the names of its s, g and f; None: nothing is exchanged.
+          step    of the names of its nonzeros: the number of a layer of a pruned step.
+    """
 
     device, threads, sent_so_far = META, 0, 0
 
-    def __init__(self, setting: Setting, record: Recording, n: int, m: int, name: str, suffix: str | None):
+    def __init__(self, setting: Setting, record: Recording, n: int, m: int, name: str, suffix: str | None, step=""):
         self.setting, self.record, self.pool, self.name = setting, record, record.heap, name
         self.dtype, self.order, self.ops, self.holds_own = setting.dtype, setting.order, Operations(), setting.holds_own
         self.n, self.m = n, m
         self.s, self.g, self.f = (record.number(x + suffix) for x in "sgf") if suffix is not None else (0, 0, 0)
-        self.t = record.together(m, self.g) if self.g else m
-        self.node_n, self.out_ids, self.column_ids = (np.zeros(rows, np.int64) for rows in (m, n, self.t))
+        t = record.together(m, self.g) if self.g else m
+        self.n_edges = record.number(f"own_nnz{step}", f"ghost_nnz{step}")
+        self.node_n, self.out_ids, self.column_ids = (np.zeros(rows, np.int64) for rows in (m, n, t))
         self.selected = None if name == setting.operator else np.zeros(n, np.int64)
         self.selection = None if self.selected is None else torch.empty(n, dtype=torch.int64, device=META)
         c = setting.replication
         self.row_sum = (
             SimpleNamespace(comm=SimpleNamespace(size=c, rank=0, all_reduce=lambda x: x), holder=0) if c > 1 else None
         )
-        block = lambda columns: SimpleNamespace(shape=(n, columns), nnz=0)
+        block = lambda columns: SimpleNamespace(shape=(n, columns), nnz=0, indptr=np.zeros(n + 1, np.int64))
         self.column_blocks = (ColumnBlock(block(m), self.node_n),)
         if self.g:
             self.column_blocks += (ColumnBlock(block(self.g), np.zeros(self.g, np.int64), True, m),)

@@ -6,15 +6,16 @@ are innermost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..errors import ShapeError, UsageError, check_integer
 from .backward import first_order
-from .column_rows import refuse_weights
+from .column_rows import gradient_of, over_rows, over_table, refuse_weights, stored
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
 
@@ -64,6 +65,74 @@ def sddmm(A, U_mKD: torch.Tensor, V_tKD: torch.Tensor, heads: int, op: str) -> E
     return EdgeValues(A, Sddmm.apply(A, A.select(U_mKD), V_tKD, K, op))
 
 
+class OnEdges(torch.autograd.Function):
+    """S_ij = U_i + V_j + add_ij; dU_i = sum_j dS_ij, dV_j = sum_i dS_ij, dadd = dS. What is None is left out.
+
+    Args: V         (m, C), of which ghost rows are fetched unless they are given; is_table: (t, C), of all columns.
+    """
+
+    gives_whole_gradients = True
+
+    @staticmethod
+    def forward(ctx, A, U_nC, V, ghosts_gC, is_table: bool, add_EC):
+        T, kernels = sum_dtype(A.dtype), kernels_on(A.device)
+        C = (V if U_nC is None else U_nC).shape[1]
+        S_EC = A.pool.empty(A.n_edges, C, dtype=T)
+        U_nC = _zeros(A, A.n, C) if U_nC is None else U_nC.detach().to(T).contiguous()
+        for (block, V_cC), (_, S_bC) in zip(_over(A, V, ghosts_gC, is_table), _parts(A, S_EC)):
+            V_cC = _zeros(A, block.A.shape[1], C) if V_cC is None else V_cC.to(T)
+            kernels.edge_add(block.A, U_nC, V_cC, S_bC)
+        if add_EC is not None:
+            S_EC += add_EC.detach()
+        ctx.A, ctx.is_table, ctx.add_dtype = A, is_table, None if add_EC is None else add_EC.dtype
+        return S_EC
+
+    @staticmethod
+    @first_order
+    def backward(ctx, dS_EC):
+        A, blocks, kernels = ctx.A, ctx.A.column_blocks, kernels_on(ctx.A.device)
+        _, needs_U, needs_V, _, _, needs_add = ctx.needs_input_grad
+        dS_EC, C, dU, dV = dS_EC.contiguous(), dS_EC.shape[1], None, None
+        parts = [dS_bC for _, dS_bC in _parts(A, dS_EC)]
+
+        def rows_of(is_ghost: bool) -> torch.Tensor:
+            if is_ghost and len(blocks) == 1:
+                return A.pool.empty(0, C, dtype=dS_EC.dtype)
+            dV_cC = A.pool.empty(blocks[is_ghost].A.shape[1], C, dtype=dS_EC.dtype)
+            kernels.spmm_heads(blocks[is_ghost].A, parts[is_ghost], None, dV_cC, transpose=True)
+            return dV_cC
+
+        if needs_V:
+            dV = gradient_of(A, rows_of, ctx.is_table)
+        if needs_U:
+            dU = _row_sums(A, dS_EC)
+            A.combine(dU, place=A.backward)
+        return None, dU, dV, None, None, dS_EC.to(ctx.add_dtype) if needs_add else None
+
+
+class RowSums(torch.autograd.Function):
+    """Z_i = sum_j M_ij, or their mean, 0 for an empty row; dM_ij = dZ_i, or dZ_i divided by the nonzeros of row i."""
+
+    @staticmethod
+    def forward(ctx, A, M_EF, is_mean: bool):
+        Z_nF = _row_sums(A, M_EF.detach().to(sum_dtype(A.dtype)).contiguous())
+        A.combine(Z_nF)
+        ctx.A, ctx.count_n1, ctx.dtype = A, _lengths(A) if is_mean else None, M_EF.dtype
+        if is_mean:
+            Z_nF /= ctx.count_n1
+        return Z_nF if Z_nF.dtype == A.out_dtype else A.pool.copy(Z_nF, A.out_dtype)
+
+    @staticmethod
+    @first_order
+    def backward(ctx, G_nF):
+        A, kernels, T = ctx.A, kernels_on(ctx.A.device), sum_dtype(ctx.A.dtype)
+        G_nF = G_nF.to(T).contiguous() if ctx.count_n1 is None else G_nF.to(T) / ctx.count_n1
+        dM_EF = A.pool.empty(A.n_edges, G_nF.shape[1], dtype=T)
+        for block, dM_bF in _parts(A, dM_EF):
+            kernels.edge_add(block.A, G_nF, _zeros(A, block.A.shape[1], G_nF.shape[1]), dM_bF)
+        return None, dM_EF.to(ctx.dtype), None
+
+
 class Sddmm(torch.autograd.Function):
     """S_ij = <U_i, V_j> or U_i + V_j; dU_i = sum_j dS_ij V_j, dV_j = sum_i dS_ij U_i, with ones for a sum."""
 
@@ -101,7 +170,8 @@ class RowSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, A, e_EK):
-        e_EK, kernels, T = e_EK.detach().contiguous(), kernels_on(A.device), sum_dtype(A.dtype)
+        kernels, T = kernels_on(A.device), sum_dtype(A.dtype)
+        e_EK = e_EK.detach().to(T).contiguous()
         K = e_EK.shape[1]
         top_nK, sum_nK = A.pool.empty(A.n, K, dtype=T), A.pool.empty(A.n, K, dtype=T)
         for block, e_bK in _parts(A, e_EK):
@@ -158,6 +228,35 @@ class WeightedSum(torch.autograd.Function):
             kernels.sddmm(block.A, G_nKD, V_tKD[block.of_table], dS_bK)
             kernels.spmm_heads(block.A, S_bK, G_nKD, dV[block.of_table], transpose=True)
         return None, dS_EK, dV
+
+
+def _row_sums(A, M_EF: torch.Tensor) -> torch.Tensor:
+    """Return the sums over this rank's nonzeros of each row, (n, F)."""
+    Z_nF = A.pool.empty(A.n, M_EF.shape[1], dtype=M_EF.dtype)
+    for block, M_bF in _parts(A, M_EF):
+        kernels_on(A.device).spmm_heads(block.A, M_bF, None, Z_nF, accumulate=block.is_ghost)
+    return Z_nF
+
+
+def _lengths(A) -> torch.Tensor:
+    """Return the number of nonzeros of each row, 1 for an empty row, (n, 1). Collective in 1.5D."""
+    count_n = sum(np.diff(block.A.indptr) for block in A.column_blocks)
+    count_n1 = torch.as_tensor(count_n[:, None], device=A.device).to(sum_dtype(A.dtype))
+    return A.combine(count_n1).clamp_(min=1)
+
+
+def _over(A, V, ghosts_gC, is_table: bool) -> Iterator:
+    """Yield (block, rows of V), None where V is None. Collective where ghost rows are fetched."""
+    if V is None:
+        yield from ((block, None) for block in A.column_blocks)
+    elif is_table:
+        yield from over_table(A, stored(A, V), True)
+    else:
+        yield from over_rows(A, stored(A, V), ghosts_gC)
+
+
+def _zeros(A, rows: int, C: int) -> torch.Tensor:
+    return torch.zeros(rows, C, dtype=sum_dtype(A.dtype), device=A.device)
 
 
 def _parts(A, values_EK: torch.Tensor):

@@ -148,6 +148,17 @@ class PulledRows:
         return rounded(self.pool, Z_nF, dtype)
 
 
+def edge_index_of(A) -> torch.Tensor:
+    """Return the places of column j and row i of each nonzero in a table of own and ghost columns, (2, E) int64."""
+    if A.device.type == "meta":
+        return torch.empty(2, A.n_edges, dtype=torch.int64, device=A.device)
+    row_n = np.arange(A.n) if A.selected is None else np.asarray(A.selected)
+    lengths = [np.diff(block.A.indptr) for block in A.column_blocks]
+    columns_E = np.concatenate([block.A.indices.astype(np.int64) + block.start for block in A.column_blocks])
+    rows_E = np.concatenate([np.repeat(row_n, lengths_n) for lengths_n in lengths])
+    return torch.from_numpy(np.stack([columns_E, rows_E])).to(A.device)
+
+
 def rounded(pool, sum_nF: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return rows in a dtype."""
     return sum_nF if sum_nF.dtype == dtype else pool.copy(sum_nF, dtype)

@@ -16,7 +16,7 @@ from ..config.names import Norm
 from ..errors import UsageError
 from .features import SparseRows
 from .fixed_input import FixedInput
-from .ghosts import ColumnBlock, rounded
+from .ghosts import ColumnBlock, edge_index_of, rounded
 from .kernels.buffers import BufferPool
 from .place import OUTSIDE, Place
 from .timing import GHOST, OWN, Operations, spmm_flops
@@ -38,6 +38,9 @@ class SpMM(Protocol):
     out_ids: np.ndarray  # (n,) int64, original ids of the rows of A H
     column_ids: np.ndarray  # (m + g,) int64, original ids of own and ghost columns
     column_blocks: tuple[ColumnBlock, ...]  # the own columns of A, and its ghost columns where it has any
+    n_edges: int  # nonzeros of this rank's rows, in the order of column_blocks
+    edge_index: torch.Tensor  # (2, E) int64, the place of column and row of each nonzero among own and ghost columns
+    edge_attr: torch.Tensor | None  # (E, F_e) of the type of sums, attributes of the graph's edges
     dtype: torch.dtype  # of H and A H; weights and sums: sum_dtype(dtype)
     device: torch.device
     pool: BufferPool
@@ -94,6 +97,9 @@ class Operator:
     pool = cached_property(lambda self: BufferPool())
     out_ids = cached_property(lambda self: self.node_n[: self.n])
     column_ids = cached_property(lambda self: self.node_n)
+    n_edges = cached_property(lambda self: sum(block.A.nnz for block in self.column_blocks))
+    edge_index = cached_property(lambda self: edge_index_of(self))
+    edge_attr: torch.Tensor | None = None
 
     def at(self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None, key=None) -> LayerView:
         """Return this operator, or another normalisation, as a layer sees it; see LayerView.at."""
@@ -114,6 +120,8 @@ class Operator:
         return self.at() @ H
 
     def __getattr__(self, name: str):
+        if name == "edges":
+            return self.at().edges
         if name in CALLS:
             return lambda *args, **options: getattr(self.at(), name)(*args, **options)
         return object.__getattribute__(self, name)  # raises what a property raised, too
@@ -169,4 +177,12 @@ CALLS = {
     "maximum",
     "sddmm",
     "drop",
+    "fetch",
+    "rows",
+    "cols",
+    "on_edges",
+    "sum",
+    "mean",
+    "softmax",
+    "local_graph",
 }

@@ -16,6 +16,7 @@ import torch
 from ..config.names import Norm
 from ..cost.schedule import Way, chain_way
 from ..errors import ShapeError, UsageError, check_integer
+from . import edge_words
 from .attention import Attend, Attend2, check_heads, scores_of
 from .autograd import Columns, Matmul
 from .cached_ghosts import cached_ghosts, reads_fixed_input, times_fixed_input
@@ -216,6 +217,10 @@ class LayerView:
         rank's columns: use linear, or make V of A.columns(H @ W).
         """
         return sddmm(self, U_mKD, V_tKD, heads, op)
+
+    edges, fetch, local_graph = edge_words.edges, edge_words.fetch, edge_words.local_graph
+    rows, cols, on_edges = edge_words.rows, edge_words.cols, edge_words.on_edges
+    sum, mean, softmax = edge_words.sum_, edge_words.mean, edge_words.softmax
 
     def drop(self, H, rate: float, draw: int = 1):
         """Return H with entries zeroed with probability `rate`, the rest / (1 - rate), in the training passes of a Stack.

@@ -106,6 +106,6 @@ class RefusedEdges:
     """The kernels of attention and over edges on a CUDA device, where there are none."""
 
     attend = attend_record = attend_adjoint = attend2 = attend2_rows = attend2_columns = _refused("attention")
-    head_dots = sddmm = edge_add = softmax_sums = row_softmax = row_dots = row_softmax_adjoint = _refused("attention")
-    spmm_heads = _refused("attention")
+    head_dots = sddmm = softmax_sums = row_softmax = row_dots = row_softmax_adjoint = _refused("attention")
+    spmm_heads = edge_add = _refused("arithmetic on edges")
     maximum = maximum_adjoint = _refused("aggregator max")

@@ -1,0 +1,140 @@
+"""Words on edges have the values and gradients of lists of edges in float64, on any ranks, directed, with empty rows."""
+
+import numpy as np
+import pytest
+import torch
+from graphs import random_graph
+from worlds import parallel
+
+from spgnn.dist import SelfCommunicator
+from spgnn.distgraph import distribute
+from spgnn.errors import ShapeError, UsageError
+
+GRAPH = random_graph(n=24, edges=70, use="directed", weighted=True)
+TINY = random_graph(n=3, edges=4, use="directed")
+N, F = GRAPH.n_nodes, 5
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def operator(comm, graph=GRAPH, scheme="cover", **options):
+    dgraph = distribute(graph, comm, method="random", scheme=scheme, dtype=torch.float64, **options)
+    return dgraph.A.with_norm("none")
+
+
+class List:
+    """The edges of a graph in the order of its CSR, and the words on them in plain torch."""
+
+    def __init__(self, graph):
+        self.n, indptr, columns = graph.n_nodes, graph.A.indptr, graph.A.indices
+        self.row = torch.from_numpy(np.repeat(np.arange(self.n), np.diff(indptr)).astype(np.int64))
+        self.col = torch.from_numpy(columns.astype(np.int64))
+        self.place = {}
+        for e, pair in enumerate(zip(self.row.tolist(), self.col.tolist())):
+            self.place.setdefault(pair, []).append(e)
+
+    def own(self, A):
+        """The places in the list of a rank's nonzeros."""
+        column, row = A.edge_index.numpy()
+        left = {pair: list(of) for pair, of in self.place.items()}
+        return torch.tensor([left[int(A.column_ids[i]), int(A.column_ids[j])].pop(0) for j, i in zip(column, row)], dtype=torch.int64)  # fmt: skip
+
+    def rows(self, U):
+        return U[self.row]
+
+    def cols(self, V):
+        return V[self.col]
+
+    def on_edges(self, U, V, add=None):
+        return self.rows(U) + self.cols(V) + (0 if add is None else add)
+
+    def sum(self, M):
+        return torch.zeros(self.n, M.shape[1], dtype=M.dtype).index_add(0, self.row, M)
+
+    def mean(self, M):
+        return torch.stack([M[self.row == i].sum(0) / max(1, int((self.row == i).sum())) for i in range(self.n)])
+
+    def softmax(self, S):
+        out = torch.zeros_like(S)
+        for i in range(self.n):
+            out[self.row == i] = torch.softmax(S[self.row == i], 0)
+        return out
+
+
+def network(A, X, E, W):
+    """An edge MLP by every word: rows of nodes, in float64; E are own rows of the attributes."""
+    S = torch.tanh(A.on_edges(X @ W[0], X @ W[1], E @ W[2]))
+    T = A.rows(X @ W[1]) * torch.sigmoid(A.cols(X @ W[0])) + S
+    return A.sum(A.softmax(T) * S) + A.mean(T) * A.sum(T)
+
+
+def compare(comm, A, edges, words=network):
+    """Values at own rows, and the gradients of rows, edges and weights, equal those of the list of edges."""
+    mine = edges.own(A)
+    given = [random(edges.n, F), random(len(edges.row), 3, seed=1), *(random(k, 4, seed=k) for k in (F, F, 3))]
+    G = random(edges.n, 4, seed=9)
+    theirs, ours = ([x.clone().requires_grad_() for x in given] for _ in range(2))
+    Z_N = words(edges, theirs[0], theirs[1], theirs[2:])
+    (Z_N * G).sum().backward()
+    ids = torch.from_numpy(A.node_n)
+    Z = words(A, ours[0][ids], ours[1][mine], ours[2:])
+    torch.testing.assert_close(Z, Z_N[ids], rtol=1e-10, atol=1e-10)
+    (Z * G[ids]).sum().backward()
+    for x, y in zip(ours, theirs):
+        total = torch.from_numpy(comm.all_reduce(x.grad.numpy().copy()))
+        torch.testing.assert_close(total, y.grad, rtol=1e-10, atol=1e-10)
+
+
+@parallel([1, 2, 3, 4, 7], mpi=[3])
+@pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
+def test_values_and_gradients_are_those_of_the_list_of_edges(comm, scheme):
+    compare(comm, operator(comm, scheme=scheme), List(GRAPH))
+
+
+@parallel([1, 4, 7], mpi=[])
+def test_they_hold_on_ranks_without_rows(comm):
+    compare(comm, operator(comm, TINY), List(TINY))
+
+
+@parallel([1, 3], mpi=[])
+def test_rows_that_are_fetched_serve_several_words(comm):
+    A = operator(comm)
+    H = random(N, F)[A.node_n].requires_grad_()
+    comm.traffic.reset()
+    T = A.fetch(H)
+    once = comm.traffic.sent_bytes().sum()
+    Z = A.sum(A.cols(T) * A.on_edges(H, T.map(torch.tanh)))
+    assert comm.traffic.sent_bytes().sum() == once
+    torch.testing.assert_close(Z, A.sum(A.cols(H) * A.on_edges(H, torch.tanh(H))), rtol=1e-12, atol=1e-12)
+    ours, theirs = (torch.autograd.grad(of.square().sum(), H)[0] for of in (Z, A.sum(A.cols(H) * A.on_edges(H, torch.tanh(H)))))  # fmt: skip
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@parallel([1, 2, 3], mpi=[])
+def test_the_local_graph_has_the_rows_and_edges_that_a_convolution_reads(comm):
+    A, edges = operator(comm), List(GRAPH)
+    H = random(N, F)
+    x, (source, target), attributes = A.local_graph(H[A.node_n])
+    assert attributes is None and len(source) == A.n_edges
+    torch.testing.assert_close(x, H[A.column_ids])
+    messages = torch.tanh(x[source] - x[target])
+    Z = torch.zeros_like(x).index_add(0, target, messages)[: A.m]
+    dense = edges.sum(torch.tanh(edges.cols(H) - edges.rows(H)))
+    torch.testing.assert_close(Z, dense[A.node_n], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(A.sum(torch.tanh(A.cols(H[A.node_n]) - A.rows(H[A.node_n]))), Z)
+
+
+def test_what_does_not_fit_is_refused():
+    A = operator(SelfCommunicator())
+    for call, message in (
+        (lambda: A.edges, "A.edges needs a graph with attributes of edges"),
+        (lambda: A.rows(random(N - 1, 3)), rf"U has shape \({N - 1}, 3\); expected \({N}, F\)"),
+        (lambda: A.cols(random(N - 1, 3)), rf"V has shape \({N - 1}, 3\); expected \({N}, F\)"),
+        (lambda: A.on_edges(random(N, 3), random(N, 4)), "U has 3 columns and V 4"),
+        (lambda: A.sum(random(A.n_edges + 1, 3)), rf"M has shape \({A.n_edges + 1}, 3\); expected \({A.n_edges}, F\)"),
+        (lambda: A.on_edges(random(N, 3), random(N, 3), random(A.n_edges, 2)), "add has 2 columns and U 3"),
+    ):
+        with pytest.raises((ShapeError, UsageError), match=message):
+            call()

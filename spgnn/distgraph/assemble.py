@@ -9,22 +9,34 @@ from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 
 from ..graph import WITH_LOOPS, lacks_loop, with_self_loops
+from ..graph.edge_attr import numbered
+from ..partition.folder.blocks import EdgeRows
 from ..partition.locality import in_order, local_order
+from ..spmm.edge_table import EdgeTable
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.exchange_plan import ExchangePlan
 from ..spmm.exchange.index_map import IndexMap, broadcast_map, columns_map
 from ..spmm.exchange.scaling import row_sums
 from ..spmm.exchange.signed_sums import signed_weights
 from ..spmm.exchange.stages import Blocks
+from ..spmm.kernels.buffers import sum_dtype
 from ..spmm.norms import Norms, RawBlocks
 from ..spmm.operator import DistSpMM
 from .choice import choose_scheme
 
 
 def assemble(
-    edges: list[sp.csr_array], own_n: np.ndarray, owner_of, layout: Layout, operator: str, machine: str, locality: bool
+    edges: list[sp.csr_array],
+    own_n: np.ndarray,
+    owner_of,
+    layout: Layout,
+    operator: str,
+    machine: str,
+    locality: bool,
+    edge_rows: EdgeRows | None = None,
 ) -> tuple[DistSpMM, np.ndarray | None]:
     """Return the normalised operator of the block row that this rank holds, and the order of its rows. Collective.
 
@@ -35,8 +47,10 @@ def assemble(
           owner_of  function of original ids to their block rows; operator: the normalisation of A.
           machine   of the cost model, for scheme auto.
           locality  own rows may be reordered.
+          edge_rows attributes of the nonzeros.
     """
     A_nN = sp.csr_array(edges.pop())
+    weights_E, A_nN = A_nN.data, A_nN if edge_rows is None else numbered(A_nN)
     if layout.comm.size == 1:
         index = IndexMap(own_n, np.empty(0, np.int64), np.zeros(1, np.int64))
         A_oo, A_og = A_nN, sp.csr_array((A_nN.shape[0], 0), dtype=A_nN.dtype)
@@ -48,6 +62,9 @@ def assemble(
     if order_n is not None:
         A_oo, A_og = in_order(A_oo, order_n), sp.csr_array(A_og[order_n])
         index = replace(index, own_n=index.own_n[order_n])
+    of_oo, of_og = A_oo, A_og  # where there are attributes, their data are the numbers of the nonzeros
+    if edge_rows is not None:
+        A_oo, A_og = (sp.csr_array((weights_E[of.data], of.indices, of.indptr), of.shape) for of in (of_oo, of_og))
     has_loops, holds_own, loopless_n, sums_n = operator in WITH_LOOPS, True, lacks_loop(A_oo), row_sums(A_oo, A_og)
     signed = signed_weights(A_oo, A_og, layout)
     A_oo = with_self_loops(A_oo) if has_loops else A_oo
@@ -56,6 +73,7 @@ def assemble(
         holds_own = layout.block in layout.owners
         A_oo = A_oo if holds_own else sp.csr_array(A_oo.shape, dtype=A_oo.dtype)
         part = Blocks(A_oo, A_og, index).of_owners(layout.owners)
+        of_og = Blocks(of_oo, of_og, index).of_owners(layout.owners).A_og
         A_og, index = part.A_og, part.index
     # Degrees and masks travel as they are, whatever the wire.
     base = None if layout.comm.size == 1 else ExchangePlan(layout.column, index, layout.pool, layout.threads)
@@ -64,7 +82,17 @@ def assemble(
     del A_oo, A_og
     if layout.scheme == "auto":
         layout.scheme, layout.why, covers = choose_scheme(raw.blocks, layout, machine)
-    return Norms(raw, base, layout, covers).make(operator), order_n
+    norms = Norms(raw, base, layout, covers)
+    if edge_rows is not None:
+        norms.edges = _table(edge_rows, of_oo.data if holds_own else of_oo.data[:0], of_og.data, loopless_n, layout)
+    return norms.make(operator), order_n
+
+
+def _table(rows: EdgeRows, of_oo: np.ndarray, of_og: np.ndarray, loopless_n: np.ndarray, layout: Layout) -> EdgeTable:
+    """Return the table of the edges of the own and ghost blocks, whose numbers among the rows are given."""
+    rows = rows.select(np.concatenate([of_oo, of_og]))
+    attr_EF = torch.from_numpy(rows.attr_EF).to(layout.pool.device, sum_dtype(layout.dtype))
+    return EdgeTable(attr_EF, rows.ids_E, rows.n_listed, loopless_n)
 
 
 def _index(own_n: np.ndarray, A_nN: sp.csr_array, owner_of, layout: Layout) -> IndexMap:

@@ -33,6 +33,7 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
     )
     facts["graph.y"] = _described(graph.y) + digest(graph.y)
     facts["graph.split"] = _described(graph.split) + digest(graph.split)
+    facts["graph.edge_attr"] = _described(graph.edge_attr) + digest(graph.edge_attr, graph.edge_ids)
     return facts
 
 
@@ -61,6 +62,7 @@ def check_block(comm, block: RowBlock) -> None:
     """Raise, on all ranks, where row blocks are not of one graph. Collective."""
     widths = {"y": block.y_n, "split": block.split_n}
     facts = {f"graph.columns of {name}": "none" if rows is None else rows.shape[1:] for name, rows in widths.items()}
+    facts["graph.edge_attr"] = "none" if block.edges is None else f"{block.edges.attr_EF.shape[1]} columns"
     X = block.X_nF
     facts["graph.features"] = (
         "none" if X is None else f"{'sparse' if sp.issparse(X) else 'dense'}, {X.shape[1]} columns"

@@ -12,8 +12,10 @@ import torch
 
 from ..config.names import Norm
 from ..dist import Communicator
-from ..errors import UsageError
+from ..errors import ShapeError, UsageError, agree
+from ..graph.edge_attr import places_listed
 from ..machine import give_back_memory
+from ..spmm.edge_table import EdgeTable
 from ..spmm.features import SparseRows
 from ..spmm.fixed_input import FixedInput
 from ..spmm.operator import DistSpMM
@@ -104,3 +106,44 @@ class DistGraph:
         out = np.empty_like(gathered)
         out[ids_N] = gathered
         return out
+
+    def edge_rows(self, values_L):
+        """Return, of an array with a row for each edge of the list that was read, the rows of this rank's nonzeros, (E, ...).
+
+        Args: values_L  (L, ...) array or tensor, on every rank. E is the order of A.edge_attr of an operator without
+              self-loops of its own, such as "none"; a reverse edge that was added has the row of the edge it is made of.
+        Raises: ShapeError for another number of rows; UsageError for a graph without edge_attr.
+        """
+        table = self._edges("edge_rows")
+        if len(values_L) != table.n_listed:
+            raise ShapeError(
+                f"edge_rows got {len(values_L)} rows; the list of edges that was read has {table.n_listed}"
+            )
+        return values_L[places_listed(table.ids_E)]
+
+    def collect_edges(self, values_E: np.ndarray) -> np.ndarray:
+        """Return the rows of all ranks in the order of the list of edges that was read, (L, ...). Collective.
+
+        Args: values_E  (E, ...), a row for each nonzero of this rank, in the order of `edge_rows`. Those of reverse edges
+              that were added are left out; edges of weight 0, which are none, have rows of 0.
+        Raises: ShapeError for another number of rows; UsageError for a graph without edge_attr, or a part of a graph.
+        """
+        table, problem = self._edges("collect_edges"), None
+        if len(values_E) != len(table.ids_E):
+            text = f"rank {self.comm.rank}: collect_edges got {len(values_E)} rows; expected {len(table.ids_E)}"
+            problem = ShapeError(f"{text}, one for each nonzero of this rank")
+        agree(self.comm, problem)
+        is_listed = table.ids_E >= 0
+        ids = self.comm.all_gather(table.ids_E[is_listed])
+        gathered = self.comm.all_gather(np.ascontiguousarray(values_E[is_listed]))
+        out = np.zeros((table.n_listed, *gathered.shape[1:]), gathered.dtype)
+        out[ids] = gathered
+        return out
+
+    def _edges(self, what: str) -> EdgeTable:
+        if self.A.edge_table is None:
+            raise UsageError(
+                f"{what}: {self.name} does not keep the order of its edges; give graph_from_coo edge_attr=np.empty((E, 0)), "
+                "or attributes of the edges"
+            )
+        return self.A.edge_table

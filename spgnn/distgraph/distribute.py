@@ -23,7 +23,7 @@ from ..graph import Graph
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
 from ..partition.checks import count_parts
-from ..partition.folder.blocks import merge_blocks, no_rows, row_block, select_rows
+from ..partition.folder.blocks import edges_of, merge_blocks, no_rows, row_block, select_rows
 from ..spmm.exchange.context import Layout, make_layout
 from ..spmm.exchange.wire import Wire
 from ..spmm.fixed_input import FixedInput
@@ -135,8 +135,10 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
         check_sums(dict(comm.all_gather_json([layout.block, found])).values())  # several ranks may have a block
     comm.phase = "distribute"
     edges, own_n, n_nodes, rows = [block.A_nN], block.own_n, block.n_nodes, (block.X_nF, block.y_n, block.split_n)
+    edge_rows = block.edges
     del block
-    A, order_n = assemble(edges, own_n, owner_of, layout, how.operator, how.machine, how.locality)
+    A, order_n = assemble(edges, own_n, owner_of, layout, how.operator, how.machine, how.locality, edge_rows)
+    del edge_rows
     X_nF, y_n, split_n = rows if order_n is None else (select_rows(of_nodes, order_n) for of_nodes in rows)
     del rows
     X = features(X_nF, how.feature_norm, pool, dtype, how.threads)
@@ -218,7 +220,8 @@ def _own_rows(source, layout: Layout, partition, how: Distribution) -> OwnRows:
     comm.broadcast(owner_N)
     if comm.size == 1:
         own_N = np.arange(graph.n_nodes)
-        block = RowBlock(own_N, graph.A, graph.X, graph.y, graph.split, n_nodes=graph.n_nodes, k=1, rank=0)
+        rows = (graph.A, graph.X, graph.y, graph.split)
+        block = RowBlock(own_N, *rows, n_nodes=graph.n_nodes, k=1, rank=0, edges=edges_of(graph))
     elif all(has_graph):
         block = together(comm, row_block, graph, part or Partition(owner_N, k), layout.block)
     else:

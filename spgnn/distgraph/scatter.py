@@ -12,7 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..graph import Graph
+from ..graph.edge_attr import nonzeros_of
 from ..partition import Partition, RowBlock
+from ..partition.folder.blocks import EdgeRows
 from ..spmm.exchange.context import Layout
 
 ROUND_BYTES = 1 << 26  # that are copied at once, or the rows of one rank where they are more
@@ -21,11 +23,12 @@ ROUND_BYTES = 1 << 26  # that are copied at once, or the rows of one rank where 
 def scatter_blocks(layout: Layout, graph: Graph | None, part: Partition | None) -> RowBlock:
     """Return this rank's RowBlock of the graph that rank 0 holds; the ranks of a process row get the same. Collective."""
     comm, is_root = layout.comm, layout.comm.rank == 0
-    fields = ("X", "y", "split")
+    fields = ("X", "y", "split", "edge_attr")
     about = None
     if is_root:
         about = {"n_nodes": graph.n_nodes, "n_features": graph.n_features, "sparse": sp.issparse(graph.X)}
         about |= {name: getattr(graph, name) is not None for name in fields}
+        about["edges_listed"] = graph.meta.get("edges_listed", 0)
     about = comm.all_gather_json(about)[0]
     order_N = _once_a_rank(part, layout.grid.c) if is_root else None
     sizes_P = np.repeat(part.sizes_k.astype(np.int64), layout.grid.c) if is_root else np.zeros(comm.size, np.int64)
@@ -41,7 +44,9 @@ def scatter_blocks(layout: Layout, graph: Graph | None, part: Partition | None) 
     y_N = graph.y.astype(np.int64 if graph.y.ndim == 1 else np.int8, copy=False) if is_root and about["y"] else None
     y_n = _scatter_rows(comm, y_N, sizes_P, order_N) if about["y"] else None
     split_n = _scatter_rows(comm, graph.split if is_root else None, sizes_P, order_N) if about["split"] else None
-    return RowBlock(own_n, A_nN, X_nF, y_n, split_n, n_nodes=about["n_nodes"], k=layout.grid.rows, rank=layout.block)
+    edges = _scatter_edges(comm, graph, order_N, A_nN.nnz, about["edges_listed"]) if about["edge_attr"] else None
+    of = {"n_nodes": about["n_nodes"], "k": layout.grid.rows, "rank": layout.block}
+    return RowBlock(own_n, A_nN, X_nF, y_n, split_n, **of, edges=edges)
 
 
 def _once_a_rank(part: Partition, c: int) -> np.ndarray:
@@ -77,6 +82,15 @@ def _scatter_csr(comm, M, order_R, sizes_P, n_columns: int) -> sp.csr_array:
         del block  # before the next is made
     indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     return sp.csr_array((data, indices, indptr), shape=(len(lengths), n_columns))
+
+
+def _scatter_edges(comm, graph: Graph | None, order_R, nnz: int, n_listed: int) -> EdgeRows:
+    """Return the attributes of this rank's nnz nonzeros of the graph that rank 0 holds."""
+    nnz_P = comm.all_gather(np.array([nnz], np.int64))
+    is_root = comm.rank == 0
+    order_E = nonzeros_of(graph.A.indptr, order_R) if is_root else None
+    arrays = (graph.edge_attr, graph.edge_ids) if is_root else (None, None)
+    return EdgeRows(*(_scatter_rows(comm, rows, nnz_P, order_E) for rows in arrays), n_listed)
 
 
 def _scatter_rows(comm, rows, rows_P, order_R=None) -> np.ndarray:

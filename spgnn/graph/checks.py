@@ -21,7 +21,7 @@ def check_graph(graph, is_new: bool = True) -> None:
     A = graph.A
     if not (sp.issparse(A) and A.format == "csr"):
         raise GraphError(f"A must be a scipy CSR, got {type(A).__name__}; see spgnn.load_graph and graph_from_coo")
-    check_csr(A, "A")
+    check_csr(A, "A", is_multi=graph.edge_attr is not None)
     if A.shape[0] != A.shape[1]:
         raise GraphError(f"A must be square, got {A.shape}")
     n = A.shape[0]
@@ -48,6 +48,8 @@ def check_graph(graph, is_new: bool = True) -> None:
         if graph.y.ndim == 2 and graph.y.shape[1] == 0:
             raise GraphError(f"labels have shape {graph.y.shape}; expected at least one class")
         _check_labels(graph.y)
+    if graph.edge_attr is not None and len(graph.edge_attr) != A.nnz:
+        raise GraphError(f"edge_attr has {len(graph.edge_attr)} rows; A has {A.nnz} nonzeros")
     if graph.split is not None:
         s = graph.split
         if s.ndim not in (1, 2) or s.shape[0] != n or s.dtype != np.int8 or (s.ndim == 2 and not s.shape[1]):
@@ -89,9 +91,10 @@ def read_only(M):
     return M
 
 
-def check_csr(A, what: str) -> None:
+def check_csr(A, what: str, is_multi: bool = False) -> None:
     """Raise GraphError unless indptr rises from 0 to nnz, indices are in range and sorted, data finite.
 
+    Args: is_multi  a row may have several entries in one column.
     scipy itself does not check: a product with a bad index reads outside its arrays.
     """
     indptr, indices, (rows, cols) = A.indptr, A.indices, A.shape
@@ -113,14 +116,13 @@ def check_csr(A, what: str) -> None:
             e = int(np.argmax((indices < 0) | (indices >= cols)))
             row = int(np.searchsorted(indptr, e, side="right")) - 1
             raise GraphError(f"{what}: row {row} has column {int(indices[e])}; expected 0 to {cols - 1}")
-        falls = indices[1:] <= indices[:-1]
+        falls = indices[1:] < indices[:-1] if is_multi else indices[1:] <= indices[:-1]
         ends = indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < len(indices))] - 1
         falls[ends] = False
         if falls.any():
             row = int(np.searchsorted(indptr, int(np.argmax(falls)), side="right")) - 1
-            raise GraphError(
-                f"{what}: row {row} has columns out of order or twice; use sort_indices and sum_duplicates"
-            )
+            how = "columns out of order; use" if is_multi else "columns out of order or twice; use sum_duplicates and"
+            raise GraphError(f"{what}: row {row} has {how} sort_indices")
         _check_finite(A.data, f"{what}: weights")
 
 

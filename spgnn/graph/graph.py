@@ -16,11 +16,19 @@ from ..config import names
 from ..config.names import Duplicates
 from ..errors import GraphError, NamesKeywords, UsageError, check_keywords, nearest
 from .checks import check_graph, check_unchanged, read_only
+from .edge_attr import (
+    checked_antisymmetric,
+    checked_attributes,
+    checked_edge_ids,
+    reversed_edges,
+    with_reverse_edges,
+    without_parallel,
+)
 from .ids import checked_classes, checked_ids
 from .loaded import graph_notes
 from .normal import Norm, normalise
 from .split import given_split, labelled
-from .structure import canonical, csr_from_coo, is_symmetric, symmetrised, without_zeros
+from .structure import canonical, csr_from_coo, is_symmetric, multi_from_coo, symmetrised, without_zeros
 
 Edges = Literal["stored", "undirected", "directed", "reversed"]
 
@@ -42,6 +50,12 @@ class Graph(metaclass=NamesKeywords):
         ids:    (N,) int64 or str, what the user calls the nodes; None: 0 to N - 1.
         classes: C names of classes; None: their numbers.
         edges:  "stored": no choice yet; "directed": as stored, "undirected" or "reversed".
+        edge_attr: (E, F) float array or tensor, a row for each nonzero of A, or None. With attributes, F may be 0, a row
+                of A may have several entries in one column: a multigraph. meta["antisymmetric"] has the numbers of the
+                columns whose sign a reverse edge changes, such as a relative position.
+        edge_ids: (E,) int64, the place of each nonzero in the list of edges that was read, which has
+                meta["edges_listed"] edges; of a reverse edge that was added -1 - the place of the edge it is made of.
+                None: 0 to E - 1.
     Raises: GraphError naming the first node that is wrong.
 
     The arrays are views that cannot be written; whoever gave them must not change them either. Where they are used,
@@ -57,20 +71,36 @@ class Graph(metaclass=NamesKeywords):
     meta: dict = field(default_factory=dict)
     ids: np.ndarray | None = None
     classes: tuple[str, ...] | None = None
+    edge_attr: np.ndarray | None = None
+    edge_ids: np.ndarray | None = None
 
     def __post_init__(self):
-        for name in ("X", "y", "split"):
+        for name in ("X", "y", "split", "edge_attr"):
             if hasattr(value := getattr(self, name), "detach"):  # a tensor
                 object.__setattr__(self, name, value.detach().cpu().numpy())
+        if self.edge_attr is not None:
+            self._check_edges()
         check_graph(self)
         A, zeros = without_zeros(self.A)
         if zeros:
+            for name in ("edge_attr", "edge_ids"):
+                if (rows := getattr(self, name)) is not None:
+                    object.__setattr__(self, name, rows[self.A.data != 0])
             object.__setattr__(self, "A", A)
             object.__setattr__(self, "meta", self.meta | {"zeros": zeros + self.meta.get("zeros", 0)})
         object.__setattr__(self, "ids", checked_ids(self.ids, self.n_nodes))
         object.__setattr__(self, "classes", checked_classes(self.classes, self.n_classes))
-        for name in ("A", "X", "y", "split", "ids"):
+        for name in ("A", "X", "y", "split", "ids", "edge_attr", "edge_ids"):
             object.__setattr__(self, name, read_only(getattr(self, name)))
+
+    def _check_edges(self) -> None:
+        nnz, listed = self.A.nnz, self.meta.get("edges_listed", self.A.nnz)
+        edge_attr = checked_attributes(self.edge_attr, nnz)
+        ids = np.arange(nnz) if self.edge_ids is None else checked_edge_ids(self.edge_ids, nnz, listed)
+        columns = checked_antisymmetric(self.meta.get("antisymmetric", ()), edge_attr.shape[1])
+        known = {"edges_listed": listed} | ({"antisymmetric": columns} if columns else {})
+        for name, value in (("edge_attr", edge_attr), ("edge_ids", ids), ("meta", self.meta | known)):
+            object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         said = [f"{self.n_nodes:,} nodes", f"{self.nnz:,} nonzeros", f"edges {self.edges}"]
@@ -80,6 +110,8 @@ class Graph(metaclass=NamesKeywords):
             said.append(f"{self.n_classes} {'labels' if self.is_multilabel else 'classes'}")
         if self.split is not None:
             said.append("a split" if self.split.ndim == 1 else f"{self.split.shape[1]} splits")
+        if self.edge_attr is not None:
+            said.append(f"{self.edge_attr.shape[1]} attributes of edges")
         return f"Graph({self.name}: {', '.join(said)})"
 
     @property
@@ -123,6 +155,8 @@ class Graph(metaclass=NamesKeywords):
         both or undirected: A_ij where it is stored, else A_ji; self-loops stay.
         in or reversed: v reads u, as PyG and DGL have it; out or directed: u reads v, as stored.
         auto: what was chosen before; else in for graphs of from_pyg and from_dgl (meta["edges"]), both for others.
+        With edge_attr, pairs of nodes that have edges in one direction alone get the reverse of each, with the same
+        weight and attributes, of antisymmetric columns with the other sign.
         Raises: GraphError naming an edge whose two directions have different weights, for both.
         """
         if edges not in names.EDGES:
@@ -138,11 +172,33 @@ class Graph(metaclass=NamesKeywords):
             raise UsageError(f"the graph's edges are {self.edges!r} already; load it again to use them {edges!r}")
         if edges == "directed":
             return replace(self, edges=edges)
+        if self.edge_attr is not None:
+            return self._with_attributed(edges)
         try:
             A = self.A.T.tocsr() if edges == "reversed" else symmetrised(self.A)
         except GraphError as error:
             raise GraphError(f"{self.name}: {error}") from None
         return replace(self, A=self.A if A is self.A else canonical(A), edges=edges)
+
+    def _with_attributed(self, edges: Edges) -> Graph:
+        if edges == "reversed":
+            A, of_E = reversed_edges(self.A)
+            return replace(self, A=A, edge_attr=self.edge_attr[of_E], edge_ids=self.edge_ids[of_E], edges=edges)
+        A, of_E, is_new_E = with_reverse_edges(self.A)
+        if not is_new_E.any():
+            return replace(self, edges=edges)
+        edge_attr, ids = self.edge_attr[of_E], self.edge_ids[of_E]
+        ids[is_new_E] = -1 - ids[is_new_E]
+        for column in self.meta.get("antisymmetric", ()):
+            edge_attr[is_new_E, column] *= -1
+        return replace(self, A=A, edge_attr=edge_attr, edge_ids=ids, edges=edges)
+
+    def without_edge_attr(self) -> Graph:
+        """Return the graph without attributes of edges: several equal edges are one, their weights added up."""
+        if self.edge_attr is None:
+            return self
+        known = {name: value for name, value in self.meta.items() if name not in ("edges_listed", "antisymmetric")}
+        return replace(self, A=without_parallel(self.A), edge_attr=None, edge_ids=None, meta=known)
 
     def in_use(self) -> Graph:
         """Return the graph as it is used, see `with_edges`: auto."""
@@ -215,14 +271,35 @@ def graph_from_coo(
 
     Args:   src, dst (E,) integer node ids; n_nodes, or 1 + the largest id; weights (E,); duplicates: what becomes of
             weights of one edge: sum, max, mean; refuse: an error; auto: sum, and 1 without weights; fields: X, y,
-            split, name, meta, ids, classes.
-    Raises: GraphError naming the first edge that is wrong.
+            split, name, meta, ids, classes, and edge_attr (E,) or (E, F), a row for each edge: then edges that are there
+            several times stay, each with its attributes, and edge_ids has their places in src and dst.
+    Raises: GraphError naming the first edge that is wrong, or the first row of edge_attr that is not finite.
     """
     known = [name for name in Graph.__dataclass_fields__ if name != "A"]
     check_keywords("graph_from_coo", fields, ("n_nodes", "weights", "duplicates", *known))
+    if fields.get("edge_attr") is not None:
+        return _multigraph(src, dst, n_nodes, weights, duplicates, fields)
     A, twice, zeros = csr_from_coo(src, dst, n_nodes, weights, duplicates)
     seen = {"duplicates": twice} | ({"zeros": zeros} if zeros else {})
     return Graph(A, meta=seen | fields.pop("meta", {}), **fields)
+
+
+def _multigraph(src, dst, n_nodes, weights, duplicates: Duplicates, fields: dict) -> Graph:
+    if duplicates not in ("auto", "refuse"):
+        raise GraphError(
+            f"duplicates={duplicates!r} makes one edge of several, and edge_attr has a row for each; omit duplicates, and "
+            "they stay several edges, or omit edge_attr"
+        )
+    if duplicates == "refuse":
+        csr_from_coo(src, dst, n_nodes, weights, duplicates)
+    listed, edge_attr = np.size(src), fields.pop("edge_attr")
+    edge_attr = edge_attr.detach().cpu().numpy() if hasattr(edge_attr, "detach") else edge_attr
+    edge_attr = checked_attributes(edge_attr, listed, of="edges")
+    A, of_E = multi_from_coo(src, dst, n_nodes, weights)
+    ids = fields.pop("edge_ids", None)
+    ids = of_E if ids is None else np.asarray(ids)[of_E]
+    seen = {"duplicates": 0, "edges_listed": listed} | ({"zeros": listed - A.nnz} if listed > A.nnz else {})
+    return Graph(A, meta=seen | fields.pop("meta", {}), edge_attr=edge_attr[of_E], edge_ids=ids, **fields)
 
 
 def induced_graph(graph: Graph, node_m: np.ndarray) -> Graph:

@@ -23,6 +23,43 @@ def csr_from_coo(
 
     Raises: GraphError naming the first edge that is wrong.
     """
+    src, dst, n, data = _checked_ends(src, dst, n_nodes, weights)
+    pair = src.astype(np.int64) * n + dst  # one key sorts faster than two
+    if zeros := len(data) - int(np.count_nonzero(data)):
+        pair, data = pair[data != 0], data[data != 0]
+    if weights is None:
+        pair.sort()
+    else:
+        order = np.argsort(pair, kind="stable")  # sums have one order
+        pair, data = pair[order], data[order]
+    first = np.ones(len(pair), bool)
+    first[1:] = pair[1:] != pair[:-1]
+    starts = np.flatnonzero(first)
+    if len(starts) < len(pair):
+        data = _merged(pair, data, starts, n, "max" if weights is None and duplicates == "auto" else duplicates)
+        pair = pair[starts]
+    index = index_dtype(max(n, len(pair)))  # one dtype for both: scipy would widen the narrower
+    indptr = np.searchsorted(pair, np.arange(n + 1) * n).astype(index)
+    A = sp.csr_array((data, (pair % n).astype(index), indptr), shape=(n, n))
+    return A, len(src) - zeros - len(pair), zeros
+
+
+def multi_from_coo(src, dst, n_nodes: int | None = None, weights=None) -> tuple[sp.csr_array, np.ndarray]:
+    """Return A and the number of the edge of each of its nonzeros: edges that are there several times stay, in their order.
+
+    A weight of 0 is no edge. Raises: GraphError naming the first edge that is wrong.
+    """
+    src, dst, n, data = _checked_ends(src, dst, n_nodes, weights)
+    pair = src.astype(np.int64) * n + dst
+    order = np.argsort(pair, kind="stable")
+    order = order if data.all() else order[data[order] != 0]
+    pair, index = pair[order], index_dtype(max(n, len(order)))
+    indptr = np.searchsorted(pair, np.arange(n + 1) * n).astype(index)
+    return sp.csr_array((data[order], (pair % n).astype(index), indptr), shape=(n, n)), order
+
+
+def _checked_ends(src, dst, n_nodes, weights) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
+    """Return the ends of edges, the number of nodes and the weights, checked; see csr_from_coo."""
     src, dst = np.asarray(src), np.asarray(dst)
     if src.ndim != 1 or src.shape != dst.shape:
         raise GraphError(f"src and dst must be two arrays of one length, got shapes {src.shape} and {dst.shape}")
@@ -49,24 +86,7 @@ def csr_from_coo(
         data = data if data.dtype == np.float64 else as_weights(data)
     if n > LARGEST_PAIRED:
         raise GraphError(f"{n} nodes; a graph in memory has at most {LARGEST_PAIRED}")
-    pair = src.astype(np.int64) * n + dst  # one key sorts faster than two
-    if zeros := len(data) - int(np.count_nonzero(data)):
-        pair, data = pair[data != 0], data[data != 0]
-    if weights is None:
-        pair.sort()
-    else:
-        order = np.argsort(pair, kind="stable")  # sums have one order
-        pair, data = pair[order], data[order]
-    first = np.ones(len(pair), bool)
-    first[1:] = pair[1:] != pair[:-1]
-    starts = np.flatnonzero(first)
-    if len(starts) < len(pair):
-        data = _merged(pair, data, starts, n, "max" if weights is None and duplicates == "auto" else duplicates)
-        pair = pair[starts]
-    index = index_dtype(max(n, len(pair)))  # one dtype for both: scipy would widen the narrower
-    indptr = np.searchsorted(pair, np.arange(n + 1) * n).astype(index)
-    A = sp.csr_array((data, (pair % n).astype(index), indptr), shape=(n, n))
-    return A, len(src) - zeros - len(pair), zeros
+    return src, dst, n, data
 
 
 def _merged(pair: np.ndarray, data: np.ndarray, starts: np.ndarray, n: int, how: str) -> np.ndarray:

@@ -122,7 +122,7 @@ def part_graph(
     graph = graph.in_use()
     start = time.perf_counter()
     try:
-        owner_N = partition_by(graph, k, seed=seed, balance=balance, **options)
+        owner_N = partition_by(graph.without_edge_attr(), k, seed=seed, balance=balance, **options)
     except (SpgnnError, MemoryError):
         raise
     except Exception as error:

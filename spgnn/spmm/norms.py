@@ -15,6 +15,7 @@ from ..config.names import NORMS
 from ..errors import UsageError, nearest
 from ..graph import WITH_LOOPS, Norm, with_self_loops
 from ..partition.cover import Covers
+from .edge_table import EdgeTable
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
 from .exchange.scaling import scaled_blocks
@@ -69,6 +70,7 @@ class Norms:
           base    the plan that fetches all ghosts, None on one rank.
           covers  of the blocks, where they are known.
     signs   of the weights of the whole graph; None: none is negative.
+    edges   attributes of the nonzeros, or None.
     """
 
     def __init__(self, raw: RawBlocks, base: ExchangePlan | None, layout: Layout, covers: Covers | None = None):
@@ -76,6 +78,7 @@ class Norms:
         self.signs = None if raw.signed is None else raw.signed.signs
         self.made: dict[str, DistSpMM] = {}
         self._stages: list[Stage] | None = None
+        self.edges: EdgeTable | None = None
 
     def get(self, how: Norm) -> DistSpMM:
         """Return one of the other operators. Collective where it is not made yet.
@@ -100,6 +103,7 @@ class Norms:
         blocks = replace(raw.blocks, A_oo=A_oo, A_og=A_og)
         stages = make_stages(blocks, self.layout, how, self.base, self.covers, self._stages)
         A = DistSpMM(blocks, self.base, stages, self.layout, how)
+        A.edge_table = self.edges
         if self._stages is None:
             self._stages, A.norms = A.stages, self
         raw_oo, raw_og = _over(raw.blocks.A_oo, A.blocks.A_oo), _over(raw.blocks.A_og, A.blocks.A_og)

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 import torch
 
 from ..config.names import Norm
+from .edge_table import restricted_attributes
 from .exchange.index_map import IndexMap
 from .exchange.stages import Blocks
 from .fixed_input import FixedInput, check_is_held
@@ -123,7 +124,9 @@ def _restricted(A: DistSpMM, out_n: np.ndarray, in_n: np.ndarray, name: str) -> 
         ghost_g = A.plan.pull(torch.from_numpy(in_n[:, None].astype(np.float32))).numpy().ravel() > 0
     else:
         ghost_g = _columns(A.blocks.A_og, out_n)
-    return make_operator(A.blocks.restricted(out_n, in_n, ghost_g), A.layout, name)
+    restricted = make_operator(A.blocks.restricted(out_n, in_n, ghost_g), A.layout, name)
+    restricted.edge_attr = restricted_attributes(A, out_n, in_n, ghost_g)
+    return restricted
 
 
 def _local(A: DistSpMM, rows_n: np.ndarray, name: str) -> DistSpMM:

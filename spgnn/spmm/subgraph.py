@@ -77,6 +77,10 @@ class Block:
         return None if n == m else np.arange(n)
 
 
+def _refuse_attributes(label: str) -> None:
+    raise UsageError(f"{label} has no attributes of edges: samplers draw none; train on the whole graph")
+
+
 class SubgraphSpMM(Operator):
     """A block in one normalisation, with the primitives of SpMM.
 
@@ -93,6 +97,8 @@ class SubgraphSpMM(Operator):
     device = property(attrgetter("block.pool.device"))
     A = property(lambda self: self.block.csr(self.name), doc="The block as a LocalCSR.")
     work = property(lambda self: (self.block.shape, self.A.nnz), doc="(n, m) and nonzeros: what products take.")
+
+    edge_attr = cached_property(lambda self: _refuse_attributes(self.block.label))
 
     def with_norm(self, how: Norm | None) -> SubgraphSpMM:
         """Return the operator of another normalisation of the same block. Raises: UsageError where there is none."""

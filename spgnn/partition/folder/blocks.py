@@ -12,7 +12,21 @@ import scipy.sparse as sp
 
 from ...errors import GraphError, PartitionError, UsageError
 from ...graph import Graph, check_csr
+from ...graph.edge_attr import nonzeros_of
 from ..partition import Partition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgeRows:
+    """Attributes (E, F) of the nonzeros of a row block, and ids_E, see Graph: places in a list of n_listed edges."""
+
+    attr_EF: np.ndarray
+    ids_E: np.ndarray
+    n_listed: int
+
+    def select(self, indices) -> EdgeRows:
+        """Return some of the rows."""
+        return replace(self, attr_EF=self.attr_EF[indices], ids_E=self.ids_E[indices])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +38,7 @@ class RowBlock:
         A_nN:     (n, N) CSR; columns are ORIGINAL ids.
         X_nF:     (n, F) dense or CSR, or None; y_n: (n,) or (n, C), or None; split_n: (n,) or (n, S) int8, or None.
         n_nodes:  N; k: parts; rank: this one.
+        edges:    attributes of the nonzeros, which may then be several in one place; or None.
     Raises: PartitionError if the arrays do not fit each other.
     """
 
@@ -35,11 +50,15 @@ class RowBlock:
     n_nodes: int
     k: int
     rank: int
+    edges: EdgeRows | None = None
 
     def __post_init__(self):
-        who = f"part {self.rank}"
+        who, edges = f"part {self.rank}", self.edges
         tables = {"A": self.A_nN, "features": self.X_nF, "labels": self.y_n, "split": self.split_n}
-        _check_rows(who, self.own_n, self.n_nodes, tables)
+        _check_rows(who, self.own_n, self.n_nodes, tables, is_multi=edges is not None)
+        if edges is not None and not len(edges.attr_EF) == len(edges.ids_E) == self.A_nN.nnz:
+            found = f"{len(edges.attr_EF)} attributes and {len(edges.ids_E)} ids"
+            raise PartitionError(f"{who}: {found} of edges; expected {self.A_nN.nnz} of each")
         if self.A_nN.shape[1] != self.n_nodes:
             raise PartitionError(f"{who}: A has shape {self.A_nN.shape}; expected {self.n_nodes} columns")
 
@@ -72,8 +91,11 @@ class Halo:
             raise PartitionError(f"{who}: hops must be 1 or more, got {self.hop_g.min()}")
 
 
-def _check_rows(who: str, node_n: np.ndarray, n_nodes: int, tables: dict) -> None:
-    """Raise PartitionError unless ids rise within 0 to N - 1, and each table has a row per id and is CSR if it is sparse."""
+def _check_rows(who: str, node_n: np.ndarray, n_nodes: int, tables: dict, is_multi: bool = False) -> None:
+    """Raise PartitionError unless ids rise within 0 to N - 1, and each table has a row per id and is CSR if it is sparse.
+
+    Args: is_multi  the rows of A may have several entries in one column.
+    """
     n = len(node_n)
     if n and (np.any(np.diff(node_n) <= 0) or node_n[0] < 0 or node_n[-1] >= n_nodes):
         raise PartitionError(f"{who}: ids must rise and lie in 0 to {n_nodes - 1}")
@@ -83,7 +105,7 @@ def _check_rows(who: str, node_n: np.ndarray, n_nodes: int, tables: dict) -> Non
     try:
         for what, rows in tables.items():
             if sp.issparse(rows):
-                check_csr(rows, f"{who}: {what}")
+                check_csr(rows, f"{who}: {what}", is_multi and what == "A")
     except GraphError as error:
         raise PartitionError(str(error)) from None
 
@@ -94,7 +116,14 @@ def row_block(graph: Graph, partition: Partition, rank: int) -> RowBlock:
     partition.check_length(graph)
     own_n, graph = partition.own(rank), graph.in_use()
     rows = (select_rows(M, own_n) for M in (graph.A, graph.X, graph.y, graph.split))
-    return RowBlock(own_n, *rows, n_nodes=graph.n_nodes, k=partition.k, rank=rank)
+    edges = edges_of(graph)
+    edges = None if edges is None else edges.select(nonzeros_of(graph.A.indptr, own_n))
+    return RowBlock(own_n, *rows, n_nodes=graph.n_nodes, k=partition.k, rank=rank, edges=edges)
+
+
+def edges_of(graph: Graph) -> EdgeRows | None:
+    """Return the attributes of all nonzeros of a graph, None where it has none."""
+    return None if graph.edge_attr is None else EdgeRows(graph.edge_attr, graph.edge_ids, graph.meta["edges_listed"])
 
 
 def merge_blocks(blocks: list[RowBlock], k: int, rank: int) -> RowBlock:
@@ -107,13 +136,23 @@ def merge_blocks(blocks: list[RowBlock], k: int, rank: int) -> RowBlock:
     for name in ("A_nN", "X_nF", "y_n", "split_n"):
         rows = [getattr(block, name) for block in blocks]
         merged.append(None if rows[0] is None else _merged(rows, order_n))
-    return RowBlock(own_n[order_n], *merged, n_nodes=blocks[0].n_nodes, k=k, rank=rank)
+    edges = None
+    if blocks[0].edges is not None:
+        ends_n = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(block.A_nN.indptr) for block in blocks]))])
+        parts = [block.edges for block in blocks]
+        edges = EdgeRows(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("attr_EF", "ids_E")),
+            parts[0].n_listed,
+        )
+        edges = edges.select(nonzeros_of(ends_n, order_n))
+    return RowBlock(own_n[order_n], *merged, n_nodes=blocks[0].n_nodes, k=k, rank=rank, edges=edges)
 
 
 def no_rows(block: RowBlock, k: int, rank: int) -> RowBlock:
     """Return block `rank` of k, of the graph of another one, without rows."""
     arrays = (select_rows(M, np.empty(0, np.int64)) for M in (block.A_nN, block.X_nF, block.y_n, block.split_n))
-    return RowBlock(block.own_n[:0], *arrays, n_nodes=block.n_nodes, k=k, rank=rank)
+    edges = None if block.edges is None else block.edges.select(slice(0, 0))
+    return RowBlock(block.own_n[:0], *arrays, n_nodes=block.n_nodes, k=k, rank=rank, edges=edges)
 
 
 def _merged(rows: list, order_n: np.ndarray):

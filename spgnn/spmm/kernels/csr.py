@@ -33,7 +33,7 @@ class LocalCSR:
     """
 
     def __init__(self, A: sp.csr_array, dtype: torch.dtype = torch.float32, threads: int = 0):
-        check_csr(A, "LocalCSR")
+        check_csr(A, "LocalCSR", is_multi=True)
         self.shape = A.shape
         self.dtype = dtype
         self.threads = threads

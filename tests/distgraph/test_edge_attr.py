@@ -1,0 +1,150 @@
+"""Attributes of edges on any ranks: each nonzero keeps its row, and the order of the input is that of the edge list.
+
+The oracle is a loop over the edge list in the order in which it was given.
+"""
+
+import numpy as np
+import pytest
+import torch
+from test_locality import shuffled_rows
+from worlds import parallel
+
+from spgnn import distribute
+from spgnn.errors import ShapeError, UsageError
+from spgnn.graph import Graph, graph_from_coo
+from spgnn.spmm.pruning import PrunedSpMM, needed_rows
+
+N, E, F = 30, 150, 3
+
+
+def edge_list(seed=0, n=N, edges=E):
+    """A directed multigraph with self-loops, isolated nodes and edges in both directions, in random order."""
+    rng = np.random.default_rng(seed)
+    src, dst = rng.integers(0, n - 4, (2, edges))
+    src[:10], dst[:10] = src[10:20], dst[10:20]  # twice
+    src[20:30], dst[20:30] = dst[10:20], src[10:20]  # and back
+    return src, dst, rng.standard_normal((edges, F))
+
+
+def edge_graph(use, seed=0, antisymmetric=(1,), **fields) -> Graph:
+    src, dst, attr_EF = edge_list(seed)
+    fields = {"X": np.random.default_rng(1).standard_normal((N, 4)), "meta": {"antisymmetric": antisymmetric}} | fields
+    return graph_from_coo(src, dst, N, edge_attr=attr_EF, **fields).with_edges(use)
+
+
+def used_edges(use, seed=0, antisymmetric=(1,)):
+    """(row, column, attributes) of each nonzero, by a loop over the list."""
+    src, dst, attr_EF = edge_list(seed)
+    pairs, flip = set(zip(src.tolist(), dst.tolist())), np.ones(F)
+    flip[list(antisymmetric)] = -1
+    for e, (u, v) in enumerate(zip(src.tolist(), dst.tolist())):
+        yield (v, u, attr_EF[e]) if use == "in" else (u, v, attr_EF[e])
+        if use == "both" and (v, u) not in pairs:
+            yield v, u, attr_EF[e] * flip
+
+
+def row_sums(use, x_N=None, **of) -> np.ndarray:
+    """sum over edges into i of attr, or of attr times x of the column, (N, F)."""
+    out = np.zeros((N, F))
+    for i, j, attr in used_edges(use, **of):
+        out[i] += attr * (1 if x_N is None else x_N[j])
+    return out
+
+
+def local_sums(A, x_m=None) -> np.ndarray:
+    """The same, of the rows of this rank, from the operator's blocks and its attributes."""
+    out, start = np.zeros((A.n, F)), 0
+    for block in A.column_blocks:
+        row_b = np.repeat(np.arange(A.n), np.diff(block.A.indptr))
+        x_b = 1 if x_m is None else x_m[block.ids_c[block.A.indices]][:, None]
+        np.add.at(out, row_b, A.edge_attr[start : start + len(row_b)].numpy() * x_b)
+        start += len(row_b)
+    assert start == len(A.edge_attr) == A.nnz
+    return out
+
+
+def permuted(use, seed):
+    """The same graph with its edge list in another order, and that order."""
+    src, dst, attr_EF = edge_list()
+    order = np.random.default_rng(seed).permutation(E)
+    graph = graph_from_coo(src[order], dst[order], N, edge_attr=attr_EF[order], meta={"antisymmetric": [1]})
+    return graph.with_edges(use), order
+
+
+@parallel([1, 2, 3, 4, 7], mpi=[3])
+@pytest.mark.parametrize("use", ["out", "in", "both"])
+@pytest.mark.parametrize("holder", ["all", "root"])
+def test_each_nonzero_keeps_its_attributes_on_any_ranks(comm, use, holder):
+    graph = edge_graph(use)
+    x_N = np.random.default_rng(5).standard_normal(N)
+    owner_N = np.random.default_rng(2).integers(0, max(comm.size - 1, 1), N)  # the last rank has no rows
+    owner_N[0] = comm.size - 1
+    given = graph if holder == "all" or comm.rank == 0 else None
+    for operator in ("none", "gcn"):
+        dgraph = distribute(given, comm, owner_N, dtype="float64", operator=operator)
+        for name in ("none", "gcn", "row"):
+            A = dgraph.A.with_norm(name)
+            assert np.abs(local_sums(A, x_N) - row_sums(use, x_N)[A.node_n]).max(initial=0) < 1e-12
+
+
+@parallel([1, 2, 3, 4, 7], mpi=[])
+@pytest.mark.parametrize("use", ["out", "in", "both"])
+def test_rows_of_edges_go_out_and_come_back_in_the_order_of_the_list(comm, use):
+    graph, order = permuted(use, 7)
+    dgraph = distribute(graph, comm, method="random", dtype="float64", operator="none")
+    attr_EF = edge_list()[2][order]
+    own_EF = dgraph.edge_rows(attr_EF)
+    assert torch.equal(dgraph.edge_rows(torch.from_numpy(attr_EF)), torch.from_numpy(own_EF))
+    is_flipped = (own_EF != dgraph.A.edge_attr.numpy()).any(axis=1)
+    assert (own_EF[:, [0, 2]] == dgraph.A.edge_attr.numpy()[:, [0, 2]]).all()
+    assert use == "both" or not is_flipped.any()
+    assert (dgraph.collect_edges(dgraph.A.edge_attr.numpy()) == attr_EF).all()
+    with pytest.raises(ShapeError, match=f"got {E - 1} rows; the list of edges that was read has {E}"):
+        dgraph.edge_rows(attr_EF[1:])
+    with pytest.raises(ShapeError, match="one for each nonzero of this rank"):
+        dgraph.collect_edges(np.zeros((len(own_EF) + 1, 2)))
+
+
+@parallel([4], mpi=[])
+def test_in_15d_each_nonzero_is_on_one_rank(comm):
+    graph = edge_graph("out")
+    dgraph = distribute(graph, comm, method="random", dtype="float64", operator="none", replication=2)
+    assert (dgraph.collect_edges(dgraph.A.edge_attr.numpy()) == edge_list()[2]).all()
+    sums_NF = np.zeros((N, F))
+    sums_NF[dgraph.node_n] = local_sums(dgraph.A)
+    assert np.abs(comm.all_reduce(sums_NF) - row_sums("out")).max() < 1e-12
+
+
+@parallel([1, 3], mpi=[])
+def test_a_graph_without_attributes_says_how_to_keep_the_order_of_edges(comm):
+    src, dst, _ = edge_list()
+    dgraph = distribute(graph_from_coo(src, dst, N), comm, method="random")
+    assert dgraph.A.edge_attr is None
+    with pytest.raises(UsageError, match=r"edge_attr=np.empty\(\(E, 0\)\)"):
+        dgraph.edge_rows(np.zeros(E))
+    dgraph = distribute(graph_from_coo(src, dst, N, edge_attr=np.empty((E, 0))), comm, method="random")
+    assert (dgraph.collect_edges(dgraph.edge_rows(np.arange(E))) == np.arange(E)).all()
+
+
+@parallel([1, 2, 3], mpi=[])
+@pytest.mark.parametrize("scheme", ["columns", "broadcast", "cover"])
+def test_attributes_follow_reordered_rows(comm, scheme):
+    graph = edge_graph("in")
+    with shuffled_rows(comm):
+        dgraph = distribute(graph, comm, method="random", dtype="float64", operator="none", scheme=scheme)
+    assert comm.size > 3 or np.any(np.diff(dgraph.node_n) < 0)
+    assert np.abs(local_sums(dgraph.A) - row_sums("in")[dgraph.node_n]).max(initial=0) < 1e-12
+    assert (dgraph.collect_edges(dgraph.A.edge_attr.numpy()) == edge_list()[2]).all()
+
+
+@parallel([1, 2, 3, 7], mpi=[])
+@pytest.mark.parametrize("operator", ["none", "gcn"])
+def test_pruned_rows_have_their_attributes(comm, operator):
+    graph = edge_graph("both")
+    x_N = np.random.default_rng(5).standard_normal(N)
+    dgraph = distribute(graph, comm, method="random", dtype="float64", operator=operator)
+    masks = needed_rows(dgraph.A, dgraph.node_n % 5 == 0, (1, 1))
+    pruned = PrunedSpMM(dgraph.A, dgraph.X, masks, False)
+    for layer in pruned.layers:
+        assert comm.all_reduce(np.array([layer.n]))[0] < N
+        assert np.abs(local_sums(layer, x_N) - row_sums("both", x_N)[layer.out_ids]).max(initial=0) < 1e-12

@@ -103,7 +103,6 @@ class Operator:
     column_ids = cached_property(lambda self: self.node_n)
     n_edges = cached_property(lambda self: sum(block.A.nnz for block in self.column_blocks))
     edge_index = cached_property(lambda self: edge_index_of(self))
-    edge_attr: torch.Tensor | None = None
 
     def at(self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None, key=None) -> LayerView:
         """Return this operator, or another normalisation, as a layer sees it; see LayerView.at."""

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 INDEX, POINTER = 4, 8
-# Seen with glibc's allocator, see docs/long_runs.md: bytes per nonzero while rank 0 adds reverse edges, and while METIS
+# Seen with glibc's allocator, see docs/performance.md: bytes per nonzero while rank 0 adds reverse edges, and while METIS
 # cuts, which from METIS_GROWS nonzeros on are more for each doubling; what of that stays in the allocator's lists.
 EDGES_PER_NONZERO, METIS_PER_NONZERO, METIS_PER_DOUBLING, LEFT_PER_NONZERO = 18, 100, 15, 2
 METIS_GROWS, MOST_DOUBLINGS = 4e6, 3

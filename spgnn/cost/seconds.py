@@ -21,10 +21,10 @@ from .machines import Machine
 from .memory import sum_bytes
 
 Dense = tuple[int, int, np.ndarray | None, bool]
-# A dense product of EDGE columns takes twice as long per flop as a wide one, see docs/long_runs.md.
+# A dense product of EDGE columns takes twice as long per flop as a wide one, see docs/performance.md.
 EDGE = 8
 # Seconds of a pass over the nonzeros, forward and backward, over those of a sparse product of its width W: a + b K / W
-# with K heads, see docs/long_runs.md.
+# with K heads, see docs/performance.md.
 EDGE_PRICES = {
     "attend": {"forward": (3.2, 20.0), "backward": (3.0, 100.0)},
     "attend2": {"forward": (3.8, 0.0), "backward": (12.0, 0.0)},

@@ -1,8 +1,13 @@
-"""What MpiCommunicator hands to MPI: the addresses of its buffers."""
+"""What MpiCommunicator hands to MPI: the addresses of its buffers, and how long they live."""
+
+import gc
+import weakref
 
 import numpy as np
 import pytest
 from worlds import parallel
+
+from spgnn.errors import CollectiveError
 
 
 class Recorded:
@@ -51,3 +56,15 @@ def test_the_two_buffers_of_a_collective_never_begin_at_one_address(comm):
         assert recorded.calls == 8
     finally:
         handles.data = data
+
+
+@parallel([], mpi=[3])
+def test_a_started_collective_that_differs_is_held_with_its_buffers(comm):
+    request = comm.start_all_reduce(np.ones(3), "max" if comm.rank == 1 else "sum")
+    with pytest.raises(CollectiveError, match="op max"):
+        request.wait()
+    held = weakref.ref(request)
+    del request
+    gc.collect()
+    assert held() is not None  # MPI may still write to its buffer
+    comm.barrier()

@@ -8,6 +8,7 @@ sends another beyond `max_bytes` follows in pieces, point to point: some MPIs fa
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import secrets
 import time
@@ -188,13 +189,11 @@ class MpiCommunicator(InJob, BaseCommunicator):
 
 
 class MpiRequest:
-    """One started collective: headers first, then its data; `progress` advances it between its calls."""
+    """One started collective: headers first, then its data; the thread of its handles advances it between its calls."""
 
-    def __init__(
-        self, rank: int, heads: np.ndarray, met, data: list, recv_rows, progress: ProgressThread | None, wait_for
-    ):
+    def __init__(self, handles: MpiHandles, heads: np.ndarray, met, data: list, recv_rows):
         self.heads = heads
-        self._rank, self._recv_rows, self._progress, self._wait_for = rank, recv_rows, progress, wait_for
+        self._handles, self._recv_rows = handles, recv_rows
         self._met, self._data = met, data
         self._is_done = False
         self._error: MPI.Exception | None = None
@@ -212,11 +211,9 @@ class MpiRequest:
 
     def test(self) -> bool:
         if not self._is_done:
-            if self._progress is None:
+            progress = self._handles.progress
+            with contextlib.nullcontext() if progress is None else progress.lock:
                 ended = self.advance()
-            else:
-                with self._progress.lock:
-                    ended = self.advance()
             if ended:
                 self.wait()
         return self._is_done
@@ -224,17 +221,22 @@ class MpiRequest:
     def wait(self) -> None:
         if self._is_done:
             return
-        if self._progress is not None:
-            self._progress.remove(self)
-        self._wait_for([self._met])
+        rank = self._handles.headers.rank
+        if self._handles.progress is not None:
+            self._handles.progress.remove(self)
+        self._handles.wait([self._met])
         # Before the data: if the ranks differ, waiting for it would hang or fail with a worse message.
-        headers.check_headers(self.heads, self._rank, self._recv_rows)
+        try:
+            headers.check_headers(self.heads, rank, self._recv_rows)
+        except CollectiveError:
+            self._handles.unfinished.append(self)  # MPI may still read and write its buffers
+            raise
         try:
             if self._error is not None:
                 raise self._error
-            self._wait_for(self._data)
+            self._handles.wait(self._data)
         except MPI.Exception as error:
-            raise CollectiveError(f"rank {self._rank}: MPI failed: {error.Get_error_string()}") from error
+            raise CollectiveError(f"rank {rank}: MPI failed: {error.Get_error_string()}") from error
         self._is_done = True
         self.ended_s = self.ended_s or time.monotonic()
 
@@ -249,6 +251,7 @@ class MpiHandles:
     def __init__(self, comm, yields_cores: bool, progress: ProgressThread | None):
         self.yields_cores, self.progress = yields_cores, progress
         self.data, self.headers = comm.Dup(), comm.Dup()
+        self.unfinished: list[MpiRequest] = []  # of ranks that differ, held as long as the communicator
         self._row_types: dict = {}
         self._splits: list[tuple[weakref.ref | None, MpiHandles | None]] = []  # in the order of the calls
 
@@ -275,7 +278,7 @@ class MpiHandles:
         if wait:
             self.wait([met])
             headers.check_headers(heads, self.headers.rank, recv_rows)
-        request = MpiRequest(self.headers.rank, heads, met, post(), recv_rows, self.progress, self.wait)
+        request = MpiRequest(self, heads, met, post(), recv_rows)
         if wait:
             request.wait()
         elif self.progress is not None:

@@ -59,6 +59,8 @@ _HOME = {
     "train": "experiment.fit",
     "explain": "training",
     "Trainer": "training",
+    "verify": "exactness.verify",
+    "Verification": "exactness.verification",
     "resume": "experiment",
     "Checkpoints": "experiment",
     "predict": "experiment.predictions",
@@ -68,7 +70,7 @@ _HOME = {
     "SpgnnError": "errors",
 }
 _PARTS = (
-    "analysis config cost data dist distgraph doctor errors experiment graph layers partition report samplers spmm timeline training"
+    "analysis config cost data dist distgraph doctor errors exactness experiment graph layers partition report samplers spmm timeline training"
 ).split()
 __all__ = [*_HOME, "__version__"]
 

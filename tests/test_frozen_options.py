@@ -15,6 +15,7 @@ from spgnn.config import (
     PartitionConfig,
     PlanConfig,
     TrainConfig,
+    VerifyConfig,
     build,
     gone_options,
     read_toml,
@@ -27,7 +28,13 @@ from spgnn.samplers import check_options
 from spgnn.training.parts.average_options import check_average
 
 ROOT = Path(__file__).resolve().parents[1]
-CONFIGS = {"train": TrainConfig, "partition": PartitionConfig, "measure": MeasureConfig, "plan": PlanConfig}
+CONFIGS = {
+    "train": TrainConfig,
+    "partition": PartitionConfig,
+    "measure": MeasureConfig,
+    "plan": PlanConfig,
+    "verify": VerifyConfig,
+}
 EVERYWHERE = "config debug help json"
 MODEL = (
     "model hidden layers dropout input_dropout act norm residual bias jump classifier aggregator combine heads heads_out "
@@ -52,6 +59,7 @@ FROZEN = {
         ranks partition method seed widths {GRAPH} {MODEL} {EXCHANGE} eval_every overlap ranks_per_host memory device
         device_memory
     """,
+    "verify": f"ranks replication seed {MODEL.removesuffix(' dtype')} format features labels edges feature_norm operator",
     "predict": "graph out proba embeddings evaluation memory scratch",
     "report": "k out pictures",
     "compare": "out",

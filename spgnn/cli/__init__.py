@@ -28,9 +28,10 @@ COMMANDS = {
     "partition": "Cut a graph into k parts.",
     "measure": "Predict what a training sends.",
     "plan": "Predict memory, bytes and time of a training.",
+    "verify": "Find the module of a model that depends on the ranks.",
     "doctor": "Check launcher, threads, MPI and speed.",
 }
-EXIT_CODES = "Exit codes: 0 success, 2 usage, 3 bad input, 4 resources, 5 numerical, 70 watchdog, 75 stopped, 130 interrupted, 1 other."
+EXIT_CODES = "Exit codes: 0 success, 2 usage, 3 bad input, 4 resources, 5 numerical, 6 not exact, 70 watchdog, 75 stopped, 130 interrupted, 1 other."
 
 
 class Commands(click.Group):

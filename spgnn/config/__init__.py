@@ -1,6 +1,6 @@
 """Options as frozen dataclasses: one field is a TOML key, a command-line option and a keyword."""
 
-from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, Training
+from .commands import Distribution, MeasureConfig, PartitionConfig, PlanConfig, TrainConfig, Training, VerifyConfig
 from .continued import MAY_CHANGE, check_unchanged, continued, ended_summary, fixed_options, has_checkpoint
 from .fields import (
     build,
@@ -34,6 +34,7 @@ __all__ = [
     "MeasureConfig",
     "PartitionConfig",
     "PlanConfig",
+    "VerifyConfig",
     "SourceConfig",
     "TableConfig",
     "TrainConfig",

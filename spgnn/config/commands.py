@@ -179,3 +179,15 @@ class PlanConfig(
     machine: str = changed(MachineConfig, "machine", "", help="machine model [this host, as laptop]", heading="Machine")
     device: Device = changed(HardwareConfig, "device", "cpu", help="cuda: predict GPU memory too", heading="Machine")
     prune: Prune = changed(PruneConfig, "prune", "never")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyConfig(ModelConfig, SourceConfig, FeatureConfig, EdgesConfig, OperatorConfig, SeedConfig):
+    """The options of `spgnn verify`: the model's as in training, and the ranks that are compared with one."""
+
+    heading = "Ranks"
+    ranks: str = option("1,2,3,5", "numbers of ranks, all threads of this process", metavar="2,3,...")
+    replication: int = changed(
+        ExchangeConfig, "replication", 2, help="c of a run in 1.5D, on c*c ranks; 1: none", heading="Ranks"
+    )
+    seed: int = changed(SeedConfig, "seed", 0, help="seed of partitions, weights and dropout", heading="Ranks")

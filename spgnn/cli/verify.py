@@ -1,0 +1,98 @@
+"""spgnn verify: GRAPH, a model -> whether it computes the same on any ranks, and which module does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..config import VerifyConfig
+from ..config.groups import ModelConfig
+from ..errors import UsageError
+from .console import write, write_json
+from .options import EDGES_HELP, GRAPH_HELP, MODEL_HELP, OneProcess, complete, config_options, integers, output_options
+from .source import load
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+
+NOT_EXACT = 6  # exit code
+NO_LABELS = 4  # columns of a model on a graph without labels
+
+FIRST = "config ranks replication model hidden layers dropout operator features edges seed"
+
+
+@click.command(cls=OneProcess, first=FIRST, tables=f"{GRAPH_HELP}\n{EDGES_HELP}\n{MODEL_HELP}")
+@config_options(VerifyConfig)
+@click.argument("made", required=False, default="", metavar="[RUN | FILE.py:FUNCTION]", shell_complete=complete)
+@output_options
+def verify(graph: str, config: VerifyConfig, made: str, as_json: bool) -> int:
+    """Check that a model computes the same on any number of ranks, and name the module that does not.
+
+    \b
+      spgnn verify sbm:n=200,seed=0 --model gat --dropout 0.5
+      spgnn verify wordnet runs/out/demo
+      spgnn verify sbm:n=200,seed=0 mine.py:make_model
+
+    The model is of family --model, of the folder RUN of a training, or what FUNCTION(f_in, n_classes) of a Python file
+    returns: any torch module that is called as model(A, X). It runs on ranks that are threads, in float64, on random
+    partitions; a small GRAPH is enough. Outputs of modules, loss, gradients and buffers are compared with one rank. The
+    exit code is 6 where one differs by more than 1e-10 (relative).
+    """
+    from ..exactness.verify import verify as verify_model
+
+    sizes, c = integers("ranks", config.ranks), config.replication
+    loaded = load(graph, config.format, config.features, config.labels)
+    model, options, edges = _model(made, loaded, config)
+    found = verify_model(model, loaded.with_edges(edges), sizes, replication=c, seed=config.seed, **options)
+    if as_json:
+        for row in found.rows:
+            write_json(asdict(row))
+        write_json({"ok": found.ok, "slope": found.slope, "finding": found.finding and asdict(found.finding)})
+    else:
+        write(str(found))
+    return 0 if found.ok else NOT_EXACT
+
+
+def _model(made: str, graph: Graph, config: VerifyConfig) -> tuple[Any, dict[str, Any], str]:
+    """Return a model, or what makes it, the options of distribute that it is for, and how it uses edges."""
+    from ..layers.registry import ModelSpec, operator_of
+
+    sizes = graph.n_features, graph.n_classes or NO_LABELS
+    if not made:
+        spec = ModelSpec.of(config, *sizes)
+        return spec.build(), {"operator": operator_of(config), "feature_norm": config.feature_norm}, config.edges
+    given = [f.name for f in fields(ModelConfig) if getattr(config, f.name) != f.default]
+    if given:
+        raise UsageError(f"--{given[0].replace('_', '-')} has no effect on {made}; omit it")
+    if ".py:" in made:
+        operator = "gcn" if config.operator == "auto" else config.operator
+        function = _function(made)
+        return lambda: function(*sizes), {"operator": operator, "feature_norm": config.feature_norm}, config.edges
+    from ..experiment.prediction import KeptRun
+
+    run = KeptRun.read(Path(made))
+    return run.model(), {
+        "operator": operator_of(run.config, run.spec), "feature_norm": run.config.feature_norm,
+    }, run.config.edges  # fmt: skip
+
+
+def _function(made: str) -> Callable:
+    """Return a function of a Python file, FILE.py:FUNCTION. Raises: UsageError where there is none."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    file, _, name = made.rpartition(":")
+    if not Path(file).is_file():
+        raise UsageError(f"{made}: {file} is no file; expected FILE.py:FUNCTION, or the folder of a run")
+    spec = spec_from_file_location(Path(file).stem, file)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise UsageError(
+            f"{made}: {file} has no function {name!r}; expected one of (f_in, n_classes) that returns a model"
+        )
+    return function

@@ -1,0 +1,1 @@
+"""Whether a model is exact on any ranks, and which of its modules is not."""

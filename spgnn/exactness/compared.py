@@ -1,0 +1,191 @@
+"""Passes of several ranks compared with those of one rank: how much every tensor differs, and which module is first.
+
+Shapes: N nodes, n own rows, E nonzeros of a rank, t own and ghost columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .watched import Call, RankPass, Rows
+
+FLOOR = 1e-5  # of the largest number of a call: what is smaller is compared with it
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest relative difference of a tensor, the first node where it is above the tolerance, and the ranks."""
+
+    size: float = 0.0
+    node: int | None = None
+    ranks: frozenset[int] = frozenset()
+
+
+NONE = Difference()
+
+
+@dataclass(frozen=True)
+class Differs:
+    """How the tensors of one call differ: those that it reads and returns, and their gradients."""
+
+    inputs: Difference
+    outputs: Difference
+    input_gradients: Difference
+    output_gradients: Difference
+
+
+@dataclass(frozen=True)
+class Compared:
+    """All that is compared of a pass on several ranks; problem: the module at which their calls part, and what they call."""
+
+    calls: list[Differs]
+    loss: Difference
+    gradients: dict[str, Difference]
+    buffers: dict[str, Difference]
+    problem: tuple[str, str] | None = None
+
+    @property
+    def outputs(self) -> float:
+        """The largest difference of what modules return."""
+        return max((call.outputs.size for call in self.calls), default=0.0)
+
+    @property
+    def gradient(self) -> float:
+        """The largest difference of a gradient, of parameters and of rows."""
+        rows = [max(call.input_gradients.size, call.output_gradients.size) for call in self.calls]
+        return max([of.size for of in self.gradients.values()] + rows, default=0.0)
+
+
+def compare(one: RankPass, ranks: list[RankPass], tolerance: float, has_rows: bool = True) -> Compared:
+    """Return how ranks differ from one rank; has_rows: gradients of rows are compared too, which 1.5D leaves in parts."""
+    paths = [[call.path for call in of.calls] for of in (one, *ranks)]
+    for called in paths[1:]:
+        if called != paths[0]:
+            at = next(
+                (i for i, (a, b) in enumerate(zip(paths[0], called)) if a != b), min(map(len, (paths[0], called)))
+            )
+            here, there = (of[at] if at < len(of) else "nothing" for of in (paths[0], called))
+            return Compared(
+                [], NONE, {}, {}, (here, f"one rank calls {here or 'the model'}, another {there or 'the model'}")
+            )
+    calls = [_call(number, one, ranks, tolerance, has_rows) for number in range(len(one.calls))]
+    counted = [of for of in ranks if of.is_counted]
+    loss = _whole(np.array(one.loss), [np.array(sum(of.loss for of in counted))], tolerance)
+    sums = {name: sum(of.gradients.get(name, np.zeros_like(G)) for of in counted) for name, G in one.gradients.items()}
+    floor = FLOOR * max((np.abs(G).max(initial=0) for G in one.gradients.values()), default=0)
+    gradients = {name: _whole(G, [sums[name]], tolerance, floor) for name, G in one.gradients.items()}
+    buffers = {name: _whole(B, [of.buffers[name] for of in ranks], tolerance) for name, B in one.buffers.items()}
+    return Compared(calls, loss, gradients, buffers)
+
+
+def _call(number: int, one: RankPass, ranks: list[RankPass], tolerance: float, has_rows: bool) -> Differs:
+    call = one.calls[number]
+    tensors = [rows.value for rows in call.inputs + call.outputs]
+    floor = FLOOR * max((np.abs(T).max(initial=0) for T in tensors), default=0)
+    slopes = [rows.gradient for rows in call.inputs + call.outputs if rows.gradient is not None]
+    steepest = FLOOR * max((np.abs(T).max(initial=0) for T in slopes), default=0)
+
+    def largest(side: str, what: str, floor: float) -> Difference:
+        found = NONE
+        for place in range(len(getattr(call, side))):
+            of = [getattr(other.calls[number], side)[place] for other in ranks]
+            new = _rows(getattr(call, side)[place], of, what, one, ranks, (tolerance, floor))
+            found = new if new.size > found.size else found
+        return found
+
+    values = [largest(side, "value", floor) for side in ("inputs", "outputs")]
+    gradients = [largest(side, "gradient", steepest) if has_rows else NONE for side in ("inputs", "outputs")]
+    return Differs(*values, *gradients)
+
+
+def kind_of(rows: Rows, of: Iterable[Rows], one: RankPass, ranks: list[RankPass]) -> str:
+    """Return whether rows are of nodes, nonzeros, columns (own ones first) or the same on all ranks; "" for other arrays."""
+    lengths = [(len(one.own_n), one, rows.value), *((len(r.own_n), r, x.value) for r, x in zip(ranks, of))]
+    if all(len(T) == n for n, _, T in lengths):
+        return "nodes"
+    if all(len(T) in r.nonzeros for _, r, T in lengths):
+        return "nonzeros"
+    if all(len(T) in r.columns for _, r, T in lengths):
+        return "columns"
+    return "same" if len({T.shape for _, _, T in lengths}) == 1 else ""
+
+
+def _rows(rows: Rows, of: list[Rows], what: str, one: RankPass, ranks: list[RankPass], limits) -> Difference:
+    """Return how one tensor of a call, or its gradient, differs."""
+    kind, expected = kind_of(rows, of, one, ranks), getattr(rows, what)
+    got = [getattr(x, what) for x in of]
+    if expected is None or not kind or (what == "gradient" and kind in ("columns", "same")):
+        return NONE
+    if kind == "same":
+        return _whole(expected, got, *limits)
+    found, scale = NONE, max(np.abs(expected).max(initial=0), limits[1]) or 1.0
+    for rank, (mine, T) in enumerate(zip(ranks, got)):
+        if T is None:  # nothing on this rank depends on it
+            T = np.zeros((len(of[rank].value), *expected.shape[1:]))
+        if kind == "nonzeros":
+            keys = mine.nonzeros[len(T)]
+            places, ids = _places(one.nonzeros[len(expected)], keys), keys // len(one.own_n)
+        else:
+            T = T[: len(mine.own_n)]
+            ids = places = mine.own_n
+        if T.shape[1:] != expected.shape[1:]:
+            return Difference(np.inf, None, frozenset(range(len(ranks))))
+        apart = np.abs(T - expected[places]).reshape(len(T), int(np.prod(expected.shape[1:]))) / scale
+        apart_n = np.nan_to_num(apart.max(axis=1, initial=0), nan=np.inf)
+        if (apart_n > limits[0]).any():
+            node = int(ids[apart_n > limits[0]].min())
+            node = node if found.node is None else min(node, found.node)
+            found = Difference(max(found.size, float(apart_n.max())), node, found.ranks | {rank})
+        elif len(apart_n) and apart_n.max() > found.size:
+            found = Difference(float(apart_n.max()), found.node, found.ranks)
+    return found
+
+
+def _places(all_E: np.ndarray, keys_e: np.ndarray) -> np.ndarray:
+    """Return where the nonzeros of a rank are among those of one rank; of equal ones the first is the first."""
+    order_E, order_e = np.argsort(all_E, kind="stable"), np.argsort(keys_e, kind="stable")
+    first_E, sorted_e = all_E[order_E], keys_e[order_e]
+    nth_e = np.arange(len(sorted_e)) - np.searchsorted(sorted_e, sorted_e)
+    places_e = np.empty(len(keys_e), np.int64)
+    places_e[order_e] = order_E[np.searchsorted(first_E, sorted_e) + nth_e]
+    return places_e
+
+
+def _whole(expected: np.ndarray, got: list[np.ndarray], tolerance: float, floor: float = 0.0) -> Difference:
+    """Return how arrays that are the same on all ranks differ."""
+    scale = max(np.abs(expected).max(initial=0), floor) or 1.0
+    sizes = [float(np.nan_to_num(np.abs(T - expected), nan=np.inf).max(initial=0) / scale) for T in got]
+    return Difference(max(sizes, default=0.0), None, frozenset(r for r, size in enumerate(sizes) if size > tolerance))
+
+
+def first_forward(calls: list[Call], compared: Compared, tolerance: float) -> int:
+    """Return the call that ended first of those that read what one rank reads and return something else."""
+    differs = [k for k, of in enumerate(compared.calls) if of.outputs.size > tolerance]
+    own = [k for k in differs if compared.calls[k].inputs.size <= tolerance]
+    return min(own or differs, key=lambda k: calls[k].end)
+
+
+def first_backward(
+    calls: list[Call], inputs: set[int], outputs: set[int], names: Iterable[str]
+) -> tuple[int | None, str | None]:
+    """Return the call nearest to the loss whose own gradients are wrong, and a parameter of it that has a wrong one.
+
+    Args: inputs, outputs  calls with a wrong gradient of what they read, of what they returned.
+          names            parameters with a wrong gradient.
+    """
+    owner = {name: name.rpartition(".")[0] for name in names}
+    owner = {name: name.rpartition(".")[0] for name in names}
+    ends = sorted(range(len(calls)), key=lambda k: -calls[k].end)
+    wrong = [k for k in ends if k in inputs or calls[k].path in owner.values()]
+    own = [k for k in wrong if k not in outputs]
+    inner = [k for k in own if not any(_is_in(calls[other].path, calls[k].path) for other in own)]
+    if not inner:  # what a module computes between the calls of its children
+        return (calls[wrong[0]].parent if wrong else None), next(iter(owner), None)
+    return inner[0], next((name for name, path in owner.items() if path == calls[inner[0]].path), None)
+
+
+def _is_in(path: str, outer: str) -> bool:
+    return path != outer and (not outer or path.startswith(f"{outer}."))

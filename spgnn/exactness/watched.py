@@ -1,0 +1,249 @@
+"""One pass of a model on the ranks of a world, with what every call of a module reads and returns.
+
+Shapes: N nodes, n own rows, E nonzeros of a rank, t own and ghost columns, R rows of a tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..dist import Communicator, run_threads
+from ..distgraph.distribute import distribute
+from ..errors import ShapeError, UsageError
+from ..graph import Graph
+from ..layers.stack import set_epoch
+from ..spmm.autograd import on_this_thread
+
+EPOCH = 1  # of dropout in the training pass
+
+
+@dataclass(frozen=True)
+class World:
+    """Thread ranks, and which owns which node; replication: c of 1.5D, with an owner for each of ranks / c block rows."""
+
+    ranks: int
+    owner_N: np.ndarray
+    replication: int = 1
+
+
+ONE = World(1, np.empty(0, np.int32))
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What is added to the rows of a tensor of one call, to see what depends on them.
+
+    call   its number in the pass; place: the number of the tensor in the inputs or, is_output, in the outputs.
+    delta  (ids of the nodes of the rows, shape) -> what is added.
+    """
+
+    call: int
+    place: int
+    is_output: bool
+    delta: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every rank runs: a model, drawn alike on all, on a graph; is_training: a training pass, else an evaluation.
+
+    make     () -> the model; state: the weights and buffers that all ranks take.
+    loss     (Z, y) -> sum over rows with a label; None: a fixed linear function of all rows.
+    options  of distribute.
+    """
+
+    make: Callable[[], torch.nn.Module]
+    state: dict[str, torch.Tensor]
+    graph: Graph
+    loss: Callable | None
+    seed: int
+    options: dict[str, Any]
+    is_training: bool = False
+    shift: Shift | None = None
+
+
+@dataclass(eq=False)
+class Rows:
+    """A tensor of a call on one rank: its values, and in a training pass the gradient of the loss by them."""
+
+    value: np.ndarray
+    gradient: np.ndarray | None = None
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of a module on one rank, within the call of its parent; end: its place among the ends of all calls."""
+
+    path: str
+    parent: int | None = None
+    inputs: list[Rows] = field(default_factory=list)
+    outputs: list[Rows] = field(default_factory=list)
+    end: int = -1
+
+
+@dataclass(frozen=True, eq=False)
+class RankPass:
+    """What one rank did.
+
+    ids       original ids of its rows: {n: of own nodes}, {E: row * N + column of nonzeros}, by their number.
+    columns   t of the operators that it met; is_counted: False for rows that another rank counts.
+    """
+
+    calls: list[Call]
+    own_n: np.ndarray
+    nonzeros: dict[int, np.ndarray]
+    columns: frozenset[int]
+    is_counted: bool
+    loss: float
+    labelled: int
+    gradients: dict[str, np.ndarray]
+    buffers: dict[str, np.ndarray]
+
+
+class Watch:
+    """Hooks on all modules of a model: every call, the tensors that it got and returned, and their gradients."""
+
+    def __init__(self, model: torch.nn.Module, n_nodes: int, shift: Shift | None):
+        self.calls: list[Call] = []
+        self.open: list[Call] = []
+        self.nonzeros: dict[int, np.ndarray] = {}
+        self.columns: set[int] = set()
+        self.own_n = np.empty(0, np.int64)
+        self.n_nodes, self.shift, self._ends = n_nodes, shift, 0
+        for path, module in model.named_modules():
+            module.register_forward_pre_hook(self._before(path), with_kwargs=True)
+            module.register_forward_hook(self._after, with_kwargs=True, always_call=False)
+
+    def meet(self, A) -> None:
+        """Note which rows and nonzeros an operator has on this rank."""
+        self.columns.add(len(A.column_ids))
+        keys = []
+        for block in A.column_blocks:
+            csr = block.A.to_scipy().tocoo()
+            keys.append(A.out_ids[csr.row] * self.n_nodes + block.ids_c[csr.col])
+        self.nonzeros.setdefault(sum(map(len, keys)), np.concatenate(keys))
+
+    def _before(self, path: str):
+        def hook(module, args, kwargs):
+            call = Call(path, self.calls.index(self.open[-1]) if self.open else None)
+            for A in (*args, *kwargs.values()):
+                if hasattr(A, "column_blocks") and not torch.is_tensor(A):
+                    self.meet(A)
+            self.calls.append(call)
+            self.open.append(call)
+            return self._noted(args, call.inputs, False), self._noted(kwargs, call.inputs, False)
+
+        return hook
+
+    def _after(self, module, args, kwargs, output):
+        call = self.open.pop()
+        call.end, self._ends = self._ends, self._ends + 1
+        return self._noted(output, call.outputs, True, call)
+
+    def _noted(self, tree, into: list[Rows], is_output: bool, call: Call | None = None):
+        """Return arguments or results whose tensors are noted; of inputs a view, so that its gradient is this call's alone."""
+        if isinstance(tree, (list, tuple)) and type(tree) in (list, tuple):
+            return type(tree)(self._noted(branch, into, is_output, call) for branch in tree)
+        if type(tree) is dict:
+            return {key: self._noted(branch, into, is_output, call) for key, branch in tree.items()}
+        if not torch.is_tensor(tree) or not tree.is_floating_point() or tree.ndim == 0:
+            return tree
+        tree = self._shifted(tree, len(into), is_output, call)
+        rows = Rows(tree.detach().clone().numpy())
+        into.append(rows)
+        if tree.requires_grad:
+            tree = tree if is_output else tree.view_as(tree)
+            tree.register_hook(lambda G: setattr(rows, "gradient", G.detach().clone().numpy()))
+        return tree
+
+    def _shifted(self, tensor: torch.Tensor, place: int, is_output: bool, call: Call | None) -> torch.Tensor:
+        shift = self.shift
+        number = len(self.calls) - 1 if call is None else self.calls.index(call)
+        if shift is None or (shift.call, shift.place, shift.is_output) != (number, place, is_output):
+            return tensor
+        ids = nodes_of(len(tensor), self.own_n, self.nonzeros, self.n_nodes)
+        delta = torch.zeros_like(tensor)
+        delta[: len(ids)] = torch.from_numpy(shift.delta(ids, (len(ids), *tensor.shape[1:])))
+        return tensor + delta
+
+
+def nodes_of(length: int, own_n: np.ndarray, nonzeros: dict[int, np.ndarray], n_nodes: int) -> np.ndarray:
+    """Return the nodes of the rows of a tensor: of nonzeros the rows of A; else own nodes, which ghosts may follow."""
+    return nonzeros[length] // n_nodes if length != len(own_n) and length in nonzeros else own_n
+
+
+def run_world(world: World, task: Task) -> list[RankPass]:
+    """Return what each rank of a world did.
+
+    Raises: the first error of a rank, with `module`, the path of the module that it was in.
+    """
+    threads = torch.get_num_threads()
+    try:
+        return run_threads(world.ranks, _run_rank, world, task)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _run_rank(comm: Communicator, world: World, task: Task) -> RankPass:
+    partition = None if world.ranks == 1 else world.owner_N
+    options = {"locality": False, "threads": 1, "dtype": torch.float64, "replication": world.replication}
+    dgraph = distribute(task.graph, comm, partition, **task.options | options)
+    model = task.make().double()
+    model.load_state_dict(task.state)
+    watch = Watch(model, dgraph.n_nodes, task.shift)
+    watch.own_n = dgraph.node_n
+    watch.meet(dgraph.A)
+    model.train(task.is_training)
+    set_epoch(model, task.seed, EPOCH if task.is_training else 0)
+    try:
+        with torch.set_grad_enabled(task.is_training):
+            Z = model(dgraph.A, dgraph.X)
+            loss, labelled = _loss(Z, dgraph, task.loss, watch)
+    except Exception as error:  # raised again, with the module that it comes from
+        error.module = watch.open[-1].path if watch.open else ""
+        raise
+    if task.is_training:
+        with on_this_thread(dgraph.A):
+            loss.backward()
+    own = lambda tensors: {name: T.detach().clone().double().numpy() for name, T in tensors if T is not None}
+    return RankPass(
+        watch.calls, dgraph.node_n, watch.nonzeros, frozenset(watch.columns), dgraph.is_counted, float(loss.detach()),
+        labelled, own((name, p.grad) for name, p in model.named_parameters()), own(model.named_buffers()),
+    )  # fmt: skip
+
+
+def _loss(Z, dgraph, function: Callable | None, watch: Watch) -> tuple[torch.Tensor, int]:
+    """Return this rank's part of a loss, and the number of rows that it sums over."""
+    Z = next((T for T in Z if torch.is_tensor(T)), None) if isinstance(Z, (tuple, list)) else Z
+    if not torch.is_tensor(Z):
+        raise ShapeError(f"the model returns a {type(Z).__name__}; expected a tensor, or a tuple that has one")
+    if function is not None:
+        if dgraph.y_n is None:
+            raise UsageError(f"loss needs labels, {dgraph.name} has none; give --labels, or omit loss")
+        y_n = dgraph.y_n
+        rows = (y_n >= 0) if y_n.ndim == 1 and not y_n.is_floating_point() else torch.ones(len(y_n), dtype=bool)
+        return function(Z[rows], y_n[rows]) + Z[:0].sum(), int(rows.sum())
+    if len(Z) == len(dgraph.node_n):
+        ids = dgraph.node_n
+    elif len(Z) in watch.nonzeros:
+        ids = watch.nonzeros[len(Z)]
+    else:
+        raise ShapeError(f"the model returns {tuple(Z.shape)}; expected a row per own node, {len(dgraph.node_n)}")
+    Z_nC = Z[:, None] if Z.ndim == 1 else Z.flatten(1)
+    angle_nC = torch.from_numpy(0.7391 * ids[:, None]) + torch.arange(Z_nC.shape[1])
+    return (torch.sin(angle_nC + 0.3) * Z_nC).sum() / dgraph.n_nodes, len(Z)
+
+
+def maker(model: torch.nn.Module | Callable[[], torch.nn.Module]) -> Callable[[], torch.nn.Module]:
+    """Return what makes a copy of a model for a rank. Raises: UsageError for what is neither a module nor makes one."""
+    if isinstance(model, torch.nn.Module):
+        return lambda: deepcopy(model)
+    if not callable(model):
+        raise UsageError(f"verify got a {type(model).__name__}; expected a torch module called as model(A, X)")
+    return model

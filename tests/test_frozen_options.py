@@ -65,7 +65,7 @@ FROZEN = {
     "compare": "out",
     "info": "format features labels",
     "check": "format",
-    "convert": "format features labels split source target weight relabel id one_hot missing duplicates combine",
+    "convert": "format features labels split source target weight relabel id one_hot missing duplicates combine edge_features antisymmetric",
     "doctor": "calibrate force full threads",
 }
 SPAN = re.compile(r"```[^\n]*\n(.*?)```|^(    [^\n]*)$|`([^`\n]+)`", re.M | re.S)

@@ -72,6 +72,8 @@ class TableConfig:
     one_hot: str = option("", "text columns, a feature for each value", metavar="COLUMNS")
     missing: Literal["refuse", "zero", "mean"] = option("refuse", "features without a value")
     duplicates: Duplicates = option("auto", "edges there twice; auto: sums of weights")
+    edge_features: str = option("", "columns of edges; or a .npy, a row per edge", metavar="COLUMNS|FILE")
+    antisymmetric: str = option("", "of these, those that a reverse edge negates", metavar="COLUMNS")
     combine: Literal["refuse", "sum", "max", "mean"] = option("refuse", "weights of two directions")
 
 

@@ -5,7 +5,7 @@ Shapes: N nodes, E edges, F features, C classes, S splits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ import scipy.sparse as sp
 
 from ..config.names import Duplicates
 from ..errors import FormatError, GraphError, InputError, is_integer
-from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
+from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, both_ways, graph_from_coo
 from ..graph.structure import as_weights
 from .readers.make_graph import as_float, named_labels
 
 MASKS = {"train_mask": TRAIN, "val_mask": VAL, "test_mask": TEST}
 DGL_KEYS = {"X": ("feat", "features", "x"), "y": ("label", "labels", "y")}
+DGL_EDGE_KEYS = ("feat", "features", "edge_attr", "attr")
 
 
 def from_coo(src, dst, n_nodes: int | None = None, weights=None, **fields) -> Graph:
@@ -54,12 +55,14 @@ def from_networkx(
     features: str | None = None,
     labels: str | None = None,
     duplicates: Duplicates = "auto",
+    edge_features: str | Sequence[str] | None = None,
     **fields,
 ) -> Graph:
     """Return the Graph of a NetworkX graph: node i is the i-th of G.nodes, undirected edges are stored in both directions.
 
     Args:   weight: the edge attribute; an edge without it weighs 1. Edges of a multigraph are summed, see duplicates.
             features, labels: node attributes that every node has, numbers or arrays of one length; labels may be text.
+            edge_features: names of edge attributes that every edge has, which become edge_attr; edges of a multigraph stay.
     Returns: ids are the names of the nodes, where these are not 0, 1, 2, ...
     """
     ids = {node: i for i, node in enumerate(G)}
@@ -70,10 +73,8 @@ def from_networkx(
         weights = np.fromiter((e[2] for e in edges), np.float64, len(edges))
     except (TypeError, ValueError) as error:
         raise GraphError(f"edge attribute {weight!r} is no number: {error}; name another one with weight=") from error
-    if not G.is_directed():
-        off = src != dst
-        src, dst = np.concatenate([src, dst[off]]), np.concatenate([dst, src[off]])
-        weights = np.concatenate([weights, weights[off]])
+    if edge_features is not None:
+        fields["edge_attr"] = _edge_attribute(G, [edge_features] if isinstance(edge_features, str) else edge_features)
     if features is not None:
         fields["X"] = _features(_node_attribute(G, features))
     if labels is not None:
@@ -85,13 +86,15 @@ def from_networkx(
             "ids", np.array(names if is_whole else [str(name) for name in names], np.int64 if is_whole else object)
         )
     fields.setdefault("name", str(G.name) if G.name else "networkx")
-    return graph_from_coo(src, dst, len(ids), as_weights(weights), duplicates, **fields)
+    make = graph_from_coo if G.is_directed() else both_ways
+    return make(src, dst, len(ids), as_weights(weights), duplicates, **fields)
 
 
 def from_pyg(data, duplicates: Duplicates = "auto", **fields) -> Graph:
     """Return the Graph of a PyG Data: edge_index or adj_t, edge_weight, x, y, train/val/test_mask (N,) or (N, S).
 
-    edge_attr of one column is the weight where there is no edge_weight; with more columns it is not read.
+    edge_attr of one column is the weight where there is no edge_weight; else, or where it is given as
+    from_pyg(data, edge_attr=data.edge_attr), it has the attributes of edges, and edges that are there twice stay two.
     Of an edge j -> i, i reads j, as in PyG: `with_edges("auto")` has it so.
     """
     get = lambda name: getattr(data, name, None)
@@ -102,8 +105,9 @@ def from_pyg(data, duplicates: Duplicates = "auto", **fields) -> Graph:
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise GraphError(f"edge_index has shape {edge_index.shape}; expected (2, E)")
         src, dst = edge_index
-        weights, unread = _edge_weights(get)
-        fields["meta"] = ({"unread": unread} if unread else {}) | fields.get("meta", {})
+        weights, edge_attr = _edge_weights(get) if "edge_attr" not in fields else (get("edge_weight"), None)
+        weights = None if weights is None else as_array(weights)
+        fields |= {} if edge_attr is None else {"edge_attr": edge_attr}
     elif get("adj_t") is not None:
         src, dst, weights = _from_adj_t(data.adj_t)
     else:
@@ -126,12 +130,14 @@ def from_dgl(
     labels: str | None = None,
     weight: str | None = None,
     duplicates: Duplicates = "auto",
+    edge_features: str | None = None,
     **fields,
 ) -> Graph:
     """Return the Graph of a homogeneous DGL graph: edges(), ndata, and edata[weight] if weight is given.
 
     Of an edge j -> i, i reads j, as in DGL: `with_edges("auto")` has it so.
     Args: features, labels: keys of ndata; by default the first of feat, features, x and label, labels, y.
+          edge_features: key of edata, of edge_attr; by default the first of feat, features, edge_attr, attr.
     """
     if not getattr(g, "is_homogeneous", True):
         raise GraphError("the DGL graph has several node or edge types; use dgl.to_homogeneous(g)")
@@ -144,6 +150,10 @@ def from_dgl(
             read |= {"X": _features(values)} if name == "X" else _labels(values)
     read["split"] = split_of_masks({name: as_array(g.ndata[name]) for name in MASKS if name in g.ndata})
     weights = None if weight is None else as_array(_stored(g.edata, weight, "edata"))
+    edata = getattr(g, "edata", {})
+    key = edge_features or next((key for key in DGL_EDGE_KEYS if key in edata and key != weight), None)
+    if key is not None:
+        read["edge_attr"] = as_array(_stored(edata, key, "edata"))
     return graph_from_coo(as_array(src), as_array(dst), int(g.num_nodes()), weights, duplicates, **(read | fields))
 
 
@@ -278,15 +288,13 @@ def _labels(y: np.ndarray) -> dict[str, Any]:
         raise GraphError(str(error)) from None
 
 
-def _edge_weights(get: Callable[[str], Any]) -> tuple[np.ndarray | None, list[str]]:
-    """Return the weights of a PyG Data, and what of its edges is not read."""
-    if get("edge_weight") is not None:
-        return as_array(get("edge_weight")), []
-    if get("edge_attr") is None:
-        return None, []
-    values = as_array(get("edge_attr"))
+def _edge_weights(get: Callable[[str], Any]) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the weights of the edges of a PyG Data, and their attributes."""
+    values = None if get("edge_attr") is None else as_array(get("edge_attr"))
+    if get("edge_weight") is not None or values is None:
+        return get("edge_weight"), values
     is_one = values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)
-    return (values.reshape(-1), []) if is_one else (None, [f"edge_attr {values.shape}"])
+    return (values.reshape(-1), None) if is_one else (None, values)
 
 
 def _node_attribute(G, name: str) -> np.ndarray:
@@ -299,6 +307,21 @@ def _node_attribute(G, name: str) -> np.ndarray:
         return np.array([value for _, value in G.nodes(data=name)])
     except ValueError as error:
         raise GraphError(f"values of node attribute {name!r} differ in length: {error}") from error
+
+
+def _edge_attribute(G, names: Sequence[str]) -> np.ndarray:
+    """Return attributes of edges, (E, F), in the order of G.edges."""
+    columns = []
+    for name in names:
+        values = [value for *_, value in G.edges(data=name, default=None)]
+        if missing := sum(value is None for value in values):
+            raise GraphError(f"{missing} edges have no attribute {name!r}; give all of them one")
+        try:
+            rows = np.array(values)
+        except ValueError as error:
+            raise GraphError(f"values of edge attribute {name!r} differ in length: {error}") from error
+        columns.append(rows.reshape(len(values), -1))
+    return np.concatenate(columns, axis=1)
 
 
 def _stored(frame, key: str, where: str):

@@ -21,7 +21,9 @@ Progress = Callable[[int, int], None] | None  # called with (done_bytes, total_b
 Read = Callable[..., Graph]  # (path, progress, **options)
 Detect = Callable[[Path], bool]
 DEFAULTS = TableConfig()
-OF_EDGES = ("source", "target", "weight", "relabel", "duplicates")
+ATTRIBUTES = ("edge_features", "antisymmetric")
+LISTED = ("duplicates", *ATTRIBUTES)  # options of formats that list edges
+OF_EDGES = ("source", "target", "weight", "relabel", *LISTED)
 
 # What NumPy, zlib and zipfile raise on damaged bytes, if a reader did not check for it.
 DAMAGE = (OSError, EOFError, ValueError, LookupError, OverflowError, RecursionError, zlib.error, zipfile.BadZipFile)
@@ -110,7 +112,7 @@ def read_graph(
     given = {key: getattr(options, key) for key in OF_EDGES if getattr(options, key) != getattr(DEFAULTS, key)}
     for key in given:
         if key not in known[name].takes and (key, given[key]) != ("duplicates", "refuse"):
-            raise UsageError(f"--{key} is no option of the format {name} of {path}; omit it")
+            raise UsageError(f"--{key.replace('_', '-')} is no option of the format {name} of {path}; omit it")
     try:
         graph = known[name].read(path, progress, **{key: given[key] for key in given if key in known[name].takes})
         if progress:  # not every reader counts

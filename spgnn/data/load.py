@@ -18,7 +18,7 @@ from .readers.frames import is_table, read_frame
 from .readers.make_graph import as_float, named_labels, split_of_array
 from .readers.npz import is_zip, read_npy
 from .readers.scipy_npz import read_csr_features
-from .source import File, Named, resolve
+from .source import File, Named, is_built_in, resolve
 from .split_lists import is_lists, split_of_lists
 from .tables import APART, NodeTable, combined, id_column
 
@@ -47,13 +47,16 @@ def load_graph(
                       .json with lists of nodes, or masks, train, val and test; or an array or dict of these.
             progress  called with (done_bytes, total_bytes).
             pairs     edges as a list [(u, v), ...], if there is no source.
-            options   source, target, weight, relabel, id, one_hot, missing, duplicates, combine: see
-                      `spgnn convert --help`, and docs/formats.md.
+            options   source, target, weight, relabel, id, one_hot, missing, duplicates, combine, edge_features,
+                      antisymmetric: see `spgnn convert --help`, and docs/data.md.
     Raises: InputError for a name or path that does not exist; FormatError for a damaged file.
     """
     known = ("features", "labels", "split", *TableConfig.__dataclass_fields__)
     check_keywords("load_graph", options, known)
     wanted = build(TableConfig, options, "load_graph")
+    is_file = isinstance(source, (str, Path, File)) and not is_built_in(source)
+    if not is_file and (wanted.edge_features or wanted.antisymmetric):
+        raise UsageError("edge_features is an option of files; see edge_attr of graph_from_coo, and from_pandas")
     if (source is None) == (pairs is None):
         raise UsageError("load_graph takes a source, or pairs=[(u, v), ...]")
     if isinstance(source, (str, Path)):

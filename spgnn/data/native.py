@@ -3,6 +3,7 @@
 indptr.npy (N+1) int64   indices.npy (E) int32|int64   [weights.npy (E) float]
 [features.npy (N, F) | features_{indptr,indices,data}.npy]   [labels.npy]   [split.npy int8]
 [ids.npy (N) int64 | ids_bytes.npy, ids_indptr.npy: names, in UTF-8]
+[edge_attr.npy (E, F) float, edge_ids.npy (E) int64: attributes of the nonzeros, see Graph]
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ ARRAYS = {
     "ids": ("i", (1,)),
     "ids_bytes": ("u", (1,)),
     "ids_indptr": ("i", (1,)),
+    "edge_attr": ("f", (2,)),
+    "edge_ids": ("i", (1,)),
 }
 
 
@@ -93,6 +96,8 @@ def load_native(path: str | Path, verify: bool = False, progress: Progress = Non
             meta=manifest["meta"],
             ids=unpacked_ids(arrays),
             classes=manifest.get("classes"),
+            edge_attr=arrays.get("edge_attr"),
+            edge_ids=arrays.get("edge_ids"),
         )
     except GraphError as error:
         raise FormatError(f"{path}: {error}") from error
@@ -129,7 +134,7 @@ def _check_files(where: Path, manifest: dict) -> None:
         if not isinstance(entry, dict) or set(entry) != {"bytes", "dtype", "shape", "sha256"}:
             raise FormatError(f"{where}: {name}: expected bytes, dtype, shape and sha256")
     missing = {"indptr", "indices"} - set(files)
-    for together in (SPARSE_X, ("ids_bytes", "ids_indptr")):
+    for together in (SPARSE_X, ("ids_bytes", "ids_indptr"), ("edge_attr", "edge_ids")):
         if not set(together).isdisjoint(files):
             missing |= set(together) - set(files)
     if missing:

@@ -110,8 +110,9 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
         arrays["features"] = X
     if graph.y is not None:
         arrays["labels"] = graph.y
-    if graph.split is not None:
-        arrays["split"] = graph.split
+    for name, array in (("split", graph.split), ("edge_attr", graph.edge_attr), ("edge_ids", graph.edge_ids)):
+        if array is not None:
+            arrays[name] = array
     return arrays | packed_ids(graph.ids)
 
 

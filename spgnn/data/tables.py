@@ -14,9 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config import TableConfig, build
-from ..errors import FormatError, GraphError, InputError, nearest
+from ..errors import FormatError, GraphError, InputError, UsageError, nearest
 from ..graph import NO_SPLIT, TEST, TRAIN, VAL, Graph, graph_from_coo
 from ..graph.structure import as_weights, with_reverse
+from .readers.edge_features import attributes_of_columns, attributes_of_file, places_of_columns
 from .readers.frames import arrow
 from .readers.heads import IDS, SOURCE_NAMES, TARGET_NAMES, edge_columns
 from .readers.make_graph import check_node_count, named_labels, roles_of, split_of_array
@@ -39,25 +40,25 @@ def from_pandas(
 ) -> Graph:
     """Return the Graph of a table of edges and perhaps one of nodes, of pandas, polars or pyarrow.
 
-    Args:   edges     columns source and target (or src, dst, from, to), and weight.
+    Args:   edges     columns source and target (or src, dst, from, to), weight, and those of edge_features.
             nodes     node i is row i; its column id has what edges name. Without it, ids that are text are numbered in
                       their order, and integers are the numbers of nodes.
             label     column of nodes with classes; text becomes named classes, a missing value is no label.
             features  columns of nodes; None: all numbers but id, label and split.
             split     column of nodes: train, val, test or 0, 1, 2; others are in none. Or three columns of masks.
-            options   source, target, weight, id, relabel, one_hot, missing, duplicates, combine as of `load_graph`;
-                      one_hot may be a list.
+            options   source, target, weight, id, relabel, one_hot, missing, duplicates, combine, edge_features,
+                      antisymmetric as of `load_graph`; columns may be lists.
     Returns: Graph with ids, and with classes where labels are text.
     Raises:  FormatError or GraphError with what is missing, and how often.
     """
-    if isinstance(options.get("one_hot"), (list, tuple)):
-        options["one_hot"] = ",".join(options["one_hot"])
+    for of_columns in ("one_hot", "edge_features", "antisymmetric"):
+        if isinstance(options.get(of_columns), (list, tuple)):
+            options[of_columns] = ",".join(options[of_columns])
     wanted = build(TableConfig, options, "from_pandas")
     edges = _as_table(edges, "edges", (wanted.source, wanted.target, *SOURCE_NAMES, *TARGET_NAMES))
     names = edges.column_names
     used = [names[place] for place in edge_columns("edges", names, len(names), wanted) if place >= 0]
-    unread = [name for name in names if name not in used]
-    fields = {"name": name, "meta": {"unread": unread} if unread else {}}
+    fields = {"name": name} | fields_of_table("edges", edges, names, used, wanted)
     table = None if nodes is None else NodeTable(_as_table(nodes, "nodes", (wanted.id, *ID_NAMES)), "nodes", wanted)
     graph = graph_of_columns("edges", [edges.column(name) for name in used], wanted, table or "text", **fields)
     if table is not None:
@@ -67,6 +68,26 @@ def from_pandas(
         for what, columns in (("labels", [label] if label else []), ("split", splits)):
             graph = table.join(graph, what, columns)
     return combined(graph, wanted)
+
+
+def fields_of_table(where, frame, names: list[str], used: list[str], wanted: TableConfig) -> dict[str, Any]:
+    """Return what a table of edges has beside its ends and weights: attributes of edges, and the names of unread columns.
+
+    Args: names  of its columns, of which frame has those that are used and those of --edge-features.
+    """
+    extra = [names[place] for place in places_of_columns(str(where), names, wanted)]
+    unread = [name for name in names if name not in (*used, *extra)]
+    fields = (
+        attributes_of_file(wanted)
+        if not extra
+        else attributes_of_columns(where, number_columns(where, {name: frame.column(name) for name in extra}), wanted)
+    )
+    return fields | {"meta": ({"unread": unread} if unread else {}) | fields.get("meta", {})}
+
+
+def number_columns(where, columns: dict) -> dict[str, np.ndarray]:
+    """Return pyarrow columns as arrays of numbers, NaN where one is missing; FormatError for text."""
+    return {name: _numbers(column, f"{where}: column {name!r}") for name, column in columns.items()}
 
 
 def graph_of_columns(where, columns, wanted: TableConfig, nodes=None, **fields) -> Graph:
@@ -125,6 +146,10 @@ def combined(graph: Graph, wanted: TableConfig) -> Graph:
     """Return graph with both directions of an edge of one weight, as --combine says."""
     if wanted.combine == "refuse":
         return graph
+    if graph.edge_attr is not None:
+        raise UsageError(
+            f"--combine {wanted.combine} makes one weight of several edges, which keep their attributes; omit it"
+        )
     return replace(graph, A=with_reverse(graph.A, wanted.combine), meta=graph.meta | {"combined": wanted.combine})
 
 

@@ -1,7 +1,7 @@
 """Graph, and normalise() that makes the operator of it."""
 
 from .checks import check_csr, check_graph
-from .graph import Edges, Graph, check_is_graph, graph_from_coo, induced_graph
+from .graph import Edges, Graph, both_ways, check_is_graph, graph_from_coo, induced_graph
 from .labels import count_labels, label_notes
 from .loaded import lacks_node_0, loaded_line
 from .normal import (
@@ -40,6 +40,7 @@ __all__ = [
     "Graph",
     "Norm",
     "axis_sums",
+    "both_ways",
     "check_csr",
     "check_graph",
     "check_is_graph",

@@ -284,6 +284,18 @@ def graph_from_coo(
     return Graph(A, meta=seen | fields.pop("meta", {}), **fields)
 
 
+def both_ways(src, dst, n_nodes, weights=None, duplicates: Duplicates = "auto", **fields) -> Graph:
+    """Return the Graph of undirected edges, each listed once, stored in both directions; see graph_from_coo."""
+    if fields.get("edge_attr") is not None:
+        return replace(
+            graph_from_coo(src, dst, n_nodes, weights, duplicates, **fields).with_edges("both"), edges="stored"
+        )
+    off = src != dst
+    src, dst = np.concatenate([src, dst[off]]), np.concatenate([dst, src[off]])
+    weights = None if weights is None else np.concatenate([weights, weights[off]])
+    return graph_from_coo(src, dst, n_nodes, weights, duplicates, **fields)
+
+
 def _multigraph(src, dst, n_nodes, weights, duplicates: Duplicates, fields: dict) -> Graph:
     if duplicates not in ("auto", "refuse"):
         raise GraphError(

@@ -254,12 +254,12 @@ def test_tensors_and_dense_adjacencies_are_graphs():
 
 
 @pytest.mark.parametrize(
-    "values, weights, unread",
-    [([1, 2, 3, 4], [5, 4, 1], []), ([[1], [2], [3], [4]], [5, 4, 1], []), (np.ones((4, 2)), [1, 1, 1], ["edge_attr (4, 2)"])],
-)  # fmt: skip
-def test_one_column_of_edge_attr_is_the_weight_of_a_pyg_edge(values, weights, unread):
+    "values, weights",
+    [([1, 2, 3, 4], [5, 4, 1]), ([[1], [2], [3], [4]], [5, 4, 1])],
+)
+def test_one_column_of_edge_attr_is_the_weight_of_a_pyg_edge(values, weights):
     graph = from_pyg(Data(edge_index=Tensor(EDGES), edge_attr=Tensor(values)))
-    assert sorted(graph.A.data.tolist(), reverse=True) == weights and graph.meta.get("unread", []) == unread
+    assert sorted(graph.A.data.tolist(), reverse=True) == weights and graph.edge_attr is None
 
 
 def test_networkx_directed_multigraph_with_weights_and_attributes():

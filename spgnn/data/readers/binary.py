@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ...config import TableConfig
 from ...errors import FormatError
-from ..formats import reader
+from ..formats import LISTED, reader
+from .edge_features import attributes_of_file
 from .make_graph import check_node_count, coo_graph
 from .text import opened
 
@@ -19,8 +21,8 @@ def is_binary(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in DTYPES
 
 
-@reader("binary", detect=is_binary, takes=("duplicates",))
-def read_binary(path: Path, progress=None, duplicates="auto"):
+@reader("binary", detect=is_binary, takes=LISTED)
+def read_binary(path: Path, progress=None, **options):
     """Read pairs u, v -> A[u, v], memory-mapped; the ending is the type: .i32 and .bin int32, .i64 int64."""
     dtype = np.dtype(DTYPES.get(path.suffix.lower(), "<i4"))
     with opened(path):
@@ -42,4 +44,5 @@ def read_binary(path: Path, progress=None, duplicates="auto"):
         if progress:
             progress(min(size, (start + len(block)) * 2 * dtype.itemsize), size)
     check_node_count(path, n_nodes, len(edges), f"node id {n_nodes - 1}")
-    return coo_graph(path, edges[:, 0], edges[:, 1], n_nodes, None, duplicates)
+    wanted = TableConfig(**options)
+    return coo_graph(path, *edges.T, n_nodes, None, wanted.duplicates, **attributes_of_file(wanted))

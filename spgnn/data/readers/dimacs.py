@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ...config import TableConfig
 from ...errors import FormatError
-from ..formats import reader
+from ..formats import LISTED, reader
+from .edge_features import attributes_of_file
 from .lines import EdgeLines
 from .make_graph import check_node_count, coo_graph
 from .text import line_blocks, text_bytes_bound, without_packing
@@ -22,8 +24,8 @@ def is_dimacs(path: Path) -> bool:
     return path.is_file() and without_packing(path.name.lower()).endswith((".gr", ".col"))
 
 
-@reader("dimacs", detect=is_dimacs, takes=("duplicates",))
-def read_dimacs(path: Path, progress=None, duplicates="auto"):
+@reader("dimacs", detect=is_dimacs, takes=LISTED)
+def read_dimacs(path: Path, progress=None, **options):
     """Read a DIMACS graph: the arc u v w of `p sp` is A[u-1, v-1] = w; edges of `p edge` and `p tw` are both ways.
 
     Raises: FormatError with file:line; where the problem line declares more than the file can hold.
@@ -50,7 +52,7 @@ def read_dimacs(path: Path, progress=None, duplicates="auto"):
     ids_E2 = np.concatenate(ids)
     if kind == "sp" and len(ids_E2) < n_edges:
         raise FormatError(f"{path}: {len(ids_E2)} arcs; its problem line declares {n_edges}; was the file cut off?")
-    if kind != "sp":
-        off = ids_E2[:, 0] != ids_E2[:, 1]
-        ids_E2 = np.concatenate([ids_E2, ids_E2[off, ::-1]])
-    return coo_graph(path, *ids_E2.T, n_nodes, np.concatenate(weights) if kind == "sp" else None, duplicates)
+    weights, wanted = np.concatenate(weights) if kind == "sp" else None, TableConfig(**options)
+    return coo_graph(
+        path, *ids_E2.T, n_nodes, weights, wanted.duplicates, is_symmetric=kind != "sp", **attributes_of_file(wanted)
+    )

@@ -12,7 +12,8 @@ import numpy as np
 from ...config import TableConfig
 from ...errors import FormatError
 from ..formats import OF_EDGES, reader
-from ..tables import graph_of_columns
+from ..tables import fields_of_table, graph_of_columns, number_columns
+from .edge_features import attributes_of_columns, attributes_of_file, places_of_columns, wants_columns
 from .frames import is_parquet, open_parquet, read_edge_columns
 from .heads import BOM, COMMENT_LINES, ENDINGS, NAMES, edge_blocks, edge_columns, read_head, words_of
 from .make_graph import check_node_count, coo_graph, graph_name, naming
@@ -60,11 +61,23 @@ def read_edges(path: Path, progress=None, **options):
     """
     wanted = TableConfig(**options)
     head = read_head(path, wanted)
-    meta = {"dropped_lines": int(head.has_title)} | ({"unread": head.unread} if head.unread else {})
-    if not head.is_plain or (wanted.relabel and any(NAMES.search(block) for block, _ in edge_blocks(path, head))):
-        columns = read_edge_columns(path, head, progress)
+    extra = places_of_columns(str(path), head.names, wanted) if head.lines else []
+    fields = {} if wants_columns(wanted) else attributes_of_file(wanted)
+    unread = [name for name in head.unread if name not in wanted.edge_features.split(",")]
+    meta = {"dropped_lines": int(head.has_title)} | ({"unread": unread} if unread else {}) | fields.pop("meta", {})
+    if (
+        extra
+        or not head.is_plain
+        or (wanted.relabel and any(NAMES.search(block) for block, _ in edge_blocks(path, head)))
+    ):
+        frame = read_edge_columns(path, head, extra, progress)
+        columns = [frame.column(str(place)) for place in head.used]
+        if extra:
+            named = {head.names[place] if head.names else str(place + 1): frame.column(str(place)) for place in extra}
+            fields = attributes_of_columns(path, number_columns(path, named), wanted)
+            meta |= fields.pop("meta")
         with naming(path):
-            return graph_of_columns(path, columns, wanted, name=graph_name(path), meta=meta)
+            return graph_of_columns(path, columns, wanted, name=graph_name(path), meta=meta, **fields)
     ids, weights, n_read, top = [np.zeros((0, 2), np.int32)], [np.zeros(0)], 0, -1
     for block, line in edge_blocks(path, head, progress) if head.lines else ():
         edges, values = head.lines.read(block, path, line)
@@ -80,10 +93,10 @@ def read_edges(path: Path, progress=None, **options):
     if wanted.relabel:
         ids_N = np.union1d(np.unique(src), np.unique(dst))
         src, dst = (np.searchsorted(ids_N, end) for end in (src, dst))
-        return coo_graph(path, src, dst, len(ids_N), weights, wanted.duplicates, meta=meta, ids=ids_N)
+        return coo_graph(path, src, dst, len(ids_N), weights, wanted.duplicates, meta=meta, ids=ids_N, **fields)
     n_nodes = max(head.n_nodes, top + 1)
     check_node_count(path, n_nodes, n_read, "the header" if n_nodes == head.n_nodes else f"node id {top}")
-    return coo_graph(path, src, dst, n_nodes, weights, wanted.duplicates, meta=meta)
+    return coo_graph(path, src, dst, n_nodes, weights, wanted.duplicates, meta=meta, **fields)
 
 
 @reader("parquet", detect=is_parquet, takes=OF_EDGES)
@@ -93,7 +106,8 @@ def read_parquet(path: Path, progress=None, **options):
     with open_parquet(path, words=True) as parts:
         names = parts.schema.names
         used = [names[place] for place in edge_columns(str(path), names, len(names), wanted) if place >= 0]
-        frame, unread = parts.to_table(columns=used), [name for name in names if name not in used]
-    fields = {"name": graph_name(path), "meta": {"unread": unread} if unread else {}}
+        extra = [names[place] for place in places_of_columns(str(path), names, wanted)]
+        frame = parts.to_table(columns=list(dict.fromkeys([*used, *extra])))
     with naming(path):
-        return graph_of_columns(path, [frame.column(name) for name in used], wanted, **fields)
+        fields = fields_of_table(path, frame, names, used, wanted)
+        return graph_of_columns(path, [frame.column(name) for name in used], wanted, name=graph_name(path), **fields)

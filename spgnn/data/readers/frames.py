@@ -47,19 +47,27 @@ def read_frame(path: Path, known: tuple[str, ...], id_of: Callable[[list[str]], 
         return _read_csv((block for block, _ in edge_blocks(path, head)), names, separator, convert)
 
 
-def read_edge_columns(path: Path, head: Head, progress=None) -> list:
-    """Return the columns source, target and perhaps weight of a text file whose cells are names or quoted."""
-    lines = head.lines
-    names = [str(column) for column in range(lines.count)]
-    used = [names[column] for column in (lines.source, lines.target, lines.weight) if column >= 0]
+def read_edge_columns(path: Path, head: Head, extra: list[int], progress=None):
+    """Return the columns of a text file whose cells are names or quoted, a pyarrow Table with their places as names.
+
+    Args: extra  columns of numbers beside source, target and perhaps weight.
+    """
+    names = [str(column) for column in range(head.lines.count)]
+    used = [names[column] for column in head.used]
     with _naming(path, head.first_line):
         import pyarrow
 
         word = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
-        types = dict(zip(used, (word, word, pyarrow.float64())))
-        convert = {"include_columns": used, "column_types": types, "strings_can_be_null": True, "null_values": [""]}
-        frame = _read_csv((block for block, _ in edge_blocks(path, head, progress)), names, head.separator, convert)
-    return [frame.column(name) for name in used]
+        types = {names[column]: pyarrow.float64() for column in extra} | dict(
+            zip(used, (word, word, pyarrow.float64()))
+        )
+        convert = {
+            "include_columns": list(types),
+            "column_types": types,
+            "strings_can_be_null": True,
+            "null_values": [""],
+        }
+        return _read_csv((block for block, _ in edge_blocks(path, head, progress)), names, head.separator, convert)
 
 
 @contextmanager

@@ -58,10 +58,15 @@ class Head:
         return self.lines is not None and self.lines.weight >= 0
 
     @property
+    def used(self) -> list[int]:
+        """The columns source, target and perhaps weight."""
+        columns = () if self.lines is None else (self.lines.source, self.lines.target, self.lines.weight)
+        return [column for column in columns if column >= 0]
+
+    @property
     def unread(self) -> list[str]:
         """Names of columns that are neither source, target nor weight."""
-        used = () if self.lines is None else (self.lines.source, self.lines.target, self.lines.weight)
-        return [name for column, name in enumerate(self.names) if column not in used] if used else []
+        return [name for column, name in enumerate(self.names) if column not in self.used] if self.used else []
 
     def check_edges(self, path, n_read: int) -> None:
         """Raise FormatError if the file has fewer edges than it declares."""

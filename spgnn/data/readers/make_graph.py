@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from ...config.names import Duplicates
 from ...errors import FormatError, GraphError
-from ...graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, Graph, check_csr, graph_from_coo
+from ...graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, Graph, both_ways, check_csr, graph_from_coo
 from ...graph.structure import as_weights
 from .text import without_packing
 
@@ -38,11 +38,14 @@ def naming(path: Path):
         raise GraphError(f"{path}: {error}") from None
 
 
-def coo_graph(path: Path, src, dst, n_nodes: int, weights=None, duplicates: Duplicates = "auto", **fields) -> Graph:
-    """Return the Graph of the edges src -> dst; a GraphError names the file."""
+def coo_graph(
+    path: Path, src, dst, n_nodes: int, weights=None, duplicates: Duplicates = "auto", is_symmetric=False, **fields
+) -> Graph:
+    """Return the Graph of the edges src -> dst; a GraphError names the file. is_symmetric: an edge is listed once for both ways."""
     check_node_count(path, n_nodes, len(src), f"node id {n_nodes - 1}")
+    make = both_ways if is_symmetric else graph_from_coo
     with naming(path):
-        return graph_from_coo(src, dst, n_nodes, weights, duplicates, **{"name": graph_name(path)} | fields)
+        return make(src, dst, n_nodes, weights, duplicates, **{"name": graph_name(path)} | fields)
 
 
 def csr_graph(path: Path, parts: tuple, duplicates: Duplicates = "auto", **fields) -> Graph:

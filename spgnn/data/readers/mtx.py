@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ...config import TableConfig
 from ...errors import FormatError
-from ..formats import reader
+from ..formats import LISTED, reader
+from .edge_features import attributes_of_file
 from .lines import EdgeLines
 from .make_graph import check_node_count, coo_graph
 from .text import comment_lines, line_blocks, peek, text_bytes_bound, without_packing
@@ -28,8 +30,8 @@ def is_mtx(path: Path) -> bool:
     return without_packing(path.name.lower()).endswith(".mtx") or peek(path)[: len(BANNER)].lower() == BANNER
 
 
-@reader("mtx", detect=is_mtx, takes=("duplicates",))
-def read_mtx(path: Path, progress=None, duplicates="auto"):
+@reader("mtx", detect=is_mtx, takes=LISTED)
+def read_mtx(path: Path, progress=None, **options):
     """Read a MatrixMarket file: entry i j v -> A[i-1, j-1] = v, and A[j-1, i-1] too if it is symmetric.
 
     The header is held against the size of the file first: scipy.io.mmread allocates what it declares.
@@ -50,11 +52,10 @@ def read_mtx(path: Path, progress=None, duplicates="auto"):
     if n_read < n_entries:
         raise FormatError(f"{path}: {n_read} entries; its size line declares {n_entries}; was the file cut off?")
     ids_E2, weight_E = np.concatenate(ids), np.concatenate(weights)
-    if is_symmetric:
-        off = ids_E2[:, 0] != ids_E2[:, 1]
-        ids_E2 = np.concatenate([ids_E2, ids_E2[off, ::-1]])
-        weight_E = weight_E if is_pattern else np.concatenate([weight_E, weight_E[off]])
-    return coo_graph(path, *ids_E2.T, n_nodes, None if is_pattern else weight_E, duplicates)
+    weights, wanted = None if is_pattern else weight_E, TableConfig(**options)
+    return coo_graph(
+        path, *ids_E2.T, n_nodes, weights, wanted.duplicates, is_symmetric=is_symmetric, **attributes_of_file(wanted)
+    )
 
 
 def _read_header(path: Path, blocks: Iterator[tuple[bytes, int]]) -> tuple:

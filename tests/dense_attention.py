@@ -79,6 +79,10 @@ class DenseRowWords:
         return torch.stack(self.ends[::-1])
 
     @property
+    def edge_ids(self):
+        return self.node_n[self.ends[1].numpy()]
+
+    @property
     def edges(self):
         return self.edge_attr
 
@@ -94,7 +98,28 @@ class DenseRowWords:
     def on_edges(self, U, V, add=None):
         return self.rows(U) + self.cols(V) + (0 if add is None else add)
 
-    def sum(self, M):
+    def dot(self, U, V, heads=1):
+        return (_by_head(self.rows(U), heads) * _by_head(self.cols(V), heads)).sum(1)
+
+    def max(self, M):
+        filled = torch.where(self.of_row[:, :, None], M[None], -torch.inf)
+        arg = filled.detach().argmax(1) if len(M) else None  # the first: columns ascend within a row
+        return torch.where(self.of_row.any(1)[:, None], M.gather(0, arg), 0.0) if len(M) else self.sum(M)
+
+    def min(self, M):
+        return -self.max(-M)
+
+    def std(self, M):
+        variance = self.mean((M - self.mean(M)[self.ends[0]]).square())
+        return torch.where(variance == 0, 0.0, torch.where(variance == 0, 1.0, variance).sqrt())
+
+    @property
+    def of_row(self):
+        return self.ends[0][None] == torch.arange(self.n)[:, None]
+
+    def sum(self, M, V=None):
+        if V is not None:
+            M = (_by_head(self.cols(V), M.shape[1]) * M[:, None]).flatten(1)
         return torch.zeros(self.n, M.shape[1], dtype=M.dtype).index_add(0, self.ends[0], M)
 
     def mean(self, M):

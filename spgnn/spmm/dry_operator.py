@@ -179,7 +179,8 @@ class DryOperator(Operator):
         self.row_sum = (
             SimpleNamespace(comm=SimpleNamespace(size=c, rank=0, all_reduce=lambda x: x), holder=0) if c > 1 else None
         )
-        block = lambda columns: SimpleNamespace(shape=(n, columns), nnz=0, indptr=np.zeros(n + 1, np.int64))
+        nothing = {"nnz": 0, "indptr": np.zeros(n + 1, np.int64), "indices": np.zeros(0, np.int32), "threads": 0}
+        block = lambda columns: SimpleNamespace(shape=(n, columns), **nothing)
         self.column_blocks = (ColumnBlock(block(m), self.node_n),)
         if self.g:
             self.column_blocks += (ColumnBlock(block(self.g), np.zeros(self.g, np.int64), True, m),)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import ShapeError, UsageError
+from ..errors import ShapeError, UsageError, check_integer
 from .autograd import Columns
 from .cached_ghosts import cached_ghosts
 from .column_rows import ColumnRows, refuse_weights, tensor_of
-from .edges import OnEdges, RowSoftmax, RowSums
+from .edges import Deviation, Dots, Largest, OnEdges, RowSoftmax, RowSums, WeightedSum
 from .fixed_input import check_is_held
 
 
@@ -25,13 +25,12 @@ def edges(A) -> torch.Tensor:
 
     Raises: UsageError where the graph has none.
     """
-    attributes = getattr(A.operator, "edge_attr", None)
-    if attributes is None:
+    if A.edge_attr is None:
         raise UsageError(
             "A.edges needs a graph with attributes of edges, and this one has none: make it by "
             "graph_from_coo(..., edge_attr=E_EF) or spgnn convert --edge-features"
         )
-    return attributes
+    return A.edge_attr
 
 
 def fetch(A, H_mF: torch.Tensor) -> ColumnRows:
@@ -72,16 +71,61 @@ def on_edges(A, U_mC: torch.Tensor, V, add_EC: torch.Tensor | None = None) -> to
     return OnEdges.apply(A, A.select(U_mC), *of_V, add_EC)
 
 
-def sum_(A, M_EF: torch.Tensor) -> torch.Tensor:
-    """sum_j M_ij over the nonzeros of each row, (n, F). Collective in 1.5D."""
+def dot(A, U_mKD: torch.Tensor, V, heads: int = 1) -> torch.Tensor:
+    """<U_i, V_j> of each head for each nonzero, (E, K). Collective."""
+    check_integer("heads", heads, 1)
+    _check_rows("U", U_mKD, A)
+    of_V = _source(A, "dot", V)
+    if of_V[0].shape[1] != U_mKD.shape[1] or U_mKD.shape[1] % heads:
+        raise ShapeError(
+            f"A.dot: U has {U_mKD.shape[1]} columns and V {of_V[0].shape[1]}; expected as many, a multiple of {heads} heads"
+        )
+    return Dots.apply(A, A.select(U_mKD), *of_V, heads)
+
+
+def sum_(A, M_EF: torch.Tensor, V=None) -> torch.Tensor:
+    """sum_j M_ij over the nonzeros of each row, (n, F); with V sum_j S_ij V_j of each head, (n, K D), S = M (E, K).
+
+    Nothing of the size (E, K D) is made. Collective with V, and in 1.5D.
+    """
     _check_values("M", M_EF, A)
-    return RowSums.apply(A, M_EF, False)
+    if V is None:
+        return RowSums.apply(A, M_EF, False)
+    of_V, K = _source(A, "sum", V), M_EF.shape[1]
+    if K < 1 or of_V[0].shape[1] % K:
+        raise ShapeError(f"A.sum: V has {of_V[0].shape[1]} columns; expected a multiple of the K = {K} heads of S")
+    return WeightedSum.apply(A, M_EF, *of_V)
 
 
 def mean(A, M_EF: torch.Tensor) -> torch.Tensor:
     """sum_j M_ij divided by the number of nonzeros of the row, (n, F); 0 for an empty row. Collective in 1.5D."""
     _check_values("M", M_EF, A)
     return RowSums.apply(A, M_EF, True)
+
+
+def max_(A, M_EF: torch.Tensor) -> torch.Tensor:
+    """max_j M_ij over the nonzeros of each row, for each column, (n, F); 0 for an empty row. Collective in 1.5D.
+
+    Of equal ones the nonzero whose column has the smallest original id has the gradient, of several edges between two
+    nodes the first: it does not depend on parts. NaN is larger than all numbers.
+    """
+    _check_values("M", M_EF, A)
+    return Largest.apply(A, M_EF, 1)
+
+
+def min_(A, M_EF: torch.Tensor) -> torch.Tensor:
+    """min_j M_ij over the nonzeros of each row, (n, F); empty rows, equal ones and NaN as in `max`. Collective in 1.5D."""
+    _check_values("M", M_EF, A)
+    return Largest.apply(A, M_EF, -1)
+
+
+def std(A, M_EF: torch.Tensor) -> torch.Tensor:
+    """sqrt(mean_j (M_ij - mean_i)^2) over the nonzeros of each row, (n, F); 0 for an empty row. Collective in 1.5D.
+
+    A deviation within the rounding of the mean is 0, and its gradient too.
+    """
+    _check_values("M", M_EF, A)
+    return Deviation.apply(A, M_EF)
 
 
 def softmax(A, S_EK: torch.Tensor) -> torch.Tensor:
@@ -99,7 +143,7 @@ def local_graph(A, H_mF: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torc
     """
     if A.row_sum is not None:
         raise UsageError("A.local_graph needs all edges of a row on its rank: use replication = 1")
-    return fetch(A, H_mF).tensor, A.operator.edge_index, getattr(A.operator, "edge_attr", None)
+    return fetch(A, H_mF).tensor, A.edge_index, A.edge_attr
 
 
 def _source(A, word: str, V) -> tuple[torch.Tensor, torch.Tensor | None, bool]:

@@ -6,8 +6,10 @@ are innermost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ from .backward import first_order
 from .column_rows import gradient_of, over_rows, over_table, refuse_weights, stored
 from .kernels.backend import kernels_on
 from .kernels.buffers import sum_dtype
+from .kernels.csr import LocalCSR
+from .maximum import merged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +52,7 @@ class EdgeValues:
         _check_rows("V", V_tKD, _columns(self.A), self.values.shape[1])
         for T in (self.values, V_tKD):
             refuse_weights(self.A, T)
-        return WeightedSum.apply(self.A, self.values, V_tKD)
+        return WeightedSum.apply(self.A, self.values, V_tKD, None, True)
 
 
 def sddmm(A, U_mKD: torch.Tensor, V_tKD: torch.Tensor, heads: int, op: str) -> EdgeValues:
@@ -62,7 +66,9 @@ def sddmm(A, U_mKD: torch.Tensor, V_tKD: torch.Tensor, heads: int, op: str) -> E
     if U_mKD.shape[1] != V_tKD.shape[1]:
         raise ShapeError(f"U has {U_mKD.shape[1]} columns and V {V_tKD.shape[1]}; expected as many")
     refuse_weights(A, V_tKD)
-    return EdgeValues(A, Sddmm.apply(A, A.select(U_mKD), V_tKD, K, op))
+    if op == "add":
+        return EdgeValues(A, OnEdges.apply(A, A.select(U_mKD), V_tKD, None, True, None))
+    return EdgeValues(A, Dots.apply(A, A.select(U_mKD), V_tKD, None, True, K))
 
 
 class OnEdges(torch.autograd.Function):
@@ -84,30 +90,19 @@ class OnEdges(torch.autograd.Function):
             kernels.edge_add(block.A, U_nC, V_cC, S_bC)
         if add_EC is not None:
             S_EC += add_EC.detach()
-        ctx.A, ctx.is_table, ctx.add_dtype = A, is_table, None if add_EC is None else add_EC.dtype
+        ctx.A, ctx.is_table = A, is_table
         return S_EC
 
     @staticmethod
     @first_order
     def backward(ctx, dS_EC):
-        A, blocks, kernels = ctx.A, ctx.A.column_blocks, kernels_on(ctx.A.device)
-        _, needs_U, needs_V, _, _, needs_add = ctx.needs_input_grad
-        dS_EC, C, dU, dV = dS_EC.contiguous(), dS_EC.shape[1], None, None
-        parts = [dS_bC for _, dS_bC in _parts(A, dS_EC)]
-
-        def rows_of(is_ghost: bool) -> torch.Tensor:
-            if is_ghost and len(blocks) == 1:
-                return A.pool.empty(0, C, dtype=dS_EC.dtype)
-            dV_cC = A.pool.empty(blocks[is_ghost].A.shape[1], C, dtype=dS_EC.dtype)
-            kernels.spmm_heads(blocks[is_ghost].A, parts[is_ghost], None, dV_cC, transpose=True)
-            return dV_cC
-
+        A, (_, needs_U, needs_V, _, _, needs_add) = ctx.A, ctx.needs_input_grad
+        dS_EC, dU, dV = dS_EC.contiguous(), None, None
         if needs_V:
-            dV = gradient_of(A, rows_of, ctx.is_table)
+            dV = _to_columns(A, dS_EC, None, ctx.is_table)
         if needs_U:
-            dU = _row_sums(A, dS_EC)
-            A.combine(dU, place=A.backward)
-        return None, dU, dV, None, None, dS_EC.to(ctx.add_dtype) if needs_add else None
+            dU = A.combine(_weighted(A, dS_EC), place=A.backward)
+        return None, dU, dV, None, None, dS_EC if needs_add else None
 
 
 class RowSums(torch.autograd.Function):
@@ -115,54 +110,103 @@ class RowSums(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, A, M_EF, is_mean: bool):
-        Z_nF = _row_sums(A, M_EF.detach().to(sum_dtype(A.dtype)).contiguous())
-        A.combine(Z_nF)
-        ctx.A, ctx.count_n1, ctx.dtype = A, _lengths(A) if is_mean else None, M_EF.dtype
+        Z_nF = A.combine(_weighted(A, M_EF.detach().to(sum_dtype(A.dtype)).contiguous()))
+        ctx.A, ctx.count_n1 = A, _lengths(A) if is_mean else None
         if is_mean:
             Z_nF /= ctx.count_n1
-        return Z_nF if Z_nF.dtype == A.out_dtype else A.pool.copy(Z_nF, A.out_dtype)
+        return Z_nF.to(A.out_dtype)
 
     @staticmethod
     @first_order
     def backward(ctx, G_nF):
-        A, kernels, T = ctx.A, kernels_on(ctx.A.device), sum_dtype(ctx.A.dtype)
-        G_nF = G_nF.to(T).contiguous() if ctx.count_n1 is None else G_nF.to(T) / ctx.count_n1
-        dM_EF = A.pool.empty(A.n_edges, G_nF.shape[1], dtype=T)
-        for block, dM_bF in _parts(A, dM_EF):
-            kernels.edge_add(block.A, G_nF, _zeros(A, block.A.shape[1], G_nF.shape[1]), dM_bF)
-        return None, dM_EF.to(ctx.dtype), None
+        A, G_nF = ctx.A, G_nF.to(sum_dtype(ctx.A.dtype))
+        return None, _at_rows(A, G_nF if ctx.count_n1 is None else G_nF / ctx.count_n1), None
 
 
-class Sddmm(torch.autograd.Function):
-    """S_ij = <U_i, V_j> or U_i + V_j; dU_i = sum_j dS_ij V_j, dV_j = sum_i dS_ij U_i, with ones for a sum."""
+class Largest(torch.autograd.Function):
+    """Z_i = max_j M_ij, or the smallest, 0 for an empty row; dM_ij = dZ_i where M_ij is the one that counts.
+
+    Of equal ones it is the nonzero whose column has the smallest original id, and of equal columns the first.
+    """
+
+    @staticmethod
+    def forward(ctx, A, M_EF, sign: int):
+        T, kernels = sum_dtype(A.dtype), kernels_on(A.device)
+        M_EF = M_EF.detach().to(T).contiguous()
+        M_EF = M_EF if sign > 0 else -M_EF
+        Z_nF, arg_nF = (A.pool.empty(A.n, M_EF.shape[1], dtype=dtype) for dtype in (T, torch.int32))
+        start, ids_E = 0, A.edge_ids
+        for block, M_bF in _parts(A, M_EF):
+            kernels.maximum(_by_place(block.A), M_bF, ids_E, Z_nF, arg_nF, start, accumulate=block.is_ghost)
+            start += len(M_bF)
+        if A.row_sum is not None:
+            Z_nF, arg_nF = merged(A, Z_nF, arg_nF, ids_E)
+        ctx.A, ctx.arg_nF = A, arg_nF
+        return (Z_nF if sign > 0 else Z_nF.neg_()).to(A.out_dtype)
+
+    @staticmethod
+    @first_order
+    def backward(ctx, G_nF):
+        A, arg_nF = ctx.A, ctx.arg_nF.long()
+        dM_EF = A.pool.empty(A.n_edges, G_nF.shape[1], dtype=sum_dtype(A.dtype)).zero_()
+        if len(dM_EF):
+            dM_EF.scatter_add_(0, arg_nF.clamp(min=0), torch.where(arg_nF < 0, 0.0, G_nF).to(dM_EF.dtype))
+        return None, dM_EF, None
+
+
+class Deviation(torch.autograd.Function):
+    """Z_i^2 = mean_j (M_ij - mean_i)^2; dM_ij = (M_ij - mean_i) dZ_i / (Z_i nonzeros of row i).
+
+    A Z_i within the rounding of mean_i is 0, and has no gradient.
+    """
+
+    @staticmethod
+    def forward(ctx, A, M_EF):
+        M_EF = M_EF.detach().to(sum_dtype(A.dtype)).contiguous()
+        count_n1 = _lengths(A)
+        mean_nF = A.combine(_weighted(A, M_EF)).div_(count_n1)
+        from_mean_EF = torch.sub(M_EF, _at_rows(A, mean_nF))
+        Z_nF = A.combine(_row_dots(A, from_mean_EF, from_mean_EF)).div_(count_n1).sqrt_()
+        rounding_nF = 4 * torch.finfo(Z_nF.dtype).eps * count_n1 * mean_nF.abs()
+        Z_nF.masked_fill_(Z_nF <= rounding_nF, 0.0)
+        ctx.A = A
+        ctx.save_for_backward(M_EF, mean_nF, Z_nF, count_n1)
+        return Z_nF.to(A.out_dtype)
+
+    @staticmethod
+    @first_order
+    def backward(ctx, G_nF):
+        A, (M_EF, mean_nF, Z_nF, count_n1) = ctx.A, ctx.saved_tensors
+        share_nF = torch.where(Z_nF == 0, 0.0, G_nF.to(Z_nF.dtype) / (Z_nF * count_n1))
+        return None, torch.sub(M_EF, _at_rows(A, mean_nF)).mul_(_at_rows(A, share_nF))
+
+
+class Dots(torch.autograd.Function):
+    """S_ij = <U_i, V_j> of each head; dU_i = sum_j dS_ij V_j, dV_j = sum_i dS_ij U_i. V as in OnEdges."""
 
     gives_whole_gradients = True
 
     @staticmethod
-    def forward(ctx, A, U_nKD, V_tKD, K: int, op: str):
-        T = sum_dtype(A.dtype)
-        U_nKD, V_tKD = U_nKD.detach().to(T).contiguous(), V_tKD.detach().to(T).contiguous()
-        kernels = kernels_on(A.device)
-        make = kernels.sddmm if op == "dot" else kernels.edge_add
-        S_EK = A.pool.empty(sum(b.A.nnz for b in A.column_blocks), K, dtype=T)
-        for block, S_bK in _parts(A, S_EK):
-            make(block.A, U_nKD, V_tKD[block.of_table], S_bK)
-        ctx.A, ctx.op = A, op
-        ctx.save_for_backward(U_nKD, V_tKD)
+    def forward(ctx, A, U_nKD, V, ghosts_gKD, is_table: bool, K: int):
+        U_nKD = U_nKD.detach().to(sum_dtype(A.dtype)).contiguous()
+        S_EK, parts = A.pool.empty(A.n_edges, K, dtype=U_nKD.dtype), []
+        for (block, V_cKD), (_, S_bK) in zip(_over(A, V, ghosts_gKD, is_table), _parts(A, S_EK)):
+            kernels_on(A.device).sddmm(block.A, U_nKD, V_cKD, S_bK)
+            parts.append(V_cKD)
+        ctx.A, ctx.is_table = A, is_table
+        ctx.save_for_backward(U_nKD, *parts)
         return S_EK
 
     @staticmethod
     @first_order
     def backward(ctx, dS_EK):
-        A, (U_nKD, V_tKD) = ctx.A, ctx.saved_tensors
-        kernels, dS_EK, is_dot = kernels_on(A.device), dS_EK.contiguous(), ctx.op == "dot"
-        dU, dV = A.pool.empty(*U_nKD.shape, dtype=U_nKD.dtype), A.pool.empty(*V_tKD.shape, dtype=V_tKD.dtype)
-        for block, dS_bK in _parts(A, dS_EK):
-            V_cKD, U = (V_tKD[block.of_table], U_nKD) if is_dot else (None, None)
-            kernels.spmm_heads(block.A, dS_bK, V_cKD, dU, accumulate=block.is_ghost)
-            kernels.spmm_heads(block.A, dS_bK, U, dV[block.of_table], transpose=True)
-        A.combine(dU, place=A.backward)
-        return None, dU, dV, None, None
+        A, (U_nKD, *V) = ctx.A, ctx.saved_tensors
+        dS_EK, dU, dV = dS_EK.contiguous(), None, None
+        if ctx.needs_input_grad[2]:
+            dV = _to_columns(A, dS_EK, U_nKD, ctx.is_table)
+        if ctx.needs_input_grad[1]:
+            dU = A.combine(_weighted(A, dS_EK, V), place=A.backward)
+        return None, dU, dV, None, None, None
 
 
 class RowSoftmax(torch.autograd.Function):
@@ -190,52 +234,85 @@ class RowSoftmax(torch.autograd.Function):
     @first_order
     def backward(ctx, dalpha_EK):
         A, (alpha_EK,) = ctx.A, ctx.saved_tensors
-        kernels, dalpha_EK = kernels_on(A.device), dalpha_EK.contiguous()
-        D_nK = A.pool.empty(A.n, alpha_EK.shape[1], dtype=alpha_EK.dtype)
-        de_EK = A.pool.empty(*alpha_EK.shape, dtype=alpha_EK.dtype)
-        parts = list(zip(_parts(A, alpha_EK), _parts(A, dalpha_EK), _parts(A, de_EK)))
-        for (block, alpha_bK), (_, dalpha_bK), _ in parts:
-            kernels.row_dots(block.A, alpha_bK, dalpha_bK, D_nK, accumulate=block.is_ghost)
-        A.combine(D_nK, place=A.backward)
-        for (block, alpha_bK), (_, dalpha_bK), (_, de_bK) in parts:
-            kernels.row_softmax_adjoint(block.A, alpha_bK, dalpha_bK, D_nK, de_bK)
+        dalpha_EK, de_EK = dalpha_EK.contiguous(), A.pool.empty(*alpha_EK.shape, dtype=alpha_EK.dtype)
+        D_nK = A.combine(_row_dots(A, alpha_EK, dalpha_EK), place=A.backward)
+        for (block, alpha_bK), (_, dalpha_bK), (_, de_bK) in zip(
+            *(_parts(A, of) for of in (alpha_EK, dalpha_EK, de_EK))
+        ):
+            kernels_on(A.device).row_softmax_adjoint(block.A, alpha_bK, dalpha_bK, D_nK, de_bK)
         return None, de_EK
 
 
 class WeightedSum(torch.autograd.Function):
-    """Z_i = sum_j S_ij V_j; dS_ij = <G_i, V_j>, dV_j = sum_i S_ij G_i."""
+    """Z_i = sum_j S_ij V_j; dS_ij = <G_i, V_j>, dV_j = sum_i S_ij G_i. V as in OnEdges."""
 
     @staticmethod
-    def forward(ctx, A, S_EK, V_tKD):
-        T, kernels = sum_dtype(A.dtype), kernels_on(A.device)
-        S_EK, V_tKD = S_EK.detach().contiguous(), V_tKD.detach().to(T).contiguous()
-        Z_nKD = A.pool.empty(A.n, V_tKD.shape[1], dtype=T)
-        for block, S_bK in _parts(A, S_EK):
-            kernels.spmm_heads(block.A, S_bK, V_tKD[block.of_table], Z_nKD, accumulate=block.is_ghost)
-        A.combine(Z_nKD)
-        ctx.A = A
-        ctx.save_for_backward(S_EK, V_tKD)
-        return Z_nKD.to(A.out_dtype)
+    def forward(ctx, A, S_EK, V, ghosts_gKD, is_table: bool):
+        S_EK = S_EK.detach().to(sum_dtype(A.dtype)).contiguous()
+        Z_nKD, parts = A.pool.empty(A.n, V.shape[1], dtype=S_EK.dtype), []
+        for (block, V_cKD), (_, S_bK) in zip(_over(A, V, ghosts_gKD, is_table), _parts(A, S_EK)):
+            kernels_on(A.device).spmm_heads(block.A, S_bK, V_cKD, Z_nKD, accumulate=block.is_ghost)
+            parts.append(V_cKD)
+        ctx.A, ctx.is_table = A, is_table
+        ctx.save_for_backward(S_EK, *parts)
+        return A.combine(Z_nKD).to(A.out_dtype)
 
     @staticmethod
     @first_order
     def backward(ctx, G_nKD):
-        A, (S_EK, V_tKD) = ctx.A, ctx.saved_tensors
-        kernels, G_nKD = kernels_on(A.device), G_nKD.to(V_tKD.dtype).contiguous()
-        dS_EK = A.pool.empty(*S_EK.shape, dtype=S_EK.dtype)
-        dV = A.pool.empty(*V_tKD.shape, dtype=V_tKD.dtype)
-        for (block, S_bK), (_, dS_bK) in zip(_parts(A, S_EK), _parts(A, dS_EK)):
-            kernels.sddmm(block.A, G_nKD, V_tKD[block.of_table], dS_bK)
-            kernels.spmm_heads(block.A, S_bK, G_nKD, dV[block.of_table], transpose=True)
-        return None, dS_EK, dV
+        A, (S_EK, *V) = ctx.A, ctx.saved_tensors
+        G_nKD, dS_EK, dV = G_nKD.to(S_EK.dtype).contiguous(), None, None
+        if ctx.needs_input_grad[2]:
+            dV = _to_columns(A, S_EK, G_nKD, ctx.is_table)
+        if ctx.needs_input_grad[1]:
+            dS_EK = A.pool.empty(*S_EK.shape, dtype=S_EK.dtype)
+            for (block, dS_bK), V_cKD in zip(_parts(A, dS_EK), V):
+                kernels_on(A.device).sddmm(block.A, G_nKD, V_cKD, dS_bK)
+        return None, dS_EK, dV, None, None
 
 
-def _row_sums(A, M_EF: torch.Tensor) -> torch.Tensor:
-    """Return the sums over this rank's nonzeros of each row, (n, F)."""
-    Z_nF = A.pool.empty(A.n, M_EF.shape[1], dtype=M_EF.dtype)
-    for block, M_bF in _parts(A, M_EF):
-        kernels_on(A.device).spmm_heads(block.A, M_bF, None, Z_nF, accumulate=block.is_ghost)
-    return Z_nF
+def _weighted(A, S_EK: torch.Tensor, V: Sequence[torch.Tensor] = ()) -> torch.Tensor:
+    """Return sum_j S_ij V_j over this rank's nonzeros, (n, K D), or sum_j S_ij without V, the rows of each block."""
+    Z_nKD = A.pool.empty(A.n, V[0].shape[1] if V else S_EK.shape[1], dtype=S_EK.dtype)
+    for (block, S_bK), V_cKD in zip_longest(_parts(A, S_EK), V):
+        kernels_on(A.device).spmm_heads(block.A, S_bK, V_cKD, Z_nKD, accumulate=block.is_ghost)
+    return Z_nKD
+
+
+def _to_columns(A, S_EK: torch.Tensor, U_nKD: torch.Tensor | None, is_table: bool) -> torch.Tensor:
+    """Return sum_i S_ij U_i of each column, or sum_i S_ij, at the owners of the columns; is_table: (t, K D). Collective."""
+    parts, width = list(_parts(A, S_EK)), (S_EK if U_nKD is None else U_nKD).shape[1]
+
+    def rows_of(is_ghost: bool) -> torch.Tensor:
+        if is_ghost and len(parts) == 1:
+            return A.pool.empty(0, width, dtype=S_EK.dtype)
+        block, S_bK = parts[is_ghost]
+        dV_cKD = A.pool.empty(block.A.shape[1], width, dtype=S_EK.dtype)
+        kernels_on(A.device).spmm_heads(block.A, S_bK, U_nKD, dV_cKD, transpose=True)
+        return dV_cKD
+
+    return gradient_of(A, rows_of, is_table)
+
+
+def _at_rows(A, U_nF: torch.Tensor) -> torch.Tensor:
+    """Return U_i for each nonzero, (E, F)."""
+    S_EF, U_nF = A.pool.empty(A.n_edges, U_nF.shape[1], dtype=U_nF.dtype), U_nF.contiguous()
+    for block, S_bF in _parts(A, S_EF):
+        kernels_on(A.device).edge_add(block.A, U_nF, _zeros(A, block.A.shape[1], U_nF.shape[1]), S_bF)
+    return S_EF
+
+
+def _row_dots(A, S_EF: torch.Tensor, T_EF: torch.Tensor) -> torch.Tensor:
+    """Return sum_j S_ij T_ij over this rank's nonzeros, (n, F)."""
+    out_nF = A.pool.empty(A.n, S_EF.shape[1], dtype=S_EF.dtype)
+    for (block, S_bF), (_, T_bF) in zip(_parts(A, S_EF), _parts(A, T_EF)):
+        kernels_on(A.device).row_dots(block.A, S_bF, T_bF, out_nF, accumulate=block.is_ghost)
+    return out_nF
+
+
+def _by_place(A: LocalCSR) -> SimpleNamespace:
+    """Return the pattern (n, E) that has row i at the nonzeros of row i of A."""
+    return SimpleNamespace(indptr=A.indptr, indices=np.arange(A.nnz, dtype=np.int32), threads=A.threads)
 
 
 def _lengths(A) -> torch.Tensor:

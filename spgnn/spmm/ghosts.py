@@ -159,6 +159,12 @@ def edge_index_of(A) -> torch.Tensor:
     return torch.from_numpy(np.stack([columns_E, rows_E])).to(A.device)
 
 
+def edge_ids_of(A) -> np.ndarray:
+    """Return the original id of the column of each nonzero, (E,) int64."""
+    parts = [block.ids_c[block.A.indices] for block in A.column_blocks]
+    return np.ascontiguousarray(np.concatenate(parts), dtype=np.int64)
+
+
 def rounded(pool, sum_nF: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return rows in a dtype."""
     return sum_nF if sum_nF.dtype == dtype else pool.copy(sum_nF, dtype)

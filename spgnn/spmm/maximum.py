@@ -6,6 +6,7 @@ Shapes: n rows out, m own rows in, t own and ghost columns, F columns.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from .backward import first_order
@@ -26,7 +27,7 @@ class Maximum(torch.autograd.Function):
             with A.ops.span("maximum"):
                 kernels.maximum(block.A, H_cF, A.column_ids, Z_nF, arg_nF, block.start, accumulate=block.is_ghost)
         if A.row_sum is not None:
-            Z_nF, arg_nF = merged(A, Z_nF, arg_nF)
+            Z_nF, arg_nF = merged(A, Z_nF, arg_nF, A.column_ids)
         ctx.A, ctx.arg_nF, ctx.is_table = A, arg_nF, is_table
         return Z_nF if Z_nF.dtype == A.out_dtype else A.pool.copy(Z_nF, A.out_dtype)
 
@@ -48,13 +49,14 @@ class Maximum(torch.autograd.Function):
         return None, gradient_of(A, rows_of, ctx.is_table), None
 
 
-def merged(A, Z_nF: torch.Tensor, arg_nF: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def merged(A, Z_nF: torch.Tensor, arg_nF: torch.Tensor, ids_t: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the maximum over all columns and, on the rank that has it, where it is, -1 on the others. Collective.
 
+    Args: ids_t  original ids of the columns at the places that arg names.
     Values and ids travel as float64, in which both are exact.
     """
     F, is_any = Z_nF.shape[1], arg_nF >= 0
-    ids_t = torch.as_tensor(A.column_ids, dtype=torch.float64, device=A.device)
+    ids_t = torch.as_tensor(ids_t, dtype=torch.float64, device=A.device)
     packed = A.pool.empty(len(Z_nF), 2 * F, dtype=torch.float64)
     packed[:, :F] = torch.where(is_any, Z_nF.double(), -torch.inf)
     packed[:, F:] = torch.where(is_any, ids_t[arg_nF.clamp(min=0).long()] if len(ids_t) else 0.0, torch.inf)

@@ -17,7 +17,7 @@ from ..errors import UsageError
 from .edge_table import EdgeTable
 from .features import SparseRows
 from .fixed_input import FixedInput
-from .ghosts import ColumnBlock, edge_index_of, rounded
+from .ghosts import ColumnBlock, edge_ids_of, edge_index_of, rounded
 from .kernels.buffers import BufferPool
 from .place import OUTSIDE, Place
 from .timing import GHOST, OWN, Operations, spmm_flops
@@ -41,7 +41,8 @@ class SpMM(Protocol):
     column_blocks: tuple[ColumnBlock, ...]  # the own columns of A, and its ghost columns where it has any
     n_edges: int  # nonzeros of this rank's rows, in the order of column_blocks
     edge_index: torch.Tensor  # (2, E) int64, the place of column and row of each nonzero among own and ghost columns
-    edge_attr: torch.Tensor | None  # (E, F_e) of the type of sums, attributes of the graph's edges
+    edge_ids: np.ndarray  # (E,) int64, the original id of the column of each nonzero
+    edge_attr: torch.Tensor | None  # (E, F_e) of the type of sums, attributes of edges; subgraphs refuse
     dtype: torch.dtype  # of H and A H; weights and sums: sum_dtype(dtype)
     device: torch.device
     pool: BufferPool
@@ -103,6 +104,7 @@ class Operator:
     column_ids = cached_property(lambda self: self.node_n)
     n_edges = cached_property(lambda self: sum(block.A.nnz for block in self.column_blocks))
     edge_index = cached_property(lambda self: edge_index_of(self))
+    edge_ids = cached_property(lambda self: edge_ids_of(self))
 
     def at(self, layer: int | None = None, is_last: bool = False, operator: Norm | None = None, key=None) -> LayerView:
         """Return this operator, or another normalisation, as a layer sees it; see LayerView.at."""
@@ -186,6 +188,10 @@ CALLS = {
     "on_edges",
     "sum",
     "mean",
+    "max",
+    "min",
+    "std",
+    "dot",
     "softmax",
     "local_graph",
 }

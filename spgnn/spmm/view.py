@@ -219,8 +219,9 @@ class LayerView:
         return sddmm(self, U_mKD, V_tKD, heads, op)
 
     edges, fetch, local_graph = edge_words.edges, edge_words.fetch, edge_words.local_graph
-    rows, cols, on_edges = edge_words.rows, edge_words.cols, edge_words.on_edges
-    sum, mean, softmax = edge_words.sum_, edge_words.mean, edge_words.softmax
+    rows, cols, on_edges, dot = edge_words.rows, edge_words.cols, edge_words.on_edges, edge_words.dot
+    sum, mean, std, softmax = edge_words.sum_, edge_words.mean, edge_words.std, edge_words.softmax
+    max, min = edge_words.max_, edge_words.min_
 
     def drop(self, H, rate: float, draw: int = 1):
         """Return H with entries zeroed with probability `rate`, the rest / (1 - rate), in the training passes of a Stack.

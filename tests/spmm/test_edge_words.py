@@ -9,8 +9,13 @@ from worlds import parallel
 from spgnn.dist import SelfCommunicator
 from spgnn.distgraph import distribute
 from spgnn.errors import ShapeError, UsageError
+from spgnn.graph import graph_from_coo
+from spgnn.partition import part_graph
 
 GRAPH = random_graph(n=24, edges=70, use="directed", weighted=True)
+_RNG = np.random.default_rng(5)
+_ENDS = _RNG.integers(0, 12, (2, 90))  # of few nodes, so that many edges are parallel; nodes 12 to 15 have none
+MULTI = graph_from_coo(*_ENDS, 16, edge_attr=_RNG.standard_normal((90, 3))).with_edges("directed")
 TINY = random_graph(n=3, edges=4, use="directed")
 N, F = GRAPH.n_nodes, 5
 
@@ -50,11 +55,34 @@ class List:
     def on_edges(self, U, V, add=None):
         return self.rows(U) + self.cols(V) + (0 if add is None else add)
 
-    def sum(self, M):
+    def dot(self, U, V, heads=1):
+        return (by_head(self.rows(U), heads) * by_head(self.cols(V), heads)).sum(1)
+
+    def sum(self, M, V=None):
+        M = M if V is None else (by_head(self.cols(V), M.shape[1]) * M[:, None]).flatten(1)
         return torch.zeros(self.n, M.shape[1], dtype=M.dtype).index_add(0, self.row, M)
 
+    def of_rows(self, M, of_row):
+        """What a function makes of the values of each row, 0 for an empty row."""
+        parts = [M[self.row == i] for i in range(self.n)]
+        return torch.stack([of_row(part) if len(part) else torch.zeros(M.shape[1]).double() for part in parts])
+
     def mean(self, M):
-        return torch.stack([M[self.row == i].sum(0) / max(1, int((self.row == i).sum())) for i in range(self.n)])
+        return self.of_rows(M, lambda part: part.mean(0))
+
+    def max(self, M):  # of equal ones the first, as the columns of a row ascend
+        return self.of_rows(M, lambda part: part.gather(0, part.detach().argmax(0)[None])[0])
+
+    def min(self, M):
+        return -self.max(-M)
+
+    def std(self, M):
+        def of_row(part):
+            variance = part.var(0, correction=0)
+            is_zero = variance.detach() < 1e-28
+            return torch.where(is_zero, 0.0, torch.where(is_zero, 1.0, variance).sqrt())
+
+        return self.of_rows(M, of_row)
 
     def softmax(self, S):
         out = torch.zeros_like(S)
@@ -63,14 +91,31 @@ class List:
         return out
 
 
-def network(A, X, E, W):
-    """An edge MLP by every word: rows of nodes, in float64; E are own rows of the attributes."""
+def by_head(X, K):
+    return X.reshape(len(X), -1, K)
+
+
+def messages(A, X, E, W):
+    """An edge MLP with a mean, in which rows of nodes and of edges meet."""
     S = torch.tanh(A.on_edges(X @ W[0], X @ W[1], E @ W[2]))
     T = A.rows(X @ W[1]) * torch.sigmoid(A.cols(X @ W[0])) + S
-    return A.sum(A.softmax(T) * S) + A.mean(T) * A.sum(T)
+    return A.sum(T) + A.mean(S * T)
 
 
-def compare(comm, A, edges, words=network):
+def attention(A, X, E, W):
+    """Attention of two heads with a term of edges."""
+    S = A.dot(X @ W[0], X @ W[1], heads=2) + torch.tanh(E @ W[2])[:, :2]
+    return A.sum(A.softmax(S), X @ W[0])
+
+
+def statistics(A, X, E, W):
+    """Largest, smallest and deviation, with ties: a sign has two values."""
+    S = A.on_edges(X @ W[0], X @ W[1], E @ W[2])
+    T = torch.sign(S.detach()) / 3 + (S - S.detach())
+    return A.max(S) * A.min(S) + A.std(S) + A.max(T) + A.std(T)
+
+
+def compare(comm, A, edges, words):
     """Values at own rows, and the gradients of rows, edges and weights, equal those of the list of edges."""
     mine = edges.own(A)
     given = [random(edges.n, F), random(len(edges.row), 3, seed=1), *(random(k, 4, seed=k) for k in (F, F, 3))]
@@ -78,8 +123,8 @@ def compare(comm, A, edges, words=network):
     theirs, ours = ([x.clone().requires_grad_() for x in given] for _ in range(2))
     Z_N = words(edges, theirs[0], theirs[1], theirs[2:])
     (Z_N * G).sum().backward()
-    ids = torch.from_numpy(A.node_n)
-    Z = words(A, ours[0][ids], ours[1][mine], ours[2:])
+    ids = torch.from_numpy(A.out_ids)
+    Z = words(A, ours[0][A.node_n], ours[1][mine], ours[2:])
     torch.testing.assert_close(Z, Z_N[ids], rtol=1e-10, atol=1e-10)
     (Z * G[ids]).sum().backward()
     for x, y in zip(ours, theirs):
@@ -87,15 +132,42 @@ def compare(comm, A, edges, words=network):
         torch.testing.assert_close(total, y.grad, rtol=1e-10, atol=1e-10)
 
 
+WORDS = {"messages": messages, "attention": attention, "statistics": statistics}
+
+
 @parallel([1, 2, 3, 4, 7], mpi=[3])
 @pytest.mark.parametrize("scheme", ["cover", "columns", "broadcast"])
-def test_values_and_gradients_are_those_of_the_list_of_edges(comm, scheme):
-    compare(comm, operator(comm, scheme=scheme), List(GRAPH))
+@pytest.mark.parametrize("words", WORDS)
+def test_values_and_gradients_are_those_of_the_list_of_edges(comm, words, scheme):
+    compare(comm, operator(comm, scheme=scheme), List(GRAPH), WORDS[words])
 
 
 @parallel([1, 4, 7], mpi=[])
-def test_they_hold_on_ranks_without_rows(comm):
-    compare(comm, operator(comm, TINY), List(TINY))
+@pytest.mark.parametrize("words", WORDS)
+def test_they_hold_on_ranks_without_rows(comm, words):
+    compare(comm, operator(comm, TINY), List(TINY), WORDS[words])
+
+
+@parallel([1, 2, 3, 4, 7], mpi=[2])
+@pytest.mark.parametrize("words", WORDS)
+def test_parallel_edges_have_attributes_of_their_own(comm, words):
+    edges, A = List(MULTI), operator(comm, MULTI)
+    assert len(edges.row) == 90 > len(edges.place)
+    torch.testing.assert_close(A.edges, torch.from_numpy(MULTI.edge_attr.copy())[edges.own(A)], rtol=0, atol=0)
+    compare(comm, A, edges, WORDS[words])
+
+
+@parallel([1, 2, 4], mpi=[])
+def test_of_equal_values_the_smallest_id_of_a_column_counts_whatever_the_parts(comm):
+    edges = List(GRAPH)
+    values = torch.from_numpy(np.random.default_rng(0).integers(0, 2, (len(edges.row), F)).astype(np.float64))
+    theirs = values.clone().requires_grad_()
+    (edges.max(theirs) * random(N, F)).sum().backward()
+    for seed in (0, 1):
+        A = operator(comm, partition=part_graph(GRAPH, comm.size, method="random", seed=seed))
+        ours = values[edges.own(A)].requires_grad_()
+        (A.max(ours) * random(N, F)[A.node_n]).sum().backward()
+        assert torch.equal(ours.grad, theirs.grad[edges.own(A)])
 
 
 @parallel([1, 3], mpi=[])
@@ -135,6 +207,10 @@ def test_what_does_not_fit_is_refused():
         (lambda: A.on_edges(random(N, 3), random(N, 4)), "U has 3 columns and V 4"),
         (lambda: A.sum(random(A.n_edges + 1, 3)), rf"M has shape \({A.n_edges + 1}, 3\); expected \({A.n_edges}, F\)"),
         (lambda: A.on_edges(random(N, 3), random(N, 3), random(A.n_edges, 2)), "add has 2 columns and U 3"),
+        (lambda: A.dot(random(N, 3), random(N, 4)), "U has 3 columns and V 4"),
+        (lambda: A.dot(random(N, 3), random(N, 3), heads=2), "a multiple of 2 heads"),
+        (lambda: A.sum(random(A.n_edges, 2), random(N, 3)), "V has 3 columns; expected a multiple of the K = 2 heads"),
+        (lambda: A.max(random(N, 3)[0]), r"M has shape \(3,\); expected"),
     ):
         with pytest.raises((ShapeError, UsageError), match=message):
             call()

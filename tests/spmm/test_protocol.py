@@ -28,7 +28,9 @@ A_NN = dense_operator(GRAPH)
 def attributes():
     """The facts and primitives of an operator, and the calls of layers."""
     methods = {name for of in (SpMM, LayerView) for name, value in vars(of).items() if inspect.isfunction(value)}
-    return {name for name in methods if not name.startswith("_")} - {"drawn_key"} | set(SpMM.__annotations__)
+    return {name for name in methods if not name.startswith("_")} - {"drawn_key"} | set(SpMM.__annotations__) - {
+        "edge_attr"
+    }
 
 
 def dgraph_of(comm, **options):

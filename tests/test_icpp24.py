@@ -23,7 +23,7 @@ RMAT, COMMUNITIES = "rmat:scale=9,degree=8", "sbm:n=512,classes=32,degree=12,ins
 
 
 def counted(graph, k, scheme, method):
-    return count_pairs(graph.A, part_graph(graph, k, method).owner_N, grid_of(k, 1), scheme)
+    return count_pairs(graph.A, part_graph(graph, k, method), grid_of(k, 1), scheme)
 
 
 def test_broadcasts_take_the_logarithm_of_the_ranks_and_the_bytes_over_the_cards_of_a_host():

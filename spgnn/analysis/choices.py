@@ -28,7 +28,7 @@ def choose_scheme_of(planned: PlannedGraph, part: Partition, c: int, machine: Ma
     grid, A = grid_of(part.k, c), planned.graph.A
     if grid.size == 1:
         return "columns"
-    columns, cover = (count_pairs(A, part.owner_N, grid, scheme) for scheme in ("columns", "cover"))
+    columns, cover = (count_pairs(A, part, grid, scheme) for scheme in ("columns", "cover"))
     loops_N = np.diff(planned.pattern.indptr) - np.diff(A.indptr)
     loops_k = np.bincount(part.owner_N, weights=loops_N, minlength=part.k).astype(np.int64)
     multiplied = columns.with_loops(loops_k)

@@ -71,7 +71,7 @@ class LayerCounts:
                 self._made[key] = Counts(none_kk, none_kk, none_kk, rows_k, rows_k, self.grid)
             else:
                 rows_N = self.masks[number] if number else None
-                self._made[key] = count_pairs(self.graph.A, owner_N, self.grid, key[0], rows_N)
+                self._made[key] = count_pairs(self.graph.A, self.partition, self.grid, key[0], rows_N)
         return self._made[key]
 
     @property

@@ -19,8 +19,7 @@ from ..errors import UsageError, check_integer, nearest
 from ..graph import Graph, check_is_graph
 from ..partition import Partition
 from ..partition.checks import check_owner, count_parts
-from ..partition.metrics import exchange_metrics, metrics
-from ..partition.metrics import rows_PP as columns_kk
+from ..partition.metrics import exchange_metrics
 from .exchanges import LayerCounts, counts_of_all
 from .planned_graph import stays_sparse
 from .volume_report import LayerVolume, VolumeReport
@@ -132,7 +131,6 @@ def _report(pairs: LayerCounts, run: DryRun | None, evaluations: int) -> VolumeR
     made = () if run is None else (*run.of_pass("forward", "backward"), *run.of_pass("evaluate") * evaluations)
     sent = tuple(exchange for product in made for exchange in pairs.exchanges(product))
     part, graph, work = pairs.partition, pairs.graph, pairs.counts()
-    read_kk = work.rows_kk if pairs.scheme == "columns" else columns_kk(graph.A, part.owner_N, part.k)
     exchanges, total_P = [exchange.to_dict() for exchange in sent], work.total_P
     return VolumeReport(
         k=part.k,
@@ -141,7 +139,7 @@ def _report(pairs: LayerCounts, run: DryRun | None, evaluations: int) -> VolumeR
         method=part.method,
         scheme=pairs.scheme,
         replication=pairs.grid.c,
-        **metrics(graph.A, part.owner_N, part.k, read_kk) | exchange_metrics(work.rows_PP),
+        **part.measured(graph.A) | exchange_metrics(work.rows_PP),
         seconds=part.seconds,
         exchanges=exchanges,
         bytes_per_epoch=None if run is None else sum(e["bytes"] for e in exchanges),

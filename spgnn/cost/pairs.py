@@ -14,8 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import UsageError, check_integer
+from ..partition import Partition
 from ..partition.checks import MAX_PARTS
 from ..partition.cover import cover_tables
+from ..partition.metrics import nnz_kk
 from ..partition.metrics import rows_PP as columns_kk
 from .grid import ProcessGrid, slices
 
@@ -109,15 +111,16 @@ def flying(received: Sequence[int]) -> int:
 
 
 def count_pairs(
-    A: sp.csr_array, owner_N: np.ndarray, grid: ProcessGrid, scheme: str, rows_N: np.ndarray | None = None
+    A: sp.csr_array, part: Partition, grid: ProcessGrid, scheme: str, rows_N: np.ndarray | None = None
 ) -> Counts:
     """Count one product of a scheme.
 
     Args: rows_N  (N,) bool, the rows T of Z that are wanted; None: all. H then has T and what T reads.
     """
-    k, in_N = grid.rows, None
+    k, owner_N, in_N, table = part.k, part.owner_N, None, part.table
     if rows_N is not None:
         A = only_rows(A, rows_N)
+        table = lambda of, A: of(A, owner_N, k)
         in_N = rows_N | reads(A)
     in_k = np.bincount(owner_N if in_N is None else owner_N[in_N], minlength=k)
     out_k = in_k if rows_N is None else np.bincount(owner_N[rows_N], minlength=k)
@@ -126,21 +129,11 @@ def count_pairs(
         rows_kk = np.repeat(in_k[:, None], k, axis=1)
         np.fill_diagonal(rows_kk, 0)
     elif scheme == "columns":
-        rows_kk = columns_kk(A, owner_N, k)
+        rows_kk = table(columns_kk, A)
     else:
-        columns, sums, moved_kk = cover_tables(A, owner_N, k)
+        columns, sums, moved_kk = table(cover_tables, A)
         rows_kk = columns + sums
-    return Counts(rows_kk, nnz_kk(A, owner_N, k), moved_kk, out_k, in_k, grid)
-
-
-def nnz_kk(A: sp.csr_array, owner_N: np.ndarray, k: int) -> np.ndarray:
-    """Count the nonzeros of each block: nnz_kk[q, p] = |{A_ij != 0 : owner[i] = p, owner[j] = q}|."""
-    counts, chunk = np.zeros(k * k, np.int64), 1 << 16
-    for start in range(0, A.shape[0], chunk):
-        indptr = A.indptr[start : start + chunk + 1]
-        readers = np.repeat(owner_N[start : start + chunk].astype(np.int64), np.diff(indptr))
-        counts += np.bincount(owner_N[A.indices[indptr[0] : indptr[-1]]] * np.int64(k) + readers, minlength=k * k)
-    return counts.reshape(k, k)
+    return Counts(rows_kk, table(nnz_kk, A), moved_kk, out_k, in_k, grid)
 
 
 def only_rows(A: sp.csr_array, rows_N: np.ndarray) -> sp.csr_array:

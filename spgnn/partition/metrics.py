@@ -33,14 +33,14 @@ def rows_PP(A: sp.csr_array, owner_N: np.ndarray, k: int) -> np.ndarray:
     return counts_kk
 
 
-def edge_cut(A: sp.csr_array, owner_N: np.ndarray) -> int:
-    """Count the cut nonzeros |{(i, j) : A_ij != 0, owner[i] != owner[j]}|; an edge stored both ways counts twice."""
-    cut, chunk = 0, 1 << 16
+def nnz_kk(A: sp.csr_array, owner_N: np.ndarray, k: int) -> np.ndarray:
+    """Count the nonzeros of each block: nnz_kk[q, p] = |{A_ij != 0 : owner[i] = p, owner[j] = q}|."""
+    counts, chunk = np.zeros(k * k, np.int64), 1 << 16
     for start in range(0, A.shape[0], chunk):
         indptr = A.indptr[start : start + chunk + 1]
-        readers = np.repeat(owner_N[start : start + chunk], np.diff(indptr))
-        cut += int(np.count_nonzero(readers != owner_N[A.indices[indptr[0] : indptr[-1]]]))
-    return cut
+        readers = np.repeat(owner_N[start : start + chunk].astype(np.int64), np.diff(indptr))
+        counts += np.bincount(owner_N[A.indices[indptr[0] : indptr[-1]]] * np.int64(k) + readers, minlength=k * k)
+    return counts.reshape(k, k)
 
 
 def row_work(A: sp.csr_array) -> np.ndarray:
@@ -81,18 +81,20 @@ def exchange_metrics(sent_PP: np.ndarray) -> dict:
     }
 
 
-def metrics(A: sp.csr_array, owner_N: np.ndarray, k: int, sent_PP: np.ndarray | None = None) -> dict:
-    """Return the metrics of a partition, by their JSON names, for the scheme `columns`.
+def metrics(A: sp.csr_array, owner_N: np.ndarray, k: int) -> dict:
+    """Return the metrics of a partition, by their JSON names, for the scheme `columns`: see `metrics_of_blocks`."""
+    return metrics_of_blocks(rows_PP(A, owner_N, k), nnz_kk(A, owner_N, k), np.bincount(owner_N, minlength=k))
 
+
+def metrics_of_blocks(sent_PP: np.ndarray, nnz: np.ndarray, sizes_k: np.ndarray) -> dict:
+    """Return the metrics of a partition from `rows_PP`, `nnz_kk` and the nodes of each part.
+
+    edge_cut = |{(i, j) : A_ij != 0, owner[i] != owner[j]}|; an edge stored both ways counts twice.
     replication_factor = (N + total_rows) / N: nodes that a part owns or reads, summed over the parts, per node.
     It is the papers' sum |V_i| / |V| with full neighbour lists stored, if A is symmetric.
     nnz_imbalance, node_imbalance: largest over mean of sum (nnz of the row + 1), and of nodes.
-
-    Args: sent_PP  rows_PP(A, owner_N, k) if already computed.
     """
-    sent_PP = rows_PP(A, owner_N, k) if sent_PP is None else sent_PP
-    work_k = np.bincount(owner_N, weights=row_work(A), minlength=k)
-    return metrics_of_counts(sent_PP, edge_cut(A, owner_N), work_k, np.bincount(owner_N, minlength=k))
+    return metrics_of_counts(sent_PP, int(nnz.sum() - np.trace(nnz)), nnz.sum(axis=0) + sizes_k, sizes_k)
 
 
 def metrics_of_counts(sent_PP: np.ndarray, cut: int, work_k: np.ndarray, sizes_k: np.ndarray) -> dict:

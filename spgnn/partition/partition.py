@@ -5,15 +5,17 @@ Shapes: N nodes, k parts. "Old" is the graph's own order, "new" the order by par
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..errors import PartitionError
 from ..graph import Graph
 from .checks import check_k, check_length, check_owner, count_parts
-from .metrics import metrics, rows_in_order
+from .metrics import metrics_of_blocks, nnz_kk, rows_in_order, rows_PP
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +76,22 @@ class Partition:
         rank_N[self.order_N] = np.arange(self.n_nodes)
         return rank_N
 
+    @cached_property
+    def _tables(self) -> dict[Callable, tuple]:
+        return {}
+
+    def table(self, of: Callable, A: sp.csr_array):
+        """Return of(A, owner_N, k), made once for a matrix: a plan asks for it in each of its lines."""
+        matrix, found = self._tables.get(of, (None, None))
+        if matrix is not A:
+            found = of(A, self.owner_N, self.k)
+            self._tables[of] = A, found
+        return found
+
+    def measured(self, A: sp.csr_array) -> dict:
+        """Return the metrics of this partition of A, see `metrics_of_blocks`."""
+        return metrics_of_blocks(self.table(rows_PP, A), self.table(nnz_kk, A), self.sizes_k)
+
     def own(self, rank: int) -> np.ndarray:
         """Return the nodes of a part, (n,) int64, rising."""
         end = int(self.sizes_k[: rank + 1].sum())
@@ -105,7 +123,7 @@ class Partition:
         """Return what `spgnn partition` reports: k, n, nnz, method, the metrics, seconds."""
         graph = graph.in_use()
         head = {"k": self.k, "n": graph.n_nodes, "nnz": graph.nnz, "method": self.method}
-        return head | (self.metrics or metrics(graph.A, self.owner_N, self.k)) | {"seconds": self.seconds}
+        return head | (self.metrics or self.measured(graph.A)) | {"seconds": self.seconds}
 
     def check_length(self, graph: Graph) -> None:
         """Raise PartitionError unless graph has as many nodes as this partition."""
@@ -129,5 +147,5 @@ def partition_of(
     owner_N = check_length(owner_N, graph.n_nodes, f"partition {method!r}")
     k = count_parts(owner_N) if k is None else k
     part = Partition(owner_N, k, method, seed, {}, graph.digest(), balance, seconds)
-    part.metrics.update(metrics(graph.A, part.owner_N, part.k))
+    part.metrics.update(part.measured(graph.A))
     return part

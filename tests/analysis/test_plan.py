@@ -11,12 +11,14 @@ from spgnn.analysis.epoch import gcn_of, without_values
 from spgnn.analysis.plan import Choice, fastest, plan_line, ranks_that_fit
 from spgnn.analysis.planned_graph import PlannedGraph
 from spgnn.analysis.ranks import PlannedRanks
+from spgnn.cost import pairs
 from spgnn.cost.machines import load_machine
 from spgnn.cost.seconds import edge_price
 from spgnn.errors import GraphError, UsageError
 from spgnn.graph import Graph, graph_from_coo
 from spgnn.layers import GAT, SAGE, Stack
 from spgnn.partition import part_graph
+from spgnn.partition.metrics import metrics
 
 MACHINE = load_machine("ethernet-1g")
 
@@ -200,3 +202,16 @@ def test_attention_and_maximum_take_several_sparse_products_of_their_width(kind,
     assert [product.width for product in sent] == ([6, 6] if k > 1 else [])  # beside the products, which hide them
     (evaluation, _) = ranks.layers("evaluate")
     assert len(evaluation.products) == 1 and evaluation.products[0].own_P.any()
+
+
+def test_lines_of_one_partition_count_its_blocks_once(monkeypatch):
+    planned, made = PlannedGraph(stored()), []
+    part = part_graph(planned.graph, 4, "block")
+    counted = pairs.cover_tables
+    monkeypatch.setattr(pairs, "cover_tables", lambda *args: made.append(1) or counted(*args))
+    for c in (1, 2):
+        for itemsize in (4, 8):
+            plan_line(planned, part, "cover", c, model_of(itemsize=itemsize), MACHINE)
+    assert len(made) == 1
+    A = planned.graph.A[::-1]  # another matrix has other tables
+    assert part.measured(A) == metrics(A, part.owner_N, 4) != part.metrics

@@ -96,7 +96,7 @@ def test_every_nonzero_is_multiplied_by_one_rank(k, c):
     for i, j in edges_of(graph.A, range(graph.n_nodes)):
         p, q = part.owner_N[i], part.owner_N[j]
         (own_P if p == q else ghost_P)[p * c + q // (k // c)] += 1
-    columns, cover = (count_pairs(graph.A, part.owner_N, grid_of(k, c), scheme) for scheme in ("columns", "cover"))
+    columns, cover = (count_pairs(graph.A, part, grid_of(k, c), scheme) for scheme in ("columns", "cover"))
     np.testing.assert_array_equal(columns.own_P, own_P)
     np.testing.assert_array_equal(columns.ghost_P, ghost_P)
     np.testing.assert_array_equal(cover.own_P, own_P)

@@ -33,7 +33,6 @@ from ...graph.checks import most_classes
 from ...graph.ids import checked_ids, packed_ids, unpacked_ids
 from ...machine import NPY_HEADERS
 from ..checks import check_hops
-from ..metrics import metrics
 from ..part_halo import HaloFinder, matrix_sums
 from ..partition import Partition
 from .blocks import Halo, RowBlock, check_rank, merge_blocks, row_block, select_rows
@@ -72,7 +71,7 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops:
     graph = graph.in_use()
     partition.check_graph(graph)
     if not partition.graph_digest:
-        measured = metrics(graph.A, partition.owner_N, partition.k)
+        measured = partition.measured(graph.A)
         partition = replace(partition, graph_digest=graph.digest(), metrics=measured)
     folder = Path(folder)
     check_free(folder)

@@ -40,7 +40,8 @@ def metis(graph: Graph, k: int, *, seed: int, balance: float, objective: Literal
         raise UsageError(f"metis: objective = {objective!r} is not known{nearest(objective, OBJECTIVES)}")
     if k == 1 or k >= graph.n_nodes:
         return np.arange(graph.n_nodes) % k
-    return kway(graph.name, neighbours(graph.A), k, row_work(graph.A), seed=seed, balance=balance, objective=objective)
+    pattern = neighbours(graph.A, graph.edges == "undirected")
+    return kway(graph.name, pattern, k, row_work(graph.A), seed=seed, balance=balance, objective=objective)
 
 
 def kway(
@@ -80,10 +81,12 @@ def kway(
     return fill_empty_parts(np.asarray(owner_N), load_N, k)
 
 
-def neighbours(A: sp.csr_array) -> sp.csr_array:
+def neighbours(A: sp.csr_array, is_symmetric: bool = False) -> sp.csr_array:
     """Return the pattern of A + A' without its diagonal, int64 indices, sorted: what METIS may see."""
-    ones = sp.csr_array((np.ones(A.nnz, bool), A.indices, A.indptr), shape=A.shape)
-    both = (ones + ones.T.tocsr()).tocsr()
+    both = A
+    if not is_symmetric:
+        ones = sp.csr_array((np.ones(A.nnz, bool), A.indices, A.indptr), shape=A.shape)
+        both = (ones + ones.T.tocsr()).tocsr()
     n_nodes = A.shape[0]
     row = np.repeat(np.arange(n_nodes), np.diff(both.indptr))
     off = both.indices != row

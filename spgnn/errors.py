@@ -230,6 +230,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"; {ELSEWHERE[guess]}"
     if guess in bare:  # in other letters
         return f"; did you mean {bare[guess]!r}?"
+    if anagrams := [word for word in known if sorted(word) == sorted(guess)]:  # letters that changed places
+        return f"; did you mean {anagrams[0]!r}?"
     match = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"; did you mean {match[0]!r}?" if match else f"; expected one of: {', '.join(known)}"
 

@@ -63,8 +63,8 @@ FROZEN = {
     "predict": "graph out proba embeddings evaluation memory scratch",
     "report": "k out pictures",
     "compare": "out",
-    "info": "format features labels",
-    "check": "format",
+    "info": "format features labels split",
+    "check": "format features labels split",
     "convert": "format features labels split source target weight relabel id one_hot missing duplicates combine edge_features antisymmetric",
     "doctor": "calibrate force full threads",
 }

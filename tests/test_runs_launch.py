@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 LAUNCH = ("runs/launch/mpirun", "runs/launch/hosts", "runs/launch/slurm", "runs/launch/torchrun")
@@ -60,7 +61,6 @@ def test_the_graph_and_its_options_go_to_train(started, tmp_path):
 
 
 def test_kubernetes_starts_as_many_ranks_as_its_pods_have_places():
-    yaml = pytest.importorskip("yaml")
     read = lambda name: list(yaml.safe_load_all((ROOT / f"runs/launch/kubernetes/{name}.yaml").read_text()))
     service, job = read("torchrun")
     pod, name = job["spec"]["template"]["spec"], service["metadata"]["name"]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import click
 
-from ..config import SourceConfig
+from ..config.groups import SplitFileConfig
 from .console import PassBars, ProgressBar, fields_table, say, write, write_json
-from .options import GRAPH_HELP, OneProcess, field_option, graph_argument, output_options
+from .options import GRAPH_HELP, OneProcess, graph_argument, group_options, output_options, source_options
 
 
 @click.command(cls=OneProcess, epilog=GRAPH_HELP)
 @graph_argument
-@field_option(SourceConfig, "format")
+@source_options
+@group_options(SplitFileConfig)
 @output_options
-def check(graph: str, format: str, as_json: bool) -> None:
+def check(graph: str, as_json: bool, **files: str) -> None:
     """Check every array of GRAPH, and the checksums of a native folder; or of the parts that `spgnn partition` wrote.
 
     The exit code is 0 if the graph is valid; else it is 3, and the first error is printed.
@@ -22,12 +23,13 @@ def check(graph: str, format: str, as_json: bool) -> None:
     from ..partition.folder.check import check_parts
     from ..partition.folder.store import is_partition
 
-    if not format and is_partition(graph):
+    files = {name: value for name, value in files.items() if value}
+    if is_partition(graph) and not files:
         with PassBars(graph) as passes:
             report = check_parts(graph, lambda done, total: passes("check parts", done, total))
     else:
         with ProgressBar(f"checking {graph}") as progress:
-            report = check_graph(graph, format=format or None, progress=progress)
+            report = check_graph(graph, progress=progress, **files)
     if not as_json:
         for note in report.pop("notes", ()):
             say(note)

@@ -10,7 +10,7 @@ import click
 from ..config import PlanConfig
 from ..errors import ResourceError, UsageError
 from .console import bytes_text, folded, in_one_unit, say, write, write_json, write_table
-from .options import EDGES_HELP, GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, output_options
+from .options import EDGES_HELP, GRAPH_HELP, METHOD_HELP, MODEL_HELP, OneProcess, config_options, flag, output_options
 from .planned import Planned
 
 if TYPE_CHECKING:
@@ -113,7 +113,15 @@ def _machine(config: PlanConfig) -> Machine:
         )
     if config.ranks_per_host:
         machine = machine.placed(config.ranks_per_host)
-    return replace(machine, memory_bytes=1e9 * config.memory) if config.memory else machine
+    return replace(machine, memory_bytes=_bytes_of("memory", config.memory)) if config.memory else machine
+
+
+def _bytes_of(name: str, size: str) -> int:
+    """Return the bytes of an option: 64GB, 500MB; a number alone is of GB."""
+    from ..partition.folder.pipeline.memory_budget import memory_bytes_of
+
+    is_number = size.replace(".", "", 1).isdecimal()
+    return memory_bytes_of(f"{size}GB" if is_number else size, flag(name))
 
 
 def _device_bytes(config: PlanConfig) -> float:
@@ -121,11 +129,11 @@ def _device_bytes(config: PlanConfig) -> float:
     if config.device == "cpu":
         return 0
     if config.device_memory:
-        return 1e9 * config.device_memory
+        return _bytes_of("device_memory", config.device_memory)
     import torch
 
     if not torch.cuda.is_available():
-        raise UsageError("--device cuda: no GPU found here; give its memory with --device-memory GB")
+        raise UsageError("--device cuda: no GPU found here; give its memory with --device-memory SIZE")
     return torch.cuda.get_device_properties(0).total_memory
 
 

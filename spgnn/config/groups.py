@@ -442,5 +442,5 @@ class HostConfig:
 
     heading = "Machine"
     ranks_per_host: int = option(0, "ranks per host; 0: as in the machine file", low=0, high=1_000_000)
-    memory: float = option(0.0, "GB of memory per host; 0: as in the file", low=0, high=1_000_000)
-    device_memory: float = option(0.0, "GB of memory per GPU; 0: as the GPU here", low=0, high=1_000_000)
+    memory: str = option("", "memory per host, such as 64GB [as in the file]", metavar="SIZE")
+    device_memory: str = option("", "memory per GPU, such as 80GB [as the GPU here]", metavar="SIZE")

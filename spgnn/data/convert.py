@@ -28,9 +28,10 @@ def convert(
     return report(graph) | {"seconds": round(time.perf_counter() - start, 3), "out": str(dst)}
 
 
-def check(source, format: str | None = None, progress: Progress = None) -> dict:
+def check(source, format: str | None = None, progress: Progress = None, **files) -> dict:
     """Read all of source, verify the checksums of a native folder, and return a report.
 
+    Args:    files  features, labels and split, as of `load_graph`.
     Returns: as `convert`, and `files`, the number of files whose SHA-256 was verified.
     Raises:  FormatError or GraphError naming the first thing that is wrong.
     """
@@ -39,7 +40,9 @@ def check(source, format: str | None = None, progress: Progress = None) -> dict:
         graph = load_native(source, verify=True, progress=progress)
         seen = {"format": "native", "files": len(read_manifest(Path(source))["files"])}
     else:
-        graph, seen = load_graph(source, format, progress=progress), {"files": 0}
+        graph, seen = None, {"files": 0}
+    if graph is None or files:
+        graph = load_graph(source, format, progress=progress, **files)
     return report(graph) | seen | {"seconds": round(time.perf_counter() - start, 3)}
 
 

@@ -132,7 +132,7 @@ def _manifest(graph: Graph) -> dict:
         "multilabel": graph.is_multilabel,
         "directed": not graph.is_symmetric,
         "edges": graph.edges,
-        "meta": graph.meta,
+        "meta": {key: value for key, value in graph.meta.items() if key != "unread"},  # said when it was read
         "files": {},
     } | ({} if graph.classes is None else {"classes": graph.classes})
 

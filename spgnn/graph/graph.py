@@ -246,6 +246,7 @@ class Graph(metaclass=NamesKeywords):
             "features": self.n_features,
             "sparse_features": sp.issparse(self.X),
             "classes": self.n_classes,
+            **({} if self.classes is None else {"class_names": list(self.classes)}),
             "multilabel": self.is_multilabel,
             "labelled": int(np.count_nonzero(labelled(self.y))) if self.y is not None else 0,
             "splits": 0 if self.split is None else (1 if self.split.ndim == 1 else self.split.shape[1]),

@@ -15,7 +15,9 @@ UNLABELLED = -1
 
 
 def labelled(y: np.ndarray) -> np.ndarray:
-    """Return which nodes have a label, (N,) bool; every row of a multi-label array counts as one."""
+    """Return which nodes have a label, (N,) bool: text that is not empty; every row of a multi-label array counts as one."""
+    if y.dtype.kind in "OUT":
+        return np.array([value is not None and value == value and value != "" for value in y.tolist()], bool)
     return y >= 0 if y.ndim == 1 else np.ones(len(y), bool)
 
 
@@ -48,7 +50,8 @@ def given_split(name: str, splits: np.ndarray | None, which: str) -> np.ndarray 
 def random_split(y: np.ndarray | None, seed: int = 0, fractions=(0.6, 0.2, 0.2)) -> np.ndarray:
     """Return a seeded split of the labelled nodes, (N,) int8.
 
-    Args:   fractions  of train, val and test, which add up to 1.
+    Args:   y          (N,) or (N, C), also as a list; text labels too, "" or None for none.
+            fractions  of train, val and test, which add up to 1.
     Raises: GraphError without labels; UsageError for other fractions or seeds.
     """
     if y is None:
@@ -58,6 +61,7 @@ def random_split(y: np.ndarray | None, seed: int = 0, fractions=(0.6, 0.2, 0.2))
             f"fractions = {tuple(fractions)}; expected three numbers of 0 or more, of train, val and test, that add up to 1"
         )
     check_integer("seed", seed, 0)
+    y = np.asarray(y)
     nodes = np.flatnonzero(labelled(y))
     nodes = np.random.default_rng(seed).permutation(nodes)
     n_train, n_val = (int(round(f * len(nodes))) for f in fractions[:2])

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from command_line import run
 
+from spgnn.partition import PartitionFolder
+
 
 @pytest.fixture
 def edge_list(tmp_path):
@@ -45,6 +47,31 @@ def test_features_labels_and_split_of_their_own_files_go_into_the_folder(edge_li
     assert (report["features"], report["classes"], report["train"], report["test"]) == (5, 2, 1, 1)
     _, out, _ = run(capsys, "info", edge_list, *parts, "--json")
     assert (json.loads(out)["features"], json.loads(out)["classes"]) == (5, 2)
+
+
+def test_split_and_labels_of_files_are_read_by_info_check_and_partition(edge_list, tmp_path, capsys):
+    (tmp_path / "nodes.csv").write_text("id,label,split\n0,red,train\n1,blue,val\n2,red,test\n")
+    files = ["--labels", tmp_path / "nodes.csv", "--split", tmp_path / "nodes.csv"]
+    for command in ("info", "check"):
+        code, out, _ = run(capsys, command, edge_list, *files, "--json")
+        report = json.loads(out)
+        assert code == 0 and (report["train"], report["val"], report["test"]) == (1, 1, 1)
+        assert report["class_names"] == ["blue", "red"]
+    assert "class names          blue, red\n" in run(capsys, "info", edge_list, *files)[1]
+    run(capsys, "convert", edge_list, tmp_path / "native", "--labels", files[1])
+    code, out, _ = run(capsys, "check", tmp_path / "native", *files[2:], "--json")
+    assert code == 0 and (json.loads(out)["files"], json.loads(out)["test"]) == (3, 1)
+    run(capsys, "partition", edge_list, "-k", "2", "--method", "block", "--out", tmp_path / "parts", *files)
+    assert PartitionFolder(tmp_path / "parts").graph().split.tolist() == [0, 1, 2]
+    code, _, err = run(capsys, "info", tmp_path / "parts", *files)
+    assert code == 2 and "is a partition folder, which has its own; omit it" in err
+
+
+def test_columns_that_are_not_read_are_said_once(tmp_path, capsys):
+    (tmp_path / "e.csv").write_text("source,target,colour\n0,1,red\n1,2,blue\n")
+    said = "columns that are not read: colour"
+    assert said in run(capsys, "convert", tmp_path / "e.csv", tmp_path / "native")[2]
+    assert said not in run(capsys, "info", tmp_path / "native")[2]
 
 
 def test_check_finds_one_changed_byte(edge_list, tmp_path, capsys):

@@ -46,6 +46,7 @@ def test_a_run_that_cannot_fit_is_refused_with_the_arithmetic(capsys):
     assert "no run fits: the smallest (block, columns, c = 1) needs" in err and "available 200 MB" in err
     assert "MB process" in err and "most goes to process" in err
     assert "more ranks do not help" in err
+    assert run(capsys, *PLAN, "--ranks", "2", "--memory", "200MB") == (code, out, err)  # a number alone is of GB
 
 
 def test_a_refusal_names_the_ranks_that_would_fit(tmp_path, capsys):
@@ -111,7 +112,8 @@ def test_without_a_machine_this_host_is_taken_and_said_so(capsys):
         (["--scheme", "colums"], 2, "did you mean 'columns'"),
         (["--scheme", ","], 2, "--scheme is empty"),
         (["--widths", "16"], 2, "at least two positive widths"),
-        (["--device", "cuda", "--device-memory", "1e300"], 2, "'--device-memory': 1e+300 is not in the range"),
+        (["--device", "cuda", "--device-memory", "1e300"], 2, "--device-memory '1e300'; expected a size"),
+        (["--memory", "2 GBit"], 2, "--memory '2 GBit'; expected a size such as 2GB"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_would(capsys, argv, code, said):

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from spgnn.errors import GraphError
+from spgnn.graph import random_split
 from spgnn.graph.structure import csr_from_coo, is_symmetric, symmetrised, with_reverse
 
 WEIGHTS = {
@@ -122,3 +123,10 @@ def test_two_weights_of_an_edge_are_refused_and_zeros_of_both_signs_are_equal(dt
         symmetrised(A)
     zeros = sp.csr_array((np.array([0.0, -0.0, 1.0]), [1, 0, 0], [0, 1, 2, 3]), shape=(3, 3))
     assert symmetrised(zeros).nnz == 4
+
+
+def test_a_random_split_takes_lists_and_text():
+    words, numbers = ["a", "b", "", "a", None, "b"], [0, 1, -1, 0, -1, 1]
+    for y in (words, np.array(words, object), numbers):
+        np.testing.assert_array_equal(random_split(y, 3), random_split(np.array(numbers), 3))
+    assert (random_split(np.array(["a", "b"]), 0) >= 0).all()

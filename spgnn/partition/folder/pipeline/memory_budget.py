@@ -21,12 +21,12 @@ LEAST_BUFFERS, TEXT_BUFFERS = 24 << 20, 88 << 20
 MOST_ENTRIES, MOST_ROW_BYTES = 1 << 24, 64 << 20  # more memory is not faster
 
 
-def memory_bytes_of(text: str | int) -> int:
-    """Return the bytes of 2GB, 500MB, 1.5 GiB or a number of bytes."""
+def memory_bytes_of(text: str | int, name: str = "memory =") -> int:
+    """Return the bytes of 2GB, 500MB, 1.5 GiB or a number of bytes; name: of the option, in an error."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-z]*)\s*", str(text).lower())
     unit = UNITS.get(match[2].upper()) if match else None
     if unit is None or float(match[1]) * unit < 1:
-        raise UsageError(f"memory = {text!r}; expected a size such as 2GB, 500MB or 1.5GiB")
+        raise UsageError(f"{name} {text!r}; expected a size such as 2GB, 500MB or 1.5GiB")
     return int(float(match[1]) * unit)
 
 

@@ -15,7 +15,7 @@ from ..dist import Communicator
 from ..errors import ShapeError, UsageError, agree
 from ..graph.edge_attr import places_listed
 from ..machine import give_back_memory
-from ..spmm.edge_table import EdgeTable
+from ..spmm.edge_table import EdgeTable, NoEdgeTable
 from ..spmm.features import SparseRows
 from ..spmm.fixed_input import FixedInput
 from ..spmm.operator import DistSpMM
@@ -146,4 +146,6 @@ class DistGraph:
                 f"{what}: {self.name} does not keep the order of its edges; give graph_from_coo edge_attr=np.empty((E, 0)), "
                 "or attributes of the edges"
             )
+        if isinstance(self.A.edge_table, NoEdgeTable):
+            raise UsageError(f"{what}: {self.A.edge_table.why}")
         return self.A.edge_table

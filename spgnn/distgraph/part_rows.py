@@ -15,12 +15,17 @@ from ..errors import PartitionError
 from ..graph import WITH_LOOPS, lacks_loop, with_self_loops
 from ..partition import RowBlock
 from ..partition.folder.blocks import Halo
+from ..spmm.edge_table import NoEdgeTable
 from ..spmm.exchange.context import Layout
 from ..spmm.exchange.index_map import IndexMap, make_csr, places_of
 from ..spmm.exchange.signed_sums import signed_weights
 from ..spmm.exchange.stages import Blocks
 from ..spmm.norms import Norms, RawBlocks
 from ..spmm.operator import DistSpMM
+
+NO_ATTRIBUTES = (
+    "a part and its halo have no attributes of edges; distribute the folder, or the graph: all ranks then train it"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,11 +81,12 @@ def part_rows(block: RowBlock, sums_n3: np.ndarray, halo: Halo | None, hops: int
     return PartRows(node_m, n, A_mm, sums_m3, is_whole_m, joined(block.X_nF, halo, chosen_g))
 
 
-def part_operator(part: PartRows, layout: Layout, operator: Norm) -> DistSpMM:
+def part_operator(part: PartRows, layout: Layout, operator: Norm, has_edges: bool = False) -> DistSpMM:
     """Return the operator of a part on one rank, from which `with_norm` gets the others.
 
     Whole rows equal the rows of the operator of the whole graph, as their sums are; bitwise, unless weights have sums that
     float64 rounds.
+    Args: has_edges  edges of the graph have attributes, which the operator has not.
     """
     index = IndexMap(part.node_m, np.empty(0, np.int64), np.zeros(1, np.int64))
     has_loops = operator in WITH_LOOPS
@@ -92,7 +98,9 @@ def part_operator(part: PartRows, layout: Layout, operator: Norm) -> DistSpMM:
     blocks = Blocks(A_oo, A_og, index)
     signed = signed_weights(part.A_mm, A_og, layout)
     raw = RawBlocks(blocks, sums_m, looped_m, loopless_m, has_loops, True, columns_m, is_whole_m, signed)
-    return Norms(raw, None, layout).make(operator)
+    norms = Norms(raw, None, layout)
+    norms.edges = NoEdgeTable(NO_ATTRIBUTES) if has_edges else None
+    return norms.make(operator)
 
 
 def _entries(A: sp.csr_array, row_n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -20,6 +20,7 @@ from ..dist.consistency import check_same
 from ..dist.launch import share_of_threads
 from ..errors import UsageError, together
 from ..graph import NO_SPLIT, TRAIN, UNLABELLED, Graph, given_split, random_split
+from ..graph.edge_attr import without_parallel
 from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder, RowBlock, partition_of
 from ..partition.checks import check_hops
@@ -157,8 +158,9 @@ class Parts:
             check_sums([negative_sums(block.own_n, block.X_nF)])  # halos are own nodes of other parts
         rows = part_rows(block, sums_n3, halo, self.hops, self.source.facts.is_symmetric)
         y_m, split_m = self.labels(block, len(rows.node_m))
+        has_edges = block.edges is not None
         del block, sums_n3, halo
-        A = part_operator(rows, layout, how.operator)
+        A = part_operator(rows, layout, how.operator, has_edges)
         X = features(rows.X_mF, how.feature_norm, pool, dtype, how.threads)
         dgraph = DistGraph(
             comm=comm, A=A, X=X, y_n=labels(y_m, dtype), split_n=split_m, n_nodes=self.n_nodes, n_classes=self.n_classes,
@@ -180,7 +182,7 @@ class Parts:
         rows = part_rows(block, sums_n3, halo, self.hops, self.source.facts.is_symmetric)
         y_m, split_m = self.labels(block, len(rows.node_m))
         edges = "undirected" if self.source.facts.is_symmetric else "directed"
-        return Graph(rows.A_mm, rows.X_mF, y_m, split_m, f"{self.name} part {p}", edges)
+        return Graph(without_parallel(rows.A_mm), rows.X_mF, y_m, split_m, f"{self.name} part {p}", edges)
 
     def labels(self, block: RowBlock, m: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return labels and split of the m rows of a part; the halo's are unknown here."""

@@ -23,7 +23,7 @@ from ..graph import WITH_LOOPS, Graph, given_split, random_split
 from ..partition import RowBlock
 from ..spmm.exchange.stages import Blocks
 from ..spmm.features import SparseRows
-from ..spmm.kernels.buffers import BufferPool
+from ..spmm.kernels.buffers import BufferPool, sum_dtype
 
 CHUNK = 1 << 16  # rows of X at once
 NONZEROS = 1 << 18  # of A at once
@@ -36,7 +36,7 @@ def graph_facts(dgraph: DistGraph) -> dict[str, Any]:
 
     fingerprint  sum over nodes of mix(id) times degree, labels, split and the bits of the features in the type of the
                  activations. Call it while X is there, see Trainer.release_input.
-    edges        sum over edges of their ends and weights, see _of_edges.
+    edges        sum over edges of their ends, weights and attributes, see _of_edges and _of_attributes.
     Collective.
     """
     A, ids_n = dgraph.A, _mixed(dgraph.node_n)
@@ -45,7 +45,10 @@ def graph_facts(dgraph: DistGraph) -> dict[str, Any]:
     if dgraph.is_counted:
         terms.append(_of_rows(ids_n, (dgraph.y_n, dgraph.split_n), dgraph.X))
     raw = A.norms.raw[A.name in WITH_LOOPS]
-    sums = np.array([_total(terms), _of_edges(ids_n, raw.blocks)]).view(np.int64)
+    edges = [_of_edges(ids_n, raw.blocks)]
+    if (table := A.edge_table) is not None:
+        edges.append(_of_attributes(table.ids_E, table.attr_EF))
+    sums = np.array([_total(terms), _total(edges)]).view(np.int64)
     dgraph.comm.all_reduce(sums)
     sizes = (dgraph.n_nodes, dgraph.nnz, dgraph.n_features, dgraph.n_classes)
     return _graph_facts(sizes, sums)
@@ -157,6 +160,9 @@ def _of_own_rows(parts: Parts) -> np.ndarray:
             lengths_n += lacks_n
             one = _mixed(np.ones(1, np.float32).view(np.uint32))
             edges = np.add(edges, (ids_n * _mixed(ids_n) * one)[lacks_n].sum(dtype=np.uint64), dtype=np.uint64)
+        if block.edges is not None:
+            of_edges = _of_attributes(block.edges.ids_E, block.edges.attr_EF, sum_dtype(getattr(torch, how.dtype)))
+            edges = np.add(edges, of_edges, dtype=np.uint64)
         X = features(block.X_nF, how.feature_norm, pool, getattr(torch, how.dtype), how.threads)
         terms = [_product(ids_n, lengths_n[:, None]), _of_rows(ids_n, (block.y_n, block.split_n), X)]
         sums += np.array([_total(terms), edges, lengths_n.sum()], np.uint64)
@@ -196,6 +202,12 @@ def _of_edges(ids_n: np.ndarray, blocks: Blocks) -> np.uint64:
         columns_m = _mixed(_mixed(ids_m))
         total = np.add(total, _of_entries(ids_n, A, columns_m.__getitem__), dtype=np.uint64)
     return total
+
+
+def _of_attributes(ids_E: np.ndarray, attr_EF, dtype: torch.dtype | None = None) -> np.uint64:
+    """Return the sum over nonzeros of mix(place in the list of edges) times the bits of their attributes, modulo 2^64."""
+    parts = [slice(start, start + NONZEROS) for start in range(0, len(ids_E), NONZEROS)]
+    return _total([_product(_mixed(ids_E[part]), _bits(attr_EF[part], dtype)) for part in parts])
 
 
 def _of_entries(ids_n: np.ndarray, A: sp.csr_array, mixed: Callable[[np.ndarray], np.ndarray]) -> np.uint64:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..errors import UsageError
 from ..graph import WITH_LOOPS
 from ..graph.edge_attr import numbered
 from .exchange.stages import Blocks
@@ -40,6 +41,17 @@ class EdgeTable:
         attr_EF = self.attr_EF.new_zeros(A.nnz, self.attr_EF.shape[1])
         attr_EF[torch.from_numpy(np.flatnonzero(is_edge)).to(attr_EF.device)] = self.attr_EF
         return attr_EF
+
+
+@dataclass(frozen=True, slots=True)
+class NoEdgeTable:
+    """Instead of a table where the edges of a graph have attributes that are not here, with the reason."""
+
+    why: str
+
+    def attr_of(self, A) -> torch.Tensor:
+        """Raise UsageError."""
+        raise UsageError(self.why)
 
 
 def restricted_attributes(A, out_n: np.ndarray, in_m: np.ndarray, ghost_g: np.ndarray) -> torch.Tensor | None:

@@ -15,7 +15,7 @@ from ..config.names import NORMS
 from ..errors import UsageError, nearest
 from ..graph import WITH_LOOPS, Norm, with_self_loops
 from ..partition.cover import Covers
-from .edge_table import EdgeTable
+from .edge_table import EdgeTable, NoEdgeTable
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
 from .exchange.scaling import scaled_blocks
@@ -70,7 +70,7 @@ class Norms:
           base    the plan that fetches all ghosts, None on one rank.
           covers  of the blocks, where they are known.
     signs   of the weights of the whole graph; None: none is negative.
-    edges   attributes of the nonzeros, or None.
+    edges   attributes of the nonzeros of A, or None.
     """
 
     def __init__(self, raw: RawBlocks, base: ExchangePlan | None, layout: Layout, covers: Covers | None = None):
@@ -78,7 +78,7 @@ class Norms:
         self.signs = None if raw.signed is None else raw.signed.signs
         self.made: dict[str, DistSpMM] = {}
         self._stages: list[Stage] | None = None
-        self.edges: EdgeTable | None = None
+        self.edges: EdgeTable | NoEdgeTable | None = None
 
     def get(self, how: Norm) -> DistSpMM:
         """Return one of the other operators. Collective where it is not made yet.

@@ -14,7 +14,7 @@ import torch
 
 from ..config.names import Norm
 from ..errors import UsageError
-from .edge_table import EdgeTable
+from .edge_table import EdgeTable, NoEdgeTable
 from .features import SparseRows
 from .fixed_input import FixedInput
 from .ghosts import ColumnBlock, edge_ids_of, edge_index_of, rounded
@@ -95,7 +95,7 @@ class Operator:
     row_sum = selected = None
     device, ops = torch.device("cpu"), Operations()
     fixed_input: FixedInput | None = None
-    edge_table: EdgeTable | None = None  # of the rank, where the graph has attributes of edges
+    edge_table: EdgeTable | NoEdgeTable | None = None  # of the rank, where the graph has attributes of edges
     # Attributes of the nonzeros of all column blocks, (E, F), of the type of sums; None: the graph has none.
     edge_attr = cached_property(lambda self: None if self.edge_table is None else self.edge_table.attr_of(self))
     work: tuple[tuple[int, int], int] | None = None

@@ -9,9 +9,14 @@ import torch
 from test_locality import shuffled_rows
 from worlds import parallel
 
-from spgnn import distribute
-from spgnn.errors import ShapeError, UsageError
+from spgnn import distribute, part_graph, save_partition, train
+from spgnn.distgraph import Parts
+from spgnn.errors import InputError, ShapeError, UsageError
+from spgnn.experiment.fingerprint import graph_facts, graph_facts_of_parts
 from spgnn.graph import Graph, graph_from_coo
+from spgnn.layers import GCN, Stack
+from spgnn.partition import PartitionFolder, part_to_folder
+from spgnn.partition.folder.check import check_parts
 from spgnn.spmm.pruning import PrunedSpMM, needed_rows
 
 N, E, F = 30, 150, 3
@@ -148,3 +153,84 @@ def test_pruned_rows_have_their_attributes(comm, operator):
     for layer in pruned.layers:
         assert comm.all_reduce(np.array([layer.n]))[0] < N
         assert np.abs(local_sums(layer, x_N) - row_sums("both", x_N)[layer.out_ids]).max(initial=0) < 1e-12
+
+
+def write_parts(comm, folder, use, hops=1, **fields):
+    """The graph as a folder of 5 parts, of which the last rank may have none."""
+    graph = edge_graph(use, **fields)
+    if comm.rank == 0:
+        save_partition(part_graph(graph, 5, "random"), folder, graph, hops=hops)
+    comm.barrier()
+    return graph, PartitionFolder(folder)
+
+
+@parallel([1, 2, 3], mpi=[2])
+@pytest.mark.parametrize("use", ["in", "both"])
+def test_folders_of_parts_keep_attributes(comm, use, tmp_path):
+    graph, folder = write_parts(comm, tmp_path / "parts", use, hops=2)
+    dgraph = distribute(folder, comm, dtype="float64", operator="none")
+    assert np.abs(local_sums(dgraph.A) - row_sums(use)[dgraph.node_n]).max(initial=0) < 1e-12
+    assert (dgraph.collect_edges(dgraph.A.edge_attr.numpy()) == edge_list()[2]).all()
+    whole = folder.graph()
+    assert (whole.A != graph.A).nnz == 0 and whole.meta["antisymmetric"] == [1]
+    both = (np.lexsort((g.edge_ids, g.A.indices, np.repeat(np.arange(N), np.diff(g.A.indptr)))) for g in (graph, whole))
+    assert all((graph.edge_attr[a] == whole.edge_attr[b]).all() for a, b in [tuple(both)])
+    assert check_parts(folder.path)["nonzeros"] == graph.nnz
+    assert folder.describe()["edge_attr"] == F and folder.describe()["edges_listed"] == E
+
+
+@parallel([1, 2, 3], mpi=[])
+def test_the_fingerprint_of_a_graph_has_its_attributes_on_any_ranks(comm, tmp_path):
+    graph, folder = write_parts(comm, tmp_path / "parts", "both")
+    of = lambda graph: graph_facts(distribute(graph, comm, method="random", dtype="float64"))
+    facts, changed = of(graph), np.array(graph.edge_attr)
+    changed[7, 2] += 1e-9
+    assert facts == of(folder) == graph_facts_of_parts(Parts(folder, comm, dtype="float64"))
+    assert (
+        facts["edges"]
+        != of(Graph(graph.A, graph.X, edge_attr=changed, edge_ids=graph.edge_ids, edges="undirected"))["edges"]
+    )
+
+
+@parallel([2], mpi=[])
+def test_parts_trained_alone_refuse_attributes_and_know_their_rows(comm, tmp_path):
+    graph, folder = write_parts(comm, tmp_path / "parts", "in", hops=2)
+    x_N = np.random.default_rng(5).standard_normal((N, 1))
+    for parts in (
+        Parts(folder, comm, dtype="float64"),
+        Parts.of_graph(graph, folder.partition(), comm, dtype="float64"),
+    ):
+        dgraph = parts.open(parts.own[0], "none")
+        with pytest.raises(UsageError, match="have no attributes of edges; distribute the folder"):
+            _ = dgraph.A.edge_attr
+        with pytest.raises(UsageError, match="edge_rows: a part"):
+            dgraph.edge_rows(np.zeros(E))
+        n = parts.sizes(parts.own[0])["n"]
+        found = dgraph.A @ torch.from_numpy(x_N[dgraph.node_n])
+        assert np.abs(found.numpy()[:n] - (graph.A @ x_N)[dgraph.node_n[:n]]).max() < 1e-12
+        assert parts.graph(parts.own[0]).n_nodes == len(dgraph.node_n)
+
+
+@parallel([1, 2], mpi=[])
+@pytest.mark.parametrize(
+    "options", [{}, {"sampler": "node", "budget": 12}, {"sampler": "neighbour", "fanout": "3,3", "batch": 8}]
+)
+def test_models_without_edges_train_on_multigraphs(comm, options):
+    y = np.arange(N) % 3
+    graph = edge_graph("both", y=y, split=np.zeros(N, np.int8))
+    dgraph = distribute(graph, comm, method="random", dtype="float64")
+    options = options | ({"graph": graph} if options else {})
+    history = train(Stack(GCN(4, 8, act="relu"), GCN(8, 3)), dgraph, epochs=2, **options)
+    assert np.isfinite(history.records[-1]["loss"])
+
+
+def test_partitioners_see_equal_edges_as_one_edge():
+    graph = edge_graph("both")
+    for method in ("metis", "volume", "entropy", "spring"):
+        one = part_graph(graph, 3, method).owner_N
+        assert (one == part_graph(graph.without_edge_attr(), 3, method).owner_N).all()
+
+
+def test_a_stream_of_edges_refuses_attributes(tmp_path):
+    with pytest.raises(InputError, match="use part_graph and save_partition"):
+        part_to_folder(edge_graph("in"), 2, tmp_path / "parts")

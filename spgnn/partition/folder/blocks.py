@@ -86,7 +86,7 @@ class Halo:
     def __post_init__(self):
         who = f"halo of part {self.rank}"
         tables = {"hops": self.hop_g, "A": self.A_gN, "features": self.X_gF, "sums": self.sums_g3}
-        _check_rows(who, self.node_g, self.n_nodes, tables)
+        _check_rows(who, self.node_g, self.n_nodes, tables, is_multi=True)
         if len(self.hop_g) and self.hop_g.min() < 1:
             raise PartitionError(f"{who}: hops must be 1 or more, got {self.hop_g.min()}")
 

@@ -83,7 +83,8 @@ def _own_sums(folder: PartitionFolder, block: RowBlock) -> np.ndarray:
     row_E = np.repeat(np.arange(len(own_n)), np.diff(A.indptr))
     is_loop = own_n[row_E] == A.indices
     diagonal_n = np.full(len(own_n), np.nan)
-    diagonal_n[row_E[is_loop]] = A.data[is_loop]
+    diagonal_n[row_E[is_loop]] = 0
+    np.add.at(diagonal_n, row_E[is_loop], A.data[is_loop])
     for column, what, found_n in ((0, "row sum", axis_sums(A, 1)), (2, "diagonal", diagonal_n)):
         differs = ~np.isclose(sums_n3[:, column], found_n, rtol=1e-9, atol=1e-9, equal_nan=True)
         if differs.any():

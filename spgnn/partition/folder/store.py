@@ -4,6 +4,7 @@ manifest.json   sizes, method, seed, balance, digest of the graph, metrics; dtyp
 owner.npy       (N,) int32, original order
 ids.npy         (N,) int64, or ids_bytes.npy and ids_indptr.npy, what the user calls the nodes, where they have names
 part-00000/     own, indptr, indices, weights, features | features_{indptr,indices,data}, labels, split, sums;
+                edge_attr, edge_ids of the nonzeros, see Graph;
                 of the halo: halo, halo_hops, halo_{indptr,indices,weights}, halo_features*, halo_sums
 
 Version 1 has no sums, and a halo in the folders of part_to_folder only.
@@ -27,15 +28,16 @@ import scipy.sparse as sp
 from ...atomic import check_replaceable, new_folder, read_regular, sync
 from ...data.manifest import checked_manifest
 from ...data.readers.npz import read_npy
-from ...errors import PartitionError, SpgnnError, UsageError, is_integer
+from ...errors import GraphError, PartitionError, SpgnnError, UsageError, is_integer
 from ...graph import TRAIN, Graph, labelled
 from ...graph.checks import most_classes
+from ...graph.edge_attr import checked_attributes, checked_edge_ids
 from ...graph.ids import checked_ids, packed_ids, unpacked_ids
 from ...machine import NPY_HEADERS
 from ..checks import check_hops
 from ..part_halo import HaloFinder, matrix_sums
 from ..partition import Partition
-from .blocks import Halo, RowBlock, check_rank, merge_blocks, row_block, select_rows
+from .blocks import EdgeRows, Halo, RowBlock, check_rank, merge_blocks, row_block, select_rows
 
 VALUES_AT_A_TIME = 1 << 16  # rows of features
 FEATURES = ("features_indptr", "features_indices", "features_data", "features")
@@ -46,14 +48,14 @@ ARRAYS = (
     "indices",
     "weights",
     *FEATURES,
-    *"labels split sums halo halo_hops halo_sums".split(),
+    *"labels split edge_attr edge_ids sums halo halo_hops halo_sums".split(),
     *HALO,
 )
 FORMAT, VERSION = "spgnn-partition", 2
 KEYS = {
     int: "n_nodes k n_features seed hops@2 n_classes@2",
     str: "method graph_digest owner_sha256",
-    dict: "metrics",
+    dict: "metrics edge_meta?",
     list: "parts classes? train@2",
     float: "balance seconds?",
 }
@@ -105,6 +107,7 @@ def save_partition(partition: Partition, folder: str | Path, graph: Graph, hops:
             "n_features": graph.n_features,
             "n_classes": graph.n_classes,
             **({} if graph.classes is None else {"classes": graph.classes}),
+            **({} if graph.edge_attr is None else {"edge_meta": edge_meta(graph)}),
             "hops": hops,
             "train": train,
             "parts": parts,
@@ -196,7 +199,10 @@ class PartitionFolder:
         sizes = np.bincount(self.partition().owner_N, minlength=self.manifest["k"]).tolist()
         keys = ("graph", "k", "method", "edges", "n_nodes", "nnz", "n_features", "n_classes", "hops", "balance", "seed")
         found = {key: self.manifest[key] for key in keys if key in self.manifest}
-        return {"format": "partition"} | found | {"smallest_part": min(sizes), "largest_part": max(sizes)}
+        of_edges = dict(self.manifest.get("edge_meta", {}))
+        if of_edges:
+            of_edges = {"edge_attr": self.manifest["parts"][0]["edge_attr"]["shape"][1]} | of_edges
+        return {"format": "partition"} | found | of_edges | {"smallest_part": min(sizes), "largest_part": max(sizes)}
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -221,14 +227,20 @@ class PartitionFolder:
             own_n, n_nodes = files["own"], self.manifest["n_nodes"]
             A_nN = _csr(files, "", "weights", (len(own_n), n_nodes))
             X_nF = self._features(files, "features", len(own_n))
-            y_n, split_n = files.get("labels"), files.get("split")
-            return RowBlock(own_n, A_nN, X_nF, y_n, split_n, n_nodes=n_nodes, k=self.manifest["k"], rank=rank)
+            y_n, split_n, edges = files.get("labels"), files.get("split"), None
+            if "edge_attr" in files:
+                edges = EdgeRows(files["edge_attr"], files["edge_ids"], self.manifest["edge_meta"]["edges_listed"])
+            of = {"n_nodes": n_nodes, "k": self.manifest["k"], "rank": rank}
+            return RowBlock(own_n, A_nN, X_nF, y_n, split_n, **of, edges=edges)
 
     def graph(self) -> Graph:
         """Return the whole graph as it is used, of the blocks of all parts. Raises: as `checked_block`."""
         whole = merge_blocks([self.checked_block(rank) for rank in range(self.manifest["k"])], 1, 0)
         name, edges = self.manifest["graph"], self.manifest["edges"]
         arrays = {"X": whole.X_nF, "y": whole.y_n, "split": whole.split_n}
+        if whole.edges is not None:
+            of_edges = {"edge_attr": whole.edges.attr_EF, "edge_ids": whole.edges.ids_E}
+            arrays |= of_edges | {"meta": self.manifest["edge_meta"]}
         return Graph(whole.A_nN, **arrays, name=name, edges=edges, ids=self.ids(), classes=self.classes)
 
     def checked_block(self, rank: int) -> RowBlock:
@@ -283,6 +295,8 @@ class PartitionFolder:
             _check_finite(part / "halo_sums.npy", sums_g2, block.node_g, "a sum")
             return
         _check_finite(part / "features.npy", block.X_nF, block.own_n, "a feature")
+        if block.edges is not None:
+            _check_edges(part, block)
         low, high = (0, 1) if np.ndim(block.y_n) == 2 else (-1, most_classes(self.manifest["n_nodes"]))
         for name, values, low, high in (("labels", block.y_n, low, high), ("split", block.split_n, -1, 2)):
             bad = (values < low) | (values > high) if values is not None else np.zeros(0, bool)
@@ -341,6 +355,8 @@ def _arrays(block: RowBlock) -> dict[str, np.ndarray]:
     A = block.A_nN
     arrays = {"own": block.own_n, "indptr": A.indptr, "indices": A.indices, "weights": A.data}
     arrays |= _table("features", block.X_nF) | {"labels": block.y_n, "split": block.split_n}
+    if block.edges is not None:
+        arrays |= {"edge_attr": block.edges.attr_EF, "edge_ids": block.edges.ids_E}
     return {name: array for name, array in arrays.items() if array is not None}
 
 
@@ -378,6 +394,20 @@ def _check_finite(path: Path, values_nF, node_n: np.ndarray, what: str) -> None:
         if not is_finite.all():
             node = node_n[start + int(np.argmin(is_finite))]
             raise PartitionError(f"{path}: node {node} has {what} that is not finite; write the partition again")
+
+
+def edge_meta(graph: Graph) -> dict:
+    """Return what a graph says of the attributes of its edges."""
+    return {name: graph.meta[name] for name in ("edges_listed", "antisymmetric", "edge_features") if name in graph.meta}
+
+
+def _check_edges(part: Path, block: RowBlock) -> None:
+    edges = block.edges
+    try:
+        checked_attributes(edges.attr_EF, block.A_nN.nnz, str(part / "edge_attr.npy"))
+        checked_edge_ids(edges.ids_E, block.A_nN.nnz, edges.n_listed)
+    except GraphError as error:
+        raise PartitionError(f"{part}: {error}; write the partition again") from None
 
 
 def _check_no_zeros(path: Path, A: sp.csr_array | None, node_n: np.ndarray) -> None:

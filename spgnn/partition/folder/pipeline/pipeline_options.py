@@ -81,6 +81,11 @@ class PipelineOptions:
         if isinstance(source, Graph):
             source = source.with_edges(self.edges)
             edges = source.edges
+            if source.edge_attr is not None:
+                raise InputError(
+                    f"{source.name}: edges have attributes, and a stream of edges carries none; use part_graph and "
+                    "save_partition, or graph.without_edge_attr()"
+                )
             if np.any(source.A.data != 1):
                 raise InputError(
                     f"{source.name}: has weights, and a stream of edges carries none; use part_graph and save_partition, "

@@ -49,6 +49,7 @@ _HOME = {
     "run_threads": "dist",
     "Layer": "layers",
     "Stack": "layers",
+    "wrap": "layers.foreign.wrap",
     "SpMM": "spmm",
     "IndexMap": "spmm",
     "ExchangePlan": "spmm",

@@ -29,6 +29,8 @@ ACTIVATIONS = {
     "sigmoid": torch.sigmoid,
 }
 NORMS = (None, *(name for name in LAYER_NORMS if name != "none"))
+ROW_WISE = (nn.Linear, nn.Identity, nn.LayerNorm, nn.ReLU, nn.ELU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.SiLU)
+ROW_WISE += (nn.Mish, nn.PReLU, nn.SELU, nn.CELU, nn.ReLU6, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish)
 TORCHS_GENERATOR = (
     threading.Lock()
 )  # reset_parameters draws from the one of the process, which ranks that are threads share
@@ -151,8 +153,18 @@ class Layer(nn.Module, metaclass=MadeWith):
             initialise(module, generator)
 
 
+def is_row_wise(module: nn.Module) -> bool:
+    """Return whether a module of torch computes each row of its output from the same row of H, and draws nothing."""
+    is_changed = "forward" in vars(module) or module._forward_pre_hooks or module._forward_hooks
+    if type(module) is nn.Sequential:
+        return not is_changed and all(map(is_row_wise, module))
+    return type(module) in ROW_WISE and not is_changed
+
+
 def hops_of(layer: nn.Module) -> int | None:
     """Return the hops that a layer declares; None where another forward, norm or activation may read other rows."""
+    if is_row_wise(layer):
+        return 0
     if not isinstance(layer, Layer) or "forward" in vars(layer):
         return None
     if type(getattr(layer, "norm", None)) not in (type(None), nn.LayerNorm):
@@ -186,6 +198,11 @@ def _glorot(shape: tuple[int, ...], generator: torch.Generator | None = None) ->
         return torch.zeros(shape)
     bound = math.sqrt(6 / (shape[0] + shape[1]))
     return torch.empty(shape, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
+
+
+def width_of(layer: nn.Module, name: str) -> int | None:
+    """Return the f_in or f_out that a layer declares, or that a Linear of torch has; None where it has none."""
+    return getattr(layer, name, getattr(layer, {"f_in": "in_features", "f_out": "out_features"}[name], None))
 
 
 def _dense(H_nF) -> torch.Tensor:

@@ -12,7 +12,8 @@ from ..config.names import NORMS, Norm
 from ..errors import NamesKeywords, ShapeError, UsageError, nearest
 from ..spmm.autograd import mixed_precision
 from ..spmm.dropout import NOTHING, EpochKeys, Key, check_rate, dropout_key
-from .layer import Layer, check_choice, hops_of
+from .foreign.on_ranks import OnRanks
+from .layer import Layer, check_choice, hops_of, is_row_wise, width_of
 
 JOINED_WIDTH = {"cat": sum, "max": max}  # of the layers that a last one reads
 
@@ -20,7 +21,9 @@ JOINED_WIDTH = {"cat": sum, "max": max}  # of the layers that a last one reads
 class Stack(nn.Module, metaclass=NamesKeywords):
     """H_l = layer_l(A, dropout(H_(l-1))), H_0 = X.
 
-    Args: layers         Layer, Stack or any module with forward(A, H).
+    Args: layers         Layer, Stack, any module with forward(A, H), or one of one argument, H: nn.Linear, nn.ReLU,
+                         nn.Sequential ... BatchNorm among these has the mean and variance of the rows of all ranks, and
+                         Dropout masks by original ids. Modules of PyG: spgnn.wrap.
           dropout        rate on the input of every layer in training.
           input_dropout  the rate acts on X too.
           jump           jumping knowledge: the last layer reads the outputs of all layers before it; cat: side by side;
@@ -58,13 +61,14 @@ class Stack(nn.Module, metaclass=NamesKeywords):
         return (
             type(self).forward is not Stack.forward
             or self.dropout > 0
-            or any(getattr(layer, "is_random", True) for layer in self.layers)
+            or any(getattr(layer, "is_random", not is_row_wise(layer)) for layer in self.layers)
         )
 
     def extra_repr(self) -> str:
-        widths = [getattr(self.layers[0], "f_in", "?"), *(getattr(layer, "f_out", "?") for layer in self.layers)]
-        return f"{' -> '.join(map(str, widths))}, dropout={self.dropout}, input_dropout={self.input_dropout}" + (
-            self.jump and f", jump={self.jump}" or ""
+        widths = [width_of(self.layers[0], "f_in"), *(width_of(layer, "f_out") for layer in self.layers)]
+        return (
+            f"{' -> '.join(str(width or '?') for width in widths)}, dropout={self.dropout}, input_dropout={self.input_dropout}"
+            + (self.jump and f", jump={self.jump}" or "")
         )
 
     def forward(self, A, X=None, seed: int = 0, epoch: int | EpochKeys = 0) -> torch.Tensor:
@@ -73,7 +77,7 @@ class Stack(nn.Module, metaclass=NamesKeywords):
         Args: A  the operator of a DistGraph, with its X; or the DistGraph alone.
         """
         if X is None or torch.is_tensor(A):
-            A, X = _operands(A, X)
+            A, X = operands(A, X)
         if epoch:
             set_epoch(self, seed, epoch)
         return self._run(A, X, self.layers)
@@ -97,7 +101,7 @@ class Stack(nn.Module, metaclass=NamesKeywords):
                 H = self._joined(outputs)
             H = A_l.drop(H, rate, draw=0)
             with mixed_precision(A_l):
-                H = layer(A_l, H)
+                H = apply_layer(layer, A_l, H)
             _check_written(number, layer, H)
             if self.jump:
                 outputs.append(H)
@@ -115,7 +119,7 @@ class Stack(nn.Module, metaclass=NamesKeywords):
         return H
 
 
-def _operands(A, X):
+def operands(A, X):
     """Return operator and X of a DistGraph that is given alone. Raises: UsageError for anything else."""
     if X is None and not torch.is_tensor(A) and getattr(A, "X", None) is not None:
         return A.A, A.X
@@ -142,23 +146,52 @@ def _check_layer(number: int, layer, is_called: bool) -> None:
         raise UsageError(
             f"layer {number}: operator {layer.operator!r} is not known{nearest(str(layer.operator), NORMS)}"
         )
+    named = f"layer {number}, {type(layer).__name__},"
     try:
+        signature = inspect.signature(layer.forward)
+        if is_called and not isinstance(layer, Layer) and "edge_index" in signature.parameters:
+            raise UsageError(f"{named} reads an edge_index; give spgnn.wrap of it")
         if is_called:
-            inspect.signature(layer.forward).bind(None, None)
+            signature.bind(*[None] * (1 if takes_rows(layer) else 2))
     except TypeError:
         raise UsageError(
-            f"layer {number}, {type(layer).__name__}, cannot be called as layer(A, H); GCN has act=, norm= and bias=, a Stack dropout="
+            f"{named} cannot be called as layer(A, H) or layer(H); GCN has act=, norm= and bias=, a Stack dropout="
         ) from None
     except ValueError:  # a callable whose signature Python does not know
         pass
 
 
+def takes_rows(layer: nn.Module) -> bool:
+    """Return whether a layer is called as layer(H), without A: a module of torch, or one whose forward has one argument."""
+    if isinstance(layer, (Layer, Stack)):
+        return False
+    if type(layer).__module__.startswith("torch.nn."):
+        return True
+    try:
+        inspect.signature(layer.forward).bind(None, None)
+    except TypeError:
+        return True
+    except ValueError:
+        pass
+    return False
+
+
+def apply_layer(layer: nn.Module, A, H):
+    """Return layer(A, H), or layer(H) of a module of one argument, whose BatchNorm and Dropout act on the whole graph."""
+    if not takes_rows(layer):
+        return layer(A, H)
+    if not torch.is_tensor(H) and type(layer) is nn.Linear:  # sparse rows
+        return H @ layer.weight.t() if layer.bias is None else H @ layer.weight.t() + layer.bias
+    with OnRanks(A):
+        return layer(H if torch.is_tensor(H) else H.dense())
+
+
 def _check_widths(layers: tuple[nn.Module, ...], jump: str | None) -> None:
     """Raise ShapeError where a layer reads other widths than those before it write."""
     for number, (first, second) in enumerate(zip(layers, layers[1:]), start=1):
-        got, expected, written = getattr(second, "f_in", None), getattr(first, "f_out", None), f"layer {number} writes"
+        got, expected, written = width_of(second, "f_in"), width_of(first, "f_out"), f"layer {number} writes"
         if jump and number == len(layers) - 1:
-            outs = [getattr(layer, "f_out", None) for layer in layers[:-1]]
+            outs = [width_of(layer, "f_out") for layer in layers[:-1]]
             if None in outs:
                 continue
             if jump == "max" and len(set(outs)) > 1:
@@ -170,7 +203,7 @@ def _check_widths(layers: tuple[nn.Module, ...], jump: str | None) -> None:
 
 def _check_written(number: int, layer: nn.Module, H) -> None:
     """Raise ShapeError where a layer that declares f_out writes something else."""
-    f_out, shape = getattr(layer, "f_out", None), getattr(H, "shape", None)
+    f_out, shape = width_of(layer, "f_out"), getattr(H, "shape", None)
     if f_out is not None and (shape is None or tuple(shape[1:]) != (f_out,)):
         got = f"a {type(H).__name__}" if shape is None else f"shape {tuple(shape)}"
         raise ShapeError(
@@ -194,6 +227,7 @@ def norms_of(model: nn.Module) -> list[Norm | None]:
 
 
 def set_epoch(model: nn.Module, seed: int, epoch: int | EpochKeys) -> None:
-    """Set the seed and epoch from which every Stack of a model draws the dropout of the next training pass."""
-    for number, stack in enumerate(stacks_of(model)):
-        stack.number, stack.seed, stack.epoch = number, seed, epoch
+    """Set the seed and epoch from which Stacks and wrapped modules draw the dropout of the next training pass."""
+    others = [module for module in model.modules() if isinstance(module, Layer) and hasattr(module, "epoch")]
+    for number, drawn in enumerate([*stacks_of(model), *others]):
+        drawn.number, drawn.seed, drawn.epoch = number, seed, epoch

@@ -18,7 +18,7 @@ from ..partition.cover import Covers
 from .edge_table import EdgeTable, NoEdgeTable
 from .exchange.context import Layout
 from .exchange.exchange_plan import ExchangePlan
-from .exchange.scaling import scaled_blocks
+from .exchange.scaling import IN, scaled_blocks
 from .exchange.signed_sums import SignedWeights, check_sums
 from .exchange.stages import Blocks, Stage, make_stages
 from .operator import DistSpMM
@@ -85,7 +85,7 @@ class Norms:
 
         Raises: GraphError where it divides by sums that negative weights make 0 or less.
         """
-        if how not in NORMS:
+        if how not in (*NORMS, IN):
             raise UsageError(f"normalisation {how!r} is not known{nearest(str(how), NORMS)}")
         if how not in self.made:
             self.made[how] = self.make(how)
@@ -94,7 +94,7 @@ class Norms:
     def make(self, how: Norm) -> DistSpMM:
         """Return a new operator; the first one's `with_norm` gets the others. Raises: GraphError, as `get`. Collective."""
         dtype = np.float64 if self.layout.dtype == torch.float64 else np.float32
-        has_loops = how in WITH_LOOPS
+        has_loops = how in (*WITH_LOOPS, IN)
         raw = self.raw.get(has_loops) or self.raw[not has_loops].of(has_loops)
         check_sums(raw, self.base, how, self.layout)
         A_oo, A_og = scaled_blocks(

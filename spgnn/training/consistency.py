@@ -11,6 +11,7 @@ from ..dist.consistency import check_same
 from ..distgraph import DistGraph
 from ..errors import GraphError, ShapeError, UsageError
 from ..layers import Stack
+from ..layers.layer import width_of
 from ..machine import host_id
 from ..spmm.kernels.buffers import sum_dtype
 
@@ -53,7 +54,7 @@ def check_trainable(dgraph: DistGraph) -> None:
 
 def check_width(model: torch.nn.Module, dgraph: DistGraph) -> None:
     """Raise ShapeError where layer 1 reads other features than a graph has."""
-    f_in = getattr(model.layers[0], "f_in", None) if isinstance(model, Stack) else None
+    f_in = width_of(model.layers[0], "f_in") if isinstance(model, Stack) else None
     if f_in not in (None, dgraph.n_features):
         raise ShapeError(f"{dgraph.name} has {dgraph.n_features} features; layer 1 reads {f_in}")
 

@@ -11,6 +11,8 @@ import torch
 
 from ...graph import Norm, axis_sums, inverse_or_zero, scaled
 
+IN = "gcn_in"
+
 
 def row_sums(A_oo: sp.csr_array, A_og: sp.csr_array) -> np.ndarray:
     """Return the sums D_r of the rows of both blocks, (n,) float64."""
@@ -22,13 +24,16 @@ def scaled_blocks(
 ) -> tuple[sp.csr_array, sp.csr_array]:
     """Return D_r^-1/2 A D_c^-1/2 (gcn), D_r^-1 A (row, row_loops), A (none) or its pattern (loops) in two blocks.
 
+    gcn_in, the operator of PyG's GCNConv, is D_r^-1/2 A D_r^-1/2: of a directed graph, it reads the rows' sums alone.
+
     Args: rows_n      D_r, the sums of whole rows; the blocks may be some of their columns (1.5D).
           dtype       of the results, which share the indices of A; each product is taken in float64.
           columns_n   D_c of the own columns where they are known, and there are no ghosts. Otherwise they are added up at
                       the owners and fetched for the ghosts.
           is_whole_n  rows of which all entries are known, None: all. The others are scaled by D_r / sum of the known
                       entries, so that a mean stays a mean; not with loops, whose entries are ones.
-    For gcn, row_loops and loops, A_oo must have its self-loops already. Collective for gcn where plan is not None.
+    For gcn, gcn_in, row_loops and loops, A_oo must have its self-loops already. Collective for gcn and gcn_in where plan is
+    not None.
     """
     share_n = None if is_whole_n is None else _share(rows_n, row_sums(A_oo, A_og), is_whole_n)
     if how == "none" and share_n is not None:
@@ -44,14 +49,16 @@ def scaled_blocks(
         left_n = inverse_or_zero(rows_n) * share_n
         return scaled(A_oo, left_n, None, dtype), scaled(A_og, left_n, None, dtype)
     left_n = inverse_or_zero(np.sqrt(np.maximum(rows_n, 0))) * share_n
+    columns_n = rows_n if columns_n is not None and how == IN else columns_n
     if columns_n is not None:
         return scaled(A_oo, left_n, inverse_or_zero(np.sqrt(np.maximum(columns_n, 0))), dtype), _with_data(
             A_og, A_og.data.astype(dtype, copy=False)
         )
-    columns_n1 = torch.from_numpy(axis_sums(A_oo, 0)[:, None])
+    columns_n1 = torch.from_numpy((rows_n if how == IN else axis_sums(A_oo, 0))[:, None])
     columns_g1 = torch.from_numpy(axis_sums(A_og, 0)[:, None])
     if plan is not None:
-        plan.push_add(columns_g1, columns_n1)
+        if how != IN:
+            plan.push_add(columns_g1, columns_n1)
         columns_g1 = plan.pull(columns_n1)
     right_n, right_g = (inverse_or_zero(np.sqrt(np.maximum(c.numpy().ravel(), 0))) for c in (columns_n1, columns_g1))
     return scaled(A_oo, left_n, right_n, dtype), scaled(A_og, left_n, right_g, dtype)

@@ -16,6 +16,7 @@ from ...distgraph import Parts
 from ...distgraph.own_rows import OwnRows, OwnRowsReader
 from ...errors import GraphError, NumericalError, ResourceError, ShapeError, is_out_of_memory, together
 from ...graph import NO_SPLIT
+from ...layers.layer import width_of
 from ...layers.stack import norms_of
 from ...machine import give_back_memory
 from ...spmm.kernels.buffers import array_of
@@ -48,7 +49,7 @@ class Layerwise:
         self.model, self.parts, self.scratch, self.comm = model, parts, scratch, parts.comm
         self.passes = passes_of(model)
         self.reader = together(self.comm, OwnRowsReader, parts, norms_of(model))
-        f_in = getattr(model.layers[0], "f_in", None)
+        f_in = width_of(model.layers[0], "f_in")
         if f_in not in (None, self.reader.n_features):
             raise ShapeError(f"{parts.name} has {self.reader.n_features} features; layer 1 reads {f_in}")
         self.written = self._written()

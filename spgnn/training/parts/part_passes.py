@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -14,6 +15,7 @@ from ...config.names import Norm
 from ...errors import UsageError
 from ...layers import SGC, Stack
 from ...layers.layer import Layer, hops_of
+from ...layers.stack import apply_layer
 from ...spmm.autograd import mixed_precision
 from ...spmm.dropout import NOTHING
 from ...spmm.subgraph import SubgraphSpMM
@@ -105,7 +107,7 @@ def _part_layers(number: int, layer: torch.nn.Module) -> list[PartLayer]:
         raise UsageError(
             f"layer by layer, a layer makes one product with A; layer {number}, {name}, makes {hops}: {TOGETHER}"
         )
-    return [PartLayer(number, operator, hops, layer)]
+    return [PartLayer(number, operator, hops, partial(apply_layer, layer))]
 
 
 def _products_of(number: int, layer: SGC) -> list[PartLayer]:

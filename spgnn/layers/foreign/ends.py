@@ -1,0 +1,112 @@
+"""Ends: an edge_index whose numbers know what they are places of, made of the nonzeros of a rank.
+
+Shapes: m own rows, t own and ghost columns, E edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from ...errors import UsageError
+from ...spmm.owners import any_rank
+
+
+class Role(Enum):
+    """What the numbers of an index are places of."""
+
+    SOURCE = "source"  # own and ghost columns: rows that are gathered may be another rank's
+    TARGET = "target"  # own rows
+    WHOLE = "whole"  # the one graph that all nodes belong to: PyG's batch
+
+
+class Ends(torch.Tensor):
+    """Integers (2, E), or (E,) and views of it, each row with its Role. Only the operations of OnRanks act on it."""
+
+    roles: tuple[Role, ...]
+    on = None  # the pass that runs, of the graph's own edge_index and batch
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        raise UsageError("the edge_index of a wrapped module was used outside of its forward, as checkpointing does")
+
+
+def ends(index: torch.Tensor, *roles: Role) -> Ends:
+    """Return an index with the role of each row."""
+    made = index.as_subclass(Ends)
+    made.roles = roles
+    return made
+
+
+def plain(value):
+    """Return an argument of a function without roles: of tensors, and of lists, tuples and dicts that hold them."""
+    if isinstance(value, Ends):
+        return value.as_subclass(torch.Tensor)
+    if isinstance(value, (list, tuple)):
+        made = [plain(item) for item in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return {key: plain(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def roles_in(value) -> Iterator[Role]:
+    """Yield the roles in the arguments of a function."""
+    if isinstance(value, Ends):
+        yield from value.roles
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from roles_in(item)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalEdges:
+    """The nonzeros of a rank as edges column -> row, by row, then by original id of the column: the order of one rank.
+
+    index      Ends (2, E): sources among own and ghost columns, targets among own rows.
+    weight_E   their weights; None: all weights of the graph are 1.
+    order_E    edge e is nonzero order[e] of A, those of own columns first.
+    """
+
+    index: Ends
+    weight_E: torch.Tensor | None
+    order_E: torch.Tensor
+    source_t: np.ndarray  # original ids of columns
+    target_m: np.ndarray  # and of own rows
+
+    @classmethod
+    def of(cls, A, dtype: torch.dtype) -> LocalEdges:
+        """Return the edges of an operator without normalisation. Collective."""
+        column_E, row_E = index = A.edge_index
+        of_blocks = [block.A.weights for block in A.column_blocks] if A.device.type != "meta" else [None]
+        weight_E = None
+        if any(weights is not None for weights in of_blocks):
+            ones = [np.ones(block.A.nnz) if block.A.weights is None else block.A.weights for block in A.column_blocks]
+            weight_E = torch.from_numpy(np.concatenate(ones)).to(A.device, dtype)
+        order_E = torch.arange(len(row_E))
+        if len(A.column_blocks) > 1 and A.device.type != "meta":
+            order_E = torch.from_numpy(np.lexsort((A.column_ids[column_E.cpu().numpy()], row_E.cpu().numpy())))
+            index, weight_E = index[:, order_E.to(A.device)], weight_E if weight_E is None else weight_E[order_E]
+        if any_rank(A, weight_E is not None) and weight_E is None:
+            weight_E = torch.ones(len(row_E), dtype=dtype, device=A.device)
+        return cls(ends(index, Role.SOURCE, Role.TARGET), weight_E, order_E, A.column_ids, A.node_n)
+
+    @cached_property
+    def batch(self) -> Ends:
+        """The graph of each own row, PyG's batch: 0."""
+        m, device = len(self.target_m), plain(self.index).device
+        return ends(torch.zeros(m, dtype=torch.int64, device=device), Role.WHOLE)
+
+    def ids(self, index: Ends) -> np.ndarray:
+        """Return a number for each edge that is the same on any ranks, (E,) int64; equal edges get different ones."""
+        place = {Role.SOURCE: self.source_t, Role.TARGET: self.target_m}
+        first, second = (place[role][row] for role, row in zip(index.roles, plain(index).cpu().numpy()))
+        id_E = (second << 32) ^ first
+        order = np.argsort(id_E, kind="stable")
+        is_new = np.diff(id_E[order], prepend=-1) != 0
+        starts = np.maximum.accumulate(np.where(is_new, np.arange(len(id_E)), 0))
+        id_E[order] += (np.arange(len(id_E)) - starts) * 0x1E3779B97F4A7C15
+        return id_E

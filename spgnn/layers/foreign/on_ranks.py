@@ -1,0 +1,350 @@
+"""OnRanks: a pass of foreign code over the rows of a rank, in which gathers and scatters by Ends act on the whole graph.
+
+Torch hands each of its functions that the code calls to OnRanks. A gather by sources exchanges rows; a scatter by sources
+adds rows up at their owners; both by targets stay here, as a rank has all edges into its rows. Dropout is drawn by
+original ids, BatchNorm sums over all ranks, and what would differ between ranks is refused.
+Shapes: m own rows, t own and ghost columns, E edges, F columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from ...errors import ShapeError, UsageError
+from ...spmm.dropout import drop_rows, is_nothing
+from ...spmm.owners import RankMax, RankSum, ToOwners, has_other_ranks
+from .ends import Ends, LocalEdges, Role, ends, plain, roles_in
+
+HELD = 2  # tables of gathered rows: a convolution that reads one matrix twice exchanges it once
+
+
+class OnRanks(TorchFunctionMode):
+    """The pass of one module: its operator, its edges, and how many masks it has drawn.
+
+    passing  the edges of the propagate that runs, else None.
+    Args: A      LayerView of the operator without normalisation, with the key of dropout.
+          edges  None: of a module without any.
+    """
+
+    def __init__(self, A, edges: LocalEdges | None = None):
+        super().__init__()
+        self.A, self.edges = A, edges
+        self.passing: Ends | None = None
+        self.draw = 0
+        self._tables: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs, name = kwargs or {}, getattr(func, "__name__", str(func))
+        if func in MENDED:
+            return MENDED[func](self, *args, **kwargs)
+        if name in RANDOM:
+            raise UsageError(
+                f"a wrapped module calls {name}, whose numbers differ between ranks; only dropout can be drawn by nodes"
+            )
+        if name == "__getitem__" and self.A.device.type == "meta":
+            args = (args[0], _without_masks(args[1]))
+        if Ends not in types:
+            return func(*args, **kwargs)
+        if name in ON_ENDS:
+            return ON_ENDS[name](self, func, args, kwargs)
+        if name in PLAIN or all(role is Role.TARGET for role in roles_in((args, kwargs))):
+            return func(*plain(args), **plain(kwargs))
+        raise UsageError(
+            f"a wrapped module calls {name} on its edge_index, which has no meaning on a part of the edges"
+        )
+
+    def table(self, H: torch.Tensor, dim: int) -> torch.Tensor:
+        """Return H with its rows, in a dimension, at own and ghost columns (t instead of m). Collective."""
+        self.check_rows(H, dim)
+        for held, version, table in self._tables:
+            if held is H and version == H._version and dim == 0:
+                return table
+        if len(self.A.column_blocks) == 1:
+            return H
+        T = self._by_rows(H, dim, lambda H_mF: self.A.fetch(H_mF).tensor)
+        if dim == 0:
+            self._tables = [*self._tables, (H, H._version, T)][-HELD:]
+        return T
+
+    def at_owners(self, T: torch.Tensor, dim: int) -> torch.Tensor:
+        """Return T with rows of ghost columns added to those of their owners (m instead of t). Collective."""
+        if len(self.A.column_blocks) == 1:
+            return T
+        return self._by_rows(T, dim, lambda T_tF: ToOwners.apply(self.A, T_tF))
+
+    def _by_rows(self, H: torch.Tensor, dim: int, function: Callable) -> torch.Tensor:
+        """Return what a function of rows (r, F) in the operator's type makes of the rows in a dimension."""
+        rows = H.movedim(dim, 0)
+        kind = H.dtype if H.is_floating_point() else torch.float64 if self.A.dtype == torch.float64 else torch.float32
+        out = function(rows.to(kind).reshape(len(rows), -1).contiguous()).to(H.dtype)
+        return out.view(len(out), *rows.shape[1:]).movedim(0, dim)
+
+    def check_rows(self, H: torch.Tensor, dim: int) -> None:
+        """Raise ShapeError unless a dimension has own rows."""
+        if H.shape[dim] != self.A.m:
+            raise ShapeError(
+                f"a wrapped module reads or writes {H.shape[dim]} rows by its edge_index; expected the {self.A.m} own rows: "
+                "x.size(0), not the number of nodes of the whole graph"
+            )
+
+    def drop(self, H: torch.Tensor, rate: float) -> torch.Tensor:
+        """Return dropout of own rows, or of rows for each edge, by original ids."""
+        self.draw += 1
+        if self.A.key is not None and is_nothing(self.A.key):
+            return H
+        is_rows = self.passing is None and len(H) == self.A.m
+        if is_rows and H.ndim == 2:
+            return self.A.drop(H, rate, self.draw)
+        index = self.passing if self.passing is not None or self.edges is None else self.edges.index
+        if not is_rows and (index is None or len(H) != plain(index).shape[1]):
+            raise ShapeError(
+                f"dropout on a tensor of shape {tuple(H.shape)}, whose rows are neither own nodes nor edges"
+            )
+        ids = self.A.node_n if is_rows else self.edges.ids(index)
+        ones = torch.ones_like(H, memory_format=torch.contiguous_format).detach().view(len(H), -1)
+        return H * drop_rows(self.A, ones, ids, rate, self.A.drawn_key(self.draw)).view(H.shape)
+
+
+def _dropout(on: OnRanks, input, p: float = 0.5, training: bool = True, inplace: bool = False):
+    if not training or p == 0:
+        return input
+    out = torch.zeros_like(input) if p == 1 else on.drop(input, p)
+    return input.copy_(out) if inplace else out
+
+
+def _batch_norm(on: OnRanks, *args, **kwargs):
+    """Return (x - mean) / sqrt(var + eps) w + b, mean and variance over the rows of all ranks."""
+    names = "input running_mean running_var weight bias training momentum eps"
+    input, running_mean, running_var, weight, bias, training, momentum, eps = _bound(names, args, kwargs)
+    if not training or not has_other_ranks(on.A):
+        return functional.batch_norm(*args, **kwargs)
+    momentum, eps = 0.1 if momentum is None else momentum, 1e-5 if eps is None else eps
+    dims, shape, dtype = [d for d in range(input.ndim) if d != 1], [1, -1, *[1] * (input.ndim - 2)], input.dtype
+    input = input.float() if dtype == torch.bfloat16 else input
+    rows = input.numel() // input.shape[1]
+    sums = RankSum.apply(on.A, torch.cat([input.sum(dims), input.new_full((1,), rows)]))
+    count = sums[-1].detach()
+    mean = sums[:-1] / count
+    apart = input - mean.view(shape)
+    var = RankSum.apply(on.A, apart.square().sum(dims)) / count
+    if running_mean is not None:
+        with torch.no_grad():
+            running_mean.lerp_(mean, momentum)
+            running_var.lerp_(var * (count / (count - 1)), momentum)
+    out = apart * (var.view(shape) + eps).rsqrt()
+    out = out if weight is None else out * weight.view(shape)
+    return (out if bias is None else out + bias.view(shape)).to(dtype)
+
+
+MENDED: dict[Callable, Callable] = {functional.dropout: _dropout, functional.batch_norm: _batch_norm}
+RANDOM = frozenset(
+    "rand randn randint rand_like randn_like randint_like randperm bernoulli bernoulli_ multinomial normal normal_ "
+    "uniform_ exponential_ random_ geometric_ cauchy_ log_normal_ gumbel_softmax alpha_dropout feature_alpha_dropout "
+    "dropout1d dropout2d dropout3d feature_dropout dropout_ poisson instance_norm".split()
+)
+# Functions of an index that give no places: sizes, types and comparisons.
+PLAIN = frozenset(
+    "size dim nelement ndimension stride is_contiguous storage_offset element_size get_device is_floating_point "
+    "is_complex is_signed data_ptr __len__ __get__ __repr__ __format__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ eq ne lt "
+    "le gt ge equal new_zeros new_ones new_full new_empty new_tensor zeros_like ones_like full_like empty_like argsort "
+    "is_sparse_csr".split()
+)
+
+
+def _bound(names: str, args, kwargs) -> list:
+    """Return the arguments of these names, then all others that are given by place."""
+    names = names.split()
+    found = dict(zip(names, args)) | kwargs
+    return [found.get(name) for name in names] + list(args[len(names) :])
+
+
+def _whole(index: Ends) -> tuple[Role, torch.Tensor]:
+    """Return the one role of an index, and the index without it."""
+    if len(index.roles) != 1:
+        raise UsageError("a wrapped module gathers or scatters by both rows of its edge_index at once")
+    return index.roles[0], plain(index)
+
+
+def _select(on: OnRanks, func, args, kwargs):
+    """x.index_select(dim, index), and x.gather of an index that was expanded."""
+    x, dim, index, *rest = _bound("input dim index", args, kwargs)
+    if isinstance(x, Ends):  # a permutation or choice of edges
+        return ends(func(plain(x), dim, plain(index), *rest), *x.roles)
+    role, place = _whole(index)
+    return func(_rows_of(on, x, dim % x.ndim, role), dim, place, *rest)
+
+
+def _rows_of(on: OnRanks, x: torch.Tensor, dim: int, role: Role) -> torch.Tensor:
+    """Return what a gather by an index of a role reads."""
+    if role is Role.SOURCE:
+        return on.table(x, dim)
+    if role is Role.TARGET:
+        on.check_rows(x, dim)
+    return x
+
+
+def _get(on: OnRanks, func, args, kwargs):
+    """x[index], and edge_index[...]."""
+    x, key = args
+    if isinstance(x, Ends):
+        return _of_index(x, key)
+    keys = key if isinstance(key, tuple) else (key,)
+    places = [number for number, item in enumerate(keys) if isinstance(item, Ends)]
+    if len(places) != 1 or any(item is None or item is Ellipsis for item in keys[: places[0]]):
+        raise UsageError(
+            "a wrapped module reads a matrix at both ends of its edges, which no rank has: an adjacency matrix"
+        )
+    role, _ = _whole(keys[places[0]])
+    return func(_rows_of(on, x, places[0], role), plain(key))
+
+
+def _of_index(x: Ends, key):
+    value = plain(x)[plain(key)]
+    if len(x.roles) == 1:
+        return value if value.ndim == 0 else ends(value, *x.roles)
+    first, *rest = key if isinstance(key, tuple) else (key,)
+    first = list(first) if isinstance(first, (list, tuple)) else first
+    if isinstance(first, int):
+        return value if value.ndim == 0 else ends(value, x.roles[first])
+    if first is Ellipsis or first == slice(None):
+        return ends(value, *x.roles)
+    if isinstance(first, list) and not rest:
+        return ends(value, *(x.roles[row] for row in first))
+    raise UsageError("a wrapped module indexes its edge_index in a way that mixes its rows")
+
+
+def _without_masks(key):
+    """Return a key that chooses all of what masks choose from: without values there are no edges to choose."""
+    if isinstance(key, tuple):
+        return tuple(map(_without_masks, key))
+    return slice(None) if isinstance(key, torch.Tensor) and plain(key).dtype == torch.bool else key
+
+
+def _scatter(on: OnRanks, func, args, kwargs):
+    """out.scatter_add_(dim, index, src), index_add_ and scatter_reduce_."""
+    names = "input dim index src" if "index_add" not in func.__name__ else "input dim index source"
+    out, dim, index, src, *rest = _bound(names, args, kwargs)
+    more = {key: value for key, value in kwargs.items() if key not in names.split()}
+    role, place = _whole(index)
+    dim, name = dim % out.ndim, func.__name__
+    if role is not Role.WHOLE:
+        on.check_rows(out, dim)
+    if role is Role.TARGET:
+        return func(out, dim, place, src, *rest, **more)
+    how = more.get("reduce", rest[0] if rest and isinstance(rest[0], str) else "sum")
+    is_sum = how == "sum" and name.rstrip("_") in ("scatter_add", "index_add", "scatter_reduce")
+    if not is_sum and (role is Role.SOURCE or how not in ("amax", "amin")):
+        what = how if is_sum or "reduce" in name else name
+        ends_at = "the node that an edge leaves" if role is Role.SOURCE else "the whole graph"
+        raise UsageError(
+            f"a wrapped module takes {what} at {ends_at}, which rows of other ranks have a part in; only sums are added up there"
+        )
+    shape = list(out.shape)
+    shape[dim] = sum(b.A.shape[1] for b in on.A.column_blocks) if role is Role.SOURCE else shape[dim]
+    if is_sum:
+        rows = out.new_zeros(shape).index_add(dim, _flat_index(place, dim), src)
+        rows = on.at_owners(rows, dim) if role is Role.SOURCE else RankSum.apply(on.A, rows)
+        return out.add_(rows) if name.endswith("_") else out + rows
+    sign = 1 if how == "amax" else -1
+    at = place.expand_as(src) if place.ndim == src.ndim else place
+    least = out.new_full(shape, float("-inf")).scatter_reduce(dim, at, sign * src, "amax", include_self=False)
+    rows = sign * RankMax.apply(on.A, least)
+    return out.copy_(rows) if name.endswith("_") else rows
+
+
+def _flat_index(place: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return an index that was expanded over other dimensions as a vector."""
+    for other in reversed(range(place.ndim)):
+        if other != dim:
+            place = place.select(other, 0) if place.ndim > 1 else place
+    return place
+
+
+def _kept(on: OnRanks, func, args, kwargs):
+    """A view or copy of an index."""
+    (index, *rest), kwargs = plain(args), plain(kwargs)
+    value = func(index, *rest, **kwargs)
+    if not isinstance(args[0], Ends):
+        return value
+    if len(args[0].roles) > 1 and value.shape != index.shape:
+        raise UsageError(f"a wrapped module calls {func.__name__} on its edge_index, which mixes its rows")
+    return ends(value, *args[0].roles) if torch.is_tensor(value) and value.dtype == index.dtype else value
+
+
+def _joined(on: OnRanks, func, args, kwargs):
+    """torch.cat of indices along their edges; rows that are added, as self-loops, are own rows."""
+    items, dim = _bound("tensors dim", args, kwargs)
+    found = {item.roles for item in items if isinstance(item, Ends)}
+    index = next(item for item in items if isinstance(item, Ends))
+    if len(found) != 1 or (dim or 0) % plain(index).ndim != plain(index).ndim - 1:
+        raise UsageError("a wrapped module joins both rows of its edge_index, as for a graph without directions")
+    return ends(func(plain(items), dim or 0), *found.pop())
+
+
+def _stacked(on: OnRanks, func, args, kwargs):
+    """torch.stack([row, col])."""
+    items, dim = _bound("tensors dim", args, kwargs)
+    if dim or not all(isinstance(item, Ends) and len(item.roles) == 1 for item in items):
+        raise UsageError("a wrapped module stacks a row of its edge_index beside something else")
+    return ends(func(plain(items)), *(item.roles[0] for item in items))
+
+
+def _unbound(on: OnRanks, func, args, kwargs):
+    """row, col = edge_index."""
+    index = args[0]
+    if len(index.roles) == 1:
+        return func(*plain(args), **kwargs)
+    return tuple(ends(row, role) for row, role in zip(plain(index).unbind(0), index.roles))
+
+
+def _flipped(on: OnRanks, func, args, kwargs):
+    """edge_index.flip([0])."""
+    index, dims = args[0], args[1:] or kwargs.get("dims")
+    dims = [dims[0]] if isinstance(dims[0], int) else list(dims[0])
+    if len(index.roles) != 2 or dims != [0]:
+        raise UsageError("a wrapped module flips its edges, which are in another order on other ranks")
+    return ends(plain(index).flip(0), *reversed(index.roles))
+
+
+def _sorted(on: OnRanks, func, args, kwargs):
+    """index.sort(): of targets alone, whose numbers are own rows."""
+    index = args[0]
+    _whole(index)
+    values, order = func(*plain(args), **kwargs)
+    return ends(values, *index.roles), order
+
+
+def _length(on: OnRanks, func, args, kwargs):
+    """index.numel() > 0, which asks whether there are edges: a rank without any does as the others do."""
+    return max(1, func(*plain(args), **kwargs))
+
+
+def _bounds(on: OnRanks, func, args, kwargs):
+    """index.max() + 1 is the number of rows that an index may have: own rows, whatever edges there are."""
+    if len(args) > 1 or kwargs:
+        raise UsageError(f"a wrapped module calls {func.__name__} along a row of its edge_index")
+    last = 0 if Role.WHOLE in args[0].roles or func.__name__.endswith("min") else on.A.m - 1
+    return torch.tensor(last)
+
+
+ON_ENDS: dict[str, Callable] = {
+    **dict.fromkeys(("index_select", "gather"), _select),
+    **dict.fromkeys(
+        ("scatter_add_", "scatter_add", "scatter_reduce_", "scatter_reduce", "scatter_", "scatter"), _scatter
+    ),
+    **dict.fromkeys(("index_add_", "index_add"), _scatter),
+    **dict.fromkeys(("view", "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "flatten", "view_as"), _kept),
+    **dict.fromkeys(("contiguous", "clone", "detach", "to", "long", "type", "cpu"), _kept),
+    **dict.fromkeys(("max", "min", "amax", "amin"), _bounds),
+    "__getitem__": _get,
+    "cat": _joined,
+    "stack": _stacked,
+    "unbind": _unbound,
+    "flip": _flipped,
+    "sort": _sorted,
+    "numel": _length,
+}

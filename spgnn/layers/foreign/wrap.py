@@ -1,0 +1,232 @@
+"""wrap: any module of torch or PyG as a layer on a distributed graph.
+
+Shapes: m own rows, E edges, F in, C out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...errors import ShapeError, UsageError
+from ...spmm.dropout import NOTHING, dropout_key
+from ...spmm.owners import has_other_ranks
+from ..layer import Layer
+from ..stack import operands, set_epoch
+from .ends import Ends, LocalEdges
+from .on_ranks import OnRanks
+from .pyg_kernels import use_kernels
+from .refused import check_module
+
+Call = Callable[[nn.Module, "LocalGraph", torch.Tensor], torch.Tensor]
+
+
+def wrap(module: nn.Module, call: Call | None = None) -> Wrapped:
+    """Return a layer that computes what a module of torch or PyG computes on the whole graph, exact on any ranks.
+
+        model = spgnn.wrap(torch_geometric.nn.models.GCN(500, 64, num_layers=3, out_channels=7))
+        history = spgnn.train(model, dgraph)
+        model = Stack(spgnn.wrap(GATConv(500, 8, heads=8)), nn.ELU(), spgnn.wrap(GCNConv(64, 7)), dropout=0.5)
+
+    It has the module's parameters, and the keys of its state_dict. The module is called as module(x, edge_index), x own
+    rows, with what else its forward names: edge_weight (the weights of the graph, where they are not all 1), edge_attr
+    (attributes of edges) and batch. edge_index is a handle of the graph: rows that are gathered at the source of edges
+    are exchanged, and sums at sources go to their owners. GCNConv, SAGEConv, GATConv, GATv2Conv and GINConv run on the
+    kernels of spgnn.
+    BatchNorm and PyG's norms see the rows of all ranks; dropout has the mask of the whole graph, by original ids.
+
+    Args:   module  of PyG, or any module that gathers and scatters by an edge_index.
+            call    (module, graph, x) -> (m, C), for a module whose forward takes something else: graph is a LocalGraph.
+    Raises: UsageError for modules that cannot be exact on a part of the rows, with the reason; when it runs, for
+            operations on edge_index that have no meaning there.
+    """
+    return Wrapped(module, call)
+
+
+class LocalGraph:
+    """What a wrapped module is called with: the edges into the own rows of a rank.
+
+    edge_index   (2, E), a handle: [0] places of sources, [1] of targets.
+    edge_weight  (E,), or None where all weights are 1.
+    edge_attr    (E, F_e) of the graph, or None.
+    batch        (m,), the graph of each node, as PyG's norms and pooling read it.
+    num_nodes    m.
+    """
+
+    def __init__(self, on: OnRanks):
+        self.on, self.num_nodes = on, on.A.m
+        self.edge_index, self.edge_weight, self.batch = on.edges.index, on.edges.weight_E, on.edges.batch
+
+    @property
+    def edge_attr(self) -> torch.Tensor | None:
+        """The attributes of edges, in the order of edge_index."""
+        attr_EF = getattr(self.on.A.operator, "edge_attr", None)
+        return None if attr_EF is None else attr_EF[self.on.edges.order_E.to(attr_EF.device)]
+
+    def columns(self, H_mF: torch.Tensor) -> torch.Tensor:
+        """Return own, then ghost rows (t, F), for modules that gather by themselves: places[0] are their numbers. Collective."""
+        return self.on.table(H_mF, 0)
+
+    @property
+    def places(self) -> torch.Tensor:
+        """edge_index as plain numbers: [0] rows of `columns`, [1] own rows."""
+        return self.edge_index.as_subclass(torch.Tensor)
+
+
+class Wrapped(Layer):
+    """Z = module(x, edge_index) on the whole graph; see `wrap`.
+
+    Outside of a Stack, called as wrapped(A, X), masks of dropout are drawn by seed and epoch as those of a Stack are.
+    """
+
+    operator = "none"
+    number = seed = epoch = 0  # of set_epoch
+    on: OnRanks | None  # the pass that runs
+
+    def __init__(self, module: nn.Module, call: Call | None = None):
+        if not isinstance(module, nn.Module):
+            raise UsageError(f"wrap got a {type(module).__name__}; expected a torch.nn.Module")
+        check_module(module)
+        nn.Module.__init__(self)
+        # The dicts of the module itself: its state_dict, parameters and children. What is set by name would be a child.
+        shared = {name: getattr(module, name) for name in ("_parameters", "_buffers", "_modules", "training")}
+        vars(self).update(module=module, call=call, on=None, drawn=[], **shared)
+        for inner in module.modules():
+            _follow(self, inner)
+
+    @property
+    def f_in(self) -> int | None:
+        """The columns that the module reads, where it has them as in_channels."""
+        width = getattr(self.module, "in_channels", getattr(self.module, "in_features", None))
+        return width if isinstance(width, int) and width > 0 else None
+
+    def train(self, mode: bool = True) -> Wrapped:
+        """Set the mode of the module and its children."""
+        super().train(mode)
+        self.module.training = mode
+        return self
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Leave the weights as they are: the module was drawn, or trained, by who made it."""
+
+    def extra_repr(self) -> str:
+        return " ".join(repr(self.module).split())
+
+    def forward(self, A, X=None, seed: int = 0, epoch: int = 0) -> torch.Tensor:
+        """Return the rows of own nodes, (n, C). Collective."""
+        if X is None or torch.is_tensor(A):
+            A, X = operands(A, X)
+        if epoch:
+            set_epoch(self, seed, epoch)
+        key = getattr(A, "key", None)
+        if key is None:
+            key = dropout_key(self.seed, self.epoch, 1, self.number) if self.training else NOTHING
+        A = A.at(getattr(A, "layer", None), getattr(A, "is_last", False), "none", key)
+        has_other_ranks(A)  # refuses 1.5D
+        H = X if torch.is_tensor(X) else X.dense()
+        dtype = torch.float64 if A.dtype == torch.float64 else torch.float32
+        H = H if H.dtype == dtype else H.to(dtype)
+        on = OnRanks(A, _edges_of(A, dtype))
+        vars(self)["on"] = on.edges.index.on = on.edges.batch.on = on
+        try:
+            with on, torch.autocast("cuda" if A.device.type == "cuda" else "cpu", enabled=False):
+                graph = LocalGraph(on)
+                out = self.call(self.module, graph, H) if self.call else self.module(H, **self._arguments(graph))
+        finally:
+            vars(self)["on"] = on.edges.index.on = on.edges.batch.on = None
+            _clear_caches(self.module)
+        if not torch.is_tensor(out) or isinstance(out, Ends) or out.ndim != 2 or len(out) != A.m:
+            got = f"shape {tuple(out.shape)}" if torch.is_tensor(out) else f"a {type(out).__name__}"
+            raise ShapeError(
+                f"{type(self.module).__name__} returned {got}; expected ({A.m}, C), a row for each own node"
+            )
+        return A.select(out)
+
+    def _arguments(self, graph: LocalGraph) -> dict[str, Any]:
+        """Return what the module's forward takes beside x, by name."""
+        given = {}
+        # Of the class: a convolution on kernels has another forward.
+        forward = type(self.module).forward if isinstance(vars(self.module).get("forward"), MethodType) else None
+        _, *parameters = inspect.signature(forward or self.module.forward).parameters.values()
+        parameters = parameters[1:] if forward else parameters
+        for parameter in parameters:
+            name = parameter.name
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            value = getattr(graph, TAKEN[name]) if name in TAKEN else None
+            value = None if name == "edge_attr" and _ignores_attributes(self.module) else value
+            if value is not None:
+                given[name] = value
+            elif parameter.default is parameter.empty:
+                what = "the graph has none" if name in TAKEN else "which a graph does not have"
+                raise UsageError(
+                    f"forward of {type(self.module).__name__} needs {name}, {what}: give call=lambda module, graph, x: ..."
+                )
+        return given
+
+
+# Arguments of a forward, by name -> of LocalGraph.
+TAKEN = {name: name for name in ("edge_index", "edge_weight", "edge_attr", "batch", "num_nodes")}
+
+
+def _ignores_attributes(module: nn.Module) -> bool:
+    """Return whether the convolutions in a module were made without edge_dim."""
+    dims = [inner.edge_dim for inner in module.modules() if hasattr(inner, "edge_dim")]
+    return bool(dims) and all(dim is None for dim in dims)
+
+
+def _edges_of(A, dtype: torch.dtype) -> LocalEdges:
+    """Return the edges of an operator, made at its first use. Collective at first."""
+    operator = A.operator
+    found = vars(operator).get("local_edges")
+    if found is None:
+        with torch.inference_mode(False):
+            found = vars(operator)["local_edges"] = LocalEdges.of(A, dtype)
+    return found
+
+
+def _follow(wrapped: Wrapped, inner: nn.Module) -> None:
+    """Let a module note which edges its propagate runs over, give its norms the graph of each node, and use kernels."""
+    use_kernels(inner)
+    for kind in ("propagate", "edge_update"):
+        if hasattr(inner, f"register_{kind}_forward_pre_hook"):
+            getattr(inner, f"register_{kind}_forward_pre_hook")(partial(_enter, wrapped))
+            getattr(inner, f"register_{kind}_forward_hook")(partial(_leave, wrapped))
+    if "batch" in inspect.signature(inner.forward).parameters and inner is not wrapped.module:
+        inner.register_forward_pre_hook(partial(_give_batch, wrapped), with_kwargs=True)
+
+
+def _enter(wrapped: Wrapped, inner: nn.Module, inputs) -> None:
+    if wrapped.on is not None and isinstance(inputs[0], Ends):
+        wrapped.on.passing = inputs[0]
+
+
+def _leave(wrapped: Wrapped, inner: nn.Module, inputs, out) -> None:
+    if wrapped.on is not None:
+        wrapped.on.passing = None
+
+
+def _give_batch(wrapped: Wrapped, inner: nn.Module, args, kwargs):
+    if wrapped.on is None:
+        return None
+    place = list(inspect.signature(inner.forward).parameters).index("batch")
+    if len(args) > place:
+        return (
+            *args[:place],
+            wrapped.on.edges.batch if args[place] is None else args[place],
+            *args[place + 1 :],
+        ), kwargs
+    return args, kwargs | {"batch": wrapped.on.edges.batch if kwargs.get("batch") is None else kwargs["batch"]}
+
+
+def _clear_caches(module: nn.Module) -> None:
+    """Forget what cached = True has stored: it is of one pass."""
+    for inner in module.modules():
+        for name in [name for name in vars(inner) if name.startswith("_cached_")]:
+            setattr(inner, name, None)

@@ -228,6 +228,8 @@ def _operator(run: DryRun, copies: int, step: str, on_device: bool) -> int:
     counts, itemsize = run.setting.counts, run.setting.dtype.itemsize
     own_nnz, ghost_nnz, sender_nnz, g, s = (counts[x + step] for x in ("own_nnz", "ghost_nnz", "sender_nnz", "g", "s"))
     n, others = _rows_out(counts, step), 2 * (ghost_nnz + sender_nnz) * nonzero_bytes(itemsize)
+    if run.setting.edge_features is not None:  # with the place of each in the list of edges
+        others += (own_nnz + ghost_nnz) * (run.setting.edge_features * sum_bytes(itemsize) + POINTER)
     if not on_device:
         return copies * csr_bytes(own_nnz, n, itemsize) + others + POINTER * (n + g + 3 * s)
     from ..spmm.kernels.cuda.work_items import ITEM, LONG

@@ -191,7 +191,7 @@ def check_widths(widths: tuple[int, ...]) -> None:
 
 
 def _input_of(graph: Graph, widths, model, keep: bool, sparse_input: bool | None, keep_sparse: bool | None) -> dict:
-    """Return what a Setting has of X: its columns, whether it is sparse, and whether A X and ghost rows of X are cached."""
+    """Return what a Setting has of X, whether A X and its ghost rows are cached, and the columns of edge attributes."""
     features = widths[0] if widths else graph.n_features or _first_width(model)
     if not features:
         raise UsageError(
@@ -202,7 +202,8 @@ def _input_of(graph: Graph, widths, model, keep: bool, sparse_input: bool | None
     if keep and sparse_input and keep_sparse is None:
         keep_sparse = not sp.issparse(graph.X) or stays_sparse(graph)
     is_cached = bool(keep and (not sparse_input or keep_sparse))
-    return {"features": features, "is_sparse": sparse_input, "is_cached": is_cached, "has_ghosts": keep}
+    of_X = {"features": features, "is_sparse": sparse_input, "is_cached": is_cached, "has_ghosts": keep}
+    return of_X | {"edge_features": None if graph.edge_attr is None else graph.edge_attr.shape[1]}
 
 
 def _first_width(model) -> int:

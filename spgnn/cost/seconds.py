@@ -20,7 +20,7 @@ from ..errors import UsageError
 from .machines import Machine
 from .memory import sum_bytes
 
-Dense = tuple[int, int, np.ndarray | None, bool]
+Dense = tuple[int, int, np.ndarray | None, bool] | tuple[int, int, None, bool, np.ndarray]
 # A dense product of EDGE columns takes twice as long per flop as a wide one, see docs/performance.md.
 EDGE = 8
 # Seconds of a pass over the nonzeros, forward and backward, over those of a sparse product of its width W: a + b K / W
@@ -67,7 +67,8 @@ class LayerWork:
 
     products   with A.
     dense      products of rows with weights (f_in, f_out), and their gradients for one of the two: (f_in, f_out,
-               nonzeros of the rows where they are sparse, (P,), else None, whether it is a gradient).
+               nonzeros of the rows where they are sparse, (P,), else None, whether it is a gradient), and the rows of
+               those on edges, (P,).
     rows_P     rows that the layer computes, (P,).
     f_out      columns of its result; written: of all results that bias, activation and their gradients read.
     n_weights  numbers in its parameters.
@@ -231,9 +232,11 @@ def cheaper_scheme(
 def _dense(machine: Machine, layer: LayerWork, itemsize: int) -> dict[str, float]:
     """Return the seconds of the products of a layer with weights; of sparse rows, of products with a sparse matrix."""
     seconds = {"gemm": 0.0, "spmm": 0.0}
-    for f_in, f_out, left_P, is_gradient in layer.dense:
+    for f_in, f_out, left_P, is_gradient, *on_edges in layer.dense:
         if left_P is None:
-            seconds["gemm"] += float(gemm_seconds(machine, layer.rows_P, f_in, f_out, itemsize).max())
+            seconds["gemm"] += float(
+                gemm_seconds(machine, on_edges[0] if on_edges else layer.rows_P, f_in, f_out, itemsize).max()
+            )
         else:
             table_rows = layer.rows_P if is_gradient else f_in  # S W reads rows of W, dW = S' G those of G
             seconds["spmm"] += float(spmm_seconds(machine, left_P, f_out, table_rows, itemsize).max())

@@ -36,6 +36,7 @@ ROWS, NONZEROS = 16, 16
 def memory_of_parts(graph: Graph, config: TrainConfig, halo: float = 1.0) -> Callable[[int], RankMemory]:
     """Return the function k -> predicted memory of a process that trains a k-th of a graph alone."""
     how = {"order": config.order, "is_cached": config.keep, "is_sparse": sp.issparse(graph.X)}
+    how |= {} if graph.edge_attr is None else {"edge_features": graph.edge_attr.shape[1]}
     model, setting = _model(graph, config), epoch_setting(graph.n_features, ITEMSIZE[config.dtype], **how)
     sizes = {"n": graph.n_nodes, "own_nnz": graph.nnz} | ({"x_nnz": graph.X.nnz} if sp.issparse(graph.X) else {})
     of = {"process_bytes": _process_bytes(), "is_symmetric": graph.edges == "undirected"}

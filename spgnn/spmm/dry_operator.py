@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import SimpleNamespace
 
 import numpy as np
@@ -40,6 +41,7 @@ class Setting:
     is_cached      A X was computed before; step_is_cached: and a pruned step reads it; has_ghosts: ghost rows of X are.
     powers         the j > 1 of which A^j X of a sparse X is cached.
     holds_own      False: this rank is one of a process row that does not multiply with its own columns.
+    edge_features  columns of the attributes of edges; None: the graph has none.
     has_gradient   X requires a gradient; is_multilabel: of the loss.
     counts         {name: number of rows or nonzeros}, where they are known: n, s, g, f of the operator; T0 ... TL
                    rows that the layers of a pruned step read and give, s1, g1, f1 ... of its layers; own_nnz,
@@ -62,6 +64,7 @@ class Setting:
     step_is_cached: bool = True
     has_ghosts: bool = False
     powers: tuple[int, ...] = ()
+    edge_features: int | None = None
     has_gradient: bool = False
     is_multilabel: bool = False
     counts: dict[str, int] = field(default_factory=dict, compare=False)
@@ -102,6 +105,7 @@ def setting_of(A: DistSpMM, X: torch.Tensor | SparseRows, step=None, n_train: in
         step_is_cached=first is not None,
         has_ghosts=A.fixed_input is not None,
         powers=tuple(powers),
+        edge_features=None if A.edge_attr is None else A.edge_attr.shape[1],
         has_gradient=not is_sparse and X.requires_grad,
         is_multilabel=n_train is not None,
         counts=counts,
@@ -164,14 +168,16 @@ class DryOperator(Operator):
     """
 
     device, threads, sent_so_far = META, 0, 0
+    dtype, order, holds_own = (property(attrgetter(f"setting.{name}")) for name in ("dtype", "order", "holds_own"))
 
     def __init__(self, setting: Setting, record: Recording, n: int, m: int, name: str, suffix: str | None, step=""):
         self.setting, self.record, self.pool, self.name = setting, record, record.heap, name
-        self.dtype, self.order, self.ops, self.holds_own = setting.dtype, setting.order, Operations(), setting.holds_own
-        self.n, self.m = n, m
+        self.ops, self.n, self.m = Operations(), n, m
         self.s, self.g, self.f = (record.number(x + suffix) for x in "sgf") if suffix is not None else (0, 0, 0)
         t = record.together(m, self.g) if self.g else m
         self.n_edges = record.number(f"own_nnz{step}", f"ghost_nnz{step}")
+        if setting.edge_features is not None:
+            self.edge_attr = torch.empty(self.n_edges, setting.edge_features, dtype=sum_dtype(self.dtype), device=META)
         self.node_n, self.out_ids, self.column_ids = (np.zeros(rows, np.int64) for rows in (m, n, t))
         self.selected = None if name == setting.operator else np.zeros(n, np.int64)
         self.selection = None if self.selected is None else torch.empty(n, dtype=torch.int64, device=META)

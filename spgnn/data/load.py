@@ -20,7 +20,7 @@ from .readers.npz import is_zip, read_npy
 from .readers.scipy_npz import read_csr_features
 from .source import File, Named, is_built_in, resolve
 from .split_lists import is_lists, split_of_lists
-from .tables import APART, NodeTable, combined, id_column
+from .tables import APART, NodeTable, combined, id_column, known_columns
 
 
 def load_graph(
@@ -97,7 +97,10 @@ def _with_table(graph: Graph, what: str, path: Path, given: list[str], wanted: T
 
     Args: tables  (path, columns) of all that come from tables.
     """
-    frame = read_frame(path, (*APART, wanted.id, *given), lambda names: id_column(names, wanted))
+    names_of_labels = lambda names: (
+        given or known_columns("labels", names, id_column(names, wanted)) if what == "labels" else []
+    )
+    frame = read_frame(path, (*APART, wanted.id, *given), lambda names: id_column(names, wanted), names_of_labels)
     if what != "features" and frame.num_columns == 1:
         frame = _with_ids(frame, graph, path)
     nodes = NodeTable(frame, str(path), wanted)

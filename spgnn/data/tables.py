@@ -177,11 +177,9 @@ class NodeTable:
 
     def columns(self, what: str, given: Sequence[str] = ()) -> list[str]:
         """Return the columns of labels or of the split: those given, else of a known name, or the only one without ids."""
-        others = [name for name in self.names if name != self.id]
-        known = [name for name in others if name.lower() in KNOWN[what]]
-        known = known if [name.lower() for name in known] == list(MASKS) else known[:1]
-        known = known or (others if len(others) == 1 else [])
+        known = known_columns(what, self.names, self.id)
         if not given and not known:
+            others = [name for name in self.names if name != self.id]
             raise FormatError(
                 f"{self.where}: which column? name it as --{what} {self.where}:COLUMN; it has {', '.join(others)[:200]}"
             )
@@ -262,6 +260,14 @@ class NodeTable:
             if name not in self.names:
                 raise FormatError(f"{self.where}: no column {name!r}{nearest(name, self.names)}")
         return list(names)
+
+
+def known_columns(what: str, names: Sequence[str], id: str) -> list[str]:
+    """Return the columns of labels or of the split that have a known name, or the only one beside the ids; else none."""
+    others = [name for name in names if name != id] if len(names) > 1 else list(names)
+    known = [name for name in others if name.lower() in KNOWN[what]]
+    known = known if [name.lower() for name in known] == list(MASKS) else known[:1]
+    return known or (others if len(others) == 1 else [])
 
 
 def id_column(names: Sequence[str], wanted: TableConfig) -> str:

@@ -52,7 +52,7 @@ def graph_notes(graph) -> list[str]:
     notes = [f"{zeros:,} stored weights of 0 are no edges, and left out"] if zeros else []
     notes += [f"columns that are not read: {', '.join(unread)[:200]}"] if unread else []
     notes += _of_weights(graph.A.data)
-    notes += _of_nodes(graph)
+    notes += _of_nodes(graph) + _of_classes(graph.classes or ())
     return notes + (_of_features(graph.X) if isinstance(graph.X, np.ndarray) else [])
 
 
@@ -88,6 +88,18 @@ def _of_nodes(graph) -> list[str]:
         if lonely:
             notes.append(f"{lonely:,} of {np.count_nonzero(train == TRAIN):,} training nodes have no edge")
     return notes
+
+
+def _of_classes(names: tuple[str, ...]) -> list[str]:
+    """Return a note where two classes are one number, as 007 and 7."""
+    of_number: dict[int, list[str]] = {}
+    for name in names:
+        if name.isascii() and name.isdigit() and len(name) < 19:
+            of_number.setdefault(int(name), []).append(name)
+    twice = next((same for same in of_number.values() if len(same) > 1), None)
+    return (
+        [f"{' and '.join(twice)} are classes of their own: write a number in one way if they are one"] if twice else []
+    )
 
 
 def _of_features(X: np.ndarray) -> list[str]:

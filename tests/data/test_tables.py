@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from spgnn import from_pandas
 from spgnn.data import convert, load_graph
-from spgnn.errors import InputError, UsageError
+from spgnn.errors import FormatError, InputError, UsageError
 
 EDGES = {"a": ["zoe", "bob", "cy"], "b": ["bob", "cy", "zoe"], "w": [1.5, 2, 3], "when": ["mon", "tue", "wed"]}
 NODES = {
@@ -259,3 +259,58 @@ def test_without_pyarrow_numbers_are_read_and_names_say_what_to_install(tmp_path
         InputError, match=r"e.csv: names, quotes and Parquet need pyarrow: pip install 'spgnn\[tables\]'"
     ):
         load_graph(tmp_path / "e.csv", relabel=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0;1;0,5\n1;2;0,75\n", "source;target;weight\n0;1;0,5\n1;2;1\n", "0\t1\t0,5\n1\t2\t7\n", "0 1 0,5\n1 2 2\n"],
+)
+def test_decimal_commas_are_read_where_a_comma_separates_nothing(tmp_path, text):
+    (tmp_path / "e.csv").write_text(text)
+    graph = load_graph(tmp_path / "e.csv")
+    assert (graph.n_nodes, graph.nnz, graph.A.data[0]) == (3, 2, 0.5)
+    (tmp_path / "n.csv").write_text("id;x;label\n0;1;a\n1;-2,5;b\n2;3,25e1;a\n")
+    graph = load_graph(tmp_path / "e.csv", features=tmp_path / "n.csv", labels=tmp_path / "n.csv")
+    assert graph.X.ravel().tolist() == [1, -2.5, 32.5] and graph.classes == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "source,target,weight\n0,1,True\n",
+            "e.csv:2: weight is 'True'; .* `spgnn convert --weight none` reads no weights",
+        ),
+        ("source,target,weight\nann,bob,strong\n", "e.csv:2: weight is 'strong'; .* reads no weights"),
+        ('0,1,"0,5"\n', "e.csv:1: weight is '0,5'; expected a finite number, with a point: 0.5"),
+    ],
+)
+def test_weights_that_are_no_numbers_are_refused_with_the_way_out(tmp_path, text, said):
+    (tmp_path / "e.csv").write_text(text)
+    with pytest.raises(FormatError, match=said):
+        load_graph(tmp_path / "e.csv", relabel=True)
+
+
+@pytest.mark.parametrize("ending", ["csv", "mtx", "graph", "gr"])
+def test_text_in_utf_16_is_refused_with_the_command_that_converts_it(tmp_path, ending):
+    path = tmp_path / f"e.{ending}"
+    path.write_bytes("source,target\n0,1\n1,2\n".encode("utf-16"))
+    with pytest.raises(FormatError, match="is text in UTF-16; write it in UTF-8: iconv -f UTF-16 -t UTF-8"):
+        load_graph(path)
+
+
+def test_text_labels_keep_their_text_and_numbers_in_two_ways_are_warned_of(tmp_path):
+    (tmp_path / "e.txt").write_text("0 1\n1 2\n")
+    labelled = lambda *labels: (tmp_path / "n.csv").write_text(
+        "id,label\n" + "".join(f"{i},{y}\n" for i, y in enumerate(labels))
+    )
+    labelled("007", "07", "7")
+    graph = load_graph(tmp_path / "e.txt", labels=tmp_path / "n.csv")
+    assert graph.classes == ("007", "07", "7") and graph.y.tolist() == [0, 1, 2]
+    assert any("007 and 07 and 7 are classes of their own" in note for note in graph.notes())
+    for labels, y in ((("1", " 0", "-1"), [1, 0, -1]), (("1.0", "0", ""), [1, 0, -1])):
+        labelled(*labels)
+        graph = load_graph(tmp_path / "e.txt", labels=tmp_path / "n.csv")
+        assert (
+            graph.y.tolist() == y and graph.classes is None and not any("classes of" in note for note in graph.notes())
+        )

@@ -369,3 +369,13 @@ def test_options_of_any_kind_of_number_are_taken(method, option, value):
         for number in (value, np.array([value])[0], np.float32(value) if isinstance(value, float) else np.int16(value))
     ]
     np.testing.assert_array_equal(owners[1:], [owners[0]] * 2)
+
+
+def test_metis_gives_the_same_parts_with_a_c_library_that_has_no_mallopt(monkeypatch):
+    from spgnn.partition.methods import metis
+
+    graph, found = random_directed(2000, 8000), []
+    for name in ("mallopt", "no_mallopt"):
+        monkeypatch.setattr(metis, "MALLOPT", name)
+        found.append(part_graph(graph, 4).owner_N)
+    np.testing.assert_array_equal(*found)

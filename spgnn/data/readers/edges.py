@@ -63,7 +63,7 @@ def read_edges(path: Path, progress=None, **options):
     head = read_head(path, wanted)
     extra = places_of_columns(str(path), head.names, wanted) if head.lines else []
     fields = {} if wants_columns(wanted) else attributes_of_file(wanted)
-    unread = [name for name in head.unread if name not in wanted.edge_features.split(",")]
+    unread = [name for name in head.unread if not name or name not in wanted.edge_features.split(",")]
     meta = {"dropped_lines": int(head.has_title)} | ({"unread": unread} if unread else {}) | fields.pop("meta", {})
     if (
         extra

@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...errors import FormatError, InputError
 from .heads import ENDINGS, Head, edge_blocks, read_title
+from .lines import number_wanted
 from .text import without_packing
 
 PARQUET = (".parquet", ".pq")
 BLANKS, COMMENTS = re.compile(rb"[ \t\v\f]+"), re.compile(rb"^[ ]?[#%][^\n]*|^ +| +(?=\r?$)", re.MULTILINE)
+VALUE = re.compile(r"conversion error to double: invalid value '(.*)'")
 ROW = re.compile(r"[Rr]ow #(\d+)")
 
 
@@ -29,11 +31,13 @@ def is_parquet(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in PARQUET
 
 
-def read_frame(path: Path, known: tuple[str, ...], id_of: Callable[[list[str]], str]):
+def read_frame(
+    path: Path, known: tuple[str, ...], id_of: Callable[[list[str]], str], labels_of: Callable[[list[str]], list[str]]
+):
     """Return the columns of a table of nodes, a pyarrow Table; types are those of its values, ids of text are text.
 
     Args: known  names of columns, which make a first line of text a line of names, see `read_title`.
-          id_of  (names of columns) -> the column of ids.
+          id_of  (names of columns) -> the column of ids; labels_of: those of labels, of which 007 is text.
     """
     if is_parquet(path):
         with open_parquet(path) as parts:
@@ -43,8 +47,38 @@ def read_frame(path: Path, known: tuple[str, ...], id_of: Callable[[list[str]], 
         raise FormatError(f"{path}: two columns are named {min(twice)!r}; rename one")
     head = Head(skip, False, (), 0, 0, None, separator, False, line)
     with _naming(path, line):
-        convert = {"strings_can_be_null": True, "column_types": {id_of(names): "string"} if len(names) > 1 else {}}
-        return _read_csv((block for block, _ in edge_blocks(path, head)), names, separator, convert)
+        texts = dict.fromkeys([*labels_of(names), *([id_of(names)] if len(names) > 1 else [])], "string")
+        convert = {"strings_can_be_null": True, "column_types": texts}
+        frame = _read_csv((block for block, _ in edge_blocks(path, head)), names, separator, convert)
+        for place, name in enumerate(names):
+            if len(names) == 1 or name != id_of(names):
+                as_numbers = _labels_as_numbers if name in texts else _without_commas if separator != "," else None
+                frame = frame.set_column(place, name, as_numbers(frame.column(name))) if as_numbers else frame
+        return frame
+
+
+def _labels_as_numbers(column):
+    """Return a column of text as numbers, where all of it is; 007 is none."""
+    from pyarrow import ArrowInvalid, compute
+
+    texts = compute.utf8_trim_whitespace(column)
+    if not compute.any(compute.match_substring_regex(texts, "^[-+]?0[0-9]")).as_py():
+        for kind in ("int64", "double"):
+            with suppress(ArrowInvalid):
+                return texts.cast(kind)
+    return column
+
+
+def _without_commas(column):
+    """Return a column of text that is all numbers with a decimal comma as numbers."""
+    from pyarrow import compute, types
+
+    if not types.is_string(column.type):
+        return column
+    is_number = compute.match_substring_regex(column, r"^ *[-+]?[0-9]+(,[0-9]+)?([eE][-+]?[0-9]+)? *$")
+    if not compute.all(is_number).as_py():
+        return column
+    return compute.utf8_trim_whitespace(compute.replace_substring(column, ",", ".")).cast("double")
 
 
 def read_edge_columns(path: Path, head: Head, extra: list[int], progress=None):
@@ -66,6 +100,7 @@ def read_edge_columns(path: Path, head: Head, extra: list[int], progress=None):
             "column_types": types,
             "strings_can_be_null": True,
             "null_values": [""],
+            "decimal_point": head.point,
         }
         return _read_csv((block for block, _ in edge_blocks(path, head, progress)), names, head.separator, convert)
 
@@ -125,7 +160,13 @@ def _naming(path: Path, first_line: int):
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         row = ROW.search(text)
         where = f"{path}:{first_line + int(row[1]) - 1}" if row and first_line else str(path)
-        raise FormatError(f"{where}: cannot be read as a table: {text[:200]}") from None
+        value = VALUE.search(text)
+        what = (
+            f"weight is {value[1]!r}; {number_wanted(value[1])}"
+            if value
+            else f"cannot be read as a table: {text[:200]}"
+        )
+        raise FormatError(f"{where}: {what}") from None
 
 
 class _Stream(io.RawIOBase):

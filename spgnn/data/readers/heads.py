@@ -14,7 +14,7 @@ import numpy as np
 from ...config import TableConfig
 from ...errors import FormatError, nearest
 from ..formats import DEFAULTS
-from .lines import EdgeLines
+from .lines import DECIMAL_COMMA, EdgeLines
 from .text import comment_lines, line_blocks
 
 ENDINGS = (".txt", ".tsv", ".csv", ".el", ".edges", ".edgelist", ".wel")
@@ -40,6 +40,7 @@ class Head:
         separator:         of cells, where it is no blank.
         is_plain:          the first edge has numbers alone, without quotes or empty cells.
         first_line:        the number of the line of the first edge.
+        point:             of decimals, a comma where the first edge has it.
     """
 
     n_bytes: int
@@ -51,6 +52,7 @@ class Head:
     separator: str
     is_plain: bool
     first_line: int
+    point: str = "."
 
     @property
     def has_weights(self) -> bool:
@@ -127,8 +129,11 @@ def read_head(path: Path, wanted: TableConfig = DEFAULTS) -> Head:
         return Head(n_bytes, is_title, tuple(names or ()), n_nodes, n_edges, None, separator, True, 1)
     edge, names = rows[is_title], names or []
     lines = _lines(f"{path}:{rows[0].line}", names, edge.text, separator, wanted)
-    is_plain = _is_plain(edge.text, lines, wanted)
-    return Head(edge.start, is_title, tuple(names), n_nodes, n_edges, lines, separator, is_plain, edge.line)
+    is_plain, point = (
+        _is_plain(edge.text, lines, wanted),
+        "," if separator != "," and _has_commas(edge.text, separator) else ".",
+    )
+    return Head(edge.start, is_title, tuple(names), n_nodes, n_edges, lines, separator, is_plain, edge.line, point)
 
 
 def edge_blocks(path: Path, head: Head, progress=None) -> Iterator[tuple[bytes, int]]:
@@ -150,7 +155,7 @@ def edge_chunks(path: Path, size: int) -> Iterator[np.ndarray]:
         return
     if not head.is_plain:
         raise FormatError(
-            f"{path}: cells have quotes, or are empty; write it as a graph first: spgnn convert {path} DST"
+            f"{path}: cells have quotes or decimal commas, or are empty; write it as a graph first: spgnn convert {path} DST"
         )
     lines = replace(head.lines, weight=-1)
     for block, line in edge_blocks(path, head):
@@ -238,7 +243,7 @@ def _lines(where: str, names: list[str], edge: bytes, separator: str, wanted: Ta
     cells, count = cells_of(edge, separator), len(words_of(edge))
     if names and not names[0] and not cells[0]:  # tabs before each line
         del names[0], cells[0]
-    if names and len(names) == len(cells):
+    if (names and len(names) == len(cells)) or _has_commas(edge, separator):
         count = len(cells)
     elif names and len(names) != count:
         lower = [name.lower() for name in names]
@@ -264,8 +269,18 @@ def _is_plain(edge: bytes, lines: EdgeLines | None, wanted: TableConfig) -> bool
 
 
 def separator_of(line: bytes) -> str:
-    """Return what stands between the cells of a line; "" for blanks."""
-    return next((mark for mark in ",;\t" if mark.encode() in line), "")
+    """Return what stands between the cells of a line; "" for blanks. A comma may be that of decimals."""
+    text = line.decode("utf-8", "replace")
+    for mark in (";", "\t", ""):
+        cells = [cell.strip() for cell in text.split(mark or None)]
+        if len(cells) > 1 + (not mark) and "," not in cells[0] and any(map(DECIMAL_COMMA.fullmatch, cells)):
+            return mark
+    return next((mark for mark in ",;\t" if mark in text), "")
+
+
+def _has_commas(line: bytes, separator: str) -> bool:
+    """Whether cells of a line are numbers with a decimal comma."""
+    return any(map(DECIMAL_COMMA.fullmatch, cells_of(line, separator)))
 
 
 def cells_of(line: bytes, separator: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from .npz import read_npy
 from .text import line_blocks
 
 MOST_ID = 10**18 - 1
+DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
 SHOWN_BYTES = 30  # of a bad value
 
 
@@ -53,7 +55,7 @@ class EdgeLines:
         if fault == "range":
             return f"{name} {text.decode()}; expected {self.low} to {self.high}"
         if fault == "number":
-            return f"{name} is {shown(text)}; expected a finite number"
+            return f"{name} is {shown(text)}; {number_wanted(text.decode('utf-8', 'replace'), column == self.weight)}"
         if self.low or text[:1] in b"-+0123456789.":
             return f"{name} is {shown(text)}; expected an integer from {self.low} to 10^18 - 1"
         return f"{name} is {shown(text)}; expected an integer from 0, or names with --relabel of `spgnn convert`"
@@ -89,6 +91,15 @@ def read_owner(path: Path) -> np.ndarray:
     if path.suffix.lower() == ".npy":
         return read_npy(path)
     return np.concatenate([whole(*rows, (path, line), "part") for *rows, line in read_rows(path, "part")])
+
+
+def number_wanted(text: str, is_weight: bool = True) -> str:
+    """Return what is expected instead of a text, and for weights how to go on."""
+    if DECIMAL_COMMA.fullmatch(text):
+        return f"expected a finite number, with a point: {text.replace(',', '.')}"
+    if not is_weight or text[:1] in "-+0123456789.":
+        return "expected a finite number"
+    return "expected a finite number; `spgnn convert --weight none` reads no weights, and each row is an edge"
 
 
 def shown(text: bytes) -> str:

@@ -20,6 +20,7 @@ PACKED = {  # first bytes: (name, () -> decompressor)
 }
 PACKED_ENDINGS = (".gz", ".xz", ".bz2")
 DAMAGED = (zlib.error, lzma.LZMAError, OSError, EOFError)
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks
 BLOCK_BYTES = 1 << 22
 MAX_LINE_BYTES = 1 << 23
 # gzip makes at most 1032 bytes of one; real graph files stay below 50.
@@ -77,6 +78,8 @@ def line_blocks(path: Path, progress=None, block_bytes: int = BLOCK_BYTES) -> It
     """
     line, rest, longest = 1, b"", None
     for piece in _unpacked(path, progress, block_bytes):
+        if line == 1 and piece.startswith(UTF_16) and not rest:
+            raise FormatError(f"{path}: is text in UTF-16; write it in UTF-8: iconv -f UTF-16 -t UTF-8 {path} > FILE")
         block = rest + piece
         cut = block.rfind(b"\n") + 1
         longest = longest or max(MAX_LINE_BYTES, path.stat().st_size)

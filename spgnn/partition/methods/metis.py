@@ -24,6 +24,7 @@ from ..metrics import row_work
 from ..registry import partitioner
 
 OBJECTIVES = ("cut", "vol")
+MALLOPT, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = "mallopt", -1, -3  # of malloc.h
 _ONE_AT_A_TIME = threading.Lock()  # METIS's random numbers and the file behind stdout belong to the whole process
 
 
@@ -64,7 +65,7 @@ def kway(
         ufactor=max(1, round((balance - 1) * 1000)),  # METIS: load <= (1 + ufactor/1000) mean
     )
     adjacency = pymetis.CSRAdjacency(pattern.indptr, pattern.indices)
-    with _ONE_AT_A_TIME, _stdout_of_c() as said:
+    with _ONE_AT_A_TIME, _memory_is_kept(), _stdout_of_c() as said:
         try:
             _, owner_N = pymetis.part_graph(
                 k, adjacency, vweights=load_N, eweights=weights_E, recursive=False, options=options
@@ -96,6 +97,24 @@ def neighbours(A: sp.csr_array, is_symmetric: bool = False) -> sp.csr_array:
     pattern = sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=A.shape)
     pattern.sort_indices()
     return pattern
+
+
+@contextlib.contextmanager
+def _memory_is_kept() -> Iterator[None]:
+    """Let glibc keep what METIS frees, which it allocates again at once; a page would be mapped and cleared each time."""
+    c_library = ctypes.CDLL(None)
+    mallopt, trim = (getattr(c_library, name, None) for name in (MALLOPT, "malloc_trim"))
+    if mallopt is None or trim is None:  # another C library
+        yield
+        return
+    mallopt(M_MMAP_THRESHOLD, 1 << 30)
+    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    try:
+        yield
+    finally:
+        mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest that glibc chooses by itself, and twice that
+        mallopt(M_TRIM_THRESHOLD, 64 << 20)
+        trim(0)
 
 
 @contextlib.contextmanager

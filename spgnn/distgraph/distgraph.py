@@ -47,10 +47,13 @@ class DistGraph:
     classes: tuple[str, ...] | None = None  # names of the classes, where ids are
 
     def __repr__(self) -> str:
+        facts = f"{self.n_features:,} features -> {self.n_classes} classes"
+        if self.comm.size == 1:
+            return f"DistGraph({self.name}: one rank, {self.n_nodes:,} rows, {facts})"
         grid = f", c = {self.replication}" if self.replication > 1 else ""
         return (
-            f"DistGraph({self.name}: rank {self.comm.rank} of {self.comm.size}{grid}, {len(self.node_n):,} of {self.n_nodes:,} rows, "
-            f"{self.n_features:,} features -> {self.n_classes} classes, scheme {self.scheme}, parts of {self.method})"
+            f"DistGraph({self.name}: rank {self.comm.rank} of {self.comm.size}{grid}, {len(self.node_n):,} of "
+            f"{self.n_nodes:,} rows, {facts}, scheme {self.scheme}, method {self.method})"
         )
 
     @property

@@ -188,6 +188,7 @@ def test_what_is_printed_of_a_graph_and_a_training_is_one_line():
     for shown in (graph, dgraph, history):
         assert repr(shown).startswith(type(shown).__name__ + "(") and len(repr(shown)) < 200 and "\n" not in repr(shown)
     assert "60 nodes" in repr(graph) and "3 classes" in repr(graph) and "2 epochs" in repr(history)
+    assert "one rank, 60 rows" in repr(dgraph) and "none" not in repr(dgraph)
 
 
 @parallel([2], mpi=[])

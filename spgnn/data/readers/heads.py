@@ -269,7 +269,7 @@ def _is_plain(edge: bytes, lines: EdgeLines | None, wanted: TableConfig) -> bool
 
 
 def separator_of(line: bytes) -> str:
-    """Return what stands between the cells of a line; "" for blanks. A comma may be that of decimals."""
+    """Return what stands between the cells of a line; "" for blanks. A comma may begin decimals."""
     text = line.decode("utf-8", "replace")
     for mark in (";", "\t", ""):
         cells = [cell.strip() for cell in text.split(mark or None)]

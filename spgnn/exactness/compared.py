@@ -59,8 +59,8 @@ class Compared:
         return max([of.size for of in self.gradients.values()] + rows, default=0.0)
 
 
-def compare(one: RankPass, ranks: list[RankPass], tolerance: float, has_rows: bool = True) -> Compared:
-    """Return how ranks differ from one rank; has_rows: gradients of rows are compared too, which 1.5D leaves in parts."""
+def compare(one: RankPass, ranks: list[RankPass], tolerance: float) -> Compared:
+    """Return how ranks differ from one rank."""
     paths = [[call.path for call in of.calls] for of in (one, *ranks)]
     for called in paths[1:]:
         if called != paths[0]:
@@ -71,7 +71,7 @@ def compare(one: RankPass, ranks: list[RankPass], tolerance: float, has_rows: bo
             return Compared(
                 [], NONE, {}, {}, (here, f"one rank calls {here or 'the model'}, another {there or 'the model'}")
             )
-    calls = [_call(number, one, ranks, tolerance, has_rows) for number in range(len(one.calls))]
+    calls = [_call(number, one, ranks, tolerance) for number in range(len(one.calls))]
     counted = [of for of in ranks if of.is_counted]
     loss = _whole(np.array(one.loss), [np.array(sum(of.loss for of in counted))], tolerance)
     sums = {name: sum(of.gradients.get(name, np.zeros_like(G)) for of in counted) for name, G in one.gradients.items()}
@@ -81,7 +81,7 @@ def compare(one: RankPass, ranks: list[RankPass], tolerance: float, has_rows: bo
     return Compared(calls, loss, gradients, buffers)
 
 
-def _call(number: int, one: RankPass, ranks: list[RankPass], tolerance: float, has_rows: bool) -> Differs:
+def _call(number: int, one: RankPass, ranks: list[RankPass], tolerance: float) -> Differs:
     call = one.calls[number]
     tensors = [rows.value for rows in call.inputs + call.outputs]
     floor = FLOOR * max((np.abs(T).max(initial=0) for T in tensors), default=0)
@@ -97,7 +97,7 @@ def _call(number: int, one: RankPass, ranks: list[RankPass], tolerance: float, h
         return found
 
     values = [largest(side, "value", floor) for side in ("inputs", "outputs")]
-    gradients = [largest(side, "gradient", steepest) if has_rows else NONE for side in ("inputs", "outputs")]
+    gradients = [largest(side, "gradient", steepest) for side in ("inputs", "outputs")]
     return Differs(*values, *gradients)
 
 

@@ -11,8 +11,6 @@ from ..errors import UsageError
 from ..graph import Graph
 from .watched import World
 
-STEP = 1e-6  # of a difference of the loss
-
 
 def random_world(n_nodes: int, ranks: int, replication: int, seed: int) -> World:
     """Return ranks with random parts of unequal sizes. Raises: UsageError for more ranks than nodes."""

@@ -223,7 +223,8 @@ class OnEdges(Plain):
         T_tF, number = Exchange.apply(A, H_nF @ self.W_FF), {int(i): k for k, i in enumerate(A.out_ids)}
         column = {int(i): k for k, i in enumerate(A.column_ids)}
         rows, columns = zip(*[(number[int(i)], column[int(j)]) for i, j in pairs(A)])
-        M_EF = self.mlp(H_nF[list(rows)] - T_tF[list(columns)])
+        M_EF = H_nF[list(rows)] - T_tF[list(columns)]
+        M_EF = self.mlp(M_EF if A.edge_attr is None else M_EF * A.edge_attr)
         return torch.zeros_like(H_nF).index_add(0, torch.tensor(rows), M_EF)
 
 
@@ -260,3 +261,14 @@ class Steady(Plain):
 
     def forward(self, A, H_nF):
         return H_nF @ self.W_FF
+
+
+class SideBySide(Plain):
+    """A layer with a mistake and one without, which read the same rows."""
+
+    def __init__(self, f):
+        super().__init__(f)
+        self.wrong, self.right = Detached(f), Steady(f)
+
+    def forward(self, A, H_nF):
+        return self.wrong(A, H_nF) + self.right(A, H_nF)

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import planted
 import pytest
 import torch
@@ -70,6 +71,11 @@ def test_of_two_mistakes_the_first_is_named_and_what_follows_it_is_not():
     assert found.finding.module == "layers.2" and found.finding.ranks == (2,)
 
 
+def test_a_layer_beside_a_wrong_one_is_not_blamed_for_the_gradient_of_what_both_read():
+    found = spgnn.verify(model(planted.SideBySide), GRAPH, (1, 2), replication=1)
+    assert (found.finding.module, found.finding.parameter) == ("layers.1.wrong", "layers.1.wrong.W_FF")
+
+
 def test_an_assumption_of_symmetry_is_found_on_a_symmetric_graph_too():
     symmetric = random_graph(n=40, edges=150, use="undirected")
     found = spgnn.verify(model(planted.Mirrored), symmetric, (1, 2), replication=1)
@@ -82,6 +88,15 @@ def test_rows_of_nonzeros_are_compared_by_their_nodes():
     wrong = model(lambda f: planted.OnEdges(f, planted.CentredEdges()))
     found = spgnn.verify(wrong, GRAPH, (1, 3), replication=1)
     assert found.finding.module == "layers.1.mlp.2" and "statistic" in found.finding.reason
+
+
+def test_of_equal_edges_of_a_multigraph_each_is_compared_with_itself():
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 20, (2, 60))
+    twice = np.concatenate([src, src]), np.concatenate([dst, dst])
+    graph = spgnn.graph_from_coo(*twice, 20, edge_attr=rng.standard_normal((120, 5)), X=rng.standard_normal((20, 6)))
+    found = spgnn.verify(model(planted.OnEdges), graph, (1, 3), replication=1, operator="none")
+    assert found.ok and graph.nnz == 120
 
 
 def test_a_foreign_model_is_taken_and_a_mistake_between_its_modules_is_its_own():

@@ -12,7 +12,7 @@ import numpy as np
 
 from .watched import Call, RankPass, Rows
 
-FLOOR = 1e-5  # of the largest number of a call: what is smaller is compared with it
+FLOOR = 1e-4  # of the largest number of a call: what is smaller is compared with it
 
 
 @dataclass(frozen=True)
@@ -123,18 +123,18 @@ def _rows(rows: Rows, of: list[Rows], what: str, one: RankPass, ranks: list[Rank
         return _whole(expected, got, *limits)
     found, scale = NONE, max(np.abs(expected).max(initial=0), limits[1]) or 1.0
     for rank, (mine, T) in enumerate(zip(ranks, got)):
-        if T is None:  # nothing on this rank depends on it
-            T = np.zeros((len(of[rank].value), *expected.shape[1:]))
-        if kind == "nonzeros":
-            keys = mine.nonzeros[len(T)]
-            places, ids = _places(one.nonzeros[len(expected)], keys), keys // len(one.own_n)
+        T = np.zeros((len(of[rank].value), *expected.shape[1:])) if T is None else T  # no loss here depends on it
+        if T.shape[1:] != expected.shape[1:]:
+            return Difference(np.inf, None, frozenset(range(len(ranks))))
+        if kind == "nonzeros":  # in the order of A, own columns first, or of a row's columns
+            all_E, keys = one.nonzeros[len(expected)], mine.nonzeros[len(T)]
+            orders = [(order, _places(all_E, order)) for order in (keys, np.sort(keys))]
+            order, places = min(orders, key=lambda of: _largest(T - expected[of[1]]).sum())
+            ids = order // len(one.own_n)
         else:
             T = T[: len(mine.own_n)]
             ids = places = mine.own_n
-        if T.shape[1:] != expected.shape[1:]:
-            return Difference(np.inf, None, frozenset(range(len(ranks))))
-        apart = np.abs(T - expected[places]).reshape(len(T), int(np.prod(expected.shape[1:]))) / scale
-        apart_n = np.nan_to_num(apart.max(axis=1, initial=0), nan=np.inf)
+        apart_n = _largest(T - expected[places]) / scale
         if (apart_n > limits[0]).any():
             node = int(ids[apart_n > limits[0]].min())
             node = node if found.node is None else min(node, found.node)
@@ -142,6 +142,12 @@ def _rows(rows: Rows, of: list[Rows], what: str, one: RankPass, ranks: list[Rank
         elif len(apart_n) and apart_n.max() > found.size:
             found = Difference(float(apart_n.max()), found.node, found.ranks)
     return found
+
+
+def _largest(difference_nF: np.ndarray) -> np.ndarray:
+    """Return the largest difference of each row, infinite where one is no number."""
+    flat_nF = np.abs(difference_nF).reshape(len(difference_nF), int(np.prod(difference_nF.shape[1:])))
+    return np.nan_to_num(flat_nF.max(axis=1, initial=0), nan=np.inf)
 
 
 def _places(all_E: np.ndarray, keys_e: np.ndarray) -> np.ndarray:

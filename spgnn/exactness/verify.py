@@ -77,7 +77,7 @@ def verify(
                          in one direction alone.
             loss         (Z, y) -> sum over rows with a label, as `train` has it; None: a fixed function of all rows of Z.
             replication  c of one more run in 1.5D, on c^2 ranks; 1: none.
-            tolerance    largest relative difference; smaller numbers than 1e-5 of the largest of a call count as that.
+            tolerance    largest relative difference; of 1e-4 of the largest number of a call, where a tensor is smaller.
             seed         of partitions and dropout.
             options      of distribute, such as operator and scheme.
     Raises: UsageError and ShapeError of the model itself on one rank.

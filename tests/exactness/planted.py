@@ -272,3 +272,15 @@ class SideBySide(Plain):
 
     def forward(self, A, H_nF):
         return self.wrong(A, H_nF) + self.right(A, H_nF)
+
+
+class Gathering(nn.Module):
+    """sum_j mlp(x_j - x_i) as modules of one process have it, for `wrap`."""
+
+    def __init__(self, f, *more):
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(f, f), nn.Tanh(), *more)
+
+    def forward(self, x, edge_index):
+        messages = self.mlp(x[edge_index[0]] - x[edge_index[1]])
+        return torch.zeros(len(x), messages.shape[1], dtype=x.dtype).index_add(0, edge_index[1], messages)

@@ -61,9 +61,12 @@ def test_every_family_is_exact_under_dropout(name):
     )
     options = {key: value for key, value in wanted.items() if key in FAMILIES[name].options}
     made = ModelSpec.of(TrainConfig(model=name, **options), 6, 3).build()
-    found = spgnn.verify(made, random_graph(n=40, edges=200, use="undirected"), ranks=(1, 3))
+    rng = np.random.default_rng(0)
+    edges, more = rng.integers(0, 40, (2, 100)), {"edge_attr": rng.standard_normal((100, 3))}
+    graph = spgnn.graph_from_coo(*edges, 41, X=rng.standard_normal((41, 6)), y=rng.integers(0, 3, 41), **more)
+    found = spgnn.verify(made, graph, ranks=(1, 3))
     assert found.ok, found
-    assert [(row.ranks, row.replication) for row in found.rows] == [(3, 1), (4, 2), (3, 1)]
+    assert [(row.ranks, row.edges) for row in found.rows] == [(3, "given"), (4, "given"), (3, "one-way")]
 
 
 def test_of_two_mistakes_the_first_is_named_and_what_follows_it_is_not():
@@ -103,6 +106,13 @@ def test_a_foreign_model_is_taken_and_a_mistake_between_its_modules_is_its_own()
     assert spgnn.verify(planted.Foreign, GRAPH, (1, 2), replication=1).ok
     found = spgnn.verify(planted.Foreign(is_wrong=True), GRAPH, (1, 2), replication=1)
     assert (found.finding.module, found.finding.check) == ("", "evaluation")
+
+
+def test_the_modules_within_a_wrapped_one_are_compared_too():
+    good, wrong = (spgnn.wrap(planted.Gathering(5, *more)) for more in ([], [planted.CentredEdges()]))
+    assert spgnn.verify(Stack(GCN(6, 5), good, GCN(5, 3), dropout=0.5), GRAPH, (1, 3), replication=1).ok
+    found = spgnn.verify(Stack(GCN(6, 5), good, wrong, dropout=0.5), GRAPH, (1, 3))
+    assert found.finding.module == "layers.2.mlp.2" and "replication" in found.rows[1].note
 
 
 def test_a_loss_is_a_sum_over_rows():

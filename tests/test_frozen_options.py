@@ -52,7 +52,7 @@ FROZEN = {
     """,
     "partition": f"""
         k method balance seed out hops {GRAPH} objective effort start send receive c fanout
-        memory nodes relabel
+        memory nodes relabel edge_features antisymmetric
     """,
     "measure": f"ranks k partition method seed widths {GRAPH} operator {MODEL} {EXCHANGE} eval_every overlap ranks_per_host simulate",
     "plan": f"""

@@ -102,6 +102,7 @@ def _show(title: str, reports: list[dict]) -> None:
 
 
 def _out_of_core(graph: str, config: PartitionConfig) -> dict:
+    from ..data.readers.edge_features import column_numbers
     from ..machine import peak_rss_mb
     from ..partition import part_to_folder
     from ..partition.stream import STREAMING
@@ -118,12 +119,13 @@ def _out_of_core(graph: str, config: PartitionConfig) -> dict:
             raise UsageError(
                 f"{flag(name)} is an option of {' or '.join(OPTIONS[name])}, which needs the graph in memory; omit --memory"
             )
-    files = {name: getattr(config, name) or None for name in ("features", "labels", "split", "format")}
+    files = {name: getattr(config, name) or None for name in ("features", "labels", "split", "format", "edge_features")}
+    flipped = column_numbers(config.antisymmetric)
     try:
         with PassBars(graph) as progress:
             report = part_to_folder(
                 graph, integers("k", config.k)[0], config.out, method, config.seed, config.balance, memory=config.memory, edges=config.edges,
-                hops=config.hops, n_nodes=config.nodes or None, relabel=config.relabel, progress=progress, note=progress.note, **files,
+                hops=config.hops, n_nodes=config.nodes or None, relabel=config.relabel, progress=progress, note=progress.note, antisymmetric=flipped, **files,
             )  # fmt: skip
     except KeyboardInterrupt:
         say(
@@ -138,9 +140,12 @@ def _in_memory(graph: str, config: PartitionConfig, choices: list[tuple[int, str
     from ..partition import part_graph, save_partition
     from ..partition.folder.store import check_free
 
-    for name in ("nodes", "relabel"):
+    for name in ("nodes", "relabel", "edge_features", "antisymmetric"):
         if getattr(config, name) != getattr(PartitionConfig(), name):
-            raise UsageError(f"{flag(name)} requires --memory")
+            convert = (
+                "; in memory it is an option of `spgnn convert`" if name in ("edge_features", "antisymmetric") else ""
+            )
+            raise UsageError(f"{flag(name)} requires --memory{convert}")
     options = {
         name: getattr(config, name) for name in OPTIONS if getattr(config, name) != getattr(PartitionConfig(), name)
     }

@@ -434,6 +434,8 @@ class OutOfCoreConfig:
     hops: int = option(1, "hops of the halo of each part in DIR", low=0, high=MOST_HOPS, heading="Partition")
     nodes: int = option(0, "number of nodes; 0: as the files say", low=0)
     relabel: bool = option(False, "renumber ids with gaps or above 2^31")
+    edge_features: str = option("", "attributes of edges, .npy, a row per edge", metavar="FILE")
+    antisymmetric: str = option("", "of these, those that a reverse edge negates", metavar="COLUMNS")
 
 
 @dataclass(frozen=True, kw_only=True)

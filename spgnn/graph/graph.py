@@ -226,7 +226,7 @@ class Graph(metaclass=NamesKeywords):
         return graph_notes(self)
 
     def describe(self) -> dict:
-        """Return what an import reports: sizes, self-loops, isolated nodes, symmetry, labels, split."""
+        """Return what an import reports: sizes, self-loops, isolated nodes, symmetry, labels, split, attributes of edges."""
         check_unchanged(self)
         A = self.A
         counts_in = np.bincount(A.indices, minlength=self.n_nodes)
@@ -254,6 +254,9 @@ class Graph(metaclass=NamesKeywords):
         if self.split is not None:
             first = self.split_N(0)
             out |= {"train": int((first == 0).sum()), "val": int((first == 1).sum()), "test": int((first == 2).sum())}
+        if self.edge_attr is not None:
+            out |= {"edge_attr": self.edge_attr.shape[1], "parallel": A.nnz - without_parallel(A).nnz}
+            out |= {k: self.meta[k] for k in ("edges_listed", "edge_features", "antisymmetric") if k in self.meta}
         known = ("duplicates", "zeros", "dropped_lines", "source", "format")
         return out | {k: v for k, v in self.meta.items() if k in known}
 

@@ -36,6 +36,8 @@ def loaded_line(graph, edges: str = "") -> str:
         if graph.n_features
         else "no features"
     )
+    if graph.edge_attr is not None:
+        said.append(f"{graph.edge_attr.shape[1]} attributes of edges")
     names = (
         "" if graph.classes is None else f" ({', '.join(graph.classes[:3])}{', ...' if len(graph.classes) > 3 else ''})"
     )

@@ -15,7 +15,7 @@ from spgnn.errors import InputError, ShapeError, UsageError
 from spgnn.experiment.fingerprint import graph_facts, graph_facts_of_parts
 from spgnn.graph import Graph, graph_from_coo
 from spgnn.layers import GCN, Stack
-from spgnn.partition import PartitionFolder, part_to_folder
+from spgnn.partition import PartitionFolder, part_to_folder, partition_of
 from spgnn.partition.folder.check import check_parts
 from spgnn.spmm.pruning import PrunedSpMM, needed_rows
 
@@ -231,6 +231,50 @@ def test_partitioners_see_equal_edges_as_one_edge():
         assert (one == part_graph(graph.without_edge_attr(), 3, method).owner_N).all()
 
 
-def test_a_stream_of_edges_refuses_attributes(tmp_path):
+@pytest.mark.parametrize("use", ["out", "in", "both"])
+@pytest.mark.parametrize("hops", [1, 2])
+def test_parts_of_a_stream_with_attributes_are_those_of_the_graph(use, hops, tmp_path):
+    src, dst, attr_EF = edge_list()
+    src[30:34] = dst[30:34] = [3, 3, 5, 5]  # two self-loops at a node
+    graph = graph_from_coo(src, dst, N, edge_attr=attr_EF, meta={"antisymmetric": [1]}).with_edges(use)
+    owner_N = np.arange(N) % 4
+    owner_N[owner_N == 2] = 0
+    owner_N[N - 1] = 2  # its part has no edges
+    save_partition(partition_of(graph, owner_N, 4), tmp_path / "whole", graph, hops=hops)
+    np.save(tmp_path / "edges.npy", np.stack([src, dst], axis=1))
+    np.save(tmp_path / "attr.npy", attr_EF)
+    options = {
+        "edge_features": tmp_path / "attr.npy",
+        "antisymmetric": [1],
+        "n_nodes": N,
+        "owner": owner_N,
+        "edges": use,
+    }
+    part_to_folder(tmp_path / "edges.npy", 4, tmp_path / "parts", hops=hops, **options)
+    whole, parts = PartitionFolder(tmp_path / "whole"), PartitionFolder(tmp_path / "parts")
+    assert whole.manifest["graph_digest"] == parts.manifest["graph_digest"] and check_parts(parts.path)
+    assert whole.manifest["metrics"] == parts.manifest["metrics"]
+    for p in range(4):
+        for name in whole.manifest["parts"][p]:
+            files = [np.load(folder.path / f"part-{p:05d}" / f"{name}.npy") for folder in (whole, parts)]
+            assert np.array_equal(*files, equal_nan=name.endswith("sums")), (p, name)
+    assert parts.graph().meta["edges_listed"] == E
+
+
+def test_a_stream_names_what_is_wrong_with_its_attributes(tmp_path):
+    edges, attr_EF = np.stack(edge_list()[:2], axis=1), edge_list()[2]
+    bad = np.where(np.arange(E)[:, None] == 70, np.inf, attr_EF)
+    for given, message in (
+        ({"edge_features": attr_EF[1:]}, f"{E - 1} rows; expected {E}, one for each edge"),
+        ({"edge_features": bad}, "edge 70, column 0 is inf"),
+        ({"edge_features": attr_EF, "antisymmetric": [3]}, "names column 3; edges have 3 attributes"),
+    ):
+        with pytest.raises(InputError, match=message):
+            part_to_folder(edges, 2, tmp_path / "parts", **given)
+    with pytest.raises(UsageError, match="antisymmetric requires edge_features"):
+        part_to_folder(edges, 2, tmp_path / "parts", antisymmetric=[0])
+
+
+def test_a_stream_of_a_graph_refuses_attributes(tmp_path):
     with pytest.raises(InputError, match="use part_graph and save_partition"):
         part_to_folder(edge_graph("in"), 2, tmp_path / "parts")

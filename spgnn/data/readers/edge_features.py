@@ -37,10 +37,16 @@ def attributes_of_file(wanted: TableConfig) -> dict[str, Any]:
             "each edge"
         )
     rows = read_npy(Path(wanted.edge_features), mmap=True)
-    words = [word for word in wanted.antisymmetric.split(",") if word]
-    if not all(word.isascii() and word.isdigit() for word in words):
-        raise UsageError(f"--antisymmetric {wanted.antisymmetric}: expected numbers of columns of the .npy, from 0")
-    return {"edge_attr": rows, "meta": {"antisymmetric": [int(word) for word in words]} if words else {}}
+    flipped = column_numbers(wanted.antisymmetric)
+    return {"edge_attr": rows, "meta": {"antisymmetric": flipped} if flipped else {}}
+
+
+def column_numbers(text: str) -> list[int]:
+    """Return the numbers of --antisymmetric for a .npy. Raises: UsageError for names."""
+    words = [word for word in text.split(",") if word]
+    if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
+        raise UsageError(f"--antisymmetric {text}: expected numbers of columns of the .npy, from 0")
+    return [int(word) for word in words]
 
 
 def places_of_columns(where: str, names: Sequence[str], wanted: TableConfig) -> list[int]:

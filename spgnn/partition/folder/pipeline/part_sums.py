@@ -19,19 +19,22 @@ AT_ONCE = 1 << 18  # nodes
 
 
 class SumsOfNodes:
-    """Row sum, column sum and diagonal of each node, every nonzero being 1; 5 bytes per node, 1 for undirected edges."""
+    """Row sum, column sum and diagonal of each node, every nonzero being 1; 5 bytes per node, 1 for undirected edges.
 
-    def __init__(self, lengths_N: np.ndarray, is_symmetric: bool):
+    Args: is_multi  a node may have several self-loops, which take 3 bytes more.
+    """
+
+    def __init__(self, lengths_N: np.ndarray, is_symmetric: bool, is_multi: bool = False):
         self.lengths_N, self.is_symmetric = lengths_N, is_symmetric
         self.counts_N = lengths_N if is_symmetric else np.zeros(len(lengths_N), np.uint32)
-        self.has_loop_N = np.zeros(len(lengths_N), bool)
+        self.loops_N = np.zeros(len(lengths_N), np.uint32 if is_multi else bool)
 
     def add(self, first: int, lengths: np.ndarray, columns: np.ndarray) -> None:
         """Add the rows first, first + 1, ... of A."""
         if not self.is_symmetric:
             np.add.at(self.counts_N, columns, np.uint32(1))
         rows = np.repeat(np.arange(first, first + len(lengths), dtype=np.uint32), lengths)
-        self.has_loop_N[rows[rows == columns]] = True
+        np.add.at(self.loops_N, rows[rows == columns], self.loops_N.dtype.type(1))
 
     def write(self, work: WorkFolder, k: int, with_halo: bool) -> None:
         """Write sums.npy of each part, and halo_sums.npy; halo_hops.npy where the halo has a single hop."""
@@ -40,7 +43,7 @@ class SumsOfNodes:
             for nodes, name in (("own", "sums"), ("halo", "halo_sums"))[: 1 + with_halo]:
                 file = NpyFile(folder / f"{name}.npy", np.float64, (3,))
                 for ids in _stretches(folder / f"{nodes}.npy"):
-                    diagonal = np.where(self.has_loop_N[ids], 1.0, np.nan)
+                    diagonal = np.where(self.loops_N[ids], self.loops_N[ids], np.nan)
                     file.append(np.stack([self.lengths_N[ids], self.counts_N[ids], diagonal], axis=1))
                 file.finish()
             if with_halo and not (folder / "halo_hops.npy").exists():

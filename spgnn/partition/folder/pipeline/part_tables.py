@@ -72,6 +72,10 @@ class Dense:
         for start in range(0, self.rows, step):
             yield start, self._stored(start, self._source[start : min(start + step, self.rows)])
 
+    def slice(self, start: int, stop: int) -> np.ndarray:
+        """Return some rows, which the caller may change."""
+        return self._stored(start, self._source[start:stop])
+
     def _stored(self, start: int, rows: np.ndarray) -> np.ndarray:
         if rows.dtype.kind == "b":
             rows = rows.view(np.uint8) != 0

@@ -38,6 +38,7 @@ from ...stream.sources import EdgeStream, edge_stream
 from ..store import check_free, described, part_name, sha256_of, write_manifest
 from . import _pipeline, rows
 from .distribute_tables import distribute_table, write_own_ids
+from .edge_rows import ENTRY_BYTES, drop_attributed, sort_attributed, spill_attributed
 from .halo import HaloRows, grow_halo
 from .inputs import check_disk
 from .npy import write_npy
@@ -54,7 +55,7 @@ def part_to_folder(
 ) -> dict:
     """Cut an edge stream into k parts and write their folder, as save_partition does for a graph in memory.
 
-    Memory is O(N) and buffers within `memory`: never all edges or features. A third column of a text file is ignored,
+    Memory is O(N) and buffers within `memory`: never all edges or features; with edge_features those of a part. A third column of a text file is ignored,
     every edge weighs 1; a Graph with weights is refused. After a kill the same call continues the interrupted run.
 
     Args:    source    see edge_stream; give files, as an array or iterator cannot be recognised after a kill.
@@ -94,7 +95,7 @@ class _Run:
 
     def __init__(self, options: PipelineOptions):
         self.options, self.progress = options, options.progress or (lambda *_: None)
-        self.k, self.tables = options.k, options.tables
+        self.k, self.tables, self.attributes = options.k, options.tables, options.attributes
         self.stream = options.stream()
         self.budget = options.budget()
         if self.stream.n_nodes is not None:
@@ -111,6 +112,11 @@ class _Run:
         if n_nodes == 0 and options.path:
             raise FormatError(f"{options.path}: holds no edge; expected two ids per line or record")
         self.budget.buffers(n_nodes)
+        if self.attributes is not None and self.attributes.rows != read["n_edges"]:
+            raise FormatError(
+                f"{self.attributes.where}: {self.attributes.rows} rows; expected {read['n_edges']}, one for each edge of "
+                f"{self.stream.name}"
+            )
         for table in self.tables.values():
             check_rows(table, n_nodes, "the nodes of the stream")
             self.budget.check_row(table, n_nodes)
@@ -148,7 +154,14 @@ class _Run:
         return {}
 
     def _spill(self, work: WorkFolder, read: dict) -> dict:
-        check_disk(work.folder, read["entries"], self.n_nodes, self.tables, 0)
+        entries, attributes = read["entries"], self.attributes
+        if attributes is not None:  # spilled, and written again, with their edges
+            entries *= (ENTRY_BYTES + 2 * attributes.row_bytes) // 8 + 1
+        check_disk(work.folder, entries, self.n_nodes, self.tables, 0)
+        if attributes is not None:
+            most = self.budget.row_bytes(self.n_nodes)
+            edges = self.options.stream_edges
+            return spill_attributed(work, self._edges(work, read), self.owner_N, self.k, edges, attributes, most)
         sizes = self.budget.bucket_entries(self.n_nodes), self.budget.spill_entries(self.n_nodes)
         return rows.spill_edges(work, self._edges(work, read), self.owner_N, self.k, self.options.stream_edges, *sizes)
 
@@ -159,14 +172,19 @@ class _Run:
         for p in range(self.k):
             if work.record(f"part-{p:05d}") is None:
                 reads = reads or _pipeline.Reads(self.owner_N)
-            part = work.stage(
-                f"part-{p:05d}", lambda: rows.sort_part(work, spilled, p, self.owner_N, reads, self.k, most)
-            )
+            part = work.stage(f"part-{p:05d}", lambda: self._sort_part(work, spilled, p, reads, most))
             sent_PP[:, p] = part.pop("sent")  # Python integers would take several times the memory
             parts.append(part)
             rows.drop_buckets(work, spilled, p)
+            drop_attributed(work, p)
             self.progress("sort rows", p + 1, self.k)
         return parts, sent_PP
+
+    def _sort_part(self, work: WorkFolder, spilled: dict, p: int, reads, most: int) -> dict:
+        if self.attributes is None:
+            return rows.sort_part(work, spilled, p, self.owner_N, reads, self.k, most)
+        buffers = self.budget.buffers(self.n_nodes)
+        return sort_attributed(work, spilled, p, self.owner_N, reads, self.k, self.attributes, buffers)
 
     def _distribute(self, work: WorkFolder, spilled: dict, parts: list[dict]) -> None:
         work.stage("own", lambda: write_own_ids(work, self.owner_N, self.k))
@@ -212,8 +230,11 @@ class _Run:
         if self.options.hops > 1:
             halo = HaloRows(work, self.k, self.options.hops, np.dtype(index_dtype(max(n_nodes, nnz))).str)
         # A Graph's word is not relied on, as a user may have made it.
-        is_symmetric = self.options.edges == "undirected" and not isinstance(self.options.source, Graph)
-        sums = SumsOfNodes(all_rows.lengths_N, is_symmetric)
+        is_multi = self.attributes is not None
+        is_symmetric = (
+            self.options.edges == "undirected" and not isinstance(self.options.source, Graph) and not is_multi
+        )
+        sums = SumsOfNodes(all_rows.lengths_N, is_symmetric, is_multi)
         for start, lengths, columns in all_rows.blocks(self._block_entries()):
             sha.update(columns.astype(np.int64).data)
             sums.add(start, lengths, columns)
@@ -254,6 +275,7 @@ class _Run:
             "owner_sha256": sha256_of(self.owner_N),
             "n_features": 0 if X is None else X.width if isinstance(X, Sparse) else X.tail[0],
             "n_classes": max((classes for classes, _ in counted), default=0),
+            **self._edge_meta(read),
             "hops": self.options.hops,
             "train": [train for _, train in counted],
             "parts": [self._files(work.new / part_name(p)) for p in range(self.k)],
@@ -263,6 +285,11 @@ class _Run:
         write_manifest(work.new, manifest)
         head = {"k": self.k, "n": self.n_nodes, "nnz": manifest["nnz"], "edges": read["n_edges"], "method": method}
         return head | found | {"hops": self.options.hops}
+
+    def _edge_meta(self, read: dict) -> dict:
+        if self.attributes is None:
+            return {}
+        return {"edge_meta": {"edges_listed": read["n_edges"], "antisymmetric": self.attributes.flipped}}
 
     def _files(self, folder: Path) -> dict:
         """Return what describes the arrays of a part; without hops, remove its halo."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from ...checks import check_k
 from ...stream.edge_passes import Progress, check_relabel
 from ...stream.methods import BALANCE, check_options
 from ...stream.sources import EdgeStream, edge_stream, is_read_fast
+from .edge_rows import Attributes
 from .inputs import identity, identity_of_option
 from .memory_budget import Memory, memory_bytes_of
 from .part_tables import Dense, Sparse, check_rows, features_table, labels_table, split_table
@@ -31,6 +32,8 @@ class PipelineOptions:
           edges     both, in, out, see Graph.with_edges; auto: both, and what was chosen for a Graph.
           hops      of the halo: 0 none; 1 the nodes that a part reads; h > 1 also the rows of those within h - 1 hops.
           features  .npy (N, F), a SciPy CSR .npz, or an array; labels, split: .npy or arrays. N is then their number of rows.
+          edge_features  .npy (E, F) or an array, a row for each edge of the source, where nothing is merged then;
+                    antisymmetric: numbers of its columns whose sign a reverse edge changes, see Graph.
           owner     (N,) integers, an .npy of them, or a part file of METIS, instead of a method.
           n_nodes, format, relabel  see edge_stream; relabel numbers the distinct ids by value and writes ids.npy.
           progress  called with (pass, done, total); note: with single lines of text.
@@ -50,6 +53,8 @@ class PipelineOptions:
     features: Any = None
     labels: Any = None
     split: Any = None
+    edge_features: Any = None
+    antisymmetric: Sequence[int] = ()
     owner: Any = None
     n_nodes: int | None = None
     format: str | None = None
@@ -110,6 +115,19 @@ class PipelineOptions:
                 check_rows(table, self.n_nodes, "n_nodes (--nodes) is given")
         return tables
 
+    @cached_property
+    def attributes(self) -> Attributes | None:
+        """The table of edge_features, opened; a row for each edge."""
+        if self.edge_features is None:
+            if self.antisymmetric:
+                raise UsageError("antisymmetric requires edge_features")
+            return None
+        if isinstance(self.source, Graph):
+            raise InputError(
+                f"{self.source.name}: edge_features are those of a stream; see Graph.edge_attr and save_partition"
+            )
+        return Attributes(self.edge_features, self.antisymmetric)
+
     @property
     def given_nodes(self) -> int | None:
         """N as n_nodes or the tables give it, None if the stream has to be read for it."""
@@ -151,5 +169,6 @@ class PipelineOptions:
         }
         key["memory"] = memory_bytes_of(self.memory)
         key["options"] = {name: identity_of_option(value) for name, value in sorted(self.method_options.items())}
-        inputs = ("source", "owner", "features", "labels", "split")
+        key["antisymmetric"] = list(self.antisymmetric)
+        inputs = ("source", "owner", "features", "labels", "split", "edge_features")
         return key | {name: identity(getattr(self, name)) for name in inputs}

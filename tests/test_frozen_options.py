@@ -48,7 +48,7 @@ FROZEN = {
         out overwrite trace watchdog checkpoint_every resume preset {GRAPH} feature_norm operator
         method partition device threads cuda_graph {EXCHANGE.replace(" machine", "")}
         sampler budget frontier walk fanout batch class_balance normalise coverage subgraphs sampler_threads inductive
-        parts hops interval sync correct evaluation memory scratch personal proximal
+        parts hops interval sync correct evaluation memory personal loss metric
     """,
     "partition": f"""
         k method balance seed out hops {GRAPH} objective effort start send receive c fanout

@@ -32,7 +32,7 @@ LABELS = {
     "antisymmetric": "  antisymmetric",
     "dropped_lines": "dropped lines",
     "sparse_features": "features are sparse",
-    "multilabel": "multi-label",
+    "task": "labels are",
     "labelled": "labelled nodes",
     "train": "  train nodes",
     "val": "  validation nodes",

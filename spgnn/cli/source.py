@@ -17,15 +17,13 @@ EDGES_TEXT = {"undirected": "edges both ways", "directed": "edges out", "reverse
 def load(graph: str, format: str = "", features: str = "", labels: str = "", split: str = "") -> Graph:
     """Return the Graph of a built-in name, a file or a folder, of parts too; an empty option is left to be guessed."""
     from ..data import load_graph
-    from ..graph import count_labels, label_notes
     from ..partition.folder.store import is_partition
 
     with ProgressBar(f"reading {graph}") as progress:
         files = {"format": format, "features": features, "labels": labels, "split": split}
         files = {name: value for name, value in files.items() if value}
         read = _of_parts(graph, files) if is_partition(graph) else load_graph(graph, **files, progress=progress)
-    of_labels = [] if read.y is None or read.y.ndim == 2 else label_notes(count_labels(read.y, read.n_classes))
-    for note in read.notes() + of_labels:
+    for note in read.notes() + read.label_notes():
         say(note)
     return read
 

@@ -19,7 +19,7 @@ from .run_files import CHECKPOINT, RUN_FILES
 MAY_CHANGE = frozenset(
     "format features labels epochs patience eval_every threads scheme replication method partition device "
     "schedule prune cuda_graph wire wire_gradients trace watchdog checkpoint_every "
-    "sampler_threads memory evaluation scratch".split()
+    "sampler_threads memory evaluation".split()
 )
 OF_THE_CALL = ("out", "overwrite", "resume")
 

@@ -24,9 +24,11 @@ from .names import (
     Evaluation,
     Jump,
     LayerNorm,
+    Metric,
     Mode,
     Norm,
     Normalise,
+    NumberLoss,
     Order,
     Prune,
     Schedule,
@@ -35,9 +37,7 @@ from .names import (
     Wire,
 )
 
-MOST_SEED = 2**63 - 1
-MOST_THREADS = 1024
-MOST_BALANCE = 1e6
+MOST_SEED, MOST_THREADS, MOST_BALANCE = 2**63 - 1, 1024, 1e6
 MOST_HOPS = 127  # of a halo, which counts them in a byte
 
 
@@ -48,7 +48,7 @@ class SourceConfig:
     heading = "Graph"
     format: str = option("", "format of GRAPH; guessed if omitted")
     features: str = option("", ".npy, CSR .npz or table; or degree, ones, identity", metavar="FILE")
-    labels: str = option("", ".npy (N,) or (N, classes), or table[:COLUMN]", metavar="FILE")
+    labels: str = option("", ".npy (N,) or (N, C), or table[:COLUMNS]", metavar="FILE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +158,8 @@ class OptimiserConfig:
     optimizer: Literal["adam", "adamw", "sgd"] = option("adam", "update rule")
     weight_decay: float = option(0.0, "L2 penalty; of adamw the decay", low=0, high=1e30)
     decay_layers: Literal["all", "first"] = option("all", "layers that weight decay acts on")
+    loss: Literal["auto", NumberLoss] = option("auto", "of numbers; auto: mse", metavar="auto|mse|mae|huber")
+    metric: Literal["auto", Metric] = option("auto", "score that decides; auto: accuracy, micro_f1, r2", metavar="NAME")
     patience: int = option(0, "stop after N epochs without progress; 0: never", low=0)
 
 
@@ -206,10 +208,10 @@ class AverageConfig:
     correct: Correction = option("none", "drift: follow whole-graph gradients")
     evaluation: Evaluation = option("auto", "layerwise: one part in memory at a time")
     memory: str = option("", "memory of a rank, such as 2GB [its share]", metavar="SIZE", heading="Hardware")
-    scratch: str = option("", "folder for layers; all ranks see it [TMPDIR]", metavar="DIR")
     gone = {
         "moments": Gone("average", "Adam's moments are averaged with the weights"),
         "correct_lr": Gone(0.0, "use --correct drift"),
+        "scratch": Gone("", "set TMPDIR to a folder that all ranks see", may_change=True),
         "halo": Gone("truncated", "a part computes the rows of its halo, exactly from as many --hops as layers on"),
     }
 
@@ -232,8 +234,10 @@ class PersonalConfig:
 
     heading = "With --mode average"
     personal: int = option(0, "epochs of each part alone, after those of all", low=0)
-    proximal: float = option(0.01, "pull of a part to the weights of all", low=0, high=1e30)
     gone = {
+        "proximal": Gone(
+            0.01, "in Python, personalise(model, parts, config, proximal=...) of spgnn.training.parts.personal"
+        ),
         "flat": Gone(0.01, "--epochs and --patience end the general phase"),
         "flat_window": Gone(5, "--epochs and --patience end the general phase"),
     }

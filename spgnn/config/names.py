@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 # An edge u -> v is A[u, v]. in: v reads u, A'; out: u reads v, A; both: A or A'. Files and graphs have the longer names.
+# What labels are: one class per node, several labels of 0 and 1, or numbers.
+Task = Literal["classes", "labels", "numbers"]
+NumberLoss = Literal["mse", "mae", "huber"]
+NumberMetric = Literal["r2", "mae", "rmse", "relative_l2"]
+Metric = Literal["accuracy", "micro_f1", "macro_f1", "weighted_f1", NumberMetric]
+LOWER = ("mae", "rmse", "relative_l2")  # metrics that are better the lower they are
 Edges = Literal["auto", "both", "in", "out", "undirected", "directed", "reversed"]
 Duplicates = Literal["auto", "sum", "max", "mean", "refuse"]
 Norm = Literal["gcn", "row", "none", "row_loops", "loops"]  # of the adjacency matrix

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ..graph import Graph, count_labels, label_notes
+from ..graph import Graph
 from .formats import Progress
 from .load import load_graph
 from .native import has_manifest, load_native, read_manifest
@@ -18,7 +18,7 @@ def convert(
     """Read src by `load_graph`, which has these options, write it as the native folder dst, and return a report.
 
     Returns: nodes, nonzeros, duplicates, zeros, self_loops, isolated, symmetric, weighted, negative, dropped_lines,
-             features, sparse_features, classes, multilabel, labelled, splits, train, val, test, notes, seconds, out.
+             features, sparse_features, classes, task, labelled, splits, train, val, test, notes, seconds, out.
     Raises:  UsageError where dst is something other than a native graph, before src is read.
     """
     start = time.perf_counter()
@@ -58,5 +58,4 @@ def report(graph: Graph) -> dict:
         "zeros": seen.pop("zeros", 0),
         "dropped_lines": seen.pop("dropped_lines", 0),
     }
-    of_labels = [] if graph.y is None or graph.is_multilabel else label_notes(count_labels(graph.y, graph.n_classes))
-    return head | seen | {"notes": graph.notes() + of_labels}
+    return head | seen | {"notes": graph.notes() + graph.label_notes()}

@@ -37,7 +37,7 @@ ARRAYS = {
     "features_indptr": ("i", (1,)),
     "features_indices": ("i", (1,)),
     "features_data": ("fiub", (1,)),
-    "labels": ("iub", (1, 2)),
+    "labels": ("iubf", (1, 2)),
     "split": ("i", (1, 2)),
     "ids": ("i", (1,)),
     "ids_bytes": ("u", (1,)),

@@ -129,7 +129,7 @@ def _manifest(graph: Graph) -> dict:
         "nnz": graph.nnz,
         "n_features": graph.n_features,
         "n_classes": graph.n_classes,
-        "multilabel": graph.is_multilabel,
+        "task": graph.task,
         "directed": not graph.is_symmetric,
         "edges": graph.edges,
         "meta": {key: value for key, value in graph.meta.items() if key != "unread"},  # said when it was read

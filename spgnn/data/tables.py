@@ -211,7 +211,9 @@ class NodeTable:
             return replace(graph, split=_split(self.where, picked))
         if len(columns) > 1:
             y = [_numbers(column, f"{self.where}: column {name!r}") for name, column in picked.items()]
-            return replace(graph, y=np.nan_to_num(np.stack(y, axis=1)).astype(np.int64), classes=columns)
+            y = np.stack(y, axis=1).astype(np.float64)
+            is_number = not np.isin(y[~np.isnan(y)], (0, 1)).all()
+            return replace(graph, y=y if is_number else np.nan_to_num(y).astype(np.int64), classes=columns)
         fields = _labels(f"{self.where}: column {columns[0]!r}", picked[columns[0]])
         return replace(graph, **{"classes": None} | fields)
 
@@ -334,18 +336,20 @@ def _with_ids(graph: Graph, values: np.ndarray, where: str) -> tuple[Graph, np.n
     A, n = graph.A, len(ids)
     indptr = np.concatenate([A.indptr, np.full(n - graph.n_nodes, A.indptr[-1], A.indptr.dtype)])
     fields: dict[str, Any] = {"ids": None if graph.ids is None else ids}
-    for what, empty in (("X", np.nan), ("y", -1), ("split", NO_SPLIT)):
+    for what in ("X", "y", "split"):
         if (old := getattr(graph, what)) is not None:
-            fields[what] = _longer(old, n, empty, where)
+            fields[what] = _longer(old, n, what, where)
     return replace(graph, A=sp.csr_array((A.data, A.indices, indptr), shape=(n, n)), **fields), places_of(ids, values)
 
 
-def _longer(old, n: int, empty, where: str):
-    if sp.issparse(old) or empty is np.nan or (old.ndim == 2 and old.dtype != np.int8):
+def _longer(old, n: int, what: str, where: str):
+    """Return labels or a split with more nodes that have none."""
+    is_number = old.dtype.kind == "f"
+    if what == "X" or (old.ndim == 2 and what == "y" and not is_number):
         raise FormatError(
             f"{where}: {n - old.shape[0]:,} of its ids have no features or labels in the tables before; add their rows"
         )
-    more = np.full((n - len(old), *old.shape[1:]), empty, old.dtype)
+    more = np.full((n - len(old), *old.shape[1:]), np.nan if is_number else NO_SPLIT, old.dtype)
     return np.concatenate([old, more])
 
 
@@ -390,8 +394,7 @@ def _labels(where: str, column) -> dict[str, Any]:
     """Return y and classes of a column of labels: text and booleans have names, and a missing one is -1."""
     if not _is_number(column) or str(column.type) == "bool":
         return named_labels(where, _texts(column))
-    values = _numbers(column, where)
-    return named_labels(where, np.where(np.isnan(values), -1, values) if values.dtype.kind == "f" else values)
+    return named_labels(where, _numbers(column, where))
 
 
 def _split(where: str, columns: dict) -> np.ndarray:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from ..config import Distribution, shared_values
 from ..dist.consistency import check_same, digest, versions
 from ..errors import together
-from ..graph import Graph
+from ..graph import Graph, task_of
 from ..partition import Partition, PartitionFolder, RowBlock
 
 
@@ -63,6 +63,7 @@ def check_block(comm, block: RowBlock) -> None:
     widths = {"y": block.y_n, "split": block.split_n}
     facts = {f"graph.columns of {name}": "none" if rows is None else rows.shape[1:] for name, rows in widths.items()}
     facts["graph.edge_attr"] = "none" if block.edges is None else f"{block.edges.attr_EF.shape[1]} columns"
+    facts["graph.task"] = task_of(block.y_n)
     X = block.X_nF
     facts["graph.features"] = (
         "none" if X is None else f"{'sparse' if sp.issparse(X) else 'dense'}, {X.shape[1]} columns"

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..config.names import Norm
+from ..config.names import Norm, Task
 from ..dist import Communicator
 from ..errors import ShapeError, UsageError, agree
+from ..graph import labelled
 from ..graph.edge_attr import places_listed
+from ..graph.loaded import NOUNS
 from ..machine import give_back_memory
 from ..spmm.edge_table import EdgeTable, NoEdgeTable
 from ..spmm.features import SparseRows
@@ -26,7 +28,7 @@ class DistGraph:
     """One rank's share of a graph: rows of A, X, y and split of its own nodes.
 
     A        the operator, (N, N) spread over the ranks; X (n, F) tensor or SparseRows, or None.
-    y_n      (n,) int64, -1 where there is no label, or (n, C) float; None without labels.
+    y_n      (n,) int64, -1 where there is no label; (n, C) float of 0 and 1 or, NaN for none, numbers; None without any.
     split_n  (n,) int8, or (n, S), or None.
     """
 
@@ -45,9 +47,10 @@ class DistGraph:
     feature_norm: str = "none"  # with which X was made of the features of the graph
     ids: np.ndarray | None = None  # what the user calls all nodes, (N,), on ranks that hold the graph or its folder
     classes: tuple[str, ...] | None = None  # names of the classes, where ids are
+    task: Task = "classes"  # what y_n has
 
     def __repr__(self) -> str:
-        facts = f"{self.n_features:,} features -> {self.n_classes} classes"
+        facts = f"{self.n_features:,} features -> {self.n_classes} {NOUNS[self.task]}"
         if self.comm.size == 1:
             return f"DistGraph({self.name}: one rank, {self.n_nodes:,} rows, {facts})"
         grid = f", c = {self.replication}" if self.replication > 1 else ""
@@ -87,7 +90,17 @@ class DistGraph:
     @property
     def is_multilabel(self) -> bool:
         """Labels are (n, C) of 0 and 1."""
-        return self.y_n is not None and self.y_n.ndim == 2
+        return self.task == "labels"
+
+    @property
+    def is_regression(self) -> bool:
+        """Labels are numbers, (n, C)."""
+        return self.task == "numbers"
+
+    @property
+    def has_label_n(self) -> np.ndarray:
+        """Which own nodes have a label, (n,) bool; every row of several labels counts as one."""
+        return np.ones(len(self.y_n), bool) if self.is_multilabel else labelled(self.y_n.numpy())
 
     @property
     def is_counted(self) -> bool:

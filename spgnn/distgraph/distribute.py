@@ -19,7 +19,7 @@ from ..dist.consistency import check_same
 from ..dist.job.launchers import find_launcher
 from ..dist.launch import share_of_threads
 from ..errors import InputError, PartitionError, UsageError, agree, nearest, together
-from ..graph import Graph
+from ..graph import Graph, task_of
 from ..machine import give_back_memory
 from ..partition import PARTITIONERS, Partition, PartitionFolder, RowBlock, part_graph, partition_of
 from ..partition.checks import count_parts
@@ -138,11 +138,10 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
     edge_rows = block.edges
     del block
     A, order_n = assemble(edges, own_n, owner_of, layout, how.operator, how.machine, how.locality, edge_rows)
-    del edge_rows
     X_nF, y_n, split_n = rows if order_n is None else (select_rows(of_nodes, order_n) for of_nodes in rows)
-    del rows
+    del rows, edge_rows
     X = features(X_nF, how.feature_norm, pool, dtype, how.threads)
-    y = labels(y_n, dtype)
+    y, task = labels(y_n, dtype), task_of(y_n)
     C = 0 if y is None else y.shape[1] if y.ndim == 2 else int(y.max()) + 1 if len(y) else 0
     nnz, n_classes = np.array([A.nnz]), np.array([C])
     comm.all_reduce(nnz)
@@ -155,6 +154,7 @@ def make_dgraph(source, comm: Communicator, partition, how: Distribution, has_ro
         split_n=split_n,
         n_nodes=n_nodes,
         n_classes=int(n_classes[0]),
+        task=task,
         name=name,
         scheme=layout.scheme,
         method=method,

@@ -57,7 +57,7 @@ class OwnRowsReader:
     """Opens the own rows of parts, and finds where the rows of a halo are.
 
     Args: norms  that the model multiplies with, None for the normalisation in the options of the parts.
-    n_features, is_sparse, is_multilabel  of X and of the labels.
+    n_features, is_sparse, task  of X and of the labels.
     owner_N      (N,) int32; place_N: (N,), the place of each node among the own nodes of its part. 8 bytes per node.
     Raises: UsageError for parts without halo, or on a device; GraphError without features.
     """
@@ -72,7 +72,7 @@ class OwnRowsReader:
         self.default = parts.how.operator
         self.norms = tuple(dict.fromkeys(norm or self.default for norm in norms))
         facts = parts.source.facts
-        self.n_features, self.is_sparse, self.is_multilabel = facts.n_features, facts.is_sparse, facts.is_multilabel
+        self.n_features, self.is_sparse, self.task = facts.n_features, facts.is_sparse, facts.task
         if not self.n_features:
             raise GraphError(f"{parts.name} has no features; partition the graph again with --features FILE")
         partition = parts.source.partition

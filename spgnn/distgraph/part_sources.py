@@ -13,8 +13,9 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from ..config.names import Task
 from ..errors import PartitionError
-from ..graph import Graph
+from ..graph import Graph, task_of
 from ..partition import Partition, PartitionFolder, RowBlock
 from ..partition.folder.blocks import Halo, check_rank, row_block, select_rows
 from ..partition.folder.store import part_name, train_counts
@@ -39,7 +40,7 @@ class PartFacts:
     n_classes: int
     hops: int
     is_sparse: bool
-    is_multilabel: bool
+    task: Task
     is_symmetric: bool
     has_split: bool
     n_splits: int | None
@@ -88,7 +89,7 @@ class FolderSource:
                 **{name: manifest[name] for name in ("method", "n_nodes", "nnz", "n_features", "n_classes", "train")},
                 hops=manifest["hops"] if hops else 0,
                 is_sparse="features_data" in files[0],
-                is_multilabel=labels is not None and len(labels["shape"]) == 2,
+                task="classes" if labels is None else task_of(np.empty([0] * len(labels["shape"]), labels["dtype"])),
                 is_symmetric=manifest.get("edges") == "undirected" and "edge_meta" not in manifest,
                 has_split=split is not None,
                 n_splits=n_splits,
@@ -171,7 +172,7 @@ class GraphSource:
             method=partition.method,
             hops=hops,
             is_sparse=sp.issparse(graph.X),
-            is_multilabel=graph.y is not None and graph.y.ndim == 2,
+            task=graph.task,
             is_symmetric=graph.edges == "undirected" and graph.edge_attr is None,
             has_split=graph.split is not None,
             n_splits=graph.split.shape[1] if graph.split is not None and graph.split.ndim == 2 else None,

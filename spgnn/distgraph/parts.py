@@ -19,7 +19,7 @@ from ..dist import Communicator, SelfCommunicator
 from ..dist.consistency import check_same
 from ..dist.launch import share_of_threads
 from ..errors import UsageError, together
-from ..graph import NO_SPLIT, TRAIN, UNLABELLED, Graph, given_split, random_split
+from ..graph import NO_SPLIT, TRAIN, UNLABELLED, Graph, given_split, labelled, random_split, task_of
 from ..graph.edge_attr import without_parallel
 from ..machine import give_back_memory
 from ..partition import Partition, PartitionFolder, RowBlock, partition_of
@@ -139,7 +139,7 @@ class Parts:
         """Return part p as a graph of one rank: rows of its own nodes first, then of its halo, each by rising id.
 
         Ids are the whole graph's (node_n), and so are dropout masks, degrees and classes. Rows of the halo have
-        split -1 and label -1, or no labels where nodes have several.
+        split -1 and label -1 or NaN, or no labels where nodes have several.
         Args:   operator  of layers that name none; None: the options'.
         Raises: PartitionError naming file and node for damaged arrays.
         """
@@ -164,6 +164,7 @@ class Parts:
         X = features(rows.X_mF, how.feature_norm, pool, dtype, how.threads)
         dgraph = DistGraph(
             comm=comm, A=A, X=X, y_n=labels(y_m, dtype), split_n=split_m, n_nodes=self.n_nodes, n_classes=self.n_classes,
+            task=self.source.facts.task,
             name=f"{self.name} part {p}", scheme="columns", method=self.method, nnz=A.nnz,
         )  # fmt: skip
         if how.keep and X is not None:
@@ -188,8 +189,8 @@ class Parts:
         """Return labels and split of the m rows of a part; the halo's are unknown here."""
         if block.y_n is None:
             return None, None
-        n, is_multilabel = len(block.own_n), block.y_n.ndim == 2
-        y_m = np.full((m, *block.y_n.shape[1:]), 0 if is_multilabel else UNLABELLED, block.y_n.dtype)
+        n, none = len(block.own_n), {"classes": UNLABELLED, "labels": 0, "numbers": np.nan}[task_of(block.y_n)]
+        y_m = np.full((m, *block.y_n.shape[1:]), none, block.y_n.dtype)
         y_m[:n] = block.y_n
         split_m = np.full(m, NO_SPLIT, np.int8)
         if self.drawn_N is None:
@@ -208,7 +209,7 @@ class Parts:
         """Draw a split over the labelled nodes of all parts, the same on any ranks. Collective."""
         found = together(self.comm, lambda: [self.source.labels(p) for p in self.own])
         ids = np.concatenate([np.empty(0, np.int64), *(own_n for own_n, _ in found)])
-        known = [np.ones(len(y), np.int8) if y.ndim == 2 else (y >= 0).astype(np.int8) for _, y in found]
+        known = [labelled(y).astype(np.int8) for _, y in found]
         ids_N = self.comm.all_gather(ids)
         known_N = self.comm.all_gather(np.concatenate([np.empty(0, np.int8), *known]))
         label_N = np.full(self.n_nodes, UNLABELLED, np.int8)

@@ -40,8 +40,10 @@ def scatter_blocks(layout: Layout, graph: Graph | None, part: Partition | None) 
         X_nF = _scatter_csr(comm, graph.X if is_root else None, order_N, sizes_P, about["n_features"])
     elif about["X"]:
         X_nF = _scatter_rows(comm, graph.X if is_root else None, sizes_P, order_N)
-    # Labels may have any integer type; these two travel.
-    y_N = graph.y.astype(np.int64 if graph.y.ndim == 1 else np.int8, copy=False) if is_root and about["y"] else None
+    # Labels may have any integer type; these travel, and numbers as they are.
+    y_N = graph.y if is_root else None
+    if is_root and about["y"] and graph.task != "numbers":
+        y_N = y_N.astype(np.int64 if y_N.ndim == 1 else np.int8, copy=False)
     y_n = _scatter_rows(comm, y_N, sizes_P, order_N) if about["y"] else None
     split_n = _scatter_rows(comm, graph.split if is_root else None, sizes_P, order_N) if about["split"] else None
     edges = _scatter_edges(comm, graph, order_N, A_nN.nnz, about["edges_listed"]) if about["edge_attr"] else None

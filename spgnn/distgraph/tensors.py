@@ -5,6 +5,7 @@ Shapes: n own rows, F features, C classes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from contextlib import suppress
 
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 import torch
 
 from ..errors import InputError
-from ..graph import axis_sums
+from ..graph import axis_sums, task_of
 from ..spmm.features import SparseRows
 from ..spmm.kernels.buffers import sum_dtype
 
@@ -85,10 +86,9 @@ def features(X_nF, feature_norm, pool, dtype, threads):
 
 
 def labels(y_n, dtype):
+    """Return classes (n,) int64; several labels, or numbers, (n, C) in the type of sums."""
     if y_n is None:
         return None
-    return (
-        torch.from_numpy(np.array(y_n, dtype=np.int64))
-        if y_n.ndim == 1
-        else torch.from_numpy(np.array(y_n)).to(sum_dtype(dtype))
-    )
+    if task_of(y_n) == "classes":
+        return torch.from_numpy(np.array(y_n, dtype=np.int64))
+    return torch.from_numpy(np.array(y_n).reshape(len(y_n), math.prod(y_n.shape[1:]))).to(sum_dtype(dtype))

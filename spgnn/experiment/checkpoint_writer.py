@@ -60,7 +60,9 @@ class CheckpointWriter:
         """Write the weights of the best epoch as a checkpoint without state, before the one that removes older ones."""
         history = manifest["history"]
         if 0 < history["best_epoch"] != self._best_epoch:
-            named = {"val": history["best"], "test": history["test"]} | {n: manifest[n] for n in ("metric", "model")}
+            named = {"val": history["best"], "test": history["test"]} | {
+                n: manifest[n] for n in ("metric", "task", "model")
+            }
             save_checkpoint(self.folder, history["best_epoch"], {WEIGHTS: weights.read_bytes()}, named)
 
 

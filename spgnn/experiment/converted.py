@@ -9,8 +9,10 @@ import torch
 
 from ..atomic import write_text
 from ..config import TrainConfig, build, to_toml
+from ..config.names import Task
 from ..errors import UsageError
 from ..layers.registry import listed_spec
+from ..training.metrics import SCORES
 from .checkpoint import WEIGHTS, save_checkpoint, to_bytes
 from .folder import has_results
 
@@ -34,5 +36,6 @@ def save_run(folder: str | Path, model: torch.nn.Module, graph: str, multilabel:
         raise UsageError(f"{folder}: holds another run; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "config.toml", "".join(given))
-    manifest = {"val": None, "test": None, "metric": "micro_f1" if multilabel else "accuracy", "model": asdict(spec)}
+    task: Task = "labels" if multilabel else "classes" if getattr(model, "units", None) is None else "numbers"
+    manifest = {"val": None, "test": None, "metric": SCORES[task][0], "task": task, "model": asdict(spec)}
     save_checkpoint(folder / "checkpoints", 0, {WEIGHTS: to_bytes(model.state_dict())}, manifest)

@@ -33,7 +33,7 @@ def run_details(trainer: Trainer, predictions_N: np.ndarray | None) -> dict[str,
     if comm.size <= MOST_RANKS:
         details["sent_PP"] = comm.all_gather(trainer.sent_P).reshape(comm.size, comm.size).tolist()
     is_scored = is_whole or (config.evaluation == "together" and not config.personal)
-    if is_scored and not dgraph.is_multilabel and dgraph.n_classes <= MOST_RANKS:
+    if is_scored and dgraph.task == "classes" and dgraph.n_classes <= MOST_RANKS:
         ((y_n, split_n),) = trainer.steps.scorer.labels() if dgraph.is_counted else ((np.zeros(0, int),) * 2,)
         predicted_n = predictions_N[dgraph.node_n] if dgraph.is_counted else y_n
         details["confusion_CC"] = confusion(

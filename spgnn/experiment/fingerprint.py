@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from ..config.names import Task
 from ..dist.consistency import digest
 from ..distgraph import DistGraph, Parts
 from ..distgraph.merged_parts import parts_digest
@@ -43,7 +44,7 @@ def graph_facts(dgraph: DistGraph) -> dict[str, Any]:
     lengths_n = np.diff(A.blocks.A_oo.indptr) + np.diff(A.blocks.A_og.indptr)
     terms = [_product(ids_n, lengths_n[:, None])]  # 1.5D: ranks of a process row have the same rows, other columns
     if dgraph.is_counted:
-        terms.append(_of_rows(ids_n, (dgraph.y_n, dgraph.split_n), dgraph.X))
+        terms.append(_of_rows(ids_n, (dgraph.y_n, dgraph.split_n), dgraph.X, dgraph.task))
     raw = A.norms.raw[A.name in WITH_LOOPS]
     edges = [_of_edges(ids_n, raw.blocks)]
     if (table := A.edge_table) is not None:
@@ -92,7 +93,7 @@ def facts_of_any_parts(graph: Graph, split: str, seed: int, dtype: str) -> dict[
     if y_N is not None:
         split_N = given_split(graph.name, graph.split, split)
         split_N = random_split(y_N, seed) if split_N is None else split_N
-    fingerprint = _of_rows(ids_N, (y_N, split_N), graph.X, getattr(torch, dtype))
+    fingerprint = _of_rows(ids_N, (y_N, split_N), graph.X, graph.task, getattr(torch, dtype))
     sizes = {"nodes": graph.n_nodes, "features": graph.n_features, "classes": graph.n_classes}
     return sizes | {"fingerprint": f"{int(fingerprint):016x}", "edges": graph.digest()[:16]}
 
@@ -140,11 +141,11 @@ def _graph_facts(sizes: tuple[int, int, int, int], sums: np.ndarray) -> dict[str
 
 def _of_parts(parts: Parts) -> np.uint64:
     """Return the sum over own nodes of mix(id) times labels, split and the bits of the features in the type of activations."""
-    dtype, terms = getattr(torch, parts.how.dtype), []
+    dtype, task, terms = getattr(torch, parts.how.dtype), parts.source.facts.task, []
     for p in parts.own:
         block = parts.source.block(p)
         ids_n = _mixed(block.own_n)
-        terms.append(_of_rows(ids_n, parts.labels(block, len(ids_n)), block.X_nF, dtype))
+        terms.append(_of_rows(ids_n, parts.labels(block, len(ids_n)), block.X_nF, task, dtype))
     return _total(terms)
 
 
@@ -164,7 +165,10 @@ def _of_own_rows(parts: Parts) -> np.ndarray:
             of_edges = _of_attributes(block.edges.ids_E, block.edges.attr_EF, sum_dtype(getattr(torch, how.dtype)))
             edges = np.add(edges, of_edges, dtype=np.uint64)
         X = features(block.X_nF, how.feature_norm, pool, getattr(torch, how.dtype), how.threads)
-        terms = [_product(ids_n, lengths_n[:, None]), _of_rows(ids_n, (block.y_n, block.split_n), X)]
+        terms = [
+            _product(ids_n, lengths_n[:, None]),
+            _of_rows(ids_n, (block.y_n, block.split_n), X, parts.source.facts.task),
+        ]
         sums += np.array([_total(terms), edges, lengths_n.sum()], np.uint64)
     return sums
 
@@ -179,11 +183,16 @@ def _lacks_loop(block: RowBlock) -> np.ndarray:
     return lacks_n
 
 
-def _of_rows(ids_n: np.ndarray, labels: Labels, X, dtype: torch.dtype | None = None) -> np.uint64:
-    """Return the fingerprint of labels, split, (n,) or (n, C), and features of rows; dtype: into which these are rounded."""
+def _of_rows(ids_n: np.ndarray, labels: Labels, X, task: Task, dtype: torch.dtype | None = None) -> np.uint64:
+    """Return the fingerprint of labels, split, (n,) or (n, C), and features of rows; dtype: into which these are rounded.
+
+    Args: task  what the labels are.
+    """
     arrays = [np.asarray(values) for values in labels if values is not None]
     wide = [values.reshape(len(ids_n), math.prod(values.shape[1:])) for values in arrays]  # also without rows
-    terms = [_product(ids_n, values.astype(np.int64) + 2) for values in wide]
+    # Numbers count by their bits in float32, whatever type a rank has them in.
+    is_number = lambda values: task == "numbers" and values.dtype.kind == "f"
+    terms = [_product(ids_n, _bits(v, torch.float32) if is_number(v) else v.astype(np.int64) + 2) for v in wide]
     X = X.csr.to_scipy() if isinstance(X, SparseRows) else X
     if sp.issparse(X):
         terms.append(

@@ -44,7 +44,7 @@ def train(
     weight_decay: float = 0.0,
     schedule: Callable[[torch.optim.Optimizer], Any] | None = None,
     class_weights: Literal["balanced"] | Sequence[float] | np.ndarray | None = None,
-    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+    loss: Literal["auto", "mse", "mae", "huber"] | Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = "auto",
     patience: int = 0,
     monitor: Literal["val", "val_loss"] | Callable[[dict], float] = "val",
     callbacks: Report | Sequence[Report] = (),
@@ -77,10 +77,10 @@ def train(
                        ReduceLROnPlateau gets what is monitored.
         class_weights  w: "balanced", n / (classes * nodes of the class) over the training nodes; (C,) numbers; None: 1.
         loss           (Z_tC, y_t) -> sum of l over the t training nodes of this rank, a scalar; y is (t, C) where nodes
-                       have several labels. It is summed over the ranks and divided by their training nodes, or those
-                       of a subgraph. None: cross-entropy, of each label where there are several.
+                       have several labels. It is divided by the training nodes of all ranks or of a subgraph. auto:
+                       cross-entropy, of each label where there are several; of numbers mse, or mae or huber by name.
         patience       stop after so many epochs without a better monitored value; 0: never.
-        monitor        which epoch is the best: val, the highest score; val_loss, the lowest loss; or (record) -> number,
+        monitor        which epoch is the best: val, the best score, see metric; val_loss, the lowest loss; or (record) -> number,
                        the higher the better, whose record has "scores" too: record["scores"]["val"]["macro_f1"].
         callbacks      each called with the record of each epoch, {epoch, loss, train, val, test, epoch_s, bytes_sent}, on
                        every rank.
@@ -94,7 +94,7 @@ def train(
                        its name, with graph and options such as budget; with Parts its name.
         graph          with the name of a sampler: the graph of dgraph, as it is used, on every rank.
         report         one more callback.
-        options        fields of TrainConfig: eval_every, prune, decay_layers, those of samplers; with Parts also interval,
+        options        fields of TrainConfig: metric, the score that train, val and test are, eval_every, prune, decay_layers, those of samplers; with Parts also interval,
                        sync, correct and memory.
     Raises: UsageError for an unknown option; NumericalError when the loss is not finite.
     Collective.
@@ -103,9 +103,9 @@ def train(
         raise UsageError("lr and weight_decay are arguments of the optimizer that a function makes; omit them")
     rule = optimizer if isinstance(optimizer, str) else "adam"
     make = None if isinstance(optimizer, str) else optimizer
-    custom = Custom(make, schedule, class_weights, loss, monitor)
+    custom = Custom(make, schedule, class_weights, None if isinstance(loss, str) else loss, monitor)
     how = {"epochs": epochs, "lr": lr, "optimizer": rule, "weight_decay": weight_decay, "patience": patience}
-    options |= how | {"seed": seed, "split": split}
+    options |= how | {"seed": seed, "split": split, "loss": loss if isinstance(loss, str) else "auto"}
     trainer = make_trainer(model, dgraph, sampler, graph, custom, **options)
     calls = [callbacks] if callable(callbacks) else list(callbacks)
     with _shown(trainer, calls + ([] if report is None else [report]), progress) as call:

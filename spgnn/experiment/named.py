@@ -35,8 +35,15 @@ class Names:
 
 
 def prediction_columns(predictions_N: np.ndarray, names: Names, proba_NC: np.ndarray | None = None) -> Columns:
-    """Return the columns id, class and p_CLASS ...; of several labels, (N, C) of 0 and 1, the classes are joined by ';'."""
+    """Return the columns id, class and p_CLASS ...; of several labels, (N, C) of 0 and 1, the classes are joined by ';'.
+
+    Numbers have a column for each target, by its name, else prediction, or prediction_0, ...
+    """
     ids_N = np.arange(len(predictions_N)) if names.ids is None else names.ids
+    if predictions_N.dtype.kind == "f":
+        of_target = predictions_N.reshape(len(predictions_N), -1).T
+        default = ["prediction"] if len(of_target) == 1 else [f"prediction_{c}" for c in range(len(of_target))]
+        return {"id": ids_N} | dict(zip(names.classes or default, of_target))
     columns: Columns = {"id": ids_N, "class": _class_names(predictions_N, names.classes)}
     for c in range(0 if proba_NC is None else proba_NC.shape[1]):
         columns[f"p_{c if names.classes is None else names.classes[c]}"] = proba_NC[:, c]

@@ -72,7 +72,7 @@ class ObservedScorer:
     """A Scorer whose calls are spans of the stage EVALUATION."""
 
     def __init__(self, scorer: Scorer, recorder: Recorder):
-        self.is_multilabel, self.labels = scorer.is_multilabel, scorer.labels
+        self.task, self.labels = scorer.task, scorer.labels
         self.split = scorer.split
         self.logits = recorder.wrap(scorer.logits, "other", stage=EVALUATION)
         self._counts = recorder.wrap(scorer.counts, "scores", stage=EVALUATION)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import numpy as np
 
 from ..config import TrainConfig, input_files
 from ..config.names import LONG_EDGES, SHORT_EDGES
@@ -52,13 +54,15 @@ class Source:
         return cls(found or PartitionFolder(config.partition or source), None, config, comm, show, names)
 
     def read(self, check: Callable[[Graph], None] | None = None) -> Graph:
-        """Return the graph, with --edges; check: called with it. On rank 0."""
+        """Return the graph, with --edges, its classes as numbers where --loss is for numbers; check: called with it. On rank 0."""
         config = self.config
         files = {name: path or None for name, path in input_files(config).items()}
         graph = load_graph(self.found, **files)
+        self.names.ids, self.names.classes = graph.ids, graph.classes
+        if config.loss != "auto" and graph.task == "classes" and graph.y is not None:
+            graph = replace(graph, y=np.where(graph.y < 0, np.nan, graph.y), classes=None)
         for note in (loaded_line(graph, config.edges), *graph.notes()) if self.show is not None else ():
             self.show(f"spgnn: {note}")
-        self.names.ids, self.names.classes = graph.ids, graph.classes
         graph = graph.with_edges(config.edges)
         if check is not None:
             check(graph)

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from ..config import Distribution
-from ..config.names import Evaluation
+from ..config.names import Evaluation, Task
 from ..distgraph import Parts
 from ..errors import UsageError
 from ..partition import PartitionFolder
-from ..training.metrics import accuracies
+from ..training.metrics import main_scores
 from ..training.parts.evaluation import choose_evaluation
 from ..training.parts.inference import LayerwiseScorer
 from ..training.steps.step import sum_ranks
@@ -51,20 +51,20 @@ def _check(folder: PartitionFolder | None, evaluation: Evaluation, needs_rows: s
 
 
 def predict_parts(
-    model: torch.nn.Module, parts: Parts, scratch: str, is_multilabel: bool, is_own: bool
+    model: torch.nn.Module, parts: Parts, scratch: str, task: Task, metric: str, is_own: bool
 ) -> tuple[np.ndarray | None, dict]:
     """Return predictions in original order on rank 0, None elsewhere, and what a report says of them. Collective.
 
     Scores need labels of the model's kind, in a split that was not made up for another graph.
     Args: is_own  the graph is the run's, whose split it has.
     """
-    scorer = LayerwiseScorer(model, parts, scratch, is_multilabel)
-    fits = parts.n_classes == scorer.C if is_multilabel else 0 < parts.n_classes <= scorer.C
-    has_labels = fits and scorer.layerwise.reader.is_multilabel == is_multilabel
+    scorer = LayerwiseScorer(model, parts, scratch, task)
+    fits = parts.n_classes == scorer.C if task == "labels" else 0 < parts.n_classes <= scorer.C
+    has_labels = fits and scorer.layerwise.reader.task == task
     is_counted = has_labels and (is_own or parts.source.facts.has_split)
     counts, predictions_N = scorer.evaluate(is_counted, is_predicted=True)
     read = sum_ranks(scorer.layerwise.bytes_read, parts.comm)
     found = {"n": parts.n_nodes, "evaluation": "layerwise", "parts": parts.k, "bytes_read": read}
     if is_counted:
-        found |= accuracies(counts, is_multilabel)
+        found |= {"metric": metric} | main_scores(counts, task, metric)
     return predictions_N, found

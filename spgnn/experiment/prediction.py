@@ -12,7 +12,7 @@ import torch
 
 from ..atomic import check_not_read, check_writable
 from ..config import NAMED_FILE, Distribution, TrainConfig, input_files, is_of_run, read_toml, select
-from ..config.names import Evaluation
+from ..config.names import Evaluation, Task
 from ..cost.grid import valid_replications
 from ..dist.consistency import digest
 from ..distgraph import DistGraph
@@ -22,7 +22,7 @@ from ..layers import Stack
 from ..layers.registry import ModelSpec, operator_of
 from ..partition import load_partition
 from ..spmm.kernels.buffers import sum_dtype
-from ..training.metrics import accuracies, count, predicted, probabilities
+from ..training.metrics import count, main_scores, predicted, probabilities
 from ..training.splits import split_of
 from .checkpoint import best_checkpoint, finite, load_checkpoint, model_spec, read_json, write_array
 from .named import Names, check_table, prediction_columns, write_table
@@ -54,7 +54,8 @@ class KeptRun:
     graph: str
     state: dict[str, torch.Tensor]
     spec: ModelSpec
-    is_multilabel: bool
+    task: Task
+    metric: str
 
     @classmethod
     def read(cls, folder: Path) -> KeptRun:
@@ -67,7 +68,9 @@ class KeptRun:
         if not isinstance(graph, str):
             raise CheckpointError(f"{path}: graph = {graph!r}; expected a name or path")
         spec = model_spec(best, manifest, config)
-        return cls(folder, config, graph, state, spec, manifest.get("metric") == "micro_f1")
+        metric = manifest.get("metric", "accuracy")
+        task = manifest.get("task", "labels" if metric == "micro_f1" else "classes")  # earlier versions have the metric
+        return cls(folder, config, graph, state, spec, task, metric)
 
     def model(self) -> Stack:
         """Return the model with its weights, ready to evaluate."""
@@ -137,7 +140,7 @@ def predict(
 
 def compute(run: KeptRun, source: str | None, comm, wanted: How, is_embedded: bool) -> Computed:
     """Return what the model of a run says of GRAPH, of the run's own where source is None. Collective."""
-    is_own, is_multilabel = source is None, run.is_multilabel
+    is_own, task = source is None, run.task
     made_on = together(comm, MadeOn.of, run.folder / "checkpoints") if is_own else MadeOn()
     opened = Source.open(source or run.graph, _fitted(run.config, source, comm), comm)
     config, threads = opened.config, set_threads(comm, run.config.threads)
@@ -145,22 +148,23 @@ def compute(run: KeptRun, source: str | None, comm, wanted: How, is_embedded: bo
     model = together(comm, run.model)
     if is_embedded and len(model.layers) == 1:
         raise UsageError("--embeddings: a model of one layer has none, the input of its last layer is X")
-    needs_rows = "--embeddings" if is_embedded else "--proba" if wanted.proba else ""
+    of_numbers = "a run on numbers" if task == "numbers" else ""
+    needs_rows = "--embeddings" if is_embedded else "--proba" if wanted.proba else of_numbers
     parts, computed = parts_of(opened, how, model, wanted.evaluation, wanted.memory, needs_rows), Computed(opened.names)
     if parts is not None:
         made_on.check_parts(parts)
-        computed.predictions_N, computed.found = predict_parts(model, parts, wanted.scratch, is_multilabel, is_own)
+        computed.predictions_N, computed.found = predict_parts(model, parts, wanted.scratch, task, run.metric, is_own)
     else:
         read = opened.folder or partial(opened.read, partial(made_on.check_read, config))
         dgraph = make_dgraph(read, comm, None, how)
         made_on.check_rows(dgraph, opened, how)
         if dgraph.n_features != (f_in := run.spec.arguments["f_in"]):
             raise CheckpointError(f"the graph has {dgraph.n_features} features; the run was trained on {f_in}")
-        Z_nC = compute_rows(model, dgraph, is_multilabel, computed, wanted.proba, is_embedded)
+        Z_nC = compute_rows(model, dgraph, task, computed, wanted.proba, is_embedded)
         computed.found = {"n": dgraph.n_nodes}
-        if _can_score(dgraph, C := Z_nC.shape[1], is_multilabel, is_own):
-            counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), C, comm)
-            computed.found |= accuracies(counts, is_multilabel)
+        if _can_score(dgraph, C := Z_nC.shape[1], task, is_own):
+            counts = count(Z_nC, dgraph.y_n, split_of(dgraph, config.split, config.seed), C, comm, task)
+            computed.found |= {"metric": run.metric} | main_scores(counts, task, run.metric)
     if not is_own:
         computed.names.classes = together(comm, run.classes)
     return computed
@@ -168,7 +172,7 @@ def compute(run: KeptRun, source: str | None, comm, wanted: How, is_embedded: bo
 
 @torch.no_grad()
 def compute_rows(
-    model: torch.nn.Module, dgraph: DistGraph, is_multilabel: bool, computed: Computed, proba: bool, is_embedded: bool
+    model: torch.nn.Module, dgraph: DistGraph, task: Task, computed: Computed, proba: bool, is_embedded: bool
 ) -> torch.Tensor:
     """Return the logits of the own nodes, (n, C), and collect what is said of all nodes, in original order.
 
@@ -181,9 +185,9 @@ def compute_rows(
         H_nF = model.embed(dgraph.A, dgraph.X)
         computed.embeddings_NF = dgraph.collect(H_nF.to(sum_dtype(H_nF.dtype)).cpu().numpy())
     Z_nC = model(dgraph.A, dgraph.X)
-    computed.predictions_N = dgraph.collect(predicted(Z_nC, is_multilabel))
+    computed.predictions_N = dgraph.collect(predicted(Z_nC, task))
     if proba:
-        computed.proba_NC = dgraph.collect(probabilities(Z_nC, is_multilabel))
+        computed.proba_NC = dgraph.collect(probabilities(Z_nC, task))
     return Z_nC
 
 
@@ -237,8 +241,8 @@ def _fits(config: TrainConfig, size: int) -> bool:
     return Path(config.partition).is_dir() and load_partition(config.partition).k * config.replication >= size
 
 
-def _can_score(dgraph, n_classes: int, is_multilabel: bool, own_graph: bool) -> bool:
+def _can_score(dgraph, n_classes: int, task: Task, own_graph: bool) -> bool:
     """Whether labels of the model's kind are there, in a split that was not made up for another graph."""
-    if dgraph.y_n is None or dgraph.is_multilabel != is_multilabel or not (own_graph or dgraph.split_n is not None):
+    if dgraph.y_n is None or dgraph.task != task or not (own_graph or dgraph.split_n is not None):
         return False
-    return dgraph.n_classes == n_classes if is_multilabel else dgraph.n_classes <= n_classes
+    return dgraph.n_classes == n_classes if task != "classes" else dgraph.n_classes <= n_classes

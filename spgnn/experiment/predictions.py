@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..config import Distribution, TrainConfig, select
+from ..config.names import Task
 from ..data import load_graph
 from ..dist import Communicator
 from ..distgraph import DistGraph
@@ -37,18 +38,24 @@ class Predictions:
     probabilities  (N, C) float32: softmax of the logits; their sigmoid where nodes have several labels.
     names          C names of the classes; None: numbers.
     embeddings     (N, F) inputs of the last layer, where they were requested; else None.
+    numbers        (N,) or (N, C) float where the model predicts numbers; classes and probabilities are None then, and
+                   names has the names of the columns.
     """
 
     ids: np.ndarray
-    classes: np.ndarray
-    probabilities: np.ndarray
+    classes: np.ndarray | None
+    probabilities: np.ndarray | None
     names: tuple[str, ...] | None = None
     embeddings: np.ndarray | None = None
+    numbers: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return len(self.classes)
+        return len(self.ids)
 
     def __repr__(self) -> str:
+        if self.numbers is not None:
+            low, high = (self.numbers.min(), self.numbers.max()) if len(self) else (np.nan, np.nan)
+            return f"Predictions({len(self):,} nodes, {self.numbers.size // max(len(self), 1)} numbers each: {low:.4g} to {high:.4g})"
         C = self.probabilities.shape[1]
         counts_C = self.classes.sum(0) if self.classes.ndim == 2 else np.bincount(self.classes, minlength=C)
         most = np.argsort(-counts_C, kind="stable")[:5]
@@ -57,10 +64,11 @@ class Predictions:
         return f"Predictions({len(self):,} nodes, {C} classes{width}: {shown}{', ...' if C > 5 else ''})"
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return a pandas DataFrame with columns id, class (names, where there are any) and p_CLASS of each class."""
+        """Return a pandas DataFrame with columns id, class (names, where there are any) and p_CLASS of each class, or numbers."""
         import pandas
 
-        return pandas.DataFrame(prediction_columns(self.classes, Names(self.ids, self.names), self.probabilities))
+        predicted = self.classes if self.numbers is None else self.numbers
+        return pandas.DataFrame(prediction_columns(predicted, Names(self.ids, self.names), self.probabilities))
 
 
 def predict(
@@ -72,7 +80,7 @@ def predict(
     multilabel: bool | None = None,
     **options,
 ) -> Predictions:
-    """Return the classes of all nodes, argmax of softmax(model(A, X)), and their probabilities.
+    """Return the classes of all nodes, argmax of softmax(model(A, X)), and their probabilities; or numbers, model(A, X).
 
         spgnn.predict("runs/wordnet-1").to_frame().to_csv("classes.csv")
         spgnn.predict(model, dgraph).probabilities
@@ -95,7 +103,8 @@ def predict(
     if options and (is_named or isinstance(graph, DistGraph)):
         raise UsageError(f"predict: {', '.join(options)} would change nothing; distribute(graph, ...) takes it")
     if is_named:
-        run, how = run if multilabel is None else replace(run, is_multilabel=multilabel), How(True, "together")
+        run = run if multilabel is None else replace(run, task=_task(multilabel))
+        how = How(run.task != "numbers", "together")
         return _as_predictions(compute(run, graph and str(graph), comm, how, embeddings))
     if run is None:
         how = {"dtype": str(next(model.parameters(), torch.zeros(())).dtype)}
@@ -108,16 +117,24 @@ def predict(
     if isinstance(graph, (str, Path)) and not PartitionFolder(graph).is_valid:
         graph = together(comm, load_graph, graph)
     dgraph = graph if isinstance(graph, DistGraph) else distribute(graph, comm, **how | options)
-    if multilabel is None:
-        multilabel = (run or dgraph).is_multilabel
+    task = _task(multilabel) if multilabel is not None else _task_of(model, run or dgraph)
     computed = Computed(Names(dgraph.ids, run and together(comm, run.classes) or dgraph.classes))
     was_training = model.training
     model.eval()
     try:
-        compute_rows(model, dgraph, multilabel, computed, True, embeddings)
+        compute_rows(model, dgraph, task, computed, task != "numbers", embeddings)
     finally:
         model.train(was_training)
     return _as_predictions(computed)
+
+
+def _task(multilabel: bool) -> Task:
+    return "labels" if multilabel else "classes"
+
+
+def _task_of(model: torch.nn.Module, source: KeptRun | DistGraph) -> Task:
+    """Return what a model predicts: numbers where it has Units, else what its run or the labels are."""
+    return "numbers" if getattr(model, "units", None) is not None else source.task
 
 
 def load_run(folder: str | Path) -> tuple[torch.nn.Module, TrainConfig]:
@@ -135,4 +152,6 @@ def _as_predictions(computed: Computed) -> Predictions:
     names, classes = computed.names, computed.predictions_N
     ids = np.arange(len(classes)) if names.ids is None else names.ids
     shown = None if names.classes is None else tuple(names.classes)
+    if classes.dtype.kind == "f":
+        return Predictions(ids, None, None, shown, computed.embeddings_NF, classes)
     return Predictions(ids, classes, computed.proba_NC, shown, computed.embeddings_NF)

@@ -16,7 +16,6 @@ from .. import __version__
 from ..config import check_unchanged, fixed_options
 from ..errors import UsageError, agree, together
 from ..layers.registry import ModelSpec
-from ..training.history import compared
 from ..training.trainer import Trainer
 from .checkpoint import BEST, HISTORY, OPTIMIZER, WEIGHTS, finite, has_content, pack_state, step_file, to_bytes
 from .checkpoint_writer import CheckpointWriter, Files, Writing, write_files
@@ -51,6 +50,7 @@ class Checkpoints:
         parts = trainer.steps.parts
         self.facts = {  # of each manifest
             "model": None if model is None else asdict(model),
+            "task": trainer.steps.scorer.task,
             "options": fixed_options(trainer.config),
             "graph": graph_facts(trainer.dgraph) if parts is None else parts_facts(parts),
             "layout": layout_facts(trainer.dgraph) | trainer.steps.layout,
@@ -181,7 +181,7 @@ class Checkpoints:
         if history["best_epoch"] != self.epoch:
             files[BEST] = lambda: to_bytes(state["best"])
         return files, {
-            "val": compared(last) if last else None,
+            "val": self.trainer.history.compared(last) if last else None,
             "test": last.get("test"),
             "metric": history["metric"],
             **self.facts,

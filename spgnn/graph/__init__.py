@@ -17,7 +17,7 @@ from .normal import (
     with_self_loops,
 )
 from .signed import DIVIDES, INSTEAD, Signs, check_sums, lost_error, lost_sums, signs_of, sizes_of
-from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, given_split, labelled, random_split
+from .split import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, given_split, labelled, random_split, task_of
 from .structure import is_symmetric, symmetrised
 
 __all__ = [
@@ -60,5 +60,6 @@ __all__ = [
     "random_split",
     "scaled",
     "symmetrised",
+    "task_of",
     "with_self_loops",
 ]

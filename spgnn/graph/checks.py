@@ -142,8 +142,15 @@ def most_classes(n_nodes: int) -> int:
 
 
 def _check_labels(y: np.ndarray) -> None:
+    if y.dtype.kind == "f":
+        if np.isinf(y).any():
+            where = np.argwhere(np.isinf(y))[0]
+            raise GraphError(
+                f"node {int(where[0])} has the target {y[tuple(where)]}; expected finite numbers, NaN for none"
+            )
+        return
     if y.dtype.kind not in "iub":
-        raise GraphError(f"labels are {y.dtype}; expected integers")
+        raise GraphError(f"labels are {y.dtype}; expected integers, or float for numbers")
     low, high = (-1, most_classes(len(y))) if y.ndim == 1 else (0, 1)
     bad = (y < low) | (y > high)
     if bad.any():

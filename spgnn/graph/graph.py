@@ -1,6 +1,6 @@
 """Graph: a sparse matrix with features, labels and splits.
 
-Shapes: N nodes, E stored nonzeros, F features, C classes, S splits.
+Shapes: N nodes, E stored nonzeros, F features, C classes or columns of numbers, S splits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..config import names
-from ..config.names import Duplicates
+from ..config.names import Duplicates, Task
 from ..errors import GraphError, NamesKeywords, UsageError, check_keywords, nearest
 from .checks import check_graph, check_unchanged, read_only
 from .edge_attr import (
@@ -25,9 +25,10 @@ from .edge_attr import (
     without_parallel,
 )
 from .ids import checked_classes, checked_ids
-from .loaded import graph_notes
+from .labels import count_labels, label_notes
+from .loaded import NOUNS, graph_notes
 from .normal import Norm, normalise
-from .split import given_split, labelled
+from .split import given_split, labelled, task_of
 from .structure import canonical, csr_from_coo, is_symmetric, multi_from_coo, symmetrised, without_zeros
 
 Edges = Literal["stored", "undirected", "directed", "reversed"]
@@ -44,7 +45,8 @@ class Graph(metaclass=NamesKeywords):
         A:      (N, N) scipy CSR, indices sorted, no duplicates, finite; weights float32 or float64. A stored 0 is no
                 edge: it is left out, and counted in meta["zeros"].
         X:      (N, F) float array or tensor, or scipy CSR (N, F), or None.
-        y:      (N,) integer classes, -1 where there is none; or (N, C) 0/1 for multi-label; or None.
+        y:      (N,) integer classes, -1 where there is none; or (N, C) 0/1 for multi-label; or (N,) or (N, C) float,
+                numbers to predict, NaN where there is none; or None.
         split:  (N,) int8, or (N, S) for S splits: 0 train, 1 val, 2 test, -1 none; or None.
         name:   what messages call it.
         ids:    (N,) int64 or str, what the user calls the nodes; None: 0 to N - 1.
@@ -107,7 +109,7 @@ class Graph(metaclass=NamesKeywords):
         if self.X is not None:
             said.append(f"{self.n_features:,} {'sparse ' if sp.issparse(self.X) else ''}features of {self.X.dtype}")
         if self.y is not None:
-            said.append(f"{self.n_classes} {'labels' if self.is_multilabel else 'classes'}")
+            said.append(f"{self.n_classes} {NOUNS[self.task]}")
         if self.split is not None:
             said.append("a split" if self.split.ndim == 1 else f"{self.split.shape[1]} splits")
         if self.edge_attr is not None:
@@ -130,17 +132,29 @@ class Graph(metaclass=NamesKeywords):
         return 0 if self.X is None else self.X.shape[1]
 
     @property
+    def task(self) -> Task:
+        """What labels are: classes; labels, (N, C) of 0 and 1; or numbers."""
+        return task_of(self.y)
+
+    @property
     def is_multilabel(self) -> bool:
         """Labels are (N, C) of 0 and 1."""
-        return self.y is not None and self.y.ndim == 2
+        return self.task == "labels"
+
+    @property
+    def is_regression(self) -> bool:
+        """Labels are numbers."""
+        return self.task == "numbers"
 
     @property
     def n_classes(self) -> int:
-        """C: 1 + the largest label, or the columns of multi-label ones; 0 without labels."""
+        """C: 1 + the largest label, or the columns of several labels or of numbers; 0 without labels."""
         if self.y is None:
             return 0
-        if self.is_multilabel:
+        if self.y.ndim == 2:
             return self.y.shape[1]
+        if self.is_regression:
+            return 1
         return int(self.y.max()) + 1 if len(self.y) else 0
 
     @property
@@ -225,6 +239,10 @@ class Graph(metaclass=NamesKeywords):
         """Return what a user should know of what was left out, or looks like a mistake, a sentence each."""
         return graph_notes(self)
 
+    def label_notes(self) -> list[str]:
+        """Return what a user should know of classes, a sentence each; none of several labels or numbers."""
+        return [] if self.y is None or self.task != "classes" else label_notes(count_labels(self.y, self.n_classes))
+
     def describe(self) -> dict:
         """Return what an import reports: sizes, self-loops, isolated nodes, symmetry, labels, split, attributes of edges."""
         check_unchanged(self)
@@ -247,7 +265,7 @@ class Graph(metaclass=NamesKeywords):
             "sparse_features": sp.issparse(self.X),
             "classes": self.n_classes,
             **({} if self.classes is None else {"class_names": list(self.classes)}),
-            "multilabel": self.is_multilabel,
+            "task": self.task,
             "labelled": int(np.count_nonzero(labelled(self.y))) if self.y is not None else 0,
             "splits": 0 if self.split is None else (1 if self.split.ndim == 1 else self.split.shape[1]),
         }

@@ -16,6 +16,7 @@ USED = {
     "directed": "out: a node reads those that it points to",
     "reversed": "in: a node reads those that point to it",
 }
+NOUNS = {"classes": "classes", "labels": "labels", "numbers": "numbers to predict"}  # of a task
 SECONDS, MILLISECONDS = (3e8, 5e9), (3e11, 5e12)  # since 1970, from 1979 on
 MOST_SCALE = 1e4  # between the largest columns of features and the others
 SAMPLED_ROWS = 10_000
@@ -41,8 +42,7 @@ def loaded_line(graph, edges: str = "") -> str:
     names = (
         "" if graph.classes is None else f" ({', '.join(graph.classes[:3])}{', ...' if len(graph.classes) > 3 else ''})"
     )
-    kind = "labels" if graph.is_multilabel else "classes"
-    said.append(f"{graph.n_classes:,} {kind}{names}" if graph.y is not None else "no labels")
+    said.append(f"{graph.n_classes:,} {NOUNS[graph.task]}{names}" if graph.y is not None else "no labels")
     splits = 0 if graph.split is None else 1 if graph.split.ndim == 1 else graph.split.shape[1]
     said.append(("no split", "a split")[splits] if splits < 2 else f"{splits} splits")
     return f"{graph.name}: {', '.join(said)}"

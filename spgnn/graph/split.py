@@ -1,6 +1,6 @@
 """Which nodes train, validate and test.
 
-Shapes: N nodes, C classes.
+Shapes: N nodes, C classes, or columns of numbers.
 """
 
 from __future__ import annotations
@@ -8,16 +8,26 @@ from __future__ import annotations
 import numpy as np
 
 from ..config import split_file
+from ..config.names import Task
 from ..errors import GraphError, UsageError, check_integer
 
 TRAIN, VAL, TEST, NO_SPLIT = 0, 1, 2, -1
 UNLABELLED = -1
 
 
+def task_of(y: np.ndarray | None) -> Task:
+    """Return what labels are: numbers where they are floats, else labels where they have columns, else classes."""
+    if y is not None and y.dtype.kind == "f":
+        return "numbers"
+    return "labels" if y is not None and y.ndim == 2 else "classes"
+
+
 def labelled(y: np.ndarray) -> np.ndarray:
-    """Return which nodes have a label, (N,) bool: text that is not empty; every row of a multi-label array counts as one."""
+    """Return which nodes have a label, (N,) bool: text that is not empty, a number in some column; all rows of several labels."""
     if y.dtype.kind in "OUT":
         return np.array([value is not None and value == value and value != "" for value in y.tolist()], bool)
+    if task_of(y) == "numbers":
+        return ~np.isnan(y) if y.ndim == 1 else ~np.isnan(y).all(axis=1)
     return y >= 0 if y.ndim == 1 else np.ones(len(y), bool)
 
 

@@ -10,10 +10,12 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
 from ..config import TrainConfig, gone_options
+from ..config.names import LOWER, NumberMetric
 from ..errors import InputError, UsageError
 from . import style
 from .json_files import SQUARE, parsed, read_lines, read_object, read_text
@@ -31,7 +33,7 @@ SUMMARY_TOO |= {"per_class": "a list of classes", "classes": "a list of names"}
 DETAILS = {"explanation": "an explanation", "sent_PP": SQUARE, "confusion_CC": SQUARE}
 CLASSES = {
     "class": "class", "precision": "precision", "recall": "recall", "f1": "F1", "support": "nodes",
-    "taken_for": "most often taken for",
+    "taken_for": "most often taken for", "r2": "R2", "mae": "MAE", "rmse": "RMSE", "relative_l2": "relative L2",
 }  # fmt: skip
 LAYERS = {
     "layer": "layer", "widths": "features", "product": "product", "rows": "rows", "multiply_adds": "multiply-adds",
@@ -78,6 +80,12 @@ class Run:
         return names if len(names) == n_classes else [str(number) for number in range(n_classes)]
 
     @property
+    def metric(self) -> str:
+        """What its scores are; of a training that has not ended by its options."""
+        default = "r2" if self.config.get("loss", "auto") != "auto" else "accuracy"
+        return self.summary.get("metric") or {"auto": default}.get(metric := self.config.get("metric", "auto"), metric)
+
+    @property
     def sends(self) -> bool:
         """Whether bytes were sent, or predicted."""
         return bool(self.summary.get("bytes_predicted")) or any(self.column("bytes_sent"))
@@ -113,8 +121,33 @@ def read_runs(folders: Sequence[str | Path]) -> dict[str, Run]:
 
 
 def table(runs: dict[str, Run]) -> tuple[list[dict], dict[str, str]]:
-    """Return a row per run with its results, and the headings of the columns that have values."""
-    return filled([_row(name, run) for name, run in runs.items()], COLUMNS)
+    """Return a row per run with its results, and the headings of the columns that have values.
+
+    Scores are in percent, unless runs are scored by how far numbers are from theirs.
+    """
+    rows, columns = [_row(name, run) for name, run in runs.items()], dict(COLUMNS)
+    if are_shares(runs):
+        for row in rows:
+            row |= {key: None if row[key] is None else 100 * row[key] for key in SCORES}
+    else:
+        columns |= {key: key for key in SCORES}
+    return filled(rows, columns)
+
+
+def are_shares(runs: dict[str, Run]) -> bool:
+    """Return whether the scores of all runs are shares of 1."""
+    return not {run.metric for run in runs.values()} & set(get_args(NumberMetric))
+
+
+def best_row(rows: Sequence[dict], runs: dict[str, Run]) -> dict | None:
+    """Return the one row with the best validation score; None where there is none, or several, or they cannot be compared."""
+    metrics = {run.metric for run in runs.values()}
+    scored = [row for row in rows if row["val"] is not None]
+    if not scored or (len(metrics) > 1 and not are_shares(runs)):
+        return None
+    top = (min if metrics & set(LOWER) else max)(row["val"] for row in scored)
+    best = [row for row in scored if row["val"] == top]
+    return best[0] if len(best) == 1 else None
 
 
 def differing_options(runs: dict[str, Run]) -> dict[str, dict[str, object]]:
@@ -204,7 +237,10 @@ def _add_classes(page: Page, run: Run) -> None:
         wrong_CC = confusion_CC * (1 - np.eye(len(names)))
         for row, wrong in zip(rows, wrong_CC):
             row["taken_for"] = f"{names[wrong.argmax()]} ({wrong.max():,.0f})" if wrong.any() else None
-    page.section("Classes", "Scores of the test nodes of each class at the best epoch.")
+    what = "Columns" if "r2" in rows[0] else "Classes"
+    page.section(
+        what, f"Scores of the test nodes of each {what[: -1 if what == 'Columns' else -2].lower()} at the best epoch."
+    )
     page.table(*filled(rows, CLASSES))
     if len(confusion_CC) == len(names) <= MOST_CLASSES and confusion_CC.any():
         page.section(
@@ -215,9 +251,15 @@ def _add_classes(page: Page, run: Run) -> None:
 
 def _results_page(runs: dict[str, Run]) -> Page:
     rows, columns = table(runs)
-    top = max((row["val"] for row in rows if row["val"] is not None), default=None)
-    best = [row for row in rows if row["val"] == top and row["test"] is not None]
-    lead = f"best on validation nodes: {best[0]['run']}, test {best[0]['test']:.2f} %" if len(best) == 1 else ""
+    best = best_row(rows, runs)
+    shown = (
+        ""
+        if best is None or best["test"] is None
+        else f"{best['test']:.2f} %"
+        if are_shares(runs)
+        else f"{best['test']:.4g}"
+    )
+    lead = f"best on validation nodes: {best['run']}, test {shown}" if shown else ""
     page = Page(f"{len(runs)} runs", lead)
     page.section(
         "Results",
@@ -327,14 +369,14 @@ def _row(name: str, run: Run) -> dict:
     """Return the results of a run; those of a training that has not ended are of its epochs so far."""
     summary, seconds = run.summary, run.column("epoch_s")
     scored = [record for record in run.records if record.get("train") is not None]
-    best = summary or max(scored, key=lambda r: -1 if r.get("val") is None else r["val"], default={})
-    percent = {key: None if best.get(key) is None else 100 * best[key] for key in SCORES}
+    sign = -1 if run.metric in LOWER else 1
+    best = summary or max(scored, key=lambda r: -np.inf if r.get("val") is None else sign * r["val"], default={})
     return {
         "run": name if summary else f"{name} (not ended)",
         "ranks": summary.get("ranks", run.environment.get("ranks")),
         "epochs": len(run.records),
         "best_epoch": best.get("best_epoch", best.get("epoch")),
-        **percent,
+        **{key: best.get(key) for key in SCORES},
         "loss": run.records[-1]["loss"],
         "epoch_ms": 1e3 * float(np.median(seconds[1:] if len(seconds) > 1 else seconds)),
         "seconds": float(seconds.sum()),

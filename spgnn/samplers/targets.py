@@ -10,7 +10,7 @@ import threading
 import numpy as np
 
 from ..errors import GraphError, ShapeError, UsageError, check_integer, is_number
-from ..graph import Graph, check_is_graph, labelled
+from ..graph import Graph, check_is_graph, labelled, task_of
 from . import _samplers
 from .graph_arrays import GraphArrays, graph_arrays
 
@@ -92,7 +92,7 @@ def balancing_weights(graph: Graph, arrays: GraphArrays, node_T: np.ndarray) -> 
     Raises: UsageError for a graph without labels or with several a node.
     """
     y = getattr(graph, "y", None)
-    if y is None or y.ndim > 1 or (y[node_T] < 0).any():
+    if y is None or task_of(y) != "classes" or (y[node_T] < 0).any():
         raise UsageError(
             f"class_balance needs one class for each training node, which {graph.name} lacks; use class_balance = 0"
         )

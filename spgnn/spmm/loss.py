@@ -1,17 +1,20 @@
 """Losses over the labelled nodes of all ranks: a sum over own rows, divided by the global count.
 
-Shapes: n own rows, C classes.
+Shapes: n own rows, C classes or columns of numbers.
 """
 
 from __future__ import annotations
 
 import torch
 
+from ..config.names import NumberLoss
 from ..errors import ShapeError
 from .autograd import may_be_overwritten
 from .backward import first_order
 from .kernels.backend import kernels_of
 from .kernels.buffers import sum_dtype
+
+TINY = 1e-300  # no division by 0 where nothing counts
 
 
 class SoftmaxCrossEntropy(torch.autograd.Function):
@@ -72,6 +75,28 @@ def binary_cross_entropy(Z_nC, Y_nC, rows_m, count: int, weight_m: torch.Tensor 
         return (loss_mC.double().sum(1) * weight_m).sum() / max(count * Z_nC.shape[1], 1)
     total = torch.nn.functional.binary_cross_entropy_with_logits(Z, Y, reduction="sum")
     return total.double() / max(count * Z_nC.shape[1], 1)
+
+
+def number_loss(
+    Z_nC: torch.Tensor, Y_nC, rows_t, how: NumberLoss, deviation_C, total: float, weight_t: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return this rank's part of 1/total sum_tc w_t l((Z_tc - Y_tc) / s_c) over rows by index and columns; NaN does not count.
+
+    l(e) is e^2 (mse), |e| (mae), or e^2 / 2 up to |e| = 1 and |e| - 1/2 beyond (huber).
+    Args: deviation_C  s, (C,); total: the sum of w over what counts, all ranks; weight_t: w, (t,); None: 1.
+    """
+    Z_tC, Y_tC = Z_nC.index_select(0, rows_t).to(sum_dtype(Z_nC.dtype)), Y_nC.index_select(0, rows_t)
+    is_known_tC = ~torch.isnan(Y_tC)
+    E_tC = (Z_tC - torch.where(is_known_tC, Y_tC, Z_tC.detach()).to(Z_tC.dtype)) / deviation_C
+    loss_tC = {"mse": torch.square, "mae": torch.abs, "huber": _huber}[how](E_tC).double() * is_known_tC
+    if weight_t is not None:
+        _check_weights(weight_t, len(rows_t))
+        return (loss_tC.sum(1) * weight_t).sum() / max(total, TINY)
+    return loss_tC.sum() / max(total, TINY)
+
+
+def _huber(E: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.huber_loss(E, torch.zeros_like(E), reduction="none")
 
 
 def _check_weights(weight_n: torch.Tensor, rows: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..atomic import finite, new_file, write_text
+from ..config.names import LOWER
 from .metrics import SPLITS, per_class
 
 if TYPE_CHECKING:
@@ -24,10 +25,12 @@ class History:
     records         {epoch, loss, train, val, test, epoch_s, bytes_sent} of each epoch; scores are None where it was not scored.
     best_epoch      the first with the best validation score, or other monitored value; train, val and test are its
                     scores of `metric`.
-    best            its monitored value, of a loss times -1.
-    metric          accuracy, or micro_f1 of multi-label graphs.
-    scores          split -> {accuracy, micro_f1, macro_f1, weighted_f1} at the best epoch.
-    per_class       {class, precision, recall, f1, support} of the test split at the best epoch.
+    best            its monitored value, times -1 where lower is better.
+    metric          that train, val and test are: accuracy, or micro_f1 of multi-label graphs, r2 of numbers, or as chosen.
+    scores          split -> {accuracy, micro_f1, macro_f1, weighted_f1} at the best epoch; of numbers
+                    {r2, mae, rmse, relative_l2}.
+    per_class       {class, precision, recall, f1, support} of the test split at the best epoch; of numbers the scores of
+                    each column.
     epoch_s         median seconds of a training epoch without evaluation.
     split_N         (N,) int8 of all nodes in original order: 0 train, 1 val, 2 test, -1 none; None until a training ends.
     bytes_sent      counted, one record, all ranks; bytes_predicted: the same by prediction, None where the
@@ -73,15 +76,20 @@ class History:
     def keep_if_best(self, record: dict, scores: dict, counts: np.ndarray) -> bool:
         """Keep the scores of a record that was scored if it is the best so far, and return whether.
 
-        Args: scores  split -> {accuracy, ...}; counts: (3, C, 3) of each split and class, see metrics.count.
+        Args: scores  split -> {accuracy, ...}; counts: of each split and class, see metrics.count.
         """
-        value = compared(record)
+        value = self.compared(record)
         if value <= self.best or np.isnan(value) > np.isnan(self.best):
             return False
         # Without validation nodes (NaN) the newest weights count as the best.
         self.best_epoch, self.best = record["epoch"], value
         self.scores, self.per_class = scores, per_class(counts[2])
         return True
+
+    def compared(self, record: dict) -> float | None:
+        """Return what decides which record is the best, the higher the better; None of one that was not scored."""
+        value, is_score = monitored(record), not {"val_loss", "monitor"} & set(record)
+        return -value if "val_loss" in record or (is_score and value is not None and self.metric in LOWER) else value
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of all fields and scores as JSON values, NaN among them."""
@@ -140,8 +148,3 @@ def is_scored(record: dict) -> bool:
 def monitored(record: dict) -> float:
     """Return what is monitored of a record that was scored: its val_loss, what a function returned, or its val."""
     return record.get("val_loss", record.get("monitor", record["val"]))
-
-
-def compared(record: dict) -> float | None:
-    """Return what decides which record is the best, the higher the better; None of one that was not scored."""
-    return -record["val_loss"] if "val_loss" in record else monitored(record)

@@ -5,15 +5,39 @@ Shapes: n own rows, C classes, S splits (train, val, test).
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import torch
 
+from ..config.names import Metric, NumberMetric, Task
+from ..errors import UsageError
+from ..spmm.kernels.buffers import sum_dtype
+
 SPLITS = ("train", "val", "test")
-SCORES = ("accuracy", "micro_f1", "macro_f1", "weighted_f1")
+SCORES: dict[Task, tuple[Metric, ...]] = {  # the first decides, unless another is named
+    "classes": ("accuracy", "micro_f1", "macro_f1", "weighted_f1"),
+    "labels": ("micro_f1", "accuracy", "macro_f1", "weighted_f1"),
+    "numbers": get_args(NumberMetric),
+}
 
 
-def count(Z_nC: torch.Tensor, y_n: torch.Tensor, split_n: np.ndarray, n_classes: int, comm) -> np.ndarray:
-    """Return (3, C, 3) int64: of each split and class the true positives, false positives and false negatives of all ranks. Collective."""
+def chosen_metric(metric: str, task: Task) -> str:
+    """Return the score that decides. Raises: UsageError for one that a task does not have."""
+    if metric != "auto" and metric not in SCORES[task]:
+        raise UsageError(f"--metric {metric}: the labels are {task}; expected one of {', '.join(SCORES[task])}")
+    return SCORES[task][0] if metric == "auto" else metric
+
+
+def count(
+    Z_nC: torch.Tensor, y_n: torch.Tensor, split_n: np.ndarray, n_classes: int, comm, task: Task = "classes"
+) -> np.ndarray:
+    """Return (3, C, 3) int64: of each split and class the true positives, false positives and false negatives of all ranks.
+
+    Of numbers (3, C, 5) float64, see count_numbers. Collective.
+    """
+    if task == "numbers":
+        return count_numbers(Z_nC.detach().double().cpu().numpy(), y_n.double().numpy(), split_n, comm)
     counts = count_own(Z_nC, y_n, split_n, n_classes)
     comm.all_reduce(counts)
     return counts
@@ -24,32 +48,66 @@ def count_own(Z_nC: torch.Tensor, y_n: torch.Tensor, split_n: np.ndarray, n_clas
     return _hits(Z_nC, y_n, split_n, n_classes) if y_n.ndim == 1 else _positives(Z_nC, y_n, split_n)
 
 
-def scores(counts: np.ndarray, is_multilabel: bool) -> dict[str, float]:
-    """Return accuracy, micro, macro and weighted F1 of one split; nan where it is empty.
+def count_numbers(Z_nC: np.ndarray, Y_nC: np.ndarray, split_n: np.ndarray, comm) -> np.ndarray:
+    """Return (3, C, 5) float64: of each split and column the numbers that are known, and their sums of (y - mean)^2, y^2, |z - y| and (z - y)^2.
+
+    Means are over the split on all ranks, so that none is a difference of large sums. Collective.
+    """
+    is_in_sn1 = (split_n == np.arange(3)[:, None])[:, :, None]
+    is_known_snC = is_in_sn1 & ~np.isnan(Y_nC)
+    Y_nC = np.nan_to_num(Y_nC)
+    E_nC, sums = Z_nC - Y_nC, np.stack([is_known_snC.sum(1), (Y_nC * is_known_snC).sum(1)], axis=2).astype(np.float64)
+    comm.all_reduce(sums)
+    number_sC, mean_sC = sums[:, :, 0], sums[:, :, 1] / np.maximum(sums[:, :, 0], 1)
+    terms = ((Y_nC - mean_sC[:, None]) ** 2, Y_nC**2, np.abs(E_nC), E_nC**2)
+    own = np.stack([(term * is_known_snC).sum(1) for term in terms], axis=2)
+    comm.all_reduce(own)
+    return np.concatenate([number_sC[:, :, None], own], axis=2)
+
+
+def scores(counts: np.ndarray, task: Task) -> dict[str, float]:
+    """Return accuracy, micro, macro and weighted F1 of one split, or of numbers r2, mae, rmse and relative_l2; nan where it is empty.
 
     Macro F1 is the mean over the classes that occur as a label or a prediction; weighted F1 is the mean over the
     classes by their labels, 0 without any. Accuracy of multi-label graphs is micro F1, as their papers report it.
+    r2 is the mean of 1 - sum (z - y)^2 / sum (y - mean)^2 over columns, mae and rmse are over all numbers, and
+    relative_l2 is |Z - Y| / |Y|.
     """
+    if task == "numbers":
+        return _number_scores(counts)
     tp, fp, fn = counts.T
     if counts.sum() == 0:
-        return dict.fromkeys(SCORES, float("nan"))
+        return dict.fromkeys(SCORES["classes"], float("nan"))
     micro = 2 * tp.sum() / max(2 * tp.sum() + fp.sum() + fn.sum(), 1)
     occurs = tp + fp + fn > 0
     macro = _f1(tp, fp, fn)[occurs].mean() if occurs.any() else 0.0
     support = tp + fn
     weighted = _f1(tp, fp, fn) @ support / max(support.sum(), 1)
-    accuracy = micro if is_multilabel else tp.sum() / support.sum()
-    return {name: float(value) for name, value in zip(SCORES, (accuracy, micro, macro, weighted))}
+    accuracy = micro if task == "labels" else tp.sum() / support.sum()
+    return {name: float(value) for name, value in zip(SCORES["classes"], (accuracy, micro, macro, weighted))}
 
 
-def scores_of_splits(counts: np.ndarray, is_multilabel: bool) -> dict[str, dict[str, float]]:
-    """Return split -> scores; counts: (3, C, 3), as count returns them."""
-    return {name: scores(counts[s], is_multilabel) for s, name in enumerate(SPLITS)}
+def _number_scores(sums_C5: np.ndarray) -> dict[str, float]:
+    """Return r2, mae, rmse and relative_l2; see scores."""
+    number, spread, square, absolute, error = sums_C5[sums_C5[:, 0] > 0].T
+    if not len(number):
+        return dict.fromkeys(SCORES["numbers"], float("nan"))
+    # As others have it: of a constant column 1 where it is met, else 0.
+    r2 = 1 - np.divide(error, spread, out=(error > 0).astype(np.float64), where=spread > 0)
+    n, norm = number.sum(), float(np.sqrt(square.sum()))
+    relative = float(np.sqrt(error.sum())) / norm if norm else float("nan")
+    found = (r2.mean(), absolute.sum() / n, np.sqrt(error.sum() / n), relative)
+    return {name: float(value) for name, value in zip(SCORES["numbers"], found)}
 
 
-def accuracies(counts: np.ndarray, is_multilabel: bool) -> dict[str, float]:
-    """Return split -> accuracy."""
-    return {name: of["accuracy"] for name, of in scores_of_splits(counts, is_multilabel).items()}
+def scores_of_splits(counts: np.ndarray, task: Task) -> dict[str, dict[str, float]]:
+    """Return split -> scores; counts: as count returns them."""
+    return {name: scores(counts[s], task) for s, name in enumerate(SPLITS)}
+
+
+def main_scores(counts: np.ndarray, task: Task, metric: str) -> dict[str, float]:
+    """Return split -> one score."""
+    return {name: of[metric] for name, of in scores_of_splits(counts, task).items()}
 
 
 def confusion(predicted_n: np.ndarray, y_n: np.ndarray, n_classes: int, comm) -> np.ndarray:
@@ -61,21 +119,31 @@ def confusion(predicted_n: np.ndarray, y_n: np.ndarray, n_classes: int, comm) ->
     return counts
 
 
-def predicted(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
-    """Return the predicted class of each row (n,) int64, or 0/1 for each class (n, C) int8."""
-    if is_multilabel:
+def predicted(Z_nC: torch.Tensor, task: Task) -> np.ndarray:
+    """Return the predicted class of each row (n,) int64, 0/1 for each class (n, C) int8, or numbers (n,) or (n, C)."""
+    if task == "numbers":
+        Z_nC = Z_nC.to(sum_dtype(Z_nC.dtype)).cpu().numpy()
+        return Z_nC[:, 0] if Z_nC.shape[1] == 1 else Z_nC
+    if task == "labels":
         return (Z_nC > 0).cpu().numpy().astype(np.int8)
     return Z_nC.argmax(dim=1).cpu().numpy() if len(Z_nC) else np.empty(0, np.int64)
 
 
-def probabilities(Z_nC: torch.Tensor, is_multilabel: bool) -> np.ndarray:
-    """Return the probability of each class, (n, C) float32: softmax of the logits, their sigmoid where nodes have several."""
+def probabilities(Z_nC: torch.Tensor, task: Task) -> np.ndarray:
+    """Return the probability of each class, (n, C) float32: softmax of the logits, their sigmoid where nodes have several.
+
+    Raises: UsageError for numbers.
+    """
+    if task == "numbers":
+        raise UsageError("numbers have no probabilities; the predictions are the numbers themselves")
     Z_nC = Z_nC.double()
-    return (Z_nC.sigmoid() if is_multilabel else Z_nC.softmax(dim=1)).float().cpu().numpy()
+    return (Z_nC.sigmoid() if task == "labels" else Z_nC.softmax(dim=1)).float().cpu().numpy()
 
 
 def per_class(counts: np.ndarray) -> list[dict[str, float]]:
-    """Return precision, recall, F1 and support of each class of one split."""
+    """Return precision, recall, F1 and support of each class of one split; of numbers the scores of each column."""
+    if counts.shape[1] == 5:
+        return [{"class": c} | _number_scores(of[None]) | {"support": int(of[0])} for c, of in enumerate(counts)]
     tp, fp, fn = counts.T
     precision, recall = _ratio(tp, tp + fp), _ratio(tp, tp + fn)
     return [

@@ -20,7 +20,7 @@ FALLS, DONE = 0.95, 0.1  # loss of the last epoch over an earlier one: below whi
 
 def data_notes(dgraph: DistGraph, scorer: FullScorer | LayerwiseScorer | None = None) -> list[str]:
     """Return the notes on the data of a graph, a sentence each; scorer: has labels and split, None: without labels. Collective."""
-    return _of_weights(dgraph) + ([] if scorer is None or scorer.is_multilabel else _of_labels(dgraph, scorer))
+    return _of_weights(dgraph) + ([] if scorer is None or scorer.task != "classes" else _of_labels(dgraph, scorer))
 
 
 def end_note(trainer: Trainer) -> str:

@@ -38,7 +38,7 @@ class FullScorer:
 
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, split_n: np.ndarray):
         self.model, self.dgraph = model, dgraph
-        self.is_multilabel = dgraph.is_multilabel
+        self.task = dgraph.task
         # Rows that several ranks hold are counted on one of them.
         self.split_n = split_n if dgraph.is_counted else np.full_like(split_n, -1)
 
@@ -59,14 +59,20 @@ class FullScorer:
             return self.model(self.dgraph.A, self.dgraph.X)
 
     def counts(self, Z_nC: torch.Tensor | None = None) -> np.ndarray:
-        """Return (3, C, 3) int64: of each split and class the true positives, false positives and false negatives."""
+        """Return (3, C, 3) int64: of each split and class the true positives, false positives and false negatives.
+
+        Of numbers (3, C, 5) float64, see metrics.count_numbers.
+        """
         dgraph, Z_nC = self.dgraph, self.logits() if Z_nC is None else Z_nC
         bad = np.array([0 if torch.isfinite(Z_nC.sum()) else 1], np.int64)  # a NaN or infinity is in the sum
         dgraph.comm.all_reduce(bad, "max")
         if bad[0]:
             raise NumericalError("the logits are not finite")
-        return count(Z_nC, dgraph.y_n, self.split_n, dgraph.n_classes, dgraph.comm)
+        return count(Z_nC, dgraph.y_n, self.split_n, dgraph.n_classes, dgraph.comm, dgraph.task)
 
     def predictions(self) -> np.ndarray:
-        """Return the predicted class of all nodes in original order, (N,) int64; 0/1 for each, (N, C) int8, of several labels."""
-        return self.dgraph.collect(predicted(self.logits(), self.is_multilabel))
+        """Return the predicted class of all nodes in original order, (N,) int64; 0/1 for each, (N, C) int8, of several labels.
+
+        Of numbers what the model returns, (N,) of one column, else (N, C).
+        """
+        return self.dgraph.collect(predicted(self.logits(), self.task))

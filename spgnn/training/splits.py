@@ -17,5 +17,5 @@ def split_of(dgraph: DistGraph, split: str, seed: int) -> np.ndarray:
     given_n = given_split(dgraph.name, dgraph.split_n, split)
     if given_n is not None:
         return given_n
-    y_N = dgraph.collect(dgraph.y_n.numpy() if dgraph.y_n.ndim == 1 else dgraph.y_n.numpy()[:, :1] * 0)
-    return random_split(y_N if y_N.ndim == 1 else y_N.ravel().astype(np.int64), seed)[dgraph.node_n]
+    y_N = dgraph.collect(dgraph.has_label_n.astype(np.int64) - 1)  # a split asks whether nodes have a label alone
+    return random_split(y_N, seed)[dgraph.node_n]

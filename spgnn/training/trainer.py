@@ -24,7 +24,7 @@ from ..samplers import Sampler, check_options
 from .consistency import prepare_model
 from .custom import COMMAND_LINE, Custom
 from .history import History, is_scored, monitored
-from .metrics import SPLITS, scores_of_splits
+from .metrics import SPLITS, chosen_metric, scores_of_splits
 from .monitor import Monitor
 from .parts.average import AverageStep
 from .parts.average_options import check_average
@@ -69,9 +69,9 @@ class Trainer:
         self.steps = make_step(model, dgraph, config)
         if custom.optimizer is not None or custom.schedule is not None:
             self.steps.optimizer = make_torch_optimizer(model, config, custom.optimizer, custom.schedule)
-        self.monitor = Monitor(custom, dgraph, self.steps.scorer)
+        self.monitor = Monitor(custom, dgraph, self.steps)
         self.epoch = 0
-        self.history = History(metric="micro_f1" if self.steps.scorer.is_multilabel else "accuracy")
+        self.history = History(metric=chosen_metric(config.metric, self.steps.scorer.task))
         self._kept = KeptWeights(model)
         self._unscored: dict | None = None  # the record of the last epoch, until the next one gives its logits
         self.sent_P = np.zeros(dgraph.comm.size, np.int64)
@@ -155,7 +155,7 @@ class Trainer:
             if Z_nC is None and self.monitor.targets is not None:
                 Z_nC = scorer.logits()
             counts = scorer.counts(Z_nC)
-            scores = scores_of_splits(counts, scorer.is_multilabel)
+            scores = scores_of_splits(counts, scorer.task)
             record |= {name: scores[name][self.history.metric] for name in SPLITS}
             self.monitor.add(record, scores, Z_nC)
             is_best = self.history.keep_if_best(record, scores, counts)

@@ -219,27 +219,16 @@ REFUSED = {
     ),
     "csr cut": ("features", text(b"PK\x03\x04 nothing", "a.npz"), "a.npz"),
     "labels rows": ("labels", lambda f: saved(f, np.zeros(6, int)), r"shape \(6,\), expected \(5,\) or \(5, classes\)"),
-    "labels halves": ("labels", lambda f: saved(f, np.full(5, 0.5)), "expected integer classes"),
     "labels negative": ("labels", lambda f: saved(f, np.array([0, 1, -7, 0, 0])), "a.npy: node 2 has label -7"),
     "labels multi 2": ("labels", lambda f: saved(f, np.full((5, 2), 2)), "has label 2; expected 0 to 1"),
     "labels npz": ("labels", lambda f: saved_csr(f, sp.csr_array((5, 2))), "expected the labels as .npy"),
     "split rows": ("split", lambda f: saved(f, np.zeros(4, np.int8)), r"expected \(5,\) or \(5, S\)"),
     "split value": ("split", lambda f: saved(f, np.array([0, 1, 2, 3, 0])), "0 train, 1 val, 2 test, -1 none"),
     "split floats": ("split", lambda f: saved(f, np.zeros(5)), "is float64; expected integers: 0 train"),
-    "labels nan": (
-        "labels",
-        lambda f: saved(f, np.array([0, 1, np.nan, 0, 0])),
-        "a.npy: node 2 has label nan; expected integer classes",
-    ),
     "labels inf": (
         "labels",
         lambda f: saved(f, np.array([[0], [1], [-np.inf], [0], [0]])),
-        "a.npy: node 2 has label -inf; expected integer",
-    ),
-    "labels huge": (
-        "labels",
-        lambda f: saved(f, np.float32([0, 1, 0, 1e20, 0])),
-        "a.npy: node 3 has label 1.00.*e\\+20; expected integer",
+        "a.npy: node 2 has the target -inf; expected finite numbers",
     ),
     "split wraps unsigned": (
         "split",

@@ -89,10 +89,16 @@ def test_ids_beyond_63_bits_are_refused_in_words(dtype):
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("label", [0.5, np.inf, np.nan, 1e20])
-def test_a_label_that_is_no_integer_is_named_with_its_node(label):
-    with pytest.raises(GraphError, match=r"labels: node 2 has label .*; expected integer classes"):
-        from_pyg(Data(edge_index=Tensor(EDGES), y=Tensor([0.0, 1.0, label, 1.0])))
+@pytest.mark.parametrize("label, task", [(0.5, "numbers"), (np.nan, "classes"), (1e20, "numbers"), (-3.0, "numbers")])
+def test_labels_that_are_no_whole_classes_are_numbers(label, task):
+    graph = from_pyg(Data(edge_index=Tensor(EDGES), y=Tensor([0.0, 1.0, label, 1.0])))
+    assert graph.task == task and graph.y[2] == (label if task == "numbers" else -1)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_number_to_predict_is_finite():
+    with pytest.raises(GraphError, match="node 2 has the target inf; expected finite numbers, NaN for none"):
+        from_pyg(Data(edge_index=Tensor(EDGES), y=Tensor([0.0, 1.0, np.inf, 1.0])))
 
 
 @pytest.mark.parametrize(

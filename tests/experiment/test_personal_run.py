@@ -110,8 +110,7 @@ def test_the_general_phase_ends_where_the_loss_is_flat(tmp_path):
     "options, message",
     [
         ({"mode": "full", "parts": 0}, "--personal requires --mode average"),
-        ({"personal": 0, "proximal": 0.5}, "--proximal requires --personal EPOCHS"),
-        ({"optimizer": "sgd", "proximal": 20.0}, "--proximal 20 diverges with --optimizer sgd"),
+        ({"loss": "mse"}, "--loss mse is for numbers, which --mode average does not train on"),
         (
             {"sampler": "neighbour", "fanout": "2,2", "sync": "gradients"},
             "--sync gradients needs the gradient of whole parts",

@@ -221,7 +221,7 @@ def test_scores_layer_by_layer_are_those_of_the_whole_graph(comm, tmp_path):
     for kind, k in (("undirected", 5), ("weighted directed", 2)):
         graph, partition = cut(k, kind)
         expected, whole_graph = trained(graph, partition, comm, kind, hops=1, interval=2, evaluation="together")
-        options = {"interval": 2, "evaluation": "layerwise", "scratch": str(tmp_path)}
+        options = {"interval": 2, "evaluation": "layerwise"}
         trainer, history = trained(graph, partition, comm, kind, hops=1, **options)
         assert len(trainer.dgraph.node_n) == 0 and trainer.dgraph.nnz == graph.nnz
         check_same(history, trainer.model, whole_graph, expected.model.state_dict(), tolerance=0)

@@ -254,7 +254,7 @@ def test_scores_and_predictions_are_those_of_an_evaluation_in_memory(comm, sever
     Z_nC = scorer.logits()
     np.testing.assert_allclose(Z_nC, full.logits()[own], atol=1e-10)
     np.testing.assert_array_equal(scorer.counts(Z_nC), counts)
-    assert scorer.is_multilabel == several
+    assert scorer.task == ("labels" if several else "classes")
 
 
 @parallel([1, 3], mpi=[])

@@ -40,11 +40,11 @@ def general(graph, layer=SAGE, epochs=3):
     return model
 
 
-def personal(graph, partition, comm=None, model=None, hops=1, report=None, **options):
+def personal(graph, partition, comm=None, model=None, hops=1, report=None, proximal=0.01, **options):
     comm = SelfCommunicator() if comm is None else comm
     parts = Parts.of_graph(graph, partition, comm, hops=hops, dtype="float64", threads=1)
     model = general(graph) if model is None else model
-    return personalise(model, parts, TrainConfig(**OPTIONS | options), report)
+    return personalise(model, parts, TrainConfig(**OPTIONS | options), report, proximal)
 
 
 def comparable(result):
@@ -73,7 +73,7 @@ def test_scores_come_from_the_counts_of_all_parts_each_with_its_model():
         assert result.scores[name]["accuracy"] == pytest.approx(right[rows].mean())
         Z = torch.nn.functional.one_hot(torch.from_numpy(result.predictions_N), 3).double()
         counts = count(Z, torch.from_numpy(graph.y.astype(np.int64)), graph.split, 3, SelfCommunicator())
-        assert result.scores[name] == scores(counts[s], False)
+        assert result.scores[name] == scores(counts[s], "classes")
     for part in result.parts:
         rows = (partition.owner_N == part["part"]) & (graph.y >= 0)
         assert (
@@ -90,7 +90,7 @@ def test_the_general_model_of_a_part_with_enough_hops_scores_as_the_whole_graph(
     dgraph = distribute(graph, SelfCommunicator(), dtype="float64", threads=1)
     exact = Trainer(model, dgraph, TrainConfig(prune="never")).steps.scorer.counts()
     result = personal(graph, partition, model=model, hops=2, personal=1)
-    assert result.general["test"] == scores(exact[2], False)
+    assert result.general["test"] == scores(exact[2], "classes")
 
 
 def test_the_choice_does_not_depend_on_test_nodes():
@@ -290,7 +290,7 @@ def test_options_that_a_personal_phase_cannot_have_are_refused():
     graph, partition = cut(2)
     with pytest.raises(UsageError, match="personal = 0: a personal phase needs 1 epoch or more"):
         personal(graph, partition, personal=0)
-    with pytest.raises(UsageError, match="--proximal 20 diverges with --optimizer sgd and --lr 0.05"):
+    with pytest.raises(UsageError, match="proximal = 20 diverges with optimizer = sgd and lr = 0.05"):
         personal(graph, partition, optimizer="sgd", proximal=20.0)
 
 

@@ -32,7 +32,7 @@ def test_single_label_scores_equal_scikit_learns(comm, C):
     for number in range(3):
         rows = (split == number) & (y >= 0)
         truth, guess = y[rows], Z[rows].argmax(1)
-        got = scores(counts[number], False)
+        got = scores(counts[number], "classes")
         assert got["accuracy"] == pytest.approx(sk.accuracy_score(truth, guess))
         assert got["micro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="micro"))
         assert got["macro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="macro"))
@@ -54,7 +54,7 @@ def test_multi_label_scores_equal_scikit_learns(comm, C):
     counts = count(torch.from_numpy(z), torch.from_numpy(t), s, C, comm)
     for number in range(3):
         truth, guess = Y[split == number], Z[split == number] > 0
-        got = scores(counts[number], True)
+        got = scores(counts[number], "labels")
         assert got["micro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="micro"))
         assert got["macro_f1"] == pytest.approx(sk.f1_score(truth, guess, average="macro"))
         assert got["weighted_f1"] == pytest.approx(sk.f1_score(truth, guess, average="weighted"))
@@ -74,11 +74,11 @@ def test_counts_take_memory_by_the_class_and_not_by_its_square():
 
 
 def test_an_empty_split_has_no_score():
-    assert np.isnan(list(scores(np.zeros((3, 3), np.int64), False).values())).all()
+    assert np.isnan(list(scores(np.zeros((3, 3), np.int64), "classes").values())).all()
 
 
 def test_weighted_f1_is_zero_where_no_label_is_set():
-    assert scores(np.array([[0, 2, 0], [0, 1, 0]]), True)["weighted_f1"] == 0
+    assert scores(np.array([[0, 2, 0], [0, 1, 0]]), "labels")["weighted_f1"] == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -108,7 +108,7 @@ def test_a_scorer_of_several_models_adds_their_counts(comm):
     class PerPart:
         """Half of the nodes are scored with a model that was negated."""
 
-        is_multilabel = False
+        task = "classes"
 
         def __init__(self, scorer):
             self.inner = scorer

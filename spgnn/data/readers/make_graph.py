@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from ...config.names import Duplicates
 from ...errors import FormatError, GraphError
 from ...graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, Graph, both_ways, check_csr, graph_from_coo
+from ...graph.checks import most_classes
 from ...graph.structure import as_weights
 from .text import without_packing
 
@@ -118,24 +119,37 @@ def as_float(data: np.ndarray) -> np.ndarray:
     return data if data.dtype in (np.float32, np.float64) else data.astype(np.float32)
 
 
-def whole_labels(where, y: np.ndarray, first: int = 0) -> np.ndarray:
-    """Return the labels of nodes `first` on as integers; FormatError names the first node whose label is no integer."""
+def are_numbers(y: np.ndarray, n_nodes: int | None = None) -> bool:
+    """Return whether floats are numbers to predict: no whole classes, nor columns of 0 and 1; NaN is no class.
+
+    Args: y        some rows of the labels; n_nodes: of all of them, where y has not all.
+    """
+    if y.dtype.kind != "f":
+        return False
+    if y.ndim == 2 and y.shape[1] > 1:
+        return not ((y == 0) | (y == 1)).all()
+    is_class = (y == np.rint(y)) & (y >= UNLABELLED) & (y <= most_classes(len(y) if n_nodes is None else n_nodes))
+    return not (is_class | np.isnan(y)).all()
+
+
+def read_labels(y: np.ndarray, is_number: bool | None = None) -> np.ndarray:
+    """Return labels as integers, NaN as -1, or as floats where they are numbers to predict; one column is (N,).
+
+    Args: is_number  None: are_numbers decides.
+    """
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.dtype.kind != "f":
         return y
-    y = y.astype(np.float64, copy=False)
-    is_whole = (y == np.rint(y)) & (np.abs(y) < 2.0**63)
-    if not is_whole.all():
-        at = tuple(np.argwhere(~is_whole)[0])
-        raise FormatError(f"{where}: node {first + at[0]} has label {y[at]}; expected integer classes, -1 for no label")
-    return y.astype(np.int64)
+    if are_numbers(y) if is_number is None else is_number:
+        return as_float(y)
+    return np.where(np.isnan(y), UNLABELLED, y).astype(np.int64)
 
 
 def named_labels(where, y: np.ndarray) -> dict:
-    """Return y as integers, and classes, the sorted texts, where labels are text or True and False; no text is no label."""
+    """Return y, see read_labels, and classes, the sorted texts, where labels are text or True and False; no text is no label."""
     if y.dtype.kind not in "OUT" or (y.dtype.kind == "O" and not any(isinstance(label, str) for label in y.flat)):
-        return {"y": whole_labels(where, y)}
+        return {"y": read_labels(y)}
     if y.ndim != 1:
         raise FormatError(f"{where}: text of shape {y.shape}; expected one label per node")
     text = np.array(["" if str(label) in NONE and not isinstance(label, str) else str(label) for label in y], object)

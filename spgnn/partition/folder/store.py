@@ -29,7 +29,7 @@ from ...atomic import check_replaceable, new_folder, read_regular, sync
 from ...data.manifest import checked_manifest
 from ...data.readers.npz import read_npy
 from ...errors import GraphError, PartitionError, SpgnnError, UsageError, is_integer
-from ...graph import TRAIN, Graph, labelled
+from ...graph import TRAIN, Graph, labelled, task_of
 from ...graph.checks import most_classes
 from ...graph.edge_attr import checked_attributes, checked_edge_ids
 from ...graph.ids import checked_ids, packed_ids, unpacked_ids
@@ -298,6 +298,8 @@ class PartitionFolder:
         if block.edges is not None:
             _check_edges(part, block)
         low, high = (0, 1) if np.ndim(block.y_n) == 2 else (-1, most_classes(self.manifest["n_nodes"]))
+        if task_of(block.y_n) == "numbers":
+            low, high = np.finfo(block.y_n.dtype).min, np.finfo(block.y_n.dtype).max
         for name, values, low, high in (("labels", block.y_n, low, high), ("split", block.split_n, -1, 2)):
             bad = (values < low) | (values > high) if values is not None else np.zeros(0, bool)
             if bad.any():

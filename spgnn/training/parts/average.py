@@ -64,7 +64,7 @@ class AverageStep(Step):
         if self.full is not None:
             self.layout = self.full.layout
         if config.evaluation == "layerwise":
-            self.scorer: Scorer = LayerwiseScorer(model, parts, config.scratch)
+            self.scorer: Scorer = LayerwiseScorer(model, parts)
         else:
             make_cached_products(dgraph, model)
             self.scorer = FullScorer(model, dgraph, split_of(dgraph, "given", config.seed))

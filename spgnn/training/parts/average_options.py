@@ -31,7 +31,10 @@ def check_average(config: TrainConfig, takes_memory: bool = False) -> None:
         raise UsageError(
             f"{option} needs the gradient of whole parts; omit --sampler {config.sampler}, which draws subgraphs of them"
         )
-    check_personal(config)
+    if config.loss != "auto":
+        raise UsageError(
+            f"--loss {config.loss} is for numbers, which --mode average does not train on; omit one of them"
+        )
     if config.cuda_graph:
         raise UsageError("--mode average trains many parts in turn; omit --cuda-graph, which replays one step")
     if config.sync == "gradients" and (config.correct != "none" or config.interval != 1):
@@ -43,20 +46,6 @@ def check_average(config: TrainConfig, takes_memory: bool = False) -> None:
         raise UsageError(
             f"--correct {config.correct} passes over the whole graph, which --evaluation layerwise does not hold; "
             "omit one of them"
-        )
-
-
-def check_personal(config: TrainConfig) -> None:
-    """Raise UsageError for options of the personal phase that do not fit the others."""
-    if not config.personal:
-        for field in fields(PersonalConfig):
-            if getattr(config, field.name) != field.default:
-                raise UsageError(f"{_flag(field.name)} requires --personal EPOCHS; omit it without a personal phase")
-        return
-    if config.optimizer == "sgd" and config.lr * config.proximal >= 1:
-        raise UsageError(
-            f"--proximal {config.proximal:g} diverges with --optimizer sgd and --lr {config.lr:g}; expected less than "
-            f"1 / lr = {1 / config.lr:g}"
         )
 
 

@@ -68,8 +68,12 @@ def evaluated(
     Its ranks hold the rows of all their parts, or none if it is evaluated layer by layer.
     Args:   is_corrected  by passes over the whole graph, for which all rows are needed.
             say           called on rank 0 with a line where a rank may need more than memory.
-    Raises: as choose_evaluation. Collective.
+    Raises: as choose_evaluation; UsageError for parts whose labels are numbers. Collective.
     """
+    if parts.source.facts.task == "numbers":
+        raise UsageError(
+            f"{parts.name} has numbers to predict, which --mode average does not train on; omit --mode average"
+        )
     needs_rows = is_corrected or not parts.hops or parts.how.device != "cpu"
     chosen = "together" if how == "auto" and needs_rows else choose_evaluation(model, parts, how, memory)
     note = memory_note(model, parts, chosen, memory) if memory else ""

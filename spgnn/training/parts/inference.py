@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...config.names import Task
 from ...distgraph import Parts
 from ...distgraph.own_rows import OwnRows, OwnRowsReader
 from ...errors import GraphError, NumericalError, ResourceError, ShapeError, is_out_of_memory, together
@@ -128,15 +129,13 @@ class Layerwise:
 class LayerwiseScorer:
     """Evaluates a model layer by layer; a Scorer, see Layerwise for what it needs.
 
-    Args: is_multilabel  what predictions are; None: what the labels of the parts are.
+    Args: task  what predictions are, classes or labels; None: what the labels of the parts are.
     Collective, as every method.
     """
 
-    def __init__(
-        self, model: torch.nn.Module, parts: Parts, scratch: str | Path = "", is_multilabel: bool | None = None
-    ):
+    def __init__(self, model: torch.nn.Module, parts: Parts, scratch: str | Path = "", task: Task | None = None):
         self.layerwise, self.parts, self.comm = Layerwise(model, parts, scratch), parts, parts.comm
-        self.is_multilabel = self.layerwise.reader.is_multilabel if is_multilabel is None else is_multilabel
+        self.task = self.layerwise.reader.task if task is None else task
         self.C = self.layerwise.written[-1][0]
 
     def labels(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -192,7 +191,7 @@ class LayerwiseScorer:
             if is_counted:
                 self._add(counts, rows, Z_nC)
             if is_predicted:
-                scratch.write(CLASSES, rows.p, predicted(Z_nC, self.is_multilabel))
+                scratch.write(CLASSES, rows.p, predicted(Z_nC, self.task))
 
         def finish(scratch: Scratch) -> np.ndarray | None:
             return together(self.comm, self._merged, scratch, root=0) if is_predicted else None
@@ -202,11 +201,8 @@ class LayerwiseScorer:
 
     def _merged(self, scratch: Scratch) -> np.ndarray:
         """Return the predictions that all ranks have written, in original order."""
-        parts, shape, dtype = (
-            self.parts,
-            (self.C,) if self.is_multilabel else (),
-            (np.int64, np.int8)[self.is_multilabel],
-        )
+        parts = self.parts
+        shape, dtype = ((self.C,), np.int8) if self.task == "labels" else ((), np.int64)
         out_N = np.empty((parts.n_nodes, *shape), dtype)
         for q in range(parts.k):
             of_part = np.empty((parts.sizes(q)["n"], *shape), dtype)

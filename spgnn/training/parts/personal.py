@@ -28,7 +28,6 @@ from ..scorer import FullScorer
 from ..splits import split_of
 from ..steps.cached_products import make_cached_products
 from ..vectors import weights_of
-from .average_options import check_personal
 from .part_steps import make_part_step, naming_part
 
 Weights = dict[str, torch.Tensor]
@@ -62,7 +61,11 @@ class PersonalResult:
 
 
 def personalise(
-    model: torch.nn.Module, parts: Parts, config: TrainConfig, report: Callable[[dict], Any] | None = None
+    model: torch.nn.Module,
+    parts: Parts,
+    config: TrainConfig,
+    report: Callable[[dict], Any] | None = None,
+    proximal: float = 0.01,
 ) -> PersonalResult:
     """min over W_p of loss_p(W_p) + lambda ||W_p - W_G||^2, for each part p alone; then the better of W_p and W_G.
 
@@ -73,8 +76,9 @@ def personalise(
     of a rank are done; ranks wait for the slowest only there. An error on a part is raised then, on all ranks.
 
     Args:   model   with W_G, the same on all ranks; it has W_G afterwards.
-            config  personal, proximal (lambda), patience, eval_every and what training reads.
+            config  personal, patience, eval_every and what training reads.
             report  called on this rank with {part, epoch, loss, val} of each epoch; val: None where it was not scored.
+            proximal  lambda.
     Raises: UsageError for options that do not fit; NumericalError and others that name rank and part.
     Collective.
     Source: entropy-aware training, section III-C. Its eq. (4) has ||W - W_G|| where the text says squared: squared here.
@@ -83,11 +87,15 @@ def personalise(
     """
     if config.personal < 1:
         raise UsageError(f"personal = {config.personal}: a personal phase needs 1 epoch or more")
-    check_personal(config)
+    if config.optimizer == "sgd" and config.lr * proximal >= 1:
+        raise UsageError(
+            f"proximal = {proximal:g} diverges with optimizer = sgd and lr = {config.lr:g}; expected less than "
+            f"1 / lr = {1 / config.lr:g}"
+        )
     comm = parts.comm
     W_G = weights_of(model)
     check_same(comm, {"option.weights": digest(*(W_G[name].cpu().numpy() for name in sorted(W_G)))})
-    phase, error = _Phase(model, parts, replace(config, split="given"), W_G, report), None
+    phase, error = _Phase(model, parts, replace(config, split="given"), W_G, report, proximal), None
     try:
         for p, following in zip(parts.own, [*parts.own[1:], None]):
             try:
@@ -109,13 +117,19 @@ def personalise(
 class _Phase:
     """The personal phase of this rank, part after part; counts: (2, 3, C, 3), of the chosen models and of W_G."""
 
-    def __init__(self, model, parts: Parts, config: TrainConfig, W_G: Weights, report):
-        self.model, self.parts, self.config, self.W_G, self.report = model, parts, config, W_G, report
+    def __init__(self, model, parts: Parts, config: TrainConfig, W_G: Weights, report, proximal: float):
+        self.model, self.parts, self.config, self.W_G, self.report, self.proximal = (
+            model,
+            parts,
+            config,
+            W_G,
+            report,
+            proximal,
+        )
         self.records: list[dict[str, Any]] = []
         self.weights: dict[int, Weights] = {}
         self.counts = np.zeros((2, 3, parts.n_classes, 3), np.int64)
-        self.node_ids: list[np.ndarray] = []
-        self.predicted: list[np.ndarray] = []
+        self.predicted: list[tuple[np.ndarray, np.ndarray]] = []  # ids of nodes, and what is predicted of them
 
     def add(self, p: int) -> None:
         """Train part p and choose its model."""
@@ -129,7 +143,7 @@ class _Phase:
         model.load_state_dict(self.W_G)
         # Test nodes are no part of what the choice is made by.
         chooser = FullScorer(model, dgraph, np.where(split_m == VAL, split_m, -1))
-        micro = lambda counts, split: scores(counts[split], dgraph.is_multilabel)["micro_f1"]
+        micro = lambda counts, split: scores(counts[split], dgraph.task)["micro_f1"]
         validate = lambda: micro(chooser.counts(), VAL)
         val_G, y_n = validate(), dgraph.y_n.numpy()[:n]
         has_label_n = labelled(y_n)
@@ -144,8 +158,8 @@ class _Phase:
         of_general, Z_mC = self._counts(scorer, self.W_G)
         of_personal, Z_personal_mC = (of_general, Z_mC) if W_p is None else self._counts(scorer, W_p)
         self.counts += np.stack([of_personal if is_personal else of_general, of_general])
-        self.node_ids.append(np.array(dgraph.node_n[:n], np.int64))  # a view would hold the ids of the halo
-        self.predicted.append(predicted((Z_personal_mC if is_personal else Z_mC)[:n], dgraph.is_multilabel))
+        of_part = predicted((Z_personal_mC if is_personal else Z_mC)[:n], dgraph.task)
+        self.predicted.append((np.array(dgraph.node_n[:n], np.int64), of_part))  # a view would hold the ids of the halo
         if is_personal:
             self.weights[p] = W_p
         record = {
@@ -168,7 +182,7 @@ class _Phase:
         """Train a part from W_G; return its weights of the best validation score, that score, and the epochs."""
         config, comm = self.config, self.parts.comm
         step = make_part_step(self.model, self.parts, p, config, dgraph)
-        step.optimizer = ProximalOptimizer(step.optimizer, config.proximal)
+        step.optimizer = ProximalOptimizer(step.optimizer, self.proximal)
         W_p, best, best_val = None, 0, float("nan")
         with closing(step):
             for epoch in range(1, config.personal + 1):
@@ -195,14 +209,14 @@ class _Phase:
     def gathered(self) -> PersonalResult:
         """Return the result of all ranks. Collective."""
         comm, C = self.parts.comm, self.parts.n_classes
-        is_multilabel = any(comm.all_gather_json(any(rows.ndim == 2 for rows in self.predicted)))
-        empty = np.empty((0, C), np.int8) if is_multilabel else np.empty(0, np.int64)
+        task = self.parts.source.facts.task
+        empty = np.empty((0, C), np.int8) if task == "labels" else np.empty(0, np.int64)
         records = [record for of_rank in comm.all_gather_json(self.records) for record in of_rank]
         comm.all_reduce(self.counts)
-        node_N = comm.all_gather(np.concatenate([np.empty(0, np.int64), *self.node_ids]))
-        gathered = comm.all_gather(np.concatenate([empty, *self.predicted]))
+        node_N = comm.all_gather(np.concatenate([np.empty(0, np.int64), *(ids for ids, _ in self.predicted)]))
+        gathered = comm.all_gather(np.concatenate([empty, *(of_part for _, of_part in self.predicted)]))
         predictions_N = np.empty_like(gathered)
         predictions_N[node_N] = gathered
-        named = [scores_of_splits(of, is_multilabel) for of in self.counts]
+        named = [scores_of_splits(of, task) for of in self.counts]
         records.sort(key=lambda record: record["part"])
         return PersonalResult(records, *named, predictions_N, self.weights)

@@ -23,7 +23,7 @@ def make_cached_products(dgraph: DistGraph, model: torch.nn.Module) -> dict[Sett
     A, X, runs = dgraph.A, dgraph.X, {}
     if A.fixed_input is None:
         return runs
-    setting = setting_of(A, X, n_train=0 if dgraph.is_multilabel else None)
+    setting = setting_of(A, X, n_train=0 if dgraph.task != "classes" else None)
     if X.is_sparse:  # whether A^j X stays sparse is decided by `make`
         setting = replace(setting, powers=(MANY,), is_cached=True)
     try:

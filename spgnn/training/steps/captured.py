@@ -89,7 +89,7 @@ class CapturedScorer:
     """A scorer whose evaluation is captured."""
 
     def __init__(self, scorer: Scorer, capture: Callable):
-        self.inner, self.is_multilabel, self.labels = scorer, scorer.is_multilabel, scorer.labels
+        self.inner, self.task, self.labels = scorer, scorer.task, scorer.labels
         self.split, self.logits = scorer.split, Replayed(scorer.logits, capture)
 
     def counts(self, Z_nC: torch.Tensor | None = None):

@@ -13,12 +13,14 @@ import torch
 from ...config import TrainConfig
 from ...distgraph import DistGraph
 from ...errors import GraphError, ShapeError, UsageError
+from ...graph.loaded import NOUNS
 from ...layers.stack import set_epoch
 from ...machine import give_back_memory
 from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.dropout import EpochKeys
 from ...spmm.exchange.feedback import Feedback
 from ..custom import COMMAND_LINE, Custom
+from ..moments import check_loss, fit_units
 from ..optimizer import Optimizer, make_optimizer
 from ..scorer import FullScorer, unchanged
 from ..splits import split_of
@@ -40,12 +42,13 @@ class FullStep(Step):
     def __init__(self, model: torch.nn.Module, dgraph: DistGraph, config: TrainConfig, custom: Custom = COMMAND_LINE):
         self.model, self.dgraph, self.config, self.comm = model, dgraph, config, dgraph.comm
         self.split_n = split_of(dgraph, config.split, config.seed)
+        check_loss(dgraph, config)
+        deviation_C = fit_units(model, dgraph, self.split_n)
         self.rows = StepRows(dgraph, model, config, self.split_n)
         _fetch_ghosts(self.rows, dgraph)
         self.feedback, self.layout = Feedback(), {"pruned": self.rows.is_pruned}
-        self.targets = RowLoss(
-            dgraph, self.rows.of(dgraph.y_n), self.rows.of(torch.from_numpy(self.split_n == 0)), custom
-        )
+        y_n, is_train_n = self.rows.of(dgraph.y_n), self.rows.of(torch.from_numpy(self.split_n == 0))
+        self.targets = RowLoss(dgraph, y_n, is_train_n, custom, config.loss, deviation_C)
         if not self.targets.count:
             raise GraphError(f"{dgraph.name}: no training node has a label; choose a --split that puts some into train")
         self.rows.prepare_adjoint()
@@ -92,7 +95,7 @@ class FullStep(Step):
                     f"the model returns {tuple(Z_nC.shape)}; expected ({n}, {C}), a row per own node and a column per class"
                 )
             raise ShapeError(
-                f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {C} classes; the last layer must have f_out = {C}"
+                f"the model returns {Z_nC.shape[1]} columns, {dgraph.name} has {C} {NOUNS[dgraph.task]}; the last layer must have f_out = {C}"
             )
         return Z_nC
 

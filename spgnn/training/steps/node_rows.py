@@ -48,7 +48,7 @@ class NodeRows:
         dtype = sum_dtype(self.dgraph.A.dtype)
         weight_n = torch.zeros(n, dtype=dtype)
         weight_n[rows_t] = torch.from_numpy(subgraph.weight_t).to(dtype)
-        if self.dgraph.is_multilabel:
+        if self.dgraph.task != "classes":
             return torch.from_numpy(self.y_N[ids_n]).to(dtype), weight_n
         y_n = np.full(n, -1, np.int64)
         y_n[rows_t] = self.y_N[ids_n[rows_t]]

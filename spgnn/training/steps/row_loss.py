@@ -1,6 +1,6 @@
 """RowLoss: the rows that a loss counts, and their mean loss over all ranks.
 
-Shapes: n rows with logits, t rows that count, C classes.
+Shapes: n rows with logits, t rows that count, C classes or columns of numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from ...distgraph import DistGraph
 from ...errors import UsageError, together
 from ...spmm.kernels.buffers import sum_dtype
-from ...spmm.loss import binary_cross_entropy, cross_entropy
+from ...spmm.loss import binary_cross_entropy, cross_entropy, number_loss
 from ..custom import Custom
 from .step import sum_loss, sum_ranks
 
@@ -21,20 +21,35 @@ PROBED = 4  # rows on which a loss is checked to be a sum
 class RowLoss:
     """loss = sum_i w_(y_i) l(Z_i, y_i) / sum_i w_(y_i) over the targets of all ranks; l: cross-entropy, w: 1.
 
-    Args: y_n        labels of the rows that have logits, of own nodes; is_target_n: which count, if they have a label.
-          custom     its class_weights are w, and its loss sums l over rows, divided by their number.
-    rows_t  the rows that count; count: of all ranks; weight_C: w times count / sum w_(y_i), so that its mean is 1; None: 1.
+    Of numbers: sum_ic l((Z_ic - y_ic) / s_c) / their number over those that are known; l: see number_loss.
+    Args: y_n          labels of the rows that have logits, of own nodes; is_target_n: which count, if they have a label.
+          custom       its class_weights are w, and its loss sums l over rows, divided by their number.
+          how          mse, mae or huber, of numbers; auto: mse.
+          deviation_C  s, of numbers.
+    rows_t  the rows that count; count: of all ranks; weight_C: w times count / sum w_(y_i), so that its mean is 1; None: 1;
+    total: the numbers that are known.
     Collective.
     """
 
-    def __init__(self, dgraph: DistGraph, y_n: torch.Tensor, is_target_n: torch.Tensor, custom: Custom):
-        self.dgraph, self.function = dgraph, custom.loss
+    def __init__(
+        self,
+        dgraph: DistGraph,
+        y_n: torch.Tensor,
+        is_target_n: torch.Tensor,
+        custom: Custom,
+        how: str = "auto",
+        deviation_C: torch.Tensor | None = None,
+    ):
+        self.dgraph, self.function, self.how, self.deviation_C = dgraph, custom.loss, how, deviation_C
         if y_n.ndim == 1:
             y_n = torch.where(is_target_n, y_n, -1)
             is_target_n = y_n >= 0
+        elif dgraph.is_regression:
+            is_target_n = is_target_n & ~torch.isnan(y_n).all(dim=1)
         device = dgraph.A.device
         self.y_n, self.rows_t = y_n.to(device), is_target_n.to(device).nonzero().squeeze(1)
-        self.count = sum_ranks(len(self.rows_t) if dgraph.is_counted else 0, dgraph.comm)
+        own = [len(self.rows_t), int((~torch.isnan(self.y_n[self.rows_t])).sum())]
+        self.count, self.total = (sum_ranks(number if dgraph.is_counted else 0, dgraph.comm) for number in own)
         self.weight_C = None if custom.class_weights is None else self._weights(custom)
         if self.function is not None:
             together(dgraph.comm, self._check_sum)
@@ -46,6 +61,8 @@ class RowLoss:
             return self._sum(Z_nC, self.y_n, self.rows_t) / self.count
         if self.dgraph.is_multilabel:
             return binary_cross_entropy(Z_nC, self.y_n, self.rows_t, self.count)
+        if self.dgraph.is_regression:
+            return self._of_numbers(Z_nC, self.y_n, self.rows_t, self.total)
         args = (Z_nC, self.y_n, self.count, A.pool, A.threads, overwrite, self._weights_of(self.y_n))
         with A.ops.span("loss"):
             return cross_entropy(*args)
@@ -63,6 +80,8 @@ class RowLoss:
                 return self._sum(Z_nC, y_n, rows_t) / max(len(rows_t), 1)
             if self.dgraph.is_multilabel:
                 return binary_cross_entropy(Z_nC, y_n, rows_t, 1, weight_n[rows_t])
+            if self.dgraph.is_regression:
+                return self._of_numbers(Z_nC, y_n, rows_t, self.total / max(self.count, 1), weight_n[rows_t])
             weight_n = weight_n if self.weight_C is None else weight_n * self._weights_of(y_n)
             return cross_entropy(Z_nC, y_n, 1, A.pool, A.threads, weight_n=weight_n)
 
@@ -71,6 +90,10 @@ class RowLoss:
         own = self.loss(Z_nC.detach()) if self.dgraph.is_counted else 0.0
         loss = sum_loss(own, self.dgraph.comm)
         return loss if self.count else float("nan")
+
+    def _of_numbers(self, Z_nC, y_n, rows_t, total: float, weight_t: torch.Tensor | None = None) -> torch.Tensor:
+        how = "mse" if self.how == "auto" else self.how
+        return number_loss(Z_nC, y_n, rows_t, how, self.deviation_C, total, weight_t)
 
     def _sum(self, Z_nC: torch.Tensor, y_n: torch.Tensor, rows_t: torch.Tensor) -> torch.Tensor:
         """Return the custom loss of some rows."""
@@ -91,8 +114,8 @@ class RowLoss:
         return None if self.weight_C is None else self.weight_C[y_n.clamp(min=0)]
 
     def _weights(self, custom: Custom) -> torch.Tensor:
-        if self.dgraph.is_multilabel:
-            raise UsageError("class_weights are for one label of each node; weigh several labels in loss")
+        if self.dgraph.task != "classes":
+            raise UsageError("class_weights are for one label of each node; weigh several labels, or numbers, in loss")
         y_t = self.y_n.index_select(0, self.rows_t).cpu().numpy()
         count_C = np.bincount(y_t if self.dgraph.is_counted else y_t[:0], minlength=self.dgraph.n_classes)
         self.dgraph.comm.all_reduce(count_C)

@@ -21,6 +21,7 @@ from ...spmm.autograd import mixed_precision, on_this_thread
 from ...spmm.kernels.buffers import make_pool
 from ...spmm.subgraph import SubgraphOperators
 from ..custom import COMMAND_LINE, Custom
+from ..moments import check_loss, fit_units
 from ..optimizer import make_optimizer
 from ..scorer import FullScorer
 from ..splits import split_of
@@ -59,6 +60,7 @@ class SampledStep(Step):
         custom: Custom = COMMAND_LINE,
     ):
         self.model, self.dgraph, self.config = model, dgraph, config
+        check_loss(dgraph, config)
         split_n = split_of(dgraph, config.split, config.seed)
         self.subgraphs = Subgraphs(model, dgraph, config, split_n, graph, sampler)
         self.n_updates = -(-self.subgraphs.per_epoch // config.subgraphs)  # in an epoch
@@ -67,7 +69,9 @@ class SampledStep(Step):
                 f"loss sums over rows, and those of sampler {config.sampler!r} have weights of their own; add "
                 "normalise='none', choose neighbour, labor, shadow or cluster, or omit loss"
             )
-        self.targets = RowLoss(dgraph, dgraph.y_n, torch.from_numpy(split_n == 0), custom)
+        self.targets = RowLoss(
+            dgraph, dgraph.y_n, torch.from_numpy(split_n == 0), custom, config.loss, fit_units(model, dgraph, split_n)
+        )
         self.pool = make_pool(dgraph.A.device, varies=True)  # subgraphs differ in size
         make_cached_products(dgraph, model)
         self.optimizer = make_optimizer(model, config)

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from ...config.names import Task
 from ...distgraph import Parts
 from ...errors import NumericalError
 from ..optimizer import Optimizer
@@ -20,7 +21,7 @@ from ..optimizer import Optimizer
 class Scorer(Protocol):
     """Evaluates a model on all nodes."""
 
-    is_multilabel: bool
+    task: Task
 
     def split(self) -> np.ndarray:
         """Return the split of all nodes in original order, (N,) int8. Collective."""
@@ -31,6 +32,8 @@ class Scorer(Protocol):
     def counts(self, Z_nC: torch.Tensor | None = None) -> np.ndarray:
         """Return (splits, C, 3) int64, the true positives, false positives and false negatives of all ranks.
 
+        Of numbers (splits, C, 5) float64, see metrics.count_numbers.
+
         Args:   Z_nC  logits of the own nodes; None: of an evaluation.
         Raises: NumericalError on all ranks where a logit is not finite.
         Collective.
@@ -39,7 +42,7 @@ class Scorer(Protocol):
     def predictions(self) -> np.ndarray | None:
         """Return the predicted classes of all nodes in original order, on rank 0 at least, None elsewhere. Collective.
 
-        (N,) int64; (N, C) int8 of 0 and 1 where nodes have several labels.
+        (N,) int64; (N, C) int8 of 0 and 1 where nodes have several labels; (N,) or (N, C) float of numbers.
         """
 
 

@@ -41,7 +41,7 @@ class StepRows:
             operators, key=lambda A: A.kept is None
         )  # of the layers; the one of the cached A X first
         self.dgraph, self.model, self.problem = dgraph, model, ""
-        self.train_n = (split_n == 0) & _has_label(dgraph.y_n)
+        self.train_n = (split_n == 0) & dgraph.has_label_n
         self.is_pruned, self.why = False, "all rows: prune = never"
         if config.prune != "never":
             self._prune(config)
@@ -157,7 +157,7 @@ class StepRows:
         return self.dgraph.A.with_norm(getattr(layers[number - 1], "operator", None))
 
     def _setting(self, step: PrunedSpMM | None) -> Setting:
-        n_train = int(self.train_n.sum()) if self.dgraph.is_multilabel else None
+        n_train = int(self.train_n.sum()) if self.dgraph.task != "classes" else None
         return setting_of(self.operators[0], self.dgraph.X, step, n_train)
 
     def _agreed(self, setting: Setting) -> tuple[DryRun | None, str]:
@@ -186,7 +186,3 @@ class StepRows:
             total += int(lengths_n[masks[product.layer]].sum()) * product.width
         self.dgraph.comm.all_reduce(total)
         return float(total[0])
-
-
-def _has_label(y_n: torch.Tensor) -> np.ndarray:
-    return np.ones(len(y_n), bool) if y_n.ndim == 2 else (y_n >= 0).numpy()

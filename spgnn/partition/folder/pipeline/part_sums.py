@@ -54,16 +54,18 @@ class SumsOfNodes:
 
 
 def count_train(folder: Path, labels: Dense | None, split: Dense | None) -> tuple[int, list[int] | None]:
-    """Return 1 + the largest label of a part, or its columns of labels, and its labelled training nodes in each split."""
+    """Return 1 + the largest label of a part, or its columns of labels or numbers, and its labelled training nodes in each split."""
     if labels is None:
         return 0, None
-    n_classes, train_S = labels.tail[0] if labels.tail else 0, None
+    is_number = labels.dtype.kind == "f"
+    n_classes, train_S = labels.tail[0] if labels.tail else int(is_number), None
     start = 0
     for ids in _stretches(folder / "own.npy"):
         # Every node of several labels counts as labelled: they are not read.
-        y = np.empty((len(ids), 0)) if labels.tail else _rows(folder, "labels", labels, start, len(ids))
+        is_read = not labels.tail or is_number
+        y = _rows(folder, "labels", labels, start, len(ids)) if is_read else np.empty((len(ids), 0), np.int8)
         s = _rows(folder, "split", split, start, len(ids))
-        n_classes = n_classes if labels.tail else max(n_classes, int(y.max()) + 1)
+        n_classes = n_classes if labels.tail or is_number else max(n_classes, int(y.max()) + 1)
         found = train_counts(y, s)
         train_S = found if train_S is None else np.add(train_S, found).tolist()
         start += len(ids)

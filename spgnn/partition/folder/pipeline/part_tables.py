@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
-from ....data.readers.make_graph import as_float, checked_parts, roles_of, whole_labels
+from ....data.readers.make_graph import are_numbers, as_float, checked_parts, read_labels, roles_of
 from ....data.readers.npz import is_zip, npy_layout, open_npz, shape_of
 from ....errors import FormatError, InputError
 from ....graph.checks import most_classes
+
+SCANNED_BYTES = 1 << 24  # of labels at once, to see whether they are classes
 
 
 class NpyRows:
@@ -163,8 +166,10 @@ def features_table(source) -> Dense | Sparse:
 
 
 def labels_table(source) -> Dense:
-    """Return the table of --labels: (N,) classes, -1 for none, or (N, classes) of 0 and 1."""
-    return Dense("labels", source, _labels)
+    """Return the table of --labels: (N,) classes, -1 for none, (N, classes) of 0 and 1, or numbers, NaN for none."""
+    raw = Dense("labels", source, lambda table, start, y: y)
+    is_number = any(are_numbers(y, raw.rows) for _, y in raw.blocks(SCANNED_BYTES))
+    return Dense("labels", source, partial(_labels, is_number=is_number))
 
 
 def split_table(source) -> Dense:
@@ -183,8 +188,15 @@ def _features(table: Dense, start: int, rows: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _labels(table: Dense, start: int, y: np.ndarray) -> np.ndarray:
-    y = whole_labels(table.where, y, start)
+def _labels(table: Dense, start: int, y: np.ndarray, is_number: bool) -> np.ndarray:
+    y = read_labels(y, is_number)
+    if y.dtype.kind == "f":
+        if np.isinf(y).any():
+            row = int(np.argwhere(np.isinf(y))[0][0])
+            raise FormatError(
+                f"{table.where}: node {start + row} has the target inf; expected finite numbers, NaN for none"
+            )
+        return y
     low, high = (-1, most_classes(table.rows)) if y.ndim == 1 else (0, 1)
     bad = (y < low) | (y > high)
     if bad.any():

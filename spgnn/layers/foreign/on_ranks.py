@@ -202,6 +202,20 @@ def _get(on: OnRanks, func, args, kwargs):
     return func(_rows_of(on, x, places[0], role), plain(key))
 
 
+def _set(on: OnRanks, func, args, kwargs):
+    """out[index] = value, as for the weights of self-loops, whose sources are own rows."""
+    out, key, value = args
+    if not isinstance(key, Ends):
+        raise UsageError("a wrapped module writes by its edge_index along with something else")
+    role, place = _whole(key)
+    on.check_rows(out, 0)
+    if role is Role.WHOLE or (role is Role.SOURCE and place.device.type != "meta" and bool((place >= on.A.m).any())):
+        raise UsageError(
+            "a wrapped module writes into rows of other ranks by its edge_index; only sums are added up there"
+        )
+    return func(out, place, value)
+
+
 def _of_index(x: Ends, key):
     value = plain(x)[plain(key)]
     if len(x.roles) == 1:
@@ -341,6 +355,7 @@ ON_ENDS: dict[str, Callable] = {
     **dict.fromkeys(("contiguous", "clone", "detach", "to", "long", "type", "cpu"), _kept),
     **dict.fromkeys(("max", "min", "amax", "amin"), _bounds),
     "__getitem__": _get,
+    "__setitem__": _set,
     "cat": _joined,
     "stack": _stacked,
     "unbind": _unbound,

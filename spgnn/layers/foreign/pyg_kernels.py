@@ -65,7 +65,7 @@ def _gcn(conv, on: OnRanks, x):
 
 def _sage(conv, on: OnRanks, x):
     """The mean or sum of x over a row, W_l' + b_l, + x W_r'."""
-    norm = {"mean": "row", "add": "none", "sum": "none"}.get(conv.aggr)
+    norm = {"mean": "row", "add": "none", "sum": "none"}.get(str(conv.aggr))
     if norm is None or on.edges.weight_E is not None:
         return None
     from_x = functional.relu(conv.lin(x)) if conv.project and hasattr(conv, "lin") else x

@@ -20,18 +20,17 @@ DROPS = "it leaves out nodes by their rank among all nodes of the graph"
 MESH = "its edges are rows of the input, each with 4 neighbours, not the edges of a graph of nodes"
 CUGRAPH = "its kernels are cuGraph's, which read the graph themselves"
 REFUSED = {
-    **dict.fromkeys(("HeteroConv", "HGTConv", "HANConv", "HEATConv", "HeteroLinear", "HeteroDictLinear"), TYPED),
+    **dict.fromkeys(("HeteroConv", "HGTConv", "HANConv", "HeteroDictLinear"), TYPED),
     **dict.fromkeys(("GPSConv", "SGFormer", "Polynormer", "MultiheadAttention", "PerformerAttention"), ATTENDS),
     **dict.fromkeys(("SuperGATConv", "DeepGraphInfomax", "MaskLabel", "RECT_L", "Node2Vec", "MetaPath2Vec"), SAMPLES),
     **dict.fromkeys(("LSTMAggregation", "GRUAggregation", "MLPAggregation", "SortAggregation", "Set2Set"), PADS),
     **dict.fromkeys(("SetTransformerAggregation", "GraphMultisetTransformer", "EquilibriumAggregation"), PADS),
-    **dict.fromkeys(("LightGCN", "LINKX", "SignedGCN", "TGNMemory", "Embedding"), COUNTS),
+    **dict.fromkeys(("LightGCN", "LINKX", "SignedGCN", "TGNMemory"), COUNTS),
     **dict.fromkeys(("PANConv",), SPARSE),
     **dict.fromkeys(("DynamicEdgeConv", "GravNetConv", "XConv"), NEAREST),
     **dict.fromkeys(("TopKPooling", "SAGPooling", "ASAPooling", "EdgePooling", "PANPooling", "GraphUNet"), DROPS),
     **dict.fromkeys(("MeshCNNConv",), MESH),
     **dict.fromkeys(("CuGraphModule",), CUGRAPH),
-    "HypergraphConv": "its second row has numbers of hyperedges, and those of a graph are nodes",
     "WLConv": "it numbers the colours of nodes in the order in which it meets them, which differs between ranks",
 }
 

@@ -173,6 +173,7 @@ class Wrapped(Layer):
 
 # Arguments of a forward, by name -> of LocalGraph.
 TAKEN = {name: name for name in ("edge_index", "edge_weight", "edge_attr", "batch", "num_nodes")}
+TAKEN |= {"hyperedge_index": "edge_index"}  # of nodes as hyperedges
 
 
 def _ignores_attributes(module: nn.Module) -> bool:

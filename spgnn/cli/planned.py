@@ -51,7 +51,7 @@ class Planned:
         self._model: Choice | None = None
         if widths:
             options = {name: getattr(config, name) for name in ("wire", "wire_gradients", "order", "keep", "overlap")}
-            self._model = Choice(layers=_layers(config, widths), itemsize=ITEMSIZE[config.dtype], **options)
+            self._model = Choice(layers=_layers(config, widths, loaded.n_edge_features), itemsize=ITEMSIZE[config.dtype], **options)
         self._parts: dict[tuple, Partition] = {}
         self._is_pruned: dict[int, bool] = {}
 
@@ -173,7 +173,7 @@ def _fitting(k: int, wanted: tuple[int, ...], config: MeasureConfig | PlanConfig
     return fitting
 
 
-def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...]) -> FixedModel:
+def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...], f_edge: int) -> FixedModel:
     """Return the model that the options describe, its widths from --widths where they are given."""
     from ..analysis.epoch import gcn_of, without_values
     from ..analysis.volumes import check_widths
@@ -189,7 +189,7 @@ def _layers(config: MeasureConfig | PlanConfig, widths: tuple[int, ...]) -> Fixe
         )
     if config.widths:
         config = replace(config, layers=len(widths) - 1, **({"hidden": hidden.pop()} if hidden else {}))
-    return without_values(ModelSpec.of(config, widths[0], widths[-1]).build)
+    return without_values(ModelSpec.of(config, widths[0], widths[-1], f_edge).build)
 
 
 def _operator(config: MeasureConfig | PlanConfig) -> str:

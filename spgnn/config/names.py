@@ -15,7 +15,7 @@ Edges = Literal["auto", "both", "in", "out", "undirected", "directed", "reversed
 Duplicates = Literal["auto", "sum", "max", "mean", "refuse"]
 Norm = Literal["gcn", "row", "none", "row_loops", "loops"]  # of the adjacency matrix
 LayerNorm = Literal["none", "layer"]
-Activation = Literal["relu", "elu", "gelu", "tanh", "sigmoid", "none"]
+Activation = Literal["relu", "elu", "gelu", "silu", "tanh", "sigmoid", "none"]
 Attention = Literal["v1", "v2"]
 Aggregator = Literal["mean", "sum", "gcn", "max"]
 Combine = Literal["add", "cat"]
@@ -57,6 +57,7 @@ MODELS = {
     "gcnii": "graph convolutions that return to the input, --layers deep",
     "ngnn": "graph convolutions, each with a dense layer inside",
     "mlp": "dense layers alone, without the graph",
+    "meshgraphnet": "messages on edges with attributes, --layers deep",
 }
 SAMPLERS = {
     "frontier": "walkers in proportion to degrees; --budget --frontier",

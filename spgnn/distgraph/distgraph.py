@@ -65,6 +65,11 @@ class DistGraph:
         return self.A.node_n
 
     @property
+    def n_edge_features(self) -> int:
+        """Attributes of an edge, 0 without them."""
+        return 0 if self.A.edge_table is None else self.A.edge_table.attr_EF.shape[1]
+
+    @property
     def n_features(self) -> int:
         """F, 0 without features."""
         return 0 if self.X is None else self.X.shape[1]

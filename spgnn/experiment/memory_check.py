@@ -108,7 +108,7 @@ def _is_small(graph: Graph, config: TrainConfig, M: int) -> bool:
 
 def _model(graph: Graph, config: TrainConfig) -> FixedModel:
     """Return the model of a graph, without values."""
-    return without_values(ModelSpec.of(config, graph.n_features, graph.n_classes).build)
+    return without_values(ModelSpec.of(config, graph.n_features, graph.n_classes, graph.n_edge_features).build)
 
 
 def _process_bytes() -> float:

@@ -70,7 +70,7 @@ def run(
             del opened  # and with it the owners of all nodes
             comm.phase = "set up training"
             check_trainable(dgraph)
-            spec = _spec_of(found) or ModelSpec.of(config, dgraph.n_features, dgraph.n_classes)
+            spec = _spec_of(found) or ModelSpec.of(config, dgraph.n_features, dgraph.n_classes, dgraph.n_edge_features)
             trainer = Trainer(spec.build(), dgraph, way.config, way.step)
             _show_notes(comm, show, data_notes(dgraph, trainer.steps.scorer) + trainer.steps.notes())
             checkpoints = Checkpoints.of_run(trainer, spec, folder) if config.out else None

@@ -137,6 +137,11 @@ class Graph(metaclass=NamesKeywords):
         return task_of(self.y)
 
     @property
+    def n_edge_features(self) -> int:
+        """Columns of edge_attr, 0 without it."""
+        return 0 if self.edge_attr is None else self.edge_attr.shape[1]
+
+    @property
     def is_multilabel(self) -> bool:
         """Labels are (N, C) of 0 and 1."""
         return self.task == "labels"

@@ -19,6 +19,8 @@ _HOME = {
     "GCNII": "propagation",
     "NGNN": "ngnn",
     "MLP": "mlp",
+    "EdgeEncoder": "edge_mlp",
+    "EdgeMLP": "edge_mlp",
     "family": "registry",
     "from_pyg": "pyg",
     "stack_from_pyg": "pyg",

@@ -25,6 +25,7 @@ ACTIVATIONS = {
     "relu": torch.relu,
     "elu": nn.functional.elu,
     "gelu": nn.functional.gelu,
+    "silu": nn.functional.silu,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
 }
@@ -71,6 +72,8 @@ class Layer(nn.Module, metaclass=MadeWith):
         reads_input  False: H itself is not read, its product with A alone.
         hops         1: a row of the output depends on rows of H that its row of A has, and on its own row, by A.select(H)
                      (0: on its own row alone); then training steps may compute some rows only. None: any rows.
+        carries_edges  True: forward(self, A, H, E) returns (H, E), E the states of edges (E, F) of the last such layer of
+                     a Stack, None before the first.
         drops_input  True: a Stack's dropout acts on the input of the layer; False: the layer does that itself.
     """
 
@@ -79,6 +82,7 @@ class Layer(nn.Module, metaclass=MadeWith):
     hops: int | None = None
     is_random = True
     drops_input = True
+    carries_edges = False
 
     def __init__(self, f_in: int, f_out: int):
         for name, width in (("f_in", f_in), ("f_out", f_out)):

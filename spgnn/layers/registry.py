@@ -21,32 +21,35 @@ if TYPE_CHECKING:  # options are checked without torch
 
     from .stack import Stack
 
-Build = Callable[[int, int, TrainConfig], "Stack"]
+Build = Callable[..., "Stack"]
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """Models of one kind.
 
-    options  the fields of TrainConfig that describe a model of the family.
-    make     (f_in, n_classes, options) -> Stack; options is a TrainConfig.
+    options      the fields of TrainConfig that describe a model of the family.
+    make         (f_in, n_classes, options) -> Stack; options is a TrainConfig.
+    reads_edges  make takes f_edge too, the attributes of an edge.
     """
 
     options: tuple[str, ...]
     make: Build
+    reads_edges: bool = False
 
 
-def _built_in(name: str, module: str, *options: str) -> Family:
-    def make(f_in: int, n_classes: int, config: TrainConfig) -> Stack:
-        return getattr(import_module(f".{module}", __package__), f"{name}_stack")(f_in, n_classes, config)
+def _built_in(name: str, module: str, *options: str, reads_edges: bool = False) -> Family:
+    def make(f_in: int, n_classes: int, config: TrainConfig, *f_edge: int) -> Stack:
+        return getattr(import_module(f".{module}", __package__), f"{name}_stack")(f_in, n_classes, config, *f_edge)
 
-    return Family(options, make)
+    return Family(options, make, reads_edges)
 
 
 # Layers that a ModelSpec may list: class -> file.
 CLASSES = {name: name.lower() for name in ("GCN", "SAGE", "GAT", "GIN", "MLP", "MixHop", "NGNN")} | dict.fromkeys(
     ("SGC", "APPNP", "GCNII"), "propagation"
 )
+CLASSES |= dict.fromkeys(("EdgeEncoder", "EdgeMLP"), "edge_mlp")
 LISTED = "layers"  # a ModelSpec of layers that are listed: [class, keywords] of each, and the keywords of the Stack
 DENSE = ("hidden", "layers", "act", "bias", "dropout", "input_dropout")
 DEEP = (*DENSE, "norm", "residual", "jump", "classifier")
@@ -62,6 +65,7 @@ FAMILIES |= {
     "gcnii": _built_in("gcnii", "propagation", *DENSE, "teleport"),
     "ngnn": _built_in("ngnn", "ngnn", *DEEP),
     "mlp": _built_in("mlp", "mlp", *DENSE, "norm", "residual"),
+    "meshgraphnet": _built_in("meshgraphnet", "edge_mlp", "hidden", "layers", "act", reads_edges=True),
 }
 
 
@@ -102,14 +106,21 @@ class ModelSpec:
     arguments: dict[str, Any]
 
     @classmethod
-    def of(cls, config: TrainConfig, f_in: int, n_classes: int) -> ModelSpec:
-        """Return the model that options describe for a graph with f_in features and n_classes classes.
+    def of(cls, config: TrainConfig, f_in: int, n_classes: int, f_edge: int = 0) -> ModelSpec:
+        """Return the model that options describe for a graph with f_in features, n_classes classes and f_edge attributes of edges.
 
-        Raises: UsageError, see check_options.
+        Raises: UsageError, see check_options; for a family that reads attributes of edges, where there are none.
         """
         check_options(config)
-        options = {name: getattr(config, name) for name in FAMILIES[config.model].options}
-        return cls(config.model, {"f_in": f_in, "n_classes": n_classes} | options)
+        family, sizes = FAMILIES[config.model], {"f_in": f_in, "n_classes": n_classes}
+        if family.reads_edges:
+            if not f_edge:
+                raise UsageError(
+                    f"--model {config.model} reads attributes of edges, and this graph has none: give them to "
+                    "`spgnn convert --edge-features`, or graph_from_coo(..., edge_attr=E_EF)"
+                )
+            sizes["f_edge"] = f_edge
+        return cls(config.model, sizes | {name: getattr(config, name) for name in family.options})
 
     def build(self) -> Stack:
         """Return a new model, with weights that are not trained.
@@ -119,12 +130,14 @@ class ModelSpec:
         if self.family == LISTED:
             return _stack_of(self.arguments)
         family, options = FAMILIES.find(self.family, "--model"), dict(self.arguments)
-        sizes = [options.pop(name, None) for name in ("f_in", "n_classes")]
-        for name, size in zip(("f_in", "n_classes"), sizes):
+        names = ("f_in", "n_classes", "f_edge")[: 2 + family.reads_edges]
+        sizes = {name: options.pop(name, None) for name in names}
+        for name, size in sizes.items():
             check_integer(name, size, 1)
         known = {name: value for name, value in options.items() if name not in gone_options(ModelConfig)}
         check_known(self.family, known, family.options)
-        return family.make(*sizes, build(TrainConfig, options | {"model": self.family}))
+        f_in, n_classes, *f_edge = sizes.values()
+        return family.make(f_in, n_classes, build(TrainConfig, options | {"model": self.family}), *f_edge)
 
 
 def check_options(config: TrainConfig) -> None:
@@ -178,7 +191,7 @@ def operator_of(config: TrainConfig, spec: ModelSpec | None = None) -> Norm:
     from .stack import norms_of
 
     with torch.device("meta"):  # no memory, whatever the widths are
-        model = (spec or ModelSpec.of(config, 2, 2)).build()
+        model = (spec or ModelSpec.of(config, 2, 2, 2)).build()
     multiplies = any(hops_of(layer) != 0 for layer in getattr(model, "layers", [model]))
     norms, named = norms_of(model), getattr(config, "operator", "auto")
     if named == "auto":

@@ -105,6 +105,7 @@ class Stack(nn.Module, metaclass=NamesKeywords):
 
     def _run(self, A, H, layers):
         outputs: list[torch.Tensor] = []  # that the last layer reads, with jump
+        E = None  # the states of edges, of layers that have them
         for number, layer in enumerate(layers, start=1):
             rate, key = self.dropout_of(number)
             A_l = A.at(number, number == len(self.layers), layer.operator if isinstance(layer, Layer) else None, key)
@@ -112,7 +113,10 @@ class Stack(nn.Module, metaclass=NamesKeywords):
                 H = self._joined(outputs)
             H = A_l.drop(H, rate, draw=0)
             with mixed_precision(A_l):
-                H = apply_layer(layer, A_l, H)
+                if getattr(layer, "carries_edges", False):
+                    H, E = layer(A_l, H, E)
+                else:
+                    H = apply_layer(layer, A_l, H)
             _check_written(number, layer, H)
             if self.jump:
                 outputs.append(H)

@@ -10,11 +10,13 @@ Shapes: n rows out, m own rows in, t own and ghost columns, E nonzeros, F column
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from ..errors import ShapeError, UsageError, check_integer
 from .autograd import Columns
 from .cached_ghosts import cached_ghosts
 from .column_rows import ColumnRows, refuse_weights, tensor_of
+from .edge_update import MapRows, UpdateEdges
 from .edges import Deviation, Dots, Largest, OnEdges, RowSoftmax, RowSums, WeightedSum
 from .fixed_input import check_is_held
 
@@ -132,6 +134,33 @@ def softmax(A, S_EK: torch.Tensor) -> torch.Tensor:
     """exp(S_ij) / sum_j exp(S_ij) over the nonzeros of each row, (E, K). Collective in 1.5D."""
     _check_values("S", S_EK, A)
     return RowSoftmax.apply(A, S_EK)
+
+
+def map_edges(A, f: nn.Module, M_EF: torch.Tensor, f_out: int) -> torch.Tensor:
+    """f(M_ij) for each nonzero, (E, f_out), in chunks that backward computes again: of f's steps none is held.
+
+    Args: f  a module that makes a row of its result from the same row of its input, without chance.
+    """
+    _check_values("M", M_EF, A)
+    return MapRows.apply(A, f, M_EF, f_out, *f.parameters())
+
+
+def update_edges(
+    A, f: nn.Module, g: nn.Module, H_nF: torch.Tensor, E_EF: torch.Tensor, W: torch.Tensor, b_C: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """E'_ij = E_ij + f([H_i, H_j, E_ij] W + b), H'_i = H_i + g([H_i, sum_j E'_ij]); returns (H', E'). Collective.
+
+    Computed in chunks, and again in backward, which holds H, E and E' alone. C columns of W travel, once each way.
+    Args: f, g  modules that make a row of their result from the same row of their input, without chance.
+          W     (F + F + F, C), f: (E, C) -> (E, F), g: (n, 2 F) -> (n, F).
+    """
+    _check_values("E", E_EF, A)
+    _check_rows("H", H_nF, A)
+    if A.row_sum is not None:
+        raise UsageError("A.update_edges needs all edges of a row on its rank: use replication = 1")
+    if len(W) != 2 * H_nF.shape[1] + E_EF.shape[1]:
+        raise ShapeError(f"W has {len(W)} rows; expected {2 * H_nF.shape[1] + E_EF.shape[1]}, those of [H_i, H_j, E_ij]")
+    return UpdateEdges.apply(A, f, g, H_nF, E_EF, W, b_C, *f.parameters(), *g.parameters())
 
 
 def local_graph(A, H_mF: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:

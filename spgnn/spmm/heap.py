@@ -6,7 +6,8 @@ Rows have numbers, and numbers have names: bytes are per row, and follow from th
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -75,7 +76,7 @@ class Heap:
     def __init__(self):
         self.rows_of: dict[int, Rows] = {}
         self.blocks: list[HeapBlock] = []
-        self.is_pooled = False
+        self.is_pooled, self.is_counted = False, True
         self._held: set[int] = set()  # storages that are alive, by id: Python keeps one object of each
         self._taken = self._first = 0  # storages that were numbered; the last one that is counted elsewhere
 
@@ -86,7 +87,7 @@ class Heap:
 
     def take(self, tensor) -> None:
         """Record the memory of a tensor, unless it shares the memory of another."""
-        if not isinstance(tensor, torch.Tensor):
+        if not isinstance(tensor, torch.Tensor) or not self.is_counted:
             return
         named = next((size for size in tensor.shape if size in self.rows_of), None)
         storage = tensor.untyped_storage()
@@ -114,6 +115,13 @@ class Heap:
     def copy(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Return a copy of a tensor, of another type where one is given."""
         return self.empty(*tensor.shape, dtype=dtype or tensor.dtype).copy_(tensor)
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Record nothing: tensors of all rows that a run has in chunks."""
+        self.is_counted = False
+        yield
+        self.is_counted = True
 
     def trim(self) -> None:
         """Give back all free blocks."""

@@ -140,9 +140,10 @@ class Recording(Shaped):
 
     def note_layer(self, module, args, out) -> None:
         """Have backward enter the layer again at the gradient of what a module returned: a forward hook."""
-        if isinstance(out, torch.Tensor) and out.requires_grad:
-            layer = self.layer
-            out.register_hook(lambda gradient: setattr(self, "layer", layer))
+        layer = self.layer
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                tensor.register_hook(lambda gradient: setattr(self, "layer", layer))
 
     def summed(self, H_mF: torch.Tensor, dtype: torch.dtype) -> torch.dtype:
         """Record that A H is summed up in a type by the own block, and return it."""

@@ -219,6 +219,7 @@ class LayerView:
         return sddmm(self, U_mKD, V_tKD, heads, op)
 
     edges, fetch, local_graph = edge_words.edges, edge_words.fetch, edge_words.local_graph
+    map_edges, update_edges = edge_words.map_edges, edge_words.update_edges
     rows, cols, on_edges, dot = edge_words.rows, edge_words.cols, edge_words.on_edges, edge_words.dot
     sum, mean, std, softmax = edge_words.sum_, edge_words.mean, edge_words.std, edge_words.softmax
     max, min = edge_words.max_, edge_words.min_

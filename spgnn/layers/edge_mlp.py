@@ -1,0 +1,91 @@
+"""Messages on edges: an MLP at each edge, of its state and the rows of both ends, and one at each node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from ..errors import UsageError, check_integer
+from .layer import Layer, check_choice
+from .mlp import MLP
+from .stack import Stack
+
+INNER = {"silu": nn.SiLU, "relu": nn.ReLU, "elu": nn.ELU, "gelu": nn.GELU, "tanh": nn.Tanh}
+
+
+class EdgeEncoder(Layer):
+    """E_ij = norm(act(e_ij W_1 + b_1) W_2 + b_2), e the attributes of the graph's edges; H stays as it is.
+
+    Args: f_edge  attributes of an edge; f_in: width of H; hidden: width of E; act: silu, relu, elu, gelu or tanh.
+    """
+
+    operator, hops, is_random, carries_edges = "none", None, False, True
+
+    def __init__(self, f_edge: int, f_in: int, hidden: int, act: str = "silu"):
+        super().__init__(f_in, f_in)
+        self.f_edge, self.hidden, self.act_name = f_edge, hidden, act
+        self.mlp = _mlp(f_edge, hidden, hidden, act)
+
+    def forward(self, A, H_nF, E_EF=None):
+        """Return H and the states of edges, (E, hidden). Nothing is exchanged."""
+        e_EF = A.edges
+        if e_EF.shape[1] != self.f_edge:
+            raise UsageError(f"edges have {e_EF.shape[1]} attributes, and EdgeEncoder(f_edge={self.f_edge}) reads others")
+        return H_nF, A.map_edges(self.mlp, e_EF, self.hidden)
+
+    @property
+    def end(self) -> str:
+        return f"edges {self.f_edge} -> {self.hidden}, act={self.act_name}"
+
+
+class EdgeMLP(Layer):
+    """E'_ij = E_ij + f([H_i, H_j, E_ij]), H'_i = H_i + g([H_i, sum_j E'_ij]); f, g: norm(act(x W_1 + b_1) W_2 + b_2).
+
+    Args: f_in    width of H and of E, F.
+          hidden  width of the inner products, None: F.
+          act     silu, relu, elu, gelu or tanh.
+    W_1 of f multiplies rows of nodes where it can: hidden columns of ghost rows travel, once each way. Backward computes
+    both MLPs again, in chunks, so that a layer holds H, E and E' alone. Edges are those of A, without self-loops that
+    are not in the graph.
+    Source: Pfaff et al. 2021 (MeshGraphNets), eq. (1).
+    """
+
+    operator, hops, is_random, carries_edges = "none", None, False, True
+
+    def __init__(self, f_in: int, hidden: int | None = None, act: str = "silu"):
+        super().__init__(f_in, f_in)
+        hidden = f_in if hidden is None else hidden
+        check_integer("hidden", hidden, 1)
+        self.hidden, self.act_name = hidden, act
+        self.W, self.b = self.weight(3 * f_in, hidden), self.weight(hidden)
+        self.edge = _mlp(hidden, hidden, f_in, act)[1:]  # its first product is W
+        self.node = _mlp(2 * f_in, hidden, f_in, act)
+
+    def forward(self, A, H_nF, E_EF=None):
+        """Return H' (n, F) and E' (E, F). Collective."""
+        if E_EF is None:
+            raise UsageError("EdgeMLP reads the states of edges: put an EdgeEncoder(f_edge, f_in, hidden) before it")
+        return A.update_edges(self.edge, self.node, H_nF, E_EF, self.W, self.b)
+
+    @property
+    def end(self) -> str:
+        return f"hidden={self.hidden}, act={self.act_name}"
+
+
+def _mlp(f_in: int, hidden: int, f_out: int, act: str) -> nn.Sequential:
+    """Return norm(act(x W_1 + b_1) W_2 + b_2)."""
+    check_choice("act", act, tuple(INNER))
+    return nn.Sequential(nn.Linear(f_in, hidden), INNER[act](), nn.Linear(hidden, f_out), nn.LayerNorm(f_out))
+
+
+def meshgraphnet_stack(f_in: int, n_out: int, options, f_edge: int) -> Stack:
+    """Return an encoder of nodes and one of edges, options.layers layers EdgeMLP of width hidden, and a decoder."""
+    h, act = options.hidden, options.act
+    inner: dict[str, Any] = {"hidden": (h,), "inner": act}
+    return Stack(
+        MLP(f_in, h, norm="layer", **inner),
+        EdgeEncoder(f_edge, h, h, act),
+        *(EdgeMLP(h, act=act) for _ in range(options.layers)),
+        MLP(h, n_out, **inner),
+    )

@@ -57,7 +57,11 @@ MODELS = {
     "gcnii": "graph convolutions that return to the input, --layers deep",
     "ngnn": "graph convolutions, each with a dense layer inside",
     "mlp": "dense layers alone, without the graph",
-    "meshgraphnet": "messages on edges with attributes, --layers deep",
+    "meshgraphnet": "messages on edges that have attributes, --layers deep",
+    "gine": "gin with attributes of edges",
+    "transformer": "attention by keys and queries, with attributes of edges",
+    "pna": "mean, max, min and deviation of messages, scaled by degree",
+    "gatedgcn": "gates on edges that have attributes, --layers deep",
 }
 SAMPLERS = {
     "frontier": "walkers in proportion to degrees; --budget --frontier",

@@ -50,6 +50,7 @@ CLASSES = {name: name.lower() for name in ("GCN", "SAGE", "GAT", "GIN", "MLP", "
     ("SGC", "APPNP", "GCNII"), "propagation"
 )
 CLASSES |= dict.fromkeys(("EdgeEncoder", "EdgeMLP"), "edge_mlp")
+CLASSES |= dict.fromkeys(("GINE", "NNConv", "Transformer", "PNA", "GatedGCN"), "edge_layers")
 LISTED = "layers"  # a ModelSpec of layers that are listed: [class, keywords] of each, and the keywords of the Stack
 DENSE = ("hidden", "layers", "act", "bias", "dropout", "input_dropout")
 DEEP = (*DENSE, "norm", "residual", "jump", "classifier")
@@ -66,6 +67,10 @@ FAMILIES |= {
     "ngnn": _built_in("ngnn", "ngnn", *DEEP),
     "mlp": _built_in("mlp", "mlp", *DENSE, "norm", "residual"),
     "meshgraphnet": _built_in("meshgraphnet", "edge_mlp", "hidden", "layers", "act", reads_edges=True),
+    "gine": _built_in("gine", "edge_layers", *DEEP, reads_edges=True),
+    "transformer": _built_in("transformer", "edge_layers", *DEEP, "heads", reads_edges=True),
+    "pna": _built_in("pna", "edge_layers", *DEEP, reads_edges=True),
+    "gatedgcn": _built_in("gatedgcn", "edge_layers", "hidden", "layers", "dropout", "input_dropout", reads_edges=True),
 }
 
 
@@ -155,7 +160,7 @@ def check_options(config: TrainConfig) -> None:
 def _check_values(config: TrainConfig) -> None:
     """Raise UsageError for values of options that do not fit each other, in the words of the command line."""
     has_hidden = config.layers > 1 or config.classifier
-    if config.model == "gat" and has_hidden and config.hidden % config.heads:
+    if config.model in ("gat", "transformer") and has_hidden and config.hidden % config.heads:
         fit = max(k for k in range(1, config.heads) if config.hidden % k == 0)
         raise UsageError(
             f"--heads {config.heads} does not divide --hidden {config.hidden}; the next smaller that does is {fit}"

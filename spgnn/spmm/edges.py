@@ -99,9 +99,9 @@ class OnEdges(torch.autograd.Function):
         A, (_, needs_U, needs_V, _, _, needs_add) = ctx.A, ctx.needs_input_grad
         dS_EC, dU, dV = dS_EC.contiguous(), None, None
         if needs_V:
-            dV = _to_columns(A, dS_EC, None, ctx.is_table)
+            dV = to_columns(A, dS_EC, None, ctx.is_table)
         if needs_U:
-            dU = A.combine(_weighted(A, dS_EC), place=A.backward)
+            dU = A.combine(weighted(A, dS_EC), place=A.backward)
         return None, dU, dV, None, None, dS_EC if needs_add else None
 
 
@@ -110,7 +110,7 @@ class RowSums(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, A, M_EF, is_mean: bool):
-        Z_nF = A.combine(_weighted(A, M_EF.detach().to(sum_dtype(A.dtype)).contiguous()))
+        Z_nF = A.combine(weighted(A, M_EF.detach().to(sum_dtype(A.dtype)).contiguous()))
         ctx.A, ctx.count_n1 = A, _lengths(A) if is_mean else None
         if is_mean:
             Z_nF /= ctx.count_n1
@@ -164,7 +164,7 @@ class Deviation(torch.autograd.Function):
     def forward(ctx, A, M_EF):
         M_EF = M_EF.detach().to(sum_dtype(A.dtype)).contiguous()
         count_n1 = _lengths(A)
-        mean_nF = A.combine(_weighted(A, M_EF)).div_(count_n1)
+        mean_nF = A.combine(weighted(A, M_EF)).div_(count_n1)
         from_mean_EF = torch.sub(M_EF, _at_rows(A, mean_nF))
         Z_nF = A.combine(_row_dots(A, from_mean_EF, from_mean_EF)).div_(count_n1).sqrt_()
         rounding_nF = 4 * torch.finfo(Z_nF.dtype).eps * count_n1 * mean_nF.abs()
@@ -203,9 +203,9 @@ class Dots(torch.autograd.Function):
         A, (U_nKD, *V) = ctx.A, ctx.saved_tensors
         dS_EK, dU, dV = dS_EK.contiguous(), None, None
         if ctx.needs_input_grad[2]:
-            dV = _to_columns(A, dS_EK, U_nKD, ctx.is_table)
+            dV = to_columns(A, dS_EK, U_nKD, ctx.is_table)
         if ctx.needs_input_grad[1]:
-            dU = A.combine(_weighted(A, dS_EK, V), place=A.backward)
+            dU = A.combine(weighted(A, dS_EK, V), place=A.backward)
         return None, dU, dV, None, None, None
 
 
@@ -263,7 +263,7 @@ class WeightedSum(torch.autograd.Function):
         A, (S_EK, *V) = ctx.A, ctx.saved_tensors
         G_nKD, dS_EK, dV = G_nKD.to(S_EK.dtype).contiguous(), None, None
         if ctx.needs_input_grad[2]:
-            dV = _to_columns(A, S_EK, G_nKD, ctx.is_table)
+            dV = to_columns(A, S_EK, G_nKD, ctx.is_table)
         if ctx.needs_input_grad[1]:
             dS_EK = A.pool.empty(*S_EK.shape, dtype=S_EK.dtype)
             for (block, dS_bK), V_cKD in zip(_parts(A, dS_EK), V):
@@ -271,7 +271,7 @@ class WeightedSum(torch.autograd.Function):
         return None, dS_EK, dV, None, None
 
 
-def _weighted(A, S_EK: torch.Tensor, V: Sequence[torch.Tensor] = ()) -> torch.Tensor:
+def weighted(A, S_EK: torch.Tensor, V: Sequence[torch.Tensor] = ()) -> torch.Tensor:
     """Return sum_j S_ij V_j over this rank's nonzeros, (n, K D), or sum_j S_ij without V, the rows of each block."""
     Z_nKD = A.pool.empty(A.n, V[0].shape[1] if V else S_EK.shape[1], dtype=S_EK.dtype)
     for (block, S_bK), V_cKD in zip_longest(_parts(A, S_EK), V):
@@ -279,7 +279,7 @@ def _weighted(A, S_EK: torch.Tensor, V: Sequence[torch.Tensor] = ()) -> torch.Te
     return Z_nKD
 
 
-def _to_columns(A, S_EK: torch.Tensor, U_nKD: torch.Tensor | None, is_table: bool) -> torch.Tensor:
+def to_columns(A, S_EK: torch.Tensor, U_nKD: torch.Tensor | None, is_table: bool) -> torch.Tensor:
     """Return sum_i S_ij U_i of each column, or sum_i S_ij, at the owners of the columns; is_table: (t, K D). Collective."""
     parts, width = list(_parts(A, S_EK)), (S_EK if U_nKD is None else U_nKD).shape[1]
 

@@ -1,0 +1,208 @@
+"""Layers that read attributes of edges, made of the words of A; each is also a family of --model, but NNConv.
+
+Shapes: n own rows, E nonzeros, F in, C out, F_e attributes e_ij of an edge, K heads of width D, heads innermost. Edges are
+those of the graph: no self-loops are added.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from ..errors import UsageError, check_integer
+from .edge_mlp import EdgeEncoder
+from .layer import Layer, add_bias, check_number, of_hidden
+from .mlp import MLP
+from .sequence import make_stack
+from .stack import Stack
+
+
+class GINE(Layer):
+    """Z = act(relu(((1 + eps) H_i + sum_j relu(H_j + e_ij W_e)) W_1 + b_1) W_2 + b).
+
+    Args: f_in, f_out, f_edge  widths F, C and F_e; hidden: of the inner layer, None: f_out.
+          eps   weight of the node's own row, less 1.
+          end   act, bias (True), norm and residual, see Layer.end_with.
+    F columns are exchanged each way. Source: Hu et al. 2020, section 5; W_e as in PyG's GINEConv with edge_dim.
+    """
+
+    operator, hops = "none", 1
+    is_random = False
+
+    def __init__(self, f_in: int, f_out: int, f_edge: int, hidden: int | None = None, eps: float = 0.0, **end):
+        super().__init__(f_in, f_out)
+        end = {"bias": True} | end
+        hidden = f_out if hidden is None else hidden
+        check_integer("hidden", hidden, 1)
+        self.W_e, self.W_1, self.W_2 = self.weight(f_edge, f_in), self.weight(f_in, hidden), self.weight(hidden, f_out)
+        self.b_1, self.eps = self.weight(hidden) if end["bias"] else None, check_number("eps", eps)
+        self.end_with(**end)
+
+    def forward(self, A, H_mF):
+        """Return the rows of own nodes, (n, C). Collective."""
+        S_nF = A.sum(torch.relu(A.cols(H_mF) + attributes(A, self.W_e)))
+        U = torch.relu(add_bias(((1 + self.eps) * A.select(H_mF) + S_nF) @ self.W_1, self.b_1))
+        return self.finish(A, H_mF, U @ self.W_2)
+
+
+class NNConv(Layer):
+    """Z_i = act(H_i W + sum_j H_j W_ij + b), W_ij = sum_b c_b(e_ij) W_b, c(e) = relu(e W_e + b_e) W_c.
+
+    A matrix for each edge, in a basis of B: C B numbers of each ghost row travel, and no matrix of an edge is stored.
+    Args: f_in, f_out, f_edge  widths F, C and F_e; basis: B matrices; hidden: width of the network of edges.
+          end   act, bias (True), norm and residual, see Layer.end_with.
+    Source: Gilmer et al. 2017, section 5 (edge network); the basis: Schlichtkrull et al. 2018, eq. (3).
+    """
+
+    operator, hops = "none", 1
+    is_random = False
+
+    def __init__(self, f_in: int, f_out: int, f_edge: int, basis: int = 4, hidden: int = 16, **end):
+        super().__init__(f_in, f_out)
+        for name, value in (("basis", basis), ("hidden", hidden)):
+            check_integer(name, value, 1)
+        self.basis, self.W = basis, self.weight(f_in, f_out)
+        self.W_FCB, self.W_e, self.b_e = self.weight(f_in, f_out * basis), self.weight(f_edge, hidden), self.weight(hidden)
+        self.W_c = self.weight(hidden, basis)
+        self.end_with(**({"bias": True} | end))
+
+    def forward(self, A, H_mF):
+        """Return the rows of own nodes, (n, C). Collective."""
+        c_EB = torch.relu(attributes(A, self.W_e) + self.b_e) @ self.W_c
+        S_nC = A.sum(c_EB, H_mF @ self.W_FCB).view(-1, self.f_out, self.basis).sum(2)
+        return self.finish(A, H_mF, A.select(H_mF) @ self.W + S_nC)
+
+
+class Transformer(Layer):
+    """Z_i = act(H_i W + sum_j alpha_ij (v_j + e_ij W_e) + b), alpha = softmax_j(<q_i, k_j + e_ij W_e> / sqrt(D)).
+
+    q = H W_q, k = H W_k, v = H W_v, of each head. What edges add is computed with F_e numbers an edge and head:
+    <q_i, e_ij W_e> = <W_e q_i, e_ij>, and sum_j alpha_ij e_ij W_e = (sum_j alpha_ij e_ij) W_e.
+    Args: f_in, f_out, f_edge  widths F, C = K D and F_e; heads: K, of which C is a multiple.
+          end   act, bias (True), norm and residual, see Layer.end_with.
+    2 C columns are exchanged each way. Source: Shi et al. 2021, eqs. (3) and (4), without their gate.
+    """
+
+    operator, hops = "none", 1
+    is_random = False
+
+    def __init__(self, f_in: int, f_out: int, f_edge: int, heads: int = 1, **end):
+        super().__init__(f_in, f_out)
+        check_integer("heads", heads, 1)
+        if f_out % heads:
+            raise UsageError(f"heads = {heads} do not divide f_out = {f_out}; choose others")
+        self.heads = heads
+        self.W, self.W_q, self.W_k, self.W_v = (self.weight(f_in, f_out) for _ in range(4))
+        self.W_e = self.weight(f_edge, f_out)
+        self.end_with(**({"bias": True} | end))
+
+    def forward(self, A, H_mF):
+        """Return the rows of own nodes, (n, C). Collective."""
+        K, D = self.heads, self.f_out // self.heads
+        q, e_EF, W_eDK = H_mF @ self.W_q, attributes(A), self.W_e.view(-1, D, K)
+        of_rows = torch.einsum("ndk,fdk->nfk", q.view(-1, D, K), W_eDK.to(q.dtype)).flatten(1)  # W_e q
+        S_EK = A.dot(q, H_mF @ self.W_k, K) + (A.rows(of_rows).view(-1, e_EF.shape[1], K) * e_EF[:, :, None]).sum(1)
+        alpha_EK = A.softmax(S_EK / math.sqrt(D))
+        e_nFK = A.sum((alpha_EK[:, None, :] * e_EF[:, :, None]).flatten(1)).view(-1, e_EF.shape[1], K)
+        of_edges = torch.einsum("nfk,fdk->ndk", e_nFK, W_eDK.to(e_nFK.dtype)).flatten(1)
+        return self.finish(A, H_mF, A.select(H_mF) @ self.W + A.sum(alpha_EK, H_mF @ self.W_v) + of_edges)
+
+
+class PNA(Layer):
+    """Z_i = act([H_i, s(d_i) x (mean, max, min, std)_j M_ij] W + b), M_ij = relu(H_i W_i + H_j W_j + e_ij W_e + b_m).
+
+    s(d) = 1, log(d + 1) / delta and delta / log(d + 1), d_i the edges of row i.
+    Args: f_in, f_out, f_edge  widths F, C and F_e; hidden: width of messages, None: f_in.
+          delta  the mean of log(d + 1) over the nodes that are trained on; it scales what W multiplies, and no more.
+          end    act, bias (True), norm and residual, see Layer.end_with.
+    `hidden` columns are exchanged each way. Source: Corso et al. 2020, eqs. (5) to (8).
+    """
+
+    operator, hops = "none", 1
+    is_random = False
+
+    def __init__(self, f_in: int, f_out: int, f_edge: int, hidden: int | None = None, delta: float = 1.0, **end):
+        super().__init__(f_in, f_out)
+        hidden = f_in if hidden is None else hidden
+        check_integer("hidden", hidden, 1)
+        self.delta = check_number("delta", delta, 1e-6)
+        self.W_i, self.W_j = self.weight(f_in, hidden), self.weight(f_in, hidden)
+        self.W_e, self.b_m = self.weight(f_edge, hidden), self.weight(hidden)
+        self.W = self.weight(f_in + 12 * hidden, f_out)
+        self.end_with(**({"bias": True} | end))
+
+    def forward(self, A, H_mF):
+        """Return the rows of own nodes, (n, C). Collective."""
+        M = torch.relu(A.on_edges(H_mF @ self.W_i + self.b_m, H_mF @ self.W_j, attributes(A, self.W_e)))
+        joined = torch.cat([A.mean(M), A.max(M), A.min(M), A.std(M)], 1)
+        degree = torch.log(A.sum(M.new_ones(len(M), 1)) + 1) / self.delta
+        scaled = [joined, joined * degree, torch.where(degree > 0, joined / degree.clamp(min=1e-30), 0)]
+        return self.finish(A, H_mF, torch.cat([A.select(H_mF), *scaled], 1) @ self.W)
+
+
+class GatedGCN(Layer):
+    """E'_ij = E_ij + relu(norm(x_ij)), H'_i = H_i + relu(norm(H_i U + sum_j s(x_ij) * H_j V / (sum_j s(x_ij) + 1e-6))).
+
+    x_ij = H_i W_i + H_j W_j + E_ij W_e + b, s the logistic function, products entry by entry; norm is over a row.
+    Args: f_in  width of H and of E, F.
+    2 F columns are exchanged each way. Source: Bresson & Laurent 2018, eqs. (9) to (11); with normalised gates: Dwivedi
+    et al. 2020, eqs. (48) to (51), whose batch normalisation is one of rows here.
+    """
+
+    operator, hops, is_random, carries_edges = "none", None, False, True
+
+    def __init__(self, f_in: int):
+        super().__init__(f_in, f_in)
+        self.U, self.V, self.W_i, self.W_j, self.W_e = (self.weight(f_in, f_in) for _ in range(5))
+        self.b_x, self.b = self.weight(f_in), self.weight(f_in)
+        self.norm_x, self.norm_h = nn.LayerNorm(f_in), nn.LayerNorm(f_in)
+
+    def forward(self, A, H_nF, E_EF=None):
+        """Return H' (n, F) and E' (E, F). Collective."""
+        if E_EF is None:
+            raise UsageError("GatedGCN reads the states of edges: put an EdgeEncoder(f_edge, f_in, f_in) before it")
+        x_EF = A.on_edges(H_nF @ self.W_i + self.b_x, H_nF @ self.W_j, E_EF @ self.W_e)
+        gate_EF = torch.sigmoid(x_EF)
+        Z = H_nF @ self.U + self.b + A.sum(gate_EF, H_nF @ self.V) / (A.sum(gate_EF) + 1e-6)
+        return H_nF + torch.relu(self.norm_h(Z)), E_EF + torch.relu(self.norm_x(x_EF))
+
+
+def attributes(A, W_e: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the attributes of edges, (E, F_e), or their product with W_e. Raises: UsageError for another F_e."""
+    e_EF = A.edges
+    if W_e is not None and len(W_e) != e_EF.shape[1]:
+        raise UsageError(f"edges have {e_EF.shape[1]} attributes, and the layer was made with f_edge = {len(W_e)}")
+    return e_EF if W_e is None else e_EF @ W_e.to(e_EF.dtype)
+
+
+def _stack_of(layer, f_in: int, n_out: int, options, f_edge: int, **more) -> Stack:
+    hidden = lambda f, c: layer(f, c, f_edge, **more, **of_hidden(options))
+    last = lambda f, c: layer(f, c, f_edge, bias=options.bias)
+    return make_stack(f_in, n_out, options, hidden, last)
+
+
+def gine_stack(f_in: int, n_out: int, options, f_edge: int) -> Stack:
+    """Return F -> hidden ... -> C of GINE; the last layer without activation, norm and residual."""
+    return _stack_of(GINE, f_in, n_out, options, f_edge)
+
+
+def transformer_stack(f_in: int, n_out: int, options, f_edge: int) -> Stack:
+    """Return F -> hidden ... -> C of Transformer; hidden layers have options.heads heads, the last one has one."""
+    return _stack_of(Transformer, f_in, n_out, options, f_edge, heads=options.heads)
+
+
+def pna_stack(f_in: int, n_out: int, options, f_edge: int) -> Stack:
+    """Return F -> hidden ... -> C of PNA; messages are as wide as the hidden layers."""
+    hidden = lambda f, c: PNA(f, c, f_edge, options.hidden, **of_hidden(options))
+    last = lambda f, c: PNA(f, c, f_edge, options.hidden, bias=options.bias)
+    return make_stack(f_in, n_out, options, hidden, last)
+
+
+def gatedgcn_stack(f_in: int, n_out: int, options, f_edge: int) -> Stack:
+    """Return dense layers of nodes and edges to width hidden, options.layers layers GatedGCN, and a dense one to C."""
+    h = options.hidden
+    encoders = MLP(f_in, h), EdgeEncoder(f_edge, h, h, "relu")
+    layers = (GatedGCN(h) for _ in range(options.layers))
+    return Stack(*encoders, *layers, MLP(h, n_out), dropout=options.dropout, input_dropout=options.input_dropout)

@@ -187,6 +187,11 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
     """Re-initialise a module and its children from a generator: by `initialise` if defined, else `reset_parameters`."""
     if hasattr(module, "initialise"):
         module.initialise(generator)
+    elif type(module) is nn.Linear:  # as reset_parameters draws it, without the generator of the process
+        with torch.no_grad():
+            bound = 1 / math.sqrt(max(module.in_features, 1))
+            for parameter in module.parameters():
+                parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator))
     elif hasattr(module, "reset_parameters"):
         seed = int(torch.randint(2**62, (), generator=generator, device="cpu"))  # of a meta model, too
         with TORCHS_GENERATOR, torch.random.fork_rng(devices=()):
